@@ -1,0 +1,115 @@
+package backends
+
+import (
+	"context"
+	"io"
+	"iter"
+)
+
+// Source is the reading half of a protocol. Its methods may be called from many
+// goroutines at once.
+type Source interface {
+	// List yields the objects whose key begins with prefix, in ascending byte order
+	// of the keys, each once. A prefix that matches nothing yields nothing. After
+	// an error nothing follows. Folders are not objects and are not yielded.
+	List(ctx context.Context, prefix string) iter.Seq2[Object, error]
+
+	// Stat describes one object; kind NotExist when there is none.
+	Stat(ctx context.Context, key string) (Object, error)
+
+	// OpenRange reads n bytes of obj from off on, or to its end if n < 0. A stream
+	// that ends early ends with io.ErrUnexpectedEOF. If the store holds another
+	// version than obj.Version, OpenRange or a Read fails with kind Changed; an
+	// empty obj.Version asks for whatever is there.
+	//
+	// The reader obeys ctx and may be a [Summer].
+	OpenRange(ctx context.Context, obj Object, off, n int64) (io.ReadCloser, error)
+}
+
+// Sink is the writing half of a protocol. Its methods may be called from many
+// goroutines at once.
+type Sink interface {
+	// Create begins to write key. Until Commit returns nil, readers see what was
+	// there before.
+	Create(ctx context.Context, key string, opts CreateOptions) (Writer, error)
+
+	// Delete removes key; a key that is not there is no error.
+	Delete(ctx context.Context, key string) error
+}
+
+// Backend is what a protocol implements. Users of a store hold a [Store].
+type Backend interface {
+	Source
+	Sink
+	Facts() Facts
+	Close() error
+}
+
+// CreateOptions say what is known of an object before it is written.
+type CreateOptions struct {
+	// Size in bytes; -1 when it is not known.
+	Size int64
+	// IfAbsent makes Commit fail with kind Exist when the key is there already.
+	// Facts.ConditionalCreate says whether the store decides this in one step.
+	IfAbsent bool
+}
+
+// A Writer takes the bytes of one object in order. It is used by one goroutine.
+type Writer interface {
+	io.Writer
+	// Commit publishes the object. After an error of kind Throttled or Unavailable
+	// it may be called again. The outcome of a failed Commit may be unknown: Stat
+	// tells.
+	Commit(ctx context.Context) (Object, error)
+	// Abort drops what was written. It may be called at any time, any number of
+	// times, also after Commit (then it does nothing) and after the context of
+	// Create ended.
+	Abort() error
+}
+
+// PartCreator is the ability to take the parts of an object in any order and at
+// once.
+type PartCreator interface {
+	// CreateParts begins to write key, whose opts.Size is known.
+	CreateParts(ctx context.Context, key string, opts CreateOptions) (PartWriter, error)
+}
+
+// A PartWriter takes the parts of one object. WritePart may be called from many
+// goroutines at once; Commit comes after all of them returned.
+type PartWriter interface {
+	// WritePart writes src at off. Parts begin at multiples of Facts.PartSize and
+	// are that long, but for the last. The writer may keep src until Commit or
+	// Abort returns; it may read it more than once. A part that failed may be
+	// written again.
+	WritePart(ctx context.Context, off int64, src *io.SectionReader) error
+	// Commit and Abort are those of Writer.
+	Commit(ctx context.Context) (Object, error)
+	Abort() error
+}
+
+// A Summer is a reader from OpenRange that learned the checksum of the whole
+// object (not of the range) with the answer. A zero Checksum means it did not.
+type Summer interface {
+	ObjectSum() Checksum
+}
+
+// Facts are what a store promises, and how it likes to be used.
+type Facts struct {
+	// AtomicReplace: Commit replaces an existing key in one step; readers see the
+	// old object or the new one.
+	AtomicReplace bool
+	// ConditionalCreate: of several Commits with IfAbsent one wins, decided by the
+	// store in one step.
+	ConditionalCreate bool
+	// PinnedReads: the store itself refuses to read another version. Otherwise the
+	// backend compares before and after, and a change under way may be missed.
+	PinnedReads bool
+	// Parallelism is how many requests at once serve this store well.
+	Parallelism int
+	// PartSize, in bytes, is how large objects are best cut, for reading and for
+	// PartCreator.
+	PartSize int64
+	// Checksum is the algorithm the store most likely tells; computing it while
+	// bytes arrive saves reading them again. Empty when it tells none.
+	Checksum Algorithm
+}

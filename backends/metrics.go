@@ -1,0 +1,52 @@
+package backends
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics count what stores do, by scheme. One value serves all stores of a
+// process.
+type Metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	retries  *prometheus.CounterVec
+	bytes    *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics; with nil they are counted but not shown.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "stager_store_requests_total",
+			Help: "Requests to stores by operation and result; a rising share other than ok means the store or its credentials are failing.",
+		}, []string{"scheme", "op", "result"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "stager_store_request_seconds",
+			Help:    "Time per request, with its body.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}, []string{"scheme", "op"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "stager_store_retries_total",
+			Help: "Requests that were tried again, by the kind of error that made it so.",
+		}, []string{"scheme", "op", "kind"}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "stager_store_bytes_total",
+			Help: "Bytes of objects moved, by direction.",
+		}, []string{"scheme", "direction"}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.requests, m.seconds, m.retries, m.bytes)
+	}
+	return m
+}
+
+func (m *Metrics) observe(scheme, op string, err error, took time.Duration) {
+	result := "ok"
+	if err != nil {
+		result = KindOf(err).String()
+	}
+	m.requests.WithLabelValues(scheme, op, result).Inc()
+	m.seconds.WithLabelValues(scheme, op).Observe(took.Seconds())
+}

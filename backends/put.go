@@ -1,0 +1,104 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Put writes the size bytes of src as key. It reads src from several goroutines,
+// and parts of it again when they failed. When it fails, nothing is published,
+// unless the failure was that of the last step, whose outcome may be unknown.
+func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64, opts CreateOptions) (obj Object, err error) {
+	opts.Size = size
+	if s.parts != nil {
+		obj, err = s.putParts(ctx, key, src, opts)
+	} else {
+		obj, err = s.putStream(ctx, key, src, opts)
+	}
+	obj.Key = key
+	if err == nil {
+		s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "write").Add(float64(size))
+	}
+	return obj, err
+}
+
+// putParts sends parts at once, each retried for itself.
+func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts CreateOptions) (obj Object, err error) {
+	var w PartWriter
+	err = s.retry(ctx, "create", key, func(ctx context.Context, _ *watchdog) error {
+		w, err = s.parts.CreateParts(ctx, s.prefix+key, opts)
+		return err
+	})
+	if err != nil {
+		return Object{}, err
+	}
+	defer w.Abort() //nolint:errcheck // the error that led here says more
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(s.opts.Connections)
+	part := s.facts.PartSize
+	if part <= 0 {
+		part = max(opts.Size, 1)
+	}
+	for off := int64(0); off < opts.Size && gctx.Err() == nil; off += part {
+		g.Go(func() error {
+			return s.retry(gctx, "write", key, func(ctx context.Context, dog *watchdog) error {
+				n := min(part, opts.Size-off)
+				return w.WritePart(ctx, off, io.NewSectionReader(&paced{s, ctx, src, dog}, off, n))
+			})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return Object{}, err
+	}
+	err = s.retry(ctx, "commit", key, func(ctx context.Context, _ *watchdog) error {
+		obj, err = w.Commit(ctx)
+		return err
+	})
+	return obj, err
+}
+
+// putStream sends src from its beginning; a failure begins anew.
+func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts CreateOptions) (obj Object, err error) {
+	err = s.retry(ctx, "write", key, func(ctx context.Context, dog *watchdog) error {
+		w, err := s.backend.Create(ctx, s.prefix+key, opts)
+		if err != nil {
+			return err
+		}
+		defer w.Abort() //nolint:errcheck // the error that led here says more
+		pooled := largeBuffers.Get().(*[]byte)
+		defer largeBuffers.Put(pooled)
+		from := io.NewSectionReader(&paced{s, ctx, src, dog}, 0, opts.Size)
+		if n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, *pooled); err != nil {
+			return err
+		} else if n != opts.Size {
+			return &LocalError{errors.New("the file became shorter while it was sent")}
+		}
+		obj, err = w.Commit(ctx)
+		return err
+	})
+	return obj, err
+}
+
+// paced reads a local file at the pace of the bandwidth limit and kicks the
+// watchdog. Its errors are local.
+type paced struct {
+	store *Store
+	ctx   context.Context //nolint:containedctx // it lives as long as one request
+	src   io.ReaderAt
+	dog   *watchdog
+}
+
+func (p *paced) ReadAt(b []byte, off int64) (int, error) {
+	if err := p.store.throttle(p.ctx, len(b)); err != nil {
+		return 0, err
+	}
+	n, err := p.src.ReadAt(b, off)
+	p.dog.kick()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = &LocalError{err}
+	}
+	return n, err
+}

@@ -1,0 +1,142 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+	"unsafe"
+)
+
+// Buffers between the network and the file. Their memory begins at a page, and
+// writes of whole buffers begin at multiples of their size where the range does, so
+// that direct I/O needs no second copy.
+const (
+	largeBuffer = 1 << 20
+	smallBuffer = 64 << 10
+	pageSize    = 4 << 10
+)
+
+var largeBuffers, smallBuffers = bufferPool(largeBuffer), bufferPool(smallBuffer)
+
+func bufferPool(size int) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		raw := make([]byte, size+pageSize)
+		skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(raw))) & (pageSize - 1))
+		buf := raw[skip : skip+size : skip+size]
+		return &buf
+	}}
+}
+
+// ReadRange copies the n bytes of obj from off on to the same offsets of dst, and
+// goes on where a stream broke. sum, when not nil, is fed the bytes in order, each
+// once. It returns the checksum of the whole object if the store told it. On error
+// an unknown part of the range has been written.
+//
+// An object that ends early, however often it is asked, is of kind Corrupt.
+func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.WriterAt, sum hash.Hash) (Checksum, error) {
+	told := obj.Sum
+	at, end := off, off+n
+	key := obj.Key
+	obj.Key = s.prefix + key
+	if n == 0 {
+		return told, nil
+	}
+	err := s.retry(ctx, "read", key, func(ctx context.Context, dog *watchdog) error {
+		body, err := s.backend.OpenRange(ctx, obj, at, end-at)
+		if err != nil {
+			return err
+		}
+		defer body.Close() //nolint:errcheck // what counts is whether all bytes came
+		if told.IsZero() {
+			if summer, ok := body.(Summer); ok {
+				told = summer.ObjectSum()
+			}
+		}
+		return s.copyRange(ctx, body, &at, end, dst, sum, dog)
+	})
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = &Error{Op: "read", Store: s.name, Key: key, Kind: Corrupt, Err: fmt.Errorf(
+			"the store sends %d of the %d bytes it promises, however often it is asked", at-off, n)}
+	}
+	return told, err
+}
+
+// copyRange moves bytes from body to dst until *at reaches end.
+func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end int64, dst io.WriterAt, sum hash.Hash, dog *watchdog) error {
+	pool := largeBuffers
+	if end-*at <= smallBuffer {
+		pool = smallBuffers
+	}
+	pooled := pool.Get().(*[]byte)
+	defer pool.Put(pooled)
+	body = &kicking{body, dog}
+	for *at < end {
+		// Up to the next multiple of the buffer's size, so that writes stay aligned
+		// after a resume at an odd place.
+		size := int64(len(*pooled))
+		buf := (*pooled)[:min(size-*at%size, end-*at)]
+		if err := s.throttle(ctx, len(buf)); err != nil {
+			return err
+		}
+		n, err := io.ReadFull(body, buf)
+		if n > 0 {
+			if _, err := dst.WriteAt(buf[:n], *at); err != nil {
+				return &LocalError{err}
+			}
+			if sum != nil {
+				sum.Write(buf[:n])
+			}
+			*at += int64(n)
+			s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "read").Add(float64(n))
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return &Error{Kind: Unavailable, Err: fmt.Errorf("the stream ended %d bytes early: %w", end-*at, io.ErrUnexpectedEOF)}
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// throttle waits for n bytes' worth of the bandwidth limit.
+func (s *Store) throttle(ctx context.Context, n int) error {
+	limit := s.opts.Bandwidth
+	if limit == nil {
+		return nil
+	}
+	for n > 0 {
+		take := min(n, limit.Burst())
+		if err := limit.WaitN(ctx, take); err != nil {
+			return err
+		}
+		n -= take
+	}
+	return nil
+}
+
+// kicking tells of each byte that comes.
+type kicking struct {
+	io.Reader
+	dog *watchdog
+}
+
+func (k *kicking) Read(p []byte) (int, error) {
+	n, err := k.Reader.Read(p)
+	if n > 0 {
+		k.dog.kick()
+	}
+	return n, err
+}
+
+// LocalError is a failure of the place that bytes were copied to or from, not of
+// the store: it is never retried.
+type LocalError struct{ Err error }
+
+func (e *LocalError) Error() string { return e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *LocalError) Unwrap() error { return e.Err }

@@ -1,0 +1,117 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// unknownTries is how often an error of kind Unknown is tried: often enough for a
+// hiccup that nobody classified, too rarely to hide a defect.
+const unknownTries = 5
+
+// retry calls try until it succeeds, fails for good, or has failed for RetryFor
+// without progress.
+func (s *Store) retry(ctx context.Context, op, key string, try func(context.Context, *watchdog) error) error {
+	delay := &backoff.ExponentialBackOff{
+		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 10 * time.Second,
+	}
+	since, failures, unknown := time.Now(), 0, 0
+	delay.Reset()
+	for {
+		moved, err := s.attempt(ctx, op, try)
+		if err == nil {
+			return nil
+		}
+		var local *LocalError
+		if errors.As(err, &local) {
+			return local
+		}
+		if ctx.Err() != nil {
+			return &Error{Op: op, Store: s.name, Key: key, Kind: Canceled, Err: context.Cause(ctx)}
+		}
+		err = named(err, op, s.name, key)
+		if moved {
+			since, failures, unknown = time.Now(), 0, 0
+			delay.Reset()
+		}
+		failures++
+		kind := KindOf(err)
+		if kind == Unknown {
+			unknown++
+		}
+		if !kind.Retryable() || unknown >= unknownTries {
+			return err
+		}
+		pause := delay.NextBackOff()
+		var e *Error
+		if errors.As(err, &e) {
+			pause = max(pause, e.RetryAfter)
+		}
+		if time.Since(since)+pause > s.opts.RetryFor {
+			return err
+		}
+		s.opts.Metrics.retries.WithLabelValues(s.scheme.Name, op, kind.String()).Inc()
+		level := slog.LevelDebug
+		if failures == 3 {
+			level = slog.LevelWarn // once: the first two are nobody's business
+		}
+		s.opts.Log.Log(ctx, level, "the store fails, trying again", "error", err, "kind", kind,
+			"pause", pause.Round(time.Millisecond), "giving_up_after", s.opts.RetryFor)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// attempt is one try under the watchdog, holding one of the store's slots; a
+// listing holds none, since those who read what it yields need them. It reports
+// whether bytes moved.
+func (s *Store) attempt(ctx context.Context, op string, try func(context.Context, *watchdog) error) (moved bool, err error) {
+	if op != "list" {
+		if err := s.slots.Acquire(ctx, 1); err != nil {
+			return false, err
+		}
+		defer s.slots.Release(1)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	dog := watch(s.opts.StallAfter, func() { cancel(errStalled) })
+	defer dog.rest()
+	start := time.Now()
+	err = try(ctx, dog)
+	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
+		err = &Error{Kind: Unavailable, Err: errStalled}
+	}
+	s.opts.Metrics.observe(s.scheme.Name, op, err, time.Since(start))
+	return dog.moved.Load(), err
+}
+
+// errStalled is what the watchdog says.
+var errStalled = errors.New("no bytes came for too long, so the request was cut")
+
+// A watchdog ends a request in which nothing moves. Total time-outs are of no use
+// for objects of unknown size over links of unknown speed; silence is.
+type watchdog struct {
+	timer *time.Timer
+	after time.Duration
+	moved atomic.Bool // some bytes came, or went
+}
+
+func watch(after time.Duration, bite func()) *watchdog {
+	return &watchdog{timer: time.AfterFunc(after, bite), after: after}
+}
+
+// kick says that something moved; the silence begins anew.
+func (d *watchdog) kick() {
+	d.moved.Store(true)
+	d.timer.Reset(d.after)
+}
+
+// rest ends the watch, until the next kick.
+func (d *watchdog) rest() { d.timer.Stop() }

@@ -1,0 +1,234 @@
+package backends
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
+)
+
+// Options are the surroundings of a store. The zero value works.
+type Options struct {
+	Connections int           // requests at once; 0: what the backend likes
+	Bandwidth   *rate.Limiter // bytes per second, may be shared by stores; nil: no limit
+	RetryFor    time.Duration // how long a store may fail without progress; 0: DefaultRetryFor
+	StallAfter  time.Duration // a stream without bytes for so long is cut; 0: DefaultStallAfter
+	Log         *slog.Logger  // nil: silent
+	Metrics     *Metrics      // nil: not counted
+	// Getenv reads the environment; nil: an empty one. Protocols ask it and never
+	// the process.
+	Getenv func(string) string
+	// Secrets is a folder with credential files, as a Kubernetes Secret is mounted;
+	// each protocol says in its doc which names it looks for. May be empty.
+	Secrets string
+}
+
+// How patient a Store is when Options do not say.
+const (
+	DefaultRetryFor   = 2 * time.Minute
+	DefaultStallAfter = 30 * time.Second
+)
+
+// A Store is a folder of a backend, with retry, limits, metrics and errors that
+// name it. All methods may be called from many goroutines at once.
+//
+// Its methods return errors of type *Error. They retry what is Retryable until
+// Options.RetryFor has gone by without progress.
+type Store struct {
+	backend Backend
+	scheme  Scheme
+	name    string
+	prefix  string // of the backend's keys: "" or ending in "/"
+	self    string // the backend's key that the URL itself names
+	folder  bool   // the URL ended in "/", so it names no object
+	opts    Options
+	facts   Facts
+	slots   *semaphore.Weighted
+	parts   PartCreator // nil when the backend has not the ability
+}
+
+// NewStore wraps a backend. name is shown in errors and logs.
+func NewStore(b Backend, name string, opts Options) *Store {
+	facts := b.Facts()
+	if opts.Connections <= 0 {
+		opts.Connections = max(facts.Parallelism, 1)
+	}
+	if opts.RetryFor <= 0 {
+		opts.RetryFor = DefaultRetryFor
+	}
+	if opts.StallAfter <= 0 {
+		opts.StallAfter = DefaultStallAfter
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Metrics == nil {
+		opts.Metrics = NewMetrics(nil)
+	}
+	s := &Store{
+		backend: b, name: name, opts: opts, facts: facts, folder: true,
+		slots: semaphore.NewWeighted(int64(opts.Connections)),
+	}
+	s.parts, _ = b.(PartCreator)
+	return s
+}
+
+// Name is the store's URL without parameters.
+func (s *Store) Name() string { return s.name }
+
+// Facts are the backend's.
+func (s *Store) Facts() Facts { return s.facts }
+
+// Connections is how many requests the store makes at once.
+func (s *Store) Connections() int { return s.opts.Connections }
+
+// Hint says in one sentence what to do about an error of this store, or "".
+func (s *Store) Hint(err error) string {
+	if KindOf(err) == Permission {
+		return s.scheme.Credentials
+	}
+	return ""
+}
+
+// Close ends the backend's connections, also those of Sub stores.
+func (s *Store) Close() error { return s.backend.Close() }
+
+// Sub is the folder dir of s, sharing its connections and limits.
+func (s *Store) Sub(dir string) *Store {
+	dir = strings.Trim(dir, "/")
+	if dir == "" {
+		return s
+	}
+	sub := *s
+	sub.name = strings.TrimSuffix(s.name, "/") + "/" + dir
+	sub.self = s.prefix + dir
+	sub.prefix = sub.self + "/"
+	sub.folder = false
+	return &sub
+}
+
+// Self looks for an object with the very name that the store was opened with: for
+// s3://b/models/m.bin the object m.bin, and a Store of the folder models. Kind
+// NotExist says that the name stands for a folder, if anything.
+func (s *Store) Self(ctx context.Context) (*Store, Object, error) {
+	if s.folder || s.self == "" {
+		return nil, Object{}, &Error{Op: "stat", Store: s.name, Kind: NotExist, Err: errors.New("this names a folder")}
+	}
+	parent := *s
+	base := s.self
+	parent.prefix = ""
+	if i := strings.LastIndexByte(s.self, '/'); i >= 0 {
+		base, parent.prefix = s.self[i+1:], s.self[:i+1]
+	}
+	parent.self = strings.TrimSuffix(parent.prefix, "/")
+	parent.folder = true
+	parent.name = strings.TrimSuffix(strings.TrimSuffix(s.name, base), "/")
+	obj, err := parent.Stat(ctx, base)
+	if err != nil {
+		return nil, Object{}, err
+	}
+	return &parent, obj, nil
+}
+
+// List yields the objects below prefix; see Source. A listing that breaks goes on
+// behind the last key that it yielded.
+func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
+	return func(yield func(Object, error) bool) {
+		last, stopped := "", false
+		err := s.retry(ctx, "list", prefix, func(ctx context.Context, dog *watchdog) error {
+			for obj, err := range s.backend.List(ctx, s.prefix+prefix) {
+				if err != nil {
+					return err
+				}
+				obj.Key = strings.TrimPrefix(obj.Key, s.prefix)
+				if last != "" && obj.Key <= last {
+					continue // yielded before the listing broke
+				}
+				last = obj.Key
+				dog.kick()
+				dog.rest() // the time that the caller takes is not the store's
+				if !yield(obj, nil) {
+					stopped = true
+					return nil
+				}
+				dog.kick()
+			}
+			return nil
+		})
+		if err != nil && !stopped {
+			yield(Object{}, err)
+		}
+	}
+}
+
+// Stat describes one object; kind NotExist when there is none.
+func (s *Store) Stat(ctx context.Context, key string) (obj Object, err error) {
+	err = s.retry(ctx, "stat", key, func(ctx context.Context, _ *watchdog) error {
+		obj, err = s.backend.Stat(ctx, s.prefix+key)
+		return err
+	})
+	obj.Key = key
+	return obj, err
+}
+
+// Delete removes an object; one that is not there is no error.
+func (s *Store) Delete(ctx context.Context, key string) error {
+	return s.retry(ctx, "delete", key, func(ctx context.Context, _ *watchdog) error {
+		return s.backend.Delete(ctx, s.prefix+key)
+	})
+}
+
+// ReadAll returns a small object whole, as it is now; one over limit bytes is an
+// error of kind Invalid.
+func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, Object, error) {
+	obj, err := s.Stat(ctx, key)
+	if err != nil {
+		return nil, Object{}, err
+	}
+	if obj.Size > limit {
+		return nil, Object{}, &Error{
+			Op: "read", Store: s.name, Key: key, Kind: Invalid,
+			Err: fmt.Errorf("it has %d bytes, and at most %d are expected", obj.Size, limit),
+		}
+	}
+	buf := make([]byte, obj.Size)
+	_, err = s.ReadRange(ctx, obj, 0, obj.Size, memory(buf), nil)
+	return buf, obj, err
+}
+
+// PutBytes writes a small object.
+func (s *Store) PutBytes(ctx context.Context, key string, p []byte, opts CreateOptions) (Object, error) {
+	return s.Put(ctx, key, bytes.NewReader(p), int64(len(p)), opts)
+}
+
+// memory is a buffer as a place to write to.
+type memory []byte
+
+func (m memory) WriteAt(p []byte, off int64) (int, error) {
+	if off < 0 || off+int64(len(p)) > int64(len(m)) {
+		return 0, io.ErrShortWrite
+	}
+	return copy(m[off:], p), nil
+}
+
+// named puts the store's name, the operation and the key onto an error, once.
+func named(err error, op, store, key string) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return &Error{Op: op, Store: store, Key: key, Kind: KindOf(err), Err: err}
+	}
+	if e.Store != "" {
+		return err
+	}
+	out := *e
+	out.Op, out.Store, out.Key = op, store, key
+	return &out
+}

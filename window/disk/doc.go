@@ -1,0 +1,15 @@
+// Package disk is the folder in which stager brings files to light.
+//
+// A [Folder] belongs to one process at a time. What is on its way in lies under
+// .stager/incoming as an [Incoming], which remembers across a kill which of its
+// bytes have arrived; Publish gives it its name, by rename, so that nobody ever
+// sees a file that is not whole.
+//
+//	<path>/…                   what readers see
+//	<path>/.stager/LOCK        held, and naming its holder
+//	<path>/.stager/incoming/   files on their way, and which ranges of them came
+//
+// All access goes through os.Root: no name, however hostile, leads out of the
+// folder. What is on disk is the truth; the ranges remembered are a hint that is
+// dropped when size, version or the machine's boot differ.
+package disk

@@ -1,0 +1,96 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gofrs/flock"
+	"golang.org/x/sys/unix"
+)
+
+// Private is the folder's own corner, which nothing but this package and the
+// window write to.
+const Private = ".stager"
+
+const incomingDir = Private + "/incoming"
+
+// Folder is a folder that this process alone fills.
+type Folder struct {
+	path string
+	root *os.Root
+	lock *flock.Flock
+}
+
+// BusyError says that another process fills the folder.
+type BusyError struct{ Path, Holder string }
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("another stager works on %s: %s; end it or use another folder", e.Path, e.Holder)
+}
+
+// Open makes the folder if need be and takes it for this process. holder is what
+// others are told who try meanwhile, in a *BusyError.
+func Open(path, holder string) (*Folder, error) {
+	if err := os.MkdirAll(filepath.Join(path, incomingDir), 0o755); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	lockPath := filepath.Join(path, Private, "LOCK")
+	lock := flock.New(lockPath)
+	held, err := lock.TryLock()
+	if err == nil && !held {
+		// The note may be a moment behind the lock; it is words for a person.
+		note, _ := os.ReadFile(lockPath) //nolint:errcheck // as above
+		who := strings.TrimSpace(string(note))
+		if who == "" {
+			who = "unknown"
+		}
+		err = &BusyError{path, who}
+	}
+	if err == nil {
+		err = os.WriteFile(lockPath, []byte(holder+"\n"), 0o644)
+	}
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return &Folder{path, root, lock}, nil
+}
+
+// Path is the folder's path as it was given.
+func (f *Folder) Path() string { return f.path }
+
+// Root is the way to the files within.
+func (f *Folder) Root() *os.Root { return f.root }
+
+// Close gives the folder free.
+func (f *Folder) Close() error { return errors.Join(f.lock.Unlock(), f.root.Close()) }
+
+// Free is how many bytes the file system has left for this user.
+func (f *Folder) Free() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(f.path, &st); err != nil {
+		return 0, &fs.PathError{Op: "statfs", Path: f.path, Err: err}
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
+
+// Sync returns when everything in the folder's file system is durable: one call for
+// many files instead of one each.
+func (f *Folder) Sync() error {
+	dir, err := f.root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // opened for reading
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return &fs.PathError{Op: "syncfs", Path: f.path, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package disk
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// noteEvery is how many bytes arrive between two notes of progress: what a kill
+// costs at most, for each file on its way. Files no larger keep no notes.
+const noteEvery = 8 << 20
+
+// Incoming is a file on its way in. WriteAt and Missing may be called from many
+// goroutines at once; Publish or Discard comes after all of them.
+//
+// Its life: Folder.Incoming opens or resumes it; WriteAt fills it; the caller
+// verifies it, with ReadAt where it must; Publish gives it its name, or Discard
+// drops it. Close lets go of it and leaves it to be resumed.
+type Incoming struct {
+	folder  *Folder
+	name    string // below incomingDir
+	size    int64
+	file    *os.File
+	resumed bool
+
+	mu      sync.Mutex // guards all below
+	have    ranges
+	notes   *os.File // nil until the first note
+	pending []Range  // arrived and not yet noted
+	unnoted int64    // their bytes
+	header  string
+}
+
+// Incoming opens the file that will be published under an identity of the caller's
+// choice, such as the key. What an earlier process fetched of it counts when its
+// size and version are these, and the machine has not been booted since: what was
+// not yet on the disk then is gone, and nobody can tell which bytes.
+//
+// The file's space is reserved before Incoming returns, so a full disk is told
+// here.
+func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, error) {
+	sum := sha256.Sum256([]byte(id))
+	in := &Incoming{
+		folder: f, name: path.Join(incomingDir, hex.EncodeToString(sum[:16])), size: size,
+		header: fmt.Sprintf("%d %q %s\n", size, version, bootID()),
+	}
+	in.have = in.readNotes()
+	flags := os.O_RDWR | os.O_CREATE
+	if len(in.have) == 0 {
+		flags |= os.O_TRUNC
+		if err := in.dropNotes(); err != nil {
+			return nil, err
+		}
+	}
+	file, err := f.root.OpenFile(in.name, flags, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	in.file = file
+	if info, err := file.Stat(); err != nil {
+		return nil, errors.Join(err, in.Discard())
+	} else if len(in.have) > 0 && info.Size() != size {
+		in.have = nil // somebody touched it: begin anew
+		if err := errors.Join(file.Truncate(0), in.dropNotes()); err != nil {
+			return nil, errors.Join(err, in.Discard())
+		}
+	}
+	in.resumed = len(in.have) > 0
+	if err := reserve(file, size); err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "reserve space for", Path: id, Err: err}, in.Discard())
+	}
+	return in, nil
+}
+
+// reserve takes the space of the file; where the file system cannot, the file only
+// gets its length.
+func reserve(file *os.File, size int64) error {
+	if size == 0 {
+		return nil
+	}
+	err := unix.Fallocate(int(file.Fd()), 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		err = file.Truncate(size)
+	}
+	return err
+}
+
+// Size is the file's size in bytes when it is whole.
+func (in *Incoming) Size() int64 { return in.size }
+
+// Resumed tells whether bytes of an earlier process count, which nobody has summed.
+func (in *Incoming) Resumed() bool { return in.resumed }
+
+// Missing is what has not arrived, ascending.
+func (in *Incoming) Missing() []Range {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.have.missing(in.size)
+}
+
+// ReadAt reads what has arrived.
+func (in *Incoming) ReadAt(p []byte, off int64) (int, error) { return in.file.ReadAt(p, off) }
+
+// WriteAt takes bytes that have arrived. Bytes beyond the size are refused.
+func (in *Incoming) WriteAt(p []byte, off int64) (int, error) {
+	if off < 0 || off+int64(len(p)) > in.size {
+		return 0, fmt.Errorf("bytes %d to %d do not belong to a file of %d", off, off+int64(len(p)), in.size)
+	}
+	n, err := in.file.WriteAt(p, off)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	arrived := Range{off, int64(n)}
+	in.have = in.have.add(arrived)
+	if in.size <= noteEvery {
+		return n, err
+	}
+	if last := len(in.pending) - 1; last >= 0 && in.pending[last].End() == off {
+		in.pending[last].Len += arrived.Len
+	} else {
+		in.pending = append(in.pending, arrived)
+	}
+	if in.unnoted += arrived.Len; in.unnoted >= noteEvery {
+		err = errors.Join(err, in.noteLocked())
+	}
+	return n, err
+}
+
+// Publish gives the whole file its name within the folder, its mode and its time
+// (zero: now), and makes the folders on the way. It refuses a file of which bytes
+// are missing. A file of that name is replaced.
+func (in *Incoming) Publish(name string, mode fs.FileMode, modified time.Time) error {
+	if missing := in.Missing(); len(missing) > 0 {
+		return fmt.Errorf("%s: %d stretches are missing, the first at byte %d", name, len(missing), missing[0].Off)
+	}
+	root := in.folder.root
+	if err := in.file.Chmod(mode); err != nil {
+		return err
+	}
+	if !modified.IsZero() {
+		if err := root.Chtimes(in.name, modified, modified); err != nil {
+			return err
+		}
+	}
+	if dir := path.Dir(name); dir != "." {
+		if err := root.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := root.Rename(in.name, name); err != nil {
+		return err
+	}
+	// From here on the file exists: what goes wrong with the notes is swept later.
+	_ = in.Close()     //nolint:errcheck // as above
+	_ = in.dropNotes() //nolint:errcheck // as above
+	return nil
+}
+
+// Discard drops the file and what is remembered of it.
+func (in *Incoming) Discard() error {
+	err := in.Close()
+	if rm := in.folder.root.Remove(in.name); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+		err = errors.Join(err, rm)
+	}
+	return errors.Join(err, in.dropNotes())
+}
+
+// Close notes what has arrived and lets go of the file. It may be called again.
+func (in *Incoming) Close() (err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.unnoted > 0 && in.size > noteEvery {
+		err = in.noteLocked()
+	}
+	if in.notes != nil {
+		err = errors.Join(err, in.notes.Close())
+		in.notes = nil
+	}
+	if cerr := in.file.Close(); cerr != nil && !errors.Is(cerr, os.ErrClosed) {
+		err = errors.Join(err, cerr)
+	}
+	return err
+}
+
+func (in *Incoming) notesName() string { return in.name + ".ranges" }
+
+// noteLocked writes down what has arrived. A line is one write to the end of the
+// file, so a kill leaves at most one torn line, which is ignored.
+func (in *Incoming) noteLocked() error {
+	var line strings.Builder
+	if in.notes == nil {
+		notes, err := in.folder.root.OpenFile(in.notesName(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		if err != nil {
+			return err
+		}
+		in.notes = notes
+		if info, err := notes.Stat(); err == nil && info.Size() == 0 {
+			line.WriteString(in.header)
+		}
+	}
+	for _, r := range in.pending {
+		fmt.Fprintf(&line, "%d %d.\n", r.Off, r.Len)
+	}
+	in.pending, in.unnoted = in.pending[:0], 0
+	_, err := in.notes.WriteString(line.String())
+	return err
+}
+
+// readNotes is what the notes say has arrived; nothing when they are of another
+// object, another boot, or unreadable.
+func (in *Incoming) readNotes() (have ranges) {
+	file, err := in.folder.root.Open(in.notesName())
+	if err != nil {
+		return nil
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	lines := bufio.NewScanner(file)
+	if !lines.Scan() || lines.Text()+"\n" != in.header {
+		return nil
+	}
+	for lines.Scan() {
+		text, whole := strings.CutSuffix(lines.Text(), ".")
+		var r Range
+		if _, err := fmt.Sscanf(text, "%d %d", &r.Off, &r.Len); err != nil || !whole ||
+			r.Off < 0 || r.Len < 0 || r.End() > in.size {
+			break
+		}
+		have = have.add(r)
+	}
+	return have
+}
+
+func (in *Incoming) dropNotes() error {
+	if err := in.folder.root.Remove(in.notesName()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// bootID names this boot of the machine.
+var bootID = sync.OnceValue(func() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return fmt.Sprintf("unknown-%d", time.Now().UnixNano()) // matches nothing
+	}
+	return strings.TrimSpace(string(id))
+})

@@ -1,0 +1,48 @@
+package disk
+
+import "slices"
+
+// Range is a stretch of a file, in bytes.
+type Range struct{ Off, Len int64 }
+
+// End is the offset behind the last byte.
+func (r Range) End() int64 { return r.Off + r.Len }
+
+// ranges are disjoint, not touching, and ascending.
+type ranges []Range
+
+// add includes r.
+func (rs ranges) add(r Range) ranges {
+	if r.Len <= 0 {
+		return rs
+	}
+	// All that overlaps or touches r becomes one with it.
+	from, _ := slices.BinarySearchFunc(rs, r.Off, func(x Range, off int64) int {
+		if x.End() < off {
+			return -1
+		}
+		return 1
+	})
+	to := from
+	for ; to < len(rs) && rs[to].Off <= r.End(); to++ {
+		end := max(r.End(), rs[to].End())
+		r.Off = min(r.Off, rs[to].Off)
+		r.Len = end - r.Off
+	}
+	return slices.Replace(rs, from, to, r)
+}
+
+// missing is what of [0, size) is not included.
+func (rs ranges) missing(size int64) (out []Range) {
+	at := int64(0)
+	for _, r := range rs {
+		if r.Off > at {
+			out = append(out, Range{at, r.Off - at})
+		}
+		at = r.End()
+	}
+	if at < size {
+		out = append(out, Range{at, size - at})
+	}
+	return out
+}
