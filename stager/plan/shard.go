@@ -1,0 +1,48 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Stripes is how finely a dataset can be divided among nodes, and so the largest
+// Count. 840 is the smallest number that every count up to 8 divides evenly.
+const Stripes = 840
+
+// Shard is the part of a dataset that one node takes: the Index-th of Count, from
+// 0. The zero value is the whole.
+type Shard struct{ Index, Count int }
+
+// Owns tells whether the item at a position of the order belongs to the shard.
+// Positions are dealt to stripes and stripes to nodes, both in turn, so each
+// position belongs to exactly one node of Count and small datasets spread too.
+func (s Shard) Owns(position int) bool {
+	return s.Count <= 1 || position%Stripes%s.Count == s.Index
+}
+
+// String is "index/count", as ParseShard reads it.
+func (s Shard) String() string { return fmt.Sprintf("%d/%d", s.Index, max(s.Count, 1)) }
+
+// ParseShard reads "2/8": the third of eight.
+func ParseShard(text string) (Shard, error) {
+	index, count, ok := strings.Cut(text, "/")
+	i, errIndex := strconv.Atoi(index)
+	n, errCount := strconv.Atoi(count)
+	if !ok || errIndex != nil || errCount != nil {
+		return Shard{}, fmt.Errorf("%q is not a shard: write index/count, as in 2/8", text)
+	}
+	s := Shard{i, n}
+	return s, s.check()
+}
+
+// check tells why a shard cannot be one.
+func (s Shard) check() error {
+	switch {
+	case s.Count < 1 || s.Count > Stripes:
+		return fmt.Errorf("a count of %d nodes is not between 1 and %d", s.Count, Stripes)
+	case s.Index < 0 || s.Index >= s.Count:
+		return fmt.Errorf("index %d is not below the count %d: indices begin at 0", s.Index, s.Count)
+	}
+	return nil
+}
