@@ -1,0 +1,316 @@
+package mem
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"maps"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+)
+
+// Backend is a store in memory. All methods may be called from many goroutines at
+// once.
+type Backend struct {
+	facts backends.Facts
+
+	mu      sync.Mutex // guards all below
+	objects map[string]*object
+	keys    []string // of objects, ascending; nil when it must be sorted anew
+	changes int      // how often anything was written; versions are its values
+	writers int      // begun and neither committed nor aborted
+}
+
+var (
+	_ backends.Backend     = (*Backend)(nil)
+	_ backends.PartCreator = (*Backend)(nil)
+)
+
+// object is one version of a key; it never changes.
+type object struct {
+	meta     backends.Object // without the Sum
+	contents io.ReaderAt
+	sum      func() backends.Checksum
+}
+
+// New makes an empty store whose parts are of 1 MiB.
+func New() *Backend {
+	return NewWith(backends.Facts{Parallelism: 8, PartSize: 1 << 20, Checksum: backends.CRC64NVME})
+}
+
+// NewWith makes an empty store with the caller's Parallelism, PartSize (0: 1 MiB)
+// and Checksum. What it promises it promises always.
+func NewWith(facts backends.Facts) *Backend {
+	if facts.PartSize <= 0 {
+		facts.PartSize = 1 << 20
+	}
+	facts.AtomicReplace, facts.ConditionalCreate, facts.PinnedReads = true, true, true
+	return &Backend{facts: facts, objects: make(map[string]*object)}
+}
+
+// Put writes an object without further ado, keeping data, and returns what Stat
+// would.
+func (b *Backend) Put(key string, data []byte) backends.Object {
+	return b.put(key, b.stored(data))
+}
+
+// Generate puts an object of size bytes that takes no memory: its bytes are
+// backendtest.ContentsOf(key, size).
+func (b *Backend) Generate(key string, size int64) backends.Object {
+	return b.put(key, b.generated(backendtest.ContentsOf(key, size)))
+}
+
+// stored is an object that was written.
+func (b *Backend) stored(data []byte) *object {
+	return &object{
+		meta: backends.Object{Size: int64(len(data))}, contents: readerAt(data),
+		sum: func() backends.Checksum {
+			h := b.facts.Checksum.New()
+			if h == nil {
+				return backends.Checksum{}
+			}
+			h.Write(data)
+			return backends.SumOf(b.facts.Checksum, h)
+		},
+	}
+}
+
+// generated is an object that is made while it is read.
+func (b *Backend) generated(c *backendtest.Contents) *object {
+	return &object{
+		meta: backends.Object{Size: c.Size()}, contents: c,
+		sum: func() backends.Checksum {
+			if b.facts.Checksum == "" {
+				return backends.Checksum{}
+			}
+			return c.Sum(b.facts.Checksum)
+		},
+	}
+}
+
+// Get returns a copy of an object's bytes, and whether there is one.
+func (b *Backend) Get(key string) ([]byte, bool) {
+	b.mu.Lock()
+	o, ok := b.objects[key]
+	b.mu.Unlock()
+	if !ok {
+		return nil, false
+	}
+	p := make([]byte, o.meta.Size)
+	_, _ = o.contents.ReadAt(p, 0) //nolint:errcheck // memory does not fail
+	return p, true
+}
+
+// Keys are those of all objects, ascending.
+func (b *Backend) Keys() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.sortedLocked())
+}
+
+// Writers is how many writes were begun and not yet ended by Commit or Abort; a
+// test may ask whether its code forgot one.
+func (b *Backend) Writers() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.writers
+}
+
+// Scheme opens this store as mem://any/path, for tests of what begins with a URL.
+func (b *Backend) Scheme() backends.Scheme {
+	return backends.Scheme{
+		Name: "mem", Summary: "memory of the test", Example: "mem://test/path",
+		Open: func(_ context.Context, t backends.Target) (backends.Opened, error) {
+			return backends.Opened{Backend: b, Prefix: strings.Trim(t.Path, "/")}, nil
+		},
+	}
+}
+
+// Facts implements backends.Backend.
+func (b *Backend) Facts() backends.Facts { return b.facts }
+
+// Close implements backends.Backend; the objects stay.
+func (b *Backend) Close() error { return nil }
+
+// List implements backends.Source. A key that is gone when its turn comes is left
+// out; one that came meanwhile may be missing.
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		b.mu.Lock()
+		keys := b.sortedLocked()
+		b.mu.Unlock()
+		for _, key := range keys[sort.SearchStrings(keys, prefix):] {
+			if !strings.HasPrefix(key, prefix) {
+				break
+			}
+			if err := ended(ctx, "list", prefix); err != nil {
+				yield(backends.Object{}, err)
+				return
+			}
+			b.mu.Lock()
+			o, ok := b.objects[key]
+			b.mu.Unlock()
+			if ok && !yield(o.meta, nil) {
+				return
+			}
+		}
+		if err := ended(ctx, "list", prefix); err != nil {
+			yield(backends.Object{}, err)
+		}
+	}
+}
+
+// sortedLocked returns a slice that nobody changes.
+func (b *Backend) sortedLocked() []string {
+	if b.keys == nil {
+		b.keys = slices.Sorted(maps.Keys(b.objects))
+	}
+	return b.keys
+}
+
+// Stat implements backends.Source.
+func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error) {
+	o, err := b.find(ctx, "stat", key)
+	if err != nil {
+		return backends.Object{}, err
+	}
+	return o.described(), nil
+}
+
+func (o *object) described() backends.Object {
+	obj := o.meta
+	obj.Sum = o.sum()
+	return obj
+}
+
+func (b *Backend) find(ctx context.Context, op, key string) (*object, error) {
+	if err := ended(ctx, op, key); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o, ok := b.objects[key]
+	if !ok {
+		return nil, backends.Errorf(backends.NotExist, op, key, "no such object")
+	}
+	return o, nil
+}
+
+// OpenRange implements backends.Source. The reader goes on with the version it
+// began with, also when the key is written or deleted meanwhile.
+func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	o, err := b.find(ctx, "read", obj.Key)
+	if err != nil {
+		return nil, err
+	}
+	if obj.Version != "" && obj.Version != o.meta.Version {
+		return nil, backends.Errorf(backends.Changed, "read", obj.Key,
+			"version %s was asked for, and %s is there", obj.Version, o.meta.Version)
+	}
+	if off < 0 || off > o.meta.Size {
+		return nil, backends.Errorf(backends.Invalid, "read", obj.Key,
+			"byte %d of an object of %d was asked for", off, o.meta.Size)
+	}
+	left := o.meta.Size - off
+	r := &reader{ctx: ctx, object: o, from: io.NewSectionReader(o.contents, off, left)}
+	if n > left {
+		r.short = true
+	} else if n >= 0 {
+		r.from = io.NewSectionReader(o.contents, off, n)
+	}
+	return r, nil
+}
+
+type reader struct {
+	ctx    context.Context //nolint:containedctx // the reader obeys the context of OpenRange
+	object *object
+	from   *io.SectionReader
+	short  bool // more was asked for than there is
+	closed bool
+}
+
+var _ backends.Summer = (*reader)(nil)
+
+func (r *reader) Read(p []byte) (int, error) {
+	if r.closed {
+		return 0, backends.Errorf(backends.Invalid, "read", r.object.meta.Key, "the reader is closed")
+	}
+	if err := ended(r.ctx, "read", r.object.meta.Key); err != nil {
+		return 0, err
+	}
+	n, err := r.from.Read(p)
+	if r.short && errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func (r *reader) Close() error {
+	r.closed = true
+	return nil
+}
+
+func (r *reader) ObjectSum() backends.Checksum { return r.object.sum() }
+
+// Delete implements backends.Sink.
+func (b *Backend) Delete(ctx context.Context, key string) error {
+	if err := ended(ctx, "delete", key); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.objects[key]; ok {
+		delete(b.objects, key)
+		b.keys = nil
+	}
+	return nil
+}
+
+func (b *Backend) put(key string, o *object) backends.Object {
+	b.mu.Lock()
+	o = b.putLocked(key, o)
+	b.mu.Unlock()
+	return o.described()
+}
+
+func (b *Backend) putLocked(key string, o *object) *object {
+	b.changes++
+	o.meta.Key, o.meta.ModTime = key, time.Now()
+	o.meta.Version = backends.Version(strconv.Itoa(b.changes))
+	o.sum = sync.OnceValue(o.sum)
+	if _, ok := b.objects[key]; !ok {
+		b.keys = nil
+	}
+	b.objects[key] = o
+	return o
+}
+
+// ended is the error of a context that is over.
+func ended(ctx context.Context, op, key string) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
+}
+
+// readerAt is a slice as an io.ReaderAt.
+type readerAt []byte
+
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
+	if off >= int64(len(r)) {
+		return 0, io.EOF
+	}
+	n := copy(p, r[off:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
