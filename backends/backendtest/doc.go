@@ -1,3 +1,18 @@
-// Package backendtest holds what tests of stores share: the contract of
-// backends.Backend as tests, scripted faults, and contents made from a key.
+// Package backendtest is the contract of stores, as tests, and what else tests of
+// stores share.
+//
+// [Run] checks a store against the promises of package backends; every protocol
+// calls it from its own test:
+//
+//	func TestContract(t *testing.T) {
+//		backendtest.Run(t, func(t *testing.T) *backends.Store { return open(t) }, backendtest.Options{})
+//	}
+//
+// It asks no more of its caller than a [TB] with a Run, so an operator's command
+// can run the same checks against a store in service: each check works in a new
+// folder of its own and removes it.
+//
+// [Require] is for servers that may be missing. [Faults] go wrong by a script, at
+// the very call and byte that a test wants. [ContentsOf] are bytes made from a key:
+// terabytes that take no memory.
 package backendtest

@@ -1,0 +1,114 @@
+package backendtest_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+func TestFaultsComeInOrderAndOnTheirKey(t *testing.T) {
+	var faults backendtest.Faults
+	b := faults.Wrap(mem.New())
+	faults.Add(backendtest.Stat, backendtest.Fail(backends.Throttled), backendtest.Pass())
+	faults.AddFor(backendtest.Stat, "b", backendtest.Fail(backends.Permission))
+	faults.Always(backendtest.Stat, backendtest.Fail(backends.Corrupt))
+	for i, want := range []struct {
+		key  string
+		kind backends.Kind
+	}{{"a", backends.Throttled}, {"a", backends.NotExist}, {"a", backends.Corrupt}, {"b", backends.Permission}, {"b", backends.Corrupt}} {
+		if _, err := b.Stat(t.Context(), want.key); backends.KindOf(err) != want.kind {
+			t.Errorf("call %d, of %s: got %v, want kind %s", i, want.key, err, want.kind)
+		}
+	}
+	if got := len(faults.Calls(backendtest.Stat)); got != 5 || faults.Left() != 0 {
+		t.Errorf("%d calls and %d faults left, want 5 and 0", got, faults.Left())
+	}
+}
+
+func TestFaultsInAStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := mem.New()
+		obj := store.Generate("k", 100)
+		var faults backendtest.Faults
+		b := faults.Wrap(store)
+		changed := false
+		for _, tt := range []struct {
+			fault backendtest.Fault
+			n     int
+			err   error
+		}{
+			{backendtest.Pass(), 100, nil},
+			{backendtest.Cut(0), 0, io.ErrUnexpectedEOF},
+			{backendtest.Cut(99), 99, io.ErrUnexpectedEOF},
+			{backendtest.Stall(7), 7, context.DeadlineExceeded},
+			{backendtest.Meanwhile(7, func() { changed = true }), 100, nil},
+			{backendtest.Slow(time.Second), 100, nil},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			faults.Add(backendtest.Read, tt.fault)
+			body, err := b.OpenRange(ctx, obj, 0, -1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(body)
+			if len(got) != tt.n || !errors.Is(err, tt.err) {
+				t.Errorf("read %d bytes, %v; want %d, %v", len(got), err, tt.n, tt.err)
+			}
+			if sum := body.(backends.Summer).ObjectSum(); sum.IsZero() {
+				t.Error("the stream lost its sum")
+			}
+			cancel()
+		}
+		if !changed {
+			t.Error("nothing happened meanwhile")
+		}
+	})
+}
+
+func TestFaultsKeepAbilities(t *testing.T) {
+	var faults backendtest.Faults
+	if _, ok := faults.Wrap(mem.New()).(backends.PartCreator); !ok {
+		t.Error("a store that takes parts lost that")
+	}
+	if _, ok := faults.Wrap(struct{ backends.Backend }{mem.New()}).(backends.PartCreator); ok {
+		t.Error("a store that takes no parts pretends to")
+	}
+}
+
+func TestRequire(t *testing.T) {
+	t.Setenv(backendtest.EnvRequire, "s3,smb")
+	for name, want := range map[string]string{"s3": "failed", "nfs": "skipped"} {
+		var got outcome
+		backendtest.Require(&got, name, errors.New("no server"))
+		if string(got.what) != want {
+			t.Errorf("Require(%s) = %q, want %q", name, got.what, want)
+		}
+	}
+	var none outcome
+	if backendtest.Require(&none, "s3", nil); none.what != "" {
+		t.Errorf("Require without an error = %q, want nothing", none.what)
+	}
+}
+
+// outcome is a test of which only the end is of interest.
+type outcome struct {
+	backendtest.TB
+	what string
+}
+
+func (o *outcome) Helper() {}
+
+func (o *outcome) Fatalf(string, ...any) { o.what += "failed" }
+
+func (o *outcome) Skipf(string, ...any) {
+	if o.what == "" {
+		o.what = "skipped"
+	}
+}
