@@ -1,0 +1,148 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"path"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Filter chooses keys by patterns. An empty Include takes all; what matches Exclude
+// is left out even so.
+//
+// A pattern without a slash is matched against the last part of the key, at any
+// depth: "*.tar". Any other is matched against the whole key: "train/**/*.tar"; a
+// slash in front does no more than that: "/README". One that ends in a slash means
+// all that lies below: "logs/". In patterns, "*" and "?" stop at slashes, "**" does
+// not, "{a,b}" and "[0-9]" choose, and a backslash takes away a meaning.
+type Filter struct {
+	Include []string `json:"include,omitempty"`
+	Exclude []string `json:"exclude,omitempty"`
+}
+
+// Check tells which pattern cannot be understood.
+func (f Filter) Check() error {
+	for _, patterns := range [][]string{f.Include, f.Exclude} {
+		for _, p := range patterns {
+			if strings.Trim(p, "/") == "" || !doublestar.ValidatePattern(p) {
+				return fmt.Errorf("the pattern %q cannot be understood: look for a bracket or brace that is not closed", p)
+			}
+		}
+	}
+	return nil
+}
+
+// Match tells whether a key is chosen. The patterns have passed Check.
+func (f Filter) Match(key string) bool {
+	return (len(f.Include) == 0 || matchAny(f.Include, key)) && !matchAny(f.Exclude, key)
+}
+
+func matchAny(patterns []string, key string) bool {
+	for _, p := range patterns {
+		name := key
+		if !strings.Contains(p, "/") {
+			name = path.Base(key)
+		} else if p = strings.TrimPrefix(p, "/"); strings.HasSuffix(p, "/") {
+			p += "**/*"
+		}
+		if doublestar.MatchUnvalidated(p, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Listing says which objects of a store are meant.
+type Listing struct {
+	Filter   Filter
+	Shard    Shard
+	MaxBytes int64 // more than this in the shard is an error; 0: no limit
+	// Marker is told each key that ends in a slash and holds nothing: some tools
+	// write these to show folders, and they are left out. May be nil.
+	Marker func(key string)
+}
+
+// Check tells what in the listing cannot be.
+func (l Listing) Check() error {
+	if err := l.Filter.Check(); err != nil {
+		return err
+	}
+	if l.Shard == (Shard{}) {
+		return nil
+	}
+	return l.Shard.check()
+}
+
+// Objects streams the chosen objects in ascending order of their keys, each of
+// which has passed [Names]. Errors are of type *backends.Error and end the listing:
+// what the store says, kind Invalid for a key that cannot be a path, for too many
+// bytes and for a filter or shard that cannot be, kind NotExist when the filter
+// chose nothing at all. The last two come at the end, with the whole number.
+func (l Listing) Objects(ctx context.Context, store *backends.Store) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		fail := func(kind backends.Kind, key string, err error) {
+			yield(backends.Object{}, &backends.Error{Op: "list", Store: store.Name(), Key: key, Kind: kind, Err: err})
+		}
+		if err := l.Check(); err != nil {
+			fail(backends.Invalid, "", err)
+			return
+		}
+		var names Names
+		var chosen, mine int
+		var total int64
+		for obj, err := range store.List(ctx, "") {
+			if err != nil {
+				yield(backends.Object{}, err)
+				return
+			}
+			if strings.HasSuffix(obj.Key, "/") && obj.Size == 0 {
+				if l.Marker != nil {
+					l.Marker(obj.Key)
+				}
+				continue
+			}
+			if !l.Filter.Match(obj.Key) {
+				continue
+			}
+			if err := names.Check(obj.Key); err != nil {
+				fail(backends.Invalid, obj.Key, fmt.Errorf("the key cannot be a path: %w", err))
+				return
+			}
+			if obj.Size < 0 || obj.Size > math.MaxInt64-total {
+				fail(backends.Invalid, obj.Key, fmt.Errorf("the store says it has %d bytes, which cannot be", obj.Size))
+				return
+			}
+			chosen++
+			if !l.Shard.Owns(chosen - 1) {
+				continue
+			}
+			mine++
+			total += obj.Size
+			if !yield(obj, nil) {
+				return
+			}
+		}
+		switch {
+		case chosen == 0:
+			fail(backends.NotExist, "", l.nothing())
+		case l.MaxBytes > 0 && total > l.MaxBytes:
+			fail(backends.Invalid, "", fmt.Errorf(
+				"%d objects with %d bytes are chosen, but at most %d bytes are allowed; choose fewer or allow more", mine, total, l.MaxBytes))
+		}
+	}
+}
+
+// nothing says why a listing is empty.
+func (l Listing) nothing() error {
+	if len(l.Filter.Include)+len(l.Filter.Exclude) == 0 {
+		return errors.New("there is no object here")
+	}
+	return fmt.Errorf("there is no object here that the filter chooses (include %q, exclude %q)", l.Filter.Include, l.Filter.Exclude)
+}

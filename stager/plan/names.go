@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Longest names that Linux takes, in bytes.
+const (
+	maxPart = 255
+	maxPath = 4095 // the 4096th ends the string
+)
+
+// reserved is the corner of a destination that belongs to stager itself.
+const reserved = ".stager"
+
+// Names decides whether the keys of one listing can be paths below a folder. Keys
+// come from a store, and whoever can write there chooses them: a key is taken
+// exactly as it is, or refused; it is never bent into shape, since two keys bent
+// alike would become one file.
+//
+// It wants the keys in the ascending byte order in which a store lists them and
+// remembers no more than one of them, however long the listing. The zero value is
+// ready.
+type Names struct {
+	last string
+	// above are the lengths of those prefixes of last that are files themselves:
+	// "a" stands in the way of "a/b". Between the two may come "a-x" and any number
+	// of its like; but all that can come before the last "a/…" begins with "a" and
+	// goes on with a byte up to "/", so each file that still matters is a prefix of
+	// the key that came last.
+	above []int
+}
+
+// Check takes the next key. It returns nil when the key is a relative path that
+// leads nowhere but down, fits the file system, and shares no path with a key
+// before it.
+func (n *Names) Check(key string) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if key <= n.last && n.last != "" {
+		return fmt.Errorf("the store lists it behind %q, but a listing ascends and names each key once", n.last)
+	}
+	keep := n.above[:0]
+	for _, l := range n.above {
+		if !strings.HasPrefix(key, n.last[:l]) || key[l] > '/' {
+			break // longer prefixes have ended too
+		}
+		if key[l] == '/' {
+			return fmt.Errorf("there is a file %q as well, which cannot be a folder too; exclude one of them", key[:l])
+		}
+		keep = append(keep, l)
+	}
+	n.last, n.above = key, append(keep, len(key))
+	return nil
+}
+
+// checkKey tells what keeps a key, for itself, from being a path.
+func checkKey(key string) error {
+	switch {
+	case key == "":
+		return errors.New("it is empty")
+	case len(key) > maxPath:
+		return fmt.Errorf("it is longer than the %d bytes of a path", maxPath)
+	case !utf8.ValidString(key):
+		return errors.New("it is not UTF-8; exclude it")
+	case key[0] == '/':
+		return errors.New("it begins with a slash, so it is no path below a folder; exclude it")
+	}
+	for i := range len(key) {
+		if key[i] < ' ' || key[i] == 0x7f {
+			return fmt.Errorf("it holds the control character 0x%02x, which lists and terminals trip over; exclude it", key[i])
+		}
+	}
+	for part := range strings.SplitSeq(key, "/") {
+		switch {
+		case part == "":
+			return errors.New("it has an empty part, which a path cannot have; exclude it")
+		case part == "." || part == "..":
+			return fmt.Errorf("its part %q means a folder, not a name; exclude it", part)
+		case len(part) > maxPart:
+			return fmt.Errorf("one of its parts is longer than the %d bytes of a file name; exclude it", maxPart)
+		}
+	}
+	if first, _, _ := strings.Cut(key, "/"); first == reserved {
+		return fmt.Errorf("the name %s is stager's own in every destination; exclude %s/**", reserved, reserved)
+	}
+	return nil
+}
+
+// Bounds of FlatName.
+const (
+	maxFlat  = 200 // leaves room for a position in front
+	flatHead = 60
+	flatTail = 100 // with the extensions
+)
+
+// FlatName is a file name for a key in a folder without folders: different for
+// different keys, at most 200 bytes, the key itself where that has no slash. It
+// ends as the key does, so that "*.tar" matches. A slash becomes "%2F" and a
+// percent sign "%25", as in a URL; a name that is too long loses its middle to 32
+// hexadecimal digits.
+func FlatName(key string) string {
+	name := strings.NewReplacer("%", "%25", "/", "%2F").Replace(key)
+	if len(name) <= maxFlat {
+		return name
+	}
+	// "%~" is in no shorter name, since there each "%" has a "2" behind it.
+	sum := sha256.Sum256([]byte(key))
+	head, tail := flatHead, len(name)-flatTail
+	for !utf8.RuneStart(name[head]) {
+		head--
+	}
+	for !utf8.RuneStart(name[tail]) {
+		tail++
+	}
+	return name[:head] + "%~" + hex.EncodeToString(sum[:16]) + "~" + name[tail:]
+}
