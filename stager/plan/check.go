@@ -1,0 +1,317 @@
+package plan
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// checker tells what in a plan contradicts itself or cannot be done. What a value's
+// own notation forbids has been told before.
+type checker struct {
+	*report
+	checkURL func(string) error // may be nil
+}
+
+func (c *checker) plan(p *StagePlan) {
+	if p.APIVersion != APIVersion {
+		c.add("apiVersion", "it is %q, and this stager reads %s", p.APIVersion, APIVersion)
+	}
+	if p.Kind != Kind {
+		c.add("kind", "it is %q, and %s is needed", p.Kind, Kind)
+	}
+	c.name("metadata.name", p.Metadata.Name)
+	s := &p.Spec
+	if len(s.Inputs) == 0 && len(s.Outputs) == 0 {
+		c.add("spec", "the plan does nothing: give it inputs or outputs")
+	}
+	c.shard(s.Shard)
+	c.volumes(s)
+	c.inputs(s.Inputs)
+	c.outputs(s.Outputs)
+	c.paths(s)
+	c.notNegative("spec.limits.connections", s.Limits.Connections)
+}
+
+func (c *checker) shard(s ShardSpec) {
+	const at = "spec.shard."
+	c.oneOf(at+"by", s.By, ShardAuto, ShardNone, ShardExplicit)
+	for _, part := range []struct{ key, value string }{{"index", s.Index}, {"count", s.Count}} {
+		_, err := strconv.Atoi(part.value)
+		variable := variableName.MatchString(part.value)
+		switch {
+		case s.By != ShardExplicit && part.value != "":
+			c.add(at+part.key, "it is read with by: %s only", ShardExplicit)
+		case s.By == ShardExplicit && err != nil && !variable:
+			c.add(at+part.key, "%q is neither a number nor a variable of the environment, as in $NODE_RANK", part.value)
+		}
+	}
+	index, errIndex := strconv.Atoi(s.Index)
+	count, errCount := strconv.Atoi(s.Count)
+	if s.By == ShardExplicit && errIndex == nil && errCount == nil {
+		if err := (Shard{index, count}).check(); err != nil {
+			c.add(at+"index", "%v", err)
+		}
+	}
+}
+
+func (c *checker) volumes(s *Spec) {
+	names := make([]string, len(s.Volumes))
+	for i, v := range s.Volumes {
+		at := place("volumes", i)
+		names[i] = v.Name
+		c.unique(at+".name", names[:i], v.Name)
+		c.medium(at, v)
+		left := v.Size
+		for j, in := range s.Inputs {
+			if in.Volume != v.Name || in.Window == nil || v.Size == 0 {
+				continue
+			}
+			if in.Window.Size > left {
+				c.add(place("inputs", j)+".window.size", "%s do not fit: volume %s has %s, of which %s are left; make the window smaller or the volume larger",
+					in.Window.Size, v.Name, v.Size, left)
+				continue
+			}
+			left -= in.Window.Size
+		}
+	}
+	for i, in := range s.Inputs {
+		if in.Volume != "" && !slices.Contains(names, in.Volume) {
+			c.add(place("inputs", i)+".volume", "there is no volume %q; spec.volumes has %s", in.Volume, listed(names))
+		}
+	}
+}
+
+func (c *checker) medium(at string, v Volume) {
+	kind, what, has := strings.Cut(v.Medium, ":")
+	switch {
+	case kind == "memory" && !has:
+		if v.Size == 0 {
+			c.add(at+".size", "a volume in memory needs a size, or it takes what the job needs")
+		}
+	case kind == "disk" && !has:
+	case kind == "claim" && subdomain(what), kind == "existing" && subdomain(what):
+	case kind == "host" && path.IsAbs(what):
+	default:
+		c.add(at+".medium", "%q is not known; use disk, memory, claim:PVC, host:/path or existing:VOLUME", v.Medium)
+	}
+}
+
+func (c *checker) inputs(inputs []Input) {
+	var names []string
+	for i, in := range inputs {
+		at := place("inputs", i)
+		c.unique(at+".name", names, in.Name)
+		names = append(names, in.Name)
+		c.url(at+".source", in.Source)
+		c.oneOf(at+".mode", in.Mode, ModePrefetch, ModeWindow)
+		switch {
+		case in.Mode == ModeWindow && in.Window == nil:
+			c.add(at+".window", "mode window needs to know how much may be there at a time: window: {size: 60Gi}")
+		case in.Mode == ModePrefetch && in.Window != nil:
+			c.add(at+".window", "it is read with mode: window only")
+		case in.Window != nil:
+			c.window(at+".window", in.Window)
+		}
+		c.oneOf(at+".order.by", in.Order.By, ByName, Shuffle)
+		c.notNegative(at+".order.epochs", in.Order.Epochs)
+		if in.Mode == ModePrefetch && in.Order.Epochs != 1 {
+			c.add(at+".order.epochs", "mode prefetch brings everything once; leave it out")
+		}
+		c.patterns(at+".include", in.Include)
+		c.patterns(at+".exclude", in.Exclude)
+		c.oneOf(at+".unpack", in.Unpack, "none")
+		c.oneOf(at+".verify", in.Verify, "auto")
+		c.secret(at, in.Credentials)
+	}
+}
+
+func (c *checker) window(at string, w *Window) {
+	c.oneOf(at+".release", w.Release, ReleaseLease, ReleaseUnlink, ReleaseRolling)
+	c.oneOf(at+".layout", w.Layout, LayoutStage, LayoutMirror)
+	c.notNegative(at+".parallel", w.Parallel)
+	c.notNegative(at+".minReady.files", w.MinReady.Files)
+	if w.Size == 0 {
+		c.add(at+".size", "say how much may be there at a time, as in 60Gi")
+	} else if w.MinReady.Bytes > w.Size {
+		c.add(at+".minReady.bytes", "the window of %s never holds %s; wait for less", w.Size, w.MinReady.Bytes)
+	}
+	if rolling := w.Release == ReleaseRolling; rolling && w.MinAge == 0 {
+		c.add(at+".minAge", "release rolling needs to know how long a file stays at least, as in 10m")
+	} else if !rolling && w.MinAge != 0 {
+		c.add(at+".minAge", "it is read with release: rolling only")
+	}
+	if w.Release != ReleaseLease && w.LeaseTimeout != 0 {
+		c.add(at+".leaseTimeout", "it is read with release: lease only")
+	}
+}
+
+func (c *checker) patterns(at string, patterns []string) {
+	for i, p := range patterns {
+		if strings.Trim(p, "/") == "" || !doublestar.ValidatePattern(p) {
+			c.add(fmt.Sprintf("%s[%d]", at, i), "%q is not a pattern; write one like *.tar, val/** or shard-{00,01}.tar", p)
+		}
+	}
+}
+
+func (c *checker) outputs(outputs []Output) {
+	var names, destinations []string
+	for i, out := range outputs {
+		at := place("outputs", i)
+		c.unique(at+".name", names, out.Name)
+		names = append(names, out.Name)
+		c.url(at+".destination", out.Destination)
+		destination := strings.TrimRight(out.Destination, "/")
+		if j := slices.Index(destinations, destination); j >= 0 {
+			c.add(at+".destination", "output %s goes there too, and they would mix; give each a folder of its own", names[j])
+		}
+		destinations = append(destinations, destination)
+		c.oneOf(at+".commit", out.Commit, CommitCheckpoint, CommitNone)
+		c.when(at, out)
+		c.oneOf(at+".conflict", out.Conflict, ConflictFail, ConflictOverwrite, ConflictSuffix)
+		c.notNegative(at+".keep.last", out.Keep.Last)
+		if out.Commit == CommitNone && out.Keep.Last != 0 {
+			c.add(at+".keep.last", "it counts checkpoints; it is read with commit: %s only", CommitCheckpoint)
+		}
+		if out.Keep.Every != 0 {
+			c.add(at+".keep.every", "only 0 is known; keep.last says how many checkpoints stay")
+		}
+		if out.Deadline == 0 {
+			c.add(at+".deadline", "the last upload needs time, as in 10m")
+		}
+		c.secret(at, out.Credentials)
+	}
+}
+
+func (c *checker) when(at string, out Output) {
+	if len(out.When) == 0 {
+		c.add(at+".when", "an empty list never sends anything; leave it out for [change, exit]")
+	}
+	for i, w := range out.When {
+		entry := fmt.Sprintf("%s.when[%d]", at, i)
+		c.oneOf(entry, w, WhenChange, WhenInterval, WhenExit)
+		if slices.Contains(out.When[:i], w) {
+			c.add(entry, "%s stands there already; say it once", w)
+		}
+	}
+	if has := slices.Contains(out.When, WhenInterval); has && out.Interval == 0 {
+		c.add(at+".interval", "when interval needs to know how often, as in 15m")
+	} else if !has && out.Interval != 0 {
+		c.add(at+".interval", "it is read with interval in the list when only")
+	}
+}
+
+// paths checks that each folder is one's own: two that nest would take each
+// other's files for theirs.
+func (c *checker) paths(s *Spec) {
+	type folder struct{ at, path string }
+	var folders []folder
+	for i, in := range s.Inputs {
+		folders = append(folders, folder{place("inputs", i) + ".path", in.Path})
+	}
+	for i, out := range s.Outputs {
+		folders = append(folders, folder{place("outputs", i) + ".path", out.Path})
+	}
+	for i, f := range folders {
+		switch {
+		case f.path == "":
+			c.add(f.at, "say which folder, as in /data/train")
+		case !path.IsAbs(f.path):
+			c.add(f.at, "%q does not begin with /; write the whole path", f.path)
+		case path.Clean(f.path) != strings.TrimSuffix(f.path, "/") || strings.ContainsFunc(f.path, isControl):
+			c.add(f.at, "%q is not written plainly; leave out empty parts, \".\" and \"..\", and do not use the root", f.path)
+		}
+		c.placeholders(f.at, f.path)
+		for _, other := range folders[:i] {
+			if within(f.path, other.path) || within(other.path, f.path) {
+				c.add(f.at, "%s and %s (%s) lie in each other; give each a folder of its own", f.path, other.path, other.at)
+			}
+		}
+	}
+}
+
+func within(inner, outer string) bool {
+	return strings.HasPrefix(strings.TrimSuffix(inner, "/")+"/", strings.TrimSuffix(outer, "/")+"/")
+}
+
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
+
+// The smaller checks.
+
+func (c *checker) url(at, url string) {
+	if url == "" {
+		c.add(at, "say where, with a URL like s3://bucket/folder/")
+		return
+	}
+	c.placeholders(at, url)
+	if c.checkURL == nil {
+		return
+	}
+	if err := c.checkURL(placeholder.ReplaceAllString(url, "0")); err != nil {
+		c.add(at, "%v", err)
+	}
+}
+
+func (c *checker) oneOf(at, value string, known ...string) {
+	if slices.Contains(known, value) {
+		return
+	}
+	if meant := nearest(value, known); meant != "" {
+		c.add(at, "%q is not known; did you mean %s?", value, meant)
+		return
+	}
+	c.add(at, "%q is not known; use %s", value, strings.Join(known, " or "))
+}
+
+func (c *checker) notNegative(at string, n int) {
+	if n < 0 {
+		c.add(at, "%d is negative; write 0 or more", n)
+	}
+}
+
+func (c *checker) unique(at string, before []string, name string) {
+	if name != "" && slices.Contains(before, name) {
+		c.add(at, "another one is named %s; names tell them apart", name)
+	}
+	c.name(at, name)
+}
+
+var (
+	nameForm     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	variableName = regexp.MustCompile(`^\$[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+func (c *checker) name(at, name string) {
+	if name == "" {
+		c.add(at, "a name is needed")
+	} else if !nameForm.MatchString(name) {
+		c.add(at, "%q is not a name: use up to 63 of a-z, 0-9 and -, with a letter or digit at both ends", name)
+	}
+}
+
+func (c *checker) secret(at string, cred Credentials) {
+	if cred.Secret != "" && !subdomain(cred.Secret) {
+		c.add(at+".credentials.secret", "%q is not the name of a Secret: it has a-z, 0-9, - and . only", cred.Secret)
+	}
+}
+
+// subdomain tells whether Kubernetes takes text as the name of an object.
+func subdomain(text string) bool {
+	return len(text) <= 253 && !slices.ContainsFunc(strings.Split(text, "."), func(label string) bool {
+		return !nameForm.MatchString(label)
+	})
+}
+
+func place(list string, i int) string { return fmt.Sprintf("spec.%s[%d]", list, i) }
+
+func listed(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

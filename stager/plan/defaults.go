@@ -1,0 +1,39 @@
+package plan
+
+import "time"
+
+// Defaults are what a part of the plan is before the file is read over it. So a
+// zero that is written in the file is a zero.
+
+// defaulter is a part that stands in a list or behind a pointer. Parts that always
+// exist get theirs from the part around them.
+type defaulter interface{ setDefaults() }
+
+func (p *StagePlan) setDefaults() {
+	p.Spec.Shard.By = ShardAuto
+}
+
+func (v *Volume) setDefaults() {
+	v.Medium = "disk"
+}
+
+func (in *Input) setDefaults() {
+	in.Mode = ModePrefetch
+	in.Order = OrderSpec{By: ByName, Epochs: 1}
+	in.Unpack = "none"
+	in.Verify = "auto"
+}
+
+func (w *Window) setDefaults() {
+	w.Release = ReleaseLease
+	w.Layout = LayoutStage
+}
+
+func (out *Output) setDefaults() {
+	out.Commit = CommitCheckpoint
+	out.When = []string{WhenChange, WhenExit}
+	out.Settle = Duration(10 * time.Second)
+	out.Conflict = ConflictFail
+	out.Required = true
+	out.Deadline = Duration(10 * time.Minute)
+}

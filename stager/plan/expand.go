@@ -1,0 +1,136 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Vars are the values of placeholders, by name without braces. A name without a
+// value is unset.
+type Vars map[string]string
+
+// variables say where values come from: the first of env that is set. The first is
+// named to whoever must set one.
+var variables = []struct {
+	name string
+	env  []string
+}{
+	{"job", []string{"STAGER_JOB"}},
+	{"namespace", []string{"STAGER_NAMESPACE"}},
+	{"pod", []string{"STAGER_POD", "HOSTNAME"}},
+	{"attempt", []string{"STAGER_ATTEMPT", "SLURM_RESTART_COUNT"}},
+	{"index", []string{"STAGER_INDEX"}},
+	{"count", []string{"STAGER_COUNT"}},
+	{"role", []string{"STAGER_ROLE", "PAI_CURRENT_TASK_ROLE_NAME"}},
+	{"user", []string{"STAGER_USER", "PAI_USER_NAME", "USER"}},
+	{"date", []string{"STAGER_DATE"}},
+}
+
+// Vars asks the environment for the values of placeholders. Where it is silent, job
+// is the plan's name, attempt 0 and date the day of now in UTC (a job that may
+// run over midnight or start again should set STAGER_DATE). node is where index and
+// count come from; see [ShardSpec.Resolve].
+func (p *StagePlan) Vars(node Shard, now time.Time, getenv func(string) string) Vars {
+	vars := Vars{
+		"job":     p.Metadata.Name,
+		"attempt": "0",
+		"date":    now.UTC().Format(time.DateOnly),
+	}
+	for _, v := range variables {
+		for _, name := range v.env {
+			if value := getenv(name); value != "" {
+				vars[v.name] = value
+				break
+			}
+		}
+	}
+	if node.Count > 0 {
+		vars["index"], vars["count"] = strconv.Itoa(node.Index), strconv.Itoa(node.Count)
+	}
+	return vars
+}
+
+// Expand returns the plan with values in place of the placeholders of its URLs and
+// paths. Each value becomes one part of a path: what does not fit there is replaced,
+// and a piece of its SHA-256 is put behind it, so that two values stay two. An
+// unset placeholder is an [EnvError] that names the variable to set.
+func (p *StagePlan) Expand(vars Vars) (*StagePlan, error) {
+	out := *p
+	out.Spec.Inputs = slices.Clone(p.Spec.Inputs)
+	out.Spec.Outputs = slices.Clone(p.Spec.Outputs)
+	r := newReport()
+	for i := range out.Spec.Inputs {
+		in := &out.Spec.Inputs[i]
+		r.expand(place("inputs", i)+".source", &in.Source, vars)
+		r.expand(place("inputs", i)+".path", &in.Path, vars)
+	}
+	for i := range out.Spec.Outputs {
+		o := &out.Spec.Outputs[i]
+		r.expand(place("outputs", i)+".path", &o.Path, vars)
+		r.expand(place("outputs", i)+".destination", &o.Destination, vars)
+	}
+	(&checker{report: r}).paths(&out.Spec) // values can make two folders one
+	if err := r.err(); err != nil {
+		return nil, &EnvError{err}
+	}
+	return &out, nil
+}
+
+var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
+
+func (r *report) expand(at string, text *string, vars Vars) {
+	*text = placeholder.ReplaceAllStringFunc(*text, func(braced string) string {
+		name := braced[1 : len(braced)-1]
+		if vars[name] != "" {
+			return segment(vars[name])
+		}
+		for _, v := range variables {
+			if v.name == name {
+				r.add(at, "%s has no value here; set %s in the environment", braced, v.env[0])
+			}
+		}
+		return braced
+	})
+}
+
+// placeholders checks that those of text are known.
+func (c *checker) placeholders(at, text string) {
+	known := make([]string, len(variables))
+	for i, v := range variables {
+		known[i] = v.name
+	}
+	for _, match := range placeholder.FindAllStringSubmatch(text, -1) {
+		if slices.Contains(known, match[1]) {
+			continue
+		}
+		if meant := nearest(match[1], known); meant != "" {
+			c.add(at, "unknown placeholder %s; did you mean {%s}?", match[0], meant)
+		} else {
+			c.add(at, "unknown placeholder %s; known are {%s}", match[0], strings.Join(known, "} {"))
+		}
+	}
+	if strings.ContainsAny(placeholder.ReplaceAllString(text, ""), "{}") {
+		c.add(at, "a brace has no partner; placeholders are written {job}")
+	}
+}
+
+// segmentMax is how long a value may be in a path; longer ones are cut.
+const segmentMax = 100
+
+var unsafeInSegment = regexp.MustCompile(`^\.+|[^A-Za-z0-9._-]+`)
+
+// segment makes a value safe as a part of a path, of a URL and of a key.
+func segment(value string) string {
+	safe := unsafeInSegment.ReplaceAllString(value, "-")
+	safe = safe[:min(len(safe), segmentMax)]
+	if safe == value {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return safe + "-" + hex.EncodeToString(sum[:4])
+}

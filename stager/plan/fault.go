@@ -1,0 +1,112 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Fault is one thing that is wrong with a plan.
+type Fault struct {
+	Path string // where: "spec.inputs[0].window.size"; empty for the file as a whole
+	Line int    // of the file, from 1; 0 when there is none
+	Text string // what is wrong and what to do
+}
+
+// String is "line 12: spec.inputs[0].window.size: what and what to do".
+func (f Fault) String() string {
+	s := f.Text
+	if f.Path != "" {
+		s = f.Path + ": " + s
+	}
+	if f.Line > 0 {
+		s = fmt.Sprintf("line %d: %s", f.Line, s)
+	}
+	return s
+}
+
+// Faults is everything that is wrong with a plan, in the order of the file. It is
+// the error of [Parse].
+type Faults []Fault
+
+// Error has one line for each fault.
+func (fs Faults) Error() string {
+	lines := make([]string, len(fs))
+	for i, f := range fs {
+		lines[i] = f.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// report collects faults and knows where in the file things stand.
+type report struct {
+	faults Faults
+	lines  map[string]int // by path
+	told   map[string]bool
+}
+
+func newReport() *report {
+	return &report{lines: make(map[string]int), told: make(map[string]bool)}
+}
+
+// add tells a fault of a path, unless one was told of it before: the second is
+// mostly a consequence of the first.
+func (r *report) add(path, format string, args ...any) {
+	if r.told[path] {
+		return
+	}
+	r.told[path] = true
+	r.faults = append(r.faults, Fault{path, r.line(path), fmt.Sprintf(format, args...)})
+}
+
+// line is where path stands, or else what it would stand in.
+func (r *report) line(path string) int {
+	for path != "" {
+		if n := r.lines[path]; n > 0 {
+			return n
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+	return r.lines[""]
+}
+
+// err is the faults in the order of the file, or nil.
+func (r *report) err() error {
+	if len(r.faults) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(r.faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+	return r.faults
+}
+
+// nearest is the word of known that text most likely was meant to be, or "".
+func nearest(text string, known []string) string {
+	best, least := "", len(text)/3+1
+	for _, k := range known {
+		if d := distance(strings.ToLower(text), strings.ToLower(k)); d <= least && d < len(k) {
+			best, least = k, d-1
+		}
+	}
+	return best
+}
+
+// distance is how many letters must be put in, taken out or replaced to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			d := diagonal
+			if a[i] != b[j] {
+				d = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], d
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,197 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// EnvError says that the surroundings do not give what the plan needs, or
+// contradict themselves: a wrong configuration rather than a wrong plan.
+type EnvError struct{ Err error }
+
+func (e *EnvError) Error() string { return e.Err.Error() }
+
+// Unwrap is the cause; [Faults] when it belongs to places of the plan.
+func (e *EnvError) Unwrap() error { return e.Err }
+
+// indexSource is a pair of variables by which a launcher tells a process its place.
+type indexSource struct {
+	index, count string
+	perNode      string // how many processes share a node; the pair counts processes
+}
+
+// Launchers by how much their word counts. Those of one rank speak of the same
+// thing and must agree. Those of different ranks may well differ: a pod of a
+// PyTorchJob has NODE_RANK of its nodes and RANK of its processes.
+var launchers = [][]indexSource{
+	{
+		{index: "STAGER_INDEX", count: "STAGER_COUNT"},
+	}, {
+		{index: "JOB_COMPLETION_INDEX"},
+		{index: "PET_NODE_RANK", count: "PET_NNODES"},
+		{index: "NODE_RANK", count: "NNODES"},
+		{index: "VC_TASK_INDEX"},
+		{index: "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX", count: "PAI_TASK_ROLE_TASK_COUNT_$PAI_CURRENT_TASK_ROLE_NAME"},
+		{index: "SLURM_NODEID", count: "SLURM_NNODES"},
+		{index: "AWS_BATCH_JOB_NODE_INDEX", count: "AWS_BATCH_JOB_NUM_NODES"},
+	}, {
+		{index: "RANK", count: "WORLD_SIZE", perNode: "LOCAL_WORLD_SIZE"},
+		{index: "OMPI_COMM_WORLD_RANK", count: "OMPI_COMM_WORLD_SIZE", perNode: "OMPI_COMM_WORLD_LOCAL_SIZE"},
+	},
+}
+
+// Resolve finds out which node of how many this is, and which part of the inputs it
+// takes. They are the same, but for by: none, where every node takes the whole and
+// node is the zero Shard when the environment does not tell it.
+//
+// With by: auto the first launcher that speaks is heard, and one that says nothing
+// about nodes means a single one. STAGER_COUNT stands in for a count that a launcher
+// does not tell, such as the completions of an Indexed Job. An index without a
+// count, and two that contradict each other, are an [EnvError]: a wrong guess would
+// leave out data without a word.
+func (s ShardSpec) Resolve(getenv func(string) string) (node, part Shard, err error) {
+	switch s.By {
+	case ShardExplicit:
+		node, err = s.explicit(getenv)
+		part = node
+	case ShardNone:
+		// What cannot be told is not needed either, unless a placeholder asks for it.
+		if node, err = fromLaunchers(getenv); err != nil {
+			node, err = Shard{}, nil
+		}
+		part = Shard{Index: 0, Count: 1}
+	default:
+		node, err = fromLaunchers(getenv)
+		part = node
+	}
+	if err != nil {
+		return Shard{}, Shard{}, &EnvError{err}
+	}
+	return node, part, nil
+}
+
+func (s ShardSpec) explicit(getenv func(string) string) (Shard, error) {
+	number := func(text string) (int, error) {
+		name, variable := strings.CutPrefix(text, "$")
+		if variable {
+			text = getenv(name)
+		}
+		n, err := strconv.Atoi(text)
+		if err != nil && variable {
+			return 0, fmt.Errorf("the plan's shard asks for %s, which is %q and not a number", name, text)
+		}
+		return n, err
+	}
+	index, err := number(s.Index)
+	if err != nil {
+		return Shard{}, err
+	}
+	count, err := number(s.Count)
+	if err != nil {
+		return Shard{}, err
+	}
+	node := Shard{index, count}
+	return node, node.check()
+}
+
+// said is a number and the variable that it came from.
+type said struct {
+	name  string
+	value int
+}
+
+func fromLaunchers(getenv func(string) string) (Shard, error) {
+	for _, rank := range launchers {
+		var index, count said
+		for _, source := range rank {
+			if getenv(source.index) == "" {
+				continue
+			}
+			i, n, err := source.read(getenv)
+			if err != nil {
+				return Shard{}, err
+			}
+			if err := index.join(i); err != nil {
+				return Shard{}, err
+			}
+			if err := count.join(n); err != nil {
+				return Shard{}, err
+			}
+		}
+		if index.name == "" {
+			continue
+		}
+		if total := getenv("STAGER_COUNT"); total != "" {
+			n, err := number("STAGER_COUNT", total)
+			if err != nil {
+				return Shard{}, err
+			}
+			if err := count.join(n); err != nil {
+				return Shard{}, err
+			}
+		}
+		if count.name == "" {
+			return Shard{}, fmt.Errorf("%s says that this is node %d, and nothing says of how many: set STAGER_COUNT, or shard.by: none in the plan", index.name, index.value)
+		}
+		node := Shard{index.value, count.value}
+		if err := node.check(); err != nil {
+			return Shard{}, fmt.Errorf("%s and %s: %w", index.name, count.name, err)
+		}
+		return node, nil
+	}
+	return Shard{Index: 0, Count: 1}, nil
+}
+
+// read is what a launcher says; the count's name is empty when it says none.
+func (s indexSource) read(getenv func(string) string) (index, count said, err error) {
+	if index, err = number(s.index, getenv(s.index)); err != nil {
+		return said{}, said{}, err
+	}
+	name := s.count
+	if prefix, variable, ok := strings.Cut(name, "$"); ok {
+		name = prefix + getenv(variable)
+	}
+	if name == "" || getenv(name) == "" {
+		return index, said{}, nil
+	}
+	if count, err = number(name, getenv(name)); err != nil {
+		return said{}, said{}, err
+	}
+	if shared := getenv(s.perNode); s.perNode != "" && shared != "" {
+		per, err := number(s.perNode, shared)
+		if err != nil {
+			return said{}, said{}, err
+		}
+		if per.value < 1 || count.value%per.value != 0 {
+			return said{}, said{}, fmt.Errorf("%s is %d, which is no multiple of %s, %d: set STAGER_INDEX and STAGER_COUNT to this node's place",
+				count.name, count.value, per.name, per.value)
+		}
+		index.value /= per.value
+		count.value /= per.value
+	}
+	return index, count, nil
+}
+
+func number(name, text string) (said, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return said{}, fmt.Errorf("%s is %q and not a number: set STAGER_INDEX and STAGER_COUNT to this node's place", name, text)
+	}
+	return said{name, n}, nil
+}
+
+// join takes over what another says, if it says anything.
+func (s *said) join(other said) error {
+	if s.name == "" || other.name == "" {
+		if s.name == "" {
+			*s = other
+		}
+		return nil
+	}
+	if s.value != other.value {
+		return fmt.Errorf("%s is %d and %s is %d: set STAGER_INDEX and STAGER_COUNT to this node's place, or shard in the plan",
+			s.name, s.value, other.name, other.value)
+	}
+	return nil
+}

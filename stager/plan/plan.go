@@ -1,0 +1,183 @@
+package plan
+
+// What a plan's file begins with.
+const (
+	APIVersion = "stager.dev/v1alpha1"
+	Kind       = "StagePlan"
+)
+
+// StagePlan is what a job needs and leaves. A value from [Parse] is complete and
+// consistent; marshalled and parsed again it is the same.
+type StagePlan struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"`
+	Metadata   Metadata `json:"metadata"`
+	Spec       Spec     `json:"spec"`
+}
+
+// Metadata names the plan.
+type Metadata struct {
+	Name string `json:"name"`
+}
+
+// Spec is the plan itself.
+type Spec struct {
+	Shard        ShardSpec         `json:"shard"`
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"` // labels of the nodes that pods may run on
+	Volumes      []Volume          `json:"volumes,omitempty"`
+	Inputs       []Input           `json:"inputs,omitempty"`
+	Outputs      []Output          `json:"outputs,omitempty"`
+	Limits       Limits            `json:"limits"`
+}
+
+// How nodes learn their part; see [ShardSpec].
+const (
+	ShardAuto     = "auto"
+	ShardNone     = "none"
+	ShardExplicit = "explicit"
+)
+
+// ShardSpec says how the inputs are divided among nodes: by what the environment
+// tells (auto), not at all (none), or as written here (explicit). Index and Count
+// are numbers, or $NAME for one in the environment.
+type ShardSpec struct {
+	By    string `json:"by"`
+	Index string `json:"index,omitempty"`
+	Count string `json:"count,omitempty"`
+}
+
+// Volume is a disk of the pod.
+type Volume struct {
+	Name   string `json:"name"`
+	Size   Bytes  `json:"size,omitzero"` // 0: not said
+	Medium string `json:"medium"`        // disk, memory, claim:PVC, host:PATH or existing:VOLUME
+}
+
+// How an input is brought.
+const (
+	ModePrefetch = "prefetch" // all of it, before the job begins
+	ModeWindow   = "window"   // a part that moves with its readers
+)
+
+// Input is a dataset and where it is to be.
+type Input struct {
+	Name        string      `json:"name"`
+	Source      string      `json:"source"` // a URL, with placeholders
+	Path        string      `json:"path"`   // absolute, with placeholders
+	Volume      string      `json:"volume,omitempty"`
+	Mode        string      `json:"mode"`
+	Window      *Window     `json:"window,omitempty"` // not nil exactly in ModeWindow
+	Order       OrderSpec   `json:"order"`
+	Include     []string    `json:"include,omitempty"` // as in Filter
+	Exclude     []string    `json:"exclude,omitempty"`
+	Unpack      string      `json:"unpack"`            // none
+	Verify      string      `json:"verify"`            // auto: by whatever checksum the store tells
+	MaxBytes    Bytes       `json:"maxBytes,omitzero"` // refuse a larger source; 0: any
+	Optional    bool        `json:"optional"`          // a source without objects is no fault
+	Credentials Credentials `json:"credentials,omitzero"`
+}
+
+// Filter is which objects of the source are meant.
+func (in Input) Filter() Filter { return Filter{in.Include, in.Exclude} }
+
+// When a file of the window may go.
+const (
+	ReleaseLease   = "lease"   // acknowledged
+	ReleaseUnlink  = "unlink"  // deleted or moved to done/ by its reader
+	ReleaseRolling = "rolling" // the oldest gives way to the next
+)
+
+// How the files of an input are named below its path.
+const (
+	LayoutStage  = "stage"  // ready/, claimed/, done/, with names in delivery order
+	LayoutMirror = "mirror" // as in the source
+)
+
+// Window says how much of an input is there at a time.
+type Window struct {
+	Size         Bytes    `json:"size"` // all files together never exceed it
+	Release      string   `json:"release"`
+	MinAge       Duration `json:"minAge,omitzero"` // rolling: how long a file stays at least
+	MinReady     MinReady `json:"minReady,omitzero"`
+	MinFree      Bytes    `json:"minFree,omitzero"`      // left alone on a disk shared with others
+	LeaseTimeout Duration `json:"leaseTimeout,omitzero"` // of leases that no connection holds; 0: the window's default
+	Layout       string   `json:"layout"`
+	Parallel     int      `json:"parallel,omitzero"` // files on their way at once; 0: what suits the store
+}
+
+// MinReady is how much must be there before the input counts as ready. It is ready
+// when both are reached, or the whole input is there.
+type MinReady struct {
+	Files int   `json:"files,omitzero"`
+	Bytes Bytes `json:"bytes,omitzero"`
+}
+
+// In which order the objects of an input come; see [Order].
+const (
+	ByName  = "name"
+	Shuffle = "shuffle"
+)
+
+// OrderSpec is the order of an input's objects and how often they come.
+type OrderSpec struct {
+	By     string `json:"by"`
+	Seed   int64  `json:"seed,omitzero"`
+	Epochs int    `json:"epochs"` // 0: without end
+}
+
+// Credentials names the Secret that opens a store. In a pod it is mounted below
+// SecretsDir; where it is not, the environment is asked, as each protocol does.
+type Credentials struct {
+	Secret string `json:"secret,omitempty"`
+}
+
+// SecretsDir is where pods find the Secrets of a plan, each in a folder of its name.
+const SecretsDir = "/run/stager/secrets"
+
+// How an output is published.
+const (
+	CommitCheckpoint = "checkpoint" // step by step, each whole or not there
+	CommitNone       = "none"       // file by file, as they settle
+)
+
+// When an output is sent.
+const (
+	WhenChange   = "change"
+	WhenInterval = "interval"
+	WhenExit     = "exit"
+)
+
+// What is done about something that is at the destination already.
+const (
+	ConflictFail      = "fail"
+	ConflictOverwrite = "overwrite"
+	ConflictSuffix    = "attempt-suffix"
+)
+
+// Output is a folder of results and where they go.
+type Output struct {
+	Name        string      `json:"name"`
+	Path        string      `json:"path"`        // absolute, with placeholders
+	Destination string      `json:"destination"` // a URL, with placeholders
+	Commit      string      `json:"commit"`
+	When        []string    `json:"when"`
+	Interval    Duration    `json:"interval,omitzero"` // between two passes of WhenInterval
+	Settle      Duration    `json:"settle"`            // unchanged for so long is finished
+	Keep        Keep        `json:"keep,omitzero"`
+	Conflict    string      `json:"conflict"`
+	Required    bool        `json:"required"` // the job fails if this is not safe
+	Deadline    Duration    `json:"deadline"` // for the last upload
+	Credentials Credentials `json:"credentials,omitzero"`
+}
+
+// Keep says which checkpoints stay at the destination.
+type Keep struct {
+	Last  int `json:"last,omitzero"`  // the newest so many; 0: all
+	Every int `json:"every,omitzero"` // 0
+}
+
+// Limits hold for all stores of the plan together.
+type Limits struct {
+	Bandwidth   Bytes `json:"bandwidth,omitzero"`   // bytes per second; 0: none
+	Connections int   `json:"connections,omitzero"` // requests at once; 0: what suits each store
+}

@@ -1,0 +1,67 @@
+package plan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Bytes is a number of bytes. In files it is an integer or a Kubernetes quantity
+// such as 60Gi; the empty text is 0.
+type Bytes int64
+
+// String is the quantity: "60Gi".
+func (b Bytes) String() string {
+	return resource.NewQuantity(int64(b), resource.BinarySI).String()
+}
+
+// MarshalJSON writes String.
+func (b Bytes) MarshalJSON() ([]byte, error) { return json.Marshal(b.String()) }
+
+func (b *Bytes) set(text string) error {
+	if text == "" {
+		*b = 0
+		return nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return fmt.Errorf("%q is not a number of bytes: write 500M, 60Gi or a whole number", text)
+	}
+	whole := q.DeepCopy()
+	whole.RoundUp(0)
+	n, ok := q.AsInt64()
+	switch {
+	case q.Sign() < 0:
+		return fmt.Errorf("%s is negative: a number of bytes is 0 or more", text)
+	case whole.Cmp(q) != 0:
+		return fmt.Errorf("%s is not a whole number of bytes (m means thousandths: write M or Mi for a million)", text)
+	case !ok:
+		return fmt.Errorf("%s is more than 8Ei, the most that can be counted", text)
+	}
+	*b = Bytes(n)
+	return nil
+}
+
+// Duration is a time span. In files it is written as in Go: 90s, 10m, 1h30m.
+type Duration time.Duration
+
+// String is as time.Duration writes it.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalJSON writes String.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+func (d *Duration) set(text string) error {
+	v, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("%q is not a time span: write 90s, 10m or 24h", text)
+	}
+	if v < 0 {
+		return errors.New("a time span is 0 or more")
+	}
+	*d = Duration(v)
+	return nil
+}
