@@ -49,9 +49,8 @@ type Incoming struct {
 // The file's space is reserved before Incoming returns, so a full disk is told
 // here.
 func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, error) {
-	sum := sha256.Sum256([]byte(id))
 	in := &Incoming{
-		folder: f, name: path.Join(incomingDir, hex.EncodeToString(sum[:16])), size: size,
+		folder: f, name: path.Join(incomingDir, incomingName(id)), size: size,
 		header: fmt.Sprintf("%d %q %s\n", size, version, bootID()),
 	}
 	in.have = in.readNotes()
@@ -80,6 +79,12 @@ func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, err
 		return nil, errors.Join(&fs.PathError{Op: "reserve space for", Path: id, Err: err}, in.Discard())
 	}
 	return in, nil
+}
+
+// incomingName is the file of an identity below incomingDir.
+func incomingName(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:16])
 }
 
 // reserve takes the space of the file; where the file system cannot, the file only

@@ -1,0 +1,83 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Leftovers are the incoming files that earlier processes left to be resumed. What
+// nobody will resume is swept, or it would keep its space for ever.
+type Leftovers struct {
+	folder *Folder
+	held   map[string]int64 // by name: the space taken
+	others []string         // notes, of which the file may be gone
+}
+
+// Leftovers looks for them. It is called before the first Incoming of this process.
+func (f *Folder) Leftovers() (*Leftovers, error) {
+	dir, err := f.root.Open(incomingDir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close() //nolint:errcheck // opened for reading
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	l := &Leftovers{folder: f, held: make(map[string]int64)}
+	for _, name := range names {
+		if strings.Contains(name, ".") {
+			l.others = append(l.others, name)
+			continue
+		}
+		var st unix.Stat_t
+		err := retryErr(func() error { return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+		if err != nil {
+			return nil, &fs.PathError{Op: "stat", Path: path.Join(incomingDir, name), Err: err}
+		}
+		l.held[name] = st.Blocks * 512
+	}
+	return l, nil
+}
+
+// Claim says that the identity will be fetched, so its leftover stays. It returns
+// how many bytes of disk that holds already.
+func (l *Leftovers) Claim(id string) int64 {
+	if len(l.held) == 0 {
+		return 0
+	}
+	name := incomingName(id)
+	held, ok := l.held[name]
+	if ok {
+		delete(l.held, name)
+		for i, other := range l.others {
+			if strings.HasPrefix(other, name) {
+				l.others[i] = ""
+			}
+		}
+	}
+	return held
+}
+
+// Sweep removes those that nobody claimed.
+func (l *Leftovers) Sweep() (err error) {
+	remove := func(name string) {
+		if rm := l.folder.root.Remove(path.Join(incomingDir, name)); rm != nil && !errors.Is(rm, os.ErrNotExist) {
+			err = errors.Join(err, rm)
+		}
+	}
+	for name := range l.held {
+		remove(name)
+	}
+	for _, name := range l.others {
+		if name != "" {
+			remove(name)
+		}
+	}
+	return err
+}
