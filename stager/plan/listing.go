@@ -82,13 +82,18 @@ func (l Listing) Check() error {
 
 // Objects streams the chosen objects in ascending order of their keys, each of
 // which has passed [Names]. Errors are of type *backends.Error and end the listing:
-// what the store says, kind Invalid for a key that cannot be a path, for too many
-// bytes and for a filter or shard that cannot be, kind NotExist when the filter
-// chose nothing at all. The last two come at the end, with the whole number.
+// what the store says; kind Invalid for a filter, a shard or a key that cannot be,
+// and at the very end, with the whole number, for too many bytes; kind NotExist when
+// the filter chose nothing at all.
 func (l Listing) Objects(ctx context.Context, store *backends.Store) iter.Seq2[backends.Object, error] {
+	return l.Choose(store.Name(), store.List(ctx, ""))
+}
+
+// Choose is Objects for a listing from elsewhere; source is named in errors.
+func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		fail := func(kind backends.Kind, key string, err error) {
-			yield(backends.Object{}, &backends.Error{Op: "list", Store: store.Name(), Key: key, Kind: kind, Err: err})
+			yield(backends.Object{}, &backends.Error{Op: "list", Store: source, Key: key, Kind: kind, Err: err})
 		}
 		if err := l.Check(); err != nil {
 			fail(backends.Invalid, "", err)
@@ -97,7 +102,7 @@ func (l Listing) Objects(ctx context.Context, store *backends.Store) iter.Seq2[b
 		var names Names
 		var chosen, mine int
 		var total int64
-		for obj, err := range store.List(ctx, "") {
+		for obj, err := range from {
 			if err != nil {
 				yield(backends.Object{}, err)
 				return
