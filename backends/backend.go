@@ -77,8 +77,8 @@ type PartCreator interface {
 // A PartWriter takes the parts of one object. WritePart may be called from many
 // goroutines at once; Commit comes after all of them returned.
 type PartWriter interface {
-	// WritePart writes src at off. Parts begin at multiples of Facts.PartSize and
-	// are that long, but for the last. The writer may keep src until Commit or
+	// WritePart writes src at off. Parts begin at multiples of Facts.PartLength of
+	// the object's size and are that long, but for the last. The writer may keep src until Commit or
 	// Abort returns; it may read it more than once. A part that failed may be
 	// written again.
 	WritePart(ctx context.Context, off int64, src *io.SectionReader) error
@@ -109,7 +109,22 @@ type Facts struct {
 	// PartSize, in bytes, is how large objects are best cut, for reading and for
 	// PartCreator.
 	PartSize int64
+	// MaxParts is into how many parts one object may be cut; 0 means any number.
+	MaxParts int64
 	// Checksum is the algorithm the store most likely tells; computing it while
 	// bytes arrive saves reading them again. Empty when it tells none.
 	Checksum Algorithm
+}
+
+// PartLength is how long the parts of an object of so many bytes are: PartSize, or
+// the multiple of it that keeps to MaxParts.
+func (f Facts) PartLength(size int64) int64 {
+	if f.PartSize <= 0 {
+		return max(size, 1)
+	}
+	if f.MaxParts <= 0 {
+		return f.PartSize
+	}
+	most := f.PartSize * f.MaxParts // in parts of PartSize
+	return f.PartSize * max((size+most-1)/most, 1)
 }

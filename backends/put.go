@@ -38,10 +38,7 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 	defer w.Abort() //nolint:errcheck // the error that led here says more
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.opts.Connections)
-	part := s.facts.PartSize
-	if part <= 0 {
-		part = max(opts.Size, 1)
-	}
+	part := s.facts.PartLength(opts.Size)
 	for off := int64(0); off < opts.Size && gctx.Err() == nil; off += part {
 		g.Go(func() error {
 			return s.retry(gctx, "write", key, func(ctx context.Context, dog *watchdog) error {
@@ -71,10 +68,8 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 		pooled := largeBuffers.Get().(*[]byte)
 		defer largeBuffers.Put(pooled)
 		from := io.NewSectionReader(&paced{s, ctx, src, dog}, 0, opts.Size)
-		if n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, *pooled); err != nil {
+		if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, *pooled); err != nil {
 			return err
-		} else if n != opts.Size {
-			return &LocalError{errors.New("the file became shorter while it was sent")}
 		}
 		obj, err = w.Commit(ctx)
 		return err
@@ -92,13 +87,26 @@ type paced struct {
 }
 
 func (p *paced) ReadAt(b []byte, off int64) (int, error) {
-	if err := p.store.throttle(p.ctx, len(b)); err != nil {
+	if err := p.store.throttle(p.ctx, len(b), p.dog); err != nil {
 		return 0, err
 	}
 	n, err := p.src.ReadAt(b, off)
 	p.dog.kick()
-	if err != nil && !errors.Is(err, io.EOF) {
+	if n < len(b) && errors.Is(err, io.EOF) {
+		err = errors.New("the file became shorter while it was sent")
+	}
+	if n < len(b) {
 		err = &LocalError{err}
 	}
 	return n, err
+}
+
+// Unpaced is src without the pace and the watch of the Store that handed it to
+// WritePart: for a protocol that must read a part, to sum it, before it sends it.
+func Unpaced(src *io.SectionReader) *io.SectionReader {
+	under, off, n := src.Outer()
+	if p, ok := under.(*paced); ok {
+		return io.NewSectionReader(p.src, off, n)
+	}
+	return src
 }

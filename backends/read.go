@@ -30,20 +30,37 @@ func bufferPool(size int) *sync.Pool {
 	}}
 }
 
-// ReadRange copies the n bytes of obj from off on to the same offsets of dst, and
-// goes on where a stream broke. sum, when not nil, is fed the bytes in order, each
-// once. It returns the checksum of the whole object if the store told it. On error
-// an unknown part of the range has been written.
+// ReadRange copies n bytes of obj from off on, or all to its end if n < 0, to the same
+// offsets of dst, and goes on where a stream broke. sum, when not nil, is fed the
+// bytes in order, each once. It returns the checksum of the whole object if the store
+// told it. On error an unknown part of the range has been written.
+//
+// An obj without a Version is looked up first, so that what is read after a break
+// belongs to what was read before.
 //
 // An object that ends early, however often it is asked, is of kind Corrupt.
 func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.WriterAt, sum hash.Hash) (Checksum, error) {
+	if n < 0 {
+		n = obj.Size - off
+	}
+	if off < 0 || n < 0 {
+		return obj.Sum, &Error{Op: "read", Store: s.name, Key: obj.Key, Kind: Invalid, Err: fmt.Errorf(
+			"%d bytes from %d on are no range of an object of %d", n, off, obj.Size)}
+	}
+	if n == 0 {
+		return obj.Sum, nil
+	}
+	if obj.Version == "" {
+		now, err := s.Stat(ctx, obj.Key)
+		if err != nil {
+			return obj.Sum, err
+		}
+		obj.Version = now.Version
+	}
 	told := obj.Sum
 	at, end := off, off+n
 	key := obj.Key
 	obj.Key = s.prefix + key
-	if n == 0 {
-		return told, nil
-	}
 	err := s.retry(ctx, "read", key, func(ctx context.Context, dog *watchdog) error {
 		body, err := s.backend.OpenRange(ctx, obj, at, end-at)
 		if err != nil {
@@ -57,7 +74,7 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 		}
 		return s.copyRange(ctx, body, &at, end, dst, sum, dog)
 	})
-	if errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, errEndsEarly) {
 		err = &Error{Op: "read", Store: s.name, Key: key, Kind: Corrupt, Err: fmt.Errorf(
 			"the store sends %d of the %d bytes it promises, however often it is asked", at-off, n)}
 	}
@@ -78,14 +95,16 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 		// after a resume at an odd place.
 		size := int64(len(*pooled))
 		buf := (*pooled)[:min(size-*at%size, end-*at)]
-		if err := s.throttle(ctx, len(buf)); err != nil {
+		if err := s.throttle(ctx, len(buf), dog); err != nil {
 			return err
 		}
 		n, err := io.ReadFull(body, buf)
 		if n > 0 {
+			dog.rest() // the time that the disk takes is not the store's
 			if _, err := dst.WriteAt(buf[:n], *at); err != nil {
 				return &LocalError{err}
 			}
+			dog.alive()
 			if sum != nil {
 				sum.Write(buf[:n])
 			}
@@ -94,7 +113,7 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return &Error{Kind: Unavailable, Err: fmt.Errorf("the stream ended %d bytes early: %w", end-*at, io.ErrUnexpectedEOF)}
+				return &Error{Kind: Unavailable, Err: fmt.Errorf("%w by %d bytes", errEndsEarly, end-*at)}
 			}
 			return err
 		}
@@ -102,16 +121,22 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 	return nil
 }
 
-// throttle waits for n bytes' worth of the bandwidth limit.
-func (s *Store) throttle(ctx context.Context, n int) error {
+// errEndsEarly says that a stream ended, and did not break.
+var errEndsEarly = errors.New("the stream ended too early")
+
+// throttle waits for n bytes' worth of the bandwidth limit. The watchdog sleeps
+// meanwhile: it is not the store that is silent.
+func (s *Store) throttle(ctx context.Context, n int, dog *watchdog) error {
 	limit := s.opts.Bandwidth
 	if limit == nil {
 		return nil
 	}
+	dog.rest()
+	defer dog.alive()
 	for n > 0 {
-		take := min(n, limit.Burst())
+		take := min(n, max(limit.Burst(), 1))
 		if err := limit.WaitN(ctx, take); err != nil {
-			return err
+			return &Error{Kind: Canceled, Err: err} // the context ends before the bytes may pass
 		}
 		n -= take
 	}

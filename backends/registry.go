@@ -107,7 +107,7 @@ func (r *Registry) parse(rawURL string) (Scheme, Target, error) {
 	}
 	scheme, ok := r.schemes[name]
 	if !ok {
-		return bad("unknown scheme %q; known are %s", name, strings.Join(slices.Sorted(maps.Keys(r.schemes)), ", "))
+		return bad("unknown scheme%s; known are %s", shown(name), strings.Join(slices.Sorted(maps.Keys(r.schemes)), ", "))
 	}
 	// A "#" is a letter like any other in a key.
 	u, err := url.Parse(name + "://" + strings.ReplaceAll(rest, "#", "%23"))
@@ -123,7 +123,7 @@ func (r *Registry) parse(rawURL string) (Scheme, Target, error) {
 	}
 	for _, p := range slices.Sorted(maps.Keys(params)) {
 		if !slices.ContainsFunc(scheme.Params, func(k Param) bool { return k.Name == p }) {
-			return bad("unknown parameter %q of %s URLs; known are %s%s", p, name, paramNames(scheme.Params), secretHint(p, scheme))
+			return bad("unknown parameter%s of %s URLs; known are %s%s", shown(p), name, paramNames(scheme.Params), secretHint(p, scheme))
 		}
 		if len(params[p]) > 1 {
 			return bad("parameter %q stands %d times in this URL; say it once", p, len(params[p]))
@@ -154,6 +154,18 @@ func paramNames(params []Param) string {
 		names[i] = p.Name
 	}
 	return strings.Join(names, ", ")
+}
+
+// shown is a name with a space before it if it looks like one; what does not may be
+// a secret that got into the wrong place, and is not repeated.
+func shown(name string) string {
+	odd := strings.IndexFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("+-._", r)
+	})
+	if name == "" || odd >= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" %q", name)
 }
 
 // secretHint is for people who try to pass a credential in the URL.

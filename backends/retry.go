@@ -3,6 +3,7 @@ package backends
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -44,8 +45,11 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 		if kind == Unknown {
 			unknown++
 		}
-		if !kind.Retryable() || unknown >= unknownTries {
+		if !kind.Retryable() {
 			return err
+		}
+		if unknown >= unknownTries {
+			return gaveUp(err, failures, time.Since(since))
 		}
 		pause := delay.NextBackOff()
 		var e *Error
@@ -53,7 +57,7 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 			pause = max(pause, e.RetryAfter)
 		}
 		if time.Since(since)+pause > s.opts.RetryFor {
-			return err
+			return gaveUp(err, failures, time.Since(since))
 		}
 		s.opts.Metrics.retries.WithLabelValues(s.scheme.Name, op, kind.String()).Inc()
 		level := slog.LevelDebug
@@ -67,6 +71,17 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 		case <-time.After(pause):
 		}
 	}
+}
+
+// gaveUp says beside the last error how patient the Store was.
+func gaveUp(err error, tries int, since time.Duration) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	out := *e
+	out.Err = fmt.Errorf("%w (gave up after %d tries without progress in %v)", e.Err, tries, since.Round(time.Millisecond))
+	return &out
 }
 
 // attempt is one try under the watchdog, holding one of the store's slots; a
@@ -83,6 +98,7 @@ func (s *Store) attempt(ctx context.Context, op string, try func(context.Context
 	defer cancel(nil)
 	dog := watch(s.opts.StallAfter, func() { cancel(errStalled) })
 	defer dog.rest()
+	ctx = context.WithValue(ctx, watchdogKey{}, dog)
 	start := time.Now()
 	err = try(ctx, dog)
 	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
@@ -107,11 +123,26 @@ func watch(after time.Duration, bite func()) *watchdog {
 	return &watchdog{timer: time.AfterFunc(after, bite), after: after}
 }
 
+type watchdogKey struct{}
+
+// Moved tells the watchdog over the request of ctx that bytes moved. The Store sees
+// those that it hands to a protocol or gets from it; a protocol tells of others,
+// such as what it sends in Commit.
+func Moved(ctx context.Context) {
+	if dog, ok := ctx.Value(watchdogKey{}).(*watchdog); ok {
+		dog.kick()
+	}
+}
+
 // kick says that something moved; the silence begins anew.
 func (d *watchdog) kick() {
 	d.moved.Store(true)
 	d.timer.Reset(d.after)
 }
 
-// rest ends the watch, until the next kick.
+// alive says that the store answers, though with nothing new: the silence begins
+// anew, and the patience does not.
+func (d *watchdog) alive() { d.timer.Reset(d.after) }
+
+// rest ends the watch, until the next kick or alive.
 func (d *watchdog) rest() { d.timer.Stop() }

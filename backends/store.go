@@ -40,7 +40,8 @@ const (
 // A Store is a folder of a backend, with retry, limits, metrics and errors that
 // name it. All methods may be called from many goroutines at once.
 //
-// Its methods return errors of type *Error. They retry what is Retryable until
+// Its methods return errors of type *Error, or *LocalError when the place that bytes
+// were copied to or from failed. They retry what is Retryable until
 // Options.RetryFor has gone by without progress.
 type Store struct {
 	backend Backend
@@ -86,6 +87,10 @@ func (s *Store) Name() string { return s.name }
 
 // Facts are the backend's.
 func (s *Store) Facts() Facts { return s.facts }
+
+// Backend is what the store stands on, and what its keys begin with there. It is for
+// tests of the contract: it has nothing of what a Store adds.
+func (s *Store) Backend() (b Backend, prefix string) { return s.backend, s.prefix }
 
 // Connections is how many requests the store makes at once.
 func (s *Store) Connections() int { return s.opts.Connections }
@@ -144,13 +149,18 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 	return func(yield func(Object, error) bool) {
 		last, stopped := "", false
 		err := s.retry(ctx, "list", prefix, func(ctx context.Context, dog *watchdog) error {
+			resumed := last
 			for obj, err := range s.backend.List(ctx, s.prefix+prefix) {
 				if err != nil {
 					return err
 				}
 				obj.Key = strings.TrimPrefix(obj.Key, s.prefix)
-				if last != "" && obj.Key <= last {
-					continue // yielded before the listing broke
+				if obj.Key <= resumed {
+					dog.alive()
+					continue // yielded before the listing broke, or the folder itself
+				}
+				if obj.Key <= last {
+					return Errorf(Corrupt, "list", prefix, "%q is listed after %q, so some keys may be missing", obj.Key, last)
 				}
 				last = obj.Key
 				dog.kick()
@@ -159,7 +169,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 					stopped = true
 					return nil
 				}
-				dog.kick()
+				dog.alive()
 			}
 			return nil
 		})
