@@ -27,15 +27,15 @@ func (c *checker) plan(p *StagePlan) {
 	}
 	c.name("metadata.name", p.Metadata.Name)
 	s := &p.Spec
-	if len(s.Inputs) == 0 && len(s.Outputs) == 0 {
-		c.add("spec", "the plan does nothing: give it inputs or outputs")
-	}
 	c.shard(s.Shard)
 	c.volumes(s)
 	c.inputs(s.Inputs)
 	c.outputs(s.Outputs)
 	c.paths(s)
 	c.notNegative("spec.limits.connections", s.Limits.Connections)
+	if len(s.Inputs) == 0 && len(s.Outputs) == 0 && !c.told["spec.inputs"] && !c.told["spec.outputs"] {
+		c.add("spec", "the plan does nothing: give it inputs or outputs")
+	}
 }
 
 func (c *checker) shard(s ShardSpec) {
@@ -114,7 +114,7 @@ func (c *checker) inputs(inputs []Input) {
 		case in.Mode == ModeWindow && in.Window == nil:
 			c.add(at+".window", "mode window needs to know how much may be there at a time: window: {size: 60Gi}")
 		case in.Mode == ModePrefetch && in.Window != nil:
-			c.add(at+".window", "it is read with mode: window only")
+			c.add(at+".window", "it is read with mode: window only; say that or leave it out")
 		case in.Window != nil:
 			c.window(at+".window", in.Window)
 		}
@@ -122,6 +122,8 @@ func (c *checker) inputs(inputs []Input) {
 		c.notNegative(at+".order.epochs", in.Order.Epochs)
 		if in.Mode == ModePrefetch && in.Order.Epochs != 1 {
 			c.add(at+".order.epochs", "mode prefetch brings everything once; leave it out")
+		} else if w := in.Window; w != nil && (w.Release == ReleaseRolling || w.Release == ReleaseNever) && in.Order.Epochs != 1 {
+			c.add(at+".order.epochs", "with release: %s files are not counted by epochs; leave it out", w.Release)
 		}
 		c.patterns(at+".include", in.Include)
 		c.patterns(at+".exclude", in.Exclude)
@@ -132,8 +134,8 @@ func (c *checker) inputs(inputs []Input) {
 }
 
 func (c *checker) window(at string, w *Window) {
-	c.oneOf(at+".release", w.Release, ReleaseLease, ReleaseUnlink, ReleaseRolling)
-	c.oneOf(at+".layout", w.Layout, LayoutStage, LayoutMirror)
+	c.oneOf(at+".release", w.Release, ReleaseLease, ReleaseUnlink, ReleaseRolling, ReleaseNever)
+	c.oneOf(at+".layout", w.Layout, LayoutStage)
 	c.notNegative(at+".parallel", w.Parallel)
 	c.notNegative(at+".minReady.files", w.MinReady.Files)
 	if w.Size == 0 {
@@ -194,7 +196,7 @@ func (c *checker) when(at string, out Output) {
 	}
 	for i, w := range out.When {
 		entry := fmt.Sprintf("%s.when[%d]", at, i)
-		c.oneOf(entry, w, WhenChange, WhenInterval, WhenExit)
+		c.oneOf(entry, w, WhenChange, WhenInterval, WhenExit, WhenSuccess, WhenFailure)
 		if slices.Contains(out.When[:i], w) {
 			c.add(entry, "%s stands there already; say it once", w)
 		}
@@ -265,7 +267,12 @@ func (c *checker) oneOf(at, value string, known ...string) {
 		c.add(at, "%q is not known; did you mean %s?", value, meant)
 		return
 	}
-	c.add(at, "%q is not known; use %s", value, strings.Join(known, " or "))
+	last := len(known) - 1
+	words := known[last]
+	if last > 0 {
+		words = strings.Join(known[:last], ", ") + " or " + words
+	}
+	c.add(at, "%q is not known; use %s", value, words)
 }
 
 func (c *checker) notNegative(at string, n int) {

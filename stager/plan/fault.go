@@ -50,11 +50,16 @@ func newReport() *report {
 	return &report{lines: make(map[string]int), told: make(map[string]bool)}
 }
 
-// add tells a fault of a path, unless one was told of it before: the second is
-// mostly a consequence of the first.
+// add tells a fault of a path, unless one was told before of it or of what it
+// stands in: the second is mostly a consequence of the first.
 func (r *report) add(path, format string, args ...any) {
-	if r.told[path] {
-		return
+	for p := path; ; p = parent(p) {
+		if r.told[p] {
+			return
+		}
+		if p == "" {
+			break
+		}
 	}
 	r.told[path] = true
 	r.faults = append(r.faults, Fault{path, r.line(path), fmt.Sprintf(format, args...)})
@@ -66,10 +71,13 @@ func (r *report) line(path string) int {
 		if n := r.lines[path]; n > 0 {
 			return n
 		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+		path = parent(path)
 	}
 	return r.lines[""]
 }
+
+// parent is what path stands in.
+func parent(path string) string { return path[:max(strings.LastIndexAny(path, ".["), 0)] }
 
 // err is the faults in the order of the file, or nil.
 func (r *report) err() error {

@@ -12,6 +12,9 @@ type EnvError struct{ Err error }
 
 func (e *EnvError) Error() string { return e.Err.Error() }
 
+// ExitCode is EX_CONFIG of sysexits.h, also when the cause is Faults.
+func (e *EnvError) ExitCode() int { return 78 }
+
 // Unwrap is the cause; [Faults] when it belongs to places of the plan.
 func (e *EnvError) Unwrap() error { return e.Err }
 

@@ -77,21 +77,17 @@ type Input struct {
 	Credentials Credentials `json:"credentials,omitzero"`
 }
 
-// Filter is which objects of the source are meant.
-func (in Input) Filter() Filter { return Filter{in.Include, in.Exclude} }
-
 // When a file of the window may go.
 const (
 	ReleaseLease   = "lease"   // acknowledged
 	ReleaseUnlink  = "unlink"  // deleted or moved to done/ by its reader
-	ReleaseRolling = "rolling" // the oldest gives way to the next
+	ReleaseRolling = "rolling" // the oldest gives way to the next; no epoch ends
+	ReleaseNever   = "never"   // one epoch comes and stays
 )
 
-// How the files of an input are named below its path.
-const (
-	LayoutStage  = "stage"  // ready/, claimed/, done/, with names in delivery order
-	LayoutMirror = "mirror" // as in the source
-)
+// LayoutStage puts the files of a window into ready/, claimed/ and done/ below its
+// path, under names in delivery order. (A prefetch keeps the source's names.)
+const LayoutStage = "stage"
 
 // Window says how much of an input is there at a time.
 type Window struct {
@@ -102,7 +98,7 @@ type Window struct {
 	MinFree      Bytes    `json:"minFree,omitzero"`      // left alone on a disk shared with others
 	LeaseTimeout Duration `json:"leaseTimeout,omitzero"` // of leases that no connection holds; 0: the window's default
 	Layout       string   `json:"layout"`
-	Parallel     int      `json:"parallel,omitzero"` // files on their way at once; 0: what suits the store
+	Parallel     int      `json:"parallel,omitzero"` // files on their way at once; 0: the window's default
 }
 
 // MinReady is how much must be there before the input counts as ready. It is ready
@@ -145,6 +141,8 @@ const (
 	WhenChange   = "change"
 	WhenInterval = "interval"
 	WhenExit     = "exit"
+	WhenSuccess  = "success" // at an exit with code 0
+	WhenFailure  = "failure" // at an exit with another
 )
 
 // What is done about something that is at the destination already.

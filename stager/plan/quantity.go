@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"regexp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -21,27 +23,34 @@ func (b Bytes) String() string {
 // MarshalJSON writes String.
 func (b Bytes) MarshalJSON() ([]byte, error) { return json.Marshal(b.String()) }
 
+// bytesForm bounds what a quantity may look like: 1e9999999 is one too, and takes
+// seconds to read.
+var bytesForm = regexp.MustCompile(`^[+-]?[0-9.]{1,32}([eE][+-]?[0-9]{1,2}|[a-zA-Z]{0,2})$`)
+
 func (b *Bytes) set(text string) error {
 	if text == "" {
 		*b = 0
 		return nil
 	}
+	unreadable := fmt.Errorf("%q is not a number of bytes: write 500M, 60Gi or a whole number", text)
+	if !bytesForm.MatchString(text) {
+		return unreadable
+	}
 	q, err := resource.ParseQuantity(text)
 	if err != nil {
-		return fmt.Errorf("%q is not a number of bytes: write 500M, 60Gi or a whole number", text)
+		return unreadable
 	}
 	whole := q.DeepCopy()
 	whole.RoundUp(0)
-	n, ok := q.AsInt64()
 	switch {
 	case q.Sign() < 0:
 		return fmt.Errorf("%s is negative: a number of bytes is 0 or more", text)
 	case whole.Cmp(q) != 0:
 		return fmt.Errorf("%s is not a whole number of bytes (m means thousandths: write M or Mi for a million)", text)
-	case !ok:
-		return fmt.Errorf("%s is more than 8Ei, the most that can be counted", text)
+	case q.CmpInt64(math.MaxInt64) >= 0:
+		return fmt.Errorf("%s is more than can be counted: stay below 8Ei", text)
 	}
-	*b = Bytes(n)
+	*b = Bytes(q.Value())
 	return nil
 }
 

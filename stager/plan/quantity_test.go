@@ -1,0 +1,46 @@
+package plan
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]Bytes{
+		"": 0, "0": 0, "-0": 0, "+5": 5, "1e3": 1000, "500M": 500e6, "60Gi": 60 << 30, "1.5Gi": 3 << 29, "7.5Ei": 15 << 59, "0.000000001G": 1,
+		"9223372036854775806": math.MaxInt64 - 1,
+	} {
+		var got Bytes
+		if err := got.set(text); err != nil || got != want {
+			t.Errorf("%q: got %d, %v; want %d", text, int64(got), err, want)
+		}
+		if err := got.set(want.String()); err != nil || got != want {
+			t.Errorf("%q, written as %s, became %d, %v", text, want, int64(got), err)
+		}
+	}
+	for text, word := range map[string]string{
+		"60GB": "write 500M", "ten": "write 500M", "1 Gi": "write 500M", "-1": "negative", "-1Gi": "negative",
+		"100m": "whole number", "0.5": "whole number", "1e-3": "whole number",
+		"8Ei": "below 8Ei", "1e99": "below 8Ei", "9223372036854775807": "below 8Ei", "99999999999999999999999": "below 8Ei",
+		"1e9999999": "write 500M", "1" + strings.Repeat("0", 1000): "write 500M", // small texts that are hard work
+	} {
+		var got Bytes
+		if err := got.set(text); err == nil || !strings.Contains(err.Error(), word) || got != 0 {
+			t.Errorf("%q: got %d, %v; want an error with %q", text, int64(got), err, word)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	var got Duration
+	if err := got.set("1h30m"); err != nil || time.Duration(got) != 90*time.Minute {
+		t.Errorf("1h30m: got %v, %v", got, err)
+	}
+	for _, bad := range []string{"", "10", "1d", "-1s", "soon"} {
+		if err := got.set(bad); err == nil {
+			t.Errorf("%q: got %v, want an error", bad, got)
+		}
+	}
+}
