@@ -1,0 +1,28 @@
+// Package fetch brings objects from a store into files.
+//
+// [Object] is the core: it cuts what is missing of one object into ranges, reads
+// them at once, sums the bytes while they pass, and checks them against what the
+// store says of the whole. It stands between a [backends.Store], which makes one
+// range arrive, and a [disk.Incoming], which remembers what has arrived and gives
+// the file its name.
+//
+// Two use it:
+//
+//   - [Prefetch] brings all of a dataset, once, under the names it has in the store.
+//     Run again it costs a listing; run after a kill it goes on.
+//   - [Window] is the window.Fetcher of a rolling window: one item when it is asked.
+//
+// The life of a prefetch:
+//
+//  1. The source is listed into a spool on disk, each key checked, each local file
+//     compared with the record of what earlier runs wrote. Nothing has been touched
+//     yet, and nothing is when a file stands in the way, when it is more than is
+//     allowed, or when the disk has not the room.
+//  2. Workers take objects off the spool: a small one whole, a large one in ranges,
+//     so that all of them work until the last byte. Each file is verified, renamed
+//     into place and noted in the record.
+//  3. One sync of the file system makes all of it durable, and the record says so.
+//
+// Memory does not grow with the bytes, and by some 32 bytes for each file in the
+// record.
+package fetch

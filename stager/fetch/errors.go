@@ -1,0 +1,38 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// local is a failure of the disk, as a *backends.LocalError, so that nobody takes a
+// missing folder for a missing object. Of kind NoSpace when there is none.
+func local(name string, err error) error {
+	var already *backends.LocalError
+	if errors.As(err, &already) {
+		err = already.Err
+	}
+	failure := &backends.LocalError{Err: fmt.Errorf("%s: %w", name, err)}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return &backends.Error{Op: "write", Key: name, Kind: backends.NoSpace, Err: &backends.LocalError{Err: err}}
+	}
+	return failure
+}
+
+// isKind tells whether the store, not the disk, gave an error of one of the kinds.
+func isKind(err error, kinds ...backends.Kind) bool {
+	var e *backends.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, kind := range kinds {
+		if e.Kind == kind {
+			return true
+		}
+	}
+	return false
+}

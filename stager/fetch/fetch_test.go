@@ -1,0 +1,147 @@
+package fetch
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// source is a store in memory that goes wrong by script.
+type source struct {
+	*mem.Backend
+	faults backendtest.Faults
+	store  *backends.Store
+
+	mu      sync.Mutex
+	corrupt map[string]int // how many streams of a key get a byte wrong
+}
+
+func newSource(t *testing.T, sum backends.Algorithm) *source {
+	t.Helper()
+	s := &source{
+		Backend: mem.NewWith(backends.Facts{Parallelism: 4, Checksum: sum}),
+		corrupt: make(map[string]int),
+	}
+	s.store = backends.NewStore(s.faults.Wrap(&corrupting{s.Backend, s}), "mem://test/data", backends.Options{
+		RetryFor: time.Second,
+	})
+	return s
+}
+
+// reads are the ranges that were asked for of a key, ascending; of all keys if "".
+func (s *source) reads(key string) (ranges []disk.Range) {
+	for _, c := range s.faults.Calls(backendtest.Read) {
+		if key == "" || c.Key == key {
+			ranges = append(ranges, disk.Range{Off: c.Off, Len: c.N})
+		}
+	}
+	slices.SortFunc(ranges, func(a, b disk.Range) int { return int(a.Off - b.Off) })
+	return ranges
+}
+
+func (s *source) calls(op backendtest.Op) int { return len(s.faults.Calls(op)) }
+
+// corrupting is a backend that turns a bit.
+type corrupting struct {
+	backends.Backend
+	s *source
+}
+
+func (c *corrupting) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	body, err := c.Backend.OpenRange(ctx, obj, off, n)
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if err != nil || c.s.corrupt[obj.Key] == 0 {
+		return body, err
+	}
+	c.s.corrupt[obj.Key]--
+	return &corruptBody{ReadCloser: body, sum: body.(backends.Summer).ObjectSum()}, nil
+}
+
+type corruptBody struct {
+	io.ReadCloser
+	sum  backends.Checksum
+	done bool
+}
+
+func (b *corruptBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 && !b.done {
+		p[0] ^= 1
+		b.done = true
+	}
+	return n, err
+}
+
+func (b *corruptBody) ObjectSum() backends.Checksum { return b.sum }
+
+func folder(t *testing.T, dir string) *disk.Folder {
+	t.Helper()
+	f, err := disk.Open(dir, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func incoming(t *testing.T, f *disk.Folder, obj backends.Object) *disk.Incoming {
+	t.Helper()
+	in, err := f.Incoming(obj.Key, obj.Size, string(obj.Version))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close() })
+	return in
+}
+
+// holds tells whether a file has the contents that were generated for key.
+func holds(t *testing.T, dir, key string, size int64) {
+	t.Helper()
+	file, err := os.Open(filepath.Join(dir, key))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || info.Size() != size || info.Mode().Perm() != 0o644 {
+		t.Errorf("%s is %v with %d bytes, want -rw-r--r-- with %d", key, info.Mode(), info.Size(), size)
+	}
+	got, want := make([]byte, 1<<20), make([]byte, 1<<20)
+	contents := backendtest.ContentsOf(key, size)
+	for off := int64(0); off < size; off += 1 << 20 {
+		n, _ := contents.ReadAt(want, off)
+		if m, err := file.ReadAt(got[:n], off); m != n || !bytes.Equal(got[:n], want[:n]) {
+			t.Errorf("%s differs from the object in the MiB at %d (%v)", key, off, err)
+			return
+		}
+	}
+}
+
+// outside are the paths below dir that are neither wanted nor stager's own.
+func extra(t *testing.T, dir string, wanted ...string) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path)
+		if err == nil && !e.IsDir() && !strings.HasPrefix(name, disk.Private+"/") && !slices.Contains(wanted, name) {
+			names = append(names, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}

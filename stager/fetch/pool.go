@@ -1,0 +1,241 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// corruptTries is how often an object is fetched whose checksum does not hold: wires
+// and caches err now and then, stores hardly ever.
+const corruptTries = 3
+
+// task is what a worker takes: a small object, or a piece of a large one.
+type task struct {
+	obj   backends.Object
+	file  *file // of a large one
+	piece int   // -1: all of it is here and must only be verified
+}
+
+// file is an object on its way.
+type file struct {
+	*transfer
+	left   atomic.Int64 // tasks that have not ended
+	failed atomic.Bool  // one of them
+}
+
+// fetchAll brings what is in the spool:
+//
+//	spool ─ feed ─ tasks ─┬─ work ─ rename, record
+//	                      ├─ work
+//	                      └─ work …
+//
+// Nobody waits for the end of a large file: whoever fetches its last piece verifies
+// and publishes it, while the others are at the next.
+func (p *pass) fetchAll(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	tasks := make(chan task)
+	g.Go(func() error {
+		defer close(tasks)
+		return p.feed(ctx, tasks)
+	})
+	for range p.streams {
+		g.Go(func() error {
+			for t := range tasks {
+				if err := p.work(ctx, t); err != nil {
+					return explain(err)
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// feed hands out the tasks in the order of the listing.
+func (p *pass) feed(ctx context.Context, tasks chan<- task) error {
+	send := func(t task) bool {
+		select {
+		case <-ctx.Done():
+			return false
+		case tasks <- t:
+			return true
+		}
+	}
+	canceled := func() error {
+		return &backends.Error{Op: "read", Store: p.summary.Source, Kind: backends.Canceled, Err: context.Cause(ctx)}
+	}
+	for obj, err := range p.todo.all() {
+		if err != nil {
+			return local("the list of objects", err)
+		}
+		if obj.Size <= oneStream {
+			if !send(task{obj: obj}) {
+				return canceled()
+			}
+			continue
+		}
+		incoming, err := p.open(obj)
+		if err != nil {
+			return err
+		}
+		f := &file{transfer: incoming}
+		n := max(len(f.pieces), 1)
+		f.left.Store(int64(n))
+		for i := range n {
+			t := task{file: f, piece: i}
+			if len(f.pieces) == 0 {
+				t.piece = -1
+			}
+			if !send(t) {
+				f.failed.Store(true)
+				if f.left.Add(int64(i-n)) == 0 {
+					p.leave(incoming)
+				}
+				return canceled()
+			}
+		}
+	}
+	return nil
+}
+
+// work does one task.
+func (p *pass) work(ctx context.Context, t task) error {
+	if t.file == nil {
+		return p.small(ctx, t.obj)
+	}
+	var err error
+	if t.piece >= 0 {
+		err = t.file.fetch(ctx, t.piece)
+	}
+	if err != nil {
+		t.file.failed.Store(true)
+	}
+	if t.file.left.Add(-1) > 0 {
+		return err
+	}
+	if t.file.failed.Load() {
+		p.leave(t.file.transfer)
+		return err
+	}
+	return p.finish(ctx, t.file.transfer)
+}
+
+// small fetches an object in one go.
+func (p *pass) small(ctx context.Context, obj backends.Object) error {
+	t, err := p.open(obj)
+	if err != nil {
+		return err
+	}
+	for i := range t.pieces {
+		if err := t.fetch(ctx, i); err != nil {
+			p.leave(t)
+			return err
+		}
+	}
+	return p.finish(ctx, t)
+}
+
+// open makes the incoming file, or goes on with what an earlier run left of it.
+func (p *pass) open(obj backends.Object) (*transfer, error) {
+	// The same key may hold other bytes in another store.
+	version := p.summary.Source + " " + string(obj.Version) + " " + strconv.FormatInt(obj.ModTime.UnixNano(), 10)
+	in, err := p.folder.Incoming(obj.Key, obj.Size, version)
+	if err != nil {
+		return nil, local(obj.Key, err)
+	}
+	if in.Resumed() {
+		have := obj.Size - missing(in)
+		p.meter.bytes.Add(have)
+		p.mu.Lock()
+		p.summary.ResumedBytes += have
+		p.mu.Unlock()
+		p.log.Info("a file is resumed", "path", obj.Key, "bytes", have, "of", obj.Size)
+	}
+	return newTransfer(p.cfg.Store, obj, in, Options{Verify: p.cfg.Verify, Streams: p.streams, Arrived: p.meter.arrived}), nil
+}
+
+func missing(in *disk.Incoming) (n int64) {
+	for _, r := range in.Missing() {
+		n += r.Len
+	}
+	return n
+}
+
+// leave lets go of a file so that the next run can resume it.
+func (p *pass) leave(t *transfer) {
+	if err := t.in.Close(); err != nil {
+		p.log.Warn("a file cannot be left to be resumed", "path", t.obj.Key, "error", err)
+	}
+}
+
+// finish verifies the file, gives it its name and notes it.
+func (p *pass) finish(ctx context.Context, t *transfer) error {
+	sum, err := t.verify(ctx)
+	for try := 1; errors.Is(err, errSums) && try < corruptTries; try++ {
+		p.log.Warn("the bytes are not right, fetching them again", "error", err)
+		p.drop(t)
+		if t, err = p.open(t.obj); err != nil {
+			return err
+		}
+		sum, err = Object(ctx, t.store, t.obj, t.in, t.opts)
+	}
+	if err != nil {
+		if isKind(err, backends.Corrupt) {
+			p.drop(t)
+		} else {
+			p.leave(t)
+		}
+		return err
+	}
+	mtime := t.obj.ModTime
+	if mtime.IsZero() {
+		mtime = p.start
+	}
+	if err := t.in.Publish(t.obj.Key, 0o644, mtime); err != nil {
+		p.leave(t)
+		return local(t.obj.Key, err)
+	}
+	if err := p.record.add(t.obj, mtime); err != nil {
+		return local("the record of this run", err)
+	}
+	p.meter.files.Add(1)
+	how := "size"
+	if !sum.IsZero() {
+		how = string(sum.Algorithm)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.summary
+	s.Files, s.FetchedFiles = s.Files+1, s.FetchedFiles+1
+	s.Bytes, s.FetchedBytes = s.Bytes+t.obj.Size, s.FetchedBytes+t.obj.Size
+	s.Verified[how]++
+	return nil
+}
+
+// drop forgets a file whose bytes are wrong.
+func (p *pass) drop(t *transfer) {
+	p.meter.bytes.Add(missing(t.in) - t.obj.Size)
+	if err := t.in.Discard(); err != nil {
+		p.log.Warn("a file that is wrong cannot be removed", "path", t.obj.Key, "error", err)
+	}
+}
+
+// explain says what to do about an object that is no longer the listed one.
+func explain(err error) error {
+	var e *backends.Error
+	if !errors.As(err, &e) || e.Kind != backends.Changed && e.Kind != backends.NotExist {
+		return err
+	}
+	out := *e
+	out.Kind = backends.Changed
+	out.Err = fmt.Errorf("it changed after it was listed (%w); run it again to get what is there now", e.Err)
+	return &out
+}

@@ -1,0 +1,156 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// Config says what a prefetch brings where.
+type Config struct {
+	Store *backends.Store
+	// Object, when not nil, is fetched alone: what Store.Self found, with its Store.
+	// Of Listing then only MaxBytes counts.
+	Object    *backends.Object
+	Listing   plan.Listing
+	Dir       string // made if need be; files get the names of their keys in it
+	Verify    Verify
+	Parallel  int  // requests at once; 0: the store's connections
+	Overwrite bool // replace local files that stager did not write
+	Log       *slog.Logger
+	// Progress is called from one goroutine, five times a second and once at the
+	// end, before Prefetch returns. May be nil.
+	Progress func(Progress)
+
+	free func(*disk.Folder) (int64, error) // tests have small disks
+}
+
+// Summary is what a prefetch did.
+type Summary struct {
+	Source       string         `json:"source"`
+	Destination  string         `json:"destination"`
+	Files        int            `json:"files"` // that are here now
+	Bytes        int64          `json:"bytes"`
+	WarmFiles    int            `json:"warmFiles"` // that were here before
+	WarmBytes    int64          `json:"warmBytes"`
+	FetchedFiles int            `json:"fetchedFiles"`
+	FetchedBytes int64          `json:"fetchedBytes"`
+	ResumedBytes int64          `json:"resumedBytes"` // of the fetched ones, that an earlier run had brought
+	Verified     map[string]int `json:"verified"`     // fetched files by the checksum that held, or "size"
+	Seconds      float64        `json:"seconds"`
+}
+
+// Prefetch brings every object that cfg chooses into a folder, and returns when all
+// of them are there, verified and durable. Files that are there already are left
+// alone; nothing is deleted, also when the source has lost it.
+//
+// Before the first byte it refuses what cannot end well: kind Exist when a local file
+// differs that no prefetch wrote, unless Overwrite; kind Invalid when it is more than
+// MaxBytes or a key is no path; kind NoSpace; a *disk.BusyError when another process
+// fills the folder. An object that changes after it was listed is an error of kind
+// Changed: the next run lists anew. The first error ends it; what is complete by then
+// stays and is warm for the next run, and large files are resumed.
+func Prefetch(ctx context.Context, cfg Config) (Summary, error) {
+	start := time.Now()
+	p := &pass{
+		cfg: cfg, log: cfg.Log, start: start, streams: cfg.Parallel,
+		summary: Summary{Source: cfg.Store.Name(), Destination: cfg.Dir, Verified: make(map[string]int)},
+	}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	if p.streams <= 0 {
+		p.streams = cfg.Store.Connections()
+	}
+	if p.cfg.free == nil {
+		p.cfg.free = (*disk.Folder).Free
+	}
+	stop := p.meter.start(cfg.Progress)
+	err := p.run(ctx)
+	stop()
+	p.summary.Seconds = time.Since(start).Seconds()
+	return p.summary, err
+}
+
+// pass is one prefetch under way.
+type pass struct {
+	cfg     Config
+	log     *slog.Logger
+	start   time.Time
+	streams int
+	meter   meter
+	folder  *disk.Folder
+	record  *record
+	todo    *spool // what must be fetched
+
+	mu      sync.Mutex // guards summary while workers run
+	summary Summary
+}
+
+func (p *pass) run(ctx context.Context) (err error) {
+	if err := p.cfg.Verify.check(); err != nil {
+		return err
+	}
+	host, _ := os.Hostname() //nolint:errcheck // words for a person
+	p.folder, err = disk.Open(p.cfg.Dir, fmt.Sprintf("stager prefetch of %s, process %d on %s", p.summary.Source, os.Getpid(), host))
+	var busy *disk.BusyError
+	if errors.As(err, &busy) {
+		return err
+	}
+	if err != nil {
+		return local("the destination", err)
+	}
+	defer p.folder.Close() //nolint:errcheck // what it holds is synced, or said not to be
+	if p.record, err = openRecord(p.folder, p.summary.Source); err != nil {
+		return local("the record of earlier runs", err)
+	}
+	defer p.record.close() //nolint:errcheck // the same
+	if p.todo, err = newSpool(p.folder); err != nil {
+		return local("the list of objects", err)
+	}
+	defer p.todo.close() //nolint:errcheck // it has no name
+
+	p.meter.phase.Store(Listing)
+	found, err := p.survey(ctx)
+	if err != nil {
+		return err
+	}
+	if found.files > 0 || p.record.pending {
+		if err := p.record.begin(); err != nil {
+			return local("the record of this run", err)
+		}
+	}
+	p.meter.phase.Store(Fetching)
+	err = p.fetchAll(ctx)
+	if ctx.Err() == nil {
+		// Also after a failure of the store: the next run may be on another machine.
+		err = errors.Join(err, p.settle())
+	}
+	if err == nil {
+		p.meter.phase.Store(Done)
+	}
+	return err
+}
+
+// settle makes the files durable and notes it.
+func (p *pass) settle() error {
+	if !p.record.pending {
+		return nil
+	}
+	p.meter.phase.Store(Syncing)
+	if err := p.folder.Sync(); err != nil {
+		return local("the destination", err)
+	}
+	if err := p.record.synced(); err != nil {
+		return local("the record of this run", err)
+	}
+	return nil
+}

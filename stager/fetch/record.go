@@ -1,0 +1,309 @@
+package fetch
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// recordName is below disk.Private.
+const recordName = disk.Private + "/prefetch.jsonl"
+
+// record remembers which files prefetches wrote into a folder, so that a later one
+// knows what need not be fetched again and what it may replace. It is a log of
+// lines: each run begins with one that names the source and the boot of the machine,
+// then comes one for each file when it has got its name, and at the end one that says
+// that all is on the disk.
+//
+// Files are not synced one by one, so what a run noted counts from then on; before
+// that only while the machine has not been booted, because a file's name and size
+// can survive a power failure that its bytes do not. After such a loss files that
+// only look right are not trusted either.
+//
+// Losing the record costs time, or the permission to replace what changed, never
+// correctness. Lines that cannot be read are passed over.
+type record struct {
+	folder  *disk.Folder
+	source  string
+	seed    maphash.Seed
+	marks   []mark // by path, each once: the latest
+	lines   int    // about files, of all runs
+	torn    bool   // the last line has no end
+	suspect bool   // a run was lost to a power failure
+	pending bool   // some files count only until the machine is booted
+
+	mu   sync.Mutex // guards all below
+	file *os.File   // nil until begin
+	buf  []byte
+}
+
+// line is one line of the record; Source, Path or Synced says of which sort.
+type line struct {
+	Source  string `json:"source,omitempty"`
+	Boot    string `json:"boot,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Size    int64  `json:"size,omitempty"`
+	MTime   int64  `json:"mtime,omitempty"` // seconds: some file systems keep no more
+	Version string `json:"version,omitempty"`
+	Synced  bool   `json:"synced,omitempty"`
+}
+
+// mark is a line about a file, in little memory: hashes with a secret seed.
+type mark struct {
+	path    uint64 // source and path
+	file    uint64 // size and time
+	version uint64 // 0: lost, matches none
+	line    int
+}
+
+// openRecord reads the record of the folder, if there is one.
+func openRecord(folder *disk.Folder, source string) (*record, error) {
+	r := &record{folder: folder, source: source, seed: maphash.MakeSeed()}
+	if err := r.load(); err != nil {
+		return nil, err
+	}
+	if r.lines > 2*len(r.marks)+1000 {
+		return r, r.compact()
+	}
+	return r, nil
+}
+
+func (r *record) load() error {
+	file, err := r.folder.Root().Open(recordName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	if info, err := file.Stat(); err == nil {
+		r.marks = make([]mark, 0, info.Size()/100)
+	}
+	var source, boot string
+	unsynced, open := 0, false // the first mark, and whether there is a run, that no sync followed
+	lose := func() {
+		if open && boot != disk.Boot() {
+			for i := range r.marks[unsynced:] {
+				r.marks[unsynced+i].version = 0
+			}
+			unsynced, r.suspect = len(r.marks), true
+		}
+	}
+	err = eachLine(file, func(raw []byte, whole bool) error {
+		r.torn = !whole
+		var l line
+		if json.Unmarshal(raw, &l) != nil {
+			return nil
+		}
+		switch {
+		case l.Source != "":
+			lose()
+			source, boot, open = l.Source, l.Boot, true
+		case l.Path != "":
+			r.marks = append(r.marks, mark{
+				r.hash(source, l.Path), r.fileHash(l.Size, l.MTime), r.hash("version", l.Version), r.lines,
+			})
+			r.lines++
+		case l.Synced:
+			unsynced, open = len(r.marks), false
+		}
+		return nil
+	})
+	lose()
+	r.pending = unsynced < len(r.marks)
+	slices.SortFunc(r.marks, func(a, b mark) int {
+		return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(b.line, a.line))
+	})
+	r.marks = slices.CompactFunc(r.marks, func(a, b mark) bool { return a.path == b.path })
+	return err
+}
+
+// eachLine calls f with each line; whole tells whether it had its end.
+func eachLine(from io.Reader, f func(raw []byte, whole bool) error) error {
+	in := bufio.NewReaderSize(from, 64<<10)
+	var long []byte
+	for {
+		raw, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			long = append(long, raw...)
+			continue
+		}
+		if len(long) > 0 {
+			raw = append(long, raw...)
+			long = raw[:0]
+		}
+		text, whole := bytes.CutSuffix(raw, []byte("\n"))
+		if len(raw) > 0 {
+			if err := f(text, whole); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *record) hash(space, s string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(r.seed)
+	_, _ = h.WriteString(space) //nolint:errcheck // it cannot fail
+	_ = h.WriteByte(0)          //nolint:errcheck // the same
+	_, _ = h.WriteString(s)     //nolint:errcheck // the same
+	return max(h.Sum64(), 1)
+}
+
+func (r *record) fileHash(size, mtime int64) uint64 {
+	return maphash.Comparable(r.seed, [2]int64{size, mtime})
+}
+
+// standing is what a local file is to a run that has an object for its path.
+type standing int
+
+const (
+	warm    standing = iota // it is the object, and need not be fetched
+	ours                    // an earlier run wrote it, and the source has changed since
+	foreign                 // nobody knows who wrote it
+)
+
+// judge compares a local file with the object that is to lie there.
+func (r *record) judge(obj backends.Object, info fs.FileInfo) standing {
+	alike := info.Size() == obj.Size && !obj.ModTime.IsZero() && info.ModTime().Unix() == obj.ModTime.Unix()
+	path := r.hash(r.source, obj.Key)
+	i, known := slices.BinarySearchFunc(r.marks, path, func(m mark, path uint64) int { return cmp.Compare(m.path, path) })
+	if known && r.marks[i].file == r.fileHash(info.Size(), info.ModTime().Unix()) {
+		// A store without versions and times leaves the size to go by.
+		same := obj.Version != "" || obj.ModTime.IsZero() || alike
+		if same && info.Size() == obj.Size && r.marks[i].version == r.hash("version", string(obj.Version)) {
+			return warm
+		}
+		return ours
+	}
+	switch {
+	case !alike:
+		return foreign
+	case r.suspect:
+		return ours
+	}
+	return warm
+}
+
+// begin starts the lines of this run and makes sure that they will be found: from
+// here on files may appear that are not durable yet.
+func (r *record) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	file, err := r.folder.Root().OpenFile(recordName, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	r.file = file
+	if r.torn {
+		if _, err := file.WriteString("\n"); err != nil {
+			return err
+		}
+	}
+	if err := r.writeLocked(line{Source: r.source, Boot: disk.Boot()}); err != nil {
+		return err
+	}
+	r.pending = true
+	dir, err := r.folder.Root().Open(disk.Private)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), dir.Sync(), dir.Close())
+}
+
+// add notes a file that has got its name.
+func (r *record) add(obj backends.Object, mtime time.Time) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.writeLocked(line{Path: obj.Key, Size: obj.Size, MTime: mtime.Unix(), Version: string(obj.Version)})
+}
+
+// synced notes that all files so far are on the disk.
+func (r *record) synced() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.writeLocked(line{Synced: true}); err != nil {
+		return err
+	}
+	r.pending = false
+	return r.file.Sync()
+}
+
+// writeLocked appends a line in a single write, so that a kill tears at most one.
+func (r *record) writeLocked(l line) error {
+	buf := bytes.NewBuffer(r.buf[:0])
+	enc := json.NewEncoder(buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(l); err != nil {
+		return err
+	}
+	r.buf = buf.Bytes()
+	_, err := r.file.Write(r.buf)
+	return err
+}
+
+func (r *record) close() error {
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+// compact drops the lines of files that were written again since.
+func (r *record) compact() error {
+	const next = recordName + ".next"
+	root := r.folder.Root()
+	from, err := root.Open(recordName)
+	if err != nil {
+		return err
+	}
+	defer from.Close() //nolint:errcheck // opened for reading
+	to, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	latest := make([]bool, r.lines)
+	for _, m := range r.marks {
+		latest[m.line] = true
+	}
+	out := bufio.NewWriterSize(to, 64<<10)
+	n := 0
+	err = eachLine(from, func(raw []byte, _ bool) error {
+		var l line
+		if json.Unmarshal(raw, &l) != nil {
+			return nil
+		}
+		if l.Source == "" && l.Path != "" {
+			n++
+			if !latest[n-1] {
+				return nil
+			}
+		}
+		_, err := out.Write(append(raw, '\n'))
+		return err
+	})
+	if err = errors.Join(err, out.Flush(), to.Sync(), to.Close()); err != nil {
+		return err
+	}
+	r.torn = false
+	return root.Rename(next, recordName)
+}

@@ -1,0 +1,156 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// findings are what a survey learned besides the list of objects to fetch.
+type findings struct {
+	files int   // to be fetched
+	need  int64 // bytes of disk for these, beyond what they hold already
+	// Files that differ and that no run wrote, and what is no file at all.
+	foreign, blocked examples
+}
+
+// examples count names and keep the first few.
+type examples struct {
+	n     int
+	first []string
+}
+
+func (e *examples) add(name string) {
+	if e.n++; len(e.first) < 5 {
+		e.first = append(e.first, fmt.Sprintf("%q", name))
+	}
+}
+
+func (e *examples) String() string {
+	s := strings.Join(e.first, ", ")
+	if e.n > len(e.first) {
+		s += fmt.Sprintf(" and %d more", e.n-len(e.first))
+	}
+	return s
+}
+
+// block is what a file system gives space in.
+const block = 4 << 10
+
+// survey lists the source, finds what must be fetched, and refuses what cannot end
+// well. It changes nothing that anybody but stager knows.
+func (p *pass) survey(ctx context.Context) (f findings, err error) {
+	left, err := p.folder.Leftovers()
+	if err != nil {
+		return f, local("the destination", err)
+	}
+	for obj, err := range p.chosen(ctx) {
+		if err != nil {
+			return f, err
+		}
+		p.meter.filesTotal.Add(1)
+		p.meter.bytesTotal.Add(obj.Size)
+		present, err := p.compare(obj, &f)
+		if err != nil {
+			return f, local(obj.Key, err)
+		}
+		if present {
+			p.summary.Files, p.summary.WarmFiles = p.summary.Files+1, p.summary.WarmFiles+1
+			p.summary.Bytes, p.summary.WarmBytes = p.summary.Bytes+obj.Size, p.summary.WarmBytes+obj.Size
+			p.meter.files.Add(1)
+			p.meter.warm.Add(1)
+			p.meter.bytes.Add(obj.Size)
+			continue
+		}
+		f.files++
+		space := (obj.Size + block - 1) / block * block
+		f.need += max(0, space-left.Claim(obj.Key))
+		if err := p.todo.add(obj); err != nil {
+			return f, local("the list of objects", err)
+		}
+	}
+	if err := p.refuse(&f); err != nil {
+		return f, err
+	}
+	if err := left.Sweep(); err != nil {
+		p.log.Warn("leftovers of earlier runs stay where they are", "error", err)
+	}
+	return f, p.room(&f)
+}
+
+// chosen streams what is to be here in the end.
+func (p *pass) chosen(ctx context.Context) iter.Seq2[backends.Object, error] {
+	if obj := p.cfg.Object; obj != nil {
+		one := func(yield func(backends.Object, error) bool) { yield(*obj, nil) }
+		return plan.Listing{MaxBytes: p.cfg.Listing.MaxBytes}.Choose(p.summary.Source, one)
+	}
+	l := p.cfg.Listing
+	if l.Marker == nil {
+		l.Marker = func(key string) { p.log.Debug("a folder marker is left out", "key", key) }
+	}
+	return l.Objects(ctx, p.cfg.Store)
+}
+
+// compare tells whether the object is here already, or notes what is in its place.
+func (p *pass) compare(obj backends.Object, f *findings) (present bool, err error) {
+	info, err := p.folder.Root().Lstat(obj.Key)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case errors.Is(err, unix.ENOTDIR), err == nil && info.IsDir():
+		f.blocked.add(obj.Key)
+		return false, nil
+	case err != nil:
+		return false, err
+	case !info.Mode().IsRegular():
+		f.foreign.add(obj.Key)
+		return false, nil
+	}
+	switch p.record.judge(obj, info) {
+	case warm:
+		return true, nil
+	case foreign:
+		f.foreign.add(obj.Key)
+	case ours:
+	}
+	return false, nil
+}
+
+// refuse says what stands in the way.
+func (p *pass) refuse(f *findings) error {
+	var text string
+	switch {
+	case f.blocked.n > 0:
+		text = fmt.Sprintf("%d objects cannot be put there, because a folder has the file's name or a file that of one of its folders: %s; "+
+			"move these away", f.blocked.n, &f.blocked)
+	case f.foreign.n > 0 && !p.cfg.Overwrite:
+		text = fmt.Sprintf("%d files there differ from the source, and stager did not write them: %s; "+
+			"move them away, or replace them with --overwrite", f.foreign.n, &f.foreign)
+	default:
+		return nil
+	}
+	return &backends.Error{Op: "write", Store: p.cfg.Dir, Kind: backends.Exist, Err: errors.New(text)}
+}
+
+// room compares what is needed with what the disk has.
+func (p *pass) room(f *findings) error {
+	free, err := p.cfg.free(p.folder)
+	if err != nil {
+		return local("the destination", err)
+	}
+	if f.need <= free {
+		return nil
+	}
+	return &backends.Error{Op: "write", Store: p.cfg.Dir, Kind: backends.NoSpace, Err: fmt.Errorf(
+		"%d files are missing there and need %s (%d bytes) more, but only %s (%d bytes) are free",
+		f.files, humanize.IBytes(uint64(f.need)), f.need, humanize.IBytes(uint64(free)), free)}
+}
