@@ -1,0 +1,14 @@
+// Package all is the list of protocols that stager speaks. It alone imports them.
+package all
+
+import (
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/file"
+)
+
+// Registry knows every protocol.
+func Registry() *backends.Registry {
+	return backends.NewRegistry(
+		file.Scheme(),
+	)
+}

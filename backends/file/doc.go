@@ -1,0 +1,33 @@
+// Package file is a mounted folder as a store: a PersistentVolume, an NFS or EFS
+// mount, a hostPath, a local disk.
+//
+// URLs are file:///absolute/path/. A path that names a file means that one object.
+// A folder that does not exist has no objects, and is made by the first write.
+//
+// # Keys
+//
+// An object is a regular file, its key the path below the folder. Keys that are no
+// such path ("a//b", "../a") are refused, and so is "a/b" where "a" is a file.
+// Nothing leads out of the folder: a symbolic link to a place within it is followed,
+// and one to a place outside is refused, also by List, for a dataset that silently
+// lacks files is worse than none. List leaves out links that lead nowhere or back to
+// a folder that it is in, sockets and devices. The folder .stager and names that
+// begin with .stager-tmp- are not objects.
+//
+// # Versions
+//
+// A version is size, time of modification and inode. Reads compare it at their
+// beginning and end; a file system with coarse times may hide a change in between,
+// so Facts do not promise PinnedReads. Files replaced by Create always have a new
+// inode, and a reader goes on with the old one.
+//
+// # Writes
+//
+// A file is written under a temporary name beside its final one, synced, and renamed,
+// or linked where it must not replace; then its folder is synced. Killed writers
+// leave temporary files, which no listing shows. Delete removes folders that it
+// leaves empty, as object stores have none.
+//
+// A mount that hangs hangs its readers: the kernel does not let go of them, and so
+// the context of a call is asked only between reads.
+package file

@@ -1,0 +1,120 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Temporary is how the names of files begin that are not written to their end.
+const Temporary = ".stager-tmp-"
+
+// private is a folder of stager's own, which is no data.
+const private = ".stager"
+
+// kinds of the errors of the operating system.
+var kinds = []struct {
+	kind  backends.Kind
+	errno []syscall.Errno
+	hint  string // what to do, if the errno's own words do not say
+}{
+	{backends.NotExist, []syscall.Errno{syscall.ENOENT}, ""},
+	{backends.Exist, []syscall.Errno{syscall.EEXIST}, ""},
+	{backends.Permission, []syscall.Errno{syscall.EACCES, syscall.EPERM}, ""},
+	{backends.Permission, []syscall.Errno{syscall.EROFS}, ""},
+	{backends.NoSpace, []syscall.Errno{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG}, ""},
+	{backends.Unavailable, []syscall.Errno{
+		syscall.ESTALE, syscall.EIO, syscall.ETIMEDOUT, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY,
+		syscall.ENOTCONN, syscall.EHOSTDOWN, syscall.EREMOTEIO, syscall.EMFILE, syscall.ENFILE,
+	}, ""},
+	{backends.Invalid, []syscall.Errno{syscall.ENOTDIR}, "a part of the key is a file, so nothing can be below it"},
+	{backends.Invalid, []syscall.Errno{syscall.EISDIR}, "a folder has this name"},
+	{backends.Invalid, []syscall.Errno{syscall.ENAMETOOLONG}, "file systems take at most 255 bytes between two slashes"},
+	{backends.Invalid, []syscall.Errno{syscall.EINVAL, syscall.EILSEQ}, "the file system does not take this name"},
+	{backends.Invalid, []syscall.Errno{syscall.ELOOP}, "symbolic links lead in a circle"},
+}
+
+// classify turns an error of the operating system into one of a store.
+func classify(op, key string, err error) error {
+	var done *backends.Error
+	var local *backends.LocalError // of the source that is written, which may be a disk too
+	if err == nil || errors.As(err, &done) || errors.As(err, &local) {
+		return err
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		for _, k := range kinds {
+			for _, e := range k.errno {
+				if e != errno {
+					continue
+				}
+				// The key is told by backends.Error, so of a PathError only the cause is.
+				if k.hint != "" {
+					return backends.Errorf(k.kind, op, key, "%s: %w", k.hint, errno)
+				}
+				return backends.Errorf(k.kind, op, key, "%w", errno)
+			}
+		}
+	}
+	if escapes(err) {
+		return backends.Errorf(backends.Permission, op, key,
+			"it is a symbolic link that leads out of the folder; give the folder it leads to as a store of its own")
+	}
+	return &backends.Error{Op: op, Key: key, Kind: backends.KindOf(err), Err: err}
+}
+
+// escapes tells whether os.Root refused to leave the folder. It has no error value
+// for that, so the words are compared; a test holds them.
+func escapes(err error) bool {
+	var pe *fs.PathError
+	return errors.As(err, &pe) && strings.Contains(pe.Err.Error(), "path escapes from parent")
+}
+
+// gone tells whether err says that a name leads to nothing, or in a circle.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
+}
+
+// missing is classify for those who look for a file: below a file there is none,
+// nor under a name that is too long.
+func missing(op, key string, err error) error {
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) {
+		return backends.Errorf(backends.NotExist, op, key, "%w", syscall.ENOENT)
+	}
+	return classify(op, key, err)
+}
+
+// checkKey refuses keys that are no path of an object.
+func checkKey(op, key string) error {
+	why := ""
+	switch {
+	case !fs.ValidPath(key) || key == ".":
+		why = `it must be a path without empty, "." and ".." parts, in UTF-8`
+	case strings.ContainsRune(key, 0):
+		why = "it has a zero byte in it"
+	case hidden(key):
+		why = fmt.Sprintf("the names %s and %s… are stager's own", private, Temporary)
+	default:
+		return nil
+	}
+	return backends.Errorf(backends.Invalid, op, key, "this is no name for a file: %s", why)
+}
+
+// hidden tells whether a key is among stager's own names.
+func hidden(key string) bool {
+	return key == private || strings.HasPrefix(key, private+"/") || strings.HasPrefix(path.Base(key), Temporary)
+}
+
+// ended is the error of a context that is over.
+func ended(ctx context.Context, op, key string) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
+}

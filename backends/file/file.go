@@ -1,0 +1,247 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Scheme is file:///absolute/path/.
+func Scheme() backends.Scheme {
+	return backends.Scheme{
+		Name: "file", Summary: "a mounted or local folder: PersistentVolume, NFS or EFS mount, disk",
+		Example:     "file:///mnt/source/",
+		Credentials: "The files' owner and mode decide: run as a user who may, or change them.",
+		Open:        open,
+	}
+}
+
+func open(_ context.Context, t backends.Target) (backends.Opened, error) {
+	if t.Host != "" || t.User != "" {
+		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "",
+			"a file URL has three slashes, file:///path, and names no host; a folder of another machine is mounted here first")
+	}
+	dir := filepath.Clean("/" + t.Path)
+	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
+		return backends.Opened{Backend: New(filepath.Dir(dir)), Prefix: filepath.Base(dir)}, nil
+	}
+	return backends.Opened{Backend: New(dir)}, nil
+}
+
+// Backend is a folder as a store. All methods may be called from many goroutines at
+// once.
+type Backend struct {
+	dir string
+
+	mu   sync.Mutex
+	root *os.Root // nil until the folder is there
+}
+
+var (
+	_ backends.Backend     = (*Backend)(nil)
+	_ backends.PartCreator = (*Backend)(nil)
+)
+
+// New is the store of a folder that need not exist yet.
+func New(dir string) *Backend { return &Backend{dir: dir} }
+
+// Facts implements backends.Backend.
+func (b *Backend) Facts() backends.Facts {
+	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Parallelism: 8, PartSize: 16 << 20}
+}
+
+// Close implements backends.Backend.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.root == nil {
+		return nil
+	}
+	defer func() { b.root = nil }()
+	return b.root.Close()
+}
+
+// open is the way to the files; with mkdir the folder is made if need be.
+func (b *Backend) open(mkdir bool) (*os.Root, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.root != nil {
+		return b.root, nil
+	}
+	root, err := os.OpenRoot(b.dir)
+	if mkdir && errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(b.dir, 0o755); err != nil {
+			return nil, err
+		}
+		root, err = os.OpenRoot(b.dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b.root = root
+	return root, nil
+}
+
+// describe is a regular file as an object.
+func describe(key string, info fs.FileInfo) backends.Object {
+	var inode uint64
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		inode = st.Ino
+	}
+	return backends.Object{
+		Key: key, Size: info.Size(), ModTime: info.ModTime(),
+		Version: backends.Version(fmt.Sprintf("%x-%x-%x", info.Size(), info.ModTime().UnixNano(), inode)),
+	}
+}
+
+// Stat implements backends.Source.
+func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error) {
+	root, err := b.reach(ctx, "stat", key)
+	if err != nil {
+		return backends.Object{}, err
+	}
+	info, err := root.Stat(key)
+	if err != nil {
+		return backends.Object{}, missing("stat", key, err)
+	}
+	if !info.Mode().IsRegular() {
+		return backends.Object{}, backends.Errorf(backends.NotExist, "stat", key, "this is %s, not a file", typeName(info.Mode()))
+	}
+	return describe(key, info), nil
+}
+
+// reach is where every call for one key begins that does not write.
+func (b *Backend) reach(ctx context.Context, op, key string) (*os.Root, error) {
+	if err := ended(ctx, op, key); err != nil {
+		return nil, err
+	}
+	if err := checkKey(op, key); err != nil {
+		return nil, backends.Errorf(backends.NotExist, op, key, "%w", errors.Unwrap(err))
+	}
+	root, err := b.open(false)
+	return root, classify(op, key, err)
+}
+
+func typeName(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "a folder"
+	case m&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	}
+	return "a device or a socket"
+}
+
+// OpenRange implements backends.Source.
+func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	root, err := b.reach(ctx, "read", obj.Key)
+	if err != nil {
+		return nil, err
+	}
+	// A pipe or a device must not hold up the open; on files the flag means nothing.
+	f, err := root.OpenFile(obj.Key, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, missing("read", obj.Key, err)
+	}
+	r := &reader{ctx: ctx, file: f, key: obj.Key, want: obj.Version}
+	if err := r.begin(off, n); err != nil {
+		_ = f.Close() //nolint:errcheck // nothing was read
+		return nil, err
+	}
+	return r, nil
+}
+
+// reader is a range of a file, which compares the version at both ends.
+type reader struct {
+	ctx  context.Context //nolint:containedctx // the reader obeys the context of OpenRange
+	file *os.File
+	key  string
+	want backends.Version
+	at   int64
+	left int64
+	more bool // than the file has was asked for
+}
+
+func (r *reader) begin(off, n int64) error {
+	info, err := r.file.Stat()
+	if err != nil {
+		return classify("read", r.key, err)
+	}
+	if !info.Mode().IsRegular() {
+		return backends.Errorf(backends.NotExist, "read", r.key, "this is %s, not a file", typeName(info.Mode()))
+	}
+	if r.want == "" {
+		r.want = describe(r.key, info).Version
+	}
+	if err := r.compare(info); err != nil {
+		return err
+	}
+	if off < 0 || off > info.Size() {
+		return backends.Errorf(backends.Invalid, "read", r.key, "byte %d of a file of %d was asked for", off, info.Size())
+	}
+	r.at, r.left = off, info.Size()-off
+	if n > r.left {
+		r.more = true
+	} else if n >= 0 {
+		r.left = n
+	}
+	return nil
+}
+
+func (r *reader) compare(info fs.FileInfo) error {
+	if is := describe(r.key, info).Version; is != r.want {
+		return backends.Errorf(backends.Changed, "read", r.key, "version %s was asked for, and %s is there", r.want, is)
+	}
+	return nil
+}
+
+// Read hands the last bytes on only after the file was found unchanged: those who
+// know how many they want never ask for the end.
+func (r *reader) Read(p []byte) (int, error) {
+	if err := ended(r.ctx, "read", r.key); err != nil {
+		return 0, err
+	}
+	if r.left == 0 {
+		if r.more {
+			return 0, io.ErrUnexpectedEOF
+		}
+		return 0, io.EOF
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := r.file.ReadAt(p[:min(int64(len(p)), r.left)], r.at)
+	r.at, r.left = r.at+int64(n), r.left-int64(n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return n, classify("read", r.key, err)
+	}
+	if err == nil && r.left > 0 {
+		return n, nil
+	}
+	info, serr := r.file.Stat()
+	if serr != nil {
+		return 0, classify("read", r.key, serr)
+	}
+	if cerr := r.compare(info); cerr != nil {
+		return 0, cerr
+	}
+	if r.left > 0 {
+		return n, io.ErrUnexpectedEOF // the file system lies about the size
+	}
+	return n, nil
+}
+
+func (r *reader) Close() error {
+	if err := r.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		return classify("read", r.key, err)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// List implements backends.Source. It holds the names of the folders between the
+// root and where it is, and nothing else, so a tree may be of any size.
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		root, err := b.open(false)
+		if err != nil {
+			yield(backends.Object{}, classify("list", prefix, err))
+			return
+		}
+		// Everything below the last slash of the prefix is in one folder.
+		dir := "."
+		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
+			dir = prefix[:i]
+			if checkKey("list", dir) != nil {
+				return // no key begins so
+			}
+		}
+		l := &lister{ctx: ctx, root: root, prefix: prefix, yield: yield}
+		l.folder(dir)
+	}
+}
+
+type lister struct {
+	ctx    context.Context //nolint:containedctx // it lives as long as one listing
+	root   *os.Root
+	prefix string
+	yield  func(backends.Object, error) bool
+	within []fs.FileInfo // the folders that it is in, against links in a circle
+}
+
+// folder yields what lies below dir and tells whether to go on.
+func (l *lister) folder(dir string) bool {
+	names, info, err := l.names(dir)
+	if err != nil {
+		if dir != "." && backends.KindOf(err) == backends.NotExist {
+			return true // it was removed meanwhile, or never was
+		}
+		l.yield(backends.Object{}, err)
+		return false
+	}
+	if slices.ContainsFunc(l.within, func(up fs.FileInfo) bool { return os.SameFile(up, info) }) {
+		return true
+	}
+	l.within = append(l.within, info)
+	defer func() { l.within = l.within[:len(l.within)-1] }()
+	for _, name := range names {
+		if err := ended(l.ctx, "list", l.prefix); err != nil {
+			l.yield(backends.Object{}, err)
+			return false
+		}
+		bare, isDir := strings.CutSuffix(name, "/")
+		next := l.file
+		if isDir {
+			next = l.folder
+		}
+		if !next(path.Join(dir, bare)) {
+			return false
+		}
+	}
+	return true
+}
+
+// names are those in dir that may lead to keys with the prefix, in the order of the
+// keys: a folder counts with the slash behind it, so that "a-b" stands before what
+// is in "a", and that before "a0".
+func (l *lister) names(dir string) (names []string, info fs.FileInfo, err error) {
+	f, err := l.root.Open(dir)
+	if err != nil {
+		return nil, nil, missing("list", dir, err)
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	if info, err = f.Stat(); err != nil {
+		return nil, nil, classify("list", dir, err)
+	}
+	for {
+		entries, err := f.ReadDir(1024)
+		for _, e := range entries {
+			key := path.Join(dir, e.Name())
+			wanted := strings.HasPrefix(key, l.prefix) || strings.HasPrefix(l.prefix, key+"/")
+			if !wanted || hidden(key) {
+				continue
+			}
+			mode, err := l.follow(key, e.Type())
+			if err != nil {
+				return nil, nil, err
+			}
+			switch {
+			case mode.IsDir():
+				names = append(names, e.Name()+"/")
+			case mode.IsRegular():
+				names = append(names, e.Name())
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			slices.Sort(names)
+			return names, info, nil
+		}
+		if err == nil {
+			err = ended(l.ctx, "list", l.prefix)
+		}
+		if err != nil {
+			return nil, nil, missing("list", dir, err)
+		}
+	}
+}
+
+// follow is the type of what a symbolic link leads to, and of anything else its own.
+func (l *lister) follow(key string, mode fs.FileMode) (fs.FileMode, error) {
+	if mode&fs.ModeSymlink == 0 {
+		return mode, nil
+	}
+	info, err := l.root.Stat(key)
+	if gone(err) {
+		return mode, nil
+	}
+	if err != nil {
+		return mode, classify("list", key, err)
+	}
+	return info.Mode().Type(), nil
+}
+
+// file yields the file, if it still is one.
+func (l *lister) file(key string) bool {
+	info, err := l.root.Stat(key)
+	if gone(err) || err == nil && !info.Mode().IsRegular() {
+		return true
+	}
+	if err != nil {
+		l.yield(backends.Object{}, classify("list", key, err))
+		return false
+	}
+	return l.yield(describe(key, info), nil)
+}

@@ -1,0 +1,375 @@
+package file
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Create implements backends.Sink.
+func (b *Backend) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	u, err := b.begin(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &writer{upload: u}, nil
+}
+
+// CreateParts implements backends.PartCreator.
+func (b *Backend) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
+	if opts.Size < 0 {
+		return nil, backends.Errorf(backends.Invalid, "create", key, "the size of an object in parts must be known")
+	}
+	u, err := b.begin(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &partWriter{upload: u, part: b.Facts().PartLength(opts.Size), have: make(map[int64]int64)}, nil
+}
+
+// begin opens the temporary file and makes the folders on the way to it.
+func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
+	if err := ended(ctx, "create", key); err != nil {
+		return nil, err
+	}
+	if err := checkKey("create", key); err != nil {
+		return nil, err
+	}
+	root, err := b.open(true)
+	if err != nil {
+		return nil, classify("create", key, err)
+	}
+	dir := path.Dir(key)
+	u := &upload{ctx: ctx, root: root, key: key, temp: path.Join(dir, Temporary+rand.Text()[:16]), opts: opts}
+	// A Delete may remove the folder as empty before the file is in it.
+	for range 100 {
+		if _, err := root.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			u.madeDirs = true
+		}
+		if err = root.MkdirAll(dir, 0o755); errors.Is(err, fs.ErrExist) {
+			err = syscall.ENOTDIR // what is there is no folder
+		} else if err == nil {
+			u.file, err = root.OpenFile(u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, classify("create", key, err)
+	}
+	return u, nil
+}
+
+// upload is what both writers share: a temporary file and how it ends.
+type upload struct {
+	ctx      context.Context //nolint:containedctx // writes obey the context of Create
+	root     *os.Root
+	key      string
+	temp     string
+	file     *os.File
+	opts     backends.CreateOptions
+	madeDirs bool // some of the folders may be new
+
+	mu        sync.Mutex // guards all below
+	over      error      // why nothing more can be done
+	synced    bool
+	published bool
+	object    backends.Object
+}
+
+// commit publishes the file, of which size bytes were written. Called again after an
+// error it goes on where it failed.
+func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over != nil {
+		return backends.Object{}, u.over
+	}
+	if err := ended(ctx, "commit", u.key); err != nil {
+		return backends.Object{}, err
+	}
+	if u.opts.Size >= 0 && size != u.opts.Size {
+		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key,
+			"%d bytes were announced and %d written", u.opts.Size, size)
+	}
+	for _, step := range []func() error{u.sync, u.publish, u.syncFolders} {
+		if err := step(); err != nil {
+			return backends.Object{}, classify("commit", u.key, err)
+		}
+	}
+	return u.object, nil
+}
+
+// sync makes the bytes durable. If that fails it must not be tried again: the kernel
+// has forgotten which bytes it did not write, and would call it a success.
+func (u *upload) sync() error {
+	if u.synced {
+		return nil
+	}
+	if err := u.file.Sync(); err != nil {
+		err = classify("commit", u.key, err)
+		if backends.KindOf(err).Retryable() {
+			err = backends.Errorf(backends.Corrupt, "commit", u.key, "the disk did not take the bytes: %w", err)
+		}
+		u.over = err
+		_ = u.dropLocked() //nolint:errcheck // the error that led here says more
+		return err
+	}
+	info, err := u.file.Stat()
+	if err != nil {
+		return err
+	}
+	u.object, u.synced = describe(u.key, info), true
+	return nil
+}
+
+// publish gives the file its name.
+func (u *upload) publish() error {
+	if u.published {
+		return nil
+	}
+	if !u.opts.IfAbsent {
+		if err := u.root.Rename(u.temp, u.key); errors.Is(err, fs.ErrExist) {
+			return syscall.EISDIR // nothing else stands in its way
+		} else if err != nil {
+			return err
+		}
+	} else if err := u.link(); err != nil {
+		return err
+	}
+	u.published = true
+	_ = u.file.Close() //nolint:errcheck // its bytes are durable
+	return nil
+}
+
+// link gives the file its name unless that is taken.
+func (u *upload) link() error {
+	err := u.root.Link(u.temp, u.key)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		// Over NFS a call that is repeated may find its own success.
+		mine, merr := u.file.Stat()
+		there, terr := u.root.Lstat(u.key)
+		if merr != nil || terr != nil {
+			return err
+		}
+		if there.IsDir() {
+			return syscall.EISDIR
+		}
+		if !os.SameFile(mine, there) {
+			return err
+		}
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS):
+		return u.renameNoReplace() // a file system without links
+	case err != nil:
+		return err
+	}
+	_ = u.root.Remove(u.temp) //nolint:errcheck // a second name that no listing shows
+	return nil
+}
+
+func (u *upload) renameNoReplace() error {
+	dir, err := u.root.Open(path.Dir(u.key))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // opened for reading
+	fd := int(dir.Fd())
+	err = unix.Renameat2(fd, path.Base(u.temp), fd, path.Base(u.key), unix.RENAME_NOREPLACE)
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS) {
+		return backends.Errorf(backends.Unsupported, "commit", u.key,
+			"this file system can neither link a file nor rename it without replacing another: %w", err)
+	}
+	return err
+}
+
+// syncFolders makes the name durable, and those of the folders that may be new.
+func (u *upload) syncFolders() error {
+	for dir := path.Dir(u.key); ; dir = path.Dir(dir) {
+		if err := syncDir(u.root, dir); err != nil {
+			return err
+		}
+		if !u.madeDirs || dir == "." {
+			return nil
+		}
+	}
+}
+
+// syncDir makes the names in a folder durable, where the file system knows of that.
+func syncDir(root *os.Root, dir string) error {
+	f, err := root.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	if err := f.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EOPNOTSUPP) {
+		return err
+	}
+	return nil
+}
+
+// Abort implements backends.Writer.
+func (u *upload) Abort() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.published || u.over != nil {
+		return nil
+	}
+	u.over = backends.Errorf(backends.Invalid, "commit", u.key, "the writer was aborted")
+	return classify("abort", u.key, u.dropLocked())
+}
+
+// dropLocked removes the temporary file and the folders that are empty without it.
+func (u *upload) dropLocked() error {
+	_ = u.file.Close() //nolint:errcheck // its bytes are not wanted
+	if err := u.root.Remove(u.temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	prune(u.root, path.Dir(u.key))
+	return nil
+}
+
+// usable tells why nothing more can be written.
+func (u *upload) usable(ctx context.Context) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over != nil {
+		return u.over
+	}
+	if u.published {
+		return backends.Errorf(backends.Invalid, "write", u.key, "the writer was committed")
+	}
+	return ended(ctx, "write", u.key)
+}
+
+type writer struct {
+	*upload
+	written int64
+}
+
+func (w *writer) Write(p []byte) (int, error) {
+	if err := w.usable(w.ctx); err != nil {
+		return 0, err
+	}
+	n, err := w.file.Write(p)
+	w.written += int64(n)
+	return n, classify("write", w.key, err)
+}
+
+func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
+	return w.commit(ctx, w.written)
+}
+
+type partWriter struct {
+	*upload
+	part int64
+	have map[int64]int64 // lengths of parts by their offsets; guarded by upload.mu
+}
+
+var buffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
+
+func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+	if err := w.usable(ctx); err != nil {
+		return err
+	}
+	if off < 0 || off >= w.opts.Size || off%w.part != 0 || src.Size() != min(w.part, w.opts.Size-off) {
+		return backends.Errorf(backends.Invalid, "write", w.key,
+			"%d bytes at %d are no part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
+	}
+	buf := buffers.Get().(*[256 << 10]byte)
+	defer buffers.Put(buf)
+	n, err := io.CopyBuffer(io.NewOffsetWriter(w.file, off), &obeying{ctx, src, w.key}, buf[:])
+	if err != nil {
+		return classify("write", w.key, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.have[off] = n
+	return nil
+}
+
+// obeying is a source that ends with the context.
+type obeying struct {
+	ctx context.Context //nolint:containedctx // it lives as long as one call
+	src io.Reader
+	key string
+}
+
+func (o *obeying) Read(p []byte) (int, error) {
+	if err := ended(o.ctx, "write", o.key); err != nil {
+		return 0, err
+	}
+	return o.src.Read(p)
+}
+
+func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
+	var size int64
+	w.mu.Lock()
+	for _, n := range w.have {
+		size += n
+	}
+	w.mu.Unlock()
+	return w.commit(ctx, size)
+}
+
+// Delete implements backends.Sink. When it returns, the name is gone for good, and
+// so are folders that it left empty.
+func (b *Backend) Delete(ctx context.Context, key string) error {
+	root, err := b.reach(ctx, "delete", key)
+	if err == nil {
+		err = remove(root, key)
+	}
+	if err = missing("delete", key, err); backends.KindOf(err) == backends.NotExist {
+		return nil
+	}
+	return err
+}
+
+func remove(root *os.Root, key string) error {
+	info, err := root.Lstat(key)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
+		return nil // it is no object
+	}
+	if err := unlink(root, key, 0); err != nil {
+		return err
+	}
+	if err := syncDir(root, path.Dir(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	prune(root, path.Dir(key))
+	return nil
+}
+
+// prune removes dir and those it lies in, as far as they are empty.
+func prune(root *os.Root, dir string) {
+	for ; dir != "."; dir = path.Dir(dir) {
+		if unlink(root, dir, unix.AT_REMOVEDIR) != nil {
+			return
+		}
+	}
+}
+
+// unlink removes a file, or with AT_REMOVEDIR an empty folder, and never the one for
+// the other.
+func unlink(root *os.Root, name string, flags int) error {
+	dir, err := root.Open(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // opened for reading
+	return unix.Unlinkat(int(dir.Fd()), path.Base(name), flags)
+}
