@@ -1,0 +1,172 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// What COMMIT.json says of itself, and how large it may be.
+const (
+	apiVersion  = "stager.dev/v1alpha1"
+	commitKind  = "Checkpoint"
+	partKind    = "CheckpointPart"
+	commitLimit = 64 << 20
+)
+
+// Commit is a COMMIT.json: a step exists when there is one.
+type Commit struct {
+	APIVersion  string    `json:"apiVersion"`
+	Kind        string    `json:"kind"`
+	Step        int64     `json:"step"`
+	Created     time.Time `json:"created"`
+	Nodes       int       `json:"nodes"`
+	Attempt     int       `json:"attempt"`               // fencing token: an older one never overwrites a newer
+	Stager      string    `json:"stager,omitempty"`      // version of the writer
+	SamplesSeen int64     `json:"samplesSeen,omitempty"` // as the trainer said
+	Data        string    `json:"data"`                  // the folder of the files, below the step's
+	Bytes       int64     `json:"bytes"`
+	Files       []File    `json:"files"`
+}
+
+// File is one file of a checkpoint.
+type File struct {
+	Path     string    `json:"path"`
+	Size     int64     `json:"size"`
+	Mode     uint32    `json:"mode"` // permission bits
+	Modified time.Time `json:"modified"`
+	Digest   string    `json:"digest"` // algorithm:hex
+}
+
+// part is what one node brought to a step.
+type part struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Step       int64  `json:"step"`
+	Node       int    `json:"node"`
+	Data       string `json:"data"`
+	Files      []File `json:"files"`
+}
+
+// DecodeCommit reads a COMMIT.json and refuses one that this version does not
+// understand whole, or whose paths could lead out of the folder it is restored to.
+// Its errors are of kind Corrupt, or Unsupported.
+func DecodeCommit(p []byte) (Commit, error) {
+	var c Commit
+	dec := json.NewDecoder(bytes.NewReader(p))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&c); err != nil {
+		return Commit{}, backends.Errorf(backends.Corrupt, "read", commitKey, "%w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Commit{}, backends.Errorf(backends.Corrupt, "read", commitKey, "something follows the JSON object")
+	}
+	if c.APIVersion != apiVersion || c.Kind != commitKind || c.Nodes != 1 {
+		return Commit{}, backends.Errorf(backends.Unsupported, "read", commitKey,
+			"it is a %q of %q by %d nodes; this stager reads a %q of %q by 1 node", c.Kind, c.APIVersion, c.Nodes, commitKind, apiVersion)
+	}
+	if err := c.check(); err != nil {
+		return Commit{}, backends.Errorf(backends.Corrupt, "read", commitKey, "%w", err)
+	}
+	return c, nil
+}
+
+func (c *Commit) check() error {
+	id, ok := strings.CutPrefix(c.Data, dataDir+"/")
+	if !ok || !uploadID.MatchString(id) {
+		return fmt.Errorf("%q is no folder of data", c.Data)
+	}
+	if c.Step < 0 || len(c.Files) == 0 {
+		return fmt.Errorf("step %d with %d files cannot be", c.Step, len(c.Files))
+	}
+	var total int64
+	seen := make(map[string]bool, len(c.Files))
+	for _, f := range c.Files {
+		if err := checkPath(f.Path); err != nil {
+			return err
+		}
+		if seen[f.Path] {
+			return fmt.Errorf("%q is listed twice", f.Path)
+		}
+		seen[f.Path] = true
+		if f.Size < 0 || f.Size > math.MaxInt64-total {
+			return fmt.Errorf("%q cannot have %d bytes", f.Path, f.Size)
+		}
+		total += f.Size
+		if sum, err := backends.ParseChecksum(f.Digest); err != nil || sum.IsZero() {
+			return fmt.Errorf("%q has no digest that can be checked: %q", f.Path, f.Digest)
+		}
+	}
+	for _, f := range c.Files {
+		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
+			if seen[dir] {
+				return fmt.Errorf("%q is a file and a folder", dir)
+			}
+		}
+	}
+	if total != c.Bytes {
+		return fmt.Errorf("its files have %d bytes, and it says %d", total, c.Bytes)
+	}
+	return nil
+}
+
+// maxPath bounds a path, and maxName each part of it, as Linux does.
+const (
+	maxPath = 4096
+	maxName = 255
+)
+
+// checkPath refuses paths that cannot be a file of a checkpoint: those that lead
+// out, and those that stager keeps for itself.
+func checkPath(p string) error {
+	if !fs.ValidPath(p) || p == "." || len(p) > maxPath || strings.ContainsRune(p, 0) || !utf8.ValidString(p) {
+		return fmt.Errorf("%q is no path that a file of a checkpoint can have", p)
+	}
+	for name := range strings.SplitSeq(p, "/") {
+		if len(name) > maxName {
+			return fmt.Errorf("a name in %q is longer than %d bytes", p, maxName)
+		}
+	}
+	if ours(p) {
+		return fmt.Errorf("%q is a name that stager keeps for itself", p)
+	}
+	return nil
+}
+
+// ours tells whether a path below a checkpoint or an output is stager's own.
+func ours(p string) bool {
+	top, _, _ := strings.Cut(p, "/")
+	return strings.HasPrefix(top, private) || top == restored || top == markerName
+}
+
+// sameFiles tells whether two checkpoints hold the same bytes under the same names.
+func sameFiles(a, b []File) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	digests := make(map[string]File, len(a))
+	for _, f := range a {
+		digests[f.Path] = f
+	}
+	for _, f := range b {
+		if other, ok := digests[f.Path]; !ok || other.Size != f.Size || other.Digest != f.Digest {
+			return false
+		}
+	}
+	return true
+}
+
+func encode(v any) ([]byte, error) {
+	p, err := json.MarshalIndent(v, "", " ")
+	return append(p, '\n'), err
+}

@@ -1,0 +1,98 @@
+package checkpoint
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"sync"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// A journal remembers which files of an upload have arrived, so that a later try,
+// or a later process, need not send them again. It is a hint: what it says counts
+// only as far as the store has the same version of the object. A nil journal
+// remembers nothing.
+type journal struct {
+	mu   sync.Mutex // guards all below
+	sent map[string]sentFile
+	file *os.File // lines are appended; nil when it cannot be written
+}
+
+type sentFile struct {
+	Key     string           `json:"key"`
+	Digest  string           `json:"digest"`
+	Version backends.Version `json:"version"`
+}
+
+// openJournal reads the journal at name, and goes on with it. A line that a kill
+// tore is ignored, with what follows.
+func openJournal(root *os.Root, name string) *journal {
+	j := &journal{sent: make(map[string]sentFile)}
+	file, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return j
+	}
+	j.file = file
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		var s sentFile
+		if json.Unmarshal(lines.Bytes(), &s) != nil {
+			break
+		}
+		j.sent[s.Key] = s
+	}
+	return j
+}
+
+func (j *journal) any() bool {
+	if j == nil {
+		return false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.sent) > 0
+}
+
+// digest is what was sent as key, when there is still that version of it.
+func (j *journal) digest(key string, there backends.Object) (string, bool) {
+	if j == nil || there.Key == "" {
+		return "", false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s, ok := j.sent[key]
+	return s.Digest, ok && s.Version == there.Version
+}
+
+func (j *journal) note(key, digest string, version backends.Version) {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s := sentFile{key, digest, version}
+	j.sent[key] = s
+	if line, err := json.Marshal(s); err == nil && j.file != nil {
+		_, _ = j.file.Write(append(line, '\n')) //nolint:errcheck // a hint
+	}
+}
+
+// forget makes everything be sent again.
+func (j *journal) forget() {
+	if j == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	clear(j.sent)
+	if j.file != nil {
+		_ = j.file.Truncate(0) //nolint:errcheck // a hint
+	}
+}
+
+func (j *journal) close() {
+	if j != nil && j.file != nil {
+		_ = j.file.Close() //nolint:errcheck // a hint
+	}
+}

@@ -1,0 +1,418 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// entry is a checkpoint of the folder that is not complete.
+type entry struct {
+	step    int64
+	print   string
+	since   time.Time // when it was first seen in this state
+	renamed bool      // it came from a temporary name
+	reason  string    // why it is not complete
+	refused bool      // waiting does not help: somebody must change it
+}
+
+// look finds what is complete and takes snapshots of it. With ended the trainer has
+// ended in order, so what nobody has open is complete at once.
+func (u *Uploader) look(ended bool) error {
+	u.folder.Lock()
+	defer u.folder.Unlock()
+	entries, err := fs.ReadDir(u.root.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("the output folder: %w", err)
+	}
+	names, claimed := make(map[string]int64), make(map[string]string)
+	if u.cfg.Mode == ModeCheckpoint {
+		names, claimed = candidates(entries)
+	}
+	unfinished := u.noteTemporary(entries)
+	u.mu.Lock()
+	for name := range u.seen {
+		if _, ok := names[name]; !ok {
+			delete(u.seen, name)
+		}
+	}
+	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return u.goneLocked(name) })
+	u.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		u.consider(name, names[name], unfinished[name], ended)
+	}
+	u.mu.Lock()
+	for name, reason := range claimed {
+		if u.said[name] {
+			continue
+		}
+		u.seen[name] = &entry{step: -1, reason: reason, refused: true}
+	}
+	u.supersedeLocked()
+	u.cfg.Metrics.lag.WithLabelValues(u.cfg.Output).Set(u.lagLocked().Seconds())
+	said := maps.Clone(u.said)
+	u.mu.Unlock()
+	files, err := plainFiles(u.root, func(p string) bool {
+		_, checkpoint := names[p]
+		return checkpoint || said[p]
+	})
+	if err != nil {
+		return fmt.Errorf("the output folder: %w", err)
+	}
+	u.notePlain(files)
+	return nil
+}
+
+// goneLocked tells whether nothing of that name is in the folder.
+func (u *Uploader) goneLocked(name string) bool {
+	_, err := u.root.Lstat(name)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// watchesLocked tells whether look finds what is there under this name.
+func (u *Uploader) watchesLocked(name string) bool {
+	info, err := u.root.Lstat(name)
+	if err != nil || strings.Contains(name, "/") || u.cfg.Mode != ModeCheckpoint {
+		return false
+	}
+	_, ok := stepOf(name, info.IsDir())
+	return ok
+}
+
+// candidates are the entries that are checkpoints by their name, and their steps. A
+// folder goes before files of the same step; where names claim a step together none
+// is one, and claimed says so.
+func candidates(entries []fs.DirEntry) (names map[string]int64, claimed map[string]string) {
+	names, claimed = make(map[string]int64), make(map[string]string)
+	folders, files := make(map[int64][]string), make(map[int64][]string)
+	for _, e := range entries {
+		name := e.Name()
+		_, temporary := finalName(name)
+		step, ok := stepOf(name, e.IsDir())
+		switch {
+		case !ok || temporary || strings.HasPrefix(name, ".") || checkPath(name) != nil:
+		case e.IsDir():
+			folders[step] = append(folders[step], name)
+		case e.Type().IsRegular():
+			files[step] = append(files[step], name)
+		}
+	}
+	for _, group := range []map[int64][]string{folders, files} {
+		for step, rivals := range group {
+			switch {
+			case len(rivals) > 1:
+				for _, name := range rivals {
+					claimed[name] = fmt.Sprintf("%s claim step %d together, so none is saved as a checkpoint, but all are mirrored: "+
+						"put them into one folder, or say which one it is with stager commit", strings.Join(rivals, " and "), step)
+				}
+			case len(folders[step]) > 0 && folders[step][0] != rivals[0]:
+				claimed[rivals[0]] = fmt.Sprintf("%s is step %d, so this file is mirrored only: put it into that folder", folders[step][0], step)
+			default:
+				names[rivals[0]] = step
+			}
+		}
+	}
+	return names, claimed
+}
+
+// noteTemporary remembers what stands under temporary names, and returns the names
+// that they will have.
+func (u *Uploader) noteTemporary(entries []fs.DirEntry) map[string]string {
+	unfinished := make(map[string]string)
+	for _, e := range entries {
+		final, temporary := finalName(e.Name())
+		if !temporary {
+			continue
+		}
+		unfinished[final] = e.Name()
+		if info, err := e.Info(); err == nil {
+			u.mu.Lock()
+			u.temporary[inode(info)] = true
+			u.mu.Unlock()
+		}
+	}
+	return unfinished
+}
+
+func inode(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
+	}
+	return 0
+}
+
+// consider takes a snapshot of a checkpoint if it is complete, and notes why if not.
+func (u *Uploader) consider(name string, step int64, unfinished string, ended bool) {
+	t, err := openTree(u.root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var files []local
+	var marker fs.FileInfo
+	if err == nil {
+		defer t.close()
+		files, marker, err = t.files()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return // it is being removed, or rearranged
+	}
+	var mark mark
+	if err == nil && marker != nil {
+		mark, err = readMark(t.root, step)
+		step = mark.Step
+	}
+	state := fingerprint(files)
+
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	e := u.seen[name]
+	if e == nil || e.print != state || e.step != step {
+		e = &entry{step: step, print: state, since: time.Now(), renamed: u.wasTemporaryLocked(name)}
+		u.seen[name] = e
+	}
+	held := u.snaps[step]
+	if u.shipped[name].Fingerprint == state || u.failed[name].print == state || held != nil && held.print == state {
+		delete(u.seen, name)
+		return
+	}
+	e.reason, e.refused = "", true
+	signed := marker != nil || e.renamed
+	switch {
+	case err != nil:
+		e.reason = err.Error()
+	case len(files) == 0:
+		e.reason, e.refused = "it is empty", false
+	case marker != nil && newerThan(files, marker.ModTime()) != "":
+		e.reason = fmt.Sprintf("its %s is older than %s: write the marker last", markerName, newerThan(files, marker.ModTime()))
+	case unfinished != "":
+		e.reason = unfinished + " still stands beside it"
+	case held != nil && u.uploading != nil && u.uploading.snap == held:
+		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false
+	case !signed && !ended && time.Since(e.since) < u.cfg.Settle:
+		e.reason, e.refused = fmt.Sprintf("something in it changed within the last %s", u.cfg.Settle), false
+	}
+	if e.reason != "" {
+		return
+	}
+	e.refused = false
+	busy, blind, err := t.writers(files)
+	u.blind = u.blind || blind
+	switch {
+	case err != nil:
+		e.reason = err.Error()
+	case busy != "":
+		e.since, e.reason = time.Now(), busy+" is open for writing"
+	default:
+		_, err := u.takeLocked(&snapshot{Step: step, Name: name, Samples: mark.SamplesSeen, Files: files})
+		if err != nil {
+			e.since, e.reason = time.Now(), err.Error()
+			return
+		}
+		delete(u.seen, name)
+	}
+}
+
+// wasTemporaryLocked tells whether name was seen under a temporary one, once.
+func (u *Uploader) wasTemporaryLocked(name string) bool {
+	info, err := u.root.Lstat(name)
+	if err != nil || !u.temporary[inode(info)] {
+		return false
+	}
+	delete(u.temporary, inode(info))
+	return true
+}
+
+func newerThan(files []local, at time.Time) string {
+	for _, f := range files {
+		if f.MTime > at.UnixNano() {
+			return f.Path
+		}
+	}
+	return ""
+}
+
+// mark is what a marker may say.
+type mark struct {
+	Step        int64 `json:"step"`
+	SamplesSeen int64 `json:"samplesSeen"`
+}
+
+// readMark reads the marker of a checkpoint, whose name says step. A marker that is
+// no JSON object says only that it is there.
+func readMark(root *os.Root, step int64) (mark, error) {
+	m := mark{Step: step}
+	info, err := root.Stat(markerName)
+	if err != nil || info.Size() > 1<<16 {
+		return m, err
+	}
+	text, err := root.ReadFile(markerName)
+	if err != nil || !strings.HasPrefix(strings.TrimSpace(string(text)), "{") {
+		return m, err
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf(`its %s is not {"step": …, "samplesSeen": …}: %w`, markerName, err)
+	}
+	if m.Step < 0 {
+		return m, fmt.Errorf("its %s says step %d", markerName, m.Step)
+	}
+	return m, nil
+}
+
+// takeLocked puts a checkpoint on the shelf, in the place of an older state of it.
+func (u *Uploader) takeLocked(snap *snapshot) (*snapshot, error) {
+	if err := u.shelf.take(snap); err != nil {
+		return nil, err
+	}
+	if held := u.snaps[snap.Step]; held != nil {
+		u.shelf.drop(held)
+	}
+	u.log.Info("a checkpoint is complete", "step", snap.Step, "checkpoint", snap.Name,
+		"files", len(snap.Files), "bytes", totalSize(snap.Files))
+	u.holdLocked(snap)
+	return snap, nil
+}
+
+// supersedeLocked drops snapshots that retention would remove at once, since Keep
+// newer ones are complete; so the shelf never holds more than Keep, and one.
+// When only the newest is sent it holds no other.
+func (u *Uploader) supersedeLocked() {
+	for step, snap := range u.snaps {
+		limit := u.cfg.Keep
+		if !u.cfg.When.Change && !snap.Said {
+			limit = 1
+		}
+		if limit == 0 || u.uploading != nil && u.uploading.snap == snap {
+			continue
+		}
+		newer := 0
+		for other := range u.snaps {
+			if other > step {
+				newer++
+			}
+		}
+		for _, s := range u.shipped {
+			if s.Step > step && s.Dir != "" {
+				newer++
+			}
+		}
+		if newer >= limit {
+			u.log.Info("newer checkpoints are complete, so this one is not sent", "step", step)
+			u.shelf.drop(snap)
+			delete(u.snaps, step)
+			u.shipped[snap.Name] = shipment{Step: step, Fingerprint: snap.print}
+			u.rememberLocked()
+			u.notifyLocked()
+		}
+	}
+}
+
+// CommitRequest says that a checkpoint is complete.
+type CommitRequest struct {
+	Path        string // absolute, or relative to the output's folder; a folder or a file
+	Step        int64  // -1: the number at the end of its name
+	SamplesSeen int64  // how far the trainer has read its data; recorded
+}
+
+// Step is a checkpoint that was taken over.
+type Step struct {
+	Step  int64  `json:"step"`
+	Path  string `json:"path"` // below the output's folder
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Commit takes a complete checkpoint over: when it returns, links hold the files
+// fast, so that the trainer may prune. Run ships it, whatever When says; Wait waits
+// for that. The same checkpoint may be committed again. It fails when a file is open
+// for writing, or when another state of the step is on its way.
+func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
+	if err := ctx.Err(); err != nil {
+		return Step{}, err
+	}
+	name, err := u.within(r.Path)
+	if err != nil {
+		return Step{}, err
+	}
+	u.folder.Lock()
+	defer u.folder.Unlock()
+	t, err := openTree(u.root, name)
+	if err != nil {
+		return Step{}, err
+	}
+	defer t.close()
+	files, _, err := t.files()
+	if err != nil {
+		return Step{}, err
+	}
+	refuse := func(kind backends.Kind, format string, args ...any) (Step, error) {
+		return Step{}, backends.Errorf(kind, "commit", r.Path, format, args...)
+	}
+	if len(files) == 0 {
+		return refuse(backends.Invalid, "there is no file in it")
+	}
+	if r.Step < 0 {
+		step, ok := stepOf(name, t.only == "")
+		if !ok {
+			return refuse(backends.Invalid, "its name does not end in a number: say which step it is")
+		}
+		r.Step = step
+	}
+	busy, _, err := t.writers(files)
+	if err != nil {
+		return Step{}, err
+	}
+	if busy != "" {
+		return refuse(backends.Invalid, "%s is open for writing: close it, then commit", busy)
+	}
+	step := Step{r.Step, name, len(files), totalSize(files)}
+	state := fingerprint(files)
+
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.said[name] = true
+	delete(u.failed, name)
+	held, done := u.snaps[r.Step], u.shipped[name]
+	switch {
+	case held != nil && held.print == state:
+		held.Said = true
+		return step, nil
+	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "":
+		return step, nil
+	case held != nil && u.uploading != nil && u.uploading.snap == held:
+		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
+	}
+	_, err = u.takeLocked(&snapshot{Step: r.Step, Name: name, Samples: r.SamplesSeen, Said: true, Files: files})
+	if err != nil {
+		return Step{}, err
+	}
+	delete(u.seen, name)
+	return step, nil
+}
+
+// within is p relative to the output's folder.
+func (u *Uploader) within(p string) (string, error) {
+	name := filepath.Clean(p)
+	if filepath.IsAbs(name) {
+		rel, err := filepath.Rel(u.cfg.Dir, name)
+		if err != nil {
+			return "", err
+		}
+		name = rel
+	}
+	if name = filepath.ToSlash(name); !filepath.IsLocal(name) || name == "." || ours(name) {
+		return "", backends.Errorf(backends.Invalid, "commit", p, "a checkpoint lies within %s, the folder of output %s", u.cfg.Dir, u.cfg.Output)
+	}
+	return path.Clean(name), nil
+}

@@ -1,0 +1,94 @@
+package checkpoint
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Names in the store and in the output folder.
+const (
+	commitKey  = "COMMIT.json"
+	dataDir    = "data"
+	partKey    = "parts/node-000.json"
+	latestKey  = "LATEST"
+	filesDir   = "files"
+	markerName = ".ready"        // in a checkpoint: it is complete
+	private    = ".stager"       // what begins so is stager's own
+	restored   = "RESTORED.json" // what Restore did
+)
+
+var (
+	stepFolder = regexp.MustCompile(`^step-([0-9]{8,18})(?:-attempt-([1-9][0-9]{0,8}))?$`)
+	lastNumber = regexp.MustCompile(`[0-9]+$`)
+	uploadID   = regexp.MustCompile(`^[0-9a-f]{16}$`)
+)
+
+// stepDir is the folder of a step in the store; suffix 0 is the plain one.
+func stepDir(step int64, suffix int) string {
+	if suffix > 0 {
+		return fmt.Sprintf("step-%08d-attempt-%d", step, suffix)
+	}
+	return fmt.Sprintf("step-%08d", step)
+}
+
+// parseStepDir reads what stepDir wrote.
+func parseStepDir(dir string) (step int64, suffix int, ok bool) {
+	m := stepFolder.FindStringSubmatch(dir)
+	if m == nil {
+		return 0, 0, false
+	}
+	step, err := strconv.ParseInt(m[1], 10, 64)
+	if err == nil && m[2] != "" {
+		suffix, err = strconv.Atoi(m[2])
+	}
+	return step, suffix, err == nil && stepDir(step, suffix) == dir
+}
+
+// checkpointFiles are the endings of files that are a checkpoint by themselves.
+var checkpointFiles = []string{
+	".ckpt", ".pt", ".pth", ".safetensors", ".h5", ".keras", ".npz", ".msgpack", ".tar",
+}
+
+// stepOf is the number at the end of a name, before a file's ending.
+func stepOf(name string, isDir bool) (int64, bool) {
+	name = path.Base(name)
+	if !isDir {
+		for _, ending := range checkpointFiles {
+			if stem, ok := strings.CutSuffix(name, ending); ok {
+				name, isDir = stem, true
+				break
+			}
+		}
+	}
+	digits := lastNumber.FindString(name)
+	if !isDir || digits == "" || len(strings.TrimLeft(digits, "0")) > 18 {
+		return 0, false
+	}
+	step, err := strconv.ParseInt(digits, 10, 64)
+	return step, err == nil
+}
+
+// orbaxTemporary stands in the names of what Orbax is still writing.
+const orbaxTemporary = ".orbax-checkpoint-tmp"
+
+// finalName tells whether name is one that frameworks use while they write, and
+// which name it will have.
+func finalName(name string) (final string, temporary bool) {
+	for _, ending := range []string{".tmp", ".partial", ".incomplete", "-unfinished", ".unfinished"} {
+		if final, ok := strings.CutSuffix(name, ending); ok {
+			return final, true
+		}
+	}
+	if final, _, ok := strings.Cut(name, orbaxTemporary); ok {
+		return final, true
+	}
+	for _, beginning := range []string{"tmp-", "tmp_", ".tmp-", ".tmp_"} {
+		if final, ok := strings.CutPrefix(name, beginning); ok {
+			return final, true
+		}
+	}
+	return name, false
+}

@@ -1,0 +1,101 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// PushCheckpointConfig says what PushCheckpoint saves.
+type PushCheckpointConfig struct {
+	Store       *backends.Store         // the destination: where an Uploader's would be
+	Path        string                  // a folder or a file
+	Step        int64                   // -1: the number at the end of its name
+	SamplesSeen int64                   // recorded
+	Conflict    string                  // ConflictFail when empty
+	Attempt     int                     // fencing token
+	Stager      string                  // version, for the record
+	Log         *slog.Logger            // nil: silent
+	Progress    func(done, total int64) // told of bytes, from many goroutines; may be nil
+}
+
+// PushCheckpoint saves one checkpoint that is complete, and returns its COMMIT. It
+// reads the files in place: one that changes meanwhile is an error of kind Changed,
+// and nothing is committed. Another content of the same step is of kind Exist.
+func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, error) {
+	if err := checkConflict(cfg.Conflict); err != nil {
+		return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "%w", err)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	root, only, err := openPath(cfg.Path)
+	if err != nil {
+		return Commit{}, err
+	}
+	t := tree{root, only}
+	defer t.close()
+	files, _, err := t.files()
+	if err != nil {
+		return Commit{}, err
+	}
+	if len(files) == 0 {
+		return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "there is no file in it")
+	}
+	if cfg.Step < 0 {
+		name, err := filepath.Abs(cfg.Path)
+		if err != nil {
+			return Commit{}, err
+		}
+		step, ok := stepOf(filepath.ToSlash(name), only == "")
+		if !ok {
+			return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "its name does not end in a number: say which step it is")
+		}
+		cfg.Step = step
+	}
+	progress := newProgress(cfg.Progress, totalSize(files))
+	s := &shipper{
+		store: cfg.Store, conflict: cfg.Conflict, attempt: cfg.Attempt, stager: cfg.Stager, log: cfg.Log, moved: progress.add,
+	}
+	commit, _, err := s.ship(ctx, cargo{id: newID(), step: cfg.Step, samples: cfg.SamplesSeen, tree: t, files: files})
+	return commit, err
+}
+
+// openPath opens a folder, or the folder of a file, whose name is only.
+func openPath(path string) (root *os.Root, only string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, "", err
+	}
+	switch {
+	case info.IsDir():
+		root, err = os.OpenRoot(path)
+	case info.Mode().IsRegular():
+		only = filepath.Base(path)
+		root, err = os.OpenRoot(filepath.Dir(path))
+	default:
+		err = fmt.Errorf("%s is neither a folder nor a plain file (%s)", path, info.Mode().Type())
+	}
+	return root, only, err
+}
+
+// progress counts bytes for those who watch.
+type progress struct {
+	done  atomic.Int64
+	total int64
+	tell  func(done, total int64)
+}
+
+func newProgress(tell func(done, total int64), total int64) *progress {
+	if tell == nil {
+		tell = func(int64, int64) {}
+	}
+	return &progress{total: total, tell: tell}
+}
+
+func (p *progress) add(n int64) { p.tell(p.done.Add(n), p.total) }

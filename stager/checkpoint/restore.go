@@ -1,0 +1,264 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"path"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Newest is the Step of a RestoreConfig that asks for the newest good one.
+const Newest = -1
+
+// RestoreConfig says what Restore brings back.
+type RestoreConfig struct {
+	Store    *backends.Store // the destination that an Uploader had
+	Dir      string          // where the files go; made if missing
+	Step     int64           // Newest, or this one and no other
+	Parallel int             // ranges at once; 0: what the store likes
+	Log      *slog.Logger    // nil: silent
+	Progress func(done, total int64)
+}
+
+// Restored is what Restore did. It stands in Dir as RESTORED.json, which is written
+// last: while it is there, the files beside it are all of that step.
+type Restored struct {
+	Step         int64      `json:"step"`
+	Source       string     `json:"source"`
+	SamplesSeen  int64      `json:"samplesSeen,omitempty"`
+	Restored     time.Time  `json:"restored"`
+	Bytes        int64      `json:"bytes"`
+	Files        []string   `json:"files"`
+	FellBackFrom []FellBack `json:"fellBackFrom,omitempty"` // newer steps that are not good
+}
+
+// FellBack is a committed step that was passed over.
+type FellBack struct {
+	Step   int64  `json:"step"`
+	Source string `json:"source"`
+	Reason string `json:"reason"`
+}
+
+// Restore brings the newest good checkpoint's files to Dir, checked byte for byte.
+// A step that is damaged is passed over and told of; a store that cannot be reached
+// is an error, since a newer step might be good.
+//
+// The files come to Dir only after all of them have been checked: by one rename
+// where there was no Dir, else one by one beside what is there. Files of the same
+// name are replaced, those of an earlier Restore that the step does not have are
+// removed. A kill before that leaves Dir as it was; a kill in between leaves it
+// without RESTORED.json, and the next Restore finishes the work first.
+//
+// Its error is of kind NotExist when no step is committed, and Corrupt when none of
+// those that are is good.
+func Restore(ctx context.Context, cfg RestoreConfig) (Restored, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	site, err := openSite(cfg.Dir)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer site.close()
+	steps, err := listSteps(ctx, cfg.Store)
+	if err != nil {
+		return Restored{}, err
+	}
+	var passed []FellBack
+	uncommitted := 0
+	for _, l := range steps {
+		if !l.committed {
+			uncommitted++
+		}
+		if !l.committed || cfg.Step >= 0 && l.step != cfg.Step {
+			continue
+		}
+		commit, err := fetch(ctx, cfg, l.dir, site)
+		if err == nil {
+			done := Restored{
+				Step: l.step, Source: cfg.Store.Sub(l.dir).Name(), SamplesSeen: commit.SamplesSeen, Restored: time.Now().UTC(),
+				Bytes: commit.Bytes, FellBackFrom: passed,
+			}
+			for _, f := range commit.Files {
+				done.Files = append(done.Files, f.Path)
+			}
+			return done, site.publish(done)
+		}
+		if !bad(err) || isLocal(err) {
+			return Restored{}, err
+		}
+		cfg.Log.Warn("a checkpoint is not good, the one before is tried", "step", l.dir, "error", err)
+		passed = append(passed, FellBack{l.step, cfg.Store.Sub(l.dir).Name(), err.Error()})
+	}
+	return Restored{}, noneGood(cfg, passed, uncommitted)
+}
+
+// noneGood says why nothing was restored.
+func noneGood(cfg RestoreConfig, passed []FellBack, uncommitted int) error {
+	e := &backends.Error{Op: "restore", Store: cfg.Store.Name(), Kind: backends.NotExist}
+	what := "there is no committed checkpoint"
+	if cfg.Step >= 0 {
+		what = fmt.Sprintf("step %d is not committed", cfg.Step)
+	}
+	if len(passed) > 0 {
+		e.Kind, what = backends.Corrupt, "no committed checkpoint is good"
+	}
+	errs := []error{errors.New(what)}
+	for _, p := range passed {
+		errs = append(errs, fmt.Errorf("step %d: %s", p.Step, p.Reason))
+	}
+	if uncommitted > 0 {
+		errs = append(errs, fmt.Errorf("%d uncommitted steps were ignored", uncommitted))
+	}
+	e.Err = errors.Join(errs...)
+	return e
+}
+
+// isLocal tells whether an error is of the disk here.
+func isLocal(err error) bool {
+	var local *backends.LocalError
+	var p *fs.PathError
+	var l *os.LinkError
+	return errors.As(err, &local) || errors.As(err, &p) || errors.As(err, &l)
+}
+
+// fetch brings all files of a step below the site's workshop, checked.
+func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Commit, error) {
+	commit, err := readCommit(ctx, cfg.Store, dir)
+	if err != nil {
+		return Commit{}, err
+	}
+	prefix := dir + "/" + commit.Data + "/"
+	there := make(map[string]backends.Object)
+	for obj, err := range cfg.Store.List(ctx, prefix) {
+		if err != nil {
+			return Commit{}, err
+		}
+		there[obj.Key[len(prefix):]] = obj
+	}
+	for _, f := range commit.Files {
+		if obj, ok := there[f.Path]; !ok || obj.Size != f.Size {
+			return Commit{}, backends.Errorf(backends.Corrupt, "read", prefix+f.Path,
+				"it is missing, or has not the %d bytes that %s promises", f.Size, commitKey)
+		}
+	}
+	root, err := site.workshop()
+	if err != nil {
+		return Commit{}, err
+	}
+	defer root.Close() //nolint:errcheck // what counts was synced
+	progress := newProgress(cfg.Progress, commit.Bytes)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel(cfg.Store, cfg.Parallel))
+	for _, f := range commit.Files {
+		if gctx.Err() != nil {
+			break
+		}
+		if err := fetchFile(gctx, g, cfg.Store, there[f.Path], f, root, progress.add); err != nil {
+			return Commit{}, errors.Join(err, g.Wait())
+		}
+	}
+	if err := cmp.Or(g.Wait(), context.Cause(ctx)); err != nil {
+		return Commit{}, err
+	}
+	return commit, syncAll(root)
+}
+
+// fetchFile begins to fetch one file, large ones in several ranges. The last range
+// to arrive checks and closes it.
+func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, obj backends.Object, f File, root *os.Root, moved func(int64)) error {
+	digest, err := backends.ParseChecksum(f.Digest)
+	if err != nil {
+		return err
+	}
+	if err := root.MkdirAll(path.Dir(f.Path), 0o755); err != nil {
+		return err
+	}
+	file, err := root.OpenFile(f.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(f.Mode)&0o777|0o600)
+	if err != nil {
+		return err
+	}
+	sums := rangeSums{digest: digest, length: rangeLength(store, digest.Algorithm), size: f.Size}
+	n := sums.count()
+	sums.parts = make([][]byte, n)
+	left := n
+	var mu sync.Mutex // guards left
+	for i := range n {
+		g.Go(func() error {
+			off := int64(i) * sums.length
+			h := digest.Algorithm.New()
+			_, err := store.ReadRange(ctx, obj, off, min(sums.length, f.Size-off), &counted{file, moved}, h)
+			sums.parts[i] = h.Sum(nil)
+			mu.Lock()
+			defer mu.Unlock()
+			if left--; left > 0 {
+				return err
+			}
+			if cerr := file.Close(); err == nil {
+				err = cerr
+			}
+			if ctx.Err() != nil || err != nil {
+				return errors.Join(err, ctx.Err())
+			}
+			if got := sums.join(); got != digest {
+				return backends.Errorf(backends.Corrupt, "read", obj.Key, "its digest is %s, and %s promises %s", got, commitKey, digest)
+			}
+			if err := root.Chmod(f.Path, fs.FileMode(f.Mode)&0o777); err != nil {
+				return err
+			}
+			return root.Chtimes(f.Path, f.Modified, f.Modified)
+		})
+	}
+	return nil
+}
+
+// rangeSums are the sums of a file's ranges.
+type rangeSums struct {
+	digest       backends.Checksum
+	length, size int64
+	parts        [][]byte
+}
+
+func (r *rangeSums) count() int { return max(1, int((r.size+r.length-1)/r.length)) }
+
+func (r *rangeSums) join() backends.Checksum {
+	total := r.parts[0]
+	for i, sum := range r.parts[1:] {
+		total = r.digest.Algorithm.Combine(total, sum, min(r.length, r.size-int64(i+1)*r.length))
+	}
+	return backends.Checksum{Algorithm: r.digest.Algorithm, Value: hex.EncodeToString(total)}
+}
+
+// rangeLength is how files are cut: for latency and width as the store likes, and
+// not at all when the sums of ranges cannot be joined.
+func rangeLength(store *backends.Store, a backends.Algorithm) int64 {
+	if !a.Combinable() {
+		return math.MaxInt64 / 2
+	}
+	return max(store.Facts().PartSize, 32<<20)
+}
+
+// counted is a place to write to that tells of bytes.
+type counted struct {
+	io.WriterAt
+	moved func(int64)
+}
+
+func (c *counted) WriteAt(p []byte, off int64) (int, error) {
+	n, err := c.WriterAt.WriteAt(p, off)
+	c.moved(int64(n))
+	return n, err
+}

@@ -1,0 +1,250 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// How often Run looks, and how it waits for a store that fails.
+const (
+	longestPause  = 5 * time.Second // between two looks at a small folder
+	firstRetry    = 5 * time.Second
+	longestRetry  = time.Minute
+	lookAtMostOne = 20 // of so many parts of the time is spent on looking
+)
+
+// Run saves the output until ctx ends, which is no error. It looks at the folder
+// every few seconds, and at once when an entry of it comes or goes; it never gives
+// up on a store that fails.
+func (u *Uploader) Run(ctx context.Context) error {
+	hints, stop := u.watch()
+	defer stop()
+	u.run(ctx, hints)
+	return nil
+}
+
+// watch tells of entries that come. Without it Run still looks.
+func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		u.log.Info("the kernel does not tell of changes; they are seen a few seconds later", "error", err)
+		return nil, func() {}
+	}
+	if err := w.Add(u.cfg.Dir); err != nil {
+		u.log.Info("the kernel does not tell of changes here; they are seen a few seconds later", "error", err)
+	}
+	hint, ended := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case event, ok := <-w.Events:
+				if !ok {
+					return
+				}
+				if event.Has(fsnotify.Create) { // also what a rename brings
+					select {
+					case hint <- struct{}{}:
+					default:
+					}
+				}
+			case _, ok := <-w.Errors:
+				if !ok {
+					return
+				}
+			}
+		}
+	}()
+	return hint, func() {
+		_ = w.Close() //nolint:errcheck // nothing is read from it any more
+		<-ended
+	}
+}
+
+// run looks, and wakes the one that sends: a long upload must not keep a checkpoint
+// from being held fast.
+func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
+	wake, ended := make(chan struct{}, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		u.sendOn(ctx, wake)
+	}()
+	defer func() { <-ended }()
+	for {
+		start := time.Now()
+		if err := u.look(false); err != nil {
+			u.log.Warn("the output cannot be looked at", "error", err)
+			_ = u.note(err)
+		}
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+		rest := lookAtMostOne * time.Since(start)
+		timer := time.NewTimer(max(min(u.cfg.Settle/4, longestPause), rest))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-hints:
+			timer.Stop()
+			if pause(ctx, rest) != nil {
+				return
+			}
+		case <-timer.C:
+		}
+	}
+}
+
+// pause waits, or returns why ctx ended.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// sendOn sends whenever it is woken, and later when the store has failed.
+func (u *Uploader) sendOn(ctx context.Context, wake <-chan struct{}) {
+	retry := firstRetry
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		}
+		err := u.send(ctx, false)
+		if err == nil || backends.KindOf(err) == backends.Canceled {
+			retry = firstRetry
+			continue
+		}
+		u.log.Warn("the output is not saved now, it is tried again", "error", err, "pause", retry)
+		if pause(ctx, retry) != nil {
+			return
+		}
+		retry = min(2*retry, longestRetry)
+	}
+}
+
+// Exit is how the trainer ended.
+type Exit struct{ Success bool }
+
+// Drain is the end: it saves what there is within ctx's deadline, the newest
+// complete checkpoint first, plain files last, also those that somebody still writes
+// to. It waits for a checkpoint that is still being written, unless the trainer
+// succeeded: then what nobody has open is complete. The error lists the complete
+// checkpoints that are not safe.
+//
+// Drain may be called while Run runs, and more than once.
+func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
+	when := u.cfg.When
+	final := when.Change || when.Exit || when.Success && exit.Success || when.Failure && !exit.Success
+	retry := firstRetry / 5
+	told := false
+	for {
+		if err := u.look(exit.Success); err != nil {
+			return u.note(err)
+		}
+		if !told {
+			told = true
+			u.forecast(ctx)
+		}
+		u.preempt()
+		err := u.send(ctx, final)
+		wait := retry
+		if err != nil {
+			retry = min(2*retry, longestRetry)
+		} else if wait = u.unsettled(); !final || wait == 0 {
+			return u.unsafe(nil, final)
+		}
+		if cut := pause(ctx, wait); cut != nil {
+			return u.unsafe(errors.Join(err, cut), final)
+		}
+	}
+}
+
+// preempt ends an upload when a newer checkpoint waits; what it sent counts later.
+func (u *Uploader) preempt() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if up := u.uploading; up != nil && u.pendingLocked()[0] > up.snap.Step {
+		u.log.Info("an upload makes way for a newer checkpoint", "step", up.snap.Step)
+		up.cancel()
+	}
+}
+
+// forecast says early when the deadline is too near.
+func (u *Uploader) forecast(ctx context.Context) {
+	deadline, limited := ctx.Deadline()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	rate := u.lastRate
+	if up := u.uploading; up != nil && up.done.Load() > 0 {
+		rate = up.rate()
+	}
+	steps := u.pendingLocked()
+	if len(steps) == 0 || !limited || rate <= 0 {
+		return
+	}
+	left := totalSize(u.snaps[steps[0]].Files)
+	if up := u.uploading; up != nil && up.snap.Step == steps[0] {
+		left -= up.done.Load()
+	}
+	need, grace := time.Duration(float64(left)/rate*float64(time.Second)), time.Until(deadline)
+	level, words := slog.LevelInfo, "the newest checkpoint should be safe in time"
+	if need > grace {
+		level, words = slog.LevelError, "the newest checkpoint would be lost: give the end more time"
+	}
+	u.log.Log(ctx, level, words, "step", steps[0], "left", humanize.Bytes(uint64(max(left, 0))),
+		"rate", humanize.Bytes(uint64(rate))+"/s", "needs", need.Round(time.Second), "grace", grace.Round(time.Second))
+}
+
+// unsettled is how long to wait for checkpoints that may yet become complete; 0 when
+// there are none.
+func (u *Uploader) unsettled() (pause time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, e := range u.seen {
+		if e.refused {
+			continue
+		}
+		left := max(u.cfg.Settle-time.Since(e.since), time.Second/10)
+		if pause == 0 || left < pause {
+			pause = left
+		}
+	}
+	return pause
+}
+
+// unsafe is the error of an end: what it was cut by, and what is not in the store.
+func (u *Uploader) unsafe(cut error, final bool) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var errs []error
+	for _, step := range u.pendingLocked() {
+		if snap := u.snaps[step]; final || snap.Said {
+			errs = append(errs, fmt.Errorf("step %d (%s) is not safe: it is held in %s/%s", step, snap.Name, u.cfg.Dir, u.shelf.dir(snap)))
+		}
+	}
+	for name, f := range u.failed {
+		errs = append(errs, fmt.Errorf("step %d (%s) is not safe: %s", f.step, name, f.reason))
+	}
+	for name, e := range u.seen {
+		if e.reason != "" {
+			u.log.Warn("what is no complete checkpoint was not saved as one", "name", name, "reason", e.reason)
+		}
+	}
+	return errors.Join(append(errs, cut)...)
+}

@@ -1,0 +1,395 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// What to do when the store has a COMMIT of the same step with other content.
+const (
+	ConflictFail      = "fail"           // say so and leave it
+	ConflictOverwrite = "overwrite"      // replace it, unless a newer attempt wrote it
+	ConflictSuffix    = "attempt-suffix" // commit beside it, as step-…-attempt-N
+)
+
+// errChanged is within errors of kind Changed: the checkpoint is not what it was
+// when it was complete, and nothing was committed.
+var errChanged = errors.New("it changed, or is open for writing, since the checkpoint was complete")
+
+// errConflict is within errors of kind Exist.
+var errConflict = errors.New("the destination has this step with other content")
+
+func changed(p string) error {
+	return &backends.Error{Op: "read", Key: p, Kind: backends.Changed, Err: errChanged}
+}
+
+// shipper brings checkpoints to a store.
+type shipper struct {
+	store    *backends.Store
+	conflict string
+	attempt  int
+	stager   string
+	log      *slog.Logger
+	moved    func(n int64) // told of bytes as they are read; negative when they must go again
+}
+
+// cargo is a checkpoint that is to be shipped.
+type cargo struct {
+	id      string // names its data in the store; no other upload has it
+	step    int64
+	samples int64
+	tree    tree
+	files   []local
+	sent    *journal // of an earlier try; nil when nobody keeps one
+}
+
+// ship sends a checkpoint and commits it. It returns the COMMIT that makes the step
+// exist, which may be that of another upload of the same bytes, and its folder.
+//
+// Nothing that it leaves after an error counts: a later call with the same id goes
+// on with it, any other sweeps it. What is in the files' places is sent only as it
+// was listed in c.files.
+func (s *shipper) ship(ctx context.Context, c cargo) (Commit, string, error) {
+	for {
+		dir, replace, found, err := s.place(ctx, c)
+		if err != nil || found != nil {
+			return deref(found), dir, err
+		}
+		commit, won, err := s.shipTo(ctx, c, dir, replace)
+		if err != nil || won {
+			return commit, dir, err
+		}
+		// Another upload of this step committed first; place says what that means.
+		s.discard(ctx, dir+"/"+dataDir+"/"+c.id+"/")
+	}
+}
+
+func deref(c *Commit) Commit {
+	if c == nil {
+		return Commit{}
+	}
+	return *c
+}
+
+// place chooses the step's folder. found is the COMMIT there when it has these very
+// bytes; replace says that one with others is to be replaced.
+func (s *shipper) place(ctx context.Context, c cargo) (dir string, replace bool, found *Commit, err error) {
+	for suffix := 0; ; suffix = max(suffix+1, s.attempt) {
+		dir = stepDir(c.step, suffix)
+		there, err := readCommit(ctx, s.store, dir)
+		switch kind := backends.KindOf(err); {
+		case err == nil:
+			same, err := c.holds(ctx, there)
+			if err != nil || same {
+				return dir, false, &there, err
+			}
+		case kind == backends.NotExist:
+			return dir, false, nil, nil
+		case kind != backends.Corrupt && kind != backends.Unsupported && kind != backends.Invalid:
+			return "", false, nil, err
+		}
+		switch s.conflict {
+		case ConflictSuffix:
+		case ConflictOverwrite:
+			if there.Attempt > s.attempt {
+				return dir, false, nil, conflict(dir, "attempt %d wrote it, and this is attempt %d", there.Attempt, s.attempt)
+			}
+			return dir, true, nil, nil
+		default:
+			return dir, false, nil, conflict(dir, "remove it, choose another destination, or set conflict to %s or %s", ConflictOverwrite, ConflictSuffix)
+		}
+	}
+}
+
+func conflict(dir, format string, args ...any) error {
+	return &backends.Error{
+		Op: "commit", Key: dir, Kind: backends.Exist,
+		Err: fmt.Errorf("%w: %s", errConflict, fmt.Sprintf(format, args...)),
+	}
+}
+
+// shipTo sends and commits. won is false when another COMMIT was first.
+func (s *shipper) shipTo(ctx context.Context, c cargo, dir string, replace bool) (commit Commit, won bool, err error) {
+	data := dataDir + "/" + c.id
+	files, err := s.send(ctx, c, dir+"/"+data)
+	if err != nil {
+		return Commit{}, false, err
+	}
+	if err := s.arrived(ctx, dir+"/"+data+"/", files); err != nil {
+		c.sent.forget()
+		return Commit{}, false, err
+	}
+	brought, err := encode(part{APIVersion: apiVersion, Kind: partKind, Step: c.step, Data: data, Files: files})
+	if err == nil {
+		_, err = s.store.PutBytes(ctx, dir+"/"+partKey, brought, backends.CreateOptions{})
+	}
+	if err != nil {
+		return Commit{}, false, err
+	}
+	commit = Commit{
+		APIVersion: apiVersion, Kind: commitKind, Step: c.step, Created: time.Now().UTC(), Nodes: 1, Attempt: s.attempt,
+		Stager: s.stager, SamplesSeen: c.samples, Data: data, Bytes: totalSize(c.files), Files: files,
+	}
+	// What must not be restored must not be written.
+	if err := commit.check(); err != nil {
+		return Commit{}, false, &backends.Error{Op: "commit", Key: dir, Kind: backends.Invalid, Err: err}
+	}
+	text, err := encode(commit)
+	if err != nil {
+		return Commit{}, false, err
+	}
+	_, err = s.store.PutBytes(ctx, dir+"/"+commitKey, text, backends.CreateOptions{IfAbsent: !replace})
+	if err != nil {
+		// It may be there all the same, by this call or by a try whose answer was
+		// lost: the data's name tells whose it is.
+		there, rerr := readCommit(ctx, s.store, dir)
+		switch {
+		case rerr == nil && there.Data == data:
+			commit = there
+		case backends.KindOf(err) == backends.Exist && rerr == nil:
+			return Commit{}, false, nil
+		default:
+			return Commit{}, false, err
+		}
+	}
+	s.afterCommit(ctx, dir, data)
+	return commit, true, nil
+}
+
+// afterCommit does what only tidies: the step exists already.
+func (s *shipper) afterCommit(ctx context.Context, dir, data string) {
+	if _, err := s.store.PutBytes(ctx, latestKey, []byte(dir+"\n"), backends.CreateOptions{}); err != nil {
+		s.log.Warn("the hint LATEST is not written; restore does not need it", "error", err)
+	}
+	for obj, err := range s.store.List(ctx, dir+"/"+dataDir+"/") {
+		if err == nil && !strings.HasPrefix(obj.Key, dir+"/"+data+"/") {
+			err = s.store.Delete(ctx, obj.Key)
+		}
+		if err != nil {
+			s.log.Warn("data of an earlier upload of this step is left behind", "step", dir, "error", err)
+			return
+		}
+	}
+}
+
+// discard removes what nobody refers to.
+func (s *shipper) discard(ctx context.Context, prefix string) {
+	if err := removeAll(ctx, s.store, prefix); err != nil {
+		s.log.Warn("data that nobody refers to is left behind", "prefix", prefix, "error", err)
+	}
+}
+
+// send sends the files, the largest first, and returns them as COMMIT lists them.
+func (s *shipper) send(ctx context.Context, c cargo, prefix string) ([]File, error) {
+	there := make(map[string]backends.Object)
+	if c.sent.any() {
+		for obj, err := range s.store.List(ctx, prefix+"/") {
+			if err != nil {
+				return nil, err
+			}
+			there[obj.Key] = obj
+		}
+	}
+	files := make([]File, len(c.files))
+	order := make([]int, len(c.files))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.files[b].Size, c.files[a].Size) })
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel(s.store, 0))
+	for _, i := range order {
+		if gctx.Err() != nil {
+			break
+		}
+		g.Go(func() (err error) {
+			f := c.files[i]
+			key := prefix + "/" + f.Path
+			digest, sent := c.sent.digest(key, there[key])
+			if sent && there[key].Size == f.Size {
+				s.moved(f.Size)
+			} else if digest, err = s.sendFile(gctx, c, f, key); err != nil {
+				return err
+			}
+			files[i] = File{Path: f.Path, Size: f.Size, Mode: f.Mode, Modified: f.modified(), Digest: digest}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return files, context.Cause(ctx)
+}
+
+// sendFile sends one file, which must be before and after what it was when it was
+// listed, and returns its digest.
+func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string) (string, error) {
+	file, err := c.tree.openFile(want.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", changed(want.Path)
+	}
+	if err != nil {
+		return "", err
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	if err := unchanged(file, want); err != nil {
+		return "", err
+	}
+	src := newSummed(file, want.Size, digestAlgorithm(s.store), s.moved)
+	obj, err := s.store.Put(ctx, key, src, want.Size, backends.CreateOptions{})
+	var sum backends.Checksum
+	if err == nil {
+		sum, err = src.sum()
+	}
+	if still := unchanged(file, want); still != nil {
+		err = still
+	}
+	if err == nil && (obj.Size != want.Size || obj.Sum.Algorithm == sum.Algorithm && obj.Sum != sum) {
+		err = backends.Errorf(backends.Corrupt, "write", key,
+			"the store has %d bytes with sum %q of the %d with sum %q that were sent", obj.Size, obj.Sum, want.Size, sum)
+	}
+	src.settle(err != nil)
+	if err != nil {
+		return "", err
+	}
+	c.sent.note(key, sum.String(), obj.Version)
+	return sum.String(), nil
+}
+
+// unchanged tells whether an open file is as it was seen and nobody writes to it.
+func unchanged(file *os.File, want local) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	now := describe(want.Path, info)
+	now.Mode = want.Mode
+	if busy, err := beingWritten(file); now != want || err == nil && busy {
+		return changed(want.Path)
+	}
+	return nil
+}
+
+// arrived asks the store once more for what COMMIT is about to promise.
+func (s *shipper) arrived(ctx context.Context, prefix string, files []File) error {
+	sizes := make(map[string]int64, len(files))
+	for obj, err := range s.store.List(ctx, prefix) {
+		if err != nil {
+			return err
+		}
+		sizes[strings.TrimPrefix(obj.Key, prefix)] = obj.Size
+	}
+	for _, f := range files {
+		if size, ok := sizes[f.Path]; !ok || size != f.Size {
+			return backends.Errorf(backends.Corrupt, "commit", prefix+f.Path, "the store has not the %d bytes that were sent", f.Size)
+		}
+	}
+	return nil
+}
+
+// holds tells whether the checkpoint has the very bytes that a COMMIT lists.
+func (c cargo) holds(ctx context.Context, commit Commit) (bool, error) {
+	if commit.Data == dataDir+"/"+c.id {
+		return true, nil
+	}
+	listed := make(map[string]File, len(commit.Files))
+	for _, f := range commit.Files {
+		listed[f.Path] = f
+	}
+	if len(listed) != len(c.files) {
+		return false, nil
+	}
+	for _, f := range c.files {
+		if other, ok := listed[f.Path]; !ok || other.Size != f.Size {
+			return false, nil
+		}
+	}
+	for _, f := range c.files {
+		if same, err := c.holdsFile(ctx, f, listed[f.Path].Digest); err != nil || !same {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (c cargo) holdsFile(ctx context.Context, want local, digest string) (bool, error) {
+	told, err := backends.ParseChecksum(digest)
+	if err != nil {
+		return false, err
+	}
+	file, err := c.tree.openFile(want.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, changed(want.Path)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	if err := unchanged(file, want); err != nil {
+		return false, err
+	}
+	sum := told.Algorithm.New()
+	if _, err := io.Copy(sum, &obedient{ctx, file}); err != nil {
+		return false, err
+	}
+	return backends.SumOf(told.Algorithm, sum) == told, unchanged(file, want)
+}
+
+// obedient is a reader that ends with its context.
+type obedient struct {
+	ctx context.Context //nolint:containedctx // it lives as long as one call
+	io.Reader
+}
+
+func (r *obedient) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// readCommit reads the COMMIT of a step's folder.
+func readCommit(ctx context.Context, store *backends.Store, dir string) (Commit, error) {
+	p, _, err := store.ReadAll(ctx, path.Join(dir, commitKey), commitLimit)
+	if err != nil {
+		return Commit{}, err
+	}
+	commit, err := DecodeCommit(p)
+	step, _, ok := parseStepDir(dir)
+	if err == nil && (!ok || commit.Step != step) {
+		err = backends.Errorf(backends.Corrupt, "read", dir, "its %s is that of step %d", commitKey, commit.Step)
+	}
+	return commit, err
+}
+
+// digestAlgorithm is the one that the store tells too, so that every file can be
+// compared with what arrived, as long as it is cheap.
+func digestAlgorithm(store *backends.Store) backends.Algorithm {
+	if a := store.Facts().Checksum; a.Combinable() {
+		return a
+	}
+	return backends.CRC64NVME
+}
+
+// parallel is how many files or ranges go at once: enough for the store, and few
+// enough that their buffers of a MiB stay in tens of MiB.
+func parallel(store *backends.Store, asked int) int {
+	if asked <= 0 {
+		asked = store.Connections()
+	}
+	return min(max(asked, 1), 32)
+}

@@ -1,0 +1,195 @@
+package checkpoint
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"strings"
+	"time"
+)
+
+// shelfDir is where snapshots lie, in the output folder.
+const shelfDir = private + "/snap"
+
+// A snapshot is a complete checkpoint held fast by hard links, until it is shipped.
+// It is on the disk as <shelfDir>/<ID>/: snapshot.json, the journal sent, and data/.
+type snapshot struct {
+	ID       string    `json:"id"` // also that of its data in the store
+	Step     int64     `json:"step"`
+	Name     string    `json:"name"` // in the output folder
+	Samples  int64     `json:"samplesSeen,omitempty"`
+	Said     bool      `json:"said,omitempty"`    // by Commit: shipped whatever When says
+	InPlace  bool      `json:"inPlace,omitempty"` // links were refused
+	Complete time.Time `json:"complete"`
+	Files    []local   `json:"files"`
+
+	print string // the fingerprint of Files
+}
+
+// shelf keeps the snapshots of one output folder.
+type shelf struct {
+	root *os.Root
+	log  *slog.Logger
+}
+
+// newID names an upload.
+func newID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) //nolint:errcheck // it never fails
+	return hex.EncodeToString(b[:])
+}
+
+func (s *shelf) dir(snap *snapshot) string { return path.Join(shelfDir, snap.ID) }
+
+// take links the files aside that snap names, and puts it on the shelf. The error
+// is errChanged when they are no longer those that were listed.
+func (s *shelf) take(snap *snapshot) (err error) {
+	snap.ID, snap.Complete, snap.print = newID(), time.Now().UTC(), fingerprint(snap.Files)
+	dir := path.Join(shelfDir, "new-"+snap.ID)
+	if err := s.root.MkdirAll(dir+"/"+dataDir, 0o700); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = s.root.RemoveAll(dir) //nolint:errcheck // swept at the next start
+		}
+	}()
+	switch err := s.link(snap, dir+"/"+dataDir); {
+	case errors.Is(err, fs.ErrNotExist):
+		return changed(snap.Name)
+	case err != nil:
+		s.log.Warn("hard links are refused, so this checkpoint is read in place: it must stay until it is saved",
+			"checkpoint", snap.Name, "error", err)
+		snap.InPlace = true
+		if err := s.root.RemoveAll(dir + "/" + dataDir); err != nil {
+			return err
+		}
+	default:
+		linked, err := s.root.OpenRoot(dir + "/" + dataDir)
+		if err != nil {
+			return err
+		}
+		defer linked.Close() //nolint:errcheck // it is only read through
+		if err := same(linked, snap.Files); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(snap)
+	if err != nil {
+		return err
+	}
+	if err := s.root.WriteFile(dir+"/snapshot.json", text, 0o600); err != nil {
+		return err
+	}
+	return s.root.Rename(dir, s.dir(snap))
+}
+
+// link links every file of the snapshot to the same path below data. Links are of
+// symbolic links themselves, which lead to the same place below data.
+func (s *shelf) link(snap *snapshot, data string) error {
+	from := snap.Name
+	if info, err := s.root.Lstat(snap.Name); err != nil {
+		return err
+	} else if !info.IsDir() {
+		from = path.Dir(snap.Name)
+	}
+	for _, f := range snap.Files {
+		if err := s.root.MkdirAll(path.Dir(path.Join(data, f.Path)), 0o700); err != nil {
+			return err
+		}
+		if err := s.root.Link(path.Join(from, f.Path), path.Join(data, f.Path)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// same tells by errChanged when the files below root are not those listed.
+func same(root *os.Root, files []local) error {
+	for _, f := range files {
+		info, err := root.Stat(f.Path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return changed(f.Path)
+		}
+		if err != nil {
+			return err
+		}
+		now := describe(f.Path, info)
+		if now.Mode = f.Mode; now != f {
+			return changed(f.Path)
+		}
+	}
+	return nil
+}
+
+// open opens a snapshot for reading.
+func (s *shelf) open(snap *snapshot) (tree, error) {
+	if snap.InPlace {
+		return openTree(s.root, snap.Name)
+	}
+	root, err := s.root.OpenRoot(s.dir(snap) + "/" + dataDir)
+	return tree{root: root}, err
+}
+
+// journal is what remembers which files of the snapshot have arrived.
+func (s *shelf) journal(snap *snapshot) *journal { return openJournal(s.root, s.dir(snap)+"/sent") }
+
+// drop lets the files go.
+func (s *shelf) drop(snap *snapshot) {
+	if err := s.root.RemoveAll(s.dir(snap)); err != nil {
+		s.log.Warn("a snapshot is left behind and takes space", "folder", s.dir(snap), "error", err)
+	}
+}
+
+// left returns the whole snapshots that an earlier process left, and sweeps the rest.
+func (s *shelf) left() ([]*snapshot, error) {
+	if err := s.root.MkdirAll(shelfDir, 0o700); err != nil {
+		return nil, err
+	}
+	entries, err := fs.ReadDir(s.root.FS(), shelfDir)
+	if err != nil {
+		return nil, err
+	}
+	var snaps []*snapshot
+	for _, e := range entries {
+		snap, err := s.read(e.Name())
+		if err != nil {
+			s.log.Warn("a snapshot of an earlier process cannot be used", "folder", e.Name(), "error", err)
+			if err := s.root.RemoveAll(path.Join(shelfDir, e.Name())); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		snaps = append(snaps, snap)
+	}
+	return snaps, nil
+}
+
+func (s *shelf) read(name string) (*snapshot, error) {
+	if strings.HasPrefix(name, "new-") {
+		return nil, errors.New("it was not finished")
+	}
+	text, err := s.root.ReadFile(path.Join(shelfDir, name, "snapshot.json"))
+	if err != nil {
+		return nil, err
+	}
+	snap := new(snapshot)
+	if err := json.Unmarshal(text, snap); err != nil {
+		return nil, err
+	}
+	if snap.ID != name || !uploadID.MatchString(name) {
+		return nil, errors.New("it is not named after its id")
+	}
+	snap.print = fingerprint(snap.Files)
+	t, err := s.open(snap)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	return snap, same(t.root, snap.Files)
+}

@@ -1,0 +1,154 @@
+package checkpoint
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Status is the state of an Uploader at one moment.
+type Status struct {
+	Output      string     `json:"output"`
+	Dir         string     `json:"dir"`
+	Destination string     `json:"destination"`
+	Mode        Mode       `json:"mode"`
+	Complete    *StepTime  `json:"complete,omitempty"`  // the newest complete local one that this process saw
+	Committed   *StepTime  `json:"committed,omitempty"` // the newest in the store; without a time when an earlier process saved it
+	LagSeconds  float64    `json:"lagSeconds"`          // how long the newest complete one has waited for its COMMIT
+	Uploading   *Uploading `json:"uploading,omitempty"`
+	Pending     []int64    `json:"pending,omitempty"` // complete and not yet in the store, newest first
+	Waiting     []Waiting  `json:"waiting,omitempty"` // not complete
+	Failed      []Failed   `json:"failed,omitempty"`  // not tried again as they are
+	Mirrored    Mirrored   `json:"mirrored"`
+	Blind       bool       `json:"blind,omitempty"` // the kernel does not tell who writes: sizes and times decide alone
+	LastError   string     `json:"lastError,omitempty"`
+}
+
+// StepTime is a step and when it became what it is.
+type StepTime struct {
+	Step int64     `json:"step"`
+	Time time.Time `json:"time,omitzero"`
+}
+
+// Uploading is a checkpoint on its way.
+type Uploading struct {
+	Step           int64   `json:"step"`
+	Files          int     `json:"files"`
+	BytesDone      int64   `json:"bytesDone"`
+	BytesTotal     int64   `json:"bytesTotal"`
+	BytesPerSecond float64 `json:"bytesPerSecond"`
+}
+
+// Waiting is a folder or file that is not a complete checkpoint, and why.
+type Waiting struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+// Failed is a checkpoint that is not in the store and will not be.
+type Failed struct {
+	Name   string `json:"name"`
+	Step   int64  `json:"step"`
+	Reason string `json:"reason"`
+}
+
+// Mirrored counts the plain files that were sent.
+type Mirrored struct {
+	Files int64 `json:"files"`
+	Bytes int64 `json:"bytes"`
+}
+
+// Status tells how things stand.
+func (u *Uploader) Status() Status {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := Status{
+		Output: u.cfg.Output, Dir: u.cfg.Dir, Destination: u.cfg.Store.Name(), Mode: u.cfg.Mode,
+		LagSeconds: u.lagLocked().Seconds(), Pending: u.pendingLocked(),
+		Mirrored: u.mirrored, Blind: u.blind, LastError: u.lastError,
+	}
+	if u.complete.Step >= 0 {
+		at := u.complete
+		s.Complete = &at
+	}
+	if u.committed.Step >= 0 {
+		at := u.committed
+		s.Committed = &at
+	}
+	if up := u.uploading; up != nil {
+		s.Uploading = &Uploading{
+			Step: up.snap.Step, Files: len(up.snap.Files), BytesDone: up.done.Load(), BytesTotal: up.total, BytesPerSecond: up.rate(),
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.seen)) {
+		if reason := u.seen[name].reason; reason != "" {
+			s.Waiting = append(s.Waiting, Waiting{name, reason})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.failed)) {
+		f := u.failed[name]
+		s.Failed = append(s.Failed, Failed{name, f.step, f.reason})
+	}
+	return s
+}
+
+// pendingLocked lists the steps with a snapshot, newest first.
+func (u *Uploader) pendingLocked() []int64 {
+	steps := slices.Sorted(maps.Keys(u.snaps))
+	slices.Reverse(steps)
+	return steps
+}
+
+// lagLocked is how long the oldest checkpoint waits that is newer than all in the
+// store.
+func (u *Uploader) lagLocked() (lag time.Duration) {
+	for step, snap := range u.snaps {
+		if step > u.committed.Step {
+			lag = max(lag, time.Since(snap.Complete))
+		}
+	}
+	return lag
+}
+
+// Metrics tell of uploads, by output. One value serves all Uploaders of a process.
+type Metrics struct {
+	lag, uploading       *prometheus.GaugeVec
+	committed, failures  *prometheus.CounterVec
+	bytes, mirroredBytes *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics; with nil they are counted but not shown.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"output"})
+	}
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"output"})
+	}
+	m := &Metrics{
+		lag: gauge("stager_checkpoint_lag_seconds",
+			"How long the newest complete checkpoint has waited for its COMMIT: what a crash now would cost."),
+		uploading: gauge("stager_checkpoint_uploading_bytes",
+			"Bytes of the checkpoint on its way; 0 when there is none."),
+		committed: counter("stager_checkpoint_committed_total", "Checkpoints that exist in the store."),
+		failures: counter("stager_checkpoint_failures_total",
+			"Uploads that ended without a COMMIT; the log says why, and whether they are tried again."),
+		bytes:         counter("stager_checkpoint_bytes_total", "Bytes of committed checkpoints."),
+		mirroredBytes: counter("stager_checkpoint_mirrored_bytes_total", "Bytes of plain files that were mirrored."),
+	}
+	if reg != nil {
+		reg.MustRegister(m.lag, m.uploading, m.committed, m.failures, m.bytes, m.mirroredBytes)
+	}
+	return m
+}
+
+// begin makes the metrics of an output exist before the first event.
+func (m *Metrics) begin(output string) {
+	m.lag.WithLabelValues(output).Set(0)
+	m.uploading.WithLabelValues(output).Set(0)
+	for _, c := range []*prometheus.CounterVec{m.committed, m.failures, m.bytes, m.mirroredBytes} {
+		c.WithLabelValues(output).Add(0)
+	}
+}

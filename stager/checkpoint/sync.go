@@ -1,0 +1,197 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Sync is one pass: it looks what is complete, takes snapshots, ships and commits
+// them newest first, removes what is too old, and mirrors what has settled. What
+// one folder fails with stands in the Status; the error is the store's.
+func (u *Uploader) Sync(ctx context.Context) error {
+	if err := u.look(false); err != nil {
+		return u.note(err)
+	}
+	return u.send(ctx, false)
+}
+
+// note remembers an error for the Status.
+func (u *Uploader) note(err error) error {
+	if err == nil || backends.KindOf(err) != backends.Canceled {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.lastError = ""
+		if err != nil {
+			u.lastError = err.Error()
+		}
+	}
+	return err
+}
+
+// send does all of a pass that needs the store, once at a time. With final it sends
+// whatever is there, else what is due.
+func (u *Uploader) send(ctx context.Context, final bool) error {
+	select {
+	case u.shipping <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-u.shipping }()
+	u.mu.Lock()
+	interval := u.cfg.When.Interval > 0 && time.Since(u.lastSent) >= u.cfg.When.Interval
+	u.mu.Unlock()
+	all := final || u.cfg.When.Change || interval
+	var err error
+	for err == nil {
+		snap := u.next(all)
+		if snap == nil {
+			break
+		}
+		err = u.ship(ctx, snap)
+	}
+	if err == nil && all {
+		err = u.mirror(ctx, final)
+	}
+	if err == nil && interval {
+		u.mu.Lock()
+		u.lastSent = time.Now()
+		u.mu.Unlock()
+	}
+	return u.note(err)
+}
+
+// next is the newest snapshot that is due.
+func (u *Uploader) next(all bool) *snapshot {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, step := range u.pendingLocked() {
+		if snap := u.snaps[step]; all || snap.Said {
+			return snap
+		}
+	}
+	return nil
+}
+
+// ship sends one snapshot and settles its fate. It returns an error when that is
+// open, since the store could not do its part.
+func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	up := &upload{snap: snap, total: totalSize(snap.Files), start: time.Now(), cancel: cancel}
+	gauge := u.cfg.Metrics.uploading.WithLabelValues(u.cfg.Output)
+	gauge.Set(float64(up.total))
+	defer gauge.Set(0)
+	u.mu.Lock()
+	u.uploading = up
+	u.mu.Unlock()
+
+	commit, dir, err := u.shipSnapshot(ctx, up)
+	u.mu.Lock()
+	u.uploading = nil
+	u.lastRate = up.rate()
+	u.mu.Unlock()
+	if err != nil {
+		return u.shipFailed(snap, err)
+	}
+	u.log.Info("a checkpoint is safe", "step", snap.Step, "folder", dir, "files", len(commit.Files), "bytes", commit.Bytes,
+		"took", time.Since(up.start).Round(time.Millisecond))
+	u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()
+	u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(commit.Bytes))
+	u.mu.Lock()
+	u.good[dir] = true
+	u.own = append(u.own, dir)
+	if snap.Step >= u.committed.Step {
+		u.committed = StepTime{snap.Step, time.Now().UTC()}
+	}
+	u.saved[snap.Step] = true
+	delete(u.failed, snap.Name)
+	u.shipped[snap.Name] = shipment{snap.Step, snap.print, dir}
+	u.rememberLocked()
+	u.leaveLocked(snap)
+	u.mu.Unlock()
+	u.retain(ctx)
+	return nil
+}
+
+func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string, error) {
+	snap := up.snap
+	t, err := u.shelf.open(snap)
+	if err != nil {
+		return Commit{}, "", errors.Join(changed(snap.Name), err)
+	}
+	defer t.close()
+	sent := u.shelf.journal(snap)
+	defer sent.close()
+	s := &shipper{
+		store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,
+		moved: func(n int64) { up.done.Add(n) },
+	}
+	return s.ship(ctx, cargo{id: snap.ID, step: snap.Step, samples: snap.Samples, tree: t, files: snap.Files, sent: sent})
+}
+
+// shipFailed settles the fate of a snapshot that could not be committed.
+func (u *Uploader) shipFailed(snap *snapshot, err error) error {
+	kind := backends.KindOf(err)
+	if kind == backends.Canceled {
+		return err
+	}
+	u.cfg.Metrics.failures.WithLabelValues(u.cfg.Output).Inc()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case errors.Is(err, errChanged):
+		u.log.Warn("a checkpoint was not committed, since it changed", "step", snap.Step, "error", err)
+		if !u.watchesLocked(snap.Name) {
+			u.failed[snap.Name] = failure{snap.Step, snap.print, err.Error() + "; commit it again when it is complete"}
+		} else if u.seen[snap.Name] == nil {
+			// It must be complete anew, as look finds it.
+			u.seen[snap.Name] = &entry{step: snap.Step, since: time.Now(), reason: err.Error()}
+		}
+	case errors.Is(err, errConflict):
+		u.log.Error("a checkpoint cannot be committed", "step", snap.Step, "error", err)
+		u.failed[snap.Name] = failure{snap.Step, snap.print, err.Error()}
+	default:
+		u.log.Warn("a checkpoint is not safe yet", "step", snap.Step, "error", err)
+		return fmt.Errorf("step %d: %w", snap.Step, err)
+	}
+	u.leaveLocked(snap)
+	return nil
+}
+
+// leaveLocked takes a snapshot off the shelf.
+func (u *Uploader) leaveLocked(snap *snapshot) {
+	u.shelf.drop(snap)
+	if u.snaps[snap.Step] == snap {
+		delete(u.snaps, snap.Step)
+	}
+	u.notifyLocked()
+}
+
+// retain removes what is too old. It is tried again after the next commit.
+func (u *Uploader) retain(ctx context.Context) {
+	u.mu.Lock()
+	own := u.own
+	u.mu.Unlock()
+	r := retention{
+		store: u.cfg.Store, keep: u.cfg.Keep, own: own, good: u.good, log: u.log,
+		busy: func(step int64) bool {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			return u.snaps[step] != nil
+		},
+	}
+	newest, err := r.apply(ctx)
+	if err != nil {
+		u.log.Warn("older steps are not removed now", "error", err)
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if newest > u.committed.Step {
+		u.committed = StepTime{Step: newest}
+	}
+}

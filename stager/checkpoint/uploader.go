@@ -1,0 +1,351 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Mode says what an output holds.
+type Mode string
+
+// The modes of an output.
+const (
+	ModeCheckpoint Mode = "checkpoint" // checkpoints, and plain files beside them
+	ModeNone       Mode = "none"       // plain files
+)
+
+// When says at which times things are sent. The zero value is Change and Exit.
+type When struct {
+	Change   bool          // as soon as they are complete
+	Interval time.Duration // the newest checkpoint, and files, so often; 0: not
+	Exit     bool          // at the end
+	Success  bool          // at the end, when the trainer succeeded
+	Failure  bool          // at the end, when it did not
+}
+
+// DefaultSettle is how long nothing may change before a checkpoint that nobody
+// speaks of counts as complete.
+const DefaultSettle = 10 * time.Second
+
+// Config is what an Uploader is made of.
+type Config struct {
+	Output   string          // name, for words and metrics
+	Dir      string          // the output's folder; made if missing
+	Store    *backends.Store // the destination
+	Mode     Mode            // empty: ModeCheckpoint
+	When     When
+	Settle   time.Duration // 0: DefaultSettle
+	Keep     int           // how many committed steps the store keeps; 0: all
+	Conflict string        // ConflictFail when empty
+	Attempt  int           // fencing token: how often the job was started before
+	Stager   string        // version, for the record
+	Log      *slog.Logger  // nil: silent
+	Metrics  *Metrics      // nil: not counted
+}
+
+// An Uploader saves one output. All methods may be called from many goroutines at
+// once.
+type Uploader struct {
+	cfg   Config
+	log   *slog.Logger
+	root  *os.Root
+	lock  *flock.Flock
+	shelf *shelf
+
+	folder   sync.Mutex    // held by who looks at the folder and takes snapshots
+	shipping chan struct{} // holds a token while somebody sends
+
+	mu        sync.Mutex             // guards all below
+	seen      map[string]*entry      // checkpoints that are not complete, by name
+	temporary map[uint64]bool        // inodes that were seen under temporary names
+	snaps     map[int64]*snapshot    // complete and not shipped, by step
+	said      map[string]bool        // names that Commit was called for
+	saved     map[int64]bool         // steps that this process committed
+	shipped   map[string]shipment    // by name; a hint, kept on the disk
+	failed    map[string]failure     // by name
+	plain     map[string]*plainFile  // by path
+	there     map[string]plainRemote // what the store mirrors; nil until it was asked
+	own       []string               // folders committed by this process, oldest first
+	good      map[string]bool        // COMMITs known to be readable
+	uploading *upload
+	complete  StepTime // newest; step -1 for none
+	committed StepTime // newest; step -1 for none
+	mirrored  Mirrored
+	blind     bool
+	lastSent  time.Time // when Interval began
+	lastRate  float64   // bytes per second of the last upload; 0 before
+	lastError string
+	changed   chan struct{} // closed and made anew when any step's fate changes
+}
+
+// shipment is a checkpoint of which nothing is left to do.
+type shipment struct {
+	Step        int64  `json:"step"`
+	Fingerprint string `json:"fingerprint"`
+	Dir         string `json:"dir,omitempty"` // in the store; empty when newer ones made it needless
+}
+
+// failure is a checkpoint that is not tried again in the state it is in.
+type failure struct {
+	step   int64
+	print  string
+	reason string
+}
+
+// upload is a checkpoint on its way.
+type upload struct {
+	snap   *snapshot
+	total  int64
+	done   atomic.Int64
+	start  time.Time
+	cancel context.CancelFunc
+}
+
+func (u *upload) rate() float64 {
+	if took := time.Since(u.start).Seconds(); took > 0 {
+		return float64(u.done.Load()) / took
+	}
+	return 0
+}
+
+// checkTimeout is how long New asks the destination whether it can be used.
+const checkTimeout = 15 * time.Second
+
+// New makes an Uploader: the folder is made, writable for a trainer of any user,
+// and taken for this process; the destination is asked whether it can be used.
+// A store that cannot be reached is no error, as it may come back.
+func New(cfg Config) (*Uploader, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, &backends.Error{Op: "open", Key: cfg.Dir, Kind: backends.Invalid, Err: err}
+	}
+	root, err := openOutput(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	u := &Uploader{
+		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root, shipping: make(chan struct{}, 1),
+		lock: flock.New(filepath.Join(cfg.Dir, private, "uploader.lock")),
+		seen: make(map[string]*entry), temporary: make(map[uint64]bool), snaps: make(map[int64]*snapshot),
+		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
+		plain: make(map[string]*plainFile), good: make(map[string]bool),
+		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
+		lastSent: time.Now(), changed: make(chan struct{}),
+	}
+	u.shelf = &shelf{root, u.log}
+	if err := u.begin(); err != nil {
+		return nil, errors.Join(err, u.Close())
+	}
+	return u, nil
+}
+
+func (cfg *Config) complete() error {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
+	if cfg.Settle <= 0 {
+		cfg.Settle = DefaultSettle
+	}
+	if cfg.When == (When{}) {
+		cfg.When = When{Change: true, Exit: true}
+	}
+	if cfg.Mode == "" {
+		cfg.Mode = ModeCheckpoint
+	}
+	switch {
+	case cfg.Dir == "":
+		return errors.New("an output needs a folder")
+	case cfg.Store == nil:
+		return errors.New("an output needs a destination")
+	case cfg.Mode != ModeCheckpoint && cfg.Mode != ModeNone:
+		return fmt.Errorf("unknown mode %q; known are %s, %s", cfg.Mode, ModeCheckpoint, ModeNone)
+	case cfg.Keep < 0:
+		return fmt.Errorf("%d steps cannot be kept; 0 keeps all", cfg.Keep)
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	cfg.Dir = dir
+	return errors.Join(err, checkConflict(cfg.Conflict))
+}
+
+func checkConflict(mode string) error {
+	switch mode {
+	case "", ConflictFail, ConflictOverwrite, ConflictSuffix:
+		return nil
+	}
+	return fmt.Errorf("unknown conflict %q; known are %s, %s, %s", mode, ConflictFail, ConflictOverwrite, ConflictSuffix)
+}
+
+// openOutput opens the folder. One that it makes may be written by every user, as
+// the trainer often is another one than stager.
+func openOutput(dir string) (*os.Root, error) {
+	_, err := os.Stat(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		if err = os.MkdirAll(dir, 0o755); err == nil {
+			err = os.Chmod(dir, 0o777) //nolint:gosec // as above
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := root.MkdirAll(private, 0o755); err != nil {
+		return nil, errors.Join(fmt.Errorf("stager keeps its snapshots in the output folder, and must be able to write there: %w", err), root.Close())
+	}
+	return root, nil
+}
+
+// begin takes the folder, picks up what an earlier process left, and asks the store.
+func (u *Uploader) begin() error {
+	u.cfg.Metrics.begin(u.cfg.Output)
+	if held, err := u.lock.TryLock(); err != nil {
+		return err
+	} else if !held {
+		return backends.Errorf(backends.Invalid, "open", u.cfg.Dir,
+			"another stager saves this folder; end it, or give each its own")
+	}
+	if text, err := u.root.ReadFile(shippedName); err == nil && json.Unmarshal(text, &u.shipped) != nil {
+		u.shipped = make(map[string]shipment) // a hint, and a torn one
+	}
+	snaps, err := u.shelf.left()
+	if err != nil {
+		return err
+	}
+	for _, snap := range snaps {
+		if twin := u.snaps[snap.Step]; twin != nil && twin.Complete.After(snap.Complete) {
+			u.shelf.drop(snap)
+			continue
+		} else if twin != nil {
+			u.shelf.drop(twin)
+		}
+		u.log.Info("a checkpoint of an earlier process waits to be saved", "step", snap.Step)
+		u.holdLocked(snap)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
+	defer cancel()
+	for obj, err := range u.cfg.Store.List(ctx, "step-") {
+		switch backends.KindOf(err) {
+		case backends.NotExist, backends.Permission, backends.Invalid, backends.Unsupported:
+			if hint := u.cfg.Store.Hint(err); hint != "" {
+				err = fmt.Errorf("%w. %s", err, hint)
+			}
+			return err
+		}
+		if err != nil {
+			u.log.Warn("the destination cannot be reached yet", "error", err)
+			break
+		}
+		if dir, rest, _ := strings.Cut(obj.Key, "/"); rest == commitKey {
+			if step, _, ok := parseStepDir(dir); ok && step > u.committed.Step {
+				u.committed = StepTime{Step: step}
+			}
+		}
+	}
+	return nil
+}
+
+// Close gives the folder free. What is not shipped stays for the next process.
+func (u *Uploader) Close() error {
+	return errors.Join(u.lock.Unlock(), u.root.Close())
+}
+
+// holdLocked takes a snapshot into account.
+func (u *Uploader) holdLocked(snap *snapshot) {
+	u.snaps[snap.Step] = snap
+	if snap.Step >= u.complete.Step {
+		u.complete = StepTime{snap.Step, snap.Complete}
+	}
+	u.notifyLocked()
+}
+
+// notifyLocked wakes those who wait for a step.
+func (u *Uploader) notifyLocked() {
+	close(u.changed)
+	u.changed = make(chan struct{})
+}
+
+// shippedName is the hint of what was shipped.
+const shippedName = private + "/shipped"
+
+// rememberLocked writes the hint of what was shipped.
+func (u *Uploader) rememberLocked() {
+	text, err := json.Marshal(u.shipped)
+	if err == nil {
+		err = u.root.WriteFile(shippedName+".new", text, 0o600)
+	}
+	if err == nil {
+		err = u.root.Rename(shippedName+".new", shippedName)
+	}
+	if err != nil {
+		u.log.Warn("what was saved cannot be remembered, so a restart reads it again", "error", err)
+	}
+}
+
+// Wait returns nil when the step is in the store, and an error when it will not be
+// as it is. Of a step that nobody knows it says NotExist at once.
+func (u *Uploader) Wait(ctx context.Context, step int64) error {
+	for {
+		known, err := u.fate(step)
+		if known {
+			return err
+		}
+		u.mu.Lock()
+		changed := u.changed
+		u.mu.Unlock()
+		if known, err := u.fate(step); known {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("step %d is not saved yet: %w", step, context.Cause(ctx))
+		}
+	}
+}
+
+// fate is what became of a step, once it is known.
+func (u *Uploader) fate(step int64) (known bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.snaps[step] != nil {
+		return false, nil
+	}
+	if u.saved[step] {
+		return true, nil
+	}
+	for _, s := range u.shipped {
+		if s.Step == step && s.Dir != "" {
+			return true, nil
+		} else if s.Step == step {
+			return true, backends.Errorf(backends.NotExist, "wait", stepDir(step, 0), "newer checkpoints were complete before it could be sent")
+		}
+	}
+	for name, f := range u.failed {
+		if f.step == step {
+			return true, backends.Errorf(backends.Invalid, "wait", name, "%s", f.reason)
+		}
+	}
+	for _, e := range u.seen {
+		if e.step == step {
+			return false, nil
+		}
+	}
+	return true, backends.Errorf(backends.NotExist, "wait", stepDir(step, 0), "no checkpoint of this step is known")
+}

@@ -1,0 +1,694 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+func TestASettledCheckpointIsSavedAndComesBack(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		write(t, filepath.Join(dir, "checkpoint-500"), model("500"))
+		pass(t, u)
+		if got := commits(b); len(got) != 0 {
+			t.Fatalf("committed %v before it settled", got)
+		}
+		time.Sleep(DefaultSettle)
+		pass(t, u)
+		if got, want := commits(b), []string{"step-00000500"}; !slices.Equal(got, want) {
+			t.Fatalf("committed %v, want %v", got, want)
+		}
+		r, files := restoreNewest(t, b)
+		equal(t, "restored", files, model("500"))
+		if r.Step != 500 || r.Bytes == 0 || len(r.FellBackFrom) != 0 {
+			t.Errorf("restored %+v, want step 500", r)
+		}
+		s := u.Status()
+		if s.Committed == nil || s.Committed.Step != 500 || s.LagSeconds != 0 || len(s.Pending)+len(s.Waiting)+len(s.Failed) != 0 {
+			t.Errorf("status %+v, want step 500 committed and nothing left", s)
+		}
+		if _, err := json.Marshal(s); err != nil {
+			t.Error(err)
+		}
+		if left, _ := os.ReadDir(filepath.Join(dir, shelfDir)); len(left) != 0 {
+			t.Errorf("snapshots left behind: %v", left)
+		}
+		if got := unreferenced(t, b); len(got) != 0 {
+			t.Errorf("unreferenced: %v", got)
+		}
+		puts := len(b.Keys())
+		settled(t, u)
+		if got := len(b.Keys()); got != puts {
+			t.Errorf("a second pass wrote: %d keys, had %d", got, puts)
+		}
+	})
+}
+
+func TestAFileOpenForWritingIsNotSent(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		write(t, filepath.Join(dir, "step_7"), model("7"))
+		f, err := os.OpenFile(filepath.Join(dir, "step_7/model.pt"), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settled(t, u)
+		settled(t, u)
+		if got := commits(b); len(got) != 0 {
+			t.Errorf("committed %v while a file was open for writing", got)
+		}
+		if w := u.Status().Waiting; len(w) != 1 || !strings.Contains(w[0].Reason, "model.pt is open for writing") {
+			t.Errorf("waiting %v, want that model.pt is open", w)
+		}
+		if _, err := u.Commit(t.Context(), CommitRequest{Path: "step_7", Step: -1}); err == nil {
+			t.Error("Commit took a file that is open for writing")
+		}
+		f.Close()
+		settled(t, u)
+		if got := commits(b); len(got) != 1 {
+			t.Errorf("committed %v after it was closed, want step 7", got)
+		}
+	})
+}
+
+func TestCommitHoldsFastWhatTheTrainerPrunes(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, func(c *Config) { c.When = When{Exit: true} })
+		write(t, filepath.Join(dir, "deep/epoch-3"), model("3"))
+		for range 2 { // the second says the same again
+			step, err := u.Commit(t.Context(), CommitRequest{Path: filepath.Join(dir, "deep/epoch-3"), Step: -1, SamplesSeen: 77})
+			if want := (Step{3, "deep/epoch-3", 3, step.Bytes}); err != nil || step != want {
+				t.Fatalf("got %+v, %v; want %+v", step, err, want)
+			}
+		}
+		if err := os.RemoveAll(filepath.Join(dir, "deep")); err != nil {
+			t.Fatal(err)
+		}
+		pass(t, u)
+		if err := u.Wait(t.Context(), 3); err != nil {
+			t.Error(err)
+		}
+		r, files := restoreNewest(t, b)
+		equal(t, "restored", files, model("3"))
+		if r.SamplesSeen != 77 {
+			t.Errorf("samples seen %d, want 77", r.SamplesSeen)
+		}
+		pass(t, u)
+		if err := u.Wait(t.Context(), 3); err != nil {
+			t.Errorf("after it was pruned: %v", err)
+		}
+		if err := u.Wait(t.Context(), 4); backends.KindOf(err) != backends.NotExist {
+			t.Errorf("waiting for an unknown step: %v, want not-exist", err)
+		}
+	})
+}
+
+func TestCommitRefuses(t *testing.T) {
+	dir := t.TempDir()
+	u := newUploader(t, dir, mem.New(), nil)
+	write(t, dir, map[string]string{"good-1/x": "x", "name/x": "x", ".stager/snap-2/x": "x"})
+	outside := t.TempDir()
+	write(t, outside, map[string]string{"secret-1/x": "x"})
+	if err := os.Symlink(outside, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "leak-9"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(outside, "secret-1/x"), filepath.Join(dir, "leak-9/x")); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []string{"name", "missing-1", "../x-1", "/etc", ".", ".stager/snap-2", "link/secret-1", "leak-9"} {
+		if step, err := u.Commit(t.Context(), CommitRequest{Path: p, Step: -1}); err == nil {
+			t.Errorf("Commit(%q) = %v, want an error", p, step)
+		}
+	}
+	if step, err := u.Commit(t.Context(), CommitRequest{Path: "name", Step: 12}); err != nil || step.Step != 12 {
+		t.Errorf("a name without a number and step 12: %v, %v", step, err)
+	}
+}
+
+func TestSignsOfCompleteness(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, func(c *Config) { c.Settle = time.Hour })
+		rename := func(from, to string) {
+			t.Helper()
+			if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Renamed from a temporary name that was seen.
+		write(t, dir, map[string]string{
+			"1.tmp/x": "x", "tmp-checkpoint-2/x": "x", "3.orbax-checkpoint-tmp-17/x": "x", "step=4.ckpt.partial": "x", "5/x": "x", "5-unfinished": "",
+		})
+		pass(t, u)
+		if got := commits(b); len(got) != 0 {
+			t.Fatalf("committed %v under temporary names", got)
+		}
+		rename("1.tmp", "1")
+		rename("tmp-checkpoint-2", "checkpoint-2")
+		rename("3.orbax-checkpoint-tmp-17", "3")
+		rename("step=4.ckpt.partial", "step=4.ckpt")
+		pass(t, u)
+		if got, want := commits(b), []string{stepDir(1, 0), stepDir(2, 0), stepDir(3, 0), stepDir(4, 0)}; !slices.Equal(got, want) {
+			t.Errorf("after renames committed %v, want %v", got, want)
+		}
+		// A marker, with its own step.
+		write(t, dir, map[string]string{"ckpt-6/x": "x"})
+		write(t, dir, map[string]string{"ckpt-6/.ready": `{"step": 600, "samplesSeen": 42}`})
+		pass(t, u)
+		if got := commits(b); !slices.Contains(got, stepDir(600, 0)) {
+			t.Errorf("with a marker committed %v, want step 600", got)
+		}
+		if _, ok := b.Get(stepDir(600, 0) + "/data/.ready"); ok {
+			t.Error("the marker was sent")
+		}
+		// A marker that is older than the data.
+		write(t, dir, map[string]string{"ckpt-7/.ready": ""})
+		old := time.Now().Add(-time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, "ckpt-7/.ready"), old, old); err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir, map[string]string{"ckpt-7/x": "x"})
+		settled(t, u)
+		if got := commits(b); slices.Contains(got, stepDir(7, 0)) {
+			t.Error("committed step 7, whose marker is older than its data")
+		}
+		if slices.Contains(commits(b), stepDir(5, 0)) {
+			t.Error("committed step 5, beside which 5-unfinished stands")
+		}
+		reasons := fmt.Sprint(u.Status().Waiting)
+		for _, want := range []string{".ready is older than x", "5-unfinished still stands"} {
+			if !strings.Contains(reasons, want) {
+				t.Errorf("waiting %s, want %q", reasons, want)
+			}
+		}
+	})
+}
+
+func TestOneStepClaimedTwiceIsMirroredAndTold(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		write(t, dir, map[string]string{"model-5.pt": "m", "optim-5.pt": "o", "one-6.pt": "1"})
+		settled(t, u)
+		if got, want := commits(b), []string{stepDir(6, 0)}; !slices.Equal(got, want) {
+			t.Errorf("committed %v, want %v", got, want)
+		}
+		for _, key := range []string{"files/model-5.pt", "files/optim-5.pt"} {
+			if _, ok := b.Get(key); !ok {
+				t.Errorf("%s is not mirrored", key)
+			}
+		}
+		if s := fmt.Sprint(u.Status().Waiting); !strings.Contains(s, "claim step 5 together") {
+			t.Errorf("waiting %s, want that step 5 is claimed twice", s)
+		}
+	})
+}
+
+func TestAFileRewrittenInPlaceIsNotCommitted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		path := filepath.Join(dir, "checkpoint-5/model.pt")
+		var once sync.Once
+		hook := &hooked{Backend: b, onCreate: func(key string) {
+			if strings.HasSuffix(key, "/model.pt") {
+				once.Do(func() {
+					if err := os.WriteFile(path, []byte("other"), 0o640); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}}
+		u := newUploader(t, dir, hook, nil)
+		write(t, filepath.Join(dir, "checkpoint-5"), model("5"))
+		settled(t, u)
+		if got := commits(b); len(got) != 0 {
+			t.Fatalf("committed %v with a file that changed under way", got)
+		}
+		settled(t, u)
+		_, files := restoreNewest(t, b)
+		want := model("5")
+		want["model.pt"] = "other"
+		equal(t, "after it settled anew", files, want)
+		if got := unreferenced(t, b); len(got) != 0 {
+			t.Errorf("unreferenced: %v", got)
+		}
+	})
+}
+
+// hooked calls back before objects are created.
+type hooked struct {
+	backends.Backend
+	onCreate func(key string)
+}
+
+func (h *hooked) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	h.onCreate(key)
+	return h.Backend.Create(ctx, key, opts)
+}
+
+// A crash after any call of an upload, at any place: what a restart finds is the
+// step before or the new one, whole; and after the next pass nothing is left over.
+func TestACrashAtAnyCallLeavesTheNewestOrTheOneBefore(t *testing.T) {
+	old, young := model("100"), model("200")
+	for _, lost := range []bool{false, true} {
+		for k := 0; ; k++ {
+			finished := false
+			t.Run(fmt.Sprintf("lost=%v/call=%d", lost, k), func(t *testing.T) {
+				inBubble(t, func(t *testing.T) { finished = crash(t, k, lost, old, young) })
+			})
+			if t.Failed() || finished {
+				break
+			}
+		}
+	}
+}
+
+// crash uploads step 100, then 200 until call k, and goes on in a new process.
+func crash(t *testing.T, k int, lost bool, old, young map[string]string) (finished bool) {
+	b, dir := mem.New(), t.TempDir()
+	u := newUploader(t, dir, b, func(c *Config) { c.Keep = 1 })
+	write(t, filepath.Join(dir, "checkpoint-100"), old)
+	settled(t, u)
+	u.Close()
+
+	dead := &dying{Backend: b, left: k, lost: lost}
+	u = newUploader(t, dir, dead, func(c *Config) { c.Keep = 1 })
+	write(t, filepath.Join(dir, "checkpoint-200"), young)
+	_ = u.Sync(t.Context())
+	time.Sleep(DefaultSettle)
+	_ = u.Sync(t.Context())
+	finished = !dead.dead()
+	u.Close()
+
+	r, files := restoreNewest(t, b)
+	switch r.Step {
+	case 100:
+		equal(t, "the one before", files, old)
+	case 200:
+		equal(t, "the newest", files, young)
+	default:
+		t.Errorf("restored step %d", r.Step)
+	}
+	if len(r.FellBackFrom) != 0 {
+		t.Errorf("fell back from %v: a COMMIT was there that is not good", r.FellBackFrom)
+	}
+
+	u = newUploader(t, dir, b, func(c *Config) { c.Keep = 1 })
+	settled(t, u)
+	write(t, filepath.Join(dir, "checkpoint-300"), model("300"))
+	settled(t, u)
+	if got, want := commits(b), []string{stepDir(300, 0)}; !slices.Equal(got, want) {
+		t.Errorf("committed at the end: %v, want %v", got, want)
+	}
+	if got := unreferenced(t, b); len(got) != 0 {
+		t.Errorf("unreferenced at the end: %v", got)
+	}
+	return finished
+}
+
+func TestARestartGoesOnWithWhatArrived(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		faults := new(backendtest.Faults)
+		u := newUploader(t, dir, faults.Wrap(b), nil)
+		write(t, filepath.Join(dir, "checkpoint-5"), model("5"))
+		if _, err := u.Commit(t.Context(), CommitRequest{Path: "checkpoint-5", Step: -1}); err != nil {
+			t.Fatal(err)
+		}
+		id := u.snaps[5].ID
+		faults.AddFor(backendtest.Commit, stepDir(5, 0)+"/"+partKey, backendtest.Fail(backends.NoSpace))
+		if err := u.Sync(t.Context()); backends.KindOf(err) != backends.NoSpace {
+			t.Fatalf("got %v, want no-space", err)
+		}
+		if s := u.Status(); s.LastError == "" || !reflect.DeepEqual(s.Pending, []int64{5}) {
+			t.Errorf("status %+v, want step 5 pending and the error", s)
+		}
+		u.Close()
+		if err := os.RemoveAll(filepath.Join(dir, "checkpoint-5")); err != nil {
+			t.Fatal(err)
+		}
+
+		again := new(backendtest.Faults)
+		u = newUploader(t, dir, again.Wrap(b), nil)
+		pass(t, u)
+		for _, call := range again.Calls(backendtest.Create) {
+			if strings.Contains(call.Key, id) {
+				t.Errorf("sent again: %s", call.Key)
+			}
+		}
+		_, files := restoreNewest(t, b)
+		equal(t, "restored", files, model("5"))
+	})
+}
+
+func TestALostAnswerToTheCommitIsFoundOut(t *testing.T) {
+	for _, kind := range []backends.Kind{backends.Unavailable, backends.Permission} {
+		inBubble(t, func(t *testing.T) {
+			b, dir := mem.New(), t.TempDir()
+			faults := new(backendtest.Faults)
+			u := newUploader(t, dir, faults.Wrap(b), nil)
+			write(t, filepath.Join(dir, "checkpoint-5"), model("5"))
+			faults.AddFor(backendtest.Commit, stepDir(5, 0)+"/"+commitKey, backendtest.Lost(kind))
+			settled(t, u)
+			if got := u.Status(); got.Committed == nil || got.Committed.Step != 5 || faults.Left() != 0 {
+				t.Errorf("%s: status %+v, want step 5 committed", kind, got)
+			}
+		})
+	}
+}
+
+func TestWithoutItsHintsARestartSendsNothingAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		write(t, filepath.Join(dir, "checkpoint-5"), model("5"))
+		settled(t, u)
+		u.Close()
+		if err := os.RemoveAll(filepath.Join(dir, private)); err != nil {
+			t.Fatal(err)
+		}
+		faults := new(backendtest.Faults)
+		u = newUploader(t, dir, faults.Wrap(b), nil)
+		settled(t, u)
+		if got := faults.Calls(backendtest.Create); len(got) != 0 {
+			t.Errorf("sent %v", got)
+		}
+		if s := u.Status(); s.Committed == nil || s.Committed.Step != 5 || len(s.Pending) != 0 {
+			t.Errorf("status %+v, want step 5 committed", s)
+		}
+	})
+}
+
+func TestTwoUploadersOfOneStep(t *testing.T) {
+	for _, tt := range []struct {
+		conflict string
+		attempt  int
+		want     []string // committed
+		newest   string   // whose files restore finds
+		fails    bool
+	}{
+		{"", 2, []string{stepDir(5, 0)}, "first", true},
+		{ConflictFail, 2, []string{stepDir(5, 0)}, "first", true},
+		{ConflictOverwrite, 2, []string{stepDir(5, 0)}, "second", false},
+		{ConflictOverwrite, 0, []string{stepDir(5, 0)}, "first", true}, // an older attempt
+		{ConflictSuffix, 2, []string{stepDir(5, 2), stepDir(5, 0)}, "second", false},
+	} {
+		t.Run(fmt.Sprintf("%s attempt %d", tt.conflict, tt.attempt), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b, dirs := mem.New(), []string{t.TempDir(), t.TempDir()}
+				u := newUploader(t, dirs[0], b, func(c *Config) { c.Attempt = 1 })
+				write(t, filepath.Join(dirs[0], "checkpoint-5"), model("first"))
+				settled(t, u)
+				u = newUploader(t, dirs[1], b, func(c *Config) { c.Attempt, c.Conflict = tt.attempt, tt.conflict })
+				write(t, filepath.Join(dirs[1], "checkpoint-5"), model("second"))
+				settled(t, u)
+				got := commits(b)
+				slices.Sort(tt.want)
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("committed %v, want %v", got, tt.want)
+				}
+				_, files := restoreNewest(t, b)
+				equal(t, "restored", files, model(tt.newest))
+				if failed := u.Status().Failed; tt.fails != (len(failed) == 1) {
+					t.Errorf("failed %v, want %v", failed, tt.fails)
+				}
+				err := u.Wait(t.Context(), 5)
+				if tt.fails != (err != nil) {
+					t.Errorf("Wait: %v", err)
+				}
+				if tt.fails != (u.Drain(t.Context(), Exit{true}) != nil) {
+					t.Error("Drain does not say what is not safe")
+				}
+				if got := unreferenced(t, b); len(got) != 0 {
+					t.Errorf("unreferenced: %v", got)
+				}
+			})
+		})
+	}
+}
+
+// Both have sent their data when one commits.
+func TestTheLoserOfARaceLeavesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dirs := mem.New(), []string{t.TempDir(), t.TempDir()}
+		first := newUploader(t, dirs[0], b, nil)
+		write(t, filepath.Join(dirs[0], "checkpoint-5"), model("first"))
+		hook := &hooked{Backend: b, onCreate: func(key string) {
+			if strings.HasSuffix(key, "/"+commitKey) {
+				settled(t, first)
+			}
+		}}
+		second := newUploader(t, dirs[1], hook, nil)
+		write(t, filepath.Join(dirs[1], "checkpoint-5"), model("second"))
+		settled(t, second)
+		if failed := second.Status().Failed; len(failed) != 1 {
+			t.Errorf("failed %v, want the second one", failed)
+		}
+		_, files := restoreNewest(t, b)
+		equal(t, "restored", files, model("first"))
+		if got := unreferenced(t, b); len(got) != 0 {
+			t.Errorf("unreferenced: %v", got)
+		}
+	})
+}
+
+func TestRetentionKeepsTheLastAndNeverTheNewestGoes(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		b.Put(stepDir(90000, 0)+"/"+commitKey, []byte("{torn"))
+		b.Put(stepDir(50, 0)+"/data/0123456789abcdef/x", []byte("without COMMIT"))
+		b.Put(stepDir(50, 0)+"/notes.txt", []byte("not stager's"))
+		b.Put(stepDir(99999, 0)+"/data/0123456789abcdef/x", []byte("newer, without COMMIT"))
+		u := newUploader(t, dir, b, func(c *Config) { c.Keep = 2 })
+		for _, step := range []string{"100", "200", "300"} {
+			write(t, filepath.Join(dir, "checkpoint-"+step), model(step))
+			settled(t, u)
+		}
+		if got, want := commits(b), []string{stepDir(200, 0), stepDir(300, 0), stepDir(90000, 0)}; !slices.Equal(got, want) {
+			t.Errorf("committed %v, want %v: two good ones, and the torn one untouched", got, want)
+		}
+		for key, want := range map[string]bool{
+			stepDir(50, 0) + "/data/0123456789abcdef/x":    false,
+			stepDir(50, 0) + "/notes.txt":                  true,
+			stepDir(99999, 0) + "/data/0123456789abcdef/x": true,
+		} {
+			if _, got := b.Get(key); got != want {
+				t.Errorf("%s is there: %v, want %v", key, got, want)
+			}
+		}
+	})
+}
+
+// A run from scratch into a folder that holds the higher steps of an earlier one.
+func TestRetentionSparesWhatThisRunJustCommitted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dirs := mem.New(), []string{t.TempDir(), t.TempDir()}
+		u := newUploader(t, dirs[0], b, nil)
+		write(t, filepath.Join(dirs[0], "checkpoint-9000"), model("9000"))
+		settled(t, u)
+		u = newUploader(t, dirs[1], b, func(c *Config) { c.Keep = 1 })
+		for _, step := range []string{"1", "2"} {
+			write(t, filepath.Join(dirs[1], "checkpoint-"+step), model(step))
+			settled(t, u)
+		}
+		if got, want := commits(b), []string{stepDir(2, 0), stepDir(9000, 0)}; !slices.Equal(got, want) {
+			t.Errorf("committed %v, want %v", got, want)
+		}
+	})
+}
+
+func TestRunSavesWhatComesAndOutlivesAFailingStore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		faults := new(backendtest.Faults)
+		u := newUploader(t, dir, faults.Wrap(b), nil)
+		faults.Add(backendtest.Create, slices.Repeat([]backendtest.Fault{backendtest.Fail(backends.Unavailable)}, 10)...)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			u.run(ctx, nil)
+		}()
+		write(t, filepath.Join(dir, "checkpoint-1"), model("1"))
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if s := u.Status(); s.LastError == "" || s.LagSeconds == 0 {
+			t.Errorf("status %+v, want the store's error and a lag", s)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if s := u.Status(); s.LastError != "" || s.LagSeconds != 0 || len(commits(b)) != 1 {
+			t.Errorf("status %+v, commits %v; want it saved in the end", s, commits(b))
+		}
+		cancel()
+		<-ended
+	})
+}
+
+func TestPlainFilesAreMirroredAsTheySettle(t *testing.T) {
+	for mode, prefix := range map[Mode]string{ModeCheckpoint: "files/", ModeNone: ""} {
+		inBubble(t, func(t *testing.T) {
+			b, dir := mem.New(), t.TempDir()
+			u := newUploader(t, dir, b, func(c *Config) { c.Mode = mode })
+			write(t, dir, map[string]string{"logs/train.log": "1", "metrics.json.tmp": "{"})
+			if err := os.Symlink("/etc/passwd", filepath.Join(dir, "passwd")); err != nil {
+				t.Fatal(err)
+			}
+			log, err := os.OpenFile(filepath.Join(dir, "logs/live.log"), os.O_CREATE|os.O_WRONLY, 0o644)
+			if err != nil {
+				t.Fatal(err)
+			}
+			settled(t, u)
+			if got, want := b.Keys(), []string{prefix + "logs/train.log"}; !slices.Equal(got, want) {
+				t.Errorf("mode %s: mirrored %v, want %v", mode, got, want)
+			}
+			write(t, dir, map[string]string{"logs/train.log": "12"})
+			fmt.Fprint(log, "live")
+			if err := u.Drain(t.Context(), Exit{true}); err != nil {
+				t.Error(err)
+			}
+			log.Close()
+			for key, want := range map[string]string{"logs/train.log": "12", "logs/live.log": "live"} {
+				if got, _ := b.Get(prefix + key); string(got) != want {
+					t.Errorf("mode %s: at the end %s is %q, want %q", mode, key, got, want)
+				}
+			}
+			if m := u.Status().Mirrored; m.Files != 3 || m.Bytes != 7 {
+				t.Errorf("mode %s: mirrored %+v, want 3 files of 7 bytes", mode, m)
+			}
+		})
+	}
+}
+
+func TestDrainSendsTheNewestFirstAndKeepsItsDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		faults := new(backendtest.Faults)
+		u := newUploader(t, dir, faults.Wrap(b), func(c *Config) { c.When = When{Exit: true} })
+		for _, step := range []string{"1", "2"} {
+			write(t, filepath.Join(dir, "checkpoint-"+step), model(step))
+			if _, err := u.Commit(t.Context(), CommitRequest{Path: "checkpoint-" + step, Step: -1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		faults.AddFor(backendtest.Commit, stepDir(1, 0)+"/"+commitKey, backendtest.Hang())
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		start := time.Now()
+		err := u.Drain(ctx, Exit{true})
+		if err == nil || !strings.Contains(err.Error(), "step 1 (checkpoint-1) is not safe") || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want that step 1 is not safe", err)
+		}
+		if took := time.Since(start); took != 20*time.Second {
+			t.Errorf("took %s, want the deadline of 20s", took)
+		}
+		if got, want := commits(b), []string{stepDir(2, 0)}; !slices.Equal(got, want) {
+			t.Errorf("committed %v, want %v", got, want)
+		}
+		if err := u.Drain(t.Context(), Exit{true}); err != nil || len(commits(b)) != 2 {
+			t.Errorf("a second end: %v, committed %v", err, commits(b))
+		}
+	})
+}
+
+func TestWhenDecidesWhatTheEndSends(t *testing.T) {
+	for _, tt := range []struct {
+		when    When
+		success bool
+		want    int
+	}{
+		{When{Exit: true}, false, 1},
+		{When{Exit: true}, true, 1},
+		{When{Success: true}, false, 0},
+		{When{Success: true}, true, 1},
+		{When{Failure: true}, false, 1},
+		{When{Failure: true}, true, 0},
+		{When{Interval: time.Hour}, true, 0},
+		{When{Interval: time.Second}, true, 1},
+	} {
+		inBubble(t, func(t *testing.T) {
+			b, dir := mem.New(), t.TempDir()
+			u := newUploader(t, dir, b, func(c *Config) { c.When = tt.when })
+			write(t, filepath.Join(dir, "checkpoint-1"), model("1"))
+			settled(t, u)
+			if got := len(commits(b)); got != 0 && tt.when.Interval != time.Second {
+				t.Errorf("%+v: sent before the end", tt.when)
+			}
+			if err := u.Drain(t.Context(), Exit{tt.success}); err != nil {
+				t.Error(err)
+			}
+			if got := len(commits(b)); got != tt.want {
+				t.Errorf("%+v, success %v: %d committed, want %d", tt.when, tt.success, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestNewerOnesMakeAWaitingOneNeedless(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, func(c *Config) { c.Keep = 1 })
+		for _, step := range []string{"1", "2"} {
+			write(t, filepath.Join(dir, "checkpoint-"+step), model(step))
+			if _, err := u.Commit(t.Context(), CommitRequest{Path: "checkpoint-" + step, Step: -1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		settled(t, u)
+		if got, want := commits(b), []string{stepDir(2, 0)}; !slices.Equal(got, want) {
+			t.Errorf("committed %v, want %v", got, want)
+		}
+		if err := u.Wait(t.Context(), 1); err == nil {
+			t.Error("waiting for the needless one tells of no error")
+		}
+	})
+}
+
+func TestNewSaysWhatCannotWork(t *testing.T) {
+	store := newStore(mem.New())
+	for _, cfg := range []Config{
+		{},
+		{Dir: t.TempDir()},
+		{Store: store},
+		{Dir: t.TempDir(), Store: store, Mode: "both"},
+		{Dir: t.TempDir(), Store: store, Conflict: "maybe"},
+		{Dir: t.TempDir(), Store: store, Keep: -1},
+	} {
+		if _, err := New(cfg); backends.KindOf(err) != backends.Invalid {
+			t.Errorf("New(%+v): %v, want an error of kind invalid", cfg, err)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "out")
+	newUploader(t, dir, mem.New(), nil)
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o777 {
+		t.Errorf("the folder is %v (%v), want one that any trainer may write to", info, err)
+	}
+	if _, err := New(Config{Dir: dir, Store: store}); err == nil {
+		t.Error("two took one folder")
+	}
+	faults := new(backendtest.Faults).Add(backendtest.List, backendtest.Fail(backends.Permission))
+	if _, err := New(Config{Dir: t.TempDir(), Store: newStore(faults.Wrap(mem.New()))}); backends.KindOf(err) != backends.Permission {
+		t.Errorf("a destination that says no: %v, want permission", err)
+	}
+}

@@ -1,0 +1,215 @@
+package checkpoint
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// local is a file of the output folder, and the state it was seen in.
+type local struct {
+	Path  string `json:"path"` // below the folder that was walked
+	Size  int64  `json:"size"`
+	MTime int64  `json:"mtime"` // nanoseconds
+	Inode uint64 `json:"inode"`
+	Mode  uint32 `json:"mode"`
+}
+
+// describe is the state of a regular file. The change time is not part of it:
+// links made and removed touch it.
+func describe(p string, info fs.FileInfo) local {
+	f := local{Path: p, Size: info.Size(), MTime: info.ModTime().UnixNano(), Mode: uint32(info.Mode().Perm())}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		f.Inode = st.Ino
+	}
+	return f
+}
+
+func (f local) modified() time.Time { return time.Unix(0, f.MTime).UTC() }
+
+// fingerprint is one word for the state of all files.
+func fingerprint(files []local) string {
+	h := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(h, "%q %d %d %d\n", f.Path, f.Size, f.MTime, f.Inode)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+func totalSize(files []local) (n int64) {
+	for _, f := range files {
+		n += f.Size
+	}
+	return n
+}
+
+// tree is a checkpoint in the output folder: a folder, or one file of it.
+type tree struct {
+	root *os.Root // the folder that the files' paths are relative to
+	only string   // the file; empty for all of root
+}
+
+// openTree opens what name stands for below root.
+func openTree(root *os.Root, name string) (tree, error) {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return tree{}, err
+	}
+	switch {
+	case info.IsDir():
+		sub, err := root.OpenRoot(name)
+		return tree{root: sub}, err
+	case info.Mode().IsRegular():
+		sub, err := root.OpenRoot(path.Dir(name))
+		return tree{sub, path.Base(name)}, err
+	}
+	return tree{}, fmt.Errorf("%s is neither a folder nor a plain file (%s)", name, info.Mode().Type())
+}
+
+func (t tree) close() { _ = t.root.Close() } //nolint:errcheck // it is only read through
+
+// files lists the checkpoint's files, ascending by path, and what the marker in it
+// says. It fails when there is something that a restore could not bring back.
+func (t tree) files() (files []local, marker fs.FileInfo, err error) {
+	if t.only != "" {
+		info, err := t.root.Lstat(t.only)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := checkPath(t.only); err != nil {
+			return nil, nil, err
+		}
+		return []local{describe(t.only, info)}, nil, nil
+	}
+	err = fs.WalkDir(t.root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case p == markerName && d.Type().IsRegular():
+			marker, err = d.Info()
+			return err
+		case p != "." && ours(p):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case d.IsDir():
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode().Type() == fs.ModeSymlink {
+			// Through the Root, so that a link that leads out is an error.
+			info, err = t.root.Stat(p)
+			if err != nil {
+				return fmt.Errorf("the symbolic link %s cannot be followed within the checkpoint: %w", p, err)
+			}
+			if info.IsDir() {
+				return fmt.Errorf("%s is a symbolic link to a folder, which cannot be saved", p)
+			}
+		}
+		if !info.Mode().IsRegular() {
+			return nil // a socket or a device holds nothing to save
+		}
+		if err := checkPath(p); err != nil {
+			return err
+		}
+		files = append(files, describe(p, info))
+		return nil
+	})
+	slices.SortFunc(files, func(a, b local) int { return strings.Compare(a.Path, b.Path) })
+	return files, marker, err
+}
+
+// openFile opens one of the tree's files for reading.
+func (t tree) openFile(p string) (*os.File, error) {
+	return t.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
+
+// errCannotTell: the kernel does not say who writes to a file, since it is not ours
+// or its file system has no leases.
+var errCannotTell = errors.New("the kernel does not tell who has this file open")
+
+// beingWritten tells whether somebody has the file open, or mapped, for writing.
+// The kernel grants a read lease on a file only when nobody does; the lease is
+// given back at once.
+func beingWritten(f *os.File) (bool, error) {
+	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		return true, nil
+	case err != nil:
+		return false, errCannotTell
+	}
+	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	return false, err
+}
+
+// writers names a file that somebody has open for writing, or "". blind says that
+// the kernel does not tell of all of them.
+func (t tree) writers(files []local) (name string, blind bool, err error) {
+	for _, want := range files {
+		f, err := t.openFile(want.Path)
+		if err != nil {
+			return "", blind, err
+		}
+		busy, err := beingWritten(f)
+		_ = f.Close() //nolint:errcheck // opened for reading
+		switch {
+		case errors.Is(err, errCannotTell):
+			blind = true
+		case err != nil:
+			return "", blind, err
+		case busy:
+			return want.Path, blind, nil
+		}
+	}
+	return "", blind, nil
+}
+
+// plainFiles lists what is mirrored below root: all regular files but stager's own,
+// those under temporary names, those that cannot be named in a store, and what skip
+// names.
+func plainFiles(root *os.Root, skip func(p string) bool) (files []local, err error) {
+	err = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+		_, temporary := finalName(path.Base(p))
+		switch {
+		case err != nil && p != "." && errors.Is(err, fs.ErrNotExist):
+			return nil // gone since its folder was listed
+		case err != nil:
+			return err
+		case p == ".":
+			return nil
+		case temporary, strings.HasPrefix(p, private), !utf8.ValidString(p), skip(p):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case !d.Type().IsRegular():
+			return nil
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		files = append(files, describe(p, info))
+		return nil
+	})
+	return files, err
+}
