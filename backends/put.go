@@ -101,12 +101,13 @@ func (p *paced) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Unpaced is src without the pace and the watch of the Store that handed it to
-// WritePart: for a protocol that must read a part, to sum it, before it sends it.
+// Unpaced is what src reads, from its beginning, without the pace and the watch of
+// the Store that handed it to WritePart: for a protocol that must read a part, to
+// sum it, before it sends it.
 func Unpaced(src *io.SectionReader) *io.SectionReader {
 	under, off, n := src.Outer()
 	if p, ok := under.(*paced); ok {
-		return io.NewSectionReader(p.src, off, n)
+		under = p.src
 	}
-	return src
+	return io.NewSectionReader(under, off, n)
 }

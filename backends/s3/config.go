@@ -1,0 +1,216 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Scheme describes s3:// URLs.
+func Scheme() backends.Scheme {
+	return backends.Scheme{
+		Name:    "s3",
+		Summary: "Amazon S3 and stores that speak its protocol: Ceph, MinIO, Google, R2 and others",
+		Example: "s3://bucket/folder/",
+		Params: []backends.Param{
+			{Name: "endpoint", Summary: "the server's URL; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL", Default: "AWS"},
+			{Name: "region", Summary: "the bucket's region", Default: "found on AWS, us-east-1 elsewhere"},
+			{Name: "path-style", Summary: "true puts the bucket into the path, false into the host name", Default: "true for endpoints other than AWS, OSS and COS"},
+			{Name: "anonymous", Summary: "true sends requests unsigned, for public buckets", Default: "false"},
+			{Name: "requester-pays", Summary: "true agrees to pay for the requests", Default: "false"},
+			{Name: "ca-bundle", Summary: "a PEM file of certificate authorities to trust; else AWS_CA_BUNDLE", Default: "the system's"},
+			{Name: "checksum", Summary: "crc64nvme sends one with each write, none does not, auto does until the store refuses", Default: "crc64nvme on AWS, auto elsewhere"},
+		},
+		Credentials: "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, mount files of these names, give the machine or the service account a role, or add ?anonymous=true for a public bucket.",
+		Open:        open,
+	}
+}
+
+// settings are a Target's parameters, read and checked.
+type settings struct {
+	endpoint      string // "" on AWS
+	aws           bool   // also by an endpoint of AWS's own
+	region        string // "" when it has to be found
+	pathStyle     bool
+	anonymous     bool
+	requesterPays bool
+	caBundle      string
+	checksum      string
+}
+
+func parse(t backends.Target) (settings, error) {
+	invalid := func(format string, args ...any) (settings, error) {
+		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
+	}
+	getenv := t.Getenv
+	if getenv == nil {
+		getenv = func(string) string { return "" }
+	}
+	first := func(param string, env ...string) string {
+		value := t.Params.Get(param)
+		for _, name := range env {
+			if value == "" {
+				value = getenv(name)
+			}
+		}
+		return value
+	}
+	if t.Host == "" || strings.Contains(t.Host, ":") || t.User != "" {
+		return invalid("an s3 URL begins with the bucket, as in s3://bucket/folder/; the server is given by ?endpoint=")
+	}
+	c := settings{
+		endpoint: first("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+		region:   first("region"),
+		caBundle: first("ca-bundle", "AWS_CA_BUNDLE"),
+		checksum: first("checksum"),
+		aws:      true,
+	}
+	host := ""
+	if c.endpoint != "" {
+		u, err := url.Parse(c.endpoint)
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil || u.RawQuery != "" {
+			return invalid("the endpoint must look like https://host:port")
+		}
+		host = u.Hostname()
+		c.aws = under(host, "amazonaws.com", "amazonaws.com.cn")
+		if !c.aws && c.region == "" {
+			c.region = first("", "AWS_REGION", "AWS_DEFAULT_REGION")
+			if c.region == "" {
+				c.region = "us-east-1"
+			}
+		}
+	}
+	c.pathStyle = c.endpoint != "" && !c.aws && !under(host, "aliyuncs.com", "myqcloud.com")
+	for name, to := range map[string]*bool{"path-style": &c.pathStyle, "anonymous": &c.anonymous, "requester-pays": &c.requesterPays} {
+		text := t.Params.Get(name)
+		if text == "" {
+			continue
+		}
+		v, err := strconv.ParseBool(text)
+		if err != nil {
+			return invalid("parameter %q is true or false, not %q", name, text)
+		}
+		*to = v
+	}
+	switch c.checksum {
+	case "":
+		c.checksum = "auto"
+		if c.aws {
+			c.checksum = "crc64nvme"
+		}
+	case "auto", "none", "crc64nvme":
+	default:
+		return invalid("parameter \"checksum\" is auto, crc64nvme or none, not %q", c.checksum)
+	}
+	return c, nil
+}
+
+// under tells whether host is one of the domains or below it.
+func under(host string, domains ...string) bool {
+	for _, d := range domains {
+		if host == d || strings.HasSuffix(host, "."+d) {
+			return true
+		}
+	}
+	return false
+}
+
+func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
+	set, err := parse(t)
+	if err != nil {
+		return backends.Opened{}, err
+	}
+	transport, err := newTransport(set.caBundle)
+	if err != nil {
+		return backends.Opened{}, err
+	}
+	b := &bucket{name: t.Host, transport: transport, log: t.Log}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if set.requesterPays {
+		b.payer = types.RequestPayerRequester
+	}
+	b.sums.Store(set.checksum != "none")
+	b.sumsMayGo = set.checksum == "auto"
+	opts := s3.Options{
+		Region:       set.region,
+		UsePathStyle: set.pathStyle,
+		HTTPClient:   &http.Client{Transport: progress{transport}, CheckRedirect: noRedirect},
+		Retryer:      aws.NopRetryer{}, // Store retries; two layers multiply
+		// Checksums that the SDK adds of its own accord break PUT on Ceph over
+		// TLS; ours are headers, which every store accepts or names in refusing.
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
+		APIOptions:                 apiOptions,
+		// Waiting for a "100 Continue" costs a round trip for each part.
+		ContinueHeaderThresholdBytes: -1,
+	}
+	if set.endpoint != "" {
+		opts.BaseEndpoint = &set.endpoint
+	}
+	if set.anonymous {
+		opts.Credentials = aws.AnonymousCredentials{}
+	}
+	if !set.anonymous || set.region == "" {
+		shared, err := config.LoadDefaultConfig(ctx)
+		if err != nil {
+			return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "the shared AWS configuration cannot be read: %w", err)
+		}
+		if !set.anonymous {
+			opts.Credentials = aws.NewCredentialsCache(credentials{t.Options, shared.Credentials})
+		}
+		if opts.Region == "" {
+			opts.Region = shared.Region
+		}
+	}
+	if set.region == "" {
+		if opts.Region, err = b.findRegion(ctx, opts); err != nil {
+			return backends.Opened{}, err
+		}
+	}
+	b.client = s3.New(opts)
+	return backends.Opened{Backend: b, Prefix: t.Path}, nil
+}
+
+// findRegion asks where the bucket is; the answer needs no credentials, and comes
+// from any region of the same partition. opts.Region is where to ask.
+func (b *bucket) findRegion(ctx context.Context, opts s3.Options) (string, error) {
+	if opts.Region == "" {
+		opts.Region = "us-east-1"
+	}
+	opts.Credentials = aws.AnonymousCredentials{}
+	out, err := s3.New(opts).HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.name})
+	if err == nil {
+		if out.BucketRegion != nil {
+			return *out.BucketRegion, nil
+		}
+		return opts.Region, nil
+	}
+	var res *awshttp.ResponseError
+	if errors.As(err, &res) && res.Response != nil && res.Response.Response != nil {
+		if region := res.Response.Header.Get("X-Amz-Bucket-Region"); region != "" {
+			return region, nil
+		}
+		if res.HTTPStatusCode() == http.StatusNotFound {
+			return "", b.noBucket("open", "")
+		}
+	}
+	var e *backends.Error
+	errors.As(b.explain("open", "", err), &e)
+	e.Err = fmt.Errorf("the bucket's region could not be found (%w): say it with ?region=", e.Err)
+	return "", e
+}

@@ -1,0 +1,244 @@
+package s3
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+func newServer(t *testing.T, h http.Handler) string {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct {
+		query, env string
+		want       settings
+	}{
+		{"", "", settings{aws: true, checksum: "crc64nvme"}},
+		{"region=eu-west-3&requester-pays=true", "", settings{aws: true, region: "eu-west-3", requesterPays: true, checksum: "crc64nvme"}},
+		{"endpoint=http://rgw:8080", "", settings{endpoint: "http://rgw:8080", region: "us-east-1", pathStyle: true, checksum: "auto"}},
+		{"", "AWS_ENDPOINT_URL=http://a", settings{endpoint: "http://a", region: "us-east-1", pathStyle: true, checksum: "auto"}},
+		{"endpoint=http://b&checksum=none", "AWS_ENDPOINT_URL_S3=http://a", settings{endpoint: "http://b", region: "us-east-1", pathStyle: true, checksum: "none"}},
+		{"endpoint=https://oss-cn-x.aliyuncs.com", "AWS_REGION=cn-x", settings{endpoint: "https://oss-cn-x.aliyuncs.com", region: "cn-x", checksum: "auto"}},
+		{"endpoint=https://s3.eu-west-3.amazonaws.com&region=eu-west-3", "", settings{endpoint: "https://s3.eu-west-3.amazonaws.com", aws: true, region: "eu-west-3", checksum: "crc64nvme"}},
+		{"endpoint=https://h&path-style=false&anonymous=1", "", settings{endpoint: "https://h", region: "us-east-1", anonymous: true, checksum: "auto"}},
+	} {
+		params, err := url.ParseQuery(tt.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := parse(backends.Target{Host: "bucket", Params: params, Options: backends.Options{Getenv: func(name string) string {
+			n, v, _ := strings.Cut(tt.env, "=")
+			if n == name {
+				return v
+			}
+			return ""
+		}}})
+		if err != nil || got != tt.want {
+			t.Errorf("%q with %q: got %+v, %v; want %+v", tt.query, tt.env, got, err, tt.want)
+		}
+	}
+	for _, bad := range []string{"endpoint=rgw:8080", "endpoint=https://u:p@h", "anonymous=maybe", "checksum=md5", "path-style=2"} {
+		params, _ := url.ParseQuery(bad)
+		if got, err := parse(backends.Target{Host: "bucket", Params: params}); backends.KindOf(err) != backends.Invalid {
+			t.Errorf("%q: got %+v, %v; want kind invalid", bad, got, err)
+		}
+	}
+	for _, host := range []string{"", "host:9000"} {
+		if _, err := parse(backends.Target{Host: host}); backends.KindOf(err) != backends.Invalid {
+			t.Errorf("host %q: %v, want kind invalid", host, err)
+		}
+	}
+}
+
+func TestCredentialsComeInOrder(t *testing.T) {
+	env := func(name string) string {
+		return map[string]string{"AWS_ACCESS_KEY_ID": "of-env", "AWS_SECRET_ACCESS_KEY": "s"}[name]
+	}
+	names, shared, none := t.TempDir(), t.TempDir(), t.TempDir()
+	write := func(dir, name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(names, "AWS_ACCESS_KEY_ID", "of-files\n")
+	write(names, "AWS_SECRET_ACCESS_KEY", "s\n")
+	write(names, "AWS_SESSION_TOKEN", "token\n")
+	write(shared, "credentials", "[default]\naws_access_key_id = of-shared\naws_secret_access_key = s\n")
+	chain := aws.CredentialsProviderFunc(func(_ context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: "of-chain", SecretAccessKey: "s"}, nil
+	})
+	for _, tt := range []struct {
+		opts  backends.Options
+		want  string
+		token string
+	}{
+		{backends.Options{Secrets: names, Getenv: env}, "of-files", "token"},
+		{backends.Options{Secrets: shared, Getenv: env}, "of-shared", ""},
+		{backends.Options{Secrets: none, Getenv: env}, "of-env", ""},
+		{backends.Options{}, "of-chain", ""},
+	} {
+		got, err := credentials{tt.opts, chain}.Retrieve(t.Context())
+		if err != nil || got.AccessKeyID != tt.want || got.SessionToken != tt.token {
+			t.Errorf("%+v: got %q %q, %v; want %q %q", tt.opts, got.AccessKeyID, got.SessionToken, err, tt.want, tt.token)
+		}
+		if files := strings.HasPrefix(tt.opts.Secrets, "/") && tt.want != "of-env"; got.CanExpire != files || (files && time.Until(got.Expires) > rereadAfter) {
+			t.Errorf("%s: expires %v at %v; those of files are read again", tt.want, got.CanExpire, got.Expires)
+		}
+	}
+}
+
+func TestTheRegionIsFound(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		header string
+		want   string
+		kind   backends.Kind
+	}{
+		{200, "eu-west-3", "eu-west-3", 0},
+		{301, "eu-west-3", "eu-west-3", 0},
+		{403, "eu-west-3", "eu-west-3", 0}, // ours or not, it says where it is
+		{404, "", "", backends.NotExist},
+		{503, "", "", backends.Throttled},
+	} {
+		endpoint := newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "" || r.Method != http.MethodHead {
+				t.Errorf("%s %s is signed", r.Method, r.URL)
+			}
+			if tt.header != "" {
+				w.Header().Set("X-Amz-Bucket-Region", tt.header)
+			}
+			w.WriteHeader(tt.status)
+		}))
+		b := openAt(t, endpoint, "")
+		got, err := b.findRegion(t.Context(), s3.Options{
+			BaseEndpoint: &endpoint, UsePathStyle: true, Retryer: aws.NopRetryer{},
+			HTTPClient: &http.Client{CheckRedirect: noRedirect},
+		})
+		if got != tt.want || (err != nil && backends.KindOf(err) != tt.kind) || (err == nil) != (tt.want != "") {
+			t.Errorf("HTTP %d: got %q, %v; want %q of kind %v", tt.status, got, err, tt.want, tt.kind)
+		}
+	}
+}
+
+func TestAnonymousRequestsAreNotSigned(t *testing.T) {
+	for params, signed := range map[string]bool{"": true, "&anonymous=true": false} {
+		b := openAt(t, newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Authorization") != ""; got != signed {
+				t.Errorf("%q: signed %t, want %t", params, got, signed)
+			}
+			if got := r.Header.Get("Accept-Encoding"); got != "" {
+				t.Errorf("%q: Accept-Encoding %q, want none", params, got)
+			}
+			w.WriteHeader(http.StatusNoContent)
+		})), params)
+		if err := b.Delete(t.Context(), "k"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRequesterPaysOnEveryRequest(t *testing.T) {
+	asked := 0
+	b := openAt(t, newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		if r.Header.Get("X-Amz-Request-Payer") != "requester" {
+			t.Errorf("%s %s does not say who pays", r.Method, r.URL)
+		}
+		w.WriteHeader(http.StatusNotFound)
+	})), "&requester-pays=true")
+	_, _ = b.Stat(t.Context(), "k")
+	_, _ = b.OpenRange(t.Context(), backends.Object{Key: "k"}, 0, 1)
+	for range b.List(t.Context(), "") {
+		break
+	}
+	_ = b.Delete(t.Context(), "k")
+	w, err := b.CreateParts(t.Context(), "k", backends.CreateOptions{Size: 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = w.Commit(t.Context())
+	if asked < 5 {
+		t.Errorf("%d requests, want at least 5", asked)
+	}
+}
+
+func TestAStoreThatRefusesChecksumsGetsNone(t *testing.T) {
+	for params, want := range map[string]string{"": "sum none none", "&checksum=none": "none none", "&checksum=crc64nvme": "sum sum"} {
+		var asked []string
+		b := openAt(t, newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if r.Header.Get("X-Amz-Checksum-Crc64nvme") != "" {
+				asked = append(asked, "sum")
+				refuse(400, "InvalidArgument")(w, r)
+				return
+			}
+			asked = append(asked, "none")
+		})), params)
+		for range 2 {
+			w, err := b.Create(t.Context(), "k", backends.CreateOptions{Size: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(w, "data")
+			if _, err := w.Commit(t.Context()); (err != nil) != strings.HasSuffix(params, "crc64nvme") {
+				t.Errorf("%q: Commit: %v", params, err)
+			}
+		}
+		if got := strings.Join(asked, " "); got != want {
+			t.Errorf("%q: asked %q, want %q", params, got, want)
+		}
+	}
+}
+
+func TestListDecodesKeysAndLeavesOutFolders(t *testing.T) {
+	const entry = "<Contents><Key>%s</Key><Size>%d</Size><ETag>&quot;e&quot;</ETag><LastModified>2026-11-21T06:00:00Z</LastModified></Contents>"
+	page := func(encoding, more string, entries ...string) string {
+		return "<ListBucketResult><EncodingType>" + encoding + "</EncodingType>" + more + strings.Join(entries, "") + "</ListBucketResult>"
+	}
+	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("continuation-token") == "" {
+			fmt.Fprint(w, page("url", "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>",
+				fmt.Sprintf(entry, "a%01+b%2Bc", 1), fmt.Sprintf(entry, "dir/", 0)))
+			return
+		}
+		fmt.Fprint(w, page("", "", fmt.Sprintf(entry, "dir/plain%20", 2)))
+	})
+	var got []string
+	for obj, err := range b.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%q %d %s %d", obj.Key, obj.Size, obj.Version, obj.ModTime.Year()))
+	}
+	if want := `"a\x01 b+c" 1 e 2026, "dir/plain%20" 2 e 2026`; strings.Join(got, ", ") != want {
+		t.Errorf("got %s, want %s", strings.Join(got, ", "), want)
+	}
+
+	unordered := openFake(t, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, page("", "", fmt.Sprintf(entry, "b", 1), fmt.Sprintf(entry, "a", 1)))
+	})
+	var last error
+	for _, err := range unordered.List(t.Context(), "") {
+		last = err
+	}
+	if backends.KindOf(last) != backends.Unsupported {
+		t.Errorf("a list out of order: %v, want kind unsupported", last)
+	}
+}

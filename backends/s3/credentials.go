@@ -1,0 +1,86 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// credentials are those of doc.go's list, in its order.
+type credentials struct {
+	opts  backends.Options
+	chain aws.CredentialsProvider
+}
+
+// rereadAfter is for how long credentials from files are used before the files are
+// looked at again.
+const rereadAfter = 5 * time.Minute
+
+func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	fromFiles := func(name string) (string, error) {
+		text, err := os.ReadFile(filepath.Join(c.opts.Secrets, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", nil
+		}
+		return strings.TrimSpace(string(text)), err
+	}
+	if c.opts.Secrets != "" {
+		found, err := threeNames(fromFiles, "files")
+		if err == nil && !found.HasKeys() {
+			found, err = c.sharedFile(ctx)
+		}
+		if err != nil {
+			return found, &credentialsError{err}
+		}
+		if found.HasKeys() {
+			found.CanExpire, found.Expires = true, time.Now().Add(rereadAfter)
+			return found, nil
+		}
+	}
+	if c.opts.Getenv != nil {
+		found, _ := threeNames(func(name string) (string, error) { return c.opts.Getenv(name), nil }, "environment") //nolint:errcheck // it has no errors
+		if found.HasKeys() {
+			return found, nil
+		}
+	}
+	found, err := c.chain.Retrieve(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = &credentialsError{err}
+	}
+	return found, err
+}
+
+func threeNames(get func(string) (string, error), source string) (aws.Credentials, error) {
+	id, err1 := get("AWS_ACCESS_KEY_ID")
+	secret, err2 := get("AWS_SECRET_ACCESS_KEY")
+	token, err3 := get("AWS_SESSION_TOKEN")
+	return aws.Credentials{AccessKeyID: id, SecretAccessKey: secret, SessionToken: token, Source: source},
+		errors.Join(err1, err2, err3)
+}
+
+// sharedFile reads a file named credentials, as the AWS tools write it.
+func (c credentials) sharedFile(ctx context.Context) (aws.Credentials, error) {
+	path := filepath.Join(c.opts.Secrets, "credentials")
+	if _, err := os.Stat(path); err != nil {
+		return aws.Credentials{}, nil //nolint:nilerr // no such file is no error
+	}
+	profile := "default"
+	if c.opts.Getenv != nil {
+		if p := c.opts.Getenv("AWS_PROFILE"); p != "" {
+			profile = p
+		}
+	}
+	shared, err := config.LoadSharedConfigProfile(ctx, profile, func(o *config.LoadSharedConfigOptions) {
+		o.CredentialsFiles, o.ConfigFiles = []string{path}, []string{}
+	})
+	return shared.Credentials, err
+}

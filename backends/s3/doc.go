@@ -1,0 +1,45 @@
+// Package s3 speaks to Amazon S3 and to the many stores that speak like it.
+//
+//	s3://bucket/folder/                                              on AWS
+//	s3://bucket/folder/?endpoint=https://rgw.example.org:8443        anywhere else
+//
+// [Scheme] says which parameters there are. The endpoint may also come from
+// AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. On AWS the bucket's region is found by
+// asking; elsewhere it is us-east-1 unless given.
+//
+// # Credentials
+//
+// The first of these that gives any:
+//
+//  1. files in Options.Secrets named AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
+//     perhaps AWS_SESSION_TOKEN, or one named credentials as the AWS tools write it;
+//     they are read again every few minutes, so a changed Secret is followed;
+//  2. the variables of the same names, by Options.Getenv;
+//  3. the SDK's own chain: shared configuration, web identity (IRSA), container and
+//     instance roles. The SDK reads the process's environment for these.
+//
+// With ?anonymous=true requests are not signed.
+//
+// # Reading
+//
+// Versions are ETags. Every read carries If-Match, and the answer's ETag and range
+// are compared with what was asked for, since there are servers that ignore either.
+// A read from offset 0 of an object whose checksum is not known asks for the whole
+// object and hangs up after the range, because only such an answer tells the whole
+// object's checksum. Sums of sums ("composite") are not used, nor is the MD5 that
+// some ETags are: computing it costs more than all else together.
+//
+// Keys that end in "/" and hold nothing are the folders of graphical tools; they
+// are not listed.
+//
+// # Writing
+//
+// Objects of up to 8 MiB are one request, larger ones a multipart upload; neither is
+// seen before Commit. Payloads are not signed but carry a CRC-64/NVME, which the
+// store checks, so that nothing is hashed by SHA-256 only to sign it. Stores that
+// refuse such checksums get none from then on, which is logged once;
+// ?checksum= fixes it either way.
+//
+// A Commit whose answer was lost can be repeated: each write carries a random word
+// of metadata, stager-write, by which it knows its own object from another's.
+package s3

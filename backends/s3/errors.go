@@ -1,0 +1,266 @@
+package s3
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/smithy-go"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// An answer is what a server said in refusing, taken out of the SDK's layers.
+type answer struct {
+	status     int // 0: no answer came
+	code       string
+	message    string
+	request    string // the store's own number for the request
+	page       bool   // it is a web page, so whoever answered does not speak S3
+	retryAfter time.Duration
+}
+
+func answerOf(err error) (a answer) {
+	var res *awshttp.ResponseError
+	if errors.As(err, &res) && res.Response != nil && res.Response.Response != nil {
+		a.status = res.HTTPStatusCode()
+		a.request = res.RequestID
+		a.page = strings.HasPrefix(res.Response.Header.Get("Content-Type"), "text/html")
+		if s, err := strconv.Atoi(res.Response.Header.Get("Retry-After")); err == nil && s > 0 {
+			a.retryAfter = time.Duration(s) * time.Second
+		}
+	}
+	var api smithy.APIError
+	if errors.As(err, &api) {
+		a.code, a.message = api.ErrorCode(), api.ErrorMessage()
+	}
+	return a
+}
+
+// classify says what to do about an error of the SDK or of the network. It knows
+// nothing of contexts: whose deadline it was that ended, Store tells.
+func classify(err error) backends.Kind {
+	var known *backends.Error
+	if errors.As(err, &known) {
+		return known.Kind
+	}
+	if errors.Is(err, context.Canceled) || innermost(err) == context.DeadlineExceeded {
+		return backends.Canceled
+	}
+	a := answerOf(err)
+	if a.status != 0 {
+		var garbled *smithy.DeserializationError
+		if (a.page || errors.As(err, &garbled)) && a.status < 500 {
+			return backends.Unknown // it cannot know what exists
+		}
+		return a.kind()
+	}
+	if a.code != "" { // the body of a 200 can hold an error
+		a.status = http.StatusBadRequest
+		return a.kind()
+	}
+	var (
+		missing  *credentialsError
+		untrust  *tls.CertificateVerificationError
+		op       *net.OpError
+		dns      *net.DNSError
+		timeout  net.Error
+		sendFail *url.Error
+	)
+	switch {
+	case errors.As(err, &missing):
+		return missing.kind()
+	case errors.As(err, &untrust), errors.Is(err, http.ErrSchemeMismatch):
+		return backends.Invalid
+	case errors.As(err, &op), errors.As(err, &dns), errors.As(err, &sendFail),
+		errors.As(err, &timeout) && timeout.Timeout(),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
+		return backends.Unavailable
+	}
+	return backends.Unknown
+}
+
+// kind goes by the code, then by the status. A server that fails (5xx) is never
+// believed to know that something does not exist.
+func (a answer) kind() backends.Kind {
+	switch a.code {
+	case "QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded":
+		return backends.NoSpace
+	case "SlowDown", "Throttling", "ThrottlingException", "RequestLimitExceeded", "TooManyRequests", "BandwidthLimitExceeded":
+		return backends.Throttled
+	case "NotImplemented":
+		return backends.Unsupported
+	}
+	switch {
+	case a.status == http.StatusServiceUnavailable:
+		return backends.Throttled
+	case a.status == http.StatusInsufficientStorage:
+		return backends.NoSpace
+	case a.status == http.StatusNotImplemented:
+		return backends.Unsupported
+	case a.status >= 500:
+		return backends.Unavailable
+	}
+	switch a.code {
+	case "NoSuchKey", "NoSuchBucket":
+		return backends.NotExist
+	case "AccessDenied", "AllAccessDisabled", "AccountProblem", "InvalidAccessKeyId", "SignatureDoesNotMatch",
+		"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestTimeTooSkewed", "NotSignedUp", "XAdminUserNotFound":
+		return backends.Permission
+	case "PreconditionFailed":
+		return backends.Changed
+	case "RequestTimeout", "InternalError", "OperationAborted", "ConditionalRequestConflict", "IncompleteBody":
+		return backends.Unavailable
+	case "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch":
+		return backends.Unknown // broken on the way; sending it again helps, or nothing does
+	case "InvalidObjectState", "EntityTooLarge":
+		return backends.Unsupported
+	}
+	switch a.status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return backends.Permission
+	case http.StatusNotFound:
+		if a.code == "" || a.code == "NotFound" { // as for HEAD, which has no body
+			return backends.NotExist
+		}
+		return backends.Invalid // something else is missing, such as an upload
+	case http.StatusPreconditionFailed:
+		return backends.Changed
+	case http.StatusMethodNotAllowed:
+		return backends.Unsupported
+	case http.StatusTooManyRequests:
+		return backends.Throttled
+	case http.StatusRequestTimeout, http.StatusConflict:
+		return backends.Unavailable
+	}
+	if a.status >= 300 {
+		return backends.Invalid
+	}
+	return backends.Unknown
+}
+
+// words are for people, where the server's own do not say what to do.
+var words = map[string]string{
+	"NoSuchKey":                    "no such object",
+	"InvalidAccessKeyId":           "the store does not know this access key",
+	"XAdminUserNotFound":           "the store does not know this access key",
+	"SignatureDoesNotMatch":        "the secret key does not fit the access key, or a proxy changed the request",
+	"ExpiredToken":                 "the session token has expired",
+	"RequestTimeTooSkewed":         "the clock of this machine is off by more than the store allows",
+	"InvalidObjectState":           "the object is archived and must be restored before it can be read",
+	"PermanentRedirect":            "the bucket is in another region: say which with ?region=",
+	"AuthorizationHeaderMalformed": "the bucket is in another region: say which with ?region=",
+	"PreconditionFailed":           "the object changed since it was listed",
+	"NoSuchUpload":                 "somebody else ended this upload",
+}
+
+// explain turns an error of the SDK into one of ours, in a sentence.
+func (b *bucket) explain(op, key string, err error) error {
+	var (
+		local *backends.LocalError
+		known *backends.Error
+	)
+	if errors.As(err, &local) {
+		return local
+	}
+	if errors.As(err, &known) {
+		return known
+	}
+	a := answerOf(err)
+	if a.status != 0 {
+		b.log.Debug("the store refused", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
+	}
+	return &backends.Error{Op: op, Key: key, Kind: classify(err), RetryAfter: a.retryAfter, Err: b.sentence(a, err)}
+}
+
+func (b *bucket) sentence(a answer, err error) error {
+	var (
+		missing *credentialsError
+		untrust *tls.CertificateVerificationError
+	)
+	switch {
+	case errors.As(err, &missing):
+		return missing
+	case errors.As(err, &untrust):
+		return fmt.Errorf("the server's certificate is not trusted (%w): name the authority's file with ?ca-bundle=", untrust.Err)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return errors.New("the endpoint speaks plain HTTP: write http:// before it")
+	case a.page:
+		return fmt.Errorf("a web page answers, with HTTP %d: is the endpoint an S3 server?", a.status)
+	case a.code == "NoSuchBucket":
+		return fmt.Errorf("bucket %q does not exist", b.name)
+	case words[a.code] != "":
+		return fmt.Errorf("%s (%s)", words[a.code], a.code)
+	case a.status == http.StatusNotFound && bare(a):
+		return errors.New(words["NoSuchKey"])
+	case a.status == http.StatusForbidden && bare(a):
+		return errors.New("access denied (HTTP 403)")
+	case a.status != 0 && bare(a):
+		return fmt.Errorf("the server answers HTTP %d %s", a.status, http.StatusText(a.status))
+	case a.code != "":
+		return fmt.Errorf("%s (%s)", shorten(a.message), a.code)
+	}
+	return innermost(err)
+}
+
+// bare: the SDK made the code up from the status, for want of a body.
+func bare(a answer) bool {
+	return a.message == "" || a.message == http.StatusText(a.status)
+}
+
+// shorten keeps a server's page of HTML out of the logs.
+func shorten(s string) string {
+	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
+	if r := []rune(s); len(r) > 200 {
+		s = string(r[:200]) + "…"
+	}
+	return s
+}
+
+// innermost is what happened, without the layers it came through, but with the
+// address that a network operation was about.
+func innermost(err error) error {
+	for {
+		if op, ok := err.(*net.OpError); ok { //nolint:errorlint // each layer is looked at
+			return op
+		}
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}
+
+// A credentialsError says that the chain of credential sources gave nothing.
+type credentialsError struct{ err error }
+
+func (e *credentialsError) Error() string {
+	if e.kind() == backends.Unavailable {
+		return fmt.Sprintf("credentials could not be fetched: %v", innermost(e.err))
+	}
+	return "no credentials were found"
+}
+
+func (e *credentialsError) Unwrap() error { return e.err }
+
+// kind: a token service that is down comes back; a machine without a role does not
+// get one by waiting.
+func (e *credentialsError) kind() backends.Kind {
+	var op *smithy.OperationError
+	if errors.As(e.err, &op) && op.Service() != "ec2imds" {
+		return classify(op.Err)
+	}
+	return backends.Permission
+}

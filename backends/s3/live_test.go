@@ -1,0 +1,338 @@
+package s3
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+)
+
+// The real servers of this test binary: one over HTTP and one over HTTPS, which
+// differ in more than the transport, since what the SDK signs depends on it.
+var live = map[bool]*server{false: {}, true: {tls: true}}
+
+// server is a command of module e2e, which the product's own module must not import.
+type server struct {
+	tls  bool
+	once sync.Once
+	env  map[string]string
+	err  error
+	cmd  *exec.Cmd
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, s := range live {
+		if s.cmd != nil {
+			_ = s.cmd.Process.Signal(syscall.SIGTERM)
+			_ = s.cmd.Wait()
+		}
+	}
+	os.Exit(code)
+}
+
+// startWithin leaves time to build the server, which happens once on a machine.
+const startWithin = 9 * time.Minute
+
+func (s *server) start() error {
+	s.once.Do(func() { s.err = s.startOnce() })
+	return s.err
+}
+
+func (s *server) startOnce() error {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	bin := filepath.Join(cache, "stager-test-servers", fmt.Sprintf("s3server.%d", os.Getpid()))
+	fmt.Fprintln(os.Stderr, "starting the S3 test server; the first time it is built, which takes about a minute")
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/s3server")
+	build.Dir = filepath.Join("..", "..", "e2e")
+	build.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building it: %w\n%s", err, out)
+	}
+	defer os.Remove(bin)
+	s.cmd = exec.Command(bin, fmt.Sprintf("-tls=%t", s.tls), "-bucket=test,other")
+	s.cmd.Stderr = os.Stderr
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	watch := time.AfterFunc(startWithin, func() { _ = s.cmd.Process.Kill() })
+	defer watch.Stop()
+	s.env = make(map[string]string)
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if lines.Text() == "# ready" {
+			return nil
+		}
+		name, value, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "export "), "=")
+		s.env[name] = strings.Trim(value, "'")
+	}
+	err = s.cmd.Wait()
+	s.cmd = nil
+	return fmt.Errorf("it ended before it was ready: %w", errors.Join(err, lines.Err()))
+}
+
+// getenv is the environment that finds the server, with some variables changed.
+func (s *server) getenv(changed ...string) func(string) string {
+	return func(name string) string {
+		for _, c := range changed {
+			if n, v, _ := strings.Cut(c, "="); n == name {
+				return v
+			}
+		}
+		return s.env[name]
+	}
+}
+
+// eachServer runs a test against both.
+func eachServer(t *testing.T, run func(t *testing.T, s *server)) {
+	for tls, name := range map[bool]string{false: "http", true: "https"} {
+		t.Run(name, func(t *testing.T) {
+			backendtest.Require(t, "s3", live[tls].start())
+			run(t, live[tls])
+		})
+	}
+}
+
+func openLive(t *testing.T, s *server, path string, changed ...string) *backends.Store {
+	t.Helper()
+	return openScheme(t, Scheme(), s, path, changed...)
+}
+
+func openScheme(t *testing.T, scheme backends.Scheme, s *server, path string, changed ...string) *backends.Store {
+	t.Helper()
+	store, err := backends.NewRegistry(scheme).Open(t.Context(), "s3://"+path, backends.Options{Getenv: s.getenv(changed...), RetryFor: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+func TestContract(t *testing.T) {
+	for _, params := range []string{"", "?checksum=none"} {
+		t.Run("checksum"+strings.TrimPrefix(params, "?checksum"), func(t *testing.T) {
+			eachServer(t, func(t *testing.T, s *server) {
+				t.Parallel()
+				backendtest.Run(t, func(t *testing.T) *backends.Store {
+					return openScheme(t, torn(Scheme()), s, fmt.Sprintf("test/%s-%d/%s", strings.ReplaceAll(t.Name(), "/", "_"), time.Now().UnixNano(), params))
+				}, backendtest.Options{Unfit: notAPath})
+			})
+		})
+	}
+}
+
+// torn is the scheme without the promise that versitygw alone does not keep: its GET
+// looks up the ETag and opens the file in two steps, and sends new bytes as the old
+// version when the object is replaced between them.
+func torn(s backends.Scheme) backends.Scheme {
+	whole := s.Open
+	s.Open = func(ctx context.Context, t backends.Target) (backends.Opened, error) {
+		o, err := whole(ctx, t)
+		if err == nil {
+			o.Backend = tornBucket{o.Backend.(*bucket)}
+		}
+		return o, err
+	}
+	return s
+}
+
+type tornBucket struct{ *bucket }
+
+func (t tornBucket) Facts() backends.Facts {
+	f := t.bucket.Facts()
+	f.AtomicReplace = false
+	return f
+}
+
+// notAPath tells which keys versitygw cannot hold, since its objects are files.
+func notAPath(key string) bool {
+	for part := range strings.SplitSeq(key, "/") {
+		if part == "" || part == "." || part == ".." || len(part) > 255 {
+			return true
+		}
+	}
+	return false
+}
+
+func TestReadsBackChecksumsOfWhatWasWritten(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		for _, size := range []int{0, 1, smallObject, smallObject + 1, partSize + 5<<20} {
+			store := openLive(t, s, "test/sums/")
+			data := make([]byte, size)
+			for i := range data {
+				data[i] = byte(i * i >> 7)
+			}
+			h := backends.CRC64NVME.New()
+			h.Write(data)
+			want := backends.SumOf(backends.CRC64NVME, h)
+			key := fmt.Sprintf("of-%d", size)
+			put, err := store.PutBytes(t.Context(), key, data, backends.CreateOptions{})
+			if err != nil || put.Sum != want || put.Size != int64(size) {
+				t.Errorf("Put of %d bytes = %+v, %v; want sum %v", size, put, err, want)
+			}
+			if got, err := store.Stat(t.Context(), key); err != nil || got.Sum != want || got.Version != put.Version {
+				t.Errorf("Stat of %d bytes = %+v, %v; want sum %v and version %q", size, got, err, want, put.Version)
+			}
+			for obj, err := range store.List(t.Context(), key) {
+				if err != nil || obj.Key != key || size == 0 {
+					continue
+				}
+				got, err := store.ReadRange(t.Context(), obj, 0, min(obj.Size, 100), nowhere{}, nil)
+				if err != nil || got != want {
+					t.Errorf("ReadRange from 0 of %d bytes tells %v, %v; want %v", size, got, err, want)
+				}
+			}
+		}
+	})
+}
+
+type nowhere struct{}
+
+func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
+
+func TestWordsOfARealServer(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		for _, tt := range []struct {
+			path    string
+			changed string
+			kind    backends.Kind
+			words   string
+		}{
+			{"nobucket/", "", backends.NotExist, `bucket "nobucket" does not exist`},
+			{"test/", "", backends.NotExist, "no such object"},
+			{"test/", "AWS_ACCESS_KEY_ID=nobody", backends.Permission, "does not know this access key"},
+			{"test/", "AWS_SECRET_ACCESS_KEY=wrong", backends.Permission, "does not fit"},
+		} {
+			_, err := openLive(t, s, tt.path, tt.changed).ReadRange(t.Context(), backends.Object{Key: "missing", Size: 1}, 0, 1, nowhere{}, nil)
+			if backends.KindOf(err) != tt.kind || !strings.Contains(fmt.Sprint(err), tt.words) {
+				t.Errorf("reading from %s with %s: %v (%v); want %q of kind %v", tt.path, tt.changed, err, backends.KindOf(err), tt.words, tt.kind)
+			}
+			if strings.Contains(fmt.Sprint(err), s.env["AWS_SECRET_ACCESS_KEY"]) {
+				t.Errorf("the error shows a secret: %v", err)
+			}
+		}
+		_, err := openLive(t, s, "nobucket/").Stat(t.Context(), "x")
+		if backends.KindOf(err) != backends.NotExist || !strings.Contains(fmt.Sprint(err), "bucket") {
+			t.Errorf("Stat in a bucket that is missing: %v; want it to say so", err)
+		}
+	})
+}
+
+func TestAnAuthorityThatIsNotTrusted(t *testing.T) {
+	s := live[true]
+	backendtest.Require(t, "s3", s.start())
+	_, err := openLive(t, s, "test/", "AWS_CA_BUNDLE=").Stat(t.Context(), "x")
+	if backends.KindOf(err) != backends.Invalid || !strings.Contains(fmt.Sprint(err), "ca-bundle") {
+		t.Errorf("without the authority: %v (%v); want words about ?ca-bundle=", err, backends.KindOf(err))
+	}
+	plain := "AWS_ENDPOINT_URL_S3=" + strings.Replace(s.env["AWS_ENDPOINT_URL_S3"], "https", "http", 1)
+	if _, err := openLive(t, s, "test/", plain).Stat(t.Context(), "x"); err == nil {
+		t.Error("plain HTTP to a TLS port succeeds")
+	}
+}
+
+func TestAbortLeavesNoUpload(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		store := openLive(t, s, "other/")
+		raw, _ := store.Backend()
+		b := raw.(*bucket)
+		ctx, cancel := context.WithCancel(t.Context())
+		w, err := b.Create(ctx, "aborted", backends.CreateOptions{Size: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, partSize+1)); err != nil {
+			t.Fatal(err)
+		}
+		if n := uploads(t, b); n != 1 {
+			t.Fatalf("%d uploads are under way, want 1", n)
+		}
+		cancel() // Abort works all the same
+		for range 2 {
+			if err := w.Abort(); err != nil {
+				t.Errorf("Abort: %v", err)
+			}
+		}
+		if n := uploads(t, b); n != 0 {
+			t.Errorf("%d uploads are left, want 0", n)
+		}
+		if _, err := w.Commit(t.Context()); backends.KindOf(err) != backends.Invalid {
+			t.Errorf("Commit after Abort: %v, want kind invalid", err)
+		}
+	})
+}
+
+func uploads(t *testing.T, b *bucket) int {
+	t.Helper()
+	out, err := b.client.ListMultipartUploads(t.Context(), &s3.ListMultipartUploadsInput{Bucket: &b.name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(out.Uploads)
+}
+
+// lossy forwards requests and loses the answers to those it is told to.
+type lossy struct {
+	http.RoundTripper
+	lose func(*http.Request) bool
+}
+
+func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := l.RoundTripper.RoundTrip(r)
+	if err == nil && l.lose(r) {
+		res.Body.Close()
+		return nil, syscall.ECONNRESET
+	}
+	return res, err
+}
+
+func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		for _, size := range []int{10, smallObject + 1} {
+			store := openLive(t, s, fmt.Sprintf("test/lost-%d/", time.Now().UnixNano()))
+			raw, _ := store.Backend()
+			b := raw.(*bucket)
+			lost := 0
+			opts := b.client.Options()
+			opts.HTTPClient = &http.Client{Transport: &lossy{b.transport, func(r *http.Request) bool {
+				commit := r.Method == http.MethodPost && r.URL.Query().Has("uploadId") || r.Method == http.MethodPut && !r.URL.Query().Has("uploadId")
+				if commit {
+					lost++
+				}
+				return commit && lost == 1
+			}}}
+			b.client = s3.New(opts)
+			put, err := store.PutBytes(t.Context(), "key", make([]byte, size), backends.CreateOptions{IfAbsent: true})
+			if err != nil || lost < 2 || put.Size != int64(size) {
+				t.Errorf("%d bytes: Put = %+v, %v after %d commits; want success after two", size, put, err, lost)
+			}
+			if _, err := store.PutBytes(t.Context(), "key", make([]byte, size), backends.CreateOptions{IfAbsent: true}); backends.KindOf(err) != backends.Exist {
+				t.Errorf("%d bytes: another's Put: %v, want kind exist", size, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,235 @@
+package s3
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// partSize is a length at which a request's own cost no longer shows.
+const partSize = 16 << 20
+
+// bucket is one bucket of one store.
+type bucket struct {
+	name      string
+	client    *s3.Client
+	transport *http.Transport
+	payer     types.RequestPayer
+	log       *slog.Logger
+
+	sums      atomic.Bool // writes carry a checksum
+	sumsMayGo bool        // they do until the store refuses
+	exists    atomic.Bool // the bucket was seen
+}
+
+var (
+	_ backends.Backend     = (*bucket)(nil)
+	_ backends.PartCreator = (*bucket)(nil)
+)
+
+// Facts are S3's: versions are pinned by If-Match, keys by If-None-Match.
+func (b *bucket) Facts() backends.Facts {
+	return backends.Facts{
+		AtomicReplace: true, ConditionalCreate: true, PinnedReads: true,
+		Parallelism: 32, PartSize: partSize, MaxParts: 10_000,
+		Checksum: backends.CRC64NVME,
+	}
+}
+
+// Close ends the idle connections.
+func (b *bucket) Close() error {
+	b.transport.CloseIdleConnections()
+	return nil
+}
+
+// List asks for page after page, each when the one before has been taken, and for
+// nothing else.
+func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		in := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix, EncodingType: types.EncodingTypeUrl, RequestPayer: b.payer}
+		last := ""
+		for {
+			page, err := b.client.ListObjectsV2(ctx, in)
+			if err != nil {
+				yield(backends.Object{}, b.explain("list", prefix, err))
+				return
+			}
+			b.exists.Store(true)
+			for i := range page.Contents {
+				obj, err := listed(&page.Contents[i], page.EncodingType)
+				if err == nil && obj.Key <= last {
+					err = backends.Errorf(backends.Unsupported, "list", prefix,
+						"the server lists keys out of order (%q after %q), so none could be told from a missing one", obj.Key, last)
+				}
+				if err != nil {
+					yield(backends.Object{}, err)
+					return
+				}
+				last = obj.Key
+				if obj.Size == 0 && strings.HasSuffix(obj.Key, "/") {
+					continue // a folder of a graphical tool
+				}
+				if !yield(obj, nil) {
+					return
+				}
+			}
+			if !value(page.IsTruncated) {
+				return
+			}
+			next := value(page.NextContinuationToken)
+			if next == "" || next == value(in.ContinuationToken) {
+				yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
+					"the server says that the list goes on but not where"))
+				return
+			}
+			in.ContinuationToken = &next
+		}
+	}
+}
+
+// listed is an entry of a page, whose keys are encoded if the page says so: XML has
+// no way to write control characters.
+func listed(entry *types.Object, encoding types.EncodingType) (backends.Object, error) {
+	key := value(entry.Key)
+	if encoding == types.EncodingTypeUrl {
+		plain, err := url.QueryUnescape(key)
+		if err != nil {
+			return backends.Object{}, backends.Errorf(backends.Unknown, "list", key, "the server sends a key that cannot be decoded: %w", err)
+		}
+		key = plain
+	}
+	return backends.Object{
+		Key: key, Size: value(entry.Size), ModTime: value(entry.LastModified), Version: version(entry.ETag),
+	}, nil
+}
+
+// Stat describes one object, with the checksum of its bytes if the store knows it.
+func (b *bucket) Stat(ctx context.Context, key string) (backends.Object, error) {
+	out, err := b.head(ctx, key)
+	if err != nil {
+		return backends.Object{}, b.explain("stat", key, b.reason(ctx, err))
+	}
+	b.exists.Store(true)
+	return backends.Object{
+		Key: key, Size: value(out.ContentLength), ModTime: value(out.LastModified), Version: version(out.ETag),
+		Sum: wholeSum(out.ChecksumType, out.ChecksumCRC64NVME, out.ChecksumCRC32C, out.ChecksumCRC32, out.ChecksumSHA256, out.ChecksumSHA1),
+	}, nil
+}
+
+func (b *bucket) head(ctx context.Context, key string) (*s3.HeadObjectOutput, error) {
+	return b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: &key, RequestPayer: b.payer, ChecksumMode: types.ChecksumModeEnabled})
+}
+
+// reason finds out what an answer to HEAD, which has no body, does not say: that the
+// bucket is missing, not the object, or what is wrong with the credentials. A
+// missing object is taken for that once the bucket has been seen.
+func (b *bucket) reason(ctx context.Context, err error) error {
+	switch answerOf(err).status {
+	case http.StatusNotFound:
+		if b.exists.Load() {
+			return err
+		}
+	case http.StatusForbidden, http.StatusBadRequest, http.StatusMovedPermanently:
+	default:
+		return err
+	}
+	_, why := b.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &b.name, MaxKeys: new(int32(1)), RequestPayer: b.payer})
+	if why == nil {
+		b.exists.Store(true)
+	}
+	if code := answerOf(why).code; code == "NoSuchBucket" || words[code] != "" {
+		return why
+	}
+	return err
+}
+
+func (b *bucket) noBucket(op, key string) error {
+	return backends.Errorf(backends.NotExist, op, key, "bucket %q does not exist", b.name)
+}
+
+// Delete removes one object by a request of its own: the one for many needs
+// checksums that some stores do not accept.
+func (b *bucket) Delete(ctx context.Context, key string) error {
+	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: &key, RequestPayer: b.payer})
+	switch code := answerOf(err).code; {
+	case err == nil, code == "NoSuchKey":
+		return nil
+	case strings.HasSuffix(key, "/") && strings.HasSuffix(code, "DirectoryNotEmpty"):
+		return nil // a gateway to files means its folder, which is no object
+	}
+	return b.explain("delete", key, err)
+}
+
+// version is an ETag without its quotes. A weak one keeps its mark.
+func version(etag *string) backends.Version {
+	return backends.Version(strings.Trim(value(etag), `"`))
+}
+
+// wholeSum is the first checksum that is of all bytes. Sums of parts' sums say so
+// by their type, or by a "-" and the number of parts at the end.
+func wholeSum(kind types.ChecksumType, crc64nvme, crc32c, crc32, sha256, sha1 *string) backends.Checksum {
+	if kind == types.ChecksumTypeComposite {
+		return backends.Checksum{}
+	}
+	for _, told := range []struct {
+		algorithm backends.Algorithm
+		sum       *string
+	}{
+		{backends.CRC64NVME, crc64nvme},
+		{backends.CRC32C, crc32c},
+		{backends.CRC32, crc32},
+		{backends.SHA256, sha256},
+		{backends.SHA1, sha1},
+	} {
+		if raw, err := base64.StdEncoding.DecodeString(value(told.sum)); err == nil && len(raw) == told.algorithm.New().Size() {
+			return backends.Checksum{Algorithm: told.algorithm, Value: hex.EncodeToString(raw)}
+		}
+	}
+	return backends.Checksum{}
+}
+
+// value is what p points to, or nothing.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// apiOptions change what the SDK does with every request.
+var apiOptions = []func(*middleware.Stack) error{unsignedBodies, noAcceptEncoding}
+
+// unsignedBodies leaves payloads out of the signature: over TLS they are protected,
+// and everywhere they carry a CRC that costs a twentieth of a SHA-256.
+func unsignedBodies(stack *middleware.Stack) error {
+	if stack.ID() != "PutObject" && stack.ID() != "UploadPart" {
+		return nil
+	}
+	return v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware(stack)
+}
+
+// noAcceptEncoding drops a header that the SDK would sign and that proxies change,
+// Google's among them. The transport asks for no compression anyway.
+func noAcceptEncoding(stack *middleware.Stack) error {
+	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("NoAcceptEncoding",
+		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+			if r, ok := in.Request.(*smithyhttp.Request); ok {
+				r.Header.Del("Accept-Encoding")
+			}
+			return next.HandleFinalize(ctx, in)
+		}), "Signing", middleware.Before)
+}
