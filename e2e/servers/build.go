@@ -1,0 +1,54 @@
+package servers
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// build makes the command pkg of the module in folder module beside this file and
+// returns the binary. It is kept under a name made of all that goes into it.
+func build(ctx context.Context, module, pkg string, progress io.Writer) (string, error) {
+	_, here, _, _ := runtime.Caller(0)
+	dir := filepath.Join(filepath.Dir(here), module)
+	sums, err := os.ReadFile(filepath.Join(dir, "go.sum"))
+	if err != nil {
+		return "", fmt.Errorf("the source of %s is needed to build it: %w", module, err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	cache = filepath.Join(cache, "stager-test-servers")
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return "", err
+	}
+	key := sha256.Sum256(append(sums, runtime.Version()...))
+	bin := filepath.Join(cache, fmt.Sprintf("%s-%x", module, key[:6]))
+	if _, err := os.Stat(bin); err == nil {
+		return bin, nil
+	}
+	fmt.Fprintf(progress, "building the test server %s, about a minute, once\n", module)
+	// Two builders at once each make one; the last rename wins, and both are good.
+	next := fmt.Sprintf("%s.%d", bin, os.Getpid())
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", next, pkg)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly", "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", errors.Join(fmt.Errorf("building %s: %w\n%s", pkg, err, out), ignoreMissing(os.Remove(next)))
+	}
+	return bin, os.Rename(next, bin)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

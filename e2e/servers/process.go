@@ -1,0 +1,62 @@
+package servers
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// process is a server that ends with whoever started it, however that ends.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // how; after done
+}
+
+// start runs the command in a process group of its own.
+func start(cmd *exec.Cmd, output io.Writer) (*process, error) {
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		// Pdeathsig is sent when the thread ends that started the child, so this one
+		// stays until the child has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.done)
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// stop asks the group to end and, when it has not after a while, ends it.
+func (p *process) stop() error {
+	select {
+	case <-p.done:
+		return nil
+	default:
+	}
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+		select {
+		case <-p.done:
+			return nil
+		case <-time.After(5 * time.Second):
+		}
+	}
+	return fmt.Errorf("process %d does not end", p.cmd.Process.Pid)
+}

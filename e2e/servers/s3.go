@@ -1,0 +1,181 @@
+package servers
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// S3Options say what server is wanted. The zero value works.
+type S3Options struct {
+	TLS     bool
+	Dir     string    // where its objects lie; "": a folder that Close removes
+	Buckets []string  // made before it starts; none: one named "test"
+	Log     io.Writer // what it says, and what is being built; nil: the latter on stderr
+}
+
+// S3 is a running server.
+type S3 struct {
+	Endpoint  string // its URL
+	AccessKey string
+	SecretKey string
+	Region    string
+	CAFile    string   // the authority to trust; "" without TLS
+	Buckets   []string //
+
+	process *process
+	temp    string // removed by Close; may be empty
+}
+
+// startWithin is how long a server may take until it answers.
+const startWithin = 20 * time.Second
+
+// StartS3 starts versitygw over a folder, on a free port of this machine, and
+// returns when it answers. Its metadata are extended attributes, or files beside the
+// objects on a file system without; then a read while the object is replaced can mix
+// the two versions.
+func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
+	progress, log := opts.Log, opts.Log
+	if opts.Log == nil {
+		progress, log = os.Stderr, io.Discard
+	}
+	bin, err := build(ctx, "versitygw", "github.com/versity/versitygw/cmd/versitygw", progress)
+	if err != nil {
+		return nil, err
+	}
+	s = &S3{AccessKey: "stager-test", SecretKey: rand.Text(), Region: "us-east-1", Buckets: opts.Buckets}
+	if len(s.Buckets) == 0 {
+		s.Buckets = []string{"test"}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+			s = nil
+		}
+	}()
+	dir := opts.Dir
+	if dir == "" {
+		if s.temp, err = os.MkdirTemp("", "stager-s3-"); err != nil {
+			return s, err
+		}
+		dir = s.temp
+	}
+	objects, metadata := filepath.Join(dir, "objects"), filepath.Join(dir, "metadata")
+	for _, d := range []string{objects, metadata} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return s, err
+		}
+	}
+	for _, b := range s.Buckets { // a bucket is a folder
+		if err := os.MkdirAll(filepath.Join(objects, b), 0o755); err != nil {
+			return s, err
+		}
+	}
+	address, err := freeAddress()
+	if err != nil {
+		return s, err
+	}
+	s.Endpoint = "http://" + address
+	args := []string{"--port", address, "--region", s.Region, "--keep-alive", "--quiet", "--health", "/health"}
+	if opts.TLS {
+		ca, cert, key, err := certificate(dir)
+		if err != nil {
+			return s, err
+		}
+		s.Endpoint, s.CAFile = "https://"+address, ca
+		args = append(args, "--cert", cert, "--key", key)
+	}
+	args = append(args, "posix")
+	if syscall.Setxattr(objects, "user.stager", nil, 0) != nil {
+		args = append(args, "--sidecar", metadata)
+	}
+	cmd := exec.Command(bin, append(args, objects)...) //nolint:noctx // Close ends it
+	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
+	if s.process, err = start(cmd, log); err != nil {
+		return s, err
+	}
+	return s, s.answers(ctx)
+}
+
+// answers waits until the server does.
+func (s *S3) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	transport := &http.Transport{DisableKeepAlives: true}
+	if s.CAFile != "" {
+		pem, err := os.ReadFile(s.CAFile)
+		if err != nil {
+			return err
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(pem)
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint+"/health", nil)
+		if err != nil {
+			return err
+		}
+		res, err := transport.RoundTrip(req)
+		if err == nil {
+			res.Body.Close() //nolint:errcheck // only that it answers counts
+			if res.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.New(res.Status)
+		}
+		select {
+		case <-s.process.done:
+			return fmt.Errorf("the S3 server ended at once: %w", s.process.err)
+		case <-ctx.Done():
+			return fmt.Errorf("the S3 server at %s does not answer: %w", s.Endpoint, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// Env are the variables by which AWS tools and stager find the server.
+func (s *S3) Env() []string {
+	env := []string{
+		"AWS_ENDPOINT_URL_S3=" + s.Endpoint, "AWS_REGION=" + s.Region,
+		"AWS_ACCESS_KEY_ID=" + s.AccessKey, "AWS_SECRET_ACCESS_KEY=" + s.SecretKey,
+	}
+	if s.CAFile != "" {
+		env = append(env, "AWS_CA_BUNDLE="+s.CAFile)
+	}
+	return env
+}
+
+// Close ends the server.
+func (s *S3) Close() error {
+	var errs []error
+	if s.process != nil {
+		errs = append(errs, s.process.stop())
+	}
+	if s.temp != "" {
+		errs = append(errs, os.RemoveAll(s.temp))
+	}
+	return errors.Join(errs...)
+}
+
+// freeAddress is one that nobody listens on, as of now.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
