@@ -40,10 +40,10 @@ func newSource(t *testing.T, sum backends.Algorithm) *source {
 	return s
 }
 
-// reads are the ranges that were asked for of a key, ascending; of all keys if "".
+// reads are the ranges that were asked for of a key, ascending.
 func (s *source) reads(key string) (ranges []disk.Range) {
 	for _, c := range s.faults.Calls(backendtest.Read) {
-		if key == "" || c.Key == key {
+		if c.Key == key {
 			ranges = append(ranges, disk.Range{Off: c.Off, Len: c.N})
 		}
 	}
@@ -130,7 +130,7 @@ func holds(t *testing.T, dir, key string, size int64) {
 	}
 }
 
-// outside are the paths below dir that are neither wanted nor stager's own.
+// extra are the files below dir that are neither wanted nor stager's own.
 func extra(t *testing.T, dir string, wanted ...string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {

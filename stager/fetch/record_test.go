@@ -1,0 +1,182 @@
+package fetch
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// info is a local file of so many bytes, written at a second.
+type info struct {
+	fs.FileInfo
+	size, mtime int64
+}
+
+func (i info) Size() int64        { return i.size }
+func (i info) ModTime() time.Time { return time.Unix(i.mtime, 999) }
+
+func object(size, mtime int64, version string) backends.Object {
+	obj := backends.Object{Key: "k", Size: size, Version: backends.Version(version)}
+	if mtime != 0 {
+		obj.ModTime = time.Unix(mtime, 5)
+	}
+	return obj
+}
+
+func TestRecordJudges(t *testing.T) {
+	const (
+		here   = `{"source":"s","boot":"HERE"}`
+		before = `{"source":"s","boot":"another"}`
+		file   = `{"path":"k","size":5,"mtime":100,"version":"v1"}`
+		plain  = `{"path":"k","size":5,"mtime":100}`
+		synced = `{"synced":true}`
+	)
+	for _, tt := range []struct {
+		name  string
+		lines []string
+		obj   backends.Object
+		info  info
+		want  standing
+	}{
+		{"as noted", []string{here, file, synced}, object(5, 100, "v1"), info{size: 5, mtime: 100}, warm},
+		{"not synced, same boot", []string{here, file}, object(5, 100, "v1"), info{size: 5, mtime: 100}, warm},
+		{"not synced, lost", []string{before, file}, object(5, 100, "v1"), info{size: 5, mtime: 100}, ours},
+		{"synced in another boot", []string{before, file, synced}, object(5, 100, "v1"), info{size: 5, mtime: 100}, warm},
+		{"synced by a later run of the boot", []string{here, file, here, synced}, object(5, 100, "v1"), info{size: 5, mtime: 100}, warm},
+		{"lost, whatever a later run synced", []string{before, file, here, synced}, object(5, 100, "v1"), info{size: 5, mtime: 100}, ours},
+		{"lost, then fetched again", []string{before, file, here, file, synced}, object(5, 100, "v1"), info{size: 5, mtime: 100}, warm},
+		{"another version, alike", []string{here, file, synced}, object(5, 100, "v2"), info{size: 5, mtime: 100}, ours},
+		{"another version, other time", []string{here, file, synced}, object(5, 200, "v2"), info{size: 5, mtime: 100}, ours},
+		{"edited here", []string{here, file, synced}, object(5, 100, "v1"), info{size: 5, mtime: 101}, foreign},
+		{"longer here", []string{here, file, synced}, object(5, 100, "v1"), info{size: 6, mtime: 100}, foreign},
+		{"of another source", []string{`{"source":"t","boot":"HERE"}`, file, synced}, object(6, 200, "v1"), info{size: 5, mtime: 100}, foreign},
+		{"no record, alike", nil, object(5, 100, "v1"), info{size: 5, mtime: 100}, warm},
+		{"no record, no time", nil, object(5, 0, "v1"), info{size: 5, mtime: 100}, foreign},
+		{"no record, another time", nil, object(5, 100, "v1"), info{size: 5, mtime: 101}, foreign},
+		{"not noted before a power failure, alike", []string{before}, object(5, 100, "v1"), info{size: 5, mtime: 100}, ours},
+		{"no versions, as noted", []string{here, plain, synced}, object(5, 100, ""), info{size: 5, mtime: 100}, warm},
+		{"no versions, a newer object", []string{here, plain, synced}, object(5, 200, ""), info{size: 5, mtime: 100}, ours},
+		{"no versions nor times", []string{here, plain, synced}, object(5, 0, ""), info{size: 5, mtime: 100}, warm},
+		{"a torn line", []string{here, file, synced, here, file[:20]}, object(5, 100, "v1"), info{size: 5, mtime: 100}, warm},
+		{"rubbish", []string{"\x00", "[]", here, file, "{", synced}, object(5, 100, "v1"), info{size: 5, mtime: 100}, warm},
+	} {
+		dir := t.TempDir()
+		f := folder(t, dir)
+		text := strings.ReplaceAll(strings.Join(tt.lines, "\n"), "HERE", disk.Boot())
+		if tt.lines != nil {
+			if err := os.WriteFile(filepath.Join(dir, recordName), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := openRecord(f, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.judge(tt.obj, tt.info); got != tt.want {
+			t.Errorf("%s: judged %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestRecordReadsWhatItWrote(t *testing.T) {
+	dir := t.TempDir()
+	f := folder(t, dir)
+	// An earlier run was killed in the middle of a line.
+	if err := os.WriteFile(filepath.Join(dir, recordName), []byte(`{"source":"s","bo`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r, err := openRecord(f, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.begin(); err != nil {
+		t.Fatal(err)
+	}
+	odd := object(5, 100, "\"<v>\" \x01\u2028")
+	odd.Key = strings.Repeat("<&>\\", 40_000) // longer than any buffer
+	if err := r.add(odd, odd.ModTime); err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	if r, err = openRecord(f, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.judge(odd, info{size: 5, mtime: 100}); got != warm || !r.pending {
+		t.Errorf("judged %d, pending %v; want %d, true", got, r.pending, warm)
+	}
+	if err := r.begin(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.synced(); err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	if r, err = openRecord(f, "s"); err != nil || r.pending {
+		t.Errorf("pending after it was synced (%v)", err)
+	}
+}
+
+func TestRecordStaysSmall(t *testing.T) {
+	dir := t.TempDir()
+	f := folder(t, dir)
+	var text strings.Builder
+	fmt.Fprintf(&text, "{\"source\":\"t\",\"boot\":\"b\"}\n{\"path\":\"k\",\"size\":7,\"mtime\":7}\n{\"synced\":true}\n")
+	for i := range 3000 {
+		fmt.Fprintf(&text, "{\"source\":\"s\",\"boot\":\"b\"}\n{\"path\":\"k\",\"size\":5,\"mtime\":%d,\"version\":\"v\"}\n", i)
+	}
+	text.WriteString("{\"synced\":true}")
+	if err := os.WriteFile(filepath.Join(dir, recordName), []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		r, err := openRecord(f, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.judge(object(5, 2999, "v"), info{size: 5, mtime: 2999}); got != warm {
+			t.Errorf("the latest line is judged %d, want %d", got, warm)
+		}
+		if got := r.judge(object(5, 9, "v"), info{size: 5, mtime: 2998}); got != foreign {
+			t.Errorf("an older line is judged %d, want %d", got, foreign)
+		}
+	}
+	after, err := os.ReadFile(filepath.Join(dir, recordName))
+	if n := strings.Count(string(after), "path"); err != nil || n != 2 {
+		t.Errorf("%d lines about files are left (%v), want 2", n, err)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte("{\"source\":\"s\",\"boot\":\"b\"}\n{\"path\":\"k\",\"size\":5,\"mtime\":1}\n{\"synced\":true}\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		dir := t.TempDir()
+		fo := folder(t, dir)
+		if err := os.WriteFile(filepath.Join(dir, recordName), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		r, err := openRecord(fo, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.begin(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.add(object(5, 100, "v"), time.Unix(100, 0)); err != nil {
+			t.Fatal(err)
+		}
+		r.close()
+		if r, err = openRecord(fo, "s"); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.judge(object(5, 100, "v"), info{size: 5, mtime: 100}); got != warm {
+			t.Errorf("after %q a new line is judged %d, want %d", text, got, warm)
+		}
+	})
+}
