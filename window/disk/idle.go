@@ -2,7 +2,6 @@ package disk
 
 import (
 	"errors"
-	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -93,12 +92,3 @@ func setLease(file *os.File, kind int) error {
 // Boot names this boot of the machine: what was not synced in another one may be
 // gone.
 func Boot() string { return bootID() }
-
-// Holder is how a process names itself to others.
-func Holder(what string) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "this machine"
-	}
-	return fmt.Sprintf("%s, process %d on %s", what, os.Getpid(), host)
-}

@@ -1,0 +1,180 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// Release says when a shard may go.
+type Release string
+
+const (
+	// ReleaseLease: when it is acknowledged, by Ack or by a verb on its file.
+	ReleaseLease Release = "lease"
+	// ReleaseUnlink: when a reader unlinked it or renamed it into done/. There are
+	// no leases by call.
+	ReleaseUnlink Release = "unlink"
+	// ReleaseRolling: when room is needed and it has been there for MinAge, oldest
+	// first. Nobody acknowledges, no epoch ends, and Run goes on until it is told to
+	// stop.
+	ReleaseRolling Release = "rolling"
+	// ReleaseNever: never. One epoch is fetched whole and stays; Run returns when all
+	// of it is there.
+	ReleaseNever Release = "never"
+)
+
+// Item is one shard of the plan.
+type Item struct {
+	Name    string // a safe file name of at most 200 bytes
+	Size    int64  // in bytes, on disk
+	Samples int    // 0 if unknown
+	Digest  string // such as "crc64nvme:…"; empty if unknown before the fetch
+	Version string // of the source; a resumed fetch must be of the same
+}
+
+// Fetcher brings items in.
+type Fetcher interface {
+	// Fetch fills what in.Missing tells, verifies all of it, and returns the digest it
+	// verified, if any. It retries for itself: an error ends this try. The window acts
+	// on ErrCorrupt, ErrGone and ENOSPC in it; on any other it tries again later,
+	// for as long as it takes, with the bytes that have arrived. Fetch neither
+	// publishes nor closes in. Several calls run at once, each with its own file.
+	Fetch(ctx context.Context, item int, in *disk.Incoming) (digest string, err error)
+}
+
+// What a Fetcher's error may wrap.
+var (
+	ErrCorrupt = errors.New("the bytes are not those that the checksum promises")
+	ErrGone    = errors.New("the object is gone or has changed")
+)
+
+// MinReady is what must be ready before the window says it is.
+type MinReady struct {
+	Files int
+	Bytes int64
+}
+
+// What OnBad may be.
+const (
+	BadFail = "fail" // Run ends with a *BadItemError
+	BadSkip = "skip" // the position is skipped, and listed in the Status
+)
+
+// Config is what New needs to know. Zero values mean the defaults that are told.
+type Config struct {
+	Input string // the input's name in logs and metrics
+	Dir   string
+
+	Size    int64 // the bound in bytes
+	MinFree int64 // what to leave free on the disk for others
+
+	Release  Release       // ReleaseLease
+	MinAge   time.Duration // for ReleaseRolling
+	MinReady MinReady
+
+	LeaseTimeout time.Duration // of leases that are not bound to a connection; 10 min
+	Reattach     time.Duration // for which leases outlive a restart, unless they are used; 30 s
+
+	Epochs int // 0: without end
+	Items  []Item
+	// Order gives the items of an epoch, counted from 0, as indexes of Items: all of
+	// them in some order, or this node's part. It must give the same each time, and
+	// may take long. nil: as listed.
+	Order func(epoch int) []int
+	// Plan names items and order. State of another plan in the folder is dropped, and
+	// its files are removed unless a reader holds them.
+	Plan string
+
+	Fetcher  Fetcher
+	Parallel int    // fetches at once; 4
+	OnBad    string // BadFail
+
+	Log     *slog.Logger // nil: nothing is logged
+	Metrics *Metrics     // nil: not shown
+}
+
+// defaults checks the configuration and fills it up.
+func (c *Config) defaults() error {
+	set(&c.Release, ReleaseLease)
+	set(&c.LeaseTimeout, 10*time.Minute)
+	set(&c.Reattach, 30*time.Second)
+	set(&c.Parallel, 4)
+	set(&c.OnBad, BadFail)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(nil)
+	}
+	if c.Order == nil {
+		listed := make([]int, len(c.Items))
+		for i := range listed {
+			listed[i] = i
+		}
+		c.Order = func(int) []int { return listed }
+	}
+	switch {
+	case !slices.Contains([]Release{ReleaseLease, ReleaseUnlink, ReleaseRolling, ReleaseNever}, c.Release):
+		return fmt.Errorf("release %q is none of lease, unlink, rolling, never", c.Release)
+	case c.OnBad != BadFail && c.OnBad != BadSkip:
+		return fmt.Errorf("%q is none of fail, skip as what to do about bad items", c.OnBad)
+	case c.Fetcher == nil:
+		return errors.New("a window needs a Fetcher")
+	case c.Epochs < 0 || c.Parallel < 0 || c.MinFree < 0 || c.MinAge < 0 || c.LeaseTimeout < 0 || c.Reattach < 0:
+		return errors.New("epochs, parallel, minFree, minAge and time-outs cannot be negative")
+	case len(c.Items) == 0:
+		return fmt.Errorf("input %s has no items; check its source, include and exclude", c.Input)
+	case c.Release == ReleaseNever && c.Epochs > 1:
+		return fmt.Errorf("release never keeps one epoch, not %d; use lease", c.Epochs)
+	}
+	if c.Release == ReleaseNever {
+		c.Epochs = 1
+	}
+	for _, item := range c.Items {
+		if err := item.check(); err != nil {
+			return err
+		}
+	}
+	return c.budget()
+}
+
+func (i Item) check() error {
+	switch {
+	case i.Name == "" || len(i.Name) > 200 || strings.ContainsAny(i.Name, "/\x00\n"):
+		return fmt.Errorf("%q cannot be an item's name: 1 to 200 bytes without \"/\"", i.Name)
+	case i.Size < 0:
+		return fmt.Errorf("item %s has a size of %d", i.Name, i.Size)
+	}
+	return nil
+}
+
+// budget refuses a size that cannot work.
+func (c *Config) budget() error {
+	var largest, total int64
+	for _, item := range c.Items {
+		largest, total = max(largest, item.Size), total+item.Size
+	}
+	need := max(largest, c.MinReady.Bytes)
+	comfortable := max(need, min(total, 2*int64(c.Parallel)*largest))
+	if c.Release == ReleaseNever {
+		need, comfortable = total, total
+	}
+	if c.Size < need {
+		return &BudgetError{Have: c.Size, Need: need, Comfortable: comfortable}
+	}
+	return nil
+}
+
+func set[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

@@ -1,0 +1,73 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrNoLease says that there is no such lease, or no more.
+	ErrNoLease = errors.New("no such lease: it was returned, ran out, or was never given")
+	// ErrClosed says that the window does not run any more.
+	ErrClosed = errors.New("the window is closed")
+)
+
+// BudgetError says that the window cannot work within its size.
+type BudgetError struct {
+	Have, Need  int64 // in bytes
+	Comfortable int64 // with which fetching can run ahead of the readers
+}
+
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("a window of %d bytes cannot work: it needs %d, and %d to be comfortable", e.Have, e.Need, e.Comfortable)
+}
+
+// ReleaseError says that this window has no leases.
+type ReleaseError struct {
+	Input   string
+	Release Release
+}
+
+func (e *ReleaseError) Error() string {
+	how := "read the files in ready/, nobody acknowledges them"
+	if e.Release == ReleaseUnlink {
+		how = "read the files in ready/, and acknowledge by unlinking them or renaming them into done/"
+	}
+	return fmt.Sprintf("input %s has release %s and so no leases: %s", e.Input, e.Release, how)
+}
+
+// EndError says to a reader that an epoch is over. It is no failure.
+type EndError struct{ Epoch int }
+
+func (e *EndError) Error() string { return fmt.Sprintf("epoch %d has ended", e.Epoch) }
+
+// Cause is what a reader waits for.
+type Cause string
+
+// The causes of waits.
+const (
+	CauseBackend Cause = "backend" // the store: what comes next is not here yet
+	CauseDisk    Cause = "disk"    // the disk is full, or below minFree
+	CauseReaders Cause = "readers" // others hold the rest of the epoch, or the room that is needed
+)
+
+var causes = []Cause{CauseBackend, CauseDisk, CauseReaders}
+
+// WaitError says that nothing can be leased now. It is no failure.
+type WaitError struct{ Cause Cause }
+
+func (e *WaitError) Error() string { return "nothing is ready; waiting for " + string(e.Cause) }
+
+// BadItemError says why an item could not be delivered.
+type BadItemError struct {
+	Name       string
+	Epoch, Pos int
+	Reason     string
+	Err        error // what the Fetcher said; nil when readers refused the item
+}
+
+func (e *BadItemError) Error() string {
+	return fmt.Sprintf("%s (epoch %d, position %d) cannot be delivered: %s", e.Name, e.Epoch, e.Pos, e.Reason)
+}
+
+func (e *BadItemError) Unwrap() error { return e.Err }

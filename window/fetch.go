@@ -1,0 +1,171 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+const (
+	triesOfCorrupt = 3
+	firstPause     = 100 * time.Millisecond
+	longestPause   = 30 * time.Second
+)
+
+// What a fetch may fail for.
+const (
+	failCorrupt = "corrupt"
+	failGone    = "gone"
+	failDisk    = "disk"
+	failOther   = "other"
+)
+
+func failKind(err error) string {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return failDisk
+	case errors.Is(err, ErrCorrupt):
+		return failCorrupt
+	case errors.Is(err, ErrGone):
+		return failGone
+	}
+	return failOther
+}
+
+// fetch brings one file in and tells what came of it.
+func (w *Window) fetch(ctx context.Context, e *entry) {
+	digest, err := w.bring(ctx, e)
+	w.mu.Lock()
+	w.landedLocked(time.Now(), e, digest, err, ctx.Err() != nil)
+	w.mu.Unlock()
+	w.note()
+}
+
+func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error) {
+	item := w.cfg.Items[e.item]
+	in, err := w.stage.Incoming(e.name, item.Size, item.Version)
+	w.mu.Lock()
+	w.allocatedLocked(e, err == nil)
+	w.mu.Unlock()
+	if err != nil {
+		return "", err
+	}
+
+	digest, err = w.cfg.Fetcher.Fetch(ctx, e.item, in)
+	if err == nil {
+		w.mu.Lock()
+		w.moveLocked(e, Verifying, "all bytes are there")
+		w.mu.Unlock()
+		err = verify(item, in, digest)
+	}
+	if err == nil {
+		err = w.stage.land(in, e.name)
+	}
+	switch {
+	case err == nil:
+		return digest, nil
+	case failKind(err) == failOther:
+		return "", errors.Join(err, in.Close()) // what has arrived counts the next time
+	default:
+		err = errors.Join(err, in.Discard())
+		w.mu.Lock()
+		w.allocatedLocked(e, false)
+		w.mu.Unlock()
+		return "", err
+	}
+}
+
+// verify is what the window itself can tell about a file that its Fetcher has
+// verified.
+func verify(item Item, in *disk.Incoming, digest string) error {
+	if missing := in.Missing(); len(missing) > 0 {
+		return fmt.Errorf("%s: byte %d of %d did not arrive", item.Name, missing[0].Off, item.Size)
+	}
+	want, _, _ := strings.Cut(item.Digest, ":")
+	got, _, _ := strings.Cut(digest, ":")
+	if item.Digest != "" && want == got && digest != item.Digest {
+		return fmt.Errorf("%w: %s is %s and should be %s", ErrCorrupt, item.Name, digest, item.Digest)
+	}
+	return nil
+}
+
+// allocatedLocked notes whether the disk's free space knows of the file.
+func (w *Window) allocatedLocked(e *entry, is bool) {
+	if e.allocated == is {
+		return
+	}
+	e.allocated = is
+	if is {
+		w.unallocated -= e.size
+	} else {
+		w.unallocated += e.size
+	}
+}
+
+// landedLocked takes the outcome of a fetch.
+func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error, canceled bool) {
+	delete(w.fetching, e)
+	if err == nil {
+		e.tries, e.corrupt, e.since, e.digest = 0, 0, now, digest
+		w.diskTries = 0
+		w.moveLocked(e, Ready, "fetched")
+		w.files[e.name] = e
+		w.unshown = append(w.unshown, e)
+		if digest != "" && w.cfg.Items[e.item].Digest == "" {
+			if err := w.journal.add("sum", e.seq, digest); err != nil {
+				w.troubleLocked("write the journal", err) // the digest is told until the next start
+			}
+		}
+		return
+	}
+	if canceled {
+		w.requeueLocked(e, now, "canceled")
+		return
+	}
+	kind := failKind(err)
+	w.metrics.fetchFailures.WithLabelValues(kind).Inc()
+	w.troubleLocked("fetch "+w.cfg.Items[e.item].Name, err)
+	switch kind {
+	case failDisk:
+		// It is the disk that must get better, not this file.
+		w.diskUntil = now.Add(pause(w.diskTries))
+		w.diskTries++
+		w.relieveLocked("the disk is full")
+		w.requeueLocked(e, now, "the disk is full")
+		return
+	case failCorrupt:
+		if e.corrupt++; e.corrupt < triesOfCorrupt {
+			break
+		}
+		fallthrough
+	case failGone:
+		reason := fmt.Sprintf("%v", err)
+		if kind == failCorrupt {
+			reason = fmt.Sprintf("fetched %d times: %v", e.corrupt, err)
+		}
+		w.unallocated -= e.size // its file is discarded
+		w.resizeLocked(e, 0)
+		w.quarantineLocked(e, reason, err)
+		return
+	}
+	w.requeueLocked(e, now.Add(pause(e.tries)), kind)
+	e.tries++
+}
+
+// requeueLocked has a fetch begun again.
+func (w *Window) requeueLocked(e *entry, notBefore time.Time, why string) {
+	e.notBefore = notBefore
+	w.moveLocked(e, Reserved, why)
+	w.enqueueLocked(e)
+}
+
+// pause is how long to wait after so many failures.
+func pause(tries int) time.Duration {
+	return min(firstPause<<min(tries, 20), longestPause)
+}

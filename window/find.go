@@ -1,0 +1,15 @@
+package window
+
+import "path/filepath"
+
+// LeaseOf finds the lease on the shard at a path, for readers that keep the path
+// alone. It is false when nobody has a lease on it.
+func (w *Window) LeaseOf(path string) (id string, ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.files[filepath.Base(path)]
+	if e == nil || e.lease == nil || e.lease.claim() || w.path(e.name) != filepath.Clean(path) {
+		return "", false
+	}
+	return e.lease.id, true
+}

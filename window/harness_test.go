@@ -1,0 +1,182 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// fake is a Fetcher whose bytes come from the item's number. What it does for an
+// item is scripted: one error a fetch, then success.
+type fake struct {
+	items  []Item
+	script map[int][]error
+	hang   chan struct{} // when set, fetches wait for it or their end
+	calls  int
+}
+
+func (f *fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, error) {
+	f.calls++
+	if f.hang != nil {
+		select {
+		case <-f.hang:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	if errs := f.script[item]; len(errs) > 0 {
+		f.script[item] = errs[1:]
+		if errs[0] != nil {
+			return "", errs[0]
+		}
+	}
+	for _, r := range in.Missing() {
+		if _, err := in.WriteAt([]byte(strings.Repeat(string(rune('a'+item%26)), int(r.Len))), r.Off); err != nil {
+			return "", err
+		}
+	}
+	return "fake:" + f.items[item].Name, nil
+}
+
+func items(n int, size int64) (out []Item) {
+	for i := range n {
+		out = append(out, Item{Name: fmt.Sprintf("s%02d.tar", i), Size: size, Samples: i})
+	}
+	return out
+}
+
+// bench is a window that is stepped by hand: no goroutine runs. It lives in virtual
+// time, which passes in advance alone.
+type bench struct {
+	t *testing.T
+	*Window
+	fetcher *fake
+	cfg     Config
+}
+
+// virtual runs a test in virtual time.
+func virtual(t *testing.T, test func(*testing.T)) {
+	t.Helper()
+	synctest.Test(t, test)
+}
+
+func newBench(t *testing.T, cfg Config) *bench {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
+	if cfg.Plan == "" {
+		cfg.Plan = "plan-1"
+	}
+	b := &bench{t: t, fetcher: &fake{items: cfg.Items, script: map[int][]error{}}, cfg: cfg}
+	b.cfg.Input, b.cfg.Fetcher = "train", b.fetcher
+	b.open()
+	return b
+}
+
+func (b *bench) open() {
+	b.t.Helper()
+	w, err := New(b.cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	w.spawn = func(f func()) { f() }
+	b.Window = w
+	b.t.Cleanup(func() { w.Close() })
+}
+
+// crash drops the process's memory as a kill does: nothing is written, returned or
+// closed but what the kernel closes.
+func (b *bench) crash() {
+	b.t.Helper()
+	b.journal.file.Close()
+	b.stage.close()
+	b.Window.journal, b.ended = nil, ErrClosed
+	b.open()
+}
+
+// step plans and acts once.
+func (b *bench) step() todo {
+	b.mu.Lock()
+	t := b.plan(time.Now())
+	b.mu.Unlock()
+	b.act(b.t.Context(), t)
+	return t
+}
+
+// settle steps until nothing is left to do at this moment. Files are looked at.
+func (b *bench) settle() {
+	b.t.Helper()
+	b.scanSoon = true
+	for range 1000 {
+		t := b.step()
+		if !t.work() && len(t.fetch) == 0 && t.order < 0 {
+			return
+		}
+	}
+	b.t.Fatal("never comes to rest")
+}
+
+func (b *bench) advance(d time.Duration) {
+	time.Sleep(d)
+	b.settle()
+}
+
+// lease is Lease without waiting.
+func (b *bench) lease(reader string) (Lease, error) {
+	return b.Lease(context.Background(), LeaseRequest{Reader: reader, Bound: true})
+}
+
+func (b *bench) must(l Lease, err error) Lease {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatalf("got %v, want a lease", err)
+	}
+	return l
+}
+
+func (b *bench) ok(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) ls(dir string) []string {
+	b.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(b.dir, dir))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	names := []string{}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func (b *bench) want(dir string, names ...string) {
+	b.t.Helper()
+	if got := b.ls(dir); !slices.Equal(got, names) {
+		b.t.Errorf("%s holds %q, want %q", dir, got, names)
+	}
+}
+
+func isEnd(err error, epoch int) bool {
+	var end *EndError
+	return errors.As(err, &end) && end.Epoch == epoch
+}
+
+func isWait(err error, cause Cause) bool {
+	var wait *WaitError
+	return errors.As(err, &wait) && wait.Cause == cause
+}

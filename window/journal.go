@@ -1,0 +1,288 @@
+package window
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// The journal is a text file, a fact a line, each with its own sum, so that a line
+// that was torn or overwritten is no fact and harms no other. Facts only add up:
+// their order matters for leases alone.
+//
+//	plan "digest"                      what all of it is about; first
+//	low E P                            all before is settled
+//	ack E P "ID"                       settled, by this lease if any
+//	skip E P "name" "reason"           settled, by giving up
+//	try E P attempts failures          of a position that is not settled
+//	lease "ID" "reader" E P            given
+//	gone "ID"                          ended without acknowledgement
+//	acked "ID"                         a lease that was acknowledged lately
+//	reader "name" E                    was told all ends before epoch E
+//	sum E P "digest"                   what was verified of a file
+
+// memory is what a journal tells.
+type memory struct {
+	low     seq
+	settled map[seq]bool
+	skipped []skip
+	history map[seq]history
+	leases  map[string]grant
+	acked   []string
+	readers map[string]int
+	sums    map[seq]string
+}
+
+type (
+	skip struct {
+		seq
+		name, reason string
+	}
+	// history is what befell a position before it was settled.
+	history struct{ attempts, failures int }
+	grant   struct {
+		reader string
+		seq
+	}
+)
+
+func newMemory() memory {
+	return memory{
+		settled: map[seq]bool{}, history: map[seq]history{}, leases: map[string]grant{},
+		readers: map[string]int{}, sums: map[seq]string{},
+	}
+}
+
+// readJournal is what the journal tells about the plan: nothing when it is of
+// another one, or unreadable.
+func readJournal(r io.Reader, plan string) (memory, error) {
+	m := newMemory()
+	lines := bufio.NewReader(r)
+	for about := false; ; {
+		line, err := lines.ReadString('\n')
+		if fields, ok := parseLine(line); ok {
+			if fields[0] == "plan" {
+				about = len(fields) == 2 && fields[1] == plan
+			} else if about {
+				m.learn(fields)
+			}
+		}
+		if err == io.EOF {
+			return m, nil
+		}
+		if err != nil {
+			return m, err
+		}
+	}
+}
+
+// parseLine splits a whole line with the right sum into its words.
+func parseLine(line string) (fields []string, ok bool) {
+	line, whole := strings.CutSuffix(line, "\n")
+	at := strings.LastIndexByte(line, ' ')
+	if !whole || at < 0 || line[at+1:] != lineSum(line[:at]) {
+		return nil, false
+	}
+	for rest := line[:at]; rest != ""; rest = strings.TrimPrefix(rest, " ") {
+		var word string
+		if rest[0] == '"' {
+			quoted, err := strconv.QuotedPrefix(rest)
+			if err != nil {
+				return nil, false
+			}
+			rest = rest[len(quoted):]
+			if word, err = strconv.Unquote(quoted); err != nil {
+				return nil, false
+			}
+		} else if word, _, ok = strings.Cut(rest, " "); word == "" {
+			return nil, false
+		} else {
+			rest = rest[len(word):]
+		}
+		fields = append(fields, word)
+	}
+	return fields, len(fields) > 0
+}
+
+func lineSum(text string) string {
+	return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(text)))
+}
+
+// learn takes one fact; one that it doesn't understand is none.
+func (m *memory) learn(f []string) {
+	words := func(n int) bool { return len(f) == n }
+	var bad bool
+	num := func(s string) int {
+		n, err := strconv.Atoi(s)
+		bad = bad || err != nil || n < 0
+		return n
+	}
+	at := func(i int) (a seq) {
+		a = seq{num(f[i]), num(f[i+1])}
+		return a
+	}
+	switch kind := f[0]; {
+	case kind == "low" && words(3):
+		if a := at(1); !bad && m.low.before(a) {
+			m.low = a
+		}
+	case kind == "ack" && words(4):
+		if a := at(1); !bad {
+			m.settled[a] = true
+			m.ended(f[3], true)
+		}
+	case kind == "skip" && words(5):
+		if a := at(1); !bad {
+			m.settled[a] = true
+			m.skipped = append(m.skipped, skip{a, f[3], f[4]})
+		}
+	case kind == "try" && words(5):
+		a, h := at(1), history{num(f[3]), num(f[4])}
+		if !bad {
+			m.history[a] = h
+		}
+	case kind == "lease" && words(5):
+		if a := at(3); !bad {
+			m.leases[f[1]] = grant{f[2], a}
+		}
+	case kind == "gone" && words(2):
+		m.ended(f[1], false)
+	case kind == "acked" && words(2):
+		m.ended(f[1], true)
+	case kind == "reader" && words(3):
+		if n := num(f[2]); !bad {
+			m.readers[f[1]] = max(n, m.readers[f[1]])
+		}
+	case kind == "sum" && words(4):
+		if a := at(1); !bad {
+			m.sums[a] = f[3]
+		}
+	}
+}
+
+func (m *memory) ended(id string, acked bool) {
+	delete(m.leases, id)
+	if acked && id != "" {
+		m.acked = append(m.acked, id)
+	}
+}
+
+// journal appends facts. A line is one write, so that a kill tears at most one.
+type journal struct {
+	file  *os.File
+	lines int  // since it was last written anew
+	torn  bool // the last write came through in part, or not at all
+	buf   []byte
+}
+
+// add writes a fact. When it returns nil the fact outlives a kill.
+func (j *journal) add(kind string, words ...any) error {
+	b := j.buf[:0]
+	if j.torn {
+		b = append(b, '\n')
+	}
+	from := len(b)
+	b = appendFact(b, kind, words...)
+	j.buf = sealLine(b, from)
+	_, err := j.file.Write(j.buf)
+	j.torn = err != nil
+	j.lines++
+	return err
+}
+
+func appendFact(b []byte, kind string, words ...any) []byte {
+	b = append(b, kind...)
+	for _, word := range words {
+		b = append(b, ' ')
+		switch v := word.(type) {
+		case int:
+			b = strconv.AppendInt(b, int64(v), 10)
+		case seq:
+			b = strconv.AppendInt(b, int64(v.epoch), 10)
+			b = append(b, ' ')
+			b = strconv.AppendInt(b, int64(v.pos), 10)
+		case string:
+			b = strconv.AppendQuote(b, v)
+		default:
+			panic(fmt.Sprintf("window: %T in a journal", word))
+		}
+	}
+	return b
+}
+
+func sealLine(b []byte, from int) []byte {
+	const digits = "0123456789abcdef"
+	sum := crc32.ChecksumIEEE(b[from:])
+	b = append(b, ' ')
+	for shift := 28; shift >= 0; shift -= 4 {
+		b = append(b, digits[sum>>shift&15])
+	}
+	return append(b, '\n')
+}
+
+// rewrite replaces the journal by one that tells just this.
+func (j *journal) rewrite(path, plan string, m memory) error {
+	var b []byte
+	fact := func(kind string, words ...any) { from := len(b); b = sealLine(appendFact(b, kind, words...), from) }
+	fact("plan", plan)
+	fact("low", m.low)
+	for _, s := range m.skipped {
+		fact("skip", s.seq, s.name, s.reason)
+	}
+	for a := range m.settled {
+		fact("ack", a, "")
+	}
+	for a, h := range m.history {
+		fact("try", a, h.attempts, h.failures)
+	}
+	for id, g := range m.leases {
+		fact("lease", id, g.reader, g.seq)
+	}
+	for _, id := range m.acked {
+		fact("acked", id)
+	}
+	for name, epoch := range m.readers {
+		fact("reader", name, epoch)
+	}
+	for a, sum := range m.sums {
+		fact("sum", a, sum)
+	}
+	// No sync: it must outlive a kill, and after a boot it may be missing.
+	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(b)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	old := j.file
+	*j = journal{file: file, buf: j.buf}
+	if old != nil {
+		return old.Close()
+	}
+	return nil
+}
+
+// openJournal reads what path tells about the plan, and begins it anew. A journal
+// that cannot be read tells nothing.
+func openJournal(path, plan string) (*journal, memory, error) {
+	m := newMemory()
+	if file, err := os.Open(path); err == nil {
+		m, _ = readJournal(file, plan) //nolint:errcheck // what could be read counts
+		file.Close()                   //nolint:errcheck // opened for reading
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, m, err
+	}
+	j := &journal{}
+	return j, m, j.rewrite(path, plan, m)
+}

@@ -1,0 +1,341 @@
+package window
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"time"
+)
+
+// failuresOfPoison is how often readers may refuse a shard, or die of it.
+const failuresOfPoison = 3
+
+// LeaseRequest says who wants a shard.
+type LeaseRequest struct {
+	Reader string
+	Wait   time.Duration // for something to be ready; 0: not at all
+	// Bound leases have no time-out: the caller says Return when the reader's
+	// connection ends.
+	Bound bool
+}
+
+// Lease is a shard that one reader has.
+type Lease struct {
+	ID, Reader string
+	Epoch, Pos int
+	Path       string // absolute
+	Name       string // the item's
+	Size       int64
+	Samples    int
+	Digest     string
+	Attempt    int // deliveries of this position so far, with this one
+}
+
+// lease is what one reader holds: given by Lease, or taken by a claim on the file.
+type lease struct {
+	id       string // empty for a claim
+	reader   *reader
+	e        *entry
+	bound    bool
+	found    bool      // after a restart, and not used since
+	deadline time.Time // zero when it has none
+}
+
+func (l *lease) claim() bool { return l.id == "" }
+
+// Lease gives the reader the first shard in the plan's order that nobody has,
+// waiting for one as long as the request allows.
+//
+// An *EndError says that an epoch is over: a reader is told so once for each epoch
+// since it first asked, before it gets anything of the next, and for ever after the
+// last. A *WaitError says that nothing became ready in time, and why. Other errors
+// are a *ReleaseError when this window has no leases, a *BadItemError when the
+// epoch has failed, ErrClosed, and the context's.
+func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
+	if w.cfg.Release != ReleaseLease {
+		return Lease{}, &ReleaseError{w.cfg.Input, w.cfg.Release}
+	}
+	w.mu.Lock()
+	now := time.Now()
+	rd := w.readerLocked(now, r.Reader)
+	rd.seen = now
+	l, err := w.grantLocked(now, rd, r.Bound)
+	if _, wait := err.(*WaitError); !wait || r.Wait <= 0 {
+		w.mu.Unlock()
+		return l, err
+	}
+	x := w.awaitLocked(now, rd, r)
+	w.mu.Unlock()
+
+	timeout := time.NewTimer(r.Wait)
+	defer timeout.Stop()
+	select {
+	case o := <-x.got:
+		return o.lease, o.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-timeout.C:
+		err = nil
+	}
+	return w.giveUp(x, err)
+}
+
+// grantLocked is Lease without waiting.
+func (w *Window) grantLocked(now time.Time, rd *reader, bound bool) (Lease, error) {
+	if w.failed != nil {
+		return Lease{}, w.failed
+	}
+	if over, ended := w.endForLocked(rd); ended {
+		return Lease{}, over
+	}
+	if w.ended != nil {
+		return Lease{}, w.ended
+	}
+	e := w.popLocked(now)
+	if e == nil {
+		// Looking at the files may have settled the rest of the epoch.
+		if over, ended := w.endForLocked(rd); ended {
+			return Lease{}, over
+		}
+		return Lease{}, &WaitError{w.causeLocked(now)}
+	}
+	w.issued++
+	l := &lease{id: fmt.Sprintf("%s-%d", w.nonce, w.issued), reader: rd, e: e, bound: bound}
+	w.leases[l.id] = l
+	if !bound {
+		w.deadlineLocked(l, now.Add(w.cfg.LeaseTimeout))
+	}
+	if err := w.journal.add("lease", l.id, rd.name, e.seq); err != nil {
+		w.troubleLocked("write the journal", err) // after a kill it is given again
+	}
+	w.deliverLocked(e, l, "leased by "+rd.name)
+	return w.leaseOf(l), nil
+}
+
+func (w *Window) leaseOf(l *lease) Lease {
+	e, item := l.e, w.cfg.Items[l.e.item]
+	digest := item.Digest
+	if digest == "" {
+		digest = e.digest
+	}
+	return Lease{
+		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: item.Name,
+		Size: e.size, Samples: item.Samples, Digest: digest, Attempt: w.history[e.seq].attempts,
+	}
+}
+
+// popLocked takes the lowest shard that can be leased.
+func (w *Window) popLocked(now time.Time) *entry {
+	for len(w.queued) > 0 {
+		e := w.queued[0]
+		if e.state == Ready && e.epoch > w.low.epoch {
+			return nil
+		}
+		heap.Pop(&w.queued)
+		if e.state != Ready {
+			continue
+		}
+		if st, err := w.stage.ready.Stat(e.name); err == nil && st.Ino == e.ino {
+			return e
+		}
+		w.lookLocked(now, e, nil) // a reader was faster, by a verb on the file
+	}
+	return nil
+}
+
+// deliverLocked gives a Ready file to a reader.
+func (w *Window) deliverLocked(e *entry, l *lease, why string) {
+	h := w.history[e.seq]
+	h.attempts++
+	w.history[e.seq] = h
+	w.stats.delivered++
+	w.metrics.delivered.Inc()
+	if h.attempts > 1 {
+		w.stats.redelivered++
+		w.metrics.redelivered.Inc()
+	}
+	l.reader.held++
+	e.lease = l
+	w.moveLocked(e, Leased, why)
+}
+
+// dropLeaseLocked ends what a reader holds; the caller moves the entry.
+func (w *Window) dropLeaseLocked(e *entry) {
+	delete(w.leases, e.lease.id)
+	e.lease.reader.held--
+	e.lease = nil
+}
+
+// Ack says that the reader is done with the shard. Acking twice is no error.
+func (w *Window) Ack(id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.acked.has(id) {
+		return nil
+	}
+	l, err := w.heldLocked(id)
+	if err != nil {
+		return err
+	}
+	if err := w.journal.add("ack", l.e.seq, id); err != nil {
+		// What the disk says counts as much: a held file without a visible name is
+		// acknowledged.
+		if rerr := w.stage.ready.RemoveSame(l.e.name, l.e.ino); rerr != nil {
+			return fmt.Errorf("acknowledge %s: %w; try again", l.e.name, err)
+		}
+		w.troubleLocked("write the journal", err)
+	}
+	w.acked.add(id)
+	l.reader.seen = time.Now()
+	w.ackLocked(l.e, "acknowledged by "+l.reader.name)
+	return nil
+}
+
+// Nack says that the reader cannot use the shard: it goes to another, and after
+// three refusals or deaths it is quarantined.
+func (w *Window) Nack(id, reason string) error {
+	if reason == "" {
+		reason = "no reason given"
+	}
+	return w.giveBack(id, "refused: "+reason)
+}
+
+// Return ends a lease whose reader has died, or does not want it. It counts like
+// a Nack: what readers die of is poison.
+func (w *Window) Return(id string) error { return w.giveBack(id, "its reader is gone") }
+
+func (w *Window) giveBack(id, why string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, err := w.heldLocked(id)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	w.returnLocked(now, l, why, true)
+	w.serveLocked(now)
+	return nil
+}
+
+// Renew gives a lease its full time again.
+func (w *Window) Renew(id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, err := w.heldLocked(id)
+	if err == nil && !l.bound {
+		l.found = false
+		w.deadlineLocked(l, time.Now().Add(w.cfg.LeaseTimeout))
+	}
+	return err
+}
+
+// Attach binds a lease anew, or lets it loose: what a client does that kept a lease
+// over a restart of stager, or over the loss of its connection.
+func (w *Window) Attach(id string, bound bool) (Lease, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, err := w.heldLocked(id)
+	if err != nil {
+		return Lease{}, err
+	}
+	l.bound, l.found, l.deadline = bound, false, time.Time{}
+	if !bound {
+		w.deadlineLocked(l, time.Now().Add(w.cfg.LeaseTimeout))
+	}
+	return w.leaseOf(l), nil
+}
+
+// heldLocked is the lease of that id.
+func (w *Window) heldLocked(id string) (*lease, error) {
+	if w.journal == nil {
+		return nil, ErrClosed
+	}
+	if l := w.leases[id]; l != nil {
+		return l, nil
+	}
+	return nil, ErrNoLease
+}
+
+// returnLocked makes a leased file ready again, or quarantines it when counts says
+// that it is one failure too many.
+func (w *Window) returnLocked(now time.Time, l *lease, why string, counts bool) {
+	e := l.e
+	h := w.history[e.seq]
+	if counts {
+		h.failures++
+		w.history[e.seq] = h
+	}
+	for _, err := range []error{w.journal.add("gone", l.id), w.journal.add("try", e.seq, h.attempts, h.failures)} {
+		if err != nil {
+			w.troubleLocked("write the journal", err) // after a kill it is found leased for a while
+		}
+	}
+	if counts && h.failures >= failuresOfPoison {
+		w.quarantineLocked(e, fmt.Sprintf("readers refused it or died of it %d times, the last: %s", h.failures, why), nil)
+		return
+	}
+	w.dropLeaseLocked(e)
+	w.moveLocked(e, Ready, why)
+	w.offerLocked(e)
+	w.note()
+}
+
+// deadlineLocked sets when a lease runs out.
+func (w *Window) deadlineLocked(l *lease, at time.Time) {
+	l.deadline = at
+	if w.leaseAt.IsZero() || at.Before(w.leaseAt) {
+		w.leaseAt = at
+		w.note()
+	}
+}
+
+// expireLocked ends the leases that have run out. leaseAt is never late, so that
+// most plans need not look at all.
+func (w *Window) expireLocked(now time.Time) {
+	if w.leaseAt.IsZero() || now.Before(w.leaseAt) {
+		return
+	}
+	w.leaseAt = time.Time{}
+	var over []*lease
+	for _, l := range w.leases {
+		switch {
+		case l.deadline.IsZero():
+		case !now.Before(l.deadline):
+			over = append(over, l)
+		case w.leaseAt.IsZero() || l.deadline.Before(w.leaseAt):
+			w.leaseAt = l.deadline
+		}
+	}
+	for _, l := range over {
+		// Of what was found after a restart nobody knows why its reader is silent.
+		w.returnLocked(now, l, "its lease ran out", !l.found)
+	}
+}
+
+// recent remembers the last ids that were acknowledged, so that an Ack that is sent
+// again is told the same.
+type recent struct {
+	ring []string
+	at   int
+	set  map[string]struct{}
+}
+
+func newRecent() recent { return recent{ring: make([]string, 1024), set: map[string]struct{}{}} }
+
+func (r *recent) has(id string) bool { _, ok := r.set[id]; return ok }
+
+func (r *recent) add(id string) {
+	delete(r.set, r.ring[r.at])
+	r.ring[r.at] = id
+	r.set[id] = struct{}{}
+	r.at = (r.at + 1) % len(r.ring)
+}
+
+func (r *recent) ids() (ids []string) {
+	for i := range r.ring {
+		if id := r.ring[(r.at+i)%len(r.ring)]; id != "" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

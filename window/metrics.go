@@ -1,0 +1,96 @@
+package window
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics tell what windows do, by input. One value serves all windows of a
+// process.
+type Metrics struct {
+	items, bytes  *prometheus.GaugeVec
+	limit, peak   *prometheus.GaugeVec
+	epoch         *prometheus.GaugeVec
+	delivered     *prometheus.CounterVec
+	redelivered   *prometheus.CounterVec
+	acknowledged  *prometheus.CounterVec
+	fetchFailures *prometheus.CounterVec
+	skipped       *prometheus.CounterVec
+	waits         *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics; with nil they are counted but not shown.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "stager", Subsystem: "window", Name: name, Help: help},
+			append([]string{"input"}, labels...))
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "stager", Subsystem: "window", Name: name, Help: help},
+			append([]string{"input"}, labels...))
+	}
+	m := &Metrics{
+		items: gauge("items", "Shards in the window by state; many ready ones mean that readers are slower than the store, none that they wait for it.", "state"),
+		bytes: gauge("bytes", "Bytes in the window by state; zombie bytes are of files that somebody keeps open after acknowledging them.", "state"),
+		limit: gauge("limit_bytes", "The bound that the sum of stager_window_bytes never passes; raise the window's size when it is reached while readers wait."),
+		peak:  gauge("peak_bytes", "The most bytes that the window has taken."),
+		epoch: gauge("epoch", "The epoch that is being delivered, from 0."),
+		delivered: counter("delivered_total",
+			"Leases and claims given; more than acknowledged by more than what readers hold means that readers die or refuse shards."),
+		redelivered:  counter("redelivered_total", "Deliveries of a shard after its first; look at why readers end without acknowledging."),
+		acknowledged: counter("acknowledged_total", "Shards that are done with; this is the position in the plan."),
+		fetchFailures: counter("fetch_failures_total",
+			"Tries to fetch a shard that ended in an error: corrupt and gone need the source repaired, disk needs room, other is the store.", "kind"),
+		skipped: counter("skipped_total", "Positions that were given up; each is named in the status and missing from training."),
+		waits: counter("wait_seconds_total",
+			"Seconds in which a reader waited and held nothing. backend: a faster store or more parallel fetches; disk: room; readers: a larger window, or readers that hold less.", "cause"),
+	}
+	if reg != nil {
+		reg.MustRegister(m.items, m.bytes, m.limit, m.peak, m.epoch, m.delivered, m.redelivered, m.acknowledged,
+			m.fetchFailures, m.skipped, m.waits)
+	}
+	return m
+}
+
+// meters are the metrics of one window, looked up once.
+type meters struct {
+	items, bytes                                  map[State]prometheus.Gauge
+	peak, epoch                                   prometheus.Gauge
+	delivered, redelivered, acknowledged, skipped prometheus.Counter
+	fetchFailures, waits                          *prometheus.CounterVec
+}
+
+// of makes a window's metrics, at zero, so that they exist before the first event.
+func (m *Metrics) of(input string, limit int64) meters {
+	own := prometheus.Labels{"input": input}
+	w := meters{
+		items: map[State]prometheus.Gauge{}, bytes: map[State]prometheus.Gauge{},
+		peak: m.peak.With(own), epoch: m.epoch.With(own),
+		delivered: m.delivered.With(own), redelivered: m.redelivered.With(own),
+		acknowledged: m.acknowledged.With(own), skipped: m.skipped.With(own),
+		fetchFailures: m.fetchFailures.MustCurryWith(own), waits: m.waits.MustCurryWith(own),
+	}
+	m.limit.With(own).Set(float64(limit))
+	for _, s := range holding {
+		w.items[s] = m.items.WithLabelValues(input, string(s))
+		w.bytes[s] = m.bytes.WithLabelValues(input, string(s))
+		w.state(s, total{})
+	}
+	for _, kind := range []string{failCorrupt, failGone, failDisk, failOther} {
+		w.fetchFailures.WithLabelValues(kind)
+	}
+	for _, cause := range causes {
+		w.wait(cause, 0)
+	}
+	return w
+}
+
+func (m meters) state(s State, t total) {
+	m.items[s].Set(float64(t.items))
+	m.bytes[s].Set(float64(t.bytes))
+}
+
+func (m meters) wait(cause Cause, d time.Duration) {
+	m.waits.WithLabelValues(string(cause)).Add(d.Seconds())
+}

@@ -1,0 +1,272 @@
+package window
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+const (
+	buryAtOnce  = 256 // files removed between two plans, so that fetching goes on meanwhile
+	pollEvery   = 500 * time.Millisecond
+	lookEvery   = 500 * time.Millisecond // at zombies, and at a full disk
+	longestNap  = time.Minute
+	keepEnds    = 64 // END marks of so many epochs
+	compactFrom = 10_000
+)
+
+// todo is what plan wants to be done. Nothing in it has begun.
+type todo struct {
+	fetch   []*entry // Fetching now
+	show    []*entry
+	bury    []*entry
+	ends    []int
+	order   int // the epoch whose order is wanted; -1: none
+	scan    bool
+	compact bool
+	done    bool          // every epoch is delivered and acknowledged
+	sleep   time.Duration // until there is something to plan that nobody tells
+}
+
+// work tells whether doing it may make room for a new plan.
+func (t todo) work() bool { return len(t.show)+len(t.bury)+len(t.ends) > 0 || t.scan }
+
+// plan makes every move that time and budget allow, and says what to do about it. It
+// touches no file but to ask how much room is left and, when room must be made,
+// whether a file is open.
+func (w *Window) plan(now time.Time) todo {
+	t := todo{order: -1, sleep: longestNap}
+	alarm := func(at time.Time) { t.sleep = min(t.sleep, max(0, at.Sub(now))) }
+
+	w.expireLocked(now)
+	if !w.leaseAt.IsZero() {
+		alarm(w.leaseAt)
+	}
+	w.advanceLocked()
+
+	room := w.diskLocked(now, 0)
+	if w.failed == nil {
+		w.admitLocked(now, alarm)
+		if room {
+			t.fetch = w.startLocked(now, alarm)
+		}
+	}
+	if now.Before(w.diskUntil) {
+		alarm(w.diskUntil)
+	}
+	if !w.ordering {
+		if t.order = w.orderWantedLocked(); t.order >= 0 {
+			w.ordering = true
+		}
+	}
+
+	t.show = w.takeShowsLocked(now, alarm)
+	t.bury = w.takeBurialsLocked(now, alarm)
+	t.ends, w.ends = w.ends, nil
+	if w.scanSoon || !now.Before(w.scanAt) {
+		t.scan, w.scanSoon = true, false
+	} else {
+		alarm(w.scanAt)
+	}
+	t.compact = w.journal.lines > compactFrom+4*(len(w.active)+len(w.settled)) || w.journal.torn
+
+	w.readyLocked()
+	w.serveLocked(now)
+	w.accountLocked(now)
+	t.done = w.doneLocked()
+	return t
+}
+
+// advanceLocked moves the low-water mark over what is settled, and from epoch to
+// epoch.
+func (w *Window) advanceLocked() {
+	for !w.overLocked(w.low.epoch) {
+		order, known := w.orders[w.low.epoch]
+		if !known {
+			return
+		}
+		for w.low.pos < len(order) && w.settled[w.low] {
+			delete(w.settled, w.low)
+			w.low.pos++
+		}
+		if w.low.pos < len(order) {
+			return
+		}
+		if w.cfg.Release != ReleaseRolling {
+			w.ends = append(w.ends, w.low.epoch)
+		}
+		w.log.Info("epoch has ended", "epoch", w.low.epoch, "positions", len(order))
+		delete(w.orders, w.low.epoch)
+		w.low = seq{w.low.epoch + 1, 0}
+		w.metrics.epoch.Set(float64(w.low.epoch))
+	}
+}
+
+// overLocked tells whether the plan has no such epoch.
+func (w *Window) overLocked(epoch int) bool { return w.cfg.Epochs > 0 && epoch >= w.cfg.Epochs }
+
+// doneLocked tells whether there is nothing more to do.
+func (w *Window) doneLocked() bool {
+	if w.cfg.Release == ReleaseNever {
+		_, more := w.nextLocked()
+		return !more && !w.ordering && len(w.orders)+w.low.epoch > 0 &&
+			len(w.queue)+len(w.fetching)+len(w.unshown)+len(w.burials) == 0
+	}
+	return w.overLocked(w.low.epoch) && len(w.ends)+len(w.burials) == 0
+}
+
+// orderWantedLocked is the epoch whose order is needed next: orders are kept for the
+// current epoch and the one after it, which is as far as fetching runs ahead.
+func (w *Window) orderWantedLocked() int {
+	for epoch := w.low.epoch; epoch <= min(w.low.epoch+1, w.next.epoch) && !w.overLocked(epoch); epoch++ {
+		if _, known := w.orders[epoch]; !known {
+			return epoch
+		}
+	}
+	return -1
+}
+
+// nextLocked is the lowest position that can be reserved.
+func (w *Window) nextLocked() (seq, bool) {
+	if len(w.again) > 0 && w.again[0].before(w.next) {
+		return w.again[0], true
+	}
+	if w.next.before(w.low) {
+		w.next = w.low
+	}
+	for w.next.epoch <= w.low.epoch+1 && !w.overLocked(w.next.epoch) {
+		order, known := w.orders[w.next.epoch]
+		if !known {
+			return seq{}, false
+		}
+		if w.next.pos >= len(order) {
+			w.next = seq{w.next.epoch + 1, 0}
+			continue
+		}
+		if !w.settled[w.next] && w.active[w.next] == nil {
+			return w.next, true
+		}
+		w.next.pos++
+	}
+	return seq{}, false
+}
+
+// admitLocked reserves room for what comes next, strictly in order, and only as much
+// as can be fetched soon.
+func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
+	for len(w.queue) < w.cfg.Parallel {
+		a, ok := w.nextLocked()
+		if !ok {
+			return
+		}
+		item := w.orders[a.epoch][a.pos]
+		size := w.cfg.Items[item].Size
+		if !w.roomLocked(now, a, size, alarm) || !w.diskLocked(now, size) {
+			return
+		}
+		if len(w.again) > 0 && w.again[0] == a {
+			w.again = w.again[1:]
+		} else {
+			w.next.pos++
+		}
+		e := &entry{seq: a, item: item, name: a.fileName(w.cfg.Items[item].Name), size: size, state: Planned}
+		w.active[a] = e
+		if !a.before(w.top) {
+			w.top = seq{a.epoch, a.pos + 1}
+		}
+		w.moveLocked(e, Reserved, "its turn")
+		w.enqueueLocked(e)
+		w.unallocated += size
+	}
+}
+
+// enqueueLocked puts an entry among those that wait for a fetch.
+func (w *Window) enqueueLocked(e *entry) {
+	at, _ := slices.BinarySearchFunc(w.queue, e, func(a, b *entry) int { return a.compare(b.seq) })
+	w.queue = slices.Insert(w.queue, at, e)
+}
+
+// startLocked takes what can be fetched now.
+func (w *Window) startLocked(now time.Time, alarm func(time.Time)) (start []*entry) {
+	w.queue = slices.DeleteFunc(w.queue, func(e *entry) bool {
+		switch {
+		case len(w.fetching) >= w.cfg.Parallel:
+			return false
+		case now.Before(e.notBefore):
+			alarm(e.notBefore)
+			return false
+		}
+		w.moveLocked(e, Fetching, "a fetch is free")
+		w.fetching[e] = true
+		start = append(start, e)
+		return true
+	})
+	return start
+}
+
+// takeShowsLocked takes what can be seen now: an epoch's files are shown when it is
+// the current one, so that readers by verbs alone cannot run ahead of its end.
+func (w *Window) takeShowsLocked(now time.Time, alarm func(time.Time)) (show []*entry) {
+	w.unshown = slices.DeleteFunc(w.unshown, func(e *entry) bool {
+		switch {
+		case e.state != Ready:
+			return true // it was dropped
+		case e.epoch > w.low.epoch && w.cfg.Release != ReleaseRolling, len(show) >= buryAtOnce:
+			return false
+		case now.Before(e.notBefore):
+			alarm(e.notBefore)
+			return false
+		}
+		show = append(show, e)
+		return true
+	})
+	return show
+}
+
+// takeBurialsLocked takes files that are to go, and, when it is time, those that
+// somebody had open.
+func (w *Window) takeBurialsLocked(now time.Time, alarm func(time.Time)) (bury []*entry) {
+	n := min(len(w.burials), buryAtOnce)
+	bury = slices.Clone(w.burials[:n])
+	w.burials = slices.Delete(w.burials, 0, n)
+	if len(w.zombies) > 0 {
+		if now.Before(w.zombiesAt) {
+			alarm(w.zombiesAt)
+		} else {
+			bury = append(bury, w.zombies...)
+			w.zombies = nil
+		}
+	}
+	return bury
+}
+
+// readyLocked notes when there is enough for readers to begin.
+func (w *Window) readyLocked() {
+	if w.ready {
+		return
+	}
+	files := w.totals[Ready].items + w.totals[Leased].items - len(w.unshown)
+	bytes := w.totals[Ready].bytes + w.totals[Leased].bytes
+	enough := files >= max(1, w.cfg.MinReady.Files) && bytes >= w.cfg.MinReady.Bytes
+	// All that fits is there: more will not come before readers make room.
+	full := files > 0 && len(w.queue)+len(w.fetching)+len(w.unshown) == 0 && !w.ordering
+	w.ready = enough || full || w.doneLocked()
+}
+
+// readyHeap is what can be leased, lowest first. Entries that are not Ready any more
+// lie in it until they are met.
+type readyHeap []*entry
+
+func (h readyHeap) Len() int           { return len(h) }
+func (h readyHeap) Less(i, j int) bool { return h[i].before(h[j].seq) }
+func (h readyHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *readyHeap) Push(x any)        { *h = append(*h, x.(*entry)) }
+func (h *readyHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
+}
+
+func (w *Window) offerLocked(e *entry) { heap.Push(&w.queued, e) }

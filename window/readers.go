@@ -1,0 +1,185 @@
+package window
+
+import (
+	"time"
+)
+
+// mostReaders is how many readers are remembered; beyond it the one that was silent
+// longest is forgotten, and would not be told of ends that it missed.
+const mostReaders = 4096
+
+// reader is who takes shards.
+type reader struct {
+	name  string
+	epoch int // whose end it is to be told next
+	held  int
+	seen  time.Time
+	waits map[Cause]time.Duration
+	mark  time.Time // up to which waits has counted
+	asks  int       // calls that wait
+}
+
+// readerLocked is the reader of that name, who takes part from now on if it is new.
+func (w *Window) readerLocked(now time.Time, name string) *reader {
+	if rd := w.readers[name]; rd != nil {
+		return rd
+	}
+	if len(w.readers) >= mostReaders {
+		var silent *reader
+		for _, rd := range w.readers {
+			if rd.held == 0 && rd.asks == 0 && (silent == nil || rd.seen.Before(silent.seen)) {
+				silent = rd
+			}
+		}
+		if silent != nil {
+			delete(w.readers, silent.name)
+		}
+	}
+	rd := &reader{name: name, epoch: w.low.epoch, waits: map[Cause]time.Duration{}, seen: now}
+	w.readers[name] = rd
+	w.toldLocked(rd)
+	return rd
+}
+
+// toldLocked writes down what a reader knows.
+func (w *Window) toldLocked(rd *reader) {
+	if w.journal == nil {
+		return
+	}
+	if err := w.journal.add("reader", rd.name, rd.epoch); err != nil {
+		w.troubleLocked("write the journal", err) // after a kill it may be told again
+	}
+}
+
+// endForLocked is the end that the reader is to be told now, if there is one.
+func (w *Window) endForLocked(rd *reader) (*EndError, bool) {
+	switch {
+	case rd.epoch < w.low.epoch:
+		rd.epoch++
+		w.toldLocked(rd)
+		return &EndError{rd.epoch - 1}, true
+	case w.overLocked(w.low.epoch):
+		return &EndError{w.cfg.Epochs - 1}, true
+	}
+	return nil, false
+}
+
+// waiter is a call of Lease that waits.
+type waiter struct {
+	rd    *reader
+	bound bool
+	got   chan outcome // of one, so that nobody waits to tell
+}
+
+type outcome struct {
+	lease Lease
+	err   error
+}
+
+func (w *Window) awaitLocked(now time.Time, rd *reader, r LeaseRequest) *waiter {
+	w.accountLocked(now)
+	if rd.asks == 0 {
+		rd.mark = now
+	}
+	rd.asks++
+	x := &waiter{rd, r.Bound, make(chan outcome, 1)}
+	w.waiters = append(w.waiters, x)
+	return x
+}
+
+// giveUp ends a wait: with what came in the last moment, or with err, or with what
+// is waited for if err is nil.
+func (w *Window) giveUp(x *waiter, err error) (Lease, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	select {
+	case o := <-x.got:
+		if l := w.leases[o.lease.ID]; err != nil && l != nil {
+			// Nobody is there to take it. It was not delivered.
+			h := w.history[l.e.seq]
+			h.attempts--
+			w.history[l.e.seq] = h
+			w.returnLocked(now, l, "its reader went away while it was given", false)
+			w.serveLocked(now)
+			return Lease{}, err
+		}
+		return o.lease, o.err
+	default:
+	}
+	w.accountLocked(now)
+	for i, other := range w.waiters {
+		if other == x {
+			w.waiters = append(w.waiters[:i], w.waiters[i+1:]...)
+			x.rd.asks--
+			break
+		}
+	}
+	if err == nil {
+		err = &WaitError{w.causeLocked(now)}
+	}
+	return Lease{}, err
+}
+
+// serveLocked gives those who wait what there is for them, first come first served.
+func (w *Window) serveLocked(now time.Time) {
+	if len(w.waiters) == 0 {
+		return
+	}
+	w.accountLocked(now)
+	still := w.waiters[:0]
+	for _, x := range w.waiters {
+		l, err := w.grantLocked(now, x.rd, x.bound)
+		if _, wait := err.(*WaitError); wait {
+			still = append(still, x)
+			continue
+		}
+		x.rd.asks--
+		x.got <- outcome{l, err}
+	}
+	clear(w.waiters[len(still):])
+	w.waiters = still
+}
+
+// accountLocked adds up the time in which readers waited and held nothing, for
+// what was the cause since the last call.
+func (w *Window) accountLocked(now time.Time) {
+	for _, x := range w.waiters {
+		d := now.Sub(x.rd.mark)
+		x.rd.mark = now
+		if x.rd.held == 0 && d > 0 {
+			x.rd.waits[w.cause] += d
+			w.metrics.wait(w.cause, d)
+		}
+	}
+	w.cause = w.causeLocked(now)
+}
+
+// causeLocked is what a reader that gets nothing now waits for.
+func (w *Window) causeLocked(now time.Time) Cause {
+	if now.Before(w.diskUntil) {
+		return CauseDisk
+	}
+	for e := range w.fetching {
+		if e.epoch == w.low.epoch {
+			return CauseBackend
+		}
+	}
+	for _, some := range [][]*entry{w.queue, w.unshown} {
+		for _, e := range some {
+			if e.epoch == w.low.epoch {
+				return CauseBackend
+			}
+		}
+	}
+	a, more := w.nextLocked()
+	switch {
+	case w.ordering && !more:
+		return CauseBackend
+	case !more || a.epoch > w.low.epoch:
+		return CauseReaders // the rest of the epoch is with others
+	case w.used+w.cfg.Items[w.orders[a.epoch][a.pos]].Size > w.cfg.Size:
+		return CauseReaders // the room is
+	}
+	return CauseBackend
+}

@@ -1,0 +1,395 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// recover finds out where the last process on this folder was left, at whatever
+// instant it was killed. What lies where tells; the journal adds what was
+// acknowledged, leased and told:
+//
+//	held, and ready or claimed or elsewhere   shown, not acknowledged by a verb
+//	held alone, or held and done              acknowledged
+//	held and whole                            killed while it was shown: not shown
+//	whole                                     verified, not shown
+//	doomed, and ready                         killed while it was dropped: taken back
+//	doomed                                    to be removed when nobody has it open
+func (w *Window) recover(now time.Time) error {
+	plan := fmt.Sprintf("%q\n", w.cfg.Plan)
+	stamp := plan + disk.Boot() + "\n"
+	stampPath := filepath.Join(w.dir, disk.Private, "plan")
+	old, err := os.ReadFile(stampPath)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	found, err := w.stage.findings()
+	if err != nil {
+		return err
+	}
+	if err := w.takeBack(); err != nil {
+		return err
+	}
+	if string(old) != stamp {
+		if err := w.dropState(strings.HasPrefix(string(old), plan), found); err != nil {
+			return err
+		}
+		if err := os.WriteFile(stampPath, []byte(stamp), 0o644); err != nil {
+			return err
+		}
+	}
+	journal, m, err := openJournal(w.journalPath(), w.cfg.Plan)
+	if err != nil {
+		return err
+	}
+	w.journal = journal
+	if err := w.remember(m); err != nil {
+		return err
+	}
+	if err := w.takeStock(now, m, found); err != nil {
+		return err
+	}
+	if err := w.takeDoomed(found); err != nil {
+		return err
+	}
+	w.advanceLocked()
+	if err := w.order(); err != nil {
+		return err
+	}
+	w.admitLocked(now, func(time.Time) {})
+	return w.sweepIncoming()
+}
+
+// takeBack undoes a drop that a kill left half done, so that no file is visible
+// without its link in held.
+func (w *Window) takeBack() error {
+	names, err := w.stage.ready.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		st, err := w.stage.ready.Stat(name)
+		if err != nil || st.Links < 2 {
+			continue
+		}
+		err = w.stage.doomed.Move(doomedName(st.Ino), w.stage.held, name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropState drops the state of another plan, or of another boot of the machine,
+// after which nobody knows which bytes had reached the disk. The positions of the
+// same plan stay settled.
+func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
+	held, err := w.stage.held.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range held {
+		epoch, end := parseEnd(name)
+		if end && samePlan {
+			continue
+		}
+		if end {
+			err = w.stage.unmarkEnd(epoch)
+		} else if st, serr := w.stage.held.Stat(name); serr == nil {
+			at := found[st.Ino]
+			if at.reader != "" && !samePlan {
+				at = place{} // its reader may be alive: the file is his until he lets go
+			}
+			_, err = w.stage.bury(name, st.Ino, at, false)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	whole, err := w.stage.whole.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range whole {
+		if err := w.stage.whole.Remove(name); err != nil {
+			return err
+		}
+	}
+	if samePlan {
+		return nil
+	}
+	if err := os.Remove(w.journalPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// remember takes over what the journal tells.
+func (w *Window) remember(m memory) error {
+	w.low = m.low
+	names, err := w.stage.held.Names()
+	if err != nil {
+		return err
+	}
+	// The end of an epoch stands on disk, too.
+	for _, name := range names {
+		if epoch, end := parseEnd(name); end && epoch >= w.low.epoch && !w.overLocked(epoch) {
+			w.low = seq{epoch + 1, 0}
+		}
+	}
+	for a := range m.settled {
+		if !a.before(w.low) && !w.overLocked(a.epoch) {
+			w.settled[a] = true
+		}
+	}
+	for _, s := range m.skipped {
+		if !w.overLocked(s.epoch) {
+			w.skipped = append(w.skipped, s)
+		}
+	}
+	for a, h := range m.history {
+		if !a.before(w.low) && !w.settled[a] {
+			if h.failures >= failuresOfPoison {
+				h.failures = 0 // it failed the epoch; this start is another chance
+			}
+			w.history[a] = h
+		}
+	}
+	for _, id := range m.acked {
+		w.acked.add(id)
+	}
+	for name, epoch := range m.readers {
+		w.readers[name] = &reader{name: name, epoch: min(epoch, w.low.epoch), waits: map[Cause]time.Duration{}}
+	}
+	w.next = w.low
+	return w.order()
+}
+
+// order computes the orders that are needed to know the files on disk.
+func (w *Window) order() error {
+	for epoch := w.low.epoch; epoch <= w.low.epoch+1 && !w.overLocked(epoch); epoch++ {
+		if _, known := w.orders[epoch]; known {
+			continue
+		}
+		w.orderedLocked(epoch, w.cfg.Order(epoch))
+		if w.failed != nil {
+			return w.failed
+		}
+		w.advanceLocked()
+	}
+	return nil
+}
+
+// takeStock takes over the files in held and whole.
+func (w *Window) takeStock(now time.Time, m memory, found map[uint64]place) error {
+	whole, err := w.stage.whole.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range whole {
+		st, err := w.stage.whole.Stat(name)
+		if err != nil {
+			return err
+		}
+		if h, err := w.stage.held.Stat(name); err == nil && h.Ino == st.Ino {
+			if err := w.stage.held.Remove(name); err != nil {
+				return err
+			}
+		}
+		e := w.entryOf(name, st)
+		if e == nil || w.settled[e.seq] || e.before(w.low) {
+			if err := w.stage.whole.Remove(name); err != nil {
+				return err
+			}
+			continue
+		}
+		w.foundLocked(e, Ready)
+		e.since, e.digest = now, m.sums[e.seq]
+		w.unshown = append(w.unshown, e)
+	}
+	held, err := w.stage.held.Names()
+	if err != nil {
+		return err
+	}
+	leased := map[seq]string{}
+	for id, g := range m.leases {
+		leased[g.seq] = id
+	}
+	slices.Sort(held) // so that rolling windows go on with the oldest
+	for _, name := range held {
+		if _, end := parseEnd(name); end {
+			continue
+		}
+		st, err := w.stage.held.Stat(name)
+		if err != nil {
+			return err
+		}
+		w.takeHeld(now, name, st, m, leased, found)
+	}
+	return nil
+}
+
+// takeHeld takes over one file that was shown.
+func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, leased map[seq]string, found map[uint64]place) {
+	e := w.entryOf(name, st)
+	at := found[st.Ino]
+	if e == nil {
+		// Of an epoch that is over, or not what the plan says: not a position.
+		e = &entry{item: orphan, name: name, size: st.Size, state: Planned, shown: true, ino: st.Ino, at: at, planned: true}
+		w.foundLocked(e, Zombie)
+		w.buryLocked(e)
+		return
+	}
+	e.shown, e.ino, e.at = true, st.Ino, at
+	e.since, e.digest = now, m.sums[e.seq]
+	ready, err := w.stage.ready.Stat(name)
+	visible := err == nil && ready.Ino == st.Ino
+	settled := w.settled[e.seq] || e.before(w.low)
+	switch {
+	case settled, !visible && st.Links == 1, !visible && at.name != "" && at.reader == "":
+		w.foundLocked(e, Acked)
+		if !settled {
+			if err := w.journal.add("ack", e.seq, leased[e.seq]); err != nil {
+				w.troubleLocked("write the journal", err) // the next start finds it as we did
+			}
+			w.stats.acknowledged++
+			w.metrics.acknowledged.Inc()
+			w.acked.add(leased[e.seq])
+		}
+		w.settled[e.seq] = true
+		w.forgetLocked(e)
+		w.buryLocked(e)
+		return
+	case !visible:
+		w.foundLocked(e, Ready)
+		if at.reader == "" {
+			at.reader = elsewhere
+		}
+		w.claimLocked(now, e, at)
+	case leased[e.seq] != "":
+		g, id := m.leases[leased[e.seq]], leased[e.seq]
+		w.foundLocked(e, Ready)
+		l := &lease{id: id, reader: w.readerLocked(now, g.reader), e: e, found: true}
+		w.leases[id] = l
+		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
+		l.reader.held++
+		e.lease = l
+		h := w.history[e.seq]
+		h.attempts++
+		w.history[e.seq] = h
+		w.moveLocked(e, Leased, "leased before the restart")
+	default:
+		w.foundLocked(e, Ready)
+		w.offerLocked(e)
+	}
+	if w.cfg.Release == ReleaseRolling {
+		w.aged = append(w.aged, e)
+	}
+}
+
+// entryOf is the position that a file belongs to, if the plan has it so.
+func (w *Window) entryOf(name string, st disk.Stat) *entry {
+	a, base, ok := parseName(name)
+	if !ok {
+		return nil
+	}
+	order, known := w.orders[a.epoch]
+	if !known || a.pos >= len(order) {
+		return nil
+	}
+	item := w.cfg.Items[order[a.pos]]
+	if item.Name != base || item.Size != st.Size || w.active[a] != nil {
+		return nil
+	}
+	return &entry{seq: a, item: order[a.pos], name: name, size: st.Size, state: Planned}
+}
+
+// foundLocked counts a file that was found.
+func (w *Window) foundLocked(e *entry, s State) {
+	w.moveLocked(e, s, "found")
+	if e.item != orphan {
+		w.active[e.seq] = e
+		if !e.before(w.top) {
+			w.top = seq{e.epoch, e.pos + 1}
+		}
+	}
+	if w.files[e.name] == nil || e.item != orphan {
+		w.files[e.name] = e
+	}
+	if e.ino != 0 {
+		w.inodes[e.ino] = e
+	}
+}
+
+// takeDoomed counts what was left for somebody who has it open.
+func (w *Window) takeDoomed(found map[uint64]place) error {
+	names, err := w.stage.doomed.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		st, err := w.stage.doomed.Stat(name)
+		if err != nil {
+			return err
+		}
+		at := found[st.Ino]
+		if at.reader != "" {
+			at = place{} // his until he lets go
+		}
+		e := &entry{item: orphan, name: name, size: st.Size, state: Planned, shown: true, ino: st.Ino, at: at, planned: true}
+		w.foundLocked(e, Zombie)
+		w.buryLocked(e)
+	}
+	return nil
+}
+
+// sweepIncoming removes what no fetch will go on with soon.
+func (w *Window) sweepIncoming() error {
+	left, err := w.stage.Leftovers()
+	if err != nil {
+		return err
+	}
+	for _, e := range w.queue {
+		if left.Claim(e.name) >= e.size {
+			w.allocatedLocked(e, true)
+		}
+	}
+	return left.Sweep()
+}
+
+// compact writes the journal anew: only what still matters.
+func (w *Window) compact() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := newMemory()
+	m.low, m.settled, m.skipped, m.acked = w.low, w.settled, w.skipped, w.acked.ids()
+	for a, h := range w.history {
+		if e := w.active[a]; e != nil && e.lease != nil {
+			h.attempts-- // the one under way is told by the lease, or by where the file is
+		}
+		m.history[a] = h
+	}
+	for id, l := range w.leases {
+		m.leases[id] = grant{l.reader.name, l.e.seq}
+	}
+	for name, rd := range w.readers {
+		m.readers[name] = rd.epoch
+	}
+	for a, e := range w.active {
+		if e.digest != "" && w.cfg.Items[e.item].Digest == "" {
+			m.sums[a] = e.digest
+		}
+	}
+	if err := w.journal.rewrite(w.journalPath(), w.cfg.Plan, m); err != nil {
+		w.troubleLocked("write the journal anew", err)
+		w.journal.lines = 0 // tried again after as many more
+	}
+}

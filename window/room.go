@@ -1,0 +1,134 @@
+package window
+
+import (
+	"slices"
+	"time"
+)
+
+// roomLocked tells whether size more bytes fit the budget. When they don't it has
+// something make room, if there is what may.
+func (w *Window) roomLocked(now time.Time, a seq, size int64, alarm func(time.Time)) bool {
+	if w.used+size <= w.cfg.Size {
+		return true
+	}
+	for w.used-w.leaving+size > w.cfg.Size {
+		freed := false
+		if w.cfg.Release == ReleaseRolling {
+			freed = w.replaceLocked(now, alarm)
+		}
+		// What comes later must not keep out what comes first. It does only after a
+		// restart that found much of the former.
+		if !freed && a.before(w.top) {
+			freed = w.dropLocked(a, "room for an earlier one")
+		}
+		if !freed {
+			break
+		}
+	}
+	return false
+}
+
+// replaceLocked lets the oldest file go that has been there long enough.
+func (w *Window) replaceLocked(now time.Time, alarm func(time.Time)) bool {
+	for len(w.aged) > 0 {
+		e := w.aged[0]
+		if e.state == Ready {
+			if end := e.since.Add(w.cfg.MinAge); now.Before(end) {
+				alarm(end)
+				return false
+			}
+			if err := w.journal.add("ack", e.seq, ""); err != nil {
+				w.troubleLocked("write the journal", err) // after a kill it is fetched again
+			}
+			w.ackLocked(e, "replaced")
+		}
+		w.aged = slices.Delete(w.aged, 0, 1)
+		if e.state == Acked {
+			return true
+		}
+	}
+	return false
+}
+
+// dropLocked gives up the ready file that is wanted last, of those that come after a
+// and that nobody has open; its position is planned anew.
+func (w *Window) dropLocked(a seq, why string) bool {
+	var after []*entry
+	for at, e := range w.active {
+		if e.state == Ready && a.before(at) {
+			after = append(after, e)
+		}
+	}
+	slices.SortFunc(after, func(a, b *entry) int { return b.compare(a.seq) })
+	for _, e := range after {
+		if e.shown && w.stage.seesOpen {
+			if idle, err := w.stage.held.Idle(e.name); err == nil && !idle {
+				continue
+			}
+		}
+		w.replanLocked(e, why)
+		return true
+	}
+	return false
+}
+
+// replanLocked lets a Ready file go and plans its position anew.
+func (w *Window) replanLocked(e *entry, why string) {
+	e.planned = true
+	w.moveLocked(e, Zombie, why)
+	w.forgetLocked(e)
+	at, _ := slices.BinarySearchFunc(w.again, e.seq, seq.compare)
+	w.again = slices.Insert(w.again, at, e.seq)
+	w.buryLocked(e)
+}
+
+// forgetLocked takes an entry out of the positions; its file may still take room.
+func (w *Window) forgetLocked(e *entry) {
+	if w.active[e.seq] == e {
+		delete(w.active, e.seq)
+	}
+}
+
+func (w *Window) buryLocked(e *entry) {
+	w.burials = append(w.burials, e)
+	e.leaving = true
+	w.leaving += e.size
+}
+
+// diskLocked tells whether the disk has room for size bytes more than what is
+// reserved, with MinFree left. When it is below that already, what is wanted last
+// goes: but never the next, or nobody would ever make room.
+func (w *Window) diskLocked(now time.Time, size int64) bool {
+	if now.Before(w.diskUntil) {
+		return false
+	}
+	if w.cfg.MinFree == 0 {
+		return true
+	}
+	free, err := w.free()
+	if err != nil {
+		w.troubleLocked("ask for free space", err)
+	} else if free-w.unallocated-size >= w.cfg.MinFree {
+		return true
+	}
+	w.diskUntil = now.Add(lookEvery)
+	if err == nil && free < w.cfg.MinFree && w.leaving == 0 {
+		w.relieveLocked("the disk is below minFree")
+	}
+	return false
+}
+
+// relieveLocked drops one file for the disk's sake: the one that is wanted last,
+// but not the next that a reader gets.
+func (w *Window) relieveLocked(why string) {
+	keep := seq{w.low.epoch + 1, 0} // below it is the current epoch, which alone is leased
+	for at, e := range w.active {
+		if e.state == Ready && at.before(keep) {
+			keep = at
+		}
+	}
+	if keep.epoch > w.low.epoch {
+		keep = w.low
+	}
+	w.dropLocked(keep, why)
+}

@@ -1,0 +1,235 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Run fills the window until its work is done. It returns nil when every epoch is
+// delivered and acknowledged (with ReleaseNever: when all is there), a
+// *BadItemError when an epoch failed, and the context's error when that ended. All
+// its goroutines are gone then. Leases can be acknowledged until Close. It is called
+// once.
+func (w *Window) Run(ctx context.Context) error {
+	w.mu.Lock()
+	again := w.running || w.ended != nil
+	w.running = true
+	w.mu.Unlock()
+	if again {
+		return fmt.Errorf("input %s: Run is called once, before Close", w.cfg.Input)
+	}
+
+	fetches, cancel := context.WithCancel(ctx)
+	var goroutines sync.WaitGroup
+	w.spawn = goroutines.Go
+	if w.watch {
+		stop := w.listen()
+		defer stop()
+	}
+	err := w.loop(ctx, fetches)
+	cancel()
+	goroutines.Wait()
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	end := err
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		end = ErrClosed
+	}
+	w.serveLocked(time.Now())
+	w.endLocked(end)
+	return err
+}
+
+// loop plans and acts, until there is nothing more to do.
+func (w *Window) loop(ctx, fetches context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		w.mu.Lock()
+		t := w.plan(time.Now())
+		failed := w.failed
+		w.mu.Unlock()
+		w.act(fetches, t)
+		switch {
+		case failed != nil:
+			return failed
+		case t.done:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case t.work():
+			continue
+		}
+		timer.Reset(t.sleep)
+		select {
+		case <-ctx.Done():
+		case <-w.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// act does what was planned. Only fetches and orders take goroutines of their own.
+func (w *Window) act(ctx context.Context, t todo) {
+	for _, e := range t.fetch {
+		w.spawn(func() { w.fetch(ctx, e) })
+	}
+	if t.order >= 0 {
+		w.spawn(func() { w.loadOrder(t.order) })
+	}
+	for _, e := range t.show {
+		ino, err := w.stage.show(e.name)
+		w.mu.Lock()
+		w.shownLocked(time.Now(), e, ino, err)
+		w.mu.Unlock()
+	}
+	for _, epoch := range t.ends {
+		err := errors.Join(w.stage.markEnd(epoch), w.stage.unmarkEnd(epoch-keepEnds))
+		if err != nil {
+			w.mu.Lock()
+			w.troubleLocked("mark the end of an epoch", err)
+			w.mu.Unlock()
+		}
+	}
+	for _, e := range t.bury {
+		w.mu.Lock()
+		name, ino, at, acked, shown := e.name, e.ino, e.at, !e.planned, e.shown
+		w.mu.Unlock()
+		gone, err := w.bury(name, ino, at, acked, shown)
+		w.mu.Lock()
+		w.buriedLocked(e, gone, err)
+		w.mu.Unlock()
+	}
+	if t.scan {
+		w.scan()
+	}
+	if t.compact {
+		w.compact()
+	}
+	w.mu.Lock()
+	if len(w.zombies) > 0 && !time.Now().Before(w.zombiesAt) {
+		w.zombiesAt = time.Now().Add(lookEvery)
+	}
+	w.mu.Unlock()
+}
+
+// bury removes a file, wherever it got to.
+func (w *Window) bury(name string, ino uint64, at place, acked, shown bool) (gone bool, err error) {
+	if !shown {
+		err := w.stage.whole.Remove(name)
+		if errors.Is(err, os.ErrNotExist) {
+			err = nil
+		}
+		return err == nil, err
+	}
+	return w.stage.bury(name, ino, at, acked)
+}
+
+// loadOrder computes an epoch's order, which may take long.
+func (w *Window) loadOrder(epoch int) {
+	order := w.cfg.Order(epoch)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ordering = false
+	w.orderedLocked(epoch, order)
+	w.note()
+}
+
+func (w *Window) orderedLocked(epoch int, order []int) {
+	if err := w.checkOrder(epoch, order); err != nil {
+		w.failed = err
+		return
+	}
+	if epoch >= w.low.epoch {
+		w.orders[epoch] = order
+	}
+}
+
+func (w *Window) checkOrder(epoch int, order []int) error {
+	if len(order) == 0 && w.cfg.Epochs == 0 {
+		return fmt.Errorf("input %s: epoch %d has no items for this node, and epochs have no end", w.cfg.Input, epoch)
+	}
+	for pos, item := range order {
+		if item < 0 || item >= len(w.cfg.Items) {
+			return fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, len(w.cfg.Items))
+		}
+	}
+	return nil
+}
+
+// shownLocked takes the outcome of showing a file.
+func (w *Window) shownLocked(now time.Time, e *entry, ino uint64, err error) {
+	if err != nil {
+		w.troubleLocked("show a file", err)
+		e.notBefore = now.Add(lookEvery)
+		w.unshown = append(w.unshown, e)
+		return
+	}
+	e.shown, e.ino = true, ino
+	w.inodes[ino] = e
+	if w.cfg.Release == ReleaseRolling {
+		e.since = now
+		w.aged = append(w.aged, e)
+	}
+	w.offerLocked(e)
+	w.readyLocked()
+	w.serveLocked(now)
+}
+
+// listen has the kernel tell of changes in the folders. It is a hint: what it
+// misses, the next scan finds.
+func (w *Window) listen() (stop func()) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		w.log.Info("no news of the folders from the kernel; looking from time to time", "err", err)
+		return func() {}
+	}
+	for _, dir := range []string{"ready", "done", "claimed"} {
+		if err := watcher.Add(filepath.Join(w.dir, dir)); err != nil {
+			w.log.Info("no news of a folder from the kernel; looking from time to time", "dir", dir, "err", err)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case event, open := <-watcher.Events:
+				if !open {
+					return
+				}
+				w.heard(event)
+			case _, open := <-watcher.Errors:
+				if !open {
+					return
+				}
+			}
+		}
+	}()
+	return func() {
+		watcher.Close() //nolint:errcheck // it is not used any more
+		<-done
+	}
+}
+
+// heard takes news of the folders: only what a reader may have done is any.
+func (w *Window) heard(event fsnotify.Event) {
+	if !event.Has(fsnotify.Remove) && !event.Has(fsnotify.Rename) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.files[filepath.Base(event.Name)]
+	if e != nil && e.shown && (e.state == Ready || e.state == Leased) {
+		w.scanSoon = true
+		w.note()
+	}
+}

@@ -1,0 +1,87 @@
+package window
+
+import "fmt"
+
+// ackLocked takes a file as acknowledged; the journal, or the disk, knows already.
+func (w *Window) ackLocked(e *entry, how string) {
+	if e.lease != nil {
+		w.dropLeaseLocked(e)
+	}
+	w.moveLocked(e, Acked, how)
+	w.stats.acknowledged++
+	w.metrics.acknowledged.Inc()
+	w.settleLocked(e)
+	w.buryLocked(e)
+	w.note()
+}
+
+// settleLocked closes the position.
+func (w *Window) settleLocked(e *entry) {
+	w.forgetLocked(e)
+	delete(w.history, e.seq)
+	if !e.seq.before(w.low) {
+		w.settled[e.seq] = true
+	}
+	ended := w.low.epoch
+	w.advanceLocked()
+	if w.low.epoch > ended {
+		w.note()
+	}
+}
+
+// quarantineLocked gives a position up. The epoch fails, or goes on without it.
+func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
+	if e.lease != nil {
+		w.dropLeaseLocked(e)
+	}
+	w.moveLocked(e, Quarantined, reason)
+	w.note()
+	bad := &BadItemError{w.cfg.Items[e.item].Name, e.epoch, e.pos, reason, cause}
+	w.troubleLocked("an item is bad", bad)
+	if w.cfg.OnBad == BadFail {
+		if w.failed == nil {
+			w.failed = fmt.Errorf("input %s: %w", w.cfg.Input, bad)
+		}
+		return
+	}
+	if err := w.journal.add("skip", e.seq, bad.Name, reason); err != nil {
+		w.troubleLocked("write the journal", err) // after a kill it is tried again
+	}
+	w.skipped = append(w.skipped, skip{e.seq, bad.Name, reason})
+	w.metrics.skipped.Inc()
+	w.settleLocked(e)
+	if e.shown {
+		w.buryLocked(e)
+	} else {
+		w.moveLocked(e, Skipped, "it has no file")
+	}
+}
+
+// buriedLocked takes the outcome of a burial.
+func (w *Window) buriedLocked(e *entry, gone bool, err error) {
+	if e.leaving {
+		e.leaving = false
+		w.leaving -= e.size
+	}
+	switch {
+	case gone && e.state == Quarantined:
+		w.moveLocked(e, Skipped, "its file is gone")
+	case gone:
+		w.moveLocked(e, Freed, "its file is gone")
+	default:
+		if err != nil {
+			w.troubleLocked("remove a file", err)
+		}
+		if e.state == Acked {
+			w.moveLocked(e, Zombie, "somebody has its file")
+		}
+		w.zombies = append(w.zombies, e)
+		return
+	}
+	if w.files[e.name] == e {
+		delete(w.files, e.name)
+	}
+	if w.inodes[e.ino] == e {
+		delete(w.inodes, e.ino)
+	}
+}

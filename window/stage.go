@@ -1,0 +1,227 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// stage is the folder and what stands in it. It knows files, not positions; its
+// methods need no lock.
+type stage struct {
+	*disk.Folder
+	ready, claimed, done *disk.Shelf
+	whole, held, doomed  *disk.Shelf
+	seesOpen             bool // the file system tells who has files open
+}
+
+func openStage(dir, input string) (*stage, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this machine"
+	}
+	folder, err := disk.Open(dir, fmt.Sprintf("input %s, process %d on %s", input, os.Getpid(), host))
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{Folder: folder}
+	for _, shelf := range []struct {
+		at   **disk.Shelf
+		name string
+		mode fs.FileMode
+	}{
+		{&s.ready, "ready", 0o777},
+		{&s.claimed, "claimed", 0o777 | fs.ModeSticky},
+		{&s.done, "done", 0o777 | fs.ModeSticky},
+		{&s.whole, disk.Private + "/whole", 0o755},
+		{&s.held, disk.Private + "/held", 0o755},
+		{&s.doomed, disk.Private + "/doomed", 0o755},
+	} {
+		if *shelf.at, err = folder.Shelf(shelf.name, shelf.mode); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
+	s.seesOpen = folder.SeesOpenFiles()
+	return s, nil
+}
+
+func (s *stage) close() error {
+	var errs []error
+	for _, shelf := range []*disk.Shelf{s.ready, s.claimed, s.done, s.whole, s.held, s.doomed} {
+		if shelf != nil {
+			errs = append(errs, shelf.Close())
+		}
+	}
+	return errors.Join(append(errs, s.Folder.Close())...)
+}
+
+// land gives a verified file its name, where nobody sees it yet.
+func (s *stage) land(in *disk.Incoming, name string) error {
+	return in.Publish(disk.Private+"/whole/"+name, 0o444, time.Time{})
+}
+
+// show makes a landed file visible: first its link in held, so that a reader's
+// unlink can be told from a file that was never shown, then the rename.
+func (s *stage) show(name string) (ino uint64, err error) {
+	st, err := s.whole.Stat(name)
+	if err != nil {
+		return 0, err
+	}
+	err = s.whole.Link(name, s.held, name)
+	if errors.Is(err, fs.ErrExist) {
+		// What a kill left of an earlier try.
+		if old, serr := s.held.Stat(name); serr == nil && old.Ino == st.Ino {
+			err = nil
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := s.whole.Move(name, s.ready, name); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			err = fmt.Errorf("%w: stager did not make that file and won't replace it; move it away", err)
+		}
+		return 0, errors.Join(err, s.held.Remove(name))
+	}
+	return st.Ino, nil
+}
+
+// place is where a reader put a file.
+type place struct {
+	reader string // of claimed/<reader>/; empty: done/
+	name   string
+}
+
+// take removes a name that a reader gave to the file, if it still has it.
+func (s *stage) take(p place, ino uint64) error {
+	if p.name == "" {
+		return nil
+	}
+	if p.reader == "" {
+		return s.done.RemoveSame(p.name, ino)
+	}
+	sub, err := s.claimed.Sub(p.reader)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(sub.RemoveSame(p.name, ino), sub.Close())
+}
+
+// removeIdle removes a name that is the file's last, unless somebody has it open.
+func (s *stage) removeIdle(shelf *disk.Shelf, name string) (gone bool, err error) {
+	if s.seesOpen {
+		gone, err = shelf.RemoveIdle(name)
+	} else {
+		var st disk.Stat
+		if st, err = shelf.Stat(name); err == nil && st.Links == 1 {
+			gone, err = true, shelf.Remove(name)
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return gone && err == nil, err
+}
+
+// doomedName is a file's name in doomed/: one that no other file has.
+func doomedName(ino uint64) string { return strconv.FormatUint(ino, 10) }
+
+// doom moves the file's link in held to doomed/, if it has one. From then on the
+// file is no acknowledgement, whatever becomes of its name in ready/.
+func (s *stage) doom(name string, ino uint64) error {
+	st, err := s.held.Stat(name)
+	if err == nil && st.Ino == ino {
+		err = s.held.Move(name, s.doomed, doomedName(ino))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// bury takes away all names of a file that was shown. It says false while somebody
+// has it open, or under a name of their own: then it lies in doomed/.
+func (s *stage) bury(name string, ino uint64, at place, acked bool) (gone bool, err error) {
+	if !acked {
+		// Until doom, a held link without a visible name would mean acknowledged.
+		if err := s.doom(name, ino); err != nil {
+			return false, err
+		}
+	}
+	if err := errors.Join(s.ready.RemoveSame(name, ino), s.take(at, ino)); err != nil {
+		return false, err
+	}
+	if st, err := s.held.Stat(name); acked && err == nil && st.Ino == ino {
+		if gone, err = s.removeIdle(s.held, name); gone || err != nil {
+			return gone, err
+		}
+		return false, s.doom(name, ino)
+	}
+	return s.removeIdle(s.doomed, doomedName(ino))
+}
+
+// markEnd shows that an epoch is over.
+func (s *stage) markEnd(epoch int) error {
+	name := endName(epoch)
+	if err := s.held.Create(name, 0o444); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := s.held.Link(name, s.ready, name); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// unmarkEnd takes the mark away, if it is ours.
+func (s *stage) unmarkEnd(epoch int) error {
+	st, err := s.held.Stat(endName(epoch))
+	if err == nil {
+		err = errors.Join(s.ready.RemoveSame(endName(epoch), st.Ino), s.held.Remove(endName(epoch)))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// findings are the files that readers put somewhere, by inode.
+func (s *stage) findings() (map[uint64]place, error) {
+	found := map[uint64]place{}
+	// done/ after claimed/: what moves meanwhile is found at least once.
+	readers, err := s.claimed.Names()
+	if err != nil {
+		return nil, err
+	}
+	for _, reader := range readers {
+		sub, err := s.claimed.Sub(reader)
+		if err != nil {
+			continue // a file, a link, or gone: not a claim
+		}
+		err = errors.Join(list(sub, reader, found), sub.Close())
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, list(s.done, "", found)
+}
+
+func list(shelf *disk.Shelf, reader string, found map[uint64]place) error {
+	names, err := shelf.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if st, err := shelf.Stat(name); err == nil && !st.Dir {
+			found[st.Ino] = place{reader, name}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package window
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// State is where a position of the plan stands.
+type State string
+
+// The states, in the order of a life; the package comment tells it.
+const (
+	Planned     State = "planned"
+	Reserved    State = "reserved"
+	Fetching    State = "fetching"
+	Verifying   State = "verifying"
+	Ready       State = "ready"
+	Leased      State = "leased"
+	Acked       State = "acked"
+	Zombie      State = "zombie"
+	Freed       State = "freed"
+	Quarantined State = "quarantined"
+	Skipped     State = "skipped"
+)
+
+// moves has every move there is.
+var moves = map[State][]State{
+	Planned:  {Reserved, Ready, Leased, Acked, Zombie}, // all but the first: found on disk
+	Reserved: {Fetching},
+	// Back to Reserved: to try again, with the same bytes reserved.
+	Fetching:  {Verifying, Reserved, Quarantined},
+	Verifying: {Ready, Reserved, Quarantined},
+	// To Acked by a verb on the file, or replaced; to Zombie when its room is needed
+	// for what comes earlier, and the position is planned anew.
+	Ready:       {Leased, Acked, Zombie},
+	Leased:      {Ready, Acked, Quarantined},
+	Acked:       {Zombie, Freed},
+	Zombie:      {Freed},
+	Quarantined: {Skipped},
+}
+
+// holding are the states in which a position takes room.
+var holding = []State{Reserved, Fetching, Verifying, Ready, Leased, Acked, Zombie, Quarantined}
+
+// entry is a position that takes room, or a file of an earlier plan.
+type entry struct {
+	seq
+	item  int    // index in Config.Items; orphan for a file of no position
+	name  string // its file's
+	size  int64  // what it takes of the budget
+	state State
+
+	// Reserved to Verifying.
+	tries     int       // fetches in a row that ended in an error
+	corrupt   int       // of these, wrong checksums
+	notBefore time.Time // of the next try, or the next look at a zombie
+	allocated bool      // the disk's free space has it already
+
+	// Ready and after.
+	shown   bool      // it has, or had, a name in ready/
+	planned bool      // its position is planned anew: this file is not an acknowledgement
+	ino     uint64    // 0 until it is shown
+	at      place     // where a reader put it, if not in ready/
+	leaving bool      // its burial has not been tried yet
+	since   time.Time // when it became ready
+	digest  string
+	lease   *lease // while Leased
+}
+
+// orphan is the item of a file that belongs to no position.
+const orphan = -1
+
+// moveLocked is the one function that changes a state.
+func (w *Window) moveLocked(e *entry, to State, why string) {
+	if !slices.Contains(moves[e.state], to) {
+		panic(fmt.Sprintf("window: %s cannot move from %s to %s", e.name, e.state, to))
+	}
+	from := e.state
+	w.countLocked(from, -1, -e.size)
+	e.state = to
+	w.countLocked(to, 1, e.size)
+	level := slog.LevelDebug
+	if to == Quarantined || to == Skipped {
+		level = slog.LevelWarn
+	}
+	w.log.Log(background, level, "moved", "file", e.name, "from", string(from), "to", string(to), "why", why)
+}
+
+// total is what the positions of one state take.
+type total struct {
+	items int
+	bytes int64
+}
+
+// countLocked keeps the sums by state, which the budget and the metrics see.
+func (w *Window) countLocked(s State, items int, bytes int64) {
+	t := w.totals[s]
+	if t == nil {
+		return // a state that takes no room
+	}
+	t.items += items
+	t.bytes += bytes
+	w.used += bytes
+	w.peak = max(w.peak, w.used)
+	w.metrics.state(s, *t)
+}
+
+// resizeLocked is for files that turn out to take another room than planned.
+func (w *Window) resizeLocked(e *entry, size int64) {
+	w.countLocked(e.state, 0, size-e.size)
+	e.size = size
+}

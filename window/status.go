@@ -1,0 +1,96 @@
+package window
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Status is what a window tells about itself, for people and programs.
+type Status struct {
+	Input   string  `json:"input"`
+	Dir     string  `json:"dir"`
+	Plan    string  `json:"plan"`
+	Release Release `json:"release"`
+
+	Epoch     int `json:"epoch"`            // the current one, from 0
+	Epochs    int `json:"epochs,omitempty"` // 0: without end
+	Positions int `json:"positions"`        // of the current epoch
+	Settled   int `json:"settled"`          // of these: acknowledged or skipped
+
+	Items map[State]int   `json:"items"` // in the window, by state
+	Bytes map[State]int64 `json:"bytes"`
+	Used  int64           `json:"usedBytes"`
+	Limit int64           `json:"limitBytes"`
+	Peak  int64           `json:"peakBytes"` // since the start
+
+	// Since the start.
+	Delivered    int64 `json:"delivered"`
+	Acknowledged int64 `json:"acknowledged"`
+	Redelivered  int64 `json:"redelivered"`
+
+	Quarantined []BadItem      `json:"quarantined,omitempty"`
+	Skipped     []BadItem      `json:"skipped,omitempty"`
+	Strangers   []string       `json:"strangers,omitempty"` // files in ready/ that stager did not make
+	Readers     []ReaderStatus `json:"readers,omitempty"`
+
+	Ready         bool   `json:"ready"`
+	Done          bool   `json:"done"`
+	OpenFilesSeen bool   `json:"openFilesSeen"` // false: the file system does not tell who has files open
+	LastError     string `json:"lastError,omitempty"`
+}
+
+// BadItem is a position that was given up.
+type BadItem struct {
+	Name   string `json:"name"`
+	Epoch  int    `json:"epoch"`
+	Pos    int    `json:"pos"`
+	Reason string `json:"reason"`
+}
+
+// ReaderStatus is one reader.
+type ReaderStatus struct {
+	ID    string            `json:"id"`
+	Held  int               `json:"held"`
+	Epoch int               `json:"epoch"`
+	Waits map[Cause]float64 `json:"waits"` // seconds in which it waited and held nothing
+}
+
+// Status tells how things stand.
+func (w *Window) Status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.accountLocked(time.Now())
+	s := Status{
+		Input: w.cfg.Input, Dir: w.dir, Plan: w.cfg.Plan, Release: w.cfg.Release,
+		Epoch: w.low.epoch, Epochs: w.cfg.Epochs, Positions: len(w.orders[w.low.epoch]), Settled: w.low.pos,
+		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.used, Limit: w.cfg.Size, Peak: w.peak,
+		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered,
+		Strangers: w.strangerNames(), Ready: w.ready, Done: w.doneLocked(),
+		OpenFilesSeen: w.stage.seesOpen, LastError: w.lastError,
+	}
+	for a := range w.settled {
+		if a.epoch == w.low.epoch {
+			s.Settled++
+		}
+	}
+	for state, t := range w.totals {
+		s.Items[state], s.Bytes[state] = t.items, t.bytes
+	}
+	if bad, ok := errors.AsType[*BadItemError](w.failed); ok {
+		s.Quarantined = append(s.Quarantined, BadItem{bad.Name, bad.Epoch, bad.Pos, bad.Reason})
+	}
+	for _, k := range w.skipped {
+		s.Skipped = append(s.Skipped, BadItem{k.name, k.epoch, k.pos, k.reason})
+	}
+	for _, rd := range slices.SortedFunc(maps.Values(w.readers), func(a, b *reader) int { return cmp.Compare(a.name, b.name) }) {
+		waits := map[Cause]float64{}
+		for cause, d := range rd.waits {
+			waits[cause] = d.Seconds()
+		}
+		s.Readers = append(s.Readers, ReaderStatus{rd.name, rd.held, rd.epoch, waits})
+	}
+	return s
+}

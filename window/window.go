@@ -1,0 +1,186 @@
+package window
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// Window is one input's folder and what it knows about it. Its methods may be
+// called from many goroutines at once.
+type Window struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics meters
+	stage   *stage
+	dir     string                // absolute
+	nonce   string                // makes the ids of this process's leases its own
+	wake    chan struct{}         // tells Run that there is something to plan
+	spawn   func(func())          // how Run starts what takes long
+	free    func() (int64, error) // what the disk has left
+	watch   bool                  // ask the kernel for news of the folders
+
+	mu sync.Mutex // guards all below
+
+	// The plan and how far it is settled.
+	orders   map[int][]int // of the epochs that are being delivered or fetched
+	ordering bool          // another one is on its way
+	low      seq           // everything before it is settled; its epoch is the current one
+	settled  map[seq]bool  // what else is
+	next     seq           // the first that was never reserved
+	top      seq           // behind the last that was
+	again    []seq         // those that are planned anew, ascending
+	history  map[seq]history
+	skipped  []skip
+	failed   error // ends Run
+
+	// What takes room.
+	active map[seq]*entry    // positions that are not settled
+	files  map[string]*entry // entries by the name of their file
+	inodes map[uint64]*entry // those that were shown
+	totals map[State]*total
+	used   int64 // the sum of totals
+	peak   int64
+
+	queue       []*entry // Reserved, ascending
+	fetching    map[*entry]bool
+	unallocated int64     // bytes reserved that the disk does not know of yet
+	unshown     []*entry  // Ready, to be shown when their epoch comes
+	queued      readyHeap // Ready and shown, and some that were
+	aged        []*entry  // shown, oldest first; for ReleaseRolling
+	burials     []*entry  // whose files are to go
+	leaving     int64     // their bytes
+	zombies     []*entry
+	zombiesAt   time.Time // of the next look
+	ends        []int     // epochs whose end is to be marked
+
+	diskUntil time.Time // no fetch before
+	diskTries int
+
+	scanAt   time.Time
+	scanSoon bool
+	strange  map[string]bool // files in ready/ that are not ours
+
+	// Readers.
+	readers map[string]*reader
+	waiters []*waiter
+	leases  map[string]*lease
+	leaseAt time.Time // no lease runs out before
+	issued  int
+	acked   recent
+	cause   Cause
+	ready   bool
+
+	journal   *journal
+	lastError string
+	stats     stats
+	ended     error // what Lease says after Run has ended
+	running   bool
+}
+
+type stats struct{ delivered, redelivered, acknowledged int64 }
+
+// New checks the configuration, takes the folder, and finds out where its last
+// process left it. It returns a *BudgetError or *disk.BusyError for what these say.
+func New(cfg Config) (*Window, error) {
+	if err := cfg.defaults(); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	stage, err := openStage(dir, cfg.Input)
+	if err != nil {
+		return nil, err
+	}
+	var nonce [5]byte
+	rand.Read(nonce[:]) //nolint:errcheck // never fails
+	w := &Window{
+		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
+		stage: stage, dir: dir, nonce: hex.EncodeToString(nonce[:]),
+		wake: make(chan struct{}, 1), free: stage.Free, watch: true,
+		orders: map[int][]int{}, settled: map[seq]bool{}, history: map[seq]history{},
+		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
+		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
+		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),
+		cause: CauseBackend,
+	}
+	for _, s := range holding {
+		w.totals[s] = &total{}
+	}
+	if err := w.recover(time.Now()); err != nil {
+		if w.journal != nil {
+			err = errors.Join(err, w.journal.file.Close())
+		}
+		return nil, errors.Join(err, stage.close())
+	}
+	if !stage.seesOpen {
+		w.log.Warn("this file system does not tell who has files open: files go as soon as they are acknowledged", "dir", dir)
+	}
+	return w, nil
+}
+
+// Close lets go of the folder. Leases and files stay: who opens it next goes on with
+// them. Run must have returned.
+func (w *Window) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended == ErrClosed && w.journal == nil {
+		return nil
+	}
+	w.endLocked(ErrClosed)
+	err := errors.Join(w.journal.file.Close(), w.stage.close())
+	w.journal = nil
+	return err
+}
+
+// Ready tells whether as much is ready as Config.MinReady asks for, or as much as
+// there can be. It stays true once it was.
+func (w *Window) Ready() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ready
+}
+
+// note wakes Run.
+func (w *Window) note() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// troubleLocked keeps an error for the Status, and logs it when it is news.
+func (w *Window) troubleLocked(what string, err error) {
+	text := fmt.Sprintf("%s: %v", what, err)
+	if text != w.lastError {
+		w.log.Warn(what, "err", err)
+	}
+	w.lastError = text
+}
+
+func (w *Window) path(name string) string { return filepath.Join(w.dir, "ready", name) }
+
+func (w *Window) journalPath() string { return filepath.Join(w.dir, disk.Private, "journal") }
+
+// endLocked tells those who wait that nothing more comes.
+func (w *Window) endLocked(err error) {
+	w.accountLocked(time.Now())
+	w.ended = err
+	for _, x := range w.waiters {
+		x.got <- outcome{err: err}
+	}
+	w.waiters = nil
+}
+
+// background is where log lines belong that no call is waiting for.
+var background = context.Background()

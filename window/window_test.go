@@ -1,0 +1,337 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+func TestShardsComeInOrderAndGoWhenAcknowledged(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{
+			Items: items(4, 10), Size: 25, Epochs: 1,
+			Order: func(int) []int { return []int{2, 0, 3, 1} },
+		})
+		b.settle()
+		b.want("ready", "e0000-00000000-s02.tar", "e0000-00000001-s00.tar")
+		l := b.must(b.lease("r"))
+		want := Lease{
+			ID: l.ID, Reader: "r", Path: filepath.Join(b.dir, "ready", "e0000-00000000-s02.tar"), Name: "s02.tar",
+			Size: 10, Samples: 2, Digest: "fake:s02.tar", Attempt: 1,
+		}
+		if l != want {
+			t.Errorf("got %+v, want %+v", l, want)
+		}
+		if data, err := os.ReadFile(l.Path); string(data) != "cccccccccc" {
+			t.Errorf("read %q (%v)", data, err)
+		}
+		if info, err := os.Stat(l.Path); err != nil || info.Mode() != 0o444 {
+			t.Errorf("mode %v (%v), want 0444", info.Mode(), err)
+		}
+		b.ok(b.Ack(l.ID))
+		b.ok(b.Ack(l.ID)) // again
+		b.settle()
+		b.want("ready", "e0000-00000001-s00.tar", "e0000-00000002-s03.tar")
+		for _, name := range []string{"s00.tar", "s03.tar", "s01.tar"} {
+			if l = b.must(b.lease("r")); l.Name != name {
+				t.Errorf("got %s, want %s", l.Name, name)
+			}
+			b.ok(b.Ack(l.ID))
+			b.settle()
+		}
+		if _, err := b.lease("r"); !isEnd(err, 0) {
+			t.Errorf("got %v, want the end of epoch 0", err)
+		}
+		b.want("ready", "e0000.END")
+		b.want(".stager/held", "e0000.END")
+		if s := b.Status(); !s.Done || s.Used != 0 || s.Acknowledged != 4 || s.Delivered != 4 || s.Redelivered != 0 || s.Peak != 20 {
+			t.Errorf("got %+v", s)
+		}
+		if err := b.Ack("nonsense"); !errors.Is(err, ErrNoLease) {
+			t.Errorf("got %v, want ErrNoLease", err)
+		}
+	})
+}
+
+func TestEachReaderIsToldOfEachEndOnce(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(2, 10), Size: 100, Epochs: 2})
+		b.settle()
+		a0, b0 := b.must(b.lease("a")), b.must(b.lease("b"))
+		if _, err := b.lease("a"); !isWait(err, CauseReaders) {
+			t.Errorf("got %v, want to wait for readers", err)
+		}
+		b.want("ready", "e0000-00000000-s00.tar", "e0000-00000001-s01.tar") // epoch 1 is there, and not shown
+		b.ok(b.Ack(a0.ID))
+		b.settle()
+		if _, err := b.lease("a"); !isWait(err, CauseReaders) {
+			t.Errorf("got %v, want to wait for readers", err)
+		}
+		b.ok(b.Ack(b0.ID))
+		b.settle()
+		b.want("ready", "e0000.END", "e0001-00000000-s00.tar", "e0001-00000001-s01.tar")
+		for _, reader := range []string{"a", "b"} {
+			if _, err := b.lease(reader); !isEnd(err, 0) {
+				t.Errorf("%s got %v, want the end of epoch 0", reader, err)
+			}
+		}
+		b.crash()
+		b.settle()
+		a1, b1 := b.must(b.lease("a")), b.must(b.lease("b"))
+		if a1.Epoch != 1 || b1.Epoch != 1 {
+			t.Errorf("got epochs %d and %d, want 1", a1.Epoch, b1.Epoch)
+		}
+		b.ok(b.Ack(a1.ID))
+		b.ok(b.Ack(b1.ID))
+		b.settle()
+		for range 3 { // for ever after the last
+			if _, err := b.lease("a"); !isEnd(err, 1) {
+				t.Errorf("got %v, want the end of epoch 1", err)
+			}
+		}
+		if _, err := b.lease("late"); !isEnd(err, 1) {
+			t.Errorf("got %v, want the end of epoch 1", err)
+		}
+		b.crash()
+		b.settle()
+		if _, err := b.lease("b"); !isEnd(err, 1) {
+			t.Errorf("after a restart got %v, want the end of epoch 1", err)
+		}
+	})
+}
+
+func TestABudgetThatCannotWorkIsRefused(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			cfg               Config
+			need, comfortable int64
+		}{
+			{Config{Items: items(100, 10), Size: 9}, 10, 80},
+			{Config{Items: items(3, 10), Size: 0}, 10, 30},
+			{Config{Items: items(3, 10), Size: 15, MinReady: MinReady{Bytes: 20}}, 20, 30},
+			{Config{Items: items(3, 10), Size: 29, Release: ReleaseNever}, 30, 30},
+		} {
+			tt.cfg.Dir, tt.cfg.Fetcher = t.TempDir(), &fake{}
+			_, err := New(tt.cfg)
+			var budget *BudgetError
+			if !errors.As(err, &budget) || budget.Need != tt.need || budget.Comfortable != tt.comfortable {
+				t.Errorf("%d bytes: got %v, want need %d, comfortable %d", tt.cfg.Size, err, tt.need, tt.comfortable)
+			}
+		}
+	})
+}
+
+func TestASecondWindowOnAFolderIsRefused(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(1, 1), Size: 1})
+		var busy *disk.BusyError
+		if _, err := New(b.cfg); !errors.As(err, &busy) {
+			t.Errorf("got %v, want a BusyError", err)
+		}
+	})
+}
+
+func TestWhatReadersRefuseGoesToOthersAndAtLastAside(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for _, onBad := range []string{BadFail, BadSkip} {
+			b := newBench(t, Config{Items: items(2, 10), Size: 20, Epochs: 1, OnBad: onBad})
+			b.settle()
+			for attempt := 1; attempt <= 3; attempt++ {
+				l := b.must(b.lease("r"))
+				if l.Pos != 0 || l.Attempt != attempt {
+					t.Errorf("got position %d, attempt %d, want 0, %d", l.Pos, l.Attempt, attempt)
+				}
+				if attempt == 2 {
+					b.crash() // counts go on over a restart
+					b.settle()
+					b.ok(b.Return(l.ID))
+				} else {
+					b.ok(b.Nack(l.ID, "corrupt"))
+				}
+			}
+			b.settle()
+			s := b.Status()
+			if onBad == BadFail {
+				var bad *BadItemError
+				if _, err := b.lease("r"); !errors.As(err, &bad) || bad.Name != "s00.tar" || len(s.Quarantined) != 1 {
+					t.Errorf("got %v and %+v, want s00.tar to fail the epoch", err, s)
+				}
+				continue
+			}
+			if len(s.Skipped) != 1 || s.Skipped[0].Name != "s00.tar" || s.Bytes[Quarantined] != 0 {
+				t.Errorf("got %+v, want s00.tar skipped", s)
+			}
+			b.crash()
+			b.settle()
+			b.ok(b.Ack(b.must(b.lease("r")).ID))
+			if _, err := b.lease("r"); !isEnd(err, 0) || len(b.Status().Skipped) != 1 {
+				t.Errorf("got %v and %+v, want the end, and one skipped", err, b.Status())
+			}
+		}
+	})
+}
+
+func TestFetchesThatFail(t *testing.T) {
+	down := errors.New("503 slow down")
+	corrupt := fmt.Errorf("s00.tar: %w", ErrCorrupt)
+	for _, tt := range []struct {
+		name    string
+		script  []error
+		cause   Cause
+		after   time.Duration
+		skipped bool
+		calls   int
+	}{
+		{"a store that is down", []error{down, down, down}, CauseBackend, 100 + 200 + 400, false, 4},
+		{"a wrong checksum", []error{corrupt, corrupt}, CauseBackend, 100 + 200, false, 3},
+		{"a checksum that stays wrong", []error{corrupt, corrupt, corrupt}, CauseBackend, 100 + 200, true, 3},
+		{"an object that is gone", []error{ErrGone}, CauseBackend, 0, true, 1},
+		{"a full disk", []error{unix.ENOSPC, unix.ENOSPC}, CauseDisk, 100 + 200, false, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 1, OnBad: BadSkip})
+				b.fetcher.script[0] = tt.script
+				b.settle()
+				for waited := time.Duration(0); waited < tt.after; waited += 50 {
+					if _, err := b.lease("r"); !isWait(err, tt.cause) && tt.cause != CauseDisk {
+						t.Fatalf("after %d ms got %v, want to wait for %s", waited, err, tt.cause)
+					}
+					b.advance(51 * time.Millisecond)
+				}
+				s := b.Status()
+				if s.LastError == "" || (len(s.Skipped) == 1) != tt.skipped || b.fetcher.calls != tt.calls {
+					t.Errorf("after %d calls got %+v", b.fetcher.calls, s)
+				}
+				if tt.skipped {
+					if _, err := b.lease("r"); !isEnd(err, 0) || s.Used != 0 {
+						t.Errorf("got %v and %d bytes used, want the end", err, s.Used)
+					}
+				} else {
+					b.must(b.lease("r"))
+				}
+				b.want(".stager/incoming")
+			})
+		})
+	}
+}
+
+func TestMinFreeIsLeftAndWhatIsWantedLastGoes(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(10, 10), Size: 100, MinFree: 1000, Epochs: 1})
+		free := int64(1045)
+		took := int64(0)
+		b.free = func() (int64, error) { return free - took, nil }
+		fill := func() {
+			for range 50 { // the disk's view of our own files
+				b.step()
+				took = b.totals[Ready].bytes + b.totals[Leased].bytes
+				time.Sleep(time.Second)
+			}
+		}
+		// What New reserved went by the real disk.
+		b.step()
+		took = b.totals[Ready].bytes
+		fill()
+		if n := b.Status().Items[Ready]; n != 4 {
+			t.Errorf("%d are ready, want 4 to fit", n)
+		}
+		if _, err := b.lease("r"); err != nil {
+			t.Error(err)
+		}
+		free = 1015 // somebody else takes much
+		fill()
+		s := b.Status()
+		if s.Items[Leased] != 1 || s.Items[Ready] != 1 {
+			t.Errorf("got %v, want the leased one and the next", s.Items)
+		}
+		b.want("ready", "e0000-00000000-s00.tar", "e0000-00000001-s01.tar")
+		free = 2000
+		fill()
+		if s := b.Status(); s.Items[Ready] != 9 {
+			t.Errorf("got %v, want all of it", s.Items)
+		}
+	})
+}
+
+func TestRollingReplacesTheOldest(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(5, 10), Size: 30, Release: ReleaseRolling, MinAge: time.Minute})
+		b.settle()
+		b.want("ready", "e0000-00000000-s00.tar", "e0000-00000001-s01.tar", "e0000-00000002-s02.tar")
+		var no *ReleaseError
+		if _, err := b.lease("r"); !errors.As(err, &no) {
+			t.Errorf("got %v, want a ReleaseError", err)
+		}
+		open, err := os.Open(filepath.Join(b.dir, "ready", "e0000-00000000-s00.tar"))
+		b.ok(err)
+		defer open.Close()
+		b.advance(59 * time.Second)
+		b.want("ready", "e0000-00000000-s00.tar", "e0000-00000001-s01.tar", "e0000-00000002-s02.tar")
+		b.advance(2 * time.Second)
+		b.advance(time.Second)
+		if b.stage.seesOpen {
+			if s := b.Status(); s.Bytes[Zombie] != 10 || s.Used != 30 {
+				t.Errorf("got %+v, want the open one counted", s)
+			}
+		}
+		if got := b.ls("ready")[0]; got == "e0000-00000000-s00.tar" {
+			t.Errorf("%s is still there", got)
+		}
+		open.Close()
+		b.advance(time.Minute)
+		b.advance(time.Second)
+		b.advance(time.Second)
+		if s := b.Status(); s.Bytes[Zombie] != 0 || s.Items[Ready] != 3 || s.Peak > 30 {
+			t.Errorf("got %+v, want 3 ready", s)
+		}
+		b.crash()
+		b.settle()
+		if s := b.Status(); s.Items[Ready] != 3 || s.Used != 30 {
+			t.Errorf("after a restart got %+v, want the same 3", s)
+		}
+	})
+}
+
+func TestNeverKeepsAll(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(9, 10), Size: 90, Release: ReleaseNever})
+		b.settle()
+		if s := b.Status(); !s.Done || !s.Ready || s.Items[Ready] != 9 {
+			t.Errorf("got %+v, want all ready and done", s)
+		}
+		b.crash()
+		b.settle()
+		if s := b.Status(); !s.Done || b.fetcher.calls != 9 {
+			t.Errorf("after a restart %d fetches and %+v, want 9 and done", b.fetcher.calls, s)
+		}
+	})
+}
+
+func TestReadyWhenEnoughOrAllThatFits(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(9, 10), Size: 90, MinReady: MinReady{Files: 5}, Parallel: 1})
+		for range 3 {
+			b.step()
+		}
+		if b.Ready() {
+			t.Error("ready before 5 files are")
+		}
+		b.settle()
+		if !b.Ready() {
+			t.Error("not ready with all files there")
+		}
+		b = newBench(t, Config{Items: items(9, 10), Size: 30, MinReady: MinReady{Files: 5}})
+		b.settle()
+		if !b.Ready() {
+			t.Error("not ready with all there that fits")
+		}
+	})
+}
