@@ -171,7 +171,7 @@ type PushConfig struct {
 	Store    *backends.Store
 	Path     string                  // a folder, whose files come below Store; or a file, which keeps its name
 	Parallel int                     // files at once; 0: what the store likes
-	Progress func(done, total int64) // told of bytes, from many goroutines; may be nil
+	Progress func(done, total int64) // told of bytes, one call at a time; may be nil
 }
 
 // PushSummary is what Push did.

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"sync"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -21,7 +21,7 @@ type PushCheckpointConfig struct {
 	Attempt     int                     // fencing token
 	Stager      string                  // version, for the record
 	Log         *slog.Logger            // nil: silent
-	Progress    func(done, total int64) // told of bytes, from many goroutines; may be nil
+	Progress    func(done, total int64) // told of bytes, one call at a time; may be nil
 }
 
 // PushCheckpoint saves one checkpoint that is complete, and returns its COMMIT. It
@@ -84,18 +84,23 @@ func openPath(path string) (root *os.Root, only string, err error) {
 	return root, only, err
 }
 
-// progress counts bytes for those who watch.
+// progress counts bytes for those who watch, and tells of them in one call at a time.
 type progress struct {
-	done  atomic.Int64
-	total int64
-	tell  func(done, total int64)
+	mu          sync.Mutex // guards done, and is held while telling
+	done, total int64
+	tell        func(done, total int64)
 }
 
 func newProgress(tell func(done, total int64), total int64) *progress {
-	if tell == nil {
-		tell = func(int64, int64) {}
-	}
 	return &progress{total: total, tell: tell}
 }
 
-func (p *progress) add(n int64) { p.tell(p.done.Add(n), p.total) }
+func (p *progress) add(n int64) {
+	if p.tell == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += n
+	p.tell(p.done, p.total)
+}

@@ -30,6 +30,8 @@ type RestoreConfig struct {
 	Step     int64           // Newest, or this one and no other
 	Parallel int             // ranges at once; 0: what the store likes
 	Log      *slog.Logger    // nil: silent
+	// Progress is told of bytes, one call at a time. A step that is passed over
+	// begins anew at 0. May be nil.
 	Progress func(done, total int64)
 }
 

@@ -33,8 +33,9 @@ type snapshot struct {
 
 // shelf keeps the snapshots of one output folder.
 type shelf struct {
-	root *os.Root
-	log  *slog.Logger
+	root     *os.Root
+	hardLink func(oldname, newname string) error // of root; some file systems refuse
+	log      *slog.Logger
 }
 
 // newID names an upload.
@@ -102,7 +103,7 @@ func (s *shelf) link(snap *snapshot, data string) error {
 		if err := s.root.MkdirAll(path.Dir(path.Join(data, f.Path)), 0o700); err != nil {
 			return err
 		}
-		if err := s.root.Link(path.Join(from, f.Path), path.Join(data, f.Path)); err != nil {
+		if err := s.hardLink(path.Join(from, f.Path), path.Join(data, f.Path)); err != nil {
 			return err
 		}
 	}

@@ -146,6 +146,58 @@ func TestCommitRefuses(t *testing.T) {
 	}
 }
 
+func TestWhereLinksAreRefusedTheCheckpointIsReadInPlace(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, func(c *Config) { c.When = When{Exit: true} })
+		u.shelf.hardLink = func(old, _ string) error { return &os.LinkError{Op: "link", Old: old, Err: os.ErrPermission} }
+		for _, name := range []string{"stays-1", "goes-2", "single-3.pt"} {
+			if strings.HasSuffix(name, ".pt") {
+				write(t, dir, map[string]string{name: "weights"})
+			} else {
+				write(t, filepath.Join(dir, name), model(name))
+			}
+			if _, err := u.Commit(t.Context(), CommitRequest{Path: name, Step: -1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.RemoveAll(filepath.Join(dir, "goes-2")); err != nil {
+			t.Fatal(err)
+		}
+		pass(t, u)
+		if got, want := commits(b), []string{stepDir(1, 0), stepDir(3, 0)}; !slices.Equal(got, want) {
+			t.Errorf("committed %v, want %v", got, want)
+		}
+		if err := u.Wait(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "changed") {
+			t.Errorf("waiting for the one that went: %v", err)
+		}
+		_, files := restoreNewest(t, b)
+		equal(t, "restored", files, map[string]string{"single-3.pt": "weights"})
+	})
+}
+
+func TestSymbolicLinksAreFollowedWithinACheckpointOnly(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		write(t, dir, map[string]string{"good-1/shards/x": "x", "bad-2/x": "x", "secret": "s"})
+		for link, target := range map[string]string{"good-1/latest": "shards/x", "bad-2/leak": "../secret"} {
+			if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		settled(t, u)
+		if got, want := commits(b), []string{stepDir(1, 0)}; !slices.Equal(got, want) {
+			t.Errorf("committed %v, want %v", got, want)
+		}
+		_, files := restoreNewest(t, b)
+		equal(t, "restored", files, map[string]string{"shards/x": "x", "latest": "x"})
+		if s := fmt.Sprint(u.Status().Waiting); !strings.Contains(s, "the symbolic link leak cannot be followed") {
+			t.Errorf("waiting %s, want that the link leads out", s)
+		}
+	})
+}
+
 func TestSignsOfCompleteness(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -412,7 +464,7 @@ func TestTwoUploadersOfOneStep(t *testing.T) {
 		{ConflictFail, 2, []string{stepDir(5, 0)}, "first", true},
 		{ConflictOverwrite, 2, []string{stepDir(5, 0)}, "second", false},
 		{ConflictOverwrite, 0, []string{stepDir(5, 0)}, "first", true}, // an older attempt
-		{ConflictSuffix, 2, []string{stepDir(5, 2), stepDir(5, 0)}, "second", false},
+		{ConflictSuffix, 2, []string{stepDir(5, 0), stepDir(5, 2)}, "second", false},
 	} {
 		t.Run(fmt.Sprintf("%s attempt %d", tt.conflict, tt.attempt), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
@@ -424,7 +476,7 @@ func TestTwoUploadersOfOneStep(t *testing.T) {
 				write(t, filepath.Join(dirs[1], "checkpoint-5"), model("second"))
 				settled(t, u)
 				got := commits(b)
-				slices.Sort(tt.want)
+				slices.Sort(got)
 				if !slices.Equal(got, tt.want) {
 					t.Errorf("committed %v, want %v", got, tt.want)
 				}

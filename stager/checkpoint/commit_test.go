@@ -1,0 +1,169 @@
+package checkpoint
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+)
+
+func goodCommit() Commit {
+	return Commit{
+		APIVersion: apiVersion, Kind: commitKind, Step: 12000, Nodes: 1, Data: "data/0123456789abcdef", Bytes: 3,
+		Files: []File{{Path: "a/b", Size: 3, Mode: 0o644, Digest: "crc64nvme:0000000000000000"}, {Path: "c", Digest: "crc64nvme:0000000000000000"}},
+	}
+}
+
+func TestDecodeCommitRefuses(t *testing.T) {
+	text, err := encode(goodCommit())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := DecodeCommit(text); err != nil {
+		t.Fatalf("a good one: %v", err)
+	}
+	for name, spoil := range map[string]func(*Commit){
+		"another version": func(c *Commit) { c.APIVersion = "stager.dev/v2" },
+		"several nodes":   func(c *Commit) { c.Nodes = 2 },
+		"negative step":   func(c *Commit) { c.Step = -1 },
+		"no files":        func(c *Commit) { c.Files, c.Bytes = nil, 0 },
+		"wrong total":     func(c *Commit) { c.Bytes = 4 },
+		"negative size":   func(c *Commit) { c.Files[1].Size = -1; c.Bytes = 2 },
+		"overflow":        func(c *Commit) { c.Files[0].Size, c.Files[1].Size = 1<<62, 1<<62; c.Bytes = -1 << 63 },
+		"no digest":       func(c *Commit) { c.Files[0].Digest = "" },
+		"unknown digest":  func(c *Commit) { c.Files[0].Digest = "rot13:00" },
+		"data elsewhere":  func(c *Commit) { c.Data = "data/../../other" },
+		"twice":           func(c *Commit) { c.Files[1].Path = "a/b" },
+		"file and folder": func(c *Commit) { c.Files[1].Path = "a" },
+	} {
+		c := goodCommit()
+		spoil(&c)
+		text, err := encode(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeCommit(text); err == nil {
+			t.Errorf("%s: decoded", name)
+		}
+	}
+	for _, p := range []string{
+		"", ".", "..", "../x", "a/../../x", "/etc/passwd", "a//b", "a/./b", "a/", "a\x00b", "\xff",
+		".stager/x", ".stager-restore/x", restored, markerName, strings.Repeat("x", 256), strings.Repeat("x/", 3000) + "x",
+	} {
+		if err := checkPath(p); err == nil {
+			t.Errorf("the path %.40q is taken", p)
+		}
+	}
+	for _, text := range []string{"", "{}", "null", string(text) + "{}", strings.Replace(string(text), `"step"`, `"stop"`, 1)} {
+		if _, err := DecodeCommit([]byte(text)); err == nil {
+			t.Errorf("decoded %.60q", text)
+		}
+	}
+}
+
+func FuzzDecodeCommit(f *testing.F) {
+	text, err := encode(goodCommit())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(strings.Replace(string(text), "a/b", "../b", 1)))
+	f.Add([]byte(`{"apiVersion":"stager.dev/v1alpha1","kind":"Checkpoint","nodes":1,"files":[{}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := DecodeCommit(text)
+		if err != nil {
+			return
+		}
+		for _, file := range c.Files {
+			if !filepath.IsLocal(file.Path) || file.Size < 0 || ours(file.Path) {
+				t.Errorf("decoded a file %+v", file)
+			}
+		}
+		again, err := encode(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeCommit(again); err != nil {
+			t.Errorf("what was decoded and encoded is refused: %v", err)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	for name, want := range map[string]int64{
+		"checkpoint-500": 500, "step_12000": 12000, "epoch-3": 3, "500": 500, "global_step7": 7, "iter_0000500": 500,
+		"epoch=3-step=500.ckpt/": 500, "model-9.safetensors/": 9,
+		"latest": -1, "run-1.log/": -1, "events.out.12/": -1, "x99999999999999999999": -1, "v1.5b": -1,
+	} {
+		file := strings.HasSuffix(name, "/") // here: a file
+		got, ok := stepOf(strings.TrimSuffix(name, "/"), !file)
+		if !ok {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("stepOf(%q) = %d, want %d", name, got, want)
+		}
+	}
+	for _, tt := range []struct {
+		step   int64
+		suffix int
+		dir    string
+	}{{0, 0, "step-00000000"}, {12000, 0, "step-00012000"}, {123456789012, 3, "step-123456789012-attempt-3"}} {
+		if got := stepDir(tt.step, tt.suffix); got != tt.dir {
+			t.Errorf("stepDir(%d, %d) = %s, want %s", tt.step, tt.suffix, got, tt.dir)
+		}
+		if step, suffix, ok := parseStepDir(tt.dir); !ok || step != tt.step || suffix != tt.suffix {
+			t.Errorf("parseStepDir(%s) = %d, %d, %v", tt.dir, step, suffix, ok)
+		}
+	}
+	for _, dir := range []string{"step-1", "step-000000001", "step-00000001-attempt-0", "step-00000001x", "xstep-00000001", "step--0000001"} {
+		if step, _, ok := parseStepDir(dir); ok {
+			t.Errorf("parseStepDir(%s) = %d, want it refused", dir, step)
+		}
+	}
+}
+
+// A store reads in parts, at once, in any order, again, and across their borders.
+func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
+	const size = 1 << 20
+	contents := backendtest.ContentsOf("x", size)
+	want := contents.Sum(backends.CRC64NVME)
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		var told int64
+		s := newSummed(contents, size, backends.CRC64NVME, func(n int64) { told += n })
+		for range r.IntN(40) {
+			off := int64(r.IntN(16)) * (size / 16)
+			for n := r.IntN(3); n >= 0 && off < size; n-- {
+				buf := make([]byte, size/16)
+				if r.IntN(3) == 0 {
+					buf = buf[:r.IntN(len(buf))] // broken off
+				}
+				m, _ := s.ReadAt(buf, off)
+				off += int64(m)
+			}
+		}
+		if got, err := s.sum(); err != nil || got != want {
+			t.Fatalf("seed %d: %v, %v; want %v", seed, got, err, want)
+		}
+		if s.settle(false); told != size {
+			t.Errorf("seed %d: told of %d bytes, want %d", seed, told, size)
+		}
+		if s.settle(true); told != 0 {
+			t.Errorf("seed %d: after it failed told of %d bytes, want 0", seed, told)
+		}
+	}
+	short, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer short.Close()
+	if sum, err := newSummed(short, 10, backends.CRC64NVME, func(int64) {}).sum(); err == nil {
+		t.Error(fmt.Sprintf("a file that became shorter has the sum %v", sum))
+	}
+}

@@ -1,0 +1,71 @@
+package checkpoint
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+func TestPushSendsWhatTheStoreHasNot(t *testing.T) {
+	b, dir := mem.New(), t.TempDir()
+	write(t, dir, map[string]string{"a": "a", "b/c": "bc", "d.tmp": "unfinished"})
+	cfg := PushConfig{Store: newStore(b), Path: dir}
+	if got, err := Push(t.Context(), cfg); err != nil || got != (PushSummary{2, 3, 0}) {
+		t.Errorf("first: %+v, %v; want 2 files of 3 bytes", got, err)
+	}
+	if got, want := b.Keys(), []string{"a", "b/c"}; !slices.Equal(got, want) {
+		t.Errorf("sent %v, want %v", got, want)
+	}
+	if got, err := Push(t.Context(), cfg); err != nil || got != (PushSummary{0, 0, 2}) {
+		t.Errorf("again: %+v, %v; want 2 unchanged", got, err)
+	}
+	write(t, dir, map[string]string{"a": "A!"})
+	if got, err := Push(t.Context(), cfg); err != nil || got != (PushSummary{1, 2, 1}) {
+		t.Errorf("after a change: %+v, %v; want 1 sent", got, err)
+	}
+	cfg.Path = filepath.Join(dir, "b/c")
+	if got, err := Push(t.Context(), cfg); err != nil || got != (PushSummary{1, 2, 0}) {
+		t.Errorf("a file: %+v, %v; want 1 sent", got, err)
+	}
+	if _, ok := b.Get("c"); !ok {
+		t.Error("a file does not keep its name")
+	}
+	cfg.Path = filepath.Join(dir, "missing")
+	if _, err := Push(t.Context(), cfg); backends.KindOf(err) != backends.NotExist {
+		t.Errorf("what is not there: %v, want not-exist", err)
+	}
+}
+
+func TestPushCheckpointSaysWhatIsThere(t *testing.T) {
+	b, dir := mem.New(), filepath.Join(t.TempDir(), "checkpoint-7")
+	write(t, dir, model("7"))
+	cfg := PushCheckpointConfig{Store: newStore(b), Path: dir, Step: -1}
+	c, err := PushCheckpoint(t.Context(), cfg)
+	if err != nil || c.Step != 7 || len(c.Files) != 3 {
+		t.Fatalf("got %+v, %v; want step 7 of 3 files", c, err)
+	}
+	if again, err := PushCheckpoint(t.Context(), cfg); err != nil || again.Data != c.Data {
+		t.Errorf("again: %+v, %v; want the same COMMIT", again, err)
+	}
+	write(t, dir, map[string]string{"model.pt": "other"})
+	if _, err := PushCheckpoint(t.Context(), cfg); backends.KindOf(err) != backends.Exist {
+		t.Errorf("with other content: %v, want exist", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "model.pt"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cfg.Step = 8
+	if _, err := PushCheckpoint(t.Context(), cfg); backends.KindOf(err) != backends.Changed {
+		t.Errorf("with a file open for writing: %v, want changed", err)
+	}
+	cfg.Conflict = "maybe"
+	if _, err := PushCheckpoint(t.Context(), cfg); backends.KindOf(err) != backends.Invalid {
+		t.Errorf("with an unknown conflict: %v, want invalid", err)
+	}
+}
