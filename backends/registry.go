@@ -117,6 +117,10 @@ func (r *Registry) parse(rawURL string) (Scheme, Target, error) {
 	if _, has := u.User.Password(); has {
 		return bad("credentials do not belong in a URL, where logs and process lists show them: remove the password. %s", scheme.Credentials)
 	}
+	if u.User == nil && strings.Contains(u.Host, ":") && strings.Contains(u.EscapedPath(), "@") {
+		// What looks like host and port may be user and password, if that has a "/".
+		return bad("an @ behind the host of this %s URL may end a password: credentials do not belong in a URL. %s An @ in a key is written %%40 here", name, scheme.Credentials)
+	}
 	params, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return bad("the parameters of this %s URL cannot be read: they are written ?name=value&name=value", name)

@@ -1,0 +1,153 @@
+package backends_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// registry speaks two protocols; got is the target that was opened last.
+func registry(got *backends.Target) *backends.Registry {
+	m := mem.New()
+	m.Put("models/m.bin", []byte("12345"))
+	other := backends.Scheme{
+		Name: "other", Example: "other://bucket/path/", Credentials: "They come from OTHER_KEY.",
+		Params: []backends.Param{{Name: "region"}, {Name: "endpoint"}},
+		Open: func(_ context.Context, t backends.Target) (backends.Opened, error) {
+			if got != nil {
+				*got = t
+			}
+			return backends.Opened{Backend: m, Prefix: t.Path}, nil
+		},
+	}
+	return backends.NewRegistry(m.Scheme(), other)
+}
+
+func TestWhatURLsMean(t *testing.T) {
+	for _, tt := range []struct{ url, host, user, path, region string }{
+		{"other://bucket", "bucket", "", "", ""},
+		{"other://bucket/", "bucket", "", "", ""},
+		{"other://bucket/a/b/", "bucket", "", "a/b/", ""},
+		{"other://me@bucket:99/a?region=eu-1", "bucket:99", "me", "a", "eu-1"},
+		{"other://bucket/a b/c", "bucket", "", "a b/c", ""},
+		{"other://bucket/a%20b%25%3F%23", "bucket", "", "a b%?#", ""},
+		{"other://bucket/run#3/x#y?region=a#b", "bucket", "", "run#3/x#y", "a#b"},
+		{"other:///a", "", "", "a", ""},
+		{"other://bucket/me@home", "bucket", "", "me@home", ""},
+		{"other://bucket:99/me%40home", "bucket:99", "", "me@home", ""},
+	} {
+		var got backends.Target
+		s, err := registry(&got).Open(t.Context(), tt.url, backends.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", tt.url, err)
+			continue
+		}
+		if got.Host != tt.host || got.User != tt.user || got.Path != tt.path || got.Params.Get("region") != tt.region {
+			t.Errorf("%s means %+v, want %+v", tt.url, got, tt)
+		}
+		if strings.Contains(s.Name(), "region") {
+			t.Errorf("%s is named %s, want no parameters", tt.url, s.Name())
+		}
+	}
+}
+
+func TestURLsThatAreRefused(t *testing.T) {
+	for _, tt := range []struct{ url, words string }{
+		{"", "mem://test/path or other://bucket/path/"},
+		{"/mnt/data", "a local path is written file:///path"},
+		{"ftp://x/y", `unknown scheme "ftp"; known are mem, other`},
+		{"other://b/x?regio=1", `unknown parameter "regio" of other URLs; known are region, endpoint`},
+		{"mem://b/x?region=1", "known are none"},
+		{"other://b/x?region=1&region=2", `"region" stands 2 times`},
+		{"other://b/x?secret_key=hunter2", "Credentials do not belong in a URL. They come from OTHER_KEY."},
+		{"other://b/x?Auth-Token=hunter2", "Credentials do not belong in a URL. They come from OTHER_KEY."},
+		{"other://user:hunter2@b/x", "remove the password. They come from OTHER_KEY."},
+		{"other://user:hunter2@b/100%", "%25 for %"},
+		{"other://user:hun/ter2@b/x", "cannot be read"},
+		{"other://user:12/hunter2@b/x", "may end a password"},
+		{"other://b/x?region=%zz&hunter2", "?name=value&name=value"},
+		{"user:hunter2@other://b/x", "unknown scheme; known are"},
+		{"other://b/x?pass:hunter2", "unknown parameter of other URLs"},
+	} {
+		err := registry(nil).Check(tt.url)
+		if backends.KindOf(err) != backends.Invalid || !strings.Contains(fmt.Sprint(err), tt.words) {
+			t.Errorf("%s: got %v, want kind invalid and %q", tt.url, err, tt.words)
+		}
+		if strings.Contains(fmt.Sprint(err), "hunter2") || strings.Contains(fmt.Sprint(err), "ter2") {
+			t.Errorf("%s: the error tells the password: %v", tt.url, err)
+		}
+	}
+}
+
+// Whatever a password is made of, no error tells where it begins.
+func FuzzNoErrorTellsAPassword(f *testing.F) {
+	for _, p := range []string{"", "@", "/", "?", "#", "%", "%41", ":", "[", " ", "\x00", "&", "=", "://", "é", "?a=b"} {
+		f.Add(p, "/path")
+		f.Add("tail", "/"+p)
+	}
+	f.Fuzz(func(t *testing.T, password, path string) {
+		const mark = "Zq9X"
+		if strings.Contains(path, mark) {
+			t.Skip()
+		}
+		for _, url := range []string{
+			"other://user:" + mark + password + "@bucket" + path,
+			"other://bucket" + path + "?token=" + mark + password,
+			"other://bucket" + path + "?region=" + mark + password + "&nothing=1",
+			"user:" + mark + password + "@other://bucket" + path,
+			"ftp://user:" + mark + password + "@host" + path,
+		} {
+			s, err := registry(nil).Open(t.Context(), url, backends.Options{})
+			if err != nil && strings.Contains(err.Error(), mark) {
+				t.Errorf("%q: the error tells the password: %v", url, err)
+			}
+			if err == nil && !strings.Contains(path, "?") && strings.Contains(s.Name(), mark) {
+				t.Errorf("%q: the name tells the password: %v", url, s.Name())
+			}
+		}
+	})
+}
+
+func TestSchemesOfOneNamePanic(t *testing.T) {
+	defer func() {
+		if r := recover(); r == nil {
+			t.Error("two schemes of one name were registered")
+		}
+	}()
+	backends.NewRegistry(mem.New().Scheme(), mem.New().Scheme())
+}
+
+func TestSelfOfURLs(t *testing.T) {
+	for _, tt := range []struct {
+		url, parent string
+		found       bool
+	}{
+		{"other://b/models/m.bin", "other://b/models", true},
+		{"other://b/models/m.bin/", "", false}, // says it is a folder
+		{"other://b/models", "", false},
+		{"other://b/", "", false},
+		{"other://b", "", false},
+	} {
+		s, err := registry(nil).Open(t.Context(), tt.url, backends.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		parent, obj, err := s.Self(t.Context())
+		if !tt.found {
+			if backends.KindOf(err) != backends.NotExist {
+				t.Errorf("%s: got %v, %v; want kind not-exist", tt.url, obj, err)
+			}
+			continue
+		}
+		if err != nil || obj.Key != "m.bin" || obj.Size != 5 || parent.Name() != tt.parent {
+			t.Errorf("%s: got %+v, %v in %s; want m.bin in %s", tt.url, obj, err, parent.Name(), tt.parent)
+		}
+		if got, _, err := parent.ReadAll(t.Context(), obj.Key, 10); string(got) != "12345" {
+			t.Errorf("%s reads %q, %v", tt.url, got, err)
+		}
+	}
+}

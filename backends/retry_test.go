@@ -1,0 +1,295 @@
+package backends_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// bench is a store over memory with a script of faults between.
+type bench struct {
+	*backends.Store
+	mem    *mem.Backend
+	faults *backendtest.Faults
+}
+
+func newBench(opts backends.Options) bench {
+	b := bench{mem: mem.New(), faults: new(backendtest.Faults)}
+	b.Store = backends.NewStore(b.faults.Wrap(b.mem), "mem://test", opts)
+	return b
+}
+
+// into is a place to write to that a test decides about.
+type into func(p []byte, off int64) (int, error)
+
+func (f into) WriteAt(p []byte, off int64) (int, error) { return f(p, off) }
+
+// buffer is memory to write to.
+func buffer(p []byte) into {
+	return func(q []byte, off int64) (int, error) { return copy(p[off:], q), nil }
+}
+
+func TestWhatIsRetried(t *testing.T) {
+	for _, tt := range []struct {
+		kind  backends.Kind
+		tries int // 0: more than Unknown gets
+	}{
+		{backends.Unknown, 5},
+		{backends.NotExist, 1},
+		{backends.Exist, 1},
+		{backends.Permission, 1},
+		{backends.Invalid, 1},
+		{backends.Changed, 1},
+		{backends.Corrupt, 1},
+		{backends.NoSpace, 1},
+		{backends.Unsupported, 1},
+		{backends.Throttled, 0},
+		{backends.Unavailable, 0},
+		{backends.Canceled, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(backends.Options{})
+			b.faults.Always(backendtest.Stat, backendtest.Fail(tt.kind))
+			start := time.Now()
+			_, err := b.Stat(t.Context(), "k")
+			if got := backends.KindOf(err); got != tt.kind {
+				t.Errorf("got kind %s (%v), want %s", got, err, tt.kind)
+			}
+			tries, took := len(b.faults.Calls(backendtest.Stat)), time.Since(start)
+			if tt.tries > 0 && tries != tt.tries || tt.tries == 0 && tries < 10 {
+				t.Errorf("%s was tried %d times, want %d (0: many)", tt.kind, tries, tt.tries)
+			}
+			if took > backends.DefaultRetryFor {
+				t.Errorf("%s was tried for %v, want at most %v", tt.kind, took, backends.DefaultRetryFor)
+			}
+			if said := strings.Contains(fmt.Sprint(err), "gave up after"); said != (tries > 1) {
+				t.Errorf("after %d tries of %s the error is %q; it says that they were given up: %v", tries, tt.kind, err, said)
+			}
+			if !strings.HasPrefix(fmt.Sprint(err), "stat mem://test k: ") {
+				t.Errorf("the error %q does not begin with what was tried, where and on what", err)
+			}
+		})
+	}
+}
+
+func TestRetryAfterIsHonoured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{})
+		b.mem.Put("k", nil)
+		b.faults.Add(backendtest.Stat, backendtest.FailWith(
+			&backends.Error{Kind: backends.Throttled, RetryAfter: 42 * time.Second, Err: errors.New("slow down")}))
+		start := time.Now()
+		if _, err := b.Stat(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 42*time.Second {
+			t.Errorf("the second try came after %v, want 42s", took)
+		}
+	})
+}
+
+func TestReadResumesWhereItBroke(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 3<<20 + 5
+		b := newBench(backends.Options{})
+		obj := b.mem.Generate("k", size)
+		b.faults.Add(backendtest.Read, backendtest.Cut(0), backendtest.Cut(1), backendtest.Cut(2<<20+1),
+			backendtest.Fail(backends.Throttled), backendtest.Break(7, errors.New("connection reset")))
+		got, h := make([]byte, size), backends.CRC64NVME.New()
+		told, err := b.ReadRange(t.Context(), obj, 0, -1, buffer(got), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := backendtest.ContentsOf("k", size)
+		if string(got) != string(want.Bytes()) {
+			t.Error("the bytes are not those of the object")
+		}
+		if sum := backends.SumOf(backends.CRC64NVME, h); sum != want.Sum(backends.CRC64NVME) || told != sum {
+			t.Errorf("summed on the way %v, told %v; want %v", sum, told, want.Sum(backends.CRC64NVME))
+		}
+		at := int64(0)
+		for i, moved := range []int64{0, 1, 2<<20 + 1, 0, 7, 0} {
+			if call := b.faults.Calls(backendtest.Read)[i]; call.Off != at || call.N != size-at {
+				t.Errorf("request %d is for %d bytes at %d, want %d at %d", i, call.N, call.Off, size-at, at)
+			}
+			at += moved
+		}
+	})
+}
+
+func TestProgressRenewsPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 100
+		b := newBench(backends.Options{RetryFor: 3 * time.Second})
+		obj := b.mem.Generate("k", size)
+		down := backendtest.Fail(backends.Unavailable)
+		for range size - 1 { // each byte costs about a second
+			b.faults.Add(backendtest.Read, down, down, down, backendtest.Cut(1))
+		}
+		start := time.Now()
+		if _, err := b.ReadRange(t.Context(), obj, 0, size, buffer(make([]byte, size)), nil); err != nil {
+			t.Fatalf("after %v: %v", time.Since(start), err)
+		}
+		if took := time.Since(start); took < 30*time.Second {
+			t.Errorf("the test took %v, which shows nothing", took)
+		}
+	})
+}
+
+func TestStalledStreamIsCutAndResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{StallAfter: 10 * time.Second})
+		obj := b.mem.Generate("k", 1000)
+		b.faults.Add(backendtest.Read, backendtest.Stall(600), backendtest.Stall(0), backendtest.Hang())
+		got := make([]byte, 1000)
+		start := time.Now()
+		if _, err := b.ReadRange(t.Context(), obj, 0, 1000, buffer(got), nil); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < 30*time.Second || took > 32*time.Second {
+			t.Errorf("three stalls of 10s took %v", took)
+		}
+		if string(got) != string(backendtest.ContentsOf("k", 1000).Bytes()) {
+			t.Error("the bytes are not those of the object")
+		}
+		b.faults.Always(backendtest.Stat, backendtest.Hang())
+		if _, err := b.Stat(t.Context(), "k"); backends.KindOf(err) != backends.Unavailable {
+			t.Errorf("a stat that hangs for ever: got %v, want kind unavailable", err)
+		}
+	})
+}
+
+// trickle is a backend whose streams give a byte at a time, slowly.
+type trickle struct {
+	backends.Backend
+	pause time.Duration
+}
+
+type trickling struct {
+	io.ReadCloser
+	pause time.Duration
+}
+
+func (b trickle) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	body, err := b.Backend.OpenRange(ctx, obj, off, n)
+	return trickling{body, b.pause}, err
+}
+
+func (r trickling) Read(p []byte) (int, error) {
+	time.Sleep(r.pause)
+	return r.ReadCloser.Read(p[:1])
+}
+
+// What is slow without being silent is not cut: the store, the disk, the limit.
+func TestSlowIsNotStalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := mem.New()
+		obj := m.Generate("k", 50)
+		s := backends.NewStore(trickle{m, 20 * time.Second}, "mem://test", backends.Options{})
+		got := make([]byte, 50)
+		if _, err := s.ReadRange(t.Context(), obj, 0, 50, buffer(got), nil); err != nil {
+			t.Errorf("a byte every 20s: %v", err)
+		}
+
+		b := newBench(backends.Options{})
+		big := b.mem.Generate("big", 5<<20)
+		slowDisk := into(func(p []byte, _ int64) (int, error) {
+			time.Sleep(time.Minute)
+			return len(p), nil
+		})
+		if _, err := b.ReadRange(t.Context(), big, 0, -1, slowDisk, nil); err != nil {
+			t.Errorf("a disk that takes a minute for each block: %v", err)
+		}
+
+		limited := newBench(backends.Options{Bandwidth: rate.NewLimiter(10_000, 10_000)})
+		big = limited.mem.Generate("big", 2<<20)
+		start := time.Now()
+		if _, err := limited.ReadRange(t.Context(), big, 0, -1, buffer(make([]byte, 2<<20)), nil); err != nil {
+			t.Errorf("10 kB a second: %v", err)
+		}
+		if took := time.Since(start); took < 200*time.Second {
+			t.Errorf("2 MiB at 10 kB a second took %v", took)
+		}
+		if _, err := limited.Put(t.Context(), "up", backendtest.ContentsOf("up", 2<<20), 2<<20, backends.CreateOptions{}); err != nil {
+			t.Errorf("putting at 10 kB a second: %v", err)
+		}
+		for _, b := range []bench{b, limited} {
+			if n := len(b.faults.Calls(backendtest.Read)); n != 1 {
+				t.Errorf("%d requests were made, want 1", n)
+			}
+		}
+	})
+}
+
+func TestLimitBeyondTheDeadlineIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{Bandwidth: rate.NewLimiter(1, 1)})
+		obj := b.mem.Generate("k", 1000)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := b.ReadRange(ctx, obj, 0, -1, buffer(make([]byte, 1000)), nil)
+		if backends.KindOf(err) != backends.Canceled {
+			t.Errorf("got %v, want kind canceled", err)
+		}
+	})
+}
+
+func TestCancelEndsThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{})
+		b.faults.Always(backendtest.Stat, backendtest.FailWith(
+			&backends.Error{Kind: backends.Throttled, RetryAfter: time.Minute, Err: errors.New("slow down")}))
+		why := errors.New("the pod is going away")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		start := time.Now()
+		_, err := b.Stat(ctx, "k")
+		if took := time.Since(start); took != time.Second || backends.KindOf(err) != backends.Canceled || !errors.Is(err, why) {
+			t.Errorf("after %v: got %v, want kind canceled with its cause after 1s", took, err)
+		}
+	})
+}
+
+func TestLocalErrorsAreNotRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{})
+		obj := b.mem.Generate("k", 100)
+		var local *backends.LocalError
+		full := into(func([]byte, int64) (int, error) { return 0, syscall.ENOSPC })
+		if _, err := b.ReadRange(t.Context(), obj, 0, 100, full, nil); !errors.As(err, &local) || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("reading onto a full disk: got %v, want a LocalError of ENOSPC", err)
+		}
+		if n := len(b.faults.Calls(backendtest.Read)); n != 1 {
+			t.Errorf("reading onto a full disk was tried %d times, want once", n)
+		}
+		streams := backends.NewStore(struct{ backends.Backend }{b.mem}, "mem://test", backends.Options{})
+		for _, s := range []*backends.Store{b.Store, streams} {
+			for _, src := range []io.ReaderAt{failing{}, strings.NewReader("too short")} {
+				_, err := s.Put(t.Context(), "new", src, 100, backends.CreateOptions{})
+				if !errors.As(err, &local) {
+					t.Errorf("putting from %T: got %v, want a LocalError", src, err)
+				}
+			}
+		}
+		if got := b.mem.Keys(); len(got) != 1 || b.mem.Writers() != 0 {
+			t.Errorf("after failed writes there are %q and %d open writers, want k and none", got, b.mem.Writers())
+		}
+	})
+}
+
+// failing is a disk that is broken.
+type failing struct{}
+
+func (failing) ReadAt([]byte, int64) (int, error) { return 0, syscall.EIO }

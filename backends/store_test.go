@@ -1,0 +1,221 @@
+package backends_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+func TestListResumesWithoutRepeating(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{})
+		var want []string
+		for i := range 9 {
+			want = append(want, fmt.Sprint(i))
+			b.mem.Put("d/"+want[i], nil)
+		}
+		b.faults.Add(backendtest.List, backendtest.Cut(0), backendtest.Cut(3), backendtest.Cut(3),
+			backendtest.Stall(5), backendtest.Break(8, errors.New("reset")))
+		var got []string
+		for obj, err := range b.Sub("d").List(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, obj.Key)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		if b.faults.Left() > 0 {
+			t.Errorf("%d faults were not met", b.faults.Left())
+		}
+	})
+}
+
+// A listing that breaks at the same place each time makes no progress.
+func TestListThatBreaksAlwaysGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{})
+		for i := range 9 {
+			b.mem.Put(fmt.Sprint(i), nil)
+		}
+		b.faults.Always(backendtest.List, backendtest.Break(5, backends.Errorf(backends.Unavailable, "", "", "reset")))
+		n, last := 0, error(nil)
+		for _, err := range b.List(t.Context(), "") {
+			if last = err; err == nil {
+				n++
+			}
+		}
+		if n != 5 || backends.KindOf(last) != backends.Unavailable {
+			t.Errorf("got %d objects and %v, want 5 and kind unavailable", n, last)
+		}
+	})
+}
+
+func TestListWaitsForItsReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{Connections: 1})
+		for i := range 5 {
+			b.mem.Put(fmt.Sprint(i), []byte("x"))
+		}
+		n := 0
+		for obj, err := range b.List(t.Context(), "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Minute) // longer than any patience
+			if _, _, err := b.ReadAll(t.Context(), obj.Key, 1); err != nil {
+				t.Errorf("reading with the only connection while listing: %v", err)
+			}
+			n++
+		}
+		if calls := len(b.faults.Calls(backendtest.List)); n != 5 || calls != 1 {
+			t.Errorf("%d objects in %d calls, want 5 in one", n, calls)
+		}
+	})
+}
+
+// unsorted is a store that breaks the promise of List.
+type unsorted struct{ backends.Backend }
+
+func (unsorted) List(context.Context, string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		_ = yield(backends.Object{Key: "b"}, nil) && yield(backends.Object{Key: "a"}, nil)
+	}
+}
+
+func TestListThatDoesNotAscendIsAnError(t *testing.T) {
+	var last error
+	for _, err := range backends.NewStore(unsorted{mem.New()}, "x://y", backends.Options{}).List(t.Context(), "") {
+		last = err
+	}
+	if backends.KindOf(last) != backends.Corrupt {
+		t.Errorf("got %v, want kind corrupt: keys would be lost", last)
+	}
+}
+
+func TestSlotsAreHeldAndReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{Connections: 2})
+		b.mem.Put("k", nil)
+		b.faults.Always(backendtest.Stat, backendtest.Slow(time.Second))
+		start := time.Now()
+		done := make(chan error)
+		for range 6 {
+			go func() { _, err := b.Sub("").Stat(t.Context(), "k"); done <- err }()
+		}
+		for range 6 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("6 requests of 1s over 2 connections took %v, want 3s", took)
+		}
+	})
+}
+
+func TestObjectThatEndsEarlyIsCorrupt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{})
+		obj := b.mem.Put("k", make([]byte, 100))
+		obj.Size = 200
+		_, err := b.ReadRange(t.Context(), obj, 0, 200, buffer(make([]byte, 200)), nil)
+		if backends.KindOf(err) != backends.Corrupt || !strings.Contains(fmt.Sprint(err), "100 of the 200 bytes") {
+			t.Errorf("got %v, want kind corrupt and both sizes", err)
+		}
+		// A store that cannot be reached is not a store that lies.
+		b.faults.Always(backendtest.Read, backendtest.Fail(backends.Unavailable))
+		if _, err := b.ReadRange(t.Context(), obj, 0, 100, buffer(make([]byte, 100)), nil); backends.KindOf(err) != backends.Unavailable {
+			t.Errorf("got %v, want kind unavailable", err)
+		}
+	})
+}
+
+func TestReadWithoutAVersionIsNoMixture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{})
+		b.mem.Put("k", []byte(strings.Repeat("old.", 100)))
+		b.faults.Add(backendtest.Read, backendtest.Meanwhile(100, func() { b.mem.Put("k", []byte(strings.Repeat("new.", 100))) }))
+		cut := b.faults.Wrap(struct{ backends.Backend }{b.mem})
+		s := backends.NewStore(cutting{cut}, "mem://test", backends.Options{})
+		got := make([]byte, 400)
+		_, err := s.ReadRange(t.Context(), backends.Object{Key: "k", Size: 400}, 0, 400, buffer(got), nil)
+		if backends.KindOf(err) != backends.Changed {
+			t.Errorf("got %v and %.8q…%s, want kind changed", err, got, got[392:])
+		}
+	})
+}
+
+// cutting is a backend whose streams all end 200 bytes after they began.
+type cutting struct{ backends.Backend }
+
+func (b cutting) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	return b.Backend.OpenRange(ctx, obj, off, min(n, 200))
+}
+
+func TestLostAnswerOfCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{})
+		b.faults.Add(backendtest.Commit, backendtest.Lost(backends.Unavailable))
+		obj, err := b.PutBytes(t.Context(), "k", []byte("x"), backends.CreateOptions{IfAbsent: true})
+		if err != nil || obj.Version != "1" || obj.Key != "k" {
+			t.Errorf("got %+v, %v; want the one version that was made", obj, err)
+		}
+	})
+}
+
+func TestReadAllIsLimited(t *testing.T) {
+	b := newBench(backends.Options{})
+	b.mem.Generate("k", 1<<50)
+	if _, _, err := b.ReadAll(t.Context(), "k", 1000); backends.KindOf(err) != backends.Invalid {
+		t.Errorf("a petabyte into memory: got %v, want kind invalid", err)
+	}
+	for _, r := range [][2]int64{{-1, 5}, {1<<50 + 1, -1}} {
+		obj := backends.Object{Key: "k", Size: 1 << 50}
+		if _, err := b.ReadRange(t.Context(), obj, r[0], r[1], buffer(nil), nil); backends.KindOf(err) != backends.Invalid {
+			t.Errorf("%d bytes at %d: got %v, want kind invalid", r[1], r[0], err)
+		}
+	}
+}
+
+func TestErrorsAreThoseOfFS(t *testing.T) {
+	for _, tt := range []struct {
+		kind backends.Kind
+		is   error
+	}{{backends.NotExist, fs.ErrNotExist}, {backends.Exist, fs.ErrExist}, {backends.Permission, fs.ErrPermission}} {
+		err := fmt.Errorf("outside: %w", backends.Errorf(tt.kind, "stat", "k", "inside"))
+		for _, other := range []error{fs.ErrNotExist, fs.ErrExist, fs.ErrPermission} {
+			if got := errors.Is(err, other); got != (other == tt.is) {
+				t.Errorf("errors.Is of kind %s and %v = %v", tt.kind, other, got)
+			}
+		}
+		if got := backends.KindOf(err); got != tt.kind {
+			t.Errorf("KindOf(%v) = %s, want %s", err, got, tt.kind)
+		}
+		if got := backends.KindOf(fmt.Errorf("bare: %w", tt.is)); got != tt.kind {
+			t.Errorf("KindOf of a bare %v = %s, want %s", tt.is, got, tt.kind)
+		}
+	}
+	for _, err := range []error{context.Canceled, context.DeadlineExceeded} {
+		if got := backends.KindOf(err); got != backends.Canceled {
+			t.Errorf("KindOf(%v) = %s, want canceled", err, got)
+		}
+	}
+	err := &backends.Error{Op: "read", Store: "s3://b", Key: "a\nb", Err: errors.New("no")}
+	if got, want := err.Error(), `read s3://b "a\nb": no`; got != want {
+		t.Errorf("got %s, want %s: a key must not break the log", got, want)
+	}
+}
