@@ -20,9 +20,10 @@ const incomingDir = Private + "/incoming"
 
 // Folder is a folder that this process alone fills.
 type Folder struct {
-	path string
-	root *os.Root
-	lock *flock.Flock
+	path     string
+	root     *os.Root
+	incoming *os.Root // incomingDir, so that each step of each file is a short way
+	lock     *flock.Flock
 }
 
 // BusyError says that another process fills the folder.
@@ -42,6 +43,10 @@ func Open(path, holder string) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
+	incoming, err := root.OpenRoot(incomingDir)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
 	lockPath := filepath.Join(path, Private, "LOCK")
 	lock := flock.New(lockPath)
 	held, err := lock.TryLock()
@@ -58,9 +63,9 @@ func Open(path, holder string) (*Folder, error) {
 		err = os.WriteFile(lockPath, []byte(holder+"\n"), 0o644)
 	}
 	if err != nil {
-		return nil, errors.Join(err, root.Close())
+		return nil, errors.Join(err, incoming.Close(), root.Close())
 	}
-	return &Folder{path, root, lock}, nil
+	return &Folder{path, root, incoming, lock}, nil
 }
 
 // Path is the folder's path as it was given.
@@ -70,7 +75,9 @@ func (f *Folder) Path() string { return f.path }
 func (f *Folder) Root() *os.Root { return f.root }
 
 // Close gives the folder free.
-func (f *Folder) Close() error { return errors.Join(f.lock.Unlock(), f.root.Close()) }
+func (f *Folder) Close() error {
+	return errors.Join(f.lock.Unlock(), f.incoming.Close(), f.root.Close())
+}
 
 // Free is how many bytes the file system has left for this user.
 func (f *Folder) Free() (int64, error) {

@@ -50,7 +50,7 @@ type Incoming struct {
 // here.
 func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, error) {
 	in := &Incoming{
-		folder: f, name: path.Join(incomingDir, incomingName(id)), size: size,
+		folder: f, name: incomingName(id), size: size,
 		header: fmt.Sprintf("%d %q %s\n", size, version, bootID()),
 	}
 	in.have = in.readNotes()
@@ -61,17 +61,19 @@ func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, err
 			return nil, err
 		}
 	}
-	file, err := f.root.OpenFile(in.name, flags, 0o644)
+	file, err := f.incoming.OpenFile(in.name, flags, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	in.file = file
-	if info, err := file.Stat(); err != nil {
-		return nil, errors.Join(err, in.Discard())
-	} else if len(in.have) > 0 && info.Size() != size {
-		in.have = nil // somebody touched it: begin anew
-		if err := errors.Join(file.Truncate(0), in.dropNotes()); err != nil {
+	if len(in.have) > 0 {
+		if info, err := file.Stat(); err != nil {
 			return nil, errors.Join(err, in.Discard())
+		} else if info.Size() != size {
+			in.have = nil // somebody touched it: begin anew
+			if err := errors.Join(file.Truncate(0), in.dropNotes()); err != nil {
+				return nil, errors.Join(err, in.Discard())
+			}
 		}
 	}
 	in.resumed = len(in.have) > 0
@@ -147,21 +149,23 @@ func (in *Incoming) Publish(name string, mode fs.FileMode, modified time.Time) e
 	if missing := in.Missing(); len(missing) > 0 {
 		return fmt.Errorf("%s: %d stretches are missing, the first at byte %d", name, len(missing), missing[0].Off)
 	}
-	root := in.folder.root
 	if err := in.file.Chmod(mode); err != nil {
 		return err
 	}
 	if !modified.IsZero() {
-		if err := root.Chtimes(in.name, modified, modified); err != nil {
+		if err := in.folder.incoming.Chtimes(in.name, modified, modified); err != nil {
 			return err
 		}
 	}
-	if dir := path.Dir(name); dir != "." {
+	root, from := in.folder.root, path.Join(incomingDir, in.name)
+	err := root.Rename(from, name)
+	if dir := path.Dir(name); dir != "." && errors.Is(err, fs.ErrNotExist) {
 		if err := root.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
+		err = root.Rename(from, name)
 	}
-	if err := root.Rename(in.name, name); err != nil {
+	if err != nil {
 		return err
 	}
 	// From here on the file exists: what goes wrong with the notes is swept later.
@@ -173,7 +177,7 @@ func (in *Incoming) Publish(name string, mode fs.FileMode, modified time.Time) e
 // Discard drops the file and what is remembered of it.
 func (in *Incoming) Discard() error {
 	err := in.Close()
-	if rm := in.folder.root.Remove(in.name); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+	if rm := in.folder.incoming.Remove(in.name); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
 		err = errors.Join(err, rm)
 	}
 	return errors.Join(err, in.dropNotes())
@@ -203,7 +207,7 @@ func (in *Incoming) notesName() string { return in.name + ".ranges" }
 func (in *Incoming) noteLocked() error {
 	var line strings.Builder
 	if in.notes == nil {
-		notes, err := in.folder.root.OpenFile(in.notesName(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		notes, err := in.folder.incoming.OpenFile(in.notesName(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 		if err != nil {
 			return err
 		}
@@ -223,7 +227,10 @@ func (in *Incoming) noteLocked() error {
 // readNotes is what the notes say has arrived; nothing when they are of another
 // object, another boot, or unreadable.
 func (in *Incoming) readNotes() (have ranges) {
-	file, err := in.folder.root.Open(in.notesName())
+	if in.size <= noteEvery {
+		return nil
+	}
+	file, err := in.folder.incoming.Open(in.notesName())
 	if err != nil {
 		return nil
 	}
@@ -244,8 +251,13 @@ func (in *Incoming) readNotes() (have ranges) {
 	return have
 }
 
+// dropNotes forgets what has arrived. Notes of a time when the object was larger may
+// stay: they fit no file of this size.
 func (in *Incoming) dropNotes() error {
-	if err := in.folder.root.Remove(in.notesName()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if in.size <= noteEvery {
+		return nil
+	}
+	if err := in.folder.incoming.Remove(in.notesName()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -20,7 +20,7 @@ type Leftovers struct {
 
 // Leftovers looks for them. It is called before the first Incoming of this process.
 func (f *Folder) Leftovers() (*Leftovers, error) {
-	dir, err := f.root.Open(incomingDir)
+	dir, err := f.incoming.Open(".")
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (l *Leftovers) Claim(id string) int64 {
 // Sweep removes those that nobody claimed.
 func (l *Leftovers) Sweep() (err error) {
 	remove := func(name string) {
-		if rm := l.folder.root.Remove(path.Join(incomingDir, name)); rm != nil && !errors.Is(rm, os.ErrNotExist) {
+		if rm := l.folder.incoming.Remove(name); rm != nil && !errors.Is(rm, os.ErrNotExist) {
 			err = errors.Join(err, rm)
 		}
 	}
