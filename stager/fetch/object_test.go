@@ -22,10 +22,10 @@ func TestObjectIsCutAndSummedOnTheWay(t *testing.T) {
 	}{
 		{0, backends.CRC64NVME, 0, 0},
 		{1, backends.CRC64NVME, 1, 0},
-		{64 * mib, backends.CRC32C, 1, 0},
+		{20 * mib, backends.CRC32C, 1, 0},
 		{64*mib + 1, backends.CRC64NVME, 5, 0},
-		{100*mib + 5, backends.SHA256, 7, 0}, // read back
-		{70 * mib, "", 5, 0},
+		{65*mib + 5, backends.SHA256, 5, 0}, // read back
+		{65 * mib, "", 5, 0},
 	} {
 		s := newSource(t, tt.sum)
 		obj := s.Generate("k", tt.size)

@@ -443,7 +443,7 @@ func TestOrphansAreSwept(t *testing.T) {
 
 func TestManySmallObjects(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
-	const n = 10_000
+	const n = 3000
 	for i := range n {
 		s.Generate(fmt.Sprintf("%03d/%05d", i/100, i), 100)
 	}
