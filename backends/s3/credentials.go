@@ -47,7 +47,7 @@ func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 		}
 	}
 	if c.opts.Getenv != nil {
-		found, _ := threeNames(func(name string) (string, error) { return c.opts.Getenv(name), nil }, "environment") //nolint:errcheck // it has no errors
+		found, _ := threeNames(func(name string) (string, error) { return c.opts.Getenv(name), nil }, "environment") // it has no errors
 		if found.HasKeys() {
 			return found, nil
 		}

@@ -54,11 +54,12 @@ func (s *server) start() error {
 }
 
 func (s *server) startOnce() error {
-	cache, err := os.UserCacheDir()
+	dir, err := os.MkdirTemp("", "s3server-")
 	if err != nil {
 		return err
 	}
-	bin := filepath.Join(cache, "stager-test-servers", fmt.Sprintf("s3server.%d", os.Getpid()))
+	defer os.RemoveAll(dir)
+	bin := filepath.Join(dir, "s3server")
 	fmt.Fprintln(os.Stderr, "starting the S3 test server; the first time it is built, which takes about a minute")
 	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
 	defer cancel()
@@ -68,7 +69,6 @@ func (s *server) startOnce() error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building it: %w\n%s", err, out)
 	}
-	defer os.Remove(bin)
 	s.cmd = exec.Command(bin, fmt.Sprintf("-tls=%t", s.tls), "-bucket=test,other")
 	s.cmd.Stderr = os.Stderr
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}

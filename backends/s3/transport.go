@@ -55,7 +55,7 @@ type progress struct{ http.RoundTripper }
 func (p progress) RoundTrip(r *http.Request) (*http.Response, error) {
 	moved := func() { backends.Moved(r.Context()) }
 	if r.Body != nil && r.Body != http.NoBody {
-		r = r.Clone(r.Context())
+		r = r.WithContext(r.Context()) // a copy: a RoundTripper leaves its request alone
 		r.Body = &movingBody{r.Body, moved}
 	}
 	res, err := p.RoundTripper.RoundTrip(r)
