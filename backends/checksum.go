@@ -1,8 +1,8 @@
 package backends
 
 import (
-	"crypto/md5"  //nolint:gosec // an integrity check that stores define, not a secret's keeper
-	"crypto/sha1" //nolint:gosec // the same
+	"crypto/md5"  // an integrity check that stores define, not a secret's keeper
+	"crypto/sha1" // the same
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -47,9 +47,9 @@ func (a Algorithm) New() hash.Hash {
 	case SHA256:
 		return sha256.New()
 	case SHA1:
-		return sha1.New() //nolint:gosec // see the import
+		return sha1.New() // see the import
 	case MD5:
-		return md5.New() //nolint:gosec // see the import
+		return md5.New() // see the import
 	}
 	return nil
 }

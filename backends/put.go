@@ -35,7 +35,7 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 	if err != nil {
 		return Object{}, err
 	}
-	defer w.Abort() //nolint:errcheck // the error that led here says more
+	defer w.Abort() // the error that led here says more
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.opts.Connections)
 	part := s.facts.PartLength(opts.Size)
@@ -64,7 +64,7 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 		if err != nil {
 			return err
 		}
-		defer w.Abort() //nolint:errcheck // the error that led here says more
+		defer w.Abort() // the error that led here says more
 		pooled := largeBuffers.Get().(*[]byte)
 		defer largeBuffers.Put(pooled)
 		from := io.NewSectionReader(&paced{s, ctx, src, dog}, 0, opts.Size)
@@ -81,7 +81,7 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 // watchdog. Its errors are local.
 type paced struct {
 	store *Store
-	ctx   context.Context //nolint:containedctx // it lives as long as one request
+	ctx   context.Context // it lives as long as one request
 	src   io.ReaderAt
 	dog   *watchdog
 }

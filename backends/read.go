@@ -66,7 +66,7 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 		if err != nil {
 			return err
 		}
-		defer body.Close() //nolint:errcheck // what counts is whether all bytes came
+		defer body.Close() // what counts is whether all bytes came
 		if told.IsZero() {
 			if summer, ok := body.(Summer); ok {
 				told = summer.ObjectSum()

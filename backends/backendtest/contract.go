@@ -33,7 +33,7 @@ const prompt = 10 * time.Second
 // check is one promise under test, in a folder of its own.
 type check struct {
 	TB
-	ctx     context.Context //nolint:containedctx // that of the test
+	ctx     context.Context // that of the test
 	store   *backends.Store
 	backend backends.Backend // what store stands on …
 	prefix  string           // … and where its keys begin there
@@ -206,7 +206,7 @@ type comparing struct {
 
 func (w *comparing) WriteAt(p []byte, off int64) (int, error) {
 	want := make([]byte, len(p))
-	if n, _ := w.want.ReadAt(want, off); n != len(p) || string(want) != string(p) { //nolint:errcheck // the end shows in n
+	if n, _ := w.want.ReadAt(want, off); n != len(p) || string(want) != string(p) { // the end shows in n
 		if w.wrong == 0 {
 			w.first = off
 		}

@@ -101,7 +101,7 @@ func oddReading(c *check) {
 		if err := body.Close(); err != nil {
 			c.Errorf("closing a stream that is half read: %v", err)
 		}
-		_ = body.Close() //nolint:errcheck // it must not panic
+		_ = body.Close() // it must not panic
 	}
 	// Byte by byte, with reads of nothing between.
 	body := c.open(obj, 1000, 300)
@@ -113,7 +113,7 @@ func oddReading(c *check) {
 		n, err := body.Read(one)
 		got = append(got, one[:n]...)
 		if err != nil || len(got) > 300 {
-			if err != io.EOF { //nolint:errorlint // readers return io.EOF itself
+			if err != io.EOF { // readers return io.EOF itself
 				c.Errorf("at the end: %v, want io.EOF", err)
 			}
 			break
@@ -192,7 +192,7 @@ func changeUnderWay(c *check) {
 		if err != nil && !remove {
 			c.wantKind("a change under way", err, backends.Changed, backends.NotExist)
 		}
-		_ = body.Close() //nolint:errcheck // it was read to its end
+		_ = body.Close() // it was read to its end
 	}
 }
 
@@ -239,7 +239,7 @@ func cancelledReading(c *check) {
 	c.within("a stream", func() {
 		_, err := io.Copy(io.Discard, body)
 		c.wantKind("a stream after its context ended", err, backends.Canceled)
-		_ = body.Close() //nolint:errcheck // it failed
+		_ = body.Close() // it failed
 	})
 	c.wantContents(obj, "cancel", size) // the connection that was cut harms nobody
 }

@@ -209,7 +209,7 @@ func ifAbsentAtOnce(c *check) {
 			return nil
 		})
 	}
-	_ = g.Wait() //nolint:errcheck // nobody returns one
+	_ = g.Wait() // nobody returns one
 	if len(won) != 1 {
 		c.Fatalf("%v of eight writers won, want one", won)
 	}

@@ -269,7 +269,7 @@ func (b *faulty) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 		return err
 	})
 	if err != nil && body != nil {
-		_ = body.Close() //nolint:errcheck // its answer is lost
+		_ = body.Close() // its answer is lost
 		return nil, err
 	}
 	return body, err
@@ -278,7 +278,7 @@ func (b *faulty) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 // faultyBody is a stream that goes wrong.
 type faultyBody struct {
 	io.ReadCloser
-	ctx   context.Context //nolint:containedctx // the stream obeys the context of OpenRange
+	ctx   context.Context // the stream obeys the context of OpenRange
 	fault Fault
 	err   error
 }

@@ -60,7 +60,7 @@ func (w *faultyEnd) Abort() error {
 type faultyWriter struct {
 	w backends.Writer
 	faultyEnd
-	ctx context.Context //nolint:containedctx // writes obey the context of Create
+	ctx context.Context // writes obey the context of Create
 }
 
 func (w *faultyWriter) Write(p []byte) (n int, err error) {

@@ -153,7 +153,7 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	}
 	r := &reader{ctx: ctx, file: f, key: obj.Key, want: obj.Version}
 	if err := r.begin(off, n); err != nil {
-		_ = f.Close() //nolint:errcheck // nothing was read
+		_ = f.Close() // nothing was read
 		return nil, err
 	}
 	return r, nil
@@ -161,7 +161,7 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 
 // reader is a range of a file, which compares the version at both ends.
 type reader struct {
-	ctx  context.Context //nolint:containedctx // the reader obeys the context of OpenRange
+	ctx  context.Context // the reader obeys the context of OpenRange
 	file *os.File
 	key  string
 	want backends.Version

@@ -37,7 +37,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 }
 
 type lister struct {
-	ctx    context.Context //nolint:containedctx // it lives as long as one listing
+	ctx    context.Context // it lives as long as one listing
 	root   *os.Root
 	prefix string
 	yield  func(backends.Object, error) bool
@@ -84,7 +84,7 @@ func (l *lister) names(dir string) (names []string, info fs.FileInfo, err error)
 	if err != nil {
 		return nil, nil, missing("list", dir, err)
 	}
-	defer f.Close() //nolint:errcheck // opened for reading
+	defer f.Close() // opened for reading
 	if info, err = f.Stat(); err != nil {
 		return nil, nil, classify("list", dir, err)
 	}

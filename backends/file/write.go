@@ -73,7 +73,7 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 
 // upload is what both writers share: a temporary file and how it ends.
 type upload struct {
-	ctx      context.Context //nolint:containedctx // writes obey the context of Create
+	ctx      context.Context // writes obey the context of Create
 	root     *os.Root
 	key      string
 	temp     string
@@ -123,7 +123,7 @@ func (u *upload) sync() error {
 			err = backends.Errorf(backends.Corrupt, "commit", u.key, "the disk did not take the bytes: %w", err)
 		}
 		u.over = err
-		_ = u.dropLocked() //nolint:errcheck // the error that led here says more
+		_ = u.dropLocked() // the error that led here says more
 		return err
 	}
 	info, err := u.file.Stat()
@@ -149,7 +149,7 @@ func (u *upload) publish() error {
 		return err
 	}
 	u.published = true
-	_ = u.file.Close() //nolint:errcheck // its bytes are durable
+	_ = u.file.Close() // its bytes are durable
 	return nil
 }
 
@@ -175,7 +175,7 @@ func (u *upload) link() error {
 	case err != nil:
 		return err
 	}
-	_ = u.root.Remove(u.temp) //nolint:errcheck // a second name that no listing shows
+	_ = u.root.Remove(u.temp) // a second name that no listing shows
 	return nil
 }
 
@@ -184,7 +184,7 @@ func (u *upload) renameNoReplace() error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // opened for reading
+	defer dir.Close() // opened for reading
 	fd := int(dir.Fd())
 	err = unix.Renameat2(fd, path.Base(u.temp), fd, path.Base(u.key), unix.RENAME_NOREPLACE)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS) {
@@ -212,7 +212,7 @@ func syncDir(root *os.Root, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // opened for reading
+	defer f.Close() // opened for reading
 	if err := f.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EOPNOTSUPP) {
 		return err
 	}
@@ -232,7 +232,7 @@ func (u *upload) Abort() error {
 
 // dropLocked removes the temporary file and the folders that are empty without it.
 func (u *upload) dropLocked() error {
-	_ = u.file.Close() //nolint:errcheck // its bytes are not wanted
+	_ = u.file.Close() // its bytes are not wanted
 	if err := u.root.Remove(u.temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -301,7 +301,7 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 
 // obeying is a source that ends with the context.
 type obeying struct {
-	ctx context.Context //nolint:containedctx // it lives as long as one call
+	ctx context.Context // it lives as long as one call
 	src io.Reader
 	key string
 }
@@ -370,6 +370,6 @@ func unlink(root *os.Root, name string, flags int) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // opened for reading
+	defer dir.Close() // opened for reading
 	return unix.Unlinkat(int(dir.Fd()), path.Base(name), flags)
 }

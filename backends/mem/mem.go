@@ -105,7 +105,7 @@ func (b *Backend) Get(key string) ([]byte, bool) {
 		return nil, false
 	}
 	p := make([]byte, o.meta.Size)
-	_, _ = o.contents.ReadAt(p, 0) //nolint:errcheck // memory does not fail
+	_, _ = o.contents.ReadAt(p, 0) // memory does not fail
 	return p, true
 }
 
@@ -230,7 +230,7 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 }
 
 type reader struct {
-	ctx    context.Context //nolint:containedctx // the reader obeys the context of OpenRange
+	ctx    context.Context // the reader obeys the context of OpenRange
 	object *object
 	from   *io.SectionReader
 	short  bool // more was asked for than there is

@@ -46,7 +46,7 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 // upload is what both writers share: how they end.
 type upload struct {
 	backend *Backend
-	ctx     context.Context //nolint:containedctx // writes obey the context of Create
+	ctx     context.Context // writes obey the context of Create
 	key     string
 	opts    backends.CreateOptions
 	data    []byte

@@ -71,7 +71,7 @@ func threeNames(get func(string) (string, error), source string) (aws.Credential
 func (c credentials) sharedFile(ctx context.Context) (aws.Credentials, error) {
 	path := filepath.Join(c.opts.Secrets, "credentials")
 	if _, err := os.Stat(path); err != nil {
-		return aws.Credentials{}, nil //nolint:nilerr // no such file is no error
+		return aws.Credentials{}, nil // no such file is no error
 	}
 	profile := "default"
 	if c.opts.Getenv != nil {

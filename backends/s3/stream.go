@@ -18,7 +18,7 @@ func (b *bucket) Create(ctx context.Context, key string, opts backends.CreateOpt
 // stream is an upload whose parts come one after another.
 type stream struct {
 	*upload
-	begun  context.Context //nolint:containedctx // Write has none of its own
+	begun  context.Context // Write has none of its own
 	buf    []byte
 	number int32 // parts sent
 }

@@ -33,7 +33,7 @@ type upload struct {
 	opts   backends.CreateOptions
 	length int64           // of its parts
 	mark   string          // by which it knows its own object; in the metadata
-	ctx    context.Context //nolint:containedctx // Abort works after that of Create ended
+	ctx    context.Context // Abort works after that of Create ended
 
 	id     string // of the multipart upload; "" when small
 	summed bool   // its parts carry checksums

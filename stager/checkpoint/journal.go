@@ -74,7 +74,7 @@ func (j *journal) note(key, digest string, version backends.Version) {
 	s := sentFile{key, digest, version}
 	j.sent[key] = s
 	if line, err := json.Marshal(s); err == nil && j.file != nil {
-		_, _ = j.file.Write(append(line, '\n')) //nolint:errcheck // a hint
+		_, _ = j.file.Write(append(line, '\n')) // a hint
 	}
 }
 
@@ -87,12 +87,12 @@ func (j *journal) forget() {
 	defer j.mu.Unlock()
 	clear(j.sent)
 	if j.file != nil {
-		_ = j.file.Truncate(0) //nolint:errcheck // a hint
+		_ = j.file.Truncate(0) // a hint
 	}
 }
 
 func (j *journal) close() {
 	if j != nil && j.file != nil {
-		_ = j.file.Close() //nolint:errcheck // a hint
+		_ = j.file.Close() // a hint
 	}
 }

@@ -151,7 +151,7 @@ func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, f loca
 	if err != nil {
 		return f, err
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	if closed {
 		if busy, err := beingWritten(file); err == nil && busy {
 			return f, errBusy
@@ -190,7 +190,7 @@ func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 	if err != nil {
 		return PushSummary{}, err
 	}
-	defer root.Close() //nolint:errcheck // it is only read through
+	defer root.Close() // it is only read through
 	there, err := mirroredOf(ctx, cfg.Store, files)
 	if err != nil {
 		return PushSummary{}, err

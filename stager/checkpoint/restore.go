@@ -161,7 +161,7 @@ func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Comm
 	if err != nil {
 		return Commit{}, err
 	}
-	defer root.Close() //nolint:errcheck // what counts was synced
+	defer root.Close() // what counts was synced
 	progress := newProgress(cfg.Progress, commit.Bytes)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel(cfg.Store, cfg.Parallel))

@@ -245,7 +245,7 @@ func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string)
 	if err != nil {
 		return "", err
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	if err := unchanged(file, want); err != nil {
 		return "", err
 	}
@@ -338,7 +338,7 @@ func (c cargo) holdsFile(ctx context.Context, want local, digest string) (bool, 
 	if err != nil {
 		return false, err
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	if err := unchanged(file, want); err != nil {
 		return false, err
 	}
@@ -351,7 +351,7 @@ func (c cargo) holdsFile(ctx context.Context, want local, digest string) (bool, 
 
 // obedient is a reader that ends with its context.
 type obedient struct {
-	ctx context.Context //nolint:containedctx // it lives as long as one call
+	ctx context.Context // it lives as long as one call
 	io.Reader
 }
 

@@ -17,7 +17,7 @@ func syncAll(root *os.Root) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // opened for reading
+	defer dir.Close() // opened for reading
 	if err := unix.Syncfs(int(dir.Fd())); err != nil {
 		return &fs.PathError{Op: "syncfs", Path: root.Name(), Err: err}
 	}
@@ -72,7 +72,7 @@ func openSite(dir string) (*site, error) {
 
 func (s *site) close() {
 	if s.root != nil {
-		_ = s.root.Close() //nolint:errcheck // files are changed through it, and each change was checked
+		_ = s.root.Close() // files are changed through it, and each change was checked
 	}
 }
 

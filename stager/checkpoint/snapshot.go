@@ -41,7 +41,7 @@ type shelf struct {
 // newID names an upload.
 func newID() string {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) //nolint:errcheck // it never fails
+	_, _ = rand.Read(b[:]) // it never fails
 	return hex.EncodeToString(b[:])
 }
 
@@ -57,7 +57,7 @@ func (s *shelf) take(snap *snapshot) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = s.root.RemoveAll(dir) //nolint:errcheck // swept at the next start
+			_ = s.root.RemoveAll(dir) // swept at the next start
 		}
 	}()
 	switch err := s.link(snap, dir+"/"+dataDir); {
@@ -75,7 +75,7 @@ func (s *shelf) take(snap *snapshot) (err error) {
 		if err != nil {
 			return err
 		}
-		defer linked.Close() //nolint:errcheck // it is only read through
+		defer linked.Close() // it is only read through
 		if err := same(linked, snap.Files); err != nil {
 			return err
 		}

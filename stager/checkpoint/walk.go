@@ -77,7 +77,7 @@ func openTree(root *os.Root, name string) (tree, error) {
 	return tree{}, fmt.Errorf("%s is neither a folder nor a plain file (%s)", name, info.Mode().Type())
 }
 
-func (t tree) close() { _ = t.root.Close() } //nolint:errcheck // it is only read through
+func (t tree) close() { _ = t.root.Close() } // it is only read through
 
 // files lists the checkpoint's files, ascending by path, and what the marker in it
 // says. It fails when there is something that a restore could not bring back.
@@ -167,7 +167,7 @@ func (t tree) writers(files []local) (name string, blind bool, err error) {
 			return "", blind, err
 		}
 		busy, err := beingWritten(f)
-		_ = f.Close() //nolint:errcheck // opened for reading
+		_ = f.Close() // opened for reading
 		switch {
 		case errors.Is(err, errCannotTell):
 			blind = true

@@ -99,7 +99,7 @@ func (p *pass) run(ctx context.Context) (err error) {
 	if err := p.cfg.Verify.check(); err != nil {
 		return err
 	}
-	host, _ := os.Hostname() //nolint:errcheck // words for a person
+	host, _ := os.Hostname() // words for a person
 	p.folder, err = disk.Open(p.cfg.Dir, fmt.Sprintf("stager prefetch of %s, process %d on %s", p.summary.Source, os.Getpid(), host))
 	var busy *disk.BusyError
 	if errors.As(err, &busy) {
@@ -108,15 +108,15 @@ func (p *pass) run(ctx context.Context) (err error) {
 	if err != nil {
 		return local("the destination", err)
 	}
-	defer p.folder.Close() //nolint:errcheck // what it holds is synced, or said not to be
+	defer p.folder.Close() // what it holds is synced, or said not to be
 	if p.record, err = openRecord(p.folder, p.summary.Source); err != nil {
 		return local("the record of earlier runs", err)
 	}
-	defer p.record.close() //nolint:errcheck // the same
+	defer p.record.close() // the same
 	if p.todo, err = newSpool(p.folder); err != nil {
 		return local("the list of objects", err)
 	}
-	defer p.todo.close() //nolint:errcheck // it has no name
+	defer p.todo.close() // it has no name
 
 	p.meter.phase.Store(Listing)
 	found, err := p.survey(ctx)

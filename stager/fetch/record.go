@@ -88,7 +88,7 @@ func (r *record) load() error {
 	if err != nil {
 		return err
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	if info, err := file.Stat(); err == nil {
 		r.marks = make([]mark, 0, info.Size()/100)
 	}
@@ -163,9 +163,9 @@ func eachLine(from io.Reader, f func(raw []byte, whole bool) error) error {
 func (r *record) hash(space, s string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(r.seed)
-	_, _ = h.WriteString(space) //nolint:errcheck // it cannot fail
-	_ = h.WriteByte(0)          //nolint:errcheck // the same
-	_, _ = h.WriteString(s)     //nolint:errcheck // the same
+	_, _ = h.WriteString(space) // it cannot fail
+	_ = h.WriteByte(0)          // the same
+	_, _ = h.WriteString(s)     // the same
 	return max(h.Sum64(), 1)
 }
 
@@ -276,7 +276,7 @@ func (r *record) compact() error {
 	if err != nil {
 		return err
 	}
-	defer from.Close() //nolint:errcheck // opened for reading
+	defer from.Close() // opened for reading
 	to, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ func document(data []byte, r *report) *yaml.Node {
 	case err != nil:
 		text := strings.TrimPrefix(err.Error(), "yaml: ")
 		var line int
-		if n, _ := fmt.Sscanf(text, "line %d:", &line); n == 1 { //nolint:errcheck // n tells
+		if n, _ := fmt.Sscanf(text, "line %d:", &line); n == 1 { // n tells
 			_, text, _ = strings.Cut(text, ": ")
 			r.lines[""] = line
 		}

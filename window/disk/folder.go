@@ -52,7 +52,7 @@ func Open(path, holder string) (*Folder, error) {
 	held, err := lock.TryLock()
 	if err == nil && !held {
 		// The note may be a moment behind the lock; it is words for a person.
-		note, _ := os.ReadFile(lockPath) //nolint:errcheck // as above
+		note, _ := os.ReadFile(lockPath) // as above
 		who := strings.TrimSpace(string(note))
 		if who == "" {
 			who = "unknown"
@@ -95,7 +95,7 @@ func (f *Folder) Sync() error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // opened for reading
+	defer dir.Close() // opened for reading
 	if err := unix.Syncfs(int(dir.Fd())); err != nil {
 		return &fs.PathError{Op: "syncfs", Path: f.path, Err: err}
 	}

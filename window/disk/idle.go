@@ -23,8 +23,8 @@ func (f *Folder) SeesOpenFiles() bool {
 	if err != nil {
 		return false
 	}
-	defer f.root.Remove(name) //nolint:errcheck // made again and removed by the next
-	defer first.Close()       //nolint:errcheck // nothing was written
+	defer f.root.Remove(name) // made again and removed by the next
+	defer first.Close()       // nothing was written
 	if lease(first) != nil {
 		return false
 	}
@@ -35,7 +35,7 @@ func (f *Folder) SeesOpenFiles() bool {
 	if err != nil {
 		return false
 	}
-	defer second.Close() //nolint:errcheck // opened for reading
+	defer second.Close() // opened for reading
 	return errors.Is(lease(first), unix.EAGAIN)
 }
 
@@ -45,7 +45,7 @@ func (s *Shelf) Idle(name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	switch err := lease(file); {
 	case err == nil:
 		return true, unlease(file)
@@ -63,7 +63,7 @@ func (s *Shelf) RemoveIdle(name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer file.Close() //nolint:errcheck // opened for reading; the lease ends here
+	defer file.Close() // opened for reading; the lease ends here
 	var st unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
 		return false, s.fail("stat", name, err)

@@ -169,8 +169,8 @@ func (in *Incoming) Publish(name string, mode fs.FileMode, modified time.Time) e
 		return err
 	}
 	// From here on the file exists: what goes wrong with the notes is swept later.
-	_ = in.Close()     //nolint:errcheck // as above
-	_ = in.dropNotes() //nolint:errcheck // as above
+	_ = in.Close()     // as above
+	_ = in.dropNotes() // as above
 	return nil
 }
 
@@ -234,7 +234,7 @@ func (in *Incoming) readNotes() (have ranges) {
 	if err != nil {
 		return nil
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	lines := bufio.NewScanner(file)
 	if !lines.Scan() || lines.Text()+"\n" != in.header {
 		return nil

@@ -24,7 +24,7 @@ func (f *Folder) Leftovers() (*Leftovers, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close() //nolint:errcheck // opened for reading
+	defer dir.Close() // opened for reading
 	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil, err

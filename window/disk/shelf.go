@@ -71,7 +71,7 @@ func (s *Shelf) Names() ([]string, error) {
 		return nil, s.fail("list", ".", err)
 	}
 	dir := os.NewFile(uintptr(fd), s.name)
-	defer dir.Close() //nolint:errcheck // opened for reading
+	defer dir.Close() // opened for reading
 	return dir.Readdirnames(-1)
 }
 
@@ -85,7 +85,7 @@ func (s *Shelf) Stat(name string) (Stat, error) {
 	if err != nil {
 		return Stat{}, s.fail("stat", name, err)
 	}
-	return Stat{st.Ino, int(st.Nlink), st.Size, st.Mode&unix.S_IFMT == unix.S_IFDIR}, nil //nolint:unconvert // Nlink differs by machine
+	return Stat{st.Ino, int(st.Nlink), st.Size, st.Mode&unix.S_IFMT == unix.S_IFDIR}, nil // Nlink differs by machine
 }
 
 // Create makes an empty file that was not there.
