@@ -4,11 +4,13 @@ package all
 import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/file"
+	"github.com/stager-dev/stager/backends/s3"
 )
 
 // Registry knows every protocol.
 func Registry() *backends.Registry {
 	return backends.NewRegistry(
 		file.Scheme(),
+		s3.Scheme(),
 	)
 }

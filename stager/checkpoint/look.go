@@ -398,6 +398,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		return Step{}, err
 	}
 	delete(u.seen, name)
+	u.wakeSender()
 	return step, nil
 }
 

@@ -72,10 +72,10 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 // run looks, and wakes the one that sends: a long upload must not keep a checkpoint
 // from being held fast.
 func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
-	wake, ended := make(chan struct{}, 1), make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		u.sendOn(ctx, wake)
+		u.sendOn(ctx)
 	}()
 	defer func() { <-ended }()
 	for {
@@ -84,10 +84,7 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 			u.log.Warn("the output cannot be looked at", "error", err)
 			_ = u.note(err)
 		}
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
+		u.wakeSender()
 		rest := lookAtMostOne * time.Since(start)
 		timer := time.NewTimer(max(min(u.cfg.Settle/4, longestPause), rest))
 		select {
@@ -116,14 +113,22 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// wakeSender makes Run send what there is.
+func (u *Uploader) wakeSender() {
+	select {
+	case u.wake <- struct{}{}:
+	default:
+	}
+}
+
 // sendOn sends whenever it is woken, and later when the store has failed.
-func (u *Uploader) sendOn(ctx context.Context, wake <-chan struct{}) {
+func (u *Uploader) sendOn(ctx context.Context) {
 	retry := firstRetry
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-wake:
+		case <-u.wake:
 		}
 		err := u.send(ctx, false)
 		if err == nil || backends.KindOf(err) == backends.Canceled {

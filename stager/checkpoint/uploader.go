@@ -67,6 +67,7 @@ type Uploader struct {
 
 	folder   sync.Mutex    // held by who looks at the folder and takes snapshots
 	shipping chan struct{} // holds a token while somebody sends
+	wake     chan struct{} // tells Run that there is something to send
 
 	mu        sync.Mutex             // guards all below
 	seen      map[string]*entry      // checkpoints that are not complete, by name
@@ -136,7 +137,8 @@ func New(cfg Config) (*Uploader, error) {
 		return nil, err
 	}
 	u := &Uploader{
-		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root, shipping: make(chan struct{}, 1),
+		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root,
+		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		lock: flock.New(filepath.Join(cfg.Dir, private, "uploader.lock")),
 		seen: make(map[string]*entry), temporary: make(map[uint64]bool), snaps: make(map[int64]*snapshot),
 		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/stager-dev/stager/stager/status"
+)
+
+// socket is where the daemon listens.
+type socket struct {
+	Socket string `help:"The daemon's socket; without it /run/stager/stager.sock, or stager.sock in $XDG_RUNTIME_DIR for users who cannot write there." placeholder:"PATH"`
+}
+
+const systemSocket = "/run/stager/stager.sock"
+
+// path is the socket's path: what was said, else what this user can use.
+func (s socket) path() string {
+	if s.Socket != "" {
+		return s.Socket
+	}
+	mine := os.Getenv("XDG_RUNTIME_DIR")
+	if mine == "" || syscall.Access(filepath.Dir(systemSocket), 0x2 /* W_OK */) == nil || os.Geteuid() == 0 {
+		return systemSocket
+	}
+	return filepath.Join(mine, "stager.sock")
+}
+
+// unreachableError says that no daemon answers.
+type unreachableError struct {
+	path string
+	err  error
+}
+
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("no stager answers on %s (%v); is \"stager run\" running, and is this its --socket?", e.path, e.err)
+}
+func (e *unreachableError) Unwrap() error { return e.err }
+
+// ExitCode is that of an unreachable store.
+func (e *unreachableError) ExitCode() int { return exitUnavailable }
+
+// refusedError is the daemon's answer when it refuses.
+type refusedError struct {
+	status int
+	words  string
+}
+
+func (e *refusedError) Error() string { return e.words }
+
+// ExitCode follows whose turn the answer says it is.
+func (e *refusedError) ExitCode() int {
+	switch {
+	case e.status == http.StatusServiceUnavailable:
+		return exitTryAgain
+	case e.status < http.StatusInternalServerError:
+		return exitUsage
+	}
+	return exitSoftware
+}
+
+// patient are the flags of commands that a trainer's loop runs: they outlast a
+// restart of the daemon.
+type patient struct {
+	Patience time.Duration `help:"How long to wait for a daemon that is starting, or starting again." default:"30s"`
+}
+
+// insist calls until the daemon answers for good, or patience is over.
+func (p patient) insist(ctx context.Context, call func() error) error {
+	started, told := time.Now(), false
+	for {
+		err := call()
+		var gone *unreachableError
+		var refused *refusedError
+		starting := errors.As(err, &gone) || errors.As(err, &refused) && refused.status == http.StatusServiceUnavailable
+		if !starting || time.Since(started) >= p.Patience {
+			return err
+		}
+		if !told && time.Since(started) > time.Second {
+			told = true
+			fmt.Fprintf(os.Stderr, "stager: waiting up to %s: %v\n", p.Patience, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// call sends a request to the daemon and decodes its answer into out, if any. The
+// code is that of the answer.
+func (s socket) call(ctx context.Context, method, path string, query url.Values, in, out any) (int, http.Header, error) {
+	at := s.path()
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", at)
+		},
+	}}
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return 0, nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	target := url.URL{Scheme: "http", Host: "stager", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), body)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, nil, ctx.Err()
+		}
+		var cause *net.OpError
+		if errors.As(err, &cause) {
+			err = cause.Err
+		}
+		return 0, nil, &unreachableError{at, err}
+	}
+	defer resp.Body.Close() //nolint:errcheck // read whole below
+	if resp.StatusCode >= http.StatusBadRequest {
+		var f status.Failure
+		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.Error == "" {
+			f.Error = "the daemon answers " + resp.Status
+		}
+		return resp.StatusCode, resp.Header, &refusedError{resp.StatusCode, f.Error}
+	}
+	if out != nil && resp.StatusCode != http.StatusNoContent {
+		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+			return resp.StatusCode, resp.Header, fmt.Errorf("the daemon's answer cannot be read: %w", err)
+		}
+	}
+	return resp.StatusCode, resp.Header, nil
+}
+
+type nextCmd struct {
+	socket
+	patient
+	Input  string        `arg:"" help:"The input's name in the plan."`
+	Reader string        `help:"Who reads; without it the calling process, so that each shell loop is a reader of its own." placeholder:"ID"`
+	Wait   time.Duration `help:"How long to wait for a shard; 0 waits for ever." default:"0s"`
+	JSON   bool          `help:"Print the whole lease."`
+}
+
+// Help shows the loop that next is made for.
+func (nextCmd) Help() string {
+	return `Exits with 1 at the end of each epoch, so a loop ends there, and with 75 when --wait is over.
+
+    while p=$(stager next train); do ./step "$p" && stager ack "$p"; done`
+}
+
+func (c nextCmd) Run(ctx context.Context) error {
+	who := c.Reader
+	if who == "" {
+		who = "pid-" + strconv.Itoa(os.Getppid())
+	}
+	started := time.Now()
+	for {
+		wait := 30 * time.Second
+		if c.Wait > 0 {
+			wait = min(wait, max(c.Wait-time.Since(started), 0))
+		}
+		var lease status.LeaseAnswer
+		var code int
+		var header http.Header
+		err := c.insist(ctx, func() (err error) {
+			code, header, err = c.call(ctx, http.MethodPost, "/v1/inputs/"+c.Input+"/lease",
+				url.Values{"reader": {who}, "wait": {wait.String()}}, nil, &lease)
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case code == http.StatusNoContent && (c.Wait == 0 || time.Since(started) < c.Wait):
+			continue
+		case code == http.StatusNoContent:
+			fmt.Fprintf(os.Stderr, "stager: nothing within %s; what is waited for: %s\n", c.Wait, header.Get("Stager-Wait-Cause"))
+			return exitError(exitTryAgain)
+		case lease.End:
+			return exitError(exitEnd)
+		case c.JSON:
+			return json.NewEncoder(os.Stdout).Encode(lease)
+		}
+		fmt.Println(lease.Path)
+		return nil
+	}
+}
+
+type ackCmd struct {
+	socket
+	patient
+	Path string `arg:"" help:"What next printed."`
+}
+
+func (c ackCmd) Run(ctx context.Context) error {
+	return c.insist(ctx, func() error {
+		_, _, err := c.call(ctx, http.MethodPost, "/v1/ack", url.Values{"path": {c.Path}}, nil, nil)
+		return err
+	})
+}
+
+type nackCmd struct {
+	socket
+	patient
+	Path   string `arg:"" help:"What next printed."`
+	Reason string `help:"Why, for the log and the report."`
+}
+
+func (c nackCmd) Run(ctx context.Context) error {
+	return c.insist(ctx, func() error {
+		_, _, err := c.call(ctx, http.MethodPost, "/v1/nack", url.Values{"path": {c.Path}, "reason": {c.Reason}}, nil, nil)
+		return err
+	})
+}
+
+type commitCmd struct {
+	socket
+	patient
+	Output      string        `arg:"" help:"The output's name in the plan."`
+	Dir         string        `arg:"" help:"The checkpoint: a folder or file within the output's folder." type:"path"`
+	Step        *int64        `help:"Its step; without it the number at the end of the name."`
+	SamplesSeen int64         `help:"How many samples the trainer has seen, for resuming the data where the model stands."`
+	Wait        time.Duration `help:"Return when it is saved, or after this time with code 75."`
+}
+
+func (c commitCmd) Run(ctx context.Context) error {
+	var step json.RawMessage
+	var code int
+	err := c.insist(ctx, func() (err error) {
+		code, _, err = c.call(ctx, http.MethodPost, "/v1/outputs/"+c.Output+"/commit", url.Values{"wait": {c.Wait.String()}},
+			status.CommitOrder{Path: c.Dir, Step: c.Step, SamplesSeen: c.SamplesSeen}, &step)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.Wait > 0 && code == http.StatusAccepted {
+		fmt.Fprintf(os.Stderr, "stager: not saved within %s; it goes on in the background\n", c.Wait)
+		return exitError(exitTryAgain)
+	}
+	return nil
+}
+
+type drainCmd struct {
+	socket
+	Deadline time.Duration `help:"How much time is left; without it what the plan says."`
+	Wait     bool          `help:"Return when everything is saved." default:"true" negatable:""`
+}
+
+func (c drainCmd) Run(ctx context.Context) error {
+	var snap status.Snapshot
+	if _, _, err := c.call(ctx, http.MethodPost, "/v1/drain", url.Values{"deadline": {c.Deadline.String()}}, nil, &snap); err != nil {
+		return err
+	}
+	for c.Wait && snap.Phase != status.Drained && snap.Phase != status.Ended {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+		if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &snap); err != nil {
+			var gone *unreachableError
+			if errors.As(err, &gone) {
+				return nil // it drained and ended
+			}
+			return err
+		}
+	}
+	return nil
+}

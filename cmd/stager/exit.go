@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/all"
+	"github.com/stager-dev/stager/stager"
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// Exit codes, those of sysexits.h. A Job's podFailurePolicy tells by them whether
+// trying again can help: it cannot for 64, 66, 76, 77 and 78.
+const (
+	exitOK          = 0
+	exitEnd         = 1  // stager next: the epoch is over
+	exitUsage       = 64 // bad plan, bad command line
+	exitNoInput     = 66 // the source is missing
+	exitUnavailable = 69 // the store, or the daemon, cannot be reached
+	exitSoftware    = 70 // a failure that nobody foresaw
+	exitNoSpace     = 73
+	exitIO          = 74 // the local disk fails
+	exitTryAgain    = 75
+	exitCorrupt     = 76 // a checksum does not hold
+	exitPermission  = 77
+	exitConfig      = 78
+)
+
+const about = `Brings data to GPU jobs whose containers begin empty, and takes their results away before they are destroyed.
+
+Exit codes: 0 done, 1 end of the epoch (next), 64 bad plan or command line, 66 source missing, 69 store or daemon unreachable, 73 no space, 74 local disk, 75 try again, 76 checksum, 77 permission, 78 configuration.`
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() + "; see stager --help" }
+func (e *usageError) Unwrap() error { return e.err }
+
+// interruptedError is the end by a signal.
+type interruptedError struct{ err error }
+
+func (e *interruptedError) Error() string {
+	return "interrupted; run it again and it goes on where it was"
+}
+func (e *interruptedError) Unwrap() error { return e.err }
+
+// exitError is an exit code that needs no words.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// report tells a person what went wrong and returns the exit code.
+func report(w io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	var silent exitError
+	if errors.As(err, &silent) {
+		return int(silent)
+	}
+	var child *stager.ChildError
+	if errors.As(err, &child) {
+		return child.Code // it has told its story itself
+	}
+	fmt.Fprintln(w, "stager: "+strings.ReplaceAll(err.Error(), "\n", "\n  "))
+	if hint := hintFor(err); hint != "" {
+		fmt.Fprintln(w, "hint: "+hint)
+	}
+	return codeFor(err)
+}
+
+// codeFor maps errors to exit codes.
+func codeFor(err error) int {
+	var (
+		faults      plan.Faults
+		usage       *usageError
+		interrupted *interruptedError
+		busy        *disk.BusyError
+		budget      *window.BudgetError
+		unsaved     *stager.UnsavedError
+		code        interface{ ExitCode() int }
+	)
+	switch {
+	case errors.As(err, &code):
+		return code.ExitCode()
+	case errors.As(err, &usage), errors.As(err, &faults):
+		return exitUsage
+	case errors.As(err, &interrupted), errors.As(err, &busy), errors.As(err, &unsaved):
+		return exitTryAgain
+	case errors.As(err, &budget):
+		return exitConfig
+	case errors.Is(err, window.ErrCorrupt):
+		return exitCorrupt
+	case errors.Is(err, window.ErrGone):
+		return exitTryAgain
+	}
+	var e *backends.Error
+	if errors.As(err, &e) {
+		return codeForKind(e.Kind)
+	}
+	var path *fs.PathError
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return exitNoSpace
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return exitPermission
+	case errors.As(err, &path):
+		return exitIO
+	case errors.Is(err, context.Canceled):
+		return exitTryAgain
+	}
+	return exitSoftware
+}
+
+func codeForKind(kind backends.Kind) int {
+	switch kind {
+	case backends.NotExist:
+		return exitNoInput
+	case backends.Permission:
+		return exitPermission
+	case backends.Invalid, backends.Unsupported, backends.Exist:
+		return exitConfig
+	case backends.Corrupt:
+		return exitCorrupt
+	case backends.NoSpace:
+		return exitNoSpace
+	case backends.Changed, backends.Canceled:
+		return exitTryAgain
+	case backends.Throttled, backends.Unavailable:
+		return exitUnavailable
+	case backends.Unknown:
+	}
+	return exitSoftware
+}
+
+// hintFor is what to do about an error, in a sentence, or "".
+func hintFor(err error) string {
+	var e *backends.Error
+	if !errors.As(err, &e) {
+		return ""
+	}
+	name, _, _ := strings.Cut(e.Store, "://")
+	switch e.Kind {
+	case backends.Permission:
+		for _, scheme := range all.Registry().Schemes() {
+			if scheme.Name == name {
+				return scheme.Credentials
+			}
+		}
+	case backends.Changed:
+		return "the source changed while it was read; run it again to take it as it is now"
+	case backends.Unavailable:
+		return "is the endpoint right, and reachable from here? --retry-for says how long to keep trying"
+	}
+	return ""
+}

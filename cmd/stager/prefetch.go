@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/fetch"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+type prefetchCmd struct {
+	storing
+	Src       string   `arg:"" help:"A folder or an object of a store, such as s3://bucket/train/; or a local path."`
+	Dst       string   `arg:"" help:"The local folder, made if need be." type:"path"`
+	Include   []string `help:"Only what matches: *.tar, train/**/*.jpg. May stand several times." placeholder:"GLOB" sep:"none"`
+	Exclude   []string `help:"Not what matches." placeholder:"GLOB" sep:"none"`
+	Shard     string   `help:"Only the i-th of n equal parts, counted from 0: one for each node." placeholder:"I/N"`
+	MaxBytes  quantity `help:"Refuse a source with more bytes than this; 0 is no limit." default:"0"`
+	Verify    string   `help:"auto checks what checksums the store tells, full insists on one, size looks at sizes only." enum:"auto,full,size" default:"auto"`
+	Overwrite bool     `help:"Replace files in DST that stager did not write and that differ."`
+	JSON      bool     `help:"Print a summary as JSON on standard output."`
+}
+
+// Help shows what is typed.
+func (prefetchCmd) Help() string {
+	return `Each object comes to stand under DST by its key relative to SRC. Killed and run again it goes on where it was; a second run costs a listing. Nothing is fetched when it would not fit.
+
+    stager prefetch s3://datasets/imagenet/train/ /data/train --include '*.tar'
+    stager prefetch s3://datasets/model.safetensors /models/
+    stager prefetch s3://datasets/imagenet/ /data --shard $JOB_COMPLETION_INDEX/8`
+}
+
+func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, say logging) error {
+	cfg := fetch.Config{
+		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Overwrite: c.Overwrite, Log: log, Parallel: c.Connections,
+		Listing: plan.Listing{Filter: plan.Filter{Include: c.Include, Exclude: c.Exclude}, MaxBytes: int64(c.MaxBytes)},
+	}
+	if c.Shard != "" {
+		shard, err := plan.ParseShard(c.Shard)
+		if err != nil {
+			return &usageError{err}
+		}
+		cfg.Listing.Shard = shard
+	}
+	if err := cfg.Listing.Check(); err != nil {
+		return &usageError{err}
+	}
+	store, err := c.open(ctx, c.Src, log)
+	if err != nil {
+		return err
+	}
+	defer store.Close() //nolint:errcheck // only read from
+	switch folder, obj, err := store.Self(ctx); {
+	case err == nil:
+		cfg.Store, cfg.Object = folder, &obj
+	case backends.KindOf(err) == backends.NotExist:
+		cfg.Store = store
+	default:
+		return err
+	}
+	show := newDisplay(say.Quiet, log)
+	cfg.Progress = func(p fetch.Progress) {
+		show.update(moving{string(p.Phase), p.Files, p.FilesTotal, p.Bytes, p.BytesTotal})
+	}
+	summary, err := fetch.Prefetch(ctx, cfg)
+	show.close()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(os.Stdout).Encode(summary)
+	}
+	log.Info("everything is there", "files", summary.Files, "bytes", humanize.IBytes(uint64(summary.Bytes)),
+		"fetched", humanize.IBytes(uint64(summary.FetchedBytes)), "warm", summary.WarmFiles,
+		"verified", summary.Verified, "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))
+	return nil
+}

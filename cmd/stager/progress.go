@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+)
+
+// Progress of long work: a bar on a terminal, a line every 10 seconds elsewhere.
+
+// moving is how far a transfer is.
+type moving struct {
+	Phase      string
+	Files      int
+	FilesTotal int // 0 while it is not known
+	Bytes      int64
+	BytesTotal int64 // 0 while it is not known
+}
+
+// display shows it. Make one with newDisplay, and end it with close.
+type display struct {
+	log  *slog.Logger
+	bars *mpb.Progress
+	bar  *mpb.Bar
+	done chan struct{}
+	wg   sync.WaitGroup
+
+	mu   sync.Mutex // guards now
+	now  moving
+	seen bool // something came
+}
+
+// lineEvery is how often a line is written where there is no terminal.
+const lineEvery = 10 * time.Second
+
+func newDisplay(quiet bool, log *slog.Logger) *display {
+	d := &display{log: log, done: make(chan struct{})}
+	switch {
+	case quiet:
+	case isTerminal(os.Stderr):
+		d.bars = mpb.New(mpb.WithOutput(io.Writer(os.Stderr)), mpb.WithWidth(40), mpb.WithRefreshRate(150*time.Millisecond))
+		d.bar = d.bars.AddBar(0,
+			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return d.counts() })),
+			mpb.AppendDecorators(
+				decor.Percentage(decor.WCSyncSpace),
+				decor.AverageSpeed(decor.SizeB1024(0), " % .1f", decor.WCSyncSpace),
+				decor.OnComplete(decor.AverageETA(decor.ET_STYLE_GO, decor.WCSyncSpace), ""),
+			))
+	default:
+		d.wg.Go(d.lines)
+	}
+	return d
+}
+
+// update takes what is true now. It may be called from any goroutine, often.
+func (d *display) update(m moving) {
+	d.mu.Lock()
+	d.now, d.seen = m, true
+	d.mu.Unlock()
+	if d.bar != nil {
+		d.bar.SetTotal(m.BytesTotal, false)
+		d.bar.SetCurrent(m.Bytes)
+	}
+}
+
+func (d *display) counts() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := d.now
+	text := fmt.Sprintf("%s %s/%s files, %s", m.Phase, humanize.Comma(int64(m.Files)), total(m.FilesTotal), humanize.IBytes(uint64(m.Bytes)))
+	if m.BytesTotal > 0 {
+		text += "/" + humanize.IBytes(uint64(m.BytesTotal))
+	}
+	return text + " "
+}
+
+func total(n int) string {
+	if n == 0 {
+		return "?"
+	}
+	return humanize.Comma(int64(n))
+}
+
+// lines writes one every lineEvery, until close.
+func (d *display) lines() {
+	tick := time.NewTicker(lineEvery)
+	defer tick.Stop()
+	var before int64
+	for {
+		select {
+		case <-d.done:
+			return
+		case <-tick.C:
+		}
+		d.mu.Lock()
+		m, seen := d.now, d.seen
+		d.mu.Unlock()
+		if !seen {
+			continue
+		}
+		rate := float64(m.Bytes-before) / lineEvery.Seconds()
+		before = m.Bytes
+		d.log.Info(m.Phase, "files", fmt.Sprintf("%d/%s", m.Files, total(m.FilesTotal)),
+			"bytes", humanize.IBytes(uint64(m.Bytes)), "of", humanize.IBytes(uint64(m.BytesTotal)),
+			"rate", humanize.IBytes(uint64(max(rate, 0)))+"/s")
+	}
+}
+
+// close ends the display; what was shown last stays on the terminal.
+func (d *display) close() {
+	close(d.done)
+	d.wg.Wait()
+	if d.bars != nil {
+		d.bar.SetTotal(-1, true)
+		d.bars.Wait()
+	}
+}

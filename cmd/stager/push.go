@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/stager-dev/stager/stager/checkpoint"
+)
+
+type pushCmd struct {
+	storing
+	Src         string `arg:"" help:"A local file or folder." type:"path"`
+	Dst         string `arg:"" help:"The folder of a store that it goes to, such as s3://bucket/runs/7/."`
+	Commit      bool   `help:"Save SRC as a checkpoint of DST: it exists whole or not at all."`
+	Step        int64  `help:"The checkpoint's step; without it the number at the end of SRC's name." default:"-1"`
+	SamplesSeen int64  `help:"How many samples the trainer had seen, for the record."`
+	Conflict    string `help:"When DST has this step with other contents: fail, overwrite or attempt-suffix." enum:"fail,overwrite,attempt-suffix" default:"fail"`
+	JSON        bool   `help:"Print a summary as JSON on standard output."`
+}
+
+// Help shows what is typed.
+func (pushCmd) Help() string {
+	return `Files that the store has already are not sent again.
+
+    stager push results/ s3://runs/today/
+    stager push --commit step-500/ s3://runs/today/ckpt/`
+}
+
+func (c pushCmd) Run(ctx context.Context, log *slog.Logger, say logging) error {
+	store, err := c.open(ctx, c.Dst, log)
+	if err != nil {
+		return err
+	}
+	defer store.Close() //nolint:errcheck // what was written is committed
+	show := newDisplay(say.Quiet, log)
+	progress := func(done, total int64) { show.update(moving{Phase: "sending", Bytes: done, BytesTotal: total}) }
+	var summary any
+	if c.Commit {
+		var commit checkpoint.Commit
+		commit, err = checkpoint.PushCheckpoint(ctx, checkpoint.PushCheckpointConfig{
+			Store: store, Path: c.Src, Step: c.Step, SamplesSeen: c.SamplesSeen, Conflict: c.Conflict,
+			Stager: version, Log: log, Progress: progress,
+		})
+		summary = commit
+	} else {
+		var pushed checkpoint.PushSummary
+		pushed, err = checkpoint.Push(ctx, checkpoint.PushConfig{Store: store, Path: c.Src, Progress: progress})
+		summary = pushed
+	}
+	show.close()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(os.Stdout).Encode(summary)
+	}
+	switch s := summary.(type) {
+	case checkpoint.Commit:
+		log.Info("the checkpoint is committed", "step", s.Step, "files", len(s.Files), "destination", store.Name())
+	case checkpoint.PushSummary:
+		log.Info("everything is there", "sent", s.Files, "bytes", humanize.IBytes(uint64(s.Bytes)), "there_already", s.Unchanged, "destination", store.Name())
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/stager-dev/stager/stager/checkpoint"
+)
+
+type restoreCmd struct {
+	storing
+	Src  string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
+	Dst  string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
+	Step int64  `help:"This step and no other; without it the newest that is good." default:"-1"`
+	JSON bool   `help:"Print what was restored as JSON on standard output."`
+}
+
+// Help shows what is typed.
+func (restoreCmd) Help() string {
+	return `Only committed checkpoints count, and only when every byte is right: otherwise the one before is taken, and said. DST has all of it or nothing; RESTORED.json in it names the step.
+
+    stager restore s3://runs/today/ckpt/ ./ckpt`
+}
+
+func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, say logging) error {
+	store, err := c.open(ctx, c.Src, log)
+	if err != nil {
+		return err
+	}
+	defer store.Close() //nolint:errcheck // only read from
+	show := newDisplay(say.Quiet, log)
+	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
+		Store: store, Dir: c.Dst, Step: c.Step, Log: log,
+		Progress: func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) },
+	})
+	show.close()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(os.Stdout).Encode(restored)
+	}
+	log.Info("restored", "step", restored.Step, "files", len(restored.Files), "bytes", humanize.IBytes(uint64(restored.Bytes)), "to", c.Dst)
+	return nil
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/stager-dev/stager/backends/all"
+	"github.com/stager-dev/stager/stager"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+type runCmd struct {
+	storing
+	socket
+	File      string   `short:"f" help:"The StagePlan; - is standard input." required:"" placeholder:"PLAN" env:"STAGER_PLAN"`
+	Listen    string   `help:"Address of a port for probes and metrics, such as :9090; calls that change something need the token." placeholder:"ADDR"`
+	TokenFile string   `help:"File with the token for the port." placeholder:"FILE"`
+	Command   []string `arg:"" optional:"" passthrough:"" help:"-- and the command to run when the inputs are ready."`
+}
+
+// Help tells the two ways.
+func (runCmd) Help() string {
+	return `Without a command stager is a sidecar: it serves until SIGTERM, then saves what there is.
+
+    stager run -f plan.yaml
+
+With a command it stages the inputs, runs the command, hands signals on and saves the outputs. It exits with the command's code, or with 75 when the command succeeded and required outputs are not safe.
+
+    stager run -f plan.yaml -- python train.py
+
+SIGUSR1 begins the saving while the command goes on, as sbatch --signal=B:USR1@600 asks for. The command finds the socket in STAGER_SOCKET and the folders in STAGER_INPUT_name and STAGER_OUTPUT_name.`
+}
+
+func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
+	file, err := c.readPlan()
+	if err != nil {
+		return err
+	}
+	p, err := plan.Parse(file, all.Registry().Check)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.File, err)
+	}
+	node, part, err := p.Spec.Shard.Resolve(os.Getenv)
+	if err != nil {
+		return err
+	}
+	vars := p.Vars(node, time.Now(), os.Getenv)
+	if p, err = p.Expand(vars); err != nil {
+		return err
+	}
+	token, err := c.token()
+	if err != nil {
+		return err
+	}
+	attempt, _ := strconv.Atoi(vars["attempt"]) //nolint:errcheck // a job system's attempt that is no number is the first
+	opts := c.options(log)
+	if opts.Secrets == "" {
+		opts.Secrets = plan.SecretsDir
+	}
+	if n := p.Spec.Limits.Connections; n > 0 && opts.Connections == 0 {
+		opts.Connections = n
+	}
+	if b := p.Spec.Limits.Bandwidth; b > 0 && opts.Bandwidth == nil {
+		opts.Bandwidth = rate.NewLimiter(rate.Limit(b), bandwidthBurst)
+	}
+	d := stager.New(stager.Config{
+		Plan: p, Shard: part, Registry: all.Registry(), Options: opts, Attempt: attempt, Version: version,
+		Socket: c.path(), Listen: c.Listen, Token: token, Log: log, Child: c.child(),
+	})
+	stop := c.handOn(d)
+	defer stop()
+	return d.Run(ctx)
+}
+
+func (c runCmd) readPlan() ([]byte, error) {
+	if c.File == "-" {
+		return io.ReadAll(os.Stdin)
+	}
+	file, err := os.ReadFile(c.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &usageError{fmt.Errorf("the plan %s does not exist", c.File)}
+	}
+	return file, err
+}
+
+func (c runCmd) token() (string, error) {
+	if c.TokenFile == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(c.TokenFile)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return "", &usageError{fmt.Errorf("%s is empty; it is to hold the token", c.TokenFile)}
+	}
+	return token, nil
+}
+
+func (c runCmd) child() *stager.Child {
+	command := c.Command
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return nil
+	}
+	return &stager.Child{Command: command}
+}
+
+// handedOn are the signals that a command gets as stager does. On a terminal
+// Ctrl-C and Ctrl-\ reach both already.
+func handedOn() []os.Signal {
+	signals := []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT}
+	if !isTerminal(os.Stdin) {
+		signals = append(signals, syscall.SIGINT, syscall.SIGQUIT)
+	}
+	return signals
+}
+
+// handOn gives signals to the daemon's command, and begins the end at SIGUSR1.
+func (c runCmd) handOn(d *stager.Daemon) (stop func()) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, handedOn()...)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if s == syscall.SIGUSR1 {
+					d.Drain(0)
+				}
+				d.Signal(s)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+	}
+}

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+
+	"github.com/stager-dev/stager/stager/status"
+)
+
+type statusCmd struct {
+	socket
+	JSON  bool `help:"All of it, as JSON."`
+	Ready bool `help:"Print nothing; exit with 0 when ready, 75 when not: for exec probes."`
+}
+
+func (c statusCmd) Run(ctx context.Context) error {
+	var s status.Snapshot
+	if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s); err != nil {
+		return err
+	}
+	switch {
+	case c.Ready && s.Ready:
+		return nil
+	case c.Ready:
+		return exitError(exitTryAgain)
+	case c.JSON:
+		out := json.NewEncoder(os.Stdout)
+		out.SetIndent("", "  ")
+		return out.Encode(s)
+	}
+	return printStatus(os.Stdout, s)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/window"
+)
+
+// printStatus is a snapshot for people.
+func printStatus(w io.Writer, s status.Snapshot) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	state := string(s.Phase)
+	if s.Waiting != "" {
+		state += "; " + s.Waiting
+	}
+	fmt.Fprintf(out, "%s: %s, for %s\n", s.Plan, state, time.Since(s.Started).Round(time.Second))
+	for _, in := range s.Inputs {
+		fmt.Fprintf(out, "input %s\t%s\t%s\n", in.Name, in.Mode, in.Source)
+		switch {
+		case in.Window != nil:
+			printWindow(out, *in.Window)
+		case in.Prefetch != nil:
+			p := in.Prefetch
+			fmt.Fprintf(out, "  %s\t%d of %d files\t%s of %s, %s/s\n", p.Phase, p.Files, p.FilesTotal,
+				size(p.Bytes), size(p.BytesTotal), size(p.BytesPerSecond))
+		}
+		if in.Error != "" {
+			fmt.Fprintf(out, "  error\t%s\n", in.Error)
+		}
+	}
+	for _, o := range s.Outputs {
+		printOutput(out, o)
+	}
+	return out.Flush()
+}
+
+func printWindow(out io.Writer, s window.Status) {
+	epochs := "without end"
+	if s.Epochs > 0 {
+		epochs = fmt.Sprintf("of %d", s.Epochs)
+	}
+	fmt.Fprintf(out, "  epoch\t%d %s\t%d of %d shards done\n", s.Epoch+1, epochs, s.Settled, s.Positions)
+	fmt.Fprintf(out, "  on disk\t%s of %s\t%d ready, %d leased, %d on their way, %d lingering; at most it was %s\n",
+		size(s.Used), size(s.Limit), s.Items[window.Ready], s.Items[window.Leased],
+		s.Items[window.Reserved]+s.Items[window.Fetching]+s.Items[window.Verifying], s.Items[window.Zombie], size(s.Peak))
+	fmt.Fprintf(out, "  delivered\t%d\t%d acknowledged, %d delivered again\n", s.Delivered, s.Acknowledged, s.Redelivered)
+	for _, r := range s.Readers {
+		var waits []string
+		for cause, seconds := range r.Waits {
+			waits = append(waits, fmt.Sprintf("%.1f s for %s", seconds, cause))
+		}
+		slices.Sort(waits)
+		if len(waits) == 0 {
+			waits = []string{"nothing"}
+		}
+		fmt.Fprintf(out, "  reader %s\tholds %d\twaited %s\n", r.ID, r.Held, strings.Join(waits, ", "))
+	}
+	if s.LastError != "" {
+		fmt.Fprintf(out, "  last error\t%s\n", s.LastError)
+	}
+}
+
+func printOutput(out io.Writer, o checkpoint.Status) {
+	fmt.Fprintf(out, "output %s\t%s\t%s\n", o.Output, o.Mode, o.Destination)
+	if o.Committed != nil {
+		fmt.Fprintf(out, "  committed\tstep %d\tlag %.0f s\n", o.Committed.Step, o.LagSeconds)
+	}
+	if u := o.Uploading; u != nil {
+		fmt.Fprintf(out, "  uploading\tstep %d\t%s of %s, %s/s\n", u.Step, size(u.BytesDone), size(u.BytesTotal), size(int64(u.BytesPerSecond)))
+	}
+	for _, f := range o.Failed {
+		fmt.Fprintf(out, "  failed\t%s\t%s\n", f.Name, f.Reason)
+	}
+	for _, f := range o.Waiting {
+		fmt.Fprintf(out, "  not complete\t%s\t%s\n", f.Name, f.Reason)
+	}
+	if o.Mirrored.Files > 0 {
+		fmt.Fprintf(out, "  mirrored\t%d files\t%s\n", o.Mirrored.Files, size(o.Mirrored.Bytes))
+	}
+	if o.LastError != "" {
+		fmt.Fprintf(out, "  last error\t%s\n", o.LastError)
+	}
+}
+
+// size is a number of bytes for people.
+func size(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }

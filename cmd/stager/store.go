@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/all"
+)
+
+// storing are the flags of every command that talks to a store.
+type storing struct {
+	Connections int           `help:"Requests at once; 0 is what suits the store." default:"0"`
+	Bandwidth   quantity      `help:"Bytes per second at most, such as 200Mi; 0 is no limit." default:"0"`
+	RetryFor    time.Duration `help:"How long a store may fail without progress before giving up." default:"2m"`
+	StallAfter  time.Duration `help:"A stream without bytes for so long is cut and asked for again." default:"30s"`
+	Secrets     string        `help:"Folder with credential files; without it the environment's credentials are used." placeholder:"DIR"`
+}
+
+// options are the surroundings of a store.
+func (s storing) options(log *slog.Logger) backends.Options {
+	opts := backends.Options{
+		Connections: s.Connections, RetryFor: s.RetryFor, StallAfter: s.StallAfter,
+		Secrets: s.Secrets, Getenv: os.Getenv, Log: log,
+	}
+	if s.Bandwidth > 0 {
+		opts.Bandwidth = rate.NewLimiter(rate.Limit(s.Bandwidth), bandwidthBurst)
+	}
+	return opts
+}
+
+// bandwidthBurst is a quarter of a mebibyte: as much as passes at once.
+const bandwidthBurst = 256 << 10
+
+// open opens a URL, or a local path.
+func (s storing) open(ctx context.Context, location string, log *slog.Logger) (*backends.Store, error) {
+	at, err := asURL(location)
+	if err != nil {
+		return nil, err
+	}
+	return all.Registry().Open(ctx, at, s.options(log))
+}
+
+// asURL makes a file URL of a local path; a URL stays as it is.
+func asURL(location string) (string, error) {
+	if strings.Contains(location, "://") {
+		return location, nil
+	}
+	abs, err := filepath.Abs(location)
+	if err != nil {
+		return "", err
+	}
+	if strings.HasSuffix(location, "/") {
+		abs += "/"
+	}
+	return (&url.URL{Scheme: "file", Path: abs}).String(), nil
+}
+
+// quantity is a number of bytes: an integer, or a Kubernetes quantity such as 60Gi.
+type quantity int64
+
+// UnmarshalText reads 200Mi, 1G or 1048576.
+func (q *quantity) UnmarshalText(text []byte) error {
+	parsed, err := resource.ParseQuantity(string(text))
+	if err != nil || parsed.Sign() < 0 {
+		return fmt.Errorf("%q is not a size such as 200Mi, 1G or 1048576", text)
+	}
+	*q = quantity(parsed.Value())
+	return nil
+}

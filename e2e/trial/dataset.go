@@ -1,0 +1,96 @@
+package trial
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// PackTree packs every file below root into so many WebDataset shards in dir, dealt
+// out in turn: each file is a sample, its bytes under .src and its path under .json.
+// It returns the shards' names and digests, and how many bytes they have.
+func PackTree(root, dir string, shards int) (digests map[string]string, bytes int64, err error) {
+	samples := make([][]string, shards)
+	n := 0
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			samples[n%shards] = append(samples[n%shards], path)
+			n++
+		}
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	if n < shards {
+		return nil, 0, fmt.Errorf("%s has %d files, too few for %d shards", root, n, shards)
+	}
+	digests = make(map[string]string, shards)
+	for i, files := range samples {
+		shard, err := packShard(root, files)
+		if err != nil {
+			return nil, 0, err
+		}
+		name := fmt.Sprintf("source-%05d.tar", i)
+		if err := os.WriteFile(filepath.Join(dir, name), shard, 0o644); err != nil {
+			return nil, 0, err
+		}
+		sum := sha256.Sum256(shard)
+		digests[name] = hex.EncodeToString(sum[:])
+		bytes += int64(len(shard))
+	}
+	return digests, bytes, nil
+}
+
+func packShard(root string, files []string) ([]byte, error) {
+	var out bytes.Buffer
+	archive := tar.NewWriter(&out)
+	add := func(name string, body []byte) error {
+		if err := archive.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(body))}); err != nil {
+			return err
+		}
+		_, err := archive.Write(body)
+		return err
+	}
+	for i, path := range files {
+		body, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return nil, err
+		}
+		about, err := json.Marshal(map[string]string{"path": filepath.ToSlash(rel)})
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(add(fmt.Sprintf("%06d.src", i), body), add(fmt.Sprintf("%06d.json", i), about)); err != nil {
+			return nil, err
+		}
+	}
+	err := archive.Close()
+	return out.Bytes(), err
+}
+
+// PackNoise writes so many shards of size bytes that no two share.
+func PackNoise(dir string, shards int, size int) (digests map[string]string, err error) {
+	digests = make(map[string]string, shards)
+	for i := range shards {
+		name := fmt.Sprintf("noise-%05d.tar", i)
+		body := bytes.Repeat(fmt.Appendf(nil, "%08d", i), (size+7)/8)[:size]
+		if err := os.WriteFile(filepath.Join(dir, name), body, 0o644); err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(body)
+		digests[name] = hex.EncodeToString(sum[:])
+	}
+	return digests, nil
+}

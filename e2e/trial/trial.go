@@ -1,0 +1,287 @@
+package trial
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Config says what is to be proved.
+type Config struct {
+	Stager string            // the binary
+	Env    []string          // endpoint and credentials of the store
+	Source string            // URL of the shards
+	Shards map[string]string // name of each shard → SHA-256 of its bytes
+	Work   string            // folder for everything local
+
+	Readers     int
+	ReaderCmd   func(Reader) *exec.Cmd // starts a process that calls Reader.Run
+	Pace        time.Duration
+	Epochs      int
+	Window      int64                            // bytes
+	KillReaders func(delivered, total int) bool  // asked a few times a second: kill one now?
+	KillStager  []float64                        // at these parts of the whole
+	Outputs     string                           // YAML of the plan's outputs, or ""
+	During      func(delivered, total int) error // called a few times a second; may be nil
+	Log         *slog.Logger
+}
+
+// Run carries a trial out. An error means that it could not be; what was proved is
+// in the Report.
+func Run(ctx context.Context, cfg Config) (report *Report, err error) {
+	t := &trial{
+		Config: cfg, socket: filepath.Join(cfg.Work, "s.sock"), data: filepath.Join(cfg.Work, "data"),
+		records: filepath.Join(cfg.Work, "records"), exited: make(chan int, cfg.Readers),
+		readers: make([]*process, cfg.Readers), total: len(cfg.Shards) * cfg.Epochs,
+	}
+	for _, dir := range []string{t.data, t.records} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.WriteFile(t.plan(), t.planText(), 0o644); err != nil {
+		return nil, err
+	}
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	watcher := &Watcher{Dir: t.data}
+	var watch sync.WaitGroup
+	watch.Go(func() { watcher.Run(watching) })
+
+	started := time.Now()
+	if err := t.startStager(); err != nil {
+		return nil, err
+	}
+	defer t.endAll()
+	for i := range t.readers {
+		if err := t.startReader(i); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.watchOver(ctx); err != nil {
+		return nil, err
+	}
+	code, err := t.endStager()
+	if err != nil {
+		return nil, err
+	}
+	stopWatching()
+	watch.Wait()
+	report, err = t.report()
+	if err != nil {
+		return nil, err
+	}
+	report.Seconds = time.Since(started).Seconds()
+	report.PeakBytes, report.Looks = watcher.Peak()
+	report.StagerExit = code
+	return report, nil
+}
+
+type trial struct {
+	Config
+	socket, data, records string
+	total                 int
+
+	stager        *process
+	readers       []*process
+	exited        chan int // numbers of readers that ended
+	killedReaders int
+	killedStager  int
+}
+
+// process is a command and how it ended.
+type process struct {
+	cmd    *exec.Cmd
+	done   chan struct{}
+	err    error
+	killed bool
+}
+
+func start(cmd *exec.Cmd) (*process, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// kill ends a process with SIGKILL and waits until it is gone.
+func (p *process) kill() {
+	p.killed = true
+	_ = p.cmd.Process.Kill() //nolint:errcheck // it may have ended by itself
+	<-p.done
+}
+
+func (t *trial) plan() string { return filepath.Join(t.Work, "plan.yaml") }
+
+func (t *trial) planText() []byte {
+	return fmt.Appendf(nil, `apiVersion: stager.dev/v1alpha1
+kind: StagePlan
+metadata: {name: trial}
+spec:
+  inputs:
+  - name: train
+    source: %s
+    path: %s
+    mode: window
+    window: {size: %d, release: lease, minReady: {files: %d}}
+    order: {by: shuffle, seed: 17, epochs: %d}
+%s`, t.Source, t.data, t.Window, min(t.Config.Readers, 4), t.Epochs, t.Outputs)
+}
+
+func (t *trial) startStager() (err error) {
+	logFile, err := os.OpenFile(filepath.Join(t.Work, "stager.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close() //nolint:errcheck // the process has its own copy
+	cmd := exec.Command(t.Stager, "run", "-f", t.plan(), "--socket", t.socket)
+	cmd.Env = append(os.Environ(), t.Env...)
+	cmd.Stderr = logFile
+	t.stager, err = start(cmd)
+	return err
+}
+
+func (t *trial) startReader(i int) (err error) {
+	cmd := t.ReaderCmd(Reader{
+		Socket: t.socket, Input: "train", ID: fmt.Sprintf("r%d", i), Epochs: t.Epochs,
+		Record: filepath.Join(t.records, fmt.Sprintf("r%d", i)), Pace: t.Pace,
+	})
+	cmd.Stderr = os.Stderr
+	p, err := start(cmd)
+	if err != nil {
+		return err
+	}
+	t.readers[i] = p
+	go func() {
+		<-p.done
+		if !p.killed {
+			t.exited <- i
+		}
+	}()
+	return nil
+}
+
+// watchOver kills as it is told to, until every reader has read its last epoch.
+func (t *trial) watchOver(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	left := len(t.readers)
+	gone := make([]bool, len(t.readers))
+	for left > 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the trial takes too long: %w\n%s", ctx.Err(), t.tail())
+		case i := <-t.exited:
+			if err := t.readers[i].err; err != nil {
+				return fmt.Errorf("reader %d: %w", i, err)
+			}
+			gone[i], left = true, left-1
+			continue
+		case <-t.stager.done:
+			return fmt.Errorf("stager ended by itself: %w\n%s", t.stager.err, t.tail())
+		case <-tick.C:
+		}
+		acked, err := t.acked()
+		if err != nil {
+			continue // the daemon is just coming up
+		}
+		if t.During != nil {
+			if err := t.During(acked, t.total); err != nil {
+				return err
+			}
+		}
+		if n := len(t.KillStager); t.killedStager < n && float64(acked) >= t.KillStager[t.killedStager]*float64(t.total) {
+			t.killedStager++
+			t.stager.kill()
+			t.Log.Info("stager is killed, and started again", "acknowledged", acked)
+			if err := t.startStager(); err != nil {
+				return err
+			}
+		}
+		if victim := rand.IntN(len(t.readers)); t.KillReaders != nil && !gone[victim] && t.KillReaders(acked, t.total) {
+			t.readers[victim].kill()
+			t.killedReaders++
+			t.Log.Info("a reader is killed, and started again", "reader", victim, "acknowledged", acked)
+			if err := t.startReader(victim); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// acked is how many shards stager says are acknowledged: for pacing the trial only.
+func (t *trial) acked() (int, error) {
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", t.socket)
+		},
+	}}
+	resp, err := client.Get("http://stager/v1/inputs/train")
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read whole
+	var s struct {
+		Epoch   int  `json:"epoch"`
+		Settled int  `json:"settled"`
+		Done    bool `json:"done"`
+	}
+	if resp.StatusCode != http.StatusOK {
+		return 0, errors.New(resp.Status)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || s.Done {
+		return t.total, err
+	}
+	return s.Epoch*len(t.Shards) + s.Settled, nil
+}
+
+// endStager ends it as a pod's end does, and returns its exit code.
+func (t *trial) endStager() (int, error) {
+	if err := t.stager.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return 0, err
+	}
+	<-t.stager.done
+	return t.stager.cmd.ProcessState.ExitCode(), nil
+}
+
+func (t *trial) endAll() {
+	for _, p := range append([]*process{t.stager}, t.readers...) {
+		if p != nil {
+			p.kill()
+		}
+	}
+}
+
+// tail is the end of stager's log.
+func (t *trial) tail() string {
+	file, err := os.Open(filepath.Join(t.Work, "stager.log"))
+	if err != nil {
+		return ""
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	if end, err := file.Seek(0, io.SeekEnd); err == nil {
+		_, _ = file.Seek(max(0, end-4096), io.SeekStart) //nolint:errcheck // then it is the whole
+	}
+	text, _ := io.ReadAll(file) //nolint:errcheck // as much as there is
+	return string(text)
+}

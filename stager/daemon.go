@@ -1,0 +1,328 @@
+package stager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/window"
+)
+
+// Config is what a Daemon is made of.
+type Config struct {
+	Plan     *plan.StagePlan // parsed, with its placeholders expanded
+	Shard    plan.Shard      // which part of the inputs is this node's
+	Registry *backends.Registry
+	// Options are those of every store. Secrets is the folder in which each Secret
+	// that the plan names has a folder of its own.
+	Options backends.Options
+	Attempt int    // fencing token: how often this job has been started before
+	Version string // of stager, for the records
+	Socket  string // path of the API's socket
+	Listen  string // address of a port for the API; empty: none
+	Token   string // that calls on the port need which change something
+	Child   *Child // nil: a sidecar
+	Metrics *prometheus.Registry
+	Log     *slog.Logger
+}
+
+// Daemon is one plan being carried out.
+type Daemon struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+	inputs  []*input
+	outputs []*output
+
+	windowMetrics     *window.Metrics
+	checkpointMetrics *checkpoint.Metrics
+
+	mu       sync.Mutex // guards all below
+	phase    status.Phase
+	deadline time.Duration // of the drain that was asked for; 0: the plan's
+	drain    chan struct{} // closed when the end begins
+	changed  chan struct{} // closed and made anew when an input's state changes
+}
+
+// UnsavedError says that required outputs are not safe.
+type UnsavedError struct{ Err error }
+
+func (e *UnsavedError) Error() string {
+	return fmt.Sprintf("outputs are not saved: %v", e.Err)
+}
+
+// Unwrap is the cause.
+func (e *UnsavedError) Unwrap() error { return e.Err }
+
+// New makes a daemon and contacts nothing.
+func New(cfg Config) *Daemon {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = prometheus.NewRegistry()
+	}
+	cfg.Options.Metrics = backends.NewMetrics(cfg.Metrics)
+	d := &Daemon{
+		cfg: cfg, log: cfg.Log, started: time.Now(), phase: status.Starting,
+		drain: make(chan struct{}), changed: make(chan struct{}),
+		windowMetrics:     window.NewMetrics(cfg.Metrics),
+		checkpointMetrics: checkpoint.NewMetrics(cfg.Metrics),
+	}
+	if cfg.Child != nil {
+		cfg.Child.signals = make(chan os.Signal, 16)
+	}
+	for _, spec := range cfg.Plan.Spec.Inputs {
+		d.inputs = append(d.inputs, newInput(spec))
+	}
+	for _, spec := range cfg.Plan.Spec.Outputs {
+		d.outputs = append(d.outputs, &output{spec: spec})
+	}
+	return d
+}
+
+// Run carries the plan out. The end of ctx is no failure: it begins the end of the
+// plan, in which outputs are saved. Run returns a *ChildError when the child ended
+// with another code than 0, else an *UnsavedError when required outputs are not
+// safe, else what an input failed with.
+func (d *Daemon) Run(ctx context.Context) error {
+	socket, err := listen(d.cfg.Socket)
+	if err != nil {
+		return err
+	}
+	// What works to the very end is not ended by ctx.
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, work := errgroup.WithContext(work)
+	if err := d.serve(group, work, socket); err != nil {
+		return errors.Join(err, socket.Close())
+	}
+	stopDrain := context.AfterFunc(ctx, func() { d.Drain(0) })
+	defer stopDrain()
+
+	err = d.live(ctx, work)
+	d.setPhase(status.Ended)
+	stop()
+	if werr := group.Wait(); err == nil {
+		err = werr
+	}
+	for _, in := range d.inputs {
+		err = errors.Join(err, in.close())
+	}
+	for _, out := range d.outputs {
+		err = errors.Join(err, out.close())
+	}
+	return err
+}
+
+// live is steps 2 to 4 of the package's walk.
+func (d *Daemon) live(ctx, work context.Context) error {
+	if err := d.openOutputs(work); err != nil {
+		return err
+	}
+	feed, stopFeeding := context.WithCancel(work)
+	defer stopFeeding()
+	inputs, saving := new(errgroup.Group), new(errgroup.Group)
+	for _, in := range d.inputs {
+		inputs.Go(func() error { return d.feed(feed, in) })
+	}
+	saves, stopSaving := context.WithCancel(work)
+	defer stopSaving()
+	for _, out := range d.outputs {
+		saving.Go(func() error { return ended(out.uploader.Run(saves)) })
+	}
+
+	err := d.awaitReady()
+	var failed error
+	switch {
+	case err != nil:
+		stopFeeding()
+		stopSaving()
+		return errors.Join(err, ended(inputs.Wait()), saving.Wait())
+	case d.cfg.Child != nil && !d.draining():
+		d.log.Info("every input is ready, the command starts", "command", d.cfg.Child.Command[0])
+		d.setPhase(status.Running)
+		failed = d.cfg.Child.run(work, d.environment())
+		d.log.Info("the command ended", "code", codeOf(failed))
+		d.Drain(0)
+	case d.cfg.Child == nil:
+		d.setPhase(status.Running)
+		<-d.drain
+	}
+
+	d.setPhase(status.Draining)
+	stopFeeding()
+	inputErr := inputs.Wait()
+	// How a trainer in another container ended nobody tells, so a checkpoint there is
+	// complete only when it shows signs of it.
+	saved := d.drainOutputs(work, d.cfg.Child != nil && failed == nil)
+	d.setPhase(status.Drained)
+	if d.cfg.Child == nil && ctx.Err() == nil {
+		// Drained by call: the trainer may still be writing, and its container ends
+		// after this one has been told to.
+		<-ctx.Done()
+		saved = d.drainOutputs(work, false)
+	}
+	stopSaving()
+	if err := saving.Wait(); err != nil {
+		d.log.Warn("saving ended with an error", "error", err)
+	}
+	switch {
+	case failed != nil:
+		return failed
+	case saved != nil:
+		return &UnsavedError{saved}
+	}
+	return inputErr
+}
+
+// Drain begins the end; the first call counts. A deadline of 0 is the plan's.
+func (d *Daemon) Drain(deadline time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if deadline > 0 {
+		d.deadline = deadline
+	}
+	select {
+	case <-d.drain:
+	default:
+		d.log.Info("the end begins: nothing more is fetched, outputs are saved")
+		close(d.drain)
+	}
+}
+
+func (d *Daemon) draining() bool {
+	select {
+	case <-d.drain:
+		return true
+	default:
+		return false
+	}
+}
+
+// awaitReady returns when every input is ready, when one that is not optional has
+// failed, or when the end begins.
+func (d *Daemon) awaitReady() error {
+	for {
+		d.mu.Lock()
+		changed := d.changed
+		d.mu.Unlock()
+		ready := true
+		for _, in := range d.inputs {
+			ok, err := in.state()
+			if err != nil && !in.spec.Optional {
+				return err
+			}
+			ready = ready && (ok || err != nil)
+		}
+		if ready {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-d.drain:
+			return nil
+		}
+	}
+}
+
+// noteChange wakes those who wait for a state of the inputs.
+func (d *Daemon) noteChange() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+func (d *Daemon) setPhase(p status.Phase) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.phase = p
+}
+
+// serve serves the API on the socket, and on a port where one was asked for.
+func (d *Daemon) serve(group *errgroup.Group, work context.Context, socket net.Listener) error {
+	api := &status.API{
+		Window: d.window, Windows: d.windows, Uploader: d.uploader,
+		Snapshot: d.Snapshot, Drain: d.Drain, Log: d.log,
+		Metrics: promhttp.HandlerFor(d.cfg.Metrics, promhttp.HandlerOpts{}),
+	}
+	start := func(l net.Listener, h http.Handler) {
+		server := status.NewServer(h)
+		group.Go(func() error { return server.Serve(l) })
+		group.Go(func() error {
+			<-work.Done()
+			return server.Close()
+		})
+	}
+	if d.cfg.Listen != "" {
+		port, err := net.Listen("tcp", d.cfg.Listen)
+		if err != nil {
+			return fmt.Errorf("the port for the API: %w", err)
+		}
+		d.log.Info("the API is on a port", "address", port.Addr().String())
+		start(port, api.Guarded(d.cfg.Token))
+	}
+	start(socket, api.Handler())
+	return nil
+}
+
+// Snapshot is the whole state at this moment.
+func (d *Daemon) Snapshot() status.Snapshot {
+	d.mu.Lock()
+	s := status.Snapshot{Version: d.cfg.Version, Plan: d.cfg.Plan.Metadata.Name, Phase: d.phase, Started: d.started}
+	d.mu.Unlock()
+	var waiting []string
+	for _, in := range d.inputs {
+		one := in.snapshot()
+		if !one.Ready && !(in.spec.Optional && one.Error != "") {
+			waiting = append(waiting, one.Name)
+		}
+		s.Inputs = append(s.Inputs, one)
+	}
+	for _, out := range d.outputs {
+		if u := out.get(); u != nil {
+			s.Outputs = append(s.Outputs, u.Status())
+		}
+	}
+	s.Ready = len(waiting) == 0 && s.Phase != status.Ended
+	if len(waiting) > 0 {
+		s.Waiting = "inputs are being filled: " + strings.Join(waiting, ", ")
+	}
+	return s
+}
+
+// ended takes the end of a context, which Run-like functions report, for no error.
+func ended(err error) error {
+	if errors.Is(err, context.Canceled) || backends.KindOf(err) == backends.Canceled {
+		return nil
+	}
+	return err
+}
+
+// codeOf is the exit code behind an error of a child.
+func codeOf(err error) int {
+	var child *ChildError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &child):
+		return child.Code
+	}
+	return -1
+}

@@ -1,0 +1,279 @@
+package stager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/fetch"
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/window"
+)
+
+// input is one input of the plan while it is carried out.
+type input struct {
+	spec plan.Input
+
+	mu       sync.Mutex // guards all below
+	store    *backends.Store
+	window   *window.Window  // nil until the source is listed
+	progress *fetch.Progress // of a prefetch
+	fetched  bool            // the prefetch is done
+	err      error           // the input has failed
+}
+
+func newInput(spec plan.Input) *input { return &input{spec: spec} }
+
+// state tells whether a trainer may start on the input, and what it failed with.
+func (in *input) state() (ready bool, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.window != nil {
+		return in.window.Ready(), in.err
+	}
+	return in.fetched, in.err
+}
+
+func (in *input) snapshot() status.Input {
+	ready, err := in.state()
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	s := status.Input{
+		Name: in.spec.Name, Mode: in.spec.Mode, Source: in.spec.Source, Path: in.spec.Path,
+		Ready: ready, Prefetch: in.progress,
+	}
+	if in.store != nil {
+		s.Source = in.store.Name()
+	}
+	if in.window != nil {
+		w := in.window.Status()
+		s.Window = &w
+	}
+	if err != nil {
+		s.Error = err.Error()
+	}
+	return s
+}
+
+// close gives the folder and the connections free.
+func (in *input) close() (err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.window != nil {
+		err = in.window.Close()
+	}
+	if in.store != nil {
+		err = errors.Join(err, in.store.Close())
+	}
+	return err
+}
+
+// feed fills an input until it is through, or ctx ends; then the error is nil.
+func (d *Daemon) feed(ctx context.Context, in *input) error {
+	defer d.noteChange()
+	err := ended(d.fill(ctx, in))
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("input %s: %w", in.spec.Name, err)
+	in.mu.Lock()
+	in.err = err
+	in.mu.Unlock()
+	if in.spec.Optional {
+		d.log.Warn("an optional input fails, the rest goes on", "error", err)
+		return nil
+	}
+	d.log.Error("an input fails", "error", err)
+	return err
+}
+
+func (d *Daemon) fill(ctx context.Context, in *input) error {
+	store, err := d.open(ctx, in.spec.Source, in.spec.Credentials)
+	if err != nil {
+		return err
+	}
+	in.mu.Lock()
+	in.store = store
+	in.mu.Unlock()
+	if in.spec.Mode == plan.ModePrefetch {
+		return d.prefetch(ctx, in, store)
+	}
+	return d.runWindow(ctx, in, store)
+}
+
+// open opens a URL of the plan with the credentials it names. A Secret that is not
+// mounted leaves it to the environment, as on a workstation.
+func (d *Daemon) open(ctx context.Context, url string, c plan.Credentials) (*backends.Store, error) {
+	opts := d.cfg.Options
+	opts.Log, opts.Secrets = d.log, ""
+	if c.Secret != "" {
+		folder := filepath.Join(d.cfg.Options.Secrets, c.Secret)
+		if _, err := os.Stat(folder); err == nil {
+			opts.Secrets = folder
+		} else {
+			d.log.Info("the secret is not mounted here, the environment's credentials are used", "secret", c.Secret, "looked_in", folder)
+		}
+	}
+	return d.cfg.Registry.Open(ctx, url, opts)
+}
+
+func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store) error {
+	spec, l := in.spec, listing(in.spec)
+	l.Shard = d.cfg.Shard
+	summary, err := fetch.Prefetch(ctx, fetch.Config{
+		Store: store, Dir: spec.Path, Listing: l, Verify: fetch.Verify(spec.Verify), Log: d.log,
+		Progress: func(p fetch.Progress) {
+			in.mu.Lock()
+			in.progress = &p
+			in.mu.Unlock()
+		},
+	})
+	if err != nil {
+		return err
+	}
+	in.mu.Lock()
+	in.fetched = true
+	in.mu.Unlock()
+	d.log.Info("input is complete", "input", spec.Name, "files", summary.Files, "bytes", summary.Bytes)
+	return nil
+}
+
+// listing is what of its source an input takes. A window's part is cut from its
+// order, so its listing is that of all nodes.
+func listing(spec plan.Input) plan.Listing {
+	return plan.Listing{
+		Filter:   plan.Filter{Include: spec.Include, Exclude: spec.Exclude},
+		MaxBytes: int64(spec.MaxBytes),
+	}
+}
+
+func (d *Daemon) runWindow(ctx context.Context, in *input, store *backends.Store) error {
+	spec, shard := in.spec, d.cfg.Shard
+	objects, items, err := manifest(ctx, store, listing(spec))
+	if err != nil {
+		return err
+	}
+	order := plan.Order(spec.Order.By, spec.Order.Seed, len(items))
+	w, err := window.New(window.Config{
+		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), MinFree: int64(spec.Window.MinFree),
+		Release: window.Release(spec.Window.Release), MinAge: time.Duration(spec.Window.MinAge),
+		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
+		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), Epochs: spec.Order.Epochs,
+		Items: items, Plan: plan.Digest(slices.Values(objects), spec.Order, shard), Parallel: spec.Window.Parallel,
+		Order: func(epoch int) []int {
+			all := order(epoch)
+			if shard.Count <= 1 {
+				return all
+			}
+			var mine []int
+			for position, item := range all {
+				if shard.Owns(position) {
+					mine = append(mine, item)
+				}
+			}
+			return mine
+		},
+		Fetcher: fetch.NewWindow(store, objects, fetch.Verify(spec.Verify)),
+		Log:     d.log, Metrics: d.windowMetrics,
+	})
+	if err != nil {
+		return err
+	}
+	in.mu.Lock()
+	in.window = w
+	in.mu.Unlock()
+	d.noteChange()
+	d.log.Info("window is open", "input", spec.Name, "shards", len(items), "limit", spec.Window.Size, "order", spec.Order.By, "part", shard)
+	go d.watchReady(ctx, in)
+	return w.Run(ctx)
+}
+
+// watchReady wakes the waiting when a window becomes ready.
+func (d *Daemon) watchReady(ctx context.Context, in *input) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if ready, err := in.state(); ready || err != nil {
+			d.noteChange()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// manifest lists a source for a window.
+func manifest(ctx context.Context, store *backends.Store, l plan.Listing) (objects []backends.Object, items []window.Item, err error) {
+	for obj, err := range l.Objects(ctx, store) {
+		if err != nil {
+			return nil, nil, err
+		}
+		objects = append(objects, obj)
+		items = append(items, window.Item{
+			Name: plan.FlatName(obj.Key), Size: obj.Size, Digest: obj.Sum.String(), Version: string(obj.Version),
+		})
+	}
+	return objects, items, nil
+}
+
+// window finds an input's window for the API.
+func (d *Daemon) window(name string) (*window.Window, error) {
+	for _, in := range d.inputs {
+		if in.spec.Name != name {
+			continue
+		}
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		switch {
+		case in.spec.Mode == plan.ModePrefetch:
+			return nil, fmt.Errorf("its mode is prefetch: all its files are in %s, and none is handed out", in.spec.Path)
+		case in.err != nil:
+			return nil, in.err
+		case in.window == nil:
+			return nil, status.ErrNotYet
+		}
+		return in.window, nil
+	}
+	return nil, status.ErrUnknown
+}
+
+// windows lists the windows there are, and tells whether more are still to come.
+func (d *Daemon) windows() (open []*window.Window, more bool) {
+	for _, in := range d.inputs {
+		in.mu.Lock()
+		switch {
+		case in.window != nil:
+			open = append(open, in.window)
+		case in.spec.Mode == plan.ModeWindow && in.err == nil:
+			more = true
+		}
+		in.mu.Unlock()
+	}
+	return open, more
+}
+
+// environment tells the child where things are.
+func (d *Daemon) environment() []string {
+	env := []string{"STAGER_SOCKET=" + d.cfg.Socket}
+	name := func(kind, s string) string {
+		return "STAGER_" + kind + "_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(s))
+	}
+	for _, in := range d.inputs {
+		env = append(env, name("INPUT", in.spec.Name)+"="+in.spec.Path)
+	}
+	for _, out := range d.outputs {
+		env = append(env, name("OUTPUT", out.spec.Name)+"="+out.spec.Path)
+	}
+	return env
+}

@@ -1,0 +1,128 @@
+package stager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/status"
+)
+
+// output is one output of the plan while it is carried out.
+type output struct {
+	spec plan.Output
+
+	mu       sync.Mutex // guards all below
+	store    *backends.Store
+	uploader *checkpoint.Uploader
+}
+
+func (o *output) close() (err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.uploader != nil {
+		err = errors.Join(o.uploader.Close(), o.store.Close())
+	}
+	return err
+}
+
+func (o *output) get() *checkpoint.Uploader {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.uploader
+}
+
+// openOutputs opens every destination: a trainer must not start whose results have
+// no place to go.
+func (d *Daemon) openOutputs(ctx context.Context) error {
+	for _, out := range d.outputs {
+		spec := out.spec
+		store, err := d.open(ctx, spec.Destination, spec.Credentials)
+		if err != nil {
+			return fmt.Errorf("output %s: %w", spec.Name, err)
+		}
+		u, err := checkpoint.New(checkpoint.Config{
+			Output: spec.Name, Dir: spec.Path, Store: store, Mode: checkpoint.Mode(spec.Commit),
+			When: when(spec), Settle: time.Duration(spec.Settle), Keep: spec.Keep.Last,
+			Conflict: spec.Conflict, Attempt: d.cfg.Attempt, Stager: d.cfg.Version,
+			Log: d.log, Metrics: d.checkpointMetrics,
+		})
+		if err != nil {
+			return fmt.Errorf("output %s: %w", spec.Name, errors.Join(err, store.Close()))
+		}
+		out.mu.Lock()
+		out.store, out.uploader = store, u
+		out.mu.Unlock()
+	}
+	return nil
+}
+
+// drainOutputs saves what there is, each output within its deadline, and returns
+// what required outputs failed with.
+func (d *Daemon) drainOutputs(ctx context.Context, success bool) error {
+	d.mu.Lock()
+	asked := d.deadline
+	d.mu.Unlock()
+	errs := make([]error, len(d.outputs))
+	var wg sync.WaitGroup
+	for i, out := range d.outputs {
+		wg.Go(func() {
+			deadline := asked
+			if deadline == 0 {
+				deadline = time.Duration(out.spec.Deadline)
+			}
+			cause := fmt.Errorf("the deadline of %s is over", deadline)
+			ctx, cancel := context.WithTimeoutCause(ctx, deadline, cause)
+			defer cancel()
+			err := out.uploader.Drain(ctx, checkpoint.Exit{Success: success})
+			if err == nil {
+				return
+			}
+			err = fmt.Errorf("output %s: %w", out.spec.Name, err)
+			d.log.Error("an output is not saved", "error", err)
+			if out.spec.Required {
+				errs[i] = err
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// uploader finds an output for the API.
+func (d *Daemon) uploader(name string) (*checkpoint.Uploader, error) {
+	for _, out := range d.outputs {
+		if out.spec.Name != name {
+			continue
+		}
+		if u := out.get(); u != nil {
+			return u, nil
+		}
+		return nil, status.ErrNotYet
+	}
+	return nil, status.ErrUnknown
+}
+
+// when is the plan's list of times as a set.
+func when(spec plan.Output) (w checkpoint.When) {
+	for _, at := range spec.When {
+		switch at {
+		case plan.WhenChange:
+			w.Change = true
+		case plan.WhenInterval:
+			w.Interval = time.Duration(spec.Interval)
+		case plan.WhenExit:
+			w.Exit = true
+		case plan.WhenSuccess:
+			w.Success = true
+		case plan.WhenFailure:
+			w.Failure = true
+		}
+	}
+	return w
+}

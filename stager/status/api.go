@@ -1,0 +1,200 @@
+package status
+
+import (
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/window"
+)
+
+// API serves the state of a daemon and takes orders for it. All exported fields are
+// needed.
+type API struct {
+	// Window finds an input's window; ErrUnknown when there is no such input,
+	// ErrNotYet while it is being listed, another error when it failed.
+	Window func(input string) (*window.Window, error)
+	// Windows lists the windows there are, and tells whether more are still to come.
+	Windows func() (open []*window.Window, more bool)
+	// Uploader finds an output; ErrUnknown when there is no such output, ErrNotYet
+	// while its destination is being opened.
+	Uploader func(output string) (*checkpoint.Uploader, error)
+	Snapshot func() Snapshot
+	// Drain begins the end: within the deadline outputs are saved.
+	Drain   func(deadline time.Duration)
+	Metrics http.Handler
+	Log     *slog.Logger
+
+	streams streams
+}
+
+// What API.Window and API.Uploader may answer.
+var (
+	ErrUnknown = errors.New("no such name in the plan")
+	ErrNotYet  = errors.New("it is still being opened; try again in a moment")
+)
+
+// Handler serves the API to those who may do everything: who can open the socket.
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/inputs/{input}/lease", a.lease)
+	mux.HandleFunc("GET /v1/inputs/{input}/next", a.next)
+	mux.HandleFunc("GET /v1/inputs/{input}", a.input)
+	mux.HandleFunc("POST /v1/leases/{id}/{verb}", a.endLease)
+	mux.HandleFunc("POST /v1/ack", a.endLeaseByPath)
+	mux.HandleFunc("POST /v1/nack", a.endLeaseByPath)
+	mux.HandleFunc("POST /v1/outputs/{output}/commit", a.commit)
+	mux.HandleFunc("GET /v1/outputs/{output}", a.output)
+	mux.HandleFunc("POST /v1/drain", a.drain)
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.Snapshot()) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", a.ready)
+	mux.Handle("GET /metrics", a.Metrics)
+	return mux
+}
+
+// Guarded serves the API on a port, where anybody on the host can come: what
+// changes something, and the shards themselves, need the bearer token. Without a
+// token they are refused.
+func (a *API) Guarded(token string) http.Handler {
+	inner := a.Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		open := r.Method == http.MethodGet && !strings.HasSuffix(r.URL.Path, "/next")
+		given := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !open && (token == "" || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1) {
+			fail(w, http.StatusUnauthorized, errors.New("on a port this call needs \"Authorization: Bearer\" with the token from --token-file; on the socket it needs none"))
+			return
+		}
+		inner.ServeHTTP(w, r)
+	})
+}
+
+func (a *API) ready(w http.ResponseWriter, _ *http.Request) {
+	s := a.Snapshot()
+	if s.Ready {
+		fmt.Fprintln(w, "ready")
+		return
+	}
+	fail(w, http.StatusServiceUnavailable, fmt.Errorf("not ready: %s", s.Waiting))
+}
+
+func (a *API) drain(w http.ResponseWriter, r *http.Request) {
+	deadline, err := duration(r, "deadline", 0)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	a.Drain(deadline)
+	answer(w, http.StatusAccepted, a.Snapshot())
+}
+
+func (a *API) output(w http.ResponseWriter, r *http.Request) {
+	if u := a.uploader(w, r); u != nil {
+		answer(w, http.StatusOK, u.Status())
+	}
+}
+
+func (a *API) uploader(w http.ResponseWriter, r *http.Request) *checkpoint.Uploader {
+	name := r.PathValue("output")
+	u, err := a.Uploader(name)
+	if err != nil {
+		failLookup(w, "output", name, err)
+	}
+	return u
+}
+
+// CommitOrder is the body of a commit.
+type CommitOrder struct {
+	Path        string `json:"path"`                  // absolute, or relative to the output's folder
+	Step        *int64 `json:"step,omitempty"`        // absent: the number at the end of the path
+	SamplesSeen int64  `json:"samplesSeen,omitempty"` // for the trainer's own use
+}
+
+// commit answers when the checkpoint is held fast by links, so that the trainer may
+// prune; with ?wait=30s when it is saved, or the time is over (202).
+func (a *API) commit(w http.ResponseWriter, r *http.Request) {
+	u := a.uploader(w, r)
+	if u == nil {
+		return
+	}
+	wait, err := duration(r, "wait", 0)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	var order CommitOrder
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&order); err != nil {
+		fail(w, http.StatusBadRequest, fmt.Errorf(`the body is to be {"path": …, "step": …, "samplesSeen": …}: %w`, err))
+		return
+	}
+	request := checkpoint.CommitRequest{Path: order.Path, Step: -1, SamplesSeen: order.SamplesSeen}
+	if order.Step != nil {
+		request.Step = *order.Step
+	}
+	step, err := u.Commit(r.Context(), request)
+	if err != nil {
+		fail(w, http.StatusUnprocessableEntity, err)
+		return
+	}
+	code := http.StatusAccepted
+	if wait > 0 {
+		switch err := waitFor(r.Context(), wait, u, step.Step); {
+		case err == nil:
+			code = http.StatusOK
+		case !errors.Is(err, errNotYetSaved):
+			fail(w, http.StatusInternalServerError, err)
+			return
+		}
+	}
+	answer(w, code, step)
+}
+
+// failLookup answers why an input or output cannot be had.
+func failLookup(w http.ResponseWriter, what, name string, err error) {
+	err = fmt.Errorf("%s %q: %w", what, name, err)
+	switch {
+	case errors.Is(err, ErrUnknown):
+		fail(w, http.StatusNotFound, err)
+	case errors.Is(err, ErrNotYet):
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusServiceUnavailable, err)
+	default:
+		fail(w, http.StatusInternalServerError, err)
+	}
+}
+
+// duration reads a parameter such as 30s.
+func duration(r *http.Request, name string, absent time.Duration) (time.Duration, error) {
+	text := r.FormValue(name)
+	if text == "" {
+		return absent, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%s=%q is not a time such as 30s or 5m", name, text)
+	}
+	return d, nil
+}
+
+func answer(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v) //nolint:errcheck // a peer that is gone shows at its next request
+}
+
+// Failure is the body of an answer that is an error.
+type Failure struct {
+	Error string `json:"error"`
+}
+
+func fail(w http.ResponseWriter, code int, err error) {
+	answer(w, code, Failure{err.Error()})
+}

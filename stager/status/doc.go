@@ -1,0 +1,23 @@
+// Package status tells what stager is doing, and takes orders.
+//
+// A [Snapshot] is the whole state as one value: the command line prints it, the API
+// serves it, tests compare it. [API] is the HTTP API that trainers talk to, served
+// over a Unix socket and, where asked for, on a port:
+//
+//	POST /v1/inputs/{input}/lease?reader=ID&wait=30s   take the next shard
+//	GET  /v1/inputs/{input}/next?reader=ID             the same, as a stream of its bytes
+//	POST /v1/leases/{id}/ack | nack?reason= | renew    end or prolong a lease
+//	POST /v1/ack?path=  /v1/nack?path=&reason=         the same, for those who kept the path only
+//	GET  /v1/inputs/{input}                            how the window stands
+//	POST /v1/outputs/{output}/commit                   a checkpoint is complete
+//	GET  /v1/outputs/{output}                          what is saved, and what not yet
+//	POST /v1/drain?deadline=30s                        the end is near: save what there is
+//	GET  /v1/status  /healthz  /readyz  /metrics
+//
+// A lease taken with the header "Stager-Bind: connection" lives as long as the
+// connection it was taken on: the kernel closes a killed reader's sockets, so its
+// shards are free again within a millisecond. Other leases have a time-out.
+//
+// Answers are JSON. An error is {"error": "a sentence"} with a status that says
+// whose turn it is: 4xx the caller's, 503 try again, 500 the input is lost.
+package status
