@@ -54,7 +54,7 @@ func classify(err error) backends.Kind {
 	if errors.As(err, &known) {
 		return known.Kind
 	}
-	if errors.Is(err, context.Canceled) || innermost(err) == context.DeadlineExceeded {
+	if errors.Is(err, context.Canceled) || innermost(err) == context.DeadlineExceeded { //nolint:errorlint // the innermost wraps nothing
 		return backends.Canceled
 	}
 	a := answerOf(err)
