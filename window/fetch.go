@@ -116,7 +116,7 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 		w.diskTries = 0
 		w.moveLocked(e, Ready, "fetched")
 		w.files[e.name] = e
-		w.unshown = append(w.unshown, e)
+		w.landLocked(e)
 		if digest != "" && w.cfg.Items[e.item].Digest == "" {
 			if err := w.journal.add("sum", e.seq, digest); err != nil {
 				w.troubleLocked("write the journal", err) // the digest is told until the next start

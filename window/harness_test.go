@@ -100,7 +100,7 @@ func (b *bench) crash() {
 	b.t.Helper()
 	b.journal.file.Close()
 	b.stage.close()
-	b.Window.journal, b.ended = nil, ErrClosed
+	b.closed = true
 	b.open()
 }
 
@@ -116,7 +116,7 @@ func (b *bench) step() todo {
 // settle steps until nothing is left to do at this moment. Files are looked at.
 func (b *bench) settle() {
 	b.t.Helper()
-	b.scanSoon = true
+	b.scanAt = time.Time{}
 	for range 1000 {
 		t := b.step()
 		if !t.work() && len(t.fetch) == 0 && t.order < 0 {

@@ -22,7 +22,7 @@ import (
 //	skip E P "name" "reason"           settled, by giving up
 //	try E P attempts failures          of a position that is not settled
 //	lease "ID" "reader" E P            given
-//	gone "ID"                          ended without acknowledgement
+//	gone "ID" E P                      ended without acknowledgement
 //	acked "ID"                         a lease that was acknowledged lately
 //	reader "name" E                    was told all ends before epoch E
 //	sum E P "digest"                   what was verified of a file
@@ -33,7 +33,7 @@ type memory struct {
 	settled map[seq]bool
 	skipped []skip
 	history map[seq]history
-	leases  map[string]grant
+	leases  map[seq]grant
 	acked   []string
 	readers map[string]int
 	sums    map[seq]string
@@ -46,15 +46,12 @@ type (
 	}
 	// history is what befell a position before it was settled.
 	history struct{ attempts, failures int }
-	grant   struct {
-		reader string
-		seq
-	}
+	grant   struct{ id, reader string }
 )
 
 func newMemory() memory {
 	return memory{
-		settled: map[seq]bool{}, history: map[seq]history{}, leases: map[string]grant{},
+		settled: map[seq]bool{}, history: map[seq]history{}, leases: map[seq]grant{},
 		readers: map[string]int{}, sums: map[seq]string{},
 	}
 }
@@ -123,10 +120,7 @@ func (m *memory) learn(f []string) {
 		bad = bad || err != nil || n < 0
 		return n
 	}
-	at := func(i int) (a seq) {
-		a = seq{num(f[i]), num(f[i+1])}
-		return a
-	}
+	at := func(i int) seq { return seq{num(f[i]), num(f[i+1])} }
 	switch kind := f[0]; {
 	case kind == "low" && words(3):
 		if a := at(1); !bad && m.low.before(a) {
@@ -135,7 +129,8 @@ func (m *memory) learn(f []string) {
 	case kind == "ack" && words(4):
 		if a := at(1); !bad {
 			m.settled[a] = true
-			m.ended(f[3], true)
+			delete(m.leases, a)
+			m.ackedBy(f[3])
 		}
 	case kind == "skip" && words(5):
 		if a := at(1); !bad {
@@ -149,12 +144,14 @@ func (m *memory) learn(f []string) {
 		}
 	case kind == "lease" && words(5):
 		if a := at(3); !bad {
-			m.leases[f[1]] = grant{f[2], a}
+			m.leases[a] = grant{f[1], f[2]}
 		}
-	case kind == "gone" && words(2):
-		m.ended(f[1], false)
+	case kind == "gone" && words(4):
+		if a := at(2); !bad && m.leases[a].id == f[1] {
+			delete(m.leases, a)
+		}
 	case kind == "acked" && words(2):
-		m.ended(f[1], true)
+		m.ackedBy(f[1])
 	case kind == "reader" && words(3):
 		if n := num(f[2]); !bad {
 			m.readers[f[1]] = max(n, m.readers[f[1]])
@@ -166,9 +163,8 @@ func (m *memory) learn(f []string) {
 	}
 }
 
-func (m *memory) ended(id string, acked bool) {
-	delete(m.leases, id)
-	if acked && id != "" {
+func (m *memory) ackedBy(id string) {
+	if id != "" {
 		m.acked = append(m.acked, id)
 	}
 }
@@ -241,8 +237,8 @@ func (j *journal) rewrite(path, plan string, m memory) error {
 	for a, h := range m.history {
 		fact("try", a, h.attempts, h.failures)
 	}
-	for id, g := range m.leases {
-		fact("lease", id, g.reader, g.seq)
+	for a, g := range m.leases {
+		fact("lease", g.id, g.reader, a)
 	}
 	for _, id := range m.acked {
 		fact("acked", id)

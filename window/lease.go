@@ -126,12 +126,12 @@ func (w *Window) leaseOf(l *lease) Lease {
 
 // popLocked takes the lowest shard that can be leased.
 func (w *Window) popLocked(now time.Time) *entry {
-	for len(w.queued) > 0 {
-		e := w.queued[0]
+	for len(w.offered) > 0 {
+		e := w.offered[0]
 		if e.state == Ready && e.epoch > w.low.epoch {
 			return nil
 		}
-		heap.Pop(&w.queued)
+		heap.Pop(&w.offered)
 		if e.state != Ready {
 			continue
 		}
@@ -247,7 +247,7 @@ func (w *Window) Attach(id string, bound bool) (Lease, error) {
 
 // heldLocked is the lease of that id.
 func (w *Window) heldLocked(id string) (*lease, error) {
-	if w.journal == nil {
+	if w.closed {
 		return nil, ErrClosed
 	}
 	if l := w.leases[id]; l != nil {
@@ -265,7 +265,7 @@ func (w *Window) returnLocked(now time.Time, l *lease, why string, counts bool) 
 		h.failures++
 		w.history[e.seq] = h
 	}
-	for _, err := range []error{w.journal.add("gone", l.id), w.journal.add("try", e.seq, h.attempts, h.failures)} {
+	for _, err := range []error{w.journal.add("gone", l.id, e.seq), w.journal.add("try", e.seq, h.attempts, h.failures)} {
 		if err != nil {
 			w.troubleLocked("write the journal", err) // after a kill it is found leased for a while
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	buryAtOnce  = 256 // files removed between two plans, so that fetching goes on meanwhile
+	atOnce      = 256 // files shown or removed between two plans, so that fetching goes on meanwhile
 	pollEvery   = 500 * time.Millisecond
 	lookEvery   = 500 * time.Millisecond // at zombies, and at a full disk
 	longestNap  = time.Minute
@@ -62,18 +62,26 @@ func (w *Window) plan(now time.Time) todo {
 
 	t.show = w.takeShowsLocked(now, alarm)
 	t.bury = w.takeBurialsLocked(now, alarm)
-	t.ends, w.ends = w.ends, nil
-	if w.scanSoon || !now.Before(w.scanAt) {
-		t.scan, w.scanSoon = true, false
+	if now.Before(w.endsAt) {
+		alarm(w.endsAt)
 	} else {
-		alarm(w.scanAt)
+		t.ends, w.ends = w.ends, nil
+	}
+	scanAt := w.scanAt
+	if w.scanWant && w.scanSoon.Before(scanAt) {
+		scanAt = w.scanSoon
+	}
+	if t.scan = !now.Before(scanAt); t.scan {
+		w.scanWant = false
+	} else {
+		alarm(scanAt)
 	}
 	t.compact = w.journal.lines > compactFrom+4*(len(w.active)+len(w.settled)) || w.journal.torn
 
 	w.readyLocked()
 	w.serveLocked(now)
 	w.accountLocked(now)
-	t.done = w.doneLocked()
+	t.done = w.doneLocked() && !t.work()
 	return t
 }
 
@@ -99,6 +107,12 @@ func (w *Window) advanceLocked() {
 		delete(w.orders, w.low.epoch)
 		w.low = seq{w.low.epoch + 1, 0}
 		w.metrics.epoch.Set(float64(w.low.epoch))
+		w.later = slices.DeleteFunc(w.later, func(e *entry) bool {
+			if e.epoch == w.low.epoch {
+				w.toShow = append(w.toShow, e)
+			}
+			return e.epoch <= w.low.epoch
+		})
 	}
 }
 
@@ -110,7 +124,7 @@ func (w *Window) doneLocked() bool {
 	if w.cfg.Release == ReleaseNever {
 		_, more := w.nextLocked()
 		return !more && !w.ordering && len(w.orders)+w.low.epoch > 0 &&
-			len(w.queue)+len(w.fetching)+len(w.unshown)+len(w.burials) == 0
+			len(w.queue)+len(w.fetching)+len(w.toShow)+len(w.burials) == 0
 	}
 	return w.overLocked(w.low.epoch) && len(w.ends)+len(w.burials) == 0
 }
@@ -204,19 +218,29 @@ func (w *Window) startLocked(now time.Time, alarm func(time.Time)) (start []*ent
 	return start
 }
 
-// takeShowsLocked takes what can be seen now: an epoch's files are shown when it is
-// the current one, so that readers by verbs alone cannot run ahead of its end.
+// landLocked takes a file that is whole. It is shown when its epoch is the current
+// one, so that readers by verbs alone cannot run ahead of an epoch's end.
+func (w *Window) landLocked(e *entry) {
+	if e.epoch <= w.low.epoch || w.cfg.Release == ReleaseRolling {
+		w.toShow = append(w.toShow, e)
+	} else {
+		w.later = append(w.later, e)
+	}
+}
+
+// takeShowsLocked takes what is to be shown now.
 func (w *Window) takeShowsLocked(now time.Time, alarm func(time.Time)) (show []*entry) {
-	w.unshown = slices.DeleteFunc(w.unshown, func(e *entry) bool {
+	w.toShow = slices.DeleteFunc(w.toShow, func(e *entry) bool {
 		switch {
 		case e.state != Ready:
 			return true // it was dropped
-		case e.epoch > w.low.epoch && w.cfg.Release != ReleaseRolling, len(show) >= buryAtOnce:
+		case len(show) >= atOnce:
 			return false
 		case now.Before(e.notBefore):
 			alarm(e.notBefore)
 			return false
 		}
+		e.showing = true
 		show = append(show, e)
 		return true
 	})
@@ -226,7 +250,7 @@ func (w *Window) takeShowsLocked(now time.Time, alarm func(time.Time)) (show []*
 // takeBurialsLocked takes files that are to go, and, when it is time, those that
 // somebody had open.
 func (w *Window) takeBurialsLocked(now time.Time, alarm func(time.Time)) (bury []*entry) {
-	n := min(len(w.burials), buryAtOnce)
+	n := min(len(w.burials), atOnce)
 	bury = slices.Clone(w.burials[:n])
 	w.burials = slices.Delete(w.burials, 0, n)
 	if len(w.zombies) > 0 {
@@ -245,11 +269,11 @@ func (w *Window) readyLocked() {
 	if w.ready {
 		return
 	}
-	files := w.totals[Ready].items + w.totals[Leased].items - len(w.unshown)
+	files := w.totals[Ready].items + w.totals[Leased].items - len(w.toShow)
 	bytes := w.totals[Ready].bytes + w.totals[Leased].bytes
 	enough := files >= max(1, w.cfg.MinReady.Files) && bytes >= w.cfg.MinReady.Bytes
 	// All that fits is there: more will not come before readers make room.
-	full := files > 0 && len(w.queue)+len(w.fetching)+len(w.unshown) == 0 && !w.ordering
+	full := files > 0 && len(w.queue)+len(w.fetching)+len(w.toShow) == 0 && !w.ordering
 	w.ready = enough || full || w.doneLocked()
 }
 
@@ -269,4 +293,17 @@ func (h *readyHeap) Pop() any {
 	return e
 }
 
-func (w *Window) offerLocked(e *entry) { heap.Push(&w.queued, e) }
+// offerLocked takes a file that is Ready and shown.
+func (w *Window) offerLocked(e *entry) {
+	switch w.cfg.Release {
+	case ReleaseLease:
+		if len(w.offered) > 2*w.totals[Ready].items+64 {
+			// Readers by verbs never meet them.
+			w.offered = slices.DeleteFunc(w.offered, func(e *entry) bool { return e.state != Ready })
+			heap.Init(&w.offered)
+		}
+		heap.Push(&w.offered, e)
+	case ReleaseRolling:
+		w.aged = append(w.aged, e)
+	}
+}

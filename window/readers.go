@@ -43,7 +43,7 @@ func (w *Window) readerLocked(now time.Time, name string) *reader {
 
 // toldLocked writes down what a reader knows.
 func (w *Window) toldLocked(rd *reader) {
-	if w.journal == nil {
+	if w.closed {
 		return
 	}
 	if err := w.journal.add("reader", rd.name, rd.epoch); err != nil {
@@ -165,12 +165,8 @@ func (w *Window) causeLocked(now time.Time) Cause {
 			return CauseBackend
 		}
 	}
-	for _, some := range [][]*entry{w.queue, w.unshown} {
-		for _, e := range some {
-			if e.epoch == w.low.epoch {
-				return CauseBackend
-			}
-		}
+	if len(w.toShow) > 0 || len(w.queue) > 0 && w.queue[0].epoch == w.low.epoch {
+		return CauseBackend
 	}
 	a, more := w.nextLocked()
 	switch {

@@ -213,15 +213,11 @@ func (w *Window) takeStock(now time.Time, m memory, found map[uint64]place) erro
 		}
 		w.foundLocked(e, Ready)
 		e.since, e.digest = now, m.sums[e.seq]
-		w.unshown = append(w.unshown, e)
+		w.landLocked(e)
 	}
 	held, err := w.stage.held.Names()
 	if err != nil {
 		return err
-	}
-	leased := map[seq]string{}
-	for id, g := range m.leases {
-		leased[g.seq] = id
 	}
 	slices.Sort(held) // so that rolling windows go on with the oldest
 	for _, name := range held {
@@ -232,13 +228,13 @@ func (w *Window) takeStock(now time.Time, m memory, found map[uint64]place) erro
 		if err != nil {
 			return err
 		}
-		w.takeHeld(now, name, st, m, leased, found)
+		w.takeHeld(now, name, st, m, found)
 	}
 	return nil
 }
 
 // takeHeld takes over one file that was shown.
-func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, leased map[seq]string, found map[uint64]place) {
+func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, found map[uint64]place) {
 	e := w.entryOf(name, st)
 	at := found[st.Ino]
 	if e == nil {
@@ -253,16 +249,19 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, le
 	ready, err := w.stage.ready.Stat(name)
 	visible := err == nil && ready.Ino == st.Ino
 	settled := w.settled[e.seq] || e.before(w.low)
+	given := m.leases[e.seq]
 	switch {
 	case settled, !visible && st.Links == 1, !visible && at.name != "" && at.reader == "":
 		w.foundLocked(e, Acked)
 		if !settled {
-			if err := w.journal.add("ack", e.seq, leased[e.seq]); err != nil {
+			if err := w.journal.add("ack", e.seq, given.id); err != nil {
 				w.troubleLocked("write the journal", err) // the next start finds it as we did
 			}
 			w.stats.acknowledged++
 			w.metrics.acknowledged.Inc()
-			w.acked.add(leased[e.seq])
+			if given.id != "" {
+				w.acked.add(given.id)
+			}
 		}
 		w.settled[e.seq] = true
 		w.forgetLocked(e)
@@ -274,11 +273,10 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, le
 			at.reader = elsewhere
 		}
 		w.claimLocked(now, e, at)
-	case leased[e.seq] != "":
-		g, id := m.leases[leased[e.seq]], leased[e.seq]
+	case given.id != "":
 		w.foundLocked(e, Ready)
-		l := &lease{id: id, reader: w.readerLocked(now, g.reader), e: e, found: true}
-		w.leases[id] = l
+		l := &lease{id: given.id, reader: w.readerLocked(now, given.reader), e: e, found: true}
+		w.leases[l.id] = l
 		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
 		l.reader.held++
 		e.lease = l
@@ -289,9 +287,6 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, le
 	default:
 		w.foundLocked(e, Ready)
 		w.offerLocked(e)
-	}
-	if w.cfg.Release == ReleaseRolling {
-		w.aged = append(w.aged, e)
 	}
 }
 
@@ -378,7 +373,7 @@ func (w *Window) compact() {
 		m.history[a] = h
 	}
 	for id, l := range w.leases {
-		m.leases[id] = grant{l.reader.name, l.e.seq}
+		m.leases[l.e.seq] = grant{id, l.reader.name}
 	}
 	for name, rd := range w.readers {
 		m.readers[name] = rd.epoch

@@ -55,7 +55,7 @@ func (w *Window) replaceLocked(now time.Time, alarm func(time.Time)) bool {
 func (w *Window) dropLocked(a seq, why string) bool {
 	var after []*entry
 	for at, e := range w.active {
-		if e.state == Ready && a.before(at) {
+		if e.state == Ready && !e.showing && a.before(at) {
 			after = append(after, e)
 		}
 	}

@@ -96,6 +96,7 @@ func (w *Window) act(ctx context.Context, t todo) {
 		if err != nil {
 			w.mu.Lock()
 			w.troubleLocked("mark the end of an epoch", err)
+			w.ends, w.endsAt = append(w.ends, epoch), time.Now().Add(lookEvery)
 			w.mu.Unlock()
 		}
 	}
@@ -167,18 +168,16 @@ func (w *Window) checkOrder(epoch int, order []int) error {
 
 // shownLocked takes the outcome of showing a file.
 func (w *Window) shownLocked(now time.Time, e *entry, ino uint64, err error) {
+	e.showing = false
 	if err != nil {
 		w.troubleLocked("show a file", err)
 		e.notBefore = now.Add(lookEvery)
-		w.unshown = append(w.unshown, e)
+		w.toShow = append(w.toShow, e)
 		return
 	}
 	e.shown, e.ino = true, ino
 	w.inodes[ino] = e
-	if w.cfg.Release == ReleaseRolling {
-		e.since = now
-		w.aged = append(w.aged, e)
-	}
+	e.since = now
 	w.offerLocked(e)
 	w.readyLocked()
 	w.serveLocked(now)
@@ -192,7 +191,7 @@ func (w *Window) listen() (stop func()) {
 		w.log.Info("no news of the folders from the kernel; looking from time to time", "err", err)
 		return func() {}
 	}
-	for _, dir := range []string{"ready", "done", "claimed"} {
+	for _, dir := range []string{"ready", "done"} {
 		if err := watcher.Add(filepath.Join(w.dir, dir)); err != nil {
 			w.log.Info("no news of a folder from the kernel; looking from time to time", "dir", dir, "err", err)
 		}
@@ -222,14 +221,20 @@ func (w *Window) listen() (stop func()) {
 
 // heard takes news of the folders: only what a reader may have done is any.
 func (w *Window) heard(event fsnotify.Event) {
-	if !event.Has(fsnotify.Remove) && !event.Has(fsnotify.Rename) {
-		return
-	}
+	done := filepath.Base(filepath.Dir(event.Name)) == "done"
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.files[filepath.Base(event.Name)]
-	if e != nil && e.shown && (e.state == Ready || e.state == Leased) {
-		w.scanSoon = true
-		w.note()
+	if w.closed || e == nil || !e.shown || e.state != Ready && e.state != Leased {
+		return
 	}
+	switch {
+	case !done && event.Has(fsnotify.Remove):
+		w.lookLocked(time.Now(), e, nil)
+	case !done && event.Has(fsnotify.Rename), done && event.Has(fsnotify.Create):
+		w.scanWant = true
+	default:
+		return
+	}
+	w.note()
 }

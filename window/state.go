@@ -59,6 +59,7 @@ type entry struct {
 	allocated bool      // the disk's free space has it already
 
 	// Ready and after.
+	showing bool      // it is being given its name
 	shown   bool      // it has, or had, a name in ready/
 	planned bool      // its position is planned anew: this file is not an acknowledgement
 	ino     uint64    // 0 until it is shown
@@ -84,6 +85,9 @@ func (w *Window) moveLocked(e *entry, to State, why string) {
 	level := slog.LevelDebug
 	if to == Quarantined || to == Skipped {
 		level = slog.LevelWarn
+	}
+	if !w.log.Enabled(background, level) {
+		return // this is the hot path
 	}
 	w.log.Log(background, level, "moved", "file", e.name, "from", string(from), "to", string(to), "why", why)
 }

@@ -26,6 +26,7 @@ func (w *Window) scan() {
 	now := time.Now()
 	// A large folder takes long to list: that must not be all that is done.
 	w.scanAt = now.Add(max(pollEvery, 20*now.Sub(began)))
+	w.scanSoon = now.Add(max(pollEvery/50, 5*now.Sub(began)))
 	if err != nil {
 		w.troubleLocked("list the folders", err)
 		return
@@ -110,7 +111,7 @@ func (w *Window) claimLocked(now time.Time, e *entry, at place) {
 	}
 	if e.lease != nil {
 		// The file is where it is, whoever was told that he may have it.
-		if err := w.journal.add("gone", e.lease.id); err != nil {
+		if err := w.journal.add("gone", e.lease.id, e.seq); err != nil {
 			w.troubleLocked("write the journal", err) // after a kill its place tells
 		}
 		w.dropLeaseLocked(e)

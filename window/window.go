@@ -53,20 +53,23 @@ type Window struct {
 	queue       []*entry // Reserved, ascending
 	fetching    map[*entry]bool
 	unallocated int64     // bytes reserved that the disk does not know of yet
-	unshown     []*entry  // Ready, to be shown when their epoch comes
-	queued      readyHeap // Ready and shown, and some that were
-	aged        []*entry  // shown, oldest first; for ReleaseRolling
+	toShow      []*entry  // Ready and of the current epoch, and not shown yet
+	later       []*entry  // Ready and of the next epoch
+	offered     readyHeap // Ready and shown, and some that were; for ReleaseLease
+	aged        []*entry  // the same, oldest first; for ReleaseRolling
 	burials     []*entry  // whose files are to go
 	leaving     int64     // their bytes
 	zombies     []*entry
 	zombiesAt   time.Time // of the next look
 	ends        []int     // epochs whose end is to be marked
+	endsAt      time.Time // not before
 
 	diskUntil time.Time // no fetch before
 	diskTries int
 
-	scanAt   time.Time
-	scanSoon bool
+	scanAt   time.Time // of the next look at the folders
+	scanSoon time.Time // of one that somebody asked for, not before this
+	scanWant bool
 	strange  map[string]bool // files in ready/ that are not ours
 
 	// Readers.
@@ -84,6 +87,7 @@ type Window struct {
 	stats     stats
 	ended     error // what Lease says after Run has ended
 	running   bool
+	closed    bool
 }
 
 type stats struct{ delivered, redelivered, acknowledged int64 }
@@ -134,13 +138,12 @@ func New(cfg Config) (*Window, error) {
 func (w *Window) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended == ErrClosed && w.journal == nil {
+	if w.closed {
 		return nil
 	}
+	w.closed = true
 	w.endLocked(ErrClosed)
-	err := errors.Join(w.journal.file.Close(), w.stage.close())
-	w.journal = nil
-	return err
+	return errors.Join(w.journal.file.Close(), w.stage.close())
 }
 
 // Ready tells whether as much is ready as Config.MinReady asks for, or as much as
