@@ -26,10 +26,11 @@ type entry struct {
 	renamed bool      // it came from a temporary name
 	reason  string    // why it is not complete
 	refused bool      // waiting does not help: somebody must change it
+	fault   bool      // it may be complete, and cannot be saved
 }
 
-// look finds what is complete and takes snapshots of it. With ended the trainer has
-// ended in order, so what nobody has open is complete at once.
+// look finds what is complete and takes snapshots of it. With ended the trainer is
+// gone and ended well, so what nobody has open is complete at once.
 func (u *Uploader) look(ended bool) error {
 	u.folder.Lock()
 	defer u.folder.Unlock()
@@ -41,8 +42,10 @@ func (u *Uploader) look(ended bool) error {
 	if u.cfg.Mode == ModeCheckpoint {
 		names, claimed = candidates(entries)
 	}
-	unfinished := u.noteTemporary(entries)
+	unfinished, temporary := unfinishedOnes(entries)
 	u.mu.Lock()
+	was := u.temporary
+	u.temporary = temporary
 	for name := range u.seen {
 		if _, ok := names[name]; !ok {
 			delete(u.seen, name)
@@ -51,7 +54,7 @@ func (u *Uploader) look(ended bool) error {
 	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return u.goneLocked(name) })
 	u.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		u.consider(name, names[name], unfinished[name], ended)
+		u.consider(name, names[name], looked{unfinished[name], was, ended})
 	}
 	u.mu.Lock()
 	for name, reason := range claimed {
@@ -127,10 +130,10 @@ func candidates(entries []fs.DirEntry) (names map[string]int64, claimed map[stri
 	return names, claimed
 }
 
-// noteTemporary remembers what stands under temporary names, and returns the names
-// that they will have.
-func (u *Uploader) noteTemporary(entries []fs.DirEntry) map[string]string {
-	unfinished := make(map[string]string)
+// unfinishedOnes are the entries under temporary names, by the names that they will
+// have, and their inodes.
+func unfinishedOnes(entries []fs.DirEntry) (unfinished map[string]string, inodes map[uint64]bool) {
+	unfinished, inodes = make(map[string]string), make(map[uint64]bool)
 	for _, e := range entries {
 		final, temporary := finalName(e.Name())
 		if !temporary {
@@ -138,12 +141,10 @@ func (u *Uploader) noteTemporary(entries []fs.DirEntry) map[string]string {
 		}
 		unfinished[final] = e.Name()
 		if info, err := e.Info(); err == nil {
-			u.mu.Lock()
-			u.temporary[inode(info)] = true
-			u.mu.Unlock()
+			inodes[inode(info)] = true
 		}
 	}
-	return unfinished
+	return unfinished, inodes
 }
 
 func inode(info fs.FileInfo) uint64 {
@@ -153,8 +154,15 @@ func inode(info fs.FileInfo) uint64 {
 	return 0
 }
 
+// looked is what consider must know beside the checkpoint itself.
+type looked struct {
+	unfinished string          // a temporary name of the checkpoint that still is there
+	temporary  map[uint64]bool // inodes that had temporary names at the last look
+	ended      bool            // as for look
+}
+
 // consider takes a snapshot of a checkpoint if it is complete, and notes why if not.
-func (u *Uploader) consider(name string, step int64, unfinished string, ended bool) {
+func (u *Uploader) consider(name string, step int64, at looked) {
 	t, err := openTree(u.root, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
@@ -179,7 +187,7 @@ func (u *Uploader) consider(name string, step int64, unfinished string, ended bo
 	defer u.mu.Unlock()
 	e := u.seen[name]
 	if e == nil || e.print != state || e.step != step {
-		e = &entry{step: step, print: state, since: time.Now(), renamed: u.wasTemporaryLocked(name)}
+		e = &entry{step: step, print: state, since: time.Now(), renamed: u.hasInode(name, at.temporary)}
 		u.seen[name] = e
 	}
 	held := u.snaps[step]
@@ -187,51 +195,46 @@ func (u *Uploader) consider(name string, step int64, unfinished string, ended bo
 		delete(u.seen, name)
 		return
 	}
-	e.reason, e.refused = "", true
+	e.reason, e.refused, e.fault = "", true, false
 	signed := marker != nil || e.renamed
 	switch {
 	case err != nil:
-		e.reason = err.Error()
+		e.reason, e.fault = err.Error(), true
 	case len(files) == 0:
-		e.reason, e.refused = "it is empty", false
+		e.reason, e.refused = "it is empty", time.Since(e.since) >= u.cfg.Settle
 	case marker != nil && newerThan(files, marker.ModTime()) != "":
 		e.reason = fmt.Sprintf("its %s is older than %s: write the marker last", markerName, newerThan(files, marker.ModTime()))
-	case unfinished != "":
-		e.reason = unfinished + " still stands beside it"
+	case at.unfinished != "":
+		e.reason = at.unfinished + " still stands beside it"
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
 		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false
-	case !signed && !ended && time.Since(e.since) < u.cfg.Settle:
+	case !signed && !at.ended && time.Since(e.since) < u.cfg.Settle:
 		e.reason, e.refused = fmt.Sprintf("something in it changed within the last %s", u.cfg.Settle), false
 	}
 	if e.reason != "" {
 		return
 	}
-	e.refused = false
 	busy, blind, err := t.writers(files)
 	u.blind = u.blind || blind
 	switch {
 	case err != nil:
-		e.reason = err.Error()
+		e.reason, e.fault = err.Error(), true
 	case busy != "":
-		e.since, e.reason = time.Now(), busy+" is open for writing"
+		e.since, e.reason, e.refused = time.Now(), busy+" is open for writing", false
 	default:
 		_, err := u.takeLocked(&snapshot{Step: step, Name: name, Samples: mark.SamplesSeen, Files: files})
 		if err != nil {
-			e.since, e.reason = time.Now(), err.Error()
+			e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true
 			return
 		}
 		delete(u.seen, name)
 	}
 }
 
-// wasTemporaryLocked tells whether name was seen under a temporary one, once.
-func (u *Uploader) wasTemporaryLocked(name string) bool {
+// hasInode tells whether what is there under this name is one of inodes.
+func (u *Uploader) hasInode(name string, inodes map[uint64]bool) bool {
 	info, err := u.root.Lstat(name)
-	if err != nil || !u.temporary[inode(info)] {
-		return false
-	}
-	delete(u.temporary, inode(info))
-	return true
+	return err == nil && inodes[inode(info)]
 }
 
 func newerThan(files []local, at time.Time) string {
@@ -340,6 +343,9 @@ type Step struct {
 func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	if err := ctx.Err(); err != nil {
 		return Step{}, err
+	}
+	if u.cfg.Mode == ModeNone {
+		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "output %s mirrors plain files and holds no checkpoints", u.cfg.Output)
 	}
 	name, err := u.within(r.Path)
 	if err != nil {

@@ -92,11 +92,13 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 			timer.Stop()
 			return
 		case <-hints:
-			timer.Stop()
-			if pause(ctx, rest) != nil {
-				return
-			}
+		case <-changed: // by Commit, for one
 		case <-timer.C:
+			continue
+		}
+		timer.Stop()
+		if pause(ctx, rest) != nil {
+			return
 		}
 	}
 }
@@ -144,13 +146,18 @@ func (u *Uploader) sendOn(ctx context.Context) {
 }
 
 // Exit is how the trainer ended.
-type Exit struct{ Success bool }
+type Exit struct {
+	Success bool
+	// Gone says that the trainer's processes have ended, as who started them knows.
+	// Where it is not known a trainer may be between two files of a checkpoint.
+	Gone bool
+}
 
 // Drain is the end: it saves what there is within ctx's deadline, the newest
 // complete checkpoint first, plain files last, also those that somebody still writes
-// to. It waits for a checkpoint that is still being written, unless the trainer
-// succeeded: then what nobody has open is complete. The error lists the complete
-// checkpoints that are not safe.
+// to. It waits for what has yet to settle, unless the trainer is Gone with Success:
+// then what nobody has open is complete. The error lists the complete checkpoints
+// that are not safe.
 //
 // Drain may be called while Run runs, and more than once.
 func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
@@ -159,7 +166,7 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 	retry := firstRetry / 5
 	told := false
 	for {
-		if err := u.look(exit.Success); err != nil {
+		if err := u.look(exit.Gone && exit.Success); err != nil {
 			return u.note(err)
 		}
 		if !told {
@@ -247,7 +254,10 @@ func (u *Uploader) unsafe(cut error, final bool) error {
 		errs = append(errs, fmt.Errorf("step %d (%s) is not safe: %s", f.step, name, f.reason))
 	}
 	for name, e := range u.seen {
-		if e.reason != "" {
+		switch {
+		case e.fault:
+			errs = append(errs, fmt.Errorf("%s is not safe: %s", name, e.reason))
+		case e.reason != "":
 			u.log.Warn("what is no complete checkpoint was not saved as one", "name", name, "reason", e.reason)
 		}
 	}

@@ -71,7 +71,7 @@ type Uploader struct {
 
 	mu        sync.Mutex             // guards all below
 	seen      map[string]*entry      // checkpoints that are not complete, by name
-	temporary map[uint64]bool        // inodes that were seen under temporary names
+	temporary map[uint64]bool        // inodes that had temporary names at the last look
 	snaps     map[int64]*snapshot    // complete and not shipped, by step
 	said      map[string]bool        // names that Commit was called for
 	saved     map[int64]bool         // steps that this process committed
@@ -140,7 +140,7 @@ func New(cfg Config) (*Uploader, error) {
 		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root,
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		lock: flock.New(filepath.Join(cfg.Dir, private, "uploader.lock")),
-		seen: make(map[string]*entry), temporary: make(map[uint64]bool), snaps: make(map[int64]*snapshot),
+		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		plain: make(map[string]*plainFile), good: make(map[string]bool),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},

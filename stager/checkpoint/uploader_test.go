@@ -141,6 +141,11 @@ func TestCommitRefuses(t *testing.T) {
 			t.Errorf("Commit(%q) = %v, want an error", p, step)
 		}
 	}
+	plain := newUploader(t, t.TempDir(), mem.New(), func(c *Config) { c.Mode = ModeNone })
+	write(t, plain.cfg.Dir, map[string]string{"good-1/x": "x"})
+	if _, err := plain.Commit(t.Context(), CommitRequest{Path: "good-1", Step: -1}); err == nil {
+		t.Error("an output without checkpoints took one")
+	}
 	if step, err := u.Commit(t.Context(), CommitRequest{Path: "name", Step: 12}); err != nil || step.Step != 12 {
 		t.Errorf("a name without a number and step 12: %v, %v", step, err)
 	}
@@ -489,7 +494,7 @@ func TestTwoUploadersOfOneStep(t *testing.T) {
 				if tt.fails != (err != nil) {
 					t.Errorf("Wait: %v", err)
 				}
-				if tt.fails != (u.Drain(t.Context(), Exit{true}) != nil) {
+				if tt.fails != (u.Drain(t.Context(), Exit{Success: true}) != nil) {
 					t.Error("Drain does not say what is not safe")
 				}
 				if got := unreferenced(t, b); len(got) != 0 {
@@ -598,6 +603,61 @@ func TestRunSavesWhatComesAndOutlivesAFailingStore(t *testing.T) {
 	})
 }
 
+func TestRunShipsAtOnceWhatWasSaid(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			u.run(ctx, nil)
+		}()
+		synctest.Wait()
+		write(t, filepath.Join(dir, "checkpoint-1"), model("1"))
+		start := time.Now()
+		if _, err := u.Commit(ctx, CommitRequest{Path: "checkpoint-1", Step: -1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := u.Wait(ctx, 1); err != nil || time.Since(start) > time.Second {
+			t.Errorf("after %s: %v, want it saved at once", time.Since(start), err)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// With the kernel's hints a rename is seen long before the next look.
+func TestRunSeesARename(t *testing.T) {
+	b, dir := mem.New(), t.TempDir()
+	u := newUploader(t, dir, b, func(c *Config) { c.Settle = time.Hour })
+	write(t, filepath.Join(dir, "1.tmp"), model("1"))
+	pass(t, u)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- u.Run(ctx) }()
+	if err := os.Rename(filepath.Join(dir, "1.tmp"), filepath.Join(dir, "1")); err != nil {
+		t.Fatal(err)
+	}
+	for len(commits(b)) == 0 {
+		u.mu.Lock()
+		changed := u.changed
+		u.mu.Unlock()
+		if len(commits(b)) > 0 {
+			break
+		}
+		select {
+		case <-changed:
+		case <-time.After(4 * time.Second):
+			t.Fatal("the rename was not seen")
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPlainFilesAreMirroredAsTheySettle(t *testing.T) {
 	for mode, prefix := range map[Mode]string{ModeCheckpoint: "files/", ModeNone: ""} {
 		inBubble(t, func(t *testing.T) {
@@ -617,7 +677,7 @@ func TestPlainFilesAreMirroredAsTheySettle(t *testing.T) {
 			}
 			write(t, dir, map[string]string{"logs/train.log": "12"})
 			fmt.Fprint(log, "live")
-			if err := u.Drain(t.Context(), Exit{true}); err != nil {
+			if err := u.Drain(t.Context(), Exit{Success: true}); err != nil {
 				t.Error(err)
 			}
 			log.Close()
@@ -648,7 +708,7 @@ func TestDrainSendsTheNewestFirstAndKeepsItsDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		start := time.Now()
-		err := u.Drain(ctx, Exit{true})
+		err := u.Drain(ctx, Exit{Success: true})
 		if err == nil || !strings.Contains(err.Error(), "step 1 (checkpoint-1) is not safe") || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v, want that step 1 is not safe", err)
 		}
@@ -658,7 +718,7 @@ func TestDrainSendsTheNewestFirstAndKeepsItsDeadline(t *testing.T) {
 		if got, want := commits(b), []string{stepDir(2, 0)}; !slices.Equal(got, want) {
 			t.Errorf("committed %v, want %v", got, want)
 		}
-		if err := u.Drain(t.Context(), Exit{true}); err != nil || len(commits(b)) != 2 {
+		if err := u.Drain(t.Context(), Exit{Success: true}); err != nil || len(commits(b)) != 2 {
 			t.Errorf("a second end: %v, committed %v", err, commits(b))
 		}
 	})
@@ -687,7 +747,7 @@ func TestWhenDecidesWhatTheEndSends(t *testing.T) {
 			if got := len(commits(b)); got != 0 && tt.when.Interval != time.Second {
 				t.Errorf("%+v: sent before the end", tt.when)
 			}
-			if err := u.Drain(t.Context(), Exit{tt.success}); err != nil {
+			if err := u.Drain(t.Context(), Exit{Success: tt.success}); err != nil {
 				t.Error(err)
 			}
 			if got := len(commits(b)); got != tt.want {
@@ -695,6 +755,82 @@ func TestWhenDecidesWhatTheEndSends(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTheEndWaitsForWhatHasYetToSettle(t *testing.T) {
+	for _, tt := range []struct {
+		exit Exit
+		want time.Duration
+	}{
+		{Exit{Success: true, Gone: true}, 0},
+		{Exit{Success: true}, DefaultSettle},
+		{Exit{Gone: true}, DefaultSettle}, // it may have died between two files
+	} {
+		inBubble(t, func(t *testing.T) {
+			b, dir := mem.New(), t.TempDir()
+			u := newUploader(t, dir, b, nil)
+			write(t, filepath.Join(dir, "checkpoint-1"), model("1"))
+			if err := os.Mkdir(filepath.Join(dir, "version_0"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			pass(t, u)
+			time.Sleep(time.Minute)
+			write(t, filepath.Join(dir, "checkpoint-2"), model("2"))
+			start := time.Now()
+			if err := u.Drain(t.Context(), tt.exit); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took != tt.want {
+				t.Errorf("%+v: took %s, want %s", tt.exit, took, tt.want)
+			}
+			if got := commits(b); len(got) != 2 {
+				t.Errorf("%+v: committed %v, want both", tt.exit, got)
+			}
+		})
+	}
+}
+
+func TestTheEndTellsOfWhatCannotBeSaved(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		u := newUploader(t, dir, mem.New(), nil)
+		write(t, dir, map[string]string{"bad-1/x": "x", "late-2/x": "x"})
+		if err := os.Symlink("/etc/passwd", filepath.Join(dir, "bad-1/leak")); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(filepath.Join(dir, "late-2/x"), os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err = u.Drain(ctx, Exit{Success: true})
+		if err == nil || !strings.Contains(err.Error(), "bad-1 is not safe") || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want that bad-1 is not safe, and that the time was over for late-2", err)
+		}
+	})
+}
+
+func TestAnInodeThatComesAgainIsNoRename(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		write(t, dir, map[string]string{"1.tmp/x": "x"})
+		pass(t, u)
+		aside := t.TempDir()
+		if err := os.Rename(filepath.Join(dir, "1.tmp"), filepath.Join(aside, "gone")); err != nil {
+			t.Fatal(err)
+		}
+		pass(t, u)
+		if err := os.Rename(filepath.Join(aside, "gone"), filepath.Join(dir, "1")); err != nil {
+			t.Fatal(err)
+		}
+		pass(t, u)
+		if got := commits(b); len(got) != 0 {
+			t.Errorf("committed %v at once", got)
+		}
+	})
 }
 
 func TestNewerOnesMakeAWaitingOneNeedless(t *testing.T) {
