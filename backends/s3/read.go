@@ -46,7 +46,7 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 		out.Body.Close() //nolint:errcheck // it is thrown away
 		return nil, err
 	}
-	r := &body{bucket: b, key: obj.Key, ReadCloser: out.Body, left: left}
+	r := &body{bucket: b, ctx: ctx, key: obj.Key, ReadCloser: out.Body, left: left}
 	if whole {
 		r.sum = wholeSum(out.ChecksumType, out.ChecksumCRC64NVME, out.ChecksumCRC32C, out.ChecksumCRC32, out.ChecksumSHA256, out.ChecksumSHA1)
 	}
@@ -101,6 +101,7 @@ func checkAnswer(obj backends.Object, off, n int64, status int, out *s3.GetObjec
 type body struct {
 	io.ReadCloser
 	bucket *bucket
+	ctx    context.Context //nolint:containedctx // it is that of the request
 	key    string
 	left   int64
 	sum    backends.Checksum
@@ -119,6 +120,8 @@ func (r *body) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	r.left -= int64(n)
 	switch {
+	case r.ctx.Err() != nil: // the connection may call it many names, or not have noticed
+		return n, &backends.Error{Op: "read", Key: r.key, Kind: backends.Canceled, Err: context.Cause(r.ctx)}
 	case err == nil, errors.Is(err, io.EOF) && r.left == 0:
 		return n, nil // the end is told by the next call
 	case errors.Is(err, io.EOF):
