@@ -130,7 +130,7 @@ func commitReplacesAtOnce(c *check) {
 	if !c.facts.AtomicReplace {
 		c.Skipf("the store does not promise it")
 	}
-	size := map[string]int64{"one": 300_000, "two": 400_000}
+	size := map[string]int64{"one": 60_000, "two": 80_000}
 	c.put("k", "one", size["one"])
 	var done atomic.Bool
 	var g errgroup.Group

@@ -1,0 +1,148 @@
+package backendtest_test
+
+import (
+	"context"
+	"io"
+	"iter"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// recorder runs checks outside of a test, as a command would, and notes which fail.
+type recorder struct {
+	ctx     context.Context
+	name    string
+	failed  map[string]bool
+	cleanup []func()
+}
+
+func (r *recorder) Helper()                  {}
+func (r *recorder) Context() context.Context { return r.ctx }
+func (r *recorder) Cleanup(f func())         { r.cleanup = append(r.cleanup, f) }
+func (r *recorder) Logf(string, ...any)      {}
+func (r *recorder) Errorf(string, ...any)    { r.failed[r.name] = true }
+func (r *recorder) Fatalf(string, ...any)    { r.failed[r.name] = true; runtime.Goexit() }
+func (r *recorder) Skipf(string, ...any)     { runtime.Goexit() }
+
+func (r *recorder) Run(name string, f func(*recorder)) bool {
+	sub := &recorder{ctx: r.ctx, name: name, failed: r.failed}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			for _, c := range slices.Backward(sub.cleanup) {
+				c()
+			}
+		}()
+		f(sub)
+	}()
+	<-done
+	return !r.failed[name]
+}
+
+// A contract is worth what it finds: each of these stores breaks one promise.
+func TestContractFindsBrokenStores(t *testing.T) {
+	for _, tt := range []struct {
+		what  string
+		store func(*mem.Backend) backends.Backend
+		check string // that must fail
+	}{
+		{"a whole store", func(m *mem.Backend) backends.Backend { return m }, ""},
+		{"reads any version", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a version that is gone"},
+		{"reads any version between ranges", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a change between ranges"},
+		{"ends streams early and silently", func(m *mem.Backend) backends.Backend { return early{m} }, "ranges that do not fit"},
+		{"lists folders, not keys, in order", func(m *mem.Backend) backends.Backend { return byFolder{m} }, "list ascends and ends at its prefix"},
+		{"replaces what must be absent", func(m *mem.Backend) backends.Backend { return careless{m} }, "if absent"},
+		{"lets eight win", func(m *mem.Backend) backends.Backend { return careless{m} }, "eight at once, if absent"},
+		{"tells wrong sums", func(m *mem.Backend) backends.Backend { return liar{m} }, "sizes from nothing to several parts"},
+		{"does not hear of contexts", func(m *mem.Backend) backends.Backend { return deaf{m} }, "cancelled while reading"},
+	} {
+		synctest.Test(t, func(t *testing.T) { // for the pauses between tries
+			r := &recorder{ctx: t.Context(), failed: make(map[string]bool)}
+			backendtest.Run(r, func(*recorder) *backends.Store {
+				m := mem.NewWith(backends.Facts{Parallelism: 4, PartSize: 64 << 10, Checksum: backends.CRC32C})
+				return backends.NewStore(tt.store(m), "mem://test", backends.Options{})
+			}, backendtest.Options{MaxSize: 1 << 20, Many: 50})
+			if tt.check != "" && !r.failed[tt.check] {
+				t.Errorf("a store that %s passes %q; what failed: %v", tt.what, tt.check, r.failed)
+			}
+			if tt.check == "" && len(r.failed) > 0 {
+				t.Errorf("%s fails %v", tt.what, r.failed)
+			}
+		})
+	}
+}
+
+type unpinned struct{ backends.Backend }
+
+func (b unpinned) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	obj.Version = ""
+	return b.Backend.OpenRange(ctx, obj, off, n)
+}
+
+type early struct{ backends.Backend }
+
+func (b early) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	return b.Backend.OpenRange(ctx, obj, off, min(n, max(obj.Size-off, 0)))
+}
+
+type byFolder struct{ backends.Backend }
+
+func (b byFolder) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		var objs []backends.Object
+		for obj, err := range b.Backend.List(ctx, prefix) {
+			if err != nil {
+				yield(obj, err)
+				return
+			}
+			objs = append(objs, obj)
+		}
+		slices.SortFunc(objs, func(a, b backends.Object) int {
+			return slices.Compare(folders(a.Key), folders(b.Key))
+		})
+		for _, obj := range objs {
+			if !yield(obj, nil) {
+				return
+			}
+		}
+	}
+}
+
+// folders is a key with its slashes before all other letters.
+func folders(key string) []byte {
+	p := []byte(key)
+	for i := range p {
+		if p[i] == '/' {
+			p[i] = 0
+		}
+	}
+	return p
+}
+
+type careless struct{ backends.Backend }
+
+func (b careless) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	opts.IfAbsent = false
+	return b.Backend.Create(ctx, key, opts)
+}
+
+type liar struct{ backends.Backend }
+
+func (b liar) Stat(ctx context.Context, key string) (backends.Object, error) {
+	obj, err := b.Backend.Stat(ctx, key)
+	obj.Sum = backends.Checksum{Algorithm: backends.CRC32C, Value: "01234567"}
+	return obj, err
+}
+
+type deaf struct{ backends.Backend }
+
+func (b deaf) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	return b.Backend.OpenRange(context.WithoutCancel(ctx), obj, off, n)
+}
