@@ -92,7 +92,6 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 			timer.Stop()
 			return
 		case <-hints:
-		case <-changed: // by Commit, for one
 		case <-timer.C:
 			continue
 		}
