@@ -9,18 +9,17 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// local is a failure of the disk, as a *backends.LocalError, so that nobody takes a
-// missing folder for a missing object. Of kind NoSpace when there is none.
+// local is a failure of the disk: a *backends.LocalError, which tells it from those of
+// the store, and of kind NoSpace when there is none left.
 func local(name string, err error) error {
 	var already *backends.LocalError
 	if errors.As(err, &already) {
 		err = already.Err
 	}
-	failure := &backends.LocalError{Err: fmt.Errorf("%s: %w", name, err)}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return &backends.Error{Op: "write", Key: name, Kind: backends.NoSpace, Err: &backends.LocalError{Err: err}}
 	}
-	return failure
+	return &backends.LocalError{Err: fmt.Errorf("%s: %w", name, err)}
 }
 
 // isKind tells whether the store, not the disk, gave an error of one of the kinds.
