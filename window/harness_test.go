@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,14 +19,15 @@ import (
 // fake is a Fetcher whose bytes come from the item's number. What it does for an
 // item is scripted: one error a fetch, then success.
 type fake struct {
-	items  []Item
+	items []Item
+	hang  chan struct{} // when set, fetches wait for it or their end
+
+	mu     sync.Mutex // guards all below
 	script map[int][]error
-	hang   chan struct{} // when set, fetches wait for it or their end
 	calls  int
 }
 
 func (f *fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, error) {
-	f.calls++
 	if f.hang != nil {
 		select {
 		case <-f.hang:
@@ -33,11 +35,8 @@ func (f *fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, 
 			return "", ctx.Err()
 		}
 	}
-	if errs := f.script[item]; len(errs) > 0 {
-		f.script[item] = errs[1:]
-		if errs[0] != nil {
-			return "", errs[0]
-		}
+	if err := f.next(item); err != nil {
+		return "", err
 	}
 	for _, r := range in.Missing() {
 		if _, err := in.WriteAt([]byte(strings.Repeat(string(rune('a'+item%26)), int(r.Len))), r.Off); err != nil {
@@ -45,6 +44,18 @@ func (f *fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, 
 		}
 	}
 	return "fake:" + f.items[item].Name, nil
+}
+
+func (f *fake) next(item int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	errs := f.script[item]
+	if len(errs) == 0 {
+		return nil
+	}
+	f.script[item] = errs[1:]
+	return errs[0]
 }
 
 func items(n int, size int64) (out []Item) {

@@ -136,7 +136,7 @@ func (w *Window) lostLocked(now time.Time, e *entry) {
 func (w *Window) strangersLocked(names []string) {
 	strange := map[string]bool{}
 	for _, name := range names {
-		if w.files[name] != nil {
+		if e := w.files[name]; e != nil && (e.shown || e.showing) {
 			continue
 		}
 		if _, end := parseEnd(name); end {
