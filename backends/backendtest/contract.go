@@ -229,8 +229,8 @@ func (c *check) keys(prefix string) []string {
 	return keys
 }
 
-// open opens a range of the backend itself, without the Store's help. It must not
-// be more than prompt.
+// open opens a range of the backend itself, without the Store's help, and ends the
+// check when it cannot.
 func (c *check) open(obj backends.Object, off, n int64) io.ReadCloser {
 	c.Helper()
 	body, err := c.backend.OpenRange(c.ctx, c.raw(obj), off, n)

@@ -4,7 +4,7 @@
 // It keeps every promise that a backend can keep: reads are pinned to a version,
 // commits are atomic, conditional creates are decided in one step, sums are told.
 // So what fails over it is not the store's fault. Faults are scripted around it,
-// by backendtest.Faulty. It opens no socket and starts no goroutine, so it works
+// by backendtest.Faults. It opens no socket and starts no goroutine, so it works
 // in the bubbles of testing/synctest.
 //
 // [Backend.Generate] makes objects of any size that take no memory: their bytes
