@@ -19,12 +19,20 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// dataset fills a source with a few small objects and a large one.
-func dataset(s *source) map[string]int64 {
-	sizes := map[string]int64{"a.tar": 1000, "a-b.tar": 0, "deep/er/c.tar": 70_000, "large.bin": 80 * mib, "z.txt": 5}
+// few fills a source with small objects.
+func few(s *source) map[string]int64 {
+	sizes := map[string]int64{"a.tar": 1000, "a-b.tar": 0, "deep/er/c.tar": 70_000, "z.txt": 5}
 	for key, size := range sizes {
 		s.Generate(key, size)
 	}
+	return sizes
+}
+
+// dataset has a large one as well.
+func dataset(s *source) map[string]int64 {
+	sizes := few(s)
+	sizes["large.bin"] = 80 * mib
+	s.Generate("large.bin", 80*mib)
 	return sizes
 }
 
@@ -150,7 +158,7 @@ func TestPrefetchFetchesAgainWhatIsCorrupt(t *testing.T) {
 
 func TestPrefetchReplacesWhatChangedAtTheSource(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
-	sizes := dataset(s)
+	sizes := few(s)
 	dir := t.TempDir()
 	cfg := Config{Store: s.store, Dir: dir}
 	if _, err := Prefetch(t.Context(), cfg); err != nil {
@@ -168,7 +176,7 @@ func TestPrefetchReplacesWhatChangedAtTheSource(t *testing.T) {
 
 func TestPrefetchOverwritesNothingUnasked(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
-	dataset(s)
+	few(s)
 	for _, tt := range []struct {
 		name    string
 		put     func(dir string) error
@@ -298,7 +306,7 @@ func TestPrefetchRefusesBeforeTheFirstByte(t *testing.T) {
 
 func TestTwoPrefetchesOnOneFolder(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
-	dataset(s)
+	few(s)
 	dir := t.TempDir()
 	folder(t, dir)
 	var busy *disk.BusyError
@@ -309,7 +317,7 @@ func TestTwoPrefetchesOnOneFolder(t *testing.T) {
 
 func TestPrefetchOfOneObject(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
-	dataset(s)
+	few(s)
 	parent, obj, err := s.store.Sub("deep/er/c.tar").Self(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -357,7 +365,7 @@ func TestObjectsThatChangeUnderWay(t *testing.T) {
 func TestPrefetchOutlivesBadStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSource(t, backends.CRC64NVME)
-		sizes := dataset(s)
+		sizes := few(s)
 		s.faults.Add(backendtest.List, backendtest.Cut(2), backendtest.Fail(backends.Throttled))
 		s.faults.Add(backendtest.Read, backendtest.Fail(backends.Unavailable), backendtest.Cut(3), backendtest.Stall(100), backendtest.Cut(0))
 		dir := t.TempDir()
@@ -399,7 +407,7 @@ func TestTheFirstErrorEndsItAndSavesWhatIsDone(t *testing.T) {
 
 func TestShardsOfAPrefetch(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
-	sizes := dataset(s)
+	sizes := few(s)
 	var got []string
 	for i := range 3 {
 		dir := t.TempDir()
@@ -418,7 +426,7 @@ func TestShardsOfAPrefetch(t *testing.T) {
 
 func TestOrphansAreSwept(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
-	dataset(s)
+	few(s)
 	dir := t.TempDir()
 	f, err := disk.Open(dir, "earlier")
 	if err != nil {
