@@ -37,7 +37,7 @@ func listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("no place for the socket: %w; --socket names another", err)
 	}
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-		_ = conn.Close() //nolint:errcheck // it has told what was asked
+		_ = conn.Close() // it has told what was asked
 		return nil, &SocketInUseError{path}
 	} else if errors.Is(err, unix.ECONNREFUSED) {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

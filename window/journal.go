@@ -274,7 +274,7 @@ func (j *journal) rewrite(path, plan string, m memory) error {
 func openJournal(path, plan string) (*journal, memory, error) {
 	m := newMemory()
 	if file, err := os.Open(path); err == nil {
-		m, _ = readJournal(file, plan) //nolint:errcheck // what could be read counts
+		m, _ = readJournal(file, plan) // what could be read counts
 		file.Close()                   //nolint:errcheck // opened for reading
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, m, err

@@ -107,7 +107,7 @@ func New(cfg Config) (*Window, error) {
 		return nil, err
 	}
 	var nonce [5]byte
-	rand.Read(nonce[:]) //nolint:errcheck // never fails
+	rand.Read(nonce[:]) // never fails
 	w := &Window{
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
 		stage: stage, dir: dir, nonce: hex.EncodeToString(nonce[:]),

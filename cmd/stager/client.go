@@ -134,7 +134,7 @@ func (s socket) call(ctx context.Context, method, path string, query url.Values,
 		}
 		return 0, nil, &unreachableError{at, err}
 	}
-	defer resp.Body.Close() //nolint:errcheck // read whole below
+	defer resp.Body.Close() // read whole below
 	if resp.StatusCode >= http.StatusBadRequest {
 		var f status.Failure
 		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.Error == "" {

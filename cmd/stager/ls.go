@@ -46,7 +46,7 @@ func (c lsCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // only read from
+	defer store.Close() // only read from
 	out := bufio.NewWriter(os.Stdout)
 	defer func() {
 		if ferr := out.Flush(); err == nil {

@@ -55,7 +55,7 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, say logging) err
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // only read from
+	defer store.Close() // only read from
 	switch folder, obj, err := store.Self(ctx); {
 	case err == nil:
 		cfg.Store, cfg.Object = folder, &obj

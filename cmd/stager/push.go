@@ -35,7 +35,7 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, say logging) error {
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // what was written is committed
+	defer store.Close() // what was written is committed
 	show := newDisplay(say.Quiet, log)
 	progress := func(done, total int64) { show.update(moving{Phase: "sending", Bytes: done, BytesTotal: total}) }
 	var summary any

@@ -31,7 +31,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, say logging) erro
 	if err != nil {
 		return err
 	}
-	defer store.Close() //nolint:errcheck // only read from
+	defer store.Close() // only read from
 	show := newDisplay(say.Quiet, log)
 	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
 		Store: store, Dir: c.Dst, Step: c.Step, Log: log,

@@ -64,7 +64,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	attempt, _ := strconv.Atoi(vars["attempt"]) //nolint:errcheck // a job system's attempt that is no number is the first
+	attempt, _ := strconv.Atoi(vars["attempt"]) // a job system's attempt that is no number is the first
 	opts := c.options(log)
 	if opts.Secrets == "" {
 		opts.Secrets = plan.SecretsDir

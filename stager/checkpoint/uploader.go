@@ -198,7 +198,7 @@ func openOutput(dir string) (*os.Root, error) {
 	_, err := os.Stat(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		if err = os.MkdirAll(dir, 0o755); err == nil {
-			err = os.Chmod(dir, 0o777) //nolint:gosec // as above
+			err = os.Chmod(dir, 0o777) // as above
 		}
 	}
 	if err != nil {

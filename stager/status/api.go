@@ -187,7 +187,7 @@ func duration(r *http.Request, name string, absent time.Duration) (time.Duration
 func answer(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) //nolint:errcheck // a peer that is gone shows at its next request
+	_ = json.NewEncoder(w).Encode(v) // a peer that is gone shows at its next request
 }
 
 // Failure is the body of an answer that is an error.

@@ -98,8 +98,8 @@ func (t *tracked) taken(ctx context.Context) bool {
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		var queued, failed int
 		err := rc.Control(func(fd uintptr) {
-			queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)                    //nolint:errcheck // a closed socket shows below
-			failed, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) //nolint:errcheck // the same
+			queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)                    // a closed socket shows below
+			failed, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) // the same
 		})
 		t.mu.Lock()
 		reset := t.reset || failed != 0

@@ -63,7 +63,7 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &end):
 		w.Header().Set("Stager-End", strconv.Itoa(end.Epoch))
 		w.Header().Set("Content-Type", "application/x-tar")
-		_, _ = w.Write(emptyTar) //nolint:errcheck // a peer that is gone asks again
+		_, _ = w.Write(emptyTar) // a peer that is gone asks again
 		return
 	case err != nil:
 		a.leaseFailed(w, r, err)
@@ -101,7 +101,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, l window.Lease) err
 	if err != nil {
 		return fmt.Errorf("the shard is not there any more: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Length", strconv.FormatInt(l.Size, 10))
