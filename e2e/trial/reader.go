@@ -54,7 +54,7 @@ func (r Reader) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer record.Close() //nolint:errcheck // each line is written when note returns
+	defer record.Close() // each line is written when note returns
 	note := func(e event) error {
 		line, err := json.Marshal(e)
 		if err != nil {
@@ -133,7 +133,7 @@ func (r Reader) call(ctx context.Context, client *http.Client, path string, out 
 		if err == nil {
 			var body []byte
 			body, err = io.ReadAll(resp.Body)
-			_ = resp.Body.Close() //nolint:errcheck // read whole
+			_ = resp.Body.Close() // read whole
 			if err == nil && resp.StatusCode != http.StatusServiceUnavailable {
 				if out != nil && resp.StatusCode == http.StatusOK {
 					err = json.Unmarshal(body, out)
@@ -155,7 +155,7 @@ func digest(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	h := sha256.New()
 	if _, err := io.Copy(h, file); err != nil {
 		return "", err
@@ -172,7 +172,7 @@ func readRecord(path string) (events []event, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		var e event

@@ -125,7 +125,7 @@ func start(cmd *exec.Cmd) (*process, error) {
 // kill ends a process with SIGKILL and waits until it is gone.
 func (p *process) kill() {
 	p.killed = true
-	_ = p.cmd.Process.Kill() //nolint:errcheck // it may have ended by itself
+	_ = p.cmd.Process.Kill() // it may have ended by itself
 	<-p.done
 }
 
@@ -151,7 +151,7 @@ func (t *trial) startStager() (err error) {
 	if err != nil {
 		return err
 	}
-	defer logFile.Close() //nolint:errcheck // the process has its own copy
+	defer logFile.Close() // the process has its own copy
 	cmd := exec.Command(t.Stager, "run", "-f", t.plan(), "--socket", t.socket)
 	cmd.Env = append(os.Environ(), t.Env...)
 	cmd.Stderr = logFile
@@ -240,7 +240,7 @@ func (t *trial) acked() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // read whole
+	defer resp.Body.Close() // read whole
 	var s struct {
 		Epoch   int  `json:"epoch"`
 		Settled int  `json:"settled"`
@@ -278,10 +278,10 @@ func (t *trial) tail() string {
 	if err != nil {
 		return ""
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	if end, err := file.Seek(0, io.SeekEnd); err == nil {
-		_, _ = file.Seek(max(0, end-4096), io.SeekStart) //nolint:errcheck // then it is the whole
+		_, _ = file.Seek(max(0, end-4096), io.SeekStart) // then it is the whole
 	}
-	text, _ := io.ReadAll(file) //nolint:errcheck // as much as there is
+	text, _ := io.ReadAll(file) // as much as there is
 	return string(text)
 }

@@ -41,7 +41,7 @@ func (s *saver) train(acked, total int) error {
 	for i := range files {
 		name := fmt.Sprintf("shards/%02d.bin", i)
 		weights := make([]byte, fileSize)
-		_, _ = noise.Read(weights) //nolint:errcheck // it never fails
+		_, _ = noise.Read(weights) // it never fails
 		if err := os.WriteFile(filepath.Join(dir, name), weights, 0o644); err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close() //nolint:errcheck // nobody is left to tell
+	defer s.Close() // nobody is left to tell
 	for _, line := range s.Env() {
 		name, value, _ := strings.Cut(line, "=")
 		fmt.Printf("export %s='%s'\n", name, value)
