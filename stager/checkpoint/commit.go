@@ -149,23 +149,6 @@ func ours(p string) bool {
 	return strings.HasPrefix(top, private) || top == restored || top == markerName
 }
 
-// sameFiles tells whether two checkpoints hold the same bytes under the same names.
-func sameFiles(a, b []File) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	digests := make(map[string]File, len(a))
-	for _, f := range a {
-		digests[f.Path] = f
-	}
-	for _, f := range b {
-		if other, ok := digests[f.Path]; !ok || other.Size != f.Size || other.Digest != f.Digest {
-			return false
-		}
-	}
-	return true
-}
-
 func encode(v any) ([]byte, error) {
 	p, err := json.MarshalIndent(v, "", " ")
 	return append(p, '\n'), err

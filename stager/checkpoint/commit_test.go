@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -164,6 +163,6 @@ func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
 	}
 	defer short.Close()
 	if sum, err := newSummed(short, 10, backends.CRC64NVME, func(int64) {}).sum(); err == nil {
-		t.Error(fmt.Sprintf("a file that became shorter has the sum %v", sum))
+		t.Errorf("a file that became shorter has the sum %v", sum)
 	}
 }

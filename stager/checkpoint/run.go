@@ -64,7 +64,7 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 		}
 	}()
 	return hint, func() {
-		_ = w.Close() //nolint:errcheck // nothing is read from it any more
+		_ = w.Close() // nothing is read from it any more
 		<-ended
 	}
 }
@@ -178,10 +178,10 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 		if err != nil {
 			retry = min(2*retry, longestRetry)
 		} else if wait = u.unsettled(); !final || wait == 0 {
-			return u.unsafe(nil, final)
+			return u.unsaved(nil, final)
 		}
 		if cut := pause(ctx, wait); cut != nil {
-			return u.unsafe(errors.Join(err, cut), final)
+			return u.unsaved(errors.Join(err, cut), final)
 		}
 	}
 }
@@ -239,8 +239,8 @@ func (u *Uploader) unsettled() (pause time.Duration) {
 	return pause
 }
 
-// unsafe is the error of an end: what it was cut by, and what is not in the store.
-func (u *Uploader) unsafe(cut error, final bool) error {
+// unsaved is the error of an end: what it was cut by, and what is not in the store.
+func (u *Uploader) unsaved(cut error, final bool) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var errs []error
