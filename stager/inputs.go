@@ -128,8 +128,16 @@ func (d *Daemon) open(ctx context.Context, url string, c plan.Credentials) (*bac
 func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store) error {
 	spec, l := in.spec, listing(in.spec)
 	l.Shard = d.cfg.Shard
+	var single *backends.Object // the source may name one object
+	folder, obj, err := store.Self(ctx)
+	switch {
+	case err == nil:
+		store, single = folder, &obj
+	case backends.KindOf(err) != backends.NotExist:
+		return err
+	}
 	summary, err := fetch.Prefetch(ctx, fetch.Config{
-		Store: store, Dir: spec.Path, Listing: l, Verify: fetch.Verify(spec.Verify), Log: d.log,
+		Store: store, Object: single, Dir: spec.Path, Listing: l, Verify: fetch.Verify(spec.Verify), Log: d.log,
 		Progress: func(p fetch.Progress) {
 			in.mu.Lock()
 			in.progress = &p

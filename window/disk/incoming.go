@@ -18,7 +18,7 @@ import (
 
 // noteEvery is how many bytes arrive between two notes of progress: what a kill
 // costs at most, for each file on its way. Files no larger keep no notes.
-const noteEvery = 8 << 20
+const noteEvery = 2 << 20
 
 // Incoming is a file on its way in. WriteAt and Missing may be called from many
 // goroutines at once; Publish or Discard comes after all of them.
