@@ -24,6 +24,7 @@ type prefetchCmd struct {
 	MaxBytes  quantity `help:"Refuse a source with more bytes than this; 0 is no limit." default:"0"`
 	Verify    string   `help:"auto checks what checksums the store tells, full insists on one, size looks at sizes only." enum:"auto,full,size" default:"auto"`
 	Overwrite bool     `help:"Replace files in DST that stager did not write and that differ."`
+	Sync      bool     `help:"Wait until everything would outlive a loss of power; without it the job may start sooner."`
 	JSON      bool     `help:"Print a summary as JSON on standard output."`
 }
 
@@ -38,7 +39,7 @@ func (prefetchCmd) Help() string {
 
 func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, say logging) error {
 	cfg := fetch.Config{
-		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Overwrite: c.Overwrite, Log: log, Parallel: c.Connections,
+		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Parallel: c.Connections,
 		Listing: plan.Listing{Filter: plan.Filter{Include: c.Include, Exclude: c.Exclude}, MaxBytes: int64(c.MaxBytes)},
 	}
 	if c.Shard != "" {

@@ -21,7 +21,9 @@
 //  2. Workers take objects off the spool: a small one whole, a large one in ranges,
 //     so that all of them work until the last byte. Each file is verified, renamed
 //     into place and noted in the record.
-//  3. One sync of the file system makes all of it durable, and the record says so.
+//  3. Where it is asked for, one sync of the file system makes all of it durable, and
+//     the record says so. Until then the record counts in this boot of the machine
+//     only.
 //
 // Memory does not grow with the bytes, and by some 32 bytes for each file in the
 // record.

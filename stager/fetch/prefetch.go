@@ -25,7 +25,11 @@ type Config struct {
 	Verify    Verify
 	Parallel  int  // requests at once; 0: the store's connections
 	Overwrite bool // replace local files that stager did not write
-	Log       *slog.Logger
+	// Sync waits until what was fetched would outlive a loss of power. Without it a
+	// job may start as soon as the files are there; should the machine go down before
+	// the kernel has written them, the next run fetches them again.
+	Sync bool
+	Log  *slog.Logger
 	// Progress is called from one goroutine, five times a second and once at the
 	// end, before Prefetch returns. May be nil.
 	Progress func(Progress)
@@ -49,7 +53,7 @@ type Summary struct {
 }
 
 // Prefetch brings every object that cfg chooses into a folder, and returns when all
-// of them are there, verified and durable. Files that are there already are left
+// of them are there and verified. Files that are there already are left
 // alone; nothing is deleted, also when the source has lost it.
 //
 // Before the first byte it refuses what cannot end well: kind Exist when a local file
@@ -130,8 +134,8 @@ func (p *pass) run(ctx context.Context) (err error) {
 	}
 	p.meter.phase.Store(Fetching)
 	err = p.fetchAll(ctx)
-	if ctx.Err() == nil {
-		// Also after a failure of the store: the next run may be on another machine.
+	// A run that fetches nothing has time to make durable what an earlier one brought.
+	if ctx.Err() == nil && (p.cfg.Sync || found.files == 0) {
 		err = errors.Join(err, p.settle())
 	}
 	if err == nil {

@@ -395,10 +395,6 @@ func TestTheFirstErrorEndsItAndSavesWhatIsDone(t *testing.T) {
 	if sum.Files < 10 || sum.Files > 40 {
 		t.Errorf("%d of 50 files were fetched before it ended, want about 20", sum.Files)
 	}
-	record, _ := os.ReadFile(filepath.Join(dir, recordName))
-	if !bytes.HasSuffix(record, []byte("{\"synced\":true}\n")) {
-		t.Errorf("the record ends in %q, want it synced", record[max(0, len(record)-40):])
-	}
 	again, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir})
 	if err != nil || again.WarmFiles != sum.Files {
 		t.Errorf("then %d files are warm (%v), want %d", again.WarmFiles, err, sum.Files)
@@ -466,4 +462,32 @@ func TestManySmallObjects(t *testing.T) {
 		t.Fatalf("summary %+v, %v; want %d warm", sum, err, n)
 	}
 	t.Logf("%d warm files took %.2f s", n, sum.Seconds)
+}
+
+func TestWhatIsFetchedIsSyncedWhenAskedOrByARunThatFetchesNothing(t *testing.T) {
+	s := newSource(t, backends.CRC64NVME)
+	few(s)
+	for _, tt := range []struct {
+		name string
+		sync []bool // of the runs, one after the other
+		want bool
+	}{
+		{"one that fetches", []bool{false}, false},
+		{"one that is asked to", []bool{true}, true},
+		{"a warm one behind it", []bool{false, false}, true},
+	} {
+		dir := t.TempDir()
+		for _, sync := range tt.sync {
+			if _, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir, Sync: sync}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		record, err := os.ReadFile(filepath.Join(dir, recordName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := bytes.HasSuffix(record, []byte("{\"synced\":true}\n")); got != tt.want {
+			t.Errorf("%s: synced is %v, want %v", tt.name, got, tt.want)
+		}
+	}
 }
