@@ -79,7 +79,7 @@ func (d *Daemon) drainOutputs(ctx context.Context, success bool) error {
 			cause := fmt.Errorf("the deadline of %s is over", deadline)
 			ctx, cancel := context.WithTimeoutCause(ctx, deadline, cause)
 			defer cancel()
-			err := out.uploader.Drain(ctx, checkpoint.Exit{Success: success})
+			err := out.uploader.Drain(ctx, checkpoint.Exit{Success: success, Gone: d.cfg.Child != nil})
 			if err == nil {
 				return
 			}

@@ -174,8 +174,8 @@ type Keep struct {
 	Every int `json:"every,omitzero"` // 0
 }
 
-// Limits hold for all stores of the plan together.
+// Limits hold for the stores of the plan.
 type Limits struct {
-	Bandwidth   Bytes `json:"bandwidth,omitzero"`   // bytes per second; 0: none
-	Connections int   `json:"connections,omitzero"` // requests at once; 0: what suits each store
+	Bandwidth   Bytes `json:"bandwidth,omitzero"`   // bytes per second of all stores together; 0: none
+	Connections int   `json:"connections,omitzero"` // requests at once to each store; 0: what suits it
 }
