@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/stager-dev/stager/e2e/servers"
+)
+
+// world is what all scripts share: the binary, and a server with and without TLS.
+var world struct {
+	stager        string // the binary
+	plain, secure *servers.S3
+	objects       string // the plain server's folder: each bucket is a folder in it
+}
+
+func TestMain(m *testing.M) {
+	code, err := withWorld(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// withWorld builds the binary, starts the servers and runs the tests.
+func withWorld(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "stager-e2e-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := os.Chmod(dir, 0o755); err != nil { // other users run the binary
+		return 0, err
+	}
+	world.stager = filepath.Join(dir, "bin", "stager")
+	build := exec.Command("go", "build", "-o", world.stager, "./cmd/stager")
+	build.Dir, build.Stderr = "..", os.Stderr
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if err := build.Run(); err != nil {
+		return 0, fmt.Errorf("building stager: %w", err)
+	}
+	buckets, err := bucketNames()
+	if err != nil {
+		return 0, err
+	}
+	store := filepath.Join(dir, "s3")
+	world.objects = filepath.Join(store, "objects")
+	ctx := context.Background()
+	if world.plain, err = servers.StartS3(ctx, servers.S3Options{Dir: store, Buckets: buckets}); err != nil {
+		return 0, err
+	}
+	defer world.plain.Close()
+	if world.secure, err = servers.StartS3(ctx, servers.S3Options{TLS: true, Buckets: buckets}); err != nil {
+		return 0, err
+	}
+	defer world.secure.Close()
+	return m.Run(), nil
+}
+
+const scripts = "testdata/script"
+
+// bucketNames are one for each script.
+func bucketNames() (names []string, err error) {
+	files, err := filepath.Glob(scripts + "/*.txtar")
+	for _, f := range files {
+		names = append(names, bucketOf(strings.TrimSuffix(filepath.Base(f), ".txtar")))
+	}
+	return names, err
+}
+
+func bucketOf(script string) string { return "b-" + strings.ReplaceAll(script, "_", "-") }
+
+// TestScripts types commands and reads what they say. A script has a bucket of its
+// own, whose URL is $S3 and whose objects lie in the folder $OBJECTS; commands_test.go
+// has the commands beyond testscript's.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                scripts,
+		RequireUniqueNames: true,
+		Setup:              setup,
+		Condition:          condition,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"stager":   stagerCmd,
+			"nobody":   nobodyCmd,
+			"start":    startCmd,
+			"signal":   signalCmd,
+			"ended":    endedCmd,
+			"until":    untilCmd,
+			"shards":   shardsCmd,
+			"https":    httpsCmd,
+			"proxy":    proxyCmd,
+			"fake":     fakeCmd,
+			"tinydisk": tinydiskCmd,
+		},
+	})
+}
+
+func setup(env *testscript.Env) error {
+	bucket := bucketOf(strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"))
+	// For users other than this one, as nobody is.
+	for _, dir := range []string{filepath.Dir(env.WorkDir), env.WorkDir} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	env.Vars = append(env.Vars, world.plain.Env()...)
+	env.Vars = append(env.Vars,
+		"PATH="+filepath.Dir(world.stager)+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"AWS_EC2_METADATA_DISABLED=true",
+		"STAGER_SOCKET="+filepath.Join(env.WorkDir, "sock"),
+		"S3=s3://"+bucket, "BUCKET="+bucket,
+		"OBJECTS="+filepath.Join(world.objects, bucket),
+	)
+	s := &script{started: make(map[string]*daemon)}
+	env.Values[scriptKey{}] = s
+	t := env.T()
+	env.Defer(func() { s.close(t.Log) })
+	return nil
+}
+
+// condition is [have:WHAT]: a program, or root. What STAGER_TEST_REQUIRE lists must
+// be there; without the rest a script says what it could not show.
+func condition(cond string) (bool, error) {
+	what, ok := strings.CutPrefix(cond, "have:")
+	if !ok {
+		return false, fmt.Errorf("unknown condition %q", cond)
+	}
+	var err error
+	if what != "root" {
+		_, err = exec.LookPath(what)
+	} else if os.Getuid() != 0 {
+		err = errors.New("these tests do not run as root")
+	}
+	if err != nil && slices.Contains(strings.Split(os.Getenv("STAGER_TEST_REQUIRE"), ","), what) {
+		return false, fmt.Errorf("STAGER_TEST_REQUIRE wants %s: %w", what, err)
+	}
+	return err == nil, nil
+}
