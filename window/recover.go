@@ -80,7 +80,7 @@ func (w *Window) takeBack() error {
 		if err != nil || st.Links < 2 {
 			continue
 		}
-		err = w.stage.doomed.Move(doomedName(st.Ino), w.stage.held, name)
+		err = w.stage.doomed.Move(doomedName(name, st.Ino), w.stage.held, name)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -339,6 +339,7 @@ func (w *Window) takeDoomed(found map[uint64]place) error {
 		if at.reader != "" {
 			at = place{} // his until he lets go
 		}
+		_, name, _ = strings.Cut(name, "-")
 		e := &entry{item: orphan, name: name, size: st.Size, state: Planned, shown: true, ino: st.Ino, at: at, planned: true}
 		w.foundLocked(e, Zombie)
 		w.buryLocked(e)

@@ -82,6 +82,17 @@ func (w *Window) replanLocked(e *entry, why string) {
 	w.buryLocked(e)
 }
 
+// undropLocked takes a file back that a reader took before it went.
+func (w *Window) undropLocked(e *entry) {
+	w.again = slices.DeleteFunc(w.again, func(a seq) bool { return a == e.seq })
+	e.planned, e.leaving = false, false
+	w.leaving -= e.size
+	w.moveLocked(e, Ready, "a reader took it before it went")
+	w.active[e.seq], w.files[e.name] = e, e
+	w.offerLocked(e)
+	w.scanWant = true
+}
+
 // forgetLocked takes an entry out of the positions; its file may still take room.
 func (w *Window) forgetLocked(e *entry) {
 	if w.active[e.seq] == e {

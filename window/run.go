@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"sync"
 	"time"
@@ -101,13 +101,7 @@ func (w *Window) act(ctx context.Context, t todo) {
 		}
 	}
 	for _, e := range t.bury {
-		w.mu.Lock()
-		name, ino, at, acked, shown := e.name, e.ino, e.at, !e.planned, e.shown
-		w.mu.Unlock()
-		gone, err := w.bury(name, ino, at, acked, shown)
-		w.mu.Lock()
-		w.buriedLocked(e, gone, err)
-		w.mu.Unlock()
+		w.bury(e)
 	}
 	if t.scan {
 		w.scan()
@@ -123,15 +117,33 @@ func (w *Window) act(ctx context.Context, t todo) {
 }
 
 // bury removes a file, wherever it got to.
-func (w *Window) bury(name string, ino uint64, at place, acked, shown bool) (gone bool, err error) {
+func (w *Window) bury(e *entry) {
+	w.mu.Lock()
+	name, ino, at, acked, shown := e.name, e.ino, e.at, !e.planned, e.shown
+	dropped := e.planned && e.leaving && e.item != orphan
+	w.mu.Unlock()
+
+	var gone, taken bool
+	var err error
 	if !shown {
-		err := w.stage.whole.Remove(name)
-		if errors.Is(err, os.ErrNotExist) {
+		gone = true
+		if err = w.stage.whole.Remove(name); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
-		return err == nil, err
+	} else if dropped {
+		taken, err = w.stage.unshow(name, ino)
 	}
-	return w.stage.bury(name, ino, at, acked)
+	if shown && !taken && err == nil {
+		gone, err = w.stage.bury(name, ino, at, acked)
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if taken && err == nil && w.active[e.seq] == nil {
+		w.undropLocked(e)
+		return
+	}
+	w.buriedLocked(e, gone && err == nil, err)
 }
 
 // loadOrder computes an epoch's order, which may take long.

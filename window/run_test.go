@@ -73,7 +73,7 @@ func TestWaitsAreMeasuredByCause(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(2, 10), Size: 20, Epochs: 1})
 		b.fetcher.hang = make(chan struct{})
-		ended := b.start(t.Context())
+		b.start(t.Context())
 		if _, err := b.Lease(t.Context(), LeaseRequest{Reader: "r", Wait: 5 * time.Second}); !isWait(err, CauseBackend) {
 			t.Errorf("got %v, want to wait for the backend", err)
 		}
@@ -87,7 +87,7 @@ func TestWaitsAreMeasuredByCause(t *testing.T) {
 		if err := <-got; err != nil {
 			t.Error(err)
 		}
-		b.must(b.lease("other"))
+		b.must(b.Lease(t.Context(), LeaseRequest{Reader: "other", Wait: time.Second, Bound: true}))
 		if _, err := b.Lease(t.Context(), LeaseRequest{Reader: "idle", Wait: 7 * time.Second}); !isWait(err, CauseReaders) {
 			t.Errorf("got %v, want to wait for readers", err)
 		}
@@ -103,7 +103,6 @@ func TestWaitsAreMeasuredByCause(t *testing.T) {
 				}
 			}
 		}
-		_ = ended
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/stager-dev/stager/window/disk"
@@ -131,20 +130,40 @@ func (s *stage) removeIdle(shelf *disk.Shelf, name string) (gone bool, err error
 	return gone && err == nil, err
 }
 
-// doomedName is a file's name in doomed/: one that no other file has.
-func doomedName(ino uint64) string { return strconv.FormatUint(ino, 10) }
+// doomedName is a file's name in doomed/: one that no other file has, and that
+// tells the one it had.
+func doomedName(name string, ino uint64) string { return fmt.Sprintf("%d-%s", ino, name) }
 
 // doom moves the file's link in held to doomed/, if it has one. From then on the
 // file is no acknowledgement, whatever becomes of its name in ready/.
 func (s *stage) doom(name string, ino uint64) error {
 	st, err := s.held.Stat(name)
 	if err == nil && st.Ino == ino {
-		err = s.held.Move(name, s.doomed, doomedName(ino))
+		err = s.held.Move(name, s.doomed, doomedName(name, ino))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
+}
+
+// unshow takes a file that is not acknowledged out of sight. It says taken when a
+// reader was faster: then the file is as it was.
+func (s *stage) unshow(name string, ino uint64) (taken bool, err error) {
+	// Without its name in ready/, a link in held would mean acknowledged.
+	if err := s.doom(name, ino); err != nil {
+		return false, err
+	}
+	st, err := s.ready.Stat(name)
+	if err == nil && st.Ino == ino {
+		err = s.ready.Remove(name)
+	} else if err == nil {
+		err = fs.ErrNotExist
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, s.doomed.Move(doomedName(name, ino), s.held, name)
+	}
+	return false, err
 }
 
 // bury takes away all names of a file that was shown. It says false while somebody
@@ -165,7 +184,7 @@ func (s *stage) bury(name string, ino uint64, at place, acked bool) (gone bool, 
 		}
 		return false, s.doom(name, ino)
 	}
-	return s.removeIdle(s.doomed, doomedName(ino))
+	return s.removeIdle(s.doomed, doomedName(name, ino))
 }
 
 // markEnd shows that an epoch is over.

@@ -37,7 +37,7 @@ var moves = map[State][]State{
 	Ready:       {Leased, Acked, Zombie},
 	Leased:      {Ready, Acked, Quarantined},
 	Acked:       {Zombie, Freed},
-	Zombie:      {Freed},
+	Zombie:      {Freed, Ready}, // to Ready when a reader took what was to go
 	Quarantined: {Skipped},
 }
 

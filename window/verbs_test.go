@@ -9,7 +9,9 @@ import (
 	"time"
 )
 
-func (b *bench) at(parts ...string) string { return filepath.Join(append([]string{b.dir}, parts...)...) }
+func (b *bench) at(parts ...string) string {
+	return filepath.Join(append([]string{b.dir}, parts...)...)
+}
 
 func (b *bench) rename(from, to string) {
 	b.t.Helper()

@@ -1,0 +1,349 @@
+package window
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+)
+
+// model is what must be true of a window, whatever readers do and wherever it is
+// killed.
+type model struct {
+	*bench
+	rt     *rapid.T
+	held   map[string]Lease // by call
+	acked  map[seq]bool
+	given  map[seq]int
+	lost   bool // the journal was lost: what was acknowledged may come again
+	ends   map[string]int
+	opened []*os.File
+}
+
+const modelEpochs = 2
+
+func newModel(t *testing.T, rt *rapid.T) *model {
+	dir, err := os.MkdirTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []Item
+	for i := range rapid.IntRange(1, 8).Draw(rt, "items") {
+		list = append(list, Item{Name: fmt.Sprintf("s%02d", i), Size: int64(rapid.IntRange(0, 50).Draw(rt, "size"))})
+	}
+	var largest int64
+	for _, item := range list {
+		largest = max(largest, item.Size)
+	}
+	b := newBench(t, Config{
+		Dir: dir, Items: list, Size: largest + int64(rapid.IntRange(0, 100).Draw(rt, "room")), Epochs: modelEpochs,
+		Parallel: rapid.IntRange(1, 4).Draw(rt, "parallel"), OnBad: BadSkip,
+		Order: func(epoch int) []int {
+			order := make([]int, len(list))
+			for i := range order {
+				order[i] = (i*7 + epoch) % len(list)
+				if len(list)%7 == 0 {
+					order[i] = i
+				}
+			}
+			return order
+		},
+	})
+	if err := os.WriteFile(b.at("ready", "README"), []byte("not ours"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return &model{bench: b, rt: rt, held: map[string]Lease{}, acked: map[seq]bool{}, given: map[seq]int{}, ends: map[string]int{}}
+}
+
+// one draws one of those, if there are any.
+func one[T any](m *model, from []T) (v T, ok bool) {
+	if len(from) == 0 {
+		return v, false
+	}
+	return from[rapid.IntRange(0, len(from)-1).Draw(m.rt, "which")], true
+}
+
+func (m *model) lease(reader string) bool {
+	l, err := m.bench.lease(reader)
+	var end *EndError
+	var wait *WaitError
+	switch {
+	case errors.As(err, &end):
+		for _, a := range m.positions(end.Epoch) {
+			if !m.acked[a] && !m.skips(a) {
+				m.rt.Fatalf("epoch %d ended, and %v is not acknowledged", end.Epoch, a)
+			}
+		}
+		if told, known := m.ends[reader]; known && end.Epoch != told+1 && end.Epoch != modelEpochs-1 {
+			m.rt.Fatalf("%s was told the end of epoch %d after that of %d", reader, end.Epoch, told)
+		}
+		m.ends[reader] = end.Epoch
+		return end.Epoch == modelEpochs-1
+	case errors.As(err, &wait):
+		return false
+	case err != nil:
+		m.rt.Fatal(err)
+	}
+	a := seq{l.Epoch, l.Pos}
+	if m.acked[a] && !m.lost {
+		m.rt.Fatalf("%v was delivered again after its acknowledgement", a)
+	}
+	for _, other := range m.held {
+		if other.Epoch == l.Epoch && other.Pos == l.Pos {
+			m.rt.Fatalf("%v was given to two", a)
+		}
+	}
+	if m.given[a]++; !m.lost && (l.Attempt > 1) != (m.given[a] > 1) {
+		m.rt.Fatalf("delivery %d of %v says attempt %d", m.given[a], a, l.Attempt)
+	}
+	m.held[l.ID] = l
+	return false
+}
+
+func (m *model) positions(epoch int) (all []seq) {
+	for pos := range m.cfg.Order(epoch) {
+		all = append(all, seq{epoch, pos})
+	}
+	return all
+}
+
+func (m *model) skips(a seq) bool {
+	return slices.ContainsFunc(m.Status().Skipped, func(s BadItem) bool { return s.Epoch == a.epoch && s.Pos == a.pos })
+}
+
+// files are the plan's files that readers can see in a folder.
+func (m *model) files(pattern string) (names []string) {
+	all, err := filepath.Glob(m.at(pattern))
+	if err != nil {
+		m.rt.Fatal(err)
+	}
+	for _, name := range all {
+		if _, _, ok := parseName(filepath.Base(name)); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// verb notes what a verb on a file means, after it was done.
+func (m *model) verb(path string, acknowledges bool) {
+	a, _, _ := parseName(filepath.Base(path))
+	if acknowledges {
+		m.acked[a] = true
+	}
+	for id, l := range m.held {
+		if l.Epoch == a.epoch && l.Pos == a.pos {
+			delete(m.held, id)
+		}
+	}
+}
+
+func (m *model) ops() map[string]func(*rapid.T) {
+	readers := []string{"a", "b", "c"}
+	heldIDs := func() (ids []string) {
+		for id := range m.held {
+			ids = append(ids, id)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	check := func(err error) {
+		if err != nil {
+			m.rt.Fatal(err)
+		}
+	}
+	return map[string]func(*rapid.T){
+		"step":   func(*rapid.T) { m.step() },
+		"settle": func(*rapid.T) { m.settle() },
+		"sleep":  func(*rapid.T) { time.Sleep(time.Second) },
+		"lease": func(*rapid.T) {
+			reader, _ := one(m, readers)
+			m.lease(reader)
+		},
+		"ack": func(*rapid.T) {
+			if id, ok := one(m, heldIDs()); ok {
+				l := m.held[id]
+				check(m.Ack(id))
+				m.acked[seq{l.Epoch, l.Pos}] = true
+				delete(m.held, id)
+			}
+		},
+		"nack": func(*rapid.T) {
+			if id, ok := one(m, heldIDs()); ok {
+				check(m.Nack(id, "test"))
+				delete(m.held, id)
+			}
+		},
+		"unlink": func(*rapid.T) {
+			if path, ok := one(m, slices.Concat(m.files("ready/*"), m.files("claimed/*/*"))); ok {
+				check(os.Remove(path))
+				m.verb(path, true)
+				m.settle()
+			}
+		},
+		"claim": func(*rapid.T) {
+			if path, ok := one(m, m.files("ready/*")); ok {
+				check(os.MkdirAll(m.at("claimed", "v"), 0o777))
+				check(os.Rename(path, m.at("claimed", "v", filepath.Base(path))))
+				m.verb(path, false)
+				m.settle()
+				a, _, _ := parseName(filepath.Base(path))
+				m.given[a]++
+			}
+		},
+		"finish": func(*rapid.T) {
+			if path, ok := one(m, slices.Concat(m.files("ready/*"), m.files("claimed/*/*"))); ok {
+				check(os.Rename(path, m.at("done", filepath.Base(path))))
+				m.verb(path, true)
+				m.settle()
+			}
+		},
+		"open": func(*rapid.T) {
+			if path, ok := one(m, m.files("ready/*")); ok {
+				file, err := os.Open(path)
+				check(err)
+				m.opened = append(m.opened, file)
+			}
+		},
+		"close": func(*rapid.T) {
+			if len(m.opened) > 0 {
+				check(m.opened[0].Close())
+				m.opened = m.opened[1:]
+			}
+		},
+		"crash": func(*rapid.T) { m.crash() },
+		"crash and lose the journal": func(rt *rapid.T) {
+			journal := m.at(".stager", "journal")
+			data, err := os.ReadFile(journal)
+			check(err)
+			how := rapid.SampledFrom([]string{"removed", "cut", "garbage"}).Draw(rt, "how")
+			switch how {
+			case "removed":
+				check(os.Remove(journal))
+			case "cut":
+				check(os.WriteFile(journal, data[:rapid.IntRange(0, len(data)).Draw(rt, "at")], 0o644))
+			case "garbage":
+				check(os.WriteFile(journal, bytes.ReplaceAll(data, []byte("1"), []byte("\x00")), 0o644))
+			}
+			m.lost, m.held, m.ends = true, map[string]Lease{}, map[string]int{}
+			m.crash()
+		},
+		"": func(*rapid.T) { m.invariants() },
+	}
+}
+
+// invariants hold after each step.
+func (m *model) invariants() {
+	if data, err := os.ReadFile(m.at("ready", "README")); string(data) != "not ours" {
+		m.rt.Fatalf("a file that is not ours holds %q (%v)", data, err)
+	}
+	// W1: what is visible is whole.
+	for _, path := range slices.Concat(m.files("ready/*"), m.files("claimed/*/*")) {
+		a, name, _ := parseName(filepath.Base(path))
+		item := m.cfg.Order(a.epoch)[a.pos]
+		want := bytes.Repeat([]byte{byte('a' + item)}, int(m.cfg.Items[item].Size))
+		if got, err := os.ReadFile(path); m.cfg.Items[item].Name != name || !bytes.Equal(got, want) {
+			m.rt.Fatalf("%s holds %q (%v), want %q", path, got, err, want)
+		}
+	}
+	// W4: what is on disk, open or not, is never more than the bound.
+	taken := map[uint64]int64{}
+	for _, dir := range []string{"incoming", "whole", "held", "doomed"} {
+		entries, err := os.ReadDir(m.at(".stager", dir))
+		if err != nil {
+			m.rt.Fatal(err)
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				m.rt.Fatal(err)
+			}
+			st := info.Sys().(*syscall.Stat_t)
+			taken[st.Ino] = st.Size
+		}
+	}
+	for _, file := range m.opened {
+		var st unix.Stat_t
+		if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+			m.rt.Fatal(err)
+		}
+		if m.stage.seesOpen && st.Nlink == 0 {
+			m.rt.Fatalf("%s was deleted while it was open", file.Name())
+		}
+		taken[st.Ino] = st.Size
+	}
+	var sum int64
+	for _, size := range taken {
+		sum += size
+	}
+	s := m.Status()
+	if sum > m.cfg.Size || s.Used > m.cfg.Size || sum > s.Used {
+		m.rt.Fatalf("%d bytes on disk, %d counted, of %d", sum, s.Used, m.cfg.Size)
+	}
+}
+
+// finish drains the window: no deadlock, and nothing is lost.
+func (m *model) finish() {
+	for _, file := range m.opened {
+		file.Close()
+	}
+	m.opened = nil
+	for _, path := range m.files("claimed/*/*") {
+		if err := os.Rename(path, m.at("ready", filepath.Base(path))); err != nil {
+			m.rt.Fatal(err)
+		}
+	}
+	for id := range m.held {
+		if err := m.Return(id); err != nil {
+			m.rt.Fatal(err)
+		}
+	}
+	clear(m.held)
+	for range 1000 {
+		m.advance(time.Second)
+		if m.lease("last") {
+			break
+		}
+		for id, l := range m.held {
+			if err := m.Ack(id); err != nil {
+				m.rt.Fatal(err)
+			}
+			m.acked[seq{l.Epoch, l.Pos}] = true
+		}
+		clear(m.held)
+		m.invariants()
+	}
+	m.advance(time.Second)
+	for epoch := range modelEpochs {
+		for _, a := range m.positions(epoch) {
+			if !m.acked[a] && !m.skips(a) {
+				m.rt.Fatalf("%v was never acknowledged: %+v", a, m.Status())
+			}
+		}
+	}
+	if s := m.Status(); !s.Done || s.Used != 0 {
+		m.rt.Fatalf("not empty at the end: %+v", s)
+	}
+}
+
+func TestWindowAgainstItsModel(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		// Without the test's deadline, which is not of virtual time.
+		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
+			m := newModel(t, rt)
+			rt.Repeat(m.ops())
+			m.finish()
+			if err := m.Close(); err != nil {
+				rt.Fatal(err)
+			}
+		})
+	})
+}

@@ -1,0 +1,259 @@
+package window
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// Each instant at which a kill can fall leaves the folder in one of these states.
+func TestWhereverItIsKilled(t *testing.T) {
+	type states map[State]int
+	for _, tt := range []struct {
+		name    string
+		make    func(b *bench) // from a folder in which first and second are ready
+		want    states
+		deliver []int // positions, in order, when the rest is leased one by one
+		attempt int   // of the first of these
+	}{
+		{"at rest", func(*bench) {}, states{Ready: 2}, []int{0, 1, 2}, 1},
+		{"linked to held, not yet shown", func(b *bench) {
+			b.rename("ready/"+first, ".stager/whole/"+first)
+		}, states{Ready: 2}, []int{0, 1, 2}, 1},
+		{"whole, not yet linked", func(b *bench) {
+			b.rename("ready/"+first, ".stager/whole/"+first)
+			b.ok(os.Remove(b.at(".stager/held", first)))
+		}, states{Ready: 2}, []int{0, 1, 2}, 1},
+		{"acknowledged in the journal, nothing removed", func(b *bench) {
+			b.ok(b.Ack(b.must(b.lease("r")).ID))
+		}, states{Ready: 1, Acked: 1}, []int{1, 2}, 1},
+		{"acknowledged, taken from sight", func(b *bench) {
+			b.ok(b.Ack(b.must(b.lease("r")).ID))
+			b.ok(os.Remove(b.at("ready", first)))
+		}, states{Ready: 1, Acked: 1}, []int{1, 2}, 1},
+		{"unlinked by a reader, and the journal lost", func(b *bench) {
+			b.ok(os.Remove(b.at("ready", first)))
+			b.ok(os.Remove(b.at(".stager/journal")))
+		}, states{Ready: 1, Acked: 1}, []int{1, 2}, 1},
+		{"done, and the journal lost", func(b *bench) {
+			b.rename("ready/"+first, "done/anything")
+			b.ok(os.Remove(b.at(".stager/journal")))
+		}, states{Ready: 1, Acked: 1}, []int{1, 2}, 1},
+		{"claimed, and the journal lost", func(b *bench) {
+			b.rename("ready/"+first, "claimed/r/anything")
+			b.ok(os.Remove(b.at(".stager/journal")))
+		}, states{Ready: 1, Leased: 1}, []int{1, 2}, 1},
+		{"leased", func(b *bench) { b.must(b.lease("r")) }, states{Ready: 1, Leased: 1}, []int{1, 2}, 1},
+		{"leased, and the journal lost", func(b *bench) {
+			b.must(b.lease("r"))
+			b.ok(os.Remove(b.at(".stager/journal")))
+		}, states{Ready: 2}, []int{0, 1, 2}, 1},
+		{"leased and returned", func(b *bench) {
+			b.ok(b.Return(b.must(b.lease("r")).ID))
+		}, states{Ready: 2}, []int{0, 1, 2}, 2},
+		{"leased and returned, with the last line torn", func(b *bench) {
+			b.ok(b.Return(b.must(b.lease("r")).ID))
+			data, err := os.ReadFile(b.at(".stager/journal"))
+			b.ok(err)
+			b.ok(os.WriteFile(b.at(".stager/journal"), data[:len(data)-3], 0o644))
+		}, states{Ready: 2}, []int{0, 1, 2}, 1},
+		{"dropped, and still in sight", func(b *bench) {
+			st, err := b.stage.held.Stat(second)
+			b.ok(err)
+			b.rename(".stager/held/"+second, ".stager/doomed/"+doomedName(second, st.Ino))
+		}, states{Ready: 2}, []int{0, 1, 2}, 1},
+		{"dropped and out of sight", func(b *bench) {
+			st, err := b.stage.held.Stat(second)
+			b.ok(err)
+			b.rename(".stager/held/"+second, ".stager/doomed/"+doomedName(second, st.Ino))
+			b.ok(os.Remove(b.at("ready", second)))
+		}, states{Ready: 1, Zombie: 1}, []int{0, 1, 2}, 1},
+		{"another plan", func(b *bench) { b.cfg.Plan = "plan-2" }, states{}, []int{0, 1, 2}, 1},
+		{"another plan, and a file of the first claimed", func(b *bench) {
+			b.rename("ready/"+first, "claimed/r/"+first)
+			b.cfg.Plan = "plan-2"
+		}, states{Zombie: 1}, []int{0, 1, 2}, 1},
+		{"another boot of the machine", func(b *bench) {
+			b.rename("ready/"+first, "claimed/r/"+first)
+			b.ok(b.Ack(b.must(b.lease("r")).ID)) // the second: it stays acknowledged
+			stamp, err := os.ReadFile(b.at(".stager/plan"))
+			b.ok(err)
+			plan, _, _ := strings.Cut(string(stamp), "\n")
+			b.ok(os.WriteFile(b.at(".stager/plan"), []byte(plan+"\nan earlier one\n"), 0o644))
+		}, states{}, []int{0, 2}, 1},
+		{"a shard of another size", func(b *bench) {
+			b.ok(os.Chmod(b.at("ready", first), 0o644))
+			b.ok(os.Truncate(b.at("ready", first), 5))
+		}, states{Ready: 1, Zombie: 1}, []int{0, 1, 2}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
+				b.settle()
+				tt.make(b)
+				b.crash()
+				s := b.Status()
+				for _, state := range []State{Ready, Leased, Acked, Zombie} {
+					if s.Items[state] != tt.want[state] {
+						t.Errorf("%d are %s, want %d", s.Items[state], state, tt.want[state])
+					}
+				}
+				var got []int
+				for range tt.deliver {
+					b.settle()
+					l, err := b.lease("s")
+					if err != nil {
+						t.Fatalf("after %v got %v, want %v", got, err, tt.deliver)
+					}
+					if len(got) == 0 && l.Attempt != tt.attempt {
+						t.Errorf("got attempt %d, want %d", l.Attempt, tt.attempt)
+					}
+					got = append(got, l.Pos)
+					if l.Pos != tt.deliver[len(got)-1] {
+						t.Fatalf("got positions %v, want %v", got, tt.deliver)
+					}
+					b.ok(b.Ack(l.ID))
+				}
+				b.settle()
+				if s := b.Status(); s.Peak > 20 {
+					t.Errorf("took %d bytes of 20", s.Peak)
+				}
+			})
+		})
+	}
+}
+
+func TestAnOldPlansFileThatAReaderHoldsGoesWhenItIsLetGo(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
+		b.settle()
+		b.rename("ready/"+first, "claimed/r/"+first)
+		b.ok(os.WriteFile(b.at("ready", "e0007.END"), nil, 0o644)) // not ours
+		b.cfg.Plan = "plan-2"
+		b.crash()
+		b.settle()
+		if s := b.Status(); s.Bytes[Zombie] != 10 || s.Items[Ready] != 1 {
+			t.Errorf("got %+v, want the claimed one counted", s)
+		}
+		b.rename("claimed/r/"+first, "done/"+first)
+		b.settle()
+		b.advance(lookEvery)
+		if s := b.Status(); s.Bytes[Zombie] != 0 || s.Items[Ready] != 2 {
+			t.Errorf("got %+v, want its room used", s)
+		}
+		b.want("done")
+		b.want("ready", first, second, "e0007.END")
+	})
+}
+
+func TestAResumedFetchGoesOn(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: []Item{{Name: "big", Size: 20 << 20}, {Name: "orphan", Size: 20 << 20}}, Size: 20 << 20, Epochs: 1})
+		in, err := b.stage.Incoming(seq{0, 0}.fileName("big"), 20<<20, "")
+		b.ok(err)
+		_, err = in.WriteAt(make([]byte, 16<<20), 0)
+		b.ok(err)
+		other, err := b.stage.Incoming(seq{0, 1}.fileName("orphan"), 20<<20, "")
+		b.ok(err)
+		_, err = other.WriteAt(make([]byte, 16<<20), 0)
+		b.ok(err)
+		b.crash()
+		if got := len(b.ls(".stager/incoming")); got != 2 { // one file and its notes
+			t.Errorf("%d are left in incoming, want 2", got)
+		}
+		b.settle()
+		data, err := os.ReadFile(b.at("ready", "e0000-00000000-big"))
+		b.ok(err)
+		if data[16<<20-1] != 0 || data[16<<20] != 'a' {
+			t.Error("fetched again what had arrived, or lost it")
+		}
+	})
+}
+
+func FuzzJournal(f *testing.F) {
+	var text []byte
+	for _, fact := range [][]any{
+		{"plan", "p"},
+		{"low", seq{1, 2}},
+		{"ack", seq{1, 3}, "id-1"},
+		{"skip", seq{1, 4}, "name \"quoted\"", "reason\n"},
+		{"try", seq{1, 5}, 2, 1},
+		{"lease", "id-2", "reader", seq{1, 5}},
+		{"gone", "id-2", seq{1, 5}},
+		{"acked", "id-0"},
+		{"reader", "r", 1},
+		{"sum", seq{1, 5}, "crc64nvme:abc"},
+	} {
+		from := len(text)
+		text = sealLine(appendFact(text, fact[0].(string), fact[1:]...), from)
+	}
+	f.Add(text)
+	f.Add(text[:len(text)-5])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := readJournal(strings.NewReader(string(data)), "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := t.TempDir() + "/journal"
+		j := &journal{}
+		if err := j.rewrite(path, "p", m); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.add("ack", seq{7, 8}, "new"); err != nil {
+			t.Fatal(err)
+		}
+		defer j.file.Close()
+		again, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := readJournal(strings.NewReader(string(again)), "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !n.settled[seq{7, 8}] || len(n.settled) < len(m.settled) || n.low != m.low ||
+			len(n.leases) < len(m.leases)-1 || len(n.readers) != len(m.readers) || len(n.sums) != len(m.sums) {
+			t.Errorf("read %+v, wrote it, and read %+v", m, n)
+		}
+	})
+}
+
+func TestALineThatIsTornHarmsNoOther(t *testing.T) {
+	whole := string(sealLine(appendFact(nil, "plan", "p"), 0)) +
+		string(sealLine(appendFact(nil, "ack", seq{0, 1}, "a"), 0)) +
+		string(sealLine(appendFact(nil, "ack", seq{0, 2}, "b"), 0))
+	lines := strings.SplitAfter(whole, "\n")
+	torn := lines[0] + lines[1][:5] + "\n" + lines[2]
+	m, err := readJournal(strings.NewReader(torn), "p")
+	if err != nil || m.settled[seq{0, 1}] || !m.settled[seq{0, 2}] {
+		t.Errorf("got %+v (%v), want the second alone", m.settled, err)
+	}
+	if m, _ := readJournal(strings.NewReader(whole), "q"); len(m.settled) != 0 {
+		t.Errorf("got %+v of another plan", m.settled)
+	}
+}
+
+func TestNamesAreReadAsTheyAreWritten(t *testing.T) {
+	for _, tt := range []struct {
+		seq
+		name, file string
+	}{
+		{seq{0, 0}, "a", "e0000-00000000-a"},
+		{seq{12345, 123456789}, "x-y.tar", "e12345-123456789-x-y.tar"},
+	} {
+		if got := tt.fileName(tt.name); got != tt.file {
+			t.Errorf("got %s, want %s", got, tt.file)
+		}
+		if a, name, ok := parseName(tt.file); a != tt.seq || name != tt.name || !ok {
+			t.Errorf("%s: got %v %q %v", tt.file, a, name, ok)
+		}
+	}
+	for _, file := range []string{"", "e", "e1-2-x", "e0000", "e0000.END", "e0000-00000000", "x0000-00000000-a", "e99999999999999999999-1-a"} {
+		if _, _, ok := parseName(file); ok {
+			t.Errorf("%q was taken as a position", file)
+		}
+	}
+	if epoch, ok := parseEnd("e0012.END"); epoch != 12 || !ok {
+		t.Errorf("got %d %v", epoch, ok)
+	}
+}

@@ -1,0 +1,24 @@
+package window
+
+import "time"
+
+// Withdraw takes a lease back that its reader was never told of, because it went
+// away before it could be. Unlike Return this counts neither as a delivery nor as a
+// failure.
+func (w *Window) Withdraw(id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, err := w.heldLocked(id)
+	if err == nil {
+		w.withdrawLocked(time.Now(), l)
+	}
+	return err
+}
+
+func (w *Window) withdrawLocked(now time.Time, l *lease) {
+	h := w.history[l.e.seq]
+	h.attempts--
+	w.history[l.e.seq] = h
+	w.returnLocked(now, l, "its reader went away while it was given", false)
+	w.serveLocked(now)
+}
