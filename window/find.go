@@ -13,3 +13,13 @@ func (w *Window) LeaseOf(path string) (id string, ok bool) {
 	}
 	return e.lease.id, true
 }
+
+// Settled tells whether the shard at a path is acknowledged or given up already: an
+// acknowledgement that is sent again is no fault.
+func (w *Window) Settled(path string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name := filepath.Base(path)
+	a, _, ok := parseName(name)
+	return ok && w.path(name) == filepath.Clean(path) && (a.before(w.low) || w.settled[a])
+}

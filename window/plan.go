@@ -274,7 +274,9 @@ func (w *Window) readyLocked() {
 	enough := files >= max(1, w.cfg.MinReady.Files) && bytes >= w.cfg.MinReady.Bytes
 	// All that fits is there: more will not come before readers make room.
 	full := files > 0 && len(w.queue)+len(w.fetching)+len(w.toShow) == 0 && !w.ordering
-	w.ready = enough || full || w.doneLocked()
+	if w.ready = enough || full || w.doneLocked(); w.ready {
+		close(w.readied)
+	}
 }
 
 // readyHeap is what can be leased, lowest first. Entries that are not Ready any more

@@ -96,12 +96,7 @@ func (w *Window) giveUp(x *waiter, err error) (Lease, error) {
 	select {
 	case o := <-x.got:
 		if l := w.leases[o.lease.ID]; err != nil && l != nil {
-			// Nobody is there to take it. It was not delivered.
-			h := w.history[l.e.seq]
-			h.attempts--
-			w.history[l.e.seq] = h
-			w.returnLocked(now, l, "its reader went away while it was given", false)
-			w.serveLocked(now)
+			w.withdrawLocked(now, l) // nobody is there to take it
 			return Lease{}, err
 		}
 		return o.lease, o.err

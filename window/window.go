@@ -24,6 +24,7 @@ type Window struct {
 	dir     string                // absolute
 	nonce   string                // makes the ids of this process's leases its own
 	wake    chan struct{}         // tells Run that there is something to plan
+	readied chan struct{}         // closed when ready becomes true
 	spawn   func(func())          // how Run starts what takes long
 	free    func() (int64, error) // what the disk has left
 	watch   bool                  // ask the kernel for news of the folders
@@ -111,7 +112,7 @@ func New(cfg Config) (*Window, error) {
 	w := &Window{
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
 		stage: stage, dir: dir, nonce: hex.EncodeToString(nonce[:]),
-		wake: make(chan struct{}, 1), free: stage.Free, watch: true,
+		wake: make(chan struct{}, 1), readied: make(chan struct{}), free: stage.Free, watch: true,
 		orders: map[int][]int{}, settled: map[seq]bool{}, history: map[seq]history{},
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
 		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
@@ -153,6 +154,9 @@ func (w *Window) Ready() bool {
 	defer w.mu.Unlock()
 	return w.ready
 }
+
+// Readied is closed when Ready becomes true.
+func (w *Window) Readied() <-chan struct{} { return w.readied }
 
 // note wakes Run.
 func (w *Window) note() {
