@@ -77,15 +77,15 @@ func TestMain(m *testing.M) {
 func TestKilledAtAnyTime(t *testing.T) {
 	dir := t.TempDir()
 	kills := 0
-	for ; ; kills++ {
+	for delay := 10 * time.Millisecond; ; kills, delay = kills+1, delay*5/4 {
 		victim := exec.Command(os.Args[0])
 		victim.Env = append(os.Environ(), "STAGER_TEST_VICTIM="+dir)
 		victim.Stderr = os.Stderr
 		if err := victim.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// A little later each time, and never at the same point of the work.
-		timer := time.AfterFunc(time.Duration(15+4*kills)*time.Millisecond, func() { victim.Process.Kill() }) //nolint:errcheck // it may have ended
+		// Later each time, so that it falls into every part of the work.
+		timer := time.AfterFunc(delay, func() { victim.Process.Kill() }) //nolint:errcheck // it may have ended
 		err := victim.Wait()
 		if !timer.Stop() {
 			continue

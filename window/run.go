@@ -18,22 +18,27 @@ import (
 // its goroutines are gone then. Leases can be acknowledged until Close. It is called
 // once.
 func (w *Window) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	gone := make(chan struct{})
+	defer close(gone)
 	w.mu.Lock()
-	again := w.running || w.ended != nil
-	w.running = true
+	again := w.stop != nil || w.closed
+	if !again {
+		w.stop = func() { cancel(); <-gone }
+	}
 	w.mu.Unlock()
 	if again {
 		return fmt.Errorf("input %s: Run is called once, before Close", w.cfg.Input)
 	}
 
-	fetches, cancel := context.WithCancel(ctx)
 	var goroutines sync.WaitGroup
 	w.spawn = goroutines.Go
 	if w.watch {
 		stop := w.listen()
 		defer stop()
 	}
-	err := w.loop(ctx, fetches)
+	err := w.loop(ctx)
 	cancel()
 	goroutines.Wait()
 
@@ -49,7 +54,7 @@ func (w *Window) Run(ctx context.Context) error {
 }
 
 // loop plans and acts, until there is nothing more to do.
-func (w *Window) loop(ctx, fetches context.Context) error {
+func (w *Window) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -57,7 +62,7 @@ func (w *Window) loop(ctx, fetches context.Context) error {
 		t := w.plan(time.Now())
 		failed := w.failed
 		w.mu.Unlock()
-		w.act(fetches, t)
+		w.act(ctx, t)
 		switch {
 		case failed != nil:
 			return failed

@@ -86,8 +86,8 @@ type Window struct {
 	journal   *journal
 	lastError string
 	stats     stats
-	ended     error // what Lease says after Run has ended
-	running   bool
+	ended     error  // what Lease says after Run has ended
+	stop      func() // ends Run and waits for it; nil before Run
 	closed    bool
 }
 
@@ -134,9 +134,15 @@ func New(cfg Config) (*Window, error) {
 	return w, nil
 }
 
-// Close lets go of the folder. Leases and files stay: who opens it next goes on with
-// them. Run must have returned.
+// Close lets go of the folder, after ending Run if it still runs. Leases and files
+// stay: who opens the folder next goes on with them. It may be called again.
 func (w *Window) Close() error {
+	w.mu.Lock()
+	stop := w.stop
+	w.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
