@@ -7,13 +7,18 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Watcher measures how many bytes of files a folder costs, as a stranger would: by
 // walking it, and by looking in /proc for files that were unlinked and are still
 // open somewhere. Hard links count once.
+//
+// A walk takes time, in which one file may go and another come, so that both are
+// seen though they were never there together. What two walks in a row have seen
+// was all there at the moment between them; that is what counts.
 type Watcher struct {
 	Dir string
 
@@ -24,15 +29,21 @@ type Watcher struct {
 
 // Run looks every few milliseconds until ctx ends.
 func (w *Watcher) Run(ctx context.Context) {
+	before := w.look()
 	for ctx.Err() == nil {
-		bytes := w.look()
+		now := w.look()
+		var bytes int64
+		for f, size := range now {
+			bytes += min(size, before[f])
+		}
+		before = now
 		w.mu.Lock()
 		w.peak = max(w.peak, bytes)
 		w.looks++
 		w.mu.Unlock()
 		select {
 		case <-ctx.Done():
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(2 * time.Millisecond):
 		}
 	}
 }
@@ -44,42 +55,44 @@ func (w *Watcher) Peak() (bytes int64, looks int) {
 	return w.peak, w.looks
 }
 
-// bookkeeping is what stager writes beside the shards: it is small, and not what the
-// bound speaks of.
-var bookkeeping = map[string]bool{"LOCK": true, "journal": true, "plan": true, "cursor": true}
+// file is one file for ever: inode numbers come again, with another time of birth.
+type file struct {
+	ino         uint64
+	born, nanos int64
+}
 
-// look counts once. A file that is renamed while it walks may be seen at both of
-// its names or at none: the inode makes it one.
-func (w *Watcher) look() (bytes int64) {
-	type inode struct{ dev, ino uint64 }
-	sizes := make(map[inode]int64)
-	count := func(info fs.FileInfo) {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() {
+// look sees every file once, by whatever name.
+func (w *Watcher) look() map[file]int64 {
+	seen := make(map[file]int64)
+	count := func(path string) {
+		var st unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
+		if err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
 			// What is reserved costs as much as what is written.
-			sizes[inode{uint64(st.Dev), st.Ino}] = max(st.Size, st.Blocks*512-4095)
+			f := file{st.Ino, st.Btime.Sec, int64(st.Btime.Nsec)}
+			seen[f] = max(int64(st.Size), int64(st.Blocks)*512-4095)
 		}
 	}
 	_ = filepath.WalkDir(w.Dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || bookkeeping[d.Name()] || strings.HasSuffix(path, ".ranges") || strings.HasPrefix(d.Name(), "journal") {
-			return nil //nolint:nilerr // what vanishes while one looks is not there
+		if err == nil && d.Type().IsRegular() && !bookkeeping(path) {
+			count(path)
 		}
-		if info, err := d.Info(); err == nil {
-			count(info)
-		}
-		return nil
+		return nil // what vanishes while one looks is not there
 	})
-	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is right
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") //nolint:errcheck // the pattern is right
 	for _, fd := range fds {
 		target, err := os.Readlink(fd)
-		if err != nil || !strings.HasPrefix(target, w.Dir+"/") || !strings.HasSuffix(target, " (deleted)") {
-			continue
-		}
-		if info, err := os.Stat(fd); err == nil && !strings.Contains(target, "journal") {
-			count(info)
+		target, unlinked := strings.CutSuffix(target, " (deleted)")
+		if err == nil && unlinked && strings.HasPrefix(target, w.Dir+"/") && !bookkeeping(target) {
+			count(fd)
 		}
 	}
-	for _, size := range sizes {
-		bytes += size
-	}
-	return bytes
+	return seen
+}
+
+// bookkeeping is what stager writes beside the shards: it is small, and not what the
+// bound speaks of.
+func bookkeeping(path string) bool {
+	name := filepath.Base(path)
+	return name == "LOCK" || name == "plan" || strings.HasPrefix(name, "journal") || strings.HasSuffix(name, ".ranges")
 }

@@ -3,11 +3,13 @@ package checkpoint
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -92,7 +94,7 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 			u.mu.Unlock()
 			was := u.there[f.Path]
 			if !was.has(f) {
-				sent, err := sendPlain(gctx, store, u.root, f, !final)
+				sent, err := sendPlain(gctx, store, u.root, f, !final, func(int64) {})
 				var ofStore *backends.Error
 				switch {
 				case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist) && gone(u.root, f.Path):
@@ -145,8 +147,9 @@ func mirrored(ctx context.Context, store *backends.Store) (map[string]plainRemot
 var errBusy = errors.New("it is open for writing")
 
 // sendPlain sends one file as far as it is now, and returns the state that was sent.
-// With closed it refuses one that somebody writes to.
-func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, f local, closed bool) (local, error) {
+// With closed it refuses one that somebody writes to. It tells moved of the bytes as
+// they are read, of as many as the file has.
+func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, f local, closed bool, moved func(int64)) (local, error) {
 	file, err := root.OpenFile(f.Path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return f, err
@@ -162,8 +165,33 @@ func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, f loca
 		return f, err
 	}
 	f = describe(f.Path, info)
-	_, err = store.Put(ctx, f.Path, file, f.Size, backends.CreateOptions{})
+	src := &told{ReaderAt: file, moved: moved}
+	src.left.Store(f.Size)
+	_, err = store.Put(ctx, f.Path, src, f.Size, backends.CreateOptions{})
+	if err == nil {
+		moved(src.left.Load())
+	}
 	return f, err
+}
+
+// told tells of the bytes that are read through it. What is read again, to be summed
+// or because sending it failed, brings forward what others would have told.
+type told struct {
+	io.ReaderAt
+	left  atomic.Int64 // that nobody was told of
+	moved func(int64)
+}
+
+func (t *told) ReadAt(p []byte, off int64) (int, error) {
+	n, err := t.ReaderAt.ReadAt(p, off)
+	for {
+		left := t.left.Load()
+		take := min(int64(n), left)
+		if t.left.CompareAndSwap(left, left-take) {
+			t.moved(take)
+			return n, err
+		}
+	}
 }
 
 // PushConfig says what Push mirrors.
@@ -207,11 +235,12 @@ func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 		g.Go(func() error {
 			known := there[f.Path].has(f)
 			if !known {
-				if _, err := sendPlain(gctx, cfg.Store, root, f, false); err != nil {
+				if _, err := sendPlain(gctx, cfg.Store, root, f, false, progress.add); err != nil {
 					return err
 				}
+			} else {
+				progress.add(f.Size)
 			}
-			progress.add(f.Size)
 			mu.Lock()
 			defer mu.Unlock()
 			if known {

@@ -92,7 +92,9 @@ type progress struct {
 }
 
 func newProgress(tell func(done, total int64), total int64) *progress {
-	return &progress{total: total, tell: tell}
+	p := &progress{total: total, tell: tell}
+	p.add(0) // how much it will be is news
+	return p
 }
 
 func (p *progress) add(n int64) {
