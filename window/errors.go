@@ -58,6 +58,11 @@ type WaitError struct{ Cause Cause }
 
 func (e *WaitError) Error() string { return "nothing is ready; waiting for " + string(e.Cause) }
 
+func waits(err error) bool {
+	_, is := errors.AsType[*WaitError](err)
+	return is
+}
+
 // BadItemError says why an item could not be delivered.
 type BadItemError struct {
 	Name       string

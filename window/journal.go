@@ -97,7 +97,7 @@ func parseLine(line string) (fields []string, ok bool) {
 			if word, err = strconv.Unquote(quoted); err != nil {
 				return nil, false
 			}
-		} else if word, _, ok = strings.Cut(rest, " "); word == "" {
+		} else if word, _, _ = strings.Cut(rest, " "); word == "" {
 			return nil, false
 		} else {
 			rest = rest[len(word):]

@@ -60,7 +60,7 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	rd := w.readerLocked(now, r.Reader)
 	rd.seen = now
 	l, err := w.grantLocked(now, rd, r.Bound)
-	if _, wait := err.(*WaitError); !wait || r.Wait <= 0 {
+	if !waits(err) || r.Wait <= 0 {
 		w.mu.Unlock()
 		return l, err
 	}

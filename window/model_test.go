@@ -31,10 +31,6 @@ type model struct {
 const modelEpochs = 2
 
 func newModel(t *testing.T, rt *rapid.T) *model {
-	dir, err := os.MkdirTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var list []Item
 	for i := range rapid.IntRange(1, 8).Draw(rt, "items") {
 		list = append(list, Item{Name: fmt.Sprintf("s%02d", i), Size: int64(rapid.IntRange(0, 50).Draw(rt, "size"))})
@@ -44,7 +40,7 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 		largest = max(largest, item.Size)
 	}
 	b := newBench(t, Config{
-		Dir: dir, Items: list, Size: largest + int64(rapid.IntRange(0, 100).Draw(rt, "room")), Epochs: modelEpochs,
+		Items: list, Size: largest + int64(rapid.IntRange(0, 100).Draw(rt, "room")), Epochs: modelEpochs,
 		Parallel: rapid.IntRange(1, 4).Draw(rt, "parallel"), OnBad: BadSkip,
 		Order: func(epoch int) []int {
 			order := make([]int, len(list))

@@ -125,7 +125,7 @@ func (w *Window) serveLocked(now time.Time) {
 	still := w.waiters[:0]
 	for _, x := range w.waiters {
 		l, err := w.grantLocked(now, x.rd, x.bound)
-		if _, wait := err.(*WaitError); wait {
+		if waits(err) {
 			still = append(still, x)
 			continue
 		}

@@ -65,6 +65,7 @@ func (w *Window) recover(now time.Time) error {
 		return err
 	}
 	w.admitLocked(now, func(time.Time) {})
+	w.compact()
 	return w.sweepIncoming()
 }
 
