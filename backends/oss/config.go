@@ -1,0 +1,157 @@
+package oss
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aliyun/aliyun-oss-go-sdk/oss"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Scheme describes oss:// URLs.
+func Scheme() backends.Scheme {
+	return backends.Scheme{
+		Name:    "oss",
+		Summary: "Alibaba Cloud Object Storage Service",
+		Example: "oss://bucket/folder/?region=cn-hangzhou",
+		Params: []backends.Param{
+			{Name: "endpoint", Summary: "the server's URL or host; else OSS_ENDPOINT", Default: "the region's public one, over HTTPS"},
+			{Name: "region", Summary: "the bucket's region, as in cn-hangzhou; else OSS_REGION", Default: "what the endpoint names"},
+			{Name: "signature", Summary: "v1 or v4; auto is v4 when the region is known", Default: "auto"},
+			{Name: "cname", Summary: "true says that the endpoint is a domain of the bucket's own", Default: "false"},
+			{Name: "anonymous", Summary: "true sends requests unsigned, for public buckets", Default: "false"},
+			{Name: "ca-bundle", Summary: "a PEM file of certificate authorities to trust; else OSS_CA_BUNDLE", Default: "the system's"},
+		},
+		Credentials: "Set OSS_ACCESS_KEY_ID and OSS_ACCESS_KEY_SECRET, and OSS_SESSION_TOKEN for a temporary key, mount files of these names, give the ECS instance a RAM role, or add ?anonymous=true for a public bucket.",
+		Open:        open,
+	}
+}
+
+// settings are a Target's parameters, read and checked.
+type settings struct {
+	endpoint  string // with its scheme
+	region    string // "" when it is not known
+	version   oss.AuthVersionType
+	cname     bool
+	anonymous bool
+	caBundle  string
+}
+
+func parse(t backends.Target) (settings, error) {
+	invalid := func(format string, args ...any) (settings, error) {
+		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
+	}
+	first := func(param, env string) string {
+		if v := t.Params.Get(param); v != "" || t.Getenv == nil {
+			return v
+		}
+		return t.Getenv(env)
+	}
+	if t.User != "" || strings.Contains(t.Host, ":") || oss.CheckBucketName(t.Host) != nil {
+		return invalid("an oss URL begins with the bucket, of 3 to 63 letters a-z, digits and \"-\", as in oss://bucket/folder/; the server is given by ?endpoint=")
+	}
+	c := settings{
+		endpoint: first("endpoint", "OSS_ENDPOINT"),
+		region:   first("region", "OSS_REGION"),
+		caBundle: first("ca-bundle", "OSS_CA_BUNDLE"),
+		version:  oss.AuthV1,
+	}
+	if strings.ContainsFunc(c.region, notInRegion) {
+		return invalid("a region looks like cn-hangzhou")
+	}
+	c.region = strings.TrimPrefix(c.region, "oss-") // as consoles and endpoints show it
+	if c.endpoint == "" {
+		if c.region == "" {
+			return invalid("where the bucket is must be said: ?region=cn-hangzhou, ?endpoint=https://host, OSS_REGION or OSS_ENDPOINT")
+		}
+		c.endpoint = "https://oss-" + c.region + ".aliyuncs.com"
+	}
+	if !strings.Contains(c.endpoint, "://") {
+		c.endpoint = "https://" + c.endpoint
+	}
+	u, err := url.Parse(c.endpoint)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
+		return invalid("the endpoint must look like https://host:port")
+	}
+	c.endpoint = u.Scheme + "://" + u.Host
+	if c.region == "" {
+		c.region = regionOf(u.Hostname())
+	}
+	for name, to := range map[string]*bool{"anonymous": &c.anonymous, "cname": &c.cname} {
+		text := t.Params.Get(name)
+		if text == "" {
+			continue
+		}
+		v, err := strconv.ParseBool(text)
+		if err != nil {
+			return invalid("parameter %q is true or false, not %q", name, text)
+		}
+		*to = v
+	}
+	switch s := t.Params.Get("signature"); {
+	case s == "v1", (s == "auto" || s == "") && c.region == "":
+	case s == "v4" && c.region == "":
+		return invalid("signature v4 needs the region: say it with ?region=")
+	case s == "v4", s == "auto", s == "":
+		c.version = oss.AuthV4
+	default:
+		return invalid("parameter \"signature\" is auto, v1 or v4, not %q", s)
+	}
+	return c, nil
+}
+
+func notInRegion(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
+}
+
+// regionOf is the region that an endpoint of Alibaba's own names, as in
+// oss-cn-hangzhou-internal.aliyuncs.com; "" when it names none.
+func regionOf(host string) string {
+	name, domain, _ := strings.Cut(host, ".")
+	region, ok := strings.CutPrefix(name, "oss-")
+	if domain != "aliyuncs.com" || !ok || region == "accelerate" || strings.HasPrefix(region, "accelerate-") {
+		return ""
+	}
+	return strings.TrimSuffix(region, "-internal")
+}
+
+// askWithin is how long opening a bucket waits to learn of its versioning.
+const askWithin = 10 * time.Second
+
+func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
+	set, err := parse(t)
+	if err != nil {
+		return backends.Opened{}, err
+	}
+	base, err := newTransport(set.caBundle)
+	if err != nil {
+		return backends.Opened{}, err
+	}
+	b := &bucket{name: t.Host, transport: base, log: t.Log, credentials: newCredentials(t.Options, set.anonymous)}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	client, err := oss.New(set.endpoint, "", "",
+		oss.AuthVersion(set.version), oss.Region(set.region), oss.UseCname(set.cname),
+		oss.EnableCRC(false), // ours reach further
+		oss.SetCredentialsProvider(b.credentials),
+		oss.HTTPClient(&http.Client{Transport: &transport{base, set.anonymous}, CheckRedirect: noRedirect}))
+	if err != nil {
+		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "the endpoint %s cannot be used: %w", set.endpoint, err)
+	}
+	if b.client, err = client.Bucket(b.name); err != nil {
+		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "%w", err)
+	}
+	if !set.anonymous {
+		ctx, cancel := context.WithTimeout(ctx, askWithin)
+		defer cancel()
+		b.conditional = b.decidesAlone(ctx)
+	}
+	return backends.Opened{Backend: b, Prefix: t.Path}, nil
+}

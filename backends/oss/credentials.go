@@ -1,0 +1,219 @@
+package oss
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aliyun/aliyun-oss-go-sdk/oss"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// keys are one access key, perhaps for a while.
+type keys struct {
+	id, secret, token string
+	renew             time.Time // when to ask again; zero: never
+}
+
+// GetAccessKeyID, GetAccessKeySecret and GetSecurityToken are what the SDK asks.
+func (k *keys) GetAccessKeyID() string     { return k.id }
+func (k *keys) GetAccessKeySecret() string { return k.secret }
+func (k *keys) GetSecurityToken() string   { return k.token }
+
+// credentials are those of doc.go's list, in its order. The SDK asks for them
+// without a context, so every request fetches them before, by fetch, and the SDK
+// gets what is there.
+type credentials struct {
+	opts      backends.Options
+	anonymous bool
+	client    *http.Client // to the metadata service
+
+	mu   sync.Mutex // guards have, and has one asking at a time
+	have *keys
+}
+
+var _ oss.CredentialsProvider = (*credentials)(nil)
+
+const (
+	// rereadAfter is for how long credentials from files are used before the files
+	// are looked at again.
+	rereadAfter = 5 * time.Minute
+	// renewBefore is how long before its end a token is not used any more.
+	renewBefore = 5 * time.Minute
+	// metadata is where an ECS instance asks about itself.
+	metadata = "http://100.100.100.200"
+)
+
+func newCredentials(opts backends.Options, anonymous bool) *credentials {
+	return &credentials{opts: opts, anonymous: anonymous, have: new(keys), client: &http.Client{
+		Timeout: 5 * time.Second,
+		// The service is on the machine's own link: no proxy, and no patience.
+		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: time.Second}).DialContext, DisableKeepAlives: true},
+		CheckRedirect: noRedirect,
+	}}
+}
+
+// GetCredentials is what the SDK signs with.
+func (c *credentials) GetCredentials() oss.Credentials {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.have
+}
+
+// fetch sees to it that the SDK has what is good now.
+func (c *credentials) fetch(ctx context.Context) error {
+	if c.anonymous {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if c.have.id != "" && (c.have.renew.IsZero() || now.Before(c.have.renew)) {
+		return nil
+	}
+	found, err := c.retrieve(ctx, now)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	c.have = found
+	return nil
+}
+
+// retrieve asks one source after the other.
+func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error) {
+	getenv := c.opts.Getenv
+	if getenv == nil {
+		getenv = func(string) string { return "" }
+	}
+	if c.opts.Secrets != "" {
+		found, err := threeNames(func(name string) (string, error) {
+			text, err := os.ReadFile(filepath.Join(c.opts.Secrets, name))
+			if errors.Is(err, fs.ErrNotExist) {
+				return "", nil
+			}
+			return strings.TrimSpace(string(text)), err
+		})
+		if err != nil {
+			return nil, &backends.Error{Kind: backends.Permission, Err: fmt.Errorf("the files with credentials cannot be read: %w", err)}
+		}
+		if found.id != "" {
+			found.renew = now.Add(rereadAfter)
+			return found, nil
+		}
+	}
+	found, err := threeNames(func(name string) (string, error) { return getenv(name), nil })
+	if err != nil || found.id != "" {
+		return found, err
+	}
+	if off, _ := strconv.ParseBool(getenv("ALIBABA_CLOUD_ECS_METADATA_DISABLED")); off {
+		return nil, noCredentials(errors.New("the metadata service is not asked"))
+	}
+	return c.role(ctx, getenv, now)
+}
+
+// threeNames puts a key together. Half a key is an error, so that another source
+// is not taken by mistake.
+func threeNames(get func(name string) (string, error)) (*keys, error) {
+	id, err1 := get("OSS_ACCESS_KEY_ID")
+	secret, err2 := get("OSS_ACCESS_KEY_SECRET")
+	token, err3 := get("OSS_SESSION_TOKEN")
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	if (id == "") != (secret == "") {
+		return nil, &backends.Error{Kind: backends.Permission, Err: errors.New("only one of OSS_ACCESS_KEY_ID and OSS_ACCESS_KEY_SECRET is there")}
+	}
+	return &keys{id: id, secret: secret, token: token}, nil
+}
+
+// role gets a token for the role of the ECS instance.
+func (c *credentials) role(ctx context.Context, getenv func(string) string, now time.Time) (*keys, error) {
+	base := getenv("OSS_ECS_METADATA_ENDPOINT")
+	if base == "" {
+		base = metadata
+	}
+	base = strings.TrimSuffix(base, "/") + "/latest/"
+	const session = "X-aliyun-ecs-metadata-token"
+	header := make(http.Header)
+	header.Set(session+"-ttl-seconds", "60")
+	token, err := c.ask(ctx, http.MethodPut, base+"api/token", header)
+	if err != nil {
+		return nil, noCredentials(err)
+	}
+	header = make(http.Header)
+	header.Set(session, token)
+	name := getenv("ALIBABA_CLOUD_ECS_METADATA")
+	if name == "" {
+		text, err := c.ask(ctx, http.MethodGet, base+"meta-data/ram/security-credentials/", header)
+		if err != nil {
+			return nil, noCredentials(err)
+		}
+		name, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	}
+	text, err := c.ask(ctx, http.MethodGet, base+"meta-data/ram/security-credentials/"+name, header)
+	if err != nil {
+		return nil, noCredentials(err)
+	}
+	var answer struct {
+		Code                                       string
+		AccessKeyID                                string `json:"AccessKeyId"`
+		AccessKeySecret, SecurityToken, Expiration string
+	}
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Code != "Success" || answer.AccessKeyID == "" {
+		return nil, noCredentials(fmt.Errorf("the metadata service has no token for role %q", name))
+	}
+	ends, err := time.Parse(time.RFC3339, answer.Expiration)
+	if err != nil {
+		return nil, noCredentials(fmt.Errorf("the metadata service does not say until when the token for role %q is good", name))
+	}
+	renew := ends.Add(-renewBefore)
+	if !renew.After(now) { // a short one is used for half its life
+		renew = now.Add(ends.Sub(now) / 2)
+	}
+	return &keys{id: answer.AccessKeyID, secret: answer.AccessKeySecret, token: answer.SecurityToken, renew: renew}, nil
+}
+
+// ask asks the metadata service; an answer is a small text.
+func (c *credentials) ask(ctx context.Context, method, url string, header http.Header) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return "", err
+	}
+	req.Header = header
+	res, err := c.client.Do(req)
+	if err != nil {
+		return "", innermost(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = &answer{status: res.StatusCode}
+	}
+	return string(text), err
+}
+
+// noCredentials: a metadata service that fails comes back, and is asked again; a
+// machine without one does not get one by waiting.
+func noCredentials(why error) error {
+	kind := backends.Permission
+	var a *answer
+	if errors.As(why, &a) && (a.status >= 500 || a.status == http.StatusTooManyRequests) {
+		kind = backends.Unavailable
+	}
+	return &backends.Error{Kind: kind, Err: fmt.Errorf("no credentials were found (the instance's role: %w)", why)}
+}

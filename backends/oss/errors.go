@@ -1,0 +1,219 @@
+package oss
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// classify says what to do about an error of the SDK or of the network. It knows
+// nothing of contexts: whose deadline it was that ended, Store tells.
+func classify(err error) backends.Kind {
+	var known *backends.Error
+	if errors.As(err, &known) {
+		return known.Kind
+	}
+	if errors.Is(err, context.Canceled) || innermost(err) == context.DeadlineExceeded { //nolint:errorlint // the innermost wraps nothing
+		return backends.Canceled
+	}
+	var (
+		a        *answer
+		untrust  *tls.CertificateVerificationError
+		op       *net.OpError
+		dns      *net.DNSError
+		timeout  net.Error
+		sendFail *url.Error
+	)
+	switch {
+	case errors.As(err, &a):
+		return a.kind()
+	case errors.As(err, &untrust), errors.Is(err, http.ErrSchemeMismatch):
+		return backends.Invalid
+	case errors.As(err, &op), errors.As(err, &dns), errors.As(err, &sendFail),
+		errors.As(err, &timeout) && timeout.Timeout(),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
+		return backends.Unavailable
+	}
+	return backends.Unknown
+}
+
+// kind goes by the code, then by the status. A server that fails (5xx) is never
+// believed to know that something does not exist, nor is a web page.
+func (a *answer) kind() backends.Kind {
+	switch a.code {
+	case "SlowDown", "TooManyRequests", "RequestLimitExceeded", "QpsLimitExceeded", "DownloadTrafficRateLimitExceeded",
+		"UploadTrafficRateLimitExceeded", "MetaOperationQpsLimitExceeded", "TotalQpsLimitExceeded":
+		return backends.Throttled
+	case "NotImplemented":
+		return backends.Unsupported
+	}
+	switch {
+	case a.status == http.StatusServiceUnavailable, a.status == http.StatusTooManyRequests:
+		return backends.Throttled
+	case a.status == http.StatusNotImplemented:
+		return backends.Unsupported
+	case a.status >= 500:
+		return backends.Unavailable
+	case a.page:
+		return backends.Unknown
+	case a.endpoint != "": // the bucket is elsewhere
+		return backends.Invalid
+	}
+	switch a.code {
+	case "NoSuchKey", "NoSuchBucket", "SymlinkTargetNotExist":
+		return backends.NotExist
+	case "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "SecurityTokenExpired", "InvalidSecurityToken",
+		"RequestTimeTooSkewed", "UserDisable", "InvalidAccessKeyStatus", "AccountError":
+		return backends.Permission
+	case "FileAlreadyExists", "ObjectAlreadyExists":
+		return backends.Exist
+	case "PreconditionFailed":
+		return backends.Changed
+	case "RequestTimeout", "InternalError", "ServiceBusy", "OperationConflict", "IncompleteBody":
+		return backends.Unavailable
+	case "InvalidDigest":
+		return backends.Unknown // broken on the way; sending it again helps, or nothing does
+	case "InvalidObjectState", "EntityTooLarge", "FileImmutable", "ObjectNotAppendable":
+		return backends.Unsupported
+	}
+	switch a.status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return backends.Permission
+	case http.StatusNotFound:
+		if a.code == "" { // as for HEAD, which has no body
+			return backends.NotExist
+		}
+		return backends.Invalid // something else is missing, such as an upload
+	case http.StatusPreconditionFailed:
+		return backends.Changed
+	case http.StatusMethodNotAllowed:
+		return backends.Unsupported
+	case http.StatusRequestTimeout, http.StatusConflict:
+		return backends.Unavailable
+	}
+	return backends.Invalid
+}
+
+// words are for people, where the server's own do not say what to do.
+var words = map[string]string{
+	"NoSuchKey":             "no such object",
+	"InvalidAccessKeyId":    "the store does not know this access key, or it is disabled",
+	"SignatureDoesNotMatch": "the secret key does not fit the access key, or a proxy changed the request",
+	"SecurityTokenExpired":  "the session token has expired",
+	"InvalidSecurityToken":  "the session token is not that of this access key",
+	"RequestTimeTooSkewed":  "the clock of this machine is off by more than the store allows, 15 minutes",
+	"InvalidObjectState":    "the object is archived and must be restored before it can be read",
+	"PreconditionFailed":    "the object changed since it was listed",
+	"FileAlreadyExists":     "the key is taken",
+	"FileImmutable":         "the bucket's retention policy protects the object",
+	"NoSuchUpload":          "somebody else ended this upload",
+	"InvalidObjectName":     "OSS takes no keys that begin with \"/\" or \"\\\", or are longer than 1,023 bytes",
+	"InvalidDigest":         "the bytes that arrived are not those that were sent",
+}
+
+// explain turns an error of the SDK into one of ours, in a sentence.
+func (b *bucket) explain(op, key string, err error) error {
+	var (
+		local *backends.LocalError
+		known *backends.Error
+		a     *answer
+	)
+	if errors.As(err, &local) {
+		return local
+	}
+	if errors.As(err, &known) {
+		out := *known
+		out.Op, out.Key = op, key
+		return &out
+	}
+	out := &backends.Error{Op: op, Key: key, Kind: classify(err), Err: b.sentence(err)}
+	if errors.As(err, &a) {
+		b.log.Debug("the store refused", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
+		out.RetryAfter = a.retryAfter
+	}
+	return out
+}
+
+func (b *bucket) sentence(err error) error {
+	var (
+		a       *answer
+		untrust *tls.CertificateVerificationError
+	)
+	switch {
+	case errors.As(err, &untrust):
+		return fmt.Errorf("the server's certificate is not trusted (%w): name the authority's file with ?ca-bundle=", untrust.Err)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return errors.New("the endpoint speaks plain HTTP: write http:// before it")
+	case !errors.As(err, &a):
+		return innermost(err)
+	case a.page:
+		return fmt.Errorf("a web page answers, with HTTP %d: is the endpoint an OSS server?", a.status)
+	case a.code == "NoSuchBucket":
+		return fmt.Errorf("bucket %q does not exist", b.name)
+	case a.endpoint != "":
+		return fmt.Errorf("the bucket is in another region: say ?endpoint=%s (%s)", shorten(a.endpoint), a.code)
+	case strings.Contains(a.message, "signing region"):
+		return fmt.Errorf("the region is not that of the endpoint: correct ?region=, or use ?signature=v1 (%s)", a.code)
+	case words[a.code] != "":
+		return fmt.Errorf("%s (%s)", words[a.code], a.code)
+	case a.code != "":
+		return fmt.Errorf("%s (%s)", shorten(a.message), a.code)
+	case a.status == http.StatusNotFound:
+		return errors.New(words["NoSuchKey"])
+	case a.status == http.StatusForbidden:
+		return errors.New("access denied (HTTP 403)")
+	}
+	return fmt.Errorf("the server answers HTTP %d %s", a.status, http.StatusText(a.status))
+}
+
+// codeOf is the code of an answer that says no, or "".
+func codeOf(err error) string {
+	var a *answer
+	if errors.As(err, &a) {
+		return a.code
+	}
+	return ""
+}
+
+// statusOf is its status, or 0.
+func statusOf(err error) int {
+	var a *answer
+	if errors.As(err, &a) {
+		return a.status
+	}
+	return 0
+}
+
+// shorten keeps a server's page of HTML out of the logs.
+func shorten(s string) string {
+	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
+	if r := []rune(s); len(r) > 200 {
+		s = string(r[:200]) + "…"
+	}
+	return s
+}
+
+// innermost is what happened, without the layers it came through, but with the
+// address that a network operation was about.
+func innermost(err error) error {
+	for {
+		if op, ok := err.(*net.OpError); ok { //nolint:errorlint // each layer is looked at
+			return op
+		}
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}

@@ -1,0 +1,74 @@
+package servers
+
+import (
+	"errors"
+	"os"
+
+	"github.com/stager-dev/stager/e2e/servers/ossdouble"
+)
+
+// OSSOptions say what server is wanted. The zero value works.
+type OSSOptions struct {
+	TLS     bool
+	Dir     string   // where its objects lie; "": a folder that Close removes
+	Buckets []string // none: one named "test"
+	// Public and Versions name those of Buckets that anybody may read, and those with
+	// versioning.
+	Public, Versions []string
+}
+
+// OSS is a running double of Alibaba Cloud's OSS, in this process.
+type OSS struct {
+	*ossdouble.Server
+	CAFile string // the authority to trust; "" without TLS
+
+	temp string // removed by Close; may be empty
+}
+
+// StartOSS starts a double on a free port of this machine.
+func StartOSS(opts OSSOptions) (s *OSS, err error) {
+	s = new(OSS)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+			s = nil
+		}
+	}()
+	in := ossdouble.Options{Dir: opts.Dir, Buckets: opts.Buckets, Public: opts.Public, Versions: opts.Versions}
+	if opts.TLS {
+		if s.temp, err = os.MkdirTemp("", "stager-oss-tls-"); err != nil {
+			return s, err
+		}
+		if s.CAFile, in.Cert, in.Key, err = certificate(s.temp); err != nil {
+			return s, err
+		}
+	}
+	s.Server, err = ossdouble.Start(in)
+	return s, err
+}
+
+// Env are the variables by which OSS tools and stager find the server. That of the
+// metadata service is stager's own.
+func (s *OSS) Env() []string {
+	env := []string{
+		"OSS_ENDPOINT=" + s.Endpoint, "OSS_REGION=" + s.Region,
+		"OSS_ACCESS_KEY_ID=" + s.AccessKey, "OSS_ACCESS_KEY_SECRET=" + s.SecretKey,
+		"OSS_ECS_METADATA_ENDPOINT=" + s.Control,
+	}
+	if s.CAFile != "" {
+		env = append(env, "OSS_CA_BUNDLE="+s.CAFile)
+	}
+	return env
+}
+
+// Close ends the server.
+func (s *OSS) Close() error {
+	var errs []error
+	if s.Server != nil {
+		errs = append(errs, s.Server.Close())
+	}
+	if s.temp != "" {
+		errs = append(errs, os.RemoveAll(s.temp))
+	}
+	return errors.Join(errs...)
+}
