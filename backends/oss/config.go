@@ -2,6 +2,7 @@ package oss
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -47,11 +48,18 @@ func parse(t backends.Target) (settings, error) {
 	invalid := func(format string, args ...any) (settings, error) {
 		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
 	}
-	first := func(param, env string) string {
-		if v := t.Params.Get(param); v != "" || t.Getenv == nil {
-			return v
+	var unread error
+	first := func(param, name string) string {
+		v := t.Params.Get(param)
+		if v == "" {
+			var err error
+			v, err = secret(t.Options, name)
+			unread = errors.Join(unread, err)
 		}
-		return t.Getenv(env)
+		if v == "" && t.Getenv != nil {
+			v = t.Getenv(name)
+		}
+		return v
 	}
 	if t.User != "" || strings.Contains(t.Host, ":") || oss.CheckBucketName(t.Host) != nil {
 		return invalid("an oss URL begins with the bucket, of 3 to 63 letters a-z, digits and \"-\", as in oss://bucket/folder/; the server is given by ?endpoint=")
@@ -61,6 +69,9 @@ func parse(t backends.Target) (settings, error) {
 		region:   first("region", "OSS_REGION"),
 		caBundle: first("ca-bundle", "OSS_CA_BUNDLE"),
 		version:  oss.AuthV1,
+	}
+	if unread != nil {
+		return invalid("the files with endpoint and region cannot be read: %w", unread)
 	}
 	if strings.ContainsFunc(c.region, notInRegion) {
 		return invalid("a region looks like cn-hangzhou")

@@ -94,6 +94,20 @@ func (c *credentials) fetch(ctx context.Context) error {
 	return nil
 }
 
+// forget has the next request ask for credentials anew, if they come from where
+// others may be by now; it tells whether they do.
+func (c *credentials) forget() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.have.renew.IsZero() {
+		return false
+	}
+	old := *c.have
+	old.renew = time.Now()
+	c.have = &old
+	return true
+}
+
 // retrieve asks one source after the other.
 func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error) {
 	getenv := c.opts.Getenv
@@ -101,13 +115,7 @@ func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error
 		getenv = func(string) string { return "" }
 	}
 	if c.opts.Secrets != "" {
-		found, err := threeNames(func(name string) (string, error) {
-			text, err := os.ReadFile(filepath.Join(c.opts.Secrets, name))
-			if errors.Is(err, fs.ErrNotExist) {
-				return "", nil
-			}
-			return strings.TrimSpace(string(text)), err
-		})
+		found, err := threeNames(func(name string) (string, error) { return secret(c.opts, name) })
 		if err != nil {
 			return nil, &backends.Error{Kind: backends.Permission, Err: fmt.Errorf("the files with credentials cannot be read: %w", err)}
 		}
@@ -124,6 +132,18 @@ func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error
 		return nil, noCredentials(errors.New("the metadata service is not asked"))
 	}
 	return c.role(ctx, getenv, now)
+}
+
+// secret is the text of a file in Options.Secrets, or "".
+func secret(opts backends.Options, name string) (string, error) {
+	if opts.Secrets == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(filepath.Join(opts.Secrets, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(text)), err
 }
 
 // threeNames puts a key together. Half a key is an error, so that another source

@@ -4,7 +4,7 @@
 //	oss://bucket/folder/?endpoint=oss-cn-hangzhou-internal.aliyuncs.com
 //
 // [Scheme] says which parameters there are. Endpoint and region may also come from
-// OSS_ENDPOINT and OSS_REGION. Either is enough on Alibaba Cloud: the endpoint of a
+// files in Options.Secrets or variables named OSS_ENDPOINT and OSS_REGION. Either is enough on Alibaba Cloud: the endpoint of a
 // region is its public one over HTTPS, and an endpoint of Alibaba's own names its
 // region. Machines in the region reach it for less by the endpoint with "-internal".
 //
@@ -24,6 +24,9 @@
 //     is renewed before it ends. ALIBABA_CLOUD_ECS_METADATA_DISABLED=true does
 //     without; OSS_ECS_METADATA_ENDPOINT says that the service is somewhere else than
 //     http://100.100.100.200.
+//
+// A token that the store calls expired is fetched anew from files and roles, since
+// another may be there by now.
 //
 // With ?anonymous=true requests are not signed.
 //

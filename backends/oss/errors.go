@@ -140,6 +140,9 @@ func (b *bucket) explain(op, key string, err error) error {
 	if errors.As(err, &a) {
 		b.log.Debug("the store refused", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
 		out.RetryAfter = a.retryAfter
+		if a.code == "SecurityTokenExpired" && b.credentials.forget() {
+			out.Kind = backends.Unavailable // where the token came from there will be another
+		}
 	}
 	return out
 }

@@ -179,12 +179,13 @@ func TestContract(t *testing.T) {
 	for _, tt := range []struct {
 		name, bucket, params string
 		tls, sts             bool
+		size                 int64
 	}{
-		{"v4", "test", "?signature=v4", false, false},
-		{"v1", "test", "?signature=v1", false, false},
-		{"v4 with a token over https", "test", "", true, true},
-		{"v1 with a token", "test", "?signature=v1", false, true},
-		{"versions", "versions", "", false, false},
+		{"v4", "test", "?signature=v4", false, false, 0},
+		{"v1", "test", "?signature=v1", false, false, 0},
+		{"v4 with a token over https", "test", "", true, true, 20 << 20},
+		{"v1 with a token", "test", "?signature=v1", false, true, 20 << 20},
+		{"versions", "versions", "", false, false, 20 << 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := need(t, tt.tls)
@@ -199,10 +200,7 @@ func TestContract(t *testing.T) {
 					t.Errorf("ConditionalCreate is %t in bucket %s, want %t", got, tt.bucket, want)
 				}
 				return store
-			}, backendtest.Options{Unfit: tooLong})
+			}, backendtest.Options{MaxSize: tt.size})
 		})
 	}
 }
-
-// tooLong tells which keys OSS refuses, seen from inside a folder: its name counts.
-func tooLong(key string) bool { return len(key) > 800 }

@@ -155,15 +155,17 @@ func (s *Server) parseV4(r *http.Request, text string) (*v4, error) {
 
 // sign is the signature that the request should have.
 func (v *v4) sign(secret string, r *http.Request, bucket, key string) string {
-	var params []string
+	given := make(map[string]string)
 	for name, values := range r.URL.Query() {
-		p := escape(name)
-		if values[0] != "" {
-			p += "=" + escape(values[0])
-		}
-		params = append(params, p)
+		given[escape(name)] = escape(values[0])
 	}
-	slices.Sort(params)
+	var params []string
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if given[name] != "" {
+			name += "=" + given[name]
+		}
+		params = append(params, name)
+	}
 	headers := headersOf(r, func(name string) bool {
 		return strings.HasPrefix(name, "x-oss-") || name == "content-type" || name == "content-md5" || slices.Contains(v.additional, name)
 	})

@@ -114,18 +114,20 @@ func (c *call) completeUpload(id string) error {
 		return err
 	}
 	obj := &object{kind: "Multipart", time: time.Now(), header: u.header}
-	last, sums := 0, md5.New()
+	for i := range in.Part[1:] {
+		if in.Part[i].PartNumber >= in.Part[i+1].PartNumber {
+			return fail(http.StatusBadRequest, "InvalidPartOrder", "The list of parts was not in ascending order.")
+		}
+	}
+	sums := md5.New()
 	for i, want := range in.Part {
 		p, ok := parts[want.PartNumber]
 		switch {
-		case want.PartNumber <= last:
-			return fail(http.StatusBadRequest, "InvalidPartOrder", "The list of parts was not in ascending order.")
 		case !ok || p.etag() != want.ETag:
 			return fail(http.StatusBadRequest, "InvalidPart", "One or more of the specified parts could not be found or the specified entity tag might not have matched the part's entity tag.")
 		case p.size < smallestPart && i < len(in.Part)-1:
 			return fail(http.StatusBadRequest, "EntityTooSmall", "Your proposed upload smaller than the minimum allowed size.")
 		}
-		last = want.PartNumber
 		sums.Write(p.md5)
 		obj.pieces, obj.size = append(obj.pieces, p), obj.size+p.size
 		delete(parts, want.PartNumber)
