@@ -136,13 +136,27 @@ func regionOf(host string) string {
 const askWithin = 10 * time.Second
 
 func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
-	set, err := parse(t)
+	b, err := newBucket(t)
 	if err != nil {
 		return backends.Opened{}, err
 	}
+	if !b.credentials.anonymous {
+		ctx, cancel := context.WithTimeout(ctx, askWithin)
+		defer cancel()
+		b.conditional = b.decidesAlone(ctx)
+	}
+	return backends.Opened{Backend: b, Prefix: t.Path}, nil
+}
+
+// newBucket makes one and asks nobody.
+func newBucket(t backends.Target) (*bucket, error) {
+	set, err := parse(t)
+	if err != nil {
+		return nil, err
+	}
 	base, err := newTransport(set.caBundle)
 	if err != nil {
-		return backends.Opened{}, err
+		return nil, err
 	}
 	b := &bucket{name: t.Host, transport: base, log: t.Log, credentials: newCredentials(t.Options, set.anonymous)}
 	if b.log == nil {
@@ -153,16 +167,11 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		oss.EnableCRC(false), // ours reach further
 		oss.SetCredentialsProvider(b.credentials),
 		oss.HTTPClient(&http.Client{Transport: &transport{base, set.anonymous}, CheckRedirect: noRedirect}))
+	if err == nil {
+		b.client, err = client.Bucket(b.name)
+	}
 	if err != nil {
-		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "the endpoint %s cannot be used: %w", set.endpoint, err)
+		return nil, backends.Errorf(backends.Invalid, "open", "", "the SDK does not take this: %w", err)
 	}
-	if b.client, err = client.Bucket(b.name); err != nil {
-		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "%w", err)
-	}
-	if !set.anonymous {
-		ctx, cancel := context.WithTimeout(ctx, askWithin)
-		defer cancel()
-		b.conditional = b.decidesAlone(ctx)
-	}
-	return backends.Opened{Backend: b, Prefix: t.Path}, nil
+	return b, nil
 }

@@ -1,0 +1,123 @@
+package oss
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+func writeSecrets(t *testing.T, dir, id, secret, token string) {
+	t.Helper()
+	for name, text := range map[string]string{"OSS_ACCESS_KEY_ID": id, "OSS_ACCESS_KEY_SECRET": secret, "OSS_SESSION_TOKEN": token} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWhereCredentialsComeFrom(t *testing.T) {
+	dir := t.TempDir()
+	writeSecrets(t, dir, "file-id", "file-secret", "")
+	env := (&server{}).getenv("OSS_ACCESS_KEY_ID=env-id", "OSS_ACCESS_KEY_SECRET=env-secret", "OSS_SESSION_TOKEN=env-token")
+	for _, tt := range []struct {
+		name      string
+		opts      backends.Options
+		anonymous bool
+		want      keys
+		renewed   bool
+	}{
+		{"files before the environment", backends.Options{Secrets: dir, Getenv: env}, false, keys{id: "file-id", secret: "file-secret"}, true},
+		{"the environment", backends.Options{Secrets: t.TempDir(), Getenv: env}, false, keys{id: "env-id", secret: "env-secret", token: "env-token"}, false},
+		{"nobody", backends.Options{Secrets: dir, Getenv: env}, true, keys{}, false},
+	} {
+		c := newCredentials(tt.opts, tt.anonymous)
+		if err := c.fetch(t.Context()); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		got := c.GetCredentials()
+		if got.GetAccessKeyID() != tt.want.id || got.GetAccessKeySecret() != tt.want.secret || got.GetSecurityToken() != tt.want.token || c.have.renew.IsZero() == tt.renewed {
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "OSS_ACCESS_KEY_SECRET")); err != nil {
+		t.Fatal(err)
+	}
+	if err := newCredentials(backends.Options{Secrets: dir, Getenv: env}, false).fetch(t.Context()); backends.KindOf(err) != backends.Permission {
+		t.Errorf("half a key: %v, want kind permission", err)
+	}
+}
+
+func TestTheRoleOfTheInstance(t *testing.T) {
+	s := need(t, false)
+	nothing := []string{"OSS_ACCESS_KEY_ID=", "OSS_ACCESS_KEY_SECRET="}
+	for _, tt := range []struct {
+		name  string
+		env   []string
+		works bool
+	}{
+		{"the only one", nil, true},
+		{"by name", []string{"ALIBABA_CLOUD_ECS_METADATA=stager-test-role"}, true},
+		{"another's", []string{"ALIBABA_CLOUD_ECS_METADATA=nobody"}, false},
+		{"no instance", []string{"OSS_ECS_METADATA_ENDPOINT=http://127.0.0.1:1"}, false},
+		{"not wanted", []string{"ALIBABA_CLOUD_ECS_METADATA_DISABLED=true"}, false},
+	} {
+		store := s.open(t, folder(t, "test"), append(tt.env, nothing...)...)
+		_, err := store.PutBytes(t.Context(), "k", []byte("x"), backends.CreateOptions{})
+		if (err == nil) != tt.works || err != nil && backends.KindOf(err) != backends.Permission {
+			t.Errorf("%s: %v; it is to work: %t", tt.name, err, tt.works)
+		}
+	}
+}
+
+func TestTokensOfTheRoleAreRenewed(t *testing.T) {
+	s := need(t, false)
+	s.token(t, 300*time.Millisecond) // those of the role last as long
+	defer s.token(t, time.Hour)
+	store := s.open(t, folder(t, "test"), "OSS_ACCESS_KEY_ID=", "OSS_ACCESS_KEY_SECRET=")
+	raw, _ := store.Backend()
+	b := raw.(*bucket)
+	seen := make(map[string]bool)
+	for until := time.Now().Add(time.Second); time.Now().Before(until); {
+		if _, err := store.PutBytes(t.Context(), "k", []byte("x"), backends.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		seen[b.credentials.GetCredentials().GetAccessKeyID()] = true
+	}
+	if len(seen) < 3 {
+		t.Errorf("%d tokens of 300 ms were used in a second, want more", len(seen))
+	}
+}
+
+// A token that ended before anybody noticed is fetched anew where others may be.
+func TestATokenThatIsSaidToHaveExpired(t *testing.T) {
+	s := need(t, false)
+	dir := t.TempDir()
+	old, next := s.token(t, time.Hour), s.token(t, time.Hour)
+	value := func(vars []string, i int) string { _, v, _ := strings.Cut(vars[i], "="); return v }
+	writeSecrets(t, dir, value(old, 0), value(old, 1), value(old, 2))
+	store := openWith(t, folder(t, "test"), backends.Options{Secrets: dir, Getenv: s.getenv()})
+	writeSecrets(t, dir, value(next, 0), value(next, 1), value(next, 2))
+	s.fail(t, "expired", "expiring", 1)
+	if _, err := store.PutBytes(t.Context(), "expiring", []byte("x"), backends.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	raw, _ := store.Backend()
+	if got := raw.(*bucket).credentials.GetCredentials().GetAccessKeyID(); got != value(next, 0) {
+		t.Errorf("it was written as %s, want the new key %s", got, value(next, 0))
+	}
+}
+
+func TestFetchingCredentialsObeysTheContext(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	c := newCredentials(backends.Options{Getenv: (&server{}).getenv("OSS_ECS_METADATA_ENDPOINT=http://192.0.2.1")}, false)
+	if err := c.fetch(ctx); err == nil || time.Since(start) > 900*time.Millisecond {
+		t.Errorf("got %v after %v, want an error at once", err, time.Since(start))
+	}
+}

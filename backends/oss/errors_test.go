@@ -1,0 +1,140 @@
+package oss
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+func TestClassify(t *testing.T) {
+	sent := func(err error) error { return &url.Error{Op: "Get", URL: "http://h/", Err: err} }
+	says := func(status int, code string) error {
+		return sent(&answer{status: status, code: code, message: "The words."})
+	}
+	for _, tt := range []struct {
+		err  error
+		kind backends.Kind
+	}{
+		{says(404, "NoSuchKey"), backends.NotExist},
+		{says(404, "NoSuchBucket"), backends.NotExist},
+		{says(404, ""), backends.NotExist}, // HEAD without words
+		{says(404, "NoSuchUpload"), backends.Invalid},
+		{says(500, "NoSuchKey"), backends.Unavailable}, // a failing server knows nothing
+		{sent(&answer{status: 404, page: true}), backends.Unknown},
+		{sent(&answer{status: 502, page: true}), backends.Unavailable},
+		{says(403, "AccessDenied"), backends.Permission},
+		{sent(&answer{status: 403, code: "AccessDenied", endpoint: "oss-cn-beijing.aliyuncs.com"}), backends.Invalid},
+		{says(403, ""), backends.Permission},
+		{says(403, "InvalidAccessKeyId"), backends.Permission},
+		{says(403, "SignatureDoesNotMatch"), backends.Permission},
+		{says(403, "SecurityTokenExpired"), backends.Permission},
+		{says(403, "RequestTimeTooSkewed"), backends.Permission},
+		{says(403, "InvalidObjectState"), backends.Unsupported},
+		{says(409, "FileAlreadyExists"), backends.Exist},
+		{says(409, "FileImmutable"), backends.Unsupported},
+		{says(409, "OperationConflict"), backends.Unavailable},
+		{says(412, "PreconditionFailed"), backends.Changed},
+		{says(412, ""), backends.Changed},
+		{says(400, "InvalidArgument"), backends.Invalid},
+		{says(400, "InvalidObjectName"), backends.Invalid},
+		{says(400, "InvalidDigest"), backends.Unknown},
+		{says(400, "RequestTimeout"), backends.Unavailable},
+		{says(301, ""), backends.Invalid},
+		{says(429, ""), backends.Throttled},
+		{says(503, "SlowDown"), backends.Throttled},
+		{says(503, "ServiceUnavailable"), backends.Throttled},
+		{says(503, ""), backends.Throttled},
+		{says(500, "InternalError"), backends.Unavailable},
+		{says(501, "NotImplemented"), backends.Unsupported},
+		{sent(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}), backends.Unavailable},
+		{sent(&net.DNSError{Err: "no such host"}), backends.Unavailable},
+		{sent(syscall.ECONNRESET), backends.Unavailable},
+		{sent(io.EOF), backends.Unavailable},
+		{io.ErrUnexpectedEOF, backends.Unavailable},
+		{sent(context.Canceled), backends.Canceled},
+		{sent(context.DeadlineExceeded), backends.Canceled},
+		{sent(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), backends.Invalid},
+		{sent(http.ErrSchemeMismatch), backends.Invalid},
+		{noCredentials(errors.New("refused")), backends.Permission},
+		{noCredentials(&answer{status: 404}), backends.Permission},
+		{noCredentials(&answer{status: 503}), backends.Unavailable},
+		{errors.New("odd"), backends.Unknown},
+	} {
+		if got := classify(tt.err); got != tt.kind {
+			t.Errorf("%v: got %v, want %v", tt.err, got, tt.kind)
+		}
+	}
+}
+
+func TestWordsForPeople(t *testing.T) {
+	b := &bucket{name: "here", log: slog.New(slog.DiscardHandler), credentials: newCredentials(backends.Options{}, false)}
+	for _, tt := range []struct {
+		a    answer
+		want string
+	}{
+		{answer{status: 404, code: "NoSuchBucket"}, `bucket "here" does not exist`},
+		{answer{status: 404}, "no such object"},
+		{answer{status: 403}, "access denied (HTTP 403)"},
+		{answer{status: 403, code: "AccessDenied", message: "You have no right."}, "You have no right (AccessDenied)"},
+		{answer{status: 403, code: "AccessDenied", endpoint: "oss-cn-beijing.aliyuncs.com"}, "say ?endpoint=oss-cn-beijing.aliyuncs.com"},
+		{answer{status: 400, code: "InvalidArgument", message: "Invalid signing region in Authorization header."}, "correct ?region="},
+		{answer{status: 403, code: "RequestTimeTooSkewed"}, "the clock of this machine"},
+		{answer{status: 403, code: "InvalidObjectState"}, "must be restored"},
+		{answer{status: 502, page: true}, "a web page answers, with HTTP 502"},
+		{answer{status: 500}, "the server answers HTTP 500 Internal Server Error"},
+		{answer{status: 400, code: "Odd", message: strings.Repeat("<p> ", 300)}, "… (Odd)"},
+	} {
+		err := b.explain("stat", "k", fmt.Errorf("through layers: %w", &tt.a))
+		if got := err.Error(); !strings.HasPrefix(got, "stat k: ") || !strings.Contains(got, tt.want) || len(got) > 900 {
+			t.Errorf("%+v: got %q, want %q", tt.a, got, tt.want)
+		}
+	}
+}
+
+func TestAnswersAreReadWhereverTheyStand(t *testing.T) {
+	const text = `<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>Gone.</Message><Endpoint>e</Endpoint></Error>`
+	for _, tt := range []struct {
+		name string
+		res  http.Response
+		want answer
+	}{
+		{
+			"in the body",
+			http.Response{StatusCode: 404, Header: http.Header{"X-Oss-Request-Id": {"7"}, "Retry-After": {"3"}}, Body: io.NopCloser(strings.NewReader(text))},
+			answer{status: 404, code: "NoSuchKey", message: "Gone.", endpoint: "e", request: "7", retryAfter: 3 * time.Second},
+		},
+		{
+			"in a header, as for HEAD",
+			http.Response{StatusCode: 404, Header: http.Header{"X-Oss-Err": {base64.StdEncoding.EncodeToString([]byte(text))}}, Body: http.NoBody},
+			answer{status: 404, code: "NoSuchKey", message: "Gone.", endpoint: "e"},
+		},
+		{
+			"of something else",
+			http.Response{StatusCode: 503, Header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}, Body: io.NopCloser(strings.NewReader("<html>"))},
+			answer{status: 503, page: true},
+		},
+		{
+			"nowhere",
+			http.Response{StatusCode: 403, Header: http.Header{"X-Oss-Err": {"not base64!"}}, Body: http.NoBody},
+			answer{status: 403},
+		},
+	} {
+		if got := readAnswer(&tt.res); *got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", tt.name, *got, tt.want)
+		}
+	}
+}
