@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 			_ = s.cmd.Wait()
 		}
 	}
+	_ = os.RemoveAll(binDir) // "" when nothing was built
 	os.Exit(code)
 }
 
@@ -53,20 +54,30 @@ func (s *server) start() error {
 	return s.err
 }
 
+// command is the server of both, built once; TestMain removes its folder.
+var (
+	binDir  string
+	command = sync.OnceValues(func() (bin string, err error) {
+		if binDir, err = os.MkdirTemp("", "ossserver-"); err != nil {
+			return "", err
+		}
+		bin = filepath.Join(binDir, "ossserver")
+		ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+		defer cancel()
+		build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/ossserver")
+		build.Dir = filepath.Join("..", "..", "e2e")
+		build.Env = append(os.Environ(), "GOWORK=off")
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("building it: %w\n%s", err, out)
+		}
+		return bin, nil
+	})
+)
+
 func (s *server) startOnce() error {
-	dir, err := os.MkdirTemp("", "ossserver-")
+	bin, err := command()
 	if err != nil {
 		return err
-	}
-	defer os.RemoveAll(dir)
-	bin := filepath.Join(dir, "ossserver")
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
-	defer cancel()
-	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/ossserver")
-	build.Dir = filepath.Join("..", "..", "e2e")
-	build.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building it: %w\n%s", err, out)
 	}
 	s.cmd = exec.Command(bin, fmt.Sprintf("-tls=%t", s.tls), "-bucket=test,other,versions,public", "-versions=versions", "-public=public")
 	s.cmd.Stderr = os.Stderr
