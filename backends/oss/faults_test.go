@@ -256,7 +256,7 @@ func TestWordsOfTheServer(t *testing.T) {
 		{"oss://test/", []string{"OSS_ACCESS_KEY_ID=", "OSS_ACCESS_KEY_SECRET=", "ALIBABA_CLOUD_ECS_METADATA_DISABLED=true"}, backends.Permission, "no credentials were found"},
 		{"oss://test/", []string{"OSS_ENDPOINT=http://127.0.0.1:1"}, backends.Unavailable, "refused"},
 	} {
-		store := openWith(t, tt.url, backends.Options{Getenv: s.getenv(tt.changed...)})
+		store := openWith(t, tt.url, backends.Options{Getenv: s.getenv(tt.changed...), RetryFor: time.Second})
 		_, err := store.ReadRange(t.Context(), backends.Object{Key: "missing", Size: 1, Version: "v"}, 0, 1, make(memory, 1), nil)
 		if backends.KindOf(err) != tt.kind || !strings.Contains(fmt.Sprint(err), tt.words) {
 			t.Errorf("reading from %s with %s: %v (%v); want %q of kind %v", tt.url, tt.changed, err, backends.KindOf(err), tt.words, tt.kind)

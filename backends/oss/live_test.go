@@ -42,7 +42,6 @@ func TestMain(m *testing.M) {
 			_ = s.cmd.Wait()
 		}
 	}
-	_ = os.RemoveAll(binDir) // "" when nothing was built
 	os.Exit(code)
 }
 
@@ -54,30 +53,20 @@ func (s *server) start() error {
 	return s.err
 }
 
-// command is the server of both, built once; TestMain removes its folder.
-var (
-	binDir  string
-	command = sync.OnceValues(func() (bin string, err error) {
-		if binDir, err = os.MkdirTemp("", "ossserver-"); err != nil {
-			return "", err
-		}
-		bin = filepath.Join(binDir, "ossserver")
-		ctx, cancel := context.WithTimeout(context.Background(), startWithin)
-		defer cancel()
-		build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/ossserver")
-		build.Dir = filepath.Join("..", "..", "e2e")
-		build.Env = append(os.Environ(), "GOWORK=off")
-		if out, err := build.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("building it: %w\n%s", err, out)
-		}
-		return bin, nil
-	})
-)
-
 func (s *server) startOnce() error {
-	bin, err := command()
+	dir, err := os.MkdirTemp("", "ossserver-")
 	if err != nil {
 		return err
+	}
+	defer os.RemoveAll(dir) // it runs on without
+	bin := filepath.Join(dir, "ossserver")
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/ossserver")
+	build.Dir = filepath.Join("..", "..", "e2e")
+	build.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building it: %w\n%s", err, out)
 	}
 	s.cmd = exec.Command(bin, fmt.Sprintf("-tls=%t", s.tls), "-bucket=test,other,versions,public", "-versions=versions", "-public=public")
 	s.cmd.Stderr = os.Stderr
@@ -177,7 +166,9 @@ func (s *server) open(t *testing.T, url string, changed ...string) *backends.Sto
 
 func openWith(t *testing.T, url string, opts backends.Options) *backends.Store {
 	t.Helper()
-	opts.RetryFor = 5 * time.Second
+	if opts.RetryFor == 0 {
+		opts.RetryFor = 5 * time.Second
+	}
 	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), url, opts)
 	if err != nil {
 		t.Fatal(err)
