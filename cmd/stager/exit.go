@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/all"
 	"github.com/stager-dev/stager/stager"
@@ -41,8 +43,23 @@ Exit codes: 0 done, 1 end of the epoch (next), 64 bad plan or command line, 66 s
 // usageError is a command line that cannot be understood.
 type usageError struct{ err error }
 
-func (e *usageError) Error() string { return e.err.Error() + "; see stager --help" }
+// Error says where to read on when it was the parser that did not understand.
+func (e *usageError) Error() string {
+	var parse *kong.ParseError
+	if !errors.As(e.err, &parse) {
+		return e.err.Error()
+	}
+	command := "stager"
+	if node := parse.Context.Selected(); node != nil {
+		command = node.FullPath()
+	}
+	return fmt.Sprintf("%v; see %s --help", e.err, command)
+}
+
 func (e *usageError) Unwrap() error { return e.err }
+
+// ExitCode stands before that of the parser.
+func (e *usageError) ExitCode() int { return exitUsage }
 
 // interruptedError is the end by a signal.
 type interruptedError struct{ err error }
@@ -81,7 +98,6 @@ func report(w io.Writer, err error) int {
 func codeFor(err error) int {
 	var (
 		faults      plan.Faults
-		usage       *usageError
 		interrupted *interruptedError
 		busy        *disk.BusyError
 		budget      *window.BudgetError
@@ -91,7 +107,7 @@ func codeFor(err error) int {
 	switch {
 	case errors.As(err, &code):
 		return code.ExitCode()
-	case errors.As(err, &usage), errors.As(err, &faults):
+	case errors.As(err, &faults):
 		return exitUsage
 	case errors.As(err, &interrupted), errors.As(err, &busy), errors.As(err, &unsaved):
 		return exitTryAgain
@@ -155,8 +171,8 @@ func hintFor(err error) string {
 				return scheme.Credentials
 			}
 		}
-	case backends.Changed:
-		return "the source changed while it was read; run it again to take it as it is now"
+	case backends.Throttled:
+		return "ask for less at once with --connections, or wait longer with --retry-for"
 	case backends.Unavailable:
 		return "is the endpoint right, and reachable from here? --retry-for says how long to keep trying"
 	}

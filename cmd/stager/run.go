@@ -50,7 +50,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	p, err := plan.Parse(file, all.Registry().Check)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.File, err)
+		return fmt.Errorf("%s is not a good plan:\n%w", c.planName(), err)
 	}
 	node, part, err := p.Spec.Shard.Resolve(os.Getenv)
 	if err != nil {
@@ -84,6 +84,14 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return d.Run(ctx)
 }
 
+// planName is the plan's file for people.
+func (c runCmd) planName() string {
+	if c.File == "-" {
+		return "standard input"
+	}
+	return c.File
+}
+
 func (c runCmd) readPlan() ([]byte, error) {
 	if c.File == "-" {
 		return io.ReadAll(os.Stdin)
@@ -100,6 +108,9 @@ func (c runCmd) token() (string, error) {
 		return "", nil
 	}
 	text, err := os.ReadFile(c.TokenFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", &usageError{fmt.Errorf("the token file %s does not exist", c.TokenFile)}
+	}
 	if err != nil {
 		return "", err
 	}
