@@ -32,6 +32,15 @@ type ChildError struct{ Code int }
 
 func (e *ChildError) Error() string { return fmt.Sprintf("the command ended with code %d", e.Code) }
 
+// startError says that the command could not be started.
+type startError struct{ err error }
+
+func (e *startError) Error() string { return fmt.Sprintf("the command cannot be started: %v", e.err) }
+func (e *startError) Unwrap() error { return e.err }
+
+// ExitCode is EX_USAGE: it was said wrong.
+func (e *startError) ExitCode() int { return 64 }
+
 // signalBase is added to a signal's number when a command died of it, as shells do.
 const signalBase = 128
 
@@ -44,7 +53,7 @@ func (c *Child) run(ctx context.Context, env []string) error {
 	cmd.Env = append(cmd.Environ(), env...)
 	// Should stager be killed, the command goes on: its data are plain files.
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("the command cannot be started: %w", err)
+		return &startError{err}
 	}
 	done := make(chan struct{})
 	defer close(done)

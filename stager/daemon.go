@@ -153,7 +153,8 @@ func (d *Daemon) live(ctx, work context.Context) error {
 	case err != nil:
 		stopFeeding()
 		stopSaving()
-		return errors.Join(err, ended(inputs.Wait()), saving.Wait())
+		_ = inputs.Wait() // err is the first of theirs
+		return errors.Join(err, saving.Wait())
 	case d.cfg.Child != nil && !d.draining():
 		d.log.Info("every input is ready, the command starts", "command", d.cfg.Child.Command[0])
 		d.setPhase(status.Running)
@@ -273,7 +274,7 @@ func (d *Daemon) serve(group *errgroup.Group, work context.Context, socket net.L
 	if d.cfg.Listen != "" {
 		port, err := net.Listen("tcp", d.cfg.Listen)
 		if err != nil {
-			return fmt.Errorf("the port for the API: %w", err)
+			return &PortError{err}
 		}
 		d.log.Info("the API is on a port", "address", port.Addr().String())
 		start(port, api.Guarded(d.cfg.Token))

@@ -253,7 +253,7 @@ func (d *Daemon) window(name string) (*window.Window, error) {
 		}
 		return in.window, nil
 	}
-	return nil, status.ErrUnknown
+	return nil, unknown("inputs", d.cfg.Plan.Spec.Inputs, func(in plan.Input) string { return in.Name })
 }
 
 // windows lists the windows there are, and tells whether more are still to come.

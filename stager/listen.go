@@ -28,6 +28,24 @@ func (e *SocketInUseError) Error() string {
 // ExitCode is EX_TEMPFAIL: when the other ends, trying again helps.
 func (e *SocketInUseError) ExitCode() int { return 75 }
 
+// PortError says that the port cannot be listened on.
+type PortError struct{ Err error }
+
+func (e *PortError) Error() string {
+	return fmt.Sprintf("the port cannot be opened: %v; --listen says which, as in :9090", e.Err)
+}
+
+// Unwrap is the cause.
+func (e *PortError) Unwrap() error { return e.Err }
+
+// ExitCode is EX_TEMPFAIL when somebody else has the port, else EX_CONFIG.
+func (e *PortError) ExitCode() int {
+	if errors.Is(e.Err, unix.EADDRINUSE) {
+		return 75
+	}
+	return 78
+}
+
 // listen makes the API's socket. One that a killed daemon left behind is replaced.
 func listen(path string) (net.Listener, error) {
 	if len(path) > longestSocketPath {

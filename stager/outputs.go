@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -105,7 +106,7 @@ func (d *Daemon) uploader(name string) (*checkpoint.Uploader, error) {
 		}
 		return nil, status.ErrNotYet
 	}
-	return nil, status.ErrUnknown
+	return nil, unknown("outputs", d.cfg.Plan.Spec.Outputs, func(out plan.Output) string { return out.Name })
 }
 
 // when is the plan's list of times as a set.
@@ -125,4 +126,16 @@ func when(spec plan.Output) (w checkpoint.When) {
 		}
 	}
 	return w
+}
+
+// unknown is status.ErrUnknown with the names there are.
+func unknown[T any](what string, specs []T, name func(T) string) error {
+	names := make([]string, len(specs))
+	for i, spec := range specs {
+		names[i] = name(spec)
+	}
+	if len(names) == 0 {
+		names = []string{"none"}
+	}
+	return fmt.Errorf("%w; its %s are %s", status.ErrUnknown, what, strings.Join(names, ", "))
 }

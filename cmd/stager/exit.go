@@ -101,6 +101,7 @@ func codeFor(err error) int {
 		interrupted *interruptedError
 		busy        *disk.BusyError
 		budget      *window.BudgetError
+		bad         *window.BadItemError
 		unsaved     *stager.UnsavedError
 		code        interface{ ExitCode() int }
 	)
@@ -117,6 +118,8 @@ func codeFor(err error) int {
 		return exitCorrupt
 	case errors.Is(err, window.ErrGone):
 		return exitTryAgain
+	case errors.As(err, &bad) && bad.Err == nil:
+		return exitCorrupt // its readers say so
 	}
 	var e *backends.Error
 	if errors.As(err, &e) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strconv"
 	"strings"
@@ -64,6 +65,10 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	child, err := c.child()
+	if err != nil {
+		return err
+	}
 	attempt, _ := strconv.Atoi(vars["attempt"]) // a job system's attempt that is no number is the first
 	opts := c.options(log)
 	if opts.Secrets == "" {
@@ -77,7 +82,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	d := stager.New(stager.Config{
 		Plan: p, Shard: part, Registry: all.Registry(), Options: opts, Attempt: attempt, Version: version,
-		Socket: c.path(), Listen: c.Listen, Token: token, Log: log, Child: c.child(),
+		Socket: c.path(), Listen: c.Listen, Token: token, Log: log, Child: child,
 	})
 	stop := c.handOn(d)
 	defer stop()
@@ -121,15 +126,22 @@ func (c runCmd) token() (string, error) {
 	return token, nil
 }
 
-func (c runCmd) child() *stager.Child {
+// child is the command, if there is one. A name without a slash is looked for now,
+// not when hours have been spent on its inputs; a path may be among these.
+func (c runCmd) child() (*stager.Child, error) {
 	command := c.Command
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}
 	if len(command) == 0 {
-		return nil
+		return nil, nil
 	}
-	return &stager.Child{Command: command}
+	if !strings.Contains(command[0], "/") {
+		if _, err := exec.LookPath(command[0]); err != nil {
+			return nil, &usageError{fmt.Errorf("the command cannot be started: %w", err)}
+		}
+	}
+	return &stager.Child{Command: command}, nil
 }
 
 // handedOn are the signals that a command gets as stager does. On a terminal
