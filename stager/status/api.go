@@ -21,7 +21,8 @@ import (
 // needed.
 type API struct {
 	// Window finds an input's window; ErrUnknown when there is no such input,
-	// ErrNotYet while it is being listed, another error when it failed.
+	// ErrNotYet while it is being listed, ErrAbsent when it is optional and not there,
+	// another error when it failed.
 	Window func(input string) (*window.Window, error)
 	// Windows lists the windows there are, and tells whether more are still to come.
 	Windows func() (open []*window.Window, more bool)
@@ -41,6 +42,7 @@ type API struct {
 // What API.Window and API.Uploader may answer.
 var (
 	ErrUnknown = errors.New("no such name in the plan")
+	ErrAbsent  = errors.New("it is optional, and its source has no objects")
 	ErrNotYet  = errors.New("it is still being opened; try again in a moment")
 )
 
@@ -208,7 +210,7 @@ func codeForCommit(err error) int {
 func failLookup(w http.ResponseWriter, what, name string, err error) {
 	err = fmt.Errorf("%s %q: %w", what, name, err)
 	switch {
-	case errors.Is(err, ErrUnknown):
+	case errors.Is(err, ErrUnknown), errors.Is(err, ErrAbsent):
 		fail(w, http.StatusNotFound, err)
 	case errors.Is(err, ErrNotYet):
 		w.Header().Set("Retry-After", "1")
