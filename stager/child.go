@@ -81,7 +81,7 @@ func (c *Child) run(env []string) error {
 		for {
 			select {
 			case s := <-c.signals:
-				_ = cmd.Process.Signal(s) //nolint:errcheck // it may just have ended
+				_ = cmd.Process.Signal(s) // it may just have ended
 			case <-done:
 				return
 			}

@@ -151,7 +151,7 @@ func (d *Daemon) live(ctx, work context.Context) error {
 	if err := d.awaitReady(); err != nil {
 		stopFeeding()
 		stopSaving()
-		_ = inputs.Wait() //nolint:errcheck // err is what the first of them failed with
+		_ = inputs.Wait() // err is what the first of them failed with
 		return errors.Join(err, saving.Wait())
 	}
 	t := d.trainer(ctx)

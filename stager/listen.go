@@ -103,7 +103,7 @@ func listenLocked(path string, refuse func(string, ...any) error) (net.Listener,
 		return nil, refuse("%s is there and is no socket", path)
 	default:
 		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-			_ = conn.Close() //nolint:errcheck // it has told what was asked
+			_ = conn.Close() // it has told what was asked
 			return nil, refuse("another program listens on %s", path)
 		}
 		if err := os.Remove(path); err != nil {

@@ -235,7 +235,7 @@ func duration(r *http.Request, name string, absent time.Duration) (time.Duration
 
 // answer is for answers that may get lost: a peer that is gone asks again.
 func answer(w http.ResponseWriter, code int, v any) {
-	_ = deliver(w, code, v) //nolint:errcheck // as said
+	_ = deliver(w, code, v) // as said
 }
 
 // deliver answers, and tells when the peer is not there to take it.

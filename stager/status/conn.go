@@ -39,7 +39,7 @@ func (l trackingListener) Accept() (net.Conn, error) {
 		if raw, err := c.(syscall.Conn).SyscallConn(); err == nil {
 			return &tracked{Conn: c, raw: raw}, nil
 		}
-		_ = c.Close() //nolint:errcheck // it cannot be used
+		_ = c.Close() // it cannot be used
 	}
 }
 
@@ -76,8 +76,8 @@ func (t *tracked) look() (queued int, sound bool) {
 	failed := 0
 	err := t.raw.Control(func(fd uintptr) {
 		// In this order: the kernel notes a reset before it empties the queue.
-		queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)                    //nolint:errcheck // every stream socket knows
-		failed, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) //nolint:errcheck // the same
+		queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)                    // every stream socket knows
+		failed, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) // the same
 	})
 	t.reset = t.reset || failed != 0
 	return queued, err == nil && !t.reset

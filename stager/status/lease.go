@@ -74,7 +74,7 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The server watches a connection from the end of the request's body on.
-	_, _ = io.Copy(io.Discard, r.Body) //nolint:errcheck // what it says is of no interest
+	_, _ = io.Copy(io.Discard, r.Body) // what it says is of no interest
 	asked := time.Now()
 	l, err := win.Lease(r.Context(), window.LeaseRequest{Reader: who, Wait: wait, Bound: bound})
 	var end *window.EndError

@@ -136,7 +136,7 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &end):
 		w.Header().Set("Stager-End", strconv.Itoa(end.Epoch))
 		w.Header().Set("Content-Type", "application/x-tar")
-		_, _ = w.Write(emptyTar) //nolint:errcheck // a peer that is gone asks again
+		_, _ = w.Write(emptyTar) // a peer that is gone asks again
 		return
 	case err != nil:
 		leaseFailed(w, r, err)
@@ -191,7 +191,7 @@ func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l
 		fail(w, http.StatusInternalServerError, fmt.Errorf("the shard is not there any more: %w", err))
 		return
 	}
-	defer file.Close() //nolint:errcheck // opened for reading
+	defer file.Close() // opened for reading
 	if r.Context().Err() != nil {
 		a.withdraw(win, l)
 		return
