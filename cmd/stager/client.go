@@ -251,7 +251,7 @@ type commitCmd struct {
 	Dir         string        `arg:"" help:"The checkpoint: a folder or file within the output's folder." type:"path"`
 	Step        *int64        `help:"Its step; without it the number at the end of the name." placeholder:"N"`
 	SamplesSeen int64         `help:"How many samples the trainer has seen, for the record." placeholder:"N"`
-	Wait        time.Duration `help:"Return when it is saved, or after this time with code 75."`
+	Wait        time.Duration `help:"Return when it is saved, or after this time with code 75." env:"STAGER_COMMIT_WAIT"`
 }
 
 // Help shows what is typed.
@@ -283,7 +283,7 @@ func (c commitCmd) Run(ctx context.Context) error {
 type drainCmd struct {
 	socket
 	Deadline time.Duration `help:"How much time is left; without it what the plan says."`
-	Wait     bool          `help:"Return when everything is saved." default:"true" negatable:""`
+	Wait     bool          `help:"Return when everything is saved." default:"true" negatable:"" env:"STAGER_DRAIN_WAIT"`
 }
 
 // Help shows what is typed.

@@ -106,11 +106,13 @@ func codeFor(err error) int {
 		code        interface{ ExitCode() int }
 	)
 	switch {
+	case errors.As(err, &unsaved): // for whatever reason
+		return exitTryAgain
 	case errors.As(err, &code):
 		return code.ExitCode()
 	case errors.As(err, &faults):
 		return exitUsage
-	case errors.As(err, &interrupted), errors.As(err, &busy), errors.As(err, &unsaved):
+	case errors.As(err, &interrupted), errors.As(err, &busy):
 		return exitTryAgain
 	case errors.As(err, &budget):
 		return exitConfig
@@ -121,22 +123,31 @@ func codeFor(err error) int {
 	case errors.As(err, &bad) && bad.Err == nil:
 		return exitCorrupt // its readers say so
 	}
+	var local *backends.LocalError
 	var e *backends.Error
-	if errors.As(err, &e) {
-		return codeForKind(e.Kind)
-	}
 	var path *fs.PathError
+	switch {
+	case errors.As(err, &local):
+		return codeForDisk(err)
+	case errors.As(err, &e):
+		return codeForKind(e.Kind)
+	case errors.As(err, &path), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return codeForDisk(err)
+	case errors.Is(err, context.Canceled):
+		return exitTryAgain
+	}
+	return exitSoftware
+}
+
+// codeForDisk is for failures of this machine's files.
+func codeForDisk(err error) int {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return exitNoSpace
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return exitPermission
-	case errors.As(err, &path):
-		return exitIO
-	case errors.Is(err, context.Canceled):
-		return exitTryAgain
 	}
-	return exitSoftware
+	return exitIO
 }
 
 func codeForKind(kind backends.Kind) int {
