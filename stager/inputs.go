@@ -90,7 +90,7 @@ func (d *Daemon) feed(ctx context.Context, in *input) error {
 	defer in.mu.Unlock()
 	if in.spec.Optional && nothingThere(err) {
 		in.absent = err
-		d.log.Warn("an optional input fails, the rest goes on", "error", err)
+		d.log.Warn("an optional input is not there", "error", err)
 		return nil
 	}
 	in.err = err

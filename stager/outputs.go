@@ -78,7 +78,7 @@ func (d *Daemon) drainOutputs(ctx context.Context, exit checkpoint.Exit) error {
 			case out.spec.Required:
 				errs[i] = fmt.Errorf("output %s: %w", out.spec.Name, err)
 			default:
-				d.log.Warn("an output is not saved; it is not required", "output", out.spec.Name, "error", err)
+				d.log.Warn("an output that is not required is not saved", "output", out.spec.Name, "error", err)
 			}
 		})
 	}
