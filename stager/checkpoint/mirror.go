@@ -136,8 +136,8 @@ func gone(root *os.Root, p string) bool {
 func mirrored(ctx context.Context, store *backends.Store) (map[string]plainRemote, error) {
 	there := make(map[string]plainRemote)
 	for obj, err := range store.List(ctx, "") {
-		if backends.KindOf(err) == backends.NotExist {
-			break // a folder is made by the first write, which also tells of a bucket that is not there
+		if unmade(err) {
+			break
 		}
 		if err != nil {
 			return nil, err
