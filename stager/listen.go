@@ -55,8 +55,13 @@ func (e *SocketError) Error() string { return "no place for the API's socket: " 
 // Unwrap is the cause.
 func (e *SocketError) Unwrap() error { return e.Err }
 
-// ExitCode is EX_CONFIG.
-func (e *SocketError) ExitCode() int { return 78 }
+// ExitCode is EX_NOPERM when it may not be made, else EX_CONFIG.
+func (e *SocketError) ExitCode() int {
+	if errors.Is(e.Err, fs.ErrPermission) {
+		return 77
+	}
+	return 78
+}
 
 // socket is a listener with the lock that makes its path this process's. The lock is
 // a file of its own: of two that start at once, none may remove the socket that the

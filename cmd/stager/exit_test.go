@@ -77,7 +77,7 @@ func TestExitCodes(t *testing.T) {
 		{&stager.StartError{Err: syscall.EAGAIN}, 75},
 		{&stager.NotStartedError{}, 75},
 		{&stager.SocketInUseError{Path: "/s"}, 75},
-		{&stager.SocketError{Err: syscall.EACCES}, 78},
+		{&stager.SocketError{Err: syscall.EACCES}, 77},
 		{&stager.SocketError{Err: errors.New("too long")}, 78},
 		{&stager.PortError{Err: syscall.EADDRINUSE}, 75},
 		{&stager.PortError{Err: errors.New("missing port")}, 78},
