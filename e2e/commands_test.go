@@ -210,6 +210,14 @@ func shardsCmd(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// expand FILE… replaces $NAME in files by what it is in the environment.
+func expandCmd(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) > 0, "expand FILE…")
+	for _, file := range args {
+		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(os.Expand(ts.ReadFile(file), ts.Getenv)), 0o644))
+	}
+}
+
 // https lets the script's commands talk to the server with TLS, and trust it.
 func httpsCmd(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 0, "https")
