@@ -2,9 +2,12 @@ package status
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,9 +79,10 @@ func TestWaitCauseIsTheStore(t *testing.T) {
 // A bound lease is free as soon as its connection is closed: another reader that
 // waits gets the shard, with nothing but events in between.
 func TestBoundLeaseEndsWithItsConnection(t *testing.T) {
-	h := newHouse(t, 1, 10)
+	h := newHouse(t, 2, 10)
 	a, b := h.dial(), h.dial()
-	one := a.lease("reader=a", bound)
+	other := h.dial().lease("reader=other", bound)
+	one := a.lease("reader=a&wait=1m", bound)
 	b.send("POST", "/v1/inputs/train/lease?reader=b&wait=1m", bound)
 	began := time.Now()
 	a.conn.Close()
@@ -93,6 +97,23 @@ func TestBoundLeaseEndsWithItsConnection(t *testing.T) {
 	t.Logf("free and given to another after %v", took)
 	a = h.dial()
 	a.want(410, "POST", "/v1/leases/"+one.Lease+"/ack")
+	a.want(204, "POST", "/v1/leases/"+other.Lease+"/ack")
+}
+
+// gone is the writer of an answer whose peer is not there any more.
+type gone struct{ *httptest.ResponseRecorder }
+
+func (gone) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+func TestAnswerThatNobodyTakes(t *testing.T) {
+	h := newHouse(t, 1, 10)
+	for range 5 { // more often than readers may refuse a shard
+		r := httptest.NewRequest("POST", "/v1/inputs/train/lease?reader=a&wait=1m", http.NoBody)
+		h.api.Handler().ServeHTTP(gone{httptest.NewRecorder()}, r)
+	}
+	if l := h.dial().lease("reader=b"); l.Attempt != 1 {
+		t.Errorf("got %+v, want a shard that nobody had", l)
+	}
 }
 
 func TestUnboundLeaseOutlivesItsConnection(t *testing.T) {
@@ -108,6 +129,13 @@ func TestBoundLeaseOutlivesTheServer(t *testing.T) {
 	h := newHouse(t, 2, 10)
 	a := h.dial()
 	one := a.lease("reader=a", bound)
+	if err := h.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.settle(func() bool { return h.conns() == 0 })
+	if h.state(window.Leased) != 1 {
+		t.Error("the lease ended with the server")
+	}
 	h.close()
 	if _, err := a.in.ReadByte(); err == nil {
 		t.Fatal("the connection outlives its server")
