@@ -83,7 +83,10 @@ func (e *Error) Error() string {
 		}
 		where += printable(e.Key)
 	}
-	if where == "" {
+	switch {
+	case where == "" && e.Op == "open":
+		return e.Err.Error() // it is the URL that is wrong
+	case where == "":
 		return fmt.Sprintf("%s: %v", e.Op, e.Err)
 	}
 	return fmt.Sprintf("%s %s: %v", e.Op, where, e.Err)

@@ -104,8 +104,9 @@ func compareCode(ts *testscript.TestScript, err error, args []string) {
 
 // environ is the script's environment, which testscript shows to its commands only.
 func environ(ts *testscript.TestScript) []string {
-	ts.Check(ts.Exec("env", "-0"))
-	return strings.Split(strings.TrimSuffix(ts.ReadFile("stdout"), "\x00"), "\x00")
+	ts.Check(ts.Exec("sh", "-c", "env -0 >.env"))
+	defer os.Remove(ts.MkAbs(".env"))
+	return strings.Split(strings.TrimSuffix(ts.ReadFile(".env"), "\x00"), "\x00")
 }
 
 // nobody CODE args… is stager as a user without rights: nobody, when the tests run
@@ -172,13 +173,18 @@ func endedCmd(ts *testscript.TestScript, neg bool, args []string) {
 // until program args… runs a program again and again, until it succeeds.
 func untilCmd(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) > 0, "until program args…")
-	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		err := ts.Exec(args[0], args[1:]...)
+	for env, began := environ(ts), time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		cmd := exec.Command(args[0], args[1:]...)
+		if args[0] == "stager" {
+			cmd.Path, cmd.Err = world.stager, nil
+		}
+		cmd.Dir, cmd.Env = ts.MkAbs("."), env
+		text, err := cmd.CombinedOutput()
 		if err == nil {
 			return
 		}
 		if time.Since(began) > patience {
-			ts.Fatalf("not within %v: %q: %v", patience, args, err)
+			ts.Fatalf("not within %v: %q: %v\n%s", patience, args, err, text)
 		}
 	}
 }
@@ -201,6 +207,14 @@ func shardsCmd(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		ts.Check(w.Close())
 		ts.Check(os.WriteFile(filepath.Join(dir, fmt.Sprintf("shard-%05d.tar", i)), out.Bytes(), 0o644))
+	}
+}
+
+// expand FILE… replaces $NAME in files by what it is in the environment.
+func expandCmd(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) > 0, "expand FILE…")
+	for _, file := range args {
+		ts.Check(os.WriteFile(ts.MkAbs(file), []byte(os.Expand(ts.ReadFile(file), ts.Getenv)), 0o644))
 	}
 }
 

@@ -142,4 +142,3 @@ func (xs) Read(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
-

@@ -3,11 +3,14 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -24,6 +27,11 @@ var world struct {
 }
 
 func TestMain(m *testing.M) {
+	// Scripts wait more than they work.
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
 	code, err := withWorld(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
@@ -97,6 +105,7 @@ func TestScripts(t *testing.T) {
 			"ended":    endedCmd,
 			"until":    untilCmd,
 			"shards":   shardsCmd,
+			"expand":   expandCmd,
 			"https":    httpsCmd,
 			"proxy":    proxyCmd,
 			"fake":     fakeCmd,
@@ -107,6 +116,10 @@ func TestScripts(t *testing.T) {
 
 func setup(env *testscript.Env) error {
 	bucket := bucketOf(strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"))
+	objects := filepath.Join(world.objects, bucket)
+	if err := errors.Join(os.RemoveAll(objects), os.Mkdir(objects, 0o755)); err != nil { // with -count
+		return err
+	}
 	// For users other than this one, as nobody is.
 	for _, dir := range []string{filepath.Dir(env.WorkDir), env.WorkDir} {
 		if err := os.Chmod(dir, 0o755); err != nil {
@@ -119,7 +132,7 @@ func setup(env *testscript.Env) error {
 		"AWS_EC2_METADATA_DISABLED=true",
 		"STAGER_SOCKET="+filepath.Join(env.WorkDir, "sock"),
 		"S3=s3://"+bucket, "BUCKET="+bucket,
-		"OBJECTS="+filepath.Join(world.objects, bucket),
+		"OBJECTS="+objects,
 	)
 	s := &script{started: make(map[string]*daemon)}
 	env.Values[scriptKey{}] = s

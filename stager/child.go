@@ -1,9 +1,9 @@
 package stager
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"syscall"
@@ -32,23 +32,52 @@ type ChildError struct{ Code int }
 
 func (e *ChildError) Error() string { return fmt.Sprintf("the command ended with code %d", e.Code) }
 
+// StartError says that the command could not be started.
+type StartError struct{ Err error }
+
+func (e *StartError) Error() string { return fmt.Sprintf("the command cannot be started: %v", e.Err) }
+
+// Unwrap is the cause.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// ExitCode is EX_USAGE for a command that is not there or no program, which will be no
+// better next time, and EX_TEMPFAIL for what the machine refuses now.
+func (e *StartError) ExitCode() int {
+	for _, wrong := range []error{exec.ErrNotFound, fs.ErrNotExist, fs.ErrPermission, syscall.ENOEXEC} {
+		if errors.Is(e.Err, wrong) {
+			return 64
+		}
+	}
+	return 75
+}
+
+// NotStartedError says that the end came before the inputs were ready, so that the
+// command never ran.
+type NotStartedError struct{}
+
+func (*NotStartedError) Error() string {
+	return "the end came before the inputs were ready, so the command did not run; run it again and it goes on where it was"
+}
+
+// ExitCode is EX_TEMPFAIL.
+func (*NotStartedError) ExitCode() int { return 75 }
+
 // signalBase is added to a signal's number when a command died of it, as shells do.
 const signalBase = 128
 
 // run starts the command, hands signals on and returns when it has ended: nil, a
-// *ChildError, or another error when it could not be started. When ctx ends the
-// command is killed.
-func (c *Child) run(ctx context.Context, env []string) error {
-	cmd := exec.CommandContext(ctx, c.Command[0], c.Command[1:]...)
+// *ChildError, or a *StartError. Should stager be killed, the command goes on: its
+// data are plain files.
+func (c *Child) run(env []string) error {
+	cmd := exec.Command(c.Command[0], c.Command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(cmd.Environ(), env...)
-	// Should stager be killed, the command goes on: its data are plain files.
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("the command cannot be started: %w", err)
+		return &StartError{err}
 	}
-	done := make(chan struct{})
-	defer close(done)
+	done, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(stopped)
 		for {
 			select {
 			case s := <-c.signals:
@@ -59,17 +88,14 @@ func (c *Child) run(ctx context.Context, env []string) error {
 		}
 	}()
 	err := cmd.Wait()
+	close(done)
+	<-stopped
 	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case errors.As(err, &exit):
-		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			return &ChildError{signalBase + int(ws.Signal())}
-		}
-		return &ChildError{exit.ExitCode()}
+	if !errors.As(err, &exit) {
+		return err
 	}
-	return err
+	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return &ChildError{signalBase + int(ws.Signal())}
+	}
+	return &ChildError{exit.ExitCode()}
 }

@@ -52,11 +52,11 @@ type Daemon struct {
 	windowMetrics     *window.Metrics
 	checkpointMetrics *checkpoint.Metrics
 
-	mu       sync.Mutex // guards all below
-	phase    status.Phase
-	deadline time.Duration // of the drain that was asked for; 0: the plan's
-	drain    chan struct{} // closed when the end begins
-	changed  chan struct{} // closed and made anew when an input's state changes
+	mu      sync.Mutex // guards all below
+	phase   status.Phase
+	until   time.Time     // how long there is for saving, as a drain said; zero: as the plan says
+	drain   chan struct{} // closed when the end begins
+	changed chan struct{} // closed and made anew when an input's state changes
 }
 
 // UnsavedError says that required outputs are not safe.
@@ -98,28 +98,29 @@ func New(cfg Config) *Daemon {
 
 // Run carries the plan out. The end of ctx is no failure: it begins the end of the
 // plan, in which outputs are saved. Run returns a *ChildError when the child ended
-// with another code than 0, else an *UnsavedError when required outputs are not
-// safe, else what an input failed with.
+// with another code than 0, a *StartError or *NotStartedError when it never began,
+// else an *UnsavedError when required outputs are not safe, else what an input failed
+// with.
 func (d *Daemon) Run(ctx context.Context) error {
 	socket, err := listen(d.cfg.Socket)
 	if err != nil {
 		return err
 	}
+	api, err := d.serve(socket)
+	if err != nil {
+		return errors.Join(err, socket.Close())
+	}
 	// What works to the very end is not ended by ctx.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	group, work := errgroup.WithContext(work)
-	if err := d.serve(group, work, socket); err != nil {
-		return errors.Join(err, socket.Close())
-	}
 	stopDrain := context.AfterFunc(ctx, func() { d.Drain(0) })
 	defer stopDrain()
 
 	err = d.live(ctx, work)
 	d.setPhase(status.Ended)
 	stop()
-	if werr := group.Wait(); err == nil {
-		err = werr
+	if cerr := api.close(); err == nil {
+		err = cerr
 	}
 	for _, in := range d.inputs {
 		err = errors.Join(err, in.close())
@@ -147,56 +148,108 @@ func (d *Daemon) live(ctx, work context.Context) error {
 		saving.Go(func() error { return ended(out.uploader.Run(saves)) })
 	}
 
-	err := d.awaitReady()
-	var failed error
-	switch {
-	case err != nil:
+	if err := d.awaitReady(); err != nil {
 		stopFeeding()
 		stopSaving()
-		return errors.Join(err, ended(inputs.Wait()), saving.Wait())
-	case d.cfg.Child != nil && !d.draining():
-		d.log.Info("every input is ready, the command starts", "command", d.cfg.Child.Command[0])
-		d.setPhase(status.Running)
-		failed = d.cfg.Child.run(work, d.environment())
-		d.log.Info("the command ended", "code", codeOf(failed))
-		d.Drain(0)
-	case d.cfg.Child == nil:
-		d.setPhase(status.Running)
-		<-d.drain
+		_ = inputs.Wait() // err is what the first of them failed with
+		return errors.Join(err, saving.Wait())
 	}
-
+	t := d.trainer(ctx)
+	select {
+	case <-t.gone:
+		d.Drain(0)
+	case <-d.drain:
+	}
 	d.setPhase(status.Draining)
 	stopFeeding()
 	inputErr := inputs.Wait()
-	// How a trainer in another container ended nobody tells, so a checkpoint there is
-	// complete only when it shows signs of it.
-	saved := d.drainOutputs(work, d.cfg.Child != nil && failed == nil)
-	d.setPhase(status.Drained)
-	if d.cfg.Child == nil && ctx.Err() == nil {
-		// Drained by call: the trainer may still be writing, and its container ends
-		// after this one has been told to.
-		<-ctx.Done()
-		saved = d.drainOutputs(work, false)
-	}
+	saved := d.save(work, t)
 	stopSaving()
 	if err := saving.Wait(); err != nil {
 		d.log.Warn("saving ended with an error", "error", err)
 	}
 	switch {
-	case failed != nil:
-		return failed
+	case t.err != nil:
+		if saved != nil {
+			d.log.Error("outputs are not saved", "error", saved)
+		}
+		return t.err
 	case saved != nil:
 		return &UnsavedError{saved}
 	}
 	return inputErr
 }
 
-// Drain begins the end; the first call counts. A deadline of 0 is the plan's.
+// trainer is whom the data are for: the child, or somebody in another container, of
+// whose end nothing is known but that ours comes later.
+type trainer struct {
+	gone <-chan struct{}
+	err  error // of the child; to be read when it is gone
+}
+
+// trainer starts the child, if there is one and it is not too late.
+func (d *Daemon) trainer(ctx context.Context) *trainer {
+	if d.cfg.Child == nil {
+		if !d.draining() {
+			d.setPhase(status.Running)
+		}
+		return &trainer{gone: ctx.Done()}
+	}
+	gone := make(chan struct{})
+	t := &trainer{gone: gone}
+	if d.draining() {
+		t.err = &NotStartedError{}
+		close(gone)
+		return t
+	}
+	d.log.Info("every input is ready, the command starts", "command", d.cfg.Child.Command[0])
+	d.setPhase(status.Running)
+	go func() {
+		defer close(gone)
+		t.err = d.cfg.Child.run(d.environment())
+		d.log.Info("the command ended", "code", codeOf(t.err))
+	}()
+	return t
+}
+
+// save saves the outputs, and returns what required ones failed with. Asked before
+// the trainer's end it saves what there is, and then once more what came after.
+func (d *Daemon) save(work context.Context, t *trainer) error {
+	early, stop := context.WithCancel(work)
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-t.gone: // then once is enough
+			return
+		default:
+		}
+		if err := d.drainOutputs(early, checkpoint.Exit{}); early.Err() == nil {
+			d.setPhase(status.Drained)
+			if err != nil {
+				d.log.Warn("not all is saved, it is tried again at the end", "error", err)
+			}
+		}
+	}()
+	<-t.gone
+	// How a trainer in another container ended nobody tells, so a checkpoint there is
+	// complete only when it shows signs of it.
+	child := d.cfg.Child != nil
+	err := d.drainOutputs(work, checkpoint.Exit{Success: child && t.err == nil, Gone: child})
+	stop()
+	<-done
+	d.setPhase(status.Drained)
+	return err
+}
+
+// Drain begins the end, once. A deadline says how much time is left for what is yet
+// to be saved; 0 is what the plan says for each output.
 func (d *Daemon) Drain(deadline time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if deadline > 0 {
-		d.deadline = deadline
+		d.until = time.Now().Add(deadline)
 	}
 	select {
 	case <-d.drain:
@@ -225,10 +278,10 @@ func (d *Daemon) awaitReady() error {
 		ready := true
 		for _, in := range d.inputs {
 			ok, err := in.state()
-			if err != nil && !in.spec.Optional {
+			if err != nil {
 				return err
 			}
-			ready = ready && (ok || err != nil)
+			ready = ready && ok
 		}
 		if ready {
 			return nil
@@ -255,31 +308,50 @@ func (d *Daemon) setPhase(p status.Phase) {
 	d.phase = p
 }
 
+// servers are the API's, on the socket and perhaps on a port.
+type servers struct {
+	group errgroup.Group
+	all   []*status.Server
+}
+
+func (s *servers) close() error {
+	var errs []error
+	for _, server := range s.all {
+		errs = append(errs, server.Close())
+	}
+	return errors.Join(append(errs, s.group.Wait())...)
+}
+
 // serve serves the API on the socket, and on a port where one was asked for.
-func (d *Daemon) serve(group *errgroup.Group, work context.Context, socket net.Listener) error {
+func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 	api := &status.API{
 		Window: d.window, Windows: d.windows, Uploader: d.uploader,
 		Snapshot: d.Snapshot, Drain: d.Drain, Log: d.log,
 		Metrics: promhttp.HandlerFor(d.cfg.Metrics, promhttp.HandlerOpts{}),
 	}
+	s := new(servers)
 	start := func(l net.Listener, h http.Handler) {
 		server := status.NewServer(h)
-		group.Go(func() error { return server.Serve(l) })
-		group.Go(func() error {
-			<-work.Done()
-			return server.Close()
+		s.all = append(s.all, server)
+		s.group.Go(func() error {
+			err := server.Serve(l)
+			if err != nil {
+				d.log.Error("the API fails, so the end begins", "error", err)
+				d.Drain(0)
+			}
+			return err
 		})
 	}
 	if d.cfg.Listen != "" {
 		port, err := net.Listen("tcp", d.cfg.Listen)
 		if err != nil {
-			return fmt.Errorf("the port for the API: %w", err)
+			return nil, &PortError{err}
 		}
 		d.log.Info("the API is on a port", "address", port.Addr().String())
 		start(port, api.Guarded(d.cfg.Token))
 	}
 	start(socket, api.Handler())
-	return nil
+	return s, nil
 }
 
 // Snapshot is the whole state at this moment.
@@ -290,7 +362,7 @@ func (d *Daemon) Snapshot() status.Snapshot {
 	var waiting []string
 	for _, in := range d.inputs {
 		one := in.snapshot()
-		if !one.Ready && !(in.spec.Optional && one.Error != "") {
+		if !one.Ready {
 			waiting = append(waiting, one.Name)
 		}
 		s.Inputs = append(s.Inputs, one)

@@ -1,6 +1,7 @@
 package stager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type input struct {
 	window   *window.Window  // nil until the source is listed
 	progress *fetch.Progress // of a prefetch
 	fetched  bool            // the prefetch is done
+	absent   error           // why an optional input is not there; it counts as ready
 	err      error           // the input has failed
 }
 
@@ -39,7 +41,7 @@ func (in *input) state() (ready bool, err error) {
 	if in.window != nil {
 		return in.window.Ready(), in.err
 	}
-	return in.fetched, in.err
+	return in.fetched || in.absent != nil, in.err
 }
 
 func (in *input) snapshot() status.Input {
@@ -57,7 +59,7 @@ func (in *input) snapshot() status.Input {
 		w := in.window.Status()
 		s.Window = &w
 	}
-	if err != nil {
+	if err = cmp.Or(err, in.absent); err != nil {
 		s.Error = err.Error()
 	}
 	return s
@@ -85,14 +87,21 @@ func (d *Daemon) feed(ctx context.Context, in *input) error {
 	}
 	err = fmt.Errorf("input %s: %w", in.spec.Name, err)
 	in.mu.Lock()
-	in.err = err
-	in.mu.Unlock()
-	if in.spec.Optional {
-		d.log.Warn("an optional input fails, the rest goes on", "error", err)
+	defer in.mu.Unlock()
+	if in.spec.Optional && nothingThere(err) {
+		in.absent = err
+		d.log.Warn("an optional input is not there", "error", err)
 		return nil
 	}
+	in.err = err
 	d.log.Error("an input fails", "error", err)
 	return err
+}
+
+// nothingThere tells whether a source has no objects, as its listing says.
+func nothingThere(err error) bool {
+	var e *backends.Error
+	return errors.As(err, &e) && e.Kind == backends.NotExist && e.Op == "list"
 }
 
 func (d *Daemon) fill(ctx context.Context, in *input) error {
@@ -200,25 +209,23 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, store *backends.Store
 	in.mu.Unlock()
 	d.noteChange()
 	d.log.Info("window is open", "input", spec.Name, "shards", len(items), "limit", spec.Window.Size, "order", spec.Order.By, "part", shard)
-	go d.watchReady(ctx, in)
-	return w.Run(ctx)
+	return d.runAndTell(ctx, w)
 }
 
-// watchReady wakes the waiting when a window becomes ready.
-func (d *Daemon) watchReady(ctx context.Context, in *input) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if ready, err := in.state(); ready || err != nil {
-			d.noteChange()
-			return
-		}
+// runAndTell runs a window, and wakes the waiting when it becomes ready.
+func (d *Daemon) runAndTell(ctx context.Context, w *window.Window) error {
+	var teller sync.WaitGroup
+	defer teller.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	teller.Go(func() {
 		select {
+		case <-w.Readied():
+			d.noteChange()
 		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
-	}
+	})
+	return w.Run(ctx)
 }
 
 // manifest lists a source for a window.
@@ -246,6 +253,8 @@ func (d *Daemon) window(name string) (*window.Window, error) {
 		switch {
 		case in.spec.Mode == plan.ModePrefetch:
 			return nil, fmt.Errorf("its mode is prefetch: all its files are in %s, and none is handed out", in.spec.Path)
+		case in.absent != nil:
+			return nil, status.ErrAbsent
 		case in.err != nil:
 			return nil, in.err
 		case in.window == nil:
@@ -253,7 +262,7 @@ func (d *Daemon) window(name string) (*window.Window, error) {
 		}
 		return in.window, nil
 	}
-	return nil, status.ErrUnknown
+	return nil, unknown("inputs", d.cfg.Plan.Spec.Inputs, func(in plan.Input) string { return in.Name })
 }
 
 // windows lists the windows there are, and tells whether more are still to come.
@@ -263,7 +272,7 @@ func (d *Daemon) windows() (open []*window.Window, more bool) {
 		switch {
 		case in.window != nil:
 			open = append(open, in.window)
-		case in.spec.Mode == plan.ModeWindow && in.err == nil:
+		case in.spec.Mode == plan.ModeWindow && in.err == nil && in.absent == nil:
 			more = true
 		}
 		in.mu.Unlock()

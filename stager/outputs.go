@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -64,34 +65,37 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 
 // drainOutputs saves what there is, each output within its deadline, and returns
 // what required outputs failed with.
-func (d *Daemon) drainOutputs(ctx context.Context, success bool) error {
-	d.mu.Lock()
-	asked := d.deadline
-	d.mu.Unlock()
+func (d *Daemon) drainOutputs(ctx context.Context, exit checkpoint.Exit) error {
 	errs := make([]error, len(d.outputs))
 	var wg sync.WaitGroup
 	for i, out := range d.outputs {
 		wg.Go(func() {
-			deadline := asked
-			if deadline == 0 {
-				deadline = time.Duration(out.spec.Deadline)
-			}
-			cause := fmt.Errorf("the deadline of %s is over", deadline)
-			ctx, cancel := context.WithTimeoutCause(ctx, deadline, cause)
+			ctx, cancel := d.within(ctx, time.Duration(out.spec.Deadline))
 			defer cancel()
-			err := out.uploader.Drain(ctx, checkpoint.Exit{Success: success, Gone: d.cfg.Child != nil})
-			if err == nil {
-				return
-			}
-			err = fmt.Errorf("output %s: %w", out.spec.Name, err)
-			d.log.Error("an output is not saved", "error", err)
-			if out.spec.Required {
-				errs[i] = err
+			err := out.uploader.Drain(ctx, exit)
+			switch {
+			case err == nil, errors.Is(context.Cause(ctx), context.Canceled): // saved, or not asked for any more
+			case out.spec.Required:
+				errs[i] = fmt.Errorf("output %s: %w", out.spec.Name, err)
+			default:
+				d.log.Warn("an output that is not required is not saved", "output", out.spec.Name, "error", err)
 			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// within is the time that an output has: as long as a drain said, if that is not
+// over, else what the plan says.
+func (d *Daemon) within(ctx context.Context, planned time.Duration) (context.Context, context.CancelFunc) {
+	d.mu.Lock()
+	limit := time.Until(d.until)
+	d.mu.Unlock()
+	if limit <= 0 {
+		limit = planned
+	}
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("the deadline of %s is over", limit.Round(time.Second)))
 }
 
 // uploader finds an output for the API.
@@ -105,7 +109,7 @@ func (d *Daemon) uploader(name string) (*checkpoint.Uploader, error) {
 		}
 		return nil, status.ErrNotYet
 	}
-	return nil, status.ErrUnknown
+	return nil, unknown("outputs", d.cfg.Plan.Spec.Outputs, func(out plan.Output) string { return out.Name })
 }
 
 // when is the plan's list of times as a set.
@@ -125,4 +129,16 @@ func when(spec plan.Output) (w checkpoint.When) {
 		}
 	}
 	return w
+}
+
+// unknown is status.ErrUnknown with the names there are.
+func unknown[T any](what string, specs []T, name func(T) string) error {
+	names := make([]string, len(specs))
+	for i, spec := range specs {
+		names[i] = name(spec)
+	}
+	if len(names) == 0 {
+		names = []string{"none"}
+	}
+	return fmt.Errorf("%w; its %s are %s", status.ErrUnknown, what, strings.Join(names, ", "))
 }

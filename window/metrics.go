@@ -23,27 +23,27 @@ type Metrics struct {
 // NewMetrics registers the metrics; with nil they are counted but not shown.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "stager", Subsystem: "window", Name: name, Help: help},
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help},
 			append([]string{"input"}, labels...))
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "stager", Subsystem: "window", Name: name, Help: help},
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help},
 			append([]string{"input"}, labels...))
 	}
 	m := &Metrics{
-		items: gauge("items", "Shards in the window by state; many ready ones mean that readers are slower than the store, none that they wait for it.", "state"),
-		bytes: gauge("bytes", "Bytes in the window by state; zombie bytes are of files that somebody keeps open after acknowledging them.", "state"),
-		limit: gauge("limit_bytes", "The bound that the sum of stager_window_bytes never passes; raise the window's size when it is reached while readers wait."),
-		peak:  gauge("peak_bytes", "The most bytes that the window has taken."),
-		epoch: gauge("epoch", "The epoch that is being delivered, from 0."),
-		delivered: counter("delivered_total",
+		items: gauge("stager_window_items", "Shards in the window by state; many ready ones mean that readers are slower than the store, none that they wait for it.", "state"),
+		bytes: gauge("stager_window_bytes", "Bytes in the window by state; zombie bytes are of files that somebody keeps open after acknowledging them.", "state"),
+		limit: gauge("stager_window_limit_bytes", "The bound that the sum of stager_window_bytes never passes; raise the window's size when it is reached while readers wait."),
+		peak:  gauge("stager_window_peak_bytes", "The most bytes that the window has taken."),
+		epoch: gauge("stager_window_epoch", "The epoch that is being delivered, from 0."),
+		delivered: counter("stager_window_delivered_total",
 			"Leases and claims given; more than acknowledged by more than what readers hold means that readers die or refuse shards."),
-		redelivered:  counter("redelivered_total", "Deliveries of a shard after its first; look at why readers end without acknowledging."),
-		acknowledged: counter("acknowledged_total", "Shards that are done with; this is the position in the plan."),
-		fetchFailures: counter("fetch_failures_total",
+		redelivered:  counter("stager_window_redelivered_total", "Deliveries of a shard after its first; look at why readers end without acknowledging."),
+		acknowledged: counter("stager_window_acknowledged_total", "Shards that are done with; this is the position in the plan."),
+		fetchFailures: counter("stager_window_fetch_failures_total",
 			"Tries to fetch a shard that ended in an error: corrupt and gone need the source repaired, disk needs room, other is the store.", "kind"),
-		skipped: counter("skipped_total", "Positions that were given up; each is named in the status and missing from training."),
-		waits: counter("wait_seconds_total",
+		skipped: counter("stager_window_skipped_total", "Positions that were given up; each is named in the status and missing from training."),
+		waits: counter("stager_window_wait_seconds_total",
 			"Seconds in which a reader waited and held nothing. backend: a faster store or more parallel fetches; disk: room; readers: a larger window, or readers that hold less.", "cause"),
 	}
 	if reg != nil {

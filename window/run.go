@@ -173,7 +173,7 @@ func (w *Window) orderedLocked(epoch int, order []int) {
 
 func (w *Window) checkOrder(epoch int, order []int) error {
 	if len(order) == 0 && w.cfg.Epochs == 0 {
-		return fmt.Errorf("input %s: epoch %d has no items for this node, and epochs have no end", w.cfg.Input, epoch)
+		return fmt.Errorf("epoch %d has no items for this node, and epochs have no end", epoch)
 	}
 	for pos, item := range order {
 		if item < 0 || item >= len(w.cfg.Items) {

@@ -1,7 +1,5 @@
 package window
 
-import "fmt"
-
 // ackLocked takes a file as acknowledged; the journal, or the disk, knows already.
 func (w *Window) ackLocked(e *entry, how string) {
 	if e.lease != nil {
@@ -40,7 +38,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	w.troubleLocked("an item is bad", bad)
 	if w.cfg.OnBad == BadFail {
 		if w.failed == nil {
-			w.failed = fmt.Errorf("input %s: %w", w.cfg.Input, bad)
+			w.failed = bad
 		}
 		return
 	}

@@ -209,6 +209,13 @@ type ackCmd struct {
 	Path string `arg:"" help:"What next printed."`
 }
 
+// Help shows the loop that ack is made for.
+func (ackCmd) Help() string {
+	return `A shard that is not acknowledged is delivered again: when its reader's time is over, or after "stager nack".
+
+    while p=$(stager next train); do ./step "$p" && stager ack "$p"; done`
+}
+
 func (c ackCmd) Run(ctx context.Context) error {
 	return c.insist(ctx, func() error {
 		_, _, err := c.call(ctx, http.MethodPost, "/v1/ack", url.Values{"path": {c.Path}}, nil, nil)
@@ -223,6 +230,13 @@ type nackCmd struct {
 	Reason string `help:"Why, for the log and the report."`
 }
 
+// Help shows what is typed.
+func (nackCmd) Help() string {
+	return `After three of them, or three readers killed over it, a shard is set aside as bad and the input fails.
+
+    stager nack "$p" --reason "not a tar file"`
+}
+
 func (c nackCmd) Run(ctx context.Context) error {
 	return c.insist(ctx, func() error {
 		_, _, err := c.call(ctx, http.MethodPost, "/v1/nack", url.Values{"path": {c.Path}, "reason": {c.Reason}}, nil, nil)
@@ -235,9 +249,17 @@ type commitCmd struct {
 	patient
 	Output      string        `arg:"" help:"The output's name in the plan."`
 	Dir         string        `arg:"" help:"The checkpoint: a folder or file within the output's folder." type:"path"`
-	Step        *int64        `help:"Its step; without it the number at the end of the name."`
-	SamplesSeen int64         `help:"How many samples the trainer has seen, for resuming the data where the model stands."`
-	Wait        time.Duration `help:"Return when it is saved, or after this time with code 75."`
+	Step        *int64        `help:"Its step; without it the number at the end of the name." placeholder:"N"`
+	SamplesSeen int64         `help:"How many samples the trainer has seen, for the record." placeholder:"N"`
+	Wait        time.Duration `help:"Return when it is saved, or after this time with code 75." env:"STAGER_COMMIT_WAIT"`
+}
+
+// Help shows what is typed.
+func (commitCmd) Help() string {
+	return `When it returns the files are held by hard links: the trainer may delete its own. With --wait it returns when they are saved.
+
+    stager commit ckpt /out/step-12000
+    stager commit ckpt /out/last --step 12000 --wait 10m`
 }
 
 func (c commitCmd) Run(ctx context.Context) error {
@@ -261,7 +283,15 @@ func (c commitCmd) Run(ctx context.Context) error {
 type drainCmd struct {
 	socket
 	Deadline time.Duration `help:"How much time is left; without it what the plan says."`
-	Wait     bool          `help:"Return when everything is saved." default:"true" negatable:""`
+	Wait     bool          `help:"Return when everything is saved." default:"true" negatable:"" env:"STAGER_DRAIN_WAIT"`
+}
+
+// Help shows what is typed.
+func (drainCmd) Help() string {
+	return `For a container's preStop hook, and for whoever hears of the end before the signal comes.
+
+    stager drain
+    stager drain --deadline 90s --no-wait`
 }
 
 func (c drainCmd) Run(ctx context.Context) error {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/all"
 	"github.com/stager-dev/stager/stager"
@@ -41,8 +43,23 @@ Exit codes: 0 done, 1 end of the epoch (next), 64 bad plan or command line, 66 s
 // usageError is a command line that cannot be understood.
 type usageError struct{ err error }
 
-func (e *usageError) Error() string { return e.err.Error() + "; see stager --help" }
+// Error says where to read on when it was the parser that did not understand.
+func (e *usageError) Error() string {
+	var parse *kong.ParseError
+	if !errors.As(e.err, &parse) {
+		return e.err.Error()
+	}
+	command := "stager"
+	if node := parse.Context.Selected(); node != nil {
+		command = node.FullPath()
+	}
+	return fmt.Sprintf("%v; see %s --help", e.err, command)
+}
+
 func (e *usageError) Unwrap() error { return e.err }
+
+// ExitCode stands before that of the parser.
+func (e *usageError) ExitCode() int { return exitUsage }
 
 // interruptedError is the end by a signal.
 type interruptedError struct{ err error }
@@ -81,19 +98,21 @@ func report(w io.Writer, err error) int {
 func codeFor(err error) int {
 	var (
 		faults      plan.Faults
-		usage       *usageError
 		interrupted *interruptedError
 		busy        *disk.BusyError
 		budget      *window.BudgetError
+		bad         *window.BadItemError
 		unsaved     *stager.UnsavedError
 		code        interface{ ExitCode() int }
 	)
 	switch {
+	case errors.As(err, &unsaved): // for whatever reason
+		return exitTryAgain
 	case errors.As(err, &code):
 		return code.ExitCode()
-	case errors.As(err, &usage), errors.As(err, &faults):
+	case errors.As(err, &faults):
 		return exitUsage
-	case errors.As(err, &interrupted), errors.As(err, &busy), errors.As(err, &unsaved):
+	case errors.As(err, &interrupted), errors.As(err, &busy):
 		return exitTryAgain
 	case errors.As(err, &budget):
 		return exitConfig
@@ -101,23 +120,34 @@ func codeFor(err error) int {
 		return exitCorrupt
 	case errors.Is(err, window.ErrGone):
 		return exitTryAgain
+	case errors.As(err, &bad) && bad.Err == nil:
+		return exitCorrupt // its readers say so
 	}
+	var local *backends.LocalError
 	var e *backends.Error
-	if errors.As(err, &e) {
-		return codeForKind(e.Kind)
-	}
 	var path *fs.PathError
+	switch {
+	case errors.As(err, &local):
+		return codeForDisk(err)
+	case errors.As(err, &e):
+		return codeForKind(e.Kind)
+	case errors.As(err, &path), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return codeForDisk(err)
+	case errors.Is(err, context.Canceled):
+		return exitTryAgain
+	}
+	return exitSoftware
+}
+
+// codeForDisk is for failures of this machine's files.
+func codeForDisk(err error) int {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return exitNoSpace
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return exitPermission
-	case errors.As(err, &path):
-		return exitIO
-	case errors.Is(err, context.Canceled):
-		return exitTryAgain
 	}
-	return exitSoftware
+	return exitIO
 }
 
 func codeForKind(kind backends.Kind) int {
@@ -155,8 +185,8 @@ func hintFor(err error) string {
 				return scheme.Credentials
 			}
 		}
-	case backends.Changed:
-		return "the source changed while it was read; run it again to take it as it is now"
+	case backends.Throttled:
+		return "ask for less at once with --connections, or wait longer with --retry-for"
 	case backends.Unavailable:
 		return "is the endpoint right, and reachable from here? --retry-for says how long to keep trying"
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-var errNothing = errors.New("there is nothing here")
+var errNothing = errors.New("there is no object here")
 
 type lsCmd struct {
 	storing
@@ -67,10 +67,28 @@ func (c lsCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	if _, obj, err := store.Self(ctx); err == nil {
-		return show(obj)
+		if err := show(obj); err != nil {
+			return err
+		}
 	} else if backends.KindOf(err) != backends.NotExist {
 		return err
+	} else if err := listAll(ctx, store, show); err != nil {
+		return err
 	}
+	if objects == 0 {
+		return &backends.Error{Op: "list", Store: store.Name(), Kind: backends.NotExist, Err: errNothing}
+	}
+	if c.Total {
+		what := "objects"
+		if objects == 1 {
+			what = "object"
+		}
+		_, err = fmt.Fprintf(out, "%d %s, %s (%d bytes)\n", objects, what, humanize.IBytes(uint64(bytes)), bytes)
+	}
+	return err
+}
+
+func listAll(ctx context.Context, store *backends.Store, show func(backends.Object) error) error {
 	for obj, err := range store.List(ctx, "") {
 		if err != nil {
 			return err
@@ -79,11 +97,5 @@ func (c lsCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 			return err
 		}
 	}
-	if objects == 0 {
-		return &backends.Error{Op: "list", Store: store.Name(), Kind: backends.NotExist, Err: errNothing}
-	}
-	if c.Total {
-		_, err = fmt.Fprintf(out, "%d objects, %s (%d bytes)\n", objects, humanize.IBytes(uint64(bytes)), bytes)
-	}
-	return err
+	return nil
 }

@@ -3,8 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -79,6 +83,15 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, say logging) err
 	}
 	log.Info("everything is there", "files", summary.Files, "bytes", humanize.IBytes(uint64(summary.Bytes)),
 		"fetched", humanize.IBytes(uint64(summary.FetchedBytes)), "warm", summary.WarmFiles,
-		"verified", summary.Verified, "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))
+		"verified", verified(summary.Verified), "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))
 	return nil
+}
+
+// verified is the number of files by what was compared, for people.
+func verified(by map[string]int) string {
+	var parts []string
+	for _, what := range slices.Sorted(maps.Keys(by)) {
+		parts = append(parts, fmt.Sprintf("%d by %s", by[what], what))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -107,9 +107,17 @@ func (d *display) lines() {
 		}
 		rate := float64(m.Bytes-before) / lineEvery.Seconds()
 		before = m.Bytes
-		d.log.Info(m.Phase, "files", fmt.Sprintf("%d/%s", m.Files, total(m.FilesTotal)),
+		said := []any{
 			"bytes", humanize.IBytes(uint64(m.Bytes)), "of", humanize.IBytes(uint64(m.BytesTotal)),
-			"rate", humanize.IBytes(uint64(max(rate, 0)))+"/s")
+			"rate", humanize.IBytes(uint64(max(rate, 0))) + "/s",
+		}
+		if m.FilesTotal > 0 {
+			said = append([]any{"files", fmt.Sprintf("%d/%d", m.Files, m.FilesTotal)}, said...)
+		}
+		if m.FilesTotal == 0 && m.BytesTotal == 0 {
+			said = nil // nothing is known yet but that it goes on
+		}
+		d.log.Info(m.Phase, said...)
 	}
 }
 

@@ -15,7 +15,7 @@ type restoreCmd struct {
 	storing
 	Src  string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
 	Dst  string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
-	Step int64  `help:"This step and no other; without it the newest that is good." default:"-1"`
+	Step int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
 	JSON bool   `help:"Print what was restored as JSON on standard output."`
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strconv"
 	"strings"
@@ -50,7 +51,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	p, err := plan.Parse(file, all.Registry().Check)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.File, err)
+		return fmt.Errorf("%s is not a good plan:\n%w", c.planName(), err)
 	}
 	node, part, err := p.Spec.Shard.Resolve(os.Getenv)
 	if err != nil {
@@ -61,6 +62,10 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	token, err := c.token()
+	if err != nil {
+		return err
+	}
+	child, err := c.child()
 	if err != nil {
 		return err
 	}
@@ -77,11 +82,19 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	d := stager.New(stager.Config{
 		Plan: p, Shard: part, Registry: all.Registry(), Options: opts, Attempt: attempt, Version: version,
-		Socket: c.path(), Listen: c.Listen, Token: token, Log: log, Child: c.child(),
+		Socket: c.path(), Listen: c.Listen, Token: token, Log: log, Child: child,
 	})
 	stop := c.handOn(d)
 	defer stop()
 	return d.Run(ctx)
+}
+
+// planName is the plan's file for people.
+func (c runCmd) planName() string {
+	if c.File == "-" {
+		return "standard input"
+	}
+	return c.File
 }
 
 func (c runCmd) readPlan() ([]byte, error) {
@@ -100,6 +113,9 @@ func (c runCmd) token() (string, error) {
 		return "", nil
 	}
 	text, err := os.ReadFile(c.TokenFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", &usageError{fmt.Errorf("the token file %s does not exist", c.TokenFile)}
+	}
 	if err != nil {
 		return "", err
 	}
@@ -110,15 +126,22 @@ func (c runCmd) token() (string, error) {
 	return token, nil
 }
 
-func (c runCmd) child() *stager.Child {
+// child is the command, if there is one. A name without a slash is looked for now,
+// not when hours have been spent on its inputs; a path may be among these.
+func (c runCmd) child() (*stager.Child, error) {
 	command := c.Command
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
 	}
 	if len(command) == 0 {
-		return nil
+		return nil, nil
 	}
-	return &stager.Child{Command: command}
+	if !strings.Contains(command[0], "/") {
+		if _, err := exec.LookPath(command[0]); err != nil {
+			return nil, &usageError{fmt.Errorf("the command cannot be started: %w", err)}
+		}
+	}
+	return &stager.Child{Command: command}, nil
 }
 
 // handedOn are the signals that a command gets as stager does. On a terminal

@@ -15,6 +15,15 @@ type statusCmd struct {
 	Ready bool `help:"Print nothing; exit with 0 when ready, 75 when not: for exec probes."`
 }
 
+// Help shows what is typed.
+func (statusCmd) Help() string {
+	return `What it is doing, which readers wait for what, and what is saved.
+
+    stager status
+    stager status --json
+    stager status --ready && ./train`
+}
+
 func (c statusCmd) Run(ctx context.Context) error {
 	var s status.Snapshot
 	if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s); err != nil {

@@ -48,7 +48,11 @@ func printWindow(out io.Writer, s window.Status) {
 	if s.Epochs > 0 {
 		epochs = fmt.Sprintf("of %d", s.Epochs)
 	}
-	fmt.Fprintf(out, "  epoch\t%d %s\t%d of %d shards done\n", s.Epoch+1, epochs, s.Settled, s.Positions)
+	if s.Epochs > 0 && s.Epoch >= s.Epochs {
+		fmt.Fprintf(out, "  epoch\t%d %s\tall is done\n", s.Epochs, epochs)
+	} else {
+		fmt.Fprintf(out, "  epoch\t%d %s\t%d of %d shards done\n", s.Epoch+1, epochs, s.Settled, s.Positions)
+	}
 	fmt.Fprintf(out, "  on disk\t%s of %s\t%d ready, %d leased, %d on their way, %d lingering; at most it was %s\n",
 		size(s.Used), size(s.Limit), s.Items[window.Ready], s.Items[window.Leased],
 		s.Items[window.Reserved]+s.Items[window.Fetching]+s.Items[window.Verifying], s.Items[window.Zombie], size(s.Peak))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
@@ -11,10 +10,10 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/all"
+	"github.com/stager-dev/stager/stager/plan"
 )
 
 // storing are the flags of every command that talks to a store.
@@ -65,15 +64,12 @@ func asURL(location string) (string, error) {
 	return (&url.URL{Scheme: "file", Path: abs}).String(), nil
 }
 
-// quantity is a number of bytes: an integer, or a Kubernetes quantity such as 60Gi.
+// quantity is a number of bytes, as plans have it: 60Gi, 500M or a whole number.
 type quantity int64
 
-// UnmarshalText reads 200Mi, 1G or 1048576.
+// UnmarshalText reads one.
 func (q *quantity) UnmarshalText(text []byte) error {
-	parsed, err := resource.ParseQuantity(string(text))
-	if err != nil || parsed.Sign() < 0 {
-		return fmt.Errorf("%q is not a size such as 200Mi, 1G or 1048576", text)
-	}
-	*q = quantity(parsed.Value())
-	return nil
+	b, err := plan.ParseBytes(string(text))
+	*q = quantity(b)
+	return err
 }

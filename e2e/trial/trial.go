@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -35,7 +34,7 @@ type Config struct {
 	KillStager  []float64                        // at these parts of the whole
 	Outputs     string                           // YAML of the plan's outputs, or ""
 	During      func(delivered, total int) error // called a few times a second; may be nil
-	Log         *slog.Logger
+	Say         func(format string, args ...any) // tells of each kill
 }
 
 // Run carries a trial out. An error means that it could not be; what was proved is
@@ -211,7 +210,7 @@ func (t *trial) watchOver(ctx context.Context) error {
 		if n := len(t.KillStager); t.killedStager < n && float64(acked) >= t.KillStager[t.killedStager]*float64(t.total) {
 			t.killedStager++
 			t.stager.kill()
-			t.Log.Info("stager is killed, and started again", "acknowledged", acked)
+			t.Say("stager is killed with SIGKILL after %d of %d shards, and started again", acked, t.total)
 			if err := t.startStager(); err != nil {
 				return err
 			}
@@ -219,7 +218,7 @@ func (t *trial) watchOver(ctx context.Context) error {
 		if victim := rand.IntN(len(t.readers)); t.KillReaders != nil && !gone[victim] && t.KillReaders(acked, t.total) {
 			t.readers[victim].kill()
 			t.killedReaders++
-			t.Log.Info("a reader is killed, and started again", "reader", victim, "acknowledged", acked)
+			t.Say("reader %d is killed with SIGKILL after %d of %d shards, and started again", victim, acked, t.total)
 			if err := t.startReader(victim); err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package trial
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -108,7 +107,7 @@ func TestNothingIsLost(t *testing.T) {
 			return true
 		},
 		KillStager: []float64{0.2, 0.5, 0.8},
-		Log:        slog.New(slog.DiscardHandler),
+		Say:        func(string, ...any) {},
 	})
 	if err != nil {
 		t.Fatal(err)

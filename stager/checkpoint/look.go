@@ -354,6 +354,9 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	u.folder.Lock()
 	defer u.folder.Unlock()
 	t, err := openTree(u.root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "there is no such file or folder")
+	}
 	if err != nil {
 		return Step{}, err
 	}
@@ -371,7 +374,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	if r.Step < 0 {
 		step, ok := stepOf(name, t.only == "")
 		if !ok {
-			return refuse(backends.Invalid, "its name does not end in a number: say which step it is")
+			return refuse(backends.Invalid, "its name does not end in a number: say which step it is (stager commit: --step)")
 		}
 		r.Step = step
 	}

@@ -2,11 +2,14 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -54,7 +57,7 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 		}
 		step, ok := stepOf(filepath.ToSlash(name), only == "")
 		if !ok {
-			return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "its name does not end in a number: say which step it is")
+			return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "its name does not end in a number: say which step it is with --step")
 		}
 		cfg.Step = step
 	}
@@ -69,7 +72,10 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 // openPath opens a folder, or the folder of a file, whose name is only.
 func openPath(path string) (root *os.Root, only string, err error) {
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, "", &backends.Error{Op: "push", Store: path, Kind: backends.NotExist, Err: syscall.ENOENT}
+	case err != nil:
 		return nil, "", err
 	}
 	switch {

@@ -64,8 +64,9 @@ type FellBack struct {
 // removed. A kill before that leaves Dir as it was; a kill in between leaves it
 // without RESTORED.json, and the next Restore finishes the work first.
 //
-// Its error is of kind NotExist when no step is committed, and Corrupt when none of
-// those that are is good.
+// Its error is of kind NotExist when no step is committed, Corrupt when none of
+// those that are is good, and NoSpace, before the first byte, when the step does not
+// fit beside what is there.
 func Restore(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -123,7 +124,11 @@ func noneGood(cfg RestoreConfig, passed []FellBack, uncommitted int) error {
 		errs = append(errs, fmt.Errorf("step %d: %s", p.Step, p.Reason))
 	}
 	if uncommitted > 0 {
-		errs = append(errs, fmt.Errorf("%d uncommitted steps were ignored", uncommitted))
+		what := "steps without a COMMIT.json were"
+		if uncommitted == 1 {
+			what = "step without a COMMIT.json was"
+		}
+		errs = append(errs, fmt.Errorf("%d %s ignored", uncommitted, what))
 	}
 	e.Err = errors.Join(errs...)
 	return e
@@ -157,7 +162,7 @@ func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Comm
 				"it is missing, or has not the %d bytes that %s promises", f.Size, commitKey)
 		}
 	}
-	root, err := site.workshop()
+	root, err := site.workshop(commit.Bytes)
 	if err != nil {
 		return Commit{}, err
 	}

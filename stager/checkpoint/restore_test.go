@@ -82,7 +82,7 @@ func TestNothingToRestoreIsTold(t *testing.T) {
 	b.Put(stepDir(9, 0)+"/data/0123456789abcdef/x", []byte("x"))
 	for _, step := range []int64{Newest, 9} {
 		_, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: filepath.Join(t.TempDir(), "x"), Step: step})
-		if backends.KindOf(err) != backends.NotExist || !strings.Contains(err.Error(), "1 uncommitted steps were ignored") {
+		if backends.KindOf(err) != backends.NotExist || !strings.Contains(err.Error(), "1 step without a COMMIT.json was ignored") {
 			t.Errorf("step %d: %v, want not-exist and a word of the uncommitted one", step, err)
 		}
 	}

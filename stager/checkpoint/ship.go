@@ -110,7 +110,7 @@ func (s *shipper) place(ctx context.Context, c cargo) (dir string, replace bool,
 			}
 			return dir, true, nil, nil
 		default:
-			return dir, false, nil, conflict(dir, "remove it, choose another destination, or set conflict to %s or %s", ConflictOverwrite, ConflictSuffix)
+			return dir, false, nil, conflict(dir, "remove it, choose another destination, or set conflict (push: --conflict) to %s or %s", ConflictOverwrite, ConflictSuffix)
 		}
 	}
 }

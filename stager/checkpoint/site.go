@@ -3,12 +3,16 @@ package checkpoint
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends"
 )
 
 // syncAll returns when the files below root are durable.
@@ -70,9 +74,12 @@ func openSite(dir string) (*site, error) {
 	return s, nil
 }
 
+// close sweeps what a restore brought that failed: it may fill the disk, and the
+// next one begins anew.
 func (s *site) close() {
 	if s.root != nil {
-		_ = s.root.Close() // files are changed through it, and each change was checked
+		_ = s.root.RemoveAll(s.work) // the next restore sweeps too
+		_ = s.root.Close()           // files are changed through it, and each change was checked
 	}
 }
 
@@ -85,13 +92,25 @@ func (s *site) recover() error {
 	return s.root.RemoveAll(s.work)
 }
 
-// workshop is an empty folder for the files of one try.
-func (s *site) workshop() (*os.Root, error) {
+// workshop is an empty folder for the files of one try, with room for so many bytes.
+func (s *site) workshop(need int64) (*os.Root, error) {
 	if err := s.root.RemoveAll(s.work); err != nil {
 		return nil, err
 	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.root.Name(), &st); err != nil {
+		return nil, &fs.PathError{Op: "statfs", Path: s.root.Name(), Err: err}
+	}
+	if free := int64(st.Bavail) * st.Bsize; need > free {
+		return nil, &backends.Error{Op: "restore", Store: s.dir, Kind: backends.NoSpace, Err: fmt.Errorf(
+			"the checkpoint has %s (%d bytes), but only %s (%d bytes) are free there",
+			humanize.IBytes(uint64(need)), need, humanize.IBytes(uint64(free)), free)}
+	}
 	if err := s.root.Mkdir(s.work, 0o755); err != nil {
-		return nil, err
+		// Of a Root's errors the path is relative, and says nothing to a person.
+		var e *fs.PathError
+		errors.As(err, &e)
+		return nil, &fs.PathError{Op: "restore", Path: s.dir, Err: e.Err}
 	}
 	return s.root.OpenRoot(s.work)
 }

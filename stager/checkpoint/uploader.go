@@ -243,12 +243,12 @@ func (u *Uploader) begin() error {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
 	for obj, err := range u.cfg.Store.List(ctx, "step-") {
+		if unmade(err) {
+			break
+		}
 		switch backends.KindOf(err) {
 		case backends.NotExist, backends.Permission, backends.Invalid, backends.Unsupported:
-			if hint := u.cfg.Store.Hint(err); hint != "" {
-				err = fmt.Errorf("%w. %s", err, hint)
-			}
-			return err
+			return err // and whoever started this tells what to do
 		}
 		if err != nil {
 			u.log.Warn("the destination cannot be reached yet", "error", err)

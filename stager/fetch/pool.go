@@ -228,14 +228,22 @@ func (p *pass) drop(t *transfer) {
 	}
 }
 
-// explain says what to do about an object that is no longer the listed one.
+// explain says what to do about an object that is no longer the listed one. One that
+// is gone has changed as well: trying again helps.
 func explain(err error) error {
 	var e *backends.Error
-	if !errors.As(err, &e) || e.Kind != backends.Changed && e.Kind != backends.NotExist {
+	if !errors.As(err, &e) {
 		return err
 	}
 	out := *e
-	out.Kind = backends.Changed
-	out.Err = fmt.Errorf("it changed after it was listed (%w); run it again to get what is there now", e.Err)
+	switch e.Kind {
+	case backends.Changed:
+	case backends.NotExist:
+		out.Kind = backends.Changed
+		out.Err = fmt.Errorf("it is gone since it was listed (%w)", e.Err)
+	default:
+		return err
+	}
+	out.Err = fmt.Errorf("%w; run it again to get what is there now", out.Err)
 	return &out
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
@@ -130,11 +131,11 @@ func (p *pass) refuse(f *findings) error {
 	var text string
 	switch {
 	case f.blocked.n > 0:
-		text = fmt.Sprintf("%d objects cannot be put there, because a folder has the file's name or a file that of one of its folders: %s; "+
-			"move these away", f.blocked.n, &f.blocked)
+		text = fmt.Sprintf("%s cannot be put there, because a folder has the file's name or a file that of one of its folders: %s; "+
+			"move what is in the way", english.Plural(f.blocked.n, "object", ""), &f.blocked)
 	case f.foreign.n > 0 && !p.cfg.Overwrite:
-		text = fmt.Sprintf("%d files there differ from the source, and stager did not write them: %s; "+
-			"move them away, or replace them with --overwrite", f.foreign.n, &f.foreign)
+		text = fmt.Sprintf("%s in the way: stager did not write what is there, and it differs from the source: %s; "+
+			"move it away, or replace it with --overwrite", english.Plural(f.foreign.n, "file", ""), &f.foreign)
 	default:
 		return nil
 	}
@@ -151,6 +152,6 @@ func (p *pass) room(f *findings) error {
 		return nil
 	}
 	return &backends.Error{Op: "write", Store: p.cfg.Dir, Kind: backends.NoSpace, Err: fmt.Errorf(
-		"%d files are missing there and need %s (%d bytes) more, but only %s (%d bytes) are free",
+		"files to be fetched: %d; they need %s (%d bytes) more, but only %s (%d bytes) are free",
 		f.files, humanize.IBytes(uint64(f.need)), f.need, humanize.IBytes(uint64(free)), free)}
 }

@@ -230,6 +230,9 @@ func (c *checker) paths(s *Spec) {
 		}
 		c.placeholders(f.at, f.path)
 		for _, other := range folders[:i] {
+			if f.path == "" || other.path == "" {
+				continue
+			}
 			if within(f.path, other.path) || within(other.path, f.path) {
 				c.add(f.at, "%s and %s (%s) lie in each other; give each a folder of its own", f.path, other.path, other.at)
 			}

@@ -27,6 +27,12 @@ func (b Bytes) MarshalJSON() ([]byte, error) { return json.Marshal(b.String()) }
 // seconds to read.
 var bytesForm = regexp.MustCompile(`^[+-]?[0-9.]{1,32}([eE][+-]?[0-9]{1,2}|[a-zA-Z]{0,2})$`)
 
+// ParseBytes reads a number of bytes as it stands in files.
+func ParseBytes(text string) (b Bytes, err error) {
+	err = b.set(text)
+	return b, err
+}
+
 func (b *Bytes) set(text string) error {
 	if text == "" {
 		*b = 0

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
 	"github.com/stager-dev/stager/window"
 )
@@ -18,7 +21,8 @@ import (
 // needed.
 type API struct {
 	// Window finds an input's window; ErrUnknown when there is no such input,
-	// ErrNotYet while it is being listed, another error when it failed.
+	// ErrNotYet while it is being listed, ErrAbsent when it is optional and not there,
+	// another error when it failed.
 	Window func(input string) (*window.Window, error)
 	// Windows lists the windows there are, and tells whether more are still to come.
 	Windows func() (open []*window.Window, more bool)
@@ -32,47 +36,62 @@ type API struct {
 	Log     *slog.Logger
 
 	streams streams
+	bound   bindings
 }
 
 // What API.Window and API.Uploader may answer.
 var (
 	ErrUnknown = errors.New("no such name in the plan")
+	ErrAbsent  = errors.New("it is optional, and its source has no objects")
 	ErrNotYet  = errors.New("it is still being opened; try again in a moment")
 )
 
+// longestBody is more than any call has to say.
+const longestBody = 64 << 10
+
 // Handler serves the API to those who may do everything: who can open the socket.
 func (a *API) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/inputs/{input}/lease", a.lease)
-	mux.HandleFunc("GET /v1/inputs/{input}/next", a.next)
-	mux.HandleFunc("GET /v1/inputs/{input}", a.input)
-	mux.HandleFunc("POST /v1/leases/{id}/{verb}", a.endLease)
-	mux.HandleFunc("POST /v1/ack", a.endLeaseByPath)
-	mux.HandleFunc("POST /v1/nack", a.endLeaseByPath)
-	mux.HandleFunc("POST /v1/outputs/{output}/commit", a.commit)
-	mux.HandleFunc("GET /v1/outputs/{output}", a.output)
-	mux.HandleFunc("POST /v1/drain", a.drain)
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.Snapshot()) })
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", a.ready)
-	mux.Handle("GET /metrics", a.Metrics)
-	return mux
+	return a.routes(func(h http.HandlerFunc) http.HandlerFunc { return h })
 }
 
 // Guarded serves the API on a port, where anybody on the host can come: what
 // changes something, and the shards themselves, need the bearer token. Without a
 // token they are refused.
 func (a *API) Guarded(token string) http.Handler {
-	inner := a.Handler()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		open := r.Method == http.MethodGet && !strings.HasSuffix(r.URL.Path, "/next")
-		given := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !open && (token == "" || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1) {
-			fail(w, http.StatusUnauthorized, errors.New("on a port this call needs \"Authorization: Bearer\" with the token from --token-file; on the socket it needs none"))
-			return
+	return a.routes(func(h http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+			switch {
+			case token == "":
+				fail(w, http.StatusForbidden, errors.New("this port only tells, as stager was started without --token-file; make the call on the socket"))
+			case !bearer || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1:
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				fail(w, http.StatusUnauthorized, errors.New("on a port this call needs \"Authorization: Bearer\" with the token from --token-file; on the socket it needs none"))
+			default:
+				h(w, r)
+			}
 		}
-		inner.ServeHTTP(w, r)
 	})
+}
+
+// routes are all calls; guard stands before those that change something or hand out
+// contents.
+func (a *API) routes(guard func(http.HandlerFunc) http.HandlerFunc) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/inputs/{input}/lease", guard(a.lease))
+	mux.HandleFunc("GET /v1/inputs/{input}/next", guard(a.next))
+	mux.HandleFunc("GET /v1/inputs/{input}", a.input)
+	mux.HandleFunc("POST /v1/leases/{id}/{verb}", guard(a.endLease))
+	mux.HandleFunc("POST /v1/ack", guard(a.endLeaseByPath))
+	mux.HandleFunc("POST /v1/nack", guard(a.endLeaseByPath))
+	mux.HandleFunc("POST /v1/outputs/{output}/commit", guard(a.commit))
+	mux.HandleFunc("GET /v1/outputs/{output}", a.output)
+	mux.HandleFunc("POST /v1/drain", guard(a.drain))
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.Snapshot()) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", a.ready)
+	mux.Handle("GET /metrics", a.Metrics)
+	return http.MaxBytesHandler(mux, longestBody)
 }
 
 func (a *API) ready(w http.ResponseWriter, _ *http.Request) {
@@ -128,10 +147,13 @@ func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	var order CommitOrder
-	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16))
-	body.DisallowUnknownFields()
-	if err := body.Decode(&order); err != nil {
+	order, err := readOrder(r)
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		fail(w, http.StatusRequestEntityTooLarge, err)
+		return
+	case err != nil:
 		fail(w, http.StatusBadRequest, fmt.Errorf(`the body is to be {"path": …, "step": …, "samplesSeen": …}: %w`, err))
 		return
 	}
@@ -141,7 +163,7 @@ func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 	}
 	step, err := u.Commit(r.Context(), request)
 	if err != nil {
-		fail(w, http.StatusUnprocessableEntity, err)
+		fail(w, codeForCommit(err), err)
 		return
 	}
 	code := http.StatusAccepted
@@ -157,11 +179,38 @@ func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 	answer(w, code, step)
 }
 
+func readOrder(r *http.Request) (order CommitOrder, err error) {
+	body := json.NewDecoder(r.Body)
+	body.DisallowUnknownFields()
+	if err := body.Decode(&order); err != nil {
+		return order, err
+	}
+	_, err = body.Token()
+	switch {
+	case !errors.Is(err, io.EOF):
+		return order, errors.Join(errors.New("something stands behind it"), err)
+	case order.Path == "":
+		return order, errors.New("the path is missing")
+	case order.Step != nil && *order.Step < 0:
+		return order, fmt.Errorf("step %d is negative", *order.Step)
+	}
+	return order, nil
+}
+
+// codeForCommit says whose turn it is after a commit was refused.
+func codeForCommit(err error) int {
+	switch backends.KindOf(err) {
+	case backends.Invalid, backends.NotExist, backends.Exist, backends.Permission, backends.Unsupported:
+		return http.StatusUnprocessableEntity
+	}
+	return http.StatusInternalServerError
+}
+
 // failLookup answers why an input or output cannot be had.
 func failLookup(w http.ResponseWriter, what, name string, err error) {
 	err = fmt.Errorf("%s %q: %w", what, name, err)
 	switch {
-	case errors.Is(err, ErrUnknown):
+	case errors.Is(err, ErrUnknown), errors.Is(err, ErrAbsent):
 		fail(w, http.StatusNotFound, err)
 	case errors.Is(err, ErrNotYet):
 		w.Header().Set("Retry-After", "1")
@@ -184,10 +233,22 @@ func duration(r *http.Request, name string, absent time.Duration) (time.Duration
 	return d, nil
 }
 
+// answer is for answers that may get lost: a peer that is gone asks again.
 func answer(w http.ResponseWriter, code int, v any) {
+	_ = deliver(w, code, v) // as said
+}
+
+// deliver answers, and tells when the peer is not there to take it.
+func deliver(w http.ResponseWriter, code int, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // a peer that is gone shows at its next request
+	_, err = w.Write(append(text, '\n'))
+	return errors.Join(err, http.NewResponseController(w).Flush())
 }
 
 // Failure is the body of an answer that is an error.

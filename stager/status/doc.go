@@ -16,8 +16,14 @@
 //
 // A lease taken with the header "Stager-Bind: connection" lives as long as the
 // connection it was taken on: the kernel closes a killed reader's sockets, so its
-// shards are free again within a millisecond. Other leases have a time-out.
+// shards are free again within a millisecond. Other leases have a time-out, which
+// renew sets anew; with that header it binds the lease to the connection it is called
+// on. The end of the server ends no lease: readers come back with theirs.
+//
+// No shard now is 204, with its cause in Stager-Wait-Cause: backend, disk, readers, or
+// "end" after a drain. The end of an epoch is 200 with {"end": true}.
 //
 // Answers are JSON. An error is {"error": "a sentence"} with a status that says
-// whose turn it is: 4xx the caller's, 503 try again, 500 the input is lost.
+// whose turn it is: 4xx the caller's, 503 try again, 500 the input is lost. On a port
+// what changes something, and the shards, need a token.
 package status

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/stager-dev/stager/stager/checkpoint"
@@ -27,8 +29,13 @@ type LeaseAnswer struct {
 	Attempt int    `json:"attempt,omitempty"`
 }
 
-// waitCauseHeader says in a 204 what the reader would be waiting for.
+// waitCauseHeader says in a 204 what the reader would be waiting for: one of the
+// window's causes, or causeEnd.
 const waitCauseHeader = "Stager-Wait-Cause"
+
+// causeEnd is what a reader waits for after a drain. It is no error: that would crash
+// the trainer which is about to save its last checkpoint.
+const causeEnd = "end"
 
 // window finds the window of a request, or answers why there is none.
 func (a *API) window(w http.ResponseWriter, r *http.Request) *window.Window {
@@ -56,65 +63,145 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	conn := connOf(r)
-	bound := r.Header.Get("Stager-Bind") == "connection"
-	if bound && conn == nil {
-		fail(w, http.StatusBadRequest, errors.New("this server cannot bind a lease to a connection"))
+	who, err := reader(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	l, err := win.Lease(r.Context(), window.LeaseRequest{Reader: reader(r), Wait: wait, Bound: bound})
+	bound, err := wantsBinding(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	// The server watches a connection from the end of the request's body on.
+	_, _ = io.Copy(io.Discard, r.Body) // what it says is of no interest
+	asked := time.Now()
+	l, err := win.Lease(r.Context(), window.LeaseRequest{Reader: who, Wait: wait, Bound: bound})
 	var end *window.EndError
 	var waited *window.WaitError
 	switch {
-	case err == nil:
 	case errors.As(err, &end):
 		answer(w, http.StatusOK, LeaseAnswer{End: true, Epoch: end.Epoch})
-		return
 	case errors.As(err, &waited):
 		w.Header().Set(waitCauseHeader, string(waited.Cause))
 		w.WriteHeader(http.StatusNoContent)
-		return
+	case errors.Is(err, window.ErrClosed):
+		waitOut(r.Context(), wait-time.Since(asked))
+		w.Header().Set(waitCauseHeader, causeEnd)
+		w.WriteHeader(http.StatusNoContent)
+	case err != nil:
+		leaseFailed(w, r, err)
 	default:
-		a.leaseFailed(w, r, err)
-		return
+		a.give(w, r, win, l, bound)
 	}
+}
+
+// give answers with a lease, or takes it back when nobody is there any more.
+func (a *API) give(w http.ResponseWriter, r *http.Request, win *window.Window, l window.Lease, bound bool) {
 	if bound {
-		conn.bind(l.ID, func() { a.giveBack(win, l, "the reader's connection ended") })
+		a.bound.bind(connOf(r), l.ID, func() { a.giveBack(win, l.ID, "its reader's connection ended") })
 	}
-	answer(w, http.StatusOK, LeaseAnswer{
-		Epoch: l.Epoch, Lease: l.ID, Pos: l.Pos, Path: l.Path, Size: l.Size,
-		Samples: l.Samples, Digest: l.Digest, Attempt: l.Attempt,
-	})
+	err := r.Context().Err()
+	if err == nil {
+		err = deliver(w, http.StatusOK, LeaseAnswer{
+			Epoch: l.Epoch, Lease: l.ID, Pos: l.Pos, Path: l.Path, Size: l.Size,
+			Samples: l.Samples, Digest: l.Digest, Attempt: l.Attempt,
+		})
+	}
+	if err != nil {
+		a.bound.unbind(l.ID)
+		a.withdraw(win, l)
+	}
+}
+
+// wantsBinding tells whether the lease is to live as long as the connection.
+func wantsBinding(r *http.Request) (bool, error) {
+	switch kind := r.Header.Get("Stager-Bind"); kind {
+	case "":
+		return false, nil
+	case "connection":
+	default:
+		return false, fmt.Errorf("Stager-Bind: %q is not known; a lease can be bound to the connection", kind)
+	}
+	for _, trace := range []string{"Via", "Forwarded", "X-Forwarded-For"} {
+		if r.Header.Get(trace) != "" {
+			return false, errors.New("this call came through a proxy, whose connection tells nothing of the reader: leave Stager-Bind out and renew the lease")
+		}
+	}
+	if connOf(r) == nil {
+		return false, errors.New("this server cannot bind a lease to a connection")
+	}
+	return true, nil
 }
 
 // leaseFailed answers for errors other than the end and a wait.
-func (a *API) leaseFailed(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		return // nobody is there to read an answer
+func leaseFailed(w http.ResponseWriter, r *http.Request, err error) {
+	var none *window.ReleaseError
+	switch {
+	case r.Context().Err() != nil: // nobody is there to read an answer
+	case errors.As(err, &none):
+		fail(w, http.StatusConflict, err)
+	default:
+		fail(w, http.StatusInternalServerError, err)
 	}
-	fail(w, http.StatusInternalServerError, err)
 }
 
-// giveBack returns a lease whose reader is gone.
-func (a *API) giveBack(win *window.Window, l window.Lease, why string) {
-	if err := win.Return(l.ID); err != nil && !errors.Is(err, window.ErrNoLease) {
-		a.Log.Warn("lease not given back", "lease", l.ID, "shard", l.Name, "error", err)
+// waitOut waits, as long as the peer does.
+func waitOut(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// giveBack returns a lease whose reader is gone, or did not take all of it.
+func (a *API) giveBack(win *window.Window, lease, why string) {
+	err := win.Return(lease)
+	a.noteEnd(lease, why, err)
+}
+
+// withdraw takes back a lease that its reader was never told of.
+func (a *API) withdraw(win *window.Window, l window.Lease) {
+	a.noteEnd(l.ID, "its reader went away while it was given", win.Withdraw(l.ID))
+}
+
+func (a *API) noteEnd(lease, why string, err error) {
+	if err != nil && !errors.Is(err, window.ErrNoLease) {
+		a.Log.Warn("lease not given back", "lease", lease, "error", err)
 		return
 	}
-	a.Log.Debug("lease given back", "lease", l.ID, "shard", l.Name, "reader", l.Reader, "why", why)
+	a.Log.Debug("lease given back", "lease", lease, "why", why)
 }
 
-// reader is who asks. Without a name all are one.
-func reader(r *http.Request) string {
-	if id := r.FormValue("reader"); id != "" {
-		return id
+// longestReader is how long a reader's name may be.
+const longestReader = 128
+
+// reader is who asks. Without a name all are one. Names stand in logs, journals and
+// tables, and may be those of folders.
+func reader(r *http.Request) (string, error) {
+	name := r.FormValue("reader")
+	odd := func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.:@+=", c))
 	}
-	return "default"
+	switch {
+	case name == "":
+		return "default", nil
+	case len(name) > longestReader || strings.ContainsFunc(name, odd):
+		return "", fmt.Errorf("the reader's name %.40q is not 1 to %d letters, digits and -_.:@+=", name, longestReader)
+	}
+	return name, nil
 }
 
 // endLease acknowledges, refuses or prolongs a lease by its id.
 func (a *API) endLease(w http.ResponseWriter, r *http.Request) {
 	id, verb := r.PathValue("id"), r.PathValue("verb")
+	bound, err := wantsBinding(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
 	var end func(win *window.Window) error
 	switch verb {
 	case "ack":
@@ -122,56 +209,60 @@ func (a *API) endLease(w http.ResponseWriter, r *http.Request) {
 	case "nack":
 		end = func(win *window.Window) error { return win.Nack(id, r.FormValue("reason")) }
 	case "renew":
-		end = func(win *window.Window) error { return a.renew(win, id, r) }
+		end = func(win *window.Window) error { return a.renew(win, id, r, bound) }
 	default:
 		fail(w, http.StatusNotFound, fmt.Errorf("a lease knows ack, nack and renew, not %q", verb))
 		return
 	}
 	windows, more := a.Windows()
-	err := window.ErrNoLease
+	err = window.ErrNoLease
 	for _, win := range windows {
 		if err = end(win); !errors.Is(err, window.ErrNoLease) {
 			break
 		}
 	}
-	if conn := connOf(r); conn != nil && err == nil && verb != "renew" {
-		conn.unbind(id)
+	if verb != "renew" {
+		a.bound.unbind(id)
 	}
 	leaseEnded(w, id, more, err)
 }
 
-// renew prolongs a lease; with the binding header it ties the lease to this
-// connection, as a reader does that comes back after a restart of stager.
-func (a *API) renew(win *window.Window, id string, r *http.Request) error {
-	conn := connOf(r)
-	if r.Header.Get("Stager-Bind") != "connection" || conn == nil {
+// renew prolongs a lease, or ties it to this connection, as a reader does that comes
+// back after a restart of stager or after it lost its connection.
+func (a *API) renew(win *window.Window, id string, r *http.Request, bound bool) error {
+	if !bound {
 		return win.Renew(id)
 	}
-	l, err := win.Attach(id, true)
+	// Bound first: from here on the end of an earlier connection does no harm.
+	a.bound.bind(connOf(r), id, func() { a.giveBack(win, id, "its reader's connection ended") })
+	_, err := win.Attach(id, true)
 	if err != nil {
-		return err
+		a.bound.unbind(id)
 	}
-	conn.bind(id, func() { a.giveBack(win, l, "the reader's connection ended") })
-	return nil
+	return err
 }
 
 // endLeaseByPath is for readers that keep the path and not the lease.
 func (a *API) endLeaseByPath(w http.ResponseWriter, r *http.Request) {
-	path := r.FormValue("path")
+	path, ack := r.FormValue("path"), r.URL.Path == "/v1/ack"
 	windows, more := a.Windows()
+	err := window.ErrNoLease
 	for _, win := range windows {
-		id, ok := win.LeaseOf(path)
-		if !ok {
+		id, leased := win.LeaseOf(path)
+		switch {
+		case leased && ack:
+			err = win.Ack(id)
+		case leased:
+			err = win.Nack(id, r.FormValue("reason"))
+		case ack && win.Settled(path):
+			err = nil // it was sent again, as the answer got lost
+		default:
 			continue
 		}
-		if r.URL.Path == "/v1/ack" {
-			leaseEnded(w, path, false, win.Ack(id))
-		} else {
-			leaseEnded(w, path, false, win.Nack(id, r.FormValue("reason")))
-		}
-		return
+		a.bound.unbind(id)
+		break
 	}
-	leaseEnded(w, path, more, window.ErrNoLease)
+	leaseEnded(w, path, more, err)
 }
 
 // leaseEnded answers how the end of a lease went. While inputs are being listed

@@ -1,6 +1,8 @@
 package status
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,40 +24,111 @@ import (
 // emptyTar is the end of an archive: two blocks of zeros.
 var emptyTar = make([]byte, 1024)
 
-// streams remembers which lease a reader's stream holds. One exists per API.
+// streams are the readers of streams, each with the shard it took last.
 type streams struct {
-	mu   sync.Mutex
-	held map[string]string // reader of an input → lease id
+	patience time.Duration // defaultPatience when 0
+
+	mu sync.Mutex
+	of map[string]*stream // by input and reader
 }
 
-// swap stores the lease a reader holds and returns the one it held; "" is none.
-func (s *streams) swap(reader, id string) (before string) {
+// stream is one reader's. Its requests are served one after another: the next may
+// come while the server has yet to see that the last byte of the one before is taken.
+type stream struct {
+	turn chan struct{} // holds a token while a request is served
+
+	lease string   // taken whole and not acknowledged; "" is none
+	conn  *tracked // on which it was taken
+
+	asking int       // requests that are served or wait; guarded by streams.mu
+	used   time.Time // the same
+}
+
+// mostStreams is how many readers are remembered. Beyond it the one that was silent
+// longest is forgotten: its shard is delivered again when the lease runs out.
+const mostStreams = 4096
+
+// defaultPatience is how long a request waits for its reader's request before.
+const defaultPatience = 5 * time.Second
+
+var errTwoAtOnce = errors.New("this reader is still taking another shard; give each stream a reader's name of its own")
+
+// enter waits for the reader's turn. leave must follow when there is no error.
+func (s *streams) enter(ctx context.Context, key string) (*stream, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	before = s.held[reader]
-	if id == "" {
-		delete(s.held, reader)
-	} else {
-		if s.held == nil {
-			s.held = make(map[string]string)
-		}
-		s.held[reader] = id
+	st := s.of[key]
+	if st == nil {
+		st = s.addLocked(key)
 	}
-	return before
+	st.asking++
+	s.mu.Unlock()
+	timeout := time.NewTimer(cmp.Or(s.patience, defaultPatience))
+	defer timeout.Stop()
+	var err error
+	select {
+	case st.turn <- struct{}{}:
+		return st, nil
+	case <-timeout.C:
+		err = errTwoAtOnce
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.mu.Lock()
+	st.asking--
+	s.mu.Unlock()
+	return nil, err
+}
+
+func (s *streams) addLocked(key string) *stream {
+	if s.of == nil {
+		s.of = make(map[string]*stream)
+	}
+	if len(s.of) >= mostStreams {
+		silent := ""
+		for k, st := range s.of {
+			if st.asking == 0 && (silent == "" || st.used.Before(s.of[silent].used)) {
+				silent = k
+			}
+		}
+		delete(s.of, silent)
+	}
+	st := &stream{turn: make(chan struct{}, 1)}
+	s.of[key] = st
+	return st
+}
+
+func (s *streams) leave(st *stream) {
+	<-st.turn
+	s.mu.Lock()
+	st.asking--
+	st.used = time.Now()
+	s.mu.Unlock()
 }
 
 func (a *API) next(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		fail(w, http.StatusMethodNotAllowed, errors.New("next hands a shard out, so it is a GET"))
+		return
+	}
 	win := a.window(w, r)
 	if win == nil {
 		return
 	}
-	who := reader(r)
-	key := r.PathValue("input") + "\x00" + who
-	if before := a.streams.swap(key, ""); before != "" {
-		if err := win.Ack(before); err != nil && !errors.Is(err, window.ErrNoLease) {
-			fail(w, http.StatusInternalServerError, err)
-			return
-		}
+	who, err := reader(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	st, err := a.streams.enter(r.Context(), r.PathValue("input")+"/"+who)
+	if err != nil {
+		fail(w, http.StatusConflict, fmt.Errorf("reader %s: %w", who, err))
+		return
+	}
+	defer a.streams.leave(st)
+	if err := a.settle(win, st); err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
 	}
 	l, err := nextShard(r, win, who)
 	var end *window.EndError
@@ -66,26 +139,42 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(emptyTar) // a peer that is gone asks again
 		return
 	case err != nil:
-		a.leaseFailed(w, r, err)
+		leaseFailed(w, r, err)
 		return
 	}
-	if err := a.stream(w, r, l); err != nil {
-		a.giveBack(win, l, err.Error())
-		if !errors.Is(err, errNotTaken) {
-			fail(w, http.StatusInternalServerError, err)
-		}
-		return
+	a.hand(w, r, win, l, st)
+}
+
+// settle acknowledges the shard that the reader took last, or gives it back when
+// the reader turned out to be gone before it had read all of it.
+func (a *API) settle(win *window.Window, st *stream) error {
+	lease := st.lease
+	st.lease = ""
+	switch {
+	case lease == "":
+		return nil
+	case st.conn != nil && st.conn.wasReset():
+		a.giveBack(win, lease, errNotTaken.Error())
+		return nil
 	}
-	a.streams.swap(key, l.ID)
+	if err := win.Ack(lease); err != nil && !errors.Is(err, window.ErrNoLease) {
+		st.lease = lease
+		return err
+	}
+	return nil
 }
 
 // nextShard waits for a shard as long as the reader does: to a pipe an empty answer
-// would look like an empty archive.
+// would look like an empty archive. The lease has no time-out while it is sent.
 func nextShard(r *http.Request, win *window.Window, who string) (window.Lease, error) {
 	for {
-		l, err := win.Lease(r.Context(), window.LeaseRequest{Reader: who, Wait: time.Hour})
+		l, err := win.Lease(r.Context(), window.LeaseRequest{Reader: who, Wait: time.Hour, Bound: true})
 		var waited *window.WaitError
-		if !errors.As(err, &waited) || r.Context().Err() != nil {
+		switch {
+		case errors.Is(err, window.ErrClosed): // as causeEnd says
+			<-r.Context().Done()
+			return l, r.Context().Err()
+		case !errors.As(err, &waited):
 			return l, err
 		}
 	}
@@ -94,14 +183,35 @@ func nextShard(r *http.Request, win *window.Window, who string) (window.Lease, e
 // errNotTaken says that the reader did not take the body to its last byte.
 var errNotTaken = errors.New("the reader did not take the whole shard")
 
-// stream sends a shard and returns nil when the reader has taken its last byte. Any
-// error but errNotTaken came before the first byte was sent.
-func (a *API) stream(w http.ResponseWriter, r *http.Request, l window.Lease) error {
+// hand sends a shard, and sees to its lease.
+func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l window.Lease, st *stream) {
 	file, err := os.Open(l.Path)
 	if err != nil {
-		return fmt.Errorf("the shard is not there any more: %w", err)
+		a.withdraw(win, l)
+		fail(w, http.StatusInternalServerError, fmt.Errorf("the shard is not there any more: %w", err))
+		return
 	}
 	defer file.Close() // opened for reading
+	if r.Context().Err() != nil {
+		a.withdraw(win, l)
+		return
+	}
+	switch err := send(w, r, l, file); {
+	case err == nil:
+		st.lease, st.conn = l.ID, connOf(r)
+		// From here on nothing tells of the reader but its next request.
+		if _, err := win.Attach(l.ID, false); err != nil {
+			a.Log.Warn("lease without a time-out", "lease", l.ID, "error", err)
+		}
+	case serverEnds(r):
+		// The reader is well, and the lease waits for it in the next process.
+	default:
+		a.giveBack(win, l.ID, err.Error())
+	}
+}
+
+// send sends a shard and returns nil when the reader has taken its last byte.
+func send(w http.ResponseWriter, r *http.Request, l window.Lease, file io.Reader) error {
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Length", strconv.FormatInt(l.Size, 10))

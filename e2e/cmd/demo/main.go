@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -105,7 +104,7 @@ func demo(ctx context.Context, binary string, keep bool) (err error) {
 		KillStager: []float64{0.66},
 		Outputs:    fmt.Sprintf("  outputs:\n  - name: ckpt\n    path: %s\n    destination: s3://demo/runs/\n    settle: 1h\n", saver.out),
 		During:     saver.train,
-		Log:        slog.New(slog.NewTextHandler(os.Stdout, nil)),
+		Say:        say,
 	})
 	if err != nil {
 		return err

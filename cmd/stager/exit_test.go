@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager"
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+func store(kind backends.Kind) error {
+	return &backends.Error{Op: "read", Store: "s3://b", Key: "k", Kind: kind, Err: errors.New("no")}
+}
+
+func local(err error) error { return &backends.LocalError{Err: err} }
+
+func TestExitCodes(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 0},
+		{exitError(exitEnd), 1},
+		{errors.New("nobody foresaw it"), 70},
+
+		{store(backends.NotExist), 66},
+		{store(backends.Permission), 77},
+		{store(backends.Invalid), 78},
+		{store(backends.Unsupported), 78},
+		{store(backends.Exist), 78},
+		{store(backends.Changed), 75},
+		{store(backends.Canceled), 75},
+		{store(backends.Corrupt), 76},
+		{store(backends.NoSpace), 73},
+		{store(backends.Throttled), 69},
+		{store(backends.Unavailable), 69},
+		{store(backends.Unknown), 70},
+
+		{local(syscall.ENOSPC), 73},
+		{local(syscall.EDQUOT), 73},
+		{local(syscall.EACCES), 77},
+		{local(syscall.EROFS), 77},
+		{local(syscall.EIO), 74},
+		{local(errors.New("the file became shorter while it was sent")), 74},
+		{&backends.Error{Op: "write", Kind: backends.NoSpace, Err: local(syscall.ENOSPC)}, 73},
+		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.EIO}, 74},
+		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.ENOSPC}, 73},
+		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}, 77},
+		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.ENOENT}, 74},
+
+		{plan.Faults{{Path: "spec"}}, 64},
+		{&plan.EnvError{Err: errors.New("set STAGER_COUNT")}, 78},
+		{&plan.EnvError{Err: plan.Faults{{Path: "spec"}}}, 78},
+		{&usageError{err: errors.New("what?")}, 64},
+		{&interruptedError{context.Canceled}, 75},
+		{context.Canceled, 75},
+
+		{&window.BudgetError{Have: 1, Need: 2}, 78},
+		{&disk.BusyError{}, 75},
+		{&window.BadItemError{Name: "s"}, 76},
+		{&window.BadItemError{Name: "s", Err: window.ErrCorrupt}, 76},
+		{&window.BadItemError{Name: "s", Err: window.ErrGone}, 75},
+
+		{&stager.ChildError{Code: 3}, 3},
+		{&stager.ChildError{Code: 137}, 137},
+		{&stager.StartError{Err: fs.ErrNotExist}, 64},
+		{&stager.StartError{Err: syscall.EAGAIN}, 75},
+		{&stager.NotStartedError{}, 75},
+		{&stager.SocketInUseError{Path: "/s"}, 75},
+		{&stager.SocketError{Err: syscall.EACCES}, 77},
+		{&stager.SocketError{Err: errors.New("too long")}, 78},
+		{&stager.PortError{Err: syscall.EADDRINUSE}, 75},
+		{&stager.PortError{Err: errors.New("missing port")}, 78},
+		{&stager.UnsavedError{Err: errors.New("step 3")}, 75},
+		{&stager.UnsavedError{Err: store(backends.Permission)}, 75},
+		{&stager.UnsavedError{Err: local(syscall.EIO)}, 75},
+
+		{&unreachableError{"/s", syscall.ECONNREFUSED}, 69},
+		{&refusedError{http.StatusServiceUnavailable, "not yet"}, 75},
+		{&refusedError{http.StatusNotFound, "no such input"}, 64},
+		{&refusedError{http.StatusInternalServerError, "lost"}, 70},
+	} {
+		for _, err := range []error{tt.err, wrapped(tt.err)} {
+			if got := report(new(bytes.Buffer), err); got != tt.want {
+				t.Errorf("%T %v: got code %d, want %d", tt.err, err, got, tt.want)
+			}
+		}
+	}
+}
+
+// wrapped is err as callers hand it up.
+func wrapped(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("input train: %w", err), nil)
+}
+
+func TestReport(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{exitError(75), ""},
+		{&stager.ChildError{Code: 3}, ""},
+		{errors.New("one\ntwo"), "stager: one\n  two\n"},
+		{store(backends.NotExist), "stager: read s3://b k: no\n"},
+		{store(backends.Unavailable), "stager: read s3://b k: no\nhint: is the endpoint right, and reachable from here? --retry-for says how long to keep trying\n"},
+	} {
+		var out bytes.Buffer
+		report(&out, tt.err)
+		if out.String() != tt.want {
+			t.Errorf("%v: got %q, want %q", tt.err, out.String(), tt.want)
+		}
+	}
+	for kind, word := range map[backends.Kind]string{backends.Permission: "AWS_ACCESS_KEY_ID", backends.Throttled: "--connections", backends.NotExist: ""} {
+		if got := hintFor(store(kind)); !strings.Contains(got, word) || (word == "") != (got == "") {
+			t.Errorf("the hint for %s is %q, want one of %q", kind, got, word)
+		}
+	}
+}
+
+// The codes by which Kubernetes gives up are told wherever they are given.
+func TestCodesAreTold(t *testing.T) {
+	for _, code := range []int{exitEnd, exitUsage, exitNoInput, exitUnavailable, exitNoSpace, exitIO, exitTryAgain, exitCorrupt, exitPermission, exitConfig} {
+		if !strings.Contains(about, fmt.Sprintf(" %d ", code)) {
+			t.Errorf("the help does not tell of code %d", code)
+		}
+	}
+}

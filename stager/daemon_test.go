@@ -1,0 +1,388 @@
+package stager
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/window"
+)
+
+func TestSidecar(t *testing.T) {
+	j := newJob(t, " inputs:\n"+prefetchInput+windowInput+" outputs:\n"+ckptOutput)
+	j.start()
+	j.ready()
+	if text, err := os.ReadFile(filepath.Join(j.dir, "words/vocab.txt")); string(text) != "a b c" || err != nil {
+		t.Errorf("the prefetched file is %q, %v", text, err)
+	}
+	if code, body := j.call("GET", "/readyz", ""); code != 200 {
+		t.Errorf("readyz: %d %s", code, body)
+	}
+	if code, body := j.call("POST", "/v1/inputs/words/lease", ""); code != 500 || !strings.Contains(body, "prefetch") {
+		t.Errorf("a lease of a prefetch: %d %s", code, body)
+	}
+	for i := range 4 {
+		l := j.lease()
+		if text, err := os.ReadFile(l.Path); l.Pos != i || string(text) != string(rune('0'+i)) || err != nil {
+			t.Errorf("shard %d: %+v holds %q, %v", i, l, text, err)
+		}
+		j.ack(l)
+	}
+	if l := j.lease(); !l.End {
+		t.Errorf("behind the last shard: %+v, want the end", l)
+	}
+	j.write("out/step-5/model.pt", "weights")
+	if err := j.finish(); err != nil {
+		t.Fatal(err)
+	}
+	if !j.saved(5) {
+		t.Errorf("step 5 is not saved; there are %q", j.mem.Keys())
+	}
+	if _, err := os.Stat(j.socket); err == nil {
+		t.Error("the socket is left")
+	}
+}
+
+// A restart goes on where the process before was.
+func TestRestart(t *testing.T) {
+	j := newJob(t, " inputs:\n"+windowInput)
+	for i := range 4 {
+		j.start()
+		j.ready()
+		l := j.lease()
+		if l.Pos != i {
+			t.Errorf("start %d: position %d", i, l.Pos)
+		}
+		j.ack(l)
+		if err := j.finish(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCommand(t *testing.T) {
+	for script, want := range map[string]int{"exit 0": 0, "exit 3": 3, "kill -9 $$": 137, "kill -TERM $$": 143} {
+		j := newJob(t, " inputs:\n"+windowInput+prefetchInput)
+		j.child = sh(`test "$(cat "$STAGER_INPUT_WORDS/vocab.txt")" = "a b c" && test -S "$STAGER_SOCKET" || exit 99; ` + script)
+		j.start()
+		err := j.end()
+		var child *ChildError
+		if got := codeOf(err); got != want || want != 0 && !errors.As(err, &child) {
+			t.Errorf("%s: got %v, want code %d", script, err, want)
+		}
+	}
+}
+
+func TestCommandThatCannotStart(t *testing.T) {
+	for command, want := range map[string]int{"/no/such": 64, "/etc/passwd": 64, "no-such-command": 64} {
+		j := newJob(t, " inputs:\n"+prefetchInput)
+		j.child = &Child{Command: []string{command}}
+		j.start()
+		err := j.end()
+		var start *StartError
+		if !errors.As(err, &start) || start.ExitCode() != want {
+			t.Errorf("%s: got %v, want a StartError with code %d", command, err, want)
+		}
+	}
+	if got := (&StartError{syscall.EAGAIN}).ExitCode(); got != 75 {
+		t.Errorf("what the machine refuses now has code %d, want 75", got)
+	}
+}
+
+func TestSignalsReachTheCommand(t *testing.T) {
+	j := newJob(t, " inputs:\n"+prefetchInput)
+	up := filepath.Join(j.dir, "up")
+	j.child = sh("trap 'exit 7' TERM; : > " + up + "; while :; do sleep 0.01; done")
+	j.start()
+	j.await("the command", func() bool { _, err := os.Stat(up); return err == nil })
+	j.term()
+	j.Signal(syscall.SIGTERM)
+	if err := j.end(); codeOf(err) != 7 {
+		t.Errorf("got %v, want the code of the command's handler", err)
+	}
+	j.Signal(syscall.SIGTERM) // it has ended: nothing happens
+}
+
+// What the command wrote is saved after it; when that cannot be, the job fails, and
+// does not when the output is not required.
+func TestOutputsOfACommand(t *testing.T) {
+	for _, tt := range []struct {
+		name, output, script string
+		want                 func(error) bool
+		saved                bool
+	}{
+		{"saved", ckptOutput, "exit 0", func(err error) bool { return err == nil }, true},
+		{"saved though it failed", ckptOutput, "exit 4", func(err error) bool { return codeOf(err) == 4 }, true},
+		{"refused", strings.ReplaceAll(ckptOutput, "mem:", "full:"), "exit 0", isUnsaved, false},
+		{"refused and it failed", strings.ReplaceAll(ckptOutput, "mem:", "full:"), "exit 4", func(err error) bool { return codeOf(err) == 4 }, false},
+		{"not required", strings.ReplaceAll(strings.ReplaceAll(ckptOutput, "mem:", "full:"), "settle:", "required: false, settle:"), "exit 0", func(err error) bool { return err == nil }, false},
+		{"too slow", strings.ReplaceAll(strings.ReplaceAll(ckptOutput, "mem:", "slow:"), "20s", "300ms"), "exit 0", isUnsaved, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			j := newJob(t, " inputs:\n"+prefetchInput+" outputs:\n"+strings.ReplaceAll(tt.output, "20s", "500ms"))
+			j.child = sh(`mkdir "$STAGER_OUTPUT_CKPT/step-3" && echo w > "$STAGER_OUTPUT_CKPT/step-3/m" && ` + tt.script)
+			j.start()
+			err := j.end()
+			if !tt.want(err) || j.saved(3) != tt.saved {
+				t.Errorf("got %v, saved: %v", err, j.saved(3))
+			}
+			if err != nil && strings.Count(err.Error(), "output ckpt") > 1 {
+				t.Errorf("it is said twice: %v", err)
+			}
+		})
+	}
+}
+
+func isUnsaved(err error) bool {
+	var unsaved *UnsavedError
+	return errors.As(err, &unsaved) && strings.Contains(err.Error(), "step 3")
+}
+
+// The end may be told while the command goes on: what is there is saved then, and
+// what comes later at its end.
+func TestDrainWhileTheCommandRuns(t *testing.T) {
+	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+strings.ReplaceAll(ckptOutput, "settle:", "when: [exit], settle:"))
+	stop := filepath.Join(j.dir, "stop")
+	j.child = sh("while ! test -e " + stop + "; do sleep 0.01; done")
+	j.start()
+	j.ready()
+	j.write("out/step-1/m", "1")
+	if code, body := j.call("POST", "/v1/drain", ""); code != 202 {
+		t.Fatalf("drain: %d %s", code, body)
+	}
+	j.phase(status.Drained)
+	if !j.saved(1) {
+		t.Error("step 1 is not saved before the command's end")
+	}
+	j.write("out/step-2/m", "2")
+	j.write("stop", "")
+	if err := j.end(); err != nil || !j.saved(2) {
+		t.Errorf("got %v, step 2 saved: %v", err, j.saved(2))
+	}
+}
+
+func TestDrainThenSIGTERM(t *testing.T) {
+	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+ckptOutput)
+	j.start()
+	j.ready()
+	held := j.lease()
+	j.write("out/step-1/m", "1")
+	if code, body := j.call("POST", "/v1/drain?deadline=10s", ""); code != 202 {
+		t.Fatalf("drain: %d %s", code, body)
+	}
+	j.phase(status.Drained)
+	if !j.saved(1) {
+		t.Error("step 1 is not saved")
+	}
+	j.ack(held)
+	if code, _ := j.call("POST", "/v1/inputs/train/lease?wait=1ms", ""); code != 204 {
+		t.Errorf("a lease after the drain: %d, want 204", code)
+	}
+	j.write("out/step-2/m", "2")
+	if err := j.finish(); err != nil || !j.saved(2) {
+		t.Errorf("got %v, step 2 saved: %v", err, j.saved(2))
+	}
+}
+
+// A deadline is kept, and what it cost is told.
+func TestDrainDeadline(t *testing.T) {
+	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+strings.ReplaceAll(ckptOutput, "mem://b/out", "slow://b/out"))
+	j.start()
+	j.ready()
+	j.write("out/step-3/m", "1")
+	began := time.Now()
+	j.Drain(300 * time.Millisecond)
+	err := j.finish()
+	if took := time.Since(began); !isUnsaved(err) || took > 5*time.Second {
+		t.Errorf("after %v got %v", took, err)
+	}
+}
+
+func TestOptionalInput(t *testing.T) {
+	optional := strings.ReplaceAll(strings.ReplaceAll(windowInput, "b/train/", "b/nothing/"), "mode:", "optional: true, mode:")
+	j := newJob(t, " inputs:\n"+prefetchInput+optional)
+	j.start()
+	j.ready()
+	if code, body := j.call("POST", "/v1/inputs/train/lease", ""); code != 404 || !strings.Contains(body, "optional") {
+		t.Errorf("a lease of it: %d %s, want 404", code, body)
+	}
+	if code, _ := j.call("POST", "/v1/leases/x/ack", ""); code != 410 {
+		t.Errorf("an acknowledgement of nothing: %d, want 410", code)
+	}
+	if err := j.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An input that fails before it is ready ends the job, and the command never runs.
+func TestInputThatFails(t *testing.T) {
+	for name, input := range map[string]string{
+		"prefetch": strings.ReplaceAll(prefetchInput, "b/words/", "b/nothing/"),
+		"window":   strings.ReplaceAll(windowInput, "b/train/", "b/nothing/"),
+		"beside a store that is dead": strings.ReplaceAll(prefetchInput, "b/words/", "b/nothing/") +
+			strings.ReplaceAll(windowInput, "mem:", "dead:"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := newJob(t, " inputs:\n"+input+" outputs:\n"+ckptOutput)
+			ran := filepath.Join(j.dir, "ran")
+			j.child = sh(": > " + ran)
+			j.start()
+			err := j.end()
+			if backends.KindOf(err) != backends.NotExist || strings.Count(err.Error(), "no object here") != 1 {
+				t.Errorf("got %v, want what is missing, once", err)
+			}
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("the command ran")
+			}
+		})
+	}
+}
+
+func TestBudgetThatCannotWork(t *testing.T) {
+	j := newJob(t, " inputs:\n"+windowInput)
+	j.mem.Generate("train/huge.tar", 2<<20)
+	j.start()
+	var budget *window.BudgetError
+	if err := j.end(); !errors.As(err, &budget) {
+		t.Errorf("got %v, want a BudgetError", err)
+	}
+}
+
+// The end comes promptly whatever is waited for, and a command that never ran is no
+// success.
+func TestEndBeforeReady(t *testing.T) {
+	spec := " inputs:\n" + strings.ReplaceAll(windowInput, "mem:", "dead:") + " outputs:\n" + ckptOutput
+	for name, child := range map[string]*Child{"sidecar": nil, "command": sh("exit 0")} {
+		for how, end := range map[string]func(*job){
+			"SIGTERM":          func(j *job) { j.term() },
+			"drain":            func(j *job) { j.Drain(0); j.term() },
+			"once outputs are": func(j *job) { j.await("outputs", func() bool { return len(j.Snapshot().Outputs) == 1 }); j.term() },
+		} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				j := newJob(t, spec)
+				j.child = child
+				j.write("out/step-3/m", "from the run before")
+				j.start()
+				began := time.Now()
+				end(j)
+				err := j.end()
+				var never *NotStartedError
+				if child == nil && err != nil || child != nil && !errors.As(err, &never) {
+					t.Errorf("got %v", err)
+				}
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("it took %v", took)
+				}
+				if !j.saved(3) {
+					t.Error("what was there is not saved")
+				}
+			})
+		}
+	}
+}
+
+// A window that fails in the middle says so to its readers; the rest goes on.
+func TestWindowThatFails(t *testing.T) {
+	j := newJob(t, " inputs:\n"+strings.ReplaceAll(windowInput, "1Mi", "1")+" outputs:\n"+ckptOutput)
+	j.start()
+	j.ready()
+	one := j.lease()
+	j.mem.Put("train/s1.tar", []byte("x")) // of the same size, and another
+	j.ack(one)
+	j.await("the failure", func() bool { return j.Snapshot().Inputs[0].Error != "" })
+	if code, body := j.call("POST", "/v1/inputs/train/lease", ""); code != 500 || !strings.Contains(body, "s1.tar") {
+		t.Errorf("a lease: %d %s, want 500 with the name", code, body)
+	}
+	if code, _ := j.call("GET", "/healthz", ""); code != 200 {
+		t.Error("it is not alive")
+	}
+	j.write("out/step-3/m", "w")
+	err := j.finish()
+	var bad *window.BadItemError
+	if !errors.As(err, &bad) || bad.Pos != 1 || strings.Count(err.Error(), "cannot be delivered") != 1 {
+		t.Errorf("got %v, want a BadItemError of position 1, once", err)
+	}
+	if !j.saved(3) {
+		t.Error("the output is not saved")
+	}
+}
+
+func TestSocket(t *testing.T) {
+	j := newJob(t, " inputs:\n"+prefetchInput)
+	j.start()
+	j.ready()
+	if info, err := os.Stat(j.socket); err != nil || info.Mode().Perm() != socketMode {
+		t.Errorf("the socket is %v, %v", info.Mode(), err)
+	}
+	var taken *SocketInUseError
+	if _, err := listen(j.socket); !errors.As(err, &taken) {
+		t.Errorf("got %v, want a SocketInUseError", err)
+	}
+	if code, _ := j.call("GET", "/healthz", ""); code != 200 {
+		t.Error("the first does not answer any more")
+	}
+	if err := j.finish(); err != nil {
+		t.Fatal(err)
+	}
+
+	// What a killed daemon left is replaced.
+	stale, err := net.Listen("unix", j.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.(*net.UnixListener).SetUnlinkOnClose(false)
+	stale.Close()
+	j.start()
+	j.ready()
+	if err := j.finish(); err != nil {
+		t.Fatal(err)
+	}
+
+	// What it did not leave is not touched.
+	other, err := net.Listen("unix", j.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	file := filepath.Join(j.dir, "file")
+	j.write("file", "precious")
+	var refused *SocketError
+	for _, path := range []string{j.socket, file, j.dir, filepath.Join(j.dir, strings.Repeat("x", longestSocketPath)), file + "/s.sock"} {
+		if _, err := listen(path); !errors.As(err, &refused) || !strings.Contains(err.Error(), "--socket") {
+			t.Errorf("%s: got %v, want a SocketError", path, err)
+		}
+	}
+	if text, err := os.ReadFile(file); string(text) != "precious" || err != nil {
+		t.Errorf("the file at the socket's path is %q, %v", text, err)
+	}
+	if _, err := os.Stat(j.socket); err != nil {
+		t.Error("another program's socket is gone")
+	}
+}
+
+func TestPortThatIsTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for address, code := range map[string]int{l.Addr().String(): 75, "nonsense": 78} {
+		j := newJob(t, " inputs:\n"+prefetchInput)
+		d := New(Config{Plan: mustParse(j), Registry: j.registry(), Socket: j.socket, Listen: address})
+		var port *PortError
+		if err := d.Run(t.Context()); !errors.As(err, &port) || port.ExitCode() != code {
+			t.Errorf("%s: got %v, want a PortError with code %d", address, err, code)
+		}
+		if _, err := os.Stat(j.socket); err == nil {
+			t.Error("the socket is left")
+		}
+	}
+	noGoroutines(t)
+}

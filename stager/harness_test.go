@@ -1,0 +1,241 @@
+package stager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/mem"
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/status"
+)
+
+// job is a daemon over stores in memory: mem:// works, dead:// never answers, and
+// full:// takes no writes.
+type job struct {
+	t      *testing.T
+	mem    *mem.Backend
+	dir    string
+	socket string
+	plan   string
+	child  *Child
+
+	*Daemon
+	term   context.CancelFunc // what SIGTERM does
+	ended  chan error
+	client *http.Client
+}
+
+// dead is a store that cannot be reached, and whose packets are swallowed.
+type dead struct{ *mem.Backend }
+
+func (dead) List(ctx context.Context, _ string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		<-ctx.Done()
+		yield(backends.Object{}, ctx.Err())
+	}
+}
+
+// full is a store that takes nothing; slow when its writes hang instead.
+type full struct {
+	*mem.Backend
+	slow bool
+}
+
+func (f full) Create(ctx context.Context, key string, _ backends.CreateOptions) (backends.Writer, error) {
+	if f.slow {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return nil, backends.Errorf(backends.Permission, "create", key, "not for you")
+}
+
+func (f full) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
+	_, err := f.Create(ctx, key, opts)
+	return nil, err
+}
+
+func (j *job) registry() *backends.Registry {
+	scheme := func(name string, b backends.Backend) backends.Scheme {
+		return backends.Scheme{Name: name, Open: func(_ context.Context, t backends.Target) (backends.Opened, error) {
+			return backends.Opened{Backend: b, Prefix: strings.Trim(t.Path, "/")}, nil
+		}}
+	}
+	return backends.NewRegistry(scheme("mem", j.mem), scheme("dead", dead{j.mem}),
+		scheme("full", full{j.mem, false}), scheme("slow", full{j.mem, true}))
+}
+
+// newJob makes a job of the inputs and outputs of a plan; DIR in it is its folder.
+func newJob(t *testing.T, spec string) *job {
+	t.Helper()
+	short, err := os.MkdirTemp("", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(short) })
+	j := &job{t: t, mem: mem.New(), dir: t.TempDir(), socket: filepath.Join(short, "run", "s.sock")}
+	j.plan = "apiVersion: stager.dev/v1alpha1\nkind: StagePlan\nmetadata: {name: p}\nspec:\n" + strings.ReplaceAll(spec, "DIR", j.dir)
+	for i := range 4 {
+		j.mem.Put(fmt.Sprintf("train/s%d.tar", i), []byte{byte('0' + i)})
+	}
+	j.mem.Put("words/vocab.txt", []byte("a b c"))
+	j.client = &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", j.socket)
+		},
+	}}
+	return j
+}
+
+const (
+	windowInput   = "  - {name: train, source: mem://b/train/, path: DIR/train, mode: window, window: {size: 1Mi, parallel: 1}, order: {by: name, epochs: 1}}\n"
+	prefetchInput = "  - {name: words, source: mem://b/words/, path: DIR/words, mode: prefetch}\n"
+	ckptOutput    = "  - {name: ckpt, path: DIR/out, destination: mem://b/out/, settle: 50ms, deadline: 20s}\n"
+)
+
+// sh is a command.
+func sh(script string) *Child { return &Child{Command: []string{"/bin/sh", "-c", script}} }
+
+func mustParse(j *job) *plan.StagePlan {
+	j.t.Helper()
+	p, err := plan.Parse([]byte(j.plan), j.registry().Check)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return p
+}
+
+// start runs the job.
+func (j *job) start() {
+	j.t.Helper()
+	j.Daemon = New(Config{Plan: mustParse(j), Registry: j.registry(), Socket: j.socket, Version: "test", Child: j.child})
+	ctx, cancel := context.WithCancel(context.Background())
+	j.term, j.ended = cancel, make(chan error, 1)
+	go func() { j.ended <- j.Run(ctx) }()
+	j.t.Cleanup(cancel)
+}
+
+// end is what Run returned, within a time that no failure should take.
+func (j *job) end() error {
+	j.t.Helper()
+	select {
+	case err := <-j.ended:
+		noGoroutines(j.t)
+		return err
+	case <-time.After(20 * time.Second):
+		j.t.Fatalf("Run does not end; it is %+v", j.Snapshot())
+		return nil
+	}
+}
+
+// finish is term and end.
+func (j *job) finish() error {
+	j.t.Helper()
+	j.term()
+	return j.end()
+}
+
+// noGoroutines fails when one of the product is left.
+func noGoroutines(t *testing.T) {
+	t.Helper()
+	buf := make([]byte, 1<<20)
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		left := ""
+		for _, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")[1:] {
+			if strings.Contains(g, "stager-dev/stager/") && !strings.Contains(g, "testing.tRunner") {
+				left = g
+			}
+		}
+		if left == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("a goroutine is left:\n%s", left)
+			return
+		}
+	}
+}
+
+// await waits until something is so.
+func (j *job) await(what string, so func() bool) {
+	j.t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			j.t.Fatalf("it never comes to be so: %s; it is %+v", what, j.Snapshot())
+		}
+	}
+}
+
+func (j *job) ready() {
+	j.t.Helper()
+	j.await("ready", func() bool { s := j.Snapshot(); return s.Ready && s.Phase == status.Running })
+}
+
+func (j *job) phase(p status.Phase) {
+	j.t.Helper()
+	j.await(string(p), func() bool { return j.Snapshot().Phase == p })
+}
+
+// call is a request to the API.
+func (j *job) call(method, path, body string) (int, string) {
+	j.t.Helper()
+	r, err := http.NewRequest(method, "http://s"+path, strings.NewReader(body))
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	resp, err := j.client.Do(r)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// lease takes the next shard of train.
+func (j *job) lease() (l status.LeaseAnswer) {
+	j.t.Helper()
+	code, body := j.call("POST", "/v1/inputs/train/lease?wait=10s", "")
+	if err := json.Unmarshal([]byte(body), &l); code != 200 || err != nil {
+		j.t.Fatalf("a lease is %d %s", code, body)
+	}
+	return l
+}
+
+func (j *job) ack(l status.LeaseAnswer) {
+	j.t.Helper()
+	if code, body := j.call("POST", "/v1/leases/"+l.Lease+"/ack", ""); code != 204 {
+		j.t.Fatalf("an acknowledgement is %d %s", code, body)
+	}
+}
+
+// write makes a file below the job's folder.
+func (j *job) write(name, text string) {
+	j.t.Helper()
+	name = filepath.Join(j.dir, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// saved tells whether a step is in the store.
+func (j *job) saved(step int) bool {
+	_, ok := j.mem.Get(fmt.Sprintf("out/step-%08d/COMMIT.json", step))
+	return ok
+}
