@@ -33,6 +33,7 @@ type script struct {
 	before  map[servers.Request]int // counts that proxy forget took
 	fakes   []*httptest.Server
 	mounts  []string
+	oss     *servers.OSS
 }
 
 type scriptKey struct{}

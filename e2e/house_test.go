@@ -24,10 +24,12 @@ var walls = []struct{ pkg, never, reason string }{
 	{"window/...", module + "backends", "the window asks a Fetcher, so that it is tested without any store"},
 	{"window/...", module + "stager/...", "the window serves the daemon, not the other way round"},
 	{"backends", "github.com/aws/...", "users of a store pay for the protocols they use"},
+	{"backends", "github.com/aliyun/...", "users of a store pay for the protocols they use"},
 	{"backends", module + "window/...", "stores know nothing of what their bytes are for"},
 	{"backends", module + "stager/...", "stores know nothing of what their bytes are for"},
 	{"backends/s3", module + "backends/file", "one protocol never leans on another"},
 	{"backends/file", module + "backends/s3", "one protocol never leans on another"},
+	{"backends/oss", module + "backends/s3", "one protocol never leans on another"},
 	{"backends/mem", module + "backends/file", "one protocol never leans on another"},
 	{"stager/checkpoint", module + "window", "feeding and saving meet in the daemon only"},
 	{"stager/fetch", module + "stager/checkpoint", "feeding and saving meet in the daemon only"},
@@ -44,8 +46,9 @@ var direct = []struct {
 	reason string
 }{
 	{module + "backends/s3", []string{"backends/all"}, "the registry is the only importer of protocols"},
+	{module + "backends/oss", []string{"backends/all"}, "the registry is the only importer of protocols"},
 	{module + "backends/file", []string{"backends/all"}, "the registry is the only importer of protocols"},
-	{"net/http", []string{"backends/s3", "cmd/stager", "stager", "stager/status"}, "the API is the daemon's; the rest knows no protocol"},
+	{"net/http", []string{"backends/oss", "backends/s3", "cmd/stager", "stager", "stager/status"}, "the API is the daemon's; the rest knows no protocol"},
 	{"os/signal", []string{"cmd/stager"}, "signals are the command's"},
 	{"flag", nil, "flags are the command's, which has kong"},
 	{"log", nil, "log/slog is the log"},

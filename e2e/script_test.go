@@ -110,6 +110,7 @@ func TestScripts(t *testing.T) {
 			"proxy":    proxyCmd,
 			"fake":     fakeCmd,
 			"tinydisk": tinydiskCmd,
+			"oss":      ossCmd,
 		},
 	})
 }

@@ -1,0 +1,31 @@
+package e2e
+
+import (
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/stager-dev/stager/e2e/servers"
+	"github.com/stager-dev/stager/e2e/servers/ossdouble"
+)
+
+// ossCmd starts the script's own double of OSS, whose bucket is oss://test and that
+// verifies signatures, and has it go wrong: N times, where METHOD stands in a request
+// for an object.
+func ossCmd(ts *testscript.TestScript, neg bool, args []string) {
+	s := of(ts)
+	if s.oss == nil {
+		double, err := servers.StartOSS(servers.OSSOptions{Dir: ts.MkAbs("oss"), Buckets: []string{"test", "versions", "public"}, Versions: []string{"versions"}, Public: []string{"public"}})
+		ts.Check(err)
+		s.oss = double
+		ts.Defer(func() { double.Close() })
+		setenv(ts, double.Env())
+	}
+	if len(args) == 0 {
+		return
+	}
+	usage(ts, !neg && (len(args) == 3 || len(args) == 4), "oss [FAULT METHOD N [BYTES]]")
+	f := ossdouble.Fault{Kind: ossdouble.FaultKind(args[0]), Method: args[1], Times: number(ts, args[2])}
+	if len(args) == 4 {
+		f.Bytes = int64(number(ts, args[3]))
+	}
+	s.oss.Fail(f)
+}
