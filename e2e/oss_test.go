@@ -8,8 +8,7 @@ import (
 )
 
 // ossCmd starts the script's own double of OSS, whose bucket is oss://test and that
-// verifies signatures, and has it go wrong: N times, where METHOD stands in a request
-// for an object.
+// verifies signatures, and has it go wrong: the next N times that METHOD is used.
 func ossCmd(ts *testscript.TestScript, neg bool, args []string) {
 	s := of(ts)
 	if s.oss == nil {

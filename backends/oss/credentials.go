@@ -40,8 +40,12 @@ type credentials struct {
 	anonymous bool
 	client    *http.Client // to the metadata service
 
-	mu   sync.Mutex // guards have, and has one asking at a time
-	have *keys
+	asking chan struct{} // holds one who asks the sources; the others wait, or give up
+
+	mu     sync.Mutex // guards all below
+	have   *keys      // never nil
+	failed error      // what the last asking came to, …
+	since  time.Time  // … and when
 }
 
 var _ oss.CredentialsProvider = (*credentials)(nil)
@@ -52,12 +56,15 @@ const (
 	rereadAfter = 5 * time.Minute
 	// renewBefore is how long before its end a token is not used any more.
 	renewBefore = 5 * time.Minute
+	// failFor is for how long a failure is the answer to others as well, so that many
+	// requests at once do not each wait for a service that is not there.
+	failFor = time.Second
 	// metadata is where an ECS instance asks about itself.
 	metadata = "http://100.100.100.200"
 )
 
 func newCredentials(opts backends.Options, anonymous bool) *credentials {
-	return &credentials{opts: opts, anonymous: anonymous, have: new(keys), client: &http.Client{
+	return &credentials{opts: opts, anonymous: anonymous, asking: make(chan struct{}, 1), have: new(keys), client: &http.Client{
 		Timeout: 5 * time.Second,
 		// The service is on the machine's own link: no proxy, and no patience.
 		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: time.Second}).DialContext, DisableKeepAlives: true},
@@ -77,21 +84,40 @@ func (c *credentials) fetch(ctx context.Context) error {
 	if c.anonymous {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	if c.have.id != "" && (c.have.renew.IsZero() || now.Before(c.have.renew)) {
-		return nil
-	}
-	found, err := c.retrieve(ctx, now)
-	if err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+	if known, err := c.known(); known {
 		return err
 	}
-	c.have = found
-	return nil
+	select {
+	case c.asking <- struct{}{}:
+		defer func() { <-c.asking }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if known, err := c.known(); known { // who was here before has asked
+		return err
+	}
+	now := time.Now()
+	found, err := c.retrieve(ctx, now)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failed, c.since = err, time.Now()
+	if err == nil {
+		c.have = found
+	}
+	return err
+}
+
+// known tells whether nobody needs to be asked.
+func (c *credentials) known() (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.have.id != "" && (c.have.renew.IsZero() || time.Now().Before(c.have.renew)) {
+		return true, nil
+	}
+	return c.failed != nil && time.Since(c.since) < failFor, c.failed
 }
 
 // forget has the next request ask for credentials anew, if they come from where

@@ -3,7 +3,9 @@ package oss
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -208,6 +210,31 @@ func TestAbortLeavesNoUpload(t *testing.T) {
 	}
 	if _, err := w.Commit(t.Context()); backends.KindOf(err) != backends.Invalid {
 		t.Errorf("Commit after Abort: %v, want kind invalid", err)
+	}
+}
+
+// shrinking is a file that lost its end.
+type shrinking struct{ size int64 }
+
+func (f shrinking) ReadAt(p []byte, off int64) (int, error) {
+	if off+int64(len(p)) > f.size {
+		return 0, io.EOF
+	}
+	return len(p), nil
+}
+
+func TestAFileThatShrinksIsNotTheStoresFault(t *testing.T) {
+	s := need(t, false)
+	t.Parallel()
+	store := s.open(t, folder(t, "test"))
+	for _, size := range []int64{1000, smallObject + 1<<20, partSize + 1<<20} {
+		var local *backends.LocalError
+		if _, err := store.Put(t.Context(), "k", shrinking{size - 10}, size, backends.CreateOptions{}); !errors.As(err, &local) {
+			t.Errorf("%d bytes: got %v, want a local error", size, err)
+		}
+	}
+	if n := uploads(t, store); n != 0 {
+		t.Errorf("%d uploads are left, want 0", n)
 	}
 }
 

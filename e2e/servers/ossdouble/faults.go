@@ -41,6 +41,18 @@ type Fault struct {
 	Times  int // how often; it then goes
 }
 
+// fits tells whether the fault is for this request. Those of bodies are for objects
+// that are read, and do not wear off on others.
+func (f *Fault) fits(c *call) bool {
+	switch f.Kind {
+	case Cut, Slow, Flip, IgnoreRange:
+		if c.Method != http.MethodGet || c.key == "" {
+			return false
+		}
+	}
+	return (f.Method == "" || f.Method == c.Method) && strings.HasSuffix(c.key, f.Key) && (f.Param == "" || c.query.Has(f.Param))
+}
+
 // Fail has the next requests that fit go wrong.
 func (s *Server) Fail(f Fault) {
 	s.mu.Lock()
@@ -53,7 +65,7 @@ func (s *Server) faultOf(c *call) *Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, f := range s.faults {
-		if f.Method != "" && f.Method != c.Method || !strings.HasSuffix(c.key, f.Key) || f.Param != "" && !c.query.Has(f.Param) {
+		if !f.fits(c) {
 			continue
 		}
 		out := *f
