@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -211,6 +212,31 @@ func TestAbortLeavesNoUpload(t *testing.T) {
 	if _, err := w.Commit(t.Context()); backends.KindOf(err) != backends.Invalid {
 		t.Errorf("Commit after Abort: %v, want kind invalid", err)
 	}
+}
+
+// The server goes in the middle of many reads and writes, and comes back.
+func TestAServerThatGoesAndComesBack(t *testing.T) {
+	s := need(t, false)
+	store := openWith(t, folder(t, "test"), backends.Options{Getenv: s.getenv(), RetryFor: time.Minute})
+	const size = partSize + 1<<20
+	old, err := store.Put(t.Context(), "old", backendtest.ContentsOf("k", size), size, backends.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() { wantReads(t, store, old, size) })
+		all.Go(func() {
+			obj, err := store.Put(t.Context(), fmt.Sprint("new", i), backendtest.ContentsOf("k", size), size, backends.CreateOptions{IfAbsent: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			wantReads(t, store, obj, size)
+		})
+	}
+	s.control(t, http.MethodPost, "/down?for=1s", nil)
+	all.Wait()
 }
 
 // shrinking is a file that lost its end.

@@ -142,7 +142,7 @@ func (s *server) fail(t *testing.T, kind, key string, n int, more ...string) {
 // token makes a credential for a while, as variables.
 func (s *server) token(t *testing.T, ttl time.Duration) []string {
 	t.Helper()
-	var k struct{ AccessKeyId, AccessKeySecret, SecurityToken string } //nolint:revive // as the service writes it
+	var k struct{ AccessKeyId, AccessKeySecret, SecurityToken string }
 	s.control(t, http.MethodPost, "/tokens?ttl="+ttl.String(), &k)
 	return []string{"OSS_ACCESS_KEY_ID=" + k.AccessKeyId, "OSS_ACCESS_KEY_SECRET=" + k.AccessKeySecret, "OSS_SESSION_TOKEN=" + k.SecurityToken}
 }

@@ -64,6 +64,7 @@ const role = "stager-test-role"
 //
 //	POST /faults?kind=cut&method=GET&key=name&param=uploadId&bytes=100&times=2
 //	DELETE /faults
+//	POST /down?for=10s      nobody listens at the other
 //	POST /versioning?bucket=test&status=Enabled
 //	POST /tokens?ttl=1h     makes a token and tells it; also that of the instance's
 //	GET /counts
@@ -94,6 +95,15 @@ func (s *Server) control() http.Handler {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.faults = nil
+	})
+	mux.HandleFunc("POST /down", func(w http.ResponseWriter, r *http.Request) {
+		d, err := time.ParseDuration(r.FormValue("for"))
+		if err == nil {
+			err = s.Down(d)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
 	})
 	mux.HandleFunc("POST /versioning", func(w http.ResponseWriter, r *http.Request) {
 		if err := s.SetVersioning(r.FormValue("bucket"), r.FormValue("status")); err != nil {

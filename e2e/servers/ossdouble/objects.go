@@ -172,7 +172,7 @@ func (c *call) get() error {
 	if c.Method == http.MethodHead {
 		return nil
 	}
-	var from io.Reader = io.LimitReader(body, n)
+	from := io.LimitReader(body, n)
 	if c.fault != nil {
 		from = c.fault.body(c, from, n)
 	}

@@ -38,11 +38,14 @@ type Server struct {
 	AccessKey string
 	SecretKey string
 
-	dir     string
-	temp    bool // dir is removed by Close
-	servers []*http.Server
+	dir  string
+	temp bool         // dir is removed by Close
+	tls  *tls.Config  // nil: plain HTTP
+	back *http.Server // behind Control
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex   // guards all below
+	front   *http.Server // behind Endpoint; nil while it is down
+	closed  bool
 	buckets map[string]*bucket
 	keys    map[string]credential // by access key
 	faults  []*Fault
@@ -86,39 +89,73 @@ func Start(opts Options) (_ *Server, err error) {
 		}
 	}
 	s.keys[s.AccessKey] = credential{secret: s.SecretKey}
-	if s.Endpoint, err = s.serve(http.HandlerFunc(s.answer), opts.Cert, opts.Key); err != nil {
+	s.Endpoint, s.Control = "http://", "http://"
+	if opts.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(opts.Cert, opts.Key)
+		if err != nil {
+			return nil, err
+		}
+		s.Endpoint, s.tls = "https://", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
+	var front, back string
+	if s.front, front, err = serve(anyPort, http.HandlerFunc(s.answer), s.tls); err != nil {
 		return nil, err
 	}
-	s.Control, err = s.serve(s.control(), "", "")
+	s.back, back, err = serve(anyPort, s.control(), nil)
+	s.Endpoint, s.Control = s.Endpoint+front, s.Control+back
 	return s, err
 }
 
-// serve listens on a free port.
-func (s *Server) serve(h http.Handler, cert, key string) (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+const anyPort = "127.0.0.1:0"
+
+// serve listens at address, and tells at which.
+func serve(address string, h http.Handler, secure *tls.Config) (*http.Server, string, error) {
+	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	hs := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
-	s.servers = append(s.servers, hs)
-	if cert == "" {
-		go hs.Serve(l) //nolint:errcheck // it ends with Close
-		return "http://" + l.Addr().String(), nil
+	address = l.Addr().String()
+	hs := &http.Server{
+		Handler: h, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute,
+		TLSNextProto: make(map[string]func(*http.Server, *tls.Conn, http.Handler)), // OSS speaks HTTP/1.1
 	}
-	hs.TLSNextProto = make(map[string]func(*http.Server, *tls.Conn, http.Handler)) // OSS speaks HTTP/1.1
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return "", errors.Join(err, l.Close())
+	if secure != nil {
+		l = tls.NewListener(l, secure)
 	}
-	go hs.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})) //nolint:errcheck // the same
-	return "https://" + l.Addr().String(), nil
+	go hs.Serve(l) //nolint:errcheck // it ends with Close
+	return hs, address, nil
+}
+
+// Down has nobody listen for a while: connections break, and new ones are refused.
+func (s *Server) Down(d time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.front == nil {
+		return errors.New("it is down already")
+	}
+	err := s.front.Close()
+	s.front = nil
+	_, address, _ := strings.Cut(s.Endpoint, "://")
+	time.AfterFunc(d, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed {
+			s.front, _, _ = serve(address, http.HandlerFunc(s.answer), s.tls) // whoever misses it sees it
+		}
+	})
+	return err
 }
 
 // Close ends the server, and removes the folder that Start made.
 func (s *Server) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 	var errs []error
-	for _, hs := range s.servers {
-		errs = append(errs, hs.Close())
+	for _, hs := range []*http.Server{s.front, s.back} {
+		if hs != nil {
+			errs = append(errs, hs.Close())
+		}
 	}
 	if s.temp {
 		errs = append(errs, os.RemoveAll(s.dir))
