@@ -146,6 +146,7 @@ func TestAStoreThatGarblesIsNotBelieved(t *testing.T) {
 	}{
 		{"small", "wrong-crc", "", 10, backends.Corrupt},
 		{"small-always-garbled", "flip-upload", "", 10, backends.Unknown},
+		{"gone", "forget-upload", "uploadId", smallObject + 1, backends.Invalid},
 		{"part", "wrong-crc", "partNumber", smallObject + 1, backends.Unknown},
 		{"whole", "wrong-crc", "uploadId", smallObject + 1, backends.Corrupt},
 	} {

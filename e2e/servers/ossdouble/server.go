@@ -291,14 +291,13 @@ func (c *call) locate() (err error) {
 
 func (c *call) dispatch() error {
 	upload, multi := c.query["uploadId"]
-	operation := c.Method
 	if c.key == "" {
 		switch {
-		case operation == http.MethodGet && c.query.Has("versioning"):
+		case c.Method == http.MethodGet && c.query.Has("versioning"):
 			return c.versioning()
-		case operation == http.MethodGet && c.query.Has("uploads"):
+		case c.Method == http.MethodGet && c.query.Has("uploads"):
 			return c.listUploads()
-		case operation == http.MethodGet && c.query.Get("list-type") == "2":
+		case c.Method == http.MethodGet && c.query.Get("list-type") == "2":
 			return c.list()
 		}
 		return fail(http.StatusNotImplemented, "NotImplemented", "This request to a bucket is not known here.")
@@ -307,21 +306,21 @@ func (c *call) dispatch() error {
 		return fail(http.StatusBadRequest, "InvalidObjectName", "The specified object is not valid.")
 	}
 	switch {
-	case operation == http.MethodPost && c.query.Has("uploads"):
+	case c.Method == http.MethodPost && c.query.Has("uploads"):
 		return c.beginUpload()
-	case operation == http.MethodPut && multi:
+	case c.Method == http.MethodPut && multi:
 		return c.putPart(upload[0])
-	case operation == http.MethodPost && multi:
+	case c.Method == http.MethodPost && multi:
 		return c.completeUpload(upload[0])
-	case operation == http.MethodDelete && multi:
+	case c.Method == http.MethodDelete && multi:
 		return c.abortUpload(upload[0])
 	case len(c.query) > 0:
 		return fail(http.StatusNotImplemented, "NotImplemented", "These parameters are not known together here.")
-	case operation == http.MethodGet, operation == http.MethodHead:
+	case c.Method == http.MethodGet, c.Method == http.MethodHead:
 		return c.get()
-	case operation == http.MethodPut:
+	case c.Method == http.MethodPut:
 		return c.put()
-	case operation == http.MethodDelete:
+	case c.Method == http.MethodDelete:
 		return c.delete()
 	}
 	return fail(http.StatusMethodNotAllowed, "MethodNotAllowed", "The specified method is not allowed against this resource.")

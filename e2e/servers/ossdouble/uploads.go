@@ -43,7 +43,7 @@ func (c *call) beginUpload() error {
 	return c.xml(begun{Bucket: c.name, Key: c.key, UploadID: id})
 }
 
-// upload finds an upload of this key; the lock is held.
+// uploadLocked finds an upload of this key.
 func (c *call) uploadLocked(id string) (*upload, error) {
 	u := c.bucket.uploads[id]
 	if u == nil || u.key != c.key {
