@@ -25,6 +25,7 @@ import (
 type keys struct {
 	id, secret, token string
 	renew             time.Time // when to ask again; zero: never
+	ends              time.Time // until when they are good at any rate; zero: nobody says
 }
 
 // GetAccessKeyID, GetAccessKeySecret and GetSecurityToken are what the SDK asks.
@@ -103,6 +104,12 @@ func (c *credentials) fetch(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err != nil && now.Before(c.have.ends) { // what is there is good for a while yet
+		still := *c.have
+		still.renew = now.Add(failFor)
+		c.have = &still
+		return nil
+	}
 	c.failed, c.since = err, time.Now()
 	if err == nil {
 		c.have = found
@@ -129,7 +136,7 @@ func (c *credentials) forget() bool {
 		return false
 	}
 	old := *c.have
-	old.renew = time.Now()
+	old.renew, old.ends = time.Now(), time.Time{}
 	c.have = &old
 	return true
 }
@@ -231,7 +238,7 @@ func (c *credentials) role(ctx context.Context, getenv func(string) string, now 
 	if !renew.After(now) { // a short one is used for half its life
 		renew = now.Add(ends.Sub(now) / 2)
 	}
-	return &keys{id: answer.AccessKeyID, secret: answer.AccessKeySecret, token: answer.SecurityToken, renew: renew}, nil
+	return &keys{id: answer.AccessKeyID, secret: answer.AccessKeySecret, token: answer.SecurityToken, renew: renew, ends: ends}, nil
 }
 
 // ask asks the metadata service; an answer is a small text.

@@ -3,6 +3,7 @@ package oss
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -95,6 +96,36 @@ func TestTokensOfTheRoleAreRenewed(t *testing.T) {
 	}
 	if len(seen) < 3 {
 		t.Errorf("%d tokens of 300 ms were used in a second, want more", len(seen))
+	}
+}
+
+// A metadata service that fails does no harm while the last token is good.
+func TestATokenIsUsedUntilItEnds(t *testing.T) {
+	down, ends := false, time.Now().Add(300*time.Millisecond)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case down:
+			http.Error(w, "down", http.StatusInternalServerError)
+		case strings.HasSuffix(r.URL.Path, "/role"):
+			fmt.Fprintf(w, `{"Code":"Success","AccessKeyId":"id","AccessKeySecret":"secret","SecurityToken":"token","Expiration":%q}`, ends.UTC().Format(time.RFC3339Nano))
+		default:
+			fmt.Fprint(w, "role")
+		}
+	}))
+	defer service.Close()
+	c := newCredentials(backends.Options{Getenv: (&server{}).getenv("OSS_ECS_METADATA_ENDPOINT=" + service.URL)}, false)
+	if err := c.fetch(t.Context()); err != nil || c.GetCredentials().GetSecurityToken() != "token" {
+		t.Fatalf("got %+v, %v", c.have, err)
+	}
+	down = true
+	c.have.renew = time.Now()
+	if err := c.fetch(t.Context()); err != nil {
+		t.Errorf("while the token is good: %v", err)
+	}
+	time.Sleep(time.Until(ends))
+	c.have.renew = time.Now()
+	if err := c.fetch(t.Context()); backends.KindOf(err) != backends.Unavailable {
+		t.Errorf("after its end: %v, want kind unavailable", err)
 	}
 }
 
