@@ -185,9 +185,9 @@ func TestContract(t *testing.T) {
 	}{
 		{"v4", "test", "?signature=v4", false, false, 0},
 		{"v1", "test", "?signature=v1", false, false, 20 << 20},
-		{"v4 with a token over https", "test", "", true, true, 20 << 20},
-		{"v1 with a token", "test", "?signature=v1", false, true, 20 << 20},
-		{"versions", "versions", "", false, false, 20 << 20},
+		{"v4 with a token over https", "test", "", true, true, 10 << 20},
+		{"v1 with a token", "test", "?signature=v1", false, true, 1 << 20},
+		{"versions", "versions", "", false, false, 10 << 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := need(t, tt.tls)
