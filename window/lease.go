@@ -48,7 +48,8 @@ func (l *lease) claim() bool { return l.id == "" }
 //
 // An *EndError says that an epoch is over: a reader is told so once for each epoch
 // since it first asked, before it gets anything of the next, and for ever after the
-// last. A *WaitError says that nothing became ready in time, and why. Other errors
+// last. After a restart, a reader that asks for a bound lease gives back those that
+// it was found with and has neither attached nor renewed. A *WaitError says that nothing became ready in time, and why. Other errors
 // are a *ReleaseError when this window has no leases, a *BadItemError when the
 // epoch has failed, ErrClosed, and the context's.
 func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
@@ -59,6 +60,9 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	now := time.Now()
 	rd := w.readerLocked(now, r.Reader)
 	rd.seen = now
+	if r.Bound {
+		w.disownLocked(now, rd)
+	}
 	l, err := w.grantLocked(now, rd, r.Bound)
 	if !waits(err) || r.Wait <= 0 {
 		w.mu.Unlock()
@@ -78,6 +82,18 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 		err = nil
 	}
 	return w.giveUp(x, err)
+}
+
+// disownLocked gives back what a reader was found with after a restart and does not
+// seem to know of: it was killed meanwhile, or never heard the answer that gave it
+// the lease. Otherwise the shard would wait for Config.Reattach, and with it the end
+// of the epoch.
+func (w *Window) disownLocked(now time.Time, rd *reader) {
+	for _, l := range w.leases {
+		if l.found && l.reader == rd {
+			w.returnLocked(now, l, "its reader does not know of it", false)
+		}
+	}
 }
 
 // grantLocked is Lease without waiting.

@@ -21,6 +21,7 @@ type model struct {
 	*bench
 	rt     *rapid.T
 	held   map[string]Lease // by call
+	found  map[string]bool  // those held that a crash lies behind
 	acked  map[seq]bool
 	given  map[seq]int
 	lost   bool // the journal was lost: what was acknowledged may come again
@@ -56,7 +57,7 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 	if err := os.WriteFile(b.at("ready", "README"), []byte("not ours"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return &model{bench: b, rt: rt, held: map[string]Lease{}, acked: map[seq]bool{}, given: map[seq]int{}, ends: map[string]int{}}
+	return &model{bench: b, rt: rt, held: map[string]Lease{}, found: map[string]bool{}, acked: map[seq]bool{}, given: map[seq]int{}, ends: map[string]int{}}
 }
 
 // one draws one of those, if there are any.
@@ -68,6 +69,11 @@ func one[T any](m *model, from []T) (v T, ok bool) {
 }
 
 func (m *model) lease(reader string) bool {
+	for id, l := range m.held {
+		if m.found[id] && l.Reader == reader {
+			delete(m.held, id) // whoever asks anew does not know of them
+		}
+	}
 	l, err := m.bench.lease(reader)
 	var end *EndError
 	var wait *WaitError
@@ -215,7 +221,12 @@ func (m *model) ops() map[string]func(*rapid.T) {
 				m.opened = m.opened[1:]
 			}
 		},
-		"crash": func(*rapid.T) { m.crash() },
+		"crash": func(*rapid.T) {
+			for id := range m.held {
+				m.found[id] = true
+			}
+			m.crash()
+		},
 		"crash and lose the journal": func(rt *rapid.T) {
 			journal := m.at(".stager", "journal")
 			data, err := os.ReadFile(journal)

@@ -161,6 +161,26 @@ func TestARestartKeepsLeasesForAWhile(t *testing.T) {
 	})
 }
 
+// A reader that was killed while stager was down, or never heard which shard it was
+// given, comes back without it. The shard must not wait for Reattach, or the epoch's
+// end does.
+func TestAReaderThatComesBackWithoutItsLeaseGetsItAgain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(3, 10), Size: 30, Epochs: 1})
+		b.settle()
+		unheard, others := b.must(b.lease("r")), b.must(b.lease("s"))
+		b.crash()
+		b.settle()
+		if l := b.must(b.lease("r")); l.Pos != unheard.Pos || l.Attempt != 2 {
+			t.Errorf("got %+v, want position %d again", l, unheard.Pos)
+		}
+		b.ok(b.Ack(others.ID)) // nobody else's is touched
+		if s := b.Status(); s.Redelivered != 1 {
+			t.Errorf("%d shards were delivered again, want 1", s.Redelivered)
+		}
+	})
+}
+
 func TestNobodyWaitsForWhatHasEnded(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, tt := range []struct {

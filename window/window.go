@@ -131,6 +131,10 @@ func New(cfg Config) (*Window, error) {
 	if !stage.seesOpen {
 		w.log.Warn("this file system does not tell who has files open: files go as soon as they are acknowledged", "dir", dir)
 	}
+	if free, err := w.free(); err == nil && free-cfg.MinFree+w.used < cfg.Size {
+		w.log.Warn("the disk has less room than the window may take: it will wait for room before it is full",
+			"size", cfg.Size, "has", w.used, "free", free, "min_free", cfg.MinFree)
+	}
 	return w, nil
 }
 

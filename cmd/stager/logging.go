@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/lmittmann/tint"
@@ -18,22 +19,45 @@ type logging struct {
 	Quiet     bool       `short:"q" help:"Say nothing but warnings and errors; no progress."`
 }
 
-func (l logging) logger(w *os.File) (*slog.Logger, logging) {
-	if l.Quiet {
-		l.LogLevel = max(l.LogLevel, slog.LevelWarn)
-	}
-	return slog.New(l.handler(w, isTerminal(w))), l
+// console is where people are spoken to: standard error, or above the bars while
+// there are any.
+type console struct {
+	quiet    bool
+	terminal bool
+
+	mu  sync.Mutex // guards out
+	out io.Writer
 }
 
-func (l logging) handler(w io.Writer, terminal bool) slog.Handler {
-	opts := &slog.HandlerOptions{Level: l.LogLevel}
+// open makes the console and the log that is written to it.
+func (l logging) open(w *os.File) (*slog.Logger, *console) {
+	c := &console{quiet: l.Quiet, terminal: isTerminal(w), out: w}
+	level := l.LogLevel
+	if l.Quiet {
+		level = max(level, slog.LevelWarn)
+	}
+	opts := &slog.HandlerOptions{Level: level}
 	switch {
 	case l.LogFormat == "json":
-		return slog.NewJSONHandler(w, opts)
-	case l.LogFormat == "auto" && terminal:
-		return tint.NewHandler(w, &tint.Options{Level: l.LogLevel, TimeFormat: time.TimeOnly})
+		return slog.New(slog.NewJSONHandler(c, opts)), c
+	case l.LogFormat == "auto" && c.terminal:
+		return slog.New(tint.NewTextHandler(c, &tint.Options{Level: level, TimeFormat: time.TimeOnly})), c
 	}
-	return slog.NewTextHandler(w, opts)
+	return slog.New(slog.NewTextHandler(c, opts)), c
+}
+
+// Write writes a line of the log.
+func (c *console) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.out.Write(p)
+}
+
+// redirect has lines written elsewhere from now on.
+func (c *console) redirect(w io.Writer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out = w
 }
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

@@ -49,8 +49,9 @@ func run(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	command.BindTo(ctx, (*context.Context)(nil))
-	err = command.Run(c.logging.logger(os.Stderr))
+	err = command.Run(c.logging.open(os.Stderr))
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = &interruptedError{err}
 	}

@@ -41,7 +41,7 @@ func (prefetchCmd) Help() string {
     stager prefetch s3://datasets/imagenet/ /data --shard $JOB_COMPLETION_INDEX/8`
 }
 
-func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, say logging) error {
+func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	cfg := fetch.Config{
 		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Parallel: c.Connections,
 		Listing: plan.Listing{Filter: plan.Filter{Include: c.Include, Exclude: c.Exclude}, MaxBytes: int64(c.MaxBytes)},
@@ -69,7 +69,7 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, say logging) err
 	default:
 		return err
 	}
-	show := newDisplay(say.Quiet, log)
+	show := newDisplay(to, log)
 	cfg.Progress = func(p fetch.Progress) {
 		show.update(moving{string(p.Phase), p.Files, p.FilesTotal, p.Bytes, p.BytesTotal})
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -27,6 +26,7 @@ type moving struct {
 // display shows it. Make one with newDisplay, and end it with close.
 type display struct {
 	log  *slog.Logger
+	to   *console
 	bars *mpb.Progress
 	bar  *mpb.Bar
 	done chan struct{}
@@ -40,12 +40,12 @@ type display struct {
 // lineEvery is how often a line is written where there is no terminal.
 const lineEvery = 10 * time.Second
 
-func newDisplay(quiet bool, log *slog.Logger) *display {
-	d := &display{log: log, done: make(chan struct{})}
+func newDisplay(to *console, log *slog.Logger) *display {
+	d := &display{log: log, to: to, done: make(chan struct{}), now: moving{Phase: "starting"}}
 	switch {
-	case quiet:
-	case isTerminal(os.Stderr):
-		d.bars = mpb.New(mpb.WithOutput(io.Writer(os.Stderr)), mpb.WithWidth(40), mpb.WithRefreshRate(150*time.Millisecond))
+	case to.quiet:
+	case to.terminal:
+		d.bars = mpb.New(mpb.WithOutput(os.Stderr), mpb.WithWidth(40), mpb.WithRefreshRate(150*time.Millisecond))
 		d.bar = d.bars.AddBar(0,
 			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return d.counts() })),
 			mpb.AppendDecorators(
@@ -53,6 +53,7 @@ func newDisplay(quiet bool, log *slog.Logger) *display {
 				decor.AverageSpeed(decor.SizeB1024(0), " % .1f", decor.WCSyncSpace),
 				decor.OnComplete(decor.AverageETA(decor.ET_STYLE_GO, decor.WCSyncSpace), ""),
 			))
+		to.redirect(d.bars) // lines come above the bar
 	default:
 		d.wg.Go(d.lines)
 	}
@@ -74,18 +75,14 @@ func (d *display) counts() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m := d.now
-	text := fmt.Sprintf("%s %s/%s files, %s", m.Phase, humanize.Comma(int64(m.Files)), total(m.FilesTotal), humanize.IBytes(uint64(m.Bytes)))
+	text := m.Phase
+	if m.FilesTotal > 0 {
+		text += fmt.Sprintf(" %s of %s files,", humanize.Comma(int64(m.Files)), humanize.Comma(int64(m.FilesTotal)))
+	}
 	if m.BytesTotal > 0 {
-		text += "/" + humanize.IBytes(uint64(m.BytesTotal))
+		text += fmt.Sprintf(" %s of %s", humanize.IBytes(uint64(m.Bytes)), humanize.IBytes(uint64(m.BytesTotal)))
 	}
 	return text + " "
-}
-
-func total(n int) string {
-	if n == 0 {
-		return "?"
-	}
-	return humanize.Comma(int64(n))
 }
 
 // lines writes one every lineEvery, until close.
@@ -128,5 +125,6 @@ func (d *display) close() {
 	if d.bars != nil {
 		d.bar.SetTotal(-1, true)
 		d.bars.Wait()
+		d.to.redirect(os.Stderr)
 	}
 }

@@ -30,13 +30,13 @@ func (pushCmd) Help() string {
     stager push --commit step-500/ s3://runs/today/ckpt/`
 }
 
-func (c pushCmd) Run(ctx context.Context, log *slog.Logger, say logging) error {
+func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	store, err := c.open(ctx, c.Dst, log)
 	if err != nil {
 		return err
 	}
 	defer store.Close() // what was written is committed
-	show := newDisplay(say.Quiet, log)
+	show := newDisplay(to, log)
 	progress := func(done, total int64) { show.update(moving{Phase: "sending", Bytes: done, BytesTotal: total}) }
 	var summary any
 	if c.Commit {

@@ -26,13 +26,13 @@ func (restoreCmd) Help() string {
     stager restore s3://runs/today/ckpt/ ./ckpt`
 }
 
-func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, say logging) error {
+func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	store, err := c.open(ctx, c.Src, log)
 	if err != nil {
 		return err
 	}
 	defer store.Close() // only read from
-	show := newDisplay(say.Quiet, log)
+	show := newDisplay(to, log)
 	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
 		Store: store, Dir: c.Dst, Step: c.Step, Log: log,
 		Progress: func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) },

@@ -175,6 +175,9 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 		u.preempt()
 		err := u.send(ctx, final)
 		wait := retry
+		if hopeless(err) {
+			return u.unsaved(err, final)
+		}
 		if err != nil {
 			retry = min(2*retry, longestRetry)
 		} else if wait = u.unsettled(); !final || wait == 0 {
@@ -184,6 +187,20 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 			return u.unsaved(errors.Join(err, cut), final)
 		}
 	}
+}
+
+// hopeless tells whether the store refuses in a way that waiting does not mend: the
+// end has better to do than to spend its grace on it.
+func hopeless(err error) bool {
+	var e *backends.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Kind {
+	case backends.Permission, backends.Invalid, backends.NotExist, backends.Unsupported:
+		return true
+	}
+	return false
 }
 
 // preempt ends an upload when a newer checkpoint waits; what it sent counts later.

@@ -122,6 +122,16 @@ func (u *upload) rate() float64 {
 	return 0
 }
 
+// BusyError says that another process saves the folder.
+type BusyError struct{ Dir string }
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("another stager saves %s; end it, or give each a folder of its own", e.Dir)
+}
+
+// ExitCode is EX_TEMPFAIL: when the other ends, trying again helps.
+func (e *BusyError) ExitCode() int { return 75 }
+
 // checkTimeout is how long New asks the destination whether it can be used.
 const checkTimeout = 15 * time.Second
 
@@ -220,8 +230,7 @@ func (u *Uploader) begin() error {
 	if held, err := u.lock.TryLock(); err != nil {
 		return err
 	} else if !held {
-		return backends.Errorf(backends.Invalid, "open", u.cfg.Dir,
-			"another stager saves this folder; end it, or give each its own")
+		return &BusyError{u.cfg.Dir}
 	}
 	if text, err := u.root.ReadFile(shippedName); err == nil && json.Unmarshal(text, &u.shipped) != nil {
 		u.shipped = make(map[string]shipment) // a hint, and a torn one

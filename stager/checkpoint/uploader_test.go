@@ -724,6 +724,25 @@ func TestDrainSendsTheNewestFirstAndKeepsItsDeadline(t *testing.T) {
 	})
 }
 
+func TestDrainDoesNotSpendItsGraceOnAStoreThatRefuses(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		dir, faults := t.TempDir(), new(backendtest.Faults)
+		u := newUploader(t, dir, faults.Wrap(mem.New()), nil)
+		write(t, filepath.Join(dir, "checkpoint-1"), model("1"))
+		if _, err := u.Commit(t.Context(), CommitRequest{Path: "checkpoint-1", Step: -1}); err != nil {
+			t.Fatal(err)
+		}
+		faults.Always(backendtest.Create, backendtest.Fail(backends.Permission))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		start := time.Now()
+		err := u.Drain(ctx, Exit{})
+		if took := time.Since(start); backends.KindOf(err) != backends.Permission || took > time.Minute {
+			t.Errorf("got %v after %s, want kind Permission at once", err, took)
+		}
+	})
+}
+
 func TestWhenDecidesWhatTheEndSends(t *testing.T) {
 	for _, tt := range []struct {
 		when    When
