@@ -4,6 +4,7 @@ package all
 import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/file"
+	"github.com/stager-dev/stager/backends/nfs"
 	"github.com/stager-dev/stager/backends/s3"
 )
 
@@ -12,5 +13,6 @@ func Registry() *backends.Registry {
 	return backends.NewRegistry(
 		file.Scheme(),
 		s3.Scheme(),
+		nfs.Scheme(),
 	)
 }

@@ -3,8 +3,6 @@ package nfs
 import (
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"net"
@@ -14,8 +12,6 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/nfs4"
-	"github.com/stager-dev/stager/backends/nfs/remote"
 	"github.com/stager-dev/stager/backends/nfs/rpc"
 )
 
@@ -183,56 +179,3 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	}
 	return backends.Opened{Backend: s, Prefix: prefix}, nil
 }
-
-// connect finds the version that the server speaks, and tells where in its tree the
-// folder is.
-func connect(ctx context.Context, c settings, folder string, log *slog.Logger) (*share, string, error) {
-	if c.vers == "3" {
-		return nil, "", errNo3
-	}
-	s, err := connect4(ctx, c, folder, log)
-	return s, folder, err
-}
-
-var errNo3 = backends.Errorf(backends.Unsupported, "open", "", "NFS version 3 is not spoken yet: take ?vers=4.1, or mount the export and use file://")
-
-func connect4(ctx context.Context, c settings, folder string, log *slog.Logger) (*share, error) {
-	client, err := nfs4.Dial(ctx, nfs4.Config{
-		RPC:        rpc.NewClient(c.dialer(c.portOr("2049")), c.conns, rpc.Options{MaxReply: c.block + 64<<10}),
-		Credential: c.credential(), Slots: c.slots, BlockSize: c.block, Log: log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return newShare(client, folder, c.slots), nil
-}
-
-func newShare(tree remote.Tree, folder string, slots int) *share {
-	base := ""
-	if folder != "" {
-		base = folder + "/"
-	}
-	return &share{tree: tree, base: base, slots: slots}
-}
-
-func (c settings) portOr(usual string) string {
-	if c.port != "" {
-		return c.port
-	}
-	return usual
-}
-
-func (c settings) credential() rpc.Credential {
-	return rpc.System("stager", c.uid, c.gid, c.gids)
-}
-
-// mayBeOlder tells whether version 3 is worth a try after version 4.1 failed.
-func mayBeOlder(err error) bool {
-	var mismatch *rpc.MismatchError
-	var refused *rpc.RefusedError
-	var broken *rpc.BrokenError
-	return errors.As(err, &mismatch) || errors.As(err, &refused) || errors.As(err, &broken) ||
-		remote.StatusOf(err) == remote.MinorVersion
-}
-
-var _ = fmt.Sprint

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/nfs/nfs3"
 	"github.com/stager-dev/stager/backends/nfs/remote"
 	"github.com/stager-dev/stager/backends/nfs/rpc"
 )
@@ -100,6 +101,8 @@ func kindOf(err error) (backends.Kind, string) {
 		return backends.Unsupported, ""
 	case errors.As(err, &refused):
 		return backends.Unsupported, ""
+	case errors.Is(err, nfs3.ErrFlavor):
+		return backends.Permission, ""
 	case errors.Is(err, remote.ErrBusy):
 		return backends.Unavailable, ""
 	case errors.Is(err, remote.ErrType):

@@ -76,7 +76,11 @@ func (s *share) mkdirAll(ctx context.Context, dir string) error {
 			}
 			continue
 		}
-		if err := s.tree.Mkdir(ctx, at); err != nil && remote.StatusOf(err) != remote.Exist {
+		err := s.tree.Mkdir(ctx, at)
+		if i == 0 && remote.StatusOf(err) == remote.ROFS {
+			return backends.Errorf(backends.NotExist, "create", dir, "%w: %w", errNowhere, err)
+		}
+		if err != nil && remote.StatusOf(err) != remote.Exist {
 			return err
 		}
 	}

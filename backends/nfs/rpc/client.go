@@ -87,13 +87,18 @@ func (l *line) current() *Conn {
 	return nil
 }
 
-// Call sends a message on any connection and waits for the answer.
-func (c *Client) Call(ctx context.Context, msg *Encoder) (*Reply, error) {
+// Start sends a message on one of the connections, in turn.
+func (c *Client) Start(ctx context.Context, msg *Encoder) (*Call, error) {
 	conn, err := c.Conn(ctx, int(c.next.Add(1)&0xffff))
 	if err != nil {
 		return nil, err
 	}
-	call, err := conn.Start(msg)
+	return conn.Start(msg)
+}
+
+// Call is Start and Wait.
+func (c *Client) Call(ctx context.Context, msg *Encoder) (*Reply, error) {
+	call, err := c.Start(ctx, msg)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,14 @@ func (e *Encoder) Reserve(n int) []byte {
 
 // Put appends a value of generated code.
 func (e *Encoder) Put(v io.WriterTo) {
-	if _, err := v.WriteTo(e); err != nil && e.err == nil {
+	if _, err := v.WriteTo(e); err != nil {
+		e.Fail(err)
+	}
+}
+
+// Fail makes err the message's error, unless it has one: it will not be sent.
+func (e *Encoder) Fail(err error) {
+	if e.err == nil {
 		e.err = err
 	}
 }
