@@ -2,6 +2,7 @@ package nfs
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -85,8 +86,14 @@ func kindOf(err error) (backends.Kind, string) {
 		mismatch *rpc.MismatchError
 		refused  *rpc.RefusedError
 		dns      *net.DNSError
+		cert     *tls.CertificateVerificationError
+		plain    tls.RecordHeaderError
 	)
 	switch {
+	case errors.As(err, &cert):
+		return backends.Permission, "the server's certificate is not trusted (?sni= says its name)"
+	case errors.As(err, &plain):
+		return backends.Invalid, "the server does not speak TLS: leave ?tls=true away"
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return backends.Unavailable, "the server's name is not known"
 	case errors.Is(err, syscall.ECONNREFUSED):

@@ -275,6 +275,19 @@ func TestWordsOfARealServer(t *testing.T) {
 				return err
 			}
 		}
+		_ = os.Symlink("elsewhere", filepath.Join(live.env["NFS_DIR"], "link")) // the second time it is there
+		store := openLive(t, "/data", params)
+		stat := func(key string) func() error {
+			return func() error { _, err := store.Stat(t.Context(), key); return err }
+		}
+		list := func(prefix string) func() error {
+			return func() (last error) {
+				for _, err := range store.List(t.Context(), prefix) {
+					last = err
+				}
+				return last
+			}
+		}
 		secret := filepath.Join(live.env["NFS_DIR"], "secret")
 		if err := os.MkdirAll(secret, 0o700); err != nil {
 			t.Fatal(err)
@@ -290,12 +303,16 @@ func TestWordsOfARealServer(t *testing.T) {
 			kind  backends.Kind
 			words string
 		}{
-			"read-only":     {put("/readonly", params), backends.Permission, "read-only"},
-			"another user":  {put("/data/secret", params+"&uid=4711&gid=4711"), backends.Permission, "?uid="},
-			"no export":     {put("/nosuchexport", params), backends.NotExist, ""},
-			"other port":    {put("/secure", params+"&resvport=false"), hidden, ""},
-			"reserved port": {put("/secure", params+"&resvport=true"), fine, ""},
-			"auto port":     {put("/secure", params), fine, ""},
+			"read-only":      {put("/readonly", params), backends.Permission, "read-only"},
+			"another user":   {put("/data/secret", params+"&uid=4711&gid=4711"), backends.Permission, "?uid="},
+			"no export":      {put("/nosuchexport", params), hidden, ""},
+			"other port":     {put("/secure", params+"&resvport=false"), hidden, ""},
+			"reserved port":  {put("/secure", params+"&resvport=true"), fine, ""},
+			"auto port":      {put("/secure", params), fine, ""},
+			"version 3 only": {put("/old", "vers=auto&mountport="+live.env["NFS_MOUNT_PORT"]), fine, ""},
+			"symbolic link":  {stat("link"), backends.Unsupported, "symbolic link"},
+			"list of a link": {list("lin"), backends.Unsupported, "symbolic link"},
+			"below a link":   {stat("link/k"), backends.Unsupported, "symbolic link"},
 		} {
 			err := tt.do()
 			got := fine

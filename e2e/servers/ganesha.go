@@ -24,6 +24,7 @@ type GaneshaOptions struct {
 //   - /data: read and write, root is not squashed
 //   - /readonly: the same files, to read
 //   - /secure: the same files, for callers from ports below 1024
+//   - /old: the same files, by version 3 alone
 type Ganesha struct {
 	Address   string // host and port of NFS
 	MountPort string // of version 3's mount service
@@ -46,6 +47,7 @@ EXPORT_DEFAULTS { Squash = No_Root_Squash; SecType = sys; Protocols = 3, 4; Tran
 EXPORT { Export_Id = 1; Path = "%[4]s/files"; Pseudo = /data; Access_Type = RW; FSAL { Name = VFS; } }
 EXPORT { Export_Id = 2; Path = "%[4]s/files"; Pseudo = /readonly; Tag = ro; Access_Type = RO; FSAL { Name = VFS; } }
 EXPORT { Export_Id = 3; Path = "%[4]s/files"; Pseudo = /secure; Tag = sec; Access_Type = RW; PrivilegedPort = true; FSAL { Name = VFS; } }
+EXPORT { Export_Id = 4; Path = "%[4]s/files"; Pseudo = /old; Tag = old; Access_Type = RW; Protocols = 3; FSAL { Name = VFS; } }
 LOG { Default_Log_Level = EVENT; }
 `
 
@@ -171,9 +173,7 @@ func installGanesha(ctx context.Context, progress io.Writer) error {
 	var err error
 	for _, args := range [][]string{install, {"update", "-qq"}, install} {
 		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		// Packages must start no server of their own: policy-rc.d is asked where there
-		// is one, and containers have none that runs.
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		var out []byte
 		if out, err = cmd.CombinedOutput(); err != nil {
 			err = fmt.Errorf("apt-get %v: %w\n%s", args, err, out)

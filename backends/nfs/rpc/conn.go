@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -49,6 +48,7 @@ type Conn struct {
 	opts Options
 	send chan *Call
 	done chan struct{} // closed when it is broken
+	mute chan struct{} // closed when nothing is sent any more
 
 	mu      sync.Mutex // guards all below
 	pending map[uint32]*Call
@@ -59,7 +59,7 @@ type Conn struct {
 func NewConn(nc net.Conn, opts Options) *Conn {
 	c := &Conn{
 		nc: nc, opts: opts.defaults(), send: make(chan *Call, 256),
-		done: make(chan struct{}), pending: make(map[uint32]*Call),
+		done: make(chan struct{}), mute: make(chan struct{}), pending: make(map[uint32]*Call),
 	}
 	go c.write()
 	go c.read()
@@ -97,6 +97,14 @@ func (c *Conn) fail(err error) {
 	c.err = &BrokenError{err}
 	close(c.done)
 	_ = c.nc.Close() // what was under way is lost in any case
+	go c.abandon()
+}
+
+// abandon ends all calls, once their messages belong to their callers again.
+func (c *Conn) abandon() {
+	<-c.mute
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for xid, call := range c.pending {
 		delete(c.pending, xid)
 		call.end(nil, c.err)
@@ -105,8 +113,9 @@ func (c *Conn) fail(err error) {
 
 // Call is a call under way.
 type Call struct {
+	conn  *Conn
 	msg   *Encoder
-	sent  atomic.Bool // nobody reads msg any more
+	sent  chan struct{} // closed when msg was sent
 	ended chan struct{}
 	reply *Reply // after ended
 	err   error
@@ -122,33 +131,34 @@ func (l *Call) end(r *Reply, err error) {
 func (l *Call) Wait(ctx context.Context) (*Reply, error) {
 	select {
 	case <-l.ended:
-		return l.reply, l.err
 	default:
+		select {
+		case <-l.ended:
+		case <-ctx.Done():
+			return nil, Ended(ctx)
+		}
 	}
-	select {
-	case <-l.ended:
-		return l.reply, l.err
-	case <-ctx.Done():
-		return nil, Ended(ctx)
+	select { // an answer may be seen before the end of sending is
+	case <-l.sent:
+	case <-l.conn.mute:
 	}
+	return l.reply, l.err
 }
 
 // Recycle gives the message's memory back after the answer came. The message must
-// not be sent again.
+// not be used again.
 func (l *Call) Recycle() {
-	if l.sent.Load() {
-		putBuffer(l.msg.b)
-		l.msg.b = nil
-	}
+	putBuffer(l.msg.b)
+	l.msg.b = nil
 }
 
-// Start sends a message. It belongs to the call until that has ended.
+// Start sends a message. It belongs to the call until Wait has told how that ended.
 func (c *Conn) Start(msg *Encoder) (*Call, error) {
 	xid, err := msg.finish()
 	if err != nil {
 		return nil, err
 	}
-	call := &Call{msg: msg, ended: make(chan struct{})}
+	call := &Call{conn: c, msg: msg, sent: make(chan struct{}), ended: make(chan struct{})}
 	c.mu.Lock()
 	if c.err != nil {
 		c.mu.Unlock()
@@ -181,6 +191,7 @@ func (c *Conn) watchLocked(on bool) {
 
 // write is the goroutine that sends.
 func (c *Conn) write() {
+	defer close(c.mute)
 	for {
 		select {
 		case <-c.done:
@@ -191,7 +202,7 @@ func (c *Conn) write() {
 				c.fail(err)
 				return
 			}
-			call.sent.Store(true)
+			close(call.sent)
 		}
 	}
 }
