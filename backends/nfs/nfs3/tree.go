@@ -174,6 +174,7 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 }
 
 // decodeEntries reads the results of READDIRPLUS. Servers may leave attributes out.
+// Names are any bytes, so this is not generated code, which insists on ASCII.
 func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(e remote.Entry, known bool) error) (done bool, err error) {
 	maybeAttr(d)
 	copy(verifier[:], d.Fixed(8))
