@@ -26,7 +26,7 @@ func Scheme() backends.Scheme {
 			{Name: "uid", Summary: "the user id that the server is told", Default: "the process's"},
 			{Name: "gid", Summary: "the group id that the server is told", Default: "the process's"},
 			{Name: "gids", Summary: "up to 16 more group ids, with commas between", Default: "the process's"},
-			{Name: "rsize", Summary: "bytes of one read or write, as in 512KiB; the server may grant fewer", Default: "1MiB"},
+			{Name: "rsize", Summary: "bytes of one read or write, as in 1MiB; the server may grant fewer", Default: "512KiB"},
 			{Name: "slots", Summary: "requests at once; the server may grant fewer", Default: "16"},
 			{Name: "conns", Summary: "connections", Default: "2"},
 			{Name: "mountport", Summary: "version 3: the port of the mount service", Default: "asked of the port mapper"},
@@ -69,7 +69,7 @@ func parse(t backends.Target) (settings, error) {
 			bad = backends.Errorf(backends.Invalid, "open", "", format, args...)
 		}
 	}
-	c := settings{vers: "auto", uid: idOf(os.Getuid()), gid: idOf(os.Getgid()), block: 1 << 20, slots: 16, conns: 2, resvport: "auto"}
+	c := settings{vers: "auto", uid: idOf(os.Getuid()), gid: idOf(os.Getgid()), block: 512 << 10, slots: 16, conns: 2, resvport: "auto"}
 	c.host = t.Host
 	if h, p, err := net.SplitHostPort(t.Host); err == nil {
 		c.host, c.port = h, p

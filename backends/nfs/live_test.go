@@ -144,7 +144,8 @@ var versions = []string{"vers=4.1", "vers=3"}
 func TestContract(t *testing.T) {
 	for _, params := range append(versions, "vers=4.1&rsize=32KiB&slots=3&conns=1", "vers=3&rsize=32KiB&slots=2") {
 		t.Run(params, func(t *testing.T) {
-			backendtest.Run(t, func(t *testing.T) *backends.Store { return openLive(t, "/data/contract", params) }, backendtest.Options{})
+			t.Parallel()
+			backendtest.Run(t, func(t *testing.T) *backends.Store { return openLive(t, "/data/contract-"+params, params) }, backendtest.Options{})
 		})
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // ahead is how many blocks of a range are on their way while one is consumed.
-const ahead = 2
+const ahead = 3
 
 // OpenRange opens a file and reads the first block by one request. A range of one block
 // is read and closed by the same.
