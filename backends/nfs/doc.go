@@ -20,7 +20,7 @@
 // anything but "/" and a zero byte; keys that are no path ("a//b", "../a") are refused.
 // Symbolic links are not followed: List and Stat say so with an error, for a dataset
 // that silently lacks files is worse than none. Names that begin with .stager-tmp- and
-// the folder .stager are not objects. List holds the entries of one folder and of those
+// folders named .stager are not objects. List holds the entries of one folder and of those
 // above it, about 150 bytes each.
 //
 // # Versions

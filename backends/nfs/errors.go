@@ -142,8 +142,8 @@ func checkKey(op, key string) error {
 		why = `it must be a path without empty, "." and ".." parts, in UTF-8`
 	case strings.ContainsRune(key, 0):
 		why = "it has a zero byte in it"
-	case strings.HasPrefix(path.Base(key), Temporary):
-		why = fmt.Sprintf("the names %s… are stager's own", Temporary)
+	case strings.HasPrefix(path.Base(key), Temporary), strings.Contains("/"+key+"/", "/"+private+"/"):
+		why = fmt.Sprintf("the names %s and %s… are stager's own", private, Temporary)
 	default:
 		return nil
 	}

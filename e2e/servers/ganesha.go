@@ -111,7 +111,7 @@ func (g *Ganesha) Start(ctx context.Context) error {
 	if err := g.register(); err != nil {
 		return err
 	}
-	cmd := exec.Command(ganeshaBinary, "-F", "-L", "STDOUT", "-f", g.config, //nolint:noctx // Close ends it
+	cmd := exec.Command(ganeshaBinary, "-F", "-L", "STDOUT", "-f", g.config,
 		"-p", filepath.Join(g.temp, "pid"), "-N", "NIV_EVENT")
 	cmd.Dir = g.temp
 	var err error

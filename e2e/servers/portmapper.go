@@ -30,16 +30,16 @@ const rpcbindSocket = "/run/rpcbind.sock"
 // startPortMapper returns a mapper that does nothing when there is one already.
 func startPortMapper() (*portMapper, error) {
 	m := &portMapper{ports: make(map[[2]uint32]uint32), conns: make(map[net.Conn]struct{})}
-	if conn, err := net.Dial("unix", rpcbindSocket); err == nil { //nolint:noctx // it does not block
+	if conn, err := net.Dial("unix", rpcbindSocket); err == nil {
 		return m, conn.Close()
 	}
-	_ = os.Remove(rpcbindSocket)                    // left by one that was killed
-	local, err := net.Listen("unix", rpcbindSocket) //nolint:noctx // it does not block
+	_ = os.Remove(rpcbindSocket) // left by one that was killed
+	local, err := net.Listen("unix", rpcbindSocket)
 	if err != nil {
 		return nil, fmt.Errorf("the port mapper's socket: %w", err)
 	}
 	m.listeners = append(m.listeners, local)
-	if l, err := net.Listen("tcp", "127.0.0.1:111"); err == nil { //nolint:noctx // it does not block
+	if l, err := net.Listen("tcp", "127.0.0.1:111"); err == nil {
 		m.listeners = append(m.listeners, l)
 	}
 	for _, l := range m.listeners {
@@ -111,8 +111,8 @@ func (m *portMapper) answer(conn net.Conn) error {
 		call.text()
 	}
 	result := m.result(version, procedure, &call)
-	answer := binary.BigEndian.AppendUint32(nil, uint32(24+len(result))|1<<31) //nolint:gosec // it is short
-	for _, v := range []uint32{xid, 1, 0, 0, 0, 0} {                           // an accepted reply, a success
+	answer := binary.BigEndian.AppendUint32(nil, uint32(24+len(result))|1<<31)
+	for _, v := range []uint32{xid, 1, 0, 0, 0, 0} { // an accepted reply, a success
 		answer = binary.BigEndian.AppendUint32(answer, v)
 	}
 	_, err := conn.Write(append(answer, result...))
@@ -133,7 +133,7 @@ func (m *portMapper) result(version, procedure uint32, call *xdrWords) []byte {
 		if k := len(address); strings.HasPrefix(netid, "tcp") && k >= 2 {
 			high, _ := strconv.Atoi(address[k-2]) // an odd address is port 0, which nobody has
 			low, _ := strconv.Atoi(address[k-1])
-			m.ports[program] = uint32(high<<8 | low) //nolint:gosec // two bytes
+			m.ports[program] = uint32(high<<8 | low)
 		}
 	case version > 2 && procedure == 3:
 		return []byte{0, 0, 0, 0}

@@ -206,7 +206,7 @@ func (c *Client) send(ctx context.Context, msg *rpc.Encoder) (*rpc.Reply, error)
 func attr(r *rpc.Decoder) remote.Attr {
 	a := remote.Attr{Type: remote.Type(r.Uint32())}
 	r.Fixed(4 * 4)
-	a.Size = int64(r.Uint64() & (1<<63 - 1)) //nolint:gosec // masked
+	a.Size = int64(r.Uint64() & (1<<63 - 1))
 	r.Fixed(8 + 8 + 8)
 	a.FileID = r.Uint64()
 	r.Fixed(8)

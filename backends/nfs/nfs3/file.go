@@ -74,8 +74,8 @@ func (c *Client) Create(ctx context.Context, path string) (remote.File, error) {
 func (f *file) ReadAt(ctx context.Context, off int64, n int) (remote.Block, error) {
 	r, err := f.c.call(ctx, read, 0, func(e *rpc.Encoder) {
 		e.String(string(f.handle))
-		e.Uint64(uint64(off)) //nolint:gosec // offsets are positive
-		e.Uint32(uint32(n))   //nolint:gosec // a block's length
+		e.Uint64(uint64(off))
+		e.Uint32(uint32(n))
 	})
 	if err != nil {
 		return remote.Block{}, err
@@ -105,9 +105,9 @@ func decodeRead(d *rpc.Decoder) (b remote.Block, known bool, err error) {
 func (f *file) WriteAt(ctx context.Context, off int64, n int, fill func([]byte) error) (wrote int, v remote.Verifier, err error) {
 	r, err := f.c.call(ctx, write, n, func(e *rpc.Encoder) {
 		e.String(string(f.handle))
-		e.Uint64(uint64(off)) //nolint:gosec // offsets are positive
-		e.Uint32(uint32(n))   //nolint:gosec // a block's length
-		e.Uint32(0)           // unstable: COMMIT makes it durable
+		e.Uint64(uint64(off))
+		e.Uint32(uint32(n))
+		e.Uint32(0) // unstable: COMMIT makes it durable
 		if err := fill(e.Reserve(n)); err != nil {
 			e.Fail(err)
 		}

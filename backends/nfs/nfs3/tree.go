@@ -144,7 +144,7 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 			e.String(string(dir))
 			e.Uint64(cookie)
 			_, _ = e.Write(verifier[:])
-			most := uint32(min(listBytes, c.read)) //nolint:gosec // a block's length
+			most := uint32(min(listBytes, c.read))
 			e.Uint32(most)
 			e.Uint32(most)
 		})

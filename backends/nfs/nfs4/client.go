@@ -56,7 +56,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.sizes.Store(uint64(min(s.maxRead, cfg.BlockSize))<<32 | uint64(min(s.maxWrite, cfg.BlockSize))) //nolint:gosec // both are positive
+	c.sizes.Store(uint64(min(s.maxRead, cfg.BlockSize))<<32 | uint64(min(s.maxWrite, cfg.BlockSize)))
 	alive, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	go func() {
@@ -69,7 +69,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 // Sizes implements remote.Tree.
 func (c *Client) Sizes() (read, write int) {
 	both := c.sizes.Load()
-	return int(both >> 32), int(both & (1<<32 - 1)) //nolint:gosec // put there from ints
+	return int(both >> 32), int(both & (1<<32 - 1))
 }
 
 // Close ends session and connections.
@@ -150,7 +150,7 @@ func (c *Client) once(ctx context.Context, s *session, q *compound) (r *results,
 	r = begin(reply)
 	err = r.next(nfsv4.OP_SEQUENCE)
 	status := remote.StatusOf(err)
-	switch nfsv4.Nfsstat4(status) { //nolint:gosec // numbers of the protocol
+	switch nfsv4.Nfsstat4(status) {
 	case nfsv4.NFS4_OK:
 		if err == nil {
 			r.Fixed(16 + 5*4)
@@ -237,7 +237,7 @@ func (c *Client) settle(ctx context.Context, s *session, l *slot) (lost bool, er
 		r := begin(reply)
 		err := r.next(nfsv4.OP_SEQUENCE)
 		r.Release()
-		switch status := remote.StatusOf(err); nfsv4.Nfsstat4(status) { //nolint:gosec // numbers of the protocol
+		switch status := remote.StatusOf(err); nfsv4.Nfsstat4(status) {
 		case nfsv4.NFS4_OK, nfsv4.NFS4ERR_RETRY_UNCACHED_REP, nfsv4.NFS4ERR_SEQ_FALSE_RETRY:
 			if err != nil && status == remote.OK {
 				return false, err

@@ -56,7 +56,7 @@ func (c *Client) bareCompound(hint int) *compound {
 func (q *compound) op(number nfsv4.NfsOpnum4) {
 	q.ops++
 	binary.BigEndian.PutUint32(q.Bytes()[q.countAt:], q.ops)
-	q.Uint32(uint32(number)) //nolint:gosec // numbers of the protocol
+	q.Uint32(uint32(number))
 }
 
 // add appends an operation of generated code.
@@ -118,7 +118,7 @@ func (q *compound) getAttr() {
 }
 
 func (q *compound) bitmap(words ...uint32) {
-	q.Uint32(uint32(len(words))) //nolint:gosec // two
+	q.Uint32(uint32(len(words)))
 	for _, w := range words {
 		q.Uint32(w)
 	}
@@ -135,16 +135,16 @@ func (q *compound) stateid(id stateid) { _, _ = q.Write(id[:]) }
 func (q *compound) read(id stateid, off int64, n int) {
 	q.op(nfsv4.OP_READ)
 	q.stateid(id)
-	q.Uint64(uint64(off)) //nolint:gosec // offsets are positive
-	q.Uint32(uint32(n))   //nolint:gosec // a block's length
+	q.Uint64(uint64(off))
+	q.Uint32(uint32(n))
 }
 
 // write leaves room for n bytes and returns it.
 func (q *compound) write(id stateid, off int64, n int) []byte {
 	q.op(nfsv4.OP_WRITE)
 	q.stateid(id)
-	q.Uint64(uint64(off))             //nolint:gosec // offsets are positive
-	q.Uint32(uint32(nfsv4.UNSTABLE4)) //nolint:gosec // zero
+	q.Uint64(uint64(off))
+	q.Uint32(uint32(nfsv4.UNSTABLE4))
 	return q.Reserve(n)
 }
 
@@ -180,7 +180,7 @@ func (r *results) next(op nfsv4.NfsOpnum4) error {
 		return &remote.Error{Status: status, Op: opName(op)}
 	}
 	r.left--
-	got, status := nfsv4.NfsOpnum4(r.Uint32()), remote.Status(r.Uint32()) //nolint:gosec // numbers of the protocol
+	got, status := nfsv4.NfsOpnum4(r.Uint32()), remote.Status(r.Uint32())
 	switch {
 	case r.Err() != nil:
 		return malformed(r.Err())
@@ -261,7 +261,7 @@ func decodeAttr(d *rpc.Decoder) (remote.Attr, error) {
 		a.Change = v.Uint64()
 	}
 	if has(nfsv4.FATTR4_SIZE) {
-		a.Size = int64(v.Uint64() & (1<<63 - 1)) //nolint:gosec // masked
+		a.Size = int64(v.Uint64() & (1<<63 - 1))
 	}
 	failed := remote.OK
 	if has(nfsv4.FATTR4_RDATTR_ERROR) {
@@ -271,7 +271,7 @@ func decodeAttr(d *rpc.Decoder) (remote.Attr, error) {
 		a.FileID = v.Uint64()
 	}
 	if has(nfsv4.FATTR4_TIME_MODIFY) {
-		sec, nsec := int64(v.Uint64()), int64(v.Uint32()) //nolint:gosec // it is signed
+		sec, nsec := int64(v.Uint64()), int64(v.Uint32())
 		a.ModTime = time.Unix(sec, nsec)
 	}
 	switch {

@@ -158,7 +158,7 @@ func (c *Client) Create(ctx context.Context, path string) (remote.File, error) {
 
 // forgotten tells whether the server no longer knows an open file.
 func forgotten(s remote.Status) bool {
-	switch nfsv4.Nfsstat4(s) { //nolint:gosec // numbers of the protocol
+	switch nfsv4.Nfsstat4(s) {
 	case nfsv4.NFS4ERR_BAD_STATEID, nfsv4.NFS4ERR_STALE_STATEID, nfsv4.NFS4ERR_OLD_STATEID, nfsv4.NFS4ERR_EXPIRED,
 		nfsv4.NFS4ERR_ADMIN_REVOKED, nfsv4.NFS4ERR_DELEG_REVOKED, nfsv4.NFS4ERR_FHEXPIRED:
 		return true

@@ -33,7 +33,7 @@ type slot struct {
 
 // The statuses after which another session is needed.
 func sessionLost(s remote.Status) bool {
-	switch nfsv4.Nfsstat4(s) { //nolint:gosec // numbers of the protocol
+	switch nfsv4.Nfsstat4(s) {
 	case nfsv4.NFS4ERR_BADSESSION, nfsv4.NFS4ERR_DEADSESSION, nfsv4.NFS4ERR_STALE_CLIENTID,
 		nfsv4.NFS4ERR_SEQ_MISORDERED, nfsv4.NFS4ERR_BADSLOT, nfsv4.NFS4ERR_CONN_NOT_BOUND_TO_SESSION:
 		return true
@@ -70,7 +70,7 @@ func (c *Client) newSession(ctx context.Context) (*session, error) {
 			}
 		}
 		s, err := c.createSession(ctx)
-		switch status := nfsv4.Nfsstat4(remote.StatusOf(err)); { //nolint:gosec // numbers of the protocol
+		switch status := nfsv4.Nfsstat4(remote.StatusOf(err)); {
 		case err == nil:
 			return s, c.begun(ctx, s)
 		case status == nfsv4.NFS4ERR_STALE_CLIENTID || status == nfsv4.NFS4ERR_SEQ_MISORDERED:
@@ -114,12 +114,12 @@ const headroom = 4 << 10
 
 func (c *Client) createSession(ctx context.Context) (*session, error) {
 	q := c.bareCompound(0)
-	most := uint32(c.cfg.BlockSize + headroom) //nolint:gosec // a block's length
+	most := uint32(c.cfg.BlockSize + headroom)
 	args := nfsv4.CreateSession4args{
 		CsaClientid: c.id, CsaSequence: c.seq,
 		CsaForeChanAttrs: nfsv4.ChannelAttrs4{
 			CaMaxrequestsize: most, CaMaxresponsesize: most, CaMaxresponsesizeCached: 4 << 10,
-			CaMaxoperations: 64, CaMaxrequests: uint32(c.cfg.Slots), //nolint:gosec // a few
+			CaMaxoperations: 64, CaMaxrequests: uint32(c.cfg.Slots),
 		},
 		CsaBackChanAttrs: nfsv4.ChannelAttrs4{
 			CaMaxrequestsize: 4 << 10, CaMaxresponsesize: 4 << 10, CaMaxoperations: 2, CaMaxrequests: 1,
@@ -151,10 +151,10 @@ func (c *Client) createSession(ctx context.Context) (*session, error) {
 	if slots < 1 || s.maxOps < 16 || s.maxRead < 4<<10 || s.maxWrite < 4<<10 {
 		return nil, malformed(fmt.Errorf("it grants %d requests at once of %d operations and %d bytes", slots, s.maxOps, s.maxWrite))
 	}
-	s.highest = uint32(slots - 1) //nolint:gosec // a few
+	s.highest = uint32(slots - 1)
 	s.free = make(chan *slot, slots)
 	for i := range slots {
-		s.free <- &slot{id: uint32(i), seq: 1} //nolint:gosec // a few
+		s.free <- &slot{id: uint32(i), seq: 1}
 	}
 	return s, nil
 }

@@ -105,7 +105,7 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 		q.Uint64(cookie)
 		_, _ = q.Write(verifier[:])
 		read, _ := c.Sizes()
-		most := uint32(min(listBytes, read)) //nolint:gosec // a block's length
+		most := uint32(min(listBytes, read))
 		q.Uint32(most)
 		q.Uint32(most)
 		q.bitmap(attributes...)

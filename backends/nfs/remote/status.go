@@ -58,7 +58,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	name, ok := nfsv4.Nfsstat4_name[nfsv4.Nfsstat4(e.Status)] //nolint:gosec // numbers of the protocol
+	name, ok := nfsv4.Nfsstat4_name[nfsv4.Nfsstat4(e.Status)]
 	if !ok {
 		name = fmt.Sprintf("status %d", e.Status)
 	}

@@ -36,7 +36,7 @@ func (e *Encoder) String(s string) { copy(e.Reserve(len(s)), s) }
 // Reserve appends an opaque of n bytes, which the caller fills in. The slice is good
 // until the next append.
 func (e *Encoder) Reserve(n int) []byte {
-	e.Uint32(uint32(n)) //nolint:gosec // messages are far shorter
+	e.Uint32(uint32(n))
 	at := len(e.b)
 	if need := at + n + 3; need > cap(e.b) {
 		e.b = append(make([]byte, 0, need+256), e.b...)
@@ -139,7 +139,7 @@ func (d *Decoder) Uint64() uint64 {
 // Opaque reads bytes of a variable length, at most limit; they lie within the message.
 func (d *Decoder) Opaque(limit int) []byte {
 	n := d.Uint32()
-	if d.err == nil && uint64(n) > uint64(limit) { //nolint:gosec // limits are positive
+	if d.err == nil && uint64(n) > uint64(limit) {
 		d.err = fmt.Errorf("%d bytes where at most %d may be", n, limit)
 	}
 	p := d.Fixed(int(n))
@@ -217,7 +217,7 @@ func (e *Encoder) Renew() { binary.BigEndian.PutUint32(e.b[4:], lastXID.Add(1)) 
 // finish writes the record mark: one fragment, the last.
 func (e *Encoder) finish() (xid uint32, err error) {
 	if e.err == nil {
-		binary.BigEndian.PutUint32(e.b, uint32(len(e.b)-4)|1<<31) //nolint:gosec // messages are shorter than 2 GiB
+		binary.BigEndian.PutUint32(e.b, uint32(len(e.b)-4)|1<<31)
 	}
 	return binary.BigEndian.Uint32(e.b[4:]), e.err
 }
@@ -240,7 +240,7 @@ func System(machine string, uid, gid uint32, groups []uint32) Credential {
 	e.Uint32(uid)
 	e.Uint32(gid)
 	groups = groups[:min(len(groups), MaxGroups)]
-	e.Uint32(uint32(len(groups))) //nolint:gosec // at most 16
+	e.Uint32(uint32(len(groups)))
 	for _, g := range groups {
 		e.Uint32(g)
 	}
