@@ -65,3 +65,5 @@ require (
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 )
+
+require github.com/buildbarn/go-xdr v0.0.0-20261005144839-a2095890273e

@@ -1,0 +1,181 @@
+package nfs
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/nfs/rpc"
+)
+
+// Scheme describes nfs:// URLs.
+func Scheme() backends.Scheme {
+	return backends.Scheme{
+		Name:    "nfs",
+		Summary: "NFS servers of version 4.1 or 3, and Amazon EFS, without a mount",
+		Example: "nfs://server/exported/folder/",
+		Params: []backends.Param{
+			{Name: "vers", Summary: "4.1, 3, or auto, which tries them in this order", Default: "auto"},
+			{Name: "uid", Summary: "the user id that the server is told", Default: "the process's"},
+			{Name: "gid", Summary: "the group id that the server is told", Default: "the process's"},
+			{Name: "gids", Summary: "up to 16 more group ids, with commas between", Default: "the process's"},
+			{Name: "rsize", Summary: "bytes of one read or write, as in 1MiB; the server may grant fewer", Default: "512KiB"},
+			{Name: "slots", Summary: "requests at once; the server may grant fewer", Default: "16"},
+			{Name: "conns", Summary: "connections", Default: "2"},
+			{Name: "mountport", Summary: "version 3: the port of the mount service", Default: "asked of the port mapper"},
+			{Name: "resvport", Summary: "true calls from a port below 1024, false never does, auto does when the server refuses other ports", Default: "auto"},
+			{Name: "tls", Summary: "true speaks TLS from the first byte, as Amazon EFS wants", Default: "false"},
+			{Name: "sni", Summary: "the server name that the certificate must have", Default: "the host"},
+		},
+		Credentials: "An NFS server believes the ids that it is told: say them with ?uid=, ?gid= and ?gids=, or let the export and the files' mode admit these.",
+		Open:        open,
+	}
+}
+
+// settings are a Target's parameters, read and checked.
+type settings struct {
+	host     string
+	port     string // "" when the URL has none
+	vers     string
+	uid, gid uint32
+	gids     []uint32
+	block    int
+	slots    int
+	conns    int
+	mount    int
+	resvport string
+	tls      *tls.Config
+}
+
+// idOf is a numeric id of this process, or nobody's where there are none.
+func idOf(id int) uint32 {
+	if id < 0 || id > math.MaxUint32 {
+		return 65534
+	}
+	return uint32(id)
+}
+
+func parse(t backends.Target) (settings, error) {
+	var bad error
+	invalid := func(format string, args ...any) {
+		if bad == nil {
+			bad = backends.Errorf(backends.Invalid, "open", "", format, args...)
+		}
+	}
+	c := settings{vers: "auto", uid: idOf(os.Getuid()), gid: idOf(os.Getgid()), block: 512 << 10, slots: 16, conns: 2, resvport: "auto"}
+	c.host = t.Host
+	if h, p, err := net.SplitHostPort(t.Host); err == nil {
+		c.host, c.port = h, p
+	}
+	c.host = strings.Trim(c.host, "[]")
+	if c.host == "" || t.User != "" {
+		invalid("an nfs URL begins with the server, as in nfs://server/exported/folder/; the user is given by ?uid=")
+	}
+	get := func(name string, use func(text string)) {
+		if text := t.Params.Get(name); text != "" {
+			use(text)
+		}
+	}
+	choice := func(name string, to *string, words ...string) {
+		get(name, func(text string) {
+			for _, w := range words {
+				if text == w {
+					*to = text
+					return
+				}
+			}
+			invalid("parameter %q is %s, not %q", name, strings.Join(words, " or "), text)
+		})
+	}
+	number := func(name string, to *int, least, most int) {
+		get(name, func(text string) {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < least || n > most {
+				invalid("parameter %q is a number from %d to %d, not %q", name, least, most, text)
+			}
+			*to = n
+		})
+	}
+	id := func(name, text string) uint32 {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			invalid("parameter %q takes numbers, not %q", name, text)
+		}
+		return uint32(n)
+	}
+	choice("vers", &c.vers, "auto", "4.1", "3")
+	choice("resvport", &c.resvport, "auto", "true", "false")
+	number("slots", &c.slots, 1, 1024)
+	number("conns", &c.conns, 1, 16)
+	number("mountport", &c.mount, 1, 65535)
+	get("uid", func(text string) { c.uid = id("uid", text) })
+	get("gid", func(text string) { c.gid = id("gid", text) })
+	if list := t.Params.Get("gids"); list != "" {
+		for text := range strings.SplitSeq(list, ",") {
+			c.gids = append(c.gids, id("gids", text))
+		}
+		if len(c.gids) > rpc.MaxGroups {
+			invalid("parameter \"gids\" has %d groups, and the protocol has room for %d", len(c.gids), rpc.MaxGroups)
+		}
+	} else if !t.Params.Has("uid") {
+		groups, _ := os.Getgroups() // without groups the server decides by uid and gid
+		for _, g := range groups {
+			c.gids = append(c.gids, idOf(g))
+		}
+	}
+	get("rsize", func(text string) {
+		n, err := bytesOf(text)
+		if err != nil || n < 4<<10 || n > 16<<20 {
+			invalid("parameter \"rsize\" is a size from 4KiB to 16MiB, not %q", text)
+		}
+		c.block = n &^ 4095
+	})
+	secure := "false"
+	choice("tls", &secure, "true", "false")
+	if secure == "true" {
+		c.tls = &tls.Config{ServerName: c.host, MinVersion: tls.VersionTLS12}
+		get("sni", func(text string) { c.tls.ServerName = text })
+	} else if t.Params.Get("sni") != "" {
+		invalid("parameter \"sni\" is of use with ?tls=true only")
+	}
+	return c, bad
+}
+
+// bytesOf reads 1048576, 512KiB or 1MiB.
+func bytesOf(text string) (int, error) {
+	unit := 1
+	for suffix, size := range map[string]int{"KiB": 1 << 10, "MiB": 1 << 20} {
+		if bare, ok := strings.CutSuffix(text, suffix); ok {
+			text, unit = bare, size
+		}
+	}
+	n, err := strconv.Atoi(text)
+	if err == nil && n > 1<<30/unit {
+		err = strconv.ErrRange
+	}
+	return n * unit, err
+}
+
+func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
+	c, err := parse(t)
+	if err != nil {
+		return backends.Opened{}, err
+	}
+	log := t.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	folder := path.Clean("/" + t.Path)[1:]
+	s, prefix, err := connect(ctx, c, folder, log)
+	if err != nil {
+		return backends.Opened{}, classify("open", "", err)
+	}
+	return backends.Opened{Backend: s, Prefix: prefix}, nil
+}

@@ -1,0 +1,164 @@
+package nfs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/nfs/nfs3"
+	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/rpc"
+)
+
+// kinds of the statuses that servers answer, with what they mean for a person.
+var kinds = map[remote.Status]struct {
+	kind  backends.Kind
+	words string
+}{
+	remote.NoEnt:        {backends.NotExist, "there is no such file or folder"},
+	remote.NotDir:       {backends.Invalid, "a part of the path is a file, so nothing can be below it"},
+	remote.Exist:        {backends.Exist, "the name is taken"},
+	remote.NotEmpty:     {backends.Exist, "the folder is not empty"},
+	remote.Perm:         {backends.Permission, "the server does not permit it to this user"},
+	remote.Access:       {backends.Permission, "the server does not let this user in: ?uid=, ?gid= and ?gids= say who asks, the file's mode and the export decide"},
+	remote.ROFS:         {backends.Permission, "the export is read-only"},
+	remote.WrongSec:     {backends.Permission, "the export wants another kind of credentials, such as Kerberos, or a privileged port"},
+	remote.NoSpc:        {backends.NoSpace, "the server's disk is full"},
+	remote.DQuot:        {backends.NoSpace, "the user's quota on the server is used up"},
+	remote.FBig:         {backends.NoSpace, "the file is larger than the server takes"},
+	remote.Stale:        {backends.Changed, "the file was removed or replaced while it was used"},
+	remote.FHExpired:    {backends.Changed, "the file was removed or replaced while it was used"},
+	remote.BadHandle:    {backends.Changed, "the file was removed or replaced while it was used"},
+	remote.IO:           {backends.Unavailable, "the server's disk fails"},
+	remote.ServerFault:  {backends.Unavailable, "the server has an internal error"},
+	remote.Resource:     {backends.Throttled, "the server is short of resources"},
+	remote.Delay:        {backends.Throttled, "the server asks to wait"},
+	remote.Grace:        {backends.Unavailable, "the server was restarted and waits for its former clients"},
+	remote.BadCookie:    {backends.Unavailable, "the folder changed while it was listed"},
+	remote.FileOpen:     {backends.Unavailable, "somebody has the file open"},
+	remote.ShareDenied:  {backends.Unavailable, "somebody has the file open for himself alone"},
+	remote.Locked:       {backends.Unavailable, "somebody has the file locked"},
+	remote.NameTooLong:  {backends.Invalid, "servers take at most 255 bytes between two slashes"},
+	remote.Inval:        {backends.Invalid, "the server does not take this name or request"},
+	remote.BadChar:      {backends.Invalid, "the server does not take the characters of this name"},
+	remote.BadName:      {backends.Invalid, "the server does not take this name"},
+	remote.IsDir:        {backends.Invalid, "a folder has this name"},
+	remote.SymlinkThere: {backends.Unsupported, linkWords},
+	remote.WrongType:    {backends.Invalid, "this is not a file"},
+	remote.NotSupp:      {backends.Unsupported, "the server cannot do this"},
+	remote.MinorVersion: {backends.Unsupported, "the server does not speak NFS 4.1: ?vers=3 may work"},
+	remote.ClientInUse:  {backends.Unavailable, "the server takes this client for another"},
+	remote.TooSmall:     {backends.Unsupported, "the server's answer does not fit into what was asked for"},
+}
+
+const linkWords = "this is a symbolic link, and they are not followed over NFS; give the folder that it leads to as a store of its own, or mount the export and use file://"
+
+// classify turns an error of the protocol, of a connection or of a context into one of
+// a store.
+func classify(op, key string, err error) error {
+	var done *backends.Error
+	var local *backends.LocalError // of the source that is written
+	if err == nil || errors.As(err, &done) || errors.As(err, &local) {
+		return err
+	}
+	kind, words := kindOf(err)
+	if words == "" {
+		return &backends.Error{Op: op, Key: key, Kind: kind, Err: err}
+	}
+	return backends.Errorf(kind, op, key, "%s: %w", words, err)
+}
+
+func kindOf(err error) (backends.Kind, string) {
+	if k, ok := kinds[remote.StatusOf(err)]; ok {
+		return k.kind, k.words
+	}
+	var (
+		broken   *rpc.BrokenError
+		denied   *rpc.DeniedError
+		mismatch *rpc.MismatchError
+		refused  *rpc.RefusedError
+		dns      *net.DNSError
+		cert     *tls.CertificateVerificationError
+		plain    tls.RecordHeaderError
+	)
+	switch {
+	case errors.As(err, &cert):
+		return backends.Permission, "the server's certificate is not trusted (?sni= says its name)"
+	case errors.As(err, &plain):
+		return backends.Invalid, "the server does not speak TLS: leave ?tls=true away"
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return backends.Unavailable, "the server's name is not known"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return backends.Unavailable, "nobody serves NFS there"
+	case errors.As(err, &broken): // also by a time-out, which is not the caller's
+		return backends.Unavailable, ""
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return backends.Canceled, ""
+	case errors.As(err, &denied):
+		return backends.Permission, ""
+	case errors.As(err, &mismatch):
+		return backends.Unsupported, ""
+	case errors.As(err, &refused):
+		return backends.Unsupported, ""
+	case errors.Is(err, nfs3.ErrFlavor):
+		return backends.Permission, ""
+	case errors.Is(err, remote.ErrBusy):
+		return backends.Unavailable, ""
+	case errors.Is(err, remote.ErrType):
+		return backends.NotExist, ""
+	}
+	return backends.Unknown, ""
+}
+
+// missing is classify for those who look for a file: below a file there is none, nor
+// under a name that is too long.
+func missing(op, key string, err error) error {
+	switch remote.StatusOf(err) {
+	case remote.NotDir, remote.NameTooLong:
+		return backends.Errorf(backends.NotExist, op, key, "%s: %w", kinds[remote.NoEnt].words, err)
+	}
+	return classify(op, key, err)
+}
+
+// Temporary is how the names of files begin that are not written to their end.
+const Temporary = ".stager-tmp-"
+
+// private is a folder of stager's own, which is no data.
+const private = ".stager"
+
+// checkKey refuses keys that are no path of an object.
+func checkKey(op, key string) error {
+	why := ""
+	switch {
+	case !fs.ValidPath(key) || key == ".":
+		why = `it must be a path without empty, "." and ".." parts, in UTF-8`
+	case strings.ContainsRune(key, 0):
+		why = "it has a zero byte in it"
+	case strings.HasPrefix(path.Base(key), Temporary), strings.Contains("/"+key+"/", "/"+private+"/"):
+		why = fmt.Sprintf("the names %s and %s… are stager's own", private, Temporary)
+	default:
+		return nil
+	}
+	return backends.Errorf(backends.Invalid, op, key, "this is no name for a file: %s", why)
+}
+
+// ended is the error of a context that is over.
+func ended(ctx context.Context, op, key string) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
+}
+
+// cleanup is a context for what must be done though the caller's ended, and its bound.
+func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+}

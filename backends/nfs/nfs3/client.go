@@ -1,0 +1,248 @@
+package nfs3
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv3"
+
+	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/rpc"
+)
+
+const (
+	program = 100003
+	version = 3
+)
+
+// procedure of the protocol.
+type procedure uint32
+
+const (
+	getattr     procedure = 1
+	lookup      procedure = 3
+	read        procedure = 6
+	write       procedure = 7
+	create      procedure = 8
+	mkdir       procedure = 9
+	remove      procedure = 12
+	rmdir       procedure = 13
+	rename      procedure = 14
+	link        procedure = 15
+	readdirplus procedure = 17
+	fsinfo      procedure = 19
+	commit      procedure = 21
+)
+
+var names = map[procedure]string{
+	getattr: "GETATTR", lookup: "LOOKUP", read: "READ", write: "WRITE", create: "CREATE", mkdir: "MKDIR",
+	remove: "REMOVE", rmdir: "RMDIR", rename: "RENAME", link: "LINK", readdirplus: "READDIRPLUS", fsinfo: "FSINFO", commit: "COMMIT",
+}
+
+// Config says how a server is spoken to.
+type Config struct {
+	RPC        *rpc.Client // of the NFS service; owned by the Client
+	Credential rpc.Credential
+	Root       Handle // of the mounted folder
+	Slots      int    // requests at once
+	BlockSize  int    // bytes of a read or write; the server may take fewer
+	Log        *slog.Logger
+}
+
+// Handle of a file, opaque to clients.
+type Handle string
+
+const maxHandle = 64
+
+// Client is a mounted folder. It is a remote.Tree.
+type Client struct {
+	cfg         Config
+	slots       chan struct{}
+	read, write int
+
+	mu      sync.Mutex // guards all below
+	folders map[string]known
+}
+
+// known is a folder's handle, and until when it is believed.
+type known struct {
+	handle Handle
+	until  time.Time
+}
+
+const believe = 30 * time.Second
+
+var _ remote.Tree = (*Client)(nil)
+
+// Dial asks the server which sizes it likes.
+func Dial(ctx context.Context, cfg Config) (*Client, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{cfg: cfg, slots: make(chan struct{}, max(cfg.Slots, 1)), folders: make(map[string]known)}
+	r, err := c.call(ctx, fsinfo, 0, func(e *rpc.Encoder) { e.String(string(cfg.Root)) })
+	if err != nil {
+		return nil, err
+	}
+	defer r.Release()
+	var info nfsv3.Fsinfo3resok
+	r.Get(&info)
+	if r.Err() != nil {
+		return nil, malformed(r.Err())
+	}
+	c.read, c.write = cfg.BlockSize, cfg.BlockSize
+	if n := int(info.Rtmax); n > 0 {
+		c.read = min(c.read, n)
+	}
+	if n := int(info.Wtmax); n > 0 {
+		c.write = min(c.write, n)
+	}
+	return c, nil
+}
+
+// Sizes implements remote.Tree.
+func (c *Client) Sizes() (read, write int) { return c.read, c.write }
+
+// Close ends the connections.
+func (c *Client) Close() error { return c.cfg.RPC.Close() }
+
+// FormatError says that a server's message could not be understood.
+type FormatError struct{ Err error }
+
+func (e *FormatError) Error() string { return "the server's answer makes no sense: " + e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *FormatError) Unwrap() error { return e.Err }
+
+func malformed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &FormatError{err}
+}
+
+// The back-off when a server asks to wait, and for how long it may.
+const (
+	firstWait = 50 * time.Millisecond
+	longWait  = 5 * time.Second
+	patience  = 25 * time.Second
+)
+
+// call runs a procedure until the server has carried it out or refused it. The reply
+// stands behind the status.
+func (c *Client) call(ctx context.Context, p procedure, hint int, args func(*rpc.Encoder)) (*rpc.Reply, error) {
+	msg := rpc.NewCall(c.cfg.Credential, program, version, uint32(p), hint)
+	args(msg)
+	until := time.Now().Add(patience)
+	for wait := firstWait; ; wait = min(2*wait, longWait) {
+		r, err := c.send(ctx, msg)
+		if err != nil {
+			return nil, err
+		}
+		status := remote.Status(r.Uint32())
+		if err := malformed(r.Err()); err != nil {
+			r.Release()
+			return nil, err
+		}
+		if status == remote.OK {
+			return r, nil
+		}
+		r.Release()
+		if status != remote.Delay {
+			return nil, &remote.Error{Status: status, Op: names[p]}
+		}
+		if time.Now().Add(wait).After(until) {
+			return nil, remote.ErrBusy
+		}
+		msg.Renew()
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, rpc.Ended(ctx)
+		}
+	}
+}
+
+// send sends a message, and once more on a new connection if the first broke. When the
+// caller gives up, the call keeps its place among those at once until its answer came.
+func (c *Client) send(ctx context.Context, msg *rpc.Encoder) (*rpc.Reply, error) {
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, rpc.Ended(ctx)
+	}
+	free := func() { <-c.slots }
+	for try := 0; ; try++ {
+		call, err := c.cfg.RPC.Start(ctx, msg)
+		var r *rpc.Reply
+		if err == nil {
+			r, err = call.Wait(ctx)
+		}
+		var broken *rpc.BrokenError
+		switch {
+		case err == nil:
+			free()
+			return r, nil
+		case call != nil && ctx.Err() != nil:
+			go func() {
+				defer free()
+				if r, err := call.Wait(context.Background()); err == nil {
+					r.Release()
+				}
+			}()
+			return nil, err
+		case !errors.As(err, &broken) || try > 0:
+			free()
+			return nil, err
+		}
+	}
+}
+
+// attr reads a fattr3. Its time of change is its counter of changes.
+func attr(r *rpc.Decoder) remote.Attr {
+	a := remote.Attr{Type: remote.Type(r.Uint32())}
+	r.Fixed(4 * 4)
+	a.Size = int64(r.Uint64() & (1<<63 - 1))
+	r.Fixed(8 + 8 + 8)
+	a.FileID = r.Uint64()
+	r.Fixed(8)
+	a.ModTime = time.Unix(int64(r.Uint32()), int64(r.Uint32()))
+	a.Change = uint64(r.Uint32())*1e9 + uint64(r.Uint32())
+	return a
+}
+
+// maybeAttr reads a post_op_attr.
+func maybeAttr(r *rpc.Decoder) (remote.Attr, bool) {
+	if r.Uint32() == 0 {
+		return remote.Attr{}, false
+	}
+	return attr(r), true
+}
+
+// maybeHandle reads a post_op_fh3.
+func maybeHandle(r *rpc.Decoder) Handle {
+	if r.Uint32() == 0 {
+		return ""
+	}
+	return Handle(r.Opaque(maxHandle))
+}
+
+// skipChange reads a wcc_data, which does not matter here.
+func skipChange(r *rpc.Decoder) {
+	if r.Uint32() != 0 {
+		r.Fixed(8 + 8 + 8)
+	}
+	maybeAttr(r)
+}
+
+// split cuts the last name off a path.
+func split(path string) (dir, name string) {
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return "", path
+}

@@ -1,0 +1,66 @@
+package nfs3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/rpc"
+)
+
+const (
+	mountProgram  = 100005
+	mapperProgram = 100000
+)
+
+// ErrFlavor says that an export wants other credentials than AUTH_SYS.
+var ErrFlavor = errors.New("the export wants Kerberos")
+
+// MountPort asks a server's port mapper for the port of its mount service.
+func MountPort(ctx context.Context, mapper *rpc.Client) (int, error) {
+	msg := rpc.NewCall(rpc.Credential{}, mapperProgram, 2, 3, 0)
+	for _, v := range []uint32{mountProgram, version, 6, 0} { // over TCP
+		msg.Uint32(v)
+	}
+	r, err := mapper.Call(ctx, msg)
+	if err != nil {
+		return 0, fmt.Errorf("the server's port mapper does not tell the port of the mount service (?mountport= says it): %w", err)
+	}
+	defer r.Release()
+	port := int(r.Uint32())
+	if r.Err() != nil {
+		return 0, malformed(r.Err())
+	}
+	if port == 0 || port > 65535 {
+		return 0, errors.New("the server's port mapper knows of no mount service of version 3")
+	}
+	return port, nil
+}
+
+// Mount asks the mount service for the handle of a folder.
+func Mount(ctx context.Context, service *rpc.Client, cred rpc.Credential, folder string) (Handle, error) {
+	msg := rpc.NewCall(cred, mountProgram, version, 1, 0)
+	msg.String(folder)
+	r, err := service.Call(ctx, msg)
+	if err != nil {
+		return "", err
+	}
+	defer r.Release()
+	if status := remote.Status(r.Uint32()); status != remote.OK {
+		return "", &remote.Error{Status: status, Op: "MNT"}
+	}
+	h := Handle(r.Opaque(maxHandle))
+	var flavors []uint32
+	for range min(r.Uint32(), 64) {
+		flavors = append(flavors, r.Uint32())
+	}
+	if r.Err() != nil {
+		return "", malformed(r.Err())
+	}
+	if len(flavors) > 0 && !slices.Contains(flavors, 0) && !slices.Contains(flavors, 1) {
+		return "", ErrFlavor
+	}
+	return h, nil
+}

@@ -1,0 +1,290 @@
+package nfs3
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/rpc"
+)
+
+// folder finds the handle of a folder, from the deepest one that is known.
+func (c *Client) folder(ctx context.Context, path string) (Handle, error) {
+	if path == "" {
+		return c.cfg.Root, nil
+	}
+	c.mu.Lock()
+	k, ok := c.folders[path]
+	c.mu.Unlock()
+	if ok && time.Now().Before(k.until) {
+		return k.handle, nil
+	}
+	up, name := split(path)
+	dir, err := c.folder(ctx, up)
+	if err != nil {
+		return "", err
+	}
+	h, a, err := c.lookup(ctx, dir, name)
+	if err != nil {
+		return "", err
+	}
+	if a.Type == remote.Symlink {
+		return "", &remote.Error{Status: remote.SymlinkThere, Op: names[lookup]}
+	}
+	if a.Type != remote.Folder {
+		return "", &remote.Error{Status: remote.NotDir, Op: names[lookup]}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.folders) > 10_000 {
+		clear(c.folders)
+	}
+	c.folders[path] = known{h, time.Now().Add(believe)}
+	return h, nil
+}
+
+// forget drops a folder, and those in it and above it, from those known.
+func (c *Client) forget(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range c.folders {
+		if strings.HasPrefix(p+"/", path+"/") || strings.HasPrefix(path+"/", p+"/") {
+			delete(c.folders, p)
+		}
+	}
+}
+
+// in runs a request on the folder of path, and once more if that was not what was
+// known of it.
+func (c *Client) in(ctx context.Context, path string, request func(dir Handle, name string) error) error {
+	dir, name := split(path)
+	if name == "" {
+		return &remote.Error{Status: remote.Inval, Op: names[lookup]}
+	}
+	for try := 0; ; try++ {
+		h, err := c.folder(ctx, dir)
+		if err == nil {
+			err = request(h, name)
+		}
+		s := remote.StatusOf(err)
+		if s != remote.Stale && s != remote.NoEnt && s != remote.BadHandle || try > 0 {
+			return err
+		}
+		c.mu.Lock()
+		_, guessed := c.folders[dir]
+		c.mu.Unlock()
+		if !guessed && s == remote.NoEnt {
+			return err
+		}
+		c.forget(dir)
+	}
+}
+
+// lookup finds a name.
+func (c *Client) lookup(ctx context.Context, dir Handle, name string) (Handle, remote.Attr, error) {
+	r, err := c.call(ctx, lookup, 0, func(e *rpc.Encoder) { where(e, dir, name) })
+	if err != nil {
+		return "", remote.Attr{}, err
+	}
+	defer r.Release()
+	h := Handle(r.Opaque(maxHandle))
+	a, ok := maybeAttr(&r.Decoder)
+	if err := malformed(r.Err()); err != nil {
+		return "", a, err
+	}
+	if !ok {
+		a, err = c.attr(ctx, h)
+	}
+	return h, a, err
+}
+
+// where is a diropargs3.
+func where(e *rpc.Encoder, dir Handle, name string) {
+	e.String(string(dir))
+	e.String(name)
+}
+
+func (c *Client) attr(ctx context.Context, h Handle) (remote.Attr, error) {
+	r, err := c.call(ctx, getattr, 0, func(e *rpc.Encoder) { e.String(string(h)) })
+	if err != nil {
+		return remote.Attr{}, err
+	}
+	defer r.Release()
+	a := attr(&r.Decoder)
+	return a, malformed(r.Err())
+}
+
+// Stat implements remote.Tree.
+func (c *Client) Stat(ctx context.Context, path string) (a remote.Attr, err error) {
+	if path == "" {
+		return c.attr(ctx, c.cfg.Root)
+	}
+	err = c.in(ctx, path, func(dir Handle, name string) error {
+		_, a, err = c.lookup(ctx, dir, name)
+		return err
+	})
+	return a, err
+}
+
+// listBytes is how much of a folder comes at once.
+const listBytes = 256 << 10
+
+// ReadDir implements remote.Tree.
+func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entry) error) error {
+	dir, err := c.folder(ctx, path)
+	if err != nil {
+		return err
+	}
+	var cookie uint64
+	var verifier [8]byte
+	for {
+		r, err := c.call(ctx, readdirplus, 0, func(e *rpc.Encoder) {
+			e.String(string(dir))
+			e.Uint64(cookie)
+			_, _ = e.Write(verifier[:])
+			most := uint32(min(listBytes, c.read))
+			e.Uint32(most)
+			e.Uint32(most)
+		})
+		if err != nil {
+			c.forget(path)
+			return err
+		}
+		done, err := decodeEntries(&r.Decoder, &verifier, &cookie, func(e remote.Entry, known bool) error {
+			if e.Name == "." || e.Name == ".." {
+				return nil
+			}
+			if !known {
+				_, e.Attr, err = c.lookup(ctx, dir, e.Name)
+				if remote.StatusOf(err) == remote.NoEnt {
+					return nil // removed since
+				} else if err != nil {
+					return err
+				}
+			}
+			return each(e)
+		})
+		r.Release()
+		if err != nil || done {
+			return err
+		}
+	}
+}
+
+// decodeEntries reads the results of READDIRPLUS. Servers may leave attributes out.
+// Names are any bytes, so this is not generated code, which insists on ASCII.
+func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(e remote.Entry, known bool) error) (done bool, err error) {
+	maybeAttr(d)
+	copy(verifier[:], d.Fixed(8))
+	before := *cookie
+	for d.Uint32() != 0 {
+		d.Uint64() // the number, which is among the attributes
+		name := string(d.Opaque(4 << 10))
+		*cookie = d.Uint64()
+		a, known := maybeAttr(d)
+		maybeHandle(d)
+		if d.Err() != nil {
+			return false, malformed(d.Err())
+		}
+		if err := each(remote.Entry{Name: name, Attr: a}, known); err != nil {
+			return false, err
+		}
+	}
+	done = d.Uint32() != 0
+	if d.Err() != nil {
+		return false, malformed(d.Err())
+	}
+	if !done && *cookie == before {
+		return false, malformed(errors.New("a folder goes on, but not behind where it was"))
+	}
+	return done, nil
+}
+
+// mode is a sattr3 that sets nothing but the mode.
+func mode(e *rpc.Encoder, bits uint32) {
+	e.Uint32(1)
+	e.Uint32(bits)
+	for range 5 { // uid, gid, size, times
+		e.Uint32(0)
+	}
+}
+
+// Mkdir implements remote.Tree.
+func (c *Client) Mkdir(ctx context.Context, path string) error {
+	return c.in(ctx, path, func(dir Handle, name string) error {
+		r, err := c.call(ctx, mkdir, 0, func(e *rpc.Encoder) {
+			where(e, dir, name)
+			mode(e, 0o755)
+		})
+		if err == nil {
+			r.Release()
+		}
+		return err
+	})
+}
+
+// Remove implements remote.Tree: the type is compared just before.
+func (c *Client) Remove(ctx context.Context, path string, t remote.Type) error {
+	p := remove
+	if t == remote.Folder {
+		p = rmdir
+		defer c.forget(path)
+	}
+	return c.in(ctx, path, func(dir Handle, name string) error {
+		_, a, err := c.lookup(ctx, dir, name)
+		if err != nil {
+			return err
+		}
+		if a.Type != t {
+			return remote.ErrType
+		}
+		r, err := c.call(ctx, p, 0, func(e *rpc.Encoder) { where(e, dir, name) })
+		if err == nil {
+			r.Release()
+		}
+		return err
+	})
+}
+
+// Rename implements remote.Tree.
+func (c *Client) Rename(ctx context.Context, f remote.File, from, to string) (remote.Attr, error) {
+	_, old := split(from)
+	err := c.in(ctx, to, func(dir Handle, name string) error {
+		r, err := c.call(ctx, rename, 0, func(e *rpc.Encoder) {
+			where(e, dir, old)
+			where(e, dir, name)
+		})
+		if err == nil {
+			r.Release()
+		}
+		return err
+	})
+	if err != nil {
+		return remote.Attr{}, err
+	}
+	return f.Attr(ctx)
+}
+
+// Link implements remote.Tree.
+func (c *Client) Link(ctx context.Context, f remote.File, from, to string) (remote.Attr, error) {
+	own := f.(*file).handle
+	err := c.in(ctx, to, func(dir Handle, name string) error {
+		r, err := c.call(ctx, link, 0, func(e *rpc.Encoder) {
+			e.String(string(own))
+			where(e, dir, name)
+		})
+		if err == nil {
+			r.Release()
+		}
+		return err
+	})
+	if err != nil {
+		return remote.Attr{}, err
+	}
+	if err := c.Remove(ctx, from, remote.Regular); err != nil && remote.StatusOf(err) != remote.NoEnt {
+		return remote.Attr{}, err
+	}
+	return f.Attr(ctx)
+}

@@ -1,0 +1,296 @@
+package rpc
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// Options say how patient a connection is. The zero value works.
+type Options struct {
+	// Silence is how long calls wait while nothing comes before the connection is
+	// taken for broken; 0: 20 seconds.
+	Silence time.Duration
+	// MaxReply is the longest answer in bytes; 0: 4 MiB. A longer one breaks the
+	// connection.
+	MaxReply int
+}
+
+func (o Options) defaults() Options {
+	if o.Silence <= 0 {
+		o.Silence = 20 * time.Second
+	}
+	if o.MaxReply <= 0 {
+		o.MaxReply = 4 << 20
+	}
+	return o
+}
+
+// BrokenError says that a connection ended before an answer came.
+type BrokenError struct{ Err error }
+
+func (e *BrokenError) Error() string { return "the connection broke: " + e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *BrokenError) Unwrap() error { return e.Err }
+
+// Conn is one connection with many calls under way. Its methods may be called from
+// many goroutines at once.
+type Conn struct {
+	nc   net.Conn
+	opts Options
+	send chan *Call
+	done chan struct{} // closed when it is broken
+	mute chan struct{} // closed when nothing is sent any more
+
+	mu      sync.Mutex // guards all below
+	pending map[uint32]*Call
+	err     error // why it is broken
+}
+
+// NewConn makes nc, which it owns from now on, a connection for calls.
+func NewConn(nc net.Conn, opts Options) *Conn {
+	c := &Conn{
+		nc: nc, opts: opts.defaults(), send: make(chan *Call, 256),
+		done: make(chan struct{}), mute: make(chan struct{}), pending: make(map[uint32]*Call),
+	}
+	go c.write()
+	go c.read()
+	return c
+}
+
+// Close breaks the connection.
+func (c *Conn) Close() error {
+	c.fail(net.ErrClosed)
+	return nil
+}
+
+// Broken tells whether the connection is of no use any more.
+func (c *Conn) Broken() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// fail breaks the connection and ends all calls.
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("the server did not answer for %v", c.opts.Silence)
+	} else if errors.Is(err, io.EOF) {
+		err = errors.New("the server closed it")
+	}
+	c.err = &BrokenError{err}
+	close(c.done)
+	_ = c.nc.Close() // what was under way is lost in any case
+	go c.abandon()
+}
+
+// abandon ends all calls, once their messages belong to their callers again.
+func (c *Conn) abandon() {
+	<-c.mute
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for xid, call := range c.pending {
+		delete(c.pending, xid)
+		call.end(nil, c.err)
+	}
+}
+
+// Call is a call under way.
+type Call struct {
+	conn  *Conn
+	msg   *Encoder
+	sent  chan struct{} // closed when msg was sent
+	ended chan struct{}
+	reply *Reply // after ended
+	err   error
+}
+
+func (l *Call) end(r *Reply, err error) {
+	l.reply, l.err = r, err
+	close(l.ended)
+}
+
+// Wait returns the answer, or the end of ctx; then the call goes on, and may be
+// waited for again. One caller gets the reply and releases it.
+func (l *Call) Wait(ctx context.Context) (*Reply, error) {
+	select {
+	case <-l.ended:
+	default:
+		select {
+		case <-l.ended:
+		case <-ctx.Done():
+			return nil, Ended(ctx)
+		}
+	}
+	select { // an answer may be seen before the end of sending is
+	case <-l.sent:
+	case <-l.conn.mute:
+	}
+	return l.reply, l.err
+}
+
+// Recycle gives the message's memory back after the answer came. The message must
+// not be used again.
+func (l *Call) Recycle() {
+	putBuffer(l.msg.b)
+	l.msg.b = nil
+}
+
+// Start sends a message. It belongs to the call until Wait has told how that ended.
+func (c *Conn) Start(msg *Encoder) (*Call, error) {
+	xid, err := msg.finish()
+	if err != nil {
+		return nil, err
+	}
+	call := &Call{conn: c, msg: msg, sent: make(chan struct{}), ended: make(chan struct{})}
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return nil, c.err
+	}
+	if _, twice := c.pending[xid]; twice {
+		c.mu.Unlock()
+		return nil, fmt.Errorf("message %d is under way already", xid)
+	}
+	if len(c.pending) == 0 {
+		c.watchLocked(true)
+	}
+	c.pending[xid] = call
+	c.mu.Unlock()
+	select {
+	case c.send <- call:
+	case <-c.done: // the call ends with it
+	}
+	return call, nil
+}
+
+// watchLocked begins the silence anew, or ends the watch.
+func (c *Conn) watchLocked(on bool) {
+	var until time.Time
+	if on {
+		until = time.Now().Add(c.opts.Silence)
+	}
+	_ = c.nc.SetReadDeadline(until) // on a closed connection it does not matter
+}
+
+// write is the goroutine that sends.
+func (c *Conn) write() {
+	defer close(c.mute)
+	for {
+		select {
+		case <-c.done:
+			return
+		case call := <-c.send:
+			_ = c.nc.SetWriteDeadline(time.Now().Add(c.opts.Silence))
+			if _, err := c.nc.Write(call.msg.b); err != nil {
+				c.fail(err)
+				return
+			}
+			close(call.sent)
+		}
+	}
+}
+
+// read is the goroutine that receives.
+func (c *Conn) read() {
+	in := bufio.NewReaderSize(&watched{c}, 32<<10)
+	for {
+		record, err := readRecord(in, c.opts.MaxReply)
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		if len(record) < 8 || binary.BigEndian.Uint32(record[4:]) != 1 {
+			putBuffer(record) // no reply: a server that calls back, which nobody asked for
+			continue
+		}
+		xid := binary.BigEndian.Uint32(record)
+		c.mu.Lock()
+		call := c.pending[xid]
+		delete(c.pending, xid)
+		if c.err == nil {
+			c.watchLocked(len(c.pending) > 0)
+		}
+		c.mu.Unlock()
+		if call == nil {
+			putBuffer(record)
+			continue
+		}
+		reply := &Reply{Decoder: Decoder{b: record[8:]}, whole: record}
+		if err := accepted(&reply.Decoder); err != nil {
+			reply.Release()
+			reply = nil
+			call.end(nil, err)
+			continue
+		}
+		call.end(reply, nil)
+	}
+}
+
+// watched is the connection; bytes that come begin the silence anew.
+type watched struct{ c *Conn }
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.c.nc.Read(p)
+	if n > 0 {
+		w.c.mu.Lock()
+		if w.c.err == nil && len(w.c.pending) > 0 {
+			w.c.watchLocked(true)
+		}
+		w.c.mu.Unlock()
+	}
+	return n, err
+}
+
+// readRecord reads the fragments of one record.
+func readRecord(in io.Reader, limit int) ([]byte, error) {
+	var record []byte
+	for {
+		var mark [4]byte
+		if _, err := io.ReadFull(in, mark[:]); err != nil {
+			return nil, err
+		}
+		word := binary.BigEndian.Uint32(mark[:])
+		n, last := int(word&^(1<<31)), word>>31 == 1
+		if n > limit-len(record) {
+			return nil, fmt.Errorf("the server sends a message of %d bytes, and at most %d were expected", len(record)+n, limit)
+		}
+		at := len(record)
+		if record == nil {
+			record = getBuffer(n)
+		}
+		if need := at + n; need > cap(record) {
+			record = append(make([]byte, 0, 2*need), record...)
+		}
+		record = record[:at+n]
+		if _, err := io.ReadFull(in, record[at:]); err != nil {
+			return nil, noEOF(err)
+		}
+		if last {
+			return record, nil
+		}
+	}
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,393 @@
+package nfs
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io"
+	"path"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/nfs/remote"
+)
+
+// Create implements backends.Sink. Its blocks wait in memory until they are full, and
+// for their answers.
+func (s *share) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	u, err := s.begin(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	_, block := s.tree.Sizes()
+	return &writer{upload: u, block: block}, nil
+}
+
+// CreateParts implements backends.PartCreator.
+func (s *share) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
+	if opts.Size < 0 {
+		return nil, backends.Errorf(backends.Invalid, "create", key, "the size of an object in parts must be known")
+	}
+	u, err := s.begin(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &partWriter{upload: u, part: s.Facts().PartLength(opts.Size), have: make(map[int64]part)}, nil
+}
+
+// begin makes the temporary file and the folders on the way to it.
+func (s *share) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
+	if err := ended(ctx, "create", key); err != nil {
+		return nil, err
+	}
+	if err := checkKey("create", key); err != nil {
+		return nil, err
+	}
+	temp := path.Join(path.Dir(key), Temporary+rand.Text()[:16])
+	// A Delete may remove the folder as empty before the file is in it.
+	var f remote.File
+	var err error
+	for range 20 {
+		f, err = s.tree.Create(ctx, temp)
+		if remote.StatusOf(err) != remote.NoEnt {
+			break
+		}
+		if err = s.mkdirAll(ctx, path.Dir(key)); err != nil && remote.StatusOf(err) != remote.NoEnt {
+			break
+		}
+	}
+	if err != nil {
+		return nil, classify("create", key, err)
+	}
+	return &upload{ctx: ctx, s: s, key: key, temp: temp, file: f, opts: opts}, nil
+}
+
+// mkdirAll makes the folders that are missing.
+func (s *share) mkdirAll(ctx context.Context, dir string) error {
+	names := strings.Split(dir, "/")
+	for i := range names {
+		at := strings.Join(names[:i+1], "/")
+		if _, err := s.tree.Stat(ctx, at); remote.StatusOf(err) != remote.NoEnt {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		err := s.tree.Mkdir(ctx, at)
+		if i == 0 && remote.StatusOf(err) == remote.ROFS {
+			return backends.Errorf(backends.NotExist, "create", dir, "%w: %w", errNowhere, err)
+		}
+		if err != nil && remote.StatusOf(err) != remote.Exist {
+			return err
+		}
+	}
+	return nil
+}
+
+// upload is what both writers share: a temporary file and how it ends.
+type upload struct {
+	ctx  context.Context // writes obey the context of Create
+	s    *share
+	key  string
+	temp string
+	file remote.File
+	opts backends.CreateOptions
+
+	mu        sync.Mutex // guards all below
+	over      error      // why nothing more can be done
+	published bool
+	object    backends.Object
+}
+
+// flusher makes what was written durable, writing again what the server lost.
+type flusher func(ctx context.Context) error
+
+// commit publishes the file, of which size bytes were written. Called again after an
+// error it goes on where it failed.
+func (u *upload) commit(ctx context.Context, size int64, flush flusher) (backends.Object, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over != nil {
+		return backends.Object{}, u.over
+	}
+	if u.published {
+		return u.object, nil
+	}
+	if err := ended(ctx, "commit", u.key); err != nil {
+		return backends.Object{}, err
+	}
+	if u.opts.Size >= 0 && size != u.opts.Size {
+		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key,
+			"%d bytes were announced and %d written", u.opts.Size, size)
+	}
+	if err := flush(ctx); err != nil {
+		return backends.Object{}, classify("commit", u.key, err)
+	}
+	attr, err := u.publish(ctx)
+	if err != nil {
+		return backends.Object{}, classify("commit", u.key, err)
+	}
+	if attr.Size != size {
+		return backends.Object{}, backends.Errorf(backends.Corrupt, "commit", u.key, "%d bytes were written, and the file has %d", size, attr.Size)
+	}
+	u.object, u.published = describe(u.key, attr), true
+	u.closeLater()
+	return u.object, nil
+}
+
+// publish gives the file its name. When that was done by a request whose answer was
+// lost, the file itself is found under the name.
+func (u *upload) publish(ctx context.Context) (remote.Attr, error) {
+	var attr remote.Attr
+	var err error
+	if u.opts.IfAbsent {
+		attr, err = u.s.tree.Link(ctx, u.file, u.temp, u.key)
+	} else {
+		attr, err = u.s.tree.Rename(ctx, u.file, u.temp, u.key)
+	}
+	status := remote.StatusOf(err)
+	switch status {
+	case remote.NoEnt, remote.Exist, remote.NotEmpty, remote.IsDir, remote.NotDir, remote.Inval:
+	default:
+		return attr, err
+	}
+	there, serr := u.s.tree.Stat(ctx, u.key)
+	if serr != nil {
+		return attr, err
+	}
+	if there.Type == remote.Folder {
+		return attr, backends.Errorf(backends.Invalid, "commit", u.key, "a folder has this name: %w", err)
+	}
+	own, oerr := u.file.Attr(ctx)
+	if oerr != nil || own.FileID != there.FileID {
+		return attr, err
+	}
+	if u.opts.IfAbsent && status == remote.Exist { // the second name may be left
+		if err := u.s.tree.Remove(ctx, u.temp, remote.Regular); err != nil && remote.StatusOf(err) != remote.NoEnt {
+			return attr, err
+		}
+	}
+	return u.file.Attr(ctx)
+}
+
+// Abort implements backends.Writer.
+func (u *upload) Abort() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.published || u.over != nil {
+		return nil
+	}
+	return u.dropLocked(backends.Errorf(backends.Invalid, "commit", u.key, "the writer was aborted"))
+}
+
+// dropLocked removes the temporary file and the folders that are empty without it.
+func (u *upload) dropLocked(why error) error {
+	u.over = why
+	ctx, cancel := cleanup(u.ctx)
+	defer cancel()
+	_ = u.file.Close(ctx) // its bytes are not wanted
+	err := u.s.tree.Remove(ctx, u.temp, remote.Regular)
+	if err != nil && remote.StatusOf(err) != remote.NoEnt {
+		return classify("abort", u.key, err)
+	}
+	u.s.prune(ctx, path.Dir(u.key))
+	return nil
+}
+
+// closeLater closes the file, whose bytes are durable.
+func (u *upload) closeLater() {
+	ctx, cancel := cleanup(u.ctx)
+	go func() {
+		defer cancel()
+		_ = u.file.Close(ctx) // the lease ends it otherwise
+	}()
+}
+
+// usable tells why nothing more can be written.
+func (u *upload) usable(ctx context.Context) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over != nil {
+		return u.over
+	}
+	if u.published {
+		return backends.Errorf(backends.Invalid, "write", u.key, "the writer was committed")
+	}
+	return ended(ctx, "write", u.key)
+}
+
+// put writes all of src at off, some blocks at once, and returns the verifier of the
+// last, or zero if they differ, which no commit will confirm.
+func (u *upload) put(ctx context.Context, off int64, src io.ReaderAt, size int64) (remote.Verifier, error) {
+	_, block := u.s.tree.Sizes()
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(ahead)
+	var mu sync.Mutex
+	seen := make(map[remote.Verifier]bool)
+	for at := int64(0); at < size && gctx.Err() == nil; at += int64(block) {
+		g.Go(func() error {
+			for from, to := at, min(at+int64(block), size); from < to; {
+				n, v, err := u.file.WriteAt(gctx, off+from, int(to-from), func(p []byte) error {
+					n, err := src.ReadAt(p, from)
+					if n == len(p) {
+						return nil
+					}
+					return err
+				})
+				if err != nil {
+					return err
+				}
+				backends.Moved(ctx)
+				from += int64(n)
+				mu.Lock()
+				seen[v] = true
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return remote.Verifier{}, err
+	}
+	for v := range seen {
+		if len(seen) == 1 {
+			return v, nil
+		}
+	}
+	return remote.Verifier{}, nil
+}
+
+// writer takes a stream.
+type writer struct {
+	*upload
+	block    int
+	buf      []byte
+	sent     int64
+	verifier remote.Verifier
+	lost     bool // a verifier changed
+}
+
+func (w *writer) Write(p []byte) (n int, err error) {
+	if err := w.usable(w.ctx); err != nil {
+		return 0, err
+	}
+	for len(p) > 0 {
+		if len(w.buf) == ahead*w.block {
+			if err := w.flush(w.ctx); err != nil {
+				return n, classify("write", w.key, err)
+			}
+		}
+		take := min(len(p), ahead*w.block-len(w.buf))
+		w.buf = append(w.buf, p[:take]...)
+		p, n = p[take:], n+take
+	}
+	return n, nil
+}
+
+// flush sends what waits; after an error it still waits.
+func (w *writer) flush(ctx context.Context) error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	v, err := w.put(ctx, w.sent, bytes.NewReader(w.buf), int64(len(w.buf)))
+	if err != nil {
+		return err
+	}
+	w.lost = w.lost || w.sent > 0 && v != w.verifier
+	w.sent, w.verifier, w.buf = w.sent+int64(len(w.buf)), v, w.buf[:0]
+	return nil
+}
+
+// Commit sends what waits and publishes the file. A stream of which the server lost a
+// part cannot be sent again by the writer.
+func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
+	return w.commit(ctx, w.sent+int64(len(w.buf)), func(ctx context.Context) error {
+		if err := w.flush(ctx); err != nil {
+			return err
+		}
+		if w.sent == 0 {
+			return nil
+		}
+		v, err := w.file.Commit(ctx)
+		if err == nil && (w.lost || v != w.verifier) {
+			err = backends.Errorf(backends.Unavailable, "commit", w.key, "%s", lostWords)
+			w.over = err
+		}
+		return err
+	})
+}
+
+const lostWords = "the server was restarted and lost a part of what was written: it must be written again"
+
+// partWriter takes parts, and keeps their sources in case the server loses them.
+type partWriter struct {
+	*upload
+	part int64
+	have map[int64]part // by their offsets; guarded by upload.mu
+}
+
+type part struct {
+	src      *io.SectionReader
+	verifier remote.Verifier
+}
+
+func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+	if err := w.usable(ctx); err != nil {
+		return err
+	}
+	if off < 0 || off >= w.opts.Size || off%w.part != 0 || src.Size() != min(w.part, w.opts.Size-off) {
+		return backends.Errorf(backends.Invalid, "write", w.key,
+			"%d bytes at %d are no part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
+	}
+	v, err := w.put(ctx, off, src, src.Size())
+	if err != nil {
+		return classify("write", w.key, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.have[off] = part{backends.Unpaced(src), v}
+	return nil
+}
+
+// Commit publishes the file when all parts are durable.
+func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
+	var size int64
+	w.mu.Lock()
+	for _, p := range w.have {
+		size += p.src.Size()
+	}
+	w.mu.Unlock()
+	return w.commit(ctx, size, w.flush)
+}
+
+// flush writes parts again until the server confirms all of them. The caller of it
+// holds the lock.
+func (w *partWriter) flush(ctx context.Context) error {
+	if len(w.have) == 0 {
+		return nil
+	}
+	for range 3 {
+		v, err := w.file.Commit(ctx)
+		if err != nil {
+			return err
+		}
+		again := false
+		for off, p := range w.have {
+			if p.verifier == v {
+				continue
+			}
+			again = true
+			if p.verifier, err = w.put(ctx, off, p.src, p.src.Size()); err != nil {
+				return err
+			}
+			w.have[off] = p
+		}
+		if !again {
+			return nil
+		}
+	}
+	return backends.Errorf(backends.Unavailable, "commit", w.key, "%s", lostWords)
+}
