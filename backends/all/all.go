@@ -4,6 +4,7 @@ package all
 import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/file"
+	"github.com/stager-dev/stager/backends/hdfs"
 	"github.com/stager-dev/stager/backends/s3"
 )
 
@@ -11,6 +12,7 @@ import (
 func Registry() *backends.Registry {
 	return backends.NewRegistry(
 		file.Scheme(),
+		hdfs.Scheme(),
 		s3.Scheme(),
 	)
 }

@@ -22,6 +22,7 @@ import (
 type HDFSOptions struct {
 	Dir       string            // where all of it lies; "": a folder that Close removes
 	BlockSize int64             // of files whose writer names none; 0: 1 MiB, so that small files have several
+	Keys      []string          // for encryption zones; they lie in a file, as no key server is needed
 	Conf      map[string]string // properties of hdfs-site.xml beside or instead of ours
 	Log       io.Writer         // what it says, and what is being fetched; nil: the latter on stderr
 }
@@ -94,6 +95,11 @@ func StartHDFS(ctx context.Context, opts HDFSOptions) (h *HDFS, err error) {
 	if out, err := h.Command(ctx, hdfsDaemons["namenode"], "-format", "-nonInteractive").CombinedOutput(); err != nil {
 		return h, fmt.Errorf("formatting the NameNode: %w\n%s", err, out)
 	}
+	for _, key := range opts.Keys {
+		if out, err := h.Command(ctx, "org.apache.hadoop.crypto.key.KeyShell", "create", key).CombinedOutput(); err != nil {
+			return h, fmt.Errorf("making the key %s: %w\n%s", key, err, out)
+		}
+	}
 	for _, name := range []string{"namenode", "datanode"} {
 		if err := h.Start(name); err != nil {
 			return h, err
@@ -136,6 +142,10 @@ func (h *HDFS) configure(dir string, opts HDFSOptions) error {
 		"dfs.client.block.write.replace-datanode-on-failure.policy": "NEVER",
 	}
 	maps.Copy(site, opts.Conf)
+	core := map[string]string{"fs.defaultFS": "hdfs://" + h.Address}
+	if len(opts.Keys) > 0 {
+		core["hadoop.security.key.provider.path"] = "jceks://file" + filepath.Join(dir, "keys.jceks")
+	}
 	h.ConfDir = filepath.Join(dir, "conf")
 	for _, webapp := range []string{"hdfs", "datanode"} {
 		if err := os.MkdirAll(filepath.Join(h.ConfDir, "webapps", webapp), 0o755); err != nil {
@@ -143,7 +153,7 @@ func (h *HDFS) configure(dir string, opts HDFSOptions) error {
 		}
 	}
 	return errors.Join(
-		writeHadoopConf(filepath.Join(h.ConfDir, "core-site.xml"), map[string]string{"fs.defaultFS": "hdfs://" + h.Address}),
+		writeHadoopConf(filepath.Join(h.ConfDir, "core-site.xml"), core),
 		writeHadoopConf(filepath.Join(h.ConfDir, "hdfs-site.xml"), site),
 		os.WriteFile(filepath.Join(h.ConfDir, "log4j.properties"), []byte(log4j), 0o644),
 	)

@@ -41,8 +41,12 @@ func run(ctx context.Context) error {
 	opts := servers.HDFSOptions{}
 	flag.StringVar(&opts.Dir, "dir", "", "where all of it lies; empty: a folder that goes when the server ends")
 	flag.Int64Var(&opts.BlockSize, "block-size", 1<<20, "of files whose writer names none, in bytes")
+	keys := flag.String("keys", "", "keys to make for encryption zones, with commas between")
 	verbose := flag.Bool("v", false, "show what the daemons say")
 	flag.Parse()
+	if *keys != "" {
+		opts.Keys = strings.Split(*keys, ",")
+	}
 	if *verbose {
 		opts.Log = os.Stderr
 	}
