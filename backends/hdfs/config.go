@@ -43,7 +43,7 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 		return backends.Opened{}, err
 	}
 	b := &store{
-		pool: &pool{options: c.options, addresses: c.options.Addresses},
+		pool: &pool{options: c.options, addresses: c.options.Addresses, net: new(net.Dialer).DialContext, patience: usual},
 		base: strings.Trim(t.Path, "/"), partSize: partSize(c.blockSize), blockSize: c.blockSize, replicas: c.replicas, log: t.Log,
 	}
 	if b.log == nil {

@@ -54,17 +54,25 @@ func (b *store) with(ctx context.Context, op, key string, f func(*session) error
 	if !stop() {
 		s.cut() // now, if the other goroutine has not come to it
 	}
-	return explain(ctx, op, key, s.refused(err))
+	return explain(ctx, op, key, s.judge(err))
 }
 
-// refused recognises a NameNode that ends the conversation with the greeting, as it
-// does when it takes only clients with Kerberos; the library does not tell its reason.
-func (s *session) refused(err error) error {
-	if err != nil && !s.served && strings.Contains(err.Error(), "unexpected sequence number") {
-		return backends.Errorf(backends.Permission, "", "",
-			"the NameNode refuses the greeting: it wants Kerberos, which core-site.xml in HADOOP_CONF_DIR or ?namenode-principal= turns on")
+// judge looks at the outcome of calls in a session. After an answer that does not fit
+// the question none will. A NameNode whose first does not has mostly refused the
+// greeting, as it does when it takes only clients with Kerberos; the library does not
+// tell its reason.
+func (s *session) judge(err error) error {
+	if err == nil {
+		s.served = true
+		return nil
 	}
-	s.served = s.served || err == nil
+	if text := err.Error(); strings.Contains(text, "unexpected sequence number") || strings.Contains(text, "invalid response from namenode") {
+		s.broken.Store(true)
+		if !s.served {
+			return backends.Errorf(backends.Permission, "", "",
+				"the NameNode refuses the greeting: it wants Kerberos, which core-site.xml in HADOOP_CONF_DIR or ?namenode-principal= turns on")
+		}
+	}
 	return err
 }
 

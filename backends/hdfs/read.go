@@ -25,7 +25,7 @@ func (b *store) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 	}
 	r := &reader{ctx: ctx, store: b, session: s, key: obj.Key, want: obj.Version, stop: context.AfterFunc(ctx, s.cut)}
 	if err := r.begin(off, n); err != nil {
-		err = explain(ctx, "read", obj.Key, s.refused(err))
+		err = explain(ctx, "read", obj.Key, s.judge(err))
 		_ = r.Close() // nothing was read
 		return nil, err
 	}

@@ -14,18 +14,19 @@ import (
 	krb "github.com/jcmturner/gokrb5/v8/client"
 )
 
-// How long a server may take. The library has no deadlines at all.
-const (
-	dialWithin = 5 * time.Second
-	// namenodeSilence is how long the NameNode may owe an answer: longer than a pause
-	// of its garbage collection, shorter than a Store's patience with a silent store.
-	namenodeSilence = 20 * time.Second
-	// datanodeSilence leaves time to ask another replica within that patience.
-	datanodeSilence = 12 * time.Second
-	// idleFor is how long a session waits for more work. Each renews its leases every
-	// second, whether it has any or not, so many idle ones are a burden on a NameNode.
-	idleFor = 5 * time.Second
-)
+// patience is how long servers may take. The library has no deadlines at all.
+type patience struct {
+	dial     time.Duration
+	namenode time.Duration // owes an answer
+	datanode time.Duration // owes a byte
+	idle     time.Duration // a session waits for more work
+}
+
+// usual is a silence of the NameNode longer than a pause of its garbage collection and
+// shorter than a Store's patience, and one of a DataNode that leaves time to ask
+// another within that. Sessions renew their leases every second, whether they have any
+// or not, so many idle ones would be a burden on a NameNode.
+var usual = patience{dial: 5 * time.Second, namenode: 20 * time.Second, datanode: 12 * time.Second, idle: 5 * time.Second}
 
 // A session is a client of the library and its connections, used by one call or one
 // stream at a time. The library serves calls one after the other, keeps its defaults
@@ -41,6 +42,7 @@ type session struct {
 
 	ctx    context.Context // ends dials
 	cancel context.CancelFunc
+	pool   *pool
 
 	broken  atomic.Bool // what the NameNode's connection will say can no longer be trusted
 	served  bool        // the NameNode has answered a call
@@ -82,17 +84,18 @@ func (s *session) end() {
 // dial connects to a NameNode or a DataNode.
 func (s *session) dial(namenode bool) func(context.Context, string, string) (net.Conn, error) {
 	return func(_ context.Context, network, address string) (net.Conn, error) {
-		d := net.Dialer{Timeout: dialWithin}
-		raw, err := d.DialContext(s.ctx, network, address)
+		ctx, cancel := context.WithTimeout(s.ctx, s.pool.patience.dial)
+		defer cancel()
+		raw, err := s.pool.net(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
 		c := &conn{Conn: raw, session: s, namenode: namenode}
 		switch {
 		case namenode:
-			c.silence = namenodeSilence
+			c.silence = s.pool.patience.namenode
 		case !s.writing:
-			c.silence = datanodeSilence
+			c.silence = s.pool.patience.datanode
 		}
 		c.buffered = bufio.NewReaderSize(readerFunc(c.read), 4<<10)
 		s.mu.Lock()
@@ -179,8 +182,10 @@ func (c *conn) Close() error {
 
 // A pool lends sessions.
 type pool struct {
-	options hdfs.ClientOptions          // but for the dial functions
-	login   func() (*krb.Client, error) // nil: no Kerberos
+	options  hdfs.ClientOptions          // but for the addresses and the dial functions
+	login    func() (*krb.Client, error) // nil: no Kerberos
+	net      func(ctx context.Context, network, address string) (net.Conn, error)
+	patience patience
 
 	mu        sync.Mutex // guards all below
 	addresses []string   // of the NameNodes, the one first that answered last
@@ -214,7 +219,7 @@ func (p *pool) get(ctx context.Context) (*session, error) {
 // dial makes a session. The library takes no context for it, nor does Kerberos, so
 // both are left behind in a goroutine when the context ends; they end by themselves.
 func (p *pool) dial(ctx context.Context) (*session, error) {
-	s := &session{conns: make(map[*conn]struct{})}
+	s := &session{pool: p, conns: make(map[*conn]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	opts := p.options
 	p.mu.Lock()
@@ -272,7 +277,7 @@ func (p *pool) put(s *session) {
 	address := s.address
 	s.mu.Unlock()
 	p.prefer(address)
-	s.idle = time.AfterFunc(idleFor, func() { p.retire(s) })
+	s.idle = time.AfterFunc(p.patience.idle, func() { p.retire(s) })
 	p.idle = append(p.idle, s)
 }
 

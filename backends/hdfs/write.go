@@ -36,7 +36,7 @@ func (b *store) Create(ctx context.Context, key string, opts backends.CreateOpti
 	dir := path.Dir("/" + key)
 	w := &writer{ctx: ctx, store: b, session: s, key: key, opts: opts, temp: path.Join(dir, temporary+rand.Text()[:16])}
 	if err := w.under(ctx, func() error { return w.begin(dir) }); err != nil {
-		err = explain(ctx, "create", key, s.refused(err))
+		err = explain(ctx, "create", key, s.judge(err))
 		_ = w.Abort() // the error that led here says more
 		return nil, err
 	}
