@@ -122,6 +122,12 @@ const (
 	isFile   = 2
 )
 
+// How Hadoop's protocol tells of erasure coding.
+const (
+	replicated = 0 // the policy of files that are not
+	hasEC      = 4 // a flag
+)
+
 func isDir(st *hdfs.FileStatus) bool { return st.GetFileType() == isFolder }
 
 func beingWritten(op, key string) error {
@@ -157,9 +163,10 @@ func plain(op, key string, st *hdfs.FileStatus) error {
 		return backends.Errorf(backends.Unsupported, op, key,
 			"the file lies in an encryption zone, whose key stager cannot ask for: copy it to a folder that is none (hadoop distcp)")
 	}
-	if ec := st.GetEcPolicy(); ec != nil && ec.GetName() != "" {
+	// Policies that Hadoop brings along are told by their number alone.
+	if st.GetEcPolicy().GetId() != replicated || st.GetFlags()&hasEC != 0 {
 		return backends.Errorf(backends.Unsupported, op, key,
-			"the file is erasure-coded (%s), which stager cannot read or write: copy it to a folder whose files are replicated (hdfs ec -setPolicy -replicate)", ec.GetName())
+			"the file is erasure-coded, which stager can neither read nor write: copy it to a folder whose files are replicated (hdfs ec -setPolicy -replicate)")
 	}
 	return nil
 }

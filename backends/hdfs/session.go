@@ -19,6 +19,7 @@ type patience struct {
 	dial     time.Duration
 	namenode time.Duration // owes an answer
 	datanode time.Duration // owes a byte
+	write    time.Duration // takes a piece, or confirms the last
 	idle     time.Duration // a session waits for more work
 }
 
@@ -26,7 +27,7 @@ type patience struct {
 // shorter than a Store's patience, and one of a DataNode that leaves time to ask
 // another within that. Sessions renew their leases every second, whether they have any
 // or not, so many idle ones would be a burden on a NameNode.
-var usual = patience{dial: 5 * time.Second, namenode: 20 * time.Second, datanode: 12 * time.Second, idle: 5 * time.Second}
+var usual = patience{dial: 5 * time.Second, namenode: 20 * time.Second, datanode: 12 * time.Second, write: 25 * time.Second, idle: 5 * time.Second}
 
 // A session is a client of the library and its connections, used by one call or one
 // stream at a time. The library serves calls one after the other, keeps its defaults

@@ -16,8 +16,6 @@ import (
 const (
 	// piece is how much is written under one deadline.
 	piece = 256 << 10
-	// writeWithin is how long DataNodes may take for a piece, or to confirm the last.
-	writeWithin = 25 * time.Second
 	// replicatedWithin is how long Commit asks whether the last block is confirmed.
 	replicatedWithin = 30 * time.Second
 	// abortWithin is how long Abort tries to remove what was written.
@@ -128,7 +126,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var took int
 		err = w.under(w.ctx, func() error {
-			return w.timed(writeWithin, func() error {
+			return w.timed(w.store.pool.patience.write, func() error {
 				took, err = w.file.Write(p[n:min(n+piece, len(p))])
 				return err
 			})
@@ -198,7 +196,7 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 func (w *writer) finish(ctx context.Context) error {
 	until := time.Now().Add(replicatedWithin)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := w.timed(writeWithin, w.file.Close)
+		err := w.timed(w.store.pool.patience.write, w.file.Close)
 		if err == nil {
 			break
 		}
@@ -256,6 +254,8 @@ func (w *writer) Abort() error {
 	}
 	if w.over == nil {
 		w.over = backends.Errorf(backends.Invalid, "commit", w.key, "the writer was aborted")
+	} else if w.session != nil {
+		w.session.cut() // what failed once would only take its time to fail again
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), abortWithin)
 	defer cancel()
