@@ -17,7 +17,7 @@ const (
 	// piece is how much is written under one deadline.
 	piece = 256 << 10
 	// replicatedWithin is how long Commit asks whether the last block is confirmed.
-	replicatedWithin = 30 * time.Second
+	replicatedWithin = 20 * time.Second
 	// abortWithin is how long Abort tries to remove what was written.
 	abortWithin = 10 * time.Second
 )
@@ -203,7 +203,6 @@ func (w *writer) finish(ctx context.Context) error {
 		if !hdfs.IsErrReplicating(err) || time.Now().After(until) {
 			return err
 		}
-		backends.Moved(ctx) // the DataNodes confirm, one after the other
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
