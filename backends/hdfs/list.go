@@ -26,7 +26,7 @@ func (b *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Obje
 			}
 		}
 		l := &lister{ctx: ctx, store: b, prefix: prefix, yield: yield}
-		l.folder(dir, dir == b.base)
+		l.folder(dir)
 	}
 }
 
@@ -39,7 +39,7 @@ type lister struct {
 }
 
 // folder yields what lies below dir and tells whether to go on.
-func (l *lister) folder(dir string, must bool) bool {
+func (l *lister) folder(dir string) bool {
 	var order order
 	after := ""
 	for more := true; more; {
@@ -49,7 +49,7 @@ func (l *lister) folder(dir string, must bool) bool {
 			return err
 		})
 		if err != nil {
-			if !must && (errors.Is(err, fs.ErrNotExist) || notAFolder(err)) {
+			if errors.Is(err, fs.ErrNotExist) || notAFolder(err) {
 				return true // it was removed meanwhile, or never was
 			}
 			l.yield(backends.Object{}, err)
@@ -97,7 +97,7 @@ func (l *lister) drain(o *order, seen string, all bool) bool {
 		}
 		yield := l.file
 		if strings.HasSuffix(e.name, "/") {
-			yield = func(obj backends.Object) bool { return l.folder(obj.Key, false) }
+			yield = func(obj backends.Object) bool { return l.folder(obj.Key) }
 		}
 		if !yield(e.object) {
 			return false

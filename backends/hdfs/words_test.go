@@ -258,6 +258,19 @@ func TestDeleteKeepsTheFolderOfTheURL(t *testing.T) {
 	}
 }
 
+func TestAFolderThatIsNotThereYet(t *testing.T) {
+	s := openLive(t, folder(t)+"not/yet/")
+	if got := keys(t, s); len(got) > 0 {
+		t.Errorf("list = %q, want nothing", got)
+	}
+	if _, err := s.PutBytes(t.Context(), "a/k", nil, backends.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := keys(t, s); !slices.Equal(got, []string{"a/k"}) {
+		t.Errorf("list = %q, want a/k", got)
+	}
+}
+
 func TestOwnNamesAreNoObjects(t *testing.T) {
 	dir := folder(t)
 	s := openLive(t, dir)
