@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -41,9 +42,10 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 	part := s.facts.PartLength(opts.Size)
 	for off := int64(0); off < opts.Size && gctx.Err() == nil; off += part {
 		g.Go(func() error {
+			var reached atomic.Int64
 			return s.retry(gctx, "write", key, func(ctx context.Context, dog *watchdog) error {
 				n := min(part, opts.Size-off)
-				return w.WritePart(ctx, off, io.NewSectionReader(&paced{s, ctx, src, dog}, off, n))
+				return w.WritePart(ctx, off, io.NewSectionReader(&paced{s, ctx, src, dog, &reached}, off, n))
 			})
 		})
 	}
@@ -59,6 +61,7 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 
 // putStream sends src from its beginning; a failure begins anew.
 func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts CreateOptions) (obj Object, err error) {
+	var reached atomic.Int64
 	err = s.retry(ctx, "write", key, func(ctx context.Context, dog *watchdog) error {
 		w, err := s.backend.Create(ctx, s.prefix+key, opts)
 		if err != nil {
@@ -67,7 +70,7 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 		defer w.Abort() // the error that led here says more
 		pooled := largeBuffers.Get().(*[]byte)
 		defer largeBuffers.Put(pooled)
-		from := io.NewSectionReader(&paced{s, ctx, src, dog}, 0, opts.Size)
+		from := io.NewSectionReader(&paced{s, ctx, src, dog, &reached}, 0, opts.Size)
 		if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, *pooled); err != nil {
 			return err
 		}
@@ -78,12 +81,14 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 }
 
 // paced reads a local file at the pace of the bandwidth limit and kicks the
-// watchdog. Its errors are local.
+// watchdog. Its errors are local. What was read for an earlier try is no progress: a
+// store that takes all and then fails, each time, must not be tried for ever.
 type paced struct {
-	store *Store
-	ctx   context.Context // it lives as long as one request
-	src   io.ReaderAt
-	dog   *watchdog
+	store   *Store
+	ctx     context.Context // it lives as long as one request
+	src     io.ReaderAt
+	dog     *watchdog
+	reached *atomic.Int64 // how far any try came
 }
 
 func (p *paced) ReadAt(b []byte, off int64) (int, error) {
@@ -91,7 +96,12 @@ func (p *paced) ReadAt(b []byte, off int64) (int, error) {
 		return 0, err
 	}
 	n, err := p.src.ReadAt(b, off)
-	p.dog.kick()
+	if end, before := off+int64(n), p.reached.Load(); end > before {
+		p.reached.CompareAndSwap(before, end)
+		p.dog.kick()
+	} else {
+		p.dog.alive()
+	}
 	if n < len(b) && errors.Is(err, io.EOF) {
 		err = errors.New("the file became shorter while it was sent")
 	}

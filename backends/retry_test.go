@@ -293,3 +293,23 @@ func TestLocalErrorsAreNotRetried(t *testing.T) {
 type failing struct{}
 
 func (failing) ReadAt([]byte, int64) (int, error) { return 0, syscall.EIO }
+
+func TestAStoreThatTakesAllAndFailsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(backends.Options{})
+		for range 1000 {
+			b.faults.Add(backendtest.Commit, backendtest.Fail(backends.Unavailable))
+		}
+		start := time.Now()
+		whole := struct{ backends.Backend }{backendOf(b)} // without parts, whose commits alone are repeated
+		_, err := backends.NewStore(whole, "mem://test", backends.Options{}).PutBytes(t.Context(), "k", make([]byte, 1000), backends.CreateOptions{})
+		if took := time.Since(start); backends.KindOf(err) != backends.Unavailable || took > backends.DefaultRetryFor {
+			t.Errorf("got %v after %v, want kind unavailable within %v", err, took, backends.DefaultRetryFor)
+		}
+	})
+}
+
+func backendOf(b bench) backends.Backend {
+	backend, _ := b.Backend()
+	return backend
+}

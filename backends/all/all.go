@@ -4,6 +4,7 @@ package all
 import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/file"
+	"github.com/stager-dev/stager/backends/hdfs"
 	"github.com/stager-dev/stager/backends/nfs"
 	"github.com/stager-dev/stager/backends/oss"
 	"github.com/stager-dev/stager/backends/s3"
@@ -13,6 +14,7 @@ import (
 func Registry() *backends.Registry {
 	return backends.NewRegistry(
 		file.Scheme(),
+		hdfs.Scheme(),
 		nfs.Scheme(),
 		oss.Scheme(),
 		s3.Scheme(),

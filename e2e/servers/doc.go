@@ -1,7 +1,11 @@
 // Package servers starts real servers for tests, the demo and whoever wants to try:
-// [StartS3] is an S3 server on this machine, [StartGanesha] an NFS server; [Proxy]
-// stands before the former, counts what is asked of it and goes wrong on request.
+// [StartS3] is an S3 server on this machine, [StartGanesha] an NFS server,
+// [StartHDFS] a NameNode and a DataNode, [StartSamba] an SMB server, and [StartOSS] a
+// double of OSS that verifies every signature. [Proxy] stands before the first, counts
+// what is asked of it and goes wrong on request.
 //
-// What a server needs is built from source the first time, with Go and its module
-// proxy alone, and kept in the user's cache folder.
+// The S3 server is built from source the first time, with Go and its module proxy
+// alone, and kept in the user's cache folder. HDFS is fetched by Maven and runs on
+// Java. Those, Samba and Ganesha are installed from Debian's packages where they are
+// missing, which needs root, and is said.
 package servers

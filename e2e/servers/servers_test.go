@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,5 +86,37 @@ func TestProxyGoesWrongAsOrdered(t *testing.T) {
 	}
 	if got := p.Sent(); got != 4100 {
 		t.Errorf("%d bytes sent, want 4,100", got)
+	}
+}
+
+func TestHDFSEndsWhenItIsClosed(t *testing.T) {
+	h, err := StartHDFS(t.Context(), HDFSOptions{})
+	if err != nil {
+		if slices.Contains(strings.Split(os.Getenv("STAGER_TEST_REQUIRE"), ","), "hdfs") {
+			t.Fatal(err)
+		}
+		t.Skipf("HDFS cannot be had here: %v", err)
+	}
+	if got := strings.Join(h.Env(), " "); !strings.Contains(got, "HADOOP_CONF_DIR="+h.ConfDir) {
+		t.Errorf("Env = %s, want the configuration", got)
+	}
+	before := h.daemons["datanode"].cmd.Process.Pid
+	if err := errors.Join(h.Kill("datanode"), h.Start("datanode"), h.Ready(t.Context())); err != nil {
+		t.Errorf("a DataNode that is killed and started: %v", err)
+	}
+	pids := []int{before}
+	for _, p := range h.daemons {
+		pids = append(pids, p.cmd.Process.Pid)
+	}
+	if err := h.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("process %d is still there: %v", pid, err)
+		}
+	}
+	if _, err := os.Stat(h.ConfDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its folder is left: %v", err)
 	}
 }

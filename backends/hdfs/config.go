@@ -1,0 +1,250 @@
+package hdfs
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/url"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/colinmarc/hdfs/v2"
+	"github.com/colinmarc/hdfs/v2/hadoopconf"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Scheme describes hdfs:// URLs.
+func Scheme() backends.Scheme {
+	return backends.Scheme{
+		Name:    "hdfs",
+		Summary: "Hadoop's file system, by its NameNode or by a name service with several",
+		Example: "hdfs://namenode:8020/folder/",
+		Params: []backends.Param{
+			{Name: "conf", Summary: "the folder with core-site.xml and hdfs-site.xml; else HADOOP_CONF_DIR, or etc/hadoop in HADOOP_HOME"},
+			{Name: "user", Summary: "as whom to act where there is no Kerberos; else HADOOP_USER_NAME", Default: "the process's user"},
+			{Name: "block-size", Summary: "of files that are written, such as 64m; large files are read in as long pieces", Default: "dfs.blocksize, else the NameNode's"},
+			{Name: "datanode-hostname", Summary: "true reaches DataNodes by their names, false by their addresses", Default: "dfs.client.use.datanode.hostname, else false"},
+			{Name: "namenode-principal", Summary: "the NameNode's Kerberos name, such as nn/_HOST, which turns Kerberos on", Default: "dfs.namenode.kerberos.principal"},
+			{Name: "data-protection", Summary: "authentication, integrity or privacy towards DataNodes", Default: "dfs.data.transfer.protection"},
+		},
+		Credentials: "Without Kerberos set HADOOP_USER_NAME or ?user=; with it mount a keytab named krb5.keytab, set KRB5_CLIENT_KTNAME to one, or run kinit and set KRB5CCNAME.",
+		Open:        open,
+	}
+}
+
+func open(_ context.Context, t backends.Target) (backends.Opened, error) {
+	c, err := parse(t)
+	if err != nil {
+		return backends.Opened{}, err
+	}
+	b := &store{
+		pool: &pool{options: c.options, addresses: c.options.Addresses, net: new(net.Dialer).DialContext, patience: usual},
+		base: strings.Trim(t.Path, "/"), partSize: partSize(c.blockSize), blockSize: c.blockSize, replicas: c.replicas, log: t.Log,
+	}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if b.base != "" {
+		if err := checkKey("open", b.base); err != nil {
+			return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "the URL's path cannot be one of HDFS: %w", err.(*backends.Error).Err)
+		}
+	}
+	if c.kerberos {
+		k := &kerberos{options: t.Options, getenv: getenvOf(t)}
+		if err := k.check(); err != nil {
+			return backends.Opened{}, err
+		}
+		b.pool.login = k.login
+	}
+	return backends.Opened{Backend: b, Prefix: b.base}, nil
+}
+
+// defaultBlockSize is Hadoop's.
+const defaultBlockSize = 128 << 20
+
+// partSize is a whole number of blocks, since a DataNode sends a block to its end or
+// until nobody listens, and long enough that a request's own cost does not show.
+func partSize(blockSize int64) int64 {
+	if blockSize == 0 {
+		blockSize = defaultBlockSize
+	}
+	size := blockSize
+	for size < 16<<20 {
+		size += blockSize
+	}
+	return size
+}
+
+// settings are a Target's parameters and its Hadoop configuration, read and checked.
+type settings struct {
+	options   hdfs.ClientOptions // but for what sessions add
+	kerberos  bool
+	blockSize int64 // 0: not said
+	replicas  int   // 0: not said
+}
+
+func getenvOf(t backends.Target) func(string) string {
+	if t.Getenv == nil {
+		return func(string) string { return "" }
+	}
+	return t.Getenv
+}
+
+func parse(t backends.Target) (c settings, err error) {
+	invalid := func(format string, args ...any) (settings, error) {
+		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
+	}
+	if t.User != "" {
+		return invalid("the user of an hdfs URL is said by ?user= or HADOOP_USER_NAME")
+	}
+	getenv := getenvOf(t)
+	conf, dir, err := loadConf(t.Params.Get("conf"), getenv)
+	if err != nil {
+		return settings{}, err
+	}
+	if conf != nil {
+		c.options = hdfs.ClientOptionsFromConf(conf)
+		c.kerberos = c.options.KerberosClient != nil
+		c.options.KerberosClient = nil
+	}
+	if c.options.Addresses, err = namenodes(t.Host, conf, dir); err != nil {
+		return settings{}, err
+	}
+	if p := t.Params.Get("namenode-principal"); p != "" {
+		c.kerberos = true
+		c.options.KerberosServicePrincipleName, _, _ = strings.Cut(p, "@")
+	}
+	if c.kerberos && c.options.KerberosServicePrincipleName == "" {
+		return invalid("the NameNode wants Kerberos, but its name there is not known: say dfs.namenode.kerberos.principal in %s/hdfs-site.xml, or ?namenode-principal=nn/_HOST", dir)
+	}
+	switch p := t.Params.Get("data-protection"); p {
+	case "":
+	case hdfs.DataTransferProtectionAuthentication, hdfs.DataTransferProtectionIntegrity, hdfs.DataTransferProtectionPrivacy:
+		c.options.DataTransferProtection = p
+	default:
+		return invalid("parameter \"data-protection\" is authentication, integrity or privacy, not %q", p)
+	}
+	if text := t.Params.Get("datanode-hostname"); text != "" {
+		if c.options.UseDatanodeHostname, err = strconv.ParseBool(text); err != nil {
+			return invalid("parameter \"datanode-hostname\" is true or false, not %q", text)
+		}
+	}
+	size := t.Params.Get("block-size")
+	if size == "" {
+		size = conf["dfs.blocksize"]
+	}
+	if c.blockSize, err = parseSize(size); err != nil {
+		return invalid("a block size is a multiple of 512 bytes such as 134217728, 128m or 1g, not %q", size)
+	}
+	if text := conf["dfs.replication"]; text != "" {
+		if c.replicas, err = strconv.Atoi(strings.TrimSpace(text)); err != nil || c.replicas < 1 {
+			return invalid("dfs.replication in %s/hdfs-site.xml is a number from 1 on, not %q", dir, text)
+		}
+	}
+	if c.options.User = first(t.Params.Get("user"), getenv("HADOOP_USER_NAME")); c.options.User == "" && !c.kerberos {
+		u, err := user.Current()
+		if err != nil || u.Username == "" {
+			return invalid("as whom to act is not known, for this process's user has no name: set HADOOP_USER_NAME or ?user=")
+		}
+		c.options.User = u.Username
+	}
+	return c, nil
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// loadConf reads Hadoop's configuration and says from where; nil when there is none
+// and none was asked for.
+func loadConf(param string, getenv func(string) string) (hadoopconf.HadoopConf, string, error) {
+	dir := first(param, getenv("HADOOP_CONF_DIR"))
+	must := dir != ""
+	if home := getenv("HADOOP_HOME"); dir == "" && home != "" {
+		dir = filepath.Join(home, "etc", "hadoop")
+	}
+	if dir == "" {
+		return nil, "", nil
+	}
+	conf, err := hadoopconf.Load(dir)
+	if err != nil {
+		return nil, dir, backends.Errorf(backends.Invalid, "open", "", "the Hadoop configuration cannot be read: %w", err)
+	}
+	if conf == nil && must {
+		return nil, dir, &backends.Error{Op: "open", Kind: backends.Invalid, Err: fmt.Errorf(
+			"there is no core-site.xml or hdfs-site.xml in %s: %w", dir, fs.ErrNotExist)}
+	}
+	// The library goes through all file systems, and takes them for URLs.
+	for name, value := range conf {
+		if _, err := url.Parse(value); err != nil && strings.Contains(name, "fs.default") {
+			return nil, dir, backends.Errorf(backends.Invalid, "open", "", "%s in %s is no URL: %q", name, dir, value)
+		}
+	}
+	return conf, dir, nil
+}
+
+// namenodes are the addresses behind the host of a URL: its own, those of a name
+// service, or with no host those of the configured file system.
+func namenodes(host string, conf hadoopconf.HadoopConf, dir string) ([]string, error) {
+	invalid := func(format string, args ...any) ([]string, error) {
+		return nil, backends.Errorf(backends.Invalid, "open", "", format, args...)
+	}
+	if host == "" {
+		u, err := url.Parse(first(conf["fs.defaultFS"], conf["fs.default.name"]))
+		if err != nil || u.Scheme != "hdfs" || u.Host == "" {
+			return invalid("an hdfs URL names its NameNode or name service, as in hdfs://namenode:8020/folder/, unless fs.defaultFS in HADOOP_CONF_DIR does")
+		}
+		host = u.Host
+	}
+	ids := conf["dfs.ha.namenodes."+host]
+	if ids == "" {
+		if address := conf["dfs.namenode.rpc-address."+host]; address != "" {
+			host = address // a name service with one NameNode
+		}
+		return []string{withPort(host)}, nil
+	}
+	var addresses []string
+	for id := range strings.SplitSeq(ids, ",") {
+		name := "dfs.namenode.rpc-address." + host + "." + strings.TrimSpace(id)
+		if conf[name] == "" {
+			return invalid("the name service %q has a NameNode %q, but %s is not in %s/hdfs-site.xml", host, strings.TrimSpace(id), name, dir)
+		}
+		addresses = append(addresses, withPort(strings.TrimSpace(conf[name])))
+	}
+	return addresses, nil
+}
+
+// withPort adds a NameNode's usual port to an address without one.
+func withPort(host string) string {
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	return net.JoinHostPort(strings.Trim(host, "[]"), "8020")
+}
+
+// parseSize reads a number of bytes as Hadoop writes it; 0 for "".
+func parseSize(text string) (int64, error) {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if text == "" {
+		return 0, nil
+	}
+	shift := 0
+	if i := strings.IndexByte("kmgt", text[len(text)-1]); i >= 0 {
+		shift, text = 10*(i+1), text[:len(text)-1]
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n <= 0 || n<<shift>>shift != n || n<<shift%512 != 0 {
+		return 0, fmt.Errorf("%q is no block size", text)
+	}
+	return n << shift, nil
+}

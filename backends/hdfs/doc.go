@@ -1,0 +1,69 @@
+// Package hdfs speaks to Hadoop's file system, by its own protocols.
+//
+//	hdfs://namenode:8020/folder/            one NameNode; 8020 is its usual port
+//	hdfs://nameservice/folder/              several, by HADOOP_CONF_DIR or ?conf=
+//	hdfs:///folder/                         fs.defaultFS of that configuration
+//
+// [Scheme] says which parameters there are. Of the configuration it takes what names
+// NameNodes and turns on Kerberos or encryption, dfs.blocksize, dfs.replication and
+// dfs.client.use.datanode.hostname. Files that include others (xi:include) and
+// ${variables} are not followed.
+//
+// # Credentials
+//
+// Without Kerberos a NameNode believes whom it is told: ?user=, HADOOP_USER_NAME, the
+// process's user. With it, the first of
+//
+//  1. a keytab: krb5.keytab in Options.Secrets, or KRB5_CLIENT_KTNAME; its first
+//     entry says who we are
+//  2. a ticket cache of type FILE: krb5cc in Options.Secrets, KRB5CCNAME, or
+//     /tmp/krb5cc_UID; it is read again when it changes
+//
+// and krb5.conf from Options.Secrets, KRB5_CONFIG or /etc. Kerberos is the library's
+// and gokrb5's, and has been tested here only as far as it fails without a Kerberos
+// server. A NameNode that wants hadoop.rpc.protection integrity or privacy, and
+// DataNodes that want SASL or encryption, are the library's too.
+//
+// # Keys
+//
+// An object is a closed file. Keys that are no path, or have a colon in them, are
+// refused. Names that begin with .stager-tmp-, and folders .stager, are not objects.
+// Delete removes folders that it leaves empty, but never the URL's own.
+//
+// A file that somebody is writing is not there yet: an empty one is left out of lists,
+// with a line in the log, and one with full blocks, which a list cannot tell, is refused
+// with kind Changed when its beginning is read. Of an append that begins while a file
+// is read nothing shows: the bytes there were stay as they were.
+//
+// Erasure-coded files and those in encryption zones are refused: the library would read
+// them without complaint, and wrongly.
+//
+// # Reading
+//
+// A version is the file's id with its length and time of modification. Reads look the
+// name up, compare, and then go by the id, so a file that is replaced under way is read
+// to its end or is of kind Changed. The library compares every 512 bytes with the CRC
+// that the DataNode stored, and goes to another replica when they differ or when one is
+// silent. It cannot ask for the CRC of a whole file that newer DataNodes can compute
+// (COMPOSITE_CRC), so objects tell no checksum.
+//
+// A DataNode asked for bytes of a block sends it to its end. Facts.PartSize is therefore
+// a whole number of blocks, of 128 MiB unless dfs.blocksize or ?block-size= say
+// otherwise, and each range has a connection to the NameNode of its own.
+//
+// # Writes
+//
+// A file is written under a temporary name beside its final one, closed once the
+// DataNodes have confirmed it, and renamed: over what is there, or with IfAbsent only
+// where nothing is, which the NameNode decides in one step. When the rename's answer is
+// lost, the file's id tells whether it happened. A DataNode that fails while a file is
+// written makes the write fail with kind Unavailable, and Store begins anew; the library
+// cannot rebuild a pipeline. Killed writers leave temporary files, which no list shows.
+//
+// # Time
+//
+// The library has no deadlines and takes no contexts. Its connections here are ours:
+// they end after 20 seconds without an answer of the NameNode and 12 without a byte of
+// a DataNode, and a context that ends closes them. Of several NameNodes the one that
+// answered last is asked first.
+package hdfs

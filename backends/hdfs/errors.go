@@ -1,0 +1,146 @@
+package hdfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/colinmarc/hdfs/v2"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// exceptions are what the NameNode throws, by the last part of the Java class.
+var exceptions = []struct {
+	kind  backends.Kind
+	names []string
+	words string // what it means here; "": the exception's own first line
+}{
+	{backends.NotExist, []string{"FileNotFoundException"}, "there is no such file or folder"},
+	{backends.Exist, []string{"FileAlreadyExistsException"}, "a file or folder has this name"},
+	{backends.Permission, []string{"AccessControlException", "AuthorizationException", "SnapshotAccessControlException"}, ""},
+	{backends.NoSpace, []string{"NSQuotaExceededException", "DSQuotaExceededException", "QuotaByStorageTypeExceededException", "QuotaExceededException"}, ""},
+	{backends.NoSpace, []string{"MaxDirectoryItemsExceededException"}, "the folder has as many entries as the NameNode allows"},
+	{backends.Invalid, []string{"ParentNotDirectoryException"}, "a part of the key is a file, so nothing can be below it"},
+	{backends.Invalid, []string{"PathComponentTooLongException"}, "the NameNode takes at most 255 bytes between two slashes"},
+	{backends.Invalid, []string{"InvalidPathException", "HadoopIllegalArgumentException", "PathIsNotEmptyDirectoryException"}, ""},
+	{backends.Unsupported, []string{"UnknownCryptoProtocolVersionException"}, "the folder is an encryption zone, whose files stager cannot write: choose another folder"},
+	{backends.Unsupported, []string{"RpcNoSuchMethodException", "RpcNoSuchProtocolException", "UnsupportedOperationException", "UnresolvedLinkException"}, ""},
+	{backends.Unavailable, []string{"SafeModeException"}, "the NameNode is in safe mode: it has just started, or an operator put it there (hdfs dfsadmin -safemode get)"},
+	{backends.Unavailable, []string{"StandbyException", "ObserverRetryOnActiveException"}, "this NameNode is a standby, and no active one answers: name all of them, by a name service of HADOOP_CONF_DIR"},
+	{backends.Unavailable, []string{"LeaseExpiredException", "AlreadyBeingCreatedException", "RecoveryInProgressException", "NotReplicatedYetException", "InvalidToken", "InvalidEncryptionKeyException"}, ""},
+	{backends.Throttled, []string{"RetriableException"}, ""},
+}
+
+// phrases are of errors that the library, or the NameNode, has only words for; the
+// first that fits counts. A test against the library holds them.
+var phrases = []struct {
+	kind          backends.Kind
+	phrase, words string
+}{
+	{backends.Unavailable, "StandbyException", "none of the NameNodes is active: all are standbys"},
+	{backends.Permission, "kerberos authentication not supported by namenode", "the configuration asks for Kerberos, and the NameNode does not take it"},
+	{backends.Permission, "KRB_AP_ERR_SKEW", "the clock of this machine and that of the Kerberos server differ too much"},
+	{backends.Permission, "TKT_EXPIRED", "the Kerberos ticket has expired: run kinit, or give a keytab"},
+	{backends.Permission, "SASL handshake", ""},
+	{backends.Unavailable, "no available namenodes", ""},
+	{backends.Unavailable, "no available datanodes", "no DataNode that has the block can be reached"},
+	{backends.Corrupt, "invalid checksum", "the DataNodes send bytes that their own checksums do not fit"},
+	{backends.Unavailable, "could only be written to 0 of the", "no DataNode takes the block: none lives, or all are full"},
+	{backends.Unavailable, "unexpected sequence number", "the NameNode's answers no longer fit the questions"},
+	{backends.Unavailable, "read failed: ", ""},
+	{backends.Unavailable, "write failed: ", ""},
+	{backends.Unavailable, "Ack error from datanode", ""},
+	{backends.Unavailable, "invalid ack sequence number", ""},
+	{backends.Unavailable, "invalid response from", ""},
+	{backends.Unavailable, "replication in progress", "the DataNodes have not confirmed the last block"},
+}
+
+// classify says what to do about an error of the library, and what happened in words
+// that fit behind the key; "" when the error's own do.
+func classify(err error) (backends.Kind, string) {
+	if errors.Is(err, context.Canceled) {
+		return backends.Canceled, ""
+	}
+	var remote hdfs.Error
+	if errors.As(err, &remote) {
+		class := remote.Exception()[strings.LastIndexAny(remote.Exception(), ".$")+1:]
+		for _, e := range exceptions {
+			for _, name := range e.names {
+				if name == class {
+					if e.words != "" {
+						return e.kind, e.words
+					}
+					return e.kind, firstLine(remote.Message())
+				}
+			}
+		}
+		for _, p := range phrases {
+			if strings.Contains(remote.Message(), p.phrase) {
+				return p.kind, p.words
+			}
+		}
+		return backends.Unknown, fmt.Sprintf("the NameNode says %s: %s", class, firstLine(remote.Message()))
+	}
+	text := err.Error()
+	for _, p := range phrases {
+		if strings.Contains(text, p.phrase) {
+			return p.kind, p.words
+		}
+	}
+	var op net.Error
+	switch {
+	case errors.Is(err, errWebPort):
+		return backends.Invalid, ""
+	case errors.Is(err, fs.ErrNotExist):
+		return backends.NotExist, "there is no such file or folder"
+	case errors.Is(err, fs.ErrExist):
+		return backends.Exist, "a file or folder has this name"
+	case errors.Is(err, fs.ErrPermission):
+		return backends.Permission, ""
+	case errors.Is(err, fs.ErrInvalid):
+		return backends.Invalid, ""
+	case errors.As(err, &op) && op.Timeout():
+		return backends.Unavailable, "the server has said nothing for too long"
+	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe),
+		errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return backends.Unavailable, ""
+	}
+	return backends.Unknown, ""
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return strings.TrimSpace(line)
+}
+
+// explain turns an error of the library into one of a store. It tells what a context
+// that has ended says rather than what its end broke.
+func explain(ctx context.Context, op, key string, err error) error {
+	var done *backends.Error
+	if err == nil || errors.As(err, &done) {
+		return err
+	}
+	if ctx.Err() != nil {
+		return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
+	}
+	kind, words := classify(err)
+	if words != "" {
+		err = &told{words, err}
+	}
+	return &backends.Error{Op: op, Key: key, Kind: kind, Err: err}
+}
+
+// told is an error in other words.
+type told struct {
+	words string
+	cause error
+}
+
+func (t *told) Error() string { return t.words }
+func (t *told) Unwrap() error { return t.cause }

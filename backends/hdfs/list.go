@@ -1,0 +1,143 @@
+package hdfs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"path"
+	"strings"
+
+	"github.com/colinmarc/hdfs/v2"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// List implements backends.Source. It holds one page of each folder between the root
+// and where it is, and what its order holds back, so a tree may be of any size.
+func (b *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		// Everything below the last slash of the prefix is in one folder.
+		dir := ""
+		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
+			dir = prefix[:i]
+			if checkKey("list", dir) != nil {
+				return // no key begins so
+			}
+		}
+		l := &lister{ctx: ctx, store: b, prefix: prefix, yield: yield}
+		l.folder(dir)
+	}
+}
+
+type lister struct {
+	ctx    context.Context // it lives as long as one listing
+	store  *store
+	prefix string
+	yield  func(backends.Object, error) bool
+	told   bool // that a file was left out
+}
+
+// folder yields what lies below dir and tells whether to go on.
+func (l *lister) folder(dir string) bool {
+	var order order
+	after := ""
+	for more := true; more; {
+		var page []*hdfs.FileStatus
+		err := l.store.with(l.ctx, "list", l.prefix, func(s *session) (err error) {
+			page, more, err = s.list("/"+dir, after)
+			return err
+		})
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) || notAFolder(err) {
+				return true // it was removed meanwhile, or never was
+			}
+			l.yield(backends.Object{}, err)
+			return false
+		}
+		for _, st := range page {
+			name := string(st.GetPath())
+			if name == "" {
+				return true // dir is a file, which its own folder lists
+			}
+			after = name
+			if l.wanted(path.Join(dir, name), st) {
+				e := entry{name: name, object: describe(path.Join(dir, name), st)}
+				if isDir(st) {
+					e.name += "/"
+				}
+				order.add(e)
+			}
+			if !l.drain(&order, after, false) {
+				return false
+			}
+		}
+		more = more && len(page) > 0
+	}
+	return l.drain(&order, "", true)
+}
+
+// wanted tells whether an entry is, or may lead to, a key with the prefix.
+func (l *lister) wanted(key string, st *hdfs.FileStatus) bool {
+	if hidden(key) {
+		return false
+	}
+	if isDir(st) {
+		return strings.HasPrefix(key+"/", l.prefix) || strings.HasPrefix(l.prefix, key+"/")
+	}
+	return st.GetFileType() == isFile && strings.HasPrefix(key, l.prefix)
+}
+
+// drain yields the entries whose turn has come.
+func (l *lister) drain(o *order, seen string, all bool) bool {
+	for {
+		e, ok := o.next(seen, all)
+		if !ok {
+			return true
+		}
+		yield := l.file
+		if strings.HasSuffix(e.name, "/") {
+			yield = func(obj backends.Object) bool { return l.folder(obj.Key) }
+		}
+		if !yield(e.object) {
+			return false
+		}
+	}
+}
+
+// file yields one, unless it is none yet.
+func (l *lister) file(obj backends.Object) bool {
+	err := ended(l.ctx, "list", l.prefix)
+	if err == nil && obj.Size == 0 {
+		var open bool
+		if open, err = l.stillEmpty(obj.Key); open && err == nil {
+			return true
+		}
+	}
+	if err != nil {
+		l.yield(backends.Object{}, err)
+		return false
+	}
+	return l.yield(obj, nil)
+}
+
+// stillEmpty tells whether an empty file is one that somebody has just begun to write,
+// which is no object yet.
+func (l *lister) stillEmpty(key string) (open bool, err error) {
+	err = l.store.with(l.ctx, "list", key, func(s *session) error {
+		open, err = s.beingWritten("/" + key)
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil // it was removed meanwhile
+	}
+	if open && !l.told {
+		l.told = true
+		l.store.log.Warn("files that are being written are left out of the list", "first", key)
+	}
+	return open, err
+}
+
+func notAFolder(err error) bool {
+	return isException(err, "ParentNotDirectoryException") || belowAFile(err)
+}

@@ -1,0 +1,283 @@
+package hdfs
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"path"
+	"time"
+
+	"github.com/colinmarc/hdfs/v2"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+const (
+	// piece is how much is written under one deadline.
+	piece = 256 << 10
+	// replicatedWithin is how long Commit asks whether the last block is confirmed.
+	replicatedWithin = 20 * time.Second
+	// abortWithin is how long Abort tries to remove what was written.
+	abortWithin = 10 * time.Second
+)
+
+// Create begins a file under a temporary name beside its final one.
+func (b *store) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	if err := checkKey("create", key); err != nil {
+		return nil, err
+	}
+	s, err := b.pool.get(ctx)
+	if err != nil {
+		return nil, explain(ctx, "create", key, err)
+	}
+	dir := path.Dir("/" + key)
+	w := &writer{ctx: ctx, store: b, session: s, key: key, opts: opts, temp: path.Join(dir, temporary+rand.Text()[:16])}
+	if err := w.under(ctx, func() error { return w.begin(dir) }); err != nil {
+		err = explain(ctx, "create", key, s.judge(err))
+		_ = w.Abort() // the error that led here says more
+		return nil, err
+	}
+	return w, nil
+}
+
+// writer is a file under its temporary name. Its session holds the lease, so nobody
+// else writes to it.
+type writer struct {
+	ctx     context.Context // writes obey the context of Create
+	store   *store
+	session *session // nil when it was given back
+	key     string
+	temp    string
+	opts    backends.CreateOptions
+	file    *hdfs.FileWriter
+	id      uint64 // the file's
+	written int64
+	closed  bool            // the file is whole under its temporary name
+	object  backends.Object // after that
+	done    bool            // it has its name
+	over    error           // why nothing more can be done
+}
+
+// under runs one step of the library so that ctx ends it.
+func (w *writer) under(ctx context.Context, step func() error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	s := w.session
+	stop := context.AfterFunc(ctx, s.cut)
+	err := step()
+	if !stop() {
+		s.cut()
+	}
+	return err
+}
+
+func (w *writer) begin(dir string) (err error) {
+	size, replicas, err := w.store.geometry(w.session)
+	if err != nil {
+		return err
+	}
+	// A Delete may remove the folder as empty before the file is in it.
+	for range 100 {
+		if err = w.session.mkdirs(dir); err == nil {
+			w.session.writing = true
+			w.file, err = w.session.client.CreateFile(w.temp, replicas, size, 0o644)
+		} else if kind, _ := classify(err); kind == backends.Exist || belowAFile(err) {
+			return backends.Errorf(backends.Invalid, "create", w.key, "a part of the key is a file, so nothing can be below it")
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	st, err := w.session.status(w.temp)
+	if err != nil {
+		return err
+	}
+	w.id = st.GetFileId()
+	return plain("create", w.key, st)
+}
+
+// geometry is how a new file is cut and copied.
+func (b *store) geometry(s *session) (blockSize int64, replicas int, err error) {
+	d, err := s.client.ServerDefaults()
+	if err != nil {
+		return 0, 0, err
+	}
+	blockSize, replicas = d.BlockSize, d.Replication
+	if b.blockSize > 0 {
+		blockSize = b.blockSize
+	}
+	if b.replicas > 0 {
+		replicas = b.replicas
+	}
+	return blockSize, replicas, nil
+}
+
+// Write hands bytes to the DataNodes. The library cannot go on after a DataNode
+// failed, so the whole file is written again then, by whoever has its source.
+func (w *writer) Write(p []byte) (n int, err error) {
+	if err := w.usable("write"); err != nil {
+		return 0, err
+	}
+	for n < len(p) && err == nil {
+		var took int
+		err = w.under(w.ctx, func() error {
+			return w.timed(w.store.pool.patience.write, func() error {
+				took, err = w.file.Write(p[n:min(n+piece, len(p))])
+				return err
+			})
+		})
+		n += took
+	}
+	w.written += int64(n)
+	if err != nil {
+		err = explain(w.ctx, "write", w.key, err)
+		w.over = err
+	}
+	return n, err
+}
+
+// timed runs a step that talks with DataNodes under a deadline, of which there is none
+// between steps: the source may take its time.
+func (w *writer) timed(within time.Duration, step func() error) error {
+	if err := w.file.SetDeadline(time.Now().Add(within)); err != nil {
+		return err
+	}
+	// The library waits for confirmations without looking at its connection, too.
+	watch := time.AfterFunc(within+time.Second, w.session.cut)
+	defer watch.Stop()
+	if err := step(); err != nil {
+		return err
+	}
+	return w.file.SetDeadline(time.Time{})
+}
+
+func (w *writer) usable(op string) error {
+	if w.over != nil {
+		return w.over
+	}
+	if w.done {
+		return backends.Errorf(backends.Invalid, op, w.key, "the writer was committed")
+	}
+	return nil
+}
+
+// Commit closes the file, which waits for the DataNodes, and gives it its name.
+func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
+	if err := w.usable("commit"); err != nil {
+		return backends.Object{}, err
+	}
+	if err := ended(ctx, "commit", w.key); err != nil {
+		return backends.Object{}, err
+	}
+	if w.opts.Size >= 0 && w.written != w.opts.Size {
+		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", w.key,
+			"%d bytes were announced and %d written", w.opts.Size, w.written)
+	}
+	if !w.closed {
+		if err := w.under(ctx, func() error { return w.finish(ctx) }); err != nil {
+			w.over = explain(ctx, "commit", w.key, err)
+			return backends.Object{}, w.over
+		}
+	}
+	if err := w.publish(ctx); err != nil {
+		return backends.Object{}, explain(ctx, "commit", w.key, err)
+	}
+	w.done = true
+	w.giveBack()
+	return w.object, nil
+}
+
+// finish closes the file and describes it. A rename changes none of that.
+func (w *writer) finish(ctx context.Context) error {
+	until := time.Now().Add(replicatedWithin)
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := w.timed(w.store.pool.patience.write, w.file.Close)
+		if err == nil {
+			break
+		}
+		if !hdfs.IsErrReplicating(err) || time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+	st, err := w.session.status(w.temp)
+	if err != nil {
+		return err
+	}
+	if int64(st.GetLength()) != w.written {
+		return backends.Errorf(backends.Corrupt, "commit", w.key, "%d bytes were written, and the NameNode knows of %d", w.written, st.GetLength())
+	}
+	w.object, w.closed = describe(w.key, st), true
+	w.session.writing = false
+	return nil
+}
+
+// publish renames the file, in a session of its own if the writer's broke. When the
+// answer is lost it looks whether the file has its name.
+func (w *writer) publish(ctx context.Context) error {
+	err := w.store.with(ctx, "commit", w.key, func(s *session) error {
+		return s.rename(w.temp, "/"+w.key, !w.opts.IfAbsent)
+	})
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	var there *hdfs.FileStatus
+	if serr := w.store.with(ctx, "commit", w.key, func(s *session) (err error) {
+		there, err = s.status("/" + w.key)
+		return err
+	}); serr != nil {
+		return err
+	}
+	switch {
+	case there.GetFileId() == w.id:
+		return nil // it was a retry that failed
+	case isDir(there):
+		return backends.Errorf(backends.Invalid, "commit", w.key, "a folder has this name")
+	}
+	return err
+}
+
+// Abort removes what was written, and the folders that are empty without it.
+func (w *writer) Abort() error {
+	if w.done || w.temp == "" {
+		return nil
+	}
+	if w.over == nil {
+		w.over = backends.Errorf(backends.Invalid, "commit", w.key, "the writer was aborted")
+	} else if w.session != nil {
+		w.session.cut() // what failed once would only take its time to fail again
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), abortWithin)
+	defer cancel()
+	if w.file != nil && !w.closed && w.session != nil {
+		// The library's goroutines end only with the file.
+		_ = w.timed(abortWithin, w.file.Close) // its bytes are not wanted
+	}
+	w.giveBack()
+	temp := w.temp
+	w.temp = ""
+	return w.store.with(ctx, "abort", w.key, func(s *session) error {
+		if err := s.remove(temp); err != nil {
+			return err
+		}
+		w.store.prune(s, path.Dir(w.key))
+		return nil
+	})
+}
+
+// giveBack returns the session, once.
+func (w *writer) giveBack() {
+	if w.session != nil {
+		w.store.pool.put(w.session)
+		w.session = nil
+	}
+}
