@@ -5,6 +5,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/file"
 	"github.com/stager-dev/stager/backends/s3"
+	"github.com/stager-dev/stager/backends/smb"
 )
 
 // Registry knows every protocol.
@@ -12,5 +13,6 @@ func Registry() *backends.Registry {
 	return backends.NewRegistry(
 		file.Scheme(),
 		s3.Scheme(),
+		smb.Scheme(),
 	)
 }

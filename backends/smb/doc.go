@@ -1,0 +1,2 @@
+// Package smb speaks SMB.
+package smb
