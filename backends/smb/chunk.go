@@ -4,8 +4,6 @@ import (
 	"errors"
 	"io"
 	"sync"
-
-	"github.com/stager-dev/stager/backends"
 )
 
 // chunkSize is what one request carries; servers take no more.
@@ -103,9 +101,4 @@ func (c *chunk) start(h *handle, write bool) {
 			return err
 		})
 	}()
-}
-
-// typeIsFolder is what those are told who ask for a folder as a file.
-func typeIsFolder(op, key string) error {
-	return backends.Errorf(backends.NotExist, op, key, "this is a folder, not a file")
 }

@@ -192,6 +192,12 @@ func (u *upload) rename(ctx context.Context, s *session) error {
 	return err
 }
 
+// claimName is the file that claims a key.
+func claimName(key string) string {
+	sum := sha256.Sum256([]byte(path.Base(key)))
+	return path.Join(path.Dir(key), Temporary+"claim-"+hex.EncodeToString(sum[:8]))
+}
+
 // claim gives the file its name unless that is taken. The library renames only over
 // what is there, so writers agree on a claim beside the key: a file that one of them
 // makes, since the server makes it once, and holds open, since the server removes no
@@ -200,8 +206,7 @@ func (u *upload) rename(ctx context.Context, s *session) error {
 // All is done in one session: if that ends, so does the claim, and what comes after
 // does not reach the server.
 func (u *upload) claim(ctx context.Context, s *session) error {
-	sum := sha256.Sum256([]byte(path.Base(u.key)))
-	name := path.Join(path.Dir(u.key), Temporary+"claim-"+hex.EncodeToString(sum[:8]))
+	name := claimName(u.key)
 	taken := errors.New("the key is claimed by another writer")
 	var held *smb2.File
 	drop := func(f *smb2.File) { _ = s.do(func(share *smb2.Share) error { return unclaim(share, f, name) }) }

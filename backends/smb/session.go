@@ -114,9 +114,14 @@ func (e *mountError) Unwrap() error { return e.err }
 
 // explain puts words to why there is no session.
 func (d *dialer) explain(err error) error {
-	var mount *mountError
-	var invalid *smb2.InvalidResponseError
+	var (
+		mount   *mountError
+		invalid *smb2.InvalidResponseError
+		done    *backends.Error
+	)
 	switch {
+	case errors.As(err, &done):
+		return err
 	case status(err) == statusBadNetworkName, errors.As(err, &mount) && errors.Is(err, os.ErrNotExist):
 		return backends.Errorf(backends.NotExist, "open", "", "the server %s has no share named %q", d.address, d.share)
 	case errors.As(err, &mount) && errors.Is(err, os.ErrPermission):

@@ -35,7 +35,7 @@ func newBackend(d *dialer) *Backend {
 
 // Facts implements backends.Backend.
 func (b *Backend) Facts() backends.Facts {
-	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Parallelism: sessions * transfers, PartSize: 8 << 20}
+	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Parallelism: sessions * transfers, PartSize: 4 << 20}
 }
 
 // Close implements backends.Backend.

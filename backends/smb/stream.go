@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 
+	smb2 "github.com/cloudsoda/go-smb2"
+
 	"github.com/stager-dev/stager/backends"
 )
 
@@ -17,15 +19,19 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	if off < 0 {
 		return nil, backends.Errorf(backends.Invalid, "read", obj.Key, "byte %d was asked for", off)
 	}
-	r := &stream{b: b, ctx: ctx, key: obj.Key, want: obj.Version, at: off, end: off + n}
-	if err := r.open(n < 0 || n > chunkSize || obj.Version == "", n); err != nil {
+	r := &stream{b: b, ctx: ctx, key: obj.Key, want: obj.Version, at: off}
+	if err := r.open(n); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// stream is a range of a file, read ahead in chunks. It compares the version before
-// it hands out the last bytes, and if there are many also at the beginning.
+// stream is a range of a file, read ahead in chunks. It compares the version before it
+// hands out the last bytes, and if there are many also at its beginning.
+//
+// At the end it closes the file before it asks: while a file is open, Samba tells the
+// time of modification that it had when it was opened, unless its own clients change
+// it.
 type stream struct {
 	b    *Backend
 	ctx  context.Context // the reader obeys the context of OpenRange
@@ -42,9 +48,8 @@ type stream struct {
 	err   error    // what every Read returns from now on
 }
 
-// open opens the file, and with look compares its version and learns its size: n < 0
-// asks for all the rest.
-func (r *stream) open(look bool, n int64) error {
+// open opens the file and begins to read n bytes, or all the rest if n < 0.
+func (r *stream) open(n int64) error {
 	s, err := r.b.pool.get(r.ctx)
 	if err != nil {
 		return err
@@ -53,51 +58,70 @@ func (r *stream) open(look bool, n int64) error {
 	if err != nil {
 		return missing("read", r.key, err)
 	}
-	r.h, r.next = h, r.at
-	if look {
-		size, err := r.compare()
-		if err == nil && r.at > size {
-			err = backends.Errorf(backends.Invalid, "read", r.key, "byte %d of a file of %d was asked for", r.at, size)
-		}
-		if err != nil {
-			r.h.retire()
+	r.h, r.next, r.end = h, r.at, r.at+n
+	if n < 0 || n > chunkSize || r.want == "" {
+		if err := r.look(n); err != nil {
+			h.retire()
 			return err
-		}
-		if n < 0 {
-			r.end = size
-		} else if r.end > size {
-			r.end, r.more = size, true
 		}
 	}
 	r.fill()
 	return nil
 }
 
-// compare finds the file unchanged, and tells its size.
-func (r *stream) compare() (int64, error) {
+// look compares the version at the beginning, and learns the size.
+func (r *stream) look(n int64) error {
 	info, err := r.h.stat(r.ctx)
-	if errors.Is(err, os.ErrClosed) {
-		// It was let go of, so what is wanted has perhaps another file's name now.
-		if s, serr := r.b.pool.get(r.ctx); serr != nil {
-			return 0, serr
-		} else if info, err = statPath(r.ctx, s, r.key); err != nil {
-			return 0, missing("read", r.key, err)
-		}
-	}
 	if err != nil {
-		return 0, classify("read", r.key, err)
+		return classify("read", r.key, err)
 	}
+	if err := r.compare(info); err != nil {
+		return err
+	}
+	left := info.EndOfFile - r.at
+	if left < 0 {
+		return r.beyond(info)
+	}
+	if n < 0 || n > left {
+		r.end, r.more = info.EndOfFile, n > left
+	}
+	return nil
+}
+
+func (r *stream) beyond(info *smb2.FileStat) error {
+	return backends.Errorf(backends.Invalid, "read", r.key, "byte %d of a file of %d was asked for", r.at, info.EndOfFile)
+}
+
+// compare finds the file to be what is wanted.
+func (r *stream) compare(info *smb2.FileStat) error {
 	if info.IsDir() {
-		return 0, typeIsFolder("read", r.key)
+		return backends.Errorf(backends.NotExist, "read", r.key, "this is a folder, not a file")
 	}
 	is := describe(r.key, info).Version
 	if r.want == "" {
 		r.want = is
 	}
 	if is != r.want {
-		return 0, backends.Errorf(backends.Changed, "read", r.key, "version %s was asked for, and %s is there", r.want, is)
+		return backends.Errorf(backends.Changed, "read", r.key, "version %s was asked for, and %s is there", r.want, is)
 	}
-	return info.EndOfFile, nil
+	return nil
+}
+
+// lookAgain compares the version at the end.
+func (r *stream) lookAgain() (*smb2.FileStat, error) {
+	r.h.retire()
+	if err := r.h.wait(r.ctx); err != nil {
+		return nil, classify("read", r.key, err)
+	}
+	s, err := r.b.pool.get(r.ctx)
+	if err != nil {
+		return nil, err
+	}
+	info, err := statPath(r.ctx, s, r.key)
+	if err != nil {
+		return nil, missing("read", r.key, err)
+	}
+	return info, r.compare(info)
 }
 
 // fill starts to read what comes next.
@@ -111,6 +135,16 @@ func (r *stream) fill() {
 		r.next += int64(len(c.buf))
 		r.ahead = append(r.ahead, c)
 	}
+}
+
+// reopen goes on where the stream is, after the file was let go of.
+func (r *stream) reopen() error {
+	r.drop()
+	n := r.end - r.at
+	if r.more {
+		n++ // still more than there is
+	}
+	return r.open(n)
 }
 
 // drop forgets what was read ahead.
@@ -151,8 +185,7 @@ func (r *stream) read(p []byte) (int, error) {
 			return 0, ended(r.ctx, "read", r.key)
 		}
 		if errors.Is(c.err, errRetired) {
-			r.drop()
-			if err := r.open(true, r.end-r.at); err != nil {
+			if err := r.reopen(); err != nil {
 				return 0, err
 			}
 			continue
@@ -162,7 +195,7 @@ func (r *stream) read(p []byte) (int, error) {
 			return 0, r.short(c.err)
 		}
 		if r.at+int64(n) == r.end {
-			if _, err := r.compare(); err != nil {
+			if _, err := r.lookAgain(); err != nil {
 				return 0, err
 			}
 		}
@@ -186,14 +219,14 @@ func (r *stream) short(err error) error {
 	if errors.As(err, &gone) {
 		return classify("read", r.key, err)
 	}
-	size, cerr := r.compare()
+	info, cerr := r.lookAgain()
 	switch {
 	case cerr != nil:
 		return cerr
 	case !errors.Is(err, io.EOF):
 		return classify("read", r.key, err)
-	case r.at > size:
-		return backends.Errorf(backends.Invalid, "read", r.key, "byte %d of a file of %d was asked for", r.at, size)
+	case r.at > info.EndOfFile:
+		return r.beyond(info)
 	}
 	return io.ErrUnexpectedEOF
 }
