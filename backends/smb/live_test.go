@@ -66,7 +66,7 @@ func (s *server) startOnce() error {
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building it: %w\n%s", err, out)
 	}
-	s.cmd = exec.Command(bin, "-mode="+s.mode, "-down=2s")
+	s.cmd = exec.Command(bin, "-mode="+s.mode, "-down=500ms")
 	s.cmd.Stderr = os.Stderr
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := s.cmd.StdoutPipe()
@@ -140,7 +140,7 @@ func openLive(t *testing.T, s *server, path string, changed ...string) *backends
 }
 
 func TestContract(t *testing.T) {
-	whole := backendtest.Options{MaxSize: 13 << 20} // three parts and a little: signing is slow under the race detector
+	whole := backendtest.Options{MaxSize: 25 << 20} // three parts and a little: signing is slow under the race detector
 	short := backendtest.Options{MaxSize: 1 << 20, Many: 50}
 	for _, tt := range []struct {
 		name, mode, params string

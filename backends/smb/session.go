@@ -246,7 +246,7 @@ func fatal(err error) bool {
 	return errors.As(err, &transport) || errors.As(err, &invalid) || errors.As(err, &internal)
 }
 
-// call makes a call in the share of the metadata, of which few are made at once. When
+// call makes a call that moves no data, of which few are made at once. When
 // ctx ends it returns at once, and the call ends by itself: the library must not be
 // interrupted while it sends, for its buffer is then used again too early. What such
 // a call returns is given to drop, if that is not nil.

@@ -30,12 +30,12 @@ var (
 )
 
 func newBackend(d *dialer) *Backend {
-	return &Backend{pool: newPool(d), extra: make(chan struct{}, sessions*transfers), handles: make(map[string]map[*handle]bool)}
+	return &Backend{pool: newPool(d), extra: make(chan struct{}, transfers), handles: make(map[string]map[*handle]bool)}
 }
 
 // Facts implements backends.Backend.
 func (b *Backend) Facts() backends.Facts {
-	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Parallelism: sessions * transfers, PartSize: 4 << 20}
+	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Parallelism: sessions * transfers, PartSize: 8 << 20}
 }
 
 // Close implements backends.Backend.
@@ -52,20 +52,23 @@ func describe(key string, info *smb2.FileStat) backends.Object {
 	}
 }
 
-// reach is where every call for one key begins that does not write.
-func (b *Backend) reach(ctx context.Context, op, key string) (*session, error) {
+// begins is how every call for one key begins that does not write.
+func (b *Backend) begins(ctx context.Context, op, key string) error {
 	if err := ended(ctx, op, key); err != nil {
-		return nil, err
+		return err
 	}
 	if err := checkKey(op, key, b.pool.dialer.mapped); err != nil {
-		return nil, backends.Errorf(backends.NotExist, op, key, "%w", errors.Unwrap(err))
+		return backends.Errorf(backends.NotExist, op, key, "%w", errors.Unwrap(err))
 	}
-	return b.pool.get(ctx)
+	return nil
 }
 
 // Stat implements backends.Source.
 func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error) {
-	s, err := b.reach(ctx, "stat", key)
+	if err := b.begins(ctx, "stat", key); err != nil {
+		return backends.Object{}, err
+	}
+	s, err := b.pool.get(ctx)
 	if err != nil {
 		return backends.Object{}, err
 	}
@@ -149,15 +152,17 @@ func (b *Backend) displace(ctx context.Context, key string, worth func(error) bo
 
 // Delete implements backends.Sink. Folders that it leaves empty go too.
 func (b *Backend) Delete(ctx context.Context, key string) error {
-	s, err := b.reach(ctx, "delete", key)
-	if err == nil {
-		err = b.remove(ctx, s, key)
-	}
-	if err = missing("delete", key, err); backends.KindOf(err) != backends.NotExist {
+	if err := b.begins(ctx, "delete", key); backends.KindOf(err) == backends.NotExist {
+		return nil // no object has such a key
+	} else if err != nil {
 		return err
 	}
-	if s == nil && checkKey("delete", key, b.pool.dialer.mapped) == nil {
-		return err // it is the share that does not exist
+	s, err := b.pool.get(ctx)
+	if err != nil {
+		return err
+	}
+	if err := missing("delete", key, b.remove(ctx, s, key)); backends.KindOf(err) != backends.NotExist {
+		return err
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 // OpenRange implements backends.Source.
 func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
-	if _, err := b.reach(ctx, "read", obj.Key); err != nil {
+	if err := b.begins(ctx, "read", obj.Key); err != nil {
 		return nil, err
 	}
 	if off < 0 {
