@@ -23,7 +23,8 @@ type handle struct {
 	closed  chan struct{}
 }
 
-// openHandle opens a file.
+// openHandle opens a file. One that it makes it removes again if nobody waits for it
+// any more.
 func (b *Backend) openHandle(ctx context.Context, s *session, key string, flag int) (h *handle, err error) {
 	err = patiently(ctx, busy, func() error {
 		h, err = call(ctx, s, func(share *smb2.Share) (*handle, error) {
@@ -32,7 +33,12 @@ func (b *Backend) openHandle(ctx context.Context, s *session, key string, flag i
 				return nil, err
 			}
 			return b.keep(&handle{b: b, s: s, key: key, file: f, closed: make(chan struct{})}), nil
-		}, (*handle).retire)
+		}, func(h *handle) {
+			h.retire()
+			if flag&os.O_CREATE != 0 && h.wait(s.ctx) == nil {
+				_ = s.do(func(share *smb2.Share) error { return share.Remove(key) }) // it is empty, and no listing shows it
+			}
+		})
 		return err
 	})
 	return h, err
@@ -65,6 +71,48 @@ func (b *Backend) letGo(ctx context.Context, key string) error {
 		}
 	}
 	return nil
+}
+
+// gate keeps those out who would open a file that is about to be removed or replaced.
+type gate struct {
+	shut int           // how often
+	open chan struct{} // closed when it is not any more
+}
+
+// shut closes the gate of a key; what it returns opens it.
+func (b *Backend) shut(key string) (open func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	g := b.gates[key]
+	if g == nil {
+		g = &gate{open: make(chan struct{})}
+		b.gates[key] = g
+	}
+	g.shut++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if g.shut--; g.shut == 0 {
+			delete(b.gates, key)
+			close(g.open)
+		}
+	}
+}
+
+// enter waits until the gate of a key is open.
+func (b *Backend) enter(ctx context.Context, key string) error {
+	b.mu.Lock()
+	g := b.gates[key]
+	b.mu.Unlock()
+	if g == nil {
+		return nil
+	}
+	select {
+	case <-g.open:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // use tells whether the file may be used; done must follow.
@@ -123,10 +171,10 @@ func (h *handle) wait(ctx context.Context) error {
 
 // stat describes the open file.
 func (h *handle) stat(ctx context.Context) (*smb2.FileStat, error) {
-	if !h.use() {
-		return nil, os.ErrClosed
-	}
 	return call(ctx, h.s, func(*smb2.Share) (*smb2.FileStat, error) {
+		if !h.use() {
+			return nil, &lost{errRetired}
+		}
 		defer h.done()
 		return statFile(h.file)
 	}, nil)

@@ -20,8 +20,9 @@ type Backend struct {
 	pool  *pool
 	extra chan struct{} // a place for each chunk beyond a stream's first
 
-	mu      sync.Mutex // guards handles
+	mu      sync.Mutex // guards all below
 	handles map[string]map[*handle]bool
+	gates   map[string]*gate
 }
 
 var (
@@ -30,7 +31,10 @@ var (
 )
 
 func newBackend(d *dialer) *Backend {
-	return &Backend{pool: newPool(d), extra: make(chan struct{}, transfers), handles: make(map[string]map[*handle]bool)}
+	return &Backend{
+		pool: newPool(d), extra: make(chan struct{}, transfers),
+		handles: make(map[string]map[*handle]bool), gates: make(map[string]*gate),
+	}
 }
 
 // Facts implements backends.Backend.
@@ -72,7 +76,7 @@ func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error)
 	if err != nil {
 		return backends.Object{}, err
 	}
-	info, err := statPath(ctx, s, key)
+	info, err := b.statKey(ctx, s, key)
 	if err != nil {
 		return backends.Object{}, missing("stat", key, err)
 	}
@@ -80,6 +84,14 @@ func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error)
 		return backends.Object{}, backends.Errorf(backends.NotExist, "stat", key, "this is a folder, not a file")
 	}
 	return describe(key, info), nil
+}
+
+// statKey describes what has a key, when nobody here is about to displace it.
+func (b *Backend) statKey(ctx context.Context, s *session, key string) (*smb2.FileStat, error) {
+	if err := b.enter(ctx, key); err != nil {
+		return nil, err
+	}
+	return statPath(ctx, s, key)
 }
 
 // statPath describes what has a name. Only an open file tells its id.
@@ -142,6 +154,7 @@ func patiently(ctx context.Context, worth func(error) bool, try func() error) er
 // this process lets go of it first; its readers open it again and see what became of
 // it. Others are waited for.
 func (b *Backend) displace(ctx context.Context, key string, worth func(error) bool, try func() error) error {
+	defer b.shut(key)()
 	return patiently(ctx, worth, func() error {
 		if err := b.letGo(ctx, key); err != nil {
 			return err

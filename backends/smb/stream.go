@@ -54,6 +54,9 @@ func (r *stream) open(n int64) error {
 	if err != nil {
 		return err
 	}
+	if err := r.b.enter(r.ctx, r.key); err != nil {
+		return classify("read", r.key, err)
+	}
 	h, err := r.b.openHandle(r.ctx, s, r.key, os.O_RDONLY)
 	if err != nil {
 		return missing("read", r.key, err)
@@ -117,7 +120,7 @@ func (r *stream) lookAgain() (*smb2.FileStat, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := statPath(r.ctx, s, r.key)
+	info, err := r.b.statKey(r.ctx, s, r.key)
 	if err != nil {
 		return nil, missing("read", r.key, err)
 	}
