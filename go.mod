@@ -49,7 +49,9 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sts v1.51.7 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/cloudsoda/sddl v0.0.0-20250224235906-926454e91efc // indirect
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
+	github.com/geoffgarside/ber v1.1.0 // indirect
 	github.com/hashicorp/go-uuid v1.0.3 // indirect
 	github.com/jcmturner/aescts/v2 v2.0.0 // indirect
 	github.com/jcmturner/dnsutils/v2 v2.0.0 // indirect
@@ -80,3 +82,5 @@ require (
 	github.com/jcmturner/gokrb5/v8 v8.4.4
 	google.golang.org/protobuf v1.36.12
 )
+
+require github.com/cloudsoda/go-smb2 v0.0.0-20260803221621-0b399b9d036c

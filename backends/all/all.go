@@ -8,6 +8,7 @@ import (
 	"github.com/stager-dev/stager/backends/nfs"
 	"github.com/stager-dev/stager/backends/oss"
 	"github.com/stager-dev/stager/backends/s3"
+	"github.com/stager-dev/stager/backends/smb"
 )
 
 // Registry knows every protocol.
@@ -18,5 +19,6 @@ func Registry() *backends.Registry {
 		nfs.Scheme(),
 		oss.Scheme(),
 		s3.Scheme(),
+		smb.Scheme(),
 	)
 }

@@ -1,0 +1,89 @@
+package smb
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Scheme describes smb:// URLs.
+func Scheme() backends.Scheme {
+	return backends.Scheme{
+		Name:    "smb",
+		Summary: "SMB 2 and 3 shares: Windows, Samba, Azure Files, NAS",
+		Example: "smb://user@server/share/folder/",
+		Params: []backends.Param{
+			{Name: "auth", Summary: "ntlm or kerberos", Default: "kerberos where a keytab or a ticket cache is named and no password, else ntlm"},
+			{Name: "signing", Summary: "off reads and writes unsigned if the server agrees: faster, and open to whoever sits between", Default: "on"},
+			{Name: "mapchars", Summary: "off refuses names with " + reserved + ", instead of writing them as Linux and macOS do", Default: "on"},
+		},
+		Credentials: "Say the user in the URL or in SMB_USERNAME and the password in SMB_PASSWORD, mount files named username and password, or name a keytab in KRB5_CLIENT_KTNAME or a ticket cache in KRB5CCNAME.",
+		Open:        open,
+	}
+}
+
+// settings are a Target's parts, read and checked.
+type settings struct {
+	address string // host:port
+	host    string // as shares and Kerberos know it
+	share   string
+	user    string // may be empty: the secrets name one
+	domain  string // the same
+	auth    string // "": whatever there is
+	signing bool
+	mapped  bool
+}
+
+func parse(t backends.Target) (settings, error) {
+	invalid := func(format string, args ...any) (settings, error) {
+		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
+	}
+	host, port, err := net.SplitHostPort(t.Host)
+	if err != nil {
+		host, port = strings.Trim(t.Host, "[]"), "445"
+	}
+	share, _, _ := strings.Cut(t.Path, "/")
+	if host == "" || share == "" {
+		return invalid("an smb URL names a server and a share, as in smb://user@server/share/folder/")
+	}
+	if strings.Contains(share, `\`) {
+		return invalid(`an smb URL is written with "/" between server, share and folder`)
+	}
+	set := settings{address: net.JoinHostPort(host, port), host: host, share: share, user: t.User, signing: true, mapped: true}
+	if domain, user, ok := strings.Cut(t.User, ";"); ok {
+		set.domain, set.user = domain, user
+	}
+	for name, to := range map[string]*bool{"signing": &set.signing, "mapchars": &set.mapped} {
+		switch text := t.Params.Get(name); text {
+		case "", "on":
+		case "off":
+			*to = false
+		default:
+			return invalid("parameter %q is on or off, not %q", name, text)
+		}
+	}
+	switch set.auth = t.Params.Get("auth"); set.auth {
+	case "", "ntlm", "kerberos":
+	default:
+		return invalid("parameter \"auth\" is ntlm or kerberos, not %q", set.auth)
+	}
+	return set, nil
+}
+
+// open contacts nobody: a server that is away when a job begins may come back.
+func open(_ context.Context, t backends.Target) (backends.Opened, error) {
+	set, err := parse(t)
+	if err != nil {
+		return backends.Opened{}, err
+	}
+	log := t.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	_, prefix, _ := strings.Cut(t.Path, "/")
+	b := newBackend(&dialer{settings: set, opts: t.Options, log: log, connectWithin: connectWithin, silence: silence})
+	return backends.Opened{Backend: b, Prefix: strings.Trim(prefix, "/")}, nil
+}

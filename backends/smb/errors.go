@@ -1,0 +1,228 @@
+package smb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strings"
+	"unicode/utf16"
+
+	smb2 "github.com/cloudsoda/go-smb2"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// The codes of [MS-ERREF] that the code acts upon; statuses has those that are only told.
+const (
+	statusInvalidParameter = 0xC000000D
+	statusNoSuchFile       = 0xC000000F
+	statusNotSupported     = 0xC00000BB
+	statusSharingViolation = 0xC0000043
+	statusDeletePending    = 0xC0000056
+	statusLogonFailure     = 0xC000006D
+	statusBadNetworkName   = 0xC00000CC
+	statusNameDeleted      = 0xC00000C9
+	statusSessionDeleted   = 0xC0000203
+	statusSessionExpired   = 0xC000035C
+	statusFileClosed       = 0xC0000128
+)
+
+// meaning is what an answer of the server comes to.
+type meaning struct {
+	kind  backends.Kind
+	words string // "" leaves the library's, which are Microsoft's
+}
+
+var statuses = map[uint32]meaning{
+	statusLogonFailure: {backends.Permission, "the server does not take this user name with this password"},
+	0xC000006E:         {backends.Permission, "the account is restricted and may not log in so"},
+	0xC000006F:         {backends.Permission, "the account may not log in at this hour"},
+	0xC0000070:         {backends.Permission, "the account may not log in from this machine"},
+	0xC0000071:         {backends.Permission, "the password has expired"},
+	0xC0000072:         {backends.Permission, "the account is disabled"},
+	0xC0000193:         {backends.Permission, "the account has expired"},
+	0xC0000224:         {backends.Permission, "the password must be changed before the account may log in"},
+	0xC0000234:         {backends.Permission, "the account is locked, mostly after too many wrong passwords"},
+	0xC000015B:         {backends.Permission, "the account may not log in over the network"},
+	0xC0000064:         {backends.Permission, "the server does not know this user"},
+	0xC0000133:         {backends.Invalid, "the clocks of this machine and the server differ by more than Kerberos takes: set them"},
+
+	statusBadNetworkName: {backends.NotExist, "the server has no share of this name"},
+	0xC00000CB:           {backends.Invalid, "the share is no folder but a printer or a pipe"},
+	0xC00000A2:           {backends.Permission, "the share cannot be written to"},
+	0xC0000257:           {backends.Unsupported, "the folder lies on another server (DFS), which is not followed: give that server and share in the URL"},
+	statusNotSupported:   {backends.Unsupported, "the server does not do this; SMB 2.0.2 to 3.1.1 are spoken here"},
+
+	statusNoSuchFile:       {backends.NotExist, "there is no such file"},
+	statusDeletePending:    {backends.NotExist, "the file is being removed"},
+	statusSharingViolation: {backends.Unavailable, "another client has the file open and shares it with nobody"},
+	0xC0000054:             {backends.Unavailable, "another client has locked this part of the file"},
+
+	0xC000007F: {backends.NoSpace, "the share's disk is full"},
+	0xC0000044: {backends.NoSpace, "the quota of this user is used up"},
+	0xC0000904: {backends.NoSpace, "the file is larger than the share's file system takes"},
+
+	0xC0000033: {backends.Invalid, "the server does not take this name"},
+	0xC0000039: {backends.Invalid, "the server does not take this path"},
+	0xC000003B: {backends.Invalid, "the server does not take this path"},
+	0xC0000106: {backends.Invalid, "the name is too long for the server"},
+	0xC00000BA: {backends.Invalid, "a folder has this name"},
+	0xC0000103: {backends.Invalid, "a part of the key is a file, so nothing can be below it"},
+
+	0xC000009A: {backends.Throttled, "the server is short of resources"},
+	0xC0000205: {backends.Throttled, "the server is short of resources"},
+	0xC00000D0: {backends.Throttled, "the server takes no more connections"},
+
+	statusNameDeleted:    {backends.Unavailable, "the server closed the share"},
+	statusSessionDeleted: {backends.Unavailable, "the server ended the session"},
+	statusSessionExpired: {backends.Unavailable, "the session expired"},
+	statusFileClosed:     {backends.Unavailable, "the server closed the file"},
+	0xC0000008:           {backends.Unavailable, "the server closed the file"},
+	0xC000005E:           {backends.Unavailable, "the server reaches nobody who could check the password"},
+	0xC00000B5:           {backends.Unavailable, ""},
+	0xC0000120:           {backends.Unavailable, ""},
+	0xC0000185:           {backends.Unavailable, "the server's disk fails"},
+	0xC00000E9:           {backends.Unavailable, "the server's disk fails"},
+	0xC000020C:           {backends.Unavailable, "the server closed the connection"},
+}
+
+// lost says that a session is over; what was under way on it may be tried again.
+type lost struct{ err error }
+
+func (e *lost) Error() string { return "the connection was lost: " + innermost(e.err).Error() }
+func (e *lost) Unwrap() error { return e.err }
+
+// status is the server's own code in err, or 0.
+func status(err error) uint32 {
+	var answer *smb2.ResponseError
+	if errors.As(err, &answer) {
+		return answer.Code
+	}
+	return 0
+}
+
+// classify turns what the library returns into an error of a store.
+func classify(op, key string, err error) error {
+	var (
+		done    *backends.Error
+		local   *backends.LocalError
+		gone    *lost
+		invalid *smb2.InvalidResponseError
+		conn    *smb2.TransportError
+		net     net.Error
+	)
+	say := func(kind backends.Kind, words string) error {
+		return &backends.Error{Op: op, Key: key, Kind: kind, Err: errors.New(words)}
+	}
+	m, known := statuses[status(err)]
+	switch {
+	case err == nil || errors.As(err, &done) || errors.As(err, &local):
+		return err
+	case known && m.words != "":
+		return say(m.kind, m.words)
+	case known:
+		return &backends.Error{Op: op, Key: key, Kind: m.kind, Err: innermost(err)}
+	case errors.As(err, &gone):
+		return &backends.Error{Op: op, Key: key, Kind: backends.Unavailable, Err: gone}
+	case errors.Is(err, smb2.ErrRequestNotAccepted):
+		return say(backends.Throttled, "the server takes no more connections")
+	case errors.Is(err, fs.ErrNotExist):
+		return say(backends.NotExist, "there is no such file")
+	case errors.Is(err, fs.ErrExist):
+		return say(backends.Exist, "the key is taken")
+	case errors.Is(err, fs.ErrPermission) && (op == "create" || op == "write" || op == "commit" || op == "delete"):
+		return say(backends.Permission, "the server denies it: the share or the folder is read-only for this user")
+	case errors.Is(err, fs.ErrPermission):
+		return say(backends.Permission, "the server denies it to this user")
+	case errors.As(err, &conn), errors.As(err, &invalid), errors.As(err, &net):
+		return &backends.Error{Op: op, Key: key, Kind: backends.Unavailable, Err: innermost(err)}
+	}
+	return &backends.Error{Op: op, Key: key, Kind: backends.KindOf(err), Err: innermost(err)}
+}
+
+// missing is classify for those who look for a file: below a file there is none, and
+// none has a name that the server does not take.
+func missing(op, key string, err error) error {
+	err = classify(op, key, err)
+	if backends.KindOf(err) == backends.Invalid {
+		return backends.Errorf(backends.NotExist, op, key, "there is no such file")
+	}
+	return err
+}
+
+// innermost is what happened, without the paths and layers around it but with the
+// address that a network operation was about.
+func innermost(err error) error {
+	for {
+		switch e := err.(type) { //nolint:errorlint // each layer is looked at
+		case *net.OpError:
+			return e
+		case *smb2.TransportError: // it does not unwrap
+			err = e.Err
+			continue
+		}
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err
+		}
+		err = next
+	}
+}
+
+// ended is the error of a context that is over.
+func ended(ctx context.Context, op, key string) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
+}
+
+// Temporary is how the names of files begin that are not written to their end.
+const Temporary = ".stager-tmp-"
+
+// reserved are the characters that no name of the protocol has.
+const reserved = `:*?"<>|`
+
+// checkKey refuses keys that cannot be the name of a file on a share. mapped says
+// that reserved characters are sent as others.
+func checkKey(op, key string, mapped bool) error {
+	why := ""
+	if !fs.ValidPath(key) || key == "." {
+		why = `it must be a path without empty, "." and ".." parts, in UTF-8`
+	}
+	for part := range strings.SplitSeq(key, "/") {
+		if why == "" {
+			why = checkName(part, mapped)
+		}
+	}
+	if why == "" {
+		return nil
+	}
+	return backends.Errorf(backends.Invalid, op, key, "this is no name for a file on a share: %s", why)
+}
+
+func checkName(name string, mapped bool) string {
+	for _, r := range name {
+		switch {
+		case r == 0:
+			return "it has a zero byte in it"
+		case r == '\\':
+			return `a "\" separates folders in SMB`
+		case !mapped && (r < ' ' || strings.ContainsRune(reserved, r)):
+			return fmt.Sprintf("SMB has no %q in names; leave ?mapchars=off away and it is written as Linux and macOS do", r)
+		case mapped && r >= 0xF001 && r <= 0xF029:
+			return fmt.Sprintf("the character %U stands for another one in names on shares", r)
+		}
+	}
+	switch last := name[len(name)-1]; {
+	case !mapped && (last == '.' || last == ' '):
+		return "SMB has no names that end in a dot or a space; leave ?mapchars=off away and it is written as Linux and macOS do"
+	case len(utf16.Encode([]rune(name))) > 255:
+		return "between two slashes there are at most 255 characters"
+	case strings.HasPrefix(name, Temporary):
+		return fmt.Sprintf("the names %s… are stager's own", Temporary)
+	}
+	return ""
+}

@@ -1,0 +1,186 @@
+package smb
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"iter"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	smb2 "github.com/cloudsoda/go-smb2"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// List implements backends.Source. It holds what is in the folders between the root
+// and where it is, and nothing else.
+func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		// Everything below the last slash of the prefix is in one folder.
+		dir := "."
+		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
+			dir = prefix[:i]
+		}
+		if err := ended(ctx, "list", prefix); err != nil {
+			yield(backends.Object{}, err)
+			return
+		}
+		if dir != "." && checkKey("list", dir, b.pool.dialer.mapped) != nil {
+			return // no key begins so
+		}
+		l := &lister{ctx: ctx, b: b, prefix: prefix, yield: yield}
+		l.folder(dir, 0)
+	}
+}
+
+type lister struct {
+	ctx    context.Context // it lives as long as one listing
+	b      *Backend
+	prefix string
+	yield  func(backends.Object, error) bool
+	within []uint64 // ids of the folders that it is in, against links in a circle
+}
+
+// entry is what a folder tells of one name.
+type entry struct {
+	name string // a folder's ends in "/"
+	info *smb2.FileStat
+}
+
+// folder yields what lies below dir and tells whether to go on.
+func (l *lister) folder(dir string, id uint64) bool {
+	if id != 0 && slices.Contains(l.within, id) {
+		return true
+	}
+	l.within = append(l.within, id)
+	defer func() { l.within = l.within[:len(l.within)-1] }()
+	entries, err := l.entries(dir)
+	if err != nil {
+		return l.fail(err)
+	}
+	for _, e := range entries {
+		if err := ended(l.ctx, "list", l.prefix); err != nil {
+			return l.fail(err)
+		}
+		bare, isDir := strings.CutSuffix(e.name, "/")
+		key := path.Join(dir, bare)
+		goOn := false
+		if isDir {
+			goOn = l.folder(key, e.info.FileId)
+		} else {
+			goOn = l.yield(describe(key, e.info), nil)
+		}
+		if !goOn {
+			return false
+		}
+	}
+	return true
+}
+
+func (l *lister) fail(err error) bool {
+	l.yield(backends.Object{}, classify("list", l.prefix, err))
+	return false
+}
+
+// entries are those of dir that may lead to keys with the prefix, in the order of the
+// keys: a folder counts with the slash behind it, so that "a-b" stands before what is
+// in "a", and that before "a0". A folder that is gone has none.
+func (l *lister) entries(dir string) (entries []entry, err error) {
+	s, err := l.b.pool.get(l.ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = patiently(l.ctx, busy, func() error {
+		entries, err = call(l.ctx, s, func(share *smb2.Share) ([]entry, error) { return l.read(share, dir) }, nil)
+		return err
+	})
+	if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	kept := entries[:0]
+	for _, e := range entries {
+		link := e.info.ReparsePointTag == symbolicLink || e.info.ReparsePointTag == mountPoint
+		if link {
+			// Elsewhere it leads to a file or a folder, or nowhere.
+			info, err := statPath(l.ctx, s, path.Join(dir, e.name))
+			if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			e.info = info
+		}
+		if e.info.IsDir() {
+			e.name += "/"
+		}
+		kept = append(kept, e)
+	}
+	slices.SortFunc(kept, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	return kept, nil
+}
+
+// Tags of reparse points that lead elsewhere; others, such as those of files that the
+// server keeps without duplicates, do not concern readers.
+const (
+	symbolicLink = 0xA000000C
+	mountPoint   = 0xA0000003
+)
+
+// read reads a folder.
+func (l *lister) read(share *smb2.Share, dir string) (entries []entry, err error) {
+	f, err := share.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // opened for reading
+	for pause := time.Millisecond; ; {
+		infos, err := f.Readdir(1024)
+		if err != nil && status(err) != 0 {
+			if info, serr := statFile(f); serr == nil && !info.IsDir() {
+				return nil, fs.ErrNotExist // servers have several words for reading a file so
+			}
+		}
+		if status(err) == statusInvalidParameter && pause < 2*time.Second {
+			time.Sleep(pause) // as statFile
+			pause *= 2
+			continue
+		}
+		for _, info := range infos {
+			key := path.Join(dir, info.Name())
+			wanted := strings.HasPrefix(key, l.prefix) || strings.HasPrefix(l.prefix, key+"/")
+			if !wanted || strings.HasPrefix(info.Name(), Temporary) {
+				continue
+			}
+			if why := l.unreachable(info.Name()); why != "" {
+				return nil, backends.Errorf(backends.Unsupported, "list", key,
+					"the server lists a name that cannot be asked for, %s: rename it on the server", why)
+			}
+			entries = append(entries, entry{info.Name(), info.Sys().(*smb2.FileStat)})
+		}
+		if errors.Is(err, io.EOF) || status(err) == statusNoSuchFile {
+			return entries, nil
+		}
+		if err == nil {
+			err = l.ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// unreachable is why a name that the server tells cannot be asked for, or "".
+func (l *lister) unreachable(name string) string {
+	if name == "" || strings.Contains(name, "/") {
+		return `for it is empty or has a "/" in it`
+	}
+	return checkName(name, l.b.pool.dialer.mapped)
+}

@@ -1,0 +1,383 @@
+package smb
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"sync"
+
+	smb2 "github.com/cloudsoda/go-smb2"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Create implements backends.Sink.
+func (b *Backend) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	u, err := b.begin(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &writer{upload: u, handle: u.h}, nil
+}
+
+// CreateParts implements backends.PartCreator.
+func (b *Backend) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
+	if opts.Size < 0 {
+		return nil, backends.Errorf(backends.Invalid, "create", key, "the size of an object in parts must be known")
+	}
+	u, err := b.begin(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &partWriter{upload: u, part: b.Facts().PartLength(opts.Size), have: make(map[int64]part)}, nil
+}
+
+// begin opens the temporary file and makes the folders on the way to it.
+func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
+	if err := ended(ctx, "create", key); err != nil {
+		return nil, err
+	}
+	if err := checkKey("create", key, b.pool.dialer.mapped); err != nil {
+		return nil, err
+	}
+	s, err := b.pool.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir := path.Dir(key)
+	u := &upload{b: b, ctx: ctx, key: key, temp: path.Join(dir, Temporary+rand.Text()[:16]), opts: opts}
+	// A Delete may remove the folder as empty before the file is in it.
+	for range 100 {
+		u.h, err = b.openHandle(ctx, s, u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+		if !errors.Is(err, fs.ErrNotExist) && status(err) != statusDeletePending {
+			break
+		}
+		if err := makeFolders(ctx, s, dir); err != nil {
+			return nil, classify("create", key, err)
+		}
+	}
+	if err != nil {
+		return nil, classify("create", key, err)
+	}
+	return u, nil
+}
+
+// makeFolders makes dir and those it lies in, as far as they are not there.
+func makeFolders(ctx context.Context, s *session, dir string) error {
+	if dir == "." {
+		return nil
+	}
+	mkdir := func() error {
+		_, err := call(ctx, s, func(share *smb2.Share) (struct{}, error) { return struct{}{}, share.Mkdir(dir, 0o755) }, nil)
+		return err
+	}
+	err := mkdir()
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := makeFolders(ctx, s, path.Dir(dir)); err != nil {
+			return err
+		}
+		err = mkdir()
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		info, err := call(ctx, s, func(share *smb2.Share) (os.FileInfo, error) { return share.Stat(dir) }, nil)
+		if err == nil && !info.IsDir() {
+			return backends.Errorf(backends.Invalid, "create", dir, "a part of the key is a file, so nothing can be below it")
+		}
+	case errors.Is(err, fs.ErrNotExist), status(err) == statusDeletePending:
+		// Another Delete was faster; begin tries again.
+	default:
+		return err
+	}
+	return nil
+}
+
+// upload is what both writers share: a temporary file and how it ends.
+type upload struct {
+	b    *Backend
+	ctx  context.Context // writes obey the context of Create
+	key  string
+	temp string
+	opts backends.CreateOptions
+
+	committing sync.Mutex // held by Commit and Abort
+
+	mu        sync.Mutex // guards all below
+	h         *handle
+	opened    int   // how often; what was written before may be lost with the server
+	over      error // why nothing more can be done
+	dropped   bool  // the temporary file is gone
+	flushed   bool
+	published bool
+	object    backends.Object
+}
+
+// usable tells why nothing more can be written.
+func (u *upload) usable(ctx context.Context) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over != nil {
+		return u.over
+	}
+	if u.published || u.flushed {
+		return backends.Errorf(backends.Invalid, "write", u.key, "the writer was committed")
+	}
+	return ended(ctx, "write", u.key)
+}
+
+// current is the open file, opened again if its session ended, and how often it was.
+func (u *upload) current(ctx context.Context) (*handle, int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.h.s.alive() {
+		return u.h, u.opened, nil
+	}
+	s, err := u.b.pool.get(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	u.h.retire()
+	h, err := u.b.openHandle(ctx, s, u.temp, os.O_RDWR)
+	if err != nil {
+		return nil, 0, classify("write", u.key, err)
+	}
+	u.h = h
+	u.opened++
+	return h, u.opened, nil
+}
+
+// flight is the chunks of one writer that are under way.
+type flight struct {
+	u      *upload
+	chunks []*chunk
+}
+
+// add makes room for a chunk of so many bytes; the caller fills it and starts it.
+func (f *flight) add(ctx context.Context, off, size int64) (*chunk, error) {
+	for {
+		if len(f.chunks) < window {
+			if c := f.u.b.newChunk(off, size, len(f.chunks) > 0); c != nil {
+				return c, nil
+			}
+		}
+		if err := f.land(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (f *flight) start(c *chunk, h *handle) {
+	c.start(h, true)
+	f.chunks = append(f.chunks, c)
+}
+
+// land waits for the oldest chunk.
+func (f *flight) land(ctx context.Context) error {
+	c := f.chunks[0]
+	select {
+	case <-c.ready:
+	case <-ctx.Done():
+		return ended(ctx, "write", f.u.key)
+	}
+	f.chunks = f.chunks[1:]
+	err := c.err
+	c.free()
+	if errors.Is(err, errRetired) {
+		err = &lost{err}
+	}
+	return classify("write", f.u.key, err)
+}
+
+// landAll waits for all of them.
+func (f *flight) landAll(ctx context.Context) error {
+	for len(f.chunks) > 0 {
+		if err := f.land(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop forgets those that are left; they end by themselves.
+func (f *flight) drop() {
+	for _, c := range f.chunks {
+		c.free()
+	}
+	f.chunks = nil
+}
+
+// writer is an upload whose bytes come one after another. It cannot send them again,
+// so it is over when its session is.
+type writer struct {
+	*upload
+	handle  *handle
+	flight  flight
+	waiting *chunk // not full yet
+	filled  int
+	written int64
+}
+
+func (w *writer) Write(p []byte) (n int, err error) {
+	if err := w.usable(w.ctx); err != nil {
+		return 0, err
+	}
+	w.flight.u = w.upload
+	for len(p) > 0 {
+		if w.waiting == nil {
+			size := int64(chunkSize)
+			if w.opts.Size >= 0 {
+				size = max(min(size, w.opts.Size-w.written), int64(min(len(p), smallChunk)))
+			}
+			if w.waiting, err = w.flight.add(w.ctx, w.written, size); err != nil {
+				return n, w.fail(err)
+			}
+			w.filled = 0
+		}
+		m := copy(w.waiting.buf[w.filled:], p)
+		p = p[m:]
+		n, w.filled, w.written = n+m, w.filled+m, w.written+int64(m)
+		if w.filled == len(w.waiting.buf) {
+			w.send()
+		}
+	}
+	return n, nil
+}
+
+func (w *writer) send() {
+	w.waiting.buf = w.waiting.buf[:w.filled]
+	w.flight.start(w.waiting, w.handle)
+	w.waiting = nil
+}
+
+// fail ends the writer: some of what was handed to it is lost.
+func (w *writer) fail(err error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over == nil {
+		w.over = err
+	}
+	return err
+}
+
+// Commit implements backends.Writer.
+func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
+	if err := ended(ctx, "commit", w.key); err != nil {
+		return backends.Object{}, err
+	}
+	if w.waiting != nil {
+		w.send()
+	}
+	if err := w.flight.landAll(ctx); err != nil {
+		return backends.Object{}, w.fail(err)
+	}
+	return w.commit(ctx, w.written, func() error {
+		if !w.handle.s.alive() {
+			return w.fail(classify("commit", w.key, &lost{context.Cause(w.handle.s.ctx)}))
+		}
+		return nil
+	})
+}
+
+// Abort implements backends.Writer.
+func (w *writer) Abort() error {
+	if w.waiting != nil {
+		close(w.waiting.ready) // it was never started
+		w.waiting.free()
+		w.waiting = nil
+	}
+	w.flight.drop()
+	return w.upload.Abort()
+}
+
+// part is what was written of a part: from where, and into which opening of the file.
+type part struct {
+	src    *io.SectionReader
+	opened int
+}
+
+type partWriter struct {
+	*upload
+	part int64
+	have map[int64]part // by their offsets; guarded by upload.mu
+}
+
+// WritePart implements backends.PartWriter.
+func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+	if err := w.usable(ctx); err != nil {
+		return err
+	}
+	if off < 0 || off >= w.opts.Size || off%w.part != 0 || src.Size() != min(w.part, w.opts.Size-off) {
+		return backends.Errorf(backends.Invalid, "write", w.key,
+			"%d bytes at %d are no part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
+	}
+	return w.write(ctx, off, src)
+}
+
+func (w *partWriter) write(ctx context.Context, off int64, src *io.SectionReader) error {
+	h, opened, err := w.current(ctx)
+	if err != nil {
+		return err
+	}
+	f := flight{u: w.upload}
+	defer f.drop()
+	for at := int64(0); at < src.Size(); {
+		c, err := f.add(ctx, off+at, min(chunkSize, src.Size()-at))
+		if err != nil {
+			return err
+		}
+		n, err := src.ReadAt(c.buf, at)
+		if n < len(c.buf) {
+			close(c.ready) // it is not started
+			c.free()
+			return &backends.LocalError{Err: err}
+		}
+		f.start(c, h)
+		at += int64(n)
+	}
+	if err := f.landAll(ctx); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.have[off] = part{src, opened}
+	return nil
+}
+
+// Commit implements backends.PartWriter.
+func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
+	var size int64
+	w.mu.Lock()
+	for _, p := range w.have {
+		size += p.src.Size()
+	}
+	w.mu.Unlock()
+	return w.commit(ctx, size, func() error { return w.again(ctx) })
+}
+
+// again writes the parts that went into an opening of the file that was lost: the
+// server may have lost them too, as they were not flushed.
+func (w *partWriter) again(ctx context.Context) error {
+	_, opened, err := w.current(ctx)
+	if err != nil {
+		return err
+	}
+	stale := make(map[int64]part)
+	w.mu.Lock()
+	for off, p := range w.have {
+		if p.opened != opened {
+			stale[off] = p
+		}
+	}
+	w.mu.Unlock()
+	for off, p := range stale {
+		if err := w.write(ctx, off, backends.Unpaced(p.src)); err != nil {
+			return err
+		}
+		backends.Moved(ctx)
+	}
+	return nil
+}
