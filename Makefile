@@ -14,6 +14,13 @@ GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # vulnerabilities cannot be reached. Tests have STAGER_TEST_REQUIRE in the same way.
 STAGER_LINT_REQUIRE ?=
 
+# The servers that tests insist on. smb, nfs and hdfs install Debian's packages, as
+# root; they are run when named: make test STAGER_TEST_REQUIRE=s3,oss,smb,nfs,hdfs
+STAGER_TEST_REQUIRE ?= s3,oss
+export STAGER_TEST_REQUIRE
+NOT_ASKED = $(filter-out $(subst $(comma), ,$(STAGER_TEST_REQUIRE)),s3 oss smb nfs hdfs)
+comma := ,
+
 # The race detector needs a C compiler; Go says 0 here when there is none.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
@@ -32,9 +39,10 @@ demo: build ## see stager at work: dataset, window, kills, checkpoints, all on t
 
 test: ## run every test, against a real S3 server too
 	$(call say,unit tests and the contract of stores$(if $(RACE), with the race detector, WITHOUT the race detector: it needs a C compiler))
-	STAGER_TEST_REQUIRE=s3,oss go test $(RACE) -count=1 ./...
+	go test $(RACE) -count=1 ./...
 	$(call say,the binary as it is typed and the rules of the house; the S3 server is built once)
-	cd e2e && STAGER_TEST_REQUIRE=s3,oss go test $(RACE) -count=1 ./...
+	cd e2e && go test $(RACE) -count=1 ./...
+	$(if $(NOT_ASKED),$(call say,NOT RUN: the real servers of $(NOT_ASKED); STAGER_TEST_REQUIRE names those that are wanted))
 
 lint: ## find what tests do not: vet, format, linters, known vulnerabilities
 	$(call say,go vet)

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -29,6 +30,20 @@ type Runner[P any] interface {
 // must be there.
 const EnvRequire = "STAGER_TEST_REQUIRE"
 
+// Asked is nil when STAGER_TEST_REQUIRE names a server, and else an error for Require:
+// servers that come as packages of the system are installed for nobody who did not
+// ask.
+func Asked(name string) error {
+	if required(name) {
+		return nil
+	}
+	return fmt.Errorf("its server comes with packages that would be installed; %s=%s asks for it", EnvRequire, name)
+}
+
+func required(name string) bool {
+	return slices.Contains(strings.Split(os.Getenv(EnvRequire), ","), name)
+}
+
 // Require skips the test when err, not nil, says why a server cannot be had; it
 // fails instead when STAGER_TEST_REQUIRE names it.
 func Require(t TB, name string, err error) {
@@ -36,7 +51,7 @@ func Require(t TB, name string, err error) {
 	if err == nil {
 		return
 	}
-	if slices.Contains(strings.Split(os.Getenv(EnvRequire), ","), name) {
+	if required(name) {
 		t.Fatalf("%s cannot be tested, and %s insists on it: %v", name, EnvRequire, err)
 	}
 	t.Skipf("%s cannot be tested here: %v", name, err)

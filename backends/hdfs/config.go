@@ -2,6 +2,7 @@ package hdfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -51,7 +52,7 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 	}
 	if b.base != "" {
 		if err := checkKey("open", b.base); err != nil {
-			return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "the URL's path cannot be one of HDFS: %w", err.(*backends.Error).Err)
+			return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "the URL's path cannot be one of HDFS: %w", errors.Unwrap(err))
 		}
 	}
 	if c.kerberos {

@@ -50,6 +50,9 @@ func (s *server) start() error {
 }
 
 func (s *server) startOnce() error {
+	if err := backendtest.Asked("hdfs"); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "hdfsserver-")
 	if err != nil {
 		return err

@@ -252,7 +252,7 @@ func (p *pool) dial(ctx context.Context) (*session, error) {
 	case <-ctx.Done():
 		s.cut()
 		go func() {
-			<-done
+			_ = <-done // it was cut
 			s.end()
 		}()
 		return nil, context.Cause(ctx)

@@ -51,6 +51,9 @@ func (s *server) start() error {
 }
 
 func (s *server) startOnce() error {
+	if err := backendtest.Asked("nfs"); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "nfsserver-")
 	if err != nil {
 		return err

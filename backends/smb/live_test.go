@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	for _, s := range live {
 		if s.cmd != nil {
 			_ = s.cmd.Process.Signal(syscall.SIGTERM)
-			<-s.done
+			_ = <-s.done
 		}
 	}
 	os.Exit(code)
@@ -52,6 +52,9 @@ func (s *server) start() error {
 }
 
 func (s *server) startOnce() error {
+	if err := backendtest.Asked("smb"); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "smbserver-")
 	if err != nil {
 		return err
