@@ -252,7 +252,7 @@ func (p *pool) dial(ctx context.Context) (*session, error) {
 	case <-ctx.Done():
 		s.cut()
 		go func() {
-			_ = <-done // it was cut
+			<-done //nolint:errcheck // it was cut
 			s.end()
 		}()
 		return nil, context.Cause(ctx)

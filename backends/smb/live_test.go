@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	for _, s := range live {
 		if s.cmd != nil {
 			_ = s.cmd.Process.Signal(syscall.SIGTERM)
-			_ = <-s.done
+			<-s.done //nolint:errcheck // it was told to end
 		}
 	}
 	os.Exit(code)
