@@ -127,10 +127,11 @@ type watchdogKey struct{}
 
 // Moved tells the watchdog over the request of ctx that bytes moved. The Store sees
 // those that it hands to a protocol or gets from it; a protocol tells of others,
-// such as what it sends in Commit.
+// such as what it sends in Commit. They keep the request alive and are no progress: a
+// store that takes all bytes and then fails, again and again, is given up.
 func Moved(ctx context.Context) {
 	if dog, ok := ctx.Value(watchdogKey{}).(*watchdog); ok {
-		dog.kick()
+		dog.alive()
 	}
 }
 

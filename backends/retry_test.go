@@ -313,3 +313,36 @@ func backendOf(b bench) backends.Backend {
 	backend, _ := b.Backend()
 	return backend
 }
+
+// sending is a protocol that sends its bytes in Commit, where the Store does not see
+// them: all of them arrive, and the store fails then.
+type sending struct{ backends.Backend }
+
+func (s sending) CreateParts(context.Context, string, backends.CreateOptions) (backends.PartWriter, error) {
+	return sendingParts{}, nil
+}
+
+type sendingParts struct{}
+
+func (sendingParts) WritePart(context.Context, int64, *io.SectionReader) error { return nil }
+func (sendingParts) Abort() error                                              { return nil }
+
+func (sendingParts) Commit(ctx context.Context) (backends.Object, error) {
+	for range 3 {
+		time.Sleep(20 * time.Second) // in virtual time; longer than the watchdog waits in all
+		backends.Moved(ctx)
+	}
+	return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", "", "the store failed")
+}
+
+func TestBytesThatAProtocolTellsOfKeepItAliveAndAreNoProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := backends.NewStore(sending{mem.New()}, "mem://test", backends.Options{})
+		start := time.Now()
+		_, err := store.PutBytes(t.Context(), "k", make([]byte, 1000), backends.CreateOptions{})
+		took := time.Since(start)
+		if backends.KindOf(err) != backends.Unavailable || took < time.Minute || took > backends.DefaultRetryFor+2*time.Minute {
+			t.Errorf("got %v after %v, want kind unavailable of the store, not of the watchdog, and no more tries than its patience", err, took)
+		}
+	})
+}
