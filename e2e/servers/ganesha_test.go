@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/stager-dev/stager/backends/backendtest"
 )
 
 func TestGaneshaComesBackAndEnds(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("NFS-Ganesha runs as root alone")
-	}
+	backendtest.Require(t, "nfs", backendtest.Asked("nfs"))
 	g, err := StartGanesha(t.Context(), GaneshaOptions{})
 	if err != nil {
 		t.Fatal(err)

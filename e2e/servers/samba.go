@@ -156,12 +156,12 @@ func (s *Samba) configuration(mode SambaMode) string {
 
 // Start starts the server again after Stop, at the same address.
 func (s *Samba) Start(ctx context.Context) (err error) {
-	smbd := []string{"smbd", "--foreground", "--no-process-group", "--debug-stdout", "--configfile=" + s.conf}
-	cmd := exec.Command(smbd[0], smbd[1:]...) //nolint:noctx // Stop ends it
+	args := []string{smbd(), "--foreground", "--no-process-group", "--debug-stdout", "--configfile=" + s.conf}
+	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // Stop ends it
 	if s.Full {
 		// The small disk is mounted where only the server sees it, and goes with it.
 		script := fmt.Sprintf("mount -t tmpfs -o size=4m,mode=777 tmpfs '%s' && exec \"$@\"", filepath.Join(s.temp, "full"))
-		cmd = exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh"}, smbd...)...) //nolint:noctx // Stop ends it
+		cmd = exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh"}, args...)...) //nolint:noctx // Stop ends it
 	}
 	if s.process, err = start(cmd, s.log); err != nil {
 		return err
@@ -218,10 +218,18 @@ func (s *Samba) Close() error {
 	return err
 }
 
+// smbd is the server's binary, which Debian puts where only root looks.
+func smbd() string {
+	if path, err := exec.LookPath("smbd"); err == nil {
+		return path
+	}
+	return "/usr/sbin/smbd"
+}
+
 // needSamba installs what is missing, where it can.
 func needSamba(ctx context.Context, progress io.Writer) error {
 	missing := func() error {
-		_, err1 := exec.LookPath("smbd")
+		_, err1 := exec.LookPath(smbd())
 		_, err2 := exec.LookPath("pdbedit")
 		return errors.Join(err1, err2)
 	}

@@ -5,12 +5,12 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/stager-dev/stager/backends/backendtest"
 )
 
 func TestSambaEndsWhenItIsClosed(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("smbd runs as root only")
-	}
+	backendtest.Require(t, "smb", backendtest.Asked("smb"))
 	s, err := StartSamba(t.Context(), SambaOptions{Mode: SambaEncrypted})
 	if err != nil {
 		t.Fatal(err)

@@ -7,11 +7,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stager-dev/stager/backends/backendtest"
 )
 
 func TestS3EndsWhenItIsClosed(t *testing.T) {
@@ -90,12 +91,10 @@ func TestProxyGoesWrongAsOrdered(t *testing.T) {
 }
 
 func TestHDFSEndsWhenItIsClosed(t *testing.T) {
+	backendtest.Require(t, "hdfs", backendtest.Asked("hdfs"))
 	h, err := StartHDFS(t.Context(), HDFSOptions{})
 	if err != nil {
-		if slices.Contains(strings.Split(os.Getenv("STAGER_TEST_REQUIRE"), ","), "hdfs") {
-			t.Fatal(err)
-		}
-		t.Skipf("HDFS cannot be had here: %v", err)
+		t.Fatal(err)
 	}
 	if got := strings.Join(h.Env(), " "); !strings.Contains(got, "HADOOP_CONF_DIR="+h.ConfDir) {
 		t.Errorf("Env = %s, want the configuration", got)
