@@ -92,7 +92,7 @@ func FuzzNoErrorTellsAPassword(f *testing.F) {
 	f.Fuzz(func(t *testing.T, password, path string) {
 		const mark = "Zq9X"
 		if strings.Contains(path, mark) {
-			t.Skip()
+			return // a path that holds the mark proves nothing
 		}
 		for _, url := range []string{
 			"other://user:" + mark + password + "@bucket" + path,

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/stager-dev/stager/backends/backendtest"
 )
 
 func (b *bench) at(parts ...string) string {
@@ -130,7 +132,7 @@ func TestBytesOfOpenFilesStayCounted(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
 		if !b.stage.seesOpen {
-			t.Skip("this file system does not tell who has files open")
+			backendtest.Require(t, "leases", errors.New("this file system does not tell who has files open"))
 		}
 		b.settle()
 		l := b.must(b.lease("r"))

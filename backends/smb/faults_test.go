@@ -98,7 +98,7 @@ func TestKeyBelowAFile(t *testing.T) {
 func TestAFullDiskSaysSo(t *testing.T) {
 	eachMode(t, func(t *testing.T, s *server) {
 		if s.env["SMB_FULL_SHARE"] == "" {
-			t.Skip("no small disk can be mounted here")
+			backendtest.Require(t, "smb", errors.New("no small disk can be mounted here"))
 		}
 		store := openLive(t, s, s.env["SMB_FULL_SHARE"]+"/")
 		_, err := store.Put(t.Context(), "big", backendtest.ContentsOf("big", 6<<20), 6<<20, backends.CreateOptions{})

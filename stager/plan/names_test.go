@@ -135,7 +135,7 @@ func FuzzFlatNamesDiffer(f *testing.F) {
 	f.Add(strings.Repeat("a/", 150), strings.Repeat("a/", 151))
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if checkKey(a) != nil || checkKey(b) != nil {
-			t.Skip()
+			return // no keys, so they have no names
 		}
 		x, y := FlatName(a), FlatName(b)
 		if (x == y) != (a == b) {

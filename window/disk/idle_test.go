@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends/backendtest"
 )
 
 func shelf(t *testing.T) (*Folder, *Shelf) {
@@ -25,7 +27,7 @@ func shelf(t *testing.T) (*Folder, *Shelf) {
 func seen(t *testing.T, f *Folder) {
 	t.Helper()
 	if !f.SeesOpenFiles() {
-		t.Skip("this file system does not tell who has files open")
+		backendtest.Require(t, "leases", errors.New("this file system does not tell who has files open"))
 	}
 }
 
