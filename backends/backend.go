@@ -74,6 +74,13 @@ type PartCreator interface {
 	CreateParts(ctx context.Context, key string, opts CreateOptions) (PartWriter, error)
 }
 
+// KeyChecker is the ability to tell, without asking the server, that a key can be no
+// object's.
+type KeyChecker interface {
+	// CheckKey returns an error of kind Invalid for keys that Create always refuses.
+	CheckKey(key string) error
+}
+
 // A PartWriter takes the parts of one object. WritePart may be called from many
 // goroutines at once; Commit comes after all of them returned.
 type PartWriter interface {

@@ -11,7 +11,8 @@
 // a [Scheme]. What it can do beyond that it says in two ways: [Facts] are data
 // about the store, abilities are interfaces such as [PartCreator] that Store asks
 // for once. No method answers "unsupported". Package backends/backendtest holds the
-// contract as tests and runs against every protocol.
+// contract as tests and runs against every protocol; package backends/httpstore is
+// what object stores over HTTP share.
 //
 // Three rules carry the rest:
 //

@@ -139,3 +139,15 @@ func KindOf(err error) Kind {
 func Errorf(kind Kind, op, key, format string, args ...any) *Error {
 	return &Error{Op: op, Key: key, Kind: kind, Err: fmt.Errorf(format, args...)}
 }
+
+// InWords is err with a text for people, which says all that they need. What err is
+// can still be found in it.
+func InWords(words string, err error) error { return &inWords{words, err} }
+
+type inWords struct {
+	words string
+	err   error
+}
+
+func (e *inWords) Error() string { return e.words }
+func (e *inWords) Unwrap() error { return e.err }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -24,6 +25,21 @@ func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64
 		s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "write").Add(float64(size))
 	}
 	return obj, err
+}
+
+// CheckKeys finds the first key that the store could never hold, as far as its
+// protocol tells without asking. Who sends many asks before the first.
+func (s *Store) CheckKeys(keys iter.Seq[string]) error {
+	checker, ok := s.backend.(KeyChecker)
+	if !ok {
+		return nil
+	}
+	for key := range keys {
+		if err := checker.CheckKey(s.prefix + key); err != nil {
+			return named(err, "create", s.name, key)
+		}
+	}
+	return nil
 }
 
 // putParts sends parts at once, each retried for itself.
@@ -74,7 +90,9 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 		if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, *pooled); err != nil {
 			return err
 		}
-		obj, err = w.Commit(ctx)
+		if obj, err = w.Commit(ctx); err == nil {
+			s.answered(dog)
+		}
 		return err
 	})
 	return obj, err
@@ -95,29 +113,37 @@ func (p *paced) ReadAt(b []byte, off int64) (int, error) {
 	if err := p.store.throttle(p.ctx, len(b), p.dog); err != nil {
 		return 0, err
 	}
-	n, err := p.src.ReadAt(b, off)
+	n, err := local{p.src}.ReadAt(b, off)
 	if end, before := off+int64(n), p.reached.Load(); end > before {
 		p.reached.CompareAndSwap(before, end)
 		p.dog.kick()
 	} else {
 		p.dog.alive()
 	}
-	if n < len(b) && errors.Is(err, io.EOF) {
-		err = errors.New("the file became shorter while it was sent")
-	}
-	if n < len(b) {
-		err = &LocalError{err}
-	}
 	return n, err
 }
 
+// local is a file whose errors say that they are no store's.
+type local struct{ src io.ReaderAt }
+
+func (l local) ReadAt(b []byte, off int64) (int, error) {
+	n, err := l.src.ReadAt(b, off)
+	if n == len(b) {
+		return n, nil
+	}
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the file became shorter while it was sent")
+	}
+	return n, &LocalError{err}
+}
+
 // Unpaced is what src reads, from its beginning, without the pace and the watch of
-// the Store that handed it to WritePart: for a protocol that must read a part, to
-// sum it, before it sends it.
+// the Store that handed it to WritePart: for a protocol that reads a part twice, as it
+// must be summed before it is sent, or is sent in Commit.
 func Unpaced(src *io.SectionReader) *io.SectionReader {
 	under, off, n := src.Outer()
 	if p, ok := under.(*paced); ok {
-		under = p.src
+		under = local{p.src}
 	}
 	return io.NewSectionReader(under, off, n)
 }

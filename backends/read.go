@@ -89,7 +89,7 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 	}
 	pooled := pool.Get().(*[]byte)
 	defer pool.Put(pooled)
-	body = &kicking{body, dog}
+	body = &kicking{body, dog, func() { s.answered(dog) }}
 	for *at < end {
 		// Up to the next multiple of the buffer's size, so that writes stay aligned
 		// after a resume at an odd place.
@@ -146,13 +146,18 @@ func (s *Store) throttle(ctx context.Context, n int, dog *watchdog) error {
 // kicking tells of each byte that comes.
 type kicking struct {
 	io.Reader
-	dog *watchdog
+	dog   *watchdog
+	first func() // hears of the first of them; then nil
 }
 
 func (k *kicking) Read(p []byte) (int, error) {
 	n, err := k.Reader.Read(p)
 	if n > 0 {
 		k.dog.kick()
+		if k.first != nil {
+			k.first()
+			k.first = nil
+		}
 	}
 	return n, err
 }

@@ -18,7 +18,9 @@ type Scheme struct {
 	// Credentials says in one sentence where they come from; it is the hint of
 	// errors of kind Permission.
 	Credentials string
-	Open        func(ctx context.Context, t Target) (Opened, error)
+	// Open makes a Backend of a URL. It is called again when its error is Retryable; ctx
+	// ends with the call.
+	Open func(ctx context.Context, t Target) (Opened, error)
 }
 
 // Param describes one parameter of a URL.
@@ -74,20 +76,25 @@ func (r *Registry) Check(rawURL string) error {
 }
 
 // Open opens the folder that rawURL names: keys of the Store are relative to it.
-// It contacts the store only as far as the protocol must. [Store.Self] tells
+// It contacts the store only as far as the protocol must, and is as patient with it as
+// the Store's methods are. [Store.Self] tells
 // whether the URL names one object instead.
 func (r *Registry) Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 	scheme, target, err := r.parse(rawURL)
 	if err != nil {
 		return nil, err
 	}
-	target.Options = opts
-	opened, err := scheme.Open(ctx, target)
-	if err != nil {
-		return nil, named(err, "open", target.name(), "")
-	}
-	s := NewStore(opened.Backend, target.name(), opts)
+	s := newStore(target.name(), opts)
 	s.scheme = scheme
+	target.Options = opts
+	var opened Opened
+	if err := s.retry(ctx, "open", "", func(ctx context.Context, _ *watchdog) error {
+		opened, err = scheme.Open(ctx, target)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	s.stand(opened.Backend)
 	s.self = strings.Trim(opened.Prefix, "/")
 	if s.self != "" {
 		s.prefix = s.self + "/"

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/mem"
@@ -150,4 +152,33 @@ func TestSelfOfURLs(t *testing.T) {
 			t.Errorf("%s reads %q, %v", tt.url, got, err)
 		}
 	}
+}
+
+// NFS asks its server who it is when it is opened, and a job that was started while the
+// server restarted ended at once; others that ask later waited.
+func TestOpenIsAsPatientAsTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		comesBack := time.Now().Add(20 * time.Second)
+		tries := 0
+		r := backends.NewRegistry(backends.Scheme{Name: "late", Open: func(ctx context.Context, _ backends.Target) (backends.Opened, error) {
+			if tries++; tries == 1 {
+				<-ctx.Done() // a server that is silent
+				return backends.Opened{}, context.Cause(ctx)
+			}
+			if time.Now().Before(comesBack) {
+				return backends.Opened{}, backends.Errorf(backends.Unavailable, "open", "", "connection refused")
+			}
+			return backends.Opened{Backend: mem.New()}, nil
+		}})
+		opts := backends.Options{StallAfter: 5 * time.Second, RetryFor: time.Minute}
+		if _, err := r.Open(t.Context(), "late://host/", opts); err != nil || tries < 4 {
+			t.Errorf("after %d tries: %v", tries, err)
+		}
+		tries, comesBack = 0, time.Now().Add(time.Hour)
+		start := time.Now()
+		_, err := r.Open(t.Context(), "late://host/", opts)
+		if took := time.Since(start); backends.KindOf(err) != backends.Unavailable || took > time.Minute+5*time.Second {
+			t.Errorf("a server that stays away: %v after %v, want kind unavailable within the patience", err, took)
+		}
+	})
 }

@@ -22,9 +22,10 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 10 * time.Second,
 	}
 	since, failures, unknown := time.Now(), 0, 0
+	var silent, failed time.Time // since when, and when first
 	delay.Reset()
 	for {
-		moved, err := s.attempt(ctx, op, try)
+		asked, moved, err := s.attempt(ctx, op, try)
 		if err == nil {
 			return nil
 		}
@@ -40,7 +41,12 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 			since, failures, unknown = time.Now(), 0, 0
 			delay.Reset()
 		}
-		failures++
+		if failures++; failures == 1 {
+			silent, failed = asked, time.Now()
+			if moved {
+				silent = failed
+			}
+		}
 		kind := KindOf(err)
 		if kind == Unknown {
 			unknown++
@@ -61,7 +67,7 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 		}
 		s.opts.Metrics.retries.WithLabelValues(s.scheme.Name, op, kind.String()).Inc()
 		level := slog.LevelDebug
-		if failures == 3 {
+		if failures == 3 && s.outage.fails(silent, failed) {
 			level = slog.LevelWarn // once: the first two are nobody's business
 		}
 		s.opts.Log.Log(ctx, level, "the store fails, trying again", "error", err, "kind", kind,
@@ -85,12 +91,12 @@ func gaveUp(err error, tries int, since time.Duration) error {
 }
 
 // attempt is one try under the watchdog, holding one of the store's slots; a
-// listing holds none, since those who read what it yields need them. It reports
-// whether bytes moved.
-func (s *Store) attempt(ctx context.Context, op string, try func(context.Context, *watchdog) error) (moved bool, err error) {
-	if op != "list" {
+// listing holds none, since those who read what it yields need them, and opening none,
+// since there are none yet. It reports when it asked, and whether bytes moved.
+func (s *Store) attempt(ctx context.Context, op string, try func(context.Context, *watchdog) error) (asked time.Time, moved bool, err error) {
+	if op != "list" && op != "open" {
 		if err := s.slots.Acquire(ctx, 1); err != nil {
-			return false, err
+			return time.Now(), false, err
 		}
 		defer s.slots.Release(1)
 	}
@@ -99,13 +105,26 @@ func (s *Store) attempt(ctx context.Context, op string, try func(context.Context
 	dog := watch(s.opts.StallAfter, func() { cancel(errStalled) })
 	defer dog.rest()
 	ctx = context.WithValue(ctx, watchdogKey{}, dog)
-	start := time.Now()
 	err = try(ctx, dog)
 	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		err = &Error{Kind: Unavailable, Err: errStalled}
 	}
-	s.opts.Metrics.observe(s.scheme.Name, op, err, time.Since(start))
-	return dog.moved.Load(), err
+	if err == nil && answers[op] {
+		s.answered(dog)
+	}
+	s.opts.Metrics.observe(s.scheme.Name, op, err, time.Since(dog.asked))
+	return dog.asked, dog.moved.Load(), err
+}
+
+// answers are the operations that a server answers. Others end well without it where a
+// protocol puts off asking.
+var answers = map[string]bool{"list": true, "stat": true, "read": true, "commit": true, "delete": true}
+
+// answered hears that something came to the request that a watchdog watches.
+func (s *Store) answered(dog *watchdog) {
+	if away := s.outage.answers(dog.asked); away > 0 {
+		s.opts.Log.Info("the store answers again", "store", s.name, "away", away.Round(100*time.Millisecond))
+	}
 }
 
 // errStalled is what the watchdog says.
@@ -116,11 +135,12 @@ var errStalled = errors.New("no bytes came for too long, so the request was cut"
 type watchdog struct {
 	timer *time.Timer
 	after time.Duration
+	asked time.Time   // when the request was made
 	moved atomic.Bool // some bytes came, or went
 }
 
 func watch(after time.Duration, bite func()) *watchdog {
-	return &watchdog{timer: time.AfterFunc(after, bite), after: after}
+	return &watchdog{timer: time.AfterFunc(after, bite), after: after, asked: time.Now()}
 }
 
 type watchdogKey struct{}

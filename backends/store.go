@@ -54,14 +54,18 @@ type Store struct {
 	facts   Facts
 	slots   *semaphore.Weighted
 	parts   PartCreator // nil when the backend has not the ability
+	outage  *outage
 }
 
 // NewStore wraps a backend. name is shown in errors and logs.
 func NewStore(b Backend, name string, opts Options) *Store {
-	facts := b.Facts()
-	if opts.Connections <= 0 {
-		opts.Connections = max(facts.Parallelism, 1)
-	}
+	s := newStore(name, opts)
+	s.stand(b)
+	return s
+}
+
+// newStore makes a Store that has no backend yet.
+func newStore(name string, opts Options) *Store {
 	if opts.RetryFor <= 0 {
 		opts.RetryFor = DefaultRetryFor
 	}
@@ -74,12 +78,17 @@ func NewStore(b Backend, name string, opts Options) *Store {
 	if opts.Metrics == nil {
 		opts.Metrics = NewMetrics(nil)
 	}
-	s := &Store{
-		backend: b, name: name, opts: opts, facts: facts, folder: true,
-		slots: semaphore.NewWeighted(int64(opts.Connections)),
+	return &Store{name: name, opts: opts, folder: true, outage: new(outage)}
+}
+
+// stand puts the Store on a backend.
+func (s *Store) stand(b Backend) {
+	s.backend, s.facts = b, b.Facts()
+	if s.opts.Connections <= 0 {
+		s.opts.Connections = max(s.facts.Parallelism, 1)
 	}
+	s.slots = semaphore.NewWeighted(int64(s.opts.Connections))
 	s.parts, _ = b.(PartCreator)
-	return s
 }
 
 // Name is the store's URL without parameters.
@@ -118,6 +127,14 @@ func (s *Store) Sub(dir string) *Store {
 	sub.prefix = sub.self + "/"
 	sub.folder = false
 	return &sub
+}
+
+// Narrow is s with so many requests at once, that do not count among those of s.
+func (s *Store) Narrow(connections int) *Store {
+	narrow := *s
+	narrow.opts.Connections = max(connections, 1)
+	narrow.slots = semaphore.NewWeighted(int64(narrow.opts.Connections))
+	return &narrow
 }
 
 // Self looks for an object with the very name that the store was opened with: for

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -19,6 +20,9 @@ type Options struct {
 	// Unfit tells which keys the store cannot hold, such as "a?b" on a share of
 	// Windows. Writing one must then fail with kind Invalid. nil: it holds all.
 	Unfit func(key string) bool
+	// Refused, when not nil, is told of odd keys that the store refuses with kind
+	// Invalid; that is no failure then. For stores of which nobody knows Unfit.
+	Refused func(key string)
 	// MaxSize is the largest object that is written; 0: 64 MiB. What needs larger
 	// ones is skipped.
 	MaxSize int64
@@ -46,34 +50,34 @@ var checks = []struct {
 	name string
 	run  func(*check)
 }{
-	{"facts are sane", factsAreSane},
+	{"the facts about the store make sense", factsAreSane},
 	{"a missing key is not there", missingKey},
-	{"sizes from nothing to several parts", sizes},
-	{"put answers what stat does", putAnswersStat},
-	{"odd keys", oddKeys},
-	{"list ascends and ends at its prefix", listOrder},
-	{"a long list", listLong},
-	{"a list that its reader leaves", listLeft},
-	{"ranges", ranges},
-	{"ranges that do not fit", rangesUnfit},
-	{"streams read in odd ways", oddReading},
-	{"a version that is gone", versionGone},
-	{"a change between ranges", changeBetweenRanges},
-	{"a change under way", changeUnderWay},
-	{"nothing is seen before commit", unseenBeforeCommit},
-	{"abort leaves nothing", abortLeavesNothing},
-	{"a size that is not kept", sizeNotKept},
-	{"commit replaces", commitReplaces},
-	{"commit replaces at once", commitReplacesAtOnce},
-	{"if absent", ifAbsent},
-	{"eight at once, if absent", ifAbsentAtOnce},
-	{"parts in any order", partsAnyOrder},
-	{"delete", deleteTwice},
-	{"sub and self", subAndSelf},
-	{"cancelled before", cancelledBefore},
-	{"cancelled while reading", cancelledReading},
-	{"cancelled while writing", cancelledWriting},
-	{"many at once", manyAtOnce},
+	{"objects of all sizes come back as they were written", sizes},
+	{"a write answers what stat tells later", putAnswersStat},
+	{"odd names come back as they were given", oddKeys},
+	{"a listing ascends and ends at its prefix", listOrder},
+	{"a long listing is whole", listLong},
+	{"a listing can be left in the middle", listLeft},
+	{"a range is what was asked for", ranges},
+	{"a range that does not fit is an error", rangesUnfit},
+	{"a stream can be read in bits and left early", oddReading},
+	{"a version that is gone is refused", versionGone},
+	{"a change between two ranges is noticed", changeBetweenRanges},
+	{"a change under way mixes no versions", changeUnderWay},
+	{"nothing is seen before its commit", unseenBeforeCommit},
+	{"an aborted write leaves nothing", abortLeavesNothing},
+	{"a write of another size than announced fails", sizeNotKept},
+	{"a commit replaces what was there", commitReplaces},
+	{"readers see the old object or the new one", commitReplacesAtOnce},
+	{"a key that is taken is kept, if asked", ifAbsent},
+	{"of eight writers of a free key one wins", ifAbsentAtOnce},
+	{"parts may come in any order, and twice", partsAnyOrder},
+	{"a delete removes one key, and may be repeated", deleteTwice},
+	{"a name stands for an object or a folder", subAndSelf},
+	{"a call that is cancelled before does nothing", cancelledBefore},
+	{"a read can be cancelled", cancelledReading},
+	{"a write can be cancelled", cancelledWriting},
+	{"many at once do not disturb each other", manyAtOnce},
 	{"broken streams are resumed", brokenStreams},
 	{"failed writes are repeated", failedWrites},
 }
@@ -172,6 +176,12 @@ func (c *check) wantMissing(key string) {
 	}
 }
 
+// corrupt complains about bytes that are wrong, with an error of that kind.
+func (c *check) corrupt(format string, args ...any) {
+	c.Helper()
+	c.Errorf("%v", &backends.Error{Op: "contract", Kind: backends.Corrupt, Err: fmt.Errorf(format, args...)})
+}
+
 // wantContents complains unless the object holds what was made from seed. Its sums
 // must be right, wherever they are told.
 func (c *check) wantContents(obj backends.Object, seed string, size int64) {
@@ -188,11 +198,11 @@ func (c *check) wantContents(obj backends.Object, seed string, size int64) {
 		return
 	}
 	if to.wrong > 0 || to.bytes != size {
-		c.Errorf("%q: %d bytes of %d came, %d blocks were wrong, the first at %d", obj.Key, to.bytes, size, to.wrong, to.first)
+		c.corrupt("%q: %d bytes of %d came, %d blocks were wrong, the first at %d", obj.Key, to.bytes, size, to.wrong, to.first)
 	}
 	for _, sum := range []backends.Checksum{told, obj.Sum} {
 		if !sum.IsZero() && sum != want.Sum(sum.Algorithm) {
-			c.Errorf("%q: the store tells %v, but its bytes have %v", obj.Key, sum, want.Sum(sum.Algorithm))
+			c.corrupt("%q: the store tells %v, but its bytes have %v", obj.Key, sum, want.Sum(sum.Algorithm))
 		}
 	}
 }

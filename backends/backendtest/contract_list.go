@@ -156,6 +156,10 @@ func oddKeys(c *check) {
 			continue
 		}
 		if _, err := c.store.PutBytes(c.ctx, key, []byte(key), backends.CreateOptions{}); err != nil {
+			if c.opts.Refused != nil && backends.KindOf(err) == backends.Invalid {
+				c.opts.Refused(key)
+				continue
+			}
 			c.Errorf("putting %q: %v", key, err)
 			continue
 		}

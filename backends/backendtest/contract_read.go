@@ -49,12 +49,16 @@ func ranges(c *check) {
 		if r.n >= 0 {
 			exp = exp[:r.n]
 		}
-		if got, err := c.readAll(c.ctx, obj, r.off, r.n); err != nil || !bytes.Equal(got, exp) {
-			c.Errorf("%d bytes at %d: got %d bytes, right: %v, %v; want %d", r.n, r.off, len(got), bytes.Equal(got, exp), err, len(exp))
+		if got, err := c.readAll(c.ctx, obj, r.off, r.n); err != nil || len(got) != len(exp) {
+			c.Errorf("%d bytes at %d: got %d bytes, %v; want %d", r.n, r.off, len(got), err, len(exp))
+		} else if !bytes.Equal(got, exp) {
+			c.corrupt("%d bytes at %d are not those of the object", r.n, r.off)
 		}
 		to := make(memory, size)
-		if _, err := c.store.ReadRange(c.ctx, obj, r.off, r.n, to, nil); err != nil || !bytes.Equal(to[r.off:][:len(exp)], exp) {
-			c.Errorf("ReadRange of %d bytes at %d: %v; right: %v", r.n, r.off, err, bytes.Equal(to[r.off:][:len(exp)], exp))
+		if _, err := c.store.ReadRange(c.ctx, obj, r.off, r.n, to, nil); err != nil {
+			c.Errorf("ReadRange of %d bytes at %d: %v", r.n, r.off, err)
+		} else if !bytes.Equal(to[r.off:][:len(exp)], exp) {
+			c.corrupt("ReadRange of %d bytes at %d brings others than those of the object", r.n, r.off)
 		}
 	}
 	if got, err := c.readAll(c.ctx, c.put("empty", "", 0), 0, -1); err != nil || len(got) > 0 {
@@ -120,7 +124,7 @@ func oddReading(c *check) {
 		}
 	}
 	if !bytes.Equal(got, want[1000:1300]) {
-		c.Errorf("byte by byte %d bytes came, and not those of the object", len(got))
+		c.corrupt("byte by byte %d bytes came, and not those of the object", len(got))
 	}
 	if err := body.Close(); err != nil {
 		c.Errorf("closing at the end: %v", err)
@@ -187,7 +191,7 @@ func changeUnderWay(c *check) {
 			c.Errorf("after a change under way the stream ends after %d bytes of %d without an error", len(got), size)
 		}
 		if err == nil && !bytes.Equal(got, old) {
-			c.Errorf("a change under way makes a mixture of two versions (removed: %v)", remove)
+			c.corrupt("a change under way makes a mixture of two versions (removed: %v)", remove)
 		}
 		if err != nil && !remove {
 			c.wantKind("a change under way", err, backends.Changed, backends.NotExist)

@@ -54,14 +54,14 @@ func TestContractFindsBrokenStores(t *testing.T) {
 		check string // that must fail
 	}{
 		{"a whole store", func(m *mem.Backend) backends.Backend { return m }, ""},
-		{"reads any version", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a version that is gone"},
-		{"reads any version between ranges", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a change between ranges"},
-		{"ends streams early and silently", func(m *mem.Backend) backends.Backend { return early{m} }, "ranges that do not fit"},
-		{"lists folders, not keys, in order", func(m *mem.Backend) backends.Backend { return byFolder{m} }, "list ascends and ends at its prefix"},
-		{"replaces what must be absent", func(m *mem.Backend) backends.Backend { return careless{m} }, "if absent"},
-		{"lets eight win", func(m *mem.Backend) backends.Backend { return careless{m} }, "eight at once, if absent"},
-		{"tells wrong sums", func(m *mem.Backend) backends.Backend { return liar{m} }, "sizes from nothing to several parts"},
-		{"does not hear of contexts", func(m *mem.Backend) backends.Backend { return deaf{m} }, "cancelled while reading"},
+		{"reads any version", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a version that is gone is refused"},
+		{"reads any version between ranges", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a change between two ranges is noticed"},
+		{"ends streams early and silently", func(m *mem.Backend) backends.Backend { return early{m} }, "a range that does not fit is an error"},
+		{"lists folders, not keys, in order", func(m *mem.Backend) backends.Backend { return byFolder{m} }, "a listing ascends and ends at its prefix"},
+		{"replaces what must be absent", func(m *mem.Backend) backends.Backend { return careless{m} }, "a key that is taken is kept, if asked"},
+		{"lets eight win", func(m *mem.Backend) backends.Backend { return careless{m} }, "of eight writers of a free key one wins"},
+		{"tells wrong sums", func(m *mem.Backend) backends.Backend { return liar{m} }, "objects of all sizes come back as they were written"},
+		{"does not hear of contexts", func(m *mem.Backend) backends.Backend { return deaf{m} }, "a read can be cancelled"},
 	} {
 		synctest.Test(t, func(t *testing.T) { // for the pauses between tries
 			r := &recorder{ctx: t.Context(), failed: make(map[string]bool)}

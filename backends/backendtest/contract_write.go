@@ -150,8 +150,11 @@ func commitReplacesAtOnce(c *check) {
 				if backends.KindOf(err) == backends.Changed {
 					continue
 				}
-				if err != nil || to.wrong > 0 {
-					return fmt.Errorf("%d bytes at version %q: %d blocks are wrong, %w", obj.Size, obj.Version, to.wrong, err)
+				if err != nil {
+					return err
+				}
+				if to.wrong > 0 {
+					return backends.Errorf(backends.Corrupt, "read", "k", "%d bytes at version %q: %d blocks are wrong", obj.Size, obj.Version, to.wrong)
 				}
 			}
 			return nil

@@ -8,11 +8,13 @@
 //		backendtest.Run(t, func(t *testing.T) *backends.Store { return open(t) }, backendtest.Options{})
 //	}
 //
-// It asks no more of its caller than a [TB] with a Run, so an operator's command
-// can run the same checks against a store in service: each check works in a new
+// [Inspect] is the reading half of it, on objects that a store has already.
+//
+// They ask no more of their caller than a [TB] with a Run, so an operator's command
+// can run the same checks against a store in service: each check of Run works in a new
 // folder of its own and removes it.
 //
-// [Require] is for servers that may be missing. [Faults] go wrong by a script, at
-// the very call and byte that a test wants. [ContentsOf] are bytes made from a key:
-// terabytes that take no memory.
+// [Faults] go wrong by a script, at the very call and byte that a test wants.
+// [ContentsOf] are bytes made from a key: terabytes that take no memory. Package live
+// starts real servers.
 package backendtest

@@ -81,34 +81,3 @@ func TestFaultsKeepAbilities(t *testing.T) {
 		t.Error("a store that takes no parts pretends to")
 	}
 }
-
-func TestRequire(t *testing.T) {
-	t.Setenv(backendtest.EnvRequire, "s3,smb")
-	for name, want := range map[string]string{"s3": "failed", "nfs": "skipped"} {
-		var got outcome
-		backendtest.Require(&got, name, errors.New("no server"))
-		if string(got.what) != want {
-			t.Errorf("Require(%s) = %q, want %q", name, got.what, want)
-		}
-	}
-	var none outcome
-	if backendtest.Require(&none, "s3", nil); none.what != "" {
-		t.Errorf("Require without an error = %q, want nothing", none.what)
-	}
-}
-
-// outcome is a test of which only the end is of interest.
-type outcome struct {
-	backendtest.TB
-	what string
-}
-
-func (o *outcome) Helper() {}
-
-func (o *outcome) Fatalf(string, ...any) { o.what += "failed" }
-
-func (o *outcome) Skipf(string, ...any) {
-	if o.what == "" {
-		o.what = "skipped"
-	}
-}

@@ -1,0 +1,191 @@
+package kerberos
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	krb "github.com/jcmturner/gokrb5/v8/client"
+	"github.com/jcmturner/gokrb5/v8/config"
+	"github.com/jcmturner/gokrb5/v8/credentials"
+	"github.com/jcmturner/gokrb5/v8/keytab"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Login knows who we are, and keeps the ticket fresh. Its methods may be called from
+// many goroutines at once.
+type Login struct {
+	secrets     string
+	getenv      func(string) string
+	user, realm string
+
+	mu     sync.Mutex // held also while a server is asked
+	client *krb.Client
+	from   string    // the file it was made of
+	at     time.Time // when that file was changed last
+}
+
+// New reads nothing yet. user and realm choose a key of a keytab that may hold many;
+// empty ones leave it to the keytab and to krb5.conf.
+func New(opts backends.Options, user, realm string) *Login {
+	l := &Login{secrets: opts.Secrets, getenv: opts.Getenv, user: user, realm: realm}
+	if l.getenv == nil {
+		l.getenv = func(string) string { return "" }
+	}
+	return l
+}
+
+// secret is a file among the secrets, or "".
+func (l *Login) secret(name string) string {
+	path := filepath.Join(l.secrets, name)
+	if _, err := os.Stat(path); l.secrets == "" || err != nil {
+		return ""
+	}
+	return path
+}
+
+func (l *Login) file(variable string) string {
+	return strings.TrimPrefix(l.getenv(variable), "FILE:")
+}
+
+// Named tells whether somebody has named a keytab or a ticket cache, so that Kerberos
+// is what he means.
+func (l *Login) Named() bool {
+	return first(l.secret("krb5.keytab"), l.file("KRB5_CLIENT_KTNAME"), l.secret("krb5cc"), l.file("KRB5CCNAME")) != ""
+}
+
+func first(values ...string) string {
+	for _, v := range values {
+		if v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// source is the file that says who we are: a keytab, or else a ticket cache.
+func (l *Login) source() (path string, isKeytab bool, err error) {
+	if path = first(l.secret("krb5.keytab"), l.file("KRB5_CLIENT_KTNAME")); path != "" {
+		return path, true, nil
+	}
+	path = first(l.secret("krb5cc"), l.file("KRB5CCNAME"), fmt.Sprintf("/tmp/krb5cc_%d", os.Getuid()))
+	if kind, _, ok := strings.Cut(path, ":"); ok && !strings.HasPrefix(path, "/") {
+		return "", false, denied("KRB5CCNAME names a ticket cache of type %s, which stager cannot read: run kinit -c FILE:/tmp/krb5cc and set KRB5CCNAME=FILE:/tmp/krb5cc, or give a keytab", kind)
+	}
+	return path, false, nil
+}
+
+func denied(format string, args ...any) error {
+	return backends.Errorf(backends.Permission, "open", "", format, args...)
+}
+
+// configuration reads krb5.conf.
+func (l *Login) configuration() (*config.Config, error) {
+	path := first(l.secret("krb5.conf"), l.getenv("KRB5_CONFIG"), "/etc/krb5.conf")
+	c, err := config.Load(path)
+	var unsupported config.UnsupportedDirective
+	if err != nil && !errors.As(err, &unsupported) {
+		return nil, backends.Errorf(backends.Invalid, "open", "", "Kerberos needs a configuration that can be read, and %s is none (KRB5_CONFIG, or krb5.conf among the secrets): %w", path, err)
+	}
+	return c, nil
+}
+
+// Check tells of what is missing, without asking a server.
+func (l *Login) Check() error {
+	path, _, err := l.source()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return denied("the server wants Kerberos, and there is neither a keytab nor a ticket: %s is not there; run kinit, or set KRB5_CLIENT_KTNAME to a keytab", path)
+	}
+	_, err = l.configuration()
+	return err
+}
+
+// Client has a ticket, or what it takes to get one. It may ask a server.
+func (l *Login) Client() (*krb.Client, error) {
+	path, isKeytab, err := l.source()
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, denied("what Kerberos stands on cannot be read: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client == nil || l.from != path || !l.at.Equal(info.ModTime()) {
+		conf, err := l.configuration()
+		if err != nil {
+			return nil, err
+		}
+		client, err := l.newClient(path, isKeytab, conf)
+		if err != nil {
+			return nil, err
+		}
+		l.forget()
+		l.client, l.from, l.at = client, path, info.ModTime()
+	}
+	// A ticket that expired is not renewed but had anew, which gokrb5 does by itself
+	// only when it could not be renewed any more either.
+	if err := l.client.AffirmLogin(); err != nil {
+		err = Explain(err)
+		l.forget()
+		return nil, err
+	}
+	return l.client, nil
+}
+
+func (l *Login) newClient(path string, isKeytab bool, conf *config.Config) (*krb.Client, error) {
+	if !isKeytab {
+		cache, err := credentials.LoadCCache(path)
+		if err != nil {
+			return nil, denied("the ticket cache %s cannot be read: %w", path, err)
+		}
+		client, err := krb.NewFromCCache(cache, conf, krb.DisablePAFXFAST(true))
+		if err != nil {
+			return nil, denied("the ticket cache %s holds no ticket to begin with: run kinit (%w)", path, err)
+		}
+		return client, nil
+	}
+	tab, err := keytab.Load(path)
+	if err != nil {
+		return nil, denied("the keytab %s cannot be read: %w", path, err)
+	}
+	if len(tab.Entries) == 0 {
+		return nil, denied("the keytab %s is empty", path)
+	}
+	who := tab.Entries[0].Principal
+	user, realm := strings.Join(who.Components, "/"), who.Realm
+	if l.user != "" {
+		user, realm = l.user, first(l.realm, conf.LibDefaults.DefaultRealm, realm)
+	}
+	// Active Directory knows no FAST negotiation.
+	return krb.NewWithKeytab(user, realm, tab, conf, krb.DisablePAFXFAST(true)), nil
+}
+
+// inUse is how long a login that began with a client may go on with it.
+const inUse = time.Minute
+
+// forget has the next login begin anew. mu is held.
+func (l *Login) forget() {
+	if l.client != nil && l.client.Credentials.HasKeytab() {
+		time.AfterFunc(inUse, l.client.Destroy) // or it renews for ever
+	}
+	l.client = nil
+}
+
+// Forget has the next Client begin anew, with what the files hold then. It is for who
+// was refused with a ticket that looked good.
+func (l *Login) Forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget()
+}

@@ -1,0 +1,50 @@
+package backends
+
+import (
+	"sync"
+	"time"
+)
+
+// outage is what a Store and its Subs know of the time in which nobody answers them.
+// It makes two lines of the log out of what all requests see: that the store is away,
+// and that it came back.
+//
+// What still comes to requests from before, out of the buffers between, says nothing
+// of a server that has died; so what counts is when the answered were asked.
+type outage struct {
+	mu    sync.Mutex // guards all below
+	heard time.Time  // when the youngest request was made that was answered
+	since time.Time  // the beginning; zero: there is none, or nobody was told
+	told  time.Time  // when it was told of
+}
+
+// fails hears of a request that has failed again and again, first at a moment and
+// without an answer since a moment before. It tells whether a person should hear of it
+// too: not when he knows that nobody is answered.
+func (o *outage) fails(since, first time.Time) (tell bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.heard.After(first) {
+		return true // others are answered, so it is this request's own trouble
+	}
+	if !o.since.IsZero() {
+		return false
+	}
+	o.since, o.told = since, time.Now()
+	return true
+}
+
+// answers hears that something came to a request made at a moment. It tells how long
+// the store was away, if that ends an outage of which somebody was told, or 0.
+func (o *outage) answers(asked time.Time) (away time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if asked.After(o.heard) {
+		o.heard = asked
+	}
+	if o.since.IsZero() || asked.Before(o.told) {
+		return 0
+	}
+	away, o.since = time.Since(o.since), time.Time{}
+	return away
+}

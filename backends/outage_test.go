@@ -1,0 +1,156 @@
+package backends_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// outages are what a log says of them: "away" or "back" and how long it was.
+func outages(log *bytes.Buffer) (lines []string) {
+	for line := range strings.Lines(log.String()) {
+		switch _, away, back := strings.Cut(line, " away="); {
+		case back:
+			lines = append(lines, "back "+strings.TrimSpace(away))
+		case strings.Contains(line, "the store fails, trying again"):
+			lines = append(lines, "away")
+		}
+	}
+	return lines
+}
+
+func logTo(log *bytes.Buffer) *slog.Logger {
+	drop := func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}
+	return slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: drop}))
+}
+
+// Thirty streams that broke at once said thirty times that the store fails, and
+// nobody said that it came back.
+func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(bytes.Buffer)
+		b := newBench(backends.Options{Connections: 30, Log: logTo(log)})
+		b.faults.Always(backendtest.Stat, backendtest.Fail(backends.Unavailable))
+		var all sync.WaitGroup
+		for i := range 30 {
+			key := fmt.Sprint(i)
+			b.mem.Generate(key, 1)
+			store := b.Sub("")
+			all.Go(func() {
+				if _, err := store.Stat(t.Context(), key); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		b.faults.Always(backendtest.Stat, backendtest.Pass())
+		all.Wait()
+		got := outages(log)
+		if len(got) != 2 || got[0] != "away" || !strings.HasPrefix(got[1], "back 1") {
+			t.Errorf("the log says %q, want away once and back once after more than 10s", got)
+		}
+		if _, err := b.Stat(t.Context(), "0"); err != nil || len(outages(log)) != 2 {
+			t.Errorf("after it: %v, and the log says %q", err, outages(log))
+		}
+	})
+}
+
+// Of a server that had died, bytes still came for a moment to streams that were under
+// way, out of the buffers between: thirty lines of the log said that it fails.
+func TestWhatStillComesIsNoReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := mem.New()
+		dripping, obj := trickle{m, 450 * time.Millisecond}, m.Generate("drips", 10)
+		faults := new(backendtest.Faults)
+		log := new(bytes.Buffer)
+		b := backends.NewStore(faults.Wrap(dripping), "mem://test", backends.Options{Connections: 40, Log: logTo(log)})
+		faults.Always(backendtest.Stat, backendtest.Fail(backends.Unavailable))
+		var all sync.WaitGroup
+		all.Go(func() {
+			if _, err := b.ReadRange(t.Context(), obj, 0, 10, buffer(make([]byte, 10)), nil); err != nil {
+				t.Error(err)
+			}
+		})
+		for i := range 30 {
+			key := fmt.Sprint(i)
+			m.Generate(key, 1)
+			all.Go(func() {
+				if _, err := b.Stat(t.Context(), key); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		faults.Always(backendtest.Stat, backendtest.Pass())
+		all.Wait()
+		if got := outages(log); len(got) != 2 || got[0] != "away" || !strings.HasPrefix(got[1], "back 1") {
+			t.Errorf("the log says %q, want away once and back once", got)
+		}
+	})
+}
+
+// Protocols that begin a file without asking anybody went on to begin files while the
+// server was away, which looked like answers.
+func TestWhatNobodyIsAskedForIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(bytes.Buffer)
+		b := newBench(backends.Options{Connections: 50, Log: logTo(log)})
+		b.faults.Always(backendtest.Commit, backendtest.Fail(backends.Unavailable))
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+				if _, err := b.PutBytes(t.Context(), fmt.Sprint(i), []byte("x"), backends.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		b.faults.Always(backendtest.Commit, backendtest.Pass())
+		all.Wait()
+		if got := outages(log); len(got) != 2 || got[0] != "away" || !strings.HasPrefix(got[1], "back 1") {
+			t.Errorf("the log says %q, want away once and back once", got)
+		}
+	})
+}
+
+// One object that cannot be read is told of, and is no outage: the others are read.
+func TestOneRequestThatFailsIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(bytes.Buffer)
+		b := newBench(backends.Options{RetryFor: 20 * time.Second, Log: logTo(log)})
+		b.faults.Always(backendtest.Stat, backendtest.Fail(backends.Unavailable))
+		obj := b.mem.Generate("good", 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		var others sync.WaitGroup
+		others.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = b.ReadRange(ctx, obj, 0, 1, buffer(make([]byte, 1)), nil)
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+		if _, err := b.Stat(t.Context(), "bad"); err == nil {
+			t.Error("it was read")
+		}
+		cancel()
+		others.Wait()
+		if got := outages(log); len(got) != 1 || got[0] != "away" {
+			t.Errorf("the log says %q, want the one failure", got)
+		}
+	})
+}
