@@ -13,6 +13,7 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
 // Scheme describes oss:// URLs.
@@ -154,7 +155,7 @@ func newBucket(t backends.Target) (*bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	base, err := newTransport(set.caBundle)
+	base, err := httpstore.NewTransport(set.caBundle)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +167,7 @@ func newBucket(t backends.Target) (*bucket, error) {
 		oss.AuthVersion(set.version), oss.Region(set.region), oss.UseCname(set.cname),
 		oss.EnableCRC(false), // ours reach further
 		oss.SetCredentialsProvider(b.credentials),
-		oss.HTTPClient(&http.Client{Transport: &transport{base, set.anonymous}, CheckRedirect: noRedirect}))
+		oss.HTTPClient(&http.Client{Transport: &transport{base, set.anonymous}, CheckRedirect: httpstore.NoRedirect}))
 	if err == nil {
 		b.client, err = client.Bucket(b.name)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
 // target is a URL's parameters with an environment of NAME=value.
@@ -19,7 +20,7 @@ func target(query string, env ...string) backends.Target {
 	if err != nil {
 		panic(err)
 	}
-	return backends.Target{Host: "bucket", Params: params, Options: backends.Options{Getenv: (&server{}).getenv(env...)}}
+	return backends.Target{Host: "bucket", Params: params, Options: backends.Options{Getenv: (&live.Server{}).Getenv(env...)}}
 }
 
 func TestEndpointRegionAndSignature(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
 // keys are one access key, perhaps for a while.
@@ -69,7 +70,7 @@ func newCredentials(opts backends.Options, anonymous bool) *credentials {
 		Timeout: 5 * time.Second,
 		// The service is on the machine's own link: no proxy, and no patience.
 		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: time.Second}).DialContext, DisableKeepAlives: true},
-		CheckRedirect: noRedirect,
+		CheckRedirect: httpstore.NoRedirect,
 	}}
 }
 
@@ -250,7 +251,7 @@ func (c *credentials) ask(ctx context.Context, method, url string, header http.H
 	req.Header = header
 	res, err := c.client.Do(req)
 	if err != nil {
-		return "", innermost(err)
+		return "", httpstore.Innermost(err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
 func writeSecrets(t *testing.T, dir, id, secret, token string) {
@@ -29,7 +30,7 @@ func writeSecrets(t *testing.T, dir, id, secret, token string) {
 func TestWhereCredentialsComeFrom(t *testing.T) {
 	dir := t.TempDir()
 	writeSecrets(t, dir, "file-id", "file-secret", "")
-	env := (&server{}).getenv("OSS_ACCESS_KEY_ID=env-id", "OSS_ACCESS_KEY_SECRET=env-secret", "OSS_SESSION_TOKEN=env-token")
+	env := (&live.Server{}).Getenv("OSS_ACCESS_KEY_ID=env-id", "OSS_ACCESS_KEY_SECRET=env-secret", "OSS_SESSION_TOKEN=env-token")
 	for _, tt := range []struct {
 		name      string
 		opts      backends.Options
@@ -113,7 +114,7 @@ func TestATokenIsUsedUntilItEnds(t *testing.T) {
 		}
 	}))
 	defer service.Close()
-	c := newCredentials(backends.Options{Getenv: (&server{}).getenv("OSS_ECS_METADATA_ENDPOINT=" + service.URL)}, false)
+	c := newCredentials(backends.Options{Getenv: (&live.Server{}).Getenv("OSS_ECS_METADATA_ENDPOINT=" + service.URL)}, false)
 	if err := c.fetch(t.Context()); err != nil || c.GetCredentials().GetSecurityToken() != "token" {
 		t.Fatalf("got %+v, %v", c.have, err)
 	}
@@ -136,7 +137,7 @@ func TestATokenThatIsSaidToHaveExpired(t *testing.T) {
 	old, next := s.token(t, time.Hour), s.token(t, time.Hour)
 	value := func(vars []string, i int) string { _, v, _ := strings.Cut(vars[i], "="); return v }
 	writeSecrets(t, dir, value(old, 0), value(old, 1), value(old, 2))
-	store := openWith(t, folder(t, "test"), backends.Options{Secrets: dir, Getenv: s.getenv()})
+	store := openWith(t, folder(t, "test"), backends.Options{Secrets: dir, Getenv: s.Getenv()})
 	writeSecrets(t, dir, value(next, 0), value(next, 1), value(next, 2))
 	s.fail(t, "expired", "expiring", 1)
 	if _, err := store.PutBytes(t.Context(), "expiring", []byte("x"), backends.CreateOptions{}); err != nil {
@@ -155,7 +156,7 @@ func TestOneAsksForMany(t *testing.T) {
 		http.Error(w, "none", http.StatusNotFound)
 	}))
 	defer service.Close()
-	c := newCredentials(backends.Options{Getenv: (&server{}).getenv("OSS_ECS_METADATA_ENDPOINT=" + service.URL)}, false)
+	c := newCredentials(backends.Options{Getenv: (&live.Server{}).Getenv("OSS_ECS_METADATA_ENDPOINT=" + service.URL)}, false)
 	var all sync.WaitGroup
 	for range 16 {
 		all.Go(func() {
@@ -175,7 +176,7 @@ func TestFetchingCredentialsObeysTheContext(t *testing.T) {
 	defer silent.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	c := newCredentials(backends.Options{Getenv: (&server{}).getenv("OSS_ECS_METADATA_ENDPOINT=" + silent.URL)}, false)
+	c := newCredentials(backends.Options{Getenv: (&live.Server{}).Getenv("OSS_ECS_METADATA_ENDPOINT=" + silent.URL)}, false)
 	start := time.Now()
 	var all sync.WaitGroup
 	for range 2 { // one asks, the other waits for it

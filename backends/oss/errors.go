@@ -1,50 +1,24 @@
 package oss
 
 import (
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
-	"syscall"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
-// classify says what to do about an error of the SDK or of the network. It knows
-// nothing of contexts: whose deadline it was that ended, Store tells.
+// classify says what to do about an error of the SDK or of the network.
 func classify(err error) backends.Kind {
-	var known *backends.Error
-	if errors.As(err, &known) {
-		return known.Kind
+	if kind, ok := httpstore.Known(err); ok {
+		return kind
 	}
-	if errors.Is(err, context.Canceled) || innermost(err) == context.DeadlineExceeded { //nolint:errorlint // the innermost wraps nothing
-		return backends.Canceled
-	}
-	var (
-		a        *answer
-		untrust  *tls.CertificateVerificationError
-		op       *net.OpError
-		dns      *net.DNSError
-		timeout  net.Error
-		sendFail *url.Error
-	)
-	switch {
-	case errors.As(err, &a):
+	if a := (*answer)(nil); errors.As(err, &a) {
 		return a.kind()
-	case errors.As(err, &untrust), errors.Is(err, http.ErrSchemeMismatch):
-		return backends.Invalid
-	case errors.As(err, &op), errors.As(err, &dns), errors.As(err, &sendFail),
-		errors.As(err, &timeout) && timeout.Timeout(),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
-		return backends.Unavailable
 	}
-	return backends.Unknown
+	return httpstore.Unanswered(err)
 }
 
 // kind goes by the code, then by the status. A server that fails (5xx) is never
@@ -148,29 +122,25 @@ func (b *bucket) explain(op, key string, err error) error {
 }
 
 func (b *bucket) sentence(err error) error {
-	var (
-		a       *answer
-		untrust *tls.CertificateVerificationError
-	)
+	if words := httpstore.Connection(err); words != nil {
+		return words
+	}
+	var a *answer
 	switch {
-	case errors.As(err, &untrust):
-		return fmt.Errorf("the server's certificate is not trusted (%w): name the authority's file with ?ca-bundle=", untrust.Err)
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return errors.New("the endpoint speaks plain HTTP: write http:// before it")
 	case !errors.As(err, &a):
-		return innermost(err)
+		return httpstore.Innermost(err)
 	case a.page:
 		return fmt.Errorf("a web page answers, with HTTP %d: is the endpoint an OSS server?", a.status)
 	case a.code == "NoSuchBucket":
 		return fmt.Errorf("bucket %q does not exist", b.name)
 	case a.endpoint != "":
-		return fmt.Errorf("the bucket is in another region: say ?endpoint=%s (%s)", shorten(a.endpoint), a.code)
+		return fmt.Errorf("the bucket is in another region: say ?endpoint=%s (%s)", httpstore.Shorten(a.endpoint), a.code)
 	case strings.Contains(a.message, "signing region"):
 		return fmt.Errorf("the region is not that of the endpoint: correct ?region=, or use ?signature=v1 (%s)", a.code)
 	case words[a.code] != "":
 		return fmt.Errorf("%s (%s)", words[a.code], a.code)
 	case a.code != "":
-		return fmt.Errorf("%s (%s)", shorten(a.message), a.code)
+		return fmt.Errorf("%s (%s)", httpstore.Shorten(a.message), a.code)
 	case a.status == http.StatusNotFound:
 		return errors.New(words["NoSuchKey"])
 	case a.status == http.StatusForbidden:
@@ -195,28 +165,4 @@ func statusOf(err error) int {
 		return a.status
 	}
 	return 0
-}
-
-// shorten keeps a server's page of HTML out of the logs.
-func shorten(s string) string {
-	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
-	if r := []rune(s); len(r) > 200 {
-		s = string(r[:200]) + "…"
-	}
-	return s
-}
-
-// innermost is what happened, without the layers it came through, but with the
-// address that a network operation was about.
-func innermost(err error) error {
-	for {
-		if op, ok := err.(*net.OpError); ok { //nolint:errorlint // each layer is looked at
-			return op
-		}
-		next := errors.Unwrap(err)
-		if next == nil {
-			return err
-		}
-		err = next
-	}
 }

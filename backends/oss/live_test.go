@@ -1,116 +1,33 @@
 package oss
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
-// The doubles of this test binary, one over HTTP and one over HTTPS. Both verify
-// every signature.
-var live = map[bool]*server{false: {}, true: {tls: true}}
+// server is the double, which verifies every signature.
+type server struct{ *live.Server }
 
-// server is a command of module e2e, which the product's own module must not import.
-type server struct {
-	tls  bool
-	once sync.Once
-	env  map[string]string
-	err  error
-	cmd  *exec.Cmd
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, s := range live {
-		if s.cmd != nil {
-			_ = s.cmd.Process.Signal(syscall.SIGTERM)
-			_ = s.cmd.Wait()
-		}
-	}
-	os.Exit(code)
-}
-
-// startWithin leaves time to build the server.
-const startWithin = 5 * time.Minute
-
-func (s *server) start() error {
-	s.once.Do(func() { s.err = s.startOnce() })
-	return s.err
-}
-
-func (s *server) startOnce() error {
-	dir, err := os.MkdirTemp("", "ossserver-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir) // it runs on without
-	bin := filepath.Join(dir, "ossserver")
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
-	defer cancel()
-	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/ossserver")
-	build.Dir = filepath.Join("..", "..", "e2e")
-	build.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building it: %w\n%s", err, out)
-	}
-	s.cmd = exec.Command(bin, fmt.Sprintf("-tls=%t", s.tls), "-bucket=test,other,versions,public", "-versions=versions", "-public=public")
-	s.cmd.Stderr = os.Stderr
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	watch := time.AfterFunc(startWithin, func() { _ = s.cmd.Process.Kill() })
-	defer watch.Stop()
-	s.env = make(map[string]string)
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if lines.Text() == "# ready" {
-			return nil
-		}
-		name, value, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "export "), "=")
-		s.env[name] = strings.Trim(value, "'")
-	}
-	err = s.cmd.Wait()
-	s.cmd = nil
-	return fmt.Errorf("it ended before it was ready: %w", errors.Join(err, lines.Err()))
-}
-
-// getenv is the environment that finds the server, with some variables changed.
-func (s *server) getenv(changed ...string) func(string) string {
-	return func(name string) string {
-		for _, c := range changed {
-			if n, v, _ := strings.Cut(c, "="); n == name {
-				return v
-			}
-		}
-		return s.env[name]
-	}
+// need is the server over HTTP or HTTPS, or the end of the test.
+func need(t *testing.T, tls bool) server {
+	t.Helper()
+	return server{live.Start(t, "oss", fmt.Sprintf("-tls=%t", tls), "-bucket=test,other,versions,public", "-versions=versions", "-public=public")}
 }
 
 // control asks the server's other face, and reads the answer into out if there is to
 // be one.
-func (s *server) control(t *testing.T, method, path string, out any) {
+func (s server) control(t *testing.T, method, path string, out any) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, s.env["OSS_ECS_METADATA_ENDPOINT"]+path, nil)
+	req, err := http.NewRequestWithContext(t.Context(), method, s.Env["OSS_ECS_METADATA_ENDPOINT"]+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +47,7 @@ func (s *server) control(t *testing.T, method, path string, out any) {
 }
 
 // fail has requests for keys that end in key go wrong, n times.
-func (s *server) fail(t *testing.T, kind, key string, n int, more ...string) {
+func (s server) fail(t *testing.T, kind, key string, n int, more ...string) {
 	t.Helper()
 	q := url.Values{"kind": {kind}, "key": {key}, "times": {fmt.Sprint(n)}}
 	for i := 0; i < len(more); i += 2 {
@@ -140,18 +57,11 @@ func (s *server) fail(t *testing.T, kind, key string, n int, more ...string) {
 }
 
 // token makes a credential for a while, as variables.
-func (s *server) token(t *testing.T, ttl time.Duration) []string {
+func (s server) token(t *testing.T, ttl time.Duration) []string {
 	t.Helper()
 	var k struct{ AccessKeyId, AccessKeySecret, SecurityToken string }
 	s.control(t, http.MethodPost, "/tokens?ttl="+ttl.String(), &k)
 	return []string{"OSS_ACCESS_KEY_ID=" + k.AccessKeyId, "OSS_ACCESS_KEY_SECRET=" + k.AccessKeySecret, "OSS_SESSION_TOKEN=" + k.SecurityToken}
-}
-
-// need is a server that runs, or the end of the test.
-func need(t *testing.T, tls bool) *server {
-	t.Helper()
-	backendtest.Require(t, "oss", live[tls].start())
-	return live[tls]
 }
 
 // folder is one that no other test has.
@@ -159,9 +69,9 @@ func folder(t *testing.T, bucket string) string {
 	return fmt.Sprintf("oss://%s/%s-%d/", bucket, strings.ReplaceAll(t.Name(), "/", "_"), time.Now().UnixNano())
 }
 
-func (s *server) open(t *testing.T, url string, changed ...string) *backends.Store {
+func (s server) open(t *testing.T, url string, changed ...string) *backends.Store {
 	t.Helper()
-	return openWith(t, url, backends.Options{Getenv: s.getenv(changed...)})
+	return openWith(t, url, backends.Options{Getenv: s.Getenv(changed...)})
 }
 
 func openWith(t *testing.T, url string, opts backends.Options) *backends.Store {

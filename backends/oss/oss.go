@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/xml"
 	"iter"
 	"log/slog"
 	"net/http"
@@ -65,15 +66,29 @@ func (b *bucket) with(ctx context.Context, more ...oss.Option) ([]oss.Option, er
 // does without versioning. What cannot be learned is not promised; whatever is wrong
 // shows again with the first request that matters.
 func (b *bucket) decidesAlone(ctx context.Context) bool {
-	opts, err := b.with(ctx)
+	status, err := b.versioning(ctx)
 	if err == nil {
-		var out oss.GetBucketVersioningResult
-		if out, err = b.client.Client.GetBucketVersioning(b.name, opts...); err == nil {
-			return out.Status == ""
-		}
+		return status == ""
 	}
 	b.log.Info("the bucket does not tell whether it has versioning, so it is taken to have it", "bucket", b.name, "error", b.explain("open", "", err))
 	return false
+}
+
+// versioning asks for the bucket's. The SDK's own method heeds no context, and waits a
+// minute for a server that is silent.
+func (b *bucket) versioning(ctx context.Context) (status string, err error) {
+	if err := b.credentials.fetch(ctx); err != nil {
+		return "", err
+	}
+	resp, err := b.client.Client.Conn.DoWithContext(ctx, http.MethodGet, b.name, "",
+		map[string]any{"versioning": nil}, nil, nil, 0, nil)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close() // it was read
+	var out oss.GetBucketVersioningResult
+	err = xml.NewDecoder(resp.Body).Decode(&out)
+	return out.Status, err
 }
 
 // List asks for page after page, each when the one before has been taken.

@@ -1,56 +1,16 @@
 package oss
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/xml"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
-
-// newTransport is tuned for many requests to one host: as many idle connections as
-// requests at once, no limit on how long a body may take (Store watches whether it
-// moves), no second protocol and no compression between us and the bytes.
-func newTransport(caBundle string) (*http.Transport, error) {
-	t := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: time.Minute,
-		MaxIdleConnsPerHost:   256,
-		IdleConnTimeout:       90 * time.Second,
-		DisableCompression:    true,
-		WriteBufferSize:       64 << 10,
-	}
-	if caBundle == "" {
-		return t, nil
-	}
-	pem, err := os.ReadFile(caBundle)
-	if err != nil {
-		return nil, backends.Errorf(backends.Invalid, "open", "", "the CA bundle cannot be read: %w", err)
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, backends.Errorf(backends.Invalid, "open", "", "the CA bundle %s holds no certificate in PEM form", caBundle)
-	}
-	t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	return t, nil
-}
-
-// noRedirect: a redirect means another region or an endpoint that is no OSS, and a
-// request signed for one host is of no use at another.
-func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // transport stands between the SDK and the network. It tells the watchdog of bytes
 // that are sent, which Store does not see; takes the signature of nobody away; and
@@ -69,7 +29,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case r.ContentLength == 0:
 		r.Body = http.NoBody // else an empty object would be sent in chunks, of unknown length
 	case r.Body != nil:
-		r.Body = &movingBody{r.Body, func() { backends.Moved(r.Context()) }}
+		r.Body = httpstore.Moving(r.Context(), r.Body)
 	}
 	res, err := t.RoundTripper.RoundTrip(r)
 	if err != nil || res.StatusCode/100 == 2 {
@@ -77,19 +37,6 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	defer res.Body.Close()
 	return nil, readAnswer(res)
-}
-
-type movingBody struct {
-	io.ReadCloser
-	moved func()
-}
-
-func (m *movingBody) Read(p []byte) (int, error) {
-	n, err := m.ReadCloser.Read(p)
-	if n > 0 {
-		m.moved()
-	}
-	return n, err
 }
 
 // An answer is what a server said in refusing.

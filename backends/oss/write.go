@@ -1,7 +1,6 @@
 package oss
 
 import (
-	"bytes"
 	"context"
 	"crypto/md5" // what OSS checks a single request by
 	"crypto/rand"
@@ -13,39 +12,32 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
-
-// smallObject is up to which size an object waits in memory for Commit and is then
-// one request. Larger ones are on the way before.
-const smallObject = 8 << 20
-
-// abortWithin is how long Abort waits for the store.
-const abortWithin = 15 * time.Second
 
 // markName is the metadata that holds an upload's mark.
 const markName = "stager-write"
 
-// upload is one object on its way: small, kept until Commit, or in parts.
+// upload is how an object is written.
 type upload struct {
-	b      *bucket
-	key    string
-	opts   backends.CreateOptions
-	length int64           // of its parts
-	mark   string          // by which it knows its own object; in the metadata
-	ctx    context.Context // Abort works after that of Create ended
+	b        *bucket
+	key      string
+	ifAbsent bool
+	mark     string // by which it knows its own object; in the metadata
+	id       string // of the multipart upload; "" when small
 
-	id    string // of the multipart upload; "" when small
-	ended bool   // committed or aborted
+	// Of a small object: what the request is checked by, and its CRC-64/ECMA.
+	smallMD5, smallSum hash.Hash
 
 	mu    sync.Mutex // guards all below
-	small []byte
 	parts map[int]part
 }
+
+var _ httpstore.Uploader = (*upload)(nil)
 
 type part struct {
 	etag string
@@ -53,26 +45,22 @@ type part struct {
 	sum  []byte // CRC-64/ECMA
 }
 
-func (b *bucket) newUpload(ctx context.Context, key string, opts backends.CreateOptions) *upload {
-	return &upload{
-		b: b, key: key, opts: opts, length: b.Facts().PartLength(opts.Size), mark: rand.Text(),
-		ctx: context.WithoutCancel(ctx), parts: make(map[int]part),
-	}
+func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
+	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, mark: rand.Text(), parts: make(map[int]part)}
+}
+
+// Create begins an object whose size may not be known.
+func (b *bucket) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	return httpstore.Create(ctx, b.newUpload(key, opts), key, opts, b.Facts()), nil
 }
 
 // CreateParts begins an object of known size.
 func (b *bucket) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
-	u := b.newUpload(ctx, key, opts)
-	if opts.Size > smallObject {
-		if err := u.begin(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return u, nil
+	return httpstore.CreateParts(ctx, b.newUpload(key, opts), key, opts, b.Facts())
 }
 
-// begin starts the multipart upload.
-func (u *upload) begin(ctx context.Context) error {
+// Begin starts the multipart upload.
+func (u *upload) Begin(ctx context.Context) error {
 	opts, err := u.b.with(ctx, oss.Meta(markName, u.mark))
 	if err == nil {
 		var out oss.InitiateMultipartUploadResult
@@ -89,23 +77,8 @@ func (u *upload) sdk() oss.InitiateMultipartUploadResult {
 	return oss.InitiateMultipartUploadResult{Bucket: u.b.name, Key: u.key, UploadID: u.id}
 }
 
-// WritePart sends a part, or keeps it if it is the whole of a small object.
-func (u *upload) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
-	if u.id == "" {
-		small := make([]byte, src.Size())
-		if _, err := io.ReadFull(src, small); err != nil {
-			return &backends.LocalError{Err: err}
-		}
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		u.small = small
-		return nil
-	}
-	return u.send(ctx, int(off/u.length)+1, src)
-}
-
-// send sends a part and sums it on the way; the answer tells what arrived.
-func (u *upload) send(ctx context.Context, number int, src *io.SectionReader) error {
+// Send sends a part and sums it on the way; the answer tells what arrived.
+func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) error {
 	var told http.Header
 	opts, err := u.b.with(ctx, oss.GetResponseHeader(&told))
 	if err != nil {
@@ -162,39 +135,49 @@ func (s *summing) check(size int64, told http.Header) ([]byte, error) {
 	return s.h.Sum(nil), nil
 }
 
-// Commit publishes the object. It may be called again after it failed, also when
-// the failure was only that the answer got lost.
-func (u *upload) Commit(ctx context.Context) (obj backends.Object, err error) {
-	if u.ended {
-		return obj, backends.Errorf(backends.Invalid, "commit", u.key, "this write has ended")
-	}
-	size := int64(len(u.small))
-	if u.id != "" {
-		size = 0
-		for _, p := range u.parts {
-			size += p.size
-		}
-	}
-	if u.opts.Size >= 0 && size != u.opts.Size {
-		return obj, backends.Errorf(backends.Invalid, "commit", u.key, "%d of %d bytes were written", size, u.opts.Size)
-	}
-	if u.opts.IfAbsent && !u.b.conditional {
+// Sum begins the sums of a small object.
+func (u *upload) Sum() io.Writer {
+	u.smallMD5, u.smallSum = md5.New(), backends.CRC64ECMA.New()
+	return io.MultiWriter(u.smallMD5, u.smallSum)
+}
+
+// Publish makes the object, and finds out what became of it when that failed.
+func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+	if u.ifAbsent && !u.b.conditional {
 		err = u.lookFirst(ctx)
 	}
 	if err == nil {
 		if u.id == "" {
-			obj, err = u.put(ctx)
+			obj, err = u.put(ctx, small, size)
 		} else {
-			obj, err = u.complete(ctx, size)
+			obj, err = u.complete(ctx)
 		}
 	}
 	if err != nil {
-		if obj, err = u.settle(ctx, err); err != nil {
-			return backends.Object{}, err
-		}
+		obj, err = u.settle(ctx, err)
 	}
-	u.ended = true
+	if err != nil {
+		return backends.Object{}, err
+	}
+	if sent := u.sum(); !obj.Sum.IsZero() && obj.Sum != sent {
+		return obj, backends.Errorf(backends.Corrupt, "commit", u.key, "the store has something else than was sent: its checksum is %s, not %s", obj.Sum, sent)
+	}
+	obj.Size = size
 	return obj, nil
+}
+
+// sum is that of all that was sent.
+func (u *upload) sum() backends.Checksum {
+	first := u.smallSum
+	if u.id != "" {
+		first = backends.CRC64ECMA.New() // of nothing
+	}
+	all := first.Sum(nil)
+	for _, number := range slices.Sorted(maps.Keys(u.parts)) {
+		p := u.parts[number]
+		all = backends.CRC64ECMA.Combine(all, p.sum, p.size)
+	}
+	return backends.Checksum{Algorithm: backends.CRC64ECMA, Value: hex.EncodeToString(all)}
 }
 
 // lookFirst is what can be done in a bucket that does not decide itself: a key that
@@ -210,24 +193,23 @@ func (u *upload) lookFirst(ctx context.Context) error {
 	return err
 }
 
-func (u *upload) put(ctx context.Context) (backends.Object, error) {
+func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
 	var told http.Header
-	digest := md5.Sum(u.small)
-	opts, err := u.b.with(ctx, oss.Meta(markName, u.mark), oss.ContentMD5(base64.StdEncoding.EncodeToString(digest[:])), oss.GetResponseHeader(&told))
+	opts, err := u.b.with(ctx, oss.Meta(markName, u.mark), oss.ContentMD5(base64.StdEncoding.EncodeToString(u.smallMD5.Sum(nil))), oss.GetResponseHeader(&told))
 	if err != nil {
 		return backends.Object{}, err
 	}
-	if u.opts.IfAbsent {
+	if u.ifAbsent {
 		opts = append(opts, oss.ForbidOverWrite(true))
 	}
-	size := int64(len(u.small))
-	if err := u.b.client.PutObject(u.key, bytes.NewReader(u.small), opts...); err != nil {
+	// The SDK tells the length only of readers that it knows.
+	if err := u.b.client.PutObject(u.key, io.LimitReader(io.NewSectionReader(small, 0, size), size), opts...); err != nil {
 		return backends.Object{}, err
 	}
-	return u.checked(backends.Object{Key: u.key, Size: size, Version: version(told.Get("ETag")), Sum: sumOf(told)})
+	return backends.Object{Key: u.key, Version: version(told.Get("ETag")), Sum: sumOf(told)}, nil
 }
 
-func (u *upload) complete(ctx context.Context, size int64) (backends.Object, error) {
+func (u *upload) complete(ctx context.Context) (backends.Object, error) {
 	var (
 		told  http.Header
 		parts []oss.UploadPart
@@ -239,30 +221,14 @@ func (u *upload) complete(ctx context.Context, size int64) (backends.Object, err
 	if err != nil {
 		return backends.Object{}, err
 	}
-	if u.opts.IfAbsent {
+	if u.ifAbsent {
 		opts = append(opts, oss.ForbidOverWrite(true))
 	}
 	out, err := u.b.client.CompleteMultipartUpload(u.sdk(), parts, opts...)
 	if err != nil {
 		return backends.Object{}, err
 	}
-	return u.checked(backends.Object{Key: u.key, Size: size, Version: version(out.ETag), Sum: sumOf(told)})
-}
-
-// checked is obj, if its sum is that of what was sent.
-func (u *upload) checked(obj backends.Object) (backends.Object, error) {
-	sum := backends.CRC64ECMA.New()
-	sum.Write(u.small)
-	all := sum.Sum(nil)
-	for _, number := range slices.Sorted(maps.Keys(u.parts)) {
-		p := u.parts[number]
-		all = backends.CRC64ECMA.Combine(all, p.sum, p.size)
-	}
-	sent := backends.Checksum{Algorithm: backends.CRC64ECMA, Value: hex.EncodeToString(all)}
-	if !obj.Sum.IsZero() && obj.Sum != sent {
-		return obj, backends.Errorf(backends.Corrupt, "commit", u.key, "the store has something else than was sent: its checksum is %s, not %s", obj.Sum, sent)
-	}
-	return obj, nil
+	return backends.Object{Key: u.key, Version: version(out.ETag), Sum: sumOf(told)}, nil
 }
 
 // settle finds out what a failed commit came to. After an answer that was lost the
@@ -283,24 +249,15 @@ func (u *upload) settle(ctx context.Context, failure error) (backends.Object, er
 	case err != nil:
 		return backends.Object{}, u.b.explain("commit", u.key, err)
 	case h.Get(oss.HTTPHeaderOssMetaPrefix+markName) == u.mark:
-		return u.checked(described(u.key, h))
-	case u.opts.IfAbsent:
+		return described(u.key, h), nil
+	case u.ifAbsent:
 		return backends.Object{}, backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
 	}
 	return backends.Object{}, refused
 }
 
-// Abort drops the parts that the store holds.
-func (u *upload) Abort() error {
-	if u.ended {
-		return nil
-	}
-	u.ended, u.small = true, nil
-	if u.id == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(u.ctx, abortWithin)
-	defer cancel()
+// Drop has the store forget the parts.
+func (u *upload) Drop(ctx context.Context) error {
 	opts, err := u.b.with(ctx)
 	if err == nil {
 		err = u.b.client.AbortMultipartUpload(u.sdk(), opts...)

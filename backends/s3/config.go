@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
 // Scheme describes s3:// URLs.
@@ -133,7 +134,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if err != nil {
 		return backends.Opened{}, err
 	}
-	transport, err := newTransport(set.caBundle)
+	transport, err := httpstore.NewTransport(set.caBundle)
 	if err != nil {
 		return backends.Opened{}, err
 	}
@@ -149,7 +150,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	opts := s3.Options{
 		Region:       set.region,
 		UsePathStyle: set.pathStyle,
-		HTTPClient:   &http.Client{Transport: progress{transport}, CheckRedirect: noRedirect},
+		HTTPClient:   &http.Client{Transport: progress{transport}, CheckRedirect: httpstore.NoRedirect},
 		Retryer:      aws.NopRetryer{}, // Store retries; two layers multiply
 		// Checksums that the SDK adds of its own accord break PUT on Ceph over
 		// TLS; ours are headers, which every store accepts or names in refusing.

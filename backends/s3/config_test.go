@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
 func newServer(t *testing.T, h http.Handler) string {
@@ -129,7 +130,7 @@ func TestTheRegionIsFound(t *testing.T) {
 		b := openAt(t, endpoint, "")
 		got, err := b.findRegion(t.Context(), s3.Options{
 			BaseEndpoint: &endpoint, UsePathStyle: true, Retryer: aws.NopRetryer{},
-			HTTPClient: &http.Client{CheckRedirect: noRedirect},
+			HTTPClient: &http.Client{CheckRedirect: httpstore.NoRedirect},
 		})
 		if got != tt.want || (err != nil && backends.KindOf(err) != tt.kind) || (err == nil) != (tt.want != "") {
 			t.Errorf("HTTP %d: got %q, %v; want %q of kind %v", tt.status, got, err, tt.want, tt.kind)

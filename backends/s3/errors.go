@@ -1,23 +1,18 @@
 package s3
 
 import (
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
 // An answer is what a server said in refusing, taken out of the SDK's layers.
@@ -47,15 +42,10 @@ func answerOf(err error) (a answer) {
 	return a
 }
 
-// classify says what to do about an error of the SDK or of the network. It knows
-// nothing of contexts: whose deadline it was that ended, Store tells.
+// classify says what to do about an error of the SDK or of the network.
 func classify(err error) backends.Kind {
-	var known *backends.Error
-	if errors.As(err, &known) {
-		return known.Kind
-	}
-	if errors.Is(err, context.Canceled) || innermost(err) == context.DeadlineExceeded { //nolint:errorlint // the innermost wraps nothing
-		return backends.Canceled
+	if kind, ok := httpstore.Known(err); ok {
+		return kind
 	}
 	a := answerOf(err)
 	if a.status != 0 {
@@ -69,26 +59,10 @@ func classify(err error) backends.Kind {
 		a.status = http.StatusBadRequest
 		return a.kind()
 	}
-	var (
-		missing  *credentialsError
-		untrust  *tls.CertificateVerificationError
-		op       *net.OpError
-		dns      *net.DNSError
-		timeout  net.Error
-		sendFail *url.Error
-	)
-	switch {
-	case errors.As(err, &missing):
+	if missing := (*credentialsError)(nil); errors.As(err, &missing) {
 		return missing.kind()
-	case errors.As(err, &untrust), errors.Is(err, http.ErrSchemeMismatch):
-		return backends.Invalid
-	case errors.As(err, &op), errors.As(err, &dns), errors.As(err, &sendFail),
-		errors.As(err, &timeout) && timeout.Timeout(),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, net.ErrClosed):
-		return backends.Unavailable
 	}
-	return backends.Unknown
+	return httpstore.Unanswered(err)
 }
 
 // kind goes by the code, then by the status. A server that fails (5xx) is never
@@ -185,17 +159,14 @@ func (b *bucket) explain(op, key string, err error) error {
 }
 
 func (b *bucket) sentence(a answer, err error) error {
-	var (
-		missing *credentialsError
-		untrust *tls.CertificateVerificationError
-	)
-	switch {
-	case errors.As(err, &missing):
+	var missing *credentialsError
+	if errors.As(err, &missing) {
 		return missing
-	case errors.As(err, &untrust):
-		return fmt.Errorf("the server's certificate is not trusted (%w): name the authority's file with ?ca-bundle=", untrust.Err)
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return errors.New("the endpoint speaks plain HTTP: write http:// before it")
+	}
+	if words := httpstore.Connection(err); words != nil {
+		return words
+	}
+	switch {
 	case a.page:
 		return fmt.Errorf("a web page answers, with HTTP %d: is the endpoint an S3 server?", a.status)
 	case a.code == "NoSuchBucket":
@@ -209,9 +180,9 @@ func (b *bucket) sentence(a answer, err error) error {
 	case a.status != 0 && bare(a):
 		return fmt.Errorf("the server answers HTTP %d %s", a.status, http.StatusText(a.status))
 	case a.code != "":
-		return fmt.Errorf("%s (%s)", shorten(a.message), a.code)
+		return fmt.Errorf("%s (%s)", httpstore.Shorten(a.message), a.code)
 	}
-	return innermost(err)
+	return httpstore.Innermost(err)
 }
 
 // bare: the SDK made the code up from the status, for want of a body.
@@ -219,36 +190,12 @@ func bare(a answer) bool {
 	return a.message == "" || a.message == http.StatusText(a.status)
 }
 
-// shorten keeps a server's page of HTML out of the logs.
-func shorten(s string) string {
-	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
-	if r := []rune(s); len(r) > 200 {
-		s = string(r[:200]) + "…"
-	}
-	return s
-}
-
-// innermost is what happened, without the layers it came through, but with the
-// address that a network operation was about.
-func innermost(err error) error {
-	for {
-		if op, ok := err.(*net.OpError); ok { //nolint:errorlint // each layer is looked at
-			return op
-		}
-		next := errors.Unwrap(err)
-		if next == nil {
-			return err
-		}
-		err = next
-	}
-}
-
 // A credentialsError says that the chain of credential sources gave nothing.
 type credentialsError struct{ err error }
 
 func (e *credentialsError) Error() string {
 	if e.kind() == backends.Unavailable {
-		return fmt.Sprintf("credentials could not be fetched: %v", innermost(e.err))
+		return fmt.Sprintf("credentials could not be fetched: %v", httpstore.Innermost(e.err))
 	}
 	return "no credentials were found"
 }

@@ -1,16 +1,10 @@
 package s3
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,112 +13,34 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
-// The real servers of this test binary: one over HTTP and one over HTTPS, which
-// differ in more than the transport, since what the SDK signs depends on it.
-var live = map[bool]*server{false: {}, true: {tls: true}}
-
-// server is a command of module e2e, which the product's own module must not import.
-type server struct {
-	tls  bool
-	once sync.Once
-	env  map[string]string
-	err  error
-	cmd  *exec.Cmd
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, s := range live {
-		if s.cmd != nil {
-			_ = s.cmd.Process.Signal(syscall.SIGTERM)
-			_ = s.cmd.Wait()
-		}
-	}
-	os.Exit(code)
-}
-
-// startWithin leaves time to build the server, which happens once on a machine.
-const startWithin = 9 * time.Minute
-
-func (s *server) start() error {
-	s.once.Do(func() { s.err = s.startOnce() })
-	return s.err
-}
-
-func (s *server) startOnce() error {
-	dir, err := os.MkdirTemp("", "s3server-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	bin := filepath.Join(dir, "s3server")
-	fmt.Fprintln(os.Stderr, "starting the S3 test server; the first time it is built, which takes about a minute")
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
-	defer cancel()
-	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/s3server")
-	build.Dir = filepath.Join("..", "..", "e2e")
-	build.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building it: %w\n%s", err, out)
-	}
-	s.cmd = exec.Command(bin, fmt.Sprintf("-tls=%t", s.tls), "-bucket=test,other")
-	s.cmd.Stderr = os.Stderr
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	watch := time.AfterFunc(startWithin, func() { _ = s.cmd.Process.Kill() })
-	defer watch.Stop()
-	s.env = make(map[string]string)
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if lines.Text() == "# ready" {
-			return nil
-		}
-		name, value, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "export "), "=")
-		s.env[name] = strings.Trim(value, "'")
-	}
-	err = s.cmd.Wait()
-	s.cmd = nil
-	return fmt.Errorf("it ended before it was ready: %w", errors.Join(err, lines.Err()))
-}
-
-// getenv is the environment that finds the server, with some variables changed.
-func (s *server) getenv(changed ...string) func(string) string {
-	return func(name string) string {
-		for _, c := range changed {
-			if n, v, _ := strings.Cut(c, "="); n == name {
-				return v
-			}
-		}
-		return s.env[name]
-	}
+// need is the server over HTTP or HTTPS, which differ in more than the transport,
+// since what the SDK signs depends on it.
+func need(t *testing.T, tls bool) *live.Server {
+	t.Helper()
+	return live.Start(t, "s3", fmt.Sprintf("-tls=%t", tls), "-bucket=test,other")
 }
 
 // eachServer runs a test against both.
-func eachServer(t *testing.T, run func(t *testing.T, s *server)) {
+func eachServer(t *testing.T, run func(t *testing.T, s *live.Server)) {
 	for tls, name := range map[bool]string{false: "http", true: "https"} {
 		t.Run(name, func(t *testing.T) {
-			backendtest.Require(t, "s3", live[tls].start())
-			run(t, live[tls])
+			run(t, need(t, tls))
 		})
 	}
 }
 
-func openLive(t *testing.T, s *server, path string, changed ...string) *backends.Store {
+func openLive(t *testing.T, s *live.Server, path string, changed ...string) *backends.Store {
 	t.Helper()
 	return openScheme(t, Scheme(), s, path, changed...)
 }
 
-func openScheme(t *testing.T, scheme backends.Scheme, s *server, path string, changed ...string) *backends.Store {
+func openScheme(t *testing.T, scheme backends.Scheme, s *live.Server, path string, changed ...string) *backends.Store {
 	t.Helper()
-	store, err := backends.NewRegistry(scheme).Open(t.Context(), "s3://"+path, backends.Options{Getenv: s.getenv(changed...), RetryFor: 5 * time.Second})
+	store, err := backends.NewRegistry(scheme).Open(t.Context(), "s3://"+path, backends.Options{Getenv: s.Getenv(changed...), RetryFor: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +58,7 @@ func TestContract(t *testing.T) {
 		{"https without checksums", "?checksum=none", true}, // where the SDK's own break PUT
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := live[tt.tls]
-			backendtest.Require(t, "s3", s.start())
+			s := need(t, tt.tls)
 			t.Parallel()
 			backendtest.Run(t, func(t *testing.T) *backends.Store {
 				folder := fmt.Sprintf("test/%s-%d/", strings.ReplaceAll(t.Name(), "/", "_"), time.Now().UnixNano())
@@ -187,8 +102,8 @@ func notAPath(key string) bool {
 }
 
 func TestReadsBackChecksumsOfWhatWasWritten(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *server) {
-		for _, size := range []int{0, 1, smallObject, smallObject + 1, partSize + 5<<20} {
+	eachServer(t, func(t *testing.T, s *live.Server) {
+		for _, size := range []int{0, 1, httpstore.SmallObject, httpstore.SmallObject + 1, partSize + 5<<20} {
 			store := openLive(t, s, "test/sums/")
 			data := make([]byte, size)
 			for i := range data {
@@ -223,7 +138,7 @@ type nowhere struct{}
 func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 
 func TestWordsOfARealServer(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *server) {
+	eachServer(t, func(t *testing.T, s *live.Server) {
 		for _, tt := range []struct {
 			path    string
 			changed string
@@ -239,7 +154,7 @@ func TestWordsOfARealServer(t *testing.T) {
 			if backends.KindOf(err) != tt.kind || !strings.Contains(fmt.Sprint(err), tt.words) {
 				t.Errorf("reading from %s with %s: %v (%v); want %q of kind %v", tt.path, tt.changed, err, backends.KindOf(err), tt.words, tt.kind)
 			}
-			if strings.Contains(fmt.Sprint(err), s.env["AWS_SECRET_ACCESS_KEY"]) {
+			if strings.Contains(fmt.Sprint(err), s.Env["AWS_SECRET_ACCESS_KEY"]) {
 				t.Errorf("the error shows a secret: %v", err)
 			}
 		}
@@ -251,20 +166,19 @@ func TestWordsOfARealServer(t *testing.T) {
 }
 
 func TestAnAuthorityThatIsNotTrusted(t *testing.T) {
-	s := live[true]
-	backendtest.Require(t, "s3", s.start())
+	s := need(t, true)
 	_, err := openLive(t, s, "test/", "AWS_CA_BUNDLE=").Stat(t.Context(), "x")
 	if backends.KindOf(err) != backends.Invalid || !strings.Contains(fmt.Sprint(err), "ca-bundle") {
 		t.Errorf("without the authority: %v (%v); want words about ?ca-bundle=", err, backends.KindOf(err))
 	}
-	plain := "AWS_ENDPOINT_URL_S3=" + strings.Replace(s.env["AWS_ENDPOINT_URL_S3"], "https", "http", 1)
+	plain := "AWS_ENDPOINT_URL_S3=" + strings.Replace(s.Env["AWS_ENDPOINT_URL_S3"], "https", "http", 1)
 	if _, err := openLive(t, s, "test/", plain).Stat(t.Context(), "x"); err == nil {
 		t.Error("plain HTTP to a TLS port succeeds")
 	}
 }
 
 func TestAbortLeavesNoUpload(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *server) {
+	eachServer(t, func(t *testing.T, s *live.Server) {
 		store := openLive(t, s, "other/")
 		raw, _ := store.Backend()
 		b := raw.(*bucket)
@@ -319,8 +233,8 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
-	eachServer(t, func(t *testing.T, s *server) {
-		for _, size := range []int{10, smallObject + 1} {
+	eachServer(t, func(t *testing.T, s *live.Server) {
+		for _, size := range []int{10, httpstore.SmallObject + 1} {
 			store := openLive(t, s, fmt.Sprintf("test/lost-%d/", time.Now().UnixNano()))
 			raw, _ := store.Backend()
 			b := raw.(*bucket)

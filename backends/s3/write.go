@@ -1,48 +1,40 @@
 package s3
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
+	"hash"
 	"io"
 	"maps"
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
-// smallObject is up to which size an object waits in memory for Commit and is then
-// one request. Larger ones are on the way before.
-const smallObject = 8 << 20
-
-// abortWithin is how long Abort waits for the store.
-const abortWithin = 15 * time.Second
-
-// upload is one object on its way: small, kept until Commit, or in parts.
+// upload is how an object is written.
 type upload struct {
-	b      *bucket
-	key    string
-	opts   backends.CreateOptions
-	length int64           // of its parts
-	mark   string          // by which it knows its own object; in the metadata
-	ctx    context.Context // Abort works after that of Create ended
+	b        *bucket
+	key      string
+	ifAbsent bool
+	mark     string // by which it knows its own object; in the metadata
 
-	id     string // of the multipart upload; "" when small
-	summed bool   // its parts carry checksums
-	ended  bool   // committed or aborted
+	id     string    // of the multipart upload; "" when small
+	summed bool      // its parts carry checksums
+	small  hash.Hash // CRC-64/NVME of a small object
 
 	mu    sync.Mutex // guards all below
-	small []byte
 	parts map[int32]part
 }
+
+var _ httpstore.Uploader = (*upload)(nil)
 
 type part struct {
 	etag *string
@@ -50,26 +42,22 @@ type part struct {
 	sum  []byte // CRC-64/NVME; nil when not summed
 }
 
-func (b *bucket) newUpload(ctx context.Context, key string, opts backends.CreateOptions) *upload {
-	return &upload{
-		b: b, key: key, opts: opts, length: b.Facts().PartLength(opts.Size), mark: rand.Text(),
-		ctx: context.WithoutCancel(ctx), parts: make(map[int32]part),
-	}
+func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
+	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, mark: rand.Text(), parts: make(map[int32]part)}
+}
+
+// Create begins an object whose size may not be known.
+func (b *bucket) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	return httpstore.Create(ctx, b.newUpload(key, opts), key, opts, b.Facts()), nil
 }
 
 // CreateParts begins an object of known size.
 func (b *bucket) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
-	u := b.newUpload(ctx, key, opts)
-	if opts.Size > smallObject {
-		if err := u.begin(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return u, nil
+	return httpstore.CreateParts(ctx, b.newUpload(key, opts), key, opts, b.Facts())
 }
 
-// begin starts the multipart upload.
-func (u *upload) begin(ctx context.Context) error {
+// Begin starts the multipart upload.
+func (u *upload) Begin(ctx context.Context) error {
 	in := &s3.CreateMultipartUploadInput{Bucket: &u.b.name, Key: &u.key, RequestPayer: u.b.payer, Metadata: u.metadata()}
 	err := u.b.withSum(func(sum bool) error {
 		u.summed, in.ChecksumAlgorithm, in.ChecksumType = sum, "", ""
@@ -92,25 +80,10 @@ func (u *upload) metadata() map[string]string { return map[string]string{markNam
 
 const markName = "stager-write"
 
-// WritePart sends a part, or keeps it if it is the whole of a small object.
-func (u *upload) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
-	if u.id == "" {
-		small := make([]byte, src.Size())
-		if _, err := io.ReadFull(src, small); err != nil {
-			return &backends.LocalError{Err: err}
-		}
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		u.small = small
-		return nil
-	}
-	return u.send(ctx, int32(off/u.length)+1, src)
-}
-
-// send reads the part twice when it is to carry a checksum, which stands before the
+// Send reads the part twice when it is to carry a checksum, which stands before the
 // bytes: cheaper than memory for all parts under way.
-func (u *upload) send(ctx context.Context, number int32, src *io.SectionReader) error {
-	p := part{size: src.Size()}
+func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
+	number, p := int32(n), part{size: src.Size()} // of 10,000 at most
 	in := &s3.UploadPartInput{
 		Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, PartNumber: &number, RequestPayer: u.b.payer,
 		Body: io.NewSectionReader(src, 0, p.size), ContentLength: &p.size,
@@ -134,41 +107,34 @@ func (u *upload) send(ctx context.Context, number int32, src *io.SectionReader) 
 	return nil
 }
 
-// Commit publishes the object. It may be called again after it failed, also when
-// the failure was only that the answer got lost.
-func (u *upload) Commit(ctx context.Context) (obj backends.Object, err error) {
-	if u.ended {
-		return obj, backends.Errorf(backends.Invalid, "commit", u.key, "this write has ended")
-	}
+// Sum begins the sum of a small object, which stands before its bytes.
+func (u *upload) Sum() io.Writer {
+	u.small = backends.CRC64NVME.New()
+	return u.small
+}
+
+// Publish makes the object, and finds out what became of it when that failed.
+func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	if u.id == "" {
-		obj, err = u.put(ctx)
+		obj, err = u.put(ctx, small, size)
 	} else {
-		obj, err = u.complete(ctx)
+		obj, err = u.complete(ctx, size)
 	}
 	if err != nil {
-		if obj, err = u.settle(ctx, err); err != nil {
-			return backends.Object{}, err
-		}
+		return u.settle(ctx, err)
 	}
-	u.ended = true
 	return obj, nil
 }
 
-func (u *upload) put(ctx context.Context) (backends.Object, error) {
-	size := int64(len(u.small))
-	if u.opts.Size >= 0 && size != u.opts.Size {
-		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key, "%d of %d bytes were written", size, u.opts.Size)
-	}
+func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
 	in := &s3.PutObjectInput{
 		Bucket: &u.b.name, Key: &u.key, RequestPayer: u.b.payer, Metadata: u.metadata(), ContentLength: &size, IfNoneMatch: u.ifNoneMatch(),
 	}
 	var out *s3.PutObjectOutput
 	err := u.b.withSum(func(sum bool) (err error) {
-		in.Body, in.ChecksumCRC64NVME = bytes.NewReader(u.small), nil
+		in.Body, in.ChecksumCRC64NVME = io.NewSectionReader(small, 0, size), nil
 		if sum {
-			h := backends.CRC64NVME.New()
-			h.Write(u.small)
-			in.ChecksumCRC64NVME = new(base64.StdEncoding.EncodeToString(h.Sum(nil)))
+			in.ChecksumCRC64NVME = new(base64.StdEncoding.EncodeToString(u.small.Sum(nil)))
 		}
 		out, err = u.b.client.PutObject(ctx, in)
 		return err
@@ -182,12 +148,11 @@ func (u *upload) put(ctx context.Context) (backends.Object, error) {
 	}, nil
 }
 
-func (u *upload) complete(ctx context.Context) (backends.Object, error) {
+func (u *upload) complete(ctx context.Context, size int64) (backends.Object, error) {
 	in := &s3.CompleteMultipartUploadInput{
 		Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, RequestPayer: u.b.payer, IfNoneMatch: u.ifNoneMatch(),
 		MultipartUpload: &types.CompletedMultipartUpload{},
 	}
-	var size int64
 	sum := backends.CRC64NVME.New().Sum(nil) // of nothing
 	for _, number := range slices.Sorted(maps.Keys(u.parts)) {
 		p := u.parts[number]
@@ -196,11 +161,7 @@ func (u *upload) complete(ctx context.Context) (backends.Object, error) {
 			done.ChecksumCRC64NVME = new(base64.StdEncoding.EncodeToString(p.sum))
 			sum = backends.CRC64NVME.Combine(sum, p.sum, p.size)
 		}
-		size += p.size
 		in.MultipartUpload.Parts = append(in.MultipartUpload.Parts, done)
-	}
-	if u.opts.Size >= 0 && size != u.opts.Size {
-		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key, "%d of %d bytes were written", size, u.opts.Size)
 	}
 	if u.summed {
 		in.ChecksumType, in.ChecksumCRC64NVME, in.MpuObjectSize = types.ChecksumTypeFullObject, new(base64.StdEncoding.EncodeToString(sum)), &size
@@ -220,7 +181,7 @@ func (u *upload) complete(ctx context.Context) (backends.Object, error) {
 }
 
 func (u *upload) ifNoneMatch() *string {
-	if u.opts.IfAbsent {
+	if u.ifAbsent {
 		return new("*")
 	}
 	return nil
@@ -250,23 +211,14 @@ func (u *upload) settle(ctx context.Context, failure error) (backends.Object, er
 			Key: u.key, Size: value(there.ContentLength), ModTime: value(there.LastModified), Version: version(there.ETag),
 			Sum: wholeSum(there.ChecksumType, there.ChecksumCRC64NVME, there.ChecksumCRC32C, there.ChecksumCRC32, there.ChecksumSHA256, there.ChecksumSHA1),
 		}, nil
-	case taken && u.opts.IfAbsent:
+	case taken && u.ifAbsent:
 		return backends.Object{}, backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
 	}
 	return backends.Object{}, refused
 }
 
-// Abort drops the parts that the store holds.
-func (u *upload) Abort() error {
-	if u.ended {
-		return nil
-	}
-	u.ended, u.small = true, nil
-	if u.id == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(u.ctx, abortWithin)
-	defer cancel()
+// Drop has the store forget the parts.
+func (u *upload) Drop(ctx context.Context) error {
 	_, err := u.b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, RequestPayer: u.b.payer})
 	if err == nil || answerOf(err).status == http.StatusNotFound {
 		return nil
@@ -291,7 +243,7 @@ func (b *bucket) withSum(request func(sum bool) error) error {
 		return err
 	}
 	if b.sums.Swap(false) {
-		b.log.Info("the store takes no checksums with what is written; it gets none from now on", "bucket", b.name, "answer", shorten(a.message))
+		b.log.Info("the store takes no checksums with what is written; it gets none from now on", "bucket", b.name, "answer", httpstore.Shorten(a.message))
 	}
 	return nil
 }
