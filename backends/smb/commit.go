@@ -203,6 +203,10 @@ func claimName(key string) string {
 // makes, since the server makes it once, and holds open, since the server removes no
 // open file. One whose owner is gone is open no more; it is removed.
 //
+// Samba gives a file its name a moment before it notes that the file is open, and in
+// that moment lets another client remove it. So a claim holds only when its owner
+// reads his signature back under its name.
+//
 // All is done in one session: if that ends, so does the claim, and what comes after
 // does not reach the server.
 func (u *upload) claim(ctx context.Context, s *session) error {
@@ -218,7 +222,10 @@ func (u *upload) claim(ctx context.Context, s *session) error {
 				f, err = share.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 			}
 			if errors.Is(err, fs.ErrExist) || busy(err) || status(err) == statusDeletePending {
-				err = taken
+				return nil, taken
+			}
+			if err == nil && !signed(share, f, name, u.temp) {
+				return nil, errors.Join(taken, f.Close())
 			}
 			return f, err
 		}, drop)
@@ -239,6 +246,15 @@ func (u *upload) claim(ctx context.Context, s *session) error {
 		return backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
 	}
 	return u.rename(ctx, s)
+}
+
+// signed writes whose claim it is, and tells whether that is what the name leads to.
+func signed(share *smb2.Share, f *smb2.File, name, owner string) bool {
+	if _, err := f.WriteAt([]byte(owner), 0); err != nil {
+		return false
+	}
+	signature, err := share.ReadFile(name)
+	return err == nil && string(signature) == owner
 }
 
 // unclaim removes a claim. Between closing and removing, another writer may remove it

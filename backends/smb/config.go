@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"path"
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
@@ -85,5 +86,5 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 	}
 	_, prefix, _ := strings.Cut(t.Path, "/")
 	b := newBackend(&dialer{settings: set, opts: t.Options, log: log, connectWithin: connectWithin, silence: silence})
-	return backends.Opened{Backend: b, Prefix: strings.Trim(prefix, "/")}, nil
+	return backends.Opened{Backend: b, Prefix: path.Clean("/" + prefix)[1:]}, nil
 }

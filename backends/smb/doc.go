@@ -15,13 +15,14 @@
 // login that was refused is not tried again for half a minute, for servers lock
 // accounts.
 //
-// Kerberos takes the place of a password where KRB5_CLIENT_KTNAME names a keytab or
-// KRB5CCNAME a ticket cache, with the configuration that KRB5_CONFIG names; the
-// service is cifs on the host as the URL has it.
+// Kerberos takes the place of a password where there is none and a keytab or a ticket
+// cache is named; see package kerberos. The service is cifs on the host as the URL has
+// it, so that is a name and no address.
 //
-// All requests are signed unless ?signing=off, and encrypted where the server asks
-// for it. Encryption is the faster of the two: it uses the processor's own
-// instructions, which the library's signing does not.
+// All requests are signed unless ?signing=off, or encrypted: where the server asks for
+// it, and where it has agreed to SMB 3.1.1 with AES-GCM, unless ?signing=off.
+// Encryption authenticates as signing does, and is the faster of the two by far: it
+// uses the processor's own instructions, which the library's signing does not.
 //
 // # The library
 //

@@ -47,6 +47,7 @@ var statuses = map[uint32]meaning{
 	0xC0000234:         {backends.Permission, "the account is locked, mostly after too many wrong passwords"},
 	0xC000015B:         {backends.Permission, "the account may not log in over the network"},
 	0xC0000064:         {backends.Permission, "the server does not know this user"},
+	0xC00000A8:         {backends.Permission, "the server refuses the Kerberos ticket; Samba in no domain does when it bears Windows groups (PAC)"},
 	0xC0000133:         {backends.Invalid, "the clocks of this machine and the server differ by more than Kerberos takes: set them"},
 
 	statusBadNetworkName: {backends.NotExist, "the server has no share of this name"},

@@ -71,20 +71,6 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestKerberosErrorsHaveWords(t *testing.T) {
-	for text, want := range map[string]backends.Kind{
-		"KRB Error: (37) KRB_AP_ERR_SKEW Clock skew too great":                       backends.Invalid,
-		"KRB Error: (32) KRB_AP_ERR_TKT_EXPIRED Ticket expired":                      backends.Permission,
-		"KRB Error: (7) KDC_ERR_S_PRINCIPAL_UNKNOWN Server not found":                backends.Permission,
-		"[Root cause: Networking_Error] error communicating with KDC EXAMPLE.ORG: …": backends.Unavailable,
-		"something else": backends.Permission,
-	} {
-		if err := krbError(errors.New(text)); backends.KindOf(err) != want {
-			t.Errorf("%q: %v (%v), want kind %v", text, err, backends.KindOf(err), want)
-		}
-	}
-}
-
 func TestCheckKey(t *testing.T) {
 	for _, tt := range []struct {
 		key               string

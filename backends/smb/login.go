@@ -10,11 +10,9 @@ import (
 
 	smb2 "github.com/cloudsoda/go-smb2"
 	"github.com/jcmturner/gokrb5/v8/client"
-	krbconfig "github.com/jcmturner/gokrb5/v8/config"
-	"github.com/jcmturner/gokrb5/v8/credentials"
-	"github.com/jcmturner/gokrb5/v8/keytab"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/kerberos"
 )
 
 // identity is who logs in. It is read again for each session, so that a Secret that
@@ -59,8 +57,7 @@ func (d *dialer) initiator(ctx context.Context) (smb2.Initiator, error) {
 	if err != nil {
 		return nil, err
 	}
-	named := d.getenv("KRB5_CLIENT_KTNAME") != "" || d.getenv("KRB5CCNAME") != ""
-	if d.auth == "kerberos" || d.auth == "" && id.password == "" && named {
+	if d.auth == "kerberos" || d.auth == "" && id.password == "" && d.ticket(id).Named() {
 		return d.kerberos(ctx, id)
 	}
 	if id.user == "" || id.password == "" {
@@ -69,97 +66,44 @@ func (d *dialer) initiator(ctx context.Context) (smb2.Initiator, error) {
 	return &smb2.NTLMInitiator{User: id.user, Domain: id.domain, Password: id.password}, nil
 }
 
+// ticket is the login by Kerberos, which outlives a session.
+func (d *dialer) ticket(id identity) *kerberos.Login {
+	d.krb.Lock()
+	defer d.krb.Unlock()
+	if d.login == nil {
+		d.login = kerberos.New(d.opts, id.user, strings.ToUpper(id.domain))
+	}
+	return d.login
+}
+
 // kerberos asks for the ticket here, and not in the course of the login, for its
 // errors say more.
 func (d *dialer) kerberos(ctx context.Context, id identity) (smb2.Initiator, error) {
-	d.krb.Lock()
-	defer d.krb.Unlock()
-	if d.krbClient == nil {
-		var err error
-		if d.krbClient, err = d.krbLogin(id); err != nil {
-			return nil, err
-		}
+	login, service := d.ticket(id), "cifs/"+d.host
+	if err := login.Check(); err != nil {
+		return nil, err
 	}
-	spn := "cifs/" + d.host
-	got := make(chan error, 1)
-	asking := d.krbClient
+	type answer struct {
+		client *client.Client
+		err    error
+	}
+	answers := make(chan answer, 1)
 	go func() {
-		_, _, err := asking.GetServiceTicket(spn)
-		got <- err
+		c, err := login.Client()
+		if err == nil {
+			if _, _, err = c.GetServiceTicket(service); err != nil {
+				login.Forget()
+			}
+		}
+		answers <- answer{c, kerberos.Explain(err)}
 	}()
 	select {
-	case err := <-got:
-		if err != nil {
-			d.krbClient = nil // the next session reads keytab and cache anew
-			return nil, krbError(err)
+	case a := <-answers:
+		if a.err != nil {
+			return nil, a.err
 		}
+		return &smb2.Krb5Initiator{Client: a.client, TargetSPN: service}, nil
 	case <-ctx.Done():
 		return nil, ended(ctx, "open", "")
 	}
-	return &smb2.Krb5Initiator{Client: asking, TargetSPN: spn}, nil
-}
-
-func (d *dialer) krbLogin(id identity) (*client.Client, error) {
-	invalid := func(what, path string, err error) error {
-		return backends.Errorf(backends.Permission, "open", "", "the Kerberos %s %s cannot be used: %w", what, path, err)
-	}
-	path := "/etc/krb5.conf"
-	if p := d.getenv("KRB5_CONFIG"); p != "" {
-		path = p
-	}
-	conf, err := krbconfig.Load(path)
-	if err != nil {
-		return nil, invalid("configuration", path, err)
-	}
-	if path := strings.TrimPrefix(d.getenv("KRB5_CLIENT_KTNAME"), "FILE:"); path != "" {
-		keys, err := keytab.Load(path)
-		if err != nil {
-			return nil, invalid("keytab", path, err)
-		}
-		if id.user == "" {
-			return nil, backends.Errorf(backends.Permission, "open", "", "a keytab may hold many keys: say in the URL whose, as in smb://user@server/share")
-		}
-		realm := conf.LibDefaults.DefaultRealm
-		if id.domain != "" {
-			realm = strings.ToUpper(id.domain)
-		}
-		// Active Directory knows no FAST negotiation.
-		return client.NewWithKeytab(id.user, realm, keys, conf, client.DisablePAFXFAST(true)), nil
-	}
-	path = strings.TrimPrefix(d.getenv("KRB5CCNAME"), "FILE:")
-	if path == "" {
-		return nil, backends.Errorf(backends.Permission, "open", "", "Kerberos needs a keytab, named in KRB5_CLIENT_KTNAME, or a ticket cache, named in KRB5CCNAME")
-	}
-	cache, err := credentials.LoadCCache(path)
-	if err != nil {
-		return nil, invalid("ticket cache", path, err)
-	}
-	c, err := client.NewFromCCache(cache, conf, client.DisablePAFXFAST(true))
-	if err != nil {
-		return nil, invalid("ticket cache", path, err)
-	}
-	return c, nil
-}
-
-// krbError tells from the names in the library's text what happened; it has no other
-// way to say it.
-func krbError(err error) error {
-	for _, k := range []struct {
-		name string
-		meaning
-	}{
-		{"KRB_AP_ERR_SKEW", meaning{backends.Invalid, "the clocks of this machine and the Kerberos server differ too much: set them"}},
-		{"KRB_AP_ERR_TKT_EXPIRED", meaning{backends.Permission, "the Kerberos ticket has expired: renew it with kinit, or name a keytab"}},
-		{"TGT", meaning{backends.Permission, "there is no valid Kerberos ticket: get one with kinit, or name a keytab"}},
-		{"KDC_ERR_C_PRINCIPAL_UNKNOWN", meaning{backends.Permission, "the Kerberos server does not know this user"}},
-		{"KDC_ERR_S_PRINCIPAL_UNKNOWN", meaning{backends.Permission, "the Kerberos server knows no service cifs on this host: use the server's full name in the URL"}},
-		{"KDC_ERR_PREAUTH_FAILED", meaning{backends.Permission, "the keytab's key is not the user's current one"}},
-		{"communicating with KDC", meaning{backends.Unavailable, "no Kerberos server of the realm answers"}},
-		{"Networking_Error", meaning{backends.Unavailable, "no Kerberos server of the realm answers"}},
-	} {
-		if strings.Contains(err.Error(), k.name) {
-			return backends.Errorf(k.kind, "open", "", "%s", k.words)
-		}
-	}
-	return backends.Errorf(backends.Permission, "open", "", "no Kerberos ticket for the share could be had: %w", err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -12,9 +13,9 @@ import (
 	"time"
 
 	smb2 "github.com/cloudsoda/go-smb2"
-	"github.com/jcmturner/gokrb5/v8/client"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/kerberos"
 )
 
 // How long a server may be silent. These hold whatever the caller's context says.
@@ -38,8 +39,8 @@ type dialer struct {
 	connectWithin time.Duration
 	silence       time.Duration
 
-	krb       sync.Mutex // guards krbClient
-	krbClient *client.Client
+	krb   sync.Mutex // guards login
+	login *kerberos.Login
 }
 
 // dial connects and logs in.
@@ -91,7 +92,7 @@ func (s *session) login(ctx context.Context, smb *smb2.Dialer, d *dialer) (err e
 			err = fmt.Errorf("the server's answer cannot be understood: %v", r)
 		}
 	}()
-	if s.smb, err = smb.DialConn(ctx, s.conn, d.host); err != nil {
+	if s.smb, err = smb.DialConn(ctx, newWire(s.conn, d.signing), d.host); err != nil {
 		return err
 	}
 	var opts []smb2.MountOption
@@ -130,6 +131,8 @@ func (d *dialer) explain(err error) error {
 		return backends.Errorf(backends.Permission, "open", "", "the server denies the login; one that insists on encryption denies it to SMB 2 as well")
 	case status(err) == statusNotSupported:
 		return backends.Errorf(backends.Unsupported, "open", "", "the server %s refuses the SMB versions that are spoken here, 2.0.2 to 3.1.1", d.address)
+	case innermost(err) == io.EOF: //nolint:errorlint // it is the last of the chain
+		return backends.Errorf(backends.Unavailable, "open", "", "what answers at %s hangs up before the login: is it an SMB server?", d.address)
 	case errors.As(err, &invalid) && d.signing && invalid.Message == "guest account doesn't support signing":
 		return backends.Errorf(backends.Permission, "open", "", "the server does not know this user and lets him in as a guest, who cannot sign: correct the user, or say ?signing=off")
 	}

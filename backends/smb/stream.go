@@ -105,7 +105,7 @@ func (r *stream) compare(info *smb2.FileStat) error {
 		r.want = is
 	}
 	if is != r.want {
-		return backends.Errorf(backends.Changed, "read", r.key, "version %s was asked for, and %s is there", r.want, is)
+		return backends.Errorf(backends.Changed, "read", r.key, "the file changed since it was listed, from version %s to %s", r.want, is)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 	if err := ended(ctx, "create", key); err != nil {
 		return nil, err
 	}
-	if err := checkKey("create", key, b.pool.dialer.mapped); err != nil {
+	if err := b.CheckKey(key); err != nil {
 		return nil, err
 	}
 	s, err := b.pool.get(ctx)

@@ -1,0 +1,153 @@
+package smb
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+)
+
+// wire is how a session's messages go over its connection. The library writes and
+// reads the length of each message, four bytes, by themselves; here they go together
+// with small messages, which halves the calls of the system and the server's wake-ups.
+//
+// It also makes a session encrypt that may. What SMB calls signing is a checksum of
+// each message, AES-CMAC, that the library computes in plain Go at 125 to 270 MB/s;
+// encryption is AES-GCM, which the processor computes at gigabytes a second, and it
+// authenticates as signing does. A client may encrypt whenever both sides know a
+// cipher, but the library does so only if the server's answer to the login asks for it.
+// So with seal the answer is made to ask, when the server has agreed to SMB 3.1.1 and
+// AES-GCM and the user is no guest. Nothing is lost by it: a server that cannot decrypt
+// ends the session, and whoever changes the answer on its way makes no less of it.
+type wire struct {
+	net.Conn
+	in     *bufio.Reader
+	length []byte // of the message that is about to be written
+	login  *login // nil once it is over
+}
+
+// wireBuffer holds some small messages; what is larger is read past it.
+const wireBuffer = 4 << 10
+
+func newWire(conn net.Conn, seal bool) *wire {
+	w := &wire{Conn: conn, in: bufio.NewReaderSize(conn, wireBuffer), length: make([]byte, 0, 4+wireBuffer)}
+	if seal {
+		w.login = new(login)
+	}
+	return w
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	if w.login == nil {
+		return w.in.Read(p)
+	}
+	if len(w.login.message) == 0 {
+		if err := w.login.next(w.in); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, w.login.message)
+	w.login.message = w.login.message[n:]
+	if w.login.over && len(w.login.message) == 0 {
+		w.login = nil
+	}
+	return n, nil
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	if len(p) == 4 && len(w.length) == 0 {
+		w.length = append(w.length, p...)
+		return len(p), nil
+	}
+	joined := w.length
+	w.length = w.length[:0]
+	if len(p) > wireBuffer { // the copy would cost more than the call
+		if _, err := w.Conn.Write(joined); err != nil {
+			return 0, err
+		}
+		return w.Conn.Write(p)
+	}
+	if _, err := w.Conn.Write(append(joined, p...)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// login looks through the answers of a server until a user is logged in.
+type login struct {
+	message []byte // with its length before it, as far as it was not handed on
+	gcm     bool   // both sides speak SMB 3.1.1 and AES-GCM
+	over    bool
+}
+
+// What is looked for, in the terms of MS-SMB2, all numbers little-endian.
+const (
+	smbHeader         = 64
+	commandNegotiate  = 0
+	commandSetup      = 1
+	dialect311        = 0x0311
+	contextEncryption = 2
+	cipherAES128GCM   = 2
+	flagGuest         = 1
+	flagNull          = 2
+	flagEncrypt       = 4
+)
+
+// longestAnswer to a login is far above what servers send.
+const longestAnswer = 1 << 20
+
+// next reads a message and looks at it.
+func (l *login) next(r io.Reader) error {
+	var length [4]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(length[:])
+	if n > longestAnswer {
+		return io.ErrShortBuffer
+	}
+	l.message = append(make([]byte, 0, 4+n), length[:]...)[:4+n]
+	if _, err := io.ReadFull(r, l.message[4:]); err != nil {
+		return err
+	}
+	l.look(l.message[4:])
+	return nil
+}
+
+func (l *login) look(p []byte) {
+	if len(p) < smbHeader+4 || string(p[:4]) != "\xfeSMB" {
+		return
+	}
+	status, command := binary.LittleEndian.Uint32(p[8:]), binary.LittleEndian.Uint16(p[12:])
+	switch {
+	case status != 0:
+	case command == commandNegotiate:
+		l.gcm = agreesToGCM(p)
+	case command == commandSetup:
+		flags := p[smbHeader+2:]
+		if l.gcm && flags[0]&(flagGuest|flagNull) == 0 {
+			flags[0] |= flagEncrypt
+		}
+		l.over = true
+	}
+}
+
+// agreesToGCM looks through the contexts of an answer to the negotiation.
+func agreesToGCM(p []byte) bool {
+	if len(p) < smbHeader+64 || binary.LittleEndian.Uint16(p[smbHeader+4:]) != dialect311 {
+		return false
+	}
+	at := uint64(binary.LittleEndian.Uint32(p[smbHeader+60:]))
+	for range binary.LittleEndian.Uint16(p[smbHeader+6:]) {
+		if at+8 > uint64(len(p)) {
+			return false
+		}
+		kind, size := binary.LittleEndian.Uint16(p[at:]), uint64(binary.LittleEndian.Uint16(p[at+2:]))
+		data := p[at+8:]
+		if kind == contextEncryption {
+			return size >= 4 && len(data) >= 4 && binary.LittleEndian.Uint16(data) == 1 && binary.LittleEndian.Uint16(data[2:]) == cipherAES128GCM
+		}
+		at += (8 + size + 7) &^ 7
+	}
+	return false
+}
