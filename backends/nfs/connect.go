@@ -3,8 +3,10 @@ package nfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,11 +17,6 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/rpc"
 )
 
-// errNowhere says that a server of version 4 has nothing under the first name of the
-// path. It may be exported to callers from privileged ports only, or on version 3 only,
-// or nobody made it yet.
-var errNowhere = errors.New("the server exports nothing to this client under the first name of the path")
-
 // connect finds the version that the server speaks and the port it wants to be called
 // from, and tells where in its tree the folder is.
 func connect(ctx context.Context, c settings, folder string, log *slog.Logger) (*share, string, error) {
@@ -27,18 +24,18 @@ func connect(ctx context.Context, c settings, folder string, log *slog.Logger) (
 		return port(c, func(c settings) (*share, string, error) { return connect3(ctx, c, folder) })
 	}
 	s, prefix, err := port(c, func(c settings) (*share, string, error) { return connect4(ctx, c, folder, log) })
-	if c.vers == "auto" && mayBeOlder(err) && ctx.Err() == nil {
+	// Who speaks TLS from the first byte has no port mapper to ask.
+	if c.vers == "auto" && c.tls == nil && mayBeOlder(err) && ctx.Err() == nil {
 		older, oldPrefix, err3 := port(c, func(c settings) (*share, string, error) { return connect3(ctx, c, folder) })
 		if err3 == nil {
-			if s != nil {
-				_ = s.Close() // the other version is used
-			}
 			return older, oldPrefix, nil
 		}
 		log.Debug("version 3 cannot be had either", "error", err3)
-	}
-	if errors.Is(err, errNowhere) {
-		err = nil // a folder that does not exist has no objects
+		var nowhere *nowhereError
+		var told *backends.Error
+		if errors.As(err, &nowhere) && errors.As(err3, &told) {
+			err = told // version 4 hides what version 3 refuses
+		}
 	}
 	return s, prefix, err
 }
@@ -51,18 +48,17 @@ func port(c settings, with func(settings) (*share, string, error)) (*share, stri
 	}
 	c.resvport = "true"
 	again, againPrefix, errAgain := with(c)
-	switch {
-	case errAgain == nil:
-		if s != nil {
-			_ = s.Close() // the other is used
-		}
+	if errAgain == nil {
 		return again, againPrefix, nil
-	case again != nil:
-		_ = again.Close() // the first is as good
 	}
 	var mine errPort
-	if s == nil && errors.As(errAgain, &mine) {
-		return nil, "", backends.Errorf(backends.Permission, "open", "", "%w", errAgain)
+	var nowhere *nowhereError
+	switch {
+	case !errors.As(errAgain, &mine):
+	case errors.As(err, &nowhere):
+		err = fmt.Errorf("%w; if it is there, %w", err, mine)
+	default:
+		return nil, "", backends.Errorf(backends.Permission, "open", "", "%w", mine)
 	}
 	return s, prefix, err
 }
@@ -74,7 +70,8 @@ func refusesPort(err error) bool {
 	case remote.Access, remote.Perm, remote.WrongSec:
 		return true
 	}
-	return errors.As(err, &denied) || errors.Is(err, errNowhere)
+	var nowhere *nowhereError
+	return errors.As(err, &denied) || errors.As(err, &nowhere)
 }
 
 // mayBeOlder tells whether version 3 is worth a try after version 4.1 failed.
@@ -82,11 +79,12 @@ func mayBeOlder(err error) bool {
 	var mismatch *rpc.MismatchError
 	var refused *rpc.RefusedError
 	var broken *rpc.BrokenError
+	var nowhere *nowhereError
 	return errors.As(err, &mismatch) || errors.As(err, &refused) || errors.As(err, &broken) ||
-		errors.Is(err, errNowhere) || remote.StatusOf(err) == remote.MinorVersion
+		errors.As(err, &nowhere) || remote.StatusOf(err) == remote.MinorVersion
 }
 
-// connect4 opens a session. With errNowhere it returns a share all the same.
+// connect4 opens a session.
 func connect4(ctx context.Context, c settings, folder string, log *slog.Logger) (*share, string, error) {
 	client := rpc.NewClient(c.dialer(c.portOr("2049")), c.conns, rpc.Options{MaxReply: c.block + 64<<10})
 	tree, err := nfs4.Dial(ctx, nfs4.Config{
@@ -96,15 +94,66 @@ func connect4(ctx context.Context, c settings, folder string, log *slog.Logger) 
 		_ = client.Close() // nobody uses it
 		return nil, "", err
 	}
-	first, _, _ := strings.Cut(folder, "/")
-	if _, err = tree.Stat(ctx, first); remote.StatusOf(err) == remote.NoEnt {
-		return newShare(tree, folder, c.slots), folder, errNowhere
+	s, at, err := newShare(ctx, tree, folder, c.slots)
+	if remote.StatusOf(err) == remote.NoEnt {
+		s, at, err = absent(ctx, tree, folder, c.slots)
 	}
 	if err != nil {
 		_ = tree.Close() // nobody uses it
 		return nil, "", err
 	}
-	return newShare(tree, folder, c.slots), folder, nil
+	return s, at, nil
+}
+
+// absent is the share of a folder that is not there. It has no objects, and is made by
+// the first write; where nothing can be made, as in the folders above all exports, that
+// is an error, with the names that are there.
+func absent(ctx context.Context, tree *nfs4.Client, folder string, slots int) (*share, string, error) {
+	dir, name := folder, ""
+	for dir != "" {
+		up, base := path.Split(dir)
+		dir, name = strings.TrimSuffix(up, "/"), base
+		if _, err := tree.Stat(ctx, dir); remote.StatusOf(err) != remote.NoEnt {
+			break
+		}
+	}
+	if may, err := tree.MayAdd(ctx, dir); err != nil || may {
+		return bareShare(tree, folder, slots), folder, nil // whoever writes is told more
+	}
+	none := &nowhereError{dir: dir, name: name}
+	_ = tree.ReadDir(ctx, dir, func(e remote.Entry) error { // without names the error says enough
+		if e.Attr.Type == remote.Folder && len(none.there) < 20 {
+			none.there = append(none.there, e.Name)
+		}
+		return nil
+	})
+	return nil, "", none
+}
+
+// nowhereError says that a server has nothing under a path, and nothing can be made
+// there. It may be exported to callers from privileged ports only, or on version 3 only,
+// or nobody made it yet.
+type nowhereError struct {
+	dir, name string
+	there     []string // names of folders in dir
+}
+
+func (e *nowhereError) Error() string {
+	where, there := "to this client", "; it exports "
+	if e.dir != "" {
+		where = fmt.Sprintf("in %q, where this user can make nothing", e.dir)
+		there = "; there are "
+	}
+	return fmt.Sprintf("the server has no %q %s%s", e.name, where, list(there, e.there))
+}
+
+// list is the names that there are, if any, with words before them.
+func list(before string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	return before + strings.Join(names, ", ")
 }
 
 // connect3 mounts the longest part of the folder's path that the server lets mount.
@@ -124,7 +173,7 @@ func connect3(ctx context.Context, c settings, folder string) (*share, string, e
 		return nfs3.Mount(ctx, service, c.credential(), dir)
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, "", unmounted(ctx, service, c.credential(), folder, err)
 	}
 	client := rpc.NewClient(c.dialer(c.portOr("2049")), c.conns, rpc.Options{MaxReply: c.block + 64<<10})
 	tree, err := nfs3.Dial(ctx, nfs3.Config{
@@ -134,7 +183,37 @@ func connect3(ctx context.Context, c settings, folder string) (*share, string, e
 		_ = client.Close() // nobody uses it
 		return nil, "", err
 	}
-	return newShare(tree, prefix, c.slots), prefix, nil
+	s, at, err := newShare(ctx, tree, prefix, c.slots)
+	if remote.StatusOf(err) == remote.NoEnt {
+		return bareShare(tree, prefix, c.slots), prefix, nil
+	}
+	if err != nil {
+		_ = tree.Close() // nobody uses it
+		return nil, "", err
+	}
+	return s, at, nil
+}
+
+// unmounted says why a folder cannot be mounted. Servers say of exports that are not
+// there that they may not be entered; their list of exports tells the two apart.
+func unmounted(ctx context.Context, service *rpc.Client, cred rpc.Credential, folder string, err error) error {
+	var status *remote.Error
+	if !errors.As(err, &status) {
+		return err
+	}
+	exports, _ := nfs3.Exports(ctx, service, cred) // without them the status says enough
+	there := slices.ContainsFunc(exports, func(e string) bool {
+		return strings.HasPrefix("/"+folder+"/", strings.TrimSuffix(e, "/")+"/")
+	})
+	switch {
+	case len(exports) == 0:
+		return err
+	case !there:
+		return backends.Errorf(backends.NotExist, "open", "", "nothing that the server exports holds this path%s", list("; it exports ", exports))
+	case status.Status == remote.Access || status.Status == remote.Perm:
+		return backends.Errorf(backends.Permission, "open", "", "the server does not let this machine mount the path, which it exports to others")
+	}
+	return err
 }
 
 // mountLongest mounts the folder, or the nearest above it, and returns what is left of
@@ -167,12 +246,25 @@ func mountLongest(folder string, mount func(dir string) (nfs3.Handle, error)) (r
 	}
 }
 
-func newShare(tree remote.Tree, folder string, slots int) *share {
+// newShare is the share of what a path leads to, and where that is.
+func newShare(ctx context.Context, tree remote.Tree, folder string, slots int) (*share, string, error) {
+	_, at, err := (&links{tree: tree}).stat(ctx, folder)
+	switch remote.StatusOf(err) {
+	case remote.NotDir, remote.NameTooLong:
+		at, err = folder, nil // there is no such object, as every call will say
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return bareShare(tree, at, slots), at, nil
+}
+
+func bareShare(tree remote.Tree, folder string, slots int) *share {
 	base := ""
 	if folder != "" {
 		base = folder + "/"
 	}
-	return &share{tree: tree, base: base, slots: slots}
+	return &share{tree: tree, links: &links{tree: tree, base: base}, base: base, slots: slots}
 }
 
 func (c settings) portOr(usual string) string {

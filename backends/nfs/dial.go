@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -29,6 +30,9 @@ func (c settings) dialer(port string) rpc.Dialer {
 		secure := tls.Client(conn, c.tls)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			_ = conn.Close() // the handshake's error says more
+			if ctx.Err() != nil {
+				err = fmt.Errorf("the server does not answer in TLS within %v; one that speaks plain NFS never does (?tls=)", dialWithin)
+			}
 			return nil, err
 		}
 		return secure, nil

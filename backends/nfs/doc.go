@@ -6,7 +6,9 @@
 //
 // [Scheme] says which parameters there are. The path is that of version 4, which is
 // one tree of all exports; on version 3 the longest part of it that the server lets
-// mount is mounted.
+// mount is mounted. A folder that is not there has no objects and is made by the first
+// write; where nothing can be made, as above all exports, Open fails and names what is
+// there.
 //
 // # Credentials
 //
@@ -18,8 +20,11 @@
 //
 // An object is a regular file, its key the path below the folder. Names may hold
 // anything but "/" and a zero byte; keys that are no path ("a//b", "../a") are refused.
-// Symbolic links are not followed: List and Stat say so with an error, for a dataset
-// that silently lacks files is worse than none. Names that begin with .stager-tmp- and
+// Symbolic links are followed as package file does it: a relative one to a place within
+// the URL's folder is, and one that leads out of it is refused, also by List, for a
+// dataset that silently lacks files is worse than none. List leaves out links that lead
+// nowhere or back to a folder that it is in. The URL's own folder may be a link. Where a
+// link leads is believed for 30 seconds. Names that begin with .stager-tmp- and
 // folders named .stager are not objects. List holds the entries of one folder and of those
 // above it, about 150 bytes each.
 //

@@ -51,15 +51,13 @@ var kinds = map[remote.Status]struct {
 	remote.BadChar:      {backends.Invalid, "the server does not take the characters of this name"},
 	remote.BadName:      {backends.Invalid, "the server does not take this name"},
 	remote.IsDir:        {backends.Invalid, "a folder has this name"},
-	remote.SymlinkThere: {backends.Unsupported, linkWords},
+	remote.SymlinkThere: {backends.Unsupported, "this is a symbolic link, and it changes all the while"},
 	remote.WrongType:    {backends.Invalid, "this is not a file"},
 	remote.NotSupp:      {backends.Unsupported, "the server cannot do this"},
 	remote.MinorVersion: {backends.Unsupported, "the server does not speak NFS 4.1: ?vers=3 may work"},
 	remote.ClientInUse:  {backends.Unavailable, "the server takes this client for another"},
 	remote.TooSmall:     {backends.Unsupported, "the server's answer does not fit into what was asked for"},
 }
-
-const linkWords = "this is a symbolic link, and they are not followed over NFS; give the folder that it leads to as a store of its own, or mount the export and use file://"
 
 // classify turns an error of the protocol, of a connection or of a context into one of
 // a store.
@@ -70,10 +68,14 @@ func classify(op, key string, err error) error {
 		return err
 	}
 	kind, words := kindOf(err)
-	if words == "" {
-		return &backends.Error{Op: op, Key: key, Kind: kind, Err: err}
+	switch {
+	case words == "":
+	case remote.StatusOf(err) != remote.OK: // its name tells people nothing more
+		err = backends.InWords(words, err)
+	default:
+		err = fmt.Errorf("%s: %w", words, err)
 	}
-	return backends.Errorf(kind, op, key, "%s: %w", words, err)
+	return &backends.Error{Op: op, Key: key, Kind: kind, Err: err}
 }
 
 func kindOf(err error) (backends.Kind, string) {
@@ -88,8 +90,11 @@ func kindOf(err error) (backends.Kind, string) {
 		dns      *net.DNSError
 		cert     *tls.CertificateVerificationError
 		plain    tls.RecordHeaderError
+		nowhere  *nowhereError
 	)
 	switch {
+	case errors.As(err, &nowhere):
+		return backends.NotExist, ""
 	case errors.As(err, &cert):
 		return backends.Permission, "the server's certificate is not trusted (?sni= says its name)"
 	case errors.As(err, &plain):
@@ -103,7 +108,7 @@ func kindOf(err error) (backends.Kind, string) {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return backends.Canceled, ""
 	case errors.As(err, &denied):
-		return backends.Permission, ""
+		return backends.Permission, "the export may want calls from a port below 1024 (?resvport=true) or Kerberos, which is not spoken here"
 	case errors.As(err, &mismatch):
 		return backends.Unsupported, ""
 	case errors.As(err, &refused):
@@ -123,7 +128,7 @@ func kindOf(err error) (backends.Kind, string) {
 func missing(op, key string, err error) error {
 	switch remote.StatusOf(err) {
 	case remote.NotDir, remote.NameTooLong:
-		return backends.Errorf(backends.NotExist, op, key, "%s: %w", kinds[remote.NoEnt].words, err)
+		return &backends.Error{Op: op, Key: key, Kind: backends.NotExist, Err: backends.InWords(kinds[remote.NoEnt].words, err)}
 	}
 	return classify(op, key, err)
 }

@@ -112,9 +112,9 @@ func (w *wire) cut() {
 // openWired opens a folder through a wire.
 func openWired(t *testing.T, path, params string) (*backends.Store, *wire) {
 	t.Helper()
-	backendtest.Require(t, "nfs", live.start())
-	w := newWire(t, live.env["NFS_SERVER"], nil)
-	u := strings.Replace(live.url(path, params), live.env["NFS_SERVER"], w.listener.Addr().String(), 1)
+	s := need(t)
+	w := newWire(t, s.Env["NFS_SERVER"], nil)
+	u := strings.Replace(at(s, path, params), s.Env["NFS_SERVER"], w.listener.Addr().String(), 1)
 	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), u, backends.Options{RetryFor: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -214,9 +214,9 @@ func TestWhatIsLostWithConnectionsIsDoneOnce(t *testing.T) {
 }
 
 func TestTLSFromTheFirstByte(t *testing.T) {
-	backendtest.Require(t, "nfs", live.start())
+	s := need(t)
 	cert, pool := certificate(t)
-	w := newWire(t, live.env["NFS_SERVER"], func(l net.Listener) net.Listener {
+	w := newWire(t, s.Env["NFS_SERVER"], func(l net.Listener) net.Listener {
 		return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})
 	})
 	for name, tt := range map[string]struct {

@@ -24,24 +24,41 @@ func (s *share) List(ctx context.Context, prefix string) iter.Seq2[backends.Obje
 				return // no key begins so
 			}
 		}
-		l := &lister{ctx: ctx, tree: s.tree, prefix: prefix, yield: yield}
-		l.folder(dir)
+		l := &lister{ctx: ctx, links: s.links, prefix: prefix, yield: yield}
+		if _, at, err := s.links.stat(ctx, dir); err == nil {
+			l.folder(dir, at)
+		} else if err = missing("list", dir, err); backends.KindOf(err) != backends.NotExist {
+			yield(backends.Object{}, err)
+		}
 	}
 }
 
 type lister struct {
 	ctx    context.Context // it lives as long as one listing
-	tree   remote.Tree
+	links  *links
 	prefix string
 	yield  func(backends.Object, error) bool
+	within []string // the folders that it is in, against links in a circle
 }
 
-// folder yields what lies below dir and tells whether to go on.
-func (l *lister) folder(dir string) bool {
-	entries, err := l.entries(dir)
+// entry is a name of a folder, and where that leads.
+type entry struct {
+	remote.Entry
+	at string
+}
+
+// folder yields what lies below dir, which is at a path of the tree, and tells whether
+// to go on.
+func (l *lister) folder(dir, at string) bool {
+	if slices.Contains(l.within, at) {
+		return true
+	}
+	l.within = append(l.within, at)
+	defer func() { l.within = l.within[:len(l.within)-1] }()
+	entries, err := l.entries(dir, at)
 	if err != nil {
 		err = missing("list", dir, err)
-		if backends.KindOf(err) == backends.NotExist || backends.KindOf(err) == backends.Changed {
+		if backends.KindOf(err) == backends.NotExist {
 			return true // it was removed meanwhile, or never was
 		}
 		l.yield(backends.Object{}, err)
@@ -52,20 +69,11 @@ func (l *lister) folder(dir string) bool {
 			l.yield(backends.Object{}, err)
 			return false
 		}
-		entries[i] = remote.Entry{} // its memory may go
-		key := path.Join(dir, strings.TrimSuffix(e.Name, "/"))
-		switch e.Attr.Type {
-		case remote.Folder:
-			if !l.folder(key) {
-				return false
-			}
-		case remote.Symlink:
-			l.yield(backends.Object{}, regular("list", key, e.Attr.Type))
+		entries[i] = entry{} // its memory may go
+		name, isFolder := strings.CutSuffix(e.Name, "/")
+		key := path.Join(dir, name)
+		if isFolder && !l.folder(key, e.at) || !isFolder && !l.yield(describe(key, e.Attr), nil) {
 			return false
-		default:
-			if !l.yield(describe(key, e.Attr), nil) {
-				return false
-			}
 		}
 	}
 	return true
@@ -74,30 +82,58 @@ func (l *lister) folder(dir string) bool {
 // entries are those in dir that may lead to keys with the prefix, in the order of the
 // keys: a folder counts with the slash behind it, so that "a-b" stands before what is
 // in "a", and that before "a0".
-func (l *lister) entries(dir string) (entries []remote.Entry, err error) {
-	err = l.tree.ReadDir(l.ctx, dir, func(e remote.Entry) error {
+func (l *lister) entries(dir, at string) (entries []entry, err error) {
+	for range 3 {
+		entries, err = l.read(dir, at)
+		switch remote.StatusOf(err) {
+		case remote.Stale, remote.FHExpired, remote.BadHandle, remote.BadCookie, remote.NotSame:
+			continue // it was replaced, or changed so much that the server lost its place
+		}
+		break
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.Name, b.Name) })
+	// A folder that changes while it is read may show a name twice.
+	entries = slices.CompactFunc(entries, func(a, b entry) bool { return a.Name == b.Name })
+	return entries, err
+}
+
+func (l *lister) read(dir, at string) (entries []entry, err error) {
+	err = l.links.tree.ReadDir(l.ctx, at, func(e remote.Entry) error {
 		if e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00") {
 			return backends.Errorf(backends.Unsupported, "list", dir, "the server has a file of the name %q, which no path can lead to", e.Name)
 		}
 		key := path.Join(dir, e.Name)
 		wanted := strings.HasPrefix(key, l.prefix) || strings.HasPrefix(l.prefix, key+"/")
-		if !wanted || hidden(e.Name) {
-			return nil
+		if wanted && !hidden(e.Name) {
+			entries = append(entries, entry{e, path.Join(at, e.Name)})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	kept := entries[:0]
+	for _, e := range entries {
+		if e.Attr.Type == remote.Symlink {
+			e.Attr, e.at, err = l.links.stat(l.ctx, e.at)
+			switch remote.StatusOf(err) {
+			case remote.NoEnt, remote.NotDir:
+				continue // it leads nowhere
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
 		switch e.Attr.Type {
 		case remote.Folder:
 			e.Name += "/"
-		case remote.Regular, remote.Symlink:
+		case remote.Regular:
 		default:
-			return nil
+			continue // a device or a socket
 		}
-		entries = append(entries, e)
-		return nil
-	})
-	slices.SortFunc(entries, func(a, b remote.Entry) int { return cmp.Compare(a.Name, b.Name) })
-	// A folder that changes while it is read may show a name twice.
-	entries = slices.CompactFunc(entries, func(a, b remote.Entry) bool { return a.Name == b.Name })
-	return entries, err
+		kept = append(kept, e)
+	}
+	return kept, nil
 }
 
 // hidden tells whether a name is among stager's own.

@@ -1,133 +1,38 @@
 package nfs
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
-// live is the real server of this test binary: a command of module e2e, which the
-// product's own module must not import.
-var live server
-
-type server struct {
-	once  sync.Once
-	err   error
-	env   map[string]string
-	cmd   *exec.Cmd
-	in    io.Writer
-	lines *bufio.Scanner
-}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if live.cmd != nil {
-		_ = live.cmd.Process.Signal(syscall.SIGTERM)
-		_ = live.cmd.Wait()
-	}
-	os.Exit(code)
-}
-
-// startWithin leaves time to build and install the server, which happens once on a
-// machine.
-const startWithin = 9 * time.Minute
-
-func (s *server) start() error {
-	s.once.Do(func() { s.err = s.startOnce() })
-	return s.err
-}
-
-func (s *server) startOnce() error {
-	if err := backendtest.Asked("nfs"); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "nfsserver-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	bin := filepath.Join(dir, "nfsserver")
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
-	defer cancel()
-	build := exec.CommandContext(ctx, "go", "build", "-o", bin, "./cmd/nfsserver")
-	build.Dir = filepath.Join("..", "..", "e2e")
-	build.Env = append(os.Environ(), "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building it: %w\n%s", err, out)
-	}
-	cmd := exec.Command(bin)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if s.in, err = cmd.StdinPipe(); err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	watch := time.AfterFunc(startWithin, func() { _ = cmd.Process.Kill() })
-	defer watch.Stop()
-	s.env = make(map[string]string)
-	s.lines = bufio.NewScanner(out)
-	if err := s.until("# ready"); err != nil {
-		return errors.Join(err, cmd.Wait())
-	}
-	s.cmd = cmd
-	return nil
-}
-
-// until reads what the server prints up to a line.
-func (s *server) until(last string) error {
-	for s.lines.Scan() {
-		if s.lines.Text() == last {
-			return nil
-		}
-		name, value, _ := strings.Cut(strings.TrimPrefix(s.lines.Text(), "export "), "=")
-		s.env[name] = strings.Trim(value, "'")
-	}
-	return fmt.Errorf("it ended before %q: %w", last, s.lines.Err())
-}
-
-// tell gives the server a command and waits until it is carried out.
-func (s *server) tell(t *testing.T, command, answer string) {
+func need(t *testing.T) *live.Server {
 	t.Helper()
-	if _, err := fmt.Fprintln(s.in, command); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.until(answer); err != nil {
-		t.Fatal(err)
-	}
+	return live.Start(t, "nfs")
 }
 
-// url names a folder of the server; params are like "vers=3&rsize=64KiB".
-func (s *server) url(path, params string) string {
+// at names a folder of the server; params are like "vers=3&rsize=64KiB".
+func at(s *live.Server, path, params string) string {
 	if strings.Contains(params, "vers=3") {
-		params += "&mountport=" + s.env["NFS_MOUNT_PORT"]
+		params += "&mountport=" + s.Env["NFS_MOUNT_PORT"]
 	}
-	return "nfs://" + s.env["NFS_SERVER"] + path + "?" + params
+	return "nfs://" + s.Env["NFS_SERVER"] + path + "?" + params
 }
 
 // openLive opens a folder of the real server.
 func openLive(t *testing.T, path, params string) *backends.Store {
 	t.Helper()
-	backendtest.Require(t, "nfs", live.start())
-	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), live.url(path, params), backends.Options{RetryFor: 30 * time.Second})
+	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), at(need(t), path, params), backends.Options{RetryFor: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +80,7 @@ func (c *contentsTo) WriteAt(p []byte, off int64) (int, error) {
 
 func TestAServerIsKilledWhileItIsRead(t *testing.T) {
 	eachVersion(t, func(t *testing.T, params string) {
-		store := openLive(t, "/data/killed-"+params, params+"&rsize=64KiB")
+		server, store := need(t), openLive(t, "/data/killed-"+params, params+"&rsize=64KiB")
 		const size = 48 << 20
 		obj, err := store.Put(t.Context(), "k", backendtest.ContentsOf("killed", size), size, backends.CreateOptions{})
 		if err != nil {
@@ -188,10 +93,10 @@ func TestAServerIsKilledWhileItIsRead(t *testing.T) {
 			done <- err
 		}()
 		<-to.half
-		live.tell(t, "kill", "# killed")
+		server.Order(t, "kill")
 		close(to.on)
 		time.Sleep(time.Second) // the client meets a server that is gone
-		live.tell(t, "start", "# ready")
+		server.Order(t, "start")
 		select {
 		case err = <-done:
 		case <-time.After(time.Minute):
@@ -233,7 +138,7 @@ func (p *pausing) ReadAt(b []byte, off int64) (int, error) {
 
 func TestAServerIsKilledWhileItIsWritten(t *testing.T) {
 	eachVersion(t, func(t *testing.T, params string) {
-		store := openLive(t, "/data/written-"+params, params)
+		server, store := need(t), openLive(t, "/data/written-"+params, params)
 		const size = 48 << 20
 		src := &pausing{ReaderAt: backendtest.ContentsOf("written", size), half: make(chan struct{}), on: make(chan struct{})}
 		done := make(chan error, 1)
@@ -242,10 +147,10 @@ func TestAServerIsKilledWhileItIsWritten(t *testing.T) {
 			done <- err
 		}()
 		<-src.half
-		live.tell(t, "kill", "# killed")
+		server.Order(t, "kill")
 		close(src.on)
 		time.Sleep(time.Second)
-		live.tell(t, "start", "# ready")
+		server.Order(t, "start")
 		select {
 		case err := <-done:
 			if err != nil {
@@ -266,11 +171,11 @@ func TestAServerIsKilledWhileItIsWritten(t *testing.T) {
 }
 
 func TestWordsOfARealServer(t *testing.T) {
-	backendtest.Require(t, "nfs", live.start())
+	s := need(t)
 	eachVersion(t, func(t *testing.T, params string) {
 		put := func(path, params string) func() error {
 			return func() error {
-				store, err := backends.NewRegistry(Scheme()).Open(t.Context(), live.url(path, params), backends.Options{RetryFor: time.Nanosecond})
+				store, err := backends.NewRegistry(Scheme()).Open(t.Context(), at(s, path, params), backends.Options{RetryFor: time.Nanosecond})
 				if err != nil {
 					return err
 				}
@@ -279,7 +184,7 @@ func TestWordsOfARealServer(t *testing.T) {
 				return err
 			}
 		}
-		_ = os.Symlink("elsewhere", filepath.Join(live.env["NFS_DIR"], "link")) // the second time it is there
+		makeLinks(t, filepath.Join(s.Env["NFS_DIR"], "links"))
 		store := openLive(t, "/data", params)
 		stat := func(key string) func() error {
 			return func() error { _, err := store.Stat(t.Context(), key); return err }
@@ -292,15 +197,15 @@ func TestWordsOfARealServer(t *testing.T) {
 				return last
 			}
 		}
-		secret := filepath.Join(live.env["NFS_DIR"], "secret")
+		secret := filepath.Join(s.Env["NFS_DIR"], "secret")
 		if err := os.MkdirAll(secret, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		const fine = backends.Kind(255)
 		// Version 4 does not show an export to those whom it does not let in.
-		hidden := backends.NotExist
+		hidden, exports := backends.NotExist, "it exports data, readonly"
 		if params == "vers=3" {
-			hidden = backends.Permission
+			hidden, exports = backends.Permission, "it exports /data, /old, /readonly, /secure"
 		}
 		for name, tt := range map[string]struct {
 			do    func() error
@@ -309,14 +214,20 @@ func TestWordsOfARealServer(t *testing.T) {
 		}{
 			"read-only":      {put("/readonly", params), backends.Permission, "read-only"},
 			"another user":   {put("/data/secret", params+"&uid=4711&gid=4711"), backends.Permission, "?uid="},
-			"no export":      {put("/nosuchexport", params), hidden, ""},
+			"no export":      {put("/nosuchexport", params), backends.NotExist, exports},
+			"nor above":      {put("/nosuchexport/folder", params), backends.NotExist, exports},
 			"other port":     {put("/secure", params+"&resvport=false"), hidden, ""},
 			"reserved port":  {put("/secure", params+"&resvport=true"), fine, ""},
 			"auto port":      {put("/secure", params), fine, ""},
-			"version 3 only": {put("/old", "vers=auto&mountport="+live.env["NFS_MOUNT_PORT"]), fine, ""},
-			"symbolic link":  {stat("link"), backends.Unsupported, "symbolic link"},
-			"list of a link": {list("lin"), backends.Unsupported, "symbolic link"},
-			"below a link":   {stat("link/k"), backends.Unsupported, "symbolic link"},
+			"version 3 only": {put("/old", "vers=auto&mountport="+s.Env["NFS_MOUNT_PORT"]), fine, ""},
+			"a link":         {stat("links/file"), fine, ""},
+			"below a link":   {stat("links/folder/in"), fine, ""},
+			"list of links":  {list("links/f"), fine, ""},
+			"leads nowhere":  {stat("links/nowhere"), backends.NotExist, ""},
+			"in a circle":    {stat("links/circle/k"), backends.NotExist, ""},
+			"leads out":      {stat("links/out/passwd"), backends.Unsupported, "outside of the folder"},
+			"list leads out": {list("links/out"), backends.Unsupported, "outside of the folder"},
+			"through a link": {put("/data/links/folder", params), fine, ""},
 		} {
 			err := tt.do()
 			got := fine
@@ -328,4 +239,22 @@ func TestWordsOfARealServer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// makeLinks makes links of all kinds, once.
+func makeLinks(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, "real"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "real", "in"), []byte("in"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{
+		"file": "folder/in", "folder": "./real", "nowhere": "nothing", "circle": "circle", "real/up": "..", "out": "../../etc",
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrExist) {
+			t.Fatal(err)
+		}
+	}
 }

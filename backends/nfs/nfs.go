@@ -17,6 +17,7 @@ const partSize = 16 << 20
 // share is a server's tree as a store. Keys are paths in that tree.
 type share struct {
 	tree  remote.Tree
+	links *links
 	base  string // the URL's folder, which Delete never removes
 	slots int
 }
@@ -24,6 +25,7 @@ type share struct {
 var (
 	_ backends.Backend     = (*share)(nil)
 	_ backends.PartCreator = (*share)(nil)
+	_ backends.KeyChecker  = (*share)(nil)
 )
 
 // Facts are NFS's: RENAME replaces in one step, LINK fails in one step when the name
@@ -40,7 +42,7 @@ func (s *share) Stat(ctx context.Context, key string) (backends.Object, error) {
 	if err := s.look(ctx, "stat", key); err != nil {
 		return backends.Object{}, err
 	}
-	a, err := s.tree.Stat(ctx, key)
+	a, _, err := s.links.stat(ctx, key)
 	if err == nil {
 		err = regular("stat", key, a.Type)
 	}
@@ -49,6 +51,9 @@ func (s *share) Stat(ctx context.Context, key string) (backends.Object, error) {
 	}
 	return describe(key, a), nil
 }
+
+// CheckKey implements backends.KeyChecker.
+func (s *share) CheckKey(key string) error { return checkKey("create", key) }
 
 // look is where every call for one key begins that does not write.
 func (s *share) look(ctx context.Context, op, key string) error {
@@ -66,8 +71,6 @@ func regular(op, key string, t remote.Type) error {
 	switch t {
 	case remote.Regular:
 		return nil
-	case remote.Symlink:
-		return backends.Errorf(backends.Unsupported, op, key, linkWords)
 	case remote.Folder:
 		return backends.Errorf(backends.NotExist, op, key, "this is a folder, not a file")
 	}
@@ -83,11 +86,18 @@ func describe(key string, a remote.Attr) backends.Object {
 	return backends.Object{Key: key, Size: a.Size, ModTime: a.ModTime, Version: version(a)}
 }
 
-// Delete removes a file, and the folders that it leaves empty up to the URL's own.
+// Delete removes a file, or a link to one and not the file, and the folders that it leaves empty up to the URL's own.
 func (s *share) Delete(ctx context.Context, key string) error {
+	at := key
 	err := s.look(ctx, "delete", key)
 	if err == nil {
-		err = s.tree.Remove(ctx, key, remote.Regular)
+		err = s.links.at(ctx, path.Dir(key), func(dir string) error {
+			at = path.Join(dir, path.Base(key))
+			return s.tree.Remove(ctx, at, remote.Regular)
+		})
+	}
+	if errors.Is(err, remote.ErrType) {
+		err = s.tree.Remove(ctx, at, remote.Symlink)
 	}
 	if errors.Is(err, remote.ErrType) {
 		return nil // it is no object
@@ -98,7 +108,7 @@ func (s *share) Delete(ctx context.Context, key string) error {
 		}
 		return err
 	}
-	s.prune(ctx, path.Dir(key))
+	s.prune(ctx, path.Dir(at))
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -154,6 +155,10 @@ type fake struct {
 
 func (f *fake) Sizes() (int, int) { return 8, 8 }
 
+func (f *fake) Stat(context.Context, string) (remote.Attr, error) {
+	return remote.Attr{Type: remote.Folder}, nil
+}
+
 func (f *fake) Open(ctx context.Context, _ string, off int64, n int, once bool) (remote.File, remote.Block, error) {
 	b, err := fakeFile{fake: f}.ReadAt(ctx, off, n)
 	if once {
@@ -191,7 +196,7 @@ func (f fakeFile) Close(context.Context) error { return nil }
 func TestServersThatSendLessThanTheyAreAsked(t *testing.T) {
 	data := []byte("abcdefghijklmnopqrstuvwxyz")
 	for most := 1; most <= 9; most++ {
-		s := &share{tree: &fake{data: data, most: most}}
+		s := bareShare(&fake{data: data, most: most}, "", 4)
 		for off := range int64(27) {
 			for n := int64(-1); off+n <= 26; n++ {
 				body, err := s.OpenRange(t.Context(), backends.Object{Key: "k"}, off, n)
@@ -216,7 +221,7 @@ func TestServersThatSendLessThanTheyAreAsked(t *testing.T) {
 
 func TestAChangeIsSeenInTheBlockThatHasIt(t *testing.T) {
 	f := &fake{data: make([]byte, 80), most: 8, change: func(reads int64) uint64 { return uint64(reads / 4) }}
-	s := &share{tree: f}
+	s := bareShare(f, "", 4)
 	body, err := s.OpenRange(t.Context(), backends.Object{Key: "k"}, 0, -1)
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +235,7 @@ func TestAChangeIsSeenInTheBlockThatHasIt(t *testing.T) {
 
 func TestHostileNames(t *testing.T) {
 	for _, name := range []string{"a/b", "x\x00y", "", "/etc"} {
-		s := &share{tree: &fake{entries: []remote.Entry{{Name: name, Attr: remote.Attr{Type: remote.Regular}}}}}
+		s := bareShare(&fake{entries: []remote.Entry{{Name: name, Attr: remote.Attr{Type: remote.Regular}}}}, "", 4)
 		n := 0
 		var last error
 		for _, err := range s.List(t.Context(), "") {
@@ -241,4 +246,19 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("a folder with %q: %d results, %v; want kind unsupported", name, n, last)
 		}
 	}
+}
+
+// Whatever names a hostile server lists, no key leads out of the folder.
+func FuzzHostileNames(f *testing.F) {
+	for _, name := range []string{"k", "..", ".", "a/b", "/etc", "x\x00y", "", "\xff", strings.Repeat("x", 300)} {
+		f.Add(name, uint32(1))
+	}
+	f.Fuzz(func(t *testing.T, name string, kind uint32) {
+		s := bareShare(&fake{entries: []remote.Entry{{Name: name, Attr: remote.Attr{Type: remote.Type(kind % 3)}}}}, "data", 4)
+		for obj, err := range s.List(t.Context(), "data/") {
+			if err == nil && (path.Dir(obj.Key) != "data" || strings.ContainsRune(obj.Key, 0)) {
+				t.Errorf("a folder with %q has the key %q", name, obj.Key)
+			}
+		}
+	})
 }

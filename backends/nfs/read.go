@@ -26,11 +26,20 @@ func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 	if once {
 		size = int(n)
 	}
-	f, first, err := s.tree.Open(ctx, obj.Key, off, size, once)
+	var (
+		at    string
+		f     remote.File
+		first remote.Block
+	)
+	err := s.links.at(ctx, obj.Key, func(p string) (err error) {
+		at = p
+		f, first, err = s.tree.Open(ctx, p, off, size, once)
+		return err
+	})
 	if err == nil && once && len(first.Data) < size && !first.EOF {
 		// The server sends less than it is asked for, so that there is more to ask.
 		first.Release()
-		f, first, err = s.tree.Open(ctx, obj.Key, off, size, false)
+		f, first, err = s.tree.Open(ctx, at, off, size, false)
 	}
 	if err != nil {
 		if remote.StatusOf(err) == remote.IsDir || remote.StatusOf(err) == remote.WrongType {
@@ -38,7 +47,7 @@ func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 		}
 		return nil, missing("read", obj.Key, err)
 	}
-	r := &reader{key: obj.Key, want: obj.Version, file: f, block: size}
+	r := &reader{key: obj.Key, want: obj.Version, tree: s.tree, path: at, file: f, block: size}
 	r.ctx, r.stop = context.WithCancel(ctx)
 	if err := r.begin(first, off, n); err != nil {
 		_ = r.Close() // nothing was read
@@ -54,6 +63,8 @@ type reader struct {
 	stop  context.CancelFunc
 	key   string
 	want  backends.Version
+	tree  remote.Tree
+	path  string      // in the tree, where key leads
 	file  remote.File // nil when it is closed already
 	block int
 
@@ -103,7 +114,7 @@ func (r *reader) begin(first remote.Block, off, n int64) error {
 
 func (r *reader) compare(a remote.Attr) error {
 	if is := version(a); is != r.want {
-		return backends.Errorf(backends.Changed, "read", r.key, "version %s was asked for, and %s is there", r.want, is)
+		return backends.Errorf(backends.Changed, "read", r.key, "the file changed since it was listed, from version %s to %s", r.want, is)
 	}
 	return nil
 }
@@ -193,11 +204,28 @@ func (r *reader) ask() {
 // whole reads n bytes. Servers may send fewer than they are asked for; what is then
 // missing is put together, which needs a copy.
 func (r *reader) whole(off int64, n int) (remote.Block, error) {
-	b, err := r.file.ReadAt(r.ctx, off, n)
+	b, err := r.readAt(off, n)
 	if err != nil || len(b.Data) >= n || b.EOF {
 		return b, err
 	}
 	return r.fill(b, off, n)
+}
+
+// readAt reads from the file that is open, or from what has its name when the server no
+// longer knows the handle: it may have been restarted with others. Whether this is
+// still the file is seen from the attributes that come with the block.
+func (r *reader) readAt(off int64, n int) (remote.Block, error) {
+	b, err := r.file.ReadAt(r.ctx, off, n)
+	switch remote.StatusOf(err) {
+	case remote.Stale, remote.BadHandle, remote.FHExpired:
+	default:
+		return b, err
+	}
+	_, again, nerr := r.tree.Open(r.ctx, r.path, off, n, true)
+	if s := remote.StatusOf(nerr); s != remote.OK {
+		return b, err // there is no such file any more
+	}
+	return again, nerr
 }
 
 func (r *reader) fill(b remote.Block, off int64, n int) (remote.Block, error) {
@@ -213,7 +241,7 @@ func (r *reader) fill(b remote.Block, off int64, n int) (remote.Block, error) {
 			return remote.Block{}, err
 		}
 		var err error
-		if b, err = r.file.ReadAt(r.ctx, off+int64(len(all)), n-len(all)); err != nil {
+		if b, err = r.readAt(off+int64(len(all)), n-len(all)); err != nil {
 			return remote.Block{}, err
 		}
 	}

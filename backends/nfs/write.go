@@ -43,26 +43,33 @@ func (s *share) begin(ctx context.Context, key string, opts backends.CreateOptio
 	if err := ended(ctx, "create", key); err != nil {
 		return nil, err
 	}
-	if err := checkKey("create", key); err != nil {
+	if err := s.CheckKey(key); err != nil {
 		return nil, err
 	}
-	temp := path.Join(path.Dir(key), Temporary+rand.Text()[:16])
-	// A Delete may remove the folder as empty before the file is in it.
-	var f remote.File
-	var err error
-	for range 20 {
-		f, err = s.tree.Create(ctx, temp)
-		if remote.StatusOf(err) != remote.NoEnt {
-			break
-		}
-		if err = s.mkdirAll(ctx, path.Dir(key)); err != nil && remote.StatusOf(err) != remote.NoEnt {
-			break
-		}
-	}
+	u := &upload{ctx: ctx, s: s, key: key, opts: opts}
+	err := s.links.at(ctx, path.Dir(key), func(dir string) error {
+		u.temp, u.at = path.Join(dir, Temporary+rand.Text()[:16]), path.Join(dir, path.Base(key))
+		return u.create()
+	})
 	if err != nil {
 		return nil, classify("create", key, err)
 	}
-	return &upload{ctx: ctx, s: s, key: key, temp: temp, file: f, opts: opts}, nil
+	return u, nil
+}
+
+// create makes the temporary file.
+func (u *upload) create() (err error) {
+	// A Delete may remove the folder as empty before the file is in it.
+	for range 20 {
+		u.file, err = u.s.tree.Create(u.ctx, u.temp)
+		if remote.StatusOf(err) != remote.NoEnt {
+			return err
+		}
+		if err = u.s.mkdirAll(u.ctx, path.Dir(u.temp)); err != nil && remote.StatusOf(err) != remote.NoEnt {
+			return err
+		}
+	}
+	return err
 }
 
 // mkdirAll makes the folders that are missing.
@@ -70,17 +77,17 @@ func (s *share) mkdirAll(ctx context.Context, dir string) error {
 	names := strings.Split(dir, "/")
 	for i := range names {
 		at := strings.Join(names[:i+1], "/")
-		if _, err := s.tree.Stat(ctx, at); remote.StatusOf(err) != remote.NoEnt {
-			if err != nil {
-				return err
-			}
+		a, err := s.tree.Stat(ctx, at)
+		if err == nil && a.Type != remote.Folder {
+			return &remote.Error{Status: remote.NotDir, Op: "LOOKUP"} // a link, or in nobody's way
+		}
+		if err == nil {
 			continue
 		}
-		err := s.tree.Mkdir(ctx, at)
-		if i == 0 && remote.StatusOf(err) == remote.ROFS {
-			return backends.Errorf(backends.NotExist, "create", dir, "%w: %w", errNowhere, err)
+		if remote.StatusOf(err) != remote.NoEnt {
+			return err
 		}
-		if err != nil && remote.StatusOf(err) != remote.Exist {
+		if err := s.tree.Mkdir(ctx, at); err != nil && remote.StatusOf(err) != remote.Exist {
 			return err
 		}
 	}
@@ -92,7 +99,8 @@ type upload struct {
 	ctx  context.Context // writes obey the context of Create
 	s    *share
 	key  string
-	temp string
+	at   string // where the key leads
+	temp string // beside it
 	file remote.File
 	opts backends.CreateOptions
 
@@ -144,9 +152,9 @@ func (u *upload) publish(ctx context.Context) (remote.Attr, error) {
 	var attr remote.Attr
 	var err error
 	if u.opts.IfAbsent {
-		attr, err = u.s.tree.Link(ctx, u.file, u.temp, u.key)
+		attr, err = u.s.tree.Link(ctx, u.file, u.temp, u.at)
 	} else {
-		attr, err = u.s.tree.Rename(ctx, u.file, u.temp, u.key)
+		attr, err = u.s.tree.Rename(ctx, u.file, u.temp, u.at)
 	}
 	status := remote.StatusOf(err)
 	switch status {
@@ -154,7 +162,7 @@ func (u *upload) publish(ctx context.Context) (remote.Attr, error) {
 	default:
 		return attr, err
 	}
-	there, serr := u.s.tree.Stat(ctx, u.key)
+	there, serr := u.s.tree.Stat(ctx, u.at)
 	if serr != nil {
 		return attr, err
 	}
@@ -193,7 +201,7 @@ func (u *upload) dropLocked(why error) error {
 	if err != nil && remote.StatusOf(err) != remote.NoEnt {
 		return classify("abort", u.key, err)
 	}
-	u.s.prune(ctx, path.Dir(u.key))
+	u.s.prune(ctx, path.Dir(u.at))
 	return nil
 }
 
@@ -219,9 +227,17 @@ func (u *upload) usable(ctx context.Context) error {
 	return ended(ctx, "write", u.key)
 }
 
-// put writes all of src at off, some blocks at once, and returns the verifier of the
-// last, or zero if they differ, which no commit will confirm.
-func (u *upload) put(ctx context.Context, off int64, src io.ReaderAt, size int64) (remote.Verifier, error) {
+// written is which life of the server took some bytes, as far as one did.
+type written struct {
+	by  remote.Verifier
+	one bool // it was one and the same for all of them
+}
+
+// durable tells whether a COMMIT with verifier v confirms the bytes.
+func (w written) durable(v remote.Verifier) bool { return w.one && w.by == v }
+
+// put writes all of src at off, some blocks at once.
+func (u *upload) put(ctx context.Context, off int64, src io.ReaderAt, size int64) (written, error) {
 	_, block := u.s.tree.Sizes()
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(ahead)
@@ -250,24 +266,22 @@ func (u *upload) put(ctx context.Context, off int64, src io.ReaderAt, size int64
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return remote.Verifier{}, err
+		return written{}, err
 	}
-	for v := range seen {
-		if len(seen) == 1 {
-			return v, nil
-		}
+	var w written
+	for w.by = range seen {
+		w.one = len(seen) == 1
 	}
-	return remote.Verifier{}, nil
+	return w, nil
 }
 
 // writer takes a stream.
 type writer struct {
 	*upload
-	block    int
-	buf      []byte
-	sent     int64
-	verifier remote.Verifier
-	lost     bool // a verifier changed
+	block int
+	buf   []byte
+	sent  int64
+	at    written // what was sent
 }
 
 func (w *writer) Write(p []byte) (n int, err error) {
@@ -292,12 +306,14 @@ func (w *writer) flush(ctx context.Context) error {
 	if len(w.buf) == 0 {
 		return nil
 	}
-	v, err := w.put(ctx, w.sent, bytes.NewReader(w.buf), int64(len(w.buf)))
+	at, err := w.put(ctx, w.sent, bytes.NewReader(w.buf), int64(len(w.buf)))
 	if err != nil {
 		return err
 	}
-	w.lost = w.lost || w.sent > 0 && v != w.verifier
-	w.sent, w.verifier, w.buf = w.sent+int64(len(w.buf)), v, w.buf[:0]
+	if w.sent > 0 {
+		at.one = w.at.durable(at.by) && at.one
+	}
+	w.sent, w.at, w.buf = w.sent+int64(len(w.buf)), at, w.buf[:0]
 	return nil
 }
 
@@ -312,7 +328,7 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 			return nil
 		}
 		v, err := w.file.Commit(ctx)
-		if err == nil && (w.lost || v != w.verifier) {
+		if err == nil && !w.at.durable(v) {
 			err = backends.Errorf(backends.Unavailable, "commit", w.key, "%s", lostWords)
 			w.over = err
 		}
@@ -330,8 +346,8 @@ type partWriter struct {
 }
 
 type part struct {
-	src      *io.SectionReader
-	verifier remote.Verifier
+	src *io.SectionReader
+	at  written
 }
 
 func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
@@ -342,13 +358,13 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 		return backends.Errorf(backends.Invalid, "write", w.key,
 			"%d bytes at %d are no part of %d bytes in parts of %d", src.Size(), off, w.opts.Size, w.part)
 	}
-	v, err := w.put(ctx, off, src, src.Size())
+	at, err := w.put(ctx, off, src, src.Size())
 	if err != nil {
 		return classify("write", w.key, err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.have[off] = part{backends.Unpaced(src), v}
+	w.have[off] = part{backends.Unpaced(src), at}
 	return nil
 }
 
@@ -376,11 +392,11 @@ func (w *partWriter) flush(ctx context.Context) error {
 		}
 		again := false
 		for off, p := range w.have {
-			if p.verifier == v {
+			if p.at.durable(v) {
 				continue
 			}
 			again = true
-			if p.verifier, err = w.put(ctx, off, p.src, p.src.Size()); err != nil {
+			if p.at, err = w.put(ctx, off, p.src, p.src.Size()); err != nil {
 				return err
 			}
 			w.have[off] = p

@@ -2,8 +2,6 @@ package nfs3
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +23,7 @@ type procedure uint32
 const (
 	getattr     procedure = 1
 	lookup      procedure = 3
+	readlink    procedure = 5
 	read        procedure = 6
 	write       procedure = 7
 	create      procedure = 8
@@ -39,7 +38,7 @@ const (
 )
 
 var names = map[procedure]string{
-	getattr: "GETATTR", lookup: "LOOKUP", read: "READ", write: "WRITE", create: "CREATE", mkdir: "MKDIR",
+	getattr: "GETATTR", lookup: "LOOKUP", readlink: "READLINK", read: "READ", write: "WRITE", create: "CREATE", mkdir: "MKDIR",
 	remove: "REMOVE", rmdir: "RMDIR", rename: "RENAME", link: "LINK", readdirplus: "READDIRPLUS", fsinfo: "FSINFO", commit: "COMMIT",
 }
 
@@ -48,9 +47,8 @@ type Config struct {
 	RPC        *rpc.Client // of the NFS service; owned by the Client
 	Credential rpc.Credential
 	Root       Handle // of the mounted folder
-	Slots      int    // requests at once
-	BlockSize  int    // bytes of a read or write; the server may take fewer
-	Log        *slog.Logger
+	Slots      int    // requests at once, 0: 16
+	BlockSize  int    // bytes of a read or write, 0: 512 KiB; the server may take fewer
 }
 
 // Handle of a file, opaque to clients.
@@ -80,10 +78,13 @@ var _ remote.Tree = (*Client)(nil)
 
 // Dial asks the server which sizes it likes.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+	if cfg.Slots == 0 {
+		cfg.Slots = 16
 	}
-	c := &Client{cfg: cfg, slots: make(chan struct{}, max(cfg.Slots, 1)), folders: make(map[string]known)}
+	if cfg.BlockSize == 0 {
+		cfg.BlockSize = 512 << 10
+	}
+	c := &Client{cfg: cfg, slots: make(chan struct{}, cfg.Slots), folders: make(map[string]known)}
 	r, err := c.call(ctx, fsinfo, 0, func(e *rpc.Encoder) { e.String(string(cfg.Root)) })
 	if err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	var info nfsv3.Fsinfo3resok
 	r.Get(&info)
 	if r.Err() != nil {
-		return nil, malformed(r.Err())
+		return nil, remote.Malformed(r.Err())
 	}
 	c.read, c.write = cfg.BlockSize, cfg.BlockSize
 	if n := int(info.Rtmax); n > 0 {
@@ -110,41 +111,19 @@ func (c *Client) Sizes() (read, write int) { return c.read, c.write }
 // Close ends the connections.
 func (c *Client) Close() error { return c.cfg.RPC.Close() }
 
-// FormatError says that a server's message could not be understood.
-type FormatError struct{ Err error }
-
-func (e *FormatError) Error() string { return "the server's answer makes no sense: " + e.Err.Error() }
-
-// Unwrap is the cause.
-func (e *FormatError) Unwrap() error { return e.Err }
-
-func malformed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &FormatError{err}
-}
-
-// The back-off when a server asks to wait, and for how long it may.
-const (
-	firstWait = 50 * time.Millisecond
-	longWait  = 5 * time.Second
-	patience  = 25 * time.Second
-)
-
 // call runs a procedure until the server has carried it out or refused it. The reply
 // stands behind the status.
 func (c *Client) call(ctx context.Context, p procedure, hint int, args func(*rpc.Encoder)) (*rpc.Reply, error) {
 	msg := rpc.NewCall(c.cfg.Credential, program, version, uint32(p), hint)
 	args(msg)
-	until := time.Now().Add(patience)
-	for wait := firstWait; ; wait = min(2*wait, longWait) {
+	var wait remote.Wait
+	for {
 		r, err := c.send(ctx, msg)
 		if err != nil {
 			return nil, err
 		}
 		status := remote.Status(r.Uint32())
-		if err := malformed(r.Err()); err != nil {
+		if err := remote.Malformed(r.Err()); err != nil {
 			r.Release()
 			return nil, err
 		}
@@ -155,15 +134,10 @@ func (c *Client) call(ctx context.Context, p procedure, hint int, args func(*rpc
 		if status != remote.Delay {
 			return nil, &remote.Error{Status: status, Op: names[p]}
 		}
-		if time.Now().Add(wait).After(until) {
-			return nil, remote.ErrBusy
+		if err := wait.Sleep(ctx); err != nil {
+			return nil, err
 		}
 		msg.Renew()
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, rpc.Ended(ctx)
-		}
 	}
 }
 
@@ -176,30 +150,18 @@ func (c *Client) send(ctx context.Context, msg *rpc.Encoder) (*rpc.Reply, error)
 		return nil, rpc.Ended(ctx)
 	}
 	free := func() { <-c.slots }
-	for try := 0; ; try++ {
-		call, err := c.cfg.RPC.Start(ctx, msg)
-		var r *rpc.Reply
-		if err == nil {
-			r, err = call.Wait(ctx)
-		}
-		var broken *rpc.BrokenError
-		switch {
-		case err == nil:
-			free()
-			return r, nil
-		case call != nil && ctx.Err() != nil:
-			go func() {
-				defer free()
-				if r, err := call.Wait(context.Background()); err == nil {
-					r.Release()
-				}
-			}()
-			return nil, err
-		case !errors.As(err, &broken) || try > 0:
-			free()
-			return nil, err
-		}
+	r, call, err := c.cfg.RPC.Send(ctx, c.cfg.RPC.Next(), msg)
+	if err == nil || call == nil {
+		free()
+		return r, err
 	}
+	go func() {
+		defer free()
+		if r, err := call.Wait(context.Background()); err == nil { // a connection does not stay silent for ever
+			r.Release()
+		}
+	}()
+	return nil, err
 }
 
 // attr reads a fattr3. Its time of change is its counter of changes.

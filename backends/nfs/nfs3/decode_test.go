@@ -53,7 +53,7 @@ func folder(t testing.TB) []byte {
 
 func TestAnswersByHand(t *testing.T) {
 	for _, data := range []string{"", "x", "bytes", "12345678"} {
-		b, known, err := decodeRead(rpc.NewDecoder(reading(t, data)))
+		b, known, err := decodeRead(rpc.NewDecoder(reading(t, data)), 1<<20)
 		if err != nil || !known || string(b.Data) != data || !b.EOF || b.Attr != want {
 			t.Errorf("a read of %q = %+v, %v", data, b, err)
 		}
@@ -82,7 +82,7 @@ func TestAnswersByHand(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add(reading(f, "some bytes"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if b, _, err := decodeRead(rpc.NewDecoder(data)); err == nil && len(b.Data) > len(data) {
+		if b, _, err := decodeRead(rpc.NewDecoder(data), 1<<20); err == nil && len(b.Data) > len(data) {
 			t.Errorf("%d bytes come of %d", len(b.Data), len(data))
 		}
 	})

@@ -2,7 +2,11 @@
 // without locks: what is needed to read, write, list and rename files.
 //
 // [Mount] finds the handle of an exported folder, and [Dial] makes of it a [Client],
-// which is a remote.Tree of what lies below.
+// which is a remote.Tree of what lies below:
+//
+//	root, err := nfs3.Mount(ctx, mountService, cred, "/export")
+//	client, err := nfs3.Dial(ctx, nfs3.Config{RPC: nfsService, Credential: cred, Root: root})
+//	attr, err := client.Stat(ctx, "folder/file")
 //
 // The server keeps no state of clients, so that its restart shows in nothing but a
 // pause and other write verifiers. A request whose answer was lost with its connection

@@ -58,7 +58,7 @@ func (c *Client) Create(ctx context.Context, path string) (remote.File, error) {
 		}
 		defer r.Release()
 		f.handle = maybeHandle(&r.Decoder)
-		if err := malformed(r.Err()); err != nil || f.handle != "" {
+		if err := remote.Malformed(r.Err()); err != nil || f.handle != "" {
 			return err
 		}
 		f.handle, _, err = c.lookup(ctx, dir, name)
@@ -80,7 +80,7 @@ func (f *file) ReadAt(ctx context.Context, off int64, n int) (remote.Block, erro
 	if err != nil {
 		return remote.Block{}, err
 	}
-	b, known, err := decodeRead(&r.Decoder)
+	b, known, err := decodeRead(&r.Decoder, n)
 	if err == nil && !known {
 		b.Attr, err = f.Attr(ctx)
 	}
@@ -92,13 +92,14 @@ func (f *file) ReadAt(ctx context.Context, off int64, n int) (remote.Block, erro
 	return b, nil
 }
 
-// decodeRead reads the results of READ without a copy.
-func decodeRead(d *rpc.Decoder) (b remote.Block, known bool, err error) {
+// decodeRead reads the results of READ without a copy. More than was asked for is an
+// error.
+func decodeRead(d *rpc.Decoder, most int) (b remote.Block, known bool, err error) {
 	b.Attr, known = maybeAttr(d)
 	d.Uint32() // the length, which comes again
 	b.EOF = d.Uint32() != 0
-	b.Data = d.Opaque(d.Len())
-	return b, known, malformed(d.Err())
+	b.Data = d.Opaque(most)
+	return b, known, remote.Malformed(d.Err())
 }
 
 // WriteAt implements remote.File.
@@ -123,7 +124,7 @@ func (f *file) WriteAt(ctx context.Context, off int64, n int, fill func([]byte) 
 	if r.Err() == nil && (wrote <= 0 || wrote > n) {
 		r.Fail(fmt.Errorf("of %d bytes it wrote %d", n, wrote))
 	}
-	return wrote, v, malformed(r.Err())
+	return wrote, v, remote.Malformed(r.Err())
 }
 
 // Commit implements remote.File.
@@ -139,7 +140,7 @@ func (f *file) Commit(ctx context.Context) (v remote.Verifier, err error) {
 	defer r.Release()
 	skipChange(&r.Decoder)
 	copy(v[:], r.Fixed(len(v)))
-	return v, malformed(r.Err())
+	return v, remote.Malformed(r.Err())
 }
 
 // Attr implements remote.File.

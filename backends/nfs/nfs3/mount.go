@@ -31,12 +31,28 @@ func MountPort(ctx context.Context, mapper *rpc.Client) (int, error) {
 	defer r.Release()
 	port := int(r.Uint32())
 	if r.Err() != nil {
-		return 0, malformed(r.Err())
+		return 0, remote.Malformed(r.Err())
 	}
 	if port == 0 || port > 65535 {
 		return 0, errors.New("the server's port mapper knows of no mount service of version 3")
 	}
 	return port, nil
+}
+
+// Exports asks the mount service which folders it lets be mounted, by whomever.
+func Exports(ctx context.Context, service *rpc.Client, cred rpc.Credential) (folders []string, err error) {
+	r, err := service.Call(ctx, rpc.NewCall(cred, mountProgram, version, 5, 0))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Release()
+	for r.Uint32() != 0 {
+		folders = append(folders, string(r.Opaque(1024)))
+		for r.Uint32() != 0 {
+			r.Opaque(1024) // a group that may
+		}
+	}
+	return folders, remote.Malformed(r.Err())
 }
 
 // Mount asks the mount service for the handle of a folder.
@@ -57,7 +73,7 @@ func Mount(ctx context.Context, service *rpc.Client, cred rpc.Credential, folder
 		flavors = append(flavors, r.Uint32())
 	}
 	if r.Err() != nil {
-		return "", malformed(r.Err())
+		return "", remote.Malformed(r.Err())
 	}
 	if len(flavors) > 0 && !slices.Contains(flavors, 0) && !slices.Contains(flavors, 1) {
 		return "", ErrFlavor

@@ -2,7 +2,6 @@ package nfs3
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -10,31 +9,32 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/rpc"
 )
 
-// folder finds the handle of a folder, from the deepest one that is known.
-func (c *Client) folder(ctx context.Context, path string) (Handle, error) {
+// folder finds the handle of a folder, from the deepest one that is known. guessed says
+// that one was, and may be another by now.
+func (c *Client) folder(ctx context.Context, path string) (h Handle, guessed bool, err error) {
 	if path == "" {
-		return c.cfg.Root, nil
+		return c.cfg.Root, false, nil
 	}
 	c.mu.Lock()
 	k, ok := c.folders[path]
 	c.mu.Unlock()
 	if ok && time.Now().Before(k.until) {
-		return k.handle, nil
+		return k.handle, true, nil
 	}
 	up, name := split(path)
-	dir, err := c.folder(ctx, up)
+	dir, guessed, err := c.folder(ctx, up)
 	if err != nil {
-		return "", err
+		return "", guessed, err
 	}
 	h, a, err := c.lookup(ctx, dir, name)
 	if err != nil {
-		return "", err
+		return "", guessed, err
 	}
 	if a.Type == remote.Symlink {
-		return "", &remote.Error{Status: remote.SymlinkThere, Op: names[lookup]}
+		return "", guessed, &remote.Error{Status: remote.SymlinkThere, Op: names[lookup]}
 	}
 	if a.Type != remote.Folder {
-		return "", &remote.Error{Status: remote.NotDir, Op: names[lookup]}
+		return "", guessed, &remote.Error{Status: remote.NotDir, Op: names[lookup]}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,7 +42,7 @@ func (c *Client) folder(ctx context.Context, path string) (Handle, error) {
 		clear(c.folders)
 	}
 	c.folders[path] = known{h, time.Now().Add(believe)}
-	return h, nil
+	return h, guessed, nil
 }
 
 // forget drops a folder, and those in it and above it, from those known.
@@ -56,30 +56,32 @@ func (c *Client) forget(path string) {
 	}
 }
 
-// in runs a request on the folder of path, and once more if that was not what was
-// known of it.
+// within runs a request on a folder, and once more if that was not what was known of
+// it.
+func (c *Client) within(ctx context.Context, dir string, request func(dir Handle) error) error {
+	for try := 0; ; try++ {
+		h, guessed, err := c.folder(ctx, dir)
+		if err == nil {
+			err = request(h)
+		}
+		switch remote.StatusOf(err) {
+		case remote.Stale, remote.NoEnt, remote.NotDir, remote.BadHandle:
+			c.forget(dir)
+			if guessed && try == 0 {
+				continue
+			}
+		}
+		return err
+	}
+}
+
+// in is within for a name in a folder.
 func (c *Client) in(ctx context.Context, path string, request func(dir Handle, name string) error) error {
 	dir, name := split(path)
 	if name == "" {
 		return &remote.Error{Status: remote.Inval, Op: names[lookup]}
 	}
-	for try := 0; ; try++ {
-		h, err := c.folder(ctx, dir)
-		if err == nil {
-			err = request(h, name)
-		}
-		s := remote.StatusOf(err)
-		if s != remote.Stale && s != remote.NoEnt && s != remote.BadHandle || try > 0 {
-			return err
-		}
-		c.mu.Lock()
-		_, guessed := c.folders[dir]
-		c.mu.Unlock()
-		if !guessed && s == remote.NoEnt {
-			return err
-		}
-		c.forget(dir)
-	}
+	return c.within(ctx, dir, func(h Handle) error { return request(h, name) })
 }
 
 // lookup finds a name.
@@ -91,7 +93,7 @@ func (c *Client) lookup(ctx context.Context, dir Handle, name string) (Handle, r
 	defer r.Release()
 	h := Handle(r.Opaque(maxHandle))
 	a, ok := maybeAttr(&r.Decoder)
-	if err := malformed(r.Err()); err != nil {
+	if err := remote.Malformed(r.Err()); err != nil {
 		return "", a, err
 	}
 	if !ok {
@@ -113,7 +115,7 @@ func (c *Client) attr(ctx context.Context, h Handle) (remote.Attr, error) {
 	}
 	defer r.Release()
 	a := attr(&r.Decoder)
-	return a, malformed(r.Err())
+	return a, remote.Malformed(r.Err())
 }
 
 // Stat implements remote.Tree.
@@ -128,17 +130,51 @@ func (c *Client) Stat(ctx context.Context, path string) (a remote.Attr, err erro
 	return a, err
 }
 
+// maxPath is the longest target of a link.
+const maxPath = 4 << 10
+
+// ReadLink implements remote.Tree.
+func (c *Client) ReadLink(ctx context.Context, path string) (target string, err error) {
+	err = c.in(ctx, path, func(dir Handle, name string) error {
+		h, _, err := c.lookup(ctx, dir, name)
+		if err != nil {
+			return err
+		}
+		r, err := c.call(ctx, readlink, 0, func(e *rpc.Encoder) { e.String(string(h)) })
+		if err != nil {
+			return err
+		}
+		defer r.Release()
+		maybeAttr(&r.Decoder)
+		target = string(r.Opaque(maxPath))
+		return remote.Malformed(r.Err())
+	})
+	return target, err
+}
+
 // listBytes is how much of a folder comes at once.
 const listBytes = 256 << 10
 
 // ReadDir implements remote.Tree.
 func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entry) error) error {
-	dir, err := c.folder(ctx, path)
-	if err != nil {
-		return err
-	}
-	var cookie uint64
-	var verifier [8]byte
+	begun := false
+	return c.within(ctx, path, func(dir Handle) error {
+		if begun {
+			return &remote.Error{Status: remote.Stale, Op: names[readdirplus]}
+		}
+		return c.list(ctx, dir, func(e remote.Entry) error {
+			begun = true
+			return each(e)
+		})
+	})
+}
+
+func (c *Client) list(ctx context.Context, dir Handle, each func(remote.Entry) error) error {
+	var (
+		cookie   uint64
+		verifier [8]byte
+		pages    remote.Pages
+	)
 	for {
 		r, err := c.call(ctx, readdirplus, 0, func(e *rpc.Encoder) {
 			e.String(string(dir))
@@ -149,7 +185,6 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 			e.Uint32(most)
 		})
 		if err != nil {
-			c.forget(path)
 			return err
 		}
 		done, err := decodeEntries(&r.Decoder, &verifier, &cookie, func(e remote.Entry, known bool) error {
@@ -170,6 +205,9 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 		if err != nil || done {
 			return err
 		}
+		if err := pages.Next(cookie); err != nil {
+			return err
+		}
 	}
 }
 
@@ -178,7 +216,6 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(e remote.Entry, known bool) error) (done bool, err error) {
 	maybeAttr(d)
 	copy(verifier[:], d.Fixed(8))
-	before := *cookie
 	for d.Uint32() != 0 {
 		d.Uint64() // the number, which is among the attributes
 		name := string(d.Opaque(4 << 10))
@@ -186,20 +223,14 @@ func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(
 		a, known := maybeAttr(d)
 		maybeHandle(d)
 		if d.Err() != nil {
-			return false, malformed(d.Err())
+			return false, remote.Malformed(d.Err())
 		}
 		if err := each(remote.Entry{Name: name, Attr: a}, known); err != nil {
 			return false, err
 		}
 	}
 	done = d.Uint32() != 0
-	if d.Err() != nil {
-		return false, malformed(d.Err())
-	}
-	if !done && *cookie == before {
-		return false, malformed(errors.New("a folder goes on, but not behind where it was"))
-	}
-	return done, nil
+	return done, remote.Malformed(d.Err())
 }
 
 // mode is a sattr3 that sets nothing but the mode.

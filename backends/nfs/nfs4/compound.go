@@ -183,9 +183,9 @@ func (r *results) next(op nfsv4.NfsOpnum4) error {
 	got, status := nfsv4.NfsOpnum4(r.Uint32()), remote.Status(r.Uint32())
 	switch {
 	case r.Err() != nil:
-		return malformed(r.Err())
+		return remote.Malformed(r.Err())
 	case got != op && got != nfsv4.OP_ILLEGAL:
-		return malformed(fmt.Errorf("it answers %s where %s was asked", opName(got), opName(op)))
+		return remote.Malformed(fmt.Errorf("it answers %s where %s was asked", opName(got), opName(op)))
 	case status != remote.OK:
 		return &remote.Error{Status: status, Op: opName(op)}
 	}
@@ -219,7 +219,7 @@ func (r *results) handle() (handle, error) {
 		return nil, err
 	}
 	h := handle(strings.Clone(string(r.Opaque(maxHandle))))
-	return h, malformed(r.Err())
+	return h, remote.Malformed(r.Err())
 }
 
 func (r *results) attr() (remote.Attr, error) {
@@ -228,7 +228,7 @@ func (r *results) attr() (remote.Attr, error) {
 	}
 	a, err := decodeAttr(&r.Decoder)
 	if err == nil {
-		err = malformed(r.Err())
+		err = remote.Malformed(r.Err())
 	}
 	return a, err
 }
@@ -246,11 +246,11 @@ func decodeAttr(d *rpc.Decoder) (remote.Attr, error) {
 			d.Fail(fmt.Errorf("attributes come that were not asked for"))
 		}
 		if d.Err() != nil {
-			return a, malformed(d.Err())
+			return a, remote.Malformed(d.Err())
 		}
 	}
 	if mask[0]&^attributes[0] != 0 || mask[1]&^attributes[1] != 0 {
-		return a, malformed(fmt.Errorf("attributes come that were not asked for"))
+		return a, remote.Malformed(fmt.Errorf("attributes come that were not asked for"))
 	}
 	v := rpc.NewDecoder(d.Opaque(maxAttributes))
 	has := func(bit int) bool { return mask[bit/32]&(1<<(bit%32)) != 0 }
@@ -276,40 +276,24 @@ func decodeAttr(d *rpc.Decoder) (remote.Attr, error) {
 	}
 	switch {
 	case d.Err() != nil:
-		return a, malformed(d.Err())
+		return a, remote.Malformed(d.Err())
 	case v.Err() != nil:
-		return a, malformed(v.Err())
+		return a, remote.Malformed(v.Err())
 	case failed != remote.OK:
 		return a, &remote.Error{Status: failed, Op: "READDIR"}
 	}
 	return a, nil
 }
 
-// block reads the answer to READ without a copy.
-func (r *results) block() (data []byte, eof bool, err error) {
+// block reads the answer to READ without a copy. More than was asked for is an error.
+func (r *results) block(most int) (data []byte, eof bool, err error) {
 	if err := r.next(nfsv4.OP_READ); err != nil {
 		return nil, false, err
 	}
 	eof = r.Uint32() != 0
-	data = r.Opaque(r.Len())
-	return data, eof, malformed(r.Err())
+	data = r.Opaque(most)
+	return data, eof, remote.Malformed(r.Err())
 }
-
-// malformed is what is wrong with a server's message, or nil.
-func malformed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &FormatError{err}
-}
-
-// FormatError says that a server's message could not be understood.
-type FormatError struct{ Err error }
-
-func (e *FormatError) Error() string { return "the server's answer makes no sense: " + e.Err.Error() }
-
-// Unwrap is the cause.
-func (e *FormatError) Unwrap() error { return e.Err }
 
 func opName(op nfsv4.NfsOpnum4) string {
 	if name, ok := nfsv4.NfsOpnum4_name[op]; ok {

@@ -102,7 +102,7 @@ func decodeReading(data []byte) (remote.Block, error) {
 	if err := r.next(nfsv4.OP_PUTFH); err != nil {
 		return remote.Block{}, err
 	}
-	return r.read()
+	return r.read(1 << 20)
 }
 
 func TestAnswersByHand(t *testing.T) {

@@ -70,13 +70,21 @@ func (c *Client) newSession(ctx context.Context) (*session, error) {
 			}
 		}
 		s, err := c.createSession(ctx)
-		switch status := nfsv4.Nfsstat4(remote.StatusOf(err)); {
-		case err == nil:
-			return s, c.begun(ctx, s)
-		case status == nfsv4.NFS4ERR_STALE_CLIENTID || status == nfsv4.NFS4ERR_SEQ_MISORDERED:
+		switch nfsv4.Nfsstat4(remote.StatusOf(err)) {
+		case nfsv4.NFS4ERR_STALE_CLIENTID:
 			c.id = 0
-		default:
+			continue
+		case nfsv4.NFS4ERR_SEQ_MISORDERED:
+			// Only another life of this client begins to count anew.
+			c.id, c.verifier = 0, newVerifier()
+			continue
+		}
+		if err != nil {
 			return nil, err
+		}
+		lost, err := c.begun(ctx, s)
+		if !lost {
+			return s, err
 		}
 	}
 	return nil, errors.New("the server forgets its clients as soon as it met them")
@@ -86,7 +94,7 @@ func (c *Client) newSession(ctx context.Context) (*session, error) {
 func (c *Client) exchangeID(ctx context.Context) error {
 	q := c.bareCompound(0)
 	args := nfsv4.ExchangeId4args{
-		EiaClientowner:  nfsv4.ClientOwner4{CoVerifier: c.verifier, CoOwnerid: c.owner},
+		EiaClientowner:  nfsv4.ClientOwner4{CoVerifier: c.verifier, CoOwnerid: []byte(c.owner)},
 		EiaFlags:        nfsv4.EXCHGID4_FLAG_USE_NON_PNFS,
 		EiaStateProtect: &nfsv4.StateProtect4A_SP4_NONE{},
 	}
@@ -102,7 +110,7 @@ func (c *Client) exchangeID(ctx context.Context) error {
 	var ok nfsv4.ExchangeId4resok
 	r.Get(&ok)
 	if r.Err() != nil {
-		return malformed(r.Err())
+		return remote.Malformed(r.Err())
 	}
 	c.id, c.seq = ok.EirClientid, ok.EirSequenceid
 	c.epoch++
@@ -139,7 +147,7 @@ func (c *Client) createSession(ctx context.Context) (*session, error) {
 	var ok nfsv4.CreateSession4resok
 	r.Get(&ok)
 	if r.Err() != nil {
-		return nil, malformed(r.Err())
+		return nil, remote.Malformed(r.Err())
 	}
 	c.seq++
 	fore := ok.CsrForeChanAttrs
@@ -149,7 +157,7 @@ func (c *Client) createSession(ctx context.Context) (*session, error) {
 	}
 	slots := min(int(fore.CaMaxrequests), c.cfg.Slots)
 	if slots < 1 || s.maxOps < 16 || s.maxRead < 4<<10 || s.maxWrite < 4<<10 {
-		return nil, malformed(fmt.Errorf("it grants %d requests at once of %d operations and %d bytes", slots, s.maxOps, s.maxWrite))
+		return nil, remote.Malformed(fmt.Errorf("it grants %d requests at once of %d operations and %d bytes", slots, s.maxOps, s.maxWrite))
 	}
 	s.highest = uint32(slots - 1)
 	s.free = make(chan *slot, slots)
@@ -161,18 +169,10 @@ func (c *Client) createSession(ctx context.Context) (*session, error) {
 
 // begun tells the server that nothing of an earlier client id is claimed, which ends
 // its period of grace for this client, and asks for the lease.
-func (c *Client) begun(ctx context.Context, s *session) error {
+func (c *Client) begun(ctx context.Context, s *session) (lost bool, err error) {
 	if c.reclaimed != s.epoch {
-		q := c.newCompound(0)
-		q.add(&nfsv4.NfsArgop4_OP_RECLAIM_COMPLETE{})
-		r, _, err := c.once(ctx, s, q)
-		if err != nil {
-			return err
-		}
-		err = r.next(nfsv4.OP_RECLAIM_COMPLETE)
-		r.Release()
-		if err != nil && remote.StatusOf(err) != remote.Status(nfsv4.NFS4ERR_COMPLETE_ALREADY) {
-			return err
+		if lost, err := c.reclaimComplete(ctx, s); err != nil {
+			return lost, err
 		}
 		c.reclaimed = s.epoch
 	}
@@ -180,9 +180,9 @@ func (c *Client) begun(ctx context.Context, s *session) error {
 	q.op(nfsv4.OP_PUTROOTFH)
 	q.op(nfsv4.OP_GETATTR)
 	q.bitmap(1 << nfsv4.FATTR4_LEASE_TIME)
-	r, _, err := c.once(ctx, s, q)
+	r, lost, err := c.within(ctx, s, q)
 	if err != nil {
-		return err
+		return lost, err
 	}
 	defer r.Release()
 	if r.next(nfsv4.OP_PUTROOTFH) == nil && r.next(nfsv4.OP_GETATTR) == nil && r.Uint32() == 1 && r.Uint32() != 0 && r.Uint32() == 4 {
@@ -190,28 +190,43 @@ func (c *Client) begun(ctx context.Context, s *session) error {
 			c.lease.Store(int64(lease))
 		}
 	}
-	return nil
+	return false, nil
+}
+
+func (c *Client) reclaimComplete(ctx context.Context, s *session) (lost bool, err error) {
+	q := c.newCompound(0)
+	q.add(&nfsv4.NfsArgop4_OP_RECLAIM_COMPLETE{})
+	r, lost, err := c.within(ctx, s, q)
+	if err != nil {
+		return lost, err
+	}
+	defer r.Release()
+	err = r.next(nfsv4.OP_RECLAIM_COMPLETE)
+	if remote.StatusOf(err) == remote.Status(nfsv4.NFS4ERR_COMPLETE_ALREADY) {
+		err = nil
+	}
+	return false, err
 }
 
 // plain sends a compound that travels outside of sessions, with patience.
 func (c *Client) plain(ctx context.Context, q *compound) (*results, error) {
-	wait := newWait()
+	var wait remote.Wait
 	for {
-		var reply *rpc.Reply
-		err := c.resend(ctx, 0, q, func(_ *rpc.Call, r *rpc.Reply) { reply = r })
+		reply, _, err := c.cfg.RPC.Send(ctx, 0, q.Encoder)
 		if err != nil {
 			return nil, err
 		}
 		r := begin(reply)
 		if r.Err() != nil {
-			return nil, malformed(r.Err())
+			r.Release()
+			return nil, remote.Malformed(r.Err())
 		}
 		if r.status != remote.Delay && r.status != remote.Grace {
 			return r, nil
 		}
 		r.Release()
 		q.Renew()
-		if err := wait.sleep(ctx); err != nil {
+		if err := wait.Sleep(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -255,36 +270,8 @@ func (c *Client) farewell(ctx context.Context) {
 	}
 }
 
-// wait is the back-off when a server asks to wait.
-type wait struct {
-	next  time.Duration
-	until time.Time
-}
-
-const (
-	firstWait = 50 * time.Millisecond
-	longWait  = 5 * time.Second
-	// patience is how long a server may ask to wait. Whoever calls may try again.
-	patience = 25 * time.Second
-)
-
-func newWait() *wait { return &wait{firstWait, time.Now().Add(patience)} }
-
-func (w *wait) sleep(ctx context.Context) error {
-	if time.Now().Add(w.next).After(w.until) {
-		return remote.ErrBusy
-	}
-	select {
-	case <-time.After(w.next):
-	case <-ctx.Done():
-		return rpc.Ended(ctx)
-	}
-	w.next = min(2*w.next, longWait)
-	return nil
-}
-
-func random(n int) []byte {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // it never fails
-	return b
+// newVerifier names one life of a client.
+func newVerifier() (v nfsv4.Verifier4) {
+	_, _ = rand.Read(v[:]) // it never fails
+	return v
 }

@@ -3,7 +3,6 @@ package nfs4
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"strings"
 
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
@@ -86,6 +85,51 @@ func (c *Client) Stat(ctx context.Context, path string) (remote.Attr, error) {
 	return r.attr()
 }
 
+// maxPath is the longest target of a link.
+const maxPath = 4 << 10
+
+// ReadLink implements remote.Tree.
+func (c *Client) ReadLink(ctx context.Context, path string) (target string, err error) {
+	err = c.ask(ctx, path, nfsv4.OP_READLINK, func(q *compound) {}, func(r *results) { target = string(r.Opaque(maxPath)) })
+	return target, err
+}
+
+// MayAdd tells whether the server lets this user make files in a folder. In the folders
+// above its exports nobody can.
+func (c *Client) MayAdd(ctx context.Context, path string) (may bool, err error) {
+	const want = nfsv4.ACCESS4_EXTEND | nfsv4.ACCESS4_MODIFY
+	err = c.ask(ctx, path, nfsv4.OP_ACCESS, func(q *compound) { q.Uint32(want) }, func(r *results) {
+		r.Uint32() // what the server can tell
+		may = r.Uint32()&want == want
+	})
+	return may, err
+}
+
+// ask sends one operation on what has a name and reads its results.
+func (c *Client) ask(ctx context.Context, path string, op nfsv4.NfsOpnum4, args func(*compound), read func(*results)) error {
+	at, err := c.reach(ctx, split(path))
+	if err != nil {
+		return err
+	}
+	q := c.newCompound(0)
+	q.walk(at)
+	q.op(op)
+	args(q)
+	r, err := c.do(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer r.Release()
+	if err := r.walked(at); err != nil {
+		return err
+	}
+	if err := r.next(op); err != nil {
+		return err
+	}
+	read(r)
+	return remote.Malformed(r.Err())
+}
+
 // listBytes is how much of a folder comes at once.
 const listBytes = 256 << 10
 
@@ -95,8 +139,11 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 	if err != nil {
 		return err
 	}
-	var cookie uint64
-	var verifier [8]byte
+	var (
+		cookie   uint64
+		verifier [8]byte
+		pages    remote.Pages
+	)
 	for {
 		q := c.newCompound(0)
 		q.walk(at)
@@ -131,6 +178,9 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 		if err != nil || done {
 			return err
 		}
+		if err := pages.Next(cookie); err != nil {
+			return err
+		}
 	}
 }
 
@@ -138,7 +188,6 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 // be long, so this is not generated code.
 func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(remote.Entry) error) (done bool, err error) {
 	copy(verifier[:], d.Fixed(8))
-	before := *cookie
 	for d.Uint32() != 0 {
 		*cookie = d.Uint64()
 		name := string(d.Opaque(4 << 10))
@@ -154,13 +203,7 @@ func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(
 		}
 	}
 	done = d.Uint32() != 0
-	if d.Err() != nil {
-		return false, malformed(d.Err())
-	}
-	if !done && *cookie == before {
-		return false, malformed(errors.New("a folder goes on, but not behind where it was"))
-	}
-	return done, nil
+	return done, remote.Malformed(d.Err())
 }
 
 // mode of what is made, before the server's own mask.

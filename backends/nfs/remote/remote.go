@@ -60,14 +60,19 @@ type Verifier [8]byte
 
 // Tree is the files of a server.
 type Tree interface {
+	// Stat describes what has a name, be it a symbolic link. Where one stands in the
+	// middle of a path, this and all others answer SymlinkThere or NotDir.
 	Stat(ctx context.Context, path string) (Attr, error)
+	// ReadLink is where a symbolic link leads, in the link's own words.
+	ReadLink(ctx context.Context, path string) (string, error)
 	// ReadDir hands the entries of a folder, in any order, to each. "." and ".." are
 	// not among them.
 	ReadDir(ctx context.Context, path string, each func(Entry) error) error
 	// Open opens a file to read, and reads at most n bytes at off. With once the file
 	// is closed again in the same request, and File is nil.
 	Open(ctx context.Context, path string, off int64, n int, once bool) (File, Block, error)
-	// Create makes a file that is not there, and opens it to write.
+	// Create opens a file to write, and makes it if it is not there. Callers choose a
+	// name that nobody else has: the request may be done twice.
 	Create(ctx context.Context, path string) (File, error)
 	// Rename renames within a folder, replacing what is there, and describes the file.
 	Rename(ctx context.Context, f File, from, to string) (Attr, error)

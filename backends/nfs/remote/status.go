@@ -76,6 +76,3 @@ func StatusOf(err error) Status {
 
 // ErrType says that a name stands for something of another type.
 var ErrType = errors.New("this is of another type")
-
-// ErrBusy says that the server kept asking to wait.
-var ErrBusy = errors.New("the server keeps asking to wait, as it does after its restart or when it is overloaded")

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -87,18 +88,44 @@ func (l *line) current() *Conn {
 	return nil
 }
 
-// Start sends a message on one of the connections, in turn.
-func (c *Client) Start(ctx context.Context, msg *Encoder) (*Call, error) {
-	conn, err := c.Conn(ctx, int(c.next.Add(1)&0xffff))
+// Next is the number of a connection, each in its turn.
+func (c *Client) Next() int { return int(c.next.Add(1) & 0xffff) }
+
+// Send sends a message on the i-th connection and waits for its answer. If the
+// connection breaks, the same message is sent once more on a new one; a server that
+// keeps answers by transaction id, or by what the message says, does not do it twice.
+//
+// When ctx ends first, the call that is still under way comes beside the error.
+func (c *Client) Send(ctx context.Context, i int, msg *Encoder) (*Reply, *Call, error) {
+	for try := 0; ; try++ {
+		conn, err := c.Conn(ctx, i)
+		if err != nil {
+			return nil, nil, err
+		}
+		call, err := conn.Start(msg)
+		if err == nil {
+			var reply *Reply
+			if reply, err = call.Wait(ctx); err == nil {
+				return reply, call, nil
+			}
+			if ctx.Err() != nil {
+				return nil, call, Ended(ctx)
+			}
+		}
+		var broken *BrokenError
+		if !errors.As(err, &broken) || try > 0 {
+			return nil, nil, err
+		}
+	}
+}
+
+// Call sends a message on one of the connections and waits for its answer.
+func (c *Client) Call(ctx context.Context, msg *Encoder) (*Reply, error) {
+	conn, err := c.Conn(ctx, c.Next())
 	if err != nil {
 		return nil, err
 	}
-	return conn.Start(msg)
-}
-
-// Call is Start and Wait.
-func (c *Client) Call(ctx context.Context, msg *Encoder) (*Reply, error) {
-	call, err := c.Start(ctx, msg)
+	call, err := conn.Start(msg)
 	if err != nil {
 		return nil, err
 	}

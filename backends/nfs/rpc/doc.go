@@ -20,5 +20,5 @@
 // wait for answers and nothing at all comes for [Options.Silence], it is taken for
 // broken, and all of them end with a [*BrokenError]. Whether the server carried such
 // a call out is not known; sending the same message again on another connection is
-// the caller's decision, and keeps its transaction id.
+// the caller's decision, and keeps its transaction id; [Client.Send] does that once.
 package rpc

@@ -1,0 +1,313 @@
+package nfs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/nfs/nfs3"
+	"github.com/stager-dev/stager/backends/nfs/nfs4"
+	"github.com/stager-dev/stager/backends/nfs/nfstest"
+	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/rpc"
+)
+
+// openDouble opens a folder of a server in memory.
+func openDouble(ctx context.Context, s *nfstest.Server, folder, params string) (*backends.Store, error) {
+	values, err := url.ParseQuery(params)
+	if err != nil {
+		return nil, err
+	}
+	c, err := parse(backends.Target{Host: "double", Params: values})
+	if err != nil {
+		return nil, err
+	}
+	scheme := backends.Scheme{Name: "nfs", Open: func(ctx context.Context, t backends.Target) (backends.Opened, error) {
+		client := rpc.NewClient(s.Dial, c.conns, rpc.Options{})
+		var tree remote.Tree
+		var err error
+		if c.vers == "3" {
+			var root nfs3.Handle
+			if root, err = nfs3.Mount(ctx, client, c.credential(), "/"); err != nil {
+				return backends.Opened{}, err
+			}
+			tree, err = nfs3.Dial(ctx, nfs3.Config{RPC: client, Credential: c.credential(), Root: root, Slots: c.slots, BlockSize: c.block})
+		} else {
+			tree, err = nfs4.Dial(ctx, nfs4.Config{RPC: client, Credential: c.credential(), Slots: c.slots, BlockSize: c.block})
+		}
+		if err != nil {
+			return backends.Opened{}, err
+		}
+		share, at, err := newShare(ctx, tree, t.Path, c.slots)
+		if err != nil {
+			return backends.Opened{}, classify("open", "", err)
+		}
+		return backends.Opened{Backend: share, Prefix: at}, nil
+	}}
+	return backends.NewRegistry(scheme).Open(ctx, "nfs://double/"+folder, backends.Options{RetryFor: time.Minute, Log: slog.New(slog.DiscardHandler)})
+}
+
+// eachDouble runs a test in virtual time with both versions against a server that has
+// the folder data.
+func eachDouble(t *testing.T, params string, run func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store)) {
+	eachVersion(t, func(t *testing.T, vers string) {
+		synctest.Test(t, func(t *testing.T) {
+			s := nfstest.New()
+			s.Mkdir("data")
+			store, err := openDouble(t.Context(), s, "data", vers+params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, vers, s, store)
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+			if trouble := s.Trouble(); len(trouble) > 0 {
+				t.Errorf("the client broke the protocol: %q", trouble)
+			}
+		})
+	})
+}
+
+// The same promises as against a real server, where there is none.
+func TestContractWithADouble(t *testing.T) {
+	// Generated code of version 3 takes names of ASCII only; a real server shows that.
+	for _, params := range []string{"vers=4.1", "vers=4.1&rsize=32KiB&slots=3&conns=1"} {
+		t.Run(params, func(t *testing.T) {
+			t.Parallel()
+			backendtest.Run(t, func(t *testing.T) *backends.Store {
+				s := nfstest.New()
+				s.Mkdir("data")
+				store, err := openDouble(t.Context(), s, "data", params)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { store.Close() })
+				return store
+			}, backendtest.Options{})
+		})
+	}
+}
+
+// next scripts a fault for an operation of version 4.1, or its procedure of version 3.
+func next(s *nfstest.Server, vers string, op nfsv4.NfsOpnum4, proc uint32, faults ...nfstest.Fault) {
+	if vers == "vers=3" {
+		s.Next3(proc, faults...)
+	} else {
+		s.Next(op, faults...)
+	}
+}
+
+// A server that takes bytes and crashes before they are durable answers COMMIT all the
+// same when it is back.
+func TestWhatARestartLostIsWrittenAgain(t *testing.T) {
+	eachDouble(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
+		const size = 100_000
+		want := backendtest.ContentsOf("k", size).Bytes()
+		next(s, vers, nfsv4.OP_COMMIT, 21, nfstest.Fault{Do: s.Restart}, nfstest.Fault{Do: s.Restart})
+		if _, err := store.Put(t.Context(), "parts", backendtest.ContentsOf("k", size), size, backends.CreateOptions{}); err != nil {
+			t.Errorf("Put: %v", err)
+		}
+		next(s, vers, nfsv4.OP_WRITE, 7, nfstest.Fault{}, nfstest.Fault{}, nfstest.Fault{Do: s.Restart})
+		if _, err := store.PutBytes(t.Context(), "bytes", want, backends.CreateOptions{}); err != nil {
+			t.Errorf("PutBytes: %v", err)
+		}
+		for _, name := range []string{"parts", "bytes"} {
+			if got, _ := s.ReadFile("data/" + name); string(got) != string(want) {
+				t.Errorf("%s: the server has %d bytes, or other ones, want %d", name, len(got), len(want))
+			}
+		}
+		if names := s.Names("data"); !slices.Equal(names, []string{"bytes", "parts"}) {
+			t.Errorf("the folder has %q: something was left", names)
+		}
+	})
+}
+
+func TestAStreamOfWhichAPartIsLostIsNotCommitted(t *testing.T) {
+	eachDouble(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
+		b, prefix := store.Backend()
+		w, err := b.Create(t.Context(), prefix+"k", backends.CreateOptions{Size: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(make([]byte, 20_000)); err != nil {
+			t.Fatal(err)
+		}
+		s.Restart()
+		if _, err := w.Write(make([]byte, 20_000)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Commit(t.Context()); backends.KindOf(err) != backends.Unavailable {
+			t.Errorf("Commit: %v (%v), want kind unavailable", err, backends.KindOf(err))
+		}
+		if err := w.Abort(); err != nil {
+			t.Error(err)
+		}
+		if names := s.Names("data"); slices.Contains(names, "k") {
+			t.Errorf("the folder has %q, want no k", names)
+		}
+	})
+}
+
+// A handle may be of no use though the file is there: the export was moved, or the
+// server began to number anew.
+func TestAStaleHandleIsLookedUpAgain(t *testing.T) {
+	eachDouble(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
+		want := backendtest.ContentsOf("k", 50_000).Bytes()
+		s.WriteFile("data/k", want)
+		for _, status := range []nfsv4.Nfsstat4{nfsv4.NFS4ERR_STALE, nfsv4.NFS4ERR_BADHANDLE} {
+			next(s, vers, nfsv4.OP_READ, 6, nfstest.Fault{}, nfstest.Fault{Status: status})
+			got, _, err := store.ReadAll(t.Context(), "k", 1<<20)
+			if err != nil || string(got) != string(want) {
+				t.Errorf("%v: %d bytes, %v; want %d", status, len(got), err, len(want))
+			}
+		}
+		next(s, vers, nfsv4.OP_READ, 6, nfstest.Fault{}, nfstest.Fault{Do: func() { s.WriteFile("data/k", want) }})
+		if _, _, err := store.ReadAll(t.Context(), "k", 1<<20); backends.KindOf(err) != backends.Changed {
+			t.Errorf("a file that was replaced while it was read: %v (%v), want kind changed", err, backends.KindOf(err))
+		}
+	})
+}
+
+// Handles of folders are kept on version 3. One that was replaced meanwhile was once
+// taken for one that is gone, and its files were silently missing.
+func TestAFolderIsReplaced(t *testing.T) {
+	eachDouble(t, "", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
+		s.WriteFile("data/folder/old", nil)
+		if got := keys(t, store, ""); got != "folder/old" {
+			t.Errorf("got %q, want the first file", got)
+		}
+		s.Remove("data/folder")
+		s.WriteFile("data/folder/new", []byte("new"))
+		if got := keys(t, store, ""); got != "folder/new" {
+			t.Errorf("got %q, want the file of the folder that is there now", got)
+		}
+		if got, _, err := store.ReadAll(t.Context(), "folder/new", 10); string(got) != "new" || err != nil {
+			t.Errorf("ReadAll: %q, %v", got, err)
+		}
+	})
+}
+
+// keys are those of a listing.
+func keys(t *testing.T, store *backends.Store, prefix string) string {
+	t.Helper()
+	var got []string
+	for obj, err := range store.List(t.Context(), prefix) {
+		if err != nil {
+			t.Fatalf("List: %v", err)
+		}
+		got = append(got, obj.Key)
+	}
+	return strings.Join(got, " ")
+}
+
+func TestVersion3AsksToWait(t *testing.T) {
+	eachDouble(t, "", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
+		s.WriteFile("data/k", []byte("x"))
+		next(s, vers, nfsv4.OP_READ, 6, nfstest.Refuse(nfsv4.NFS4ERR_DELAY, nfsv4.NFS4ERR_DELAY, nfsv4.NFS4ERR_DELAY)...)
+		start := time.Now()
+		if _, _, err := store.ReadAll(t.Context(), "k", 10); err != nil {
+			t.Error(err)
+		}
+		if took, want := time.Since(start), 350*time.Millisecond; took != want {
+			t.Errorf("took %v, want %v", took, want)
+		}
+	})
+}
+
+func TestLinks(t *testing.T) {
+	eachDouble(t, "", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
+		s.WriteFile("secret/k", []byte("secret"))
+		s.WriteFile("data/v1/a", []byte("a"))
+		s.WriteFile("data/v1/b0", []byte("b0"))
+		s.Symlink("v1", "data/current")
+		s.Symlink("../current/a", "data/v1/again")
+		s.Symlink("current/a", "data/one")
+		s.Symlink("nothing", "data/nowhere")
+		s.Symlink("x/y", "data/x")
+		s.Symlink("..", "data/v1/up")
+		const want = "current/a current/again current/b0 one v1/a v1/again v1/b0"
+		if got := keys(t, store, ""); got != want {
+			t.Errorf("List: %q, want %q", got, want)
+		}
+		if got := keys(t, store, "current/a"); got != "current/a current/again" {
+			t.Errorf("List of a prefix behind a link: %q", got)
+		}
+		for key, want := range map[string]string{"one": "a", "current/b0": "b0", "current/again": "a", "v1/up/current/a": "a"} {
+			for range 2 { // the second time by what is known
+				if got, _, err := store.ReadAll(t.Context(), key, 10); string(got) != want || err != nil {
+					t.Errorf("ReadAll(%q) = %q, %v; want %q", key, got, err, want)
+				}
+			}
+		}
+		for _, key := range []string{"nowhere", "x", "x/y"} {
+			if _, err := store.Stat(t.Context(), key); backends.KindOf(err) != backends.NotExist {
+				t.Errorf("Stat(%q): %v, want kind not-exist", key, err)
+			}
+		}
+		if _, err := store.PutBytes(t.Context(), "current/c", []byte("c"), backends.CreateOptions{}); err != nil {
+			t.Errorf("PutBytes behind a link: %v", err)
+		}
+		if got, _ := s.ReadFile("data/v1/c"); string(got) != "c" {
+			t.Errorf("the folder that the link leads to has %q, want c", s.Names("data/v1"))
+		}
+		if err := store.Delete(t.Context(), "one"); err != nil || slices.Contains(s.Names("data"), "one") {
+			t.Errorf("Delete of a link: %v, the folder has %q", err, s.Names("data"))
+		}
+		if _, ok := s.ReadFile("data/v1/a"); !ok {
+			t.Error("Delete of a link removed the file")
+		}
+		for link, to := range map[string]string{"out": "../secret", "absolute": "/data/v1/a", "root": "../../.."} {
+			s.Symlink(to, "data/"+link)
+			for _, key := range []string{link, link + "/k"} {
+				_, err := store.Stat(t.Context(), key)
+				if backends.KindOf(err) != backends.Unsupported || !strings.Contains(fmt.Sprint(err), "outside of the folder") {
+					t.Errorf("Stat(%q): %v, want kind unsupported", key, err)
+				}
+			}
+			var last error
+			for _, err := range store.List(t.Context(), "") {
+				last = err
+			}
+			if backends.KindOf(last) != backends.Unsupported {
+				t.Errorf("List with a link to %q: %v, want kind unsupported", to, last)
+			}
+			s.Remove("data/" + link)
+		}
+	})
+}
+
+func TestAStoreBehindALink(t *testing.T) {
+	eachVersion(t, func(t *testing.T, vers string) {
+		s := nfstest.New()
+		s.WriteFile("sets/v7/k", []byte("x"))
+		s.Symlink("v7", "sets/current")
+		store, err := openDouble(t.Context(), s, "sets/current", vers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		if got := keys(t, store, ""); got != "k" {
+			t.Errorf("List: %q, want k", got)
+		}
+	})
+}
+
+func TestGroupsAreTold(t *testing.T) {
+	eachDouble(t, "&uid=7&gid=8&gids=9,10", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
+		_, _ = store.Stat(t.Context(), "k") // it asks
+		if got := s.Credential(); got.Uid != 7 || got.Gid != 8 || !slices.Equal(got.Gids, []uint32{9, 10}) {
+			t.Errorf("the server was told %+v, want 7, 8 and 9, 10", got)
+		}
+	})
+}

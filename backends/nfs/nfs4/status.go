@@ -1,0 +1,52 @@
+package nfs4
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
+)
+
+// conditions are the status bits that every answer carries and somebody may want to
+// know of. Those of the backchannel are not among them: there is none, as it serves
+// delegations and layouts, which this client does not want.
+var conditions = []struct {
+	bit  uint32
+	name string
+}{
+	{nfsv4.SEQ4_STATUS_EXPIRED_ALL_STATE_REVOKED, "the lease expired and all files were closed"},
+	{nfsv4.SEQ4_STATUS_EXPIRED_SOME_STATE_REVOKED, "the lease expired and some files were closed"},
+	{nfsv4.SEQ4_STATUS_ADMIN_STATE_REVOKED, "an operator closed files"},
+	{nfsv4.SEQ4_STATUS_LEASE_MOVED, "the files moved to another server"},
+	{nfsv4.SEQ4_STATUS_RESTART_RECLAIM_NEEDED, "the server was restarted"},
+}
+
+// noticed takes the status bits of an answer. Files that were closed are opened again
+// when their next use is refused; what must be done at once is to tell a server that
+// was restarted, and kept the session, that nothing is reclaimed.
+func (c *Client) noticed(s *session, flags uint32) {
+	was := c.flags.Swap(flags)
+	if flags == was {
+		return
+	}
+	var names []string
+	for _, k := range conditions {
+		if k.bit&flags&^was != 0 {
+			names = append(names, k.name)
+		}
+	}
+	if len(names) > 0 {
+		c.cfg.Log.LogAttrs(context.Background(), slog.LevelInfo, "the NFS server says that "+strings.Join(names, ", that "))
+	}
+	if flags&^was&nfsv4.SEQ4_STATUS_RESTART_RECLAIM_NEEDED != 0 {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(c.lease.Load()))
+			defer cancel()
+			if _, err := c.reclaimComplete(ctx, s); err != nil {
+				c.cfg.Log.Debug("the server could not be told that nothing is reclaimed", "error", err)
+			}
+		}()
+	}
+}
