@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os/user"
+	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/colinmarc/hdfs/v2/hadoopconf"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/kerberos"
 )
 
 // Scheme describes hdfs:// URLs.
@@ -45,7 +47,7 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 	}
 	b := &store{
 		pool: &pool{options: c.options, addresses: c.options.Addresses, net: new(net.Dialer).DialContext, patience: usual},
-		base: strings.Trim(t.Path, "/"), partSize: partSize(c.blockSize), blockSize: c.blockSize, replicas: c.replicas, log: t.Log,
+		base: path.Clean("/" + t.Path)[1:], partSize: partSize(c.blockSize), blockSize: c.blockSize, replicas: c.replicas, log: t.Log,
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -56,11 +58,10 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 		}
 	}
 	if c.kerberos {
-		k := &kerberos{options: t.Options, getenv: getenvOf(t)}
-		if err := k.check(); err != nil {
+		b.pool.login = kerberos.New(t.Options, "", "")
+		if err := b.pool.login.Check(); err != nil {
 			return backends.Opened{}, err
 		}
-		b.pool.login = k.login
 	}
 	return backends.Opened{Backend: b, Prefix: b.base}, nil
 }
@@ -112,6 +113,7 @@ func parse(t backends.Target) (c settings, err error) {
 		c.options = hdfs.ClientOptionsFromConf(conf)
 		c.kerberos = c.options.KerberosClient != nil
 		c.options.KerberosClient = nil
+		c.options.DataTransferProtection = weakest(conf)
 	}
 	if c.options.Addresses, err = namenodes(t.Host, conf, dir); err != nil {
 		return settings{}, err

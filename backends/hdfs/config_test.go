@@ -7,9 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/jcmturner/gokrb5/v8/keytab"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -114,51 +111,5 @@ func TestConfigurationThatCannotWork(t *testing.T) {
 	} {
 		_, err := openWith(t, tt.host, tt.params, tt.env...)
 		wantRefused(t, fmt.Sprintf("%s?%s", tt.host, tt.params), err, tt.kind, tt.words)
-	}
-}
-
-func keytabOf(t *testing.T, user, realm string) string {
-	t.Helper()
-	tab := keytab.New()
-	if err := tab.AddEntry(user, realm, "password", time.Now(), 1, 18); err != nil {
-		t.Fatal(err)
-	}
-	b, err := tab.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-func TestKerberosWithoutItsServer(t *testing.T) {
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	krb5 := file("krb5.conf", "[libdefaults]\ndefault_realm = EXAMPLE.ORG\nudp_preference_limit = 1\n[realms]\nEXAMPLE.ORG = {\n kdc = 127.0.0.1:1\n}\n")
-	for _, tt := range []struct {
-		env   string
-		kind  backends.Kind
-		words string
-	}{
-		{"KRB5CCNAME=" + file("cache", "no cache"), backends.Permission, "ticket cache"},
-		{"KRB5_CLIENT_KTNAME=" + file("garbage", "no keytab"), backends.Permission, "keytab"},
-		{"KRB5_CLIENT_KTNAME=FILE:" + file("keytab", keytabOf(t, "stager", "EXAMPLE.ORG")), backends.Unavailable, "Kerberos server cannot be reached"},
-	} {
-		s, err := openWith(t, "127.0.0.1:1", "namenode-principal=nn/_HOST", "KRB5_CONFIG="+krb5, tt.env)
-		if err != nil {
-			t.Errorf("%s: %v", tt.env, err)
-			continue
-		}
-		start := time.Now()
-		_, err = inner(s).Stat(t.Context(), "k")
-		wantRefused(t, tt.env, err, tt.kind, tt.words)
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("%s took %v", tt.env, took)
-		}
 	}
 }

@@ -12,17 +12,14 @@
 // # Credentials
 //
 // Without Kerberos a NameNode believes whom it is told: ?user=, HADOOP_USER_NAME, the
-// process's user. With it, the first of
+// process's user. With it the login is that of package kerberos. Its name for the
+// NameNode has the host as the configuration or the URL writes it (_HOST), so that is
+// a name and no address.
 //
-//  1. a keytab: krb5.keytab in Options.Secrets, or KRB5_CLIENT_KTNAME; its first
-//     entry says who we are
-//  2. a ticket cache of type FILE: krb5cc in Options.Secrets, KRB5CCNAME, or
-//     /tmp/krb5cc_UID; it is read again when it changes
-//
-// and krb5.conf from Options.Secrets, KRB5_CONFIG or /etc. Kerberos is the library's
-// and gokrb5's, and has been tested here only as far as it fails without a Kerberos
-// server. A NameNode that wants hadoop.rpc.protection integrity or privacy, and
-// DataNodes that want SASL or encryption, are the library's too.
+// hadoop.rpc.protection may be authentication, integrity or privacy. DataNodes may send
+// plainly, want SASL authentication, or encrypt by AES. What they sign (integrity), or
+// encrypt by the ciphers of DIGEST-MD5, is refused with a sentence when it is read: the
+// library miscounts there.
 //
 // # Keys
 //
@@ -42,10 +39,11 @@
 //
 // A version is the file's id with its length and time of modification. Reads look the
 // name up, compare, and then go by the id, so a file that is replaced under way is read
-// to its end or is of kind Changed. The library compares every 512 bytes with the CRC
-// that the DataNode stored, and goes to another replica when they differ or when one is
-// silent. It cannot ask for the CRC of a whole file that newer DataNodes can compute
-// (COMPOSITE_CRC), so objects tell no checksum.
+// to its end or is of kind Changed. Every 512 bytes are compared with the CRC that the
+// DataNode stored before they are handed out, and another replica is asked when they
+// differ or when one is silent; see reader.fill. The library cannot ask for the CRC of
+// a whole file that newer DataNodes can compute (COMPOSITE_CRC), so objects tell no
+// checksum.
 //
 // A DataNode asked for bytes of a block sends it to its end. Facts.PartSize is therefore
 // a whole number of blocks, of 128 MiB unless dfs.blocksize or ?block-size= say
@@ -58,7 +56,8 @@
 // where nothing is, which the NameNode decides in one step. When the rename's answer is
 // lost, the file's id tells whether it happened. A DataNode that fails while a file is
 // written makes the write fail with kind Unavailable, and Store begins anew; the library
-// cannot rebuild a pipeline. Killed writers leave temporary files, which no list shows.
+// cannot rebuild a pipeline. What a broken write left is removed when the NameNode answers
+// again. Killed writers leave temporary files, which no list shows.
 //
 // # Time
 //

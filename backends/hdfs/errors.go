@@ -13,6 +13,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/kerberos"
 )
 
 // exceptions are what the NameNode throws, by the last part of the Java class.
@@ -45,10 +46,14 @@ var phrases = []struct {
 }{
 	{backends.Unavailable, "StandbyException", "none of the NameNodes is active: all are standbys"},
 	{backends.Permission, "kerberos authentication not supported by namenode", "the configuration asks for Kerberos, and the NameNode does not take it"},
-	{backends.Permission, "KRB_AP_ERR_SKEW", "the clock of this machine and that of the Kerberos server differ too much"},
-	{backends.Permission, "TKT_EXPIRED", "the Kerberos ticket has expired: run kinit, or give a keytab"},
+	{backends.Permission, "sasl call failed", "the NameNode refuses the ticket: its own Kerberos name may be another (dfs.namenode.kerberos.principal, or ?namenode-principal=), its keytab old, or its clock wrong"},
+	{backends.Unavailable, "SASL handshake: EOF", "the NameNode went away while it was logged in to"},
+	{backends.Unavailable, "connection reset by peer", ""},
+	{backends.Unavailable, "broken pipe", ""},
+	{backends.Unavailable, "i/o timeout", "the server has said nothing for too long"},
 	{backends.Permission, "SASL handshake", ""},
 	{backends.Unavailable, "no available namenodes", ""},
+	{backends.Permission, "negotiating data protection", "the DataNodes offer less protection than is asked for (dfs.data.transfer.protection, or ?data-protection=)"},
 	{backends.Unavailable, "no available datanodes", "no DataNode that has the block can be reached"},
 	{backends.Corrupt, "invalid checksum", "the DataNodes send bytes that their own checksums do not fit"},
 	{backends.Unavailable, "could only be written to 0 of the", "no DataNode takes the block: none lives, or all are full"},
@@ -88,6 +93,11 @@ func classify(err error) (backends.Kind, string) {
 		return backends.Unknown, fmt.Sprintf("the NameNode says %s: %s", class, firstLine(remote.Message()))
 	}
 	text := err.Error()
+	if strings.Contains(text, "SASL handshake") {
+		if kind, words := kerberos.Meaning(err); words != "" {
+			return kind, words
+		}
+	}
 	for _, p := range phrases {
 		if strings.Contains(text, p.phrase) {
 			return p.kind, p.words
@@ -97,6 +107,8 @@ func classify(err error) (backends.Kind, string) {
 	switch {
 	case errors.Is(err, errWebPort):
 		return backends.Invalid, ""
+	case errors.Is(err, errSigned), errors.Is(err, errDigestCipher):
+		return backends.Unsupported, ""
 	case errors.Is(err, fs.ErrNotExist):
 		return backends.NotExist, "there is no such file or folder"
 	case errors.Is(err, fs.ErrExist):
@@ -131,16 +143,7 @@ func explain(ctx context.Context, op, key string, err error) error {
 	}
 	kind, words := classify(err)
 	if words != "" {
-		err = &told{words, err}
+		err = backends.InWords(words, err)
 	}
 	return &backends.Error{Op: op, Key: key, Kind: kind, Err: err}
 }
-
-// told is an error in other words.
-type told struct {
-	words string
-	cause error
-}
-
-func (t *told) Error() string { return t.words }
-func (t *told) Unwrap() error { return t.cause }

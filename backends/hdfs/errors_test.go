@@ -59,8 +59,11 @@ func TestClassify(t *testing.T) {
 		{thrown{"java.io.IOException", "File /k could only be written to 0 of the 1 minReplication nodes."}, backends.Unavailable, "no DataNode takes"},
 		{thrown{"java.lang.NullPointerException", "oh"}, backends.Unknown, "NullPointerException: oh"},
 		{errors.New("no available namenodes: call failed (org.apache.hadoop.ipc.StandbyException)"), backends.Unavailable, "all are standbys"},
-		{errors.New("no available namenodes: SASL handshake: KRB_AP_ERR_SKEW"), backends.Permission, "clock"},
+		{errors.New("no available namenodes: SASL handshake: KRB_AP_ERR_SKEW"), backends.Permission, "clocks"},
+		{errors.New("no available namenodes: SASL handshake: sasl call failed with FATAL_UNAUTHORIZED (javax.security.sasl.SaslException)"), backends.Permission, "dfs.namenode.kerberos.principal"},
 		{errors.New("no available namenodes: SASL handshake: KRB_AP_ERR_TKT_EXPIRED"), backends.Permission, "kinit"},
+		{errors.New("no available namenodes: SASL handshake: EOF"), backends.Unavailable, "went away"}, // killed in the middle of it
+		{errors.New("no available namenodes: SASL handshake: read tcp 10.0.0.1:1->10.0.0.2:2: read: connection reset by peer"), backends.Unavailable, "reset"},
 		{errors.New("no available namenodes: SASL handshake: x"), backends.Permission, "SASL"},
 		{errors.New("no available namenodes: dial tcp: refused"), backends.Unavailable, "refused"},
 		{errors.New("no available datanodes"), backends.Unavailable, "no DataNode"},

@@ -56,7 +56,7 @@ func patient(t *testing.T, path string) *backends.Store {
 func TestServersKilledWhileAFileIsRead(t *testing.T) {
 	for _, daemon := range []string{"datanode", "namenode"} {
 		t.Run(daemon, func(t *testing.T) {
-			s := patient(t, folder(t))
+			server, s := need(t), patient(t, folder(t))
 			const size = 96 << 20
 			contents := backendtest.ContentsOf("kill "+daemon, size)
 			obj, err := s.Put(t.Context(), "k", contents, size, backends.CreateOptions{})
@@ -66,7 +66,7 @@ func TestServersKilledWhileAFileIsRead(t *testing.T) {
 			to := &checked{want: contents}
 			killed := make(chan struct{})
 			to.first = func() {
-				live.order(t, "kill "+daemon)
+				server.Order(t, "kill "+daemon)
 				close(killed)
 			}
 			var g errgroup.Group
@@ -79,7 +79,7 @@ func TestServersKilledWhileAFileIsRead(t *testing.T) {
 			}
 			<-killed
 			time.Sleep(time.Second)
-			live.order(t, "start "+daemon)
+			server.Order(t, "start "+daemon)
 			start := time.Now()
 			if err := g.Wait(); err != nil {
 				t.Errorf("reading while the %s was killed: %v", daemon, err)
@@ -88,7 +88,7 @@ func TestServersKilledWhileAFileIsRead(t *testing.T) {
 			if to.wrong.Load() > 0 || to.bytes.Load() != size {
 				t.Errorf("%d bytes of %d came, and %d pieces were wrong", to.bytes.Load(), size, to.wrong.Load())
 			}
-			live.order(t, "ready")
+			server.Order(t, "ready")
 		})
 	}
 }
@@ -96,14 +96,14 @@ func TestServersKilledWhileAFileIsRead(t *testing.T) {
 func TestServersKilledWhileAFileIsWritten(t *testing.T) {
 	for _, daemon := range []string{"datanode", "namenode"} {
 		t.Run(daemon, func(t *testing.T) {
-			s := patient(t, folder(t))
+			server, s := need(t), patient(t, folder(t))
 			const size = 48 << 20
 			contents := backendtest.ContentsOf("kill "+daemon, size)
 			killed := make(chan struct{})
 			var read atomic.Int64
 			src := readerAt(func(p []byte, off int64) (int, error) {
 				if n := read.Add(int64(len(p))); n > size/2 && n-int64(len(p)) <= size/2 {
-					live.order(t, "kill "+daemon)
+					server.Order(t, "kill "+daemon)
 					close(killed)
 				}
 				return contents.ReadAt(p, off)
@@ -111,7 +111,7 @@ func TestServersKilledWhileAFileIsWritten(t *testing.T) {
 			go func() {
 				<-killed
 				time.Sleep(500 * time.Millisecond)
-				live.order(t, "start "+daemon)
+				server.Order(t, "start "+daemon)
 			}()
 			obj, err := s.Put(t.Context(), "k", src, size, backends.CreateOptions{IfAbsent: true})
 			if err != nil {
@@ -121,7 +121,7 @@ func TestServersKilledWhileAFileIsWritten(t *testing.T) {
 			if _, err := s.ReadRange(t.Context(), obj, 0, size, to, nil); err != nil || to.wrong.Load() > 0 {
 				t.Errorf("reading it: %v, %d pieces wrong", err, to.wrong.Load())
 			}
-			live.order(t, "ready")
+			server.Order(t, "ready")
 			var keys []string
 			for obj, err := range s.List(t.Context(), "") {
 				if err != nil {
@@ -131,6 +131,17 @@ func TestServersKilledWhileAFileIsWritten(t *testing.T) {
 			}
 			if len(keys) != 1 {
 				t.Errorf("list = %q, want k alone", keys)
+			}
+			// Writers that broke off while the NameNode was away left files that no list shows.
+			b := inner(s)
+			if err := b.with(t.Context(), "list", "", func(ses *session) error {
+				files, _, err := ses.list("/"+b.base, "")
+				if len(files) != 1 {
+					t.Errorf("%d files in the folder, want 1", len(files))
+				}
+				return err
+			}); err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -210,8 +221,9 @@ func TestASilentDataNode(t *testing.T) {
 	b.pool.closed = false
 	b.pool.patience.datanode, b.pool.patience.write = 300*time.Millisecond, 300*time.Millisecond
 	dead := listener(t, silent)
+	namenode := need(t).Env["HDFS_SERVER"]
 	b.pool.net = func(ctx context.Context, network, address string) (net.Conn, error) {
-		if address != live.env["STAGER_TEST_HDFS"] {
+		if address != namenode {
 			address = dead
 		}
 		return new(net.Dialer).DialContext(ctx, network, address)
@@ -289,14 +301,14 @@ func TestServersThatAreNone(t *testing.T) {
 }
 
 func TestASecondNameNodeIsAsked(t *testing.T) {
-	backendtest.Require(t, "hdfs", live.start())
-	b := alone(t, "127.0.0.1:1", live.env["STAGER_TEST_HDFS"])
+	namenode := need(t).Env["HDFS_SERVER"]
+	b := alone(t, "127.0.0.1:1", namenode)
 	for range 2 {
 		if _, err := b.Stat(t.Context(), "missing"); backends.KindOf(err) != backends.NotExist {
 			t.Errorf("got %v, want kind not-exist", err)
 		}
 	}
-	if got := b.pool.addresses[0]; got != live.env["STAGER_TEST_HDFS"] {
+	if got := b.pool.addresses[0]; got != namenode {
 		t.Errorf("the NameNode asked first is %s, want the one that answers", got)
 	}
 }

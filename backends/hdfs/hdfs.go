@@ -23,9 +23,13 @@ type store struct {
 	blockSize int64 // of files that are written; 0: what the NameNode likes
 	replicas  int   // the same
 	log       *slog.Logger
+	left      leftovers
 }
 
-var _ backends.Backend = (*store)(nil)
+var (
+	_ backends.Backend    = (*store)(nil)
+	_ backends.KeyChecker = (*store)(nil)
+)
 
 // Facts are HDFS's: a rename replaces in one step or refuses to, and reads go by the
 // file's id, so that they never see another file of the same name.
@@ -36,8 +40,12 @@ func (b *store) Facts() backends.Facts {
 	}
 }
 
-// Close ends the connections that are not in use.
+// Close removes what is left of broken writes and ends the connections that are not in
+// use.
 func (b *store) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), sweepWithin)
+	defer cancel()
+	b.sweep(ctx)
 	b.pool.close()
 	return nil
 }
@@ -223,6 +231,9 @@ func checkKey(op, key string) error {
 	}
 	return backends.Errorf(backends.Invalid, op, key, "this is no name for a file: %s", why)
 }
+
+// CheckKey implements backends.KeyChecker.
+func (b *store) CheckKey(key string) error { return checkKey("create", key) }
 
 // findable is checkKey for those who look for a file: what cannot be its name is not
 // there.

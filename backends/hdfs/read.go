@@ -114,7 +114,7 @@ func (r *reader) compare(st *hdfs.FileStatus) error {
 }
 
 func (r *reader) changed(is string) error {
-	return backends.Errorf(backends.Changed, "read", r.key, "version %s was asked for, and %s is there", r.want, is)
+	return backends.Errorf(backends.Changed, "read", r.key, "the file changed since it was listed, from version %s to %s", r.want, is)
 }
 
 // Read hands out bytes whose checksums the library has compared with the DataNode's.
@@ -134,9 +134,9 @@ func (r *reader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	n, err := r.file.Read(p[:min(int64(len(p)), r.left)])
-	if err != nil {
-		return n, r.why(err)
+	n, err := r.fill(p[:min(int64(len(p)), r.left)])
+	if err != nil && n == 0 {
+		return 0, r.why(err)
 	}
 	if r.left -= int64(n); r.left == 0 && r.byName {
 		st, err := fileStatus(r.session.namenode, "read", r.key)
@@ -148,6 +148,24 @@ func (r *reader) Read(p []byte) (int, error) {
 		}
 	}
 	return n, nil
+}
+
+// sip is less than a chunk, which is what has a checksum: 512 bytes, unless
+// dfs.bytes-per-checksum says otherwise.
+const sip = 256
+
+// fill reads in sips. Given room for a chunk or more, the library reads into it,
+// compares checksums, and when they differ still hands the bytes out as good ones; the
+// next read then goes on behind them, at another replica. The same happens to the
+// bytes before a connection broke, which nobody compared. A read of less than a chunk
+// goes through a buffer that is compared first.
+func (r *reader) fill(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var took int
+		took, err = r.file.Read(p[n:min(n+sip, len(p))])
+		n += took
+	}
+	return n, err
 }
 
 // why asks whether the file changed before it believes that the store fails: the

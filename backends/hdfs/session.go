@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/colinmarc/hdfs/v2"
-	krb "github.com/jcmturner/gokrb5/v8/client"
+
+	"github.com/stager-dev/stager/backends/kerberos"
 )
 
 // patience is how long servers may take. The library has no deadlines at all.
@@ -29,6 +30,11 @@ type patience struct {
 // or not, so many idle ones would be a burden on a NameNode.
 var usual = patience{dial: 5 * time.Second, namenode: 20 * time.Second, datanode: 12 * time.Second, write: 25 * time.Second, idle: 5 * time.Second}
 
+// sessionLife is how long a session is lent. The library keeps the key that encrypts
+// what DataNodes send for as long as its client lives, and the key's own life is ten
+// hours unless dfs.block.access.token.lifetime says otherwise.
+const sessionLife = time.Hour
+
 // A session is a client of the library and its connections, used by one call or one
 // stream at a time. The library serves calls one after the other, keeps its defaults
 // and keys without a lock, and after a broken answer takes each later answer for the
@@ -41,6 +47,7 @@ type session struct {
 	namenode
 	address string // of the NameNode that was dialled last
 
+	born   time.Time
 	ctx    context.Context // ends dials
 	cancel context.CancelFunc
 	pool   *pool
@@ -98,7 +105,11 @@ func (s *session) dial(namenode bool) func(context.Context, string, string) (net
 		case !s.writing:
 			c.silence = s.pool.patience.datanode
 		}
-		c.buffered = bufio.NewReaderSize(readerFunc(c.read), 4<<10)
+		size := 4 << 10
+		if !namenode {
+			size = 64 << 10 // blocks are read in small pieces, too
+		}
+		c.buffered = bufio.NewReaderSize(readerFunc(c.read), size)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.ctx.Err() != nil {
@@ -122,6 +133,7 @@ type conn struct {
 	silence  time.Duration // 0: the library sets the deadline
 	buffered *bufio.Reader // headers and checksums come in pieces of a few bytes
 	begun    bool          // a byte was read
+	private  bool          // the DataNode's next message tells how it encrypts
 }
 
 type readerFunc func([]byte) (int, error)
@@ -141,6 +153,12 @@ func (c *conn) Read(p []byte) (int, error) {
 		}
 		c.begun = err == nil
 	}
+	if c.private {
+		c.private = false
+		if aes, err := c.byAES(); err == nil && !aes {
+			return 0, errDigestCipher
+		}
+	}
 	return c.buffered.Read(p)
 }
 
@@ -156,6 +174,11 @@ func (c *conn) read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (int, error) {
+	if !c.namenode && !c.session.writing {
+		if err := c.watch(p); err != nil {
+			return 0, err
+		}
+	}
 	if c.silence > 0 {
 		_ = c.Conn.SetWriteDeadline(time.Now().Add(c.silence)) // a closed one says so in Write
 	}
@@ -183,8 +206,8 @@ func (c *conn) Close() error {
 
 // A pool lends sessions.
 type pool struct {
-	options  hdfs.ClientOptions          // but for the addresses and the dial functions
-	login    func() (*krb.Client, error) // nil: no Kerberos
+	options  hdfs.ClientOptions // but for the addresses and the dial functions
+	login    *kerberos.Login    // nil: no Kerberos
 	net      func(ctx context.Context, network, address string) (net.Conn, error)
 	patience patience
 
@@ -220,7 +243,7 @@ func (p *pool) get(ctx context.Context) (*session, error) {
 // dial makes a session. The library takes no context for it, nor does Kerberos, so
 // both are left behind in a goroutine when the context ends; they end by themselves.
 func (p *pool) dial(ctx context.Context) (*session, error) {
-	s := &session{pool: p, conns: make(map[*conn]struct{})}
+	s := &session{pool: p, born: time.Now(), conns: make(map[*conn]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	opts := p.options
 	p.mu.Lock()
@@ -231,7 +254,7 @@ func (p *pool) dial(ctx context.Context) (*session, error) {
 	go func() {
 		var err error
 		if p.login != nil {
-			opts.KerberosClient, err = p.login()
+			opts.KerberosClient, err = p.login.Client()
 		}
 		if err == nil {
 			s.client, err = hdfs.NewClient(opts)
@@ -244,6 +267,9 @@ func (p *pool) dial(ctx context.Context) (*session, error) {
 	select {
 	case err := <-done:
 		if err != nil {
+			if p.login != nil {
+				p.login.Forget()
+			}
 			p.blame(s)
 			s.end()
 			return nil, err
@@ -265,6 +291,10 @@ func (p *pool) put(s *session) {
 	s.hangUp(false)
 	if s.broken.Load() {
 		p.blame(s)
+		s.end()
+		return
+	}
+	if time.Since(s.born) > sessionLife {
 		s.end()
 		return
 	}

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
 )
 
 // admin is a NameNode as its superuser sees it.
@@ -59,7 +58,7 @@ type nowhere struct{}
 func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 
 func TestFilesThatAreNotPlain(t *testing.T) {
-	backendtest.Require(t, "hdfs", live.start())
+	server := need(t)
 	dir := folder(t)
 	s := openLive(t, dir)
 	for _, sub := range []string{"zone", "coded"} {
@@ -80,8 +79,8 @@ func TestFilesThatAreNotPlain(t *testing.T) {
 	if err := os.WriteFile(local, []byte("a secret of some length"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	live.shell(t, fsShell, "-put", local, dir+"zone/secret")
-	live.shell(t, fsShell, "-touchz", dir+"coded/empty")
+	shell(t, server, fsShell, "-put", local, dir+"zone/secret")
+	shell(t, server, fsShell, "-touchz", dir+"coded/empty")
 
 	if got, want := keys(t, s), []string{"coded/empty", "zone/secret"}; !slices.Equal(got, want) {
 		t.Errorf("list = %q, want %q", got, want)
@@ -100,7 +99,7 @@ func TestFilesThatAreNotPlain(t *testing.T) {
 	wantRefused(t, "writing to an encryption zone", err, backends.Unsupported, "encryption zone")
 	_, err = s.PutBytes(t.Context(), "coded/new", []byte("x"), backends.CreateOptions{})
 	wantRefused(t, "writing to an erasure-coded folder", err, backends.Unsupported, "erasure-coded")
-	if got := live.shell(t, fsShell, "-ls", dir+"zone", dir+"coded"); strings.Contains(got, temporary) {
+	if got := shell(t, server, fsShell, "-ls", dir+"zone", dir+"coded"); strings.Contains(got, temporary) {
 		t.Errorf("refused writes leave something: %s", got)
 	}
 }
@@ -137,7 +136,7 @@ func TestFilesThatAreBeingWritten(t *testing.T) {
 			}
 			wantRefused(t, "reading one half written", read(t, s, obj), backends.Changed, "open for writing")
 		}
-		if err := f.Close(); err != nil {
+		if err := closeConfirmed(t.Context(), f.Close); err != nil {
 			t.Fatal(err)
 		}
 		now, err := s.Stat(t.Context(), key)

@@ -24,7 +24,7 @@ const (
 
 // Create begins a file under a temporary name beside its final one.
 func (b *store) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
-	if err := checkKey("create", key); err != nil {
+	if err := b.CheckKey(key); err != nil {
 		return nil, err
 	}
 	s, err := b.pool.get(ctx)
@@ -189,25 +189,15 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 	}
 	w.done = true
 	w.giveBack()
+	w.store.sweep(ctx)
 	return w.object, nil
 }
 
 // finish closes the file and describes it. A rename changes none of that.
 func (w *writer) finish(ctx context.Context) error {
-	until := time.Now().Add(replicatedWithin)
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := w.timed(w.store.pool.patience.write, w.file.Close)
-		if err == nil {
-			break
-		}
-		if !hdfs.IsErrReplicating(err) || time.Now().After(until) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
-		}
+	err := closeConfirmed(ctx, func() error { return w.timed(w.store.pool.patience.write, w.file.Close) })
+	if err != nil {
+		return err
 	}
 	st, err := w.session.status(w.temp)
 	if err != nil {
@@ -219,6 +209,23 @@ func (w *writer) finish(ctx context.Context) error {
 	w.object, w.closed = describe(w.key, st), true
 	w.session.writing = false
 	return nil
+}
+
+// closeConfirmed closes a file, which the NameNode allows when the DataNodes have
+// confirmed its last block.
+func closeConfirmed(ctx context.Context, closeFile func() error) error {
+	until := time.Now().Add(replicatedWithin)
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := closeFile()
+		if err == nil || !hdfs.IsErrReplicating(err) || time.Now().After(until) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
 }
 
 // publish renames the file, in a session of its own if the writer's broke. When the
@@ -265,13 +272,7 @@ func (w *writer) Abort() error {
 	w.giveBack()
 	temp := w.temp
 	w.temp = ""
-	return w.store.with(ctx, "abort", w.key, func(s *session) error {
-		if err := s.remove(temp); err != nil {
-			return err
-		}
-		w.store.prune(s, path.Dir(w.key))
-		return nil
-	})
+	return w.store.discard(ctx, temp)
 }
 
 // giveBack returns the session, once.
