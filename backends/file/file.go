@@ -198,7 +198,7 @@ func (r *reader) begin(off, n int64) error {
 
 func (r *reader) compare(info fs.FileInfo) error {
 	if is := describe(r.key, info).Version; is != r.want {
-		return backends.Errorf(backends.Changed, "read", r.key, "version %s was asked for, and %s is there", r.want, is)
+		return backends.Errorf(backends.Changed, "read", r.key, "the file changed since it was listed, from version %s to %s", r.want, is)
 	}
 	return nil
 }

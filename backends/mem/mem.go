@@ -213,7 +213,7 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	}
 	if obj.Version != "" && obj.Version != o.meta.Version {
 		return nil, backends.Errorf(backends.Changed, "read", obj.Key,
-			"version %s was asked for, and %s is there", obj.Version, o.meta.Version)
+			"the object changed since it was listed, from version %s to %s", obj.Version, o.meta.Version)
 	}
 	if off < 0 || off > o.meta.Size {
 		return nil, backends.Errorf(backends.Invalid, "read", obj.Key,
