@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
 func (b *bench) at(parts ...string) string {
@@ -132,7 +132,7 @@ func TestBytesOfOpenFilesStayCounted(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
 		if !b.stage.seesOpen {
-			backendtest.Require(t, "leases", errors.New("this file system does not tell who has files open"))
+			live.Require(t, "leases", errors.New("this file system does not tell who has files open"))
 		}
 		b.settle()
 		l := b.must(b.lease("r"))

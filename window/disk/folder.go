@@ -48,7 +48,8 @@ func Open(path, holder string) (*Folder, error) {
 		return nil, errors.Join(err, root.Close())
 	}
 	lockPath := filepath.Join(path, Private, "LOCK")
-	lock := flock.New(lockPath)
+	// A job that copies the folder, as whichever user, is not to stumble over it.
+	lock := flock.New(lockPath, flock.SetPermissions(0o644))
 	held, err := lock.TryLock()
 	if err == nil && !held {
 		// The note may be a moment behind the lock; it is words for a person.

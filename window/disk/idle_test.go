@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
 func shelf(t *testing.T) (*Folder, *Shelf) {
@@ -27,7 +27,7 @@ func shelf(t *testing.T) (*Folder, *Shelf) {
 func seen(t *testing.T, f *Folder) {
 	t.Helper()
 	if !f.SeesOpenFiles() {
-		backendtest.Require(t, "leases", errors.New("this file system does not tell who has files open"))
+		live.Require(t, "leases", errors.New("this file system does not tell who has files open"))
 	}
 }
 

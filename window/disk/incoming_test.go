@@ -147,6 +147,20 @@ func TestTheSecondOnAFolderIsToldOfTheFirst(t *testing.T) {
 	}
 }
 
+// A job copied its code folder by cp -r, as a user who is not stager's, and cp failed on
+// a lock that nobody else may read.
+func TestTheLockIsInNobodysWay(t *testing.T) {
+	dir := t.TempDir()
+	open(t, dir)
+	info, err := os.Stat(filepath.Join(dir, Private, "LOCK"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if mode := info.Mode().Perm(); mode&0o444 != 0o444 {
+		t.Errorf("LOCK has mode %v, want it readable by all", mode)
+	}
+}
+
 func TestAFullDiskIsToldBeforeTheFirstByte(t *testing.T) {
 	f := open(t, t.TempDir())
 	if _, err := f.Incoming("huge", 1<<60, ""); err == nil {
