@@ -1,0 +1,261 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// DefaultBuffers is Config.Buffers where it says nothing: two parts of an object store.
+const DefaultBuffers = 32 << 20
+
+// corruptTries is how often an object is copied whose checksum does not hold.
+const corruptTries = 3
+
+// Config says what is copied where.
+type Config struct {
+	Src, Dst *backends.Store
+	// Object, when not nil, is copied alone: what Src.Self found, with its Store. Of
+	// Listing then nothing counts.
+	Object    *backends.Object
+	Listing   plan.Listing
+	Overwrite bool  // replace what differs at the destination
+	Force     bool  // copy all, also what is there; it replaces, too
+	DryRun    bool  // judge, and copy nothing
+	Buffers   int64 // bytes of objects in memory, at least 16 MiB; 0: DefaultBuffers
+	Log       *slog.Logger
+	// Progress is called from several goroutines, one at a time. May be nil.
+	Progress func(Progress)
+}
+
+// Progress is how far a copy has come.
+type Progress struct {
+	Listing           bool // the totals still grow
+	Files, FilesTotal int
+	Bytes, BytesTotal int64
+}
+
+// Summary is what a copy did.
+type Summary struct {
+	Source      string         `json:"source"`
+	Destination string         `json:"destination"`
+	Files       int            `json:"files"` // at both sides now
+	Bytes       int64          `json:"bytes"`
+	ThereFiles  int            `json:"thereFiles"` // that were there before
+	ThereBytes  int64          `json:"thereBytes"`
+	CopiedFiles int            `json:"copiedFiles"` // with DryRun: that would be
+	CopiedBytes int64          `json:"copiedBytes"`
+	Verified    map[string]int `json:"verified"` // copied files by the checksums that held, of either side, or "size"
+	Seconds     float64        `json:"seconds"`
+}
+
+// Copy brings every object that cfg chooses to the destination, under its key there,
+// and returns when all are there and verified. It deletes nothing. The first error ends
+// it; what is complete by then stays, and the next run leaves it alone.
+//
+// What is there and differs is an error of kind Exist unless cfg says otherwise; where
+// the sizes differ, that is told before the first byte. An object that changes after it
+// was listed is an error of kind Changed: the next run lists anew.
+func Copy(ctx context.Context, cfg Config) (Summary, error) {
+	start := time.Now()
+	r, err := newRun(ctx, cfg)
+	if err == nil {
+		err = r.copyAll(ctx)
+	}
+	r.summary.Seconds = time.Since(start).Seconds()
+	return r.summary, err
+}
+
+// run is one copy under way.
+type run struct {
+	Config
+	record *record
+	room   *semaphore.Weighted // of Buffers
+
+	mu       sync.Mutex // guards all below
+	progress Progress
+	summary  Summary
+}
+
+func newRun(ctx context.Context, cfg Config) (*run, error) {
+	if cfg.Buffers <= 0 {
+		cfg.Buffers = DefaultBuffers
+	}
+	cfg.Buffers = max(cfg.Buffers, maxBlock)
+	cfg.Overwrite = cfg.Overwrite || cfg.Force
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &run{
+		Config: cfg, room: semaphore.NewWeighted(cfg.Buffers),
+		summary: Summary{Source: cfg.Src.Name(), Destination: cfg.Dst.Name(), Verified: make(map[string]int)},
+	}
+	var err error
+	r.record, err = openRecord(ctx, &cfg)
+	return r, err
+}
+
+func (r *run) copyAll(ctx context.Context) (err error) {
+	if err := r.survey(ctx); err != nil || r.DryRun {
+		return err
+	}
+	defer func() {
+		if lost := r.record.close(ctx); lost != nil {
+			r.Log.Warn("what was copied is not noted, so the next run reads it again", "error", lost)
+		}
+	}()
+	return r.each(ctx, r.bring)
+}
+
+// each judges every object anew and hands it to several workers.
+func (r *run) each(ctx context.Context, work func(context.Context, pair) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(r.Src.Connections(), r.Dst.Connections()))
+	for p, err := range r.pairs(gctx) {
+		if gctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			if err != nil {
+				return err
+			}
+			return work(gctx, p)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return &backends.Error{Op: "copy", Store: r.summary.Source, Kind: backends.Canceled, Err: context.Cause(ctx)}
+	}
+	return nil
+}
+
+// survey adds up what there is to do, and refuses what differs.
+func (r *run) survey(ctx context.Context) error {
+	var differ []string
+	differing := 0
+	for p, err := range r.pairs(ctx) {
+		if err != nil {
+			return err
+		}
+		r.tell(func(now *Progress) {
+			now.Listing = true
+			now.FilesTotal++
+			now.BytesTotal += p.src.Size
+		})
+		if p.state == differs && !r.Overwrite {
+			if differing++; len(differ) < 5 {
+				differ = append(differ, fmt.Sprintf("%q", p.src.Key))
+			}
+		}
+		if r.DryRun {
+			r.count(p.src, p.state == there || p.state == unsure, "")
+		}
+	}
+	if differing > 0 {
+		return &backends.Error{Op: "copy", Store: r.summary.Destination, Kind: backends.Exist, Err: fmt.Errorf(
+			"objects that are there and differ from the source: %d, such as %s; nothing was copied: move them away, or replace them with --overwrite",
+			differing, strings.Join(differ, ", "))}
+	}
+	return nil
+}
+
+// tell changes the progress and reports it.
+func (r *run) tell(change func(*Progress)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.progress)
+	if r.Progress != nil {
+		r.Progress(r.progress)
+	}
+}
+
+func (r *run) moved(n int64) {
+	r.tell(func(now *Progress) { now.Bytes += n; now.Listing = false })
+}
+
+// count takes an object that is at both sides.
+func (r *run) count(obj backends.Object, was bool, how string) {
+	r.tell(func(now *Progress) { now.Files++ })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := &r.summary
+	s.Files, s.Bytes = s.Files+1, s.Bytes+obj.Size
+	if was {
+		s.ThereFiles, s.ThereBytes = s.ThereFiles+1, s.ThereBytes+obj.Size
+	} else {
+		s.CopiedFiles, s.CopiedBytes = s.CopiedFiles+1, s.CopiedBytes+obj.Size
+	}
+	if how != "" {
+		s.Verified[how]++
+	}
+}
+
+// bring makes sure that one object is there.
+func (r *run) bring(ctx context.Context, p pair) error {
+	equal := p.state == there
+	if p.state == unsure {
+		var err error
+		if equal, err = r.same(ctx, p.src, p.dst); err != nil {
+			return r.explain(err)
+		}
+		if equal {
+			r.note(ctx, p.src, p.dst)
+		}
+	}
+	switch {
+	case equal:
+		r.moved(p.src.Size)
+		r.count(p.src, true, "")
+		return nil
+	case p.state != absent && !r.Overwrite:
+		return r.inTheWay(p.src.Key)
+	}
+	return r.explain(r.send(ctx, p.src, p.state == absent && !r.Force))
+}
+
+func (r *run) inTheWay(key string) error {
+	return &backends.Error{Op: "copy", Store: r.summary.Destination, Key: key, Kind: backends.Exist, Err: errors.New(
+		"it is there and differs from the source: move it away, or replace it with --overwrite")}
+}
+
+// note writes into the record; without it the next run reads more.
+func (r *run) note(ctx context.Context, from, to backends.Object) {
+	if err := r.record.add(ctx, from, to); err != nil {
+		r.Log.Warn("what was copied cannot be noted, for now", "error", err)
+	}
+}
+
+// explain says what to do about an object that is no longer the listed one.
+func (r *run) explain(err error) error {
+	var local *backends.LocalError
+	var e *backends.Error
+	if errors.As(err, &local) && errors.As(local.Err, &e) {
+		err = e // what Put could not read is the source's failure
+	}
+	if !errors.As(err, &e) || e.Store != r.summary.Source {
+		return err
+	}
+	out := *e
+	switch e.Kind {
+	case backends.Changed:
+		out.Err = fmt.Errorf("%w; run it again to copy what is there now", e.Err)
+	case backends.NotExist:
+		out.Kind = backends.Changed
+		out.Err = fmt.Errorf("it is gone since it was listed (%w); run it again", e.Err)
+	default:
+		return err
+	}
+	return &out
+}

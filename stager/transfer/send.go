@@ -1,0 +1,146 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// send copies one object. With absent it must not be there yet.
+func (r *run) send(ctx context.Context, obj backends.Object, absent bool) error {
+	for try := 1; ; try++ {
+		err := r.try(ctx, obj, absent)
+		if absent && backends.KindOf(err) == backends.Exist {
+			return r.met(ctx, obj)
+		}
+		if !errors.Is(err, errSums) || try == corruptTries {
+			return err
+		}
+		r.Log.Warn("the bytes are not right, copying them again", "error", err)
+	}
+}
+
+// try copies it once.
+func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err error) {
+	facts := r.Dst.Facts()
+	length := max(obj.Size, 1)
+	if length > maxBlock {
+		if length = facts.PartLength(obj.Size); bufferSize(length) > min(maxBlock, r.Buffers) {
+			length = shortBlock
+		}
+	}
+	if obj, err = r.known(ctx, obj, length); err != nil {
+		return err
+	}
+	// As many parts at once as there is room for; one after the other where the
+	// source's checksum wants the bytes in order.
+	blocks := blocksOf(obj.Size, length)
+	streams := max(min(blocks, int64(r.Dst.Connections()), r.Buffers/bufferSize(length)), 1)
+	if told := obj.Sum.Algorithm; blocks > 1 && told.New() != nil && !told.Combinable() {
+		streams = 1
+	}
+	dst := r.Dst
+	if blocks > 1 {
+		dst = dst.Narrow(int(streams))
+	}
+	if err := r.room.Acquire(ctx, streams*bufferSize(length)); err != nil {
+		return &backends.Error{Op: "copy", Store: r.summary.Source, Key: obj.Key, Kind: backends.Canceled, Err: err}
+	}
+	defer r.room.Release(streams * bufferSize(length))
+	c := newCargo(ctx, r.Src, obj, length, borrow(streams, length), []backends.Algorithm{obj.Sum.Algorithm, facts.Checksum})
+	defer c.close()
+	var came atomic.Int64
+	c.moved = func(n int64) { came.Add(n); r.moved(n) }
+	written, err := dst.Put(ctx, obj.Key, c, obj.Size, backends.CreateOptions{IfAbsent: absent})
+	if err == nil {
+		var how string
+		if how, err = r.accept(ctx, c, &written); err == nil {
+			r.note(ctx, obj, written)
+			r.count(obj, false, how)
+			return nil
+		}
+	}
+	r.moved(-came.Load())
+	return err
+}
+
+// known is the object with what the source knows of its checksum: a small one brings
+// it along when it is read.
+func (r *run) known(ctx context.Context, obj backends.Object, length int64) (backends.Object, error) {
+	if obj.Size <= length || !obj.Sum.IsZero() || r.Src.Facts().Checksum == "" {
+		return obj, nil
+	}
+	now, err := r.Src.Stat(ctx, obj.Key)
+	if err != nil {
+		return obj, err
+	}
+	if now.Size != obj.Size || obj.Version != "" && now.Version != obj.Version {
+		return obj, &backends.Error{
+			Op: "read", Store: r.summary.Source, Key: obj.Key, Kind: backends.Changed,
+			Err: fmt.Errorf("it was replaced since it was listed (version %q, now %q)", obj.Version, now.Version),
+		}
+	}
+	obj.Sum = now.Sum
+	return obj, nil
+}
+
+// accept compares what the destination tells of an object with what was sent, and says
+// which checksums held. What is wrong there is removed again.
+func (r *run) accept(ctx context.Context, c *cargo, written *backends.Object) (how string, err error) {
+	key := c.obj.Key
+	if written.Sum.IsZero() && r.Dst.Facts().Checksum != "" || written.Version == "" {
+		if *written, err = r.Dst.Stat(ctx, key); err != nil {
+			return "", err
+		}
+	}
+	want, known := c.sum(written.Sum.Algorithm)
+	if written.Size != c.obj.Size || known && want != written.Sum {
+		err := &backends.Error{Op: "write", Store: r.summary.Destination, Key: key, Kind: backends.Corrupt, Err: fmt.Errorf(
+			"%w: the destination has %d bytes with %s, and %d with %s were sent", errSums, written.Size, written.Sum, c.obj.Size, want)}
+		if now, failed := r.Dst.Stat(ctx, key); failed == nil && now.Version == written.Version {
+			failed = r.Dst.Delete(ctx, key)
+			if failed != nil {
+				r.Log.Warn("an object that is wrong cannot be removed", "key", key, "error", failed)
+			}
+		}
+		return "", err
+	}
+	told := c.toldSum()
+	_, checked := c.sum(told.Algorithm)
+	switch {
+	case checked && known && told.Algorithm == written.Sum.Algorithm:
+		return string(told.Algorithm), nil
+	case checked && known:
+		return fmt.Sprintf("%s and %s", told.Algorithm, written.Sum.Algorithm), nil
+	case checked:
+		return string(told.Algorithm), nil
+	case known:
+		return string(written.Sum.Algorithm), nil
+	}
+	return "size", nil
+}
+
+// met finds that somebody else put the object there meanwhile: another stager, or
+// the destination's own answer was lost.
+func (r *run) met(ctx context.Context, obj backends.Object) error {
+	now, err := r.Dst.Stat(ctx, obj.Key)
+	if err != nil {
+		return err
+	}
+	equal := now.Size == obj.Size
+	if equal {
+		if equal, err = r.same(ctx, obj, now); err != nil {
+			return err
+		}
+	}
+	if !equal {
+		return r.inTheWay(obj.Key)
+	}
+	r.note(ctx, obj, now)
+	r.moved(obj.Size)
+	r.count(obj, true, "")
+	return nil
+}

@@ -1,0 +1,83 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Verify lists both sides and returns an error when the destination is not whole: of
+// kind Corrupt when something there differs, else of kind Changed when something is
+// missing, which copying again repairs. found is told each such key, one call at a
+// time, with what is wrong. Nothing is read and nothing is written.
+//
+// In the Summary, Verified counts by what was compared: "record", that a copy verified
+// it and neither side has changed since, a checksum, or "size" where neither is to be
+// had.
+func Verify(ctx context.Context, cfg Config, found func(key, what string)) (Summary, error) {
+	start := time.Now()
+	cfg.Force = false
+	r, err := newRun(ctx, cfg)
+	if err != nil {
+		return r.summary, err
+	}
+	var mu sync.Mutex // guards wrong and missing, and is held while telling
+	wrong, missing := 0, 0
+	err = r.each(ctx, func(ctx context.Context, p pair) error {
+		how, what := "record", ""
+		switch p.state {
+		case there:
+			if !r.record.has(p.src, p.dst) {
+				how = string(p.src.Sum.Algorithm)
+			}
+		case absent:
+			what = "missing"
+		case differs:
+			what = fmt.Sprintf("differs: %d bytes at the source, %d at the destination", p.src.Size, p.dst.Size)
+			if p.src.Size == p.dst.Size {
+				what = "differs: its checksum"
+			}
+		case unsure:
+			comparable, equal, err := r.sums(ctx, p.src, p.dst)
+			if err != nil {
+				return r.explain(err)
+			}
+			how = "size"
+			if comparable {
+				how = "checksum"
+			}
+			if comparable && !equal {
+				what = "differs: its checksum"
+			}
+		}
+		if what == "" {
+			r.moved(p.src.Size)
+			r.count(p.src, true, how)
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if p.state == absent {
+			missing++
+		} else {
+			wrong++
+		}
+		found(p.src.Key, what)
+		return nil
+	})
+	r.summary.Seconds = time.Since(start).Seconds()
+	if err != nil || wrong+missing == 0 {
+		return r.summary, err
+	}
+	kind := backends.Changed
+	advice := "run the copy again"
+	if wrong > 0 {
+		kind = backends.Corrupt
+		advice += " with --overwrite"
+	}
+	return r.summary, &backends.Error{Op: "verify", Store: r.summary.Destination, Kind: kind, Err: fmt.Errorf(
+		"it is not whole: %d objects are missing and %d differ; %s", missing, wrong, advice)}
+}
