@@ -1,0 +1,310 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// slow lets calls take their time, which is virtual here: measuring waits for it.
+func slow() *backendtest.Faults {
+	var f backendtest.Faults
+	for _, op := range []backendtest.Op{backendtest.Read, backendtest.Create, backendtest.Stat} {
+		f.Always(op, backendtest.Slow(20*time.Millisecond))
+	}
+	return &f
+}
+
+// others are what lies beside the scratch folder.
+var others = map[string]int64{"data/a": 1, "data/b": 100_000, "data/c": 3 << 20, "data/d": 5000, "x": 0}
+
+// try checks a store that has others, and tells what else is there afterwards.
+func try(ctx context.Context, t *testing.T, cfg Config, wrap func(backends.Backend) backends.Backend) (r *Report, left []string, err error) {
+	t.Helper()
+	m := mem.NewWith(backends.Facts{Parallelism: 4, PartSize: 64 << 10, Checksum: backends.CRC32C})
+	for key, size := range others {
+		m.Generate(key, size)
+	}
+	cfg.Store = backends.NewStore(wrap(m), "mem://test", backends.Options{})
+	cfg.Size = 1 << 20
+	r, err = Run(ctx, cfg)
+	left = slices.DeleteFunc(m.Keys(), func(key string) bool { _, known := others[key]; return known })
+	if n := len(m.Keys()) - len(left); n != len(others) {
+		t.Errorf("of %d objects that were there %d still are", len(others), n)
+	}
+	if n := m.Writers(); n > 0 {
+		t.Errorf("%d writers were neither committed nor aborted", n)
+	}
+	return r, left, err
+}
+
+func broken(r *Report) (sentences []string) {
+	for _, p := range r.Promises {
+		if p.State == Fails {
+			sentences = append(sentences, p.Sentence)
+		}
+	}
+	return sentences
+}
+
+func TestAWholeStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, there, err := try(t.Context(), t, Config{}, slow().Wrap)
+		if err != nil || len(there) > 0 {
+			t.Fatalf("got %v, and %q is left", err, there)
+		}
+		if err := r.Err(); err != nil {
+			t.Errorf("a whole store is found broken: %v: %+v", err, r.Promises)
+		}
+		f := r.Facts
+		if !f.AtomicReplace || f.Checksum != "crc32c" || f.LongestName != MostName || f.LongestKey != MostKey || f.ClockAheadSeconds == nil || *f.ClockAheadSeconds != 0 {
+			t.Errorf("facts = %+v", f)
+		}
+		s := r.Speed
+		if s.Many.Requests != 4 || s.One.Write <= 0 || s.One.Read <= 0 || s.Many.Write <= 0 || s.Many.Read <= 0 || s.Tiny.Write <= 0 || s.Tiny.Read <= 0 {
+			t.Errorf("speed = %+v", s)
+		}
+		// Four at once, each 20 ms.
+		if got := s.Tiny.Read / TinyBytes; got < 150 || got > 210 {
+			t.Errorf("%.0f small files a second are read, want about 200", got)
+		}
+		if s.Stat.Median != 0.02 {
+			t.Errorf("the median of stats is %v s, want 0.02", s.Stat.Median)
+		}
+	})
+}
+
+func TestReadOnlyWritesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := slow()
+		r, there, err := try(t.Context(), t, Config{ReadOnly: true}, f.Wrap)
+		if err != nil || len(there) > 0 {
+			t.Fatalf("got %v, and %q is left", err, there)
+		}
+		for _, op := range []backendtest.Op{backendtest.Create, backendtest.Write, backendtest.Commit, backendtest.Delete} {
+			if calls := f.Calls(op); len(calls) > 0 {
+				t.Errorf("%v, though nothing may be written", calls)
+			}
+		}
+		if err := r.Err(); err != nil || !r.ReadOnly || r.Refused != "" || r.Facts.Checksum != "crc32c" || r.Speed.One.Read <= 0 {
+			t.Errorf("got %v, %+v", err, r)
+		}
+	})
+}
+
+// Every sentence has its words, and there are no words without a sentence.
+func TestEachPromiseIsExplained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := map[string]bool{}
+		for _, only := range []bool{false, true} {
+			r, _, err := try(t.Context(), t, Config{ReadOnly: only}, slow().Wrap)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range r.Promises {
+				said[p.Sentence] = true
+				words := promises[p.Sentence]
+				if words.means == "" || words.do == "" || !slices.Contains(Areas, words.area) {
+					t.Errorf("%q has the words %+v", p.Sentence, words)
+				}
+			}
+		}
+		for sentence := range promises {
+			if !said[sentence] {
+				t.Errorf("%q is explained, and no promise", sentence)
+			}
+		}
+	})
+}
+
+func TestBrokenStoresAreNamed(t *testing.T) {
+	for _, tt := range []struct {
+		what     string
+		wrap     func(backends.Backend) backends.Backend
+		readOnly bool
+		sentence string // that must fail
+		kind     backends.Kind
+	}{
+		{"replaces what must be absent", func(b backends.Backend) backends.Backend { return careless{b} }, false, "of eight writers of a free key one wins", backends.Invalid},
+		{"reads any version", func(b backends.Backend) backends.Backend { return unpinned{b} }, false, "a change between two ranges is noticed", backends.Corrupt},
+		{"reads any version", func(b backends.Backend) backends.Backend { return unpinned{b} }, true, "a version that is gone is refused", backends.Invalid},
+		{"changes a bit", func(b backends.Backend) backends.Backend { return flipping{b} }, false, "objects of all sizes come back as they were written", backends.Corrupt},
+		{"changes a bit", func(b backends.Backend) backends.Backend { return flipping{b} }, true, "bytes have the checksum that the store tells", backends.Corrupt},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, there, err := try(t.Context(), t, Config{ReadOnly: tt.readOnly}, func(b backends.Backend) backends.Backend { return slow().Wrap(tt.wrap(b)) })
+			if err != nil || len(there) > 0 {
+				t.Fatalf("a store that %s: got %v, and %q is left", tt.what, err, there)
+			}
+			if !slices.Contains(broken(r), tt.sentence) {
+				t.Errorf("a store that %s keeps %q; broken are %q", tt.what, tt.sentence, broken(r))
+			}
+			if got := backends.KindOf(r.Err()); got != tt.kind {
+				t.Errorf("a store that %s: kind %s, want %s: %v", tt.what, got, tt.kind, r.Err())
+			}
+			for _, p := range r.Promises {
+				if p.State == Fails && (len(p.Found) == 0 || p.Means == "" || p.Do == "") {
+					t.Errorf("%+v does not say what was found, what it means and what to do", p)
+				}
+			}
+		})
+	}
+}
+
+func TestWhenWritingIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, there, err := try(t.Context(), t, Config{}, slow().Always(backendtest.Create, backendtest.Fail(backends.Permission)).Wrap)
+		if err != nil || len(there) > 0 {
+			t.Fatalf("got %v, and %q is left", err, there)
+		}
+		if !r.ReadOnly || !strings.HasPrefix(r.Refused, "writing is refused") || len(broken(r)) > 0 || r.Speed.Many.Read <= 0 {
+			t.Errorf("got %+v, want a report of what can be read", r)
+		}
+		if got := backends.KindOf(r.Err()); got != backends.Permission {
+			t.Errorf("kind %s, want permission", got)
+		}
+	})
+}
+
+// A key that may write and not delete leaves one object, and says where.
+func TestWhenDeletingIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, there, err := try(t.Context(), t, Config{}, slow().Always(backendtest.Delete, backendtest.Fail(backends.Permission)).Wrap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(there) != 1 || !strings.HasPrefix(there[0], Scratch) {
+			t.Errorf("%q is left, want the first object alone", there)
+		}
+		folder, _, _ := strings.Cut(r.Left[max(strings.Index(r.Left, Scratch), 0):], " ")
+		if !strings.HasPrefix(there[0], folder) || !strings.HasPrefix(r.Refused, "deleting is refused") {
+			t.Errorf("left %q, refused %q; want the folder of %q named", r.Left, r.Refused, there)
+		}
+		if got := backends.KindOf(r.Err()); got != backends.Permission {
+			t.Errorf("kind %s, want permission", got)
+		}
+	})
+}
+
+func TestAStoreThatGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := slow()
+		r, _, err := try(t.Context(), t, Config{Progress: func(now string) {
+			if now == "a range is what was asked for" {
+				for _, op := range []backendtest.Op{backendtest.List, backendtest.Stat, backendtest.Read, backendtest.Create, backendtest.Delete} {
+					f.Always(op, backendtest.Fail(backends.Unavailable))
+				}
+			}
+		}}, f.Wrap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := broken(r), []string{"a range is what was asked for"}; !slices.Equal(got, want) {
+			t.Errorf("broken are %q, want %q", got, want)
+		}
+		if r.Count(Unknown) < 10 || r.Left == "" || backends.KindOf(r.Err()) != backends.Unavailable {
+			t.Errorf("%d are not tried, %q is left, %v; want the rest not tried, the folder, and kind unavailable", r.Count(Unknown), r.Left, r.Err())
+		}
+	})
+}
+
+// It may be interrupted at any step.
+func TestInterruptedItLeavesNothing(t *testing.T) {
+	for _, at := range []string{"writing a first object", "a long listing is whole", "a change under way mixes no versions", "parts may come in any order, and twice", fullSpeed} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r, there, err := try(ctx, t, Config{Progress: func(now string) {
+				if now == at {
+					time.AfterFunc(70*time.Millisecond, cancel)
+				}
+			}}, slow().Wrap)
+			var stopped *InterruptedError
+			if !errors.As(err, &stopped) || stopped.Left != "" || r != nil || len(there) > 0 {
+				t.Errorf("interrupted at %q: got %v, and %q is left", at, err, there)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := backends.NewStore(mem.New(), "mem://test", backends.Options{})
+		if _, err := Run(t.Context(), Config{Store: store, ReadOnly: true}); backends.KindOf(err) != backends.NotExist {
+			t.Errorf("reading where there is nothing: got %v, want kind not-exist", err)
+		}
+		if _, err := store.PutBytes(t.Context(), "a/b", nil, backends.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(t.Context(), Config{Store: store.Sub("a/b")}); backends.KindOf(err) != backends.Invalid {
+			t.Errorf("an object instead of a folder: got %v, want kind invalid", err)
+		}
+	})
+}
+
+// A clock is told as far as the store's answer allows.
+func TestSkew(t *testing.T) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		told time.Duration
+		want float64
+	}{{0, 0}, {-900 * time.Millisecond, 0}, {50 * time.Millisecond, 0}, {10 * time.Second, 9.9}, {-10 * time.Second, -9}} {
+		if got := skew(now.Add(tt.told), now, now.Add(100*time.Millisecond)); got == nil || *got != tt.want {
+			t.Errorf("a store that tells %v: %v, want %v", tt.told, *got, tt.want)
+		}
+	}
+	if got := skew(time.Time{}, now, now); got != nil {
+		t.Errorf("a store that tells no time is %v s ahead", *got)
+	}
+}
+
+type careless struct{ backends.Backend }
+
+func (b careless) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	opts.IfAbsent = false
+	return b.Backend.Create(ctx, key, opts)
+}
+
+type unpinned struct{ backends.Backend }
+
+func (b unpinned) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	obj.Version = ""
+	return b.Backend.OpenRange(ctx, obj, off, n)
+}
+
+// flipping changes the 1,000th byte of everything.
+type flipping struct{ backends.Backend }
+
+func (b flipping) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	body, err := b.Backend.OpenRange(ctx, obj, off, n)
+	if err != nil {
+		return nil, err
+	}
+	return &flipped{body, 1000 - off}, nil
+}
+
+// ObjectSum is that of the whole bytes.
+func (f *flipped) ObjectSum() backends.Checksum { return f.ReadCloser.(backends.Summer).ObjectSum() }
+
+type flipped struct {
+	io.ReadCloser
+	at int64
+}
+
+func (f *flipped) Read(p []byte) (int, error) {
+	n, err := f.ReadCloser.Read(p)
+	if f.at >= 0 && f.at < int64(n) {
+		p[f.at] ^= 1
+	}
+	f.at -= int64(n)
+	return n, err
+}
