@@ -1,0 +1,78 @@
+package jobspec
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+)
+
+// megabyte is a file of so many Jobs, each of which asks for data.
+func megabyte() []byte {
+	var file bytes.Buffer
+	for i := 0; file.Len() < 1<<20; i++ {
+		fmt.Fprintf(&file, `apiVersion: batch/v1
+kind: Job
+metadata:
+  name: train-%d
+spec:
+  completions: 4   # nodes
+  parallelism: 4
+  completionMode: Indexed
+  template:
+    metadata:
+      labels: {app: train}
+      annotations:
+        stager.dev/in.train: "s3://b/train/ -> /data/train ? mode=window&size=80Gi"
+    spec:
+      restartPolicy: Never
+      containers:
+      # the trainer
+      - name: main
+        image: pytorch/pytorch
+        command: [python, train.py]
+        args:
+        - --epochs=3
+        - "--verbose"
+        env:
+        - name: A
+          value: "1"
+        resources:
+          limits: {nvidia.com/gpu: 8, memory: 64Gi}
+        volumeMounts:
+        - name: scratch
+          mountPath: /scratch
+      volumes:
+      - name: scratch
+        emptyDir: {}
+---
+`, i)
+	}
+	return file.Bytes()
+}
+
+func BenchmarkInject(b *testing.B) {
+	file := megabyte()
+	injected, err := Inject(file, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"first": file, "again": injected.Output} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				if _, err := Inject(text, Options{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("not asked", func(b *testing.B) {
+		text := bytes.ReplaceAll(file, []byte("stager.dev/in.train"), []byte("example.com/note"))
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			if _, err := Inject(text, Options{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

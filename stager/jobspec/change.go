@@ -1,0 +1,266 @@
+package jobspec
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+)
+
+// A place in a pod template is a path of keys from the template down. An item of a
+// list is named by one of its fields, name=main; the field is told behind the last
+// comma when another tells items apart. "^" leads from the template to what it
+// stands in. On paper, in the record, its parts are joined by / and escaped as in a
+// JSON pointer.
+type place []string
+
+func at(parts ...string) place { return parts }
+
+func (p place) in(parts ...string) place { return append(slices.Clip(p), parts...) }
+
+var escapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+func (p place) String() string {
+	escaped := make([]string, len(p))
+	for i, part := range p {
+		escaped[i] = escapes.Replace(part)
+	}
+	return strings.Join(escaped, "/")
+}
+
+func parsePlace(text string) place {
+	parts := strings.Split(text, "/")
+	for i, part := range parts {
+		parts[i] = strings.ReplaceAll(strings.ReplaceAll(part, "~1", "/"), "~0", "~")
+	}
+	return parts
+}
+
+// itemKey is the field by which the part of a place names an item, and its value.
+func itemKey(part string) (field, value string, item bool) {
+	for _, field := range []string{"name", "mountPath"} {
+		if value, ok := strings.CutPrefix(part, field+"="); ok {
+			return field, value, true
+		}
+	}
+	return "", "", false
+}
+
+// index is which child of n a part means; -1: none.
+func index(n *yamledit.Node, part string) int {
+	if field, value, item := itemKey(part); item && n.Kind == yamledit.Sequence {
+		return slices.IndexFunc(n.Items, func(i *yamledit.Node) bool { return i.Get(field).Is(value) })
+	}
+	return slices.IndexFunc(n.Pairs, func(p yamledit.Pair) bool { return p.Key.Is(part) })
+}
+
+// nth is the i-th child of n.
+func nth(n *yamledit.Node, i int) *yamledit.Node {
+	if n.Kind == yamledit.Sequence {
+		return n.Items[i]
+	}
+	return n.Pairs[i].Value
+}
+
+// branch is a tree of changes: each leaf is a value to be put in or to take the place
+// of another.
+type branch struct {
+	part     string
+	leaf     bool
+	value    any
+	children []*branch
+	behind   *int // of a list: the item that new ones come behind; nil: the last
+}
+
+// child finds or makes the branch of a part.
+func (b *branch) child(part string) *branch {
+	for _, c := range b.children {
+		if c.part == part {
+			return c
+		}
+	}
+	c := &branch{part: part}
+	b.children = append(b.children, c)
+	return c
+}
+
+// put adds a change.
+func (b *branch) put(p place, value any) {
+	for _, part := range p {
+		b = b.child(part)
+	}
+	b.leaf, b.value = true, value
+}
+
+// list tells whether the branch's children are items.
+func (b *branch) list() bool {
+	if len(b.children) == 0 {
+		return false
+	}
+	_, _, item := itemKey(b.children[0].part)
+	return item
+}
+
+// build is the value of a branch where the document has nothing.
+func (b *branch) build() any {
+	if b.leaf {
+		return b.value
+	}
+	if b.list() {
+		var items []any
+		for _, c := range b.children {
+			items = append(items, c.build())
+		}
+		return items
+	}
+	var m yamledit.Map
+	for _, c := range b.children {
+		m = append(m, yamledit.Entry{Key: c.part, Value: c.build()})
+	}
+	return m
+}
+
+// sum is a digest of all changes.
+func (b *branch) sum() string {
+	h := sha256.New()
+	var walk func(p place, b *branch)
+	walk = func(p place, b *branch) {
+		if b.leaf {
+			text, _ := json.Marshal(b.value) // of a type that always can
+			fmt.Fprintf(h, "%s\n%s\n", p, text)
+		}
+		for _, c := range b.children {
+			walk(p.in(c.part), c)
+		}
+	}
+	walk(nil, b)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// record is what undoes changes.
+type record struct {
+	Put   []string             `json:"put,omitempty"`   // what was put in
+	Made  []string             `json:"made,omitempty"`  // lists and groups that were not there
+	Empty map[string]string    `json:"empty,omitempty"` // those that were empty, as they were written
+	Was   map[string][2]string `json:"was,omitempty"`   // values before and after
+}
+
+// applier writes a branch into a document.
+type applier struct {
+	edit *yamledit.Editor
+	rec  *record
+	dry  bool // for the record alone
+}
+
+// apply writes the changes of b into n, which stands at p.
+func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
+	editable(n, p)
+	var fresh yamledit.Map
+	for _, c := range b.children {
+		here := p.in(c.part)
+		i := index(n, c.part)
+		switch {
+		case i < 0:
+			if mergedIn(n) {
+				refuse(n, "%s takes fields from an anchor by <<, and %s may be one of them; write them out, without <<", p.called(), c.part)
+			}
+			a.made(c, here)
+			entry := yamledit.Entry{Key: c.part}
+			if !a.dry {
+				entry.Value = c.build()
+			}
+			fresh = append(fresh, entry)
+		case c.leaf && n.Kind == yamledit.Sequence:
+			refuse(nth(n, i), "%s is there already, and inject did not put it in; take it out or give it another name", here.called())
+		case c.leaf:
+			pair := &n.Pairs[i]
+			unshared(pair.Value, here)
+			was := n.Region(pair)
+			a.rec.Was = set(a.rec.Was, here.String(), [2]string{was, a.edit.Replace(n, pair, c.value)})
+		case nth(n, i).Empty() && n.Kind == yamledit.Mapping:
+			pair := &n.Pairs[i]
+			unshared(pair.Value, here)
+			a.rec.Empty = set(a.rec.Empty, here.String(), n.Region(pair))
+			a.puts(c, here)
+			if !a.dry {
+				a.edit.Replace(n, pair, c.build())
+			}
+		default:
+			a.apply(nth(n, i), c, here)
+		}
+	}
+	behind := n.Len() - 1
+	if b.behind != nil {
+		behind = *b.behind
+	}
+	if behind < 0 && len(fresh) > 0 && !yamledit.CanLead(n) {
+		refuse(n, "%s is written in a way that nothing can be put in front; begin it on a line of its own", p.called())
+	}
+	if len(fresh) > 0 && yamledit.EndsOpen(n) {
+		refuse(n, "the text at the end of the file has no line break behind it; add one")
+	}
+	if !a.dry {
+		a.edit.Insert(n, behind, fresh)
+	}
+}
+
+func (a *applier) made(b *branch, p place) {
+	if b.leaf {
+		a.rec.Put = append(a.rec.Put, p.String())
+		return
+	}
+	a.rec.Made = append(a.rec.Made, p.String())
+	a.puts(b, p)
+}
+
+func (a *applier) puts(b *branch, p place) {
+	for _, c := range b.children {
+		a.made(c, p.in(c.part))
+	}
+}
+
+func set[V any](m map[string]V, key string, value V) map[string]V {
+	if m == nil {
+		m = make(map[string]V)
+	}
+	m[key] = value
+	return m
+}
+
+// called is a place for people.
+func (p place) called() string {
+	if len(p) == 0 {
+		return "the pod template"
+	}
+	return strings.ReplaceAll(strings.Join(p, "."), ".name=", ".")
+}
+
+// editable refuses what cannot be changed within.
+func editable(n *yamledit.Node, p place) {
+	unshared(n, p)
+	if n.Kind != yamledit.Mapping && n.Kind != yamledit.Sequence {
+		refuse(n, "%s is a single value, and keys or a list are expected there", p.called())
+	}
+	for i, pair := range n.Pairs {
+		key := pair.Key.Text()
+		if first := index(n, key); first != i {
+			refuse(pair.Key, "%s stands twice in %s; say it once", key, p.called())
+		}
+	}
+}
+
+// unshared refuses what would change at two places at once.
+func unshared(n *yamledit.Node, p place) {
+	if n.Kind == yamledit.Alias {
+		refuse(n, "%s is the alias *%s, and a change there would be one at its anchor, too; write it out", p.called(), n.Anchor)
+	}
+	if n.Shared() {
+		refuse(n, "%s has the anchor &%s, which an alias elsewhere means, too; write out what the alias means", p.called(), n.Anchor)
+	}
+}
+
+func mergedIn(n *yamledit.Node) bool { return n.Pair("<<") != nil }

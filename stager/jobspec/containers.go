@@ -1,0 +1,224 @@
+package jobspec
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// meshes are the containers that must be there before anybody can reach a store.
+var meshes = []string{
+	"istio-init", "istio-validation", "istio-proxy", "linkerd-init", "linkerd-network-validator", "linkerd-proxy", "vault-agent-init", "vault-agent",
+}
+
+// socketPath is the API's within the pod.
+const socketPath = runDir + "/stager.sock"
+
+// containers puts in the sidecar and the init container.
+func (p *pod) containers() {
+	shared := p.dataMounts()
+	if p.shape.sidecar {
+		p.initContainer(p.sidecar(shared))
+	}
+	if p.shape.prefetch {
+		p.initContainer(p.prefetch(shared))
+	}
+}
+
+// initContainer puts one in front of the user's, but behind those that make the
+// network.
+func (p *pod) initContainer(c yamledit.Map) {
+	list := p.changes.child("spec").child("initContainers")
+	behind := -1
+	for i, have := range p.spec("initContainers").All() {
+		if slices.Contains(meshes, have.Get("name").Text()) {
+			behind = i
+		}
+	}
+	list.behind = &behind
+	name, _ := c[0].Value.(string)
+	list.put(at("name="+name), c)
+}
+
+// sidecar serves windows and outputs.
+func (p *pod) sidecar(mounts []any) yamledit.Map {
+	args := []any{"run"}
+	if p.shape.split {
+		args = append(args, "--prefetch=skip")
+	}
+	env := append(p.variables(), variable{"STAGER_SOCKET", literalSource(socketPath)})
+	c := p.container(ContainerSidecar)
+	c = append(c,
+		yamledit.Entry{Key: "restartPolicy", Value: "Always"},
+		yamledit.Entry{Key: "args", Value: args},
+	)
+	if p.opts.Listen != "" {
+		env = append(env, variable{"STAGER_LISTEN", literalSource(p.opts.Listen)})
+		port := p.opts.Listen[strings.LastIndexByte(p.opts.Listen, ':')+1:]
+		if !regexp.MustCompile(`^[1-9][0-9]{0,4}$`).MatchString(port) {
+			refuse(nil, "%q is not an address with a port, as in :9090", p.opts.Listen)
+		}
+		c = append(c, yamledit.Entry{Key: "ports", Value: []any{yamledit.Map{
+			{Key: "name", Value: "stager"}, {Key: "containerPort", Value: number64(port)},
+		}}})
+	}
+	c = append(c, yamledit.Entry{Key: "env", Value: entriesOf(env)})
+	if p.req.gate == GateStartup {
+		c = append(c, yamledit.Entry{Key: "startupProbe", Value: yamledit.Map{
+			{Key: "exec", Value: command("/stager", "status", "--ready")},
+			{Key: "periodSeconds", Value: int64(2)},
+			{Key: "timeoutSeconds", Value: int64(5)},
+			{Key: "failureThreshold", Value: int64(43200)}, // a day: data may take their time
+		}})
+	}
+	c = append(c,
+		yamledit.Entry{Key: "lifecycle", Value: yamledit.Map{{Key: "preStop", Value: yamledit.Map{{Key: "exec", Value: command("/stager", "drain")}}}}},
+		yamledit.Entry{Key: "resources", Value: p.sizes.sidecar.entry()},
+		yamledit.Entry{Key: "securityContext", Value: p.user.context()},
+		yamledit.Entry{Key: "volumeMounts", Value: slices.Concat(mounts, []any{mountAt(runVolume, runDir), mountAt(tmpVolume, "/tmp")}, p.secretMounts())},
+	)
+	return c
+}
+
+// prefetch brings what must be whole before the job begins. Its socket is its own:
+// the sidecar runs beside it.
+func (p *pod) prefetch(mounts []any) yamledit.Map {
+	env := append(p.variables(), variable{"STAGER_SOCKET", literalSource("/tmp/stager.sock")})
+	return append(p.container(ContainerPrefetch),
+		yamledit.Entry{Key: "args", Value: []any{"run", "--prefetch=only"}},
+		yamledit.Entry{Key: "env", Value: entriesOf(env)},
+		yamledit.Entry{Key: "resources", Value: p.sizes.prefetch.entry()},
+		yamledit.Entry{Key: "securityContext", Value: p.user.context()},
+		yamledit.Entry{Key: "volumeMounts", Value: slices.Concat(mounts, []any{mountAt(tmpVolume, "/tmp")}, p.secretMounts())},
+	)
+}
+
+// container is the beginning of each.
+func (p *pod) container(name string) yamledit.Map {
+	image := p.opts.Image
+	if image == "" {
+		image = DefaultImage
+	}
+	c := yamledit.Map{{Key: "name", Value: name}, {Key: "image", Value: image}}
+	if p.opts.ImagePullPolicy != "" {
+		c = append(c, yamledit.Entry{Key: "imagePullPolicy", Value: p.opts.ImagePullPolicy})
+	}
+	return append(c, yamledit.Entry{Key: "terminationMessagePolicy", Value: "FallbackToLogsOnError"})
+}
+
+// wrap puts stager around the target's own command. The binary comes from an init
+// container, since the image is the user's.
+func (p *pod) wrap() {
+	if len(p.targets) > 1 {
+		refuse(nil, "%s: %s goes around one container, and %s names %d", AnnotationFinalize, FinalizeWrap, AnnotationContainers, len(p.targets))
+	}
+	target, in := p.targets[0], p.inTarget(0)
+	own := target.Get("command")
+	if len(own.All()) == 0 {
+		refuse(target, "container %s has no command, and what its image would run is not known here; write its command out, or use %s: %s",
+			p.names[0], AnnotationFinalize, FinalizeSidecar)
+	}
+	wrapped := []any{binDir + "/stager", "run", "--"}
+	for _, word := range own.All() {
+		wrapped = append(wrapped, word.Text())
+	}
+	p.put(in.in("command"), wrapped)
+	for _, v := range p.variables() {
+		p.variable(0, v)
+	}
+	for _, m := range p.secretMounts() {
+		p.mountIn(0, m.(yamledit.Map))
+	}
+	p.mountIn(0, mountAt(binVolume, binDir))
+	p.initContainer(append(p.container(ContainerInstall),
+		yamledit.Entry{Key: "args", Value: []any{"install", binDir}},
+		yamledit.Entry{Key: "resources", Value: installSize.entry()},
+		yamledit.Entry{Key: "securityContext", Value: p.user.context()},
+		yamledit.Entry{Key: "volumeMounts", Value: []any{mountAt(binVolume, binDir)}},
+	))
+	if has := target.Get("resources", "requests", "ephemeral-storage"); p.sizes.disk > 0 {
+		p.put(in.in("resources", "requests", "ephemeral-storage"), (bytesOf(has) + p.sizes.disk).String())
+	}
+}
+
+// equip gives a target the mounts, and the variables that say where things are.
+func (p *pod) equip(i int) {
+	for _, m := range p.mounts {
+		if m.user == nil || i > 0 && m.source != nil {
+			p.mountIn(i, m.entry())
+		}
+	}
+	if p.shape.sidecar || p.shape.wrap {
+		p.mountIn(i, mountAt(runVolume, runDir))
+		p.variable(i, variable{"STAGER_SOCKET", literalSource(socketPath)})
+	}
+	tell := func(kind, name, folder string) {
+		if !strings.Contains(folder, "{") {
+			p.variable(i, variable{plan.Variable(kind, name), literalSource(folder)})
+		}
+	}
+	for _, in := range p.req.plan.Spec.Inputs {
+		tell("INPUT", in.Name, in.Path)
+	}
+	for _, out := range p.req.plan.Spec.Outputs {
+		tell("OUTPUT", out.Name, out.Path)
+	}
+}
+
+// inTarget is the place of a target.
+func (p *pod) inTarget(i int) place { return at("spec", "containers", "name="+p.names[i]) }
+
+// variable sets one in a target that has none of the name.
+func (p *pod) variable(i int, v variable) {
+	if p.targets[i].Get("env").Item("name", v.name) == nil {
+		p.put(p.inTarget(i).in("env", "name="+v.name), v.entry())
+	}
+}
+
+// mountIn puts a mount into a target that has not the very same.
+func (p *pod) mountIn(i int, m yamledit.Map) {
+	where, _ := m[1].Value.(string)
+	for _, have := range p.targets[i].Get("volumeMounts").All() {
+		if path.Clean(have.Get("mountPath").Text()) != where {
+			continue
+		}
+		if have.Get("name").Text() != m[0].Value {
+			refuse(have, "container %s has a mount at %s, where stager needs one; move it", p.names[i], where)
+		}
+		return
+	}
+	p.put(p.inTarget(i).in("volumeMounts", "mountPath="+where), m)
+}
+
+// dataMounts are those of stager's containers.
+func (p *pod) dataMounts() (all []any) {
+	for _, m := range p.mounts {
+		all = append(all, m.entry())
+	}
+	return all
+}
+
+func (p *pod) secretMounts() (all []any) {
+	for _, name := range p.secrets() {
+		m := mountAt(secretVolume(name), plan.SecretsDir+"/"+name)
+		all = append(all, append(m, yamledit.Entry{Key: "readOnly", Value: true}))
+	}
+	return all
+}
+
+func mountAt(volume, where string) yamledit.Map {
+	return yamledit.Map{{Key: "name", Value: volume}, {Key: "mountPath", Value: where}}
+}
+
+func command(words ...any) yamledit.Map { return yamledit.Map{{Key: "command", Value: words}} }
+
+func entriesOf(variables []variable) (all []any) {
+	for _, v := range variables {
+		all = append(all, v.entry())
+	}
+	return all
+}

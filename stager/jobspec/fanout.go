@@ -1,0 +1,158 @@
+package jobspec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// FanoutOptions say what the pods of [Fanout] copy, and as whom.
+type FanoutOptions struct {
+	Name, Namespace string // of the Job; the Namespace may be empty
+	Source          string
+	Destination     string
+	Workers         int      // pods, each with its share
+	Flags           []string // of stager copy, such as --include=*.tar
+
+	Image, ImagePullPolicy string            // as in Options
+	Env                    map[string]string // as in Options
+	Secret                 string            // with the files of both sides' credentials, or of the source's
+	DestinationSecret      string            // with those of the destination, where they are others
+	Claims                 map[string]string // PersistentVolumeClaims by name, and where they are mounted
+	User                   int64             // whom the pods run as
+}
+
+// Who copies: buffers, and what TLS and the record need.
+var copySize = size{500, 4000, 128 * mebi, 256 * mebi, 0}
+
+// copyTries is how often the pod of one share may fail.
+const copyTries = 4
+
+const srcSecrets, dstSecrets = "/etc/stager/src", "/etc/stager/dst"
+
+// Fanout is two Jobs as YAML: one copies, with as many pods as there are workers, each
+// its share of the source; the other compares both sides when it is no longer
+// suspended, and its end is the one result. The cluster alone coordinates them: a pod
+// that ends is begun again by the Job, and goes on.
+func Fanout(o FanoutOptions) ([]byte, error) {
+	switch {
+	case o.Workers < 1 || o.Workers > plan.Stripes:
+		return nil, fmt.Errorf("%d workers are not between 1 and %d", o.Workers, plan.Stripes)
+	case o.User < 1:
+		return nil, fmt.Errorf("the pods cannot run as user %d: they need no root, so name another", o.User)
+	}
+	for claim, path := range o.Claims {
+		if !strings.HasPrefix(path, "/") || within(srcSecrets, path) {
+			return nil, fmt.Errorf("the claim %s cannot be mounted at %q: name a folder of its own, such as /mnt/data", claim, path)
+		}
+	}
+	shard := fmt.Sprintf("--shard=$(JOB_COMPLETION_INDEX)/%d", o.Workers)
+	job := o.job(o.Name, shard)
+	job = append(yamledit.Map{
+		{Key: "completionMode", Value: "Indexed"},
+		{Key: "completions", Value: int64(o.Workers)},
+		{Key: "parallelism", Value: int64(o.Workers)},
+		{Key: "backoffLimitPerIndex", Value: int64(copyTries)},
+	}, job...)
+	check := o.Name + "-verify"
+	verify := append(yamledit.Map{
+		{Key: "suspend", Value: true},
+		{Key: "backoffLimit", Value: int64(copyTries)},
+	}, o.job(check, "--verify")...)
+	in := ""
+	if o.Namespace != "" {
+		in = " -n " + o.Namespace
+	}
+	return fmt.Appendf(nil, `# Copies %s
+# to %s by %d pods, each its share. Then the second Job compares both sides:
+#
+#   kubectl%[4]s apply -f FILE
+#   kubectl%[4]s wait --for=condition=Complete --timeout=-1s job/%[5]s
+#   kubectl%[4]s patch job/%[6]s --type=merge -p '{"spec":{"suspend":false}}'
+#   kubectl%[4]s wait --for=condition=Complete --timeout=-1s job/%[6]s
+#
+# When that is complete, all is there and verified; its log says what was compared. A pod
+# that was killed is begun again and goes on. Kubernetes 1.29 and later.
+%s---
+%s`, printable(o.Source), printable(o.Destination), o.Workers, in, o.Name, check, o.document(o.Name, job), o.document(check, verify)), nil
+}
+
+// printable keeps a URL in its comment.
+func printable(s string) string { return strings.Trim(fmt.Sprintf("%q", s), `"`) }
+
+func (o FanoutOptions) document(name string, spec yamledit.Map) string {
+	meta := yamledit.Map{{Key: "name", Value: name}}
+	if o.Namespace != "" {
+		meta = append(meta, yamledit.Entry{Key: "namespace", Value: o.Namespace})
+	}
+	return yamledit.Marshal(yamledit.Map{
+		{Key: "apiVersion", Value: "batch/v1"}, {Key: "kind", Value: "Job"}, {Key: "metadata", Value: meta}, {Key: "spec", Value: spec},
+	})
+}
+
+// job is what both have in common; the flag tells which part of the work it is.
+func (o FanoutOptions) job(name, flag string) yamledit.Map {
+	args := []any{"copy", flag}
+	for _, f := range o.Flags {
+		args = append(args, literal(f))
+	}
+	mounts, volumes := []any{mountAt(tmpVolume, "/tmp")}, []any{yamledit.Map{{Key: "name", Value: tmpVolume}, {Key: "emptyDir", Value: yamledit.Map{{Key: "sizeLimit", Value: "64Mi"}}}}}
+	add := func(volume, path string, readOnly bool, source yamledit.Entry) {
+		mount := yamledit.Map{{Key: "name", Value: volume}, {Key: "mountPath", Value: path}}
+		if readOnly {
+			mount = append(mount, yamledit.Entry{Key: "readOnly", Value: true})
+		}
+		mounts = append(mounts, mount)
+		volumes = append(volumes, yamledit.Map{{Key: "name", Value: volume}, source})
+	}
+	for _, s := range []struct{ volume, flag, path, secret string }{
+		{"stager-src", "--secrets=", srcSecrets, o.Secret},
+		{"stager-dst", "--dst-secrets=", dstSecrets, o.DestinationSecret},
+	} {
+		if s.secret != "" {
+			args = append(args, s.flag+s.path)
+			add(s.volume, s.path, true, yamledit.Entry{Key: "secret", Value: yamledit.Map{
+				{Key: "secretName", Value: s.secret}, {Key: "defaultMode", Value: int64(0o444)},
+			}})
+		}
+	}
+	for i, claim := range slices.Sorted(maps.Keys(o.Claims)) {
+		add(fmt.Sprintf("claim-%d", i), o.Claims[claim], false, yamledit.Entry{Key: "persistentVolumeClaim", Value: yamledit.Map{{Key: "claimName", Value: claim}}})
+	}
+	args = append(args, literal(o.Source), literal(o.Destination))
+	// What every container of stager has, from an injected pod.
+	c := (&pod{opts: Options{Image: o.Image, ImagePullPolicy: o.ImagePullPolicy}}).container("copy")
+	c = append(c, yamledit.Entry{Key: "args", Value: args})
+	if len(o.Env) > 0 {
+		var env []any
+		for _, name := range slices.Sorted(maps.Keys(o.Env)) {
+			env = append(env, yamledit.Map{{Key: "name", Value: name}, {Key: "value", Value: literal(o.Env[name])}})
+		}
+		c = append(c, yamledit.Entry{Key: "env", Value: env})
+	}
+	c = append(c,
+		yamledit.Entry{Key: "resources", Value: copySize.entry()},
+		yamledit.Entry{Key: "securityContext", Value: user{uid: o.User, gid: o.User}.context()},
+		yamledit.Entry{Key: "volumeMounts", Value: mounts},
+	)
+	return yamledit.Map{
+		{Key: "podReplacementPolicy", Value: "Failed"},
+		{Key: "podFailurePolicy", Value: failurePolicy("copy")},
+		{Key: "template", Value: yamledit.Map{
+			{Key: "metadata", Value: yamledit.Map{{Key: "labels", Value: yamledit.Map{{Key: "app.kubernetes.io/name", Value: name}}}}},
+			{Key: "spec", Value: yamledit.Map{
+				{Key: "restartPolicy", Value: "Never"},
+				{Key: "securityContext", Value: yamledit.Map{{Key: "fsGroup", Value: o.User}}},
+				{Key: "containers", Value: []any{c}},
+				{Key: "volumes", Value: volumes},
+			}},
+		}},
+	}
+}
+
+// literal keeps Kubernetes from replacing $(NAME) in a value.
+func literal(s string) string { return strings.ReplaceAll(s, "$(", "$$(") }

@@ -1,0 +1,53 @@
+package jobspec
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFanout(t *testing.T) {
+	out, err := Fanout(FanoutOptions{
+		Name: "imagenet", Namespace: "team", Source: "s3://datasets/imagenet/?region=eu-1", Destination: "file:///mnt/data/$(x)/",
+		Workers: 8, Flags: []string{"--include=*.tar"}, Image: "registry.example/stager:1", Env: map[string]string{"HTTPS_PROXY": "http://proxy:3128"},
+		Secret: "s3-ro", DestinationSecret: "dst-rw", Claims: map[string]string{"results": "/mnt/data"}, User: 65532,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	decodes(t, out)
+	const golden = "testdata/golden/fanout.yaml"
+	if *update {
+		if err := os.WriteFile(golden, out, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(out)); diff != "" {
+		t.Errorf("Fanout differs from %s (-want +got):\n%s", golden, diff)
+	}
+}
+
+func TestFanoutRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		change func(*FanoutOptions)
+		want   string
+	}{
+		{func(o *FanoutOptions) { o.Workers = 0 }, "0 workers"},
+		{func(o *FanoutOptions) { o.Workers = 841 }, "between 1 and 840"},
+		{func(o *FanoutOptions) { o.User = 0 }, "no root"},
+		{func(o *FanoutOptions) { o.Claims = map[string]string{"c": "data"} }, "claim c"},
+		{func(o *FanoutOptions) { o.Claims = map[string]string{"c": "/"} }, "claim c"},
+	} {
+		o := FanoutOptions{Name: "x", Source: "s3://a/", Destination: "s3://b/", Workers: 2, User: 1}
+		tt.change(&o)
+		if _, err := Fanout(o); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("Fanout(%+v) = %v, want %q", o, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package jobspec
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+)
+
+// Fault is one thing that keeps a file from being injected.
+type Fault struct {
+	Line, Column int    // of the file, from 1; 0: the file as a whole
+	Object       string // "Job/train", or ""
+	Text         string // what is wrong and what to do
+}
+
+// String is "line 12, column 5: Job/train: what is wrong".
+func (f Fault) String() string {
+	s := f.Text
+	if f.Object != "" {
+		s = f.Object + ": " + s
+	}
+	if f.Line > 0 {
+		s = fmt.Sprintf("line %d, column %d: %s", f.Line, f.Column, s)
+	}
+	return s
+}
+
+// Faults is everything that keeps a file from being injected. It is the error of
+// this package's functions.
+type Faults []Fault
+
+// Error has one line for each fault.
+func (fs Faults) Error() string {
+	lines := make([]string, len(fs))
+	for i, f := range fs {
+		lines[i] = f.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// ExitCode is EX_USAGE of sysexits.h: the same again will not help.
+func (fs Faults) ExitCode() int { return 64 }
+
+// stop is a fault that ends the work on one pod template; [catch] takes it.
+type stop struct{ Fault }
+
+// refuse ends the work on a pod template because of something at a node; nil: the
+// template as a whole.
+func refuse(at *yamledit.Node, format string, args ...any) {
+	f := Fault{Text: fmt.Sprintf(format, args...)}
+	if at != nil {
+		f.Line, f.Column = at.Position()
+	}
+	panic(stop{f})
+}
+
+// catch calls work and returns what it refused, if it did.
+func catch(work func()) (fault *Fault) {
+	defer func() {
+		if r := recover(); r != nil {
+			s, ours := r.(stop)
+			if !ours {
+				panic(r)
+			}
+			fault = &s.Fault
+		}
+	}()
+	work()
+	return nil
+}
+
+// unreadable is a syntax error as a fault.
+func unreadable(err error) Fault {
+	var syntax *yamledit.SyntaxError
+	if errors.As(err, &syntax) {
+		return Fault{Line: syntax.Line, Column: syntax.Column, Text: syntax.Text}
+	}
+	return Fault{Text: err.Error()}
+}

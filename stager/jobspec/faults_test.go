@@ -1,0 +1,167 @@
+package jobspec
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+)
+
+// job is a Job with annotations, more of its pod's spec, and more of its container.
+func job(annotations, spec, container string) string {
+	return `apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  template:
+    metadata:
+      annotations: {` + annotations + `}
+    spec:
+      restartPolicy: Never
+` + spec + `
+      containers:
+      - name: main
+        image: x
+` + container + "\n"
+}
+
+const train = `stager.dev/in.train: "s3://b/train/ -> /data/train"`
+
+// What cannot be injected is refused with one sentence that says where and what to do.
+func TestWhatIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name, file string
+		opts       Options
+		want       string
+	}{
+		{"two plans for one path", job(train+`, stager.dev/in.val: "s3://b/val/ -> /data/train"`, "", ""), Options{}, "lie in each other; give each a folder of its own"},
+		{"two plans", job(`stager.dev/plan: "configmap:a", stager.dev/plan-yaml: b`, "", ""), Options{}, "both bring a plan; keep one"},
+		{
+			"a volume over a user's mount",
+			job(`stager.dev/in.train: "s3://b/ -> /data ? medium=disk"`, "", "        volumeMounts: [{name: mine, mountPath: /data/sub}]"),
+			Options{},
+			"line 14, column 24: Job/train: the plan's volume stager-train at /data would hide mine, which container main has at /data/sub",
+		},
+		{"no arrow", job(`stager.dev/in.train: "s3://b/train/ /data"`, "", ""), Options{}, `line 7, column 42: Job/train: train: "s3://b/train/ /data" has no " -> "; write URL -> PATH`},
+		{"an unknown key", job(`stager.dev/in.train: "s3://b/ -> /data ? mode=window&sise=8Gi"`, "", ""), Options{}, `line 7, column 74: Job/train: train: "sise" is not known here; known are epochs`},
+		{"a key of the other side", job(`stager.dev/out.o: "/out -> s3://b/ ? epochs=3"`, "", ""), Options{}, `"epochs" is not known here; known are commit`},
+		{"a key without value", job(`stager.dev/in.train: "s3://b/ -> /data ? mode"`, "", ""), Options{}, "mode has no value; write mode=VALUE"},
+		{"a size that is none", job(`stager.dev/in.train: "s3://b/ -> /data ? size=big"`, "", ""), Options{}, `"big" is not a number of bytes`},
+		{"an unknown annotation", job(`stager.dev/input.train: x`, "", ""), Options{}, "the annotation stager.dev/input.train is not known; known are"},
+		{"an unknown gate", job(train+`, stager.dev/gate: door`, "", ""), Options{}, `"door" is not known; use init or none or startup`},
+		{"a bad plan", job(`stager.dev/plan-yaml: "kind: StagePlan"`, "", ""), Options{}, "this is not a good plan:\n"},
+		{"a plan that is not here", job(`stager.dev/plan: "configmap:a"`, "", ""), Options{}, "the ConfigMap a with its key plan.yaml is not here; give its file, too, or the plan by --plan"},
+		{"a plan from nowhere", job(`stager.dev/plan: "a"`, "", ""), Options{}, `"a" names no plan; write configmap:NAME`},
+		{"no such container", job(train+`, stager.dev/containers: trainer`, "", ""), Options{}, `there is no container "trainer", which stager.dev/containers names; there are main`},
+		{"no command to wrap", job(train+`, stager.dev/finalize: wrap`, "", ""), Options{}, "container main has no command, and what its image would run is not known here"},
+		{
+			"a RAM disk over the memory limit",
+			job(`stager.dev/in.train: "s3://b/ -> /data ? medium=memory&size=20Gi"`, "", "        resources: {limits: {memory: 16Gi}}"),
+			Options{},
+			"the RAM disk of 20Gi is charged to container main, whose memory limit is 16Gi: raise it to 36Gi, make the disk smaller, or let --adjust-memory add the disk to it",
+		},
+		{"a RAM disk without size", job(`stager.dev/in.train: "s3://b/ -> /data ? medium=memory"`, "", ""), Options{}, "a volume in memory needs a size"},
+		{
+			"the user's RAM disk without size",
+			job(`stager.dev/in.train: "s3://b/ -> /ram/data"`, "      volumes: [{name: ram, emptyDir: {medium: Memory}}]", "        volumeMounts: [{name: ram, mountPath: /ram}]"),
+			Options{},
+			"the RAM disk ram has no sizeLimit",
+		},
+		{
+			"volumes over a limit of the node's disk",
+			job(`stager.dev/in.train: "s3://b/ -> /data ? size=20Gi"`, "", "        resources: {limits: {ephemeral-storage: 1Gi}}"),
+			Options{},
+			"the containers may take 1Gi of the node's disk together, and the volumes of the plan are 20Gi",
+		},
+		{"a limit that is none", job(`stager.dev/in.train: "s3://b/ -> /data"`, "", "        resources: {limits: {memory: lots}}"), Options{}, `"lots" is not a quantity`},
+		{"an old cluster", job(`stager.dev/out.o: "/out -> s3://b/"`, "", ""), Options{Kubernetes: "v1.28.3"}, "a sidecar needs Kubernetes 1.29, and the cluster has v1.28.3; use stager.dev/finalize: wrap"},
+		{"a cluster of no version", job(`stager.dev/out.o: "/out -> s3://b/"`, "", ""), Options{Kubernetes: "new"}, `"new" is not a version of Kubernetes`},
+		{"Windows", job(train, "      os: {name: windows}", ""), Options{}, "stager does not run on Windows nodes"},
+		{"somebody's own stager", job(train, "      initContainers: [{name: stager, image: x}]", ""), Options{}, "a container stager is there already that inject did not put in"},
+		{"a volume of ours without record", job(train, "      volumes: [{name: stager-tmp, emptyDir: {}}]", ""), Options{}, "line 10, column 17: Job/train: spec.volumes.stager-tmp is there already, and inject did not put it in"},
+		{"a volume that is not there", job(`stager.dev/in.train: "s3://b/ -> /data ? medium=existing:nvme"`, "", ""), Options{}, `the plan wants the pod's volume "nvme", and the pod has none of that name`},
+		{"another node", job("", "      nodeSelector: {disk: hdd}", ""), Options{Plan: []byte(strings.Replace(onePlan, "inputs:", "nodeSelector: {disk: nvme}\n  inputs:", 1))}, "the pod wants nodes with disk: hdd, and the plan those with nvme"},
+		{"an unknown level", job(train, "", ""), Options{PodSecurity: "lax"}, `"lax" is not a level of pod security`},
+		{"a count that is none", job(train+`, stager.dev/count: many`, "", ""), Options{}, `"many" is not a number of pods`},
+		{"a path of placeholders", job(`stager.dev/in.train: "s3://b/ -> /{job}"`, "", ""), Options{}, "its path begins with a placeholder"},
+		{"an alias in the way", "a: &v []\n" + job(train, "      volumes: *v", ""), Options{}, "line 11, column 16: Job/train: spec.volumes is the alias *v"},
+		{"an anchor in the way", job(train, "      volumes: &v [{name: a}]", "") + "other: *v\n", Options{}, "spec.volumes has the anchor &v, which an alias elsewhere means, too"},
+		{"a merge in the way", "a: &v {volumes: []}\n" + job(train, "      <<: *v", ""), Options{}, "takes fields from an anchor by <<"},
+		{"a key twice", job(train, "      volumes: []\n      volumes: []", ""), Options{}, "volumes stands twice in spec; say it once"},
+		{"a text that the file's end closes", strings.TrimSuffix(job(train, "", "        command:\n        - sh\n        - |\n          echo"), "\n"), Options{}, "the text at the end of the file has no line break behind it; add one"},
+		{"a tab", "a:\n\tb: c\n", Options{}, "line 2, column 1: a tab indents this line"},
+		{"no YAML", "a: [1, 2\n", Options{}, "is not closed"},
+		{"no YAML in the second document", "a: 1\n---\nb: {\n", Options{}, "line 3, column 4: this { is not closed"},
+		{"a damaged record", job(train+`, stager.dev/undo: "{"`, "", ""), Options{}, "stager.dev/undo is not what inject wrote"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			result, err := Inject([]byte(tt.file), tt.opts)
+			if result != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got the error\n%v\nwant one with\n%s", err, tt.want)
+			}
+			var faults Faults
+			if !errors.As(err, &faults) || faults.ExitCode() != 64 {
+				t.Errorf("got a %T with another exit code, want Faults and 64", err)
+			}
+		})
+	}
+}
+
+// Anybody can write a record. What it says that inject never would is passed over.
+func TestRecordsThatInjectNeverWrote(t *testing.T) {
+	for _, record := range []string{
+		`{"was":{"spec/volumes/name=a":["b","c"],"":["",""],"^":["",""],"^/x/y":["",""]}}`,
+		`{"empty":{"spec/volumes/name=a":"b"},"put":["spec/volumes/name=a","","^","^/template"]}`,
+		`{"made":["spec","","/","spec/containers/name=main/name"],"put":["spec/containers/name=nobody/x"]}`,
+		`[]`, `null`,
+	} {
+		file := job("stager.dev/undo: '"+record+"'", "      volumes: [{name: a, emptyDir: {}}]", "")
+		result, err := Uninject([]byte(file))
+		if err != nil {
+			continue // refused
+		}
+		for _, d := range yamledit.Split(result.Output) {
+			if err := yamledit.Parse(d); err != nil {
+				t.Errorf("%s leaves what nobody can read: %v\n%s", record, err, result.Output)
+			}
+		}
+	}
+}
+
+// One file, several mistakes: whoever mends it learns of all at once.
+func TestAllFaultsAreToldAtOnce(t *testing.T) {
+	file := job(`stager.dev/in.a: "x"`, "", "") + "---\n" + job(`stager.dev/gate: x, stager.dev/in.a: "s3://b/ -> /a"`, "", "")
+	_, err := Inject([]byte(file), Options{})
+	var faults Faults
+	if !errors.As(err, &faults) || len(faults) != 2 || faults[0].Line != 7 || faults[1].Line != 22 {
+		t.Errorf("got %v, want two faults, in lines 7 and 22", err)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	for _, tt := range []struct {
+		name, file string
+		opts       Options
+		want       string // "": none
+	}{
+		{"all is well", job(train, "", ""), Options{}, ""},
+		{"a short grace", job(`stager.dev/out.o: "/out -> s3://b/"`, "      terminationGracePeriodSeconds: 60", ""), Options{JobPolicies: true}, "terminationGracePeriodSeconds was 60 and is now 630: the last upload may take 10m0s"},
+		{"a replacement beside it", job(`stager.dev/out.o: "/out -> s3://b/"`, "", ""), Options{}, "podReplacementPolicy: Failed makes it wait"},
+		{"an unknown user", job(train, "", ""), Options{PodSecurity: Restricted}, "the user of container main is not known, so stager runs as 65532"},
+		{"an index without its plugin", strings.Replace(job(train, "", ""), "batch/v1", "batch.volcano.sh/v1alpha1", 1), Options{}, ""},
+		{"Volcano without its plugin", `{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: x}, spec: {tasks: [{name: w, replicas: 2, template: ` + podOf + `}]}}`, Options{Plan: []byte(onePlan)}, "add plugins: {env: []} to the job"},
+		{"an elastic job", kinds[9].text, Options{Plan: []byte(onePlan)}, "an elastic job has no fixed number of pods"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			result, err := Inject([]byte(tt.file), tt.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(result.Objects[0].Warnings, "\n")
+			if !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
+				t.Errorf("got the warnings %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

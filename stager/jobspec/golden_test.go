@@ -1,0 +1,96 @@
+package jobspec
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files as they come")
+
+// goldenOptions are those of each golden file, by its name; others have none.
+var goldenOptions = map[string]Options{
+	"job-adjust.in.yaml":    {AdjustMemory: true, JobPolicies: true},
+	"pod.in.json":           {Image: "registry.example/stager:1", ImagePullPolicy: "Always", Listen: ":9090"},
+	"pod-admission.in.json": {Admission: true, ConfigMap: inCluster},
+}
+
+// inCluster is a ConfigMap that is in no file.
+func inCluster(namespace, name string) ([]byte, bool) {
+	return []byte(`apiVersion: stager.dev/v1alpha1
+kind: StagePlan
+metadata: {name: imagenet}
+spec:
+  inputs: [{name: train, source: s3://b/train/, path: /data/train, mode: window, window: {size: 60Gi}}]
+`), namespace == "ml" && name == "imagenet"
+}
+
+// Each file of testdata/golden is injected as the one beside it says.
+func TestGolden(t *testing.T) {
+	files, _ := filepath.Glob("testdata/golden/*.in.*")
+	if len(files) == 0 {
+		t.Fatal("no golden files")
+	}
+	for _, file := range files {
+		name := filepath.Base(file)
+		t.Run(name, func(t *testing.T) {
+			in, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, err := Inject(in, goldenOptions[name])
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := strings.Replace(file, ".in.", ".out.", 1)
+			if *update {
+				if err := os.WriteFile(golden, result.Output, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(result.Output)); diff != "" {
+				t.Error(diff)
+			}
+			holds(t, in, goldenOptions[name])
+			decodes(t, result.Output)
+		})
+	}
+}
+
+// holds checks what is promised of every file.
+func holds(t *testing.T, x []byte, opts Options) {
+	t.Helper()
+	once, err := Inject(x, opts)
+	if err != nil {
+		return
+	}
+	if opts.Admission {
+		opts.Admission = false // or it would be left as it is
+	}
+	twice, err := Inject(once.Output, opts)
+	if err != nil {
+		t.Fatalf("the injected file is refused: %v\n%s", err, once.Output)
+	}
+	if diff := cmp.Diff(string(once.Output), string(twice.Output)); diff != "" {
+		t.Errorf("injected twice it is another: %s", diff)
+	}
+	back, err := Uninject(once.Output)
+	if err != nil {
+		t.Fatalf("the injected file cannot be uninjected: %v\n%s", err, once.Output)
+	}
+	before, err := Uninject(x) // it may have been injected before
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(before.Output), string(back.Output)); diff != "" {
+		t.Errorf("uninjected it is another: %s", diff)
+	}
+}

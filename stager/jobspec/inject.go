@@ -1,0 +1,293 @@
+package jobspec
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+)
+
+// statusVersion is the first word of a status. Another version of stager that puts in
+// other things has another.
+const statusVersion = "v1;sha256:"
+
+// injector works on one file.
+type injector struct {
+	opts       Options
+	configMaps map[string]string // plans of the file itself, by name
+	result     Result
+	faults     Faults
+}
+
+// Inject gives a file back in which every pod template that asks for data has stager
+// in it. What was injected before is brought up to date. When its error is not nil it
+// is of type [Faults], and nothing was changed.
+func Inject(file []byte, opts Options) (*Result, error) {
+	in := &injector{opts: opts}
+	docs := in.parse(file)
+	in.configMaps = plansOf(docs)
+	// Documents have nothing to do with each other, and a file may have thousands.
+	parts, texts := make([]injector, len(docs)), make([][]byte, len(docs))
+	inParallel(len(docs), func(i int) {
+		parts[i] = injector{opts: in.opts, configMaps: in.configMaps}
+		texts[i] = parts[i].document(docs[i])
+	})
+	for _, part := range parts {
+		in.faults = append(in.faults, part.faults...)
+		in.result.Objects = append(in.result.Objects, part.result.Objects...)
+	}
+	return in.end(bytes.Join(texts, nil))
+}
+
+// inParallel calls work for all numbers below n, as many at a time as there are
+// processors.
+func inParallel(n int, work func(i int)) {
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	const share = 16 // one goroutine each would cost more than it brings
+	for from := 0; from < n; from += share {
+		group.Go(func() error {
+			for i := from; i < min(from+share, n); i++ {
+				work(i)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // none fails
+}
+
+// Uninject gives a file back as it was before [Inject]. What has been changed since
+// by others stays changed.
+func Uninject(file []byte) (*Result, error) {
+	in := new(injector)
+	var out bytes.Buffer
+	for _, d := range in.parse(file) {
+		var objects []*object
+		text := in.undo(d, func(o *object) { objects = append(objects, o) })
+		if err := yamledit.Parse(&yamledit.Document{Text: text, Line: d.Line}); err != nil {
+			in.faults = append(in.faults, Fault{Line: d.Line, Column: 1, Text: AnnotationUndo + " is not what inject wrote; take stager out by hand, or from the file that was injected"})
+		}
+		for _, o := range objects {
+			for _, t := range o.templates {
+				action, reason := Removed, ""
+				if t.own(AnnotationUndo) == nil {
+					action, reason = LeftAlone, "inject has put nothing in"
+				}
+				in.tell(t, Object{Action: action, Reason: reason})
+			}
+			if len(o.templates) == 0 {
+				in.tellBare(o)
+			}
+		}
+		out.Write(text)
+	}
+	return in.end(out.Bytes())
+}
+
+// Check tells which pod templates of a file are not as [Inject] would leave them.
+func Check(file []byte, opts Options) (stale []Object, err error) {
+	result, err := Inject(file, opts)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range result.Objects {
+		if o.Action == Injected || o.Action == Removed {
+			stale = append(stale, o)
+		}
+	}
+	return stale, nil
+}
+
+func (in *injector) end(out []byte) (*Result, error) {
+	if len(in.faults) > 0 {
+		slices.SortStableFunc(in.faults, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+		return nil, in.faults
+	}
+	in.result.Output = out
+	return &in.result, nil
+}
+
+// parse reads the documents of a file. One that cannot be read is a fault.
+func (in *injector) parse(file []byte) []*yamledit.Document {
+	docs := yamledit.Split(file)
+	errs := make([]error, len(docs))
+	inParallel(len(docs), func(i int) { errs[i] = yamledit.Parse(docs[i]) })
+	for _, err := range errs {
+		if err != nil {
+			in.faults = append(in.faults, unreadable(err))
+		}
+	}
+	return docs
+}
+
+// plansOf are the plans of the ConfigMaps among documents.
+func plansOf(docs []*yamledit.Document) map[string]string {
+	plans := make(map[string]string)
+	for _, d := range docs {
+		for _, o := range objectsIn(d) {
+			if o.kind == "ConfigMap" {
+				if text := o.root.Get("data", planKey); text != nil {
+					plans[o.name] = text.Text()
+				}
+			}
+		}
+	}
+	return plans
+}
+
+// document injects one document and returns its text.
+func (in *injector) document(d *yamledit.Document) []byte {
+	clean := *d
+	var was []*object // as the file has them
+	if text := in.undo(d, func(o *object) { was = append(was, o) }); !bytes.Equal(text, d.Text) {
+		clean.Text = text
+		if err := yamledit.Parse(&clean); err != nil {
+			in.faults = append(in.faults, unreadable(err))
+			return d.Text
+		}
+	}
+	if clean.Root == nil {
+		return d.Text
+	}
+	faults := len(in.faults)
+	edit := yamledit.NewEditor(&clean)
+	var built []*pod
+	same := true
+	for i, o := range objectsIn(&clean) {
+		o.findTemplates(in.opts.Path)
+		if len(o.templates) == 0 {
+			in.tellBare(o)
+		}
+		for j, t := range o.templates {
+			before := was[i].templates[j]
+			p := in.template(t, before, edit)
+			if p != nil {
+				built = append(built, p)
+			}
+			told := in.result.Objects[len(in.result.Objects)-1].Action
+			same = same && told != Injected && told != Removed
+		}
+	}
+	if same || len(in.faults) > faults {
+		return d.Text
+	}
+	text := edit.Text()
+	if err := verify(&clean, text, built); err != nil {
+		in.faults = append(in.faults, Fault{Line: d.Line, Column: 1, Text: err.Error()})
+		return d.Text
+	}
+	return text
+}
+
+// undo takes out of a document what was put in, and shows its objects, with their
+// templates, as they are in the file.
+func (in *injector) undo(d *yamledit.Document, show func(*object)) []byte {
+	if d.Root == nil {
+		return d.Text
+	}
+	u := &undoer{yamledit.NewEditor(d), make(map[*yamledit.Node]map[int]bool)}
+	changed := false
+	for _, o := range objectsIn(d) {
+		o.findTemplates(in.opts.Path)
+		show(o)
+		for _, t := range o.templates {
+			if in.opts.Admission && t.own(AnnotationStatus) != nil {
+				continue
+			}
+			if fault := catch(func() { changed = u.undo(t) || changed }); fault != nil {
+				in.fault(o, fault)
+			}
+		}
+	}
+	if !changed {
+		return d.Text
+	}
+	u.flush(d.Root)
+	return u.edit.Text()
+}
+
+// template injects one pod template; nil: nothing was put in.
+func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
+	if in.opts.Admission && t.own(AnnotationStatus) != nil {
+		in.tell(t, Object{Action: Unchanged})
+		return nil
+	}
+	var p *pod
+	fault := catch(func() {
+		r, why := in.request(t)
+		if r == nil {
+			action := LeftAlone
+			if before.own(AnnotationUndo) != nil {
+				action = Removed
+			}
+			in.tell(t, Object{Action: action, Reason: why})
+			return
+		}
+		p = newPod(in.opts, t, r)
+		p.build()
+		p.write(edit)
+		action := Injected
+		if p.stands(before) {
+			action = Unchanged
+		}
+		in.tell(t, Object{Action: action, Warnings: p.warnings})
+	})
+	if fault != nil {
+		in.fault(t.object, fault)
+		in.tell(t, Object{Action: LeftAlone})
+		return nil
+	}
+	return p
+}
+
+func (in *injector) fault(o *object, f *Fault) {
+	f.Object = Object{Kind: o.kind, Name: o.name}.String()
+	if f.Line == 0 {
+		f.Line, f.Column = o.root.Position()
+	}
+	in.faults = append(in.faults, *f)
+}
+
+// tell adds what was done about a template to the story.
+func (in *injector) tell(t *template, o Object) {
+	o.Line, o.Kind, o.Name, o.Template = t.object.doc.Line, t.object.kind, t.object.name, t.Path()
+	in.result.Objects = append(in.result.Objects, o)
+}
+
+// tellBare is for objects without a pod.
+func (in *injector) tellBare(o *object) {
+	in.result.Objects = append(in.result.Objects, Object{
+		Line: o.doc.Line, Kind: o.kind, Name: o.name, Action: LeftAlone, Reason: "it has no pod template",
+	})
+}
+
+// verify makes sure of a changed document what this package promises of it: that it
+// says what was put in, and that without that it is what it was.
+func verify(clean *yamledit.Document, text []byte, built []*pod) error {
+	refused := fmt.Errorf("this document is written in a way that cannot be changed safely; bring it into a plainer form, for example by kubectl create --dry-run=client -o yaml")
+	d := &yamledit.Document{Text: text, Line: clean.Line}
+	if err := yamledit.Parse(d); err != nil {
+		return fmt.Errorf("%w (%w)", refused, err)
+	}
+	in := new(injector)
+	i := 0
+	without := in.undo(d, func(o *object) {
+		for _, t := range o.templates {
+			if i < len(built) && t.own(AnnotationUndo) != nil {
+				if built[i].missing(t) {
+					i = len(built)
+				}
+				i++
+			}
+		}
+	})
+	if len(in.faults) > 0 || i != len(built) || !bytes.Equal(without, clean.Text) {
+		return refused
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package jobspec
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+)
+
+// facts are what the object around a pod template knows of its pods.
+type facts struct {
+	role    string         // which part of the job they are; "": it has only one
+	job     source         // the job's name
+	attempt source         // how often it was begun before
+	index   source         // which of the pods that share the data this one is
+	helpers []variable     // that index is made of
+	count   string         // how many these are; "": stager finds out, or is told
+	jobSpec *yamledit.Node // of the batch/v1 Job that makes the pods, where its policies stand
+	caution string         // what its user should know about index and count
+}
+
+// source is where a pod gets the value of a variable from: a literal, or a field.
+type source struct{ text, field string }
+
+func literalSource(text string) source { return source{text: text} }
+func label(name string) source         { return source{field: "metadata.labels['" + name + "']"} }
+func annotationSource(name string) source {
+	return source{field: "metadata.annotations['" + name + "']"}
+}
+
+// variable is one of the environment.
+type variable struct {
+	name string
+	source
+}
+
+// Labels and annotations by which controllers tell pods their place.
+const (
+	jobNameLabel   = "batch.kubernetes.io/job-name"
+	indexLabel     = "batch.kubernetes.io/job-completion-index"
+	failuresNote   = "batch.kubernetes.io/job-index-failure-count"
+	jobSetName     = "jobset.sigs.k8s.io/jobset-name"
+	jobSetIndex    = "jobset.sigs.k8s.io/job-index"
+	jobSetAttempt  = "jobset.sigs.k8s.io/restart-attempt"
+	kubeflowName   = "training.kubeflow.org/job-name"
+	kubeflowIndex  = "training.kubeflow.org/replica-index"
+	frameworkName  = "FC_FRAMEWORK_NAME"
+	frameworkIndex = "FC_TASK_INDEX"
+	frameworkTries = "FC_FRAMEWORK_ATTEMPT_ID"
+)
+
+// row says where a kind has its pod templates and what is known there. In the
+// pattern [] is any item and * any key.
+type row struct {
+	kinds   []string
+	group   string // of the API, or ""; a kind may be two things
+	pattern string
+	tell    func(t *template, f *facts)
+}
+
+// table is every kind whose pods know more than their template says. Kinds that are
+// not in it, such as a Deployment, are found by their structure all the same; their
+// pods have no index, and each takes all of the data.
+var table = []row{
+	{[]string{"Pod"}, "", "", tellPod},
+	{[]string{"Job"}, "batch", "spec.template", tellJob},
+	{[]string{"CronJob"}, "batch", "spec.jobTemplate.spec.template", tellJob},
+	{[]string{"JobSet"}, "jobset.x-k8s.io", "spec.replicatedJobs.[].template.spec.template", tellJobSet},
+	{[]string{"TrainingRuntime", "ClusterTrainingRuntime"}, "trainer.kubeflow.org", "spec.template.spec.replicatedJobs.[].template.spec.template", tellRuntime},
+	{[]string{"PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob"}, "kubeflow.org", "spec.*.*.template", tellKubeflow},
+	{[]string{"RayCluster", "RayJob", "RayService"}, "ray.io", "spec.**.template", tellRay},
+	{[]string{"Job"}, "batch.volcano.sh", "spec.tasks.[].template", tellVolcano},
+	{[]string{"Framework"}, "frameworkcontroller.microsoft.com", "spec.taskRoles.[].task.pod", tellFramework},
+}
+
+// facts looks the template up in the table.
+func (t *template) facts() facts {
+	f := facts{job: literalSource(t.object.name)}
+	group, _, core := strings.Cut(t.object.apiVersion, "/")
+	if !core {
+		group = ""
+	}
+	for _, r := range table {
+		if r.group == group && slices.Contains(r.kinds, t.object.kind) && fits(t.path, r.pattern) {
+			r.tell(t, &f)
+			break
+		}
+	}
+	return f
+}
+
+// fits tells whether a path matches a pattern.
+func fits(path []string, pattern string) bool {
+	if pattern == "" {
+		return len(path) == 0
+	}
+	want := strings.Split(pattern, ".")
+	for i, w := range want {
+		if w == "**" {
+			return len(path) > i && path[len(path)-1] == want[len(want)-1]
+		}
+		if i >= len(path) || w != path[i] && w != "*" && !(w == "[]" && path[i][0] == '[') {
+			return false
+		}
+	}
+	return len(path) == len(want)
+}
+
+// up is what the template stands in, so many steps above.
+func (t *template) up(steps int) *yamledit.Node { return t.chain[len(t.chain)-1-steps] }
+
+// number is a whole number at a key, or fallback where there is none.
+func number(n *yamledit.Node, key string, fallback int) int {
+	if i, err := strconv.Atoi(n.Get(key).Text()); err == nil {
+		return i
+	}
+	return fallback
+}
+
+func tellPod(t *template, f *facts) {
+	labels := t.node.Get("metadata", "labels")
+	for _, name := range []string{jobSetName, kubeflowName, jobNameLabel} {
+		if labels.Get(name) != nil {
+			f.job = label(name)
+			break
+		}
+	}
+	if labels.Get(jobSetAttempt) != nil {
+		f.attempt = label(jobSetAttempt)
+	} else if t.own(failuresNote) != nil {
+		f.attempt = annotationSource(failuresNote)
+	}
+	for _, name := range []string{kubeflowIndex, indexLabel} {
+		if labels.Get(name) != nil {
+			f.index = label(name)
+			f.caution = "a pod does not tell of how many it is one: say so by the annotation " + AnnotationCount + ", or inject the Job instead of its pods"
+			break
+		}
+	}
+}
+
+func tellJob(t *template, f *facts) {
+	f.jobSpec = t.up(1)
+	f.job = label(jobNameLabel)
+	if f.jobSpec.Get("backoffLimitPerIndex") != nil {
+		f.attempt = annotationSource(failuresNote)
+	}
+	if f.jobSpec.Get("completionMode").Text() == "Indexed" {
+		f.count = strconv.Itoa(number(f.jobSpec, "completions", 1))
+	}
+}
+
+func tellJobSet(t *template, f *facts) {
+	f.jobSpec = t.up(1)
+	group := t.up(3) // the replicatedJob: template, spec, template
+	f.role = group.Get("name").Text()
+	f.job, f.attempt = label(jobSetName), label(jobSetAttempt)
+	jobs := number(group, "replicas", 1)
+	pods := number(f.jobSpec, "completions", number(f.jobSpec, "parallelism", 1))
+	f.count = strconv.Itoa(jobs * pods)
+	switch {
+	case jobs > 1 && pods > 1:
+		f.helpers = []variable{{"STAGER_JOB_INDEX", label(jobSetIndex)}, {"STAGER_POD_INDEX", label(indexLabel)}}
+		f.index = literalSource(fmt.Sprintf("$(STAGER_JOB_INDEX)*%d+$(STAGER_POD_INDEX)", pods))
+	case jobs > 1:
+		f.index = label(jobSetIndex)
+	}
+}
+
+func tellRuntime(t *template, f *facts) {
+	f.role = t.up(3).Get("name").Text()
+	f.job, f.attempt = label(jobSetName), label(jobSetAttempt)
+	f.caution = "how many nodes a TrainJob has is not known to its runtime: say so by shard in the plan, or the pods end with code 78"
+}
+
+// together are the roles of a Kubeflow job that work on the data together, in the
+// order of their ranks; others, such as parameter servers, take all of theirs.
+var together = []string{"Chief", "Master", "Worker"}
+
+func tellKubeflow(t *template, f *facts) {
+	f.job = label(kubeflowName)
+	roles, role := t.up(2), t.path[len(t.path)-2]
+	f.role = strings.ToLower(role)
+	if !slices.Contains(together, role) {
+		return
+	}
+	if t.object.root.Get("spec", "elasticPolicy") != nil {
+		f.caution = "an elastic job has no fixed number of pods: say by shard in the plan how its data are divided, or each takes all"
+		return
+	}
+	before, all := 0, 0
+	for _, name := range together {
+		if name == role {
+			before = all
+		}
+		if spec := roles.Get(name); spec != nil {
+			all += number(spec, "replicas", 1)
+		}
+	}
+	if all == 1 {
+		return
+	}
+	f.count = strconv.Itoa(all)
+	f.index = label(kubeflowIndex)
+	if before > 0 {
+		f.helpers = []variable{{"STAGER_POD_INDEX", f.index}}
+		f.index = literalSource(fmt.Sprintf("$(STAGER_POD_INDEX)+%d", before))
+	}
+}
+
+func tellRay(t *template, f *facts) {
+	f.role = t.up(1).Get("groupName").Text()
+	if f.role == "" && len(t.path) > 1 {
+		f.role = strings.ToLower(strings.TrimSuffix(t.path[len(t.path)-2], "GroupSpec"))
+	}
+}
+
+func tellVolcano(t *template, f *facts) {
+	task := t.up(1)
+	f.role = task.Get("name").Text()
+	replicas := number(task, "replicas", 1)
+	if replicas == 1 {
+		return
+	}
+	f.count = strconv.Itoa(replicas)
+	if t.object.root.Get("spec", "plugins", "env") == nil {
+		f.caution = "the pods learn their index from Volcano's plugin env: add plugins: {env: []} to the job, or they end with code 78"
+	}
+}
+
+func tellFramework(t *template, f *facts) {
+	role := t.up(2)
+	f.role = role.Get("name").Text()
+	f.job, f.attempt = annotationSource(frameworkName), annotationSource(frameworkTries)
+	if n := number(role, "taskNumber", 1); n > 1 {
+		f.count, f.index = strconv.Itoa(n), annotationSource(frameworkIndex)
+	}
+}

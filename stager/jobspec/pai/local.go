@@ -1,0 +1,46 @@
+package pai
+
+import (
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec"
+)
+
+// Task is one task of a job, to be run on a workstation.
+type Task struct {
+	Plan     string   // the StagePlan; "" when nothing is staged
+	Env      []string // NAME=value
+	Command  []string
+	Warnings []string
+}
+
+// Local is one task of a role, with all its folders below dir, which must be
+// absolute. Tasks that run on the same machine find each other.
+func Local(file []byte, roleName string, index int, dir string, opts Options) (*Task, error) {
+	c := &conversion{reader: &reader{text: file}, opts: opts, root: dir, local: true}
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, t := range c.roles {
+		names = append(names, t.name)
+		if t.name != roleName {
+			continue
+		}
+		if index < 0 || index >= t.tasks {
+			c.fault(t.at, "task role %s has no task %d: it has %d, from 0 on", t.name, index, t.tasks)
+			return nil, c.faults
+		}
+		task := &Task{Plan: c.plan(t)}
+		for _, s := range c.environment(t, index) {
+			for _, v := range s.variables {
+				task.Env = append(task.Env, v.name+"="+v.value)
+			}
+		}
+		work := quote(dir + "/work")
+		task.Command = []string{"bash", "-c", "mkdir -p " + work + " && cd " + work + " || exit\n" + c.script(t)}
+		task.Warnings = c.warnings
+		return task, nil
+	}
+	return nil, jobspec.Faults{{Text: "there is no task role " + roleName + "; there are " + strings.Join(names, ", ")}}
+}

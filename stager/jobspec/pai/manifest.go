@@ -1,0 +1,358 @@
+package pai
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/stager-dev/stager/stager/jobspec"
+)
+
+// Annotations with what OpenPAI called things.
+const (
+	notePrefix  = "pai.stager.dev/"
+	noteJob     = notePrefix + "job-name"
+	noteRole    = notePrefix + "role-name"
+	noteCluster = notePrefix + "virtual-cluster"
+	noteGPU     = notePrefix + "gpu-type"
+	noteExtras  = notePrefix + "extras"
+)
+
+// queueLabel is by which Kueue finds the queue of a job.
+const queueLabel = "kueue.x-k8s.io/queue-name"
+
+// manifests are the objects of the job, before stager is put in.
+func (c *conversion) manifests() ([]byte, error) {
+	var comments []string
+	var docs []entries
+	add := func(comment string, doc entries) {
+		comments, docs = append(comments, comment), append(docs, doc)
+	}
+	if registry := c.registry(); registry != nil {
+		add("From authFile: opens the registry of the image.", registry)
+	}
+	head := entries{
+		{key: "name", value: c.names.job, comment: changed("jobName", c.name, c.names.job)},
+		{key: "labels", value: c.queue()},
+		{key: "annotations", value: c.notes()},
+	}
+	if c.set {
+		add(c.title(), c.jobSet(head))
+	} else {
+		add("Gives each task a name in the cluster's DNS, under which the others find it.", c.service())
+		add(c.title(), c.indexedJob(head))
+	}
+	if len(c.faults) > 0 {
+		return nil, c.faults
+	}
+	return write(comments, docs)
+}
+
+func (c *conversion) title() string {
+	return "Made by stager pai convert of the OpenPAI job " + c.name + "."
+}
+
+// changed is a comment on a name that is not the one of the file.
+func changed(field, from, to string) string {
+	if from == to {
+		return ""
+	}
+	return field + " " + from
+}
+
+// notes are annotations with what has no other place.
+func (c *conversion) notes() any {
+	notes := entries{{key: noteJob, value: c.name}}
+	for _, n := range []entry{{noteCluster, c.virtualCluster, ""}, {noteGPU, c.gpuType, ""}, {noteExtras, c.extras, "extras"}} {
+		if n.value != "" {
+			notes = append(notes, n)
+		}
+	}
+	return notes
+}
+
+// queue is the label by which Kueue admits the job; nil without one.
+func (c *conversion) queue() any {
+	queue := c.opts.Queue
+	switch {
+	case queue == NoQueue:
+		return nil
+	case queue == "" && c.virtualCluster == "":
+		return nil
+	case queue == "":
+		queue = dnsName(c.virtualCluster, labelMax)
+		c.warn("virtualCluster %s becomes Kueue's queue %s: the job stays suspended until Kueue admits it; --queue names another queue, and --queue=none leaves Kueue out", c.virtualCluster, queue)
+	}
+	return entries{{queueLabel, queue, "virtualCluster"}}
+}
+
+// suspend holds the job for Kueue.
+func (c *conversion) suspend() any {
+	if c.queue() == nil {
+		return nil
+	}
+	return true
+}
+
+func (c *conversion) jobSet(head entries) entries {
+	var roles []any
+	var winners []any
+	for _, t := range c.roles {
+		name := c.names.roles[t.name]
+		roles = append(roles, entries{
+			{"name", name, changed("name", t.name, name)},
+			{key: "template", value: entries{{key: "spec", value: c.jobSpec(t)}}},
+		})
+		if t.minSucceeded != never {
+			winners = append(winners, name)
+		}
+	}
+	spec := entries{
+		{key: "suspend", value: c.suspend(), comment: "until Kueue admits it"},
+		{key: "network", value: entries{
+			{key: "enableDNSHostnames", value: true},
+			{"publishNotReadyAddresses", true, "tasks look for each other while they begin"},
+		}},
+		{key: "failurePolicy", value: c.failurePolicy()},
+	}
+	if len(winners) > 0 {
+		spec = append(spec, entry{"successPolicy", entries{
+			{key: "operator", value: "Any"},
+			{key: "targetReplicatedJobs", value: flow(list(winners...))},
+		}, "minSucceededTaskCount: these roles end the job"})
+	}
+	spec = append(spec, entry{"replicatedJobs", list(roles...), "taskRoles"})
+	return entries{
+		{key: "apiVersion", value: "jobset.x-k8s.io/v1alpha2"},
+		{key: "kind", value: "JobSet"},
+		{key: "metadata", value: head},
+		{key: "spec", value: spec},
+	}
+}
+
+// failurePolicy is how often the JobSet begins again. What trying again cannot help,
+// such as a source that is not there, ends it at once.
+func (c *conversion) failurePolicy() entries {
+	restarts := c.retries
+	if restarts == endless {
+		restarts = math.MaxInt32
+	}
+	policy := entries{{"maxRestarts", restarts, "retryCount " + strconv.Itoa(c.retries)}}
+	if restarts > 0 {
+		policy = append(policy, entry{key: "rules", value: list(entries{
+			{key: "name", value: "hopeless"},
+			{key: "action", value: "FailJobSet"},
+			{"onJobFailureReasons", flow(list("PodFailurePolicy")), "stager says that trying again cannot help"},
+		})})
+	}
+	return policy
+}
+
+func (c *conversion) indexedJob(head entries) entries {
+	spec := c.jobSpec(c.roles[0])
+	if c.suspend() != nil {
+		spec = append(entries{{"suspend", true, "until Kueue admits it"}}, spec...)
+	}
+	return entries{
+		{key: "apiVersion", value: "batch/v1"},
+		{key: "kind", value: "Job"},
+		{key: "metadata", value: head},
+		{key: "spec", value: spec},
+	}
+}
+
+func (c *conversion) service() entries {
+	return entries{
+		{key: "apiVersion", value: "v1"},
+		{key: "kind", value: "Service"},
+		{key: "metadata", value: entries{{key: "name", value: c.names.job}}},
+		{key: "spec", value: entries{
+			{key: "clusterIP", value: "None"},
+			{key: "publishNotReadyAddresses", value: true},
+			{key: "selector", value: entries{{key: "batch.kubernetes.io/job-name", value: c.names.job}}},
+		}},
+	}
+}
+
+// jobSpec is the Job of a role.
+func (c *conversion) jobSpec(t *role) entries {
+	spec := entries{
+		{key: "completionMode", value: "Indexed"},
+		{"completions", t.tasks, "taskNumber"},
+		{key: "parallelism", value: t.tasks},
+	}
+	switch {
+	case t.minFailed == 1:
+		spec = append(spec, entry{"backoffLimit", 0, "minFailedTaskCount 1"})
+	case t.minFailed != never:
+		spec = append(
+			spec,
+			entry{key: "backoffLimitPerIndex", value: 0},
+			entry{"maxFailedIndexes", t.minFailed - 1, "minFailedTaskCount " + strconv.Itoa(t.minFailed)},
+		)
+		c.warn("task role %s: a job in which fewer than %d tasks fail ends as failed in Kubernetes, though not before the others have ended; OpenPAI counted it as a success", t.name, t.minFailed)
+	case t.minSucceeded != never:
+		spec = append(spec, entry{"backoffLimitPerIndex", 0, "minFailedTaskCount null: the others go on"})
+		c.warn("task role %s: minFailedTaskCount null has no equivalent: when fewer than %d tasks succeed, the job ends as failed", t.name, t.minSucceeded)
+	default:
+		spec = append(spec, entry{"backoffLimit", 0, "minFailedTaskCount null: the command ends with 0"})
+		c.warn("task role %s: minFailedTaskCount null has no equivalent: the command's exit code is only told in the log, and counts as 0", t.name)
+	}
+	if t.minSucceeded != never {
+		spec = append(spec, entry{"successPolicy", entries{
+			{key: "rules", value: list(flow(entries{{key: "succeededCount", value: t.minSucceeded}}))},
+		}, "minSucceededTaskCount"})
+	}
+	return append(spec, entry{key: "template", value: c.pod(t)})
+}
+
+// ignoresExit tells whether a failing command must not make its pod fail.
+func (t *role) ignoresExit() bool { return t.minFailed == never && t.minSucceeded == never }
+
+func (c *conversion) pod(t *role) entries {
+	notes := entries{{key: noteRole, value: t.name}}
+	if plan := c.plan(t); plan != "" {
+		notes = append(notes, entry{jobspec.AnnotationPlanYAML, plan, "codeDir, dataDir and outputDir"})
+	}
+	spec := entries{{key: "restartPolicy", value: "Never"}}
+	if !c.set {
+		spec = append(spec, entry{"subdomain", c.names.job, "the Service"})
+	}
+	spec = append(spec, c.nodes(t)...)
+	if c.authFile != "" || c.opts.Registry != nil {
+		spec = append(spec, entry{"imagePullSecrets", list(flow(entries{{key: "name", value: c.pullSecret()}})), "authFile"})
+	}
+	size := func() *yaml.Node {
+		limits := entries{{key: "cpu", value: t.cpu}, {key: "memory", value: fmt.Sprintf("%dMi", t.memory)}}
+		if t.gpu > 0 {
+			limits = append(limits, entry{key: "nvidia.com/gpu", value: t.gpu})
+		}
+		return flow(limits)
+	}
+	mounts := []any{flow(entries{{key: "name", value: "shm"}, {key: "mountPath", value: "/dev/shm"}})}
+	volumes := []any{entries{
+		{key: "name", value: "shm"},
+		{"emptyDir", flow(entries{{key: "medium", value: "Memory"}, {key: "sizeLimit", value: fmt.Sprintf("%dMi", t.shm)}}), "shmMB"},
+	}}
+	if c.codeDir != "" {
+		mounts = append(mounts, flow(entries{{key: "name", value: "code"}, {key: "mountPath", value: c.codePath()}, {key: "readOnly", value: true}}))
+		volumes = append(volumes, entries{
+			{key: "name", value: "code"},
+			{"emptyDir", flow(entries{{key: "sizeLimit", value: codeRoom.String()}}), "codeDir"},
+		})
+	}
+	spec = append(
+		spec,
+		entry{key: "containers", value: list(entries{
+			{key: "name", value: "main"},
+			{key: "image", value: c.image},
+			{key: "command", value: list("bash", "-c", jobspec.Dollars(c.script(t)))},
+			{key: "env", value: c.variables(t)},
+			{key: "resources", value: entries{
+				{"requests", size(), "cpuNumber, memoryMB, gpuNumber"},
+				{key: "limits", value: size()},
+			}},
+			{key: "volumeMounts", value: list(mounts...)},
+		})},
+		entry{key: "volumes", value: list(volumes...)},
+	)
+	return entries{
+		{key: "metadata", value: entries{{key: "annotations", value: notes}}},
+		{key: "spec", value: spec},
+	}
+}
+
+// variables are the variables of a pod of a role.
+func (c *conversion) variables(t *role) *yaml.Node {
+	all := list()
+	for _, s := range c.environment(t, -1) {
+		for i, v := range s.variables {
+			e := entries{{key: "name", value: v.name}, {key: "value", value: jobspec.Dollars(v.value)}}
+			if v.field != "" {
+				e[1] = entry{key: "valueFrom", value: flow(entries{{key: "fieldRef", value: flow(entries{{key: "fieldPath", value: v.field}})}})}
+			}
+			n := flow(e)
+			if i == 0 {
+				n.HeadComment = "# " + s.comment
+			}
+			all.Content = append(all.Content, n)
+		}
+	}
+	return all
+}
+
+// nodes are those that have the job's kind of GPU.
+func (c *conversion) nodes(t *role) entries {
+	if c.gpuType == "" || t.gpu == 0 {
+		return nil
+	}
+	label, value, ok := strings.Cut(c.opts.GPUTypes[c.gpuType], "=")
+	if !ok || label == "" {
+		c.warn("gpuType %s chooses no nodes: say which label they have by --gpu-type %s=LABEL=VALUE", c.gpuType, c.gpuType)
+		return nil
+	}
+	return entries{{"nodeSelector", entries{{key: label, value: value}}, "gpuType " + c.gpuType}}
+}
+
+// script is what bash runs: OpenPAI copied the code into the working directory, and
+// then came the command.
+func (c *conversion) script(t *role) string {
+	var lines []string
+	if c.codeDir != "" {
+		lines = append(lines, "cp -r "+quote(c.root+"/code")+"/* ./ || exit")
+	}
+	command := strings.TrimRight(t.command, "\n")
+	if t.ignoresExit() {
+		lines = append(lines, "(", command, ")", `code=$?; [ $code = 0 ] || echo "the command ended with code $code, which does not count" >&2`, "exit 0")
+	} else {
+		lines = append(lines, command)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// quote makes a text one word for a shell.
+func quote(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("/._-", r) && (r > 'z' || unreachable.MatchString(string(r)))
+	}) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func (c *conversion) pullSecret() string { return c.names.job + "-registry" }
+
+// registry is the Secret of the registry; nil when nothing is known of it.
+func (c *conversion) registry() entries {
+	if c.opts.Registry == nil {
+		if c.authFile != "" {
+			c.warn("authFile is not read: bring its three lines by --auth-file, or make the Secret yourself: kubectl create secret docker-registry %s --docker-server=… --docker-username=… --docker-password=…", c.pullSecret())
+		}
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(c.opts.Registry), "\r", "")), "\n")
+	if len(lines) != 3 || slices.Contains(lines, "") {
+		c.faults = append(c.faults, jobspec.Fault{Text: fmt.Sprintf("the authFile has %d lines; it needs three: registry, user, password", len(lines))})
+		return nil
+	}
+	server := lines[0]
+	if server == "docker.io" {
+		server = "https://index.docker.io/v1/" // by this the kubelet knows Docker Hub
+	}
+	config, _ := json.Marshal(map[string]any{"auths": map[string]any{server: map[string]string{ // strings only
+		"username": lines[1], "password": lines[2], "auth": base64.StdEncoding.EncodeToString([]byte(lines[1] + ":" + lines[2])),
+	}}})
+	return entries{
+		{key: "apiVersion", value: "v1"},
+		{key: "kind", value: "Secret"},
+		{key: "metadata", value: entries{{key: "name", value: c.pullSecret()}}},
+		{key: "type", value: "kubernetes.io/dockerconfigjson"},
+		{key: "data", value: entries{{key: ".dockerconfigjson", value: base64.StdEncoding.EncodeToString(config)}}},
+	}
+}

@@ -1,0 +1,87 @@
+package pai
+
+import (
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+func (c *conversion) dataPath() string   { return c.root + "/data" }
+func (c *conversion) outputPath() string { return c.root + "/output" }
+func (c *conversion) codePath() string   { return c.root + "/code/" + c.codeBase() }
+
+// plan is the StagePlan of a role's tasks; "" when nothing is staged. Every task gets
+// all of the data, as in OpenPAI, and none writes where another does.
+func (c *conversion) plan(t *role) string {
+	var volumes, inputs, outputs []any
+	if c.codeDir != "" {
+		inputs = append(inputs, c.input("code", c.codeDir, c.codePath(), yamledit.Entry{Key: "maxBytes", Value: codeMax.String()}))
+	}
+	if c.dataDir != "" && c.staged() {
+		var more []yamledit.Entry
+		if c.opts.DataSize > 0 {
+			more = append(more, yamledit.Entry{Key: "volume", Value: "data"})
+			volumes = append(volumes, yamledit.Map{{Key: "name", Value: "data"}, {Key: "size", Value: c.opts.DataSize.String()}})
+		} else if !c.local {
+			c.warn("how large dataDir is is not known, so it may fill the node's disk: say it by --data-size")
+		}
+		inputs = append(inputs, c.input("data", c.dataDir, c.dataPath(), more...))
+	}
+	if c.outputDir != "" && c.staged() {
+		destination := folder(c.outputDir, "")
+		if len(c.roles) > 1 || t.tasks > 1 {
+			destination = folder(c.outputDir, t.name+"/{index}/")
+			c.warn("tasks save what is in $PAI_OUTPUT_DIR apart, below outputDir under the name of their role and their index")
+		}
+		if c.retries != 0 {
+			c.warn("a job that is tried again begins with an empty $PAI_OUTPUT_DIR: a command that goes on where it was must restore from $PAI_OUTPUT_URI first")
+		}
+		output := yamledit.Map{
+			{Key: "name", Value: "output"},
+			{Key: "path", Value: c.outputPath()},
+			{Key: "destination", Value: destination},
+			{Key: "commit", Value: plan.CommitNone},
+			{Key: "conflict", Value: plan.ConflictOverwrite},
+		}
+		outputs = append(outputs, secret(output, c.opts.WriteSecret))
+	}
+	if len(inputs)+len(outputs) == 0 {
+		return ""
+	}
+	spec := yamledit.Map{{Key: "shard", Value: yamledit.Map{{Key: "by", Value: plan.ShardNone}}}}
+	for _, part := range []yamledit.Entry{{Key: "volumes", Value: volumes}, {Key: "inputs", Value: inputs}, {Key: "outputs", Value: outputs}} {
+		if list, _ := part.Value.([]any); len(list) > 0 {
+			spec = append(spec, part)
+		}
+	}
+	return yamledit.Marshal(yamledit.Map{
+		{Key: "apiVersion", Value: plan.APIVersion},
+		{Key: "kind", Value: plan.Kind},
+		{Key: "metadata", Value: yamledit.Map{{Key: "name", Value: c.names.job}}},
+		{Key: "spec", Value: spec},
+	})
+}
+
+func (c *conversion) input(name, source, at string, more ...yamledit.Entry) yamledit.Map {
+	m := yamledit.Map{{Key: "name", Value: name}, {Key: "source", Value: folder(source, "")}, {Key: "path", Value: at}}
+	return secret(append(m, more...), c.opts.ReadSecret)
+}
+
+func secret(m yamledit.Map, name string) yamledit.Map {
+	if name == "" {
+		return m
+	}
+	return append(m, yamledit.Entry{Key: "credentials", Value: yamledit.Map{{Key: "secret", Value: name}}})
+}
+
+// folder is a URL that ends in a slash, so that it is what lies in it, and not what
+// else begins with its name; or a folder below. Parameters stay behind.
+func folder(url, below string) string {
+	where, parameters, has := strings.Cut(url, "?")
+	where = strings.TrimRight(where, "/") + "/" + below
+	if has {
+		where += "?" + parameters
+	}
+	return where
+}

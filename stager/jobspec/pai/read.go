@@ -1,0 +1,300 @@
+package pai
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tailscale/hujson"
+
+	"github.com/stager-dev/stager/stager/jobspec"
+)
+
+// fileMax is far above every job, and far below what would hurt.
+const fileMax = 3 << 20
+
+// What names may be, and how that is told.
+var (
+	jobName  = format{regexp.MustCompile(`^[A-Za-z0-9\-._~]+$`), "letters, digits, - . _ and ~"}
+	roleName = format{regexp.MustCompile(`^[A-Za-z0-9._~]+$`), "letters, digits, . _ and ~"}
+	envName  = format{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`), "letters, digits and _, and do not begin with a digit"}
+)
+
+type format struct {
+	*regexp.Regexp
+	told string
+}
+
+// reader reads a file and remembers what is wrong with it.
+type reader struct {
+	text     []byte
+	faults   jobspec.Faults
+	warnings []string
+}
+
+func (r *reader) fault(offset int, form string, args ...any) {
+	line, column := position(r.text, offset)
+	f := jobspec.Fault{Line: line, Column: column, Text: fmt.Sprintf(form, args...)}
+	if !slices.Contains(r.faults, f) {
+		r.faults = append(r.faults, f)
+	}
+}
+
+func (r *reader) warn(form string, args ...any) {
+	if text := fmt.Sprintf(form, args...); !slices.Contains(r.warnings, text) {
+		r.warnings = append(r.warnings, text)
+	}
+}
+
+// position is line and column of an offset, from 1, in bytes.
+func position(text []byte, offset int) (line, column int) {
+	before := text[:min(offset, len(text))]
+	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
+}
+
+var syntax = regexp.MustCompile(`^hujson: line (\d+), column (\d+): (.*)$`)
+
+// parse reads JSON with // and /* */ outside strings and with trailing commas.
+func (r *reader) parse() *hujson.Value {
+	if len(r.text) > fileMax {
+		r.faults = jobspec.Faults{{Text: fmt.Sprintf("the file has %d bytes, and a job has %d at most", len(r.text), fileMax)}}
+		return nil
+	}
+	text := bytes.TrimPrefix(r.text, []byte("\ufeff"))
+	r.text = text
+	root, err := hujson.Parse(text)
+	if err != nil {
+		f := jobspec.Fault{Text: "this is not JSON: " + strings.TrimPrefix(err.Error(), "hujson: ")}
+		if m := syntax.FindStringSubmatch(err.Error()); m != nil {
+			f.Line, _ = strconv.Atoi(m[1])
+			f.Column, _ = strconv.Atoi(m[2])
+			f.Text = "this is not JSON: " + m[3]
+		}
+		r.faults = append(r.faults, f)
+		return nil
+	}
+	return &root
+}
+
+// fields is an object of the file while it is read.
+type fields struct {
+	*reader
+	what   string // for people
+	start  int
+	names  []string // in order
+	fields map[string]*hujson.Value
+	at     map[string]int
+	read   map[string]bool
+}
+
+// object is an object's fields, or nil with a fault.
+func (r *reader) object(v *hujson.Value, what string) *fields {
+	o, ok := v.Value.(*hujson.Object)
+	if !ok {
+		r.fault(v.StartOffset, "%s is %s; write it as {…}", what, kind(v))
+		return nil
+	}
+	f := &fields{r, what, v.StartOffset, nil, map[string]*hujson.Value{}, map[string]int{}, map[string]bool{}}
+	for i := range o.Members {
+		m := &o.Members[i]
+		name := m.Name.Value.(hujson.Literal).String()
+		if _, twice := f.fields[name]; twice {
+			r.fault(m.Name.StartOffset, "%s is there twice; keep one", name)
+		}
+		f.names = append(f.names, name)
+		f.fields[name], f.at[name] = &m.Value, m.Value.StartOffset
+	}
+	return f
+}
+
+func kind(v *hujson.Value) string {
+	switch v.Value.Kind() {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "a text"
+	case '0':
+		return "a number"
+	case 'n':
+		return "null"
+	}
+	return "true or false"
+}
+
+// get is a field; nil where it is missing, with a fault if it must not be.
+func (f *fields) get(name string, needed bool) *hujson.Value {
+	f.read[name] = true
+	v := f.fields[name]
+	if v != nil && v.Value.Kind() == 'n' && !needed {
+		return nil
+	}
+	if v == nil && needed {
+		f.fault(f.start, "%s has no %s, which OpenPAI requires; add it", f.what, name)
+	}
+	return v
+}
+
+// text is a text, "" where there is none.
+func (f *fields) text(name string, needed bool) string {
+	v := f.get(name, needed)
+	if v == nil {
+		return ""
+	}
+	if v.Value.Kind() != '"' {
+		f.fault(v.StartOffset, "%s is %s; write a text in quotes", name, kind(v))
+		return ""
+	}
+	s := v.Value.(hujson.Literal).String()
+	switch {
+	case needed && strings.TrimSpace(s) == "":
+		f.fault(v.StartOffset, "%s is empty; write what it is to be", name)
+	case strings.ContainsRune(s, 0):
+		f.fault(v.StartOffset, "%s has a NUL in it; take it out", name)
+	}
+	return s
+}
+
+// named is a text that must have a format.
+func (f *fields) named(name string, form format) string {
+	s := f.text(name, true)
+	if v := f.fields[name]; v != nil && strings.TrimSpace(s) != "" && !form.MatchString(s) {
+		f.fault(v.StartOffset, "%s is %q; its characters are %s", name, s, form.told)
+	}
+	return s
+}
+
+// required is the fallback of a number that must be there.
+const required = -1 << 31
+
+// number is a whole number that is at least so large, or one with which check finds
+// nothing wrong.
+func (f *fields) number(name string, fallback, least int, check func(int) string) int {
+	v := f.get(name, fallback == required)
+	if v == nil {
+		return max(fallback, 0)
+	}
+	lit, _ := v.Value.(hujson.Literal)
+	n, err := strconv.ParseInt(string(lit), 10, 32)
+	if err != nil {
+		f.fault(v.StartOffset, "%s: %s is %s; write a whole number", f.what, name, shown(v))
+		return 0
+	}
+	if check != nil {
+		if wrong := check(int(n)); wrong != "" {
+			f.fault(v.StartOffset, "%s: %s is %d: %s", f.what, name, n, wrong)
+			return 0
+		}
+	}
+	if check == nil && int(n) < least {
+		f.fault(v.StartOffset, "%s: %s is %d, and at least %d is needed", f.what, name, n, least)
+		return 0
+	}
+	return int(n)
+}
+
+// shown is a value, or its kind when it is long.
+func shown(v *hujson.Value) string {
+	if lit, ok := v.Value.(hujson.Literal); ok && len(lit) < 40 {
+		return string(lit)
+	}
+	return kind(v)
+}
+
+// numberOrNull is a count of tasks; null is never.
+func (f *fields) numberOrNull(name string, fallback int, check func(int) string) int {
+	if f.fields[name] != nil && f.fields[name].Value.Kind() == 'n' {
+		f.read[name] = true
+		return never
+	}
+	return f.number(name, fallback, 1, func(n int) string {
+		if n < 1 {
+			return "write 1 or more, or null for never"
+		}
+		return check(n)
+	})
+}
+
+func (f *fields) list(name string, needed bool) (all []*hujson.Value) {
+	v := f.get(name, needed)
+	if v == nil {
+		return nil
+	}
+	a, ok := v.Value.(*hujson.Array)
+	if !ok {
+		f.fault(v.StartOffset, "%s is %s; write a list, […]", name, kind(v))
+		return nil
+	}
+	for i := range a.Elements {
+		all = append(all, &a.Elements[i])
+	}
+	return all
+}
+
+// variables are the fields of an object of texts, numbers and the like, in order.
+func (f *fields) variables(name string) (all []variable) {
+	v := f.get(name, false)
+	if v == nil {
+		return nil
+	}
+	o := f.object(v, name)
+	if o == nil {
+		return nil
+	}
+	for _, n := range o.names {
+		v := o.fields[n]
+		switch {
+		case !envName.MatchString(n):
+			f.fault(v.StartOffset, "%s: %q cannot be a variable; names have %s", name, n, envName.told)
+		case strings.HasPrefix(n, "PAI_"), strings.HasPrefix(n, "STAGER_"):
+			f.fault(v.StartOffset, "%s: %s is set for every task; choose a name that does not begin with PAI_ or STAGER_", name, n)
+		case n == "isDebug" || n == "paiAzRDMA":
+			f.warn("%s: %s has no equivalent and is a variable like others", name, n)
+		}
+		value := compact(v)
+		if lit, ok := v.Value.(hujson.Literal); ok && lit.Kind() == '"' {
+			value = lit.String()
+		}
+		if strings.ContainsRune(value, 0) {
+			f.fault(v.StartOffset, "%s: %s has a NUL in it; take it out", name, n)
+		}
+		all = append(all, variable{name: n, value: value})
+	}
+	return all
+}
+
+// json is a field as it is, without comments; "" where there is none.
+func (f *fields) json(name string) string {
+	v := f.get(name, false)
+	if v == nil {
+		return ""
+	}
+	text := compact(v)
+	if text == "{}" {
+		return ""
+	}
+	return text
+}
+
+func compact(v *hujson.Value) string {
+	c := v.Clone()
+	c.Standardize()
+	var b bytes.Buffer
+	_ = json.Compact(&b, c.Pack()) // it has been parsed
+	return b.String()
+}
+
+// rest warns of the fields that nobody asked for.
+func (f *fields) rest() {
+	for _, name := range f.names {
+		if !f.read[name] {
+			line, _ := position(f.reader.text, f.at[name])
+			f.warn("line %d: %s: %s is not known and is left out", line, f.what, name)
+		}
+	}
+}

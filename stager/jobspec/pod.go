@@ -1,0 +1,360 @@
+package jobspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// pod is the work on one pod template: what is found there, what follows from it, and
+// the changes that carry it out.
+type pod struct {
+	opts     Options
+	t        *template
+	req      *request
+	facts    facts
+	changes  branch
+	warnings []string
+
+	targets []*yamledit.Node // containers that work with the data; the first counts
+	names   []string         // of these
+	mounts  []mount
+	shape   shape
+	user    user
+	sizes   sizes
+}
+
+// shape says which containers the plan needs.
+type shape struct {
+	sidecar, prefetch, wrap bool
+	split                   bool // the prefetch container brings prefetched inputs, the sidecar the rest
+}
+
+func newPod(opts Options, t *template, r *request) *pod {
+	return &pod{opts: opts, t: t, req: r, facts: t.facts()}
+}
+
+// warn tells something, once for all containers.
+func (p *pod) warn(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(p.warnings, text) {
+		p.warnings = append(p.warnings, text)
+	}
+}
+
+// spec is a part of the pod's spec, or nil.
+func (p *pod) spec(keys ...string) *yamledit.Node { return p.t.node.Get("spec").Get(keys...) }
+
+// build works out all changes.
+func (p *pod) build() {
+	p.preconditions()
+	p.findTargets()
+	p.findShape()
+	p.placeVolumes()
+	p.user = p.findUser()
+	p.measure()
+
+	switch {
+	case p.shape.wrap:
+		p.wrap()
+	default:
+		p.containers()
+	}
+	for i := range p.targets {
+		p.equip(i)
+	}
+	p.addVolumes()
+	p.grace()
+	p.nodes()
+	p.policies()
+}
+
+// preconditions refuses pods that cannot be served.
+func (p *pod) preconditions() {
+	if os := p.spec("os", "name"); os.Text() == "windows" {
+		refuse(os, "stager does not run on Windows nodes")
+	}
+	for _, list := range []string{"containers", "initContainers"} {
+		for _, c := range p.spec(list).All() {
+			switch c.Get("name").Text() {
+			case ContainerSidecar, ContainerPrefetch, ContainerInstall:
+				refuse(c, "a container %s is there already that inject did not put in; take it out, or leave this pod without %sannotations", c.Get("name").Text(), prefix)
+			}
+		}
+	}
+}
+
+// findTargets are the containers that are named, or the one that kubectl takes by
+// default, or the first.
+func (p *pod) findTargets() {
+	containers := p.spec("containers")
+	names := p.req.containers
+	if usual := p.t.own("kubectl.kubernetes.io/default-container"); len(names) == 0 && containers.Item("name", usual.Text()) != nil {
+		names = []string{usual.Text()}
+	}
+	if len(names) == 0 {
+		names = []string{containers.Items[0].Get("name").Text()}
+	}
+	for _, name := range names {
+		c := containers.Item("name", name)
+		if c == nil {
+			var there []string
+			for _, c := range containers.Items {
+				there = append(there, c.Get("name").Text())
+			}
+			refuse(containers, "there is no container %q, which %s names; there are %s", name, AnnotationContainers, strings.Join(there, ", "))
+		}
+		p.targets = append(p.targets, c)
+	}
+	p.names = names
+}
+
+// findShape decides on the containers.
+func (p *pod) findShape() {
+	prefetches, windows := 0, 0
+	for _, in := range p.req.plan.Spec.Inputs {
+		if in.Mode == plan.ModeWindow {
+			windows++
+		} else {
+			prefetches++
+		}
+	}
+	serves := windows+len(p.req.plan.Spec.Outputs) > 0
+	s := &p.shape
+	switch {
+	case p.req.finalize == FinalizeWrap:
+		s.wrap = true
+		return
+	case p.req.gate == GateInit || p.req.gate == GateStartup:
+		s.prefetch, s.sidecar = prefetches > 0, serves
+		s.split = s.prefetch && s.sidecar
+	default:
+		s.sidecar = true
+	}
+	if s.sidecar && p.opts.Kubernetes != "" && older(p.opts.Kubernetes, 1, 29) {
+		refuse(nil, "a sidecar needs Kubernetes 1.29, and the cluster has %s; use %s: %s, which needs none", p.opts.Kubernetes, AnnotationFinalize, FinalizeWrap)
+	}
+}
+
+// older tells whether a version is below another.
+func older(version string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &a, &b); n < 2 {
+		refuse(nil, "%q is not a version of Kubernetes; write one like 1.31", version)
+	}
+	return a < major || a == major && b < minor
+}
+
+// grace gives the end the time that the last uploads may take.
+func (p *pod) grace() {
+	var longest time.Duration
+	for _, out := range p.req.plan.Spec.Outputs {
+		longest = max(longest, time.Duration(out.Deadline))
+	}
+	if longest == 0 {
+		return
+	}
+	need := int64((longest + 30*time.Second + time.Second - 1) / time.Second)
+	const key = "terminationGracePeriodSeconds"
+	has := int64(number(p.t.node.Get("spec"), key, 30))
+	if has >= need {
+		return
+	}
+	defaulted := p.opts.Admission && has == 30 // the API server has filled it in
+	if !p.spec(key).IsNull() && !defaulted {
+		p.warn("%s was %d and is now %d: the last upload may take %s", key, has, need, longest)
+	}
+	p.put(at("spec", key), need)
+}
+
+// nodes chooses the nodes that the plan wants.
+func (p *pod) nodes() {
+	selector := p.spec("nodeSelector")
+	for _, name := range sortedKeys(p.req.plan.Spec.NodeSelector) {
+		want := p.req.plan.Spec.NodeSelector[name]
+		switch has := selector.Get(name); {
+		case has == nil:
+			p.put(at("spec", "nodeSelector", name), want)
+		case has.Text() != want:
+			refuse(has, "the pod wants nodes with %s: %s, and the plan those with %s; they must agree", name, has.Text(), want)
+		}
+	}
+}
+
+// Exit codes that trying again cannot help.
+var hopeless = []any{int64(64), int64(66), int64(76), int64(77), int64(78)}
+
+// policies makes a Job end when trying again cannot help, and not when its node went
+// away.
+func (p *pod) policies() {
+	job := p.facts.jobSpec
+	if job == nil {
+		return
+	}
+	serves := len(p.req.plan.Spec.Outputs) > 0
+	replacement := job.Get("podReplacementPolicy")
+	if !p.opts.JobPolicies {
+		if serves && replacement.Text() != "Failed" && job.Get("podFailurePolicy") == nil {
+			p.warn("the Job starts a replacement beside a pod that is still saving its outputs; podReplacementPolicy: Failed makes it wait")
+		}
+		return
+	}
+	if replacement == nil {
+		p.put(at("^", "podReplacementPolicy"), "Failed")
+	}
+	if p.spec("restartPolicy").Text() != "Never" || job.Get("podFailurePolicy") != nil {
+		return
+	}
+	who := ""
+	switch {
+	case p.shape.wrap:
+		who = p.names[0]
+	case p.shape.prefetch:
+		who = ContainerPrefetch
+	}
+	p.put(at("^", "podFailurePolicy"), failurePolicy(who))
+}
+
+// failurePolicy goes by the exit codes of a container; "" has none that count.
+func failurePolicy(container string) yamledit.Map {
+	var rules []any
+	if container != "" {
+		rules = append(rules, yamledit.Map{
+			{Key: "action", Value: "FailJob"},
+			{Key: "onExitCodes", Value: yamledit.Map{
+				{Key: "containerName", Value: container}, {Key: "operator", Value: "In"}, {Key: "values", Value: hopeless},
+			}},
+		})
+	}
+	rules = append(rules, yamledit.Map{
+		{Key: "action", Value: "Ignore"},
+		{Key: "onPodConditions", Value: []any{yamledit.Map{{Key: "type", Value: "DisruptionTarget"}, {Key: "status", Value: "True"}}}},
+	})
+	return yamledit.Map{{Key: "rules", Value: rules}}
+}
+
+// put adds a change.
+func (p *pod) put(where place, value any) { p.changes.put(where, value) }
+
+// write writes the changes into the document, with the record that undoes them.
+func (p *pod) write(edit *yamledit.Editor) {
+	inside := p.t.chain
+	for _, n := range inside {
+		unshared(n, place{"the object"})
+	}
+	status, undo := at("metadata", "annotations", AnnotationStatus), at("metadata", "annotations", AnnotationUndo)
+	p.put(status, statusVersion+p.changes.sum())
+	p.put(undo, "")
+	// Once for the record alone: it tells of itself, too.
+	rec := new(record)
+	p.apply(&applier{yamledit.NewEditor(p.t.object.doc), rec, true})
+	text, _ := json.Marshal(rec) // strings only
+	p.put(undo, string(text))
+	p.apply(&applier{edit, new(record), false})
+}
+
+// apply writes changes to what the template stands in behind those of the template:
+// they may end at the same place.
+func (p *pod) apply(a *applier) {
+	var inner, outer branch
+	for _, c := range p.changes.children {
+		if c.part == "^" {
+			outer.children = c.children
+		} else {
+			inner.children = append(inner.children, c)
+		}
+	}
+	a.apply(p.t.node, &inner, nil)
+	if len(outer.children) > 0 {
+		a.apply(p.t.up(1), &outer, at("^"))
+	}
+}
+
+// stands tells whether a template has been injected just so before.
+func (p *pod) stands(before *template) bool {
+	status := p.get(at("metadata", "annotations", AnnotationStatus))
+	return before.own(AnnotationStatus).Text() == status && !p.missing(before)
+}
+
+// get is the value of a change.
+func (p *pod) get(where place) any {
+	b := &p.changes
+	for _, part := range where {
+		b = b.child(part)
+	}
+	return b.value
+}
+
+// missing tells whether a template does not say what was put in.
+func (p *pod) missing(t *template) bool {
+	var walk func(b *branch, where place) bool
+	walk = func(b *branch, where place) bool {
+		if b.leaf {
+			return !alike(b.value, t.get(where))
+		}
+		return slices.ContainsFunc(b.children, func(c *branch) bool { return walk(c, where.in(c.part)) })
+	}
+	return slices.ContainsFunc(p.changes.children, func(c *branch) bool { return walk(c, place{c.part}) })
+}
+
+// variables are those of stager's containers, or of a wrapped one.
+func (p *pod) variables() []variable {
+	f := p.facts
+	all := []variable{
+		{"STAGER_PLAN_YAML", literalSource(Dollars(p.req.text))},
+		{"STAGER_NAMESPACE", source{field: "metadata.namespace"}},
+		{"STAGER_POD", source{field: "metadata.name"}},
+		{"STAGER_JOB", f.job},
+	}
+	if f.role != "" {
+		all = append(all, variable{"STAGER_ROLE", literalSource(f.role)})
+	}
+	if f.attempt != (source{}) {
+		all = append(all, variable{"STAGER_ATTEMPT", f.attempt})
+	}
+	count := f.count
+	if p.req.count != "" {
+		if n, err := strconv.Atoi(p.req.count); err != nil || n < 1 {
+			refuse(p.t.own(AnnotationCount), "%q is not a number of pods", p.req.count)
+		}
+		count = p.req.count
+	}
+	if p.req.plan.Spec.Shard.By == plan.ShardAuto && f.caution != "" && (p.req.count == "" || f.count != "") && len(p.req.plan.Spec.Inputs) > 0 {
+		p.warn("%s", f.caution)
+	}
+	if f.index != (source{}) {
+		all = append(all, f.helpers...)
+		all = append(all, variable{"STAGER_INDEX", f.index})
+	}
+	if count != "" {
+		all = append(all, variable{"STAGER_COUNT", literalSource(count)})
+	}
+	for _, name := range sortedKeys(p.opts.Env) {
+		all = append(all, variable{name, literalSource(Dollars(p.opts.Env[name]))})
+	}
+	return all
+}
+
+// Dollars keeps the kubelet from taking $(NAME) in a text for a variable.
+func Dollars(text string) string {
+	if strings.Contains(text, "$(") || strings.Contains(text, "$$") {
+		return strings.ReplaceAll(text, "$", "$$")
+	}
+	return text
+}
+
+// entry is a variable as Kubernetes writes it.
+func (v variable) entry() yamledit.Map {
+	m := yamledit.Map{{Key: "name", Value: v.name}}
+	if v.field == "" {
+		return append(m, yamledit.Entry{Key: "value", Value: v.text})
+	}
+	return append(m, yamledit.Entry{Key: "valueFrom", Value: yamledit.Map{
+		{Key: "fieldRef", Value: yamledit.Map{{Key: "fieldPath", Value: v.field}}},
+	}})
+}

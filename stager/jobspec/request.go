@@ -1,0 +1,397 @@
+package jobspec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// request is what a pod template asks for.
+type request struct {
+	text       string // of the plan, as the pods get it
+	plan       *plan.StagePlan
+	containers []string
+	finalize   string
+	gate       string
+	count      string
+}
+
+// planMax keeps the plan below what one variable of the environment can hold.
+const planMax = 100 << 10
+
+// request reads the annotations of a template; nil: it asks for nothing, and why.
+func (in *injector) request(t *template) (r *request, why string) {
+	notes := t.annotations()
+	for _, name := range slices.Sorted(maps.Keys(notes)) {
+		known(name, notes[name])
+	}
+	if in.optedOut(t) {
+		return nil, "it says " + LabelInject + ": false"
+	}
+	text, at := in.base(t, notes)
+	inputs, outputs := entries(notes, AnnotationInput), entries(notes, AnnotationOutput)
+	if text == "" && len(inputs)+len(outputs) == 0 {
+		return nil, "it asks for no data, by no annotation " + prefix + "…"
+	}
+	if len(inputs)+len(outputs) > 0 {
+		text = extend(text, at, t.object.name, inputs, outputs)
+	}
+	if len(text) > planMax {
+		refuse(at, "the plan has %d bytes, and %d fit into a pod's environment", len(text), planMax)
+	}
+	p, err := plan.Parse([]byte(text), in.opts.CheckURL)
+	if err != nil {
+		refuse(at, "this is not a good plan:\n%v", err)
+	}
+	r = &request{
+		text: text, plan: p,
+		finalize: choice(notes[AnnotationFinalize], in.opts.Finalize, FinalizeSidecar, FinalizeWrap),
+		gate:     choice(notes[AnnotationGate], in.opts.Gate, gateFor(p), GateInit, GateStartup, GateNone),
+		count:    notes[AnnotationCount].Text(),
+	}
+	if n := notes[AnnotationContainers]; n != nil {
+		for name := range strings.SplitSeq(n.Text(), ",") {
+			r.containers = append(r.containers, strings.TrimSpace(name))
+		}
+	}
+	return r, ""
+}
+
+// gateFor is the gate of a plan that says nothing about it.
+func gateFor(p *plan.StagePlan) string {
+	for _, in := range p.Spec.Inputs {
+		if w := in.Window; w != nil && w.MinReady != (plan.MinReady{}) {
+			return GateStartup
+		}
+	}
+	return GateInit
+}
+
+func (in *injector) optedOut(t *template) bool {
+	return t.node.Get("metadata", "labels").Get(LabelInject).Text() == "false" ||
+		t.object.root.Get("metadata", "labels").Get(LabelInject).Text() == "false"
+}
+
+// known refuses annotations that nobody reads.
+func known(name string, at *yamledit.Node) {
+	for _, group := range []string{AnnotationInput, AnnotationOutput} {
+		if rest, ok := strings.CutPrefix(name, group); ok && rest != "" {
+			return
+		}
+	}
+	all := []string{
+		AnnotationPlan, AnnotationPlanYAML, AnnotationContainers, AnnotationFinalize, AnnotationGate, AnnotationCount, AnnotationStatus, AnnotationUndo,
+	}
+	if !slices.Contains(all, name) {
+		refuse(at, "the annotation %s is not known; known are %sNAME, %sNAME, %s", name, AnnotationInput, AnnotationOutput, strings.Join(all[:6], ", "))
+	}
+}
+
+// choice is what an annotation says, or else the first fallback that says anything.
+func choice(n *yamledit.Node, fallback string, allowed ...string) string {
+	value := n.Text()
+	switch {
+	case n == nil && fallback != "":
+		value = fallback
+	case n == nil:
+		return allowed[0]
+	}
+	if !slices.Contains(allowed, value) {
+		slices.Sort(allowed)
+		refuse(n, "%q is not known; use %s", value, strings.Join(slices.Compact(allowed), " or "))
+	}
+	return value
+}
+
+// base is the text of the plan that annotations or options name.
+func (in *injector) base(t *template, notes map[string]*yamledit.Node) (text string, at *yamledit.Node) {
+	inline, named := notes[AnnotationPlanYAML], notes[AnnotationPlan]
+	if inline != nil && named != nil && named.Text() != "inline" {
+		refuse(named, "%s and %s both bring a plan; keep one", AnnotationPlan, AnnotationPlanYAML)
+	}
+	switch {
+	case inline != nil:
+		return inline.Text(), inline
+	case named == nil:
+		return string(in.opts.Plan), nil
+	}
+	name, ok := strings.CutPrefix(named.Text(), "configmap:")
+	if !ok || name == "" {
+		refuse(named, "%q names no plan; write configmap:NAME, or the plan itself under %s", named.Text(), AnnotationPlanYAML)
+	}
+	if text, ok := in.configMaps[name]; ok {
+		return text, named
+	}
+	if in.opts.ConfigMap != nil {
+		if text, ok := in.opts.ConfigMap(t.object.namespace, name); ok {
+			return string(text), named
+		}
+	}
+	if in.opts.Plan != nil {
+		return string(in.opts.Plan), named
+	}
+	refuse(named, "the ConfigMap %s with its key %s is not here; give its file, too, or the plan by --plan", name, planKey)
+	return "", nil
+}
+
+// planKey is the key of a ConfigMap under which a plan is.
+const planKey = "plan.yaml"
+
+// entry is an input or output in one line.
+type entry struct {
+	name string
+	at   *yamledit.Node
+}
+
+func entries(notes map[string]*yamledit.Node, group string) (all []entry) {
+	for _, key := range slices.Sorted(maps.Keys(notes)) {
+		if name, ok := strings.CutPrefix(key, group); ok {
+			all = append(all, entry{name, notes[key]})
+		}
+	}
+	return all
+}
+
+// extend adds the entries of annotations to a plan's text, or begins one.
+func extend(text string, at *yamledit.Node, name string, inputs, outputs []entry) string {
+	var volumes, ins, outs []any
+	for _, e := range inputs {
+		m, volume := e.input()
+		ins = append(ins, m)
+		volumes = append(volumes, volume...)
+	}
+	for _, e := range outputs {
+		m, volume := e.output()
+		outs = append(outs, m)
+		volumes = append(volumes, volume...)
+	}
+	if text == "" {
+		if name == "" {
+			name = "job"
+		}
+		spec := yamledit.Map{}
+		for _, part := range []yamledit.Entry{{Key: "volumes", Value: volumes}, {Key: "inputs", Value: ins}, {Key: "outputs", Value: outs}} {
+			if list, _ := part.Value.([]any); len(list) > 0 {
+				spec = append(spec, part)
+			}
+		}
+		return yamledit.Marshal(yamledit.Map{
+			{Key: "apiVersion", Value: plan.APIVersion},
+			{Key: "kind", Value: plan.Kind},
+			{Key: "metadata", Value: yamledit.Map{{Key: "name", Value: planName(name)}}},
+			{Key: "spec", Value: spec},
+		})
+	}
+	d := yamledit.Split([]byte(text))[0]
+	if err := yamledit.Parse(d); err != nil || d.Root == nil {
+		refuse(at, "this is not a good plan: %v", err)
+	}
+	var add branch
+	for _, part := range []struct {
+		key  string
+		list []any
+	}{{"volumes", volumes}, {"inputs", ins}, {"outputs", outs}} {
+		for _, item := range part.list {
+			m := item.(yamledit.Map)
+			where := place{"spec", part.key, "name=" + fmt.Sprint(m[0].Value)}
+			if spec := d.Root.Get("spec", part.key); spec != nil && index(spec, where[2]) >= 0 {
+				refuse(at, "the plan and an annotation both have %s in %s; names tell them apart", m[0].Value, part.key)
+			}
+			add.put(where, m)
+		}
+	}
+	a := applier{edit: yamledit.NewEditor(d), rec: new(record)}
+	a.apply(d.Root, &add, nil)
+	return string(a.edit.Text())
+}
+
+// planName makes a plan's name of an object's.
+func planName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r == '.' {
+			return '-'
+		}
+		return r
+	}, name)
+	return strings.Trim(name[:min(len(name), 63)], "-")
+}
+
+// params are the keys of an entry and where in the plan they go.
+var params = map[string]struct{ in, out string }{
+	"mode":         {in: "mode"},
+	"size":         {in: "window.size"},
+	"release":      {in: "window.release"},
+	"minReady":     {in: "window.minReady.files"},
+	"minAge":       {in: "window.minAge"},
+	"minFree":      {in: "window.minFree"},
+	"leaseTimeout": {in: "window.leaseTimeout"},
+	"parallel":     {in: "window.parallel"},
+	"order":        {in: "order.by"},
+	"seed":         {in: "order.seed"},
+	"epochs":       {in: "order.epochs"},
+	"include":      {in: "include"},
+	"exclude":      {in: "exclude"},
+	"unpack":       {in: "unpack"},
+	"verify":       {in: "verify"},
+	"maxBytes":     {in: "maxBytes"},
+	"optional":     {in: "optional"},
+	"volume":       {in: "volume", out: "volume"},
+	"secret":       {in: "credentials.secret", out: "credentials.secret"},
+	"commit":       {out: "commit"},
+	"when":         {out: "when"},
+	"interval":     {out: "interval"},
+	"settle":       {out: "settle"},
+	"keep":         {out: "keep.last"},
+	"conflict":     {out: "conflict"},
+	"required":     {out: "required"},
+	"deadline":     {out: "deadline"},
+	"medium":       {}, // of a volume of its own
+}
+
+// lists are the params that have several values, with commas between them.
+var lists = []string{"include", "exclude", "when"}
+
+func (e entry) input() (yamledit.Map, []any) {
+	source, folder, options := e.split("URL -> PATH ? key=value&key=value, as in s3://bucket/train/ -> /data/train ? mode=window&size=80Gi")
+	m := yamledit.Map{{Key: "name", Value: e.name}, {Key: "source", Value: source}, {Key: "path", Value: folder}}
+	return e.options(m, options, true)
+}
+
+func (e entry) output() (yamledit.Map, []any) {
+	folder, destination, options := e.split("PATH -> URL ? key=value&key=value, as in /out -> s3://bucket/runs/{job}/ ? keep=3")
+	m := yamledit.Map{{Key: "name", Value: e.name}, {Key: "path", Value: folder}, {Key: "destination", Value: destination}}
+	return e.options(m, options, false)
+}
+
+// refuse tells what is wrong with a piece of an entry.
+func (e entry) refuse(piece, format string, args ...any) {
+	f := Fault{Text: e.name + ": " + fmt.Sprintf(format, args...)}
+	f.Line, f.Column = e.at.Position()
+	if i := strings.Index(e.at.Raw(), piece); i > 0 && !strings.Contains(e.at.Raw()[:i], "\n") {
+		f.Column += i
+	}
+	panic(stop{f})
+}
+
+func (e entry) split(form string) (left, right, options string) {
+	text := strings.TrimSpace(e.at.Text())
+	left, rest, ok := strings.Cut(text, " -> ")
+	if !ok {
+		e.refuse("", "%q has no \" -> \"; write %s", text, form)
+	}
+	right, options, _ = strings.Cut(rest, " ? ")
+	left, right = strings.TrimSpace(left), strings.TrimSpace(right)
+	if left == "" || right == "" {
+		e.refuse("->", "one side of -> is empty; write %s", form)
+	}
+	return left, right, strings.TrimSpace(options)
+}
+
+// options puts those of an entry into its map, and makes the volume they describe.
+func (e entry) options(m yamledit.Map, options string, input bool) (yamledit.Map, []any) {
+	var size, medium string
+	window := false
+	for piece := range strings.SplitSeq(options, "&") {
+		if piece == "" {
+			continue
+		}
+		key, text, _ := strings.Cut(piece, "=")
+		p, ok := params[key]
+		to := p.out
+		if input {
+			to = p.in
+		}
+		switch {
+		case key == "medium":
+			medium = text
+			continue
+		case key == "size":
+			size = text
+		case !ok || to == "":
+			e.refuse(piece, "%q is not known here; known are %s", key, strings.Join(paramsOf(input), ", "))
+		case text == "":
+			e.refuse(piece, "%s has no value; write %s=VALUE", key, key)
+		}
+		if key == "mode" {
+			window = text == plan.ModeWindow
+		}
+		if key == "size" {
+			continue // of the window, or of the volume
+		}
+		var v any = text
+		if slices.Contains(lists, key) {
+			var items []any
+			for item := range strings.SplitSeq(text, ",") {
+				items = append(items, item)
+			}
+			v = items
+		}
+		m = putIn(m, strings.Split(to, "."), v)
+	}
+	if size != "" && window {
+		m = putIn(m, []string{"window", "size"}, size)
+	}
+	if medium == "" && (size == "" || window) {
+		return m, nil
+	}
+	volume := yamledit.Map{{Key: "name", Value: e.name}}
+	if size != "" {
+		bytes, err := plan.ParseBytes(size)
+		if err != nil {
+			e.refuse(size, "%v", err)
+		}
+		if window {
+			bytes = headroom(bytes)
+		}
+		volume = append(volume, yamledit.Entry{Key: "size", Value: bytes.String()})
+	}
+	if medium != "" {
+		volume = append(volume, yamledit.Entry{Key: "medium", Value: medium})
+	}
+	return putIn(m, []string{"volume"}, e.name), []any{volume}
+}
+
+func paramsOf(input bool) (names []string) {
+	for name, p := range params {
+		if input && p.in != "" || !input && p.out != "" || name == "medium" || name == "size" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// putIn sets a value deep in a map, and makes what is on the way.
+func putIn(m yamledit.Map, path []string, v any) yamledit.Map {
+	for i := range m {
+		if m[i].Key == path[0] {
+			if len(path) > 1 {
+				inner, _ := m[i].Value.(yamledit.Map)
+				v = putIn(inner, path[1:], v)
+			}
+			m[i].Value = v
+			return m
+		}
+	}
+	if len(path) > 1 {
+		v = putIn(nil, path[1:], v)
+	}
+	return append(m, yamledit.Entry{Key: path[0], Value: v})
+}
+
+// ConfigMaps is a function for [Options.ConfigMap] that finds the plans in the
+// ConfigMaps of files, whatever their namespace. Files that cannot be read have none.
+func ConfigMaps(files ...[]byte) func(namespace, name string) ([]byte, bool) {
+	plans := make(map[string]string)
+	for _, file := range files {
+		maps.Copy(plans, plansOf(new(injector).parse(file)))
+	}
+	return func(_, name string) ([]byte, bool) {
+		text, ok := plans[name]
+		return []byte(text), ok
+	}
+}

@@ -1,0 +1,298 @@
+package jobspec
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// Volumes of stager's own, and where they are.
+const (
+	volumePrefix = "stager-"
+	runVolume    = volumePrefix + "run" // the socket
+	runDir       = "/run/stager"
+	tmpVolume    = volumePrefix + "tmp"
+	binVolume    = volumePrefix + "bin" // the binary, for wrap
+	binDir       = "/run/stager-bin"
+)
+
+// mount is a volume that the data are on, in stager's containers and the targets.
+type mount struct {
+	volume  string // name in the pod
+	path    string
+	subPath string
+	source  yamledit.Map   // of a volume that is put in; nil: it is the pod's
+	user    *yamledit.Node // the mount of the target that it is taken from; nil: targets get it
+	bytes   plan.Bytes     // its limit; 0: none
+	memory  bool
+	disk    bool // of the node
+	written bool // by a container that ends before the job begins
+}
+
+// folder is an input or output and what it says of its volume.
+type folder struct {
+	name, path, volume string
+	window             plan.Bytes // its size; 0: none
+	prefetch           bool
+}
+
+func (p *pod) folders() (all []folder) {
+	for _, in := range p.req.plan.Spec.Inputs {
+		f := folder{name: in.Name, path: static(in.Path), volume: in.Volume, prefetch: in.Mode == plan.ModePrefetch}
+		if in.Window != nil {
+			f.window = in.Window.Size
+		}
+		all = append(all, f)
+	}
+	for _, out := range p.req.plan.Spec.Outputs {
+		all = append(all, folder{name: out.Name, path: static(out.Path), volume: out.Volume})
+	}
+	return all
+}
+
+// static is the part of a path in front of placeholders: what can be mounted.
+func static(folder string) string {
+	if i := strings.IndexByte(folder, '{'); i >= 0 {
+		folder = folder[:strings.LastIndexByte(folder[:i], '/')]
+	}
+	return path.Clean("/" + folder)
+}
+
+// headroom is what a volume needs for a window: files are rounded up to blocks, and
+// the journal takes some. The kubelet evicts a pod that passes the limit.
+func headroom(window plan.Bytes) plan.Bytes {
+	const mebi = 1 << 20
+	return (window + window/20 + 64*mebi + mebi - 1) / mebi * mebi
+}
+
+// placeVolumes decides where each folder of the plan lies: on a volume of the plan,
+// on what the user has mounted there, or on one of its own.
+func (p *pod) placeVolumes() {
+	byVolume := make(map[string][]folder)
+	for _, f := range p.folders() {
+		if f.path == "/" {
+			refuse(nil, "%s: its path begins with a placeholder; put a folder in front that can be mounted", f.name)
+		}
+		if f.volume != "" {
+			byVolume[f.volume] = append(byVolume[f.volume], f)
+			continue
+		}
+		if m := p.covering(f.path); m != nil {
+			p.takeMount(m)
+			continue
+		}
+		own := plan.Volume{Name: f.name, Medium: "disk"}
+		if f.window > 0 {
+			own.Size = headroom(f.window)
+		}
+		p.mount(own, []folder{f})
+	}
+	for _, v := range p.req.plan.Spec.Volumes {
+		if len(byVolume[v.Name]) > 0 {
+			p.mount(v, byVolume[v.Name])
+		}
+	}
+	for i, m := range p.mounts {
+		for _, other := range p.mounts[:i] {
+			if m.path == other.path && m.volume != other.volume {
+				refuse(nil, "two volumes, %s and %s, belong at %s; give one of them another path", other.volume, m.volume, m.path)
+			}
+		}
+	}
+}
+
+// covering is the mount of the first target in which a path lies, or nil.
+func (p *pod) covering(folder string) (best *yamledit.Node) {
+	for _, m := range p.targets[0].Get("volumeMounts").All() {
+		at := path.Clean(m.Get("mountPath").Text())
+		if within(folder, at) && (best == nil || len(at) > len(path.Clean(best.Get("mountPath").Text()))) {
+			best = m
+		}
+	}
+	return best
+}
+
+func within(inner, outer string) bool {
+	return outer == "/" || inner == outer || strings.HasPrefix(inner, outer+"/")
+}
+
+// takeMount gives stager a mount that the target has.
+func (p *pod) takeMount(m *yamledit.Node) {
+	at := path.Clean(m.Get("mountPath").Text())
+	for _, have := range p.mounts {
+		if have.user != nil && have.path == at {
+			return
+		}
+	}
+	name := m.Get("name").Text()
+	taken := mount{volume: name, path: at, subPath: m.Get("subPath").Text(), user: m}
+	if v := p.spec("volumes").Item("name", name); v != nil {
+		if dir := v.Get("emptyDir"); dir != nil {
+			taken.memory = dir.Get("medium").Text() == "Memory"
+			taken.bytes, _ = plan.ParseBytes(dir.Get("sizeLimit").Text()) // the API server's to refuse
+			taken.written = p.prefetchesInto(at)
+			if taken.memory && taken.bytes == 0 {
+				refuse(v, "the RAM disk %s has no sizeLimit, so it may take all memory of the node; give it one", name)
+			}
+		}
+	}
+	p.mounts = append(p.mounts, taken)
+}
+
+// prefetchesInto tells whether an init container writes below a path.
+func (p *pod) prefetchesInto(at string) bool {
+	return p.shape.prefetch && slices.ContainsFunc(p.folders(), func(f folder) bool { return f.prefetch && within(f.path, at) })
+}
+
+// mount puts a volume of the plan where its folders are: at the one folder, or at the
+// deepest one that holds them all, or, when that is the root, at each by itself.
+func (p *pod) mount(v plan.Volume, folders []folder) {
+	m := mount{volume: volumePrefix + v.Name, bytes: v.Size}
+	var windows plan.Bytes
+	for _, f := range folders {
+		windows += f.window
+		m.written = m.written || f.prefetch && p.shape.prefetch
+	}
+	if v.Size > 0 && windows > 0 {
+		m.bytes = max(v.Size, headroom(windows))
+	}
+	kind, what, _ := strings.Cut(v.Medium, ":")
+	switch kind {
+	case "disk", "memory":
+		dir := yamledit.Map{}
+		if m.memory = kind == "memory"; m.memory {
+			dir = append(dir, yamledit.Entry{Key: "medium", Value: "Memory"})
+		}
+		m.disk = !m.memory
+		if m.bytes > 0 {
+			dir = append(dir, yamledit.Entry{Key: "sizeLimit", Value: m.bytes.String()})
+		}
+		m.source = yamledit.Map{{Key: "emptyDir", Value: dir}}
+	case "claim":
+		m.source = yamledit.Map{{Key: "persistentVolumeClaim", Value: yamledit.Map{{Key: "claimName", Value: what}}}}
+	case "host":
+		m.source = yamledit.Map{{Key: "hostPath", Value: yamledit.Map{{Key: "path", Value: what}, {Key: "type", Value: "DirectoryOrCreate"}}}}
+	case "existing":
+		m.volume = what
+		if p.spec("volumes").Item("name", what) == nil && p.claimTemplate(what) == nil {
+			refuse(p.spec(), "the plan wants the pod's volume %q, and the pod has none of that name; add it, or change the plan's medium", what)
+		}
+	}
+	if m.source != nil && p.spec("volumes").Item("name", m.volume) != nil {
+		refuse(p.spec("volumes").Item("name", m.volume), "the pod has a volume %s already; rename the plan's volume %s", m.volume, v.Name)
+	}
+	if m.path = folders[0].path; len(folders) > 1 {
+		for _, f := range folders[1:] {
+			for !within(f.path, m.path) {
+				m.path = path.Dir(m.path)
+			}
+		}
+	}
+	if m.path != "/" {
+		p.addMount(m)
+		return
+	}
+	for _, f := range folders {
+		m.path, m.subPath = f.path, f.name
+		p.addMount(m)
+		m.bytes = 0 // counted once
+	}
+}
+
+// claimTemplate is a StatefulSet's template of a claim, or nil.
+func (p *pod) claimTemplate(name string) *yamledit.Node {
+	for _, c := range p.t.object.root.Get("spec", "volumeClaimTemplates").All() {
+		if c.Get("metadata", "name").Text() == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// addMount refuses to hide what the targets have mounted there.
+func (p *pod) addMount(m mount) {
+	for i, target := range p.targets {
+		for _, have := range target.Get("volumeMounts").All() {
+			at := path.Clean(have.Get("mountPath").Text())
+			if at == m.path && have.Get("name").Text() == m.volume && i == 0 {
+				m.user = have
+				continue
+			}
+			if within(at, m.path) {
+				refuse(have, "the plan's volume %s at %s would hide %s, which container %s has at %s; leave out the input's volume to use that one, or change a path",
+					m.volume, m.path, have.Get("name").Text(), p.names[i], at)
+			}
+		}
+	}
+	p.mounts = append(p.mounts, m)
+}
+
+// entry is a mount as Kubernetes writes it.
+func (m mount) entry() yamledit.Map {
+	e := yamledit.Map{{Key: "name", Value: m.volume}, {Key: "mountPath", Value: m.path}}
+	if m.user == nil {
+		if m.subPath != "" {
+			e = append(e, yamledit.Entry{Key: "subPath", Value: m.subPath})
+		}
+		return e
+	}
+	for _, key := range []string{"subPath", "subPathExpr", "mountPropagation"} {
+		if v := m.user.Get(key); v != nil {
+			e = append(e, yamledit.Entry{Key: key, Value: v.Text()})
+		}
+	}
+	return e
+}
+
+// secrets are the names of those that the plan's stores need.
+func (p *pod) secrets() []string {
+	names := make(map[string]bool)
+	for _, in := range p.req.plan.Spec.Inputs {
+		names[in.Credentials.Secret] = true
+	}
+	for _, out := range p.req.plan.Spec.Outputs {
+		names[out.Credentials.Secret] = true
+	}
+	delete(names, "")
+	return sortedKeys(names)
+}
+
+// secretVolume is the name of a Secret's volume, which must be a DNS label.
+func secretVolume(name string) string {
+	return volumePrefix + "secret-" + strings.ReplaceAll(name, ".", "-")
+}
+
+// addVolumes puts in the volumes that mounts speak of.
+func (p *pod) addVolumes() {
+	add := func(name string, source yamledit.Map) {
+		p.put(at("spec", "volumes", "name="+name), append(yamledit.Map{{Key: "name", Value: name}}, source...))
+	}
+	seen := make(map[string]bool)
+	for _, m := range p.mounts {
+		if m.source != nil && !seen[m.volume] {
+			add(m.volume, m.source)
+			seen[m.volume] = true
+		}
+	}
+	for _, name := range p.secrets() {
+		add(secretVolume(name), yamledit.Map{{Key: "secret", Value: yamledit.Map{
+			{Key: "secretName", Value: name}, {Key: "defaultMode", Value: int64(0o444)},
+		}}})
+	}
+	scratch := yamledit.Map{{Key: "emptyDir", Value: yamledit.Map{}}}
+	if p.shape.wrap {
+		add(binVolume, scratch)
+	}
+	if p.shape.sidecar || p.shape.wrap {
+		add(runVolume, scratch)
+	}
+	if !p.shape.wrap {
+		add(tmpVolume, scratch)
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

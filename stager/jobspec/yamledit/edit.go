@@ -1,0 +1,251 @@
+package yamledit
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Editor collects changes to a parsed document. All of them speak of the tree as it
+// was parsed; a part that is replaced or removed must not be changed within.
+type Editor struct {
+	doc     *Document
+	splices []splice
+	dashIn  int // how much a list is indented below its key
+}
+
+// splice puts text in place of [start, end).
+type splice struct {
+	start, end int
+	text       string
+}
+
+// NewEditor edits a document that was parsed and has content.
+func NewEditor(d *Document) *Editor {
+	e := &Editor{doc: d}
+	e.dashIn = max(0, dashIndent(d.Root, 0))
+	return e
+}
+
+// dashIndent looks for a list below a key; -1: there is none.
+func dashIndent(n *Node, col int) int {
+	for _, p := range n.Pairs {
+		if n.Flow {
+			return -1
+		}
+		keyCol := n.doc.col(p.Key.Start)
+		if v := p.Value; v.Kind == Sequence && !v.Flow {
+			return n.doc.col(v.Dashes[0]) - keyCol
+		}
+		if in := dashIndent(p.Value, keyCol); in >= 0 {
+			return in
+		}
+	}
+	return -1
+}
+
+// bol is where the line of an offset begins.
+func (d *Document) bol(at int) int { return bytes.LastIndexByte(d.Text[:at], '\n') + 1 }
+
+// col is the column of an offset, from 0, in bytes.
+func (d *Document) col(at int) int { return at - d.bol(at) }
+
+// eol is where the line of an offset ends, in front of what ends it.
+func (d *Document) eol(at int) int {
+	end := bytes.IndexByte(d.Text[at:], '\n')
+	if end < 0 {
+		return len(d.Text)
+	}
+	return d.beforeBreak(at + end)
+}
+
+// beforeBreak is the offset of a line break whose \n is at an offset.
+func (d *Document) beforeBreak(at int) int {
+	if at > 0 && d.Text[at-1] == '\r' {
+		return at - 1
+	}
+	return at
+}
+
+// lineBreak is what ends the lines of the document.
+func (d *Document) lineBreak() string {
+	if i := bytes.IndexByte(d.Text, '\n'); i > 0 && d.Text[i-1] == '\r' {
+		return "\r\n"
+	}
+	return "\n"
+}
+
+// Insert puts entries into a mapping or sequence that has some, behind its child of
+// an index; -1 puts them in front of all. In a sequence the keys of entries count
+// for nothing. Entries with inner changes of the same document come behind these.
+func (e *Editor) Insert(parent *Node, behind int, entries Map) {
+	if len(entries) == 0 {
+		return
+	}
+	if parent.Flow {
+		e.insertFlow(parent, behind, entries)
+		return
+	}
+	d := e.doc
+	first := parent.child(0)
+	w := writer{dashIn: e.dashIn, br: d.lineBreak()}
+	indent := d.col(first)
+	for _, entry := range entries {
+		w.line(indent)
+		w.entry(entry, indent, parent.Kind == Sequence)
+	}
+	at := 0
+	if behind >= 0 {
+		at = d.eol(parent.childEnd(behind))
+	} else {
+		at = d.beforeBreak(d.bol(first) - 1)
+	}
+	e.splices = append(e.splices, splice{at, at, w.String()})
+}
+
+// CanLead tells whether Insert can put something in front of all children.
+func CanLead(parent *Node) bool {
+	if parent.Flow {
+		return true
+	}
+	first := parent.child(0)
+	bol := parent.doc.bol(first)
+	return bol > 0 && len(bytes.TrimSpace(parent.doc.Text[bol:first])) == 0
+}
+
+// EndsOpen tells whether a node ends in a block text that the end of the file closes,
+// without a line break. One behind it would become a part of the text.
+func EndsOpen(n *Node) bool {
+	for n.Kind == Mapping && !n.Flow && len(n.Pairs) > 0 {
+		n = n.Pairs[len(n.Pairs)-1].Value
+	}
+	if n.Kind == Sequence && !n.Flow && len(n.Items) > 0 {
+		return EndsOpen(n.Items[len(n.Items)-1])
+	}
+	return n.Kind == Scalar && n.End == len(n.doc.Text) && (n.doc.Text[n.Start] == '|' || n.doc.Text[n.Start] == '>')
+}
+
+func (e *Editor) insertFlow(parent *Node, behind int, entries Map) {
+	d := e.doc
+	w := writer{json: d.Root.Flow, br: d.lineBreak()}
+	separator := " "
+	if first := parent.child(0); bytes.IndexByte(d.Text[parent.Start:first], '\n') >= 0 {
+		prefix := d.Text[d.bol(first):first]
+		if len(bytes.TrimSpace(prefix)) == 0 {
+			w.prefix, w.step = string(prefix), "  "
+			opening := d.Text[d.bol(parent.Start):]
+			outer := opening[:len(opening)-len(bytes.TrimLeft(opening, " \t"))]
+			if step, ok := bytes.CutPrefix(prefix, outer); ok && len(step) > 0 {
+				w.step = string(step)
+			}
+			separator = w.br + w.prefix
+		}
+	}
+	var texts []string
+	for _, entry := range entries {
+		w.Reset()
+		w.flowEntry(entry, parent.Kind == Sequence, w.prefix)
+		texts = append(texts, w.String())
+	}
+	text := strings.Join(texts, ","+separator)
+	if behind >= 0 {
+		at := parent.childEnd(behind)
+		e.splices = append(e.splices, splice{at, at, "," + separator + text})
+	} else {
+		at := parent.child(0)
+		e.splices = append(e.splices, splice{at, at, text + "," + separator})
+	}
+}
+
+// child is where the i-th child begins, with its key or dash.
+func (n *Node) child(i int) int {
+	switch {
+	case n.Kind == Mapping:
+		return n.Pairs[i].Key.Start
+	case n.Flow:
+		return n.Items[i].Start
+	}
+	return n.Dashes[i]
+}
+
+// childEnd is where the i-th child ends.
+func (n *Node) childEnd(i int) int {
+	if n.Kind == Mapping {
+		return max(n.Pairs[i].Colon, n.Pairs[i].Value.End)
+	}
+	if n.Flow {
+		return n.Items[i].End
+	}
+	return max(n.Dashes[i]+1, n.Items[i].End)
+}
+
+// Len is the number of children.
+func (n *Node) Len() int { return len(n.Pairs) + len(n.Items) }
+
+// Region is what stands between a pair's colon and the end of its value: what
+// Replace replaces, and Restore takes.
+func (n *Node) Region(p *Pair) string { return string(n.doc.Text[p.Colon:max(p.Colon, p.Value.End)]) }
+
+// Replace puts a value in place of that of a pair of parent, and returns the text
+// that then is its region.
+func (e *Editor) Replace(parent *Node, p *Pair, value any) string {
+	w := writer{dashIn: e.dashIn, br: e.doc.lineBreak()}
+	if parent.Flow {
+		w.json = e.doc.Root.Flow
+		w.WriteString(" ")
+		w.flow(value, "")
+	} else {
+		w.value(value, e.doc.col(p.Key.Start))
+	}
+	e.Restore(p, w.String())
+	return w.String()
+}
+
+// Restore puts a region back that Replace replaced.
+func (e *Editor) Restore(p *Pair, region string) {
+	e.splices = append(e.splices, splice{p.Colon, max(p.Colon, p.Value.End), region})
+}
+
+// Remove takes children out of a mapping or sequence, by index. It undoes Insert.
+func (e *Editor) Remove(parent *Node, gone func(i int) bool) {
+	d, n := e.doc, parent.Len()
+	for i := 0; i < n; i++ {
+		if !gone(i) {
+			continue
+		}
+		last := i
+		for last+1 < n && gone(last+1) {
+			last++
+		}
+		cut := splice{start: parent.child(i), end: parent.childEnd(last)}
+		switch {
+		case !parent.Flow:
+			cut.start = d.beforeBreak(max(d.bol(cut.start)-1, 0))
+			cut.end = d.eol(cut.end)
+		case i > 0:
+			cut.start = parent.childEnd(i - 1)
+		case last+1 < n:
+			cut.end = parent.child(last + 1)
+		}
+		e.splices = append(e.splices, cut)
+		i = last
+	}
+}
+
+// Changed tells whether there are changes.
+func (e *Editor) Changed() bool { return len(e.splices) > 0 }
+
+// Text is the document's text with all changes.
+func (e *Editor) Text() []byte {
+	slices.SortStableFunc(e.splices, func(a, b splice) int { return cmp.Compare(a.start, b.start) })
+	var out bytes.Buffer
+	at := 0
+	for _, s := range e.splices {
+		out.Write(e.doc.Text[at:max(at, s.start)])
+		out.WriteString(s.text)
+		at = max(at, s.end)
+	}
+	out.Write(e.doc.Text[at:])
+	return out.Bytes()
+}

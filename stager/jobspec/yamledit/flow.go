@@ -1,0 +1,118 @@
+package yamledit
+
+import "bytes"
+
+// flow reads a list in brackets or a group in braces.
+func (p *parser) flow(n *Node) {
+	if p.depth++; p.depth > depthMax {
+		p.fail(p.at, "this is nested more than %d deep", depthMax)
+	}
+	defer func() { p.depth-- }()
+	n.Flow, n.Start = true, p.at
+	closing := byte(']')
+	if n.Kind = Sequence; p.peek() == '{' {
+		n.Kind, closing = Mapping, '}'
+	}
+	p.at++
+	for {
+		p.toFlowToken(n)
+		switch c := p.peek(); {
+		case c == closing:
+			p.at++
+			n.End = p.at
+			return
+		case c == ',':
+			p.fail(p.at, "a comma with nothing in front of it")
+		case n.Kind == Mapping:
+			n.Pairs = append(n.Pairs, p.flowPair(n))
+		default:
+			n.Items = append(n.Items, p.flowNode(n))
+		}
+		p.toFlowToken(n)
+		switch c := p.peek(); c {
+		case ',':
+			p.at++
+		case closing:
+		case ':':
+			p.fail(p.at, "a pair within brackets needs braces of its own")
+		default:
+			p.fail(p.at, "a comma or %c is missing", closing)
+		}
+	}
+}
+
+// toFlowToken goes to the next token within n.
+func (p *parser) toFlowToken(n *Node) {
+	p.toToken()
+	if p.ended() {
+		p.fail(n.Start, "this %c is not closed", p.src[n.Start])
+	}
+}
+
+func (p *parser) flowPair(parent *Node) Pair {
+	key := p.flowNode(parent)
+	if key.Kind != Scalar || key.Anchor != "" || key.Tag != "" {
+		p.fail(key.Start, "a key is a single word")
+	}
+	pair := Pair{Key: key, Colon: key.End, Value: p.newNode(key.End)}
+	p.toFlowToken(parent)
+	if p.peek() != ':' {
+		return pair
+	}
+	p.at++
+	pair.Colon = p.at
+	p.toFlowToken(parent)
+	if c := p.peek(); c == ',' || c == '}' {
+		pair.Value.Start, pair.Value.End = pair.Colon, pair.Colon
+		return pair
+	}
+	pair.Value = p.flowNode(parent)
+	return pair
+}
+
+func (p *parser) flowNode(parent *Node) *Node {
+	n := p.newNode(p.at)
+	for c := p.peek(); c == '&' || c == '!'; c = p.peek() {
+		p.property(n)
+		p.toFlowToken(parent)
+	}
+	switch c := p.peek(); c {
+	case '[', '{':
+		p.flow(n)
+	case '"', '\'':
+		p.quoted(n)
+	case '*':
+		p.alias(n)
+	default:
+		p.flowPlain(n)
+	}
+	return n
+}
+
+// flowPlain reads a scalar without quotes within brackets or braces.
+func (p *parser) flowPlain(n *Node) {
+	n.Kind, n.Start = Scalar, p.at
+	c, next := p.peek(), p.byteAt(p.at+1)
+	if bytes.IndexByte([]byte(",]}#|>%@`:"), c) >= 0 || (c == '-' || c == '?') && (space(next) || bytes.IndexByte([]byte(",[]{}"), next) >= 0) {
+		p.fail(p.at, "a text that begins with %c must be quoted here", c)
+	}
+	for p.at < len(p.src) {
+		c := p.src[p.at]
+		if bytes.IndexByte([]byte(",[]{}"), c) >= 0 {
+			return
+		}
+		if next := p.byteAt(p.at + 1); c == ':' && (space(next) || bytes.IndexByte([]byte(",[]{}"), next) >= 0) {
+			return
+		}
+		if c == '#' && space(p.src[p.at-1]) {
+			return
+		}
+		if c == '\n' {
+			p.bol = p.at + 1
+		}
+		p.at++
+		if !space(c) {
+			n.End = p.at
+		}
+	}
+}

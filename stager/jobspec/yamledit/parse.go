@@ -1,0 +1,407 @@
+package yamledit
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// depthMax is how deep documents may nest; the API server's own limit is far below
+// what this takes.
+const depthMax = 200
+
+// Parse reads a document's tree into Root.
+func Parse(d *Document) (err error) {
+	p := &parser{src: d.Text, doc: d}
+	defer func() {
+		if r := recover(); r != nil {
+			stop, ours := r.(*SyntaxError)
+			if !ours {
+				panic(r)
+			}
+			err = stop
+		}
+	}()
+	d.aliased = make(map[string]bool)
+	p.lineEndings()
+	if bytes.HasPrefix(p.src, mark) {
+		p.at = len(mark)
+		p.bol = p.at
+	}
+	p.prologue()
+	p.toToken()
+	if p.ended() {
+		return nil
+	}
+	root := p.node(-1, false)
+	p.toToken()
+	if !p.ended() {
+		p.fail(p.at, "the document goes on behind its end; is this line indented as it should be?")
+	}
+	p.epilogue()
+	d.Root = root
+	return nil
+}
+
+// parser walks through a text once. Its functions leave at behind what they read;
+// what is wrong they throw as a *SyntaxError, for Parse to catch.
+type parser struct {
+	src   []byte
+	doc   *Document
+	at    int
+	bol   int // where the line of at begins
+	depth int
+	slab  []Node // nodes to come, made many at a time
+}
+
+// newNode is a Null at an offset.
+func (p *parser) newNode(at int) *Node {
+	if len(p.slab) == 0 {
+		p.slab = make([]Node, 64)
+	}
+	n := &p.slab[0]
+	p.slab = p.slab[1:]
+	n.doc, n.Start, n.End = p.doc, at, at
+	return n
+}
+
+func (p *parser) fail(at int, format string, args ...any) {
+	line, column := p.doc.Position(at)
+	panic(&SyntaxError{line, column, fmt.Sprintf(format, args...)})
+}
+
+// lineEndings refuses those that some readers take for one and others do not.
+func (p *parser) lineEndings() {
+	for _, odd := range []string{"\u0085", "\u2028", "\u2029"} {
+		if i := bytes.Index(p.src, []byte(odd)); i >= 0 {
+			p.fail(i, "an invisible line separator (%U) stands here; remove it", []rune(odd)[0])
+		}
+	}
+	for i := 0; ; i++ {
+		next := bytes.IndexByte(p.src[i:], '\r')
+		if next < 0 {
+			return
+		}
+		if i += next; p.byteAt(i+1) != '\n' {
+			p.fail(i, "a carriage return stands here without a line feed; remove it")
+		}
+	}
+}
+
+// prologue skips directives and the --- in front.
+func (p *parser) prologue() {
+	for p.at < len(p.src) {
+		line := p.line()
+		switch {
+		case separator(line, "---"):
+			p.at += len("---")
+			return
+		case len(bytes.TrimSpace(line)) == 0, line[0] == '#', line[0] == '%':
+			p.nextLine()
+		default:
+			return
+		}
+	}
+}
+
+// epilogue refuses what comes behind ... but comments.
+func (p *parser) epilogue() {
+	for p.at < len(p.src) {
+		line := p.line()
+		if t := bytes.TrimSpace(line); len(t) > 0 && t[0] != '#' && !separator(line, "...") {
+			p.fail(p.at, "the document goes on behind its end (...); begin another with ---")
+		}
+		p.nextLine()
+	}
+}
+
+// line is the rest of the line, without its end.
+func (p *parser) line() []byte {
+	rest := p.src[p.at:]
+	if end := bytes.IndexByte(rest, '\n'); end >= 0 {
+		rest = rest[:end]
+	}
+	return bytes.TrimSuffix(rest, []byte("\r"))
+}
+
+// nextLine goes to the beginning of the next line.
+func (p *parser) nextLine() {
+	if end := bytes.IndexByte(p.src[p.at:], '\n'); end >= 0 {
+		p.at += end + 1
+	} else {
+		p.at = len(p.src)
+	}
+	p.bol = p.at
+}
+
+func (p *parser) peek() byte { return p.byteAt(p.at) }
+
+// byteAt is 0 behind the end.
+func (p *parser) byteAt(i int) byte {
+	if i < len(p.src) {
+		return p.src[i]
+	}
+	return 0
+}
+
+func (p *parser) column() int { return p.at - p.bol }
+
+// ended tells whether the document ends here.
+func (p *parser) ended() bool {
+	return p.at >= len(p.src) || p.at == p.bol && (separator(p.line(), "...") || separator(p.line(), "---"))
+}
+
+// blanks skips spaces and tabs.
+func (p *parser) blanks() {
+	for p.peek() == ' ' || p.peek() == '\t' {
+		p.at++
+	}
+}
+
+// lineEnds tells whether nothing but a comment is left of the line.
+func (p *parser) lineEnds() bool {
+	c := p.peek()
+	return p.at >= len(p.src) || c == '\n' || c == '\r' && p.byteAt(p.at+1) == '\n' ||
+		c == '#' && (p.at == p.bol || blank(p.src[p.at-1]))
+}
+
+func blank(c byte) bool { return c == ' ' || c == '\t' }
+
+// space tells whether a byte, 0 at the end, separates tokens.
+func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == 0 }
+
+// toToken skips blanks, comments and line ends.
+func (p *parser) toToken() {
+	for p.at < len(p.src) {
+		p.blanks()
+		if !p.lineEnds() || p.at >= len(p.src) {
+			return
+		}
+		p.nextLine()
+		if p.ended() {
+			return
+		}
+	}
+}
+
+// toBlockToken is toToken where indentation counts. It tells whether a line ended.
+func (p *parser) toBlockToken() bool {
+	before := p.bol
+	p.toToken()
+	if p.bol == before {
+		return false
+	}
+	if !p.ended() && bytes.IndexByte(p.src[p.bol:p.at], '\t') >= 0 {
+		if c := p.peek(); c != '{' && c != '[' && c != '}' && c != ']' {
+			p.fail(p.bol, "a tab indents this line; YAML wants spaces")
+		}
+	}
+	return true
+}
+
+// node reads a value that must be indented more than indent. It begins at the next
+// token; dashOK says that a list may stand at indent itself, as below a key.
+func (p *parser) node(indent int, dashOK bool) *Node {
+	if p.depth++; p.depth > depthMax {
+		p.fail(p.at, "this is nested more than %d deep", depthMax)
+	}
+	defer func() { p.depth-- }()
+	n := p.newNode(p.at)
+	sameLine := p.at != p.bol && len(bytes.TrimSpace(p.src[p.bol:p.at])) > 0
+	if p.toBlockToken() {
+		sameLine = false
+	}
+	for {
+		if p.ended() {
+			return n
+		}
+		col := p.column()
+		dash := p.peek() == '-' && space(p.byteAt(p.at+1))
+		if !sameLine && col <= indent && !(dashOK && dash && col == indent) {
+			return n
+		}
+		if c := p.peek(); c != '&' && c != '!' {
+			break
+		}
+		if p.property(n); p.lineEnds() {
+			n.Start, n.End = p.at, p.at
+			p.toBlockToken()
+			sameLine = false
+		} else if p.isKey() {
+			p.fail(p.at, "an anchor or tag in front of a key is not understood here; put it behind the colon")
+		}
+	}
+	return p.content(n, indent, sameLine)
+}
+
+// property reads an anchor or tag and the blanks behind it.
+func (p *parser) property(n *Node) {
+	start := p.at
+	if p.peek() == '&' {
+		n.Anchor = p.anchor(start + 1)
+	} else {
+		for !space(p.peek()) {
+			p.at++
+		}
+		n.Tag = string(p.src[start:p.at])
+	}
+	n.Start, n.End = p.at, p.at
+	p.blanks()
+}
+
+// anchor reads the name of an anchor or alias.
+func (p *parser) anchor(start int) string {
+	for p.at = start; word(p.peek()); p.at++ {
+	}
+	if c := p.peek(); p.at == start || !space(c) && bytes.IndexByte([]byte(",]}"), c) < 0 {
+		p.fail(start, "the name of an anchor has letters, digits, - and _ only")
+	}
+	return string(p.src[start:p.at])
+}
+
+func word(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '-' || c == '_'
+}
+
+// content reads what comes behind properties.
+func (p *parser) content(n *Node, indent int, sameLine bool) *Node {
+	n.Start = p.at
+	col := p.column()
+	compact := !sameLine || p.afterDash() // a group or list may begin here
+	switch c := p.peek(); {
+	case c == '-' && space(p.byteAt(p.at+1)):
+		if !compact {
+			p.fail(p.at, "a list begins on a line of its own")
+		}
+		p.sequence(n, col)
+	case c == '?' && space(p.byteAt(p.at+1)):
+		p.fail(p.at, "keys behind a ? are not understood here")
+	case c != '|' && c != '>' && p.isKey():
+		if !compact {
+			p.fail(p.at, "a key and its value stand on a line of their own; or is a text with a colon to be quoted?")
+		}
+		p.mapping(n, col)
+	case c == '|' || c == '>':
+		p.blockScalar(n, indent)
+	case c == '[' || c == '{':
+		p.flow(n)
+		p.behindValue()
+	case c == '"' || c == '\'':
+		p.quoted(n)
+		p.behindValue()
+	case c == '*':
+		p.alias(n)
+		p.behindValue()
+	default:
+		p.plain(n, indent)
+	}
+	return n
+}
+
+// afterDash tells whether only dashes and blanks are in front on this line.
+func (p *parser) afterDash() bool {
+	return len(bytes.Trim(p.src[p.bol:p.at], " -")) == 0
+}
+
+// behindValue makes sure that a value ends where it seems to.
+func (p *parser) behindValue() {
+	end := p.at
+	p.blanks()
+	if !p.lineEnds() {
+		p.fail(p.at, "something stands behind the end of a value; is a comma, a quote or a # missing?")
+	}
+	p.at = end
+}
+
+// isKey tells whether a key and its colon stand at the parser's place, in one line.
+func (p *parser) isKey() bool {
+	line := p.line()
+	i := 0
+	if len(line) == 0 {
+		return false
+	}
+	switch line[0] {
+	case '"':
+		for i = 1; i < len(line) && line[i] != '"'; i++ {
+			if line[i] == '\\' {
+				i++
+			}
+		}
+	case '\'':
+		for i = 1; i < len(line) && line[i] != '\''; i++ {
+		}
+		for i+1 < len(line) && line[i+1] == '\'' { // a quote in quotes is two
+			for i += 2; i < len(line) && line[i] != '\''; i++ {
+			}
+		}
+	case '[', '{', '*', '&', '!', '|', '>', '%', '@', '`', ',', ']', '}', '#':
+		return false
+	default:
+		for ; i < len(line); i++ {
+			if line[i] == ':' && (i+1 == len(line) || blank(line[i+1])) {
+				return true
+			}
+			if line[i] == '#' && i > 0 && blank(line[i-1]) {
+				return false
+			}
+		}
+		return false
+	}
+	for i++; i < len(line) && blank(line[i]); i++ {
+	}
+	return i < len(line) && line[i] == ':' && (i+1 == len(line) || blank(line[i+1]))
+}
+
+func (p *parser) mapping(n *Node, col int) {
+	n.Kind = Mapping
+	for {
+		key := p.newNode(p.at)
+		key.Kind = Scalar
+		if c := p.peek(); c == '"' || c == '\'' {
+			p.quoted(key)
+			p.blanks()
+		} else {
+			for p.peek() != ':' || !space(p.byteAt(p.at+1)) {
+				p.at++
+			}
+			key.End = p.at - len(p.src[key.Start:p.at]) + len(bytes.TrimRight(p.src[key.Start:p.at], " \t"))
+			if key.End == key.Start {
+				p.fail(p.at, "a key is missing in front of the colon")
+			}
+		}
+		p.at++ // the colon
+		pair := Pair{Key: key, Colon: p.at}
+		pair.Value = p.node(col, true)
+		n.Pairs = append(n.Pairs, pair)
+		n.End = max(pair.Colon, pair.Value.End)
+		p.toBlockToken()
+		switch at := p.column(); {
+		case p.ended(), at < col:
+			return
+		case at == col && p.peek() == '-' && space(p.byteAt(p.at+1)):
+			return // the item behind one in whose list this group stands
+		case at > col:
+			p.fail(p.at, "this line is indented more than the one that it should stand beside")
+		case !p.isKey():
+			p.fail(p.at, "a key with a colon is expected here")
+		}
+	}
+}
+
+func (p *parser) sequence(n *Node, col int) {
+	n.Kind = Sequence
+	for {
+		n.Dashes = append(n.Dashes, p.at)
+		p.at++
+		item := p.node(col, false)
+		n.Items = append(n.Items, item)
+		n.End = item.End
+		p.toBlockToken()
+		at := p.column()
+		if p.ended() || at < col || at == col && !(p.peek() == '-' && space(p.byteAt(p.at+1))) {
+			return
+		}
+		if at > col {
+			p.fail(p.at, "this line is indented more than the one that it should stand beside")
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package yamledit
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Map is a mapping that keeps its order. Values are Map, []any, string, int64, int
+// and bool.
+type Map []Entry
+
+// Entry is a key with its value.
+type Entry struct {
+	Key   string
+	Value any
+}
+
+// inlineMax is how long a list or group may be to stand in one line.
+const inlineMax = 76
+
+// writer writes values as text.
+type writer struct {
+	strings.Builder
+	br     string // the line break
+	dashIn int
+	json   bool   // quote everything as JSON does
+	prefix string // flow over several lines: how deep entries are, "" for one line
+	step   string
+}
+
+func (w *writer) line(indent int) {
+	w.WriteString(w.br)
+	for range indent {
+		w.WriteByte(' ')
+	}
+}
+
+// entry writes one entry of a block mapping or sequence, at the place where its key
+// or dash belongs.
+func (w *writer) entry(e Entry, indent int, item bool) {
+	if !item {
+		w.WriteString(w.scalar(e.Key, false) + ":")
+		w.value(e.Value, indent)
+		return
+	}
+	w.WriteByte('-')
+	m, ok := e.Value.(Map)
+	if !ok || w.short(e.Value, indent+2) {
+		w.value(e.Value, indent)
+		return
+	}
+	for i, field := range m {
+		if i == 0 {
+			w.WriteByte(' ')
+		} else {
+			w.line(indent + 2)
+		}
+		w.entry(field, indent+2, false)
+	}
+}
+
+// value writes a value behind a colon or dash of a key or dash at indent.
+func (w *writer) value(v any, indent int) {
+	if s, ok := v.(string); ok && literal(s) {
+		w.WriteString(" |")
+		for line := range strings.SplitSeq(strings.TrimSuffix(s, "\n"), "\n") {
+			if line == "" {
+				w.WriteString(w.br)
+				continue
+			}
+			w.line(indent + 2)
+			w.WriteString(line)
+		}
+		return
+	}
+	if w.short(v, indent) {
+		w.WriteByte(' ')
+		w.flow(v, "")
+		return
+	}
+	switch v := v.(type) {
+	case Map:
+		for _, field := range v {
+			w.line(indent + 2)
+			w.entry(field, indent+2, false)
+		}
+	case []any:
+		for _, item := range v {
+			w.line(indent + w.dashIn)
+			w.entry(Entry{Value: item}, indent+w.dashIn, true)
+		}
+	}
+}
+
+// short tells whether a value stands in one line. A list of groups never does, so
+// that it grows by lines.
+func (w *writer) short(v any, indent int) bool {
+	switch v := v.(type) {
+	case Map:
+		for _, e := range v {
+			if s, ok := e.Value.(string); ok && strings.Contains(s, "\n") {
+				return false
+			}
+		}
+	case []any:
+		for _, item := range v {
+			if _, group := item.(Map); group {
+				return false
+			}
+		}
+	default:
+		return true
+	}
+	return width(v, inlineMax-min(indent, inlineMax/2)) >= 0
+}
+
+// width is what is left of a room when a value stands in it in one line; below 0 it
+// does not fit. Quotes are not counted.
+func width(v any, room int) int {
+	switch v := v.(type) {
+	case Map:
+		room -= 2
+		for _, e := range v {
+			if room -= len(e.Key) + len(": , "); room < 0 {
+				return room
+			}
+			room = width(e.Value, room)
+		}
+		return room
+	case []any:
+		room -= 2
+		for _, item := range v {
+			if room = width(item, room-2); room < 0 {
+				return room
+			}
+		}
+		return room
+	case string:
+		return room - len(v)
+	}
+	return room - 4 // a number, true or false
+}
+
+// flow writes a value in flow style; prefix is how deep it stands when it may take
+// several lines.
+func (w *writer) flow(v any, prefix string) {
+	open, shut := "{", "}"
+	var entries Map
+	switch v := v.(type) {
+	case Map:
+		entries = v
+	case []any:
+		open, shut = "[", "]"
+		for _, item := range v {
+			entries = append(entries, Entry{Value: item})
+		}
+	default:
+		w.WriteString(w.scalar(v, true))
+		return
+	}
+	w.WriteString(open)
+	inner := prefix + w.step
+	for i, e := range entries {
+		switch {
+		case i > 0 && w.step == "":
+			w.WriteString(", ")
+		case i > 0:
+			w.WriteString(",")
+			fallthrough
+		case w.step != "":
+			w.WriteString(w.br + inner)
+		}
+		w.flowEntry(e, open == "[", inner)
+	}
+	if w.step != "" && len(entries) > 0 {
+		w.WriteString(w.br + prefix)
+	}
+	w.WriteString(shut)
+}
+
+func (w *writer) flowEntry(e Entry, item bool, prefix string) {
+	if !item {
+		w.WriteString(w.scalar(e.Key, true) + ": ")
+	}
+	w.flow(e.Value, prefix)
+}
+
+// Plain tells whether a text may stand without quotes: it means the same text to every
+// reader of YAML 1.1 and 1.2, within brackets or without.
+func Plain(s string, flow bool) bool {
+	if s == "" || len(s) > 200 {
+		return false
+	}
+	if c := s[0]; c >= '0' && c <= '9' {
+		return quantity(s)
+	} else if !letter(c) && c != '_' && c != '/' {
+		return false
+	}
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case letter(c), c >= '0' && c <= '9', strings.IndexByte("_./+=$()-", c) >= 0:
+		case strings.IndexByte(" :;~", c) >= 0, !flow && strings.IndexByte(",{}", c) >= 0:
+			if i+1 == len(s) || !letter(s[i+1]) && (s[i+1] < '0' || s[i+1] > '9') && s[i+1] != '/' {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	switch strings.ToLower(s) {
+	case "y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf":
+		return false
+	}
+	return true
+}
+
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+// quantity tells whether a text is a number with a unit, such as 100m or 60Gi.
+func quantity(s string) bool {
+	unit := strings.TrimLeft(s, "0123456789")
+	switch unit {
+	case "m", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei":
+		return true
+	}
+	return false
+}
+
+func (w *writer) scalar(v any, flow bool) string {
+	s, ok := v.(string)
+	if !ok {
+		return fmt.Sprint(v)
+	}
+	if !w.json && Plain(s, flow) {
+		return s
+	}
+	if !w.json && strings.Contains(s, `"`) && !strings.ContainsAny(s, `'\`) && strings.IndexFunc(s, func(r rune) bool { return !printable(r) }) < 0 {
+		return "'" + s + "'"
+	}
+	return Quote(s)
+}
+
+// literal tells whether a text is written as a block behind |.
+func literal(s string) bool {
+	body, ended := strings.CutSuffix(s, "\n")
+	if !ended || body == "" || strings.HasSuffix(body, "\n") || strings.ContainsAny(s[:1], " \n") {
+		return false
+	}
+	return strings.Contains(body, "\n") && strings.IndexFunc(s, func(r rune) bool { return r != '\n' && !printable(r) }) < 0
+}
+
+// printable tells whether a character may stand for itself.
+func printable(r rune) bool {
+	return r >= ' ' && r < 0x7f || r >= 0xa0 && r < 0xd800 && r != 0x2028 && r != 0x2029 || r >= 0xe000 && r < 0xfeff || r > 0xfeff && r < 0xfffe || r >= 0x10000
+}
+
+// Quote writes a text in double quotes, as JSON and YAML both read it.
+func Quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case printable(r) && r != utf8.RuneError:
+			b.WriteRune(r)
+		default:
+			b.WriteString(`\u` + strconv.FormatInt(int64(r)+0x10000, 16)[1:])
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// Marshal writes a document in block style.
+func Marshal(m Map) string {
+	w := writer{br: "\n", dashIn: 0}
+	for _, e := range m {
+		w.entry(e, 0, false)
+		w.WriteString("\n")
+	}
+	return w.String()
+}

@@ -1,0 +1,140 @@
+package yamledit
+
+import "bytes"
+
+// quoted reads a scalar in quotes, of either kind.
+func (p *parser) quoted(n *Node) {
+	n.Kind, n.Start = Scalar, p.at
+	quote := p.peek()
+	for p.at++; ; p.at++ {
+		switch {
+		case p.at >= len(p.src):
+			p.fail(n.Start, "this quote is not closed")
+		case p.src[p.at] == '\n':
+			p.bol = p.at + 1
+			if rest := p.src[p.bol:]; separator(rest, "---") || separator(rest, "...") {
+				p.fail(n.Start, "this quote is not closed")
+			}
+		case p.src[p.at] == '\\' && quote == '"':
+			if p.at++; p.byteAt(p.at) == '\n' {
+				p.at-- // the loop sees the line's end
+			}
+			if p.byteAt(p.at) == '\\' && p.byteAt(p.at+1) == '\n' {
+				continue
+			}
+		case p.src[p.at] == quote:
+			if quote == '\'' && p.byteAt(p.at+1) == quote {
+				p.at++
+				continue
+			}
+			p.at++
+			n.End = p.at
+			return
+		}
+	}
+}
+
+// alias reads *name.
+func (p *parser) alias(n *Node) {
+	if n.Anchor != "" || n.Tag != "" {
+		p.fail(p.at, "an alias has neither anchor nor tag of its own")
+	}
+	n.Kind, n.Start = Alias, p.at
+	n.Anchor = p.anchor(n.Start + 1)
+	n.End = p.at
+	p.doc.aliased[n.Anchor] = true
+}
+
+// plain reads a scalar without quotes, over as many lines as are indented more than
+// indent.
+func (p *parser) plain(n *Node, indent int) {
+	n.Kind, n.Start = Scalar, p.at
+	if bytes.IndexByte([]byte(",[]{}#&*!|>'\"%@`"), p.peek()) >= 0 {
+		p.fail(p.at, "a text that begins with %c must be quoted", p.peek())
+	}
+	for {
+		comment := false
+		line := p.line()
+		end := len(line)
+		for i := 1; i < len(line); i++ {
+			if line[i] == '#' && blank(line[i-1]) {
+				end, comment = i, true
+				break
+			}
+			if line[i] == ':' && (i+1 == len(line) || blank(line[i+1])) {
+				p.fail(p.at+i, "a colon in the middle of a text; quote the text, or mend the indentation")
+			}
+		}
+		n.End = p.at + len(bytes.TrimRight(line[:end], " \t"))
+		if comment {
+			p.at = n.End
+			return
+		}
+		next := *p
+		next.at = n.End
+		for next.at < len(next.src) {
+			next.nextLine()
+			next.blanks()
+			if len(next.line()) > 0 {
+				break
+			}
+		}
+		if next.at >= len(next.src) || next.peek() == '#' || next.column() <= indent ||
+			next.column() == 0 && (separator(next.line(), "---") || separator(next.line(), "...")) {
+			p.at = n.End
+			return
+		}
+		p.at, p.bol = next.at, next.bol
+		if bytes.IndexByte(p.src[p.bol:p.at], '\t') >= 0 {
+			p.fail(p.bol, "a tab indents this line; YAML wants spaces")
+		}
+	}
+}
+
+// blockScalar reads what comes behind | or >, with everything that is indented more
+// than indent. Blank lines behind it belong to it only if it keeps them (+).
+func (p *parser) blockScalar(n *Node, indent int) {
+	n.Kind, n.Start, n.in = Scalar, p.at, max(indent, 0)
+	margin, keep := 0, false
+	header := p.line()
+	i := 1
+	for ; i < len(header) && !blank(header[i]); i++ {
+		switch c := header[i]; {
+		case c == '+':
+			keep = true
+		case c >= '1' && c <= '9':
+			margin = max(indent, 0) + int(c-'0')
+		case c != '-':
+			p.fail(p.at, "a text that begins with %c must be quoted", header[0])
+		}
+	}
+	if rest := bytes.TrimLeft(header[i:], " \t"); len(rest) > 0 && rest[0] != '#' {
+		p.fail(p.at+i, "the text begins on the line behind %c", header[0])
+	}
+	n.End = p.at + len(header)
+	p.nextLine()
+	for p.at < len(p.src) {
+		line := p.line()
+		in := len(line) - len(bytes.TrimLeft(line, " "))
+		if in == len(line) && (margin == 0 || in <= margin) { // blank
+			if keep {
+				n.End = p.at + len(line)
+			}
+			p.nextLine()
+			continue
+		}
+		if margin == 0 {
+			if margin = max(in, 1); in <= indent || in < 1 {
+				break
+			}
+		}
+		if in < margin {
+			break
+		}
+		n.End = p.at + len(line)
+		p.nextLine()
+	}
+	// The caller goes on from the end of the text.
+	p.at = n.End
+	p.bol = bytes.LastIndexByte(p.src[:p.at], '\n') + 1
+}
