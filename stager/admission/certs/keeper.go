@@ -1,0 +1,135 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/stager-dev/stager/stager/admission/kube"
+)
+
+// Keeper makes and renews a certificate together with other replicas.
+type Keeper struct {
+	API           *kube.Client
+	Namespace     string   // of the Secret
+	Secret        string   // which is there, and may be empty
+	Configuration string   // the MutatingWebhookConfiguration that gets the bundle
+	Names         []string // that the certificate is for
+	Log           *slog.Logger
+
+	current
+}
+
+// current is the certificate that is served.
+type current struct {
+	certificate atomic.Pointer[tls.Certificate]
+}
+
+// GetCertificate is for tls.Config.
+func (c *current) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if cert := c.certificate.Load(); cert != nil {
+		return cert, nil
+	}
+	return nil, errors.New("there is no certificate yet")
+}
+
+// Expires is when the certificate ends; zero: there is none yet.
+func (c *current) Expires() time.Time {
+	if cert := c.certificate.Load(); cert != nil {
+		return cert.Leaf.NotAfter
+	}
+	return time.Time{}
+}
+
+// tries is how often a conflict with another replica is taken up again at once.
+const tries = 5
+
+// Sync does what is due: see the package comment for the steps. What is served is never
+// ahead of what the webhook's configuration says.
+func (k *Keeper) Sync(ctx context.Context) error {
+	var err error
+	for range tries {
+		if err = k.sync(ctx); !kube.Conflict(err) {
+			return err
+		}
+	}
+	return err
+}
+
+func (k *Keeper) sync(ctx context.Context) error {
+	s, err := k.update(ctx, func(s state) (state, error) { return s.prepare(k.Names, time.Now()) })
+	if err != nil {
+		return err
+	}
+	if err := k.publish(ctx, s[keyBundle]); err != nil {
+		return err
+	}
+	if s, err = k.update(ctx, func(s state) (state, error) { return s.promote(k.Names, time.Now()), nil }); err != nil {
+		return err
+	}
+	cert, good := s.serving().open(s[keyBundle], k.Names, time.Now())
+	if !good {
+		return fmt.Errorf("the Secret %s/%s changed under way", k.Namespace, k.Secret)
+	}
+	if was := k.certificate.Swap(cert); was == nil || !was.Leaf.Equal(cert.Leaf) {
+		k.Log.Info("serving a certificate", "until", cert.Leaf.NotAfter, "names", k.Names)
+	}
+	return nil
+}
+
+// object is any object of the API, of which all that is not touched stays.
+type object map[string]any
+
+// update reads the Secret, changes its data and writes it, if anything is changed.
+func (k *Keeper) update(ctx context.Context, change func(state) (state, error)) (state, error) {
+	path := "/api/v1/namespaces/" + k.Namespace + "/secrets/" + k.Secret
+	var secret object
+	if err := k.API.Get(ctx, path, &secret); err != nil {
+		return nil, fmt.Errorf("the Secret %s/%s: %w", k.Namespace, k.Secret, err)
+	}
+	data, _ := secret["data"].(map[string]any)
+	was := make(state)
+	for key, v := range data {
+		text, _ := v.(string)
+		was[key], _ = base64.StdEncoding.DecodeString(text) // else it is no certificate
+	}
+	now, err := change(was)
+	if err != nil || now.equal(was) {
+		return now, err
+	}
+	secret["data"] = now
+	if err := k.API.Put(ctx, path, secret); err != nil {
+		return nil, fmt.Errorf("the Secret %s/%s: %w", k.Namespace, k.Secret, err)
+	}
+	return now, nil
+}
+
+// publish puts the bundle into the webhook's configuration.
+func (k *Keeper) publish(ctx context.Context, bundle []byte) error {
+	path := "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + k.Configuration
+	var configuration object
+	if err := k.API.Get(ctx, path, &configuration); err != nil {
+		return fmt.Errorf("the MutatingWebhookConfiguration %s: %w", k.Configuration, err)
+	}
+	want := base64.StdEncoding.EncodeToString(bundle)
+	hooks, _ := configuration["webhooks"].([]any)
+	stale := false
+	for _, hook := range hooks {
+		fields, _ := hook.(map[string]any)
+		if client, ok := fields["clientConfig"].(map[string]any); ok && client["caBundle"] != want {
+			client["caBundle"], stale = want, true
+		}
+	}
+	if !stale {
+		return nil
+	}
+	if err := k.API.Put(ctx, path, configuration); err != nil {
+		return fmt.Errorf("the MutatingWebhookConfiguration %s: %w", k.Configuration, err)
+	}
+	return nil
+}

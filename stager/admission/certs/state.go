@@ -1,0 +1,68 @@
+package certs
+
+import (
+	"bytes"
+	"maps"
+	"time"
+)
+
+// Keys of the Secret. The first three are those of every Secret for TLS.
+const (
+	keyBundle   = "ca.crt" // every authority that may have signed what is served
+	keyCert     = "tls.crt"
+	keyKey      = "tls.key"
+	keyNextCert = "next.crt"
+	keyNextKey  = "next.key"
+)
+
+// state is the data of the Secret.
+type state map[string][]byte
+
+func (s state) serving() pair { return pair{s[keyCert], s[keyKey]} }
+func (s state) next() pair    { return pair{s[keyNextCert], s[keyNextKey]} }
+
+// prepare is the state in which something can be served, now and after the renewal,
+// and in which the bundle knows all of it.
+func (s state) prepare(names []string, now time.Time) (state, error) {
+	out := maps.Clone(s)
+	if out == nil {
+		out = make(state)
+	}
+	out[keyBundle] = alive(out[keyBundle], now)
+	c, good := out.serving().open(out[keyBundle], names, now)
+	_, waiting := out.next().open(out[keyBundle], names, now)
+	if !waiting {
+		delete(out, keyNextCert)
+		delete(out, keyNextKey)
+	}
+	if good && (waiting || now.Before(c.Leaf.NotBefore.Add(backdate+renewAge))) {
+		return out, nil
+	}
+	p, authority, err := issue(names, now)
+	if err != nil {
+		return nil, err
+	}
+	out[keyBundle] = append(out[keyBundle], authority...)
+	if good {
+		out[keyNextCert], out[keyNextKey] = p.cert, p.key
+	} else {
+		out[keyCert], out[keyKey] = p.cert, p.key
+	}
+	return out, nil
+}
+
+// promote makes the next certificate the serving one, when it has waited for long
+// enough.
+func (s state) promote(names []string, now time.Time) state {
+	c, waiting := s.next().open(s[keyBundle], names, now)
+	if !waiting || now.Before(c.Leaf.NotBefore.Add(backdate+settle)) {
+		return s
+	}
+	out := maps.Clone(s)
+	out[keyCert], out[keyKey] = s[keyNextCert], s[keyNextKey]
+	delete(out, keyNextCert)
+	delete(out, keyNextKey)
+	return out
+}
+
+func (s state) equal(other state) bool { return maps.EqualFunc(s, other, bytes.Equal) }

@@ -1,0 +1,137 @@
+// Package kube asks a cluster's API server for the few objects that stager's webhook
+// reads and writes: a client of REST with the pod's service account, for those who do
+// not watch. Begin with [InCluster].
+package kube
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// AccountDir is where a pod finds its service account.
+const AccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// maxAnswer is what an answer may have, in bytes.
+const maxAnswer = 64 << 20
+
+// Client speaks with one API server. It may be used by several goroutines.
+type Client struct {
+	URL   string                 // https://host:port
+	HTTP  *http.Client           // which trusts the server
+	Token func() (string, error) // of the service account; it is asked for each time, as it changes
+}
+
+// InCluster is the client of a pod: host and port are those of KUBERNETES_SERVICE_HOST
+// and KUBERNETES_SERVICE_PORT, dir is [AccountDir]. The namespace is the pod's own.
+func InCluster(host, port, dir string) (c *Client, namespace string, err error) {
+	authorities, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		return nil, "", err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(authorities) {
+		return nil, "", fmt.Errorf("%s has no certificate in it", filepath.Join(dir, "ca.crt"))
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "namespace"))
+	if err != nil {
+		return nil, "", err
+	}
+	return &Client{
+		URL: "https://" + net.JoinHostPort(host, port),
+		HTTP: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}, ForceAttemptHTTP2: true, IdleConnTimeout: 2 * time.Minute,
+		}},
+		Token: func() (string, error) {
+			token, err := os.ReadFile(filepath.Join(dir, "token"))
+			return strings.TrimSpace(string(token)), err
+		},
+	}, strings.TrimSpace(string(text)), nil
+}
+
+// StatusError is an answer of the API server that is no success.
+type StatusError struct {
+	Code    int
+	Message string // of the server
+}
+
+func (e *StatusError) Error() string {
+	hint := ""
+	switch e.Code {
+	case http.StatusForbidden, http.StatusUnauthorized:
+		hint = `; "stager manifests rbac" prints the rights that are needed`
+	case http.StatusNotFound:
+		hint = `; "stager manifests webhook" prints what is to be there`
+	}
+	return fmt.Sprintf("the API server says %d: %s%s", e.Code, e.Message, hint)
+}
+
+// Conflict tells whether an object was not written because another had written it
+// since it was read.
+func Conflict(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code == http.StatusConflict
+}
+
+// Get reads the object or list at a path such as /api/v1/namespaces/x/secrets/y.
+func (c *Client) Get(ctx context.Context, path string, into any) error {
+	return c.do(ctx, http.MethodGet, path, nil, into)
+}
+
+// Put writes the object at a path. When the object says which resourceVersion it was
+// made of and another has written since, that is a [Conflict].
+func (c *Client) Put(ctx context.Context, path string, object any) error {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, http.MethodPut, path, body, nil)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body []byte, into any) error {
+	req, err := http.NewRequestWithContext(ctx, method, c.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	token, err := c.Token()
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode/100 != 2 {
+		var status struct{ Message string }
+		if json.Unmarshal(text, &status) != nil || status.Message == "" {
+			status.Message = http.StatusText(resp.StatusCode)
+		}
+		return &StatusError{resp.StatusCode, status.Message}
+	}
+	if into == nil {
+		return nil
+	}
+	// Numbers of objects that are written back stay as they are.
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return d.Decode(into)
+}

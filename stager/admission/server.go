@@ -1,0 +1,189 @@
+package admission
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+)
+
+// Times of the server. The API server waits for 5 s, as the printed configuration says.
+const (
+	answerTime  = 5 * time.Second
+	idleTime    = 2 * time.Minute
+	lastAnswers = 10 * time.Second // for requests that are under way at the end
+)
+
+// What is kept up to date beside the requests, as a metric's label.
+const (
+	whatCertificate = "certificate"
+	whatPlans       = "plans"
+)
+
+// Certificates is where the serving certificate comes from: certs.Keeper or
+// certs.Folder.
+type Certificates interface {
+	// Sync brings it up to date.
+	Sync(context.Context) error
+	// GetCertificate is for tls.Config.
+	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Expires is when it ends; zero: there is none yet.
+	Expires() time.Time
+}
+
+// Server answers the API server over HTTPS.
+type Server struct {
+	Mutator      *Mutator
+	Certificates Certificates
+	Plans        *Plans        // nil: plans of ConfigMaps are not read
+	Linger       time.Duration // to go on serving at the end, until Services have seen that the pod ends
+	Log          *slog.Logger
+}
+
+// Run serves AdmissionReviews on one listener, by TLS, and /healthz, /readyz and
+// /metrics on the other, until ctx ends; requests that are under way then are answered.
+// It closes both listeners.
+func (s *Server) Run(ctx context.Context, reviews, probes net.Listener) error {
+	m := newMetrics(s.Certificates.Expires)
+	main := &http.Server{
+		Handler: s.handler(m), ReadHeaderTimeout: answerTime, ReadTimeout: answerTime, WriteTimeout: 2 * answerTime, IdleTimeout: idleTime,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.Certificates.GetCertificate},
+		ErrorLog:  slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
+	side := &http.Server{Handler: s.probes(ctx, m), ReadHeaderTimeout: answerTime, ReadTimeout: answerTime, WriteTimeout: answerTime, IdleTimeout: idleTime}
+	group, failed := errgroup.WithContext(ctx)
+	group.Go(func() error { return served(main.ServeTLS(reviews, "", "")) })
+	group.Go(func() error { return served(side.Serve(probes)) })
+	group.Go(func() error { s.keep(failed, m, whatCertificate, s.Certificates.Sync, certificateEvery); return nil })
+	if s.Plans != nil {
+		group.Go(func() error { s.keep(failed, m, whatPlans, s.Plans.Sync, plansEvery); return nil })
+	}
+	group.Go(func() error {
+		<-failed.Done()
+		if ctx.Err() != nil { // asked to, not failed
+			time.Sleep(s.Linger)
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
+		defer cancel()
+		return errors.Join(main.Shutdown(end), side.Shutdown(end))
+	})
+	return group.Wait()
+}
+
+func served(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// How often what is kept is looked at, and after a failure.
+const (
+	certificateEvery = time.Minute
+	plansEvery       = 10 * time.Second
+	againAfter       = 5 * time.Second
+)
+
+// keep calls sync until ctx ends. A failure is told once, and so is its end.
+func (s *Server) keep(ctx context.Context, m *metrics, what string, sync func(context.Context) error, every time.Duration) {
+	failing := false
+	for {
+		wait := every
+		once, cancel := context.WithTimeout(ctx, every)
+		err := sync(once)
+		cancel()
+		switch {
+		case err != nil && ctx.Err() == nil:
+			wait = againAfter
+			m.failures.WithLabelValues(what).Inc()
+			if !failing {
+				s.Log.Error("cannot bring the "+what+" up to date; trying again", "error", err)
+			}
+			failing = true
+		case failing && err == nil:
+			s.Log.Info("the " + what + " can be brought up to date again")
+			failing = false
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// probes serves what the kubelet and Prometheus ask for.
+func (s *Server) probes(ctx context.Context, m *metrics) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		switch {
+		case ctx.Err() != nil:
+			http.Error(w, "ending", http.StatusServiceUnavailable)
+		case s.Certificates.Expires().IsZero():
+			http.Error(w, "no certificate yet", http.StatusServiceUnavailable)
+		case s.Plans != nil && !s.Plans.Known():
+			http.Error(w, "the plans of ConfigMaps have not been read yet", http.StatusServiceUnavailable)
+		default:
+			fmt.Fprintln(w, "ok")
+		}
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// handler serves /mutate. So many requests are worked on at a time that their bodies
+// fit into memory; others wait.
+func (s *Server) handler(m *metrics) http.Handler {
+	turns := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /mutate", func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+		case <-r.Context().Done():
+			return
+		}
+		answer, what, err := s.answer(w, r)
+		m.requests.WithLabelValues(string(what)).Inc()
+		m.seconds.Observe(time.Since(start).Seconds())
+		var bad *RequestError
+		if errors.As(err, &bad) {
+			s.Log.Warn("a request cannot be answered", "error", bad)
+			http.Error(w, bad.Text, bad.Code)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answer) // who is gone, is gone
+	})
+	return mux
+}
+
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) (answer []byte, what Outcome, err error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, Malformed, &RequestError{http.StatusUnsupportedMediaType, "an AdmissionReview comes as application/json"}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, Malformed, &RequestError{
+			http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("the AdmissionReview is larger than %d MiB; make the pod smaller, for example by a ConfigMap for long texts", MaxBody>>20),
+		}
+	case err != nil:
+		return nil, Malformed, &RequestError{http.StatusBadRequest, "the body ended early"}
+	}
+	return s.Mutator.Review(body)
+}

@@ -1,0 +1,129 @@
+package setup
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec"
+)
+
+// samplePod is a pod of an Indexed Job that has nothing of its own. What inject makes
+// of it is what a policy adds to every pod.
+const samplePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"sample",
+"labels":{"batch.kubernetes.io/job-name":"sample","batch.kubernetes.io/job-completion-index":"0"}},
+"spec":{"containers":[{"name":"main","image":"sample"}]}}`
+
+// PolicyError says that a plan cannot be carried by a policy.
+type PolicyError struct{ Text string }
+
+func (e *PolicyError) Error() string { return e.Text }
+
+// ExitCode is EX_USAGE of sysexits.h.
+func (e *PolicyError) ExitCode() int { return 64 }
+
+// Policy is a MutatingAdmissionPolicy of Kubernetes 1.36 and its binding, which put
+// stager with one plan into the pods of Jobs that have the label stager.dev/plan: NAME.
+// The first container works with the data. A policy cannot read annotations as plans,
+// nor adjust itself to a pod: warnings tell what a pod must bring itself.
+func Policy(name string, plan []byte, opts jobspec.Options) (manifest []byte, warnings []string, err error) {
+	if opts.Finalize == jobspec.FinalizeWrap {
+		return nil, nil, &PolicyError{"wrap goes around each job's own command, which a policy cannot do; use --finalize=sidecar, or the webhook"}
+	}
+	opts.Plan, opts.Admission = plan, true
+	result, err := jobspec.Inject([]byte(samplePod), opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	var pod struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+		Spec map[string]any `json:"spec"`
+	}
+	d := json.NewDecoder(bytes.NewReader(result.Output))
+	d.UseNumber()
+	if err := d.Decode(&pod); err != nil {
+		return nil, nil, err
+	}
+	for _, o := range result.Objects {
+		warnings = append(warnings, o.Warnings...)
+	}
+	var out bytes.Buffer
+	err = templates.ExecuteTemplate(&out, "policy.yaml", map[string]any{
+		"Name": name, "Expression": strings.ReplaceAll(expression(pod.Spec, pod.Metadata.Annotations[jobspec.AnnotationStatus]), "\n", "\n        "),
+	})
+	return out.Bytes(), warnings, err
+}
+
+// expression is the CEL that adds what was put into the sample's spec.
+func expression(spec map[string]any, status string) string {
+	main := spec["containers"].([]any)[0].(map[string]any) // of samplePod
+	delete(spec, "containers")
+	terms := []string{addTo("object.metadata", "/metadata", "annotations", map[string]any{jobspec.AnnotationStatus: status})}
+	for _, key := range slices.Sorted(maps.Keys(spec)) {
+		terms = append(terms, addTo("object.spec", "/spec", key, spec[key]))
+	}
+	for _, key := range slices.Sorted(maps.Keys(main)) {
+		if key != "name" && key != "image" {
+			terms = append(terms, addTo("object.spec.containers[0]", "/spec/containers/0", key, main[key]))
+		}
+	}
+	return strings.Join(terms, " +\n")
+}
+
+// addTo is the term that adds a value at a key of owner: what the pod has there stays.
+func addTo(owner, path, key string, value any) string {
+	here, empty := path+"/"+key, any(nil)
+	var each []string
+	switch v := value.(type) {
+	case []any:
+		empty = []any{}
+		for i, item := range v {
+			at := "-"
+			if key == "initContainers" { // in front of the job's own
+				at = strconv.Itoa(i)
+			}
+			each = append(each, add(here+"/"+at, item))
+		}
+	case map[string]any:
+		empty = map[string]any{}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			each = append(each, add(here+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), v[name]))
+		}
+	case json.Number: // at least so much, such as a grace period
+		return fmt.Sprintf("(has(%s.%s) && %s.%s >= %s ? [] : [%s])", owner, key, owner, key, v, add(here, v))
+	default:
+		return "[" + add(here, v) + "]"
+	}
+	return fmt.Sprintf("(has(%s.%s) ? [] : [%s]) + [\n  %s\n]", owner, key, add(here, empty), strings.Join(each, ",\n  "))
+}
+
+func add(path string, value any) string {
+	return fmt.Sprintf("JSONPatch{op: %q, path: %s, value: %s}", "add", literal(path), literal(value))
+}
+
+// literal is a value in CEL. Groups and lists there have items of one type, so each is
+// made dyn.
+func literal(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		var items []string
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			items = append(items, literal(key)+": dyn("+literal(v[key])+")")
+		}
+		return "{" + strings.Join(items, ", ") + "}"
+	case []any:
+		var items []string
+		for _, item := range v {
+			items = append(items, "dyn("+literal(item)+")")
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	}
+	text, _ := json.Marshal(v) // a scalar
+	return string(text)
+}
