@@ -37,6 +37,7 @@ type Config struct {
 	Listen  string // address of a port for the API; empty: none
 	Token   string // that calls on the port need which change something
 	Child   *Child // nil: a sidecar
+	Stage   bool   // without a child: end when every input is ready
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
 }
@@ -189,13 +190,17 @@ type trainer struct {
 
 // trainer starts the child, if there is one and it is not too late.
 func (d *Daemon) trainer(ctx context.Context) *trainer {
-	if d.cfg.Child == nil {
+	gone := make(chan struct{})
+	if d.cfg.Child == nil && d.cfg.Stage && !d.draining() {
+		close(gone)
+		return &trainer{gone: gone}
+	}
+	if d.cfg.Child == nil && !d.cfg.Stage {
 		if !d.draining() {
 			d.setPhase(status.Running)
 		}
 		return &trainer{gone: ctx.Done()}
 	}
-	gone := make(chan struct{})
 	t := &trainer{gone: gone}
 	if d.draining() {
 		t.err = &NotStartedError{}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -283,14 +282,11 @@ func (d *Daemon) windows() (open []*window.Window, more bool) {
 // environment tells the child where things are.
 func (d *Daemon) environment() []string {
 	env := []string{"STAGER_SOCKET=" + d.cfg.Socket}
-	name := func(kind, s string) string {
-		return "STAGER_" + kind + "_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(s))
-	}
 	for _, in := range d.inputs {
-		env = append(env, name("INPUT", in.spec.Name)+"="+in.spec.Path)
+		env = append(env, plan.Variable("INPUT", in.spec.Name)+"="+in.spec.Path)
 	}
 	for _, out := range d.outputs {
-		env = append(env, name("OUTPUT", out.spec.Name)+"="+out.spec.Path)
+		env = append(env, plan.Variable("OUTPUT", out.spec.Name)+"="+out.spec.Path)
 	}
 	return env
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -222,6 +223,9 @@ func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 		return PushSummary{}, err
 	}
 	defer root.Close() // it is only read through
+	if err := cfg.Store.CheckKeys(pathsOf(files)); err != nil {
+		return PushSummary{}, err
+	}
 	there, err := mirroredOf(ctx, cfg.Store, files)
 	if err != nil {
 		return PushSummary{}, err
@@ -255,6 +259,16 @@ func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 		})
 	}
 	return summary, errors.Join(g.Wait(), context.Cause(ctx))
+}
+
+func pathsOf(files []local) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, f := range files {
+			if !yield(f.Path) {
+				return
+			}
+		}
+	}
 }
 
 // mirroredOf is what the store has of the files.

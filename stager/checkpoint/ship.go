@@ -64,6 +64,9 @@ type cargo struct {
 // on with it, any other sweeps it. What is in the files' places is sent only as it
 // was listed in c.files.
 func (s *shipper) ship(ctx context.Context, c cargo) (Commit, string, error) {
+	if err := s.store.CheckKeys(pathsOf(c.files)); err != nil {
+		return Commit{}, "", err
+	}
 	for {
 		dir, replace, found, err := s.place(ctx, c)
 		if err != nil || found != nil {

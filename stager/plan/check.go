@@ -80,10 +80,16 @@ func (c *checker) volumes(s *Spec) {
 			left -= in.Window.Size
 		}
 	}
-	for i, in := range s.Inputs {
-		if in.Volume != "" && !slices.Contains(names, in.Volume) {
-			c.add(place("inputs", i)+".volume", "there is no volume %q; spec.volumes has %s", in.Volume, listed(names))
+	known := func(at, volume string) {
+		if volume != "" && !slices.Contains(names, volume) {
+			c.add(at+".volume", "there is no volume %q; spec.volumes has %s", volume, listed(names))
 		}
+	}
+	for i, in := range s.Inputs {
+		known(place("inputs", i), in.Volume)
+	}
+	for i, out := range s.Outputs {
+		known(place("outputs", i), out.Volume)
 	}
 }
 

@@ -32,6 +32,7 @@ func Parse(data []byte, checkURL func(string) error) (*StagePlan, error) {
 	if err := r.err(); err != nil {
 		return nil, err
 	}
+	p.Spec.boundPrefetches()
 	return p, nil
 }
 

@@ -37,3 +37,16 @@ func (out *Output) setDefaults() {
 	out.Required = true
 	out.Deadline = Duration(10 * time.Minute)
 }
+
+// boundPrefetches refuses what does not fit into a volume before it is fetched: a pod
+// that fills one over its limit is evicted in the middle.
+func (s *Spec) boundPrefetches() {
+	for i := range s.Inputs {
+		in := &s.Inputs[i]
+		for _, v := range s.Volumes {
+			if v.Name == in.Volume && in.Mode == ModePrefetch && in.MaxBytes == 0 {
+				in.MaxBytes = v.Size
+			}
+		}
+	}
+}

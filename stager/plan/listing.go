@@ -113,7 +113,7 @@ func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) i
 				}
 				continue
 			}
-			if !l.Filter.Match(obj.Key) {
+			if strings.HasPrefix(obj.Key, CopyRecords) || !l.Filter.Match(obj.Key) {
 				continue
 			}
 			if err := names.Check(obj.Key); err != nil {

@@ -18,6 +18,10 @@ const (
 // reserved is the corner of a destination that belongs to stager itself.
 const reserved = ".stager"
 
+// CopyRecords is where a copy keeps what it remembers, at its destination. No listing
+// takes it for data.
+const CopyRecords = ".stager-copy/"
+
 // Names decides whether the keys of one listing can be paths below a folder. Keys
 // come from a store, and whoever can write there chooses them: a key is taken
 // exactly as it is, or refused; it is never bent into shape, since two keys bent

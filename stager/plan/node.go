@@ -51,8 +51,11 @@ var launchers = [][]indexSource{
 // With by: auto the first launcher that speaks is heard, and one that says nothing
 // about nodes means a single one. STAGER_COUNT stands in for a count that a launcher
 // does not tell, such as the completions of an Indexed Job. An index without a
-// count, and two that contradict each other, are an [EnvError]: a wrong guess would
-// leave out data without a word.
+// count, a count without an index, and two that contradict each other, are an
+// [EnvError]: a wrong guess would leave out data without a word.
+//
+// STAGER_INDEX may be a sum of products, such as 2*8+3, since Kubernetes can put the
+// labels of a pod beside each other and not reckon with them.
 func (s ShardSpec) Resolve(getenv func(string) string) (node, part Shard, err error) {
 	switch s.By {
 	case ShardExplicit:
@@ -143,6 +146,9 @@ func fromLaunchers(getenv func(string) string) (Shard, error) {
 		}
 		return node, nil
 	}
+	if total := getenv("STAGER_COUNT"); total != "" && total != "1" {
+		return Shard{}, fmt.Errorf("STAGER_COUNT says that this is one of %s nodes, and nothing says which: set STAGER_INDEX, or shard.by: none in the plan", total)
+	}
 	return Shard{Index: 0, Count: 1}, nil
 }
 
@@ -177,11 +183,27 @@ func (s indexSource) read(getenv func(string) string) (index, count said, err er
 }
 
 func number(name, text string) (said, error) {
-	n, err := strconv.Atoi(text)
+	n, err := reckon(text)
 	if err != nil {
 		return said{}, fmt.Errorf("%s is %q and not a number: set STAGER_INDEX and STAGER_COUNT to this node's place", name, text)
 	}
 	return said{name, n}, nil
+}
+
+// reckon is the value of a sum of products, such as 3 or 2*8+3.
+func reckon(text string) (sum int, err error) {
+	for term := range strings.SplitSeq(text, "+") {
+		product := 1
+		for factor := range strings.SplitSeq(term, "*") {
+			n, err := strconv.Atoi(factor)
+			if err != nil {
+				return 0, err
+			}
+			product *= n
+		}
+		sum += product
+	}
+	return sum, nil
 }
 
 // join takes over what another says, if it says anything.

@@ -1,5 +1,7 @@
 package plan
 
+import "strings"
+
 // What a plan's file begins with.
 const (
 	APIVersion = "stager.dev/v1alpha1"
@@ -127,6 +129,38 @@ type Credentials struct {
 	Secret string `json:"secret,omitempty"`
 }
 
+// Variable is the name of the variable in which a command finds the folder of an
+// input or output; kind is INPUT or OUTPUT.
+func Variable(kind, name string) string {
+	return "STAGER_" + kind + "_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
+}
+
+// Parts of a plan, for pods in which an init container brings what the job needs whole
+// and a sidecar all the rest.
+const (
+	PartAll      = "all"
+	PartPrefetch = "only" // the inputs of ModePrefetch
+	PartRest     = "skip" // all but these
+)
+
+// Part is a plan of a part of p alone.
+func (p *StagePlan) Part(part string) *StagePlan {
+	out := *p
+	if part == PartAll {
+		return &out
+	}
+	out.Spec.Inputs = nil
+	for _, in := range p.Spec.Inputs {
+		if (in.Mode == ModePrefetch) == (part == PartPrefetch) {
+			out.Spec.Inputs = append(out.Spec.Inputs, in)
+		}
+	}
+	if part == PartPrefetch {
+		out.Spec.Outputs = nil
+	}
+	return &out
+}
+
 // SecretsDir is where pods find the Secrets of a plan, each in a folder of its name.
 const SecretsDir = "/run/stager/secrets"
 
@@ -155,7 +189,8 @@ const (
 // Output is a folder of results and where they go.
 type Output struct {
 	Name        string      `json:"name"`
-	Path        string      `json:"path"`        // absolute, with placeholders
+	Path        string      `json:"path"` // absolute, with placeholders
+	Volume      string      `json:"volume,omitempty"`
 	Destination string      `json:"destination"` // a URL, with placeholders
 	Commit      string      `json:"commit"`
 	When        []string    `json:"when"`
