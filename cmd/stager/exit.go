@@ -24,6 +24,7 @@ import (
 const (
 	exitOK          = 0
 	exitEnd         = 1  // stager next: the epoch is over
+	exitStale       = 1  // stager inject --check: something is out of date
 	exitUsage       = 64 // bad plan, bad command line
 	exitNoInput     = 66 // the source is missing
 	exitUnavailable = 69 // the store, or the daemon, cannot be reached

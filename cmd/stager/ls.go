@@ -8,7 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 
@@ -19,16 +23,17 @@ var errNothing = errors.New("there is no object here")
 
 type lsCmd struct {
 	storing
+	shape
 	URL   string `arg:"" help:"What to list, such as s3://bucket/train/."`
-	JSON  bool   `help:"One JSON object a line."`
 	Total bool   `help:"Only the number of objects and their bytes."`
 }
 
 // Help shows what is typed.
 func (lsCmd) Help() string {
-	return `Listings are streamed: the first lines come at once, however many objects there are.
+	return `Tells size, time of the last change (UTC) and key of every object below URL, also in its folders. Listings are streamed: the first lines come at once, however many objects there are. As JSON each line is one object, with its version and its checksum if the store tells one.
 
     stager ls s3://bucket/train/
+    stager ls -o json hdfs://namenode:8020/train/ | jq .key
     stager ls --total /mnt/pvc/data`
 }
 
@@ -60,10 +65,10 @@ func (c lsCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 		switch {
 		case c.Total:
 			return nil
-		case c.JSON:
+		case c.json():
 			return json.NewEncoder(out).Encode(listed{obj.Key, obj.Size, obj.ModTime, string(obj.Version), obj.Sum.String()})
 		}
-		_, err := fmt.Fprintf(out, "%10s  %s  %s\n", humanize.IBytes(uint64(obj.Size)), obj.ModTime.UTC().Format(time.DateTime), obj.Key)
+		_, err := fmt.Fprintf(out, "%10s  %-*s  %s\n", humanize.IBytes(uint64(obj.Size)), len(time.DateTime), changed(obj), printable(obj.Key))
 		return err
 	}
 	if _, obj, err := store.Self(ctx); err == nil {
@@ -78,14 +83,40 @@ func (c lsCmd) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if objects == 0 {
 		return &backends.Error{Op: "list", Store: store.Name(), Kind: backends.NotExist, Err: errNothing}
 	}
+	if c.Total && c.json() {
+		return json.NewEncoder(out).Encode(totalled{objects, bytes})
+	}
 	if c.Total {
 		what := "objects"
 		if objects == 1 {
 			what = "object"
 		}
-		_, err = fmt.Fprintf(out, "%d %s, %s (%d bytes)\n", objects, what, humanize.IBytes(uint64(bytes)), bytes)
+		_, err = fmt.Fprintf(out, "%s %s, %s (%d bytes)\n", humanize.Comma(int64(objects)), what, humanize.IBytes(uint64(bytes)), bytes)
 	}
 	return err
+}
+
+// totalled is what ls --total --json prints.
+type totalled struct {
+	Objects int   `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+}
+
+// changed is when an object was, for people; a store may not tell.
+func changed(obj backends.Object) string {
+	if obj.ModTime.IsZero() {
+		return "–"
+	}
+	return obj.ModTime.UTC().Format(time.DateTime)
+}
+
+// printable is a key that does nothing to a terminal: one with what does not show is
+// quoted.
+func printable(key string) string {
+	if strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
+		return strconv.Quote(key)
+	}
+	return key
 }
 
 func listAll(ctx context.Context, store *backends.Store, show func(backends.Object) error) error {

@@ -15,16 +15,13 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/fetch"
-	"github.com/stager-dev/stager/stager/plan"
 )
 
 type prefetchCmd struct {
 	storing
+	choosing
 	Src       string   `arg:"" help:"A folder or an object of a store, such as s3://bucket/train/; or a local path."`
 	Dst       string   `arg:"" help:"The local folder, made if need be." type:"path"`
-	Include   []string `help:"Only what matches: *.tar, train/**/*.jpg. May stand several times." placeholder:"GLOB" sep:"none"`
-	Exclude   []string `help:"Not what matches." placeholder:"GLOB" sep:"none"`
-	Shard     string   `help:"Only the i-th of n equal parts, counted from 0: one for each node." placeholder:"I/N"`
 	MaxBytes  quantity `help:"Refuse a source with more bytes than this; 0 is no limit." default:"0"`
 	Verify    string   `help:"auto checks what checksums the store tells, full insists on one, size looks at sizes only." enum:"auto,full,size" default:"auto"`
 	Overwrite bool     `help:"Replace files in DST that stager did not write and that differ."`
@@ -42,19 +39,13 @@ func (prefetchCmd) Help() string {
 }
 
 func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
+	listing, err := c.listing()
+	if err != nil {
+		return err
+	}
+	listing.MaxBytes = int64(c.MaxBytes)
 	cfg := fetch.Config{
-		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Parallel: c.Connections,
-		Listing: plan.Listing{Filter: plan.Filter{Include: c.Include, Exclude: c.Exclude}, MaxBytes: int64(c.MaxBytes)},
-	}
-	if c.Shard != "" {
-		shard, err := plan.ParseShard(c.Shard)
-		if err != nil {
-			return &usageError{err}
-		}
-		cfg.Listing.Shard = shard
-	}
-	if err := cfg.Listing.Check(); err != nil {
-		return &usageError{err}
+		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Parallel: c.Connections, Listing: listing,
 	}
 	store, err := c.open(ctx, c.Src, log)
 	if err != nil {

@@ -37,22 +37,36 @@ type display struct {
 	seen bool // something came
 }
 
+// newSpinner is a display of work that is told in words, not in bytes.
+func newSpinner(to *console, log *slog.Logger) *display {
+	return startDisplay(to, log, func(d *display) *mpb.Bar {
+		return d.bars.AddSpinner(0, mpb.BarWidth(2), mpb.BarRemoveOnComplete(),
+			mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return d.counts() })))
+	})
+}
+
 // lineEvery is how often a line is written where there is no terminal.
 const lineEvery = 10 * time.Second
 
 func newDisplay(to *console, log *slog.Logger) *display {
-	d := &display{log: log, to: to, done: make(chan struct{}), now: moving{Phase: "starting"}}
-	switch {
-	case to.quiet:
-	case to.terminal:
-		d.bars = mpb.New(mpb.WithOutput(os.Stderr), mpb.WithWidth(40), mpb.WithRefreshRate(150*time.Millisecond))
-		d.bar = d.bars.AddBar(0,
+	return startDisplay(to, log, func(d *display) *mpb.Bar {
+		return d.bars.AddBar(0,
 			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return d.counts() })),
 			mpb.AppendDecorators(
 				decor.Percentage(decor.WCSyncSpace),
 				decor.AverageSpeed(decor.SizeB1024(0), " % .1f", decor.WCSyncSpace),
 				decor.OnComplete(decor.AverageETA(decor.ET_STYLE_GO, decor.WCSyncSpace), ""),
 			))
+	})
+}
+
+func startDisplay(to *console, log *slog.Logger, bar func(*display) *mpb.Bar) *display {
+	d := &display{log: log, to: to, done: make(chan struct{}), now: moving{Phase: "starting"}}
+	switch {
+	case to.quiet:
+	case to.terminal:
+		d.bars = mpb.New(mpb.WithOutput(os.Stderr), mpb.WithWidth(40), mpb.WithRefreshRate(150*time.Millisecond))
+		d.bar = bar(d)
 		to.redirect(d.bars) // lines come above the bar
 	default:
 		d.wg.Go(d.lines)

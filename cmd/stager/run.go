@@ -25,7 +25,9 @@ import (
 type runCmd struct {
 	storing
 	socket
-	File      string   `short:"f" help:"The StagePlan; - is standard input." required:"" placeholder:"PLAN" env:"STAGER_PLAN"`
+	File      string   `short:"f" help:"The StagePlan; - is standard input." required:"" xor:"plan" placeholder:"PLAN" env:"STAGER_PLAN"`
+	PlanYAML  string   `name:"plan-yaml" help:"The StagePlan itself, where there is no file." required:"" xor:"plan" placeholder:"YAML"`
+	Prefetch  string   `help:"Which inputs of mode prefetch: all brings them beside the rest of the plan, only brings them alone and ends, skip leaves them to another container." enum:"all,only,skip" default:"all"`
 	Listen    string   `help:"Address of a port for probes and metrics, such as :9090; calls that change something need the token." placeholder:"ADDR"`
 	TokenFile string   `help:"File with the token for the port." placeholder:"FILE"`
 	Command   []string `arg:"" optional:"" passthrough:"" help:"-- and the command to run when the inputs are ready."`
@@ -61,6 +63,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if p, err = p.Expand(vars); err != nil {
 		return err
 	}
+	p = p.Part(c.Prefetch)
 	token, err := c.token()
 	if err != nil {
 		return err
@@ -83,6 +86,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	d := stager.New(stager.Config{
 		Plan: p, Shard: part, Registry: all.Registry(), Options: opts, Attempt: attempt, Version: version,
 		Socket: c.path(), Listen: c.Listen, Token: token, Log: log, Child: child,
+		Stage: c.Prefetch == plan.PartPrefetch,
 	})
 	stop := c.handOn(d)
 	defer stop()
@@ -91,14 +95,20 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 
 // planName is the plan's file for people.
 func (c runCmd) planName() string {
-	if c.File == "-" {
+	switch c.File {
+	case "":
+		return "the text of --plan-yaml"
+	case "-":
 		return "standard input"
 	}
 	return c.File
 }
 
 func (c runCmd) readPlan() ([]byte, error) {
-	if c.File == "-" {
+	switch {
+	case c.File == "":
+		return []byte(c.PlanYAML), nil
+	case c.File == "-":
 		return io.ReadAll(os.Stdin)
 	}
 	file, err := os.ReadFile(c.File)

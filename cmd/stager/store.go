@@ -64,6 +64,27 @@ func asURL(location string) (string, error) {
 	return (&url.URL{Scheme: "file", Path: abs}).String(), nil
 }
 
+// choosing are the flags of what takes a part of a source.
+type choosing struct {
+	Include []string `help:"Only what matches: *.tar, train/**/*.jpg. May stand several times." placeholder:"GLOB" sep:"none"`
+	Exclude []string `help:"Not what matches." placeholder:"GLOB" sep:"none"`
+	Shard   string   `help:"Only the i-th of n equal parts, counted from 0: one for each node." placeholder:"I/N"`
+}
+
+// listing is what they say.
+func (c choosing) listing() (l plan.Listing, err error) {
+	l.Filter = plan.Filter{Include: c.Include, Exclude: c.Exclude}
+	if c.Shard != "" {
+		if l.Shard, err = plan.ParseShard(c.Shard); err != nil {
+			return l, &usageError{err}
+		}
+	}
+	if err := l.Check(); err != nil {
+		return l, &usageError{err}
+	}
+	return l, nil
+}
+
 // quantity is a number of bytes, as plans have it: 60Gi, 500M or a whole number.
 type quantity int64
 

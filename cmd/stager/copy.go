@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/transfer"
+)
+
+// copying are the flags that copy and the pods of fanout have in common.
+type copying struct {
+	Src       string `arg:"" help:"A folder or an object of a store, such as s3://bucket/train/; or a local path."`
+	Dst       string `arg:"" help:"The folder of a store that it goes to, such as nfs://server/export/train/."`
+	Overwrite bool   `help:"Replace files in DST that stager did not write and that differ."`
+}
+
+type copyCmd struct {
+	storing
+	choosing
+	copying
+	Force      bool     `help:"Copy everything, also what is there already."`
+	DryRun     bool     `help:"Only say what would be copied."`
+	Verify     bool     `env:"STAGER_COPY_VERIFY" help:"Copy nothing: compare both sides, and print what is missing or differs."`
+	DstSecrets string   `help:"Folder with credential files for DST; without it the one of --secrets, or the environment." placeholder:"DIR"`
+	Buffers    quantity `help:"Bytes of objects in memory, at least 16Mi; more lets more parts of large objects move at once." default:"32Mi"`
+	JSON       bool     `help:"Print a summary as JSON on standard output."`
+}
+
+// Help shows what is typed.
+func (copyCmd) Help() string {
+	return `Each object comes to stand under DST by its key relative to SRC. Killed and run again it goes on; what is there with the same contents is left alone, and what differs is not replaced without --overwrite. Nothing is deleted.
+
+    stager copy s3://datasets/imagenet/ nfs://efs.example/imagenet/ --include '*.tar'
+    stager copy hdfs://nn:8020/logs/ s3://logs/ --shard $JOB_COMPLETION_INDEX/8
+    stager copy --verify s3://datasets/imagenet/ nfs://efs.example/imagenet/`
+}
+
+func (c copyCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
+	listing, err := c.listing()
+	if err != nil {
+		return err
+	}
+	cfg := transfer.Config{
+		Listing: listing, Overwrite: c.Overwrite, Force: c.Force, DryRun: c.DryRun, Buffers: int64(c.Buffers), Log: log,
+	}
+	if cfg.Src, err = c.open(ctx, c.Src, log); err != nil {
+		return err
+	}
+	defer cfg.Src.Close() // only read from
+	toDst := c.storing
+	if c.DstSecrets != "" {
+		toDst.Secrets = c.DstSecrets
+	}
+	if cfg.Dst, err = toDst.open(ctx, c.Dst, log); err != nil {
+		return err
+	}
+	defer cfg.Dst.Close() // what was written is committed
+	switch folder, obj, err := cfg.Src.Self(ctx); {
+	case err == nil:
+		cfg.Src, cfg.Object = folder, &obj
+	case backends.KindOf(err) != backends.NotExist:
+		return err
+	case overlap(c.Src, c.Dst):
+		return &usageError{fmt.Errorf("%s and %s lie one in the other, so the copy would never end", cfg.Src.Name(), cfg.Dst.Name())}
+	}
+	show := newDisplay(to, log)
+	cfg.Progress = func(p transfer.Progress) {
+		phase := "copying"
+		if p.Listing {
+			phase = "listing"
+		}
+		show.update(moving{phase, p.Files, p.FilesTotal, p.Bytes, p.BytesTotal})
+	}
+	var summary transfer.Summary
+	if c.Verify {
+		summary, err = transfer.Verify(ctx, cfg, func(key, what string) {
+			if !c.JSON {
+				fmt.Printf("%q %s\n", key, what)
+			}
+		})
+	} else {
+		summary, err = transfer.Copy(ctx, cfg)
+	}
+	show.close()
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return json.NewEncoder(os.Stdout).Encode(summary)
+	}
+	said := "everything is there"
+	if c.DryRun {
+		said = "nothing was copied; this would be"
+	}
+	log.Info(said, "files", summary.Files, "bytes", humanize.IBytes(uint64(summary.Bytes)),
+		"copied", summary.CopiedFiles, "there_already", summary.ThereFiles,
+		"verified", verified(summary.Verified), "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))
+	return nil
+}
+
+// overlap tells whether one folder lies in the other. URLs with other parameters may
+// name other servers.
+func overlap(a, b string) bool {
+	var of [2]string
+	for i, location := range []string{a, b} {
+		at, err := asURL(location)
+		if err != nil {
+			return false
+		}
+		u, err := url.Parse(at)
+		if err != nil {
+			return false
+		}
+		of[i] = u.RawQuery + " " + u.Scheme + "://" + u.Host + strings.TrimSuffix(u.Path, "/") + "/"
+	}
+	return strings.HasPrefix(of[0], of[1]) || strings.HasPrefix(of[1], of[0])
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/stager-dev/stager/backends/all"
+	"github.com/stager-dev/stager/stager/jobspec"
+)
+
+type fanoutCmd struct {
+	imaging
+	copying
+	Workers   int               `help:"How many pods copy, each its share." required:"" placeholder:"N"`
+	Include   []string          `help:"Only what matches: *.tar, train/**/*.jpg. May stand several times." placeholder:"GLOB" sep:"none"`
+	Exclude   []string          `help:"Not what matches." placeholder:"GLOB" sep:"none"`
+	JobName   string            `help:"The Job's name." default:"stager-copy"`
+	Namespace string            `help:"The Job's namespace." placeholder:"NAME"`
+	Secret    string            `help:"The Secret with the files of credentials, of both sides or of SRC." placeholder:"NAME"`
+	DstSecret string            `help:"The Secret with those of DST, where they are others." placeholder:"NAME"`
+	Claim     map[string]string `help:"A PersistentVolumeClaim and where it is mounted, for file:// URLs. May stand several times." placeholder:"NAME=/PATH" mapsep:"none"`
+	User      int64             `help:"The user and group id that the pods run as." default:"65532"`
+}
+
+// Help shows what is typed.
+func (fanoutCmd) Help() string {
+	return `The first lines of what it prints say how to apply it, and how to see that all is there. The pods run stager copy --shard; a second Job runs stager copy --verify at the end.
+
+    stager fanout s3://datasets/imagenet/ nfs://efs.example/imagenet/ --workers 8 --secret s3-read >job.yaml
+    stager fanout hdfs://nn:8020/logs/ file:///mnt/logs/ --workers 4 --claim results=/mnt`
+}
+
+func (f fanoutCmd) Run() error {
+	for _, location := range []string{f.Src, f.Dst} {
+		if !strings.Contains(location, "://") {
+			return &usageError{fmt.Errorf("%q means another folder in each pod: write a URL, as in file:///mnt/data/ with --claim NAME=/mnt", location)}
+		}
+		if err := all.Registry().Check(location); err != nil {
+			return err
+		}
+	}
+	if overlap(f.Src, f.Dst) {
+		return &usageError{errors.New("SRC and DST lie one in the other, so the copy would never end")}
+	}
+	if wrong := validation.IsDNS1123Label(f.JobName + "-verify"); len(wrong) > 0 {
+		return &usageError{fmt.Errorf("--job-name %q: %s", f.JobName, wrong[0])}
+	}
+	if _, err := (choosing{Include: f.Include, Exclude: f.Exclude}).listing(); err != nil {
+		return err
+	}
+	var flags []string
+	for _, p := range f.Include {
+		flags = append(flags, "--include="+p)
+	}
+	for _, p := range f.Exclude {
+		flags = append(flags, "--exclude="+p)
+	}
+	if f.Overwrite {
+		flags = append(flags, "--overwrite")
+	}
+	out, err := jobspec.Fanout(jobspec.FanoutOptions{
+		Name: f.JobName, Namespace: f.Namespace, Source: f.Src, Destination: f.Dst, Workers: f.Workers, Flags: flags,
+		Image: f.Image, ImagePullPolicy: f.ImagePullPolicy, Env: f.ContainerEnv,
+		Secret: f.Secret, DestinationSecret: f.DstSecret, Claims: f.Claim, User: f.User,
+	})
+	if err != nil {
+		return &usageError{err}
+	}
+	_, err = os.Stdout.Write(out)
+	return err
+}

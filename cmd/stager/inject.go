@@ -1,0 +1,327 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"sigs.k8s.io/yaml"
+
+	"github.com/stager-dev/stager/backends/all"
+	"github.com/stager-dev/stager/stager/jobspec"
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+)
+
+// imaging are the flags of everything that writes containers of stager.
+type imaging struct {
+	Image           string            `help:"The image of stager's containers." default:"stager"`
+	ImagePullPolicy string            `help:"When it is pulled: Always, IfNotPresent or Never." enum:",Always,IfNotPresent,Never" default:""`
+	ContainerEnv    map[string]string `help:"A variable for stager's containers, such as HTTPS_PROXY=http://proxy:3128. May stand several times." placeholder:"NAME=VALUE" mapsep:"none"`
+}
+
+// pods are the flags of everything that puts stager into pods.
+type pods struct {
+	imaging
+	PodListen    string `help:"Address of a port for probes and metrics in the pod, such as :9090." placeholder:"ADDR"`
+	Finalize     string `help:"Who saves the outputs where annotations do not say: a sidecar, or wrap, stager around the job's own command." enum:"sidecar,wrap" default:"sidecar"`
+	Gate         string `help:"What holds the job until its data are there: init, startup or none. Without it startup when a window has a minReady, else init." enum:",init,startup,none" default:""`
+	AdjustMemory bool   `help:"Raise the job's own memory limit for a RAM disk that is charged to it."`
+	PodSecurity  string `help:"The level of Pod Security that the namespace enforces: privileged, baseline or restricted." enum:"privileged,baseline,restricted" default:"privileged"`
+	Kubernetes   string `help:"The cluster's version, such as 1.31, to be told what it cannot do." placeholder:"VERSION"`
+}
+
+func (p pods) options() jobspec.Options {
+	return jobspec.Options{
+		CheckURL: all.Registry().Check,
+		Image:    p.Image, ImagePullPolicy: p.ImagePullPolicy, Env: p.ContainerEnv, Listen: p.PodListen,
+		Finalize: p.Finalize, Gate: p.Gate, AdjustMemory: p.AdjustMemory, PodSecurity: p.PodSecurity, Kubernetes: p.Kubernetes,
+	}
+}
+
+// injecting are the flags of everything that puts stager into manifests.
+type injecting struct {
+	pods
+	Path        string `help:"Where the pod templates are, such as spec.tasks[].template; without it they are found by their structure." placeholder:"PATH"`
+	JobPolicies bool   `help:"Give Jobs that have none a podFailurePolicy by stager's exit codes, and podReplacementPolicy: Failed."`
+}
+
+func (i injecting) options() jobspec.Options {
+	opts := i.pods.options()
+	opts.Path, opts.JobPolicies = i.Path, i.JobPolicies
+	return opts
+}
+
+// manifests are the files that a command reads and what it does with what comes out.
+type manifests struct {
+	Files  []string `short:"f" name:"filename" help:"A file, a folder with all its .yaml, .yml and .json, or - for standard input. May stand several times." placeholder:"FILE" default:"-" sep:"none"`
+	Format string   `short:"o" name:"output-format" help:"yaml prints files as they are written, with the changes; json prints one List; diff prints the changes alone." enum:"yaml,json,diff" default:"yaml"`
+	Write  bool     `short:"w" help:"Change the files themselves and print nothing."`
+}
+
+// manifest is one of these files.
+type manifest struct {
+	name string // "standard input", or the path
+	path string // "": standard input
+	text []byte
+}
+
+// read reads all files, in order.
+func (m manifests) read() (all []manifest, err error) {
+	for _, name := range m.Files {
+		if name == "-" {
+			text, err := io.ReadAll(os.Stdin)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, manifest{"standard input", "", text})
+			continue
+		}
+		err := filepath.WalkDir(name, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			named := path == name || slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
+			if d.IsDir() || !named {
+				return nil
+			}
+			text, err := os.ReadFile(path)
+			all = append(all, manifest{path, path, text})
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, &usageError{fmt.Errorf("%s does not exist", name)}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(all) == 0 {
+		return nil, &usageError{fmt.Errorf("no .yaml, .yml or .json in %s", strings.Join(m.Files, ", "))}
+	}
+	return all, nil
+}
+
+// change runs every file through a function and hands out what comes. Nothing is
+// written when one of them is refused.
+func (m manifests) change(files []manifest, log *slog.Logger, work func([]byte) (*jobspec.Result, error)) error {
+	results := make([]*jobspec.Result, len(files))
+	var refused []error
+	for i, f := range files {
+		r, err := work(f.text)
+		if err != nil {
+			refused = append(refused, &manifestError{f.name, err})
+			continue
+		}
+		results[i] = r
+	}
+	if len(refused) > 0 {
+		return errors.Join(refused...)
+	}
+	for i, f := range files {
+		tell(log, f.name, results[i])
+	}
+	switch {
+	case m.Write:
+		return rewrite(files, results)
+	case m.Format == "diff":
+		for i, f := range files {
+			_, _ = os.Stdout.Write(diff.Diff(f.name, f.text, f.name+" (stager)", results[i].Output))
+		}
+		return nil
+	case m.Format == "json":
+		return printJSON(results)
+	}
+	for i, r := range results {
+		if i > 0 && !strings.HasPrefix(string(r.Output), "---") {
+			fmt.Println("---")
+		}
+		_, _ = os.Stdout.Write(r.Output)
+		if i+1 < len(results) && !strings.HasSuffix(string(r.Output), "\n") {
+			fmt.Println()
+		}
+	}
+	return nil
+}
+
+// manifestError is what is wrong with one file.
+type manifestError struct {
+	name string
+	err  error
+}
+
+func (e *manifestError) Error() string {
+	return e.name + ":\n" + e.err.Error()
+}
+func (e *manifestError) Unwrap() error { return e.err }
+
+// manyObjects are too many to name those that are left alone.
+const manyObjects = 20
+
+// tell logs what was done, and what a user should know.
+func tell(log *slog.Logger, name string, r *jobspec.Result) {
+	left := 0
+	for _, o := range r.Objects {
+		if o.Kind == "" {
+			continue
+		}
+		if o.Action == jobspec.LeftAlone && len(r.Objects) > manyObjects {
+			left++
+			continue
+		}
+		said := []any{"file", name, "object", o.String()}
+		if o.Template != "" {
+			said = append(said, "template", o.Template)
+		}
+		if o.Reason != "" {
+			said = append(said, "because", o.Reason)
+		}
+		log.Info(string(o.Action), said...)
+		for _, w := range o.Warnings {
+			log.Warn(w, "file", name, "object", o.String())
+		}
+	}
+	if left > 0 {
+		log.Info(string(jobspec.LeftAlone), "file", name, "objects", left, "because", "they ask for no data, or have no pod template")
+	}
+}
+
+// rewrite puts results in place of their files, each whole or not at all.
+func rewrite(files []manifest, results []*jobspec.Result) error {
+	for i, f := range files {
+		if f.path == "" {
+			return &usageError{errors.New("standard input cannot be written to; leave out --write")}
+		}
+		if string(f.text) == string(results[i].Output) {
+			continue
+		}
+		path, err := filepath.EvalSymlinks(f.path)
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if err := replaceFile(path, info.Mode().Perm(), bytes.NewReader(results[i].Output)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printJSON prints the only object as JSON, or several as a List.
+func printJSON(results []*jobspec.Result) error {
+	var objects []string
+	for _, r := range results {
+		for _, d := range yamledit.Split(r.Output) {
+			text, err := yaml.YAMLToJSON(d.Text)
+			if err != nil {
+				return err
+			}
+			if string(text) != "null" {
+				objects = append(objects, string(text))
+			}
+		}
+	}
+	if len(objects) == 1 {
+		fmt.Println(objects[0])
+		return nil
+	}
+	fmt.Printf("{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[%s]}\n", strings.Join(objects, ","))
+	return nil
+}
+
+type injectCmd struct {
+	manifests
+	injecting
+	Plan  string `help:"A StagePlan for the pod templates that name none." placeholder:"PLAN" env:"STAGER_INJECT_PLAN"`
+	Check bool   `help:"Print nothing but what is out of date, and exit with 1 if anything is."`
+}
+
+// Help shows what is typed.
+func (injectCmd) Help() string {
+	return `Pod templates say by annotations which data they need, or --plan says it for all that do not:
+
+    metadata:
+      annotations:
+        stager.dev/in.train: "s3://b/train/ -> /data/train ? mode=window&size=80Gi"
+        stager.dev/out.ckpt: "/out -> s3://b/runs/{job}/ ? keep=3"
+
+What is injected already is brought up to date. Comments, order and all else stay as they are, and "stager uninject" gives every byte back.
+
+    stager inject -f job.yaml | kubectl apply -f -
+    stager inject -f manifests/ --plan plan.yaml -o diff
+    stager inject -f manifests/ --check
+    kubectl create job x --image=trainer --dry-run=client -o yaml | stager inject --plan plan.yaml`
+}
+
+func (c injectCmd) Run(log *slog.Logger) error {
+	files, err := c.read()
+	if err != nil {
+		return err
+	}
+	opts := c.options()
+	if c.Plan != "" {
+		if opts.Plan, err = os.ReadFile(c.Plan); errors.Is(err, fs.ErrNotExist) {
+			return &usageError{fmt.Errorf("the plan %s does not exist", c.Plan)}
+		} else if err != nil {
+			return err
+		}
+	}
+	var texts [][]byte
+	for _, f := range files {
+		texts = append(texts, f.text)
+	}
+	opts.ConfigMap = jobspec.ConfigMaps(texts...)
+	if c.Check {
+		return c.check(files, opts)
+	}
+	return c.change(files, log, func(text []byte) (*jobspec.Result, error) { return jobspec.Inject(text, opts) })
+}
+
+// check tells what is out of date.
+func (c injectCmd) check(files []manifest, opts jobspec.Options) error {
+	stale := false
+	for _, f := range files {
+		objects, err := jobspec.Check(f.text, opts)
+		if err != nil {
+			return &manifestError{f.name, err}
+		}
+		for _, o := range objects {
+			stale = true
+			fmt.Printf("%s:%d: %s %s is out of date; run stager inject -w -f %s\n", f.name, o.Line, o, o.Template, f.name)
+		}
+	}
+	if stale {
+		return exitError(exitStale)
+	}
+	return nil
+}
+
+type uninjectCmd struct {
+	manifests
+}
+
+// Help shows what is typed.
+func (uninjectCmd) Help() string {
+	return `Every byte comes back that was there before inject; what others have changed since stays.
+
+    stager uninject -f job.yaml
+    stager uninject -w -f manifests/`
+}
+
+func (c uninjectCmd) Run(log *slog.Logger) error {
+	files, err := c.read()
+	if err != nil {
+		return err
+	}
+	return c.change(files, log, jobspec.Uninject)
+}

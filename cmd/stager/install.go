@@ -1,0 +1,30 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+)
+
+type installCmd struct {
+	Dir string `arg:"" help:"The folder, which exists." type:"existingdir"`
+}
+
+// Help says what it is for.
+func (installCmd) Help() string {
+	return `An init container runs it on a volume that it shares with a container whose image has no stager, so that this one can run "stager run -- COMMAND".
+
+    stager install /run/stager-bin`
+}
+
+func (c installCmd) Run() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		return err
+	}
+	defer from.Close() // read only
+	return replaceFile(filepath.Join(c.Dir, "stager"), 0o755, from)
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/stager-dev/stager/stager/jobspec"
+)
+
+type krmCmd struct {
+	injecting
+}
+
+// Help shows how it is used.
+func (krmCmd) Help() string {
+	return `Reads a ResourceList from standard input and prints it with its items injected; what is to be known comes as its results. The function's configuration is a StagePlan, for the items that name none, or a ConfigMap whose data are options: image, gate, finalize, podSecurity and the like, and plan.yaml.
+
+    # kustomization.yaml
+    transformers:
+    - |-
+      apiVersion: stager.dev/v1alpha1
+      kind: StagePlan
+      metadata:
+        name: imagenet
+        annotations: {config.kubernetes.io/function: "exec: {path: stager, args: [krm]}"}
+      spec: …
+
+    kustomize build --enable-alpha-plugins --enable-exec .
+    kpt fn eval --exec 'stager krm' --fn-config plan.yaml`
+}
+
+func (c krmCmd) Run() error {
+	list, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	out, failed, err := jobspec.KRM(list, c.options())
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stdout.Write(out); err != nil {
+		return err
+	}
+	if failed {
+		return exitError(exitUsage)
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/pai"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+type paiCmd struct {
+	Convert paiConvertCmd `cmd:"" help:"Make Kubernetes manifests of an OpenPAI job, or run one of its tasks here."`
+}
+
+// Help tells what there is.
+func (paiCmd) Help() string { return "stager pai convert --help tells the rest." }
+
+type paiConvertCmd struct {
+	injecting
+	storing
+	socket
+	File        string            `arg:"" help:"The job, JSON with comments; - is standard input."`
+	DefaultFS   string            `name:"default-fs" help:"The URL in place of $PAI_DEFAULT_FS_URI, such as hdfs://namenode:8020." placeholder:"URL"`
+	User        string            `help:"Who submits the job; without it $USER." placeholder:"NAME"`
+	Data        string            `help:"stage: dataDir and outputDir are folders of the task, brought before and saved. uri: they are URLs in variables, as in OpenPAI." enum:"stage,uri" default:"stage"`
+	DataSize    quantity          `help:"Room for dataDir in each pod, such as 80Gi." default:"0"`
+	Queue       string            `help:"Kueue's queue; without it virtualCluster names it, and none leaves Kueue out." placeholder:"NAME"`
+	GPUType     map[string]string `name:"gpu-type" help:"The node label of a gpuType. May stand several times." placeholder:"TYPE=LABEL=VALUE" mapsep:"none"`
+	AuthFile    string            `help:"File with authFile's three lines: registry, user, password." placeholder:"FILE"`
+	ReadSecret  string            `help:"Secret that opens the stores of codeDir and dataDir." placeholder:"NAME"`
+	WriteSecret string            `help:"Secret that opens the store of outputDir." placeholder:"NAME"`
+	RunLocal    string            `help:"Run this task here instead, by its role and index." placeholder:"ROLE[/INDEX]"`
+	Dir         string            `help:"Where the task of --run-local has its folders: code, data, output and work; without it pai-ROLE-INDEX here." placeholder:"DIR"`
+}
+
+// Help shows what is typed.
+func (paiConvertCmd) Help() string {
+	return `Reads a job of OpenPAI's first format and prints what kubectl applies: an Indexed Job with its Service, or a JobSet when there are several task roles or retries, with stager in the pods. Commands find the variables, ports and folders that they found in OpenPAI. What is different is a warning.
+
+    stager pai convert job.json --default-fs hdfs://namenode:8020 | kubectl apply -f -
+    stager pai convert job.json --default-fs s3://bucket --read-secret s3-read --write-secret s3-write --data-size 80Gi
+    stager pai convert job.json --gpu-type K80=nvidia.com/gpu.product=Tesla-K80 --queue team-a
+    stager pai convert job.json --default-fs hdfs://namenode:8020 --run-local worker/0`
+}
+
+func (c paiConvertCmd) Run(ctx context.Context, log *slog.Logger) error {
+	name, job, err := c.read()
+	if err != nil {
+		return err
+	}
+	opts := pai.Options{
+		User: c.User, DefaultFS: c.DefaultFS, Data: c.Data, DataSize: plan.Bytes(c.DataSize), Queue: c.Queue, GPUTypes: c.GPUType,
+		ReadSecret: c.ReadSecret, WriteSecret: c.WriteSecret, Inject: c.injecting.options(),
+	}
+	if opts.User == "" {
+		opts.User = os.Getenv("USER")
+	}
+	if c.AuthFile != "" {
+		if opts.Registry, err = os.ReadFile(c.AuthFile); errors.Is(err, fs.ErrNotExist) {
+			return &usageError{fmt.Errorf("the authFile %s does not exist", c.AuthFile)}
+		} else if err != nil {
+			return err
+		}
+	}
+	if c.RunLocal != "" {
+		return c.run(ctx, log, name, job, opts)
+	}
+	result, err := pai.Convert(job, opts)
+	if err != nil {
+		return &manifestError{name, err}
+	}
+	for _, w := range result.Warnings {
+		log.Warn(w, "file", name)
+	}
+	tell(log, name, &result.Result)
+	_, err = os.Stdout.Write(result.Output)
+	return err
+}
+
+func (c paiConvertCmd) read() (name string, job []byte, err error) {
+	if c.File == "-" {
+		job, err = io.ReadAll(os.Stdin)
+		return "standard input", job, err
+	}
+	job, err = os.ReadFile(c.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil, &usageError{fmt.Errorf("%s does not exist", c.File)}
+	}
+	return c.File, job, err
+}
+
+// run runs one task by stager run.
+func (c paiConvertCmd) run(ctx context.Context, log *slog.Logger, name string, job []byte, opts pai.Options) error {
+	role, number, indexed := strings.Cut(c.RunLocal, "/")
+	index := 0
+	if indexed {
+		var err error
+		if index, err = strconv.Atoi(number); err != nil {
+			return &usageError{fmt.Errorf("--run-local %q: the index is a number, as in worker/0", c.RunLocal)}
+		}
+	}
+	dir := c.Dir
+	if dir == "" {
+		dir = fmt.Sprintf("pai-%s-%d", role, index)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	task, err := pai.Local(job, role, index, dir, opts)
+	if err != nil {
+		return &manifestError{name, err}
+	}
+	for _, w := range task.Warnings {
+		log.Warn(w, "file", name)
+	}
+	if task.Plan == "" {
+		return &usageError{errors.New("nothing is staged for this task: give the job a codeDir, or leave out --data=uri")}
+	}
+	for _, variable := range task.Env {
+		key, value, _ := strings.Cut(variable, "=")
+		if err := os.Setenv(key, value); err != nil {
+			return err
+		}
+	}
+	run := runCmd{storing: c.storing, socket: c.socket, PlanYAML: task.Plan, Prefetch: plan.PartAll, Command: task.Command}
+	if run.Socket == "" {
+		run.Socket = filepath.Join(dir, "stager.sock") // several tasks may run at once
+	}
+	return run.Run(ctx, log)
+}
