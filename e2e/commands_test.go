@@ -34,6 +34,8 @@ type script struct {
 	fakes   []*httptest.Server
 	mounts  []string
 	oss     *servers.OSS
+	folder  string       // a name that no other script uses
+	taken   map[any]bool // the shared servers that this script has for itself
 }
 
 type scriptKey struct{}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,13 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/stager-dev/stager/backends/backendtest/live"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
@@ -72,28 +73,40 @@ func withWorld(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer world.secure.Close()
+	defer func() { err = errors.Join(err, closeReal()) }()
 	return m.Run(), nil
 }
 
 const scripts = "testdata/script"
 
-// bucketNames are one for each script.
+// bucketNames are one for each script, and for each way of the journey.
 func bucketNames() (names []string, err error) {
 	files, err := filepath.Glob(scripts + "/*.txtar")
 	for _, f := range files {
 		names = append(names, bucketOf(strings.TrimSuffix(filepath.Base(f), ".txtar")))
 	}
+	for _, over := range protocols {
+		names = append(names, bucketOf("journey "+over))
+	}
 	return names, err
 }
 
-func bucketOf(script string) string { return "b-" + strings.ReplaceAll(script, "_", "-") }
+func bucketOf(script string) string {
+	return "b-" + strings.NewReplacer("_", "-", " ", "-", ".", "-").Replace(script)
+}
 
 // TestScripts types commands and reads what they say. A script has a bucket of its
-// own, whose URL is $S3 and whose objects lie in the folder $OBJECTS; commands_test.go
+// own, whose URL is $S3 and whose objects lie in the folder $OBJECTS, and the product's files in $PRODUCT; commands_test.go
 // has the commands beyond testscript's.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:                scripts,
+	p := params()
+	p.Dir = scripts
+	testscript.Run(t, p)
+}
+
+// params are what all scripts have.
+func params() testscript.Params {
+	return testscript.Params{
 		RequireUniqueNames: true,
 		Setup:              setup,
 		Condition:          condition,
@@ -111,12 +124,17 @@ func TestScripts(t *testing.T) {
 			"fake":     fakeCmd,
 			"tinydisk": tinydiskCmd,
 			"oss":      ossCmd,
+			"smb":      smbCmd,
+			"nfs":      nfsCmd,
+			"hdfs":     hdfsCmd,
+			"silent":   silentCmd,
+			"store":    storeCmd,
 		},
-	})
+	}
 }
 
 func setup(env *testscript.Env) error {
-	bucket := bucketOf(strings.TrimPrefix(filepath.Base(env.WorkDir), "script-"))
+	bucket := bucketOf(strings.TrimSpace(strings.TrimPrefix(filepath.Base(env.WorkDir), "script-") + " " + env.Getenv("OVER")))
 	objects := filepath.Join(world.objects, bucket)
 	if err := errors.Join(os.RemoveAll(objects), os.Mkdir(objects, 0o755)); err != nil { // with -count
 		return err
@@ -127,36 +145,46 @@ func setup(env *testscript.Env) error {
 			return err
 		}
 	}
+	s := &script{started: make(map[string]*daemon), folder: strings.ToLower(rand.Text()[:8]), taken: make(map[any]bool)}
+	env.Values[scriptKey{}] = s
+	product, err := filepath.Abs("..")
+	if err != nil {
+		return err
+	}
 	env.Vars = append(env.Vars, world.plain.Env()...)
 	env.Vars = append(env.Vars,
 		"PATH="+filepath.Dir(world.stager)+string(os.PathListSeparator)+os.Getenv("PATH"),
 		"AWS_EC2_METADATA_DISABLED=true",
 		"STAGER_SOCKET="+filepath.Join(env.WorkDir, "sock"),
 		"S3=s3://"+bucket, "BUCKET="+bucket,
+		"S3_SERVER="+strings.TrimPrefix(world.plain.Endpoint, "http://"),
 		"OBJECTS="+objects,
+		"FOLDER="+s.folder,
+		"PRODUCT="+product,
 	)
-	s := &script{started: make(map[string]*daemon)}
-	env.Values[scriptKey{}] = s
 	t := env.T()
 	env.Defer(func() { s.close(t.Log) })
 	return nil
 }
 
-// condition is [have:WHAT]: a program, or root. What STAGER_TEST_REQUIRE lists must
-// be there; without the rest a script says what it could not show.
+// condition is [have:WHAT]: a program, root, or one of the real servers. What
+// STAGER_TEST_REQUIRE lists must be there; without the rest a script says what it could
+// not show.
 func condition(cond string) (bool, error) {
 	what, ok := strings.CutPrefix(cond, "have:")
 	if !ok {
 		return false, fmt.Errorf("unknown condition %q", cond)
 	}
-	var err error
-	if what != "root" {
+	server, err := whyNot(what)
+	switch {
+	case server:
+	case what != "root":
 		_, err = exec.LookPath(what)
-	} else if os.Getuid() != 0 {
+	case os.Getuid() != 0:
 		err = errors.New("these tests do not run as root")
 	}
-	if err != nil && slices.Contains(strings.Split(os.Getenv("STAGER_TEST_REQUIRE"), ","), what) {
-		return false, fmt.Errorf("STAGER_TEST_REQUIRE wants %s: %w", what, err)
+	if err != nil {
+		return false, live.Insist(what, err)
 	}
-	return err == nil, nil
+	return true, nil
 }

@@ -12,11 +12,11 @@ import (
 	"runtime"
 )
 
-// build makes the command pkg of the module in folder module beside this file and
-// returns the binary. It is kept under a name made of all that goes into it.
-func build(ctx context.Context, module, pkg string, progress io.Writer) (string, error) {
-	_, here, _, _ := runtime.Caller(0)
-	dir := filepath.Join(filepath.Dir(here), module)
+// Build makes the command pkg of the module in the folder dir, which says its versions,
+// with flags of go build, and returns the binary. It is kept in the user's cache, under
+// a name made of all that goes into it.
+func Build(ctx context.Context, dir, pkg string, progress io.Writer, flags ...string) (string, error) {
+	module := filepath.Base(dir)
 	sums, err := os.ReadFile(filepath.Join(dir, "go.sum"))
 	if err != nil {
 		return "", fmt.Errorf("the source of %s is needed to build it: %w", module, err)
@@ -29,15 +29,15 @@ func build(ctx context.Context, module, pkg string, progress io.Writer) (string,
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	key := sha256.Sum256(append(sums, runtime.Version()...))
+	key := sha256.Sum256(fmt.Appendf(sums, "%s %s %q", runtime.Version(), pkg, flags))
 	bin := filepath.Join(cache, fmt.Sprintf("%s-%x", module, key[:6]))
 	if _, err := os.Stat(bin); err == nil {
 		return bin, nil
 	}
-	fmt.Fprintf(progress, "building the test server %s, about a minute, once\n", module)
+	fmt.Fprintf(progress, "building %s, some minutes at most, once\n", pkg)
 	// Two builders at once each make one; the last rename wins, and both are good.
 	next := fmt.Sprintf("%s.%d", bin, os.Getpid())
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", next, pkg)
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-trimpath", "-o", next}, flags...), pkg)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

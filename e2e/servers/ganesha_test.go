@@ -8,15 +8,12 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
 func TestGaneshaComesBackAndEnds(t *testing.T) {
-	backendtest.Require(t, "nfs", backendtest.Asked("nfs"))
 	g, err := StartGanesha(t.Context(), GaneshaOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	live.Require(t, "nfs", err)
 	if err := os.WriteFile(filepath.Join(g.Dir, "x"), nil, 0o600); err != nil {
 		t.Error(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -23,13 +24,15 @@ type HDFSOptions struct {
 	Dir       string            // where all of it lies; "": a folder that Close removes
 	BlockSize int64             // of files whose writer names none; 0: 1 MiB, so that small files have several
 	Keys      []string          // for encryption zones; they lie in a file, as no key server is needed
-	Conf      map[string]string // properties of hdfs-site.xml beside or instead of ours
-	Log       io.Writer         // what it says, and what is being fetched; nil: the latter on stderr
+	Conf      map[string]string // properties beside or instead of ours
+	Kerberos  *KDC              // whom daemons and clients log in with; nil: who says a name is believed
+	HA        bool              // two NameNodes, nn1 and nn2, of the name service "cluster"
+	Log       io.Writer         // what it says
 }
 
-// HDFS is a running NameNode with one DataNode: real daemons of a Hadoop release, each
-// a Java process with 256 MB of heap. Files have one replica. Permissions are checked,
-// and User is the superuser.
+// HDFS is a running NameNode, or two, with one DataNode: real daemons of a Hadoop
+// release, each a Java process with 256 MB of heap. Files have one replica.
+// Permissions are checked, and User is the superuser.
 //
 // What it took beyond two main classes, the release's jars and a configuration:
 //
@@ -45,36 +48,44 @@ type HDFS struct {
 	ConfDir   string // core-site.xml and hdfs-site.xml
 	Classpath string // for Hadoop's own tools, such as org.apache.hadoop.fs.FsShell
 
-	java    string
-	http    string // the NameNode's web address, which tells how it is
-	temp    string // removed by Close; may be empty
-	log     io.Writer
-	daemons map[string]*process // by the names in hdfsDaemons
+	java      string
+	namenodes []namenode
+	kdc       *KDC     // nil without Kerberos
+	variables []string // of the environment, for Kerberos
+	props     map[string]string
+	temp      *temp // nil when it is somebody else's folder
+	log       io.Writer
+	daemons   map[string]*process // by the names of the NameNodes, and "datanode"
 }
 
-// hdfsDaemons are the main classes.
-var hdfsDaemons = map[string]string{
-	"namenode": "org.apache.hadoop.hdfs.server.namenode.NameNode",
-	"datanode": "org.apache.hadoop.hdfs.server.datanode.DataNode",
+// namenode is one of a cluster's.
+type namenode struct {
+	name string // "namenode", or of two nn1 and nn2
+	rpc  string
+	http string // its web address, which tells how it is
 }
+
+// The main classes.
+const (
+	namenodeClass = "org.apache.hadoop.hdfs.server.namenode.NameNode"
+	datanodeClass = "org.apache.hadoop.hdfs.server.datanode.DataNode"
+)
 
 // hdfsStartsWithin is how long the daemons may take until files can be written; on an
 // idle machine it is six seconds.
 const hdfsStartsWithin = 2 * time.Minute
 
 // StartHDFS formats a cluster, starts it on free ports of this machine and returns
-// when files can be written.
+// when files can be written. It needs what [Install] installs.
 func StartHDFS(ctx context.Context, opts HDFSOptions) (h *HDFS, err error) {
-	progress := opts.Log
-	h = &HDFS{User: "stager", log: opts.Log, daemons: make(map[string]*process)}
-	if opts.Log == nil {
-		progress, h.log = os.Stderr, io.Discard
+	jars, err := hadoopJars()
+	if err == nil {
+		err = errors.Join(javaMissing(), jarsMissing(jars))
 	}
-	jars, java, err := hadoopJars(ctx, progress)
 	if err != nil {
-		return nil, err
+		return nil, notHere("hdfs", err)
 	}
-	h.java = java
+	h = &HDFS{User: "stager", java: java(), log: opts.Log, daemons: make(map[string]*process)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, h.Close())
@@ -83,16 +94,16 @@ func StartHDFS(ctx context.Context, opts HDFSOptions) (h *HDFS, err error) {
 	}()
 	dir := opts.Dir
 	if dir == "" {
-		if h.temp, err = os.MkdirTemp("", "stager-hdfs-"); err != nil {
+		if h.temp, err = makeTemp("hdfs"); err != nil {
 			return h, err
 		}
-		dir = h.temp
+		dir = h.temp.path
 	}
-	if err := h.configure(dir, opts); err != nil {
+	if err := h.configure(ctx, dir, opts); err != nil {
 		return h, err
 	}
 	h.Classpath = h.ConfDir + ":" + filepath.Join(jars, "*")
-	if out, err := h.Command(ctx, hdfsDaemons["namenode"], "-format", "-nonInteractive").CombinedOutput(); err != nil {
+	if out, err := h.Command(ctx, namenodeClass, h.id(h.namenodes[0].name, "-format", "-nonInteractive")...).CombinedOutput(); err != nil {
 		return h, fmt.Errorf("formatting the NameNode: %w\n%s", err, out)
 	}
 	for _, key := range opts.Keys {
@@ -100,36 +111,52 @@ func StartHDFS(ctx context.Context, opts HDFSOptions) (h *HDFS, err error) {
 			return h, fmt.Errorf("making the key %s: %w\n%s", key, err, out)
 		}
 	}
-	for _, name := range []string{"namenode", "datanode"} {
-		if err := h.Start(name); err != nil {
+	if opts.HA {
+		// What bootstrapStandby does, without a NameNode to ask.
+		if err := os.CopyFS(filepath.Join(dir, "nn2"), os.DirFS(filepath.Join(dir, "nn1"))); err != nil {
 			return h, err
 		}
 	}
-	return h, h.Ready(ctx)
+	return h, h.Start(ctx)
+}
+
+// Daemons are what the cluster is made of, in the order to start them.
+func (h *HDFS) Daemons() (names []string) {
+	for _, n := range h.namenodes {
+		names = append(names, n.name)
+	}
+	return append(names, "datanode")
 }
 
 // configure writes what the daemons and their clients read.
-func (h *HDFS) configure(dir string, opts HDFSOptions) error {
-	var addresses [5]string
+func (h *HDFS) configure(ctx context.Context, dir string, opts HDFSOptions) error {
+	names := []string{"namenode"}
+	if opts.HA {
+		names = []string{"nn1", "nn2"}
+	}
+	var addresses [7]string
 	for i := range addresses {
 		var err error
 		if addresses[i], err = freeAddress(); err != nil {
 			return err
 		}
 	}
-	h.Address, h.http = addresses[0], addresses[1]
+	for i, name := range names {
+		// Kerberos knows hosts by name.
+		rpc := strings.Replace(addresses[3+2*i], "127.0.0.1", "localhost", 1)
+		h.namenodes = append(h.namenodes, namenode{name, rpc, addresses[4+2*i]})
+	}
+	h.Address = h.namenodes[0].rpc
 	if opts.BlockSize == 0 {
 		opts.BlockSize = 1 << 20
 	}
-	site := map[string]string{
-		"dfs.namenode.rpc-address":                                  h.Address,
-		"dfs.namenode.http-address":                                 h.http,
-		"dfs.datanode.address":                                      addresses[2],
-		"dfs.datanode.http.address":                                 addresses[3],
-		"dfs.datanode.ipc.address":                                  addresses[4],
+	h.props = map[string]string{
+		"fs.defaultFS":                                              "hdfs://" + h.Address,
+		"dfs.datanode.address":                                      addresses[0],
+		"dfs.datanode.http.address":                                 addresses[1],
+		"dfs.datanode.ipc.address":                                  addresses[2],
 		"dfs.datanode.hostname":                                     "127.0.0.1",
 		"dfs.namenode.datanode.registration.ip-hostname-check":      "false",
-		"dfs.namenode.name.dir":                                     "file://" + filepath.Join(dir, "name"),
 		"dfs.datanode.data.dir":                                     "file://" + filepath.Join(dir, "data"),
 		"dfs.replication":                                           "1",
 		"dfs.blocksize":                                             fmt.Sprint(opts.BlockSize),
@@ -141,10 +168,20 @@ func (h *HDFS) configure(dir string, opts HDFSOptions) error {
 		"dfs.datanode.directoryscan.throttle.limit.ms.per.sec":      "1000",
 		"dfs.client.block.write.replace-datanode-on-failure.policy": "NEVER",
 	}
-	maps.Copy(site, opts.Conf)
-	core := map[string]string{"fs.defaultFS": "hdfs://" + h.Address}
+	if opts.HA {
+		h.highlyAvailable(dir)
+	} else {
+		h.props["dfs.namenode.rpc-address"] = h.Address
+		h.props["dfs.namenode.http-address"] = h.namenodes[0].http
+		h.props["dfs.namenode.name.dir"] = "file://" + filepath.Join(dir, "name")
+	}
 	if len(opts.Keys) > 0 {
-		core["hadoop.security.key.provider.path"] = "jceks://file" + filepath.Join(dir, "keys.jceks")
+		h.props["hadoop.security.key.provider.path"] = "jceks://file" + filepath.Join(dir, "keys.jceks")
+	}
+	if opts.Kerberos != nil {
+		if err := h.secure(ctx, opts.Kerberos); err != nil {
+			return err
+		}
 	}
 	h.ConfDir = filepath.Join(dir, "conf")
 	for _, webapp := range []string{"hdfs", "datanode"} {
@@ -152,10 +189,23 @@ func (h *HDFS) configure(dir string, opts HDFSOptions) error {
 			return err
 		}
 	}
+	return errors.Join(h.Configure(opts.Conf), os.WriteFile(filepath.Join(h.ConfDir, "log4j.properties"), []byte(log4j), 0o644))
+}
+
+// Configure changes properties. Daemons read them when they are started.
+func (h *HDFS) Configure(changed map[string]string) error {
+	maps.Copy(h.props, changed)
+	core, site := make(map[string]string), make(map[string]string)
+	for name, value := range h.props {
+		if strings.HasPrefix(name, "dfs.") {
+			site[name] = value
+		} else {
+			core[name] = value
+		}
+	}
 	return errors.Join(
 		writeHadoopConf(filepath.Join(h.ConfDir, "core-site.xml"), core),
 		writeHadoopConf(filepath.Join(h.ConfDir, "hdfs-site.xml"), site),
-		os.WriteFile(filepath.Join(h.ConfDir, "log4j.properties"), []byte(log4j), 0o644),
 	)
 }
 
@@ -188,138 +238,166 @@ func writeHadoopConf(path string, props map[string]string) error {
 // Command is a run of one of Hadoop's main classes as the superuser, such as
 // org.apache.hadoop.fs.FsShell, which is what "hdfs dfs" runs.
 func (h *HDFS) Command(ctx context.Context, class string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, h.java, append([]string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", h.Classpath, class}, args...)...)
-	cmd.Env = append(os.Environ(), "HADOOP_USER_NAME="+h.User)
+	line := []string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"}
+	if h.kdc != nil {
+		line = append(line, "-Djava.security.krb5.conf="+h.kdc.Conf)
+	}
+	cmd := exec.CommandContext(ctx, h.java, append(append(line, "-cp", h.Classpath, class), args...)...)
+	cmd.Env = append(append(os.Environ(), "HADOOP_USER_NAME="+h.User), h.variables...)
 	return cmd
 }
 
-// Start starts the daemon "namenode" or "datanode" again, on its old port.
-func (h *HDFS) Start(name string) error {
-	class, ok := hdfsDaemons[name]
-	if !ok {
-		return fmt.Errorf("there is no daemon %q, only namenode and datanode", name)
+// FsShell is a run of what "hdfs dfs" is, as the superuser, with the JVM's own choice
+// of heap and compilers, as a distribution runs it.
+func (h *HDFS) FsShell(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := h.Command(ctx, "org.apache.hadoop.fs.FsShell", args...)
+	cmd.Args = append([]string{h.java, "-cp", h.Classpath, "org.apache.hadoop.fs.FsShell"}, args...)
+	return cmd
+}
+
+// Start starts the cluster again after Kill, on its old ports, and returns when files
+// can be written. Of two NameNodes the first is the active one.
+func (h *HDFS) Start(ctx context.Context) error {
+	for _, name := range h.Daemons() {
+		if err := h.StartDaemon(name); err != nil {
+			return err
+		}
+	}
+	if len(h.namenodes) > 1 {
+		if err := h.Activate(ctx, h.namenodes[0].name); err != nil {
+			return err
+		}
+	}
+	return h.Ready(ctx)
+}
+
+// StartDaemon starts a daemon again, on its old port.
+func (h *HDFS) StartDaemon(name string) error {
+	if !slices.Contains(h.Daemons(), name) {
+		return fmt.Errorf("there is no daemon %q, only %v", name, h.Daemons())
 	}
 	if p := h.daemons[name]; p != nil {
 		if err := p.stop(); err != nil {
 			return err
 		}
 	}
-	p, err := start(h.Command(context.Background(), class), h.log)
-	h.daemons[name] = p
+	class, args := namenodeClass, h.id(name)
+	if name == "datanode" {
+		class, args = datanodeClass, nil
+	}
+	p, err := start(h.Command(context.Background(), class, args...), h.log)
+	if err == nil {
+		h.daemons[name] = p
+	}
 	return err
 }
 
-// Kill ends a daemon at once, as a power cut does.
-func (h *HDFS) Kill(name string) error {
+// Kill ends the cluster as a power cut does.
+func (h *HDFS) Kill() error { return h.each((*process).kill) }
+
+// KillDaemon ends one of the two.
+func (h *HDFS) KillDaemon(name string) error {
 	p := h.daemons[name]
 	if p == nil {
 		return fmt.Errorf("there is no daemon %q", name)
 	}
-	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	<-p.done
-	return nil
+	return p.kill()
 }
 
-// Ready waits until the NameNode has left safe mode and knows a living DataNode.
-func (h *HDFS) Ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, hdfsStartsWithin)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := h.healthy(ctx)
-		if err == nil {
-			return nil
-		}
-		for name, p := range h.daemons {
-			select {
-			case <-p.done:
-				return fmt.Errorf("the %s ended at once: %w", name, p.err)
-			default:
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the HDFS at %s does not get ready: %w", h.Address, err)
-		case <-tick.C:
-		}
-	}
+// Freeze keeps both daemons from answering, until Thaw.
+func (h *HDFS) Freeze() error {
+	return h.each(func(p *process) error { return p.signal(syscall.SIGSTOP) })
 }
 
-// healthy asks the NameNode's own counters.
-func (h *HDFS) healthy(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		"http://"+h.http+"/jmx?qry="+url.QueryEscape("Hadoop:service=NameNode,name=FSNamesystemState"), nil)
-	if err != nil {
-		return err
-	}
-	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close() // it was read
-	var answer struct {
-		Beans []struct {
-			FSState          string
-			NumLiveDataNodes int
-		} `json:"beans"`
-	}
-	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
-		return err
-	}
-	if len(answer.Beans) != 1 || answer.Beans[0].FSState != "Operational" || answer.Beans[0].NumLiveDataNodes < 1 {
-		return fmt.Errorf("it says %+v", answer.Beans)
-	}
-	return nil
+// Thaw ends Freeze.
+func (h *HDFS) Thaw() error {
+	return h.each(func(p *process) error { return p.signal(syscall.SIGCONT) })
 }
 
-// Env are the variables by which Hadoop's tools and stager find the cluster.
-func (h *HDFS) Env() []string {
-	return []string{
-		"HADOOP_CONF_DIR=" + h.ConfDir, "HADOOP_USER_NAME=" + h.User,
-		"HADOOP_CLASSPATH=" + h.Classpath, "STAGER_TEST_HDFS=" + h.Address,
-	}
-}
-
-// Close ends the cluster.
-func (h *HDFS) Close() error {
+func (h *HDFS) each(do func(*process) error) error {
 	var errs []error
 	for _, p := range h.daemons {
-		if p != nil {
-			_ = p.cmd.Process.Kill() // nothing of it is kept
-			errs = append(errs, p.stop())
-		}
-	}
-	if h.temp != "" {
-		errs = append(errs, os.RemoveAll(h.temp))
+		errs = append(errs, do(p))
 	}
 	return errors.Join(errs...)
 }
 
-// javaHome is where java lies, "" when it is to be looked for.
-func javaHome() string {
-	if home := os.Getenv("JAVA_HOME"); home != "" {
-		if bin := filepath.Join(home, "bin", "java"); isFile(bin) {
-			return bin
+// Ready waits until a NameNode has left safe mode and knows a living DataNode; of two,
+// the active one.
+func (h *HDFS) Ready(ctx context.Context) error { return h.until(ctx, h.healthy) }
+
+func (h *HDFS) until(ctx context.Context, fine func(context.Context) error) error {
+	return until(ctx, "the HDFS at "+h.Address, hdfsStartsWithin, fine, slices.Collect(maps.Values(h.daemons))...)
+}
+
+// healthy asks the NameNodes' own counters.
+func (h *HDFS) healthy(ctx context.Context) error {
+	var errs []error
+	for _, n := range h.namenodes {
+		err := n.healthy(ctx)
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (n namenode) healthy(ctx context.Context) error {
+	for name, good := range map[string]func(bean) bool{
+		"FSNamesystemState": func(b bean) bool { return b.FSState == "Operational" && b.NumLiveDataNodes >= 1 },
+		"NameNodeStatus":    func(b bean) bool { return b.State == "active" },
+	} {
+		b, err := n.ask(ctx, name)
+		if err != nil {
+			return err
+		}
+		if !good(b) {
+			return fmt.Errorf("%s says %+v", n.name, b)
 		}
 	}
-	bin, err := exec.LookPath("java")
+	return nil
+}
+
+// bean is what a NameNode counts and says of itself.
+type bean struct {
+	FSState          string
+	NumLiveDataNodes int
+	State            string
+}
+
+func (n namenode) ask(ctx context.Context, name string) (bean, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"http://"+n.http+"/jmx?qry="+url.QueryEscape("Hadoop:service=NameNode,name="+name), nil)
 	if err != nil {
-		return ""
+		return bean{}, err
 	}
-	return bin
+	res, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		return bean{}, err
+	}
+	defer res.Body.Close() // it was read
+	var answer struct {
+		Beans []bean `json:"beans"`
+	}
+	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
+		return bean{}, err
+	}
+	if len(answer.Beans) != 1 {
+		return bean{}, fmt.Errorf("%s does not know its %s", n.name, name)
+	}
+	return answer.Beans[0], nil
 }
 
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
+// Env are the variables by which Hadoop's tools and stager find the cluster.
+func (h *HDFS) Env() []string {
+	return append([]string{
+		"HDFS_SERVER=" + h.Address, "HADOOP_CONF_DIR=" + h.ConfDir,
+		"HADOOP_USER_NAME=" + h.User, "HADOOP_CLASSPATH=" + h.Classpath,
+	}, h.variables...)
 }
 
-// describesJava is the first line of what a Java says of itself.
-func describesJava(ctx context.Context, java string) string {
-	out, _ := exec.CommandContext(ctx, java, "-version").CombinedOutput()
-	line, _, _ := strings.Cut(string(out), "\n")
-	return line
+// Close ends the cluster.
+func (h *HDFS) Close() error {
+	return errors.Join(h.Kill(), h.temp.remove()) // nothing of it is kept
 }

@@ -2,7 +2,6 @@ package servers
 
 import (
 	"errors"
-	"os"
 
 	"github.com/stager-dev/stager/e2e/servers/ossdouble"
 )
@@ -22,7 +21,7 @@ type OSS struct {
 	*ossdouble.Server
 	CAFile string // the authority to trust; "" without TLS
 
-	temp string // removed by Close; may be empty
+	temp *temp
 }
 
 // StartOSS starts a double on a free port of this machine.
@@ -35,11 +34,14 @@ func StartOSS(opts OSSOptions) (s *OSS, err error) {
 		}
 	}()
 	in := ossdouble.Options{Dir: opts.Dir, Buckets: opts.Buckets, Public: opts.Public, Versions: opts.Versions}
+	if s.temp, err = makeTemp("oss"); err != nil {
+		return s, err
+	}
+	if in.Dir == "" {
+		in.Dir = s.temp.path
+	}
 	if opts.TLS {
-		if s.temp, err = os.MkdirTemp("", "stager-oss-tls-"); err != nil {
-			return s, err
-		}
-		if s.CAFile, in.Cert, in.Key, err = certificate(s.temp); err != nil {
+		if s.CAFile, in.Cert, in.Key, err = certificate(s.temp.path); err != nil {
 			return s, err
 		}
 	}
@@ -67,8 +69,5 @@ func (s *OSS) Close() error {
 	if s.Server != nil {
 		errs = append(errs, s.Server.Close())
 	}
-	if s.temp != "" {
-		errs = append(errs, os.RemoveAll(s.temp))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.temp.remove())...)
 }

@@ -41,6 +41,23 @@ func start(cmd *exec.Cmd, output io.Writer) (*process, error) {
 	return p, nil
 }
 
+// kill ends the group at once, as a power cut does, and waits until it is gone.
+func (p *process) kill() error {
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+// signal sends one to the group; that nobody is left to hear it is no error.
+func (p *process) signal(s syscall.Signal) error {
+	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return err
+	}
+	return nil
+}
+
 // stop asks the group to end and, when it has not after a while, ends it.
 func (p *process) stop() error {
 	select {
@@ -49,7 +66,7 @@ func (p *process) stop() error {
 	default:
 	}
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := p.signal(s); err != nil {
 			return err
 		}
 		select {

@@ -1,25 +1,25 @@
 package servers
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
-	"time"
 )
 
 // S3Options say what server is wanted. The zero value works.
 type S3Options struct {
 	TLS     bool
+	Host    string    // the address where it listens; "": 127.0.0.1
 	Dir     string    // where its objects lie; "": a folder that Close removes
 	Buckets []string  // made before it starts; none: one named "test"
 	Log     io.Writer // what it says, and what is being built; nil: the latter on stderr
@@ -34,12 +34,15 @@ type S3 struct {
 	CAFile    string   // the authority to trust; "" without TLS
 	Buckets   []string //
 
-	process *process
-	temp    string // removed by Close; may be empty
+	daemon
+	temp *temp
 }
 
-// startWithin is how long a server may take until it answers.
-const startWithin = 20 * time.Second
+// buildGateway makes the server, whose module lies beside this file.
+func buildGateway(ctx context.Context, progress io.Writer) (string, error) {
+	_, here, _, _ := runtime.Caller(0)
+	return Build(ctx, filepath.Join(filepath.Dir(here), "versitygw"), "github.com/versity/versitygw/cmd/versitygw", progress)
+}
 
 // StartS3 starts versitygw over a folder, on a free port of this machine, and
 // returns when it answers. Its metadata are extended attributes, or files beside the
@@ -50,7 +53,7 @@ func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 	if opts.Log == nil {
 		progress, log = os.Stderr, io.Discard
 	}
-	bin, err := build(ctx, "versitygw", "github.com/versity/versitygw/cmd/versitygw", progress)
+	bin, err := buildGateway(ctx, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -66,10 +69,10 @@ func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 	}()
 	dir := opts.Dir
 	if dir == "" {
-		if s.temp, err = os.MkdirTemp("", "stager-s3-"); err != nil {
+		if s.temp, err = makeTemp("s3"); err != nil {
 			return s, err
 		}
-		dir = s.temp
+		dir = s.temp.path
 	}
 	objects, metadata := filepath.Join(dir, "objects"), filepath.Join(dir, "metadata")
 	for _, d := range []string{objects, metadata} {
@@ -82,7 +85,7 @@ func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 			return s, err
 		}
 	}
-	address, err := freeAddress()
+	address, err := freeAddressAt(cmp.Or(opts.Host, "127.0.0.1"))
 	if err != nil {
 		return s, err
 	}
@@ -100,18 +103,17 @@ func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 	if syscall.Setxattr(objects, "user.stager", nil, 0) != nil {
 		args = append(args, "--sidecar", metadata)
 	}
-	cmd := exec.Command(bin, append(args, objects)...) //nolint:noctx // Close ends it
-	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
-	if s.process, err = start(cmd, log); err != nil {
-		return s, err
-	}
-	return s, s.answers(ctx)
+	args = append(args, objects)
+	s.daemon = daemon{name: "the S3 server at " + s.Endpoint, log: log, answers: s.healthy, command: func() *exec.Cmd {
+		cmd := exec.Command(bin, args...)
+		cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
+		return cmd
+	}}
+	return s, s.Start(ctx)
 }
 
-// answers waits until the server does.
-func (s *S3) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
-	defer cancel()
+// healthy asks the server how it is.
+func (s *S3) healthy(ctx context.Context) error {
 	transport := &http.Transport{DisableKeepAlives: true}
 	if s.CAFile != "" {
 		pem, err := os.ReadFile(s.CAFile)
@@ -122,29 +124,19 @@ func (s *S3) answers(ctx context.Context) error {
 		pool.AppendCertsFromPEM(pem)
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint+"/health", nil)
-		if err != nil {
-			return err
-		}
-		res, err := transport.RoundTrip(req)
-		if err == nil {
-			res.Body.Close() //nolint:errcheck // only that it answers counts
-			if res.StatusCode == http.StatusOK {
-				return nil
-			}
-			err = errors.New(res.Status)
-		}
-		select {
-		case <-s.process.done:
-			return fmt.Errorf("the S3 server ended at once: %w", s.process.err)
-		case <-ctx.Done():
-			return fmt.Errorf("the S3 server at %s does not answer: %w", s.Endpoint, err)
-		case <-tick.C:
-		}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint+"/health", nil)
+	if err != nil {
+		return err
 	}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close() // only that it answers counts
+	if res.StatusCode != http.StatusOK {
+		return errors.New(res.Status)
+	}
+	return nil
 }
 
 // Env are the variables by which AWS tools and stager find the server.
@@ -161,21 +153,5 @@ func (s *S3) Env() []string {
 
 // Close ends the server.
 func (s *S3) Close() error {
-	var errs []error
-	if s.process != nil {
-		errs = append(errs, s.process.stop())
-	}
-	if s.temp != "" {
-		errs = append(errs, os.RemoveAll(s.temp))
-	}
-	return errors.Join(errs...)
-}
-
-// freeAddress is one that nobody listens on, as of now.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
+	return errors.Join(s.stop(), s.temp.remove())
 }

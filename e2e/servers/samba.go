@@ -12,10 +12,9 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 )
 
 // SambaMode is what the server demands of those who connect.
@@ -30,8 +29,9 @@ const (
 
 // SambaOptions say what server is wanted. The zero value works.
 type SambaOptions struct {
-	Mode SambaMode // "": SambaPlain
-	Log  io.Writer // what it says, and what is being installed; nil: the latter on stderr
+	Mode     SambaMode // "": SambaPlain
+	Kerberos *KDC      // whose tickets for cifs/localhost it takes, beside passwords; nil: none
+	Log      io.Writer // what it says
 }
 
 // Samba is a running file server with three shares over one folder: "data",
@@ -43,24 +43,20 @@ type Samba struct {
 	Dir      string // what the shares show
 	Full     bool   // whether there is a share "full"
 
-	conf    string
-	log     io.Writer
-	process *process
-	temp    string
+	daemon
+	conf      string
+	temp      *temp
+	variables []string // for Kerberos
 }
 
 // StartSamba starts smbd on a free port of this machine, with a configuration, a
 // user and a folder for its state of its own, and returns when it takes connections.
-// It needs root, as smbd does. On Debian it installs what is missing.
+// It needs root, as smbd does, and what [Install] installs.
 func StartSamba(ctx context.Context, opts SambaOptions) (s *Samba, err error) {
-	progress, log := opts.Log, opts.Log
-	if opts.Log == nil {
-		progress, log = os.Stderr, io.Discard
+	if err := sambaMissing(); err != nil {
+		return nil, notHere("smb", err)
 	}
-	if os.Getuid() != 0 {
-		return nil, errors.New("smbd runs as root only")
-	}
-	if err := needSamba(ctx, progress); err != nil {
+	if err := needsRoot("smb"); err != nil {
 		return nil, err
 	}
 	// An account that every Linux has; the shares' files are its own.
@@ -68,24 +64,21 @@ func StartSamba(ctx context.Context, opts SambaOptions) (s *Samba, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &Samba{User: unix.Username, Password: rand.Text(), log: log}
+	s = &Samba{User: unix.Username, Password: rand.Text()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 			s = nil
 		}
 	}()
-	if s.temp, err = os.MkdirTemp("", "stager-smb-"); err != nil {
+	if s.temp, err = makeTemp("smb"); err != nil {
 		return s, err
 	}
-	if err := os.Chmod(s.temp, 0o755); err != nil { // the user must get through
-		return s, err
-	}
-	s.Dir = filepath.Join(s.temp, "data")
+	s.Dir = filepath.Join(s.temp.path, "data")
 	uid, _ := strconv.Atoi(unix.Uid) // numbers, on Linux
 	gid, _ := strconv.Atoi(unix.Gid)
 	for _, dir := range []string{"data", "full", "private", "lock", "state", "cache", "pid", "rpc"} {
-		dir = filepath.Join(s.temp, dir)
+		dir = filepath.Join(s.temp.path, dir)
 		if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, uid, gid)); err != nil {
 			return s, err
 		}
@@ -94,8 +87,19 @@ func StartSamba(ctx context.Context, opts SambaOptions) (s *Samba, err error) {
 	if s.Address, err = freeAddress(); err != nil {
 		return s, err
 	}
-	s.conf = filepath.Join(s.temp, "smb.conf")
-	if err := os.WriteFile(s.conf, []byte(s.configuration(opts.Mode)), 0o600); err != nil {
+	s.conf = filepath.Join(s.temp.path, "smb.conf")
+	keys := ""
+	if k := opts.Kerberos; k != nil {
+		if keys, err = k.Keytab(ctx, "cifs/localhost"); err != nil {
+			return s, err
+		}
+		own, err := k.Keytab(ctx, s.User)
+		if err != nil {
+			return s, err
+		}
+		s.variables = append(k.Env(), "KRB5_CLIENT_KTNAME="+own)
+	}
+	if err := os.WriteFile(s.conf, []byte(s.configuration(opts.Mode, keys)), 0o600); err != nil {
 		return s, err
 	}
 	add := exec.CommandContext(ctx, "pdbedit", "--configfile="+s.conf, "--create", "--password-from-stdin", "--user="+s.User)
@@ -103,10 +107,11 @@ func StartSamba(ctx context.Context, opts SambaOptions) (s *Samba, err error) {
 	if out, err := add.CombinedOutput(); err != nil {
 		return s, fmt.Errorf("making the server's user: %w\n%s", err, out)
 	}
+	s.daemon = daemon{name: "smbd at " + s.Address, command: s.command, answers: takesConnections(s.Address), log: opts.Log}
 	return s, s.Start(ctx)
 }
 
-func (s *Samba) configuration(mode SambaMode) string {
+func (s *Samba) configuration(mode SambaMode, keytab string) string {
 	_, port, _ := net.SplitHostPort(s.Address) // from freeAddress
 	var b bytes.Buffer
 	set := func(name, value string) { fmt.Fprintf(&b, "\t%s = %s\n", name, value) }
@@ -124,9 +129,9 @@ func (s *Samba) configuration(mode SambaMode) string {
 		"private dir": "private", "lock directory": "lock", "state directory": "state",
 		"cache directory": "cache", "pid directory": "pid", "ncalrpc dir": "rpc",
 	} {
-		set(name, filepath.Join(s.temp, dir))
+		set(name, filepath.Join(s.temp.path, dir))
 	}
-	set("passdb backend", "tdbsam:"+filepath.Join(s.temp, "private", "passdb.tdb"))
+	set("passdb backend", "tdbsam:"+filepath.Join(s.temp.path, "private", "passdb.tdb"))
 	set("log level", "0")
 	// Keys that differ only in case are different keys, and names that Windows could
 	// not hold are shown as they are.
@@ -140,6 +145,13 @@ func (s *Samba) configuration(mode SambaMode) string {
 		set("server smb encrypt", "required")
 	case SambaPlain, "":
 	}
+	if keytab != "" {
+		// A server that is in no domain takes tickets as long as they bear no list of
+		// Windows groups (PAC).
+		set("realm", Realm)
+		set("kerberos method", "dedicated keytab")
+		set("dedicated keytab file", "FILE:"+keytab)
+	}
 	share := func(name, dir, readOnly string) {
 		fmt.Fprintf(&b, "[%s]\n", name)
 		set("path", dir)
@@ -149,60 +161,27 @@ func (s *Samba) configuration(mode SambaMode) string {
 	share("data", s.Dir, "no")
 	share("readonly", s.Dir, "yes")
 	if s.Full {
-		share("full", filepath.Join(s.temp, "full"), "no")
+		share("full", filepath.Join(s.temp.path, "full"), "no")
 	}
 	return b.String()
 }
 
-// Start starts the server again after Stop, at the same address.
-func (s *Samba) Start(ctx context.Context) (err error) {
-	args := []string{smbd(), "--foreground", "--no-process-group", "--debug-stdout", "--configfile=" + s.conf}
-	cmd := exec.Command(args[0], args[1:]...) //nolint:noctx // Stop ends it
+func (s *Samba) command() *exec.Cmd {
+	smbd, _ := find("smbd") // sambaMissing found it
+	args := []string{smbd, "--foreground", "--no-process-group", "--debug-stdout", "--configfile=" + s.conf}
 	if s.Full {
 		// The small disk is mounted where only the server sees it, and goes with it.
-		script := fmt.Sprintf("mount -t tmpfs -o size=4m,mode=777 tmpfs '%s' && exec \"$@\"", filepath.Join(s.temp, "full"))
-		cmd = exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, "sh"}, args...)...) //nolint:noctx // Stop ends it
+		script := fmt.Sprintf("mount -t tmpfs -o size=4m,mode=777 tmpfs '%s' && exec \"$@\"", filepath.Join(s.temp.path, "full"))
+		args = append([]string{"unshare", "--mount", "sh", "-c", script, "sh"}, args...)
 	}
-	if s.process, err = start(cmd, s.log); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, startWithin)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		var d net.Dialer
-		conn, err := d.DialContext(ctx, "tcp", s.Address)
-		if err == nil {
-			return conn.Close()
-		}
-		select {
-		case <-s.process.done:
-			return fmt.Errorf("smbd ended at once: %w", s.process.err)
-		case <-ctx.Done():
-			return fmt.Errorf("smbd at %s takes no connections: %w", s.Address, err)
-		case <-tick.C:
-		}
-	}
-}
-
-// Stop kills the server as a power cut would, with all its connections.
-func (s *Samba) Stop() error {
-	if s.process == nil {
-		return nil
-	}
-	err := syscall.Kill(-s.process.cmd.Process.Pid, syscall.SIGKILL)
-	if err != nil && !errors.Is(err, syscall.ESRCH) {
-		return err
-	}
-	<-s.process.done
-	s.process = nil
-	return nil
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), s.variables...)
+	return cmd
 }
 
 // Env are the variables by which stager and tests find the server.
 func (s *Samba) Env() []string {
-	env := []string{"SMB_USERNAME=" + s.User, "SMB_PASSWORD=" + s.Password, "SMB_SERVER=" + s.Address, "SMB_DIR=" + s.Dir}
+	env := append(slices.Clone(s.variables), "SMB_USERNAME="+s.User, "SMB_PASSWORD="+s.Password, "SMB_SERVER="+s.Address, "SMB_DIR="+s.Dir)
 	if s.Full {
 		env = append(env, "SMB_FULL_SHARE=full")
 	}
@@ -211,45 +190,21 @@ func (s *Samba) Env() []string {
 
 // Close ends the server.
 func (s *Samba) Close() error {
-	err := s.Stop()
-	if s.temp != "" {
-		err = errors.Join(err, os.RemoveAll(s.temp))
-	}
-	return err
+	return errors.Join(s.Kill(), s.temp.remove())
 }
 
-// smbd is the server's binary, which Debian puts where only root looks.
-func smbd() string {
-	if path, err := exec.LookPath("smbd"); err == nil {
-		return path
-	}
-	return "/usr/sbin/smbd"
+// sambaMissing is nil when all is there that a server needs.
+func sambaMissing() error {
+	_, smbd := find("smbd")
+	_, pdbedit := find("pdbedit")
+	return errors.Join(smbd, pdbedit)
 }
 
-// needSamba installs what is missing, where it can.
-func needSamba(ctx context.Context, progress io.Writer) error {
-	missing := func() error {
-		_, err1 := exec.LookPath(smbd())
-		_, err2 := exec.LookPath("pdbedit")
-		return errors.Join(err1, err2)
+// Smbclient is Samba's own client. On Debian it is installed if it is missing.
+func Smbclient(ctx context.Context, progress io.Writer) (string, error) {
+	missing := func() error { _, err := find("smbclient"); return err }
+	if err := install(ctx, progress, missing, "smbclient"); err != nil {
+		return "", err
 	}
-	if missing() == nil {
-		return nil
-	}
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("install samba: %w", missing())
-	}
-	fmt.Fprintln(progress, "installing the Debian package samba, for its file server")
-	install := []string{"apt-get", "install", "-y", "-qq", "--no-install-recommends", "samba"}
-	for _, args := range [][]string{install, {"apt-get", "update", "-qq"}, install} {
-		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil && args[1] == "install" && missing() != nil {
-			fmt.Fprintf(progress, "%s", out)
-		}
-		if missing() == nil {
-			return nil
-		}
-	}
-	return fmt.Errorf("samba could not be installed: %w", missing())
+	return find("smbclient")
 }

@@ -6,15 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
 func TestSambaEndsWhenItIsClosed(t *testing.T) {
-	backendtest.Require(t, "smb", backendtest.Asked("smb"))
 	s, err := StartSamba(t.Context(), SambaOptions{Mode: SambaEncrypted})
-	if err != nil {
-		t.Fatal(err)
-	}
+	live.Require(t, "smb", err)
 	if got := strings.Join(s.Env(), " "); !strings.Contains(got, "SMB_SERVER=127.0.0.1:") || !strings.Contains(got, "SMB_PASSWORD=") {
 		t.Errorf("Env = %s, want an address and a password", got)
 	}
@@ -25,11 +22,11 @@ func TestSambaEndsWhenItIsClosed(t *testing.T) {
 		}
 		return err
 	}
-	if err := s.Stop(); err != nil {
-		t.Errorf("Stop: %v", err)
+	if err := s.Kill(); err != nil {
+		t.Errorf("Kill: %v", err)
 	}
 	if reach() == nil {
-		t.Error("it takes connections after Stop")
+		t.Error("it takes connections after Kill")
 	}
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatalf("starting it again: %v", err)
@@ -43,7 +40,7 @@ func TestSambaEndsWhenItIsClosed(t *testing.T) {
 	if reach() == nil {
 		t.Error("it takes connections after Close")
 	}
-	if _, err := os.Stat(s.temp); err == nil {
-		t.Errorf("%s is left", s.temp)
+	if _, err := os.Stat(s.temp.path); err == nil {
+		t.Errorf("%s is left", s.temp.path)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
 func TestS3EndsWhenItIsClosed(t *testing.T) {
@@ -91,16 +91,13 @@ func TestProxyGoesWrongAsOrdered(t *testing.T) {
 }
 
 func TestHDFSEndsWhenItIsClosed(t *testing.T) {
-	backendtest.Require(t, "hdfs", backendtest.Asked("hdfs"))
 	h, err := StartHDFS(t.Context(), HDFSOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	live.Require(t, "hdfs", err)
 	if got := strings.Join(h.Env(), " "); !strings.Contains(got, "HADOOP_CONF_DIR="+h.ConfDir) {
 		t.Errorf("Env = %s, want the configuration", got)
 	}
 	before := h.daemons["datanode"].cmd.Process.Pid
-	if err := errors.Join(h.Kill("datanode"), h.Start("datanode"), h.Ready(t.Context())); err != nil {
+	if err := errors.Join(h.KillDaemon("datanode"), h.StartDaemon("datanode"), h.Ready(t.Context())); err != nil {
 		t.Errorf("a DataNode that is killed and started: %v", err)
 	}
 	pids := []int{before}

@@ -7,4 +7,7 @@
 // [Report] is made from these records and nothing that stager says of itself.
 //
 // The demo and the crash test are two sizes of it.
+//
+// Its tests do the same to servers of every protocol: they are killed, or fall silent,
+// in the middle of a prefetch, a push and a window, and come back.
 package trial

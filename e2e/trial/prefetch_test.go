@@ -23,7 +23,7 @@ import (
 // there little is. STAGER_TRIAL=full takes 2 GiB and kills 20 times.
 func TestPrefetchGoesOnAfterKills(t *testing.T) {
 	unit, kills := int64(1<<20), 6
-	if os.Getenv("STAGER_TRIAL") == "full" {
+	if full {
 		unit, kills = 8<<20, 20
 	}
 	sizes := map[string]int64{"big/model.bin": 128 * unit, "empty": 0}
@@ -34,12 +34,13 @@ func TestPrefetchGoesOnAfterKills(t *testing.T) {
 		sizes["small/"+string(rune('a'+i%20))+"/"+string(rune('a'+i/20))] = unit/8 + int64(i)
 	}
 	bin := build(t)
-	s3, err := servers.StartS3(t.Context(), servers.S3Options{Buckets: []string{"trial"}})
+	s3, err := startS3(t)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s3.Close() })
-	proxy, err := servers.NewProxy(s3.Endpoint)
+	direct := s3.Server.(*servers.S3).Endpoint
+	proxy, err := servers.NewProxy(direct)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestPrefetchGoesOnAfterKills(t *testing.T) {
 		cmd.Stderr = os.Stderr
 		return cmd
 	}
-	if err := stager(t.Context(), s3.Endpoint, "push", "--quiet", source, "s3://trial/data/").Run(); err != nil {
+	if err := stager(t.Context(), direct, "push", "--quiet", source, "s3://trial/data/").Run(); err != nil {
 		t.Fatal(err)
 	}
 

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -105,7 +106,7 @@ type process struct {
 	cmd    *exec.Cmd
 	done   chan struct{}
 	err    error
-	killed bool
+	killed atomic.Bool
 }
 
 func start(cmd *exec.Cmd) (*process, error) {
@@ -123,7 +124,7 @@ func start(cmd *exec.Cmd) (*process, error) {
 
 // kill ends a process with SIGKILL and waits until it is gone.
 func (p *process) kill() {
-	p.killed = true
+	p.killed.Store(true)
 	_ = p.cmd.Process.Kill() // it may have ended by itself
 	<-p.done
 }
@@ -171,7 +172,7 @@ func (t *trial) startReader(i int) (err error) {
 	t.readers[i] = p
 	go func() {
 		<-p.done
-		if !p.killed {
+		if !p.killed.Load() || p.err == nil {
 			t.exited <- i
 		}
 	}()
@@ -217,6 +218,9 @@ func (t *trial) watchOver(ctx context.Context) error {
 		}
 		if victim := rand.IntN(len(t.readers)); t.KillReaders != nil && !gone[victim] && t.KillReaders(acked, t.total) {
 			t.readers[victim].kill()
+			if t.readers[victim].err == nil {
+				continue // it had just ended by itself
+			}
 			t.killedReaders++
 			t.Say("reader %d is killed with SIGKILL after %d of %d shards, and started again", victim, acked, t.total)
 			if err := t.startReader(victim); err != nil {

@@ -11,13 +11,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/stager-dev/stager/e2e/servers"
 )
 
 // asReader makes the test binary one of a trial's readers: its value is the
 // reader's settings.
 const asReader = "STAGER_TRIAL_READER"
+
+// full is whether the long forms of the trials are wanted.
+var full = os.Getenv("STAGER_TRIAL") == "full"
 
 func TestMain(m *testing.M) {
 	settings := os.Getenv(asReader)
@@ -59,56 +60,41 @@ func build(t *testing.T) string {
 	return binary
 }
 
-// Eight readers, a random one killed again and again, stager killed three times:
-// every shard is acknowledged once, none is lost, the bound is never passed.
-// STAGER_TRIAL=full takes 1,000 shards and kills a reader every second.
-func TestNothingIsLost(t *testing.T) {
-	shards, size, pace, every := 250, 256<<10, 20*time.Millisecond, 250*time.Millisecond
-	if os.Getenv("STAGER_TRIAL") == "full" {
-		shards, size, pace, every = 1000, 4<<20, 250*time.Millisecond, time.Second
-	}
-	binary := build(t)
-	s3, err := servers.StartS3(t.Context(), servers.S3Options{Buckets: []string{"trial"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s3.Close() })
+// shards are what a window is tried with.
+type shards struct {
+	count, size int
+	digests     map[string]string
+}
+
+// fill packs shards and pushes them to a folder of the store.
+func (s store) fill(t *testing.T, binary, dir string, count, size int) shards {
+	t.Helper()
 	packed := t.TempDir()
-	digests, err := PackNoise(packed, shards, size)
+	digests, err := PackNoise(packed, count, size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	push := exec.Command(binary, "push", "--quiet", packed, "s3://trial/noise/")
-	push.Env = append(os.Environ(), s3.Env()...)
-	if said, err := push.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, said)
+	if m, err := measure(s.command(t, binary, "push", "--quiet", packed, s.url(dir)), 0, nil); err != nil || m.exit != 0 {
+		t.Fatalf("push: %v, exit %d\n%s", err, m.exit, m.log)
 	}
-	if err := os.RemoveAll(packed); err != nil {
-		t.Fatal(err)
-	}
+	return shards{count, size, digests}
+}
+
+// window carries a trial out over a window of an eighth of the shards, and fails the
+// test when a promise does not hold. It returns what stager said.
+func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) (report *Report, log string) {
+	t.Helper()
 	// A short path: a socket's is limited to 107 bytes.
 	work, err := os.MkdirTemp("", "trial-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
-
+	cfg.Stager, cfg.Env, cfg.Source, cfg.Shards, cfg.Work = binary, s.Env(), s.url(dir), all.digests, work
+	cfg.ReaderCmd, cfg.Epochs, cfg.Window, cfg.Say = readerCmd, 1, int64(all.count)*int64(all.size)/8, func(string, ...any) {}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	next := time.Now().Add(every)
-	report, err := Run(ctx, Config{
-		Stager: binary, Env: s3.Env(), Source: "s3://trial/noise/", Shards: digests, Work: work,
-		Readers: 8, ReaderCmd: readerCmd, Pace: pace, Epochs: 1, Window: int64(shards) * int64(size) / 8,
-		KillReaders: func(int, int) bool {
-			if time.Now().Before(next) {
-				return false
-			}
-			next = time.Now().Add(every)
-			return true
-		},
-		KillStager: []float64{0.2, 0.5, 0.8},
-		Say:        func(string, ...any) {},
-	})
+	report, err = Run(ctx, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +106,77 @@ func TestNothingIsLost(t *testing.T) {
 	for _, broken := range report.Broken() {
 		t.Error(broken)
 	}
+	said, err := os.ReadFile(filepath.Join(work, "stager.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report, string(said)
+}
+
+// Eight readers, a random one killed again and again, stager killed three times:
+// every shard is acknowledged once, none is lost, the bound is never passed.
+// STAGER_TRIAL=full takes 1,000 shards and kills a reader every second.
+func TestNothingIsLost(t *testing.T) {
+	count, size, pace, every := 250, 256<<10, 20*time.Millisecond, 250*time.Millisecond
+	if full {
+		count, size, pace, every = 1000, 4<<20, 250*time.Millisecond, time.Second
+	}
+	binary := build(t)
+	s3, err := startS3(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s3.Close() })
+	all := s3.fill(t, binary, "noise", count, size)
+	next := time.Now().Add(every)
+	report, _ := s3.window(t, binary, "noise", all, Config{
+		Readers: 8, Pace: pace,
+		KillReaders: func(int, int) bool {
+			if time.Now().Before(next) {
+				return false
+			}
+			next = time.Now().Add(every)
+			return true
+		},
+		KillStager: []float64{0.2, 0.5, 0.8},
+	})
 	if report.KilledStager != 3 || report.KilledReaders < 3 {
 		t.Errorf("stager was killed %d times and readers %d times: the trial was too short to prove anything", report.KilledStager, report.KilledReaders)
 	}
+}
+
+// Two readers take 200 shards through a window over each protocol. One of them is
+// killed, and then the server, which comes back.
+func TestNothingIsLostOverAnyProtocol(t *testing.T) {
+	size, pace := 128<<10, 10*time.Millisecond
+	if full {
+		size, pace = 4<<20, 50*time.Millisecond
+	}
+	binary, how := build(t), theOutage()
+	overStores(t, func(t *testing.T, s store) {
+		all := s.fill(t, binary, "noise", 200, size)
+		killed, died := false, false
+		report, log := s.window(t, binary, "noise", all, Config{
+			Readers: 2, Pace: pace,
+			KillReaders: func(acked, total int) bool {
+				if killed || acked < total/4 {
+					return false
+				}
+				killed = true
+				return true
+			},
+			During: func(acked, total int) error {
+				if died || acked < total/2 {
+					return nil
+				}
+				died = true
+				_, err := s.goAway(t.Context(), how.away)
+				return err
+			},
+		})
+		if report.KilledReaders != 1 || !died {
+			t.Errorf("%d readers were killed, and the server: %t; want 1 and true", report.KilledReaders, died)
+		}
+		wasAway(t, log)
+	})
 }

@@ -20,6 +20,8 @@ type listing struct {
 	EncodingType          string `xml:",omitempty"`
 	IsTruncated           bool
 	NextContinuationToken string `xml:",omitempty"`
+	Marker                string `xml:",omitempty"`
+	NextMarker            string `xml:",omitempty"`
 	Contents              []listed
 	KeyCount              int
 }
@@ -33,8 +35,11 @@ type listed struct {
 	StorageClass string
 }
 
-// list answers one page.
+// list answers one page, of version 2, or of the first version to those who ask for none.
 func (c *call) list() error {
+	if c.query.Get("delimiter") != "" {
+		return fail(http.StatusNotImplemented, "NotImplemented", "A delimiter is not known here.")
+	}
 	most := 100
 	if text := c.query.Get("max-keys"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -51,7 +56,11 @@ func (c *call) list() error {
 	default:
 		return fail(http.StatusBadRequest, "InvalidArgument", "Argument encoding-type is url.")
 	}
+	first := !c.query.Has("list-type")
 	prefix, after := c.query.Get("prefix"), c.query.Get("start-after")
+	if first {
+		after = c.query.Get("marker")
+	}
 	if token := c.query.Get("continuation-token"); token != "" {
 		raw, err := base64.URLEncoding.DecodeString(token)
 		if err != nil {
@@ -62,6 +71,7 @@ func (c *call) list() error {
 	out := listing{
 		Name: c.name, Prefix: encode(prefix), StartAfter: encode(c.query.Get("start-after")), MaxKeys: most,
 		ContinuationToken: c.query.Get("continuation-token"), EncodingType: c.query.Get("encoding-type"),
+		Marker: encode(c.query.Get("marker")),
 	}
 	c.s.mu.Lock()
 	for _, key := range slices.Sorted(maps.Keys(c.bucket.objects)) {
@@ -76,11 +86,15 @@ func (c *call) list() error {
 		out.Contents = append(out.Contents, listed{
 			encode(key), o.time.UTC().Format("2006-01-02T15:04:05.000Z"), o.etag, o.kind, o.size, "Standard",
 		})
+		out.NextMarker = encode(key)
 		out.NextContinuationToken = base64.URLEncoding.EncodeToString([]byte(key))
 	}
 	c.s.mu.Unlock()
-	if out.KeyCount = len(out.Contents); !out.IsTruncated {
+	if out.KeyCount = len(out.Contents); !out.IsTruncated || first {
 		out.NextContinuationToken = ""
+	}
+	if !out.IsTruncated || !first {
+		out.NextMarker = ""
 	}
 	return c.xml(out)
 }

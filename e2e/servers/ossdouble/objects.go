@@ -148,6 +148,22 @@ func (c *call) delete() error {
 	return nil
 }
 
+// Drop removes the objects of a bucket whose keys begin with prefix.
+func (s *Server) Drop(name, prefix string) {
+	s.mu.Lock()
+	var dropped []*object
+	for key, o := range s.buckets[name].objects {
+		if strings.HasPrefix(key, prefix) {
+			dropped = append(dropped, o)
+			delete(s.buckets[name].objects, key)
+		}
+	}
+	s.mu.Unlock()
+	for _, o := range dropped {
+		o.remove()
+	}
+}
+
 // get answers GET and HEAD.
 func (c *call) get() error {
 	obj, body, first, n, status, err := c.lookup()

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +21,7 @@ import (
 // Options say what server is wanted. The zero value works.
 type Options struct {
 	Region   string   // "": cn-hangzhou
-	Dir      string   // where objects lie; "": a folder that Close removes
+	Dir      string   // where objects lie
 	Buckets  []string // none: one named "test"
 	Public   []string // those of Buckets that anybody may read
 	Versions []string // those of Buckets with versioning
@@ -39,13 +38,13 @@ type Server struct {
 	SecretKey string
 
 	dir  string
-	temp bool         // dir is removed by Close
 	tls  *tls.Config  // nil: plain HTTP
 	back *http.Server // behind Control
 
 	mu      sync.Mutex   // guards all below
 	front   *http.Server // behind Endpoint; nil while it is down
 	closed  bool
+	thaw    chan struct{} // closed when it is no longer frozen; nil when it is not
 	buckets map[string]*bucket
 	keys    map[string]credential // by access key
 	faults  []*Fault
@@ -66,12 +65,6 @@ func Start(opts Options) (_ *Server, err error) {
 	}()
 	if s.Region == "" {
 		s.Region = "cn-hangzhou"
-	}
-	if s.dir == "" {
-		if s.dir, err = os.MkdirTemp("", "stager-oss-"); err != nil {
-			return nil, err
-		}
-		s.temp = true
 	}
 	if len(opts.Buckets) == 0 {
 		opts.Buckets = []string{"test"}
@@ -126,26 +119,6 @@ func serve(address string, h http.Handler, secure *tls.Config) (*http.Server, st
 	return hs, address, nil
 }
 
-// Down has nobody listen for a while: connections break, and new ones are refused.
-func (s *Server) Down(d time.Duration) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.front == nil {
-		return errors.New("it is down already")
-	}
-	err := s.front.Close()
-	s.front = nil
-	_, address, _ := strings.Cut(s.Endpoint, "://")
-	time.AfterFunc(d, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.closed {
-			s.front, _, _ = serve(address, http.HandlerFunc(s.answer), s.tls) // whoever misses it sees it
-		}
-	})
-	return err
-}
-
 // Close ends the server, and removes the folder that Start made.
 func (s *Server) Close() error {
 	s.mu.Lock()
@@ -156,9 +129,6 @@ func (s *Server) Close() error {
 		if hs != nil {
 			errs = append(errs, hs.Close())
 		}
-	}
-	if s.temp {
-		errs = append(errs, os.RemoveAll(s.dir))
 	}
 	return errors.Join(errs...)
 }
@@ -187,6 +157,7 @@ var errAnswered = errors.New("answered")
 var query = map[string]bool{
 	"versioning": true, "uploads": true, "uploadId": true, "partNumber": true, "list-type": true, "prefix": true,
 	"start-after": true, "continuation-token": true, "max-keys": true, "encoding-type": true,
+	"marker": true, "delimiter": true,
 }
 
 // A call is one request that was verified.
@@ -203,6 +174,9 @@ type call struct {
 
 // answer serves one request.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+	gate := &freezing{w, s, r}
+	gate.wait()
+	w = gate
 	request := rand.Text()[:24]
 	w.Header().Set("Server", "AliyunOSS")
 	w.Header().Set("x-oss-request-id", request)
@@ -297,7 +271,7 @@ func (c *call) dispatch() error {
 			return c.versioning()
 		case c.Method == http.MethodGet && c.query.Has("uploads"):
 			return c.listUploads()
-		case c.Method == http.MethodGet && c.query.Get("list-type") == "2":
+		case c.Method == http.MethodGet && (c.query.Get("list-type") == "2" || !c.query.Has("list-type")):
 			return c.list()
 		}
 		return fail(http.StatusNotImplemented, "NotImplemented", "This request to a bucket is not known here.")

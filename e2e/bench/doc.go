@@ -1,0 +1,12 @@
+// Package bench measures stager beside the fastest other client of the same server,
+// on this machine, and makes a table of it.
+//
+// A [Row] is data: a piece of work, stager's command and the peer's, what is done
+// before each run and how its result is checked. A [Suite] starts a server and brings
+// its rows. [Run] makes the runs in turn, A B A B, throws the first pair away, takes
+// medians, and fails when a result is not equal, byte for byte, to what was sent.
+//
+// Server and client share the machine, so the ratio of wall times understates; the
+// client's CPU time for each gigabyte is what carries over to other machines. All
+// files lie in one folder that should be in memory, to take the disk out of it.
+package bench

@@ -1,0 +1,43 @@
+package bench
+
+import (
+	"context"
+	"io"
+	"os/exec"
+)
+
+// Row is one line of the table.
+type Row struct {
+	Store string // with its mode: "smb, signed"
+	Work  string // "get 1 GiB"
+	Peer  string // whose command Peer's is
+	Bytes int64  // that one run moves
+
+	// Reset makes all as it was before a run. What it makes is not measured.
+	Reset func(ctx context.Context) error
+	// Ours and Theirs are the commands, made anew for each run.
+	Ours, Theirs Command
+	// Check finds the result of a run to be what it must be.
+	Check func(ctx context.Context) error
+}
+
+// Suite is the rows of one server.
+type Suite struct {
+	Name string // that of the protocol
+	// Start starts the server and gives the rows, which end with ctx, and a note on them
+	// for people; stop ends the server.
+	Start func(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error)
+}
+
+// Lab is what all suites share.
+type Lab struct {
+	Stager string    // the binary
+	Dir    string    // for all files
+	Data   Data      // what is moved
+	Log    io.Writer // progress, for people
+
+	runs int // that wrote
+}
+
+// Command makes the command of a run.
+type Command func() *exec.Cmd

@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Result is a Row with its medians.
+type Result struct {
+	Store  string `json:"store"`
+	Work   string `json:"work"`
+	Peer   string `json:"peer"`
+	Bytes  int64  `json:"bytes"`
+	Ours   Sample `json:"ours"`
+	Theirs Sample `json:"theirs"`
+}
+
+// Ratio is how many times as long as stager the peer takes.
+func (r Result) Ratio() float64 { return r.Theirs.Wall.Seconds() / r.Ours.Wall.Seconds() }
+
+// Run runs all rows of a suite, each pairs times and once before to warm up, those that
+// take long but once, and tells each result as it comes. only, when it is not empty, chooses the rows by a part of
+// what they are called.
+func Run(ctx context.Context, suite Suite, lab *Lab, pairs int, only string, tell func(Result)) (note string, err error) {
+	rows, note, stop, err := suite.Start(ctx, lab)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", suite.Name, err)
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	for _, row := range rows {
+		if !strings.Contains(row.Store+" "+row.Work, only) {
+			continue
+		}
+		result, err := row.run(ctx, pairs)
+		if err != nil {
+			return note, fmt.Errorf("%s, %s: %w", row.Store, row.Work, err)
+		}
+		tell(result)
+	}
+	return note, nil
+}
+
+// slow is how long a pair may take to be run more than once after warming up: what
+// takes so long differs by less than it is long.
+const slow = 15 * time.Second
+
+func (row Row) run(ctx context.Context, pairs int) (Result, error) {
+	var ours, theirs []Sample
+	for len(ours) <= pairs {
+		a, err := row.once(ctx, row.Ours)
+		if err != nil {
+			return Result{}, fmt.Errorf("stager: %w", err)
+		}
+		b, err := row.once(ctx, row.Theirs)
+		if err != nil {
+			return Result{}, fmt.Errorf("%s: %w", row.Peer, err)
+		}
+		ours, theirs = append(ours, a), append(theirs, b)
+		if len(ours) == 2 && a.Wall+b.Wall > slow {
+			break
+		}
+	}
+	return Result{row.Store, row.Work, row.Peer, row.Bytes, median(ours[1:]), median(theirs[1:])}, nil
+}
+
+func (row Row) once(ctx context.Context, command Command) (Sample, error) {
+	if err := ctx.Err(); err != nil {
+		return Sample{}, err
+	}
+	if err := row.Reset(ctx); err != nil {
+		return Sample{}, err
+	}
+	s, err := measure(command())
+	if err != nil {
+		return Sample{}, err
+	}
+	return s, row.Check(ctx)
+}
+
+// median is that of wall and CPU times, each by itself, and the greatest peak.
+func median(all []Sample) (m Sample) {
+	var wall, cpu []time.Duration
+	for _, s := range all {
+		wall, cpu, m.RSS = append(wall, s.Wall), append(cpu, s.CPU), max(m.RSS, s.RSS)
+	}
+	m.Wall, m.CPU = middle(wall), middle(cpu)
+	return m
+}
+
+func middle(all []time.Duration) time.Duration {
+	slices.Sort(all)
+	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+}

@@ -1,0 +1,130 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// site is a store that holds Data in folders "one" and "many", and the four rows that
+// every store has: both, to and fro.
+type site struct {
+	lab   *Lab
+	name  string
+	url   string   // of the store, ending in "/"
+	query string   // of the URL: "?vers=4.1", or ""
+	env   []string // by which stager finds the store
+	dir   string   // where the server keeps files as they are; "" if it does not
+
+	peer string // the other client
+	// get copies the store's folder from into to, which is there; put copies the local
+	// folder from into the store's folder to, which is not there.
+	get, put func(from, to string) *exec.Cmd
+	remove   func(folder string) error // removes a folder of the store; nil where dir is known
+}
+
+// stager is a command of ours.
+func (s *site) stager(args ...string) *exec.Cmd {
+	cmd := exec.Command(s.lab.Stager, args...) //nolint:noctx // measure runs it
+	cmd.Env = append(os.Environ(), s.env...)
+	return cmd
+}
+
+func (s *site) at(folder string) string { return s.url + folder + "/" + s.query }
+
+// load brings Data to the store.
+func (s *site) load() error {
+	for folder, from := range map[string]string{"one": s.lab.Data.One, "many": s.lab.Data.Many} {
+		if err := quietly(s.stager("push", "--quiet", from, s.at(folder))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rows are those of both kinds of data.
+func (s *site) rows() []Row {
+	d := s.lab.Data
+	var rows []Row
+	for _, folder := range []string{"one", "many"} {
+		what, bytes, from := sizeOf(d.Size), d.Size, d.One
+		if folder == "many" {
+			what, bytes, from = fmt.Sprintf("%d × %s", d.Files, sizeOf(d.FileSize)), d.Files*d.FileSize, d.Many
+		}
+		rows = append(rows, s.reading(folder, from, "get "+what, bytes), s.writing(from, "put "+what, bytes))
+	}
+	return rows
+}
+
+func (s *site) reading(folder, want, work string, bytes int64) Row {
+	to := filepath.Join(s.lab.Dir, "got")
+	return Row{
+		Store: s.name, Work: work, Peer: s.peer, Bytes: bytes,
+		Reset: func(context.Context) error {
+			return firstOf(os.RemoveAll(to), os.MkdirAll(to, 0o755))
+		},
+		Ours:   func() *exec.Cmd { return s.stager("prefetch", "--quiet", s.at(folder), to) },
+		Theirs: func() *exec.Cmd { return s.get(folder, to) },
+		Check:  func(context.Context) error { return equal(to, want) },
+	}
+}
+
+// writing has a name of its own for each run, since a server that remembers names need
+// not see that a folder went behind its back.
+func (s *site) writing(from, work string, bytes int64) Row {
+	to := ""
+	return Row{
+		Store: s.name, Work: work, Peer: s.peer, Bytes: bytes,
+		Reset: func(context.Context) error {
+			s.lab.runs++
+			to = fmt.Sprintf("put-%d", s.lab.runs)
+			return nil
+		},
+		Ours:   func() *exec.Cmd { return s.stager("push", "--quiet", from, s.at(to)) },
+		Theirs: func() *exec.Cmd { return s.put(from, to) },
+		Check:  func(context.Context) error { return firstOf(s.holds(to, from), s.drop(to)) },
+	}
+}
+
+// drop removes a folder of the store.
+func (s *site) drop(folder string) error {
+	if s.dir != "" {
+		return os.RemoveAll(filepath.Join(s.dir, folder))
+	}
+	return s.remove(folder)
+}
+
+// holds compares a folder of the store with a local one.
+func (s *site) holds(folder, want string) error {
+	got := filepath.Join(s.dir, folder)
+	if s.dir == "" {
+		got = filepath.Join(s.lab.Dir, "check")
+		if err := firstOf(os.RemoveAll(got), quietly(s.stager("prefetch", "--quiet", s.at(folder), got))); err != nil {
+			return err
+		}
+	}
+	return equal(got, want)
+}
+
+// quietly runs a command, whose error holds what it said.
+func quietly(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return nil
+}
+
+func sizeOf(n int64) string {
+	for _, unit := range []struct {
+		name  string
+		bytes int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= unit.bytes && n%unit.bytes == 0 {
+			return fmt.Sprintf("%d %s", n/unit.bytes, unit.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}

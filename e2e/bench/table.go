@@ -1,0 +1,62 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+)
+
+// Machine describes where and with what the figures came to be.
+type Machine struct {
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Kernel string `json:"kernel"`
+	Go     string `json:"go"`
+	Stager string `json:"stager"`
+}
+
+// ThisMachine asks the kernel and the binary.
+func ThisMachine(stager string) Machine {
+	m := Machine{CPU: runtime.GOARCH, Cores: runtime.NumCPU(), Go: runtime.Version(), Stager: versionOf(stager, "version")}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		if _, rest, ok := strings.Cut(string(text), "model name"); ok {
+			line, _, _ := strings.Cut(rest, "\n")
+			m.CPU = strings.TrimSpace(strings.TrimLeft(line, "\t :"))
+		}
+	}
+	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.Kernel = strings.TrimSpace(string(text))
+	}
+	return m
+}
+
+// versionOf is the first line of what a command says of itself.
+func versionOf(command string, arg string) string {
+	out, err := exec.Command(command, arg).Output() //nolint:noctx // it says a line and ends
+	if err != nil {
+		return "unknown"
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimSpace(line)
+}
+
+// Table writes results as they come, in Markdown.
+type Table struct{ Out io.Writer }
+
+// Begin writes what stands above the rows.
+func (t Table) Begin(m Machine, pairs int) {
+	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of %d pairs run in turn.\n\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, pairs)
+	fmt.Fprintln(t.Out, "| store | work | peer | stager s | peer s | ratio | CPU s/GB | peer's | RSS MB | peer's |")
+	fmt.Fprintln(t.Out, "|---|---|---|--:|--:|--:|--:|--:|--:|--:|")
+}
+
+// Row writes one.
+func (t Table) Row(r Result) {
+	perGB := func(s Sample) float64 { return s.CPU.Seconds() / float64(r.Bytes) * 1e9 }
+	mb := func(s Sample) int64 { return (s.RSS + 500_000) / 1_000_000 }
+	fmt.Fprintf(t.Out, "| %s | %s | %s | %.2f | %.2f | %.2f | %.2f | %.2f | %d | %d |\n", r.Store, r.Work, r.Peer,
+		r.Ours.Wall.Seconds(), r.Theirs.Wall.Seconds(), r.Ratio(), perGB(r.Ours), perGB(r.Theirs), mb(r.Ours), mb(r.Theirs))
+}

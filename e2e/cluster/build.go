@@ -1,0 +1,102 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/stager-dev/stager/e2e/servers"
+)
+
+// version of Kubernetes, as modules/kubernetes/go.mod has it.
+const version = "1.36.3"
+
+// part is one program that a cluster needs, and where its source is.
+type part struct{ name, module, pkg, flags string }
+
+var parts = []part{
+	{"kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", kubernetesFlags},
+	{"kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", kubernetesFlags},
+	{"kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", kubernetesFlags},
+	{"kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet", kubernetesFlags},
+	{"kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", kubernetesFlags},
+	{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "-s -w"},
+	{"containerd", "containerd", "github.com/containerd/containerd/v2/cmd/containerd", "-s -w"},
+	{"containerd-shim-runc-v2", "containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "-s -w"},
+	{"ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr", "-s -w"},
+	{"bridge", "cni", "github.com/containernetworking/plugins/plugins/main/bridge", "-s -w"},
+	{"loopback", "cni", "github.com/containernetworking/plugins/plugins/main/loopback", "-s -w"},
+	{"host-local", "cni", "github.com/containernetworking/plugins/plugins/ipam/host-local", "-s -w"},
+}
+
+// kubernetesFlags tell the programs their version; without it they refuse each other.
+const kubernetesFlags = "-s -w -X k8s.io/component-base/version.gitVersion=v" + version +
+	" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" +
+	" -X k8s.io/component-base/version.gitCommit=module -X k8s.io/component-base/version.gitTreeState=clean"
+
+// buildAll makes a folder of all programs, by their names.
+func buildAll(ctx context.Context, dir string, progress io.Writer) error {
+	for _, p := range parts {
+		bin, err := servers.Build(ctx, filepath.Join("modules", p.module), p.pkg, progress,
+			"-tags", "no_btrfs no_devmapper no_zfs", "-ldflags", p.flags)
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(bin, filepath.Join(dir, p.name)); err != nil {
+			return err
+		}
+	}
+	// runc needs libseccomp and the shell of the trainer's image is in C: both are
+	// Debian's, unpacked without being installed.
+	for pkg, file := range map[string]string{"runc": "usr/sbin/runc", "busybox-static": "bin/busybox"} {
+		bin, err := debian(ctx, pkg, file, progress)
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(bin, filepath.Join(dir, filepath.Base(file))); err != nil {
+			return err
+		}
+	}
+	stager := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(dir, "stager"), "./cmd/stager")
+	stager.Dir, stager.Stderr = "../..", os.Stderr
+	stager.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return stager.Run()
+}
+
+// debian returns a file of one of Debian's packages, from the cache once it is there.
+func debian(ctx context.Context, pkg, file string, progress io.Writer) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "stager-test-servers", "deb-"+pkg)
+	if bin, err := within(dir, file); err == nil {
+		return bin, nil
+	}
+	fmt.Fprintf(progress, "fetching Debian's package %s for tests, once\n", pkg)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	for _, line := range [][]string{{"apt-get", "download", pkg}, {"sh", "-c", "dpkg -x " + pkg + "_*.deb ."}} {
+		cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+		cmd.Dir = dir
+		if _, err := output(cmd); err != nil {
+			return "", err
+		}
+	}
+	return within(dir, file)
+}
+
+// within finds a file of an unpacked package.
+func within(dir, file string) (string, error) {
+	for _, where := range []string{file, "usr/" + file} { // /bin may be /usr/bin
+		bin := filepath.Join(dir, where)
+		if _, err := os.Stat(bin); err == nil {
+			return bin, nil
+		}
+	}
+	return "", fmt.Errorf("there is no %s in %s", file, dir)
+}

@@ -1,0 +1,209 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/e2e/servers"
+)
+
+// job is a Job that asks for stager by annotations, in a bucket of its own.
+type job struct {
+	c  *cluster
+	s3 *servers.S3
+
+	name    string // also the bucket's
+	objects string // the bucket's folder
+}
+
+// secret is what the annotations call the store's credentials.
+const secret = "s3"
+
+// startNodeAndStore starts what jobs need besides the API server.
+func startNodeAndStore(t *testing.T, c *cluster) *servers.S3 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	if err := c.startNode(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s3, err := servers.StartS3(ctx, servers.S3Options{Host: nodeIP, Dir: c.file("s3")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s3.Close() })
+	c.apply(t, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: %s}, stringData: {AWS_ACCESS_KEY_ID: %q, AWS_SECRET_ACCESS_KEY: %q}}`,
+		secret, s3.AccessKey, s3.SecretKey))
+	return s3
+}
+
+func (c *cluster) apply(t *testing.T, text string) {
+	t.Helper()
+	if _, err := c.kubectl(t.Context(), text, "apply", "--validate=strict", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newJob makes the bucket of a job, with objects in it, each of size bytes that begin
+// with its name.
+func newJob(t *testing.T, c *cluster, s3 *servers.S3, name string, size int, objects ...string) *job {
+	t.Helper()
+	j := &job{c: c, s3: s3, name: name, objects: filepath.Join(c.file("s3"), "objects", name)}
+	if err := os.MkdirAll(filepath.Join(j.objects, "data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		text := make([]byte, size)
+		copy(text, o)
+		if err := os.WriteFile(filepath.Join(j.objects, "data", o), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return j
+}
+
+// submit injects stager into the row's Job, as a user does, and creates it.
+func (j *job) submit(t *testing.T, r row) {
+	t.Helper()
+	var annotations, script strings.Builder
+	for _, a := range r.annotations {
+		key, value, _ := strings.Cut(a, ": ")
+		if strings.Contains(value, "$BUCKET") {
+			value = strings.ReplaceAll(value, "$BUCKET", "s3://"+j.name) + "&secret=" + secret
+		}
+		fmt.Fprintf(&annotations, "        stager.dev/%s: %q\n", key, value)
+	}
+	for line := range strings.Lines(strings.TrimSpace(r.main)) {
+		script.WriteString("            " + strings.TrimSpace(line) + "\n")
+	}
+	manifest := fmt.Sprintf(`apiVersion: batch/v1
+kind: Job
+metadata: {name: %s}
+spec:
+  backoffLimit: 3
+%s  template:
+    metadata:
+      annotations:
+%s    spec:
+%s      containers:
+      - name: main
+        image: %s
+        imagePullPolicy: Never
+        resources: {limits: {memory: 64Mi}, requests: {cpu: 10m, memory: 16Mi}}
+        command:
+          - sh
+          - -c
+          - |
+%s`, j.name, indent("  ", r.job), annotations.String(), indent("      ", r.pod), trainerImage, script.String())
+	j.c.apply(t, j.c.inject(t, manifest, append([]string{
+		"--image", stagerImage, "--image-pull-policy", "Never",
+		"--container-env", "AWS_ENDPOINT_URL_S3=" + j.s3.Endpoint, "--container-env", "AWS_REGION=" + j.s3.Region,
+	}, r.inject...)...))
+	t.Cleanup(func() {
+		if t.Failed() {
+			j.tell(t)
+		}
+		_, _ = j.c.kubectl(context.Background(), "", "delete", "job", j.name, "--wait=false") // all ends anyway
+	})
+}
+
+func indent(by, lines string) string {
+	var b strings.Builder
+	for line := range strings.Lines(lines) {
+		b.WriteString(by + strings.TrimRight(line, "\n") + "\n")
+	}
+	return b.String()
+}
+
+// jobStatus is what the tests look at of a Job.
+type jobStatus struct {
+	Failed     int
+	Conditions []struct{ Type, Status, Reason string }
+}
+
+// end is the condition that ends a Job, Complete or Failed, with its reason; "" as long
+// as there is none.
+func (s jobStatus) end() (condition, reason string) {
+	for _, c := range s.Conditions {
+		if c.Status == "True" && (c.Type == "Complete" || c.Type == "Failed") {
+			return c.Type, c.Reason
+		}
+	}
+	return "", ""
+}
+
+// wait waits until the Job is over, with all its pods.
+func (j *job) wait(t *testing.T) (s jobStatus) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	err := j.c.until(ctx, "job "+j.name+" is over", func() bool {
+		out, err := j.c.kubectl(ctx, "", "get", "job", j.name, "-o", "json")
+		var object struct{ Status jobStatus }
+		if err != nil || json.Unmarshal([]byte(out), &object) != nil {
+			return false
+		}
+		s = object.Status
+		condition, _ := s.end()
+		return condition != ""
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// said waits until the main container says something, and returns its pod's name.
+func (j *job) said(t *testing.T, what string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	err := j.c.until(ctx, "job "+j.name+" says "+what, func() bool {
+		out, err := j.c.kubectl(ctx, "", "logs", "job/"+j.name, "-c", "main")
+		return err == nil && strings.Contains(out, what)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := j.c.kubectl(ctx, "", "get", "pod", "-l", "job-name="+j.name, "-o", "jsonpath={.items[0].metadata.name}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// restored is the newest checkpoint that the store has, as a user gets it back: its
+// files below a folder.
+func (j *job) restored(t *testing.T) (string, error) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "back")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(j.c.bin, "stager"), "restore", "-q", "s3://"+j.name+"/ckpt/", dir)
+	cmd.Env = append(os.Environ(), j.s3.Env()...)
+	_, err := output(cmd)
+	return dir, err
+}
+
+// stored is the text of an object in the job's bucket.
+func (j *job) stored(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(j.objects, filepath.FromSlash(name)))
+	return string(text), err
+}
+
+// tell shows what is known of a job that went another way.
+func (j *job) tell(t *testing.T) {
+	for _, args := range [][]string{
+		{"describe", "job", j.name},
+		{"describe", "pod", "-l", "job-name=" + j.name},
+		{"logs", "-l", "job-name=" + j.name, "--all-containers", "--prefix", "--tail=30"},
+	} {
+		out, err := j.c.kubectl(context.Background(), "", args...)
+		t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}

@@ -1,0 +1,117 @@
+// Command bench measures stager beside other clients of the same servers, on this
+// machine alone, and prints a table in Markdown:
+//
+//	go run ./cmd/bench -only smb,nfs -pairs 5
+//
+// It starts the servers itself and installs what is missing for them; SMB and NFS need
+// root. Package e2e/bench tells how it measures. It ends with code 1 when a result is
+// not what was sent.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stager-dev/stager/e2e/bench"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == bench.MeasureFlag {
+		exit(bench.Measure(os.Args[2:]))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	exit(run(ctx))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func run(ctx context.Context) (err error) {
+	var names []string
+	for _, s := range bench.Suites {
+		names = append(names, s.Name)
+	}
+	stager := flag.String("stager", "../bin/stager", "the binary to measure")
+	only := flag.String("only", strings.Join(names, ","), "the protocols, with commas between")
+	row := flag.String("row", "", "only rows with this in their first two columns")
+	pairs := flag.Int("pairs", 2, "how often each pair is run; medians count")
+	size := flag.Int64("size", 1<<30, "of the large file, in bytes")
+	files := flag.Int64("files", 2000, "how many small files there are")
+	fileSize := flag.Int64("file-size", 50<<10, "of each small file, in bytes")
+	dir := flag.String("dir", "/dev/shm", "where all files lie, the servers' too; in memory the disk does not count")
+	out := flag.String("json", "", "a file for the figures as JSON")
+	flag.Parse()
+	var suites []bench.Suite
+	for _, name := range strings.Split(*only, ",") {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return fmt.Errorf("there are no rows for %q, only for %s", name, strings.Join(names, ", "))
+		}
+		suites = append(suites, bench.Suites[i])
+	}
+	if *pairs < 1 || *size < 1 || *files < 1 || *fileSize < 1 {
+		return errors.New("-pairs, -size, -files and -file-size are at least 1")
+	}
+	lab := &bench.Lab{Log: os.Stderr}
+	if lab.Stager, err = filepath.Abs(*stager); err != nil {
+		return err
+	}
+	if lab.Dir, err = os.MkdirTemp(*dir, "stager-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(lab.Dir)
+	if err := errors.Join(os.Chmod(lab.Dir, 0o755), os.Setenv("TMPDIR", lab.Dir)); err != nil { // for the servers
+		return err
+	}
+	if lab.Data, err = bench.MakeData(filepath.Join(lab.Dir, "data"), *size, *files, *fileSize); err != nil {
+		return err
+	}
+	report := struct {
+		Machine bench.Machine  `json:"machine"`
+		Pairs   int            `json:"pairs"`
+		Results []bench.Result `json:"results"`
+		Notes   []string       `json:"notes"`
+	}{Machine: bench.ThisMachine(lab.Stager), Pairs: *pairs}
+	table := bench.Table{Out: os.Stdout}
+	table.Begin(report.Machine, *pairs)
+	start := time.Now()
+	for _, suite := range suites {
+		note, err := bench.Run(ctx, suite, lab, *pairs, *row, func(r bench.Result) {
+			table.Row(r)
+			report.Results = append(report.Results, r)
+		})
+		if err != nil {
+			return err
+		}
+		report.Notes = append(report.Notes, suite.Name+": "+note)
+	}
+	fmt.Println()
+	for _, note := range report.Notes {
+		fmt.Println("-", note)
+	}
+	fmt.Fprintf(os.Stderr, "every result was equal to what was sent; %v in all\n", time.Since(start).Round(time.Second))
+	if *out == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(report, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(*out, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,154 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
+	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// File is one entry of an image. Folders on its way need not be listed: they are root's.
+type File struct {
+	Path string // without a leading slash; a folder ends in one
+	Mode int64  // permissions
+	User int    // owner and group
+	Body []byte
+	Link string // what a symbolic link points to; "": it is none
+}
+
+// Image is a file system of one layer and the process that starts in it.
+type Image struct {
+	Name       string // such as localhost/stager:dev
+	Arch       string // as Go calls it
+	Files      []File
+	Entrypoint []string
+	User       string // UID:GID; "": root
+}
+
+// epoch is the time of everything in an image: a clock would change its digest.
+var epoch = time.Unix(0, 0).UTC()
+
+// Write writes the image as an OCI archive and returns the digest of its manifest.
+func (i Image) Write(w io.Writer) (digest.Digest, error) {
+	layer, err := i.layer()
+	if err != nil {
+		return "", err
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(layer); err != nil {
+		return "", err
+	}
+	if err := z.Close(); err != nil {
+		return "", err
+	}
+	platform := v1.Platform{OS: "linux", Architecture: i.Arch}
+	var blobs []File
+	blob := func(mediaType string, body []byte) v1.Descriptor {
+		d := v1.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(body), Size: int64(len(body))}
+		blobs = append(blobs, File{Path: "blobs/sha256/" + d.Digest.Encoded(), Mode: 0o644, Body: body})
+		return d
+	}
+	layerBlob := blob(v1.MediaTypeImageLayerGzip, packed.Bytes())
+	config, err := json.Marshal(v1.Image{
+		Created:  &epoch,
+		Platform: platform,
+		Config:   v1.ImageConfig{User: i.User, Entrypoint: i.Entrypoint},
+		RootFS:   v1.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(layer)}},
+	})
+	if err != nil {
+		return "", err
+	}
+	manifest, err := json.Marshal(v1.Manifest{
+		Versioned: specs.Versioned{SchemaVersion: 2},
+		MediaType: v1.MediaTypeImageManifest,
+		Config:    blob(v1.MediaTypeImageConfig, config),
+		Layers:    []v1.Descriptor{layerBlob},
+	})
+	if err != nil {
+		return "", err
+	}
+	top := blob(v1.MediaTypeImageManifest, manifest)
+	top.Platform = &platform
+	_, tag, _ := strings.Cut(path.Base(i.Name), ":")
+	top.Annotations = map[string]string{
+		v1.AnnotationRefName:       tag,
+		"io.containerd.image.name": i.Name, // what containerd and podman call it
+	}
+	index, err := json.Marshal(v1.Index{
+		Versioned: specs.Versioned{SchemaVersion: 2},
+		MediaType: v1.MediaTypeImageIndex,
+		Manifests: []v1.Descriptor{top},
+	})
+	if err != nil {
+		return "", err
+	}
+	layout, err := json.Marshal(v1.ImageLayout{Version: v1.ImageLayoutVersion})
+	if err != nil {
+		return "", err
+	}
+	blobs = append(blobs,
+		File{Path: v1.ImageLayoutFile, Mode: 0o644, Body: layout},
+		File{Path: v1.ImageIndexFile, Mode: 0o644, Body: index})
+	return top.Digest, archive(w, blobs)
+}
+
+func (i Image) layer() ([]byte, error) {
+	var b bytes.Buffer
+	err := archive(&b, i.Files)
+	return b.Bytes(), err
+}
+
+// archive writes files as a tar, in the order of their paths.
+func archive(w io.Writer, files []File) error {
+	t := tar.NewWriter(w)
+	for _, f := range withFolders(files) {
+		h := &tar.Header{
+			Typeflag: tar.TypeReg, Name: f.Path, Mode: f.Mode, Uid: f.User, Gid: f.User,
+			Size: int64(len(f.Body)), ModTime: epoch, Format: tar.FormatUSTAR,
+		}
+		switch {
+		case strings.HasSuffix(f.Path, "/"):
+			h.Typeflag = tar.TypeDir
+		case f.Link != "":
+			h.Typeflag, h.Linkname = tar.TypeSymlink, f.Link
+		}
+		if err := errors.Join(t.WriteHeader(h), writeAll(t, f.Body)); err != nil {
+			return fmt.Errorf("%s: %w", f.Path, err)
+		}
+	}
+	return t.Close()
+}
+
+func writeAll(w io.Writer, b []byte) error {
+	_, err := w.Write(b)
+	return err
+}
+
+// withFolders adds the folders that nobody listed and sorts all by path.
+func withFolders(files []File) []File {
+	all := slices.Clone(files)
+	have := func(name string) bool {
+		return slices.ContainsFunc(all, func(f File) bool { return f.Path == name })
+	}
+	for _, f := range files {
+		for dir := path.Dir(strings.TrimSuffix(f.Path, "/")); dir != "."; dir = path.Dir(dir) {
+			if !have(dir + "/") {
+				all = append(all, File{Path: dir + "/", Mode: 0o755})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	return all
+}

@@ -1,0 +1,119 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Protocols are those that have a server here.
+var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs"}
+
+// Install sees to all that the server of a protocol needs on this machine, once, and
+// tells progress what it builds, fetches and installs. Packages are Debian's; to
+// install them it must be root, or sudo must ask for no password. Its error says why
+// the server cannot run here.
+func Install(ctx context.Context, protocol string, progress io.Writer) error {
+	switch protocol {
+	case "s3":
+		_, err := buildGateway(ctx, progress)
+		return err
+	case "smb":
+		if err := needsRoot(protocol); err != nil {
+			return err
+		}
+		if err := install(ctx, progress, sambaMissing, "samba"); err != nil {
+			return err
+		}
+		return installKDC(ctx, progress)
+	case "nfs":
+		if err := needsRoot(protocol); err != nil {
+			return err
+		}
+		return install(ctx, progress, ganeshaMissing, "nfs-ganesha", "nfs-ganesha-vfs")
+	case "hdfs":
+		if err := installHDFS(ctx, progress); err != nil {
+			return err
+		}
+		return installKDC(ctx, progress)
+	}
+	return nil
+}
+
+// needsRoot is an error where only root could run the server of a protocol.
+func needsRoot(protocol string) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("root alone can run a server of %s", protocol)
+	}
+	return nil
+}
+
+// asRoot is what to write before a command that must be root's: nothing, or sudo.
+func asRoot() ([]string, error) {
+	if os.Geteuid() == 0 {
+		return nil, nil
+	}
+	if exec.Command("sudo", "-n", "true").Run() != nil {
+		return nil, errors.New("it takes root, which this is not, nor does sudo give it without a password")
+	}
+	return []string{"sudo", "-n"}, nil
+}
+
+// install installs packages of Debian when something is missing. The lists of
+// packages are refreshed only when they do not know them.
+func install(ctx context.Context, progress io.Writer, missing func() error, packages ...string) error {
+	why := missing()
+	if why == nil {
+		return nil
+	}
+	names := strings.Join(packages, " ")
+	apt, err := find("apt-get")
+	if err != nil {
+		return fmt.Errorf("%w; on Debian %s would be installed", why, names)
+	}
+	sudo, err := asRoot()
+	if err != nil {
+		return fmt.Errorf("%w, and cannot be installed: %w; as root: apt-get install %s", why, err, names)
+	}
+	fmt.Fprintln(progress, "installing Debian's", names)
+	run := func(args ...string) error {
+		line := append(sudo[:len(sudo):len(sudo)], "env", "DEBIAN_FRONTEND=noninteractive", apt, "-qq", "-o", "DPkg::Lock::Timeout=300")
+		line = append(line, args...)
+		if out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	get := append([]string{"install", "--yes", "--no-install-recommends"}, packages...)
+	if run(get...) != nil {
+		refreshed := run("update")
+		if err := run(get...); err != nil {
+			return errors.Join(refreshed, err)
+		}
+	}
+	return missing()
+}
+
+// notHere is the error of a server that was not installed.
+func notHere(protocol string, why error) error {
+	return fmt.Errorf("%w: \"go run ./cmd/server install %s\" in e2e installs it", why, protocol)
+}
+
+// find is where a program lies, also when it lies where only root looks.
+func find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("there is no %s on this machine", name)
+}

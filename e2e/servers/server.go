@@ -1,0 +1,22 @@
+package servers
+
+import "context"
+
+// Server is a running server to which the worst can be done: an S3, OSS, Samba,
+// Ganesha or HDFS.
+type Server interface {
+	// Env are the variables by which stager finds it, with credentials.
+	Env() []string
+	// Kill ends it as a power cut would, with all connections. What it has acknowledged
+	// it still has after Start, at the same address.
+	Kill() error
+	Start(ctx context.Context) error
+	// Freeze keeps it from answering, while its connections stay and new ones are
+	// taken, until Thaw.
+	Freeze() error
+	Thaw() error
+	// Close ends it for good and removes what it made.
+	Close() error
+}
+
+var _, _, _, _, _ Server = (*S3)(nil), (*OSS)(nil), (*Samba)(nil), (*Ganesha)(nil), (*HDFS)(nil)
