@@ -1,5 +1,6 @@
 # The image holds one static binary and the authorities that TLS trusts. The same
-# commit and VERSION give the same binary.
+# commit and VERSION give the same files; "make image" makes an image of them without
+# Docker.
 #
 #     docker build --build-arg VERSION=$(git describe --tags --always) -t stager .
 FROM --platform=$BUILDPLATFORM golang:1.26.8 AS build
@@ -12,11 +13,9 @@ COPY stager/ stager/
 COPY window/ window/
 ARG TARGETOS TARGETARCH VERSION=dev
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o /root-fs/stager ./cmd/stager
-# Folders that the user may write to where nothing is mounted.
-RUN mkdir -p /root-fs/run/stager /root-fs/tmp && \
-    install -D -m 0644 /etc/ssl/certs/ca-certificates.crt /root-fs/etc/ssl/certs/ca-certificates.crt && \
-    chown -R 65532:65532 /root-fs/run/stager /root-fs/tmp
+    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o stager.bin ./cmd/stager
+COPY e2e/ e2e/
+RUN go run -C e2e ./cmd/mkimage -tree /root-fs /src/stager.bin
 
 FROM scratch
 COPY --from=build /root-fs/ /

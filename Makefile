@@ -1,4 +1,4 @@
-# Needs GNU make, bash and Go; nothing else is to be installed. "make" lists the targets.
+# Needs GNU make, bash and Go. "make" lists the targets.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -6,43 +6,44 @@ SHELL := bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
+# What the release image is called where it is loaded.
+IMAGE ?= localhost/stager:dev
+
 # Tools run by version, so that everybody gets the same answer.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # What lint must be able to check: vuln makes it an error that the database of
-# vulnerabilities cannot be reached. Tests have STAGER_TEST_REQUIRE in the same way.
+# vulnerabilities cannot be reached. Tests have STAGER_TEST_REQUIRE in the same way;
+# "make test" without it insists on what the machine can run.
 STAGER_LINT_REQUIRE ?=
-
-# The servers that tests insist on. smb, nfs and hdfs install Debian's packages, as
-# root; they are run when named: make test STAGER_TEST_REQUIRE=s3,oss,smb,nfs,hdfs
-STAGER_TEST_REQUIRE ?= s3,oss
-export STAGER_TEST_REQUIRE
-NOT_ASKED = $(filter-out $(subst $(comma), ,$(STAGER_TEST_REQUIRE)),s3 oss smb nfs hdfs)
-comma := ,
-
-# The race detector needs a C compiler; Go says 0 here when there is none.
-RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 say = @printf '\n== %s\n' '$(1)'
 
-.PHONY: help build demo test lint fmt clean
+.PHONY: help build image demo bench test test-cluster lint fmt clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 build: ## build bin/stager, one static file
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/stager ./cmd/stager
 
+image: build ## make bin/stager-image.tar, the release image, without a container engine
+	go run -C e2e ./cmd/mkimage -o '$(CURDIR)/bin/stager-image.tar' -t '$(IMAGE)' '$(CURDIR)/bin/stager'
+
 demo: build ## see stager at work: dataset, window, kills, checkpoints, all on this machine
 	go run -C e2e ./cmd/demo
 
-test: ## run every test, against a real S3 server too
-	$(call say,unit tests and the contract of stores$(if $(RACE), with the race detector, WITHOUT the race detector: it needs a C compiler))
-	go test $(RACE) -count=1 ./...
-	$(call say,the binary as it is typed and the rules of the house; the S3 server is built once)
-	cd e2e && go test $(RACE) -count=1 ./...
-	$(if $(NOT_ASKED),$(call say,NOT RUN: the real servers of $(NOT_ASKED); STAGER_TEST_REQUIRE names those that are wanted))
+bench: build ## measure stager beside other clients of the same servers, in ten minutes; as root
+	@echo 'Starts servers of SMB, NFS, HDFS, OSS and S3 on this machine, installs or builds what is missing, and moves'
+	@echo '1 GiB and 2,000 x 50 KiB to and fro, in /dev/shm: with stager and another client in turn. BENCH="-only smb -pairs 5" chooses.'
+	go run -C e2e ./cmd/bench -json ../bin/bench.json $(BENCH)
+
+test: ## run every test, against real servers of every protocol
+	@.ci/test
+
+test-cluster: ## run jobs in a real Kubernetes on this machine, built once; as root
+	STAGER_TEST_REQUIRE=s3,cluster go test -C e2e -count=1 -v -timeout 60m ./cluster
 
 lint: ## find what tests do not: vet, format, linters, known vulnerabilities
 	$(call say,go vet)
