@@ -17,6 +17,9 @@ type LeaseRequest struct {
 	// Bound leases have no time-out: the caller says Return when the reader's
 	// connection ends.
 	Bound bool
+	// Epoch is the one that the reader is in, when it says so: one that comes late is
+	// told that it is over, and gets nothing of the next.
+	Epoch *int
 }
 
 // Lease is a shard that one reader has.
@@ -60,6 +63,9 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	now := time.Now()
 	rd := w.readerLocked(now, r.Reader)
 	rd.seen = now
+	if r.Epoch != nil {
+		rd.epoch = min(*r.Epoch, w.low.epoch)
+	}
 	if r.Bound {
 		w.disownLocked(now, rd)
 	}
@@ -231,6 +237,20 @@ func (w *Window) giveBack(id, why string) error {
 	w.returnLocked(now, l, why, true)
 	w.serveLocked(now)
 	return nil
+}
+
+// PutBack ends a lease that its reader wants no more, through no fault of the shard's:
+// it goes to another, and nothing is counted against it.
+func (w *Window) PutBack(id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l, err := w.heldLocked(id)
+	if err == nil {
+		now := time.Now()
+		w.returnLocked(now, l, "put back by "+l.reader.name, false)
+		w.serveLocked(now)
+	}
+	return err
 }
 
 // Renew gives a lease its full time again.

@@ -91,7 +91,10 @@ func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) 
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
 	cfg.Stager, cfg.Env, cfg.Source, cfg.Shards, cfg.Work = binary, s.Env(), s.url(dir), all.digests, work
-	cfg.ReaderCmd, cfg.Epochs, cfg.Window, cfg.Say = readerCmd, 1, int64(all.count)*int64(all.size)/8, func(string, ...any) {}
+	cfg.Epochs, cfg.Window, cfg.Say = 1, int64(all.count)*int64(all.size)/8, func(string, ...any) {}
+	if cfg.ReaderCmd == nil {
+		cfg.ReaderCmd = readerCmd
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	report, err = Run(ctx, cfg)

@@ -4,9 +4,9 @@
 // serves it, tests compare it. [API] is the HTTP API that trainers talk to, served
 // over a Unix socket and, where asked for, on a port:
 //
-//	POST /v1/inputs/{input}/lease?reader=ID&wait=30s   take the next shard
+//	POST /v1/inputs/{input}/lease?reader=ID&wait=30s   take the next shard; &epoch=N: of no later epoch
 //	GET  /v1/inputs/{input}/next?reader=ID             the same, as a stream of its bytes
-//	POST /v1/leases/{id}/ack | nack?reason= | renew    end or prolong a lease
+//	POST /v1/leases/{id}/ack | nack?reason= | return | renew   end or prolong a lease
 //	POST /v1/ack?path=  /v1/nack?path=&reason=         the same, for those who kept the path only
 //	GET  /v1/inputs/{input}                            how the window stands
 //	POST /v1/outputs/{output}/commit                   a checkpoint is complete

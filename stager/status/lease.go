@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,6 +69,11 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
+	epoch, err := epochOf(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
 	bound, err := wantsBinding(r)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
@@ -76,7 +82,7 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 	// The server watches a connection from the end of the request's body on.
 	_, _ = io.Copy(io.Discard, r.Body) // what it says is of no interest
 	asked := time.Now()
-	l, err := win.Lease(r.Context(), window.LeaseRequest{Reader: who, Wait: wait, Bound: bound})
+	l, err := win.Lease(r.Context(), window.LeaseRequest{Reader: who, Wait: wait, Bound: bound, Epoch: epoch})
 	var end *window.EndError
 	var waited *window.WaitError
 	switch {
@@ -194,7 +200,20 @@ func reader(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// endLease acknowledges, refuses or prolongs a lease by its id.
+// epochOf is the epoch that a reader says it is in; nil when it does not say.
+func epochOf(r *http.Request) (*int, error) {
+	text := r.FormValue("epoch")
+	if text == "" {
+		return nil, nil
+	}
+	epoch, err := strconv.Atoi(text)
+	if err != nil || epoch < 0 {
+		return nil, fmt.Errorf("epoch=%q is not a number from 0", text)
+	}
+	return &epoch, nil
+}
+
+// endLease acknowledges, refuses, puts back or prolongs a lease by its id.
 func (a *API) endLease(w http.ResponseWriter, r *http.Request) {
 	id, verb := r.PathValue("id"), r.PathValue("verb")
 	bound, err := wantsBinding(r)
@@ -208,10 +227,12 @@ func (a *API) endLease(w http.ResponseWriter, r *http.Request) {
 		end = func(win *window.Window) error { return win.Ack(id) }
 	case "nack":
 		end = func(win *window.Window) error { return win.Nack(id, r.FormValue("reason")) }
+	case "return":
+		end = func(win *window.Window) error { return win.PutBack(id) }
 	case "renew":
 		end = func(win *window.Window) error { return a.renew(win, id, r, bound) }
 	default:
-		fail(w, http.StatusNotFound, fmt.Errorf("a lease knows ack, nack and renew, not %q", verb))
+		fail(w, http.StatusNotFound, fmt.Errorf("a lease knows ack, nack, return and renew, not %q", verb))
 		return
 	}
 	windows, more := a.Windows()

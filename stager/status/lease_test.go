@@ -34,6 +34,46 @@ func TestLeaseById(t *testing.T) {
 	c.want(404, "POST", "/v1/leases/never/eat")
 }
 
+// A reader that ends in the middle of a shard is no fault of the shard's, however often
+// that happens.
+func TestLeaseIsPutBack(t *testing.T) {
+	h := newHouse(t, 1, 10)
+	c := h.dial()
+	for attempt := range 5 {
+		l := c.lease("reader=r0")
+		if l.Pos != 0 || l.Attempt != attempt+1 {
+			t.Fatalf("got %+v, want position 0 for the %d. time", l, attempt+1)
+		}
+		c.want(204, "POST", "/v1/leases/"+l.Lease+"/return")
+		c.want(410, "POST", "/v1/leases/"+l.Lease+"/return")
+	}
+}
+
+// A worker of the first epoch that asks when others have read it all is told so, and
+// gets nothing of the second.
+func TestLateReaderIsToldOfItsEpoch(t *testing.T) {
+	h := newHouse(t, 1, 10, func(c *window.Config) { c.Epochs = 3 })
+	c := h.dial()
+	want := func(query string, want LeaseAnswer) {
+		t.Helper()
+		got := c.lease(query)
+		if got.End != want.End || got.Epoch != want.Epoch {
+			t.Errorf("lease?%s gives %+v, want %+v", query, got, want)
+		}
+		if !got.End {
+			c.want(204, "POST", "/v1/leases/"+got.Lease+"/ack")
+		}
+	}
+	want("reader=a&epoch=0", LeaseAnswer{Epoch: 0})
+	for range 2 { // its answer might have got lost
+		want("reader=late&epoch=0", LeaseAnswer{End: true, Epoch: 0})
+	}
+	want("reader=early&epoch=2", LeaseAnswer{Epoch: 1})
+	want("reader=early&epoch=2", LeaseAnswer{Epoch: 2})
+	want("reader=early&epoch=2", LeaseAnswer{End: true, Epoch: 2})
+	want("reader=a&epoch=1", LeaseAnswer{End: true, Epoch: 1})
+}
+
 func TestLeaseByPathAndTheEnd(t *testing.T) {
 	h := newHouse(t, 2, 10)
 	c := h.dial()
@@ -257,6 +297,7 @@ func TestHostileRequests(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	for path, code := range map[string]int{
 		"lease?wait=soon": 400, "lease?wait=-1s": 400, "lease?wait=30": 400, "lease?wait=99999999999h": 400,
+		"lease?epoch=-1": 400, "lease?epoch=one": 400,
 		"lease?reader=a%0Ab": 400, "lease?reader=%1b[2J": 400, "lease?reader=../../etc": 400, "lease?reader=(elsewhere)": 400,
 		"lease?reader=" + strings.Repeat("x", longestReader+1): 400, "lease?reader=%ff": 400,
 	} {

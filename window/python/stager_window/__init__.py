@@ -1,0 +1,300 @@
+"""Shards from stager's rolling window, as plain file names.
+
+    from stager_window import shards
+
+    for path in shards("train"):
+        train_on(path)
+
+Each pass over ``shards`` is an epoch. It leases shards from the daemon, one at a
+time, and yields the names of their files; asking for the next acknowledges the one
+before, and stager then removes it. A shard is never lost: the lease lives as long as
+its connection, and when the kernel closes that, the shard goes to another reader.
+
+An object of class ``shards`` connects when it is iterated, in the process that
+iterates it: hand it to the workers of a loader, forked or spawned. A daemon that
+restarts is waited for, and the leases are taken along.
+
+    ds = wds.DataPipeline(({"url": p} for p in shards("train")), wds.tarfile_to_samples())
+
+Nothing but the standard library is needed. The API itself is told in stager's handbook.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import http.client
+import itertools
+import json
+import logging
+import os
+import socket
+import time
+import urllib.parse
+import weakref
+from typing import Any, Callable, Dict, Iterator, Mapping, Tuple
+
+__all__ = ["Shard", "StagerError", "UnreachableError", "commit", "shards", "status"]
+__version__ = "0.1.0"
+
+_log = logging.getLogger(__name__)
+_SYSTEM_SOCKET = "/run/stager/stager.sock"
+_WAIT_S = 30.0  # for which one call waits for a shard
+_LONGEST_PAUSE_S = 2.0  # between two tries to reach a daemon that is away
+_Answer = Tuple[int, http.client.HTTPMessage, Dict[str, Any]]  # code, headers, JSON
+
+
+class StagerError(RuntimeError):
+    """The daemon refuses, and says why."""
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(words)
+        self.code = code  # of HTTP: 4xx is the caller's to mend, 500 means that the input is lost
+
+
+class UnreachableError(ConnectionError):
+    """No daemon answered for as long as was waited."""
+
+
+class Shard(str):
+    """The absolute path of a shard's file, with what is known of it."""
+
+    epoch: int
+    position: int  # in the epoch's order
+    size: int  # bytes
+    samples: int  # 0: not known
+    digest: str  # "" when the store tells none
+    attempt: int  # above 1: it was delivered before, to a reader that did not acknowledge it
+    _lease: str
+    _refusal: str | None
+
+    @classmethod
+    def _of(cls, answer: Mapping[str, Any]) -> "Shard":
+        shard = cls(answer["path"])
+        shard.epoch, shard.position = answer["epoch"], answer["pos"]
+        shard.size, shard.samples = answer.get("size", 0), answer.get("samples", 0)
+        shard.digest, shard.attempt = answer.get("digest", ""), answer["attempt"]
+        shard._lease, shard._refusal = answer["lease"], None
+        return shard
+
+    def refuse(self, reason: str) -> None:
+        """Say that the shard cannot be used. When the next one is asked for, it goes
+        to another reader instead of being acknowledged; three refusals end the input."""
+        self._refusal = reason
+
+
+class shards:  # it reads like a function
+    """The shards of an input: each pass over them is an epoch.
+
+    epoch    The epoch to read. A worker that comes when it is over gets nothing,
+             instead of shards of the next; give it where several workers read.
+             Without it a pass goes on where this reader is.
+    ack_lag  How many shards behind to acknowledge, for loaders that go on using
+             a file, or samples of it, after they have asked for the next. At the end
+             of an epoch, and when no room is left, stager takes what it needs of these.
+    reader   The name in logs and the status. It must be this process's alone.
+    socket   The daemon's socket: by default that of $STAGER_SOCKET.
+    patience How long, in seconds, to wait for a daemon that does not answer.
+    """
+
+    def __init__(
+        self, input: str, *, epoch: int | None = None, ack_lag: int = 0, reader: str | None = None,
+        socket: str | None = None, patience: float = 600.0,
+    ) -> None:
+        if ack_lag < 0:
+            raise ValueError(f"ack_lag is {ack_lag}; it cannot be negative")
+        self.input, self.epoch, self.ack_lag = input, epoch, ack_lag
+        self.reader, self.socket, self.patience = reader, socket, patience
+
+    def __iter__(self) -> Iterator[Shard]:
+        own = _Reader(self)
+        try:
+            while (shard := own.next()) is not None:
+                yield shard
+                if own.pid != os.getpid():
+                    own = _Reader(self)  # forked in mid-epoch: what was held stays the parent's
+        finally:
+            if own.pid == os.getpid():
+                own.close()
+
+
+class _Reader:
+    """One pass: a connection and the leases that are bound to it."""
+
+    _count = itertools.count()
+
+    def __init__(self, of: shards) -> None:
+        self.of, self.pid = of, os.getpid()
+        name = of.reader or f"{socket.gethostname()[:64]}-{self.pid}-{next(self._count)}"
+        self.query = {"reader": name} if of.epoch is None else {"reader": name, "epoch": str(of.epoch)}
+        self.held: collections.deque[Shard] = collections.deque()
+        self.daemon = _Daemon(of.socket, of.patience, self._take_along)
+
+    def next(self) -> Shard | None:
+        while len(self.held) > self.of.ack_lag:
+            self._finish(self.held.popleft())
+        wait = 0.0 if self.held else _WAIT_S
+        path = f"/v1/inputs/{urllib.parse.quote(self.of.input, safe='')}/lease"
+        while True:
+            code, headers, answer = self.daemon.call("POST", path, {**self.query, "wait": f"{wait:g}s"}, bind=True)
+            if code == http.client.NO_CONTENT:
+                if self.held and headers.get("Stager-Wait-Cause") == "readers":
+                    self._finish(self.held.popleft())  # others wait for it, or for its room
+                wait = 0.25 if self.held else _WAIT_S
+            elif not answer.get("end"):
+                self.held.append(Shard._of(answer))
+                return self.held[-1]
+            elif self.of.epoch is None or answer["epoch"] >= self.of.epoch:
+                return None
+
+    def _finish(self, shard: Shard) -> None:
+        """Acknowledges or refuses."""
+        verb, query = ("ack", {}) if shard._refusal is None else ("nack", {"reason": shard._refusal})
+        self._end(shard, verb, query)
+
+    def _end(self, shard: Shard, verb: str, query: Mapping[str, str]) -> None:
+        try:
+            self.daemon.call("POST", f"/v1/leases/{shard._lease}/{verb}", query)
+        except StagerError as err:
+            if err.code != http.client.GONE:
+                raise
+            _log.warning("%s: the lease had ended, the shard is delivered again: %s", shard, err)
+
+    def _take_along(self) -> None:
+        """Binds to a new connection what was leased on the one before."""
+        for shard in list(self.held):
+            try:
+                self.daemon.call_once("POST", f"/v1/leases/{shard._lease}/renew", {}, bind=True)
+            except StagerError as err:
+                if err.code != http.client.GONE:
+                    raise
+                self.held.remove(shard)
+                _log.warning("%s: the lease ended with the connection, the shard is delivered again", shard)
+
+    def close(self) -> None:
+        """Gives back what is held, through no fault of the shards."""
+        self.daemon.patience = 0.0
+        try:
+            while self.held:
+                shard = self.held.popleft()
+                self._end(shard, "return" if shard._refusal is None else "nack", {"reason": shard._refusal or ""})
+        except (StagerError, UnreachableError):
+            pass  # the end of the connection gives them back
+        finally:
+            self.daemon.close()
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a Unix socket. It never connects anew by itself: leases are bound to it."""
+
+    auto_open = 0
+    alive: weakref.WeakSet[_Connection] = weakref.WeakSet()
+
+    def __init__(self, path: str) -> None:
+        super().__init__("stager", timeout=_WAIT_S + 30.0)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.alive.add(self)
+        self.sock.connect(self.path)
+
+
+def _forked() -> None:
+    """A child lets go of its parent's connections, whose end must tell of the parent's."""
+    for c in list(_Connection.alive):
+        c.close()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+class _Daemon:
+    """Calls that outlast a restart of the daemon, on one connection."""
+
+    def __init__(self, path: str | None, patience: float, reconnected: Callable[[], None] = lambda: None) -> None:
+        self.path = path or os.environ.get("STAGER_SOCKET") or _default_socket()
+        self.patience, self.reconnected = patience, reconnected
+        self.conn: _Connection | None = None
+
+    def call(self, method: str, path: str, query: Mapping[str, str], body: Any = None, bind: bool = False) -> _Answer:
+        """Calls until the daemon answers, or patience is over; a refusal is a StagerError."""
+        until, pause, told = time.monotonic() + self.patience, 0.05, False
+        while True:
+            try:
+                if self.conn is None:
+                    self._connect()
+                return self.call_once(method, path, query, body, bind)
+            except StagerError as err:
+                if err.code != http.client.SERVICE_UNAVAILABLE or time.monotonic() > until:
+                    raise
+                why: Exception = err
+            except (OSError, http.client.HTTPException) as err:
+                self.close()
+                if time.monotonic() > until:
+                    raise UnreachableError(
+                        f'no stager answers on {self.path} ({err}); is "stager run" running, and is this its --socket?'
+                    ) from err
+                why = err
+            if not told and pause >= 1:
+                told = True
+                _log.warning("waiting for stager on %s: %s", self.path, why)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def _connect(self) -> None:
+        self.conn = _Connection(self.path)
+        try:
+            self.conn.connect()
+            self.reconnected()
+        except BaseException:
+            self.close()
+            raise
+
+    def call_once(self, method: str, path: str, query: Mapping[str, str], body: Any = None, bind: bool = False) -> _Answer:
+        assert self.conn is not None
+        headers = {"Stager-Bind": "connection"} if bind else {}
+        text = None if body is None else json.dumps(body)
+        self.conn.request(method, f"{path}?{urllib.parse.urlencode(query)}", text, headers)
+        response = self.conn.getresponse()
+        raw = response.read()
+        answer = json.loads(raw) if raw.startswith(b"{") else {}
+        if response.status >= 400:
+            raise StagerError(response.status, answer.get("error", f"the daemon answers {response.status}"))
+        return response.status, response.headers, answer
+
+    def close(self) -> None:
+        if self.conn is not None:
+            self.conn.close()
+            self.conn = None
+
+
+def _default_socket() -> str:
+    """The daemon's own choice; see "stager run --help"."""
+    mine = os.environ.get("XDG_RUNTIME_DIR")
+    if not mine or os.geteuid() == 0 or os.access(os.path.dirname(_SYSTEM_SOCKET), os.W_OK):
+        return _SYSTEM_SOCKET
+    return os.path.join(mine, "stager.sock")
+
+
+def _call(socket: str | None, method: str, path: str, query: Mapping[str, str], body: Any = None) -> _Answer:
+    with contextlib.closing(_Daemon(socket, patience=30.0)) as daemon:
+        return daemon.call(method, path, query, body)
+
+
+def commit(
+    output: str, path: str, *, step: int | None = None, samples_seen: int = 0, wait: float = 0.0, socket: str | None = None
+) -> bool:
+    """Say that the checkpoint at path is complete. When this returns it is held fast, so
+    that path may be removed. With wait, in seconds, it tells whether it is in the store."""
+    order: Dict[str, Any] = {"path": path, "samplesSeen": samples_seen}
+    if step is not None:
+        order["step"] = step
+    call = f"/v1/outputs/{urllib.parse.quote(output, safe='')}/commit"
+    return _call(socket, "POST", call, {"wait": f"{wait:g}s"}, order)[0] == http.client.OK
+
+
+def status(socket: str | None = None) -> Dict[str, Any]:
+    """What "stager status --json" prints."""
+    return _call(socket, "GET", "/v1/status", {})[2]
