@@ -271,6 +271,9 @@ func TestTheHandbookKnowsTheMetrics(t *testing.T) {
 		}
 	}
 	for name := range told {
+		if _, err := os.Stat("../window/python/" + name); err == nil {
+			continue // the client's package
+		}
 		if !defined[name] {
 			t.Errorf("%s is in %s and nowhere else", name, handbook)
 		}
