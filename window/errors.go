@@ -36,10 +36,19 @@ func (e *ReleaseError) Error() string {
 	return fmt.Sprintf("input %s has release %s and so no leases: %s", e.Input, e.Release, how)
 }
 
-// EndError says to a reader that an epoch is over. It is no failure.
-type EndError struct{ Epoch int }
+// EndError says to a reader that an epoch is over, or with LeaseRequest.EndEarly that
+// nothing of it is left for this reader. It is no failure.
+type EndError struct {
+	Epoch int
+	Early bool // others hold the rest
+}
 
-func (e *EndError) Error() string { return fmt.Sprintf("epoch %d has ended", e.Epoch) }
+func (e *EndError) Error() string {
+	if e.Early {
+		return fmt.Sprintf("what is left of epoch %d is with other readers", e.Epoch)
+	}
+	return fmt.Sprintf("epoch %d has ended", e.Epoch)
+}
 
 // Cause is what a reader waits for.
 type Cause string

@@ -20,6 +20,11 @@ type LeaseRequest struct {
 	// Epoch is the one that the reader is in, when it says so: one that comes late is
 	// told that it is over, and gets nothing of the next.
 	Epoch *int
+	// EndEarly tells the reader that the epoch has ended as soon as the rest of it is
+	// with others. It is for the workers of a loader that takes from them in turn: one
+	// that waited for the others to be done would be waited for by them. What others
+	// give back after that is delivered to whoever asks next.
+	EndEarly bool
 }
 
 // Lease is a shard that one reader has.
@@ -64,13 +69,16 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	rd := w.readerLocked(now, r.Reader)
 	rd.seen = now
 	if r.Epoch != nil {
-		rd.epoch = min(*r.Epoch, w.low.epoch)
+		rd.epoch = min(*r.Epoch, w.low.epoch+1)
 	}
 	if r.Bound {
 		w.disownLocked(now, rd)
 	}
-	l, err := w.grantLocked(now, rd, r.Bound)
+	l, err := w.grantLocked(now, rd, r)
 	if !waits(err) || r.Wait <= 0 {
+		if err == nil {
+			w.serveLocked(now) // it may have been the last, for which somebody waits
+		}
 		w.mu.Unlock()
 		return l, err
 	}
@@ -103,7 +111,7 @@ func (w *Window) disownLocked(now time.Time, rd *reader) {
 }
 
 // grantLocked is Lease without waiting.
-func (w *Window) grantLocked(now time.Time, rd *reader, bound bool) (Lease, error) {
+func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, error) {
 	if w.failed != nil {
 		return Lease{}, w.failed
 	}
@@ -119,12 +127,17 @@ func (w *Window) grantLocked(now time.Time, rd *reader, bound bool) (Lease, erro
 		if over, ended := w.endForLocked(rd); ended {
 			return Lease{}, over
 		}
+		if r.EndEarly && rd.epoch <= w.low.epoch && w.restHeldLocked() {
+			rd.epoch = w.low.epoch + 1
+			w.toldLocked(rd)
+			return Lease{}, &EndError{Epoch: w.low.epoch, Early: true}
+		}
 		return Lease{}, &WaitError{w.causeLocked(now)}
 	}
 	w.issued++
-	l := &lease{id: fmt.Sprintf("%s-%d", w.nonce, w.issued), reader: rd, e: e, bound: bound}
+	l := &lease{id: fmt.Sprintf("%s-%d", w.nonce, w.issued), reader: rd, e: e, bound: r.Bound}
 	w.leases[l.id] = l
-	if !bound {
+	if !r.Bound {
 		w.deadlineLocked(l, now.Add(w.cfg.LeaseTimeout))
 	}
 	if err := w.journal.add("lease", l.id, rd.name, e.seq); err != nil {

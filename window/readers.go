@@ -57,18 +57,18 @@ func (w *Window) endForLocked(rd *reader) (*EndError, bool) {
 	case rd.epoch < w.low.epoch:
 		rd.epoch++
 		w.toldLocked(rd)
-		return &EndError{rd.epoch - 1}, true
+		return &EndError{Epoch: rd.epoch - 1}, true
 	case w.overLocked(w.low.epoch):
-		return &EndError{w.cfg.Epochs - 1}, true
+		return &EndError{Epoch: w.cfg.Epochs - 1}, true
 	}
 	return nil, false
 }
 
 // waiter is a call of Lease that waits.
 type waiter struct {
-	rd    *reader
-	bound bool
-	got   chan outcome // of one, so that nobody waits to tell
+	rd      *reader
+	request LeaseRequest
+	got     chan outcome // of one, so that nobody waits to tell
 }
 
 type outcome struct {
@@ -82,7 +82,7 @@ func (w *Window) awaitLocked(now time.Time, rd *reader, r LeaseRequest) *waiter 
 		rd.mark = now
 	}
 	rd.asks++
-	x := &waiter{rd, r.Bound, make(chan outcome, 1)}
+	x := &waiter{rd, r, make(chan outcome, 1)}
 	w.waiters = append(w.waiters, x)
 	return x
 }
@@ -124,7 +124,7 @@ func (w *Window) serveLocked(now time.Time) {
 	w.accountLocked(now)
 	still := w.waiters[:0]
 	for _, x := range w.waiters {
-		l, err := w.grantLocked(now, x.rd, x.bound)
+		l, err := w.grantLocked(now, x.rd, x.request)
 		if waits(err) {
 			still = append(still, x)
 			continue
@@ -173,4 +173,17 @@ func (w *Window) causeLocked(now time.Time) Cause {
 		return CauseReaders // the room is
 	}
 	return CauseBackend
+}
+
+// restHeldLocked tells whether all that is left of the current epoch is with readers.
+func (w *Window) restHeldLocked() bool {
+	if a, more := w.nextLocked(); w.orders[w.low.epoch] == nil || more && a.epoch == w.low.epoch {
+		return false // there is some that was never fetched
+	}
+	for _, e := range w.active {
+		if e.epoch == w.low.epoch && e.state != Leased {
+			return false
+		}
+	}
+	return true
 }

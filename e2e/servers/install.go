@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Protocols are those that have a server here. Install knows "python" too, which
-// clients are written in.
+// Protocols are those that have a server here. Install knows "python" and "pytorch" too,
+// for trainers.
 var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
@@ -44,22 +44,10 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		return installKDC(ctx, progress)
 	case "python":
 		return install(ctx, progress, pythonMissing, "python3")
+	case "pytorch":
+		return installPyTorch(ctx, progress)
 	}
 	return nil
-}
-
-// Python is an interpreter for the tests of what is written in Python.
-func Python() (string, error) {
-	path, err := find("python3")
-	if err != nil {
-		return "", notHere("python", err)
-	}
-	return path, nil
-}
-
-func pythonMissing() error {
-	_, err := find("python3")
-	return err
 }
 
 // needsRoot is an error where only root could run the server of a protocol.

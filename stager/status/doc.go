@@ -4,7 +4,7 @@
 // serves it, tests compare it. [API] is the HTTP API that trainers talk to, served
 // over a Unix socket and, where asked for, on a port:
 //
-//	POST /v1/inputs/{input}/lease?reader=ID&wait=30s   take the next shard; &epoch=N: of no later epoch
+//	POST /v1/inputs/{input}/lease?reader=ID&wait=30s   take the next shard
 //	GET  /v1/inputs/{input}/next?reader=ID             the same, as a stream of its bytes
 //	POST /v1/leases/{id}/ack | nack?reason= | return | renew   end or prolong a lease
 //	POST /v1/ack?path=  /v1/nack?path=&reason=         the same, for those who kept the path only
@@ -19,6 +19,9 @@
 // shards are free again within a millisecond. Other leases have a time-out, which
 // renew sets anew; with that header it binds the lease to the connection it is called
 // on. The end of the server ends no lease: readers come back with theirs.
+//
+// With &epoch=N a reader gets nothing of a later epoch, and with &end=early it is told
+// the end when others hold the rest, for loaders that take from their workers in turn.
 //
 // No shard now is 204, with its cause in Stager-Wait-Cause: backend, disk, readers, or
 // "end" after a drain. The end of an epoch is 200 with {"end": true}.

@@ -242,6 +242,16 @@ func (c *client) lease(query string, headers ...string) LeaseAnswer {
 	return decoded(c.t, body)
 }
 
+// answer is that to a lease which was sent.
+func (c *client) answer() LeaseAnswer {
+	c.t.Helper()
+	body, err := io.ReadAll(c.head().Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return decoded(c.t, string(body))
+}
+
 func decoded(t *testing.T, body string) (l LeaseAnswer) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(body), &l); err != nil {

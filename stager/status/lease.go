@@ -20,6 +20,7 @@ const defaultWait = 30 * time.Second
 // LeaseAnswer is the body of a lease: a shard, or the end of an epoch.
 type LeaseAnswer struct {
 	End     bool   `json:"end,omitempty"`
+	Early   bool   `json:"early,omitempty"` // the end, for this reader: others hold the rest
 	Epoch   int    `json:"epoch"`
 	Lease   string `json:"lease,omitempty"`
 	Pos     int    `json:"pos"`
@@ -64,30 +65,25 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	who, err := reader(r)
+	request, err := leaseRequest(r)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	epoch, err := epochOf(r)
-	if err != nil {
-		fail(w, http.StatusBadRequest, err)
-		return
-	}
-	bound, err := wantsBinding(r)
-	if err != nil {
+	request.Wait = wait
+	if request.Bound, err = wantsBinding(r); err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
 	// The server watches a connection from the end of the request's body on.
 	_, _ = io.Copy(io.Discard, r.Body) // what it says is of no interest
 	asked := time.Now()
-	l, err := win.Lease(r.Context(), window.LeaseRequest{Reader: who, Wait: wait, Bound: bound, Epoch: epoch})
+	l, err := win.Lease(r.Context(), request)
 	var end *window.EndError
 	var waited *window.WaitError
 	switch {
 	case errors.As(err, &end):
-		answer(w, http.StatusOK, LeaseAnswer{End: true, Epoch: end.Epoch})
+		answer(w, http.StatusOK, LeaseAnswer{End: true, Early: end.Early, Epoch: end.Epoch})
 	case errors.As(err, &waited):
 		w.Header().Set(waitCauseHeader, string(waited.Cause))
 		w.WriteHeader(http.StatusNoContent)
@@ -98,7 +94,7 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		leaseFailed(w, r, err)
 	default:
-		a.give(w, r, win, l, bound)
+		a.give(w, r, win, l, request.Bound)
 	}
 }
 
@@ -200,17 +196,26 @@ func reader(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// epochOf is the epoch that a reader says it is in; nil when it does not say.
-func epochOf(r *http.Request) (*int, error) {
-	text := r.FormValue("epoch")
-	if text == "" {
-		return nil, nil
+// leaseRequest reads who asks, and for what.
+func leaseRequest(r *http.Request) (request window.LeaseRequest, err error) {
+	if request.Reader, err = reader(r); err != nil {
+		return request, err
 	}
-	epoch, err := strconv.Atoi(text)
-	if err != nil || epoch < 0 {
-		return nil, fmt.Errorf("epoch=%q is not a number from 0", text)
+	if text := r.FormValue("epoch"); text != "" {
+		epoch, err := strconv.Atoi(text)
+		if err != nil || epoch < 0 {
+			return request, fmt.Errorf("epoch=%q is not a number from 0", text)
+		}
+		request.Epoch = &epoch
 	}
-	return &epoch, nil
+	switch end := r.FormValue("end"); end {
+	case "", "all":
+	case "early":
+		request.EndEarly = true
+	default:
+		return request, fmt.Errorf("end=%q is neither all nor early", end)
+	}
+	return request, nil
 }
 
 // endLease acknowledges, refuses, puts back or prolongs a lease by its id.

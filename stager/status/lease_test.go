@@ -74,6 +74,58 @@ func TestLateReaderIsToldOfItsEpoch(t *testing.T) {
 	want("reader=a&epoch=1", LeaseAnswer{End: true, Epoch: 1})
 }
 
+// A loader takes batches from its workers in turn. A worker that waited at the end of
+// the epoch for a shard that another holds would be waited for by the loader, and the
+// other by it: so it is told that its part is over, at once or as soon as it is.
+func TestEndBeforeOthersAreDone(t *testing.T) {
+	h := newHouse(t, 2, 10, func(c *window.Config) { c.Epochs = 2 })
+	one, two, three := h.dial(), h.dial(), h.dial()
+	held := one.lease("reader=one&epoch=0&end=early")
+	last := two.lease("reader=two&epoch=0&end=early")
+	for range 2 { // as often as it asks
+		if got := three.lease("reader=three&epoch=0&end=early"); !got.End || !got.Early || got.Epoch != 0 {
+			t.Errorf("while others hold the rest got %+v, want an early end of epoch 0", got)
+		}
+	}
+	resp, _ := three.want(204, "POST", "/v1/inputs/train/lease?reader=three&epoch=1&end=early&wait=0s")
+	if got := resp.Header.Get("Stager-Wait-Cause"); got != string(window.CauseReaders) {
+		t.Errorf("a reader of the next epoch waits for %q, want readers", got)
+	}
+	// What comes back is for whoever asks next.
+	two.want(204, "POST", "/v1/leases/"+last.Lease+"/return")
+	if again := three.lease("reader=three&epoch=1&end=early"); again.End || again.Epoch != 0 || again.Attempt != 2 {
+		t.Errorf("got %+v, want what was given back", again)
+	} else {
+		three.want(204, "POST", "/v1/leases/"+again.Lease+"/ack")
+	}
+	one.want(204, "POST", "/v1/leases/"+held.Lease+"/ack")
+	if got := three.lease("reader=three&epoch=1&end=early"); got.End || got.Epoch != 1 {
+		t.Errorf("got %+v, want a shard of epoch 1", got)
+	}
+}
+
+// Who waits for a shard that comes, and goes to another, is told of the end then.
+func TestEndIsToldToWhoWaits(t *testing.T) {
+	hold := make(chan struct{})
+	h := newHouse(t, 1, 10, func(c *window.Config) { c.Fetcher = fake{hold} })
+	var waiters []*client
+	for i := range 2 {
+		c := h.dial()
+		c.send("POST", fmt.Sprintf("/v1/inputs/train/lease?reader=r%d&end=early", i))
+		waiters = append(waiters, c)
+	}
+	close(hold)
+	ends := 0
+	for _, c := range waiters {
+		if c.answer().End {
+			ends++
+		}
+	}
+	if ends != 1 {
+		t.Errorf("%d of two readers of one shard were told of the end, want 1", ends)
+	}
+}
+
 func TestLeaseByPathAndTheEnd(t *testing.T) {
 	h := newHouse(t, 2, 10)
 	c := h.dial()
@@ -297,7 +349,7 @@ func TestHostileRequests(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	for path, code := range map[string]int{
 		"lease?wait=soon": 400, "lease?wait=-1s": 400, "lease?wait=30": 400, "lease?wait=99999999999h": 400,
-		"lease?epoch=-1": 400, "lease?epoch=one": 400,
+		"lease?epoch=-1": 400, "lease?end=soon": 400, "lease?epoch=one": 400,
 		"lease?reader=a%0Ab": 400, "lease?reader=%1b[2J": 400, "lease?reader=../../etc": 400, "lease?reader=(elsewhere)": 400,
 		"lease?reader=" + strings.Repeat("x", longestReader+1): 400, "lease?reader=%ff": 400,
 	} {

@@ -115,14 +115,14 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 	if win == nil {
 		return
 	}
-	who, err := reader(r)
+	request, err := leaseRequest(r)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	st, err := a.streams.enter(r.Context(), r.PathValue("input")+"/"+who)
+	st, err := a.streams.enter(r.Context(), r.PathValue("input")+"/"+request.Reader)
 	if err != nil {
-		fail(w, http.StatusConflict, fmt.Errorf("reader %s: %w", who, err))
+		fail(w, http.StatusConflict, fmt.Errorf("reader %s: %w", request.Reader, err))
 		return
 	}
 	defer a.streams.leave(st)
@@ -130,7 +130,7 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, err)
 		return
 	}
-	l, err := nextShard(r, win, who)
+	l, err := nextShard(r, win, request)
 	var end *window.EndError
 	switch {
 	case errors.As(err, &end):
@@ -166,9 +166,10 @@ func (a *API) settle(win *window.Window, st *stream) error {
 
 // nextShard waits for a shard as long as the reader does: to a pipe an empty answer
 // would look like an empty archive. The lease has no time-out while it is sent.
-func nextShard(r *http.Request, win *window.Window, who string) (window.Lease, error) {
+func nextShard(r *http.Request, win *window.Window, request window.LeaseRequest) (window.Lease, error) {
+	request.Wait, request.Bound = time.Hour, true
 	for {
-		l, err := win.Lease(r.Context(), window.LeaseRequest{Reader: who, Wait: time.Hour, Bound: true})
+		l, err := win.Lease(r.Context(), request)
 		var waited *window.WaitError
 		switch {
 		case errors.Is(err, window.ErrClosed): // as causeEnd says

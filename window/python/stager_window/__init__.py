@@ -16,7 +16,7 @@ restarts is waited for, and the leases are taken along.
 
     ds = wds.DataPipeline(({"url": p} for p in shards("train")), wds.tarfile_to_samples())
 
-Nothing but the standard library is needed. The API itself is told in stager's handbook.
+Nothing but the standard library is needed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import json
 import logging
 import os
 import socket
+import sys
 import time
 import urllib.parse
 import weakref
@@ -36,20 +37,17 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Tuple
 
 __all__ = ["Shard", "StagerError", "UnreachableError", "commit", "shards", "status"]
 __version__ = "0.1.0"
-
 _log = logging.getLogger(__name__)
-_SYSTEM_SOCKET = "/run/stager/stager.sock"
 _WAIT_S = 30.0  # for which one call waits for a shard
-_LONGEST_PAUSE_S = 2.0  # between two tries to reach a daemon that is away
 _Answer = Tuple[int, http.client.HTTPMessage, Dict[str, Any]]  # code, headers, JSON
 
 
 class StagerError(RuntimeError):
-    """The daemon refuses, and says why."""
+    """The daemon refuses, and says why. Of its codes 4xx is the caller's to mend."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(words)
-        self.code = code  # of HTTP: 4xx is the caller's to mend, 500 means that the input is lost
+        self.code = code  # of HTTP
 
 
 class UnreachableError(ConnectionError):
@@ -69,7 +67,7 @@ class Shard(str):
     _refusal: str | None
 
     @classmethod
-    def _of(cls, answer: Mapping[str, Any]) -> "Shard":
+    def _of(cls, answer: Mapping[str, Any]) -> Shard:
         shard = cls(answer["path"])
         shard.epoch, shard.position = answer["epoch"], answer["pos"]
         shard.size, shard.samples = answer.get("size", 0), answer.get("samples", 0)
@@ -88,22 +86,24 @@ class shards:  # it reads like a function
 
     epoch    The epoch to read. A worker that comes when it is over gets nothing,
              instead of shards of the next; give it where several workers read.
-             Without it a pass goes on where this reader is.
+    early    End the pass as soon as others hold the rest of the epoch, which a loader
+             needs that takes batches from its workers in turn: they would wait for
+             each other. By default so in the workers of PyTorch's DataLoader.
     ack_lag  How many shards behind to acknowledge, for loaders that go on using
-             a file, or samples of it, after they have asked for the next. At the end
-             of an epoch, and when no room is left, stager takes what it needs of these.
+             a file, or samples of it, after they have asked for the next. When nothing
+             else is left, or no room, fewer.
     reader   The name in logs and the status. It must be this process's alone.
-    socket   The daemon's socket: by default that of $STAGER_SOCKET.
+    socket   The daemon's; by default $STAGER_SOCKET.
     patience How long, in seconds, to wait for a daemon that does not answer.
     """
 
     def __init__(
-        self, input: str, *, epoch: int | None = None, ack_lag: int = 0, reader: str | None = None,
-        socket: str | None = None, patience: float = 600.0,
+        self, input: str, *, epoch: int | None = None, early: bool | None = None, ack_lag: int = 0,
+        reader: str | None = None, socket: str | None = None, patience: float = 600.0,
     ) -> None:
         if ack_lag < 0:
             raise ValueError(f"ack_lag is {ack_lag}; it cannot be negative")
-        self.input, self.epoch, self.ack_lag = input, epoch, ack_lag
+        self.input, self.epoch, self.early, self.ack_lag = input, epoch, early, ack_lag
         self.reader, self.socket, self.patience = reader, socket, patience
 
     def __iter__(self) -> Iterator[Shard]:
@@ -126,7 +126,10 @@ class _Reader:
     def __init__(self, of: shards) -> None:
         self.of, self.pid = of, os.getpid()
         name = of.reader or f"{socket.gethostname()[:64]}-{self.pid}-{next(self._count)}"
-        self.query = {"reader": name} if of.epoch is None else {"reader": name, "epoch": str(of.epoch)}
+        early = _in_dataloader() if of.early is None else of.early
+        self.query = {"reader": name, "end": "early" if early else "all"}
+        if of.epoch is not None:
+            self.query["epoch"] = str(of.epoch)
         self.held: collections.deque[Shard] = collections.deque()
         self.daemon = _Daemon(of.socket, of.patience, self._take_along)
 
@@ -145,16 +148,14 @@ class _Reader:
                 self.held.append(Shard._of(answer))
                 return self.held[-1]
             elif self.of.epoch is None or answer["epoch"] >= self.of.epoch:
+                while self.held:
+                    self._finish(self.held.popleft())
                 return None
 
-    def _finish(self, shard: Shard) -> None:
-        """Acknowledges or refuses."""
-        verb, query = ("ack", {}) if shard._refusal is None else ("nack", {"reason": shard._refusal})
-        self._end(shard, verb, query)
-
-    def _end(self, shard: Shard, verb: str, query: Mapping[str, str]) -> None:
+    def _finish(self, shard: Shard, verb: str = "ack") -> None:
+        refusal = {} if shard._refusal is None else {"reason": shard._refusal}
         try:
-            self.daemon.call("POST", f"/v1/leases/{shard._lease}/{verb}", query)
+            self.daemon.call("POST", f"/v1/leases/{shard._lease}/{'nack' if refusal else verb}", refusal)
         except StagerError as err:
             if err.code != http.client.GONE:
                 raise
@@ -176,12 +177,15 @@ class _Reader:
         self.daemon.patience = 0.0
         try:
             while self.held:
-                shard = self.held.popleft()
-                self._end(shard, "return" if shard._refusal is None else "nack", {"reason": shard._refusal or ""})
+                self._finish(self.held.popleft(), "return")
         except (StagerError, UnreachableError):
             pass  # the end of the connection gives them back
         finally:
             self.daemon.close()
+
+
+def _in_dataloader() -> bool:
+    return "torch.utils.data" in sys.modules and sys.modules["torch.utils.data"].get_worker_info() is not None
 
 
 class _Connection(http.client.HTTPConnection):
@@ -201,8 +205,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
-def _forked() -> None:
-    """A child lets go of its parent's connections, whose end must tell of the parent's."""
+def _forked() -> None:  # a child lets go of its parent's connections, whose end must tell of the parent's
     for c in list(_Connection.alive):
         c.close()
 
@@ -212,7 +215,6 @@ os.register_at_fork(after_in_child=_forked)
 
 class _Daemon:
     """Calls that outlast a restart of the daemon, on one connection."""
-
     def __init__(self, path: str | None, patience: float, reconnected: Callable[[], None] = lambda: None) -> None:
         self.path = path or os.environ.get("STAGER_SOCKET") or _default_socket()
         self.patience, self.reconnected = patience, reconnected
@@ -233,15 +235,13 @@ class _Daemon:
             except (OSError, http.client.HTTPException) as err:
                 self.close()
                 if time.monotonic() > until:
-                    raise UnreachableError(
-                        f'no stager answers on {self.path} ({err}); is "stager run" running, and is this its --socket?'
-                    ) from err
+                    raise UnreachableError(f'no stager answers on {self.path}; is "stager run" running? {err}') from err
                 why = err
             if not told and pause >= 1:
                 told = True
                 _log.warning("waiting for stager on %s: %s", self.path, why)
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            pause = min(2 * pause, 2.0)
 
     def _connect(self) -> None:
         self.conn = _Connection(self.path)
@@ -254,8 +254,8 @@ class _Daemon:
 
     def call_once(self, method: str, path: str, query: Mapping[str, str], body: Any = None, bind: bool = False) -> _Answer:
         assert self.conn is not None
-        headers = {"Stager-Bind": "connection"} if bind else {}
         text = None if body is None else json.dumps(body)
+        headers = {"Stager-Bind": "connection"} if bind else {}
         self.conn.request(method, f"{path}?{urllib.parse.urlencode(query)}", text, headers)
         response = self.conn.getresponse()
         raw = response.read()
@@ -273,8 +273,8 @@ class _Daemon:
 def _default_socket() -> str:
     """The daemon's own choice; see "stager run --help"."""
     mine = os.environ.get("XDG_RUNTIME_DIR")
-    if not mine or os.geteuid() == 0 or os.access(os.path.dirname(_SYSTEM_SOCKET), os.W_OK):
-        return _SYSTEM_SOCKET
+    if not mine or os.geteuid() == 0 or os.access("/run/stager", os.W_OK):
+        mine = "/run/stager"
     return os.path.join(mine, "stager.sock")
 
 

@@ -1,0 +1,157 @@
+package pytorch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/e2e/servers"
+)
+
+const (
+	samples = 1797
+	count   = 36 // shards
+	epochs  = 2
+)
+
+// outcome is what train.py prints.
+type outcome struct {
+	Losses  []float64 `json:"losses"` // of each batch
+	Seen    [][]int   `json:"seen"`   // samples, by epoch
+	Weights string    `json:"weights"`
+}
+
+// lab is where a test works.
+type lab struct {
+	t       *testing.T
+	trainer servers.Trainer
+	stager  string
+	store   []string // environment of the store's clients
+	url     string   // of the shards
+	shards  string   // the same, in a local folder
+}
+
+func newLab(t *testing.T) *lab {
+	trainer, err := servers.PyTorch()
+	live.Require(t, "pytorch", err)
+	l := &lab{t: t, trainer: trainer, stager: filepath.Join(t.TempDir(), "stager"), shards: t.TempDir()}
+	build := exec.Command("go", "build", "-o", l.stager, "./cmd/stager")
+	build.Dir = filepath.Join("..", "..")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	l.run(build)
+	l.run(exec.Command(trainer.Python, "testdata/pack.py", trainer.Digits, l.shards, strconv.Itoa(count)))
+	s3, err := servers.StartS3(t.Context(), servers.S3Options{Dir: t.TempDir(), Buckets: []string{"digits"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s3.Close() })
+	l.store, l.url = s3.Env(), "s3://digits/train/"
+	push := exec.Command(l.stager, "push", "--quiet", l.shards, l.url)
+	push.Env = append(os.Environ(), l.store...)
+	l.run(push)
+	return l
+}
+
+// run runs a command to its end and returns what it prints.
+func (l *lab) run(cmd *exec.Cmd) []byte {
+	l.t.Helper()
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		l.t.Fatalf("%v: %v\n%s", cmd.Args, err, said.Bytes())
+	}
+	return out.Bytes()
+}
+
+// window serves the shards, a third of them at a time, and returns its socket.
+func (l *lab) window() (socket string) {
+	l.t.Helper()
+	dir, err := os.MkdirTemp("", "pytorch-") // a socket's path must be short
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	info, err := os.Stat(filepath.Join(l.shards, "digits-000.tar"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	socket = filepath.Join(dir, "s.sock")
+	plan := fmt.Sprintf(`apiVersion: stager.dev/v1alpha1
+kind: StagePlan
+metadata: {name: digits}
+spec:
+  inputs:
+  - {name: train, source: "%s", path: %s/data, mode: window, window: {size: %d}, order: {by: shuffle, seed: 17, epochs: %d}}
+`, l.url, dir, info.Size()*count/3, epochs)
+	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o644); err != nil {
+		l.t.Fatal(err)
+	}
+	cmd := exec.Command(l.stager, "run", "-f", filepath.Join(dir, "plan.yaml"), "--socket", socket)
+	cmd.Env = append(os.Environ(), l.store...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	})
+	return socket
+}
+
+// train runs train.py.
+func (l *lab) train(socket string, args ...string) (o outcome) {
+	l.t.Helper()
+	// A trainer that waits for ever is what would be wrong.
+	ctx, cancel := context.WithTimeout(l.t.Context(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, l.trainer.Python, append([]string{"-B", "testdata/train.py", strconv.Itoa(epochs)}, args...)...)
+	client, err := filepath.Abs(filepath.Join("..", "..", "window", "python"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+client+string(os.PathListSeparator)+l.trainer.Path, "STAGER_SOCKET="+socket)
+	out := l.run(cmd)
+	if err := errors.Join(json.Unmarshal(out, &o), ctx.Err()); err != nil {
+		l.t.Fatalf("%v\n%s", err, out)
+	}
+	return o
+}
+
+func mean(of []float64) (m float64) {
+	for _, x := range of {
+		m += x / float64(len(of))
+	}
+	return m
+}
+
+// A network that learns through a window learns exactly what it learns from a local
+// folder in the same order: every loss and every weight is equal, to the bit.
+func TestLossIsThatOfALocalFolder(t *testing.T) {
+	l := newLab(t)
+	record := t.TempDir()
+	through := l.train(l.window(), record)
+	local := l.train("", record, "--from", l.shards)
+	if !slices.Equal(through.Losses, local.Losses) || through.Weights != local.Weights {
+		t.Errorf("through the window losses are %v, weights %s; from the folder %v, %s", through.Losses, through.Weights, local.Losses, local.Weights)
+	}
+	for epoch, seen := range through.Seen {
+		slices.Sort(seen)
+		if got := len(slices.Compact(seen)); len(seen) != samples || got != samples {
+			t.Errorf("epoch %d has %d samples, of them %d different ones, want each of %d once", epoch, len(seen), got, samples)
+		}
+	}
+	if first, last := mean(through.Losses[:10]), mean(through.Losses[len(through.Losses)-10:]); last > first/2 {
+		t.Errorf("the mean loss of ten batches went from %.3f to %.3f: nothing was learnt", first, last)
+	}
+}
