@@ -3,9 +3,9 @@ package jobspec
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
@@ -42,12 +42,11 @@ func parsePlace(text string) place {
 
 // itemKey is the field by which the part of a place names an item, and its value.
 func itemKey(part string) (field, value string, item bool) {
-	for _, field := range []string{"name", "mountPath"} {
-		if value, ok := strings.CutPrefix(part, field+"="); ok {
-			return field, value, true
-		}
+	field, value, item = strings.Cut(part, "=")
+	if !item || field != "name" && field != "mountPath" {
+		return "", "", false
 	}
-	return "", "", false
+	return field, value, true
 }
 
 // index is which child of n a part means; -1: none.
@@ -126,19 +125,45 @@ func (b *branch) build() any {
 
 // sum is a digest of all changes.
 func (b *branch) sum() string {
-	h := sha256.New()
-	var walk func(p place, b *branch)
-	walk = func(p place, b *branch) {
-		if b.leaf {
-			text, _ := json.Marshal(b.value) // of a type that always can
-			fmt.Fprintf(h, "%s\n%s\n", p, text)
-		}
-		for _, c := range b.children {
-			walk(p.in(c.part), c)
-		}
+	sum := sha256.Sum256(b.spell(make([]byte, 0, 4<<10)))
+	return hex.EncodeToString(sum[:])
+}
+
+// spell writes a branch so that two that differ are never the same.
+func (b *branch) spell(to []byte) []byte {
+	to = spellText(to, b.part)
+	if b.leaf {
+		return spell(append(to, '='), b.value)
 	}
-	walk(nil, b)
-	return hex.EncodeToString(h.Sum(nil))
+	to = append(to, '(')
+	for _, c := range b.children {
+		to = c.spell(to)
+	}
+	return append(to, ')')
+}
+
+func spellText(to []byte, text string) []byte {
+	return append(append(strconv.AppendInt(to, int64(len(text)), 10), ':'), text...)
+}
+
+func spell(to []byte, v any) []byte {
+	switch v := v.(type) {
+	case string:
+		return spellText(to, v)
+	case yamledit.Map:
+		to = append(to, '{')
+		for _, e := range v {
+			to = spell(spellText(to, e.Key), e.Value)
+		}
+		return append(to, '}')
+	case []any:
+		to = append(to, '[')
+		for _, item := range v {
+			to = spell(to, item)
+		}
+		return append(to, ']')
+	}
+	return fmt.Appendf(to, "%v;", v) // a number or bool
 }
 
 // record is what undoes changes.

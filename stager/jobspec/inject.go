@@ -20,6 +20,7 @@ const statusVersion = "v1;sha256:"
 type injector struct {
 	opts       Options
 	configMaps map[string]string // plans of the file itself, by name
+	plans      *plans
 	result     Result
 	faults     Faults
 }
@@ -28,14 +29,16 @@ type injector struct {
 // in it. What was injected before is brought up to date. When its error is not nil it
 // is of type [Faults], and nothing was changed.
 func Inject(file []byte, opts Options) (*Result, error) {
-	in := &injector{opts: opts}
-	docs := in.parse(file)
-	in.configMaps = plansOf(docs)
-	// Documents have nothing to do with each other, and a file may have thousands.
+	in := &injector{opts: opts, configMaps: plansOf(file), plans: new(plans)}
+	// Documents have nothing to do with each other, and a file may have thousands: each
+	// is read, changed and forgotten by itself.
+	docs := yamledit.Split(file)
 	parts, texts := make([]injector, len(docs)), make([][]byte, len(docs))
 	inParallel(len(docs), func(i int) {
-		parts[i] = injector{opts: in.opts, configMaps: in.configMaps}
-		texts[i] = parts[i].document(docs[i])
+		parts[i] = *in
+		d := *docs[i]
+		parts[i].parse(&d)
+		texts[i] = parts[i].document(&d)
 	})
 	for _, part := range parts {
 		in.faults = append(in.faults, part.faults...)
@@ -66,7 +69,8 @@ func inParallel(n int, work func(i int)) {
 func Uninject(file []byte) (*Result, error) {
 	in := new(injector)
 	var out bytes.Buffer
-	for _, d := range in.parse(file) {
+	for _, d := range yamledit.Split(file) {
+		in.parse(d)
 		var objects []*object
 		text := in.undo(d, func(o *object) { objects = append(objects, o) })
 		if err := yamledit.Parse(&yamledit.Document{Text: text, Line: d.Line}); err != nil {
@@ -112,23 +116,21 @@ func (in *injector) end(out []byte) (*Result, error) {
 	return &in.result, nil
 }
 
-// parse reads the documents of a file. One that cannot be read is a fault.
-func (in *injector) parse(file []byte) []*yamledit.Document {
-	docs := yamledit.Split(file)
-	errs := make([]error, len(docs))
-	inParallel(len(docs), func(i int) { errs[i] = yamledit.Parse(docs[i]) })
-	for _, err := range errs {
-		if err != nil {
-			in.faults = append(in.faults, unreadable(err))
-		}
+// parse reads a document of a file. One that cannot be read is a fault.
+func (in *injector) parse(d *yamledit.Document) {
+	if err := yamledit.Parse(d); err != nil {
+		in.faults = append(in.faults, unreadable(err))
 	}
-	return docs
 }
 
-// plansOf are the plans of the ConfigMaps among documents.
-func plansOf(docs []*yamledit.Document) map[string]string {
+// plansOf are the plans of the ConfigMaps in a file. A document that cannot be read
+// has none.
+func plansOf(file []byte) map[string]string {
 	plans := make(map[string]string)
-	for _, d := range docs {
+	for _, d := range yamledit.Split(file) {
+		if !bytes.Contains(d.Text, []byte("ConfigMap")) || yamledit.Parse(d) != nil {
+			continue
+		}
 		for _, o := range objectsIn(d) {
 			if o.kind == "ConfigMap" {
 				if text := o.root.Get("data", planKey); text != nil {

@@ -1,10 +1,12 @@
 package jobspec
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 	"github.com/stager-dev/stager/stager/plan"
@@ -34,16 +36,20 @@ func (in *injector) request(t *template) (r *request, why string) {
 	}
 	text, at := in.base(t, notes)
 	inputs, outputs := entries(notes, AnnotationInput), entries(notes, AnnotationOutput)
-	if text == "" && len(inputs)+len(outputs) == 0 {
+	key := text // of all plans that are the same but for their name
+	switch {
+	case len(inputs)+len(outputs) > 0 && text == "":
+		text, key = begin(t.object.name, inputs, outputs)
+	case len(inputs)+len(outputs) > 0:
+		text = extend(text, at, inputs, outputs)
+		key = text
+	case text == "":
 		return nil, "it asks for no data, by no annotation " + prefix + "…"
-	}
-	if len(inputs)+len(outputs) > 0 {
-		text = extend(text, at, t.object.name, inputs, outputs)
 	}
 	if len(text) > planMax {
 		refuse(at, "the plan has %d bytes, and %d fit into a pod's environment", len(text), planMax)
 	}
-	p, err := plan.Parse([]byte(text), in.opts.CheckURL)
+	p, err := in.plans.parse(key, text, in.opts.CheckURL)
 	if err != nil {
 		refuse(at, "this is not a good plan:\n%v", err)
 	}
@@ -156,8 +162,8 @@ func entries(notes map[string]*yamledit.Node, group string) (all []entry) {
 	return all
 }
 
-// extend adds the entries of annotations to a plan's text, or begins one.
-func extend(text string, at *yamledit.Node, name string, inputs, outputs []entry) string {
+// lists are the entries of annotations as lists of a plan's spec; none is empty.
+func lists(inputs, outputs []entry) (spec yamledit.Map) {
 	var volumes, ins, outs []any
 	for _, e := range inputs {
 		m, volume := e.input()
@@ -169,37 +175,39 @@ func extend(text string, at *yamledit.Node, name string, inputs, outputs []entry
 		outs = append(outs, m)
 		volumes = append(volumes, volume...)
 	}
-	if text == "" {
-		if name == "" {
-			name = "job"
+	for _, part := range []yamledit.Entry{{Key: "volumes", Value: volumes}, {Key: "inputs", Value: ins}, {Key: "outputs", Value: outs}} {
+		if list, _ := part.Value.([]any); len(list) > 0 {
+			spec = append(spec, part)
 		}
-		spec := yamledit.Map{}
-		for _, part := range []yamledit.Entry{{Key: "volumes", Value: volumes}, {Key: "inputs", Value: ins}, {Key: "outputs", Value: outs}} {
-			if list, _ := part.Value.([]any); len(list) > 0 {
-				spec = append(spec, part)
-			}
-		}
-		return yamledit.Marshal(yamledit.Map{
-			{Key: "apiVersion", Value: plan.APIVersion},
-			{Key: "kind", Value: plan.Kind},
-			{Key: "metadata", Value: yamledit.Map{{Key: "name", Value: planName(name)}}},
-			{Key: "spec", Value: spec},
-		})
 	}
+	return spec
+}
+
+// begin makes a plan of the entries of annotations. What is the same in the plans of
+// all jobs with such entries is its spec.
+func begin(name string, inputs, outputs []entry) (text, spec string) {
+	spec = yamledit.Marshal(yamledit.Map{{Key: "spec", Value: lists(inputs, outputs)}})
+	return yamledit.Marshal(yamledit.Map{
+		{Key: "apiVersion", Value: plan.APIVersion},
+		{Key: "kind", Value: plan.Kind},
+		{Key: "metadata", Value: yamledit.Map{{Key: "name", Value: planName(name)}}},
+	}) + spec, spec
+}
+
+// extend adds the entries of annotations to a plan's text.
+func extend(text string, at *yamledit.Node, inputs, outputs []entry) string {
 	d := yamledit.Split([]byte(text))[0]
 	if err := yamledit.Parse(d); err != nil || d.Root == nil {
 		refuse(at, "this is not a good plan: %v", err)
 	}
 	var add branch
-	for _, part := range []struct {
-		key  string
-		list []any
-	}{{"volumes", volumes}, {"inputs", ins}, {"outputs", outs}} {
-		for _, item := range part.list {
+	for _, part := range lists(inputs, outputs) {
+		items, _ := part.Value.([]any)
+		for _, item := range items {
 			m := item.(yamledit.Map)
-			where := place{"spec", part.key, "name=" + fmt.Sprint(m[0].Value)}
-			if spec := d.Root.Get("spec", part.key); spec != nil && index(spec, where[2]) >= 0 {
-				refuse(at, "the plan and an annotation both have %s in %s; names tell them apart", m[0].Value, part.key)
+			where := place{"spec", part.Key, "name=" + fmt.Sprint(m[0].Value)}
+			if spec := d.Root.Get("spec", part.Key); spec != nil && index(spec, where[2]) >= 0 {
+				refuse(at, "the plan and an annotation both have %s in %s; names tell them apart", m[0].Value, part.Key)
 			}
 			add.put(where, m)
 		}
@@ -209,15 +217,32 @@ func extend(text string, at *yamledit.Node, name string, inputs, outputs []entry
 	return string(a.edit.Text())
 }
 
-// planName makes a plan's name of an object's.
+// planName makes a plan's name of an object's, whatever that is: to judge it is the
+// API server's.
 func planName(name string) string {
 	name = strings.Map(func(r rune) rune {
-		if r == '.' {
-			return '-'
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
 		}
-		return r
-	}, name)
-	return strings.Trim(name[:min(len(name), 63)], "-")
+		return '-'
+	}, strings.ToLower(name))
+	return cmp.Or(strings.Trim(name[:min(len(name), 63)], "-"), "job")
+}
+
+// plans are those of a file, each read once: its jobs often have the same. They are
+// not to be changed.
+type plans struct{ known sync.Map }
+
+// parse reads the plan of a text. Texts of one key differ in nothing that can be wrong.
+func (p *plans) parse(key, text string, checkURL func(string) error) (*plan.StagePlan, error) {
+	if known, ok := p.known.Load(key); ok {
+		return known.(*plan.StagePlan), nil
+	}
+	fresh, err := plan.Parse([]byte(text), checkURL)
+	if err == nil {
+		p.known.Store(key, fresh)
+	}
+	return fresh, err
 }
 
 // params are the keys of an entry and where in the plan they go.
@@ -252,8 +277,8 @@ var params = map[string]struct{ in, out string }{
 	"medium":       {}, // of a volume of its own
 }
 
-// lists are the params that have several values, with commas between them.
-var lists = []string{"include", "exclude", "when"}
+// several are the params that have several values, with commas between them.
+var several = []string{"include", "exclude", "when"}
 
 func (e entry) input() (yamledit.Map, []any) {
 	source, folder, options := e.split("URL -> PATH ? key=value&key=value, as in s3://bucket/train/ -> /data/train ? mode=window&size=80Gi")
@@ -323,7 +348,7 @@ func (e entry) options(m yamledit.Map, options string, input bool) (yamledit.Map
 			continue // of the window, or of the volume
 		}
 		var v any = text
-		if slices.Contains(lists, key) {
+		if slices.Contains(several, key) {
 			var items []any
 			for item := range strings.SplitSeq(text, ",") {
 				items = append(items, item)
@@ -388,7 +413,7 @@ func putIn(m yamledit.Map, path []string, v any) yamledit.Map {
 func ConfigMaps(files ...[]byte) func(namespace, name string) ([]byte, bool) {
 	plans := make(map[string]string)
 	for _, file := range files {
-		maps.Copy(plans, plansOf(new(injector).parse(file)))
+		maps.Copy(plans, plansOf(file))
 	}
 	return func(_, name string) ([]byte, bool) {
 		text, ok := plans[name]

@@ -36,7 +36,7 @@ func dashIndent(n *Node, col int) int {
 		}
 		keyCol := n.doc.col(p.Key.Start)
 		if v := p.Value; v.Kind == Sequence && !v.Flow {
-			return n.doc.col(v.Dashes[0]) - keyCol
+			return n.doc.col(v.Items[0].dash) - keyCol
 		}
 		if in := dashIndent(p.Value, keyCol); in >= 0 {
 			return in
@@ -111,7 +111,7 @@ func CanLead(parent *Node) bool {
 	}
 	first := parent.child(0)
 	bol := parent.doc.bol(first)
-	return bol > 0 && len(bytes.TrimSpace(parent.doc.Text[bol:first])) == 0
+	return bol > 0 && len(trimBlanks(parent.doc.Text[bol:first])) == 0
 }
 
 // EndsOpen tells whether a node ends in a block text that the end of the file closes,
@@ -132,7 +132,7 @@ func (e *Editor) insertFlow(parent *Node, behind int, entries Map) {
 	separator := " "
 	if first := parent.child(0); bytes.IndexByte(d.Text[parent.Start:first], '\n') >= 0 {
 		prefix := d.Text[d.bol(first):first]
-		if len(bytes.TrimSpace(prefix)) == 0 {
+		if len(trimBlanks(prefix)) == 0 {
 			w.prefix, w.step = string(prefix), "  "
 			opening := d.Text[d.bol(parent.Start):]
 			outer := opening[:len(opening)-len(bytes.TrimLeft(opening, " \t"))]
@@ -166,7 +166,7 @@ func (n *Node) child(i int) int {
 	case n.Flow:
 		return n.Items[i].Start
 	}
-	return n.Dashes[i]
+	return n.Items[i].dash
 }
 
 // childEnd is where the i-th child ends.
@@ -177,7 +177,7 @@ func (n *Node) childEnd(i int) int {
 	if n.Flow {
 		return n.Items[i].End
 	}
-	return max(n.Dashes[i]+1, n.Items[i].End)
+	return max(n.Items[i].dash+1, n.Items[i].End)
 }
 
 // Len is the number of children.
@@ -239,7 +239,12 @@ func (e *Editor) Changed() bool { return len(e.splices) > 0 }
 // Text is the document's text with all changes.
 func (e *Editor) Text() []byte {
 	slices.SortStableFunc(e.splices, func(a, b splice) int { return cmp.Compare(a.start, b.start) })
+	size := len(e.doc.Text)
+	for _, s := range e.splices {
+		size += len(s.text)
+	}
 	var out bytes.Buffer
+	out.Grow(size)
 	at := 0
 	for _, s := range e.splices {
 		out.Write(e.doc.Text[at:max(at, s.start)])

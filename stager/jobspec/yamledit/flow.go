@@ -1,6 +1,6 @@
 package yamledit
 
-import "bytes"
+import "strings"
 
 // flow reads a list in brackets or a group in braces.
 func (p *parser) flow(n *Node) {
@@ -14,6 +14,7 @@ func (p *parser) flow(n *Node) {
 		n.Kind, closing = Mapping, '}'
 	}
 	p.at++
+	defer p.gather(n)()
 	for {
 		p.toFlowToken(n)
 		switch c := p.peek(); {
@@ -24,9 +25,9 @@ func (p *parser) flow(n *Node) {
 		case c == ',':
 			p.fail(p.at, "a comma with nothing in front of it")
 		case n.Kind == Mapping:
-			n.Pairs = append(n.Pairs, p.flowPair(n))
+			p.pairs = append(p.pairs, p.flowPair(n))
 		default:
-			n.Items = append(n.Items, p.flowNode(n))
+			p.items = append(p.items, p.flowNode(n))
 		}
 		p.toFlowToken(n)
 		switch c := p.peek(); c {
@@ -51,7 +52,7 @@ func (p *parser) toFlowToken(n *Node) {
 
 func (p *parser) flowPair(parent *Node) Pair {
 	key := p.flowNode(parent)
-	if key.Kind != Scalar || key.Anchor != "" || key.Tag != "" {
+	if key.Kind != Scalar || key.Anchor != "" || key.tagged {
 		p.fail(key.Start, "a key is a single word")
 	}
 	pair := Pair{Key: key, Colon: key.End, Value: p.newNode(key.End)}
@@ -89,20 +90,25 @@ func (p *parser) flowNode(parent *Node) *Node {
 	return n
 }
 
+// flowToken tells whether a byte means something of its own within brackets or braces.
+func flowToken(c byte) bool { return c == ',' || c == '[' || c == ']' || c == '{' || c == '}' }
+
 // flowPlain reads a scalar without quotes within brackets or braces.
 func (p *parser) flowPlain(n *Node) {
 	n.Kind, n.Start = Scalar, p.at
 	c, next := p.peek(), p.byteAt(p.at+1)
-	if bytes.IndexByte([]byte(",]}#|>%@`:"), c) >= 0 || (c == '-' || c == '?') && (space(next) || bytes.IndexByte([]byte(",[]{}"), next) >= 0) {
+	if strings.IndexByte(",]}#|>%@`:", c) >= 0 || (c == '-' || c == '?') && (space(next) || flowToken(next)) {
 		p.fail(p.at, "a text that begins with %c must be quoted here", c)
 	}
 	for p.at < len(p.src) {
 		c := p.src[p.at]
-		if bytes.IndexByte([]byte(",[]{}"), c) >= 0 {
+		if flowToken(c) {
 			return
 		}
-		if next := p.byteAt(p.at + 1); c == ':' && (space(next) || bytes.IndexByte([]byte(",[]{}"), next) >= 0) {
+		if next := p.byteAt(p.at + 1); c == ':' && space(next) {
 			return
+		} else if c == ':' && flowToken(next) {
+			p.fail(p.at, "some programs read this colon as a part of the text; put a blank behind it, or quote the text")
 		}
 		if c == '#' && space(p.src[p.at-1]) {
 			return

@@ -9,7 +9,7 @@ import (
 )
 
 // Kind is what a node is.
-type Kind int
+type Kind uint8
 
 // The kinds.
 const (
@@ -25,16 +25,16 @@ const (
 // End, where its value would begin.
 type Node struct {
 	Kind       Kind
+	Flow       bool // written with brackets or braces
+	tagged     bool // it has a tag of its own
 	Start, End int
-	Flow       bool   // written with brackets or braces
 	Anchor     string // the name behind &, or of an Alias the one behind *
-	Tag        string // as written, with its !
 	Pairs      []Pair // of a Mapping
 	Items      []*Node
-	Dashes     []int // of a Sequence in block style: where the dash of each item is
 
-	doc *Document
-	in  int // of a block scalar: the indentation that its own is measured from
+	doc  *Document
+	dash int // of an item of a list in block style: where its dash is
+	in   int // of a block scalar: the indentation that its own is measured from
 }
 
 // Pair is a key with its value. Colon is the offset behind the colon; where there is
@@ -90,7 +90,7 @@ func (n *Node) Text() string {
 	raw := n.doc.Text[n.Start:n.End]
 	switch raw[0] {
 	case '"', '\'':
-		if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, raw[0]) < 0 && !bytes.ContainsAny(inner, "\\\n\r") {
+		if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, raw[0]) < 0 && bytes.IndexByte(inner, '\\') < 0 && !folded(inner) {
 			return string(inner)
 		}
 	case '|':
@@ -99,7 +99,7 @@ func (n *Node) Text() string {
 		}
 	case '>':
 	default:
-		if !bytes.ContainsAny(raw, "\n\r") {
+		if !folded(raw) {
 			return string(raw)
 		}
 	}
@@ -123,6 +123,9 @@ func (n *Node) Text() string {
 	}
 	return text
 }
+
+// folded tells whether a scalar goes over several lines.
+func folded(raw []byte) bool { return bytes.IndexByte(raw, '\n') >= 0 }
 
 // literalText is the value of a block behind a mere |, which most are.
 func literalText(raw []byte) (string, bool) {
@@ -195,7 +198,7 @@ func (n *Node) Is(text string) bool {
 	case '"', '\'', '|', '>':
 		return n.Text() == text
 	default:
-		return string(raw) == text || len(raw) > len(text) && n.Text() == text
+		return string(raw) == text || len(raw) > len(text) && folded(raw) && n.Text() == text
 	}
 }
 

@@ -3,6 +3,8 @@ package yamledit
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"unicode/utf8"
 )
 
 // depthMax is how deep documents may nest; the API server's own limit is far below
@@ -22,6 +24,7 @@ func Parse(d *Document) (err error) {
 		}
 	}()
 	d.aliased = make(map[string]bool)
+	p.encoding()
 	p.lineEndings()
 	if bytes.HasPrefix(p.src, mark) {
 		p.at = len(mark)
@@ -51,12 +54,28 @@ type parser struct {
 	bol   int // where the line of at begins
 	depth int
 	slab  []Node // nodes to come, made many at a time
+
+	// Children of the lists and groups that are not at their ends yet.
+	pairs []Pair
+	items []*Node
 }
+
+// gather begins a list or group; what it returns ends it and gives it its children.
+func (p *parser) gather(n *Node) func() {
+	pairs, items := len(p.pairs), len(p.items)
+	return func() {
+		n.Pairs, p.pairs = slices.Clone(p.pairs[pairs:]), p.pairs[:pairs]
+		n.Items, p.items = slices.Clone(p.items[items:]), p.items[:items]
+	}
+}
+
+// nodeBytes is how much text there is to a node, about.
+const nodeBytes = 12
 
 // newNode is a Null at an offset.
 func (p *parser) newNode(at int) *Node {
 	if len(p.slab) == 0 {
-		p.slab = make([]Node, 64)
+		p.slab = make([]Node, min(8+(len(p.src)-p.at)/nodeBytes, 64))
 	}
 	n := &p.slab[0]
 	p.slab = p.slab[1:]
@@ -67,6 +86,20 @@ func (p *parser) newNode(at int) *Node {
 func (p *parser) fail(at int, format string, args ...any) {
 	line, column := p.doc.Position(at)
 	panic(&SyntaxError{line, column, fmt.Sprintf(format, args...)})
+}
+
+// encoding refuses every one but UTF-8.
+func (p *parser) encoding() {
+	if utf8.Valid(p.src) {
+		return
+	}
+	for i := 0; ; {
+		r, size := utf8.DecodeRune(p.src[i:])
+		if r == utf8.RuneError && size == 1 {
+			p.fail(i, "this is not UTF-8; save the file in that encoding")
+		}
+		i += size
+	}
 }
 
 // lineEndings refuses those that some readers take for one and others do not.
@@ -95,7 +128,7 @@ func (p *parser) prologue() {
 		case separator(line, "---"):
 			p.at += len("---")
 			return
-		case len(bytes.TrimSpace(line)) == 0, line[0] == '#', line[0] == '%':
+		case len(trimBlanks(line)) == 0, line[0] == '#', line[0] == '%':
 			p.nextLine()
 		default:
 			return
@@ -107,7 +140,7 @@ func (p *parser) prologue() {
 func (p *parser) epilogue() {
 	for p.at < len(p.src) {
 		line := p.line()
-		if t := bytes.TrimSpace(line); len(t) > 0 && t[0] != '#' && !separator(line, "...") {
+		if t := trimBlanks(line); len(t) > 0 && t[0] != '#' && !separator(line, "...") {
 			p.fail(p.at, "the document goes on behind its end (...); begin another with ---")
 		}
 		p.nextLine()
@@ -157,14 +190,26 @@ func (p *parser) blanks() {
 	}
 }
 
+// lineBreaks tells whether nothing is left of the line.
+func (p *parser) lineBreaks() bool {
+	c := p.peek()
+	return p.at >= len(p.src) || c == '\n' || c == '\r' && p.byteAt(p.at+1) == '\n'
+}
+
 // lineEnds tells whether nothing but a comment is left of the line.
 func (p *parser) lineEnds() bool {
-	c := p.peek()
-	return p.at >= len(p.src) || c == '\n' || c == '\r' && p.byteAt(p.at+1) == '\n' ||
-		c == '#' && (p.at == p.bol || blank(p.src[p.at-1]))
+	return p.lineBreaks() || p.peek() == '#' && (p.at == p.bol || blank(p.src[p.at-1]))
 }
 
 func blank(c byte) bool { return c == ' ' || c == '\t' }
+
+// trimBlanks is a text without the blanks at its end.
+func trimBlanks(text []byte) []byte {
+	for len(text) > 0 && blank(text[len(text)-1]) {
+		text = text[:len(text)-1]
+	}
+	return text
+}
 
 // space tells whether a byte, 0 at the end, separates tokens.
 func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == 0 }
@@ -206,7 +251,7 @@ func (p *parser) node(indent int, dashOK bool) *Node {
 	}
 	defer func() { p.depth-- }()
 	n := p.newNode(p.at)
-	sameLine := p.at != p.bol && len(bytes.TrimSpace(p.src[p.bol:p.at])) > 0
+	sameLine := len(trimBlanks(p.src[p.bol:p.at])) > 0
 	if p.toBlockToken() {
 		sameLine = false
 	}
@@ -236,13 +281,16 @@ func (p *parser) node(indent int, dashOK bool) *Node {
 // property reads an anchor or tag and the blanks behind it.
 func (p *parser) property(n *Node) {
 	start := p.at
+	if p.peek() == '&' && n.Anchor != "" || p.peek() == '!' && n.tagged {
+		p.fail(start, "a value has one anchor and one tag at most")
+	}
 	if p.peek() == '&' {
 		n.Anchor = p.anchor(start + 1)
 	} else {
 		for !space(p.peek()) {
 			p.at++
 		}
-		n.Tag = string(p.src[start:p.at])
+		n.tagged = true
 	}
 	n.Start, n.End = p.at, p.at
 	p.blanks()
@@ -299,7 +347,12 @@ func (p *parser) content(n *Node, indent int, sameLine bool) *Node {
 
 // afterDash tells whether only dashes and blanks are in front on this line.
 func (p *parser) afterDash() bool {
-	return len(bytes.Trim(p.src[p.bol:p.at], " -")) == 0
+	for _, c := range p.src[p.bol:p.at] {
+		if c != ' ' && c != '-' {
+			return false
+		}
+	}
+	return true
 }
 
 // behindValue makes sure that a value ends where it seems to.
@@ -353,6 +406,7 @@ func (p *parser) isKey() bool {
 
 func (p *parser) mapping(n *Node, col int) {
 	n.Kind = Mapping
+	defer p.gather(n)()
 	for {
 		key := p.newNode(p.at)
 		key.Kind = Scalar
@@ -363,7 +417,7 @@ func (p *parser) mapping(n *Node, col int) {
 			for p.peek() != ':' || !space(p.byteAt(p.at+1)) {
 				p.at++
 			}
-			key.End = p.at - len(p.src[key.Start:p.at]) + len(bytes.TrimRight(p.src[key.Start:p.at], " \t"))
+			key.End = key.Start + len(trimBlanks(p.src[key.Start:p.at]))
 			if key.End == key.Start {
 				p.fail(p.at, "a key is missing in front of the colon")
 			}
@@ -371,7 +425,7 @@ func (p *parser) mapping(n *Node, col int) {
 		p.at++ // the colon
 		pair := Pair{Key: key, Colon: p.at}
 		pair.Value = p.node(col, true)
-		n.Pairs = append(n.Pairs, pair)
+		p.pairs = append(p.pairs, pair)
 		n.End = max(pair.Colon, pair.Value.End)
 		p.toBlockToken()
 		switch at := p.column(); {
@@ -389,11 +443,13 @@ func (p *parser) mapping(n *Node, col int) {
 
 func (p *parser) sequence(n *Node, col int) {
 	n.Kind = Sequence
+	defer p.gather(n)()
 	for {
-		n.Dashes = append(n.Dashes, p.at)
+		dash := p.at
 		p.at++
 		item := p.node(col, false)
-		n.Items = append(n.Items, item)
+		item.dash = dash
+		p.items = append(p.items, item)
 		n.End = item.End
 		p.toBlockToken()
 		at := p.column()

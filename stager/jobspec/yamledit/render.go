@@ -2,6 +2,7 @@ package yamledit
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -32,16 +33,20 @@ type writer struct {
 
 func (w *writer) line(indent int) {
 	w.WriteString(w.br)
-	for range indent {
-		w.WriteByte(' ')
+	for ; indent > len(spaces); indent -= len(spaces) {
+		w.WriteString(spaces)
 	}
+	w.WriteString(spaces[:indent])
 }
+
+const spaces = "                                "
 
 // entry writes one entry of a block mapping or sequence, at the place where its key
 // or dash belongs.
 func (w *writer) entry(e Entry, indent int, item bool) {
 	if !item {
-		w.WriteString(w.scalar(e.Key, false) + ":")
+		w.WriteString(w.text(e.Key, false))
+		w.WriteByte(':')
 		w.value(e.Value, indent)
 		return
 	}
@@ -182,7 +187,8 @@ func (w *writer) flow(v any, prefix string) {
 
 func (w *writer) flowEntry(e Entry, item bool, prefix string) {
 	if !item {
-		w.WriteString(w.scalar(e.Key, true) + ": ")
+		w.WriteString(w.text(e.Key, true))
+		w.WriteString(": ")
 	}
 	w.flow(e.Value, prefix)
 }
@@ -209,12 +215,11 @@ func Plain(s string, flow bool) bool {
 			return false
 		}
 	}
-	switch strings.ToLower(s) {
-	case "y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf":
-		return false
-	}
-	return true
+	return len(s) > len("false") || !slices.ContainsFunc(words, func(word string) bool { return strings.EqualFold(s, word) })
 }
+
+// words mean something else than themselves to some reader.
+var words = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
@@ -229,10 +234,13 @@ func quantity(s string) bool {
 }
 
 func (w *writer) scalar(v any, flow bool) string {
-	s, ok := v.(string)
-	if !ok {
-		return fmt.Sprint(v)
+	if s, ok := v.(string); ok {
+		return w.text(s, flow)
 	}
+	return fmt.Sprint(v)
+}
+
+func (w *writer) text(s string, flow bool) string {
 	if !w.json && Plain(s, flow) {
 		return s
 	}

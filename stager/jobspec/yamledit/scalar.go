@@ -1,6 +1,9 @@
 package yamledit
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // quoted reads a scalar in quotes, of either kind.
 func (p *parser) quoted(n *Node) {
@@ -36,7 +39,7 @@ func (p *parser) quoted(n *Node) {
 
 // alias reads *name.
 func (p *parser) alias(n *Node) {
-	if n.Anchor != "" || n.Tag != "" {
+	if n.Anchor != "" || n.tagged {
 		p.fail(p.at, "an alias has neither anchor nor tag of its own")
 	}
 	n.Kind, n.Start = Alias, p.at
@@ -49,7 +52,7 @@ func (p *parser) alias(n *Node) {
 // indent.
 func (p *parser) plain(n *Node, indent int) {
 	n.Kind, n.Start = Scalar, p.at
-	if bytes.IndexByte([]byte(",[]{}#&*!|>'\"%@`"), p.peek()) >= 0 {
+	if strings.IndexByte(",[]{}#&*!|>'\"%@`", p.peek()) >= 0 {
 		p.fail(p.at, "a text that begins with %c must be quoted", p.peek())
 	}
 	for {
@@ -65,26 +68,24 @@ func (p *parser) plain(n *Node, indent int) {
 				p.fail(p.at+i, "a colon in the middle of a text; quote the text, or mend the indentation")
 			}
 		}
-		n.End = p.at + len(bytes.TrimRight(line[:end], " \t"))
+		n.End = p.at + len(trimBlanks(line[:end]))
+		p.at = n.End
 		if comment {
-			p.at = n.End
 			return
 		}
-		next := *p
-		next.at = n.End
-		for next.at < len(next.src) {
-			next.nextLine()
-			next.blanks()
-			if len(next.line()) > 0 {
+		bol := p.bol
+		for p.at < len(p.src) {
+			p.nextLine()
+			p.blanks()
+			if !p.lineBreaks() {
 				break
 			}
 		}
-		if next.at >= len(next.src) || next.peek() == '#' || next.column() <= indent ||
-			next.column() == 0 && (separator(next.line(), "---") || separator(next.line(), "...")) {
-			p.at = n.End
+		if p.at >= len(p.src) || p.peek() == '#' || p.column() <= indent ||
+			p.column() == 0 && (separator(p.line(), "---") || separator(p.line(), "...")) {
+			p.at, p.bol = n.End, bol
 			return
 		}
-		p.at, p.bol = next.at, next.bol
 		if bytes.IndexByte(p.src[p.bol:p.at], '\t') >= 0 {
 			p.fail(p.bol, "a tab indents this line; YAML wants spaces")
 		}

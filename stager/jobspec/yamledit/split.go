@@ -27,7 +27,7 @@ func Split(file []byte) []*Document {
 				start, line = at, n
 			}
 			content = true
-		case len(bytes.TrimSpace(text)) > 0 && text[0] != '#' && text[0] != '%':
+		case len(bytes.TrimRight(text, " \t\r\n")) > 0 && text[0] != '#' && text[0] != '%':
 			content = true
 		}
 		at = end
