@@ -13,8 +13,10 @@
 //     applies says so: Commit was called; it was renamed from a temporary name
 //     (500.tmp, tmp-500, 500.orbax-checkpoint-tmp-7, or 500-unfinished beside it has
 //     gone); it holds the marker .ready, no older than its data; or nothing in it
-//     changed for Settle. In each case nobody may have a file of it open for
-//     writing, which the kernel tells of files that stager may ask about.
+//     changed for Settle, no file of it breaks off in its middle, and it has the sign
+//     of each framework that had a part in it (signs.go). In each case nobody may have
+//     a file of it open for writing, which the kernel tells of files that stager may
+//     ask about. Files of TensorFlow that share the beginning of their name are one.
 //  2. Snapshot: its files are hard-linked aside below .stager in the output folder,
 //     so that the trainer may prune. Where links are refused it is read in place.
 //  3. Shipped: the files go to a place of the store that only this snapshot uses,

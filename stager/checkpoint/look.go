@@ -1,21 +1,16 @@
 package checkpoint
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/stager-dev/stager/backends"
 )
 
 // entry is a checkpoint of the folder that is not complete.
@@ -51,10 +46,10 @@ func (u *Uploader) look(ended bool) error {
 			delete(u.seen, name)
 		}
 	}
-	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return u.goneLocked(name) })
+	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return !present(u.root, name) })
 	u.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		u.consider(name, names[name], looked{unfinished[name], was, ended})
+		u.consider(name, names[name], looked{unfinished[unfinishedName(name)], was, ended})
 	}
 	u.mu.Lock()
 	for name, reason := range claimed {
@@ -69,7 +64,9 @@ func (u *Uploader) look(ended bool) error {
 	u.mu.Unlock()
 	files, err := plainFiles(u.root, func(p string) bool {
 		_, checkpoint := names[p]
-		return checkpoint || said[p]
+		of, grouped := groupOf(p)
+		_, part := names[of]
+		return checkpoint || said[p] || grouped && (part || said[of])
 	})
 	if err != nil {
 		return fmt.Errorf("the output folder: %w", err)
@@ -78,19 +75,13 @@ func (u *Uploader) look(ended bool) error {
 	return nil
 }
 
-// goneLocked tells whether nothing of that name is in the folder.
-func (u *Uploader) goneLocked(name string) bool {
-	_, err := u.root.Lstat(name)
-	return errors.Is(err, fs.ErrNotExist)
-}
-
 // watchesLocked tells whether look finds what is there under this name.
 func (u *Uploader) watchesLocked(name string) bool {
-	info, err := u.root.Lstat(name)
-	if err != nil || strings.Contains(name, "/") || u.cfg.Mode != ModeCheckpoint {
+	if strings.Contains(name, "/") || u.cfg.Mode != ModeCheckpoint || !present(u.root, name) {
 		return false
 	}
-	_, ok := stepOf(name, info.IsDir())
+	info, err := u.root.Lstat(name)
+	_, ok := stepOf(name, err != nil || info.IsDir()) // without an entry of its own it is a group
 	return ok
 }
 
@@ -104,6 +95,12 @@ func candidates(entries []fs.DirEntry) (names map[string]int64, claimed map[stri
 		name := e.Name()
 		_, temporary := finalName(name)
 		step, ok := stepOf(name, e.IsDir())
+		if of, grouped := groupOf(name); grouped && e.Type().IsRegular() {
+			if step, ok = stepOf(of, true); ok && !slices.Contains(files[step], of) {
+				files[step] = append(files[step], of)
+			}
+			continue
+		}
 		switch {
 		case !ok || temporary || strings.HasPrefix(name, ".") || checkPath(name) != nil:
 		case e.IsDir():
@@ -195,8 +192,12 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		delete(u.seen, name)
 		return
 	}
-	e.reason, e.refused, e.fault = "", true, false
 	signed := marker != nil || e.renamed
+	var lacks lack
+	if err == nil && !signed && u.cfg.Node == 0 { // the signs are the first node's
+		lacks = candidate{u.root, name, step, t, files}.lacks()
+	}
+	e.reason, e.refused, e.fault = "", true, false
 	switch {
 	case err != nil:
 		e.reason, e.fault = err.Error(), true
@@ -206,6 +207,8 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		e.reason = fmt.Sprintf("its %s is older than %s: write the marker last", markerName, newerThan(files, marker.ModTime()))
 	case at.unfinished != "":
 		e.reason = at.unfinished + " still stands beside it"
+	case lacks.reason != "":
+		e.reason, e.fault = lacks.reason, lacks.unsure
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
 		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false
 	case !signed && !at.ended && time.Since(e.since) < u.cfg.Settle:
@@ -216,9 +219,15 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	}
 	busy, blind, err := t.writers(files)
 	u.blind = u.blind || blind
+	broken := ""
+	if err == nil && busy == "" && !signed {
+		broken, err = t.torn(files)
+	}
 	switch {
 	case err != nil:
 		e.reason, e.fault = err.Error(), true
+	case broken != "":
+		e.reason = broken
 	case busy != "":
 		e.since, e.reason, e.refused = time.Now(), busy+" is open for writing", false
 	default:
@@ -248,8 +257,9 @@ func newerThan(files []local, at time.Time) string {
 
 // mark is what a marker may say.
 type mark struct {
-	Step        int64 `json:"step"`
-	SamplesSeen int64 `json:"samplesSeen"`
+	Step        int64              `json:"step"`
+	SamplesSeen int64              `json:"samplesSeen"`
+	Metrics     map[string]float64 `json:"metrics"` // by which retention knows the best ones
 }
 
 // readMark reads the marker of a checkpoint, whose name says step. A marker that is
@@ -319,110 +329,4 @@ func (u *Uploader) supersedeLocked() {
 			u.notifyLocked()
 		}
 	}
-}
-
-// CommitRequest says that a checkpoint is complete.
-type CommitRequest struct {
-	Path        string // absolute, or relative to the output's folder; a folder or a file
-	Step        int64  // -1: the number at the end of its name
-	SamplesSeen int64  // how far the trainer has read its data; recorded
-}
-
-// Step is a checkpoint that was taken over.
-type Step struct {
-	Step  int64  `json:"step"`
-	Path  string `json:"path"` // below the output's folder
-	Files int    `json:"files"`
-	Bytes int64  `json:"bytes"`
-}
-
-// Commit takes a complete checkpoint over: when it returns, links hold the files
-// fast, so that the trainer may prune. Run ships it, whatever When says; Wait waits
-// for that. The same checkpoint may be committed again. It fails when a file is open
-// for writing, or when another state of the step is on its way.
-func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
-	if err := ctx.Err(); err != nil {
-		return Step{}, err
-	}
-	if u.cfg.Mode == ModeNone {
-		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "output %s mirrors plain files and holds no checkpoints", u.cfg.Output)
-	}
-	name, err := u.within(r.Path)
-	if err != nil {
-		return Step{}, err
-	}
-	u.folder.Lock()
-	defer u.folder.Unlock()
-	t, err := openTree(u.root, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "there is no such file or folder")
-	}
-	if err != nil {
-		return Step{}, err
-	}
-	defer t.close()
-	files, _, err := t.files()
-	if err != nil {
-		return Step{}, err
-	}
-	refuse := func(kind backends.Kind, format string, args ...any) (Step, error) {
-		return Step{}, backends.Errorf(kind, "commit", r.Path, format, args...)
-	}
-	if len(files) == 0 {
-		return refuse(backends.Invalid, "there is no file in it")
-	}
-	if r.Step < 0 {
-		step, ok := stepOf(name, t.only == "")
-		if !ok {
-			return refuse(backends.Invalid, "its name does not end in a number: say which step it is (stager commit: --step)")
-		}
-		r.Step = step
-	}
-	busy, _, err := t.writers(files)
-	if err != nil {
-		return Step{}, err
-	}
-	if busy != "" {
-		return refuse(backends.Invalid, "%s is open for writing: close it, then commit", busy)
-	}
-	step := Step{r.Step, name, len(files), totalSize(files)}
-	state := fingerprint(files)
-
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.said[name] = true
-	delete(u.failed, name)
-	held, done := u.snaps[r.Step], u.shipped[name]
-	switch {
-	case held != nil && held.print == state:
-		held.Said = true
-		return step, nil
-	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "":
-		return step, nil
-	case held != nil && u.uploading != nil && u.uploading.snap == held:
-		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
-	}
-	_, err = u.takeLocked(&snapshot{Step: r.Step, Name: name, Samples: r.SamplesSeen, Said: true, Files: files})
-	if err != nil {
-		return Step{}, err
-	}
-	delete(u.seen, name)
-	u.wakeSender()
-	return step, nil
-}
-
-// within is p relative to the output's folder.
-func (u *Uploader) within(p string) (string, error) {
-	name := filepath.Clean(p)
-	if filepath.IsAbs(name) {
-		rel, err := filepath.Rel(u.cfg.Dir, name)
-		if err != nil {
-			return "", err
-		}
-		name = rel
-	}
-	if name = filepath.ToSlash(name); !filepath.IsLocal(name) || name == "." || ours(name) {
-		return "", backends.Errorf(backends.Invalid, "commit", p, "a checkpoint lies within %s, the folder of output %s", u.cfg.Dir, u.cfg.Output)
-	}
-	return path.Clean(name), nil
 }

@@ -23,6 +23,7 @@ const (
 var (
 	stepFolder = regexp.MustCompile(`^step-([0-9]{8,18})(?:-attempt-([1-9][0-9]{0,8}))?$`)
 	lastNumber = regexp.MustCompile(`[0-9]+$`)
+	namedStep  = regexp.MustCompile(`(?:^|[^a-zA-Z])step=([0-9]+)`) // Lightning and NeMo
 	uploadID   = regexp.MustCompile(`^[0-9a-f]{16}$`)
 )
 
@@ -52,7 +53,8 @@ var checkpointFiles = []string{
 	".ckpt", ".pt", ".pth", ".safetensors", ".h5", ".keras", ".npz", ".msgpack", ".tar",
 }
 
-// stepOf is the number at the end of a name, before a file's ending.
+// stepOf is the number that a name says is its step, or the one at its end, before a
+// file's ending.
 func stepOf(name string, isDir bool) (int64, bool) {
 	name = path.Base(name)
 	if !isDir {
@@ -64,6 +66,9 @@ func stepOf(name string, isDir bool) (int64, bool) {
 		}
 	}
 	digits := lastNumber.FindString(name)
+	if m := namedStep.FindStringSubmatch(name); m != nil {
+		digits = m[1]
+	}
 	if !isDir || digits == "" || len(strings.TrimLeft(digits, "0")) > 18 {
 		return 0, false
 	}
@@ -77,7 +82,7 @@ const orbaxTemporary = ".orbax-checkpoint-tmp"
 // finalName tells whether name is one that frameworks use while they write, and
 // which name it will have.
 func finalName(name string) (final string, temporary bool) {
-	for _, ending := range []string{".tmp", ".partial", ".incomplete", "-unfinished", ".unfinished"} {
+	for _, ending := range []string{".tmp", ".partial", ".incomplete", "-unfinished", ".unfinished", "_temp"} {
 		if final, ok := strings.CutSuffix(name, ending); ok {
 			return final, true
 		}
@@ -91,4 +96,12 @@ func finalName(name string) (final string, temporary bool) {
 		}
 	}
 	return name, false
+}
+
+// unfinishedName is a checkpoint's name as NeMo marks it while it writes.
+func unfinishedName(name string) string {
+	for _, ending := range []string{".nemo", ".ckpt", "-last"} {
+		name = strings.TrimSuffix(name, ending)
+	}
+	return name
 }

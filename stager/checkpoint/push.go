@@ -41,7 +41,7 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 	if err != nil {
 		return Commit{}, err
 	}
-	t := tree{root, only}
+	t := tree{root: root, only: only}
 	defer t.close()
 	files, _, err := t.files()
 	if err != nil {

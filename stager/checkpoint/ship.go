@@ -304,7 +304,8 @@ func (s *shipper) arrived(ctx context.Context, prefix string, files []File) erro
 	return nil
 }
 
-// holds tells whether the checkpoint has the very bytes that a COMMIT lists.
+// holds tells whether a COMMIT lists every file of the checkpoint with these very
+// bytes. It may list more: a trainer that prunes, or dies of it, leaves a part.
 func (c cargo) holds(ctx context.Context, commit Commit) (bool, error) {
 	if commit.Data == dataDir+"/"+c.id {
 		return true, nil
@@ -312,9 +313,6 @@ func (c cargo) holds(ctx context.Context, commit Commit) (bool, error) {
 	listed := make(map[string]File, len(commit.Files))
 	for _, f := range commit.Files {
 		listed[f.Path] = f
-	}
-	if len(listed) != len(c.files) {
-		return false, nil
 	}
 	for _, f := range c.files {
 		if other, ok := listed[f.Path]; !ok || other.Size != f.Size {

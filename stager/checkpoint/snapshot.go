@@ -94,10 +94,8 @@ func (s *shelf) take(snap *snapshot) (err error) {
 // symbolic links themselves, which lead to the same place below data.
 func (s *shelf) link(snap *snapshot, data string) error {
 	from := snap.Name
-	if info, err := s.root.Lstat(snap.Name); err != nil {
-		return err
-	} else if !info.IsDir() {
-		from = path.Dir(snap.Name)
+	if info, err := s.root.Lstat(snap.Name); err != nil || !info.IsDir() {
+		from = path.Dir(snap.Name) // if it is a group of files, and has not gone
 	}
 	for _, f := range snap.Files {
 		if err := s.root.MkdirAll(path.Dir(path.Join(data, f.Path)), 0o700); err != nil {

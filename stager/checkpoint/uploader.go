@@ -51,6 +51,7 @@ type Config struct {
 	Keep     int           // how many committed steps the store keeps; 0: all
 	Conflict string        // ConflictFail when empty
 	Attempt  int           // fencing token: how often the job was started before
+	Node     int           // which of the job's nodes this is
 	Stager   string        // version, for the record
 	Log      *slog.Logger  // nil: silent
 	Metrics  *Metrics      // nil: not counted

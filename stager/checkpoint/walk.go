@@ -54,27 +54,53 @@ func totalSize(files []local) (n int64) {
 	return n
 }
 
-// tree is a checkpoint in the output folder: a folder, or one file of it.
+// tree is a checkpoint in the output folder: a folder, one file of it, or the files
+// of it that are a checkpoint together.
 type tree struct {
-	root *os.Root // the folder that the files' paths are relative to
-	only string   // the file; empty for all of root
+	root    *os.Root // the folder that the files' paths are relative to
+	only    string   // the file, or the name of the group; empty for all of root
+	grouped bool
 }
 
 // openTree opens what name stands for below root.
 func openTree(root *os.Root, name string) (tree, error) {
 	info, err := root.Lstat(name)
-	if err != nil {
-		return tree{}, err
-	}
+	grouped := errors.Is(err, fs.ErrNotExist) && len(group(root, name)) > 0
 	switch {
+	case grouped:
+		sub, err := root.OpenRoot(path.Dir(name))
+		return tree{sub, path.Base(name), true}, err
+	case err != nil:
+		return tree{}, err
 	case info.IsDir():
 		sub, err := root.OpenRoot(name)
 		return tree{root: sub}, err
 	case info.Mode().IsRegular():
 		sub, err := root.OpenRoot(path.Dir(name))
-		return tree{sub, path.Base(name)}, err
+		return tree{root: sub, only: path.Base(name)}, err
 	}
 	return tree{}, fmt.Errorf("%s is neither a folder nor a plain file (%s)", name, info.Mode().Type())
+}
+
+// group lists the files that are a checkpoint of this name together, without their
+// folder.
+func group(root *os.Root, name string) (members []string) {
+	entries, err := fs.ReadDir(root.FS(), path.Dir(name))
+	if err != nil {
+		return nil // it is gone, as openTree says
+	}
+	for _, e := range entries {
+		if of, ok := groupOf(e.Name()); ok && of == path.Base(name) && e.Type().IsRegular() {
+			members = append(members, e.Name())
+		}
+	}
+	return members
+}
+
+// present tells whether there is something under this name, or a group of it.
+func present(root *os.Root, name string) bool {
+	_, err := root.Lstat(name)
+	return !errors.Is(err, fs.ErrNotExist) || len(group(root, name)) > 0
 }
 
 func (t tree) close() { _ = t.root.Close() } // it is only read through
@@ -83,14 +109,21 @@ func (t tree) close() { _ = t.root.Close() } // it is only read through
 // says. It fails when there is something that a restore could not bring back.
 func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 	if t.only != "" {
-		info, err := t.root.Lstat(t.only)
-		if err != nil {
-			return nil, nil, err
+		members := []string{t.only}
+		if t.grouped {
+			members = group(t.root, t.only)
 		}
-		if err := checkPath(t.only); err != nil {
-			return nil, nil, err
+		for _, p := range members {
+			info, err := t.root.Lstat(p)
+			if err != nil {
+				return nil, nil, err
+			}
+			if err := checkPath(p); err != nil {
+				return nil, nil, err
+			}
+			files = append(files, describe(p, info))
 		}
-		return []local{describe(t.only, info)}, nil, nil
+		return files, nil, nil
 	}
 	err = fs.WalkDir(t.root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
@@ -178,6 +211,22 @@ func (t tree) writers(files []local) (name string, blind bool, err error) {
 		}
 	}
 	return "", blind, nil
+}
+
+// torn tells why the files cannot all have been written to their ends, or "".
+func (t tree) torn(files []local) (string, error) {
+	for _, want := range files {
+		f, err := t.openFile(want.Path)
+		if err != nil {
+			return "", err
+		}
+		reason, err := torn(f, want.Path, want.Size)
+		_ = f.Close() // opened for reading
+		if err != nil || reason != "" {
+			return reason, err
+		}
+	}
+	return "", nil
 }
 
 // plainFiles lists what is mirrored below root: all regular files but stager's own,

@@ -1,0 +1,117 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"path/filepath"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// CommitRequest says that a checkpoint is complete.
+type CommitRequest struct {
+	Path        string // absolute, or relative to the output's folder; a folder or a file
+	Step        int64  // -1: the number at the end of its name
+	SamplesSeen int64  // how far the trainer has read its data; recorded
+}
+
+// Step is a checkpoint that was taken over.
+type Step struct {
+	Step  int64  `json:"step"`
+	Path  string `json:"path"` // below the output's folder
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Commit takes a complete checkpoint over: when it returns, links hold the files
+// fast, so that the trainer may prune. Run ships it, whatever When says; Wait waits
+// for that. The same checkpoint may be committed again. It fails when a file is open
+// for writing, or when another state of the step is on its way.
+func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
+	if err := ctx.Err(); err != nil {
+		return Step{}, err
+	}
+	if u.cfg.Mode == ModeNone {
+		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "output %s mirrors plain files and holds no checkpoints", u.cfg.Output)
+	}
+	name, err := u.within(r.Path)
+	if err != nil {
+		return Step{}, err
+	}
+	u.folder.Lock()
+	defer u.folder.Unlock()
+	t, err := openTree(u.root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "there is no such file or folder")
+	}
+	if err != nil {
+		return Step{}, err
+	}
+	defer t.close()
+	files, _, err := t.files()
+	if err != nil {
+		return Step{}, err
+	}
+	refuse := func(kind backends.Kind, format string, args ...any) (Step, error) {
+		return Step{}, backends.Errorf(kind, "commit", r.Path, format, args...)
+	}
+	if len(files) == 0 {
+		return refuse(backends.Invalid, "there is no file in it")
+	}
+	if r.Step < 0 {
+		step, ok := stepOf(name, t.only == "")
+		if !ok {
+			return refuse(backends.Invalid, "its name does not end in a number: say which step it is (stager commit: --step)")
+		}
+		r.Step = step
+	}
+	busy, _, err := t.writers(files)
+	if err != nil {
+		return Step{}, err
+	}
+	if busy != "" {
+		return refuse(backends.Invalid, "%s is open for writing: close it, then commit", busy)
+	}
+	step := Step{r.Step, name, len(files), totalSize(files)}
+	state := fingerprint(files)
+
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.said[name] = true
+	delete(u.failed, name)
+	held, done := u.snaps[r.Step], u.shipped[name]
+	switch {
+	case held != nil && held.print == state:
+		held.Said = true
+		return step, nil
+	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "":
+		return step, nil
+	case held != nil && u.uploading != nil && u.uploading.snap == held:
+		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
+	}
+	_, err = u.takeLocked(&snapshot{Step: r.Step, Name: name, Samples: r.SamplesSeen, Said: true, Files: files})
+	if err != nil {
+		return Step{}, err
+	}
+	delete(u.seen, name)
+	u.wakeSender()
+	return step, nil
+}
+
+// within is p relative to the output's folder.
+func (u *Uploader) within(p string) (string, error) {
+	name := filepath.Clean(p)
+	if filepath.IsAbs(name) {
+		rel, err := filepath.Rel(u.cfg.Dir, name)
+		if err != nil {
+			return "", err
+		}
+		name = rel
+	}
+	if name = filepath.ToSlash(name); !filepath.IsLocal(name) || name == "." || ours(name) {
+		return "", backends.Errorf(backends.Invalid, "commit", p, "a checkpoint lies within %s, the folder of output %s", u.cfg.Dir, u.cfg.Output)
+	}
+	return path.Clean(name), nil
+}
