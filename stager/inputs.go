@@ -182,7 +182,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, store *backends.Store
 		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), MinFree: int64(spec.Window.MinFree),
 		Release: window.Release(spec.Window.Release), MinAge: time.Duration(spec.Window.MinAge),
 		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
-		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), Epochs: spec.Order.Epochs,
+		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs,
 		Items: items, Plan: plan.Digest(slices.Values(objects), spec.Order, shard), Parallel: spec.Window.Parallel,
 		Order: func(epoch int) []int {
 			all := order(epoch)

@@ -79,6 +79,11 @@ type Config struct {
 	MinAge   time.Duration // for ReleaseRolling
 	MinReady MinReady
 
+	// AnyOrder has a lease give whatever is ready, the lowest first. Otherwise it waits
+	// for the lowest position that nobody has been given: the order in which shards are
+	// delivered is the plan's, whatever arrives first.
+	AnyOrder bool
+
 	LeaseTimeout time.Duration // of leases that are not bound to a connection; 10 min
 	Reattach     time.Duration // for which leases outlive a restart, unless they are used; 30 s
 

@@ -48,6 +48,9 @@
 //
 // # What holds
 //
+// A lease gives the lowest position that nobody has been given, and waits for it: the
+// sequence is the plan's, whatever arrives first (unless Config.AnyOrder).
+//
 // What is on disk is the truth, the journal a hint: without it shards are delivered
 // again, never lost. A file that is visible is whole and verified. The sum of
 // incoming, ready, leased and lingering bytes never passes Config.Size. Nothing is

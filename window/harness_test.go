@@ -72,6 +72,9 @@ type bench struct {
 	*Window
 	fetcher *fake
 	cfg     Config
+
+	async   bool     // what Run would start waits for arrive, in any order
+	pending []func() // it
 }
 
 // virtual runs a test in virtual time.
@@ -100,7 +103,13 @@ func (b *bench) open() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	w.spawn = func(f func()) { f() }
+	w.spawn = func(f func()) {
+		if b.async {
+			b.pending = append(b.pending, f)
+		} else {
+			f()
+		}
+	}
 	b.Window = w
 	b.t.Cleanup(func() { w.Close() })
 }
@@ -112,7 +121,15 @@ func (b *bench) crash() {
 	b.journal.file.Close()
 	b.stage.close()
 	b.closed = true
+	b.pending = nil
 	b.open()
+}
+
+// arrive does one of those things that Run would have started.
+func (b *bench) arrive(i int) {
+	f := b.pending[i]
+	b.pending = slices.Delete(b.pending, i, i+1)
+	f()
 }
 
 // step plans and acts once.
@@ -130,8 +147,11 @@ func (b *bench) settle() {
 	b.scanAt = time.Time{}
 	for range 1000 {
 		t := b.step()
-		if !t.work() && len(t.fetch) == 0 && t.order < 0 {
+		if !t.work() && len(t.fetch) == 0 && t.order < 0 && len(b.pending) == 0 {
 			return
+		}
+		for len(b.pending) > 0 {
+			b.arrive(0)
 		}
 	}
 	b.t.Fatal("never comes to rest")

@@ -163,7 +163,7 @@ func (w *Window) leaseOf(l *lease) Lease {
 func (w *Window) popLocked(now time.Time) *entry {
 	for len(w.offered) > 0 {
 		e := w.offered[0]
-		if e.state == Ready && e.epoch > w.low.epoch {
+		if e.state == Ready && (e.epoch > w.low.epoch || !w.cfg.AnyOrder && !w.dueLocked(e)) {
 			return nil
 		}
 		heap.Pop(&w.offered)
@@ -176,6 +176,22 @@ func (w *Window) popLocked(now time.Time) *entry {
 		w.lookLocked(now, e, nil) // a reader was faster, by a verb on the file
 	}
 	return nil
+}
+
+// dueLocked tells whether everything before a file was given to somebody, or is
+// settled.
+func (w *Window) dueLocked(e *entry) bool {
+	if w.due.before(w.low) {
+		w.due = w.low
+	}
+	for w.due.before(e.seq) {
+		before := w.active[w.due]
+		if !w.settled[w.due] && (before == nil || before.state != Leased) {
+			return false
+		}
+		w.due.pos++
+	}
+	return true
 }
 
 // deliverLocked gives a Ready file to a reader.

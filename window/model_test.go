@@ -3,7 +3,9 @@ package window
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,17 +21,18 @@ import (
 // killed.
 type model struct {
 	*bench
-	rt     *rapid.T
-	held   map[string]Lease // by call
-	found  map[string]bool  // those held that a crash lies behind
-	acked  map[seq]bool
-	given  map[seq]int
-	lost   bool // the journal was lost: what was acknowledged may come again
-	ends   map[string]int
-	opened []*os.File
+	rt      *rapid.T
+	held    map[string]Lease // by call
+	found   map[string]bool  // those held that a crash lies behind
+	acked   map[seq]bool
+	given   map[seq]int
+	lost    bool // the journal was lost: what was acknowledged may come again
+	ends    map[string]int
+	skipped map[seq]bool
+	opened  []*os.File
 }
 
-const modelEpochs = 2
+const modelEpochs = 8
 
 func newModel(t *testing.T, rt *rapid.T) *model {
 	var list []Item
@@ -43,6 +46,7 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 	b := newBench(t, Config{
 		Items: list, Size: largest + int64(rapid.IntRange(0, 100).Draw(rt, "room")), Epochs: modelEpochs,
 		Parallel: rapid.IntRange(1, 4).Draw(rt, "parallel"), OnBad: BadSkip,
+		AnyOrder: rapid.Bool().Draw(rt, "any order"),
 		Order: func(epoch int) []int {
 			order := make([]int, len(list))
 			for i := range order {
@@ -57,7 +61,8 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 	if err := os.WriteFile(b.at("ready", "README"), []byte("not ours"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return &model{bench: b, rt: rt, held: map[string]Lease{}, found: map[string]bool{}, acked: map[seq]bool{}, given: map[seq]int{}, ends: map[string]int{}}
+	b.async = true
+	return &model{bench: b, rt: rt, held: map[string]Lease{}, found: map[string]bool{}, acked: map[seq]bool{}, given: map[seq]int{}, ends: map[string]int{}, skipped: map[seq]bool{}}
 }
 
 // one draws one of those, if there are any.
@@ -103,6 +108,12 @@ func (m *model) lease(reader string) bool {
 			m.rt.Fatalf("%v was given to two", a)
 		}
 	}
+	// W6: what comes first in the order is given first.
+	for _, first := range m.positions(a.epoch)[:a.pos] {
+		if !m.cfg.AnyOrder && !m.acked[first] && !m.isHeld(first) && !m.skips(first) {
+			m.rt.Fatalf("%v was given before %v", a, first)
+		}
+	}
 	if m.given[a]++; !m.lost && (l.Attempt > 1) != (m.given[a] > 1) {
 		m.rt.Fatalf("delivery %d of %v says attempt %d", m.given[a], a, l.Attempt)
 	}
@@ -117,22 +128,39 @@ func (m *model) positions(epoch int) (all []seq) {
 	return all
 }
 
+// isHeld tells whether a reader has the position, by call or by claim.
+func (m *model) isHeld(a seq) bool {
+	for _, l := range m.held {
+		if l.Epoch == a.epoch && l.Pos == a.pos {
+			return true
+		}
+	}
+	return slices.ContainsFunc(m.files("claimed/v"), func(path string) bool {
+		at, _, _ := parseName(filepath.Base(path))
+		return at == a
+	})
+}
+
+// skips tells whether a position was given up; a loss of the journal does not bring it back.
 func (m *model) skips(a seq) bool {
-	return slices.ContainsFunc(m.Status().Skipped, func(s BadItem) bool { return s.Epoch == a.epoch && s.Pos == a.pos })
+	for _, s := range m.Status().Skipped {
+		m.skipped[seq{s.Epoch, s.Pos}] = true
+	}
+	return m.skipped[a]
 }
 
 // files are the plan's files that readers can see in a folder.
-func (m *model) files(pattern string) (names []string) {
-	all, err := filepath.Glob(m.at(pattern))
-	if err != nil {
+func (m *model) files(dir string) (paths []string) {
+	entries, err := os.ReadDir(m.at(dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		m.rt.Fatal(err)
 	}
-	for _, name := range all {
-		if _, _, ok := parseName(filepath.Base(name)); ok {
-			names = append(names, name)
+	for _, e := range entries {
+		if _, _, ok := parseName(e.Name()); ok {
+			paths = append(paths, m.at(dir, e.Name()))
 		}
 	}
-	return names
+	return paths
 }
 
 // verb notes what a verb on a file means, after it was done.
@@ -165,7 +193,17 @@ func (m *model) ops() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"step":   func(*rapid.T) { m.step() },
 		"settle": func(*rapid.T) { m.settle() },
-		"sleep":  func(*rapid.T) { time.Sleep(time.Second) },
+		"arrive": func(*rapid.T) {
+			if len(m.pending) > 0 {
+				m.arrive(rapid.IntRange(0, len(m.pending)-1).Draw(m.rt, "which"))
+			}
+		},
+		"fail": func(rt *rapid.T) {
+			item := rapid.IntRange(0, len(m.cfg.Items)-1).Draw(rt, "item")
+			errs := []error{errors.New("down"), ErrCorrupt, ErrGone, unix.ENOSPC}
+			m.fetcher.script[item] = append(m.fetcher.script[item], errs[rapid.IntRange(0, len(errs)-1).Draw(rt, "error")])
+		},
+		"sleep": func(*rapid.T) { time.Sleep(time.Second) },
 		"lease": func(*rapid.T) {
 			reader, _ := one(m, readers)
 			m.lease(reader)
@@ -185,14 +223,14 @@ func (m *model) ops() map[string]func(*rapid.T) {
 			}
 		},
 		"unlink": func(*rapid.T) {
-			if path, ok := one(m, slices.Concat(m.files("ready/*"), m.files("claimed/*/*"))); ok {
+			if path, ok := one(m, slices.Concat(m.files("ready"), m.files("claimed/v"))); ok {
 				check(os.Remove(path))
 				m.verb(path, true)
 				m.settle()
 			}
 		},
 		"claim": func(*rapid.T) {
-			if path, ok := one(m, m.files("ready/*")); ok {
+			if path, ok := one(m, m.files("ready")); ok {
 				check(os.MkdirAll(m.at("claimed", "v"), 0o777))
 				check(os.Rename(path, m.at("claimed", "v", filepath.Base(path))))
 				m.verb(path, false)
@@ -202,14 +240,14 @@ func (m *model) ops() map[string]func(*rapid.T) {
 			}
 		},
 		"finish": func(*rapid.T) {
-			if path, ok := one(m, slices.Concat(m.files("ready/*"), m.files("claimed/*/*"))); ok {
+			if path, ok := one(m, slices.Concat(m.files("ready"), m.files("claimed/v"))); ok {
 				check(os.Rename(path, m.at("done", filepath.Base(path))))
 				m.verb(path, true)
 				m.settle()
 			}
 		},
 		"open": func(*rapid.T) {
-			if path, ok := one(m, m.files("ready/*")); ok {
+			if path, ok := one(m, m.files("ready")); ok {
 				file, err := os.Open(path)
 				check(err)
 				m.opened = append(m.opened, file)
@@ -253,7 +291,7 @@ func (m *model) invariants() {
 		m.rt.Fatalf("a file that is not ours holds %q (%v)", data, err)
 	}
 	// W1: what is visible is whole.
-	for _, path := range slices.Concat(m.files("ready/*"), m.files("claimed/*/*")) {
+	for _, path := range slices.Concat(m.files("ready"), m.files("claimed/v")) {
 		a, name, _ := parseName(filepath.Base(path))
 		item := m.cfg.Order(a.epoch)[a.pos]
 		want := bytes.Repeat([]byte{byte('a' + item)}, int(m.cfg.Items[item].Size))
@@ -292,6 +330,7 @@ func (m *model) invariants() {
 		sum += size
 	}
 	s := m.Status()
+	m.skips(seq{})
 	if sum > m.cfg.Size || s.Used > m.cfg.Size || sum > s.Used {
 		m.rt.Fatalf("%d bytes on disk, %d counted, of %d", sum, s.Used, m.cfg.Size)
 	}
@@ -303,7 +342,7 @@ func (m *model) finish() {
 		file.Close()
 	}
 	m.opened = nil
-	for _, path := range m.files("claimed/*/*") {
+	for _, path := range m.files("claimed/v") {
 		if err := os.Rename(path, m.at("ready", filepath.Base(path))); err != nil {
 			m.rt.Fatal(err)
 		}
@@ -341,7 +380,19 @@ func (m *model) finish() {
 	}
 }
 
+// TestWindowAgainstItsModel takes 10,000 random steps; -rapid.checks=5000 takes a
+// million. A failure prints the steps and the seed that repeats them.
 func TestWindowAgainstItsModel(t *testing.T) {
+	for name, value := range map[string]string{"rapid.checks": "50", "rapid.steps": "200"} {
+		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
+			if err := flag.Set(name, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
+		t.Setenv("TMPDIR", "/dev/shm") // so many folders are quicker there
+	}
 	virtual(t, func(t *testing.T) {
 		// Without the test's deadline, which is not of virtual time.
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {

@@ -79,6 +79,9 @@ func (w *Window) replanLocked(e *entry, why string) {
 	w.forgetLocked(e)
 	at, _ := slices.BinarySearchFunc(w.again, e.seq, seq.compare)
 	w.again = slices.Insert(w.again, at, e.seq)
+	if e.before(w.due) {
+		w.due = e.seq
+	}
 	w.buryLocked(e)
 }
 

@@ -3,6 +3,7 @@ package window
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -67,6 +68,40 @@ func TestReadersShareEpochs(t *testing.T) {
 			t.Errorf("got %+v", s)
 		}
 	})
+}
+
+// Fetches end in the reverse of their order. A training that is to be repeated gets
+// its shards in the plan's order all the same.
+func TestLeasesKeepTheOrderWhateverArrivesFirst(t *testing.T) {
+	for _, tt := range []struct {
+		anyOrder bool
+		want     []int
+	}{
+		{false, []int{0, 1, 2, 3}},
+		{true, []int{3, 2, 1, 0}},
+	} {
+		virtual(t, func(t *testing.T) {
+			b := newBench(t, Config{Items: items(4, 10), Size: 40, Epochs: 1, AnyOrder: tt.anyOrder})
+			b.async = true
+			b.step()
+			var got []int
+			for range 4 {
+				b.arrive(len(b.pending) - 1)
+				for b.step().work() {
+				}
+				for {
+					l, err := b.lease("r")
+					if err != nil {
+						break
+					}
+					got = append(got, l.Pos)
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("any order %t: got %v, want %v", tt.anyOrder, got, tt.want)
+			}
+		})
+	}
 }
 
 func TestWaitsAreMeasuredByCause(t *testing.T) {

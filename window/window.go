@@ -39,6 +39,7 @@ type Window struct {
 	next     seq           // the first that was never reserved
 	top      seq           // behind the last that was
 	again    []seq         // those that are planned anew, ascending
+	due      seq           // everything before it was given once, or is settled; unless AnyOrder
 	history  map[seq]history
 	skipped  []skip
 	failed   error // ends Run

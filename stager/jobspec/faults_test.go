@@ -44,7 +44,7 @@ func TestWhatIsRefused(t *testing.T) {
 			"line 14, column 24: Job/train: the plan's volume stager-train at /data would hide mine, which container main has at /data/sub",
 		},
 		{"no arrow", job(`stager.dev/in.train: "s3://b/train/ /data"`, "", ""), Options{}, `line 7, column 42: Job/train: train: "s3://b/train/ /data" has no " -> "; write URL -> PATH`},
-		{"an unknown key", job(`stager.dev/in.train: "s3://b/ -> /data ? mode=window&sise=8Gi"`, "", ""), Options{}, `line 7, column 74: Job/train: train: "sise" is not known here; known are epochs`},
+		{"an unknown key", job(`stager.dev/in.train: "s3://b/ -> /data ? mode=window&sise=8Gi"`, "", ""), Options{}, `line 7, column 74: Job/train: train: "sise" is not known here; known are anyOrder, epochs`},
 		{"a key of the other side", job(`stager.dev/out.o: "/out -> s3://b/ ? epochs=3"`, "", ""), Options{}, `"epochs" is not known here; known are commit`},
 		{"a key without value", job(`stager.dev/in.train: "s3://b/ -> /data ? mode"`, "", ""), Options{}, "mode has no value; write mode=VALUE"},
 		{"a size that is none", job(`stager.dev/in.train: "s3://b/ -> /data ? size=big"`, "", ""), Options{}, `"big" is not a number of bytes`},

@@ -255,6 +255,7 @@ var params = map[string]struct{ in, out string }{
 	"minFree":      {in: "window.minFree"},
 	"leaseTimeout": {in: "window.leaseTimeout"},
 	"parallel":     {in: "window.parallel"},
+	"anyOrder":     {in: "window.anyOrder"},
 	"order":        {in: "order.by"},
 	"seed":         {in: "order.seed"},
 	"epochs":       {in: "order.epochs"},

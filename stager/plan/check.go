@@ -157,6 +157,9 @@ func (c *checker) window(at string, w *Window) {
 	if w.Release != ReleaseLease && w.LeaseTimeout != 0 {
 		c.add(at+".leaseTimeout", "it is read with release: lease only")
 	}
+	if w.Release != ReleaseLease && w.AnyOrder {
+		c.add(at+".anyOrder", "it is read with release: lease only; by files readers take what they like")
+	}
 }
 
 func (c *checker) patterns(at string, patterns []string) {

@@ -99,6 +99,7 @@ type Window struct {
 	MinReady     MinReady `json:"minReady,omitzero"`
 	MinFree      Bytes    `json:"minFree,omitzero"`      // left alone on a disk shared with others
 	LeaseTimeout Duration `json:"leaseTimeout,omitzero"` // of leases that no connection holds; 0: the window's default
+	AnyOrder     bool     `json:"anyOrder,omitzero"`     // lease: give what is ready; false: wait for what comes first in the order
 	Layout       string   `json:"layout"`
 	Parallel     int      `json:"parallel,omitzero"` // files on their way at once; 0: the window's default
 }
