@@ -20,7 +20,7 @@ STAGER_LINT_REQUIRE ?=
 
 say = @printf '\n== %s\n' '$(1)'
 
-.PHONY: help build image demo bench test test-cluster lint fmt clean
+.PHONY: help build image demo bench test test-apiserver test-cluster lint fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -42,8 +42,11 @@ bench: build ## measure stager beside other clients of the same servers, in ten 
 test: ## run every test, against real servers of every protocol
 	@.ci/test
 
-test-cluster: ## run jobs in a real Kubernetes on this machine, built once; as root
-	STAGER_TEST_REQUIRE=s3,cluster go test -C e2e -count=1 -v -timeout 60m ./cluster
+test-apiserver: ## ask a real API server for every manifest, and it the webhook; as root
+	STAGER_TEST_REQUIRE=apiserver go test -C e2e -count=1 -v -timeout 60m ./cluster
+
+test-cluster: ## that, and run jobs in a real Kubernetes on this machine; as root
+	STAGER_TEST_REQUIRE=s3,apiserver,cluster go test -C e2e -count=1 -v -parallel 6 -timeout 60m ./cluster
 
 lint: ## find what tests do not: vet, format, linters, known vulnerabilities
 	$(call say,go vet)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/stager-dev/stager/e2e/servers"
 )
@@ -17,13 +18,18 @@ const version = "1.36.3"
 // part is one program that a cluster needs, and where its source is.
 type part struct{ name, module, pkg, flags string }
 
-var parts = []part{
+// controlParts are an API server and what it takes to ask it.
+var controlParts = []part{
+	{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "-s -w"},
 	{"kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", kubernetesFlags},
+	{"kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", kubernetesFlags},
+}
+
+// nodeParts are what runs jobs, besides.
+var nodeParts = []part{
 	{"kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", kubernetesFlags},
 	{"kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", kubernetesFlags},
 	{"kubelet", "kubernetes", "k8s.io/kubernetes/cmd/kubelet", kubernetesFlags},
-	{"kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", kubernetesFlags},
-	{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "-s -w"},
 	{"containerd", "containerd", "github.com/containerd/containerd/v2/cmd/containerd", "-s -w"},
 	{"containerd-shim-runc-v2", "containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "-s -w"},
 	{"ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr", "-s -w"},
@@ -37,8 +43,15 @@ const kubernetesFlags = "-s -w -X k8s.io/component-base/version.gitVersion=v" + 
 	" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" +
 	" -X k8s.io/component-base/version.gitCommit=module -X k8s.io/component-base/version.gitTreeState=clean"
 
-// buildAll makes a folder of all programs, by their names.
-func buildAll(ctx context.Context, dir string, progress io.Writer) error {
+// build makes a folder of programs, by their names: an API server's, with the stager
+// that is tested, and those of a node where one is wanted.
+func build(ctx context.Context, dir string, node bool, progress io.Writer) error {
+	parts, packages := controlParts, map[string]string(nil)
+	if node {
+		// runc needs libseccomp and the shell of the trainer's image is in C: both are
+		// Debian's, unpacked without being installed.
+		parts, packages = slices.Concat(parts, nodeParts), map[string]string{"runc": "usr/sbin/runc", "busybox-static": "bin/busybox"}
+	}
 	for _, p := range parts {
 		bin, err := servers.Build(ctx, filepath.Join("modules", p.module), p.pkg, progress,
 			"-tags", "no_btrfs no_devmapper no_zfs", "-ldflags", p.flags)
@@ -49,9 +62,7 @@ func buildAll(ctx context.Context, dir string, progress io.Writer) error {
 			return err
 		}
 	}
-	// runc needs libseccomp and the shell of the trainer's image is in C: both are
-	// Debian's, unpacked without being installed.
-	for pkg, file := range map[string]string{"runc": "usr/sbin/runc", "busybox-static": "bin/busybox"} {
+	for pkg, file := range packages {
 		bin, err := debian(ctx, pkg, file, progress)
 		if err != nil {
 			return err

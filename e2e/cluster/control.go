@@ -82,9 +82,14 @@ func (c *cluster) start(name string, args ...string) error {
 
 // kubectl runs a command of the administrator's with text as its standard input.
 func (c *cluster) kubectl(ctx context.Context, text string, args ...string) (string, error) {
+	return output(c.admins(ctx, text, args...))
+}
+
+// admins is such a command.
+func (c *cluster) admins(ctx context.Context, text string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), append([]string{"--kubeconfig", c.admin, "--request-timeout=20s", "--cache-dir", c.file("discovery")}, args...)...)
 	cmd.Stdin = strings.NewReader(text)
-	return output(cmd)
+	return cmd
 }
 
 // output is what a command prints; what it complains of is part of the error.

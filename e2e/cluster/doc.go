@@ -1,10 +1,12 @@
 // Package cluster tests stager in a real Kubernetes: API server, controllers,
 // scheduler, containerd and a kubelet with one node, on one Linux machine, without a
-// registry and without anything installed. "make test-cluster" runs it, as root.
+// registry and without anything installed, as root.
 //
-// The tests are of two kinds. [TestManifests] asks the API server whether it would
-// take what stager generates, strictly. [TestLifecycle] runs jobs with the release
-// image and looks at what is in the store afterwards, whatever happened to the pod.
+// The tests are of two kinds. "make test-apiserver" runs those that need an API server
+// alone: [TestManifests] and its neighbours ask it whether it would take what stager
+// generates, strictly, and [TestWebhook] has it ask stager. "make test-cluster" runs
+// these and [TestLifecycle]: jobs with the release image on a node, and a look at what
+// is in the store afterwards, whatever happened to the pod.
 //
 // How it goes: the parts are built from source once and kept in the user's cache
 // folder (build.go). The test then starts itself again in namespaces of its own for

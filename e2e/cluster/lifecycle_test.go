@@ -175,7 +175,7 @@ var lifecycle = []row{
 // TestLifecycle runs each row on the node, with the release image, against an S3
 // server that pods reach over their network.
 func TestLifecycle(t *testing.T) {
-	c := asked(t)
+	c := asked(t, oneNode)
 	s3 := startNodeAndStore(t, c)
 	t.Run("rows", func(t *testing.T) { // which ends when all of them have
 		for _, r := range lifecycle {

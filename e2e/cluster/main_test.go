@@ -19,11 +19,21 @@ import (
 // and in which folder.
 const inside = "STAGER_TEST_CLUSTER_DIR"
 
+// What a test may ask for, by its name in STAGER_TEST_REQUIRE.
+const (
+	apiServer = "apiserver" // an API server, which runs nothing
+	oneNode   = "cluster"   // and a node, for jobs
+)
+
 // under is the cluster of all tests; nil when nobody asked for one.
 var under *cluster
 
+func wanted(name string) bool {
+	return slices.Contains(strings.Split(os.Getenv("STAGER_TEST_REQUIRE"), ","), name)
+}
+
 func TestMain(m *testing.M) {
-	if !slices.Contains(strings.Split(os.Getenv("STAGER_TEST_REQUIRE"), ","), "cluster") {
+	if !wanted(apiServer) && !wanted(oneNode) {
 		os.Exit(m.Run())
 	}
 	run := outside
@@ -41,7 +51,7 @@ func TestMain(m *testing.M) {
 // outside builds what needs the internet and starts this test again in namespaces.
 func outside() (code int, err error) {
 	if os.Geteuid() != 0 {
-		return 0, errors.New("a node needs root: namespaces, mounts, control groups")
+		return 0, errors.New("it needs root: namespaces, mounts and, for a node, control groups")
 	}
 	dir, err := os.MkdirTemp("", "stager-cluster-")
 	if err != nil {
@@ -60,11 +70,13 @@ func outside() (code int, err error) {
 		return 0, err
 	}
 	ctx := context.Background()
-	if err := buildAll(ctx, bin, os.Stderr); err != nil {
+	if err := build(ctx, bin, wanted(oneNode), os.Stderr); err != nil {
 		return 0, err
 	}
-	if err := servers.Install(ctx, "s3", os.Stderr); err != nil {
-		return 0, err
+	if wanted(oneNode) {
+		if err := servers.Install(ctx, "s3", os.Stderr); err != nil {
+			return 0, err
+		}
 	}
 	return isolated(dir, []string{inside + "=" + dir}, os.Args...)
 }
@@ -92,11 +104,12 @@ func keepLogs(dir string) error {
 	return err
 }
 
-// asked gives a test the cluster there is; where nobody asked for one it is skipped.
-func asked(t *testing.T) *cluster {
+// asked gives a test the cluster there is, with what it asks for; where nobody asked
+// for that it is skipped.
+func asked(t *testing.T, what string) *cluster {
 	t.Helper()
-	if under == nil {
-		live.Require(t, "cluster", errors.New("it builds Kubernetes and needs root; make test-cluster asks for it"))
+	if under == nil || what == oneNode && !wanted(oneNode) {
+		live.Require(t, what, errors.New("it builds Kubernetes and needs root; make test-cluster asks for it"))
 	}
 	return under
 }

@@ -1,7 +1,7 @@
 package cluster
 
 import (
-	"os/exec"
+	"os"
 	"path/filepath"
 	"testing"
 )
@@ -10,43 +10,75 @@ import (
 // and for the examples with stager in them, whether it would take them; fields that it
 // does not know are errors.
 func TestManifests(t *testing.T) {
-	c := asked(t)
-	c.apply(t, `{apiVersion: v1, kind: Namespace, metadata: {name: ml}}`) // of some golden files
-	golden, err := filepath.Glob("../../stager/jobspec/testdata/golden/*.out.*")
-	if err != nil {
-		t.Fatal(err)
+	c := asked(t, apiServer)
+	c.define(t)
+	for _, namespace := range []string{"ml", "team"} { // of some golden files
+		c.apply(t, `{apiVersion: v1, kind: Namespace, metadata: {name: `+namespace+`}}`)
 	}
-	if len(golden) == 0 {
-		t.Fatal("there are no golden files; where did they go?")
-	}
-	golden = append(golden, "../../stager/jobspec/pai/testdata/single.out.yaml")
+	golden := find(t, 9, "../../stager/jobspec/testdata/golden/*.out.*", "../../stager/jobspec/testdata/golden/fanout.yaml", "../../stager/jobspec/pai/testdata/*.out.yaml")
 	for _, file := range golden {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			if _, err := c.kubectl(t.Context(), "", "create", "--dry-run=server", "--validate=strict", "-f", file); err != nil {
-				t.Error(err)
-			}
+			c.takes(t, read(t, file))
 		})
 	}
-	// An API server that takes everything would show nothing.
-	t.Run("wrong", func(t *testing.T) {
-		const wrong = `{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c, image: i, restartPolice: Always}]}}`
-		if out, err := c.kubectl(t.Context(), wrong, "create", "--dry-run=server", "--validate=strict", "-f", "-"); err == nil {
-			t.Errorf("an unknown field was taken: %s", out)
+	for _, file := range find(t, 0, "../../examples/*/*.yaml") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			c.takes(t, c.inject(t, read(t, file)))
+		})
+	}
+}
+
+// An API server that takes everything would show nothing, nor would a search that
+// finds no pods.
+func TestManifestsCanBeRefused(t *testing.T) {
+	c := asked(t, apiServer)
+	c.define(t)
+	const wrong = `{containers: [{name: c, image: i, restartPolice: Always}]}`
+	for name, manifest := range map[string]string{
+		"a pod":                  `{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: ` + wrong + `}`,
+		"a field of a JobSet":    `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: x}, spec: {replicatedJobs: [], suspended: true}}`,
+		"an operator of its own": `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: x}, spec: {replicatedJobs: [], successPolicy: {operator: Most}}}`,
+	} {
+		if out, err := c.kubectl(t.Context(), manifest, "create", "--dry-run=server", "--validate=strict", "-f", "-"); err == nil {
+			t.Errorf("%s with a fault was taken: %s", name, out)
 		}
-	})
-	examples, err := filepath.Glob("../../examples/*/*.yaml")
+	}
+	// What is wrong deep in a kind of others is seen by taking it out of there.
+	const deep = `{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: x}, spec: {replicatedJobs: [{name: w, template: {spec: {template: {spec: ` + wrong + `}}}}]}}`
+	for _, o := range c.creates(t, deep) {
+		inner := templatesIn(o, "")
+		if len(inner) != 2 {
+			t.Errorf("%d templates were found in it, want a Job and a Pod: %q", len(inner), inner)
+		}
+		for _, manifest := range inner {
+			if out, err := c.kubectl(t.Context(), manifest, "create", "--dry-run=server", "--validate=strict", "-f", "-"); err == nil {
+				t.Errorf("a template with a fault was taken: %s\n%s", out, manifest)
+			}
+		}
+	}
+}
+
+// find are the files that patterns name, so many at least: none are no test.
+func find(t *testing.T, least int, patterns ...string) (all []string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, found...)
+	}
+	if len(all) < least {
+		t.Fatalf("%q has %d files, want %d; where did they go?", patterns, len(all), least)
+	}
+	return all
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range examples {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			injected, err := output(exec.CommandContext(t.Context(), filepath.Join(c.bin, "stager"), "inject", "-q", "-f", file))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := c.kubectl(t.Context(), injected, "create", "--dry-run=server", "--validate=strict", "-f", "-"); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	return string(text)
 }

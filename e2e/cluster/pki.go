@@ -86,7 +86,7 @@ func (a *authority) kubeconfig(name string) (string, error) {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: test
-contexts: [{name: test, context: {cluster: test, user: test}}]
+contexts: [{name: test, context: {cluster: test, user: test, namespace: default}}]
 clusters: [{name: test, cluster: {server: "https://127.0.0.1:6443", certificate-authority: %[1]s/ca.crt}}]
 users: [{name: test, user: {client-certificate: %[1]s/%[2]s.crt, client-key: %[1]s/%[2]s.key}}]
 `, a.dir, name)
