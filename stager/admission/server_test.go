@@ -182,7 +182,7 @@ func parts(r *http.Request) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-func listener(t *testing.T) net.Listener {
+func listener(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -205,7 +205,7 @@ func TestAFailedPortEndsAll(t *testing.T) {
 func BenchmarkHandler(b *testing.B) {
 	s := newServer()
 	h := s.handler(newMetrics(s.Certificates.Expires))
-	body := reviewOf(b, podWith(asking), nil)
+	body := reviewOf(b, large(), nil)
 	b.ReportAllocs()
 	for b.Loop() {
 		if w := post(h, "application/json", body); w.Code != http.StatusOK {

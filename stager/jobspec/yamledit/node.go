@@ -90,7 +90,7 @@ func (n *Node) Text() string {
 	raw := n.doc.Text[n.Start:n.End]
 	switch raw[0] {
 	case '"', '\'':
-		if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, raw[0]) < 0 && bytes.IndexByte(inner, '\\') < 0 && !folded(inner) {
+		if inner := raw[1 : len(raw)-1]; verbatim(inner, raw[0]) {
 			return string(inner)
 		}
 	case '|':
@@ -122,6 +122,11 @@ func (n *Node) Text() string {
 		return string(n.doc.Text[n.Start:n.End])
 	}
 	return text
+}
+
+// verbatim tells whether what stands between quotes means itself.
+func verbatim(inner []byte, quote byte) bool {
+	return bytes.IndexByte(inner, quote) < 0 && bytes.IndexByte(inner, '\\') < 0 && !folded(inner)
 }
 
 // folded tells whether a scalar goes over several lines.
@@ -195,7 +200,12 @@ func (n *Node) Is(text string) bool {
 		return false
 	}
 	switch raw := n.doc.Text[n.Start:n.End]; raw[0] {
-	case '"', '\'', '|', '>':
+	case '"', '\'':
+		if inner := raw[1 : len(raw)-1]; verbatim(inner, raw[0]) {
+			return string(inner) == text
+		}
+		return n.Text() == text
+	case '|', '>':
 		return n.Text() == text
 	default:
 		return string(raw) == text || len(raw) > len(text) && folded(raw) && n.Text() == text
