@@ -15,7 +15,7 @@ import (
 // Images that a node has; there is no registry to pull others from.
 const (
 	stagerImage  = "localhost/stager:dev"
-	trainerImage = "localhost/trainer:dev" // a shell and what belongs to one
+	trainerImage = "localhost/trainer:dev" // images/trainer: a shell and a trainer
 	sandboxImage = "localhost/sandbox:dev" // what holds a pod's namespaces
 )
 
@@ -66,25 +66,22 @@ func (c *cluster) startNode(ctx context.Context) error {
 
 // loadImages makes the images and hands them to containerd.
 func (c *cluster) loadImages(ctx context.Context) error {
-	stager, err := os.ReadFile(filepath.Join(c.bin, "stager"))
-	if err != nil {
-		return err
+	var stager, shell, script []byte
+	for file, text := range map[string]*[]byte{
+		filepath.Join(c.bin, "stager"):  &stager,
+		filepath.Join(c.bin, "busybox"): &shell,
+		"../../images/trainer/trainer":  &script,
+	} {
+		var err error
+		if *text, err = os.ReadFile(file); err != nil {
+			return err
+		}
 	}
-	shell, err := os.ReadFile(filepath.Join(c.bin, "busybox"))
-	if err != nil {
-		return err
-	}
-	withShell := []image.File{
-		{Path: "bin/sh", Mode: 0o755, Body: shell},
-		{Path: "tmp/", Mode: 0o777},
-	}
-	for _, applet := range []string{"cat", "cp", "dd", "find", "ls", "mkdir", "mv", "rm", "seq", "sleep", "sort", "touch", "wc"} {
-		withShell = append(withShell, image.File{Path: "bin/" + applet, Link: "sh"})
-	}
+	trainer := image.Trainer(trainerImage, runtime.GOARCH, shell, stager, script)
 	for _, img := range []image.Image{
 		image.Release(stagerImage, runtime.GOARCH, stager),
-		{Name: trainerImage, Arch: runtime.GOARCH, Files: withShell},
-		{Name: sandboxImage, Arch: runtime.GOARCH, Files: withShell, Entrypoint: []string{"/bin/sh", "-c", "trap exit TERM; while :; do sleep 3600 & wait; done"}},
+		trainer,
+		{Name: sandboxImage, Arch: runtime.GOARCH, Files: trainer.Files, Entrypoint: []string{"/bin/sh", "-c", "trap exit TERM; while :; do sleep 3600 & wait; done"}},
 	} {
 		file := c.file("image.tar")
 		w, err := os.Create(file)

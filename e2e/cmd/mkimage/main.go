@@ -7,6 +7,11 @@
 // the archive by "ctr -n k8s.io images import", "podman load -i", "docker load -i", or
 // push it by "skopeo copy oci-archive:stager.tar docker://…". With -tree it writes the
 // image's files into a folder, which is what the Dockerfile asks for.
+//
+// With the static busybox of the machine, or of Debian's package busybox-static, it
+// makes the image of images/trainer, too:
+//
+//	go run ./cmd/mkimage -trainer ../images/trainer/trainer -busybox /bin/busybox -o trainer.tar -t localhost/trainer:dev ../bin/stager
 package main
 
 import (
@@ -31,6 +36,8 @@ func run() error {
 	name := flag.String("t", "localhost/stager:dev", "the image's name")
 	arch := flag.String("arch", runtime.GOARCH, "what the binary was built for, as Go calls it")
 	tree := flag.String("tree", "", "write the files into this folder instead")
+	trainer := flag.String("trainer", "", "make the image of this trainer, which has stager beside it")
+	busybox := flag.String("busybox", "/bin/busybox", "the trainer's shell, linked statically")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		return errors.New("name the binary: mkimage [flags] BINARY")
@@ -40,6 +47,17 @@ func run() error {
 		return err
 	}
 	img := image.Release(*name, *arch, binary)
+	if *trainer != "" {
+		script, err := os.ReadFile(*trainer)
+		if err != nil {
+			return err
+		}
+		shell, err := os.ReadFile(*busybox)
+		if err != nil {
+			return err
+		}
+		img = image.Trainer(*name, *arch, shell, binary, script)
+	}
 	if *tree != "" {
 		return img.Tree(*tree)
 	}
