@@ -20,7 +20,7 @@ const socketPath = runDir + "/stager.sock"
 
 // containers puts in the sidecar and the init container.
 func (p *pod) containers() {
-	shared := p.dataMounts()
+	shared := slices.Concat(p.dataMounts(), p.stores())
 	if p.shape.sidecar {
 		p.initContainer(p.sidecar(shared))
 	}

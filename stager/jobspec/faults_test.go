@@ -43,6 +43,12 @@ func TestWhatIsRefused(t *testing.T) {
 			Options{},
 			"line 14, column 24: Job/train: the plan's volume stager-train at /data would hide mine, which container main has at /data/sub",
 		},
+		{
+			"a folder that stager cannot see",
+			job(`stager.dev/in.train: "file:///mnt/shared/train/ -> /data"`, "", "        volumeMounts: [{name: mine, mountPath: /mnt/share}]"),
+			Options{},
+			"line 12, column 9: Job/train: train: /mnt/shared/train is a folder of no volume that container main has mounted; mount the one that it is on",
+		},
 		{"no arrow", job(`stager.dev/in.train: "s3://b/train/ /data"`, "", ""), Options{}, `line 7, column 42: Job/train: train: "s3://b/train/ /data" has no " -> "; write URL -> PATH`},
 		{"an unknown key", job(`stager.dev/in.train: "s3://b/ -> /data ? mode=window&sise=8Gi"`, "", ""), Options{}, `line 7, column 74: Job/train: train: "sise" is not known here; known are anyOrder, epochs`},
 		{"a key of the other side", job(`stager.dev/out.o: "/out -> s3://b/ ? epochs=3"`, "", ""), Options{}, `"epochs" is not known here; known are commit`},

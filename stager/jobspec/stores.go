@@ -1,0 +1,66 @@
+package jobspec
+
+import (
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+)
+
+// stores are the mounts that stager's containers need besides, of a pod whose data come
+// from, or go to, a volume of its own by a URL such as file:///mnt/shared/train/. The
+// target has the volume mounted there, and stager gets the very mount; those that are
+// only read from, for reading.
+//
+// A container that stager is wrapped around has them already.
+func (p *pod) stores() (all []any) {
+	if p.shape.wrap {
+		return nil
+	}
+	add := func(name, store string, readOnly bool) {
+		folder, ok := folderOf(store)
+		if !ok || slices.ContainsFunc(p.mounts, func(m mount) bool { return within(folder, m.path) }) {
+			return
+		}
+		m := p.covering(folder)
+		if m == nil {
+			refuse(p.targets[0], "%s: %s is a folder of no volume that container %s has mounted; mount the one that it is on, and stager gets it, too", name, folder, p.names[0])
+		}
+		at := path.Clean(m.Get("mountPath").Text())
+		e := mount{volume: m.Get("name").Text(), path: at, user: m}.entry()
+		if readOnly || m.Get("readOnly").Text() == "true" {
+			e = append(e, yamledit.Entry{Key: "readOnly", Value: true})
+		}
+		for i := range all {
+			if have, _ := all[i].(yamledit.Map); have[1].Value == at {
+				if !readOnly {
+					all[i] = e
+				}
+				return
+			}
+		}
+		all = append(all, e)
+	}
+	for _, in := range p.req.plan.Spec.Inputs {
+		add(in.Name, in.Source, true)
+	}
+	for _, out := range p.req.plan.Spec.Outputs {
+		add(out.Name, out.Destination, false)
+	}
+	return all
+}
+
+// folderOf is the folder of a file URL, as far as it is known before a pod runs.
+func folderOf(store string) (string, bool) {
+	rest, ok := strings.CutPrefix(store, "file://")
+	if !ok {
+		return "", false
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	if plain, err := url.PathUnescape(rest); err == nil { // else it is refused elsewhere
+		rest = plain
+	}
+	return static(rest), true
+}
