@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -173,31 +172,19 @@ func listing(spec plan.Input) plan.Listing {
 
 func (d *Daemon) runWindow(ctx context.Context, in *input, store *backends.Store) error {
 	spec, shard := in.spec, d.cfg.Shard
-	objects, items, err := manifest(ctx, store, listing(spec))
+	m, err := d.manifest(ctx, spec, store)
 	if err != nil {
 		return err
 	}
-	order := plan.Order(spec.Order.By, spec.Order.Seed, len(items))
+	order := plan.Order(spec.Order, m)
 	w, err := window.New(window.Config{
 		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), MinFree: int64(spec.Window.MinFree),
 		Release: window.Release(spec.Window.Release), MinAge: time.Duration(spec.Window.MinAge),
 		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs,
-		Items: items, Plan: plan.Digest(slices.Values(objects), spec.Order, shard), Parallel: spec.Window.Parallel,
-		Order: func(epoch int) []int {
-			all := order(epoch)
-			if shard.Count <= 1 {
-				return all
-			}
-			var mine []int
-			for position, item := range all {
-				if shard.Owns(position) {
-					mine = append(mine, item)
-				}
-			}
-			return mine
-		},
-		Fetcher: fetch.NewWindow(store, objects, fetch.Verify(spec.Verify)),
+		Items: items(m), Plan: plan.Digest(m, spec.Order, shard), Parallel: spec.Window.Parallel,
+		Order:   func(epoch int) []int { return shard.Take(order(epoch)) },
+		Fetcher: fetch.NewWindow(store, m.Objects, fetch.Verify(spec.Verify)),
 		Log:     d.log, Metrics: d.windowMetrics,
 	})
 	if err != nil {
@@ -207,7 +194,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, store *backends.Store
 	in.window = w
 	in.mu.Unlock()
 	d.noteChange()
-	d.log.Info("window is open", "input", spec.Name, "shards", len(items), "limit", spec.Window.Size, "order", spec.Order.By, "part", shard)
+	d.log.Info("window is open", "input", spec.Name, "shards", len(m.Objects), "limit", spec.Window.Size, "order", spec.Order.By, "part", shard)
 	return d.runAndTell(ctx, w)
 }
 
@@ -225,20 +212,6 @@ func (d *Daemon) runAndTell(ctx context.Context, w *window.Window) error {
 		}
 	})
 	return w.Run(ctx)
-}
-
-// manifest lists a source for a window.
-func manifest(ctx context.Context, store *backends.Store, l plan.Listing) (objects []backends.Object, items []window.Item, err error) {
-	for obj, err := range l.Objects(ctx, store) {
-		if err != nil {
-			return nil, nil, err
-		}
-		objects = append(objects, obj)
-		items = append(items, window.Item{
-			Name: plan.FlatName(obj.Key), Size: obj.Size, Digest: obj.Sum.String(), Version: string(obj.Version),
-		})
-	}
-	return objects, items, nil
 }
 
 // window finds an input's window for the API.

@@ -50,7 +50,7 @@ func TestWhatIsRefused(t *testing.T) {
 			"line 12, column 9: Job/train: train: /mnt/shared/train is a folder of no volume that container main has mounted; mount the one that it is on",
 		},
 		{"no arrow", job(`stager.dev/in.train: "s3://b/train/ /data"`, "", ""), Options{}, `line 7, column 42: Job/train: train: "s3://b/train/ /data" has no " -> "; write URL -> PATH`},
-		{"an unknown key", job(`stager.dev/in.train: "s3://b/ -> /data ? mode=window&sise=8Gi"`, "", ""), Options{}, `line 7, column 74: Job/train: train: "sise" is not known here; known are anyOrder, epochs`},
+		{"an unknown key", job(`stager.dev/in.train: "s3://b/ -> /data ? mode=window&sise=8Gi"`, "", ""), Options{}, `line 7, column 74: Job/train: train: "sise" is not known here; known are anyOrder, block`},
 		{"a key of the other side", job(`stager.dev/out.o: "/out -> s3://b/ ? epochs=3"`, "", ""), Options{}, `"epochs" is not known here; known are commit`},
 		{"a key without value", job(`stager.dev/in.train: "s3://b/ -> /data ? mode"`, "", ""), Options{}, "mode has no value; write mode=VALUE"},
 		{"a size that is none", job(`stager.dev/in.train: "s3://b/ -> /data ? size=big"`, "", ""), Options{}, `"big" is not a number of bytes`},

@@ -124,13 +124,7 @@ func (c *checker) inputs(inputs []Input) {
 		case in.Window != nil:
 			c.window(at+".window", in.Window)
 		}
-		c.oneOf(at+".order.by", in.Order.By, ByName, Shuffle)
-		c.notNegative(at+".order.epochs", in.Order.Epochs)
-		if in.Mode == ModePrefetch && in.Order.Epochs != 1 {
-			c.add(at+".order.epochs", "mode prefetch brings everything once; leave it out")
-		} else if w := in.Window; w != nil && (w.Release == ReleaseRolling || w.Release == ReleaseNever) && in.Order.Epochs != 1 {
-			c.add(at+".order.epochs", "with release: %s files are not counted by epochs; leave it out", w.Release)
-		}
+		c.order(at, in)
 		c.patterns(at+".include", in.Include)
 		c.patterns(at+".exclude", in.Exclude)
 		c.oneOf(at+".unpack", in.Unpack, "none")

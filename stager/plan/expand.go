@@ -68,6 +68,8 @@ func (p *StagePlan) Expand(vars Vars) (*StagePlan, error) {
 		in := &out.Spec.Inputs[i]
 		r.expand(place("inputs", i)+".source", &in.Source, vars)
 		r.expand(place("inputs", i)+".path", &in.Path, vars)
+		r.expand(place("inputs", i)+".index", &in.Index, vars)
+		r.expand(place("inputs", i)+".order.list", &in.Order.List, vars)
 	}
 	for i := range out.Spec.Outputs {
 		o := &out.Spec.Outputs[i]

@@ -3,35 +3,63 @@ package plan
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
-	"fmt"
-	"iter"
 	"math/bits"
 	"math/rand/v2"
-
-	"github.com/stager-dev/stager/backends"
 )
 
-// Order is the order in which n objects come: for each epoch, from 0, the index of
-// the object at each position. It depends on nothing else: not on the number of
-// nodes, which take their positions by [Shard.Owns], nor on time or release.
+// Order is the order in which the objects of a manifest come: for each epoch, from 0,
+// the index of the object at each position. It depends on nothing else: not on the
+// number of nodes, which take their positions by [Shard.Owns], nor on time, release or
+// machine. What it returns is the caller's.
 //
-// ByName is the order of the listing. Shuffle is another permutation for each seed
-// and epoch.
-func Order(by string, seed int64, n int) func(epoch int) []int {
-	if by != ByName && by != Shuffle {
-		panic("plan: unknown order " + by)
-	}
-	return func(epoch int) []int {
-		order := make([]int, n)
-		for i := range order {
-			order[i] = i
+// ByName is the order of the listing, ByList that of the list by which the manifest
+// was [Arrange]d. Shuffle is another permutation for each seed and epoch. ByBlock
+// shuffles blocks of neighbours, and the objects within each. Balanced is in
+// balanced.go.
+func Order(spec OrderSpec, m Manifest) func(epoch int) []int {
+	n := len(m.Objects)
+	switch spec.By {
+	case ByName, ByList:
+		return func(int) []int { return indices(n) }
+	case Shuffle:
+		return func(epoch int) []int {
+			order := indices(n)
+			shuffle(order, rand.NewChaCha8(orderKey(spec.Seed, epoch)))
+			return order
 		}
-		if by == Shuffle {
-			shuffle(order, rand.NewChaCha8(orderKey(seed, epoch)))
+	case ByBlock:
+		return func(epoch int) []int {
+			return blocks(n, spec.Block, rand.NewChaCha8(orderKey(spec.Seed, epoch)))
 		}
-		return order
+	case Balanced:
+		b := newBalancer(spec, m)
+		return func(epoch int) []int { return b.order(rand.NewChaCha8(orderKey(spec.Seed, epoch))) }
 	}
+	panic("plan: unknown order " + spec.By)
+}
+
+func indices(n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	return order
+}
+
+// blocks shuffles blocks of so many neighbours, the last of which may be shorter, and
+// then what is in each.
+func blocks(n, length int, random rand.Source) []int {
+	at := indices((n + length - 1) / length)
+	shuffle(at, random)
+	order := make([]int, 0, n)
+	for _, block := range at {
+		from := len(order)
+		for i := block * length; i < min(n, (block+1)*length); i++ {
+			order = append(order, i)
+		}
+		shuffle(order[from:], random)
+	}
+	return order
 }
 
 func orderKey(seed int64, epoch int) [sha256.Size]byte {
@@ -58,18 +86,4 @@ func below(n uint64, random rand.Source) uint64 {
 			return high
 		}
 	}
-}
-
-// Digest names what a node is to deliver: the objects in the order of the listing,
-// how they are ordered and which part is the node's. Work that was begun under
-// another digest belongs to another plan. It is a SHA-256 in hexadecimal.
-//
-// The number of epochs is not part of it: a run may be prolonged.
-func Digest(objects iter.Seq[backends.Object], order OrderSpec, part Shard) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "stager plan 1\n%s %d\n%v\n", order.By, order.Seed, part)
-	for o := range objects {
-		fmt.Fprintf(h, "%q %d %q\n", o.Key, o.Size, o.Version)
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }

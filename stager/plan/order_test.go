@@ -1,8 +1,13 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -10,30 +15,150 @@ import (
 // These orders are promised: a run that goes on under a newer release must find the
 // files in the order in which it left them.
 func TestOrderIsTheSameInEveryRelease(t *testing.T) {
+	block := OrderSpec{By: ByBlock, Seed: 17, Block: 4}
+	balanced := OrderSpec{By: Balanced, Seed: 17, Candidates: 4, Over: 30}
 	for _, tt := range []struct {
-		by    string
-		seed  int64
+		order OrderSpec
 		n     int
 		epoch int
 		want  []int
 	}{
-		{ByName, 1, 4, 3, []int{0, 1, 2, 3}},
-		{Shuffle, 17, 10, 0, []int{7, 8, 9, 4, 0, 6, 3, 1, 2, 5}},
-		{Shuffle, 17, 10, 1, []int{5, 0, 9, 2, 6, 7, 8, 1, 4, 3}},
-		{Shuffle, -17, 10, 0, []int{8, 5, 9, 3, 0, 4, 1, 6, 2, 7}},
-		{Shuffle, 17, 1, 0, []int{0}},
-		{Shuffle, 17, 0, 0, []int{}},
+		{OrderSpec{By: ByName, Seed: 1}, 4, 3, []int{0, 1, 2, 3}},
+		{OrderSpec{By: ByList, Seed: 1}, 4, 3, []int{0, 1, 2, 3}},
+		{OrderSpec{By: Shuffle, Seed: 17}, 10, 0, []int{7, 8, 9, 4, 0, 6, 3, 1, 2, 5}},
+		{OrderSpec{By: Shuffle, Seed: 17}, 10, 1, []int{5, 0, 9, 2, 6, 7, 8, 1, 4, 3}},
+		{OrderSpec{By: Shuffle, Seed: -17}, 10, 0, []int{8, 5, 9, 3, 0, 4, 1, 6, 2, 7}},
+		{OrderSpec{By: Shuffle, Seed: 17}, 1, 0, []int{0}},
+		{OrderSpec{By: Shuffle, Seed: 17}, 0, 0, []int{}},
+		{block, 10, 0, []int{9, 8, 3, 0, 1, 2, 5, 6, 7, 4}},
+		{block, 10, 1, []int{9, 8, 3, 1, 0, 2, 5, 4, 7, 6}},
+		{block, 3, 0, []int{2, 0, 1}},
+		{balanced, 12, 0, []int{7, 3, 9, 1, 8, 4, 11, 0, 10, 2, 6, 5}},
+		{balanced, 12, 1, []int{7, 3, 6, 0, 9, 2, 11, 1, 8, 4, 10, 5}},
+		{OrderSpec{By: Balanced, Seed: 17}, 12, 1, []int{5, 1, 7, 3, 6, 9, 2, 0, 11, 8, 4, 10}},
 	} {
-		if got := Order(tt.by, tt.seed, tt.n)(tt.epoch); !slices.Equal(got, tt.want) {
-			t.Errorf("%s, seed %d, epoch %d: got %#v, want %v", tt.by, tt.seed, tt.epoch, got, tt.want)
+		if got := Order(tt.order, classed(tt.n, 3))(tt.epoch); !slices.Equal(got, tt.want) {
+			t.Errorf("%+v, epoch %d: got %#v, want %v", tt.order, tt.epoch, got, tt.want)
 		}
+	}
+}
+
+// classed is a dataset that was written class by class, ten samples a shard, in which
+// each class is twice the one before it. The shards between two classes have both.
+func classed(n, classes int) Manifest {
+	var m Manifest
+	m.Objects, m.Counts = make([]backends.Object, n), make([]Counts, n)
+	for k := range classes {
+		m.Classes = append(m.Classes, fmt.Sprintf("c%02d", k))
+	}
+	samples := 10 * n
+	at := func(k int) int { return samples * (1<<k - 1) / (1<<classes - 1) } // where a class begins
+	for i := range n {
+		m.Objects[i].Key = fmt.Sprintf("shard-%06d.tar", i)
+		m.Counts[i].Samples = 10
+		for k := range classes {
+			if in := min(at(k+1), 10*(i+1)) - max(at(k), 10*i); in > 0 {
+				m.Counts[i].Classes = append(m.Counts[i].Classes, ClassCount{int32(k), int32(in)})
+			}
+		}
+	}
+	return m
+}
+
+// Orders of large datasets, by their sums: what ten shards show may hide a drift.
+func TestLargeOrdersAreTheSameInEveryRelease(t *testing.T) {
+	m := classed(20_000, 5)
+	for _, tt := range []struct {
+		order OrderSpec
+		want  string
+	}{
+		{OrderSpec{By: Shuffle, Seed: 17}, "c0124a4b53ba9917"},
+		{OrderSpec{By: ByBlock, Seed: 17, Block: 64}, "5a6fcc9afcae28a6"},
+		{OrderSpec{By: Balanced, Seed: 17}, "7147bde255d40aa1"},
+		{OrderSpec{By: Balanced, Seed: 17, Candidates: 32, Over: 1000}, "eebba1589da70042"},
+	} {
+		h := sha256.New()
+		fmt.Fprintln(h, Order(tt.order, m)(2))
+		if got := hex.EncodeToString(h.Sum(nil)[:8]); got != tt.want {
+			t.Errorf("%+v: got %s, want %s", tt.order, got, tt.want)
+		}
+	}
+}
+
+// TestEachObjectComesOnce, in every order, and epochs and seeds differ.
+func TestEachObjectComesOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(0, 200).Draw(t, "objects")
+		m := classed(n, rapid.IntRange(1, 6).Draw(t, "classes"))
+		order := OrderSpec{
+			By:         rapid.SampledFrom([]string{ByName, ByList, Shuffle, ByBlock, Balanced}).Draw(t, "by"),
+			Seed:       rapid.Int64().Draw(t, "seed"),
+			Block:      rapid.IntRange(1, 300).Draw(t, "block"),
+			Candidates: rapid.IntRange(0, 300).Draw(t, "candidates"),
+			Over:       rapid.IntRange(0, 3000).Draw(t, "over"),
+		}
+		for i := range m.Counts { // shards of any size, also empty ones
+			for j := range m.Counts[i].Classes {
+				m.Counts[i].Classes[j].Samples = rapid.Int32Range(0, maxSamples).Draw(t, "samples")
+			}
+		}
+		epoch := rapid.IntRange(0, 1000).Draw(t, "epoch")
+		got := Order(order, m)(epoch)
+		if again := Order(order, m)(epoch); !slices.Equal(got, again) {
+			t.Fatalf("got %v, and then %v", got, again)
+		}
+		slices.Sort(got)
+		if want := indices(n); !slices.Equal(got, want) {
+			t.Fatalf("got the objects %v, want %v", got, want)
+		}
+	})
+}
+
+// Nodes take their part of one order: merged, they are that order again, however many
+// they are.
+func TestNodesMergeToTheOrder(t *testing.T) {
+	m := classed(3000, 4)
+	for _, by := range []string{ByName, Shuffle, ByBlock, Balanced} {
+		whole := Order(OrderSpec{By: by, Seed: 3, Block: 16}, m)(1)
+		for _, count := range []int{1, 2, 4, 7} {
+			merged := make([]int, 0, len(whole))
+			parts := make([][]int, count)
+			for i := range parts {
+				parts[i] = Shard{i, count}.Take(Order(OrderSpec{By: by, Seed: 3, Block: 16}, m)(1))
+			}
+			for position := range whole {
+				i := slices.IndexFunc(indices(count), func(i int) bool { return Shard{i, count}.Owns(position) })
+				merged, parts[i] = append(merged, parts[i][0]), parts[i][1:]
+			}
+			if !slices.Equal(merged, whole) {
+				t.Errorf("%s: the parts of %d nodes are not the order of one", by, count)
+			}
+		}
+	}
+}
+
+func TestBlocksStayTogether(t *testing.T) {
+	const n, length = 1000, 64
+	order := Order(OrderSpec{By: ByBlock, Seed: 5, Block: length}, classed(n, 1))(0)
+	for at := 0; at < n; {
+		block := order[at] / length
+		end := at + min(length, n-block*length)
+		for _, i := range order[at:end] {
+			if i/length != block {
+				t.Fatalf("object %d of block %d lies in block %d", i, i/length, block)
+			}
+		}
+		if at == 0 && slices.IsSorted(order[:end]) {
+			t.Error("the first block is in the order of the listing")
+		}
+		at = end
 	}
 }
 
 // TestShuffleIsEven counts which of the 24 orders of four objects come. With 24,000
 // epochs each is expected 1,000 times; the seed is fixed, so the test is too.
 func TestShuffleIsEven(t *testing.T) {
-	order := Order(Shuffle, 5, 4)
+	order := Order(OrderSpec{By: Shuffle, Seed: 5}, classed(4, 1))
 	seen := make(map[[4]int]int)
 	for epoch := range 24000 {
 		seen[[4]int(order(epoch))]++
@@ -62,47 +187,4 @@ type numbers []uint64
 func (s *numbers) Uint64() (n uint64) {
 	n, *s = (*s)[0], (*s)[1:]
 	return n
-}
-
-func TestDigest(t *testing.T) {
-	objects := []backends.Object{{Key: "a.tar", Size: 10, Version: "v1"}, {Key: "b.tar", Size: 20, Version: "v2"}}
-	order, part := OrderSpec{By: Shuffle, Seed: 17, Epochs: 3}, Shard{0, 2}
-	first := Digest(slices.Values(objects), order, part)
-	if want := "067addd641abafe8a380debc494189b176cafb1adbe7c716b306a838e298e461"; first != want {
-		t.Errorf("got %s, want %s: every running job would begin anew", first, want)
-	}
-	longer := order
-	longer.Epochs = 9
-	if got := Digest(slices.Values(objects), longer, part); got != first {
-		t.Error("more epochs make another plan")
-	}
-	if whole := Digest(slices.Values(objects), order, Shard{}); whole != Digest(slices.Values(objects), order, Shard{0, 1}) {
-		t.Error("one node of one and the whole are two plans")
-	}
-
-	digests := []string{first}
-	other := func(objects []backends.Object, order OrderSpec, part Shard) {
-		t.Helper()
-		d := Digest(slices.Values(objects), order, part)
-		if slices.Contains(digests, d) {
-			t.Errorf("%v %v %v has the digest of another plan", objects, order, part)
-		}
-		digests = append(digests, d)
-	}
-	other(objects[:1], order, part)
-	other([]backends.Object{objects[1], objects[0]}, order, part)
-	for _, change := range []func(*backends.Object){
-		func(o *backends.Object) { o.Key = "c.tar" },
-		func(o *backends.Object) { o.Size = 11 },
-		func(o *backends.Object) { o.Version = "v3" },
-		func(o *backends.Object) { o.Key = "a.tar\" 10 \"v1\"\n\"b.tar" },
-	} {
-		changed := slices.Clone(objects)
-		change(&changed[0])
-		other(changed, order, part)
-	}
-	other(objects, OrderSpec{By: ByName, Seed: 17}, part)
-	other(objects, OrderSpec{By: Shuffle, Seed: 18}, part)
-	other(objects, order, Shard{1, 2})
-	other(objects, order, Shard{0, 3})
 }

@@ -70,6 +70,7 @@ type Input struct {
 	Mode        string      `json:"mode"`
 	Window      *Window     `json:"window,omitempty"` // not nil exactly in ModeWindow
 	Order       OrderSpec   `json:"order"`
+	Index       string      `json:"index,omitempty"`   // what is in each shard; see Index and Aside
 	Include     []string    `json:"include,omitempty"` // as in Filter
 	Exclude     []string    `json:"exclude,omitempty"`
 	Unpack      string      `json:"unpack"`            // none
@@ -113,15 +114,22 @@ type MinReady struct {
 
 // In which order the objects of an input come; see [Order].
 const (
-	ByName  = "name"
-	Shuffle = "shuffle"
+	ByName   = "name"
+	ByList   = "list"
+	Shuffle  = "shuffle"
+	ByBlock  = "block"
+	Balanced = "balanced"
 )
 
 // OrderSpec is the order of an input's objects and how often they come.
 type OrderSpec struct {
-	By     string `json:"by"`
-	Seed   int64  `json:"seed,omitzero"`
-	Epochs int    `json:"epochs"` // 0: without end
+	By         string `json:"by"`
+	Seed       int64  `json:"seed,omitzero"`
+	Epochs     int    `json:"epochs"`              // 0: without end
+	List       string `json:"list,omitempty"`      // ByList: the names, one a line; see Aside
+	Block      int    `json:"block,omitzero"`      // ByBlock: shards
+	Candidates int    `json:"candidates,omitzero"` // Balanced: among so many each is chosen
+	Over       int    `json:"over,omitzero"`       // Balanced: samples whose mix is to be that of all; 0: DefaultOver shards' worth
 }
 
 // Credentials names the Secret that opens a store. In a pod it is mounted below

@@ -1,0 +1,194 @@
+package plan
+
+import (
+	"cmp"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+)
+
+// What Balanced does unless the plan says otherwise.
+const (
+	DefaultCandidates = 256
+	DefaultOver       = 64 // times the mean shard
+)
+
+func (o OrderSpec) candidates() int {
+	if o.Candidates == 0 {
+		return DefaultCandidates
+	}
+	return o.Candidates
+}
+
+// over is how many samples are to have the mix of all.
+func (m Manifest) over(over int) int64 {
+	if _, total := m.global(); over == 0 && len(m.Objects) > 0 {
+		return DefaultOver * total / int64(len(m.Objects))
+	}
+	return int64(over)
+}
+
+// global is the class histogram of all shards, and its sum.
+func (m Manifest) global() (classes []int64, total int64) {
+	classes = make([]int64, len(m.Classes))
+	for _, c := range m.Counts {
+		for _, k := range c.Classes {
+			classes[k.Class] += int64(k.Samples)
+			total += int64(k.Samples)
+		}
+	}
+	return classes, total
+}
+
+// balancer chooses shards so that the classes come mixed as they are in the whole: it
+// always takes, of the next so many shards, the one that brings the class histogram of
+// the last so many samples nearest to the global one, and of equals the first.
+//
+// Two things keep it so to the end. Next are shards in a shuffled order that has each
+// class spread evenly; in a plain shuffle classes drift away from their shares, and
+// the candidates would become all of one class. And global is the histogram of what is
+// still to come: a class of which the last samples can hold 0 or 1 shard, but not the
+// 0.6 that are its share, would otherwise pile up for the last shards.
+//
+// Every node reckons for itself and must come to the same end, whatever its processor.
+// Floating-point numbers do that as long as no product is fused with a sum, which Go
+// does on some processors and float64(x*y) forbids.
+type balancer struct {
+	m      Manifest
+	choice int
+	over   int64
+	global []int64
+	total  int64
+	shards []shardSums
+}
+
+// shardSums are what a choice needs of each shard.
+type shardSums struct {
+	n, square float64 // samples, and the sum of the squares of its classes' samples
+	mostly    int32   // the class that it has most above its share
+}
+
+func newBalancer(spec OrderSpec, m Manifest) *balancer {
+	b := &balancer{m: m, choice: spec.candidates(), over: m.over(spec.Over), shards: make([]shardSums, len(m.Objects))}
+	b.global, b.total = m.global()
+	for i, c := range m.Counts {
+		s := &b.shards[i]
+		for _, k := range c.Classes {
+			n := float64(k.Samples)
+			s.n += n
+			s.square += float64(n * n)
+		}
+		most := -1.0
+		for _, k := range c.Classes {
+			share := float64(b.global[k.Class]) / max(float64(b.total), 1)
+			if above := float64(k.Samples) - float64(s.n*share); above > most {
+				s.mostly, most = k.Class, above
+			}
+		}
+	}
+	return b
+}
+
+// order is that of one epoch.
+func (b *balancer) order(random rand.Source) []int {
+	from := indices(len(b.shards))
+	shuffle(from, random)
+	b.spread(from, random)
+	pool := slices.Clone(from[:min(b.choice, len(from))])
+	rest := from[len(pool):]
+	out := make([]int, 0, len(from))
+	mix := mix{b: b, last: make([]int64, len(b.global)), left: slices.Clone(b.global), leftSum: b.total, share: make([]float64, len(b.global))}
+	for len(pool) > 0 {
+		best := mix.nearest(pool)
+		out = append(out, pool[best])
+		mix.push(out)
+		pool = slices.Delete(pool, best, best+1)
+		if len(rest) > 0 {
+			pool, rest = append(pool, rest[0]), rest[1:]
+		}
+	}
+	return out
+}
+
+// spread moves the shards of each class to even distances, give or take as much as keeps
+// two classes from marching in step: the j-th of m comes between j/m and (j+1)/m of the
+// whole.
+func (b *balancer) spread(order []int, random rand.Source) {
+	total := make([]uint64, len(b.global)+1) // one more for when there are no classes
+	for i := range b.shards {
+		total[b.shards[i].mostly]++
+	}
+	seen := make([]uint64, len(total))
+	at := make([]uint64, len(b.shards)) // of 2^64
+	for _, shard := range order {
+		k := b.shards[shard].mostly
+		at[shard], _ = bits.Div64(seen[k], random.Uint64(), total[k])
+		seen[k]++
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(at[a], at[b]) })
+}
+
+// mix is where a balancer stands: how often each class was among the last samples (H, N
+// together), and how often it is still to come (in shares g of their sum).
+type mix struct {
+	b       *balancer
+	last    []int64
+	n       float64
+	from    int // position of the oldest shard of the last
+	left    []int64
+	leftSum int64
+	share   []float64
+}
+
+// nearest is which of the pool brings the last nearest to what is left: with h of a
+// shard's n, the distance |H+h - (N+n)g| / (N+n), whose square is multiplied out here,
+// so that each shard takes only as long as it has classes.
+func (x *mix) nearest(pool []int) (best int) {
+	var hh, hg, gg float64 // H·H, H·g, g·g
+	for k, last := range x.last {
+		h, g := float64(last), float64(x.left[k])/max(float64(x.leftSum), 1)
+		x.share[k] = g
+		hh += float64(h * h)
+		hg += float64(h * g)
+		gg += float64(g * g)
+	}
+	least := -1.0
+	for i, shard := range pool {
+		s := &x.b.shards[shard]
+		n := x.n + s.n
+		if n == 0 {
+			continue // it has no sample of any class
+		}
+		var h, g float64 // H·h, g·h
+		for _, k := range x.b.m.Counts[shard].Classes {
+			h += float64(float64(x.last[k.Class]) * float64(k.Samples))
+			g += float64(x.share[k.Class] * float64(k.Samples))
+		}
+		d := (hh + 2*h + s.square - float64(2*n*(hg+g)) + float64(float64(n*n)*gg)) / float64(n*n)
+		if least < 0 || d < least {
+			best, least = i, max(d, 0)
+		}
+	}
+	return best
+}
+
+// push takes the last shard of an order among the last samples, and the oldest out of
+// them while they are more than is asked for.
+func (x *mix) push(order []int) {
+	for _, k := range x.b.m.Counts[order[len(order)-1]].Classes {
+		x.left[k.Class] -= int64(k.Samples)
+		x.leftSum -= int64(k.Samples)
+	}
+	x.add(order[len(order)-1], 1)
+	for x.n > float64(x.b.over) && x.from < len(order) {
+		x.add(order[x.from], -1)
+		x.from++
+	}
+}
+
+func (x *mix) add(shard int, sign int64) {
+	for _, k := range x.b.m.Counts[shard].Classes {
+		x.last[k.Class] += sign * int64(k.Samples)
+	}
+	x.n += float64(float64(sign) * x.b.shards[shard].n)
+}

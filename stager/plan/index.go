@@ -1,0 +1,185 @@
+package plan
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Counts is what is in one shard.
+type Counts struct {
+	Samples int
+	Classes []ClassCount // ascending; nil: not known
+}
+
+// ClassCount is how many samples of a class there are; Class is an index of
+// Manifest.Classes.
+type ClassCount struct{ Class, Samples int32 }
+
+// Index collects what is told about shards: by a file of JSON lines,
+//
+//	{"key": "train-0001.tar", "samples": 1000, "classes": {"cat": 700, "dog": 300}}
+//
+// or by a file beside each shard, with one such object that needs no key. Classes may
+// be left out. The zero value is ready.
+type Index struct {
+	of      map[string]Counts // by key, with classes by their number in ids
+	ids     map[string]int32
+	classed bool // some have classes
+}
+
+// Beside is the key of the file that tells about one shard: train-0001.json of
+// train-0001.tar. It is "" for what is itself such a file.
+func Beside(key string) string {
+	ext := path.Ext(path.Base(key))
+	if ext == ".json" {
+		return ""
+	}
+	return strings.TrimSuffix(key, ext) + ".json"
+}
+
+// indexLine is a line of an index. What must be there is a pointer.
+type indexLine struct {
+	Key     string         `json:"key"`
+	Samples *int           `json:"samples"`
+	Classes map[string]int `json:"classes"`
+}
+
+// maxSamples keeps sums of counts within what can be reckoned with exactly.
+const maxSamples = math.MaxInt32
+
+func parseIndexLine(text []byte) (line indexLine, err error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&line); err != nil {
+		return line, fmt.Errorf(`%s; write {"key": "a.tar", "samples": 100, "classes": {"cat": 60, "dog": 40}}`, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return line, errors.New("something stands behind it; write one object a line")
+	}
+	if line.Samples == nil {
+		return line, errors.New(`it does not tell "samples"`)
+	}
+	if *line.Samples < 0 || *line.Samples > maxSamples {
+		return line, fmt.Errorf(`"samples" is %d, which no shard has`, *line.Samples)
+	}
+	for _, class := range slices.Sorted(maps.Keys(line.Classes)) {
+		if n := line.Classes[class]; n < 0 || n > maxSamples {
+			return line, fmt.Errorf("class %q has %d samples, which no shard has", class, n)
+		}
+	}
+	return line, nil
+}
+
+// ReadLines takes a file of JSON lines. What is wrong with it comes as [Faults].
+func (x *Index) ReadLines(file io.Reader) error {
+	var wrong faultList
+	stands := make(map[string]int)
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	n := 0
+	for lines.Scan() {
+		n++
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		line, err := parseIndexLine(lines.Bytes())
+		switch {
+		case err != nil:
+			wrong.add(n, "%v", err)
+		case line.Key == "":
+			wrong.add(n, `it does not tell "key"`)
+		case stands[line.Key] > 0:
+			wrong.add(n, "%q stands in line %d already; say it once", line.Key, stands[line.Key])
+		default:
+			stands[line.Key] = n
+			x.add(line.Key, line)
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		wrong.add(n+1, "the line is longer than 1 MiB; an index has one object a line")
+	} else if lines.Err() != nil {
+		return lines.Err()
+	}
+	return wrong.err()
+}
+
+// ReadBeside takes the file beside one shard.
+func (x *Index) ReadBeside(key string, text []byte) error {
+	line, err := parseIndexLine(text)
+	if err == nil {
+		x.add(key, line)
+	}
+	return err
+}
+
+func (x *Index) add(key string, line indexLine) {
+	if x.of == nil {
+		x.of, x.ids = make(map[string]Counts), make(map[string]int32)
+	}
+	c := Counts{Samples: *line.Samples}
+	if line.Classes != nil {
+		x.classed = true
+		c.Classes = make([]ClassCount, 0, len(line.Classes))
+		for name, n := range line.Classes {
+			id, known := x.ids[name]
+			if !known {
+				id = int32(len(x.ids)) //nolint:gosec // as many as there are lines and names in them
+				x.ids[name] = id
+			}
+			c.Classes = append(c.Classes, ClassCount{id, int32(n)}) //nolint:gosec // bounded by maxSamples
+		}
+	}
+	x.of[key] = c
+}
+
+// Count puts what an index tells into the manifest. Each shard must be in it, with its
+// classes when an order by classes is asked for; otherwise it is an [EnvError] that
+// says which are not.
+func (m *Manifest) Count(x *Index, classes bool) error {
+	m.Classes = slices.Sorted(maps.Keys(x.ids))
+	number := make([]int32, len(m.Classes)) // by the index's
+	for i, name := range m.Classes {
+		number[x.ids[name]] = int32(i) //nolint:gosec // as above
+	}
+	m.Counts = make([]Counts, len(m.Objects))
+	var missing []string
+	n := 0
+	for i, o := range m.Objects {
+		c, known := x.of[o.Key]
+		if !known || classes && c.Classes == nil {
+			if n++; len(missing) < 3 {
+				missing = append(missing, o.Key)
+			}
+			continue
+		}
+		for j := range c.Classes {
+			c.Classes[j].Class = number[c.Classes[j].Class]
+		}
+		slices.SortFunc(c.Classes, func(a, b ClassCount) int { return cmp.Compare(a.Class, b.Class) })
+		m.Counts[i] = c
+	}
+	clear(x.of) // the classes are numbered anew
+	if n == 0 {
+		return nil
+	}
+	what := "samples"
+	if classes {
+		what = "classes"
+	}
+	beside := Beside(missing[0])
+	if beside == "" {
+		beside = missing[0]
+	}
+	return &EnvError{fmt.Errorf("the counts of %s are missing for %d of %d shards, among them %s: put them into the input's index, or beside each shard, as in %s",
+		what, n, len(m.Objects), strings.Join(missing, ", "), beside)}
+}

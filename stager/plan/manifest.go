@@ -1,0 +1,114 @@
+package plan
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Manifest pins what an input has.
+type Manifest struct {
+	Objects []backends.Object // in the order of the listing, or of the list
+	Counts  []Counts          // of the object at the same place; nil: not known
+	Classes []string          // the names of the classes that Counts tell of, ascending
+}
+
+// Digest names what a node is to deliver: the objects of a manifest, how they are
+// ordered and which part is the node's. Work that was begun under another digest
+// belongs to another plan. It is a SHA-256 in hexadecimal.
+//
+// The number of epochs is not part of it: a run may be prolonged. Counts are where
+// they decide.
+func Digest(m Manifest, order OrderSpec, part Shard) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "stager plan 1\n%s %d\n%v\n", order.By, order.Seed, part)
+	switch order.By {
+	case ByBlock:
+		fmt.Fprintf(h, "block %d\n", order.Block)
+	case Balanced:
+		fmt.Fprintf(h, "balanced %d %d %q\n", order.candidates(), order.Over, m.Classes)
+	}
+	for i, o := range m.Objects {
+		fmt.Fprintf(h, "%q %d %q\n", o.Key, o.Size, o.Version)
+		if order.By == Balanced {
+			fmt.Fprintf(h, "%v\n", m.Counts[i])
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Arrange leaves of the manifest's objects those that a list names, in its order: a
+// name a line, exactly as the source has it; empty lines are none. What is wrong with
+// the list comes as [Faults]: names that the listing does not have, names that stand
+// there twice.
+func (m Manifest) Arrange(list io.Reader) (Manifest, error) {
+	at := make(map[string]int, len(m.Objects))
+	for i, o := range m.Objects {
+		at[o.Key] = i
+	}
+	var out Manifest
+	var wrong faultList
+	stands := make(map[string]int)
+	lines := bufio.NewScanner(list)
+	lines.Buffer(nil, 2*maxPath)
+	n := 0
+	for lines.Scan() {
+		n++
+		name := strings.TrimSuffix(lines.Text(), "\r")
+		if name == "" {
+			continue
+		}
+		i, known := at[name]
+		switch first := stands[name]; {
+		case first > 0:
+			wrong.add(n, "%q stands in line %d already; say it once", name, first)
+		case !known:
+			wrong.add(n, "there is no %q at the source, or the input's include and exclude leave it out", name)
+		default:
+			out.Objects = append(out.Objects, m.Objects[i])
+		}
+		stands[name] = n
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		wrong.add(n+1, "the line is longer than any name; a list has one name a line")
+	} else if lines.Err() != nil {
+		return Manifest{}, lines.Err()
+	}
+	if n == 0 || len(stands) == 0 {
+		wrong.add(0, "the list is empty; write one name a line")
+	}
+	return out, wrong.err()
+}
+
+// faultList collects what is wrong with a file that may have as many lines as there
+// are shards, and keeps the first few.
+type faultList struct {
+	first Faults
+	more  int
+}
+
+const faultsTold = 20
+
+func (l *faultList) add(line int, format string, args ...any) {
+	if len(l.first) == faultsTold {
+		l.more++
+		return
+	}
+	l.first = append(l.first, Fault{Line: line, Text: fmt.Sprintf(format, args...)})
+}
+
+func (l *faultList) err() error {
+	if len(l.first) == 0 {
+		return nil
+	}
+	if l.more > 0 {
+		return append(l.first, Fault{Text: fmt.Sprintf("and %d more like these", l.more)})
+	}
+	return l.first
+}
