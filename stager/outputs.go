@@ -49,7 +49,7 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 		}
 		u, err := checkpoint.New(checkpoint.Config{
 			Output: spec.Name, Dir: spec.Path, Store: store, Mode: checkpoint.Mode(spec.Commit),
-			When: when(spec), Settle: time.Duration(spec.Settle), Keep: spec.Keep.Last,
+			When: when(spec), Settle: time.Duration(spec.Settle), Keep: checkpoint.Keep{Last: spec.Keep.Last},
 			Conflict: spec.Conflict, Attempt: d.cfg.Attempt, Stager: d.cfg.Version,
 			Log: d.log, Metrics: d.checkpointMetrics,
 		})

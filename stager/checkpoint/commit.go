@@ -33,10 +33,12 @@ type Commit struct {
 	Nodes       int       `json:"nodes"`
 	Attempt     int       `json:"attempt"`               // fencing token: an older one never overwrites a newer
 	Stager      string    `json:"stager,omitempty"`      // version of the writer
-	SamplesSeen int64     `json:"samplesSeen,omitempty"` // as the trainer said
+	SamplesSeen int64     `json:"samplesSeen,omitempty"` // as the trainer said, like Metrics
 	Data        string    `json:"data"`                  // the folder of the files, below the step's
 	Bytes       int64     `json:"bytes"`
 	Files       []File    `json:"files"`
+
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // File is one file of a checkpoint.
@@ -45,17 +47,30 @@ type File struct {
 	Size     int64     `json:"size"`
 	Mode     uint32    `json:"mode"` // permission bits
 	Modified time.Time `json:"modified"`
-	Digest   string    `json:"digest"` // algorithm:hex
+	Digest   string    `json:"digest"`         // algorithm:hex
+	Node     int       `json:"node,omitempty"` // which brought it
+	// At is the key of its bytes in the destination where these do not lie in the
+	// COMMIT's Data: another node brought them, or an earlier step.
+	At string `json:"at,omitempty"`
 }
 
-// part is what one node brought to a step.
-type part struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Step       int64  `json:"step"`
-	Node       int    `json:"node"`
-	Data       string `json:"data"`
-	Files      []File `json:"files"`
+// key is where the bytes of a file lie that the COMMIT of a step's folder lists.
+func (c *Commit) key(dir string, f File) string {
+	if f.At != "" {
+		return f.At
+	}
+	return dir + "/" + c.Data + "/" + f.Path
+}
+
+// checkAt refuses keys that are not those of a file that stager sent.
+func checkAt(at string) error {
+	dir, rest, _ := strings.Cut(at, "/")
+	data, rest, _ := strings.Cut(rest, "/")
+	id, p, _ := strings.Cut(rest, "/")
+	if _, _, ok := parseStepDir(dir); !ok || data != dataDir || !uploadID.MatchString(id) {
+		return fmt.Errorf("%q is no place of a file", at)
+	}
+	return checkPath(p)
 }
 
 // DecodeCommit reads a COMMIT.json and refuses one that this version does not
@@ -71,9 +86,9 @@ func DecodeCommit(p []byte) (Commit, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return Commit{}, backends.Errorf(backends.Corrupt, "read", commitKey, "something follows the JSON object")
 	}
-	if c.APIVersion != apiVersion || c.Kind != commitKind || c.Nodes != 1 {
+	if c.APIVersion != apiVersion || c.Kind != commitKind {
 		return Commit{}, backends.Errorf(backends.Unsupported, "read", commitKey,
-			"it is a %q of %q by %d nodes; this stager reads a %q of %q by 1 node", c.Kind, c.APIVersion, c.Nodes, commitKind, apiVersion)
+			"it is a %q of %q; this stager reads a %q of %q", c.Kind, c.APIVersion, commitKind, apiVersion)
 	}
 	if err := c.check(); err != nil {
 		return Commit{}, backends.Errorf(backends.Corrupt, "read", commitKey, "%w", err)
@@ -86,19 +101,31 @@ func (c *Commit) check() error {
 	if !ok || !uploadID.MatchString(id) {
 		return fmt.Errorf("%q is no folder of data", c.Data)
 	}
-	if c.Step < 0 || len(c.Files) == 0 {
-		return fmt.Errorf("step %d with %d files cannot be", c.Step, len(c.Files))
+	if c.Step < 0 || len(c.Files) == 0 || c.Nodes < 1 {
+		return fmt.Errorf("step %d with %d files by %d nodes cannot be", c.Step, len(c.Files), c.Nodes)
 	}
 	var total int64
-	seen := make(map[string]bool, len(c.Files))
+	type place struct {
+		node int
+		path string
+	}
+	seen, files := make(map[place]bool, len(c.Files)), make(map[string]bool, len(c.Files))
 	for _, f := range c.Files {
 		if err := checkPath(f.Path); err != nil {
 			return err
 		}
-		if seen[f.Path] {
+		if f.At != "" {
+			if err := checkAt(f.At); err != nil {
+				return err
+			}
+		}
+		if f.Node < 0 || f.Node >= c.Nodes {
+			return fmt.Errorf("%q is of node %d, and there are %d", f.Path, f.Node, c.Nodes)
+		}
+		if seen[place{f.Node, f.Path}] {
 			return fmt.Errorf("%q is listed twice", f.Path)
 		}
-		seen[f.Path] = true
+		seen[place{f.Node, f.Path}], files[f.Path] = true, true
 		if f.Size < 0 || f.Size > math.MaxInt64-total {
 			return fmt.Errorf("%q cannot have %d bytes", f.Path, f.Size)
 		}
@@ -109,7 +136,7 @@ func (c *Commit) check() error {
 	}
 	for _, f := range c.Files {
 		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
-			if seen[dir] {
+			if files[dir] {
 				return fmt.Errorf("%q is a file and a folder", dir)
 			}
 		}

@@ -28,7 +28,10 @@ func TestDecodeCommitRefuses(t *testing.T) {
 	}
 	for name, spoil := range map[string]func(*Commit){
 		"another version": func(c *Commit) { c.APIVersion = "stager.dev/v2" },
-		"several nodes":   func(c *Commit) { c.Nodes = 2 },
+		"no nodes":        func(c *Commit) { c.Nodes = 0 },
+		"another's node":  func(c *Commit) { c.Files[1].Node = 1 },
+		"bytes elsewhere": func(c *Commit) { c.Files[1].At = "step-00000001/data/../../other" },
+		"bytes in COMMIT": func(c *Commit) { c.Files[1].At = "step-00000001/COMMIT.json" },
 		"negative step":   func(c *Commit) { c.Step = -1 },
 		"no files":        func(c *Commit) { c.Files, c.Bytes = nil, 0 },
 		"wrong total":     func(c *Commit) { c.Bytes = 4 },

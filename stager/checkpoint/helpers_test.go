@@ -130,9 +130,12 @@ func unreferenced(t *testing.T, b *mem.Backend) (keys []string) {
 			t.Fatal(err)
 		}
 		for _, f := range c.Files {
-			data[dir+"/"+c.Data+"/"+f.Path] = true
+			data[c.key(dir, f)] = true
 		}
-		data[dir+"/"+commitKey], data[dir+"/"+partKey] = true, true
+		for node := range c.Nodes {
+			data[dir+"/"+partKey(c.Attempt, node)] = true
+		}
+		data[dir+"/"+commitKey] = true
 	}
 	for _, key := range b.Keys() {
 		if !data[key] && key != latestKey && !strings.HasPrefix(key, filesDir+"/") {

@@ -231,7 +231,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	case busy != "":
 		e.since, e.reason, e.refused = time.Now(), busy+" is open for writing", false
 	default:
-		_, err := u.takeLocked(&snapshot{Step: step, Name: name, Samples: mark.SamplesSeen, Files: files})
+		_, err := u.takeLocked(&snapshot{Step: step, Name: name, Samples: mark.SamplesSeen, Metrics: mark.Metrics, Files: files})
 		if err != nil {
 			e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true
 			return
@@ -285,6 +285,7 @@ func readMark(root *os.Root, step int64) (mark, error) {
 
 // takeLocked puts a checkpoint on the shelf, in the place of an older state of it.
 func (u *Uploader) takeLocked(snap *snapshot) (*snapshot, error) {
+	snap.Attempt = u.cfg.Attempt
 	if err := u.shelf.take(snap); err != nil {
 		return nil, err
 	}
@@ -302,7 +303,7 @@ func (u *Uploader) takeLocked(snap *snapshot) (*snapshot, error) {
 // When only the newest is sent it holds no other.
 func (u *Uploader) supersedeLocked() {
 	for step, snap := range u.snaps {
-		limit := u.cfg.Keep
+		limit := u.cfg.Keep.Last
 		if !u.cfg.When.Change && !snap.Said {
 			limit = 1
 		}
@@ -324,6 +325,7 @@ func (u *Uploader) supersedeLocked() {
 			u.log.Info("newer checkpoints are complete, so this one is not sent", "step", step)
 			u.shelf.drop(snap)
 			delete(u.snaps, step)
+			delete(u.waits, step)
 			u.shipped[snap.Name] = shipment{Step: step, Fingerprint: snap.print}
 			u.rememberLocked()
 			u.notifyLocked()

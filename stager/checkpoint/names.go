@@ -12,7 +12,7 @@ import (
 const (
 	commitKey  = "COMMIT.json"
 	dataDir    = "data"
-	partKey    = "parts/node-000.json"
+	partsDir   = "parts"
 	latestKey  = "LATEST"
 	filesDir   = "files"
 	markerName = ".ready"        // in a checkpoint: it is complete
@@ -33,6 +33,28 @@ func stepDir(step int64, suffix int) string {
 		return fmt.Sprintf("step-%08d-attempt-%d", step, suffix)
 	}
 	return fmt.Sprintf("step-%08d", step)
+}
+
+// partKey is where a node says what it brought, below a step's folder. Attempts do
+// not overwrite one another's.
+func partKey(attempt, node int) string {
+	if attempt > 0 {
+		return fmt.Sprintf("%s/attempt-%d-node-%03d.json", partsDir, attempt, node)
+	}
+	return fmt.Sprintf("%s/node-%03d.json", partsDir, node)
+}
+
+var partName = regexp.MustCompile(`^parts/(?:attempt-([1-9][0-9]{0,8})-)?node-([0-9]{3,6})\.json$`)
+
+// parsePartKey reads what partKey wrote.
+func parsePartKey(rest string) (attempt, node int, ok bool) {
+	m := partName.FindStringSubmatch(rest)
+	if m == nil {
+		return 0, 0, false
+	}
+	attempt, _ = strconv.Atoi(m[1]) // none is the first
+	node, err := strconv.Atoi(m[2])
+	return attempt, node, err == nil && partKey(attempt, node) == rest
 }
 
 // parseStepDir reads what stepDir wrote.

@@ -28,6 +28,7 @@ type RestoreConfig struct {
 	Store    *backends.Store // the destination that an Uploader had
 	Dir      string          // where the files go; made if missing
 	Step     int64           // Newest, or this one and no other
+	Node     int             // whose file it is where several nodes have another one under one path
 	Parallel int             // ranges at once; 0: what the store likes
 	Log      *slog.Logger    // nil: silent
 	// Progress is told of bytes, one call at a time. A step that is passed over
@@ -148,18 +149,15 @@ func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Comm
 	if err != nil {
 		return Commit{}, err
 	}
-	prefix := dir + "/" + commit.Data + "/"
-	there := make(map[string]backends.Object)
-	for obj, err := range cfg.Store.List(ctx, prefix) {
-		if err != nil {
-			return Commit{}, err
-		}
-		there[obj.Key[len(prefix):]] = obj
+	there, err := objectsOf(ctx, cfg.Store, dir, &commit)
+	if err != nil {
+		return Commit{}, err
 	}
+	commit.choose(cfg.Node)
 	for _, f := range commit.Files {
-		if obj, ok := there[f.Path]; !ok || obj.Size != f.Size {
-			return Commit{}, backends.Errorf(backends.Corrupt, "read", prefix+f.Path,
-				"it is missing, or has not the %d bytes that %s promises", f.Size, commitKey)
+		key := commit.key(dir, f)
+		if obj, ok := there[key]; !ok || obj.Size != f.Size {
+			return Commit{}, missingFile(key, f)
 		}
 	}
 	root, err := site.workshop(commit.Bytes)
@@ -174,7 +172,7 @@ func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Comm
 		if gctx.Err() != nil {
 			break
 		}
-		if err := fetchFile(gctx, g, cfg.Store, there[f.Path], f, root, progress.add); err != nil {
+		if err := fetchFile(gctx, g, cfg.Store, there[commit.key(dir, f)], f, root, progress.add); err != nil {
 			return Commit{}, errors.Join(err, g.Wait())
 		}
 	}
@@ -182,6 +180,26 @@ func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Comm
 		return Commit{}, err
 	}
 	return commit, syncAll(root)
+}
+
+// choose leaves one file a path: this node's, or that of the first that has one.
+func (c *Commit) choose(node int) {
+	byPath := make(map[string]int)
+	var files []File
+	for _, f := range c.Files {
+		i, ok := byPath[f.Path]
+		switch {
+		case !ok:
+			byPath[f.Path] = len(files)
+			files = append(files, f)
+		case f.Node == node:
+			files[i] = f
+		}
+	}
+	c.Files, c.Bytes = files, 0
+	for _, f := range files {
+		c.Bytes += f.Size
+	}
 }
 
 // fetchFile begins to fetch one file, large ones in several ranges. The last range
@@ -220,8 +238,8 @@ func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, ob
 			if ctx.Err() != nil || err != nil {
 				return errors.Join(err, ctx.Err())
 			}
-			if got := sums.join(); got != digest {
-				return backends.Errorf(backends.Corrupt, "read", obj.Key, "its digest is %s, and %s promises %s", got, commitKey, digest)
+			if err := differs(obj.Key, sums.join(), digest); err != nil {
+				return err
 			}
 			if err := root.Chmod(f.Path, fs.FileMode(f.Mode)&0o777); err != nil {
 				return err

@@ -244,6 +244,9 @@ func (u *Uploader) forecast(ctx context.Context) {
 func (u *Uploader) unsettled() (pause time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if len(u.waits) > 0 {
+		pause = time.Second
+	}
 	for _, e := range u.seen {
 		if e.refused {
 			continue

@@ -50,7 +50,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		return Step{}, err
 	}
 	defer t.close()
-	files, _, err := t.files()
+	files, marker, err := t.files()
 	if err != nil {
 		return Step{}, err
 	}
@@ -74,6 +74,12 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	if busy != "" {
 		return refuse(backends.Invalid, "%s is open for writing: close it, then commit", busy)
 	}
+	var said mark
+	if marker != nil {
+		if said, err = readMark(t.root, r.Step); err != nil {
+			return refuse(backends.Invalid, "%w", err)
+		}
+	}
 	step := Step{r.Step, name, len(files), totalSize(files)}
 	state := fingerprint(files)
 
@@ -91,7 +97,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
 		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
 	}
-	_, err = u.takeLocked(&snapshot{Step: r.Step, Name: name, Samples: r.SamplesSeen, Said: true, Files: files})
+	_, err = u.takeLocked(&snapshot{Step: r.Step, Name: name, Samples: r.SamplesSeen, Metrics: said.Metrics, Said: true, Files: files})
 	if err != nil {
 		return Step{}, err
 	}

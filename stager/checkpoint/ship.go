@@ -12,7 +12,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -42,6 +41,8 @@ type shipper struct {
 	store    *backends.Store
 	conflict string
 	attempt  int
+	node     int // of nodes, whose parts together are a step
+	nodes    int // 0 counts as 1
 	stager   string
 	log      *slog.Logger
 	moved    func(n int64) // told of bytes as they are read; negative when they must go again
@@ -52,13 +53,16 @@ type cargo struct {
 	id      string // names its data in the store; no other upload has it
 	step    int64
 	samples int64
+	metrics map[string]float64
 	tree    tree
 	files   []local
 	sent    *journal // of an earlier try; nil when nobody keeps one
+	brought bool     // its part is in the store already
 }
 
 // ship sends a checkpoint and commits it. It returns the COMMIT that makes the step
-// exist, which may be that of another upload of the same bytes, and its folder.
+// exist, which may be that of another upload of the same bytes, and its folder. When
+// parts of other nodes are missing the error is a *waitingError.
 //
 // Nothing that it leaves after an error counts: a later call with the same id goes
 // on with it, any other sweeps it. What is in the files' places is sent only as it
@@ -96,7 +100,7 @@ func (s *shipper) place(ctx context.Context, c cargo) (dir string, replace bool,
 		there, err := readCommit(ctx, s.store, dir)
 		switch kind := backends.KindOf(err); {
 		case err == nil:
-			same, err := c.holds(ctx, there)
+			same, err := c.holds(ctx, there, s.node)
 			if err != nil || same {
 				return dir, false, &there, err
 			}
@@ -128,28 +132,40 @@ func conflict(dir, format string, args ...any) error {
 // shipTo sends and commits. won is false when another COMMIT was first.
 func (s *shipper) shipTo(ctx context.Context, c cargo, dir string, replace bool) (commit Commit, won bool, err error) {
 	data := dataDir + "/" + c.id
-	files, err := s.send(ctx, c, dir+"/"+data)
+	var own part
+	if !c.brought {
+		before := s.earlier(ctx, dir)
+		for done := false; !done; {
+			files, err := s.send(ctx, c, dir+"/"+data, before)
+			if err != nil {
+				return Commit{}, false, err
+			}
+			own = part{
+				APIVersion: apiVersion, Kind: partKind, Step: c.step, Node: s.node, Attempt: s.attempt,
+				SamplesSeen: c.samples, Metrics: c.metrics, Data: data, Files: files,
+			}
+			if err := s.bring(ctx, dir, own); err != nil {
+				return Commit{}, false, err
+			}
+			// What an earlier step shares stays only as long as a COMMIT says so: who
+			// removes that one looks for others afterwards, and finds this part's.
+			if done = !before.used(files) || before.there(ctx, s.store); !done {
+				before = nil
+			}
+		}
+	}
+	parts, err := s.gather(ctx, dir, own)
 	if err != nil {
 		return Commit{}, false, err
 	}
-	if err := s.arrived(ctx, dir+"/"+data+"/", files); err != nil {
-		c.sent.forget()
-		return Commit{}, false, err
-	}
-	brought, err := encode(part{APIVersion: apiVersion, Kind: partKind, Step: c.step, Data: data, Files: files})
-	if err == nil {
-		_, err = s.store.PutBytes(ctx, dir+"/"+partKey, brought, backends.CreateOptions{})
-	}
-	if err != nil {
-		return Commit{}, false, err
-	}
-	commit = Commit{
-		APIVersion: apiVersion, Kind: commitKind, Step: c.step, Created: time.Now().UTC(), Nodes: 1, Attempt: s.attempt,
-		Stager: s.stager, SamplesSeen: c.samples, Data: data, Bytes: totalSize(c.files), Files: files,
-	}
+	commit = s.join(c.step, dir, parts)
 	// What must not be restored must not be written.
 	if err := commit.check(); err != nil {
 		return Commit{}, false, &backends.Error{Op: "commit", Key: dir, Kind: backends.Invalid, Err: err}
+	}
+	if err := s.arrived(ctx, dir, &commit); err != nil {
+		c.sent.forget()
+		return Commit{}, false, err
 	}
 	text, err := encode(commit)
 	if err != nil {
@@ -157,47 +173,55 @@ func (s *shipper) shipTo(ctx context.Context, c cargo, dir string, replace bool)
 	}
 	_, err = s.store.PutBytes(ctx, dir+"/"+commitKey, text, backends.CreateOptions{IfAbsent: !replace})
 	if err != nil {
-		// It may be there all the same, by this call or by a try whose answer was
-		// lost: the data's name tells whose it is.
+		// It may be there all the same, by this call, by a try whose answer was lost,
+		// or by another node: the data's name tells whose it is.
 		there, rerr := readCommit(ctx, s.store, dir)
 		switch {
-		case rerr == nil && there.Data == data:
-			commit = there
+		case rerr == nil && there.brought(dir, data):
+			return there, true, nil
 		case backends.KindOf(err) == backends.Exist && rerr == nil:
 			return Commit{}, false, nil
 		default:
 			return Commit{}, false, err
 		}
 	}
-	s.afterCommit(ctx, dir, data)
+	s.afterCommit(ctx, dir, &commit)
 	return commit, true, nil
 }
 
+// brought tells whether the COMMIT of a step's folder has what was sent to data.
+func (c *Commit) brought(dir, data string) bool {
+	return c.Data == data || slices.ContainsFunc(c.Files, func(f File) bool { return strings.HasPrefix(f.At, dir+"/"+data+"/") })
+}
+
 // afterCommit does what only tidies: the step exists already.
-func (s *shipper) afterCommit(ctx context.Context, dir, data string) {
+func (s *shipper) afterCommit(ctx context.Context, dir string, commit *Commit) {
 	if _, err := s.store.PutBytes(ctx, latestKey, []byte(dir+"\n"), backends.CreateOptions{}); err != nil {
 		s.log.Warn("the hint LATEST is not written; restore does not need it", "error", err)
 	}
-	for obj, err := range s.store.List(ctx, dir+"/"+dataDir+"/") {
-		if err == nil && !strings.HasPrefix(obj.Key, dir+"/"+data+"/") {
-			err = s.store.Delete(ctx, obj.Key)
-		}
-		if err != nil {
-			s.log.Warn("data of an earlier upload of this step is left behind", "step", dir, "error", err)
-			return
-		}
+	r := retention{store: s.store, log: s.log}
+	if err := r.tidy(ctx, dir, commit); err != nil {
+		s.log.Warn("data of an earlier upload of this step is left behind", "step", dir, "error", err)
 	}
 }
 
 // discard removes what nobody refers to.
 func (s *shipper) discard(ctx context.Context, prefix string) {
-	if err := removeAll(ctx, s.store, prefix); err != nil {
+	var keys []string
+	var err error
+	for obj, lerr := range s.store.List(ctx, prefix) {
+		if err = lerr; err == nil {
+			keys = append(keys, obj.Key)
+		}
+	}
+	r := retention{store: s.store}
+	if err = errors.Join(err, r.remove(ctx, keys...)); err != nil {
 		s.log.Warn("data that nobody refers to is left behind", "prefix", prefix, "error", err)
 	}
 }
 
 // send sends the files, the largest first, and returns them as COMMIT lists them.
-func (s *shipper) send(ctx context.Context, c cargo, prefix string) ([]File, error) {
+func (s *shipper) send(ctx context.Context, c cargo, prefix string, before *earlier) ([]File, error) {
 	there := make(map[string]backends.Object)
 	if c.sent.any() {
 		for obj, err := range s.store.List(ctx, prefix+"/") {
@@ -223,12 +247,18 @@ func (s *shipper) send(ctx context.Context, c cargo, prefix string) ([]File, err
 			f := c.files[i]
 			key := prefix + "/" + f.Path
 			digest, sent := c.sent.digest(key, there[key])
+			at := ""
 			if sent && there[key].Size == f.Size {
+				s.moved(f.Size)
+			} else if old, same, err := before.has(gctx, c, f); err != nil {
+				return err
+			} else if same {
+				digest, at = old.Digest, old.At
 				s.moved(f.Size)
 			} else if digest, err = s.sendFile(gctx, c, f, key); err != nil {
 				return err
 			}
-			files[i] = File{Path: f.Path, Size: f.Size, Mode: f.Mode, Modified: f.modified(), Digest: digest}
+			files[i] = File{Path: f.Path, Size: f.Size, Mode: f.Mode, Modified: f.modified(), Digest: digest, At: at}
 			return nil
 		})
 	}
@@ -288,31 +318,40 @@ func unchanged(file *os.File, want local) error {
 }
 
 // arrived asks the store once more for what COMMIT is about to promise.
-func (s *shipper) arrived(ctx context.Context, prefix string, files []File) error {
-	sizes := make(map[string]int64, len(files))
-	for obj, err := range s.store.List(ctx, prefix) {
-		if err != nil {
-			return err
-		}
-		sizes[strings.TrimPrefix(obj.Key, prefix)] = obj.Size
+func (s *shipper) arrived(ctx context.Context, dir string, c *Commit) error {
+	sizes, err := sizesOf(ctx, s.store, dir, c)
+	if err != nil {
+		return err
 	}
-	for _, f := range files {
-		if size, ok := sizes[f.Path]; !ok || size != f.Size {
-			return backends.Errorf(backends.Corrupt, "commit", prefix+f.Path, "the store has not the %d bytes that were sent", f.Size)
+	return c.missing(dir, sizes)
+}
+
+// missing is an error for the first file that is not there as the COMMIT says.
+func (c *Commit) missing(dir string, sizes map[string]int64) error {
+	for _, f := range c.Files {
+		key := c.key(dir, f)
+		if size, ok := sizes[key]; !ok || size != f.Size {
+			return missingFile(key, f)
 		}
 	}
 	return nil
 }
 
+func missingFile(key string, f File) error {
+	return backends.Errorf(backends.Corrupt, "read", key, "it is missing, or has not the %d bytes that %s promises", f.Size, commitKey)
+}
+
 // holds tells whether a COMMIT lists every file of the checkpoint with these very
 // bytes. It may list more: a trainer that prunes, or dies of it, leaves a part.
-func (c cargo) holds(ctx context.Context, commit Commit) (bool, error) {
+func (c cargo) holds(ctx context.Context, commit Commit, node int) (bool, error) {
 	if commit.Data == dataDir+"/"+c.id {
 		return true, nil
 	}
 	listed := make(map[string]File, len(commit.Files))
 	for _, f := range commit.Files {
-		listed[f.Path] = f
+		if f.Node == node {
+			listed[f.Path] = f
+		}
 	}
 	for _, f := range c.files {
 		if other, ok := listed[f.Path]; !ok || other.Size != f.Size {

@@ -21,14 +21,18 @@ const shelfDir = private + "/snap"
 type snapshot struct {
 	ID       string    `json:"id"` // also that of its data in the store
 	Step     int64     `json:"step"`
-	Name     string    `json:"name"` // in the output folder
+	Name     string    `json:"name"`              // in the output folder
+	Attempt  int       `json:"attempt,omitempty"` // of the job, in which it was taken
 	Samples  int64     `json:"samplesSeen,omitempty"`
 	Said     bool      `json:"said,omitempty"`    // by Commit: shipped whatever When says
 	InPlace  bool      `json:"inPlace,omitempty"` // links were refused
 	Complete time.Time `json:"complete"`
 	Files    []local   `json:"files"`
 
-	print string // the fingerprint of Files
+	Metrics map[string]float64 `json:"metrics,omitempty"`
+
+	brought bool   // its part is in the store
+	print   string // the fingerprint of Files
 }
 
 // shelf keeps the snapshots of one output folder.

@@ -87,6 +87,11 @@ func (u *Uploader) Status() Status {
 			s.Waiting = append(s.Waiting, Waiting{name, reason})
 		}
 	}
+	for _, step := range slices.Sorted(maps.Keys(u.waits)) {
+		if snap := u.snaps[step]; snap != nil {
+			s.Waiting = append(s.Waiting, Waiting{snap.Name, u.waits[step]})
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(u.failed)) {
 		f := u.failed[name]
 		s.Failed = append(s.Failed, Failed{name, f.step, f.reason})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,25 +19,37 @@ type StepInfo struct {
 	Step        int64     `json:"step"`
 	Dir         string    `json:"dir"`                   // its folder in the store
 	Committed   bool      `json:"committed"`             // it exists: its COMMIT.json can be read
-	Problem     string    `json:"problem,omitempty"`     // why a COMMIT.json that is there does not count
+	Problem     string    `json:"problem,omitempty"`     // why a COMMIT.json that is there does not count, or what is wrong with the files
 	Created     time.Time `json:"created,omitzero"`      // of a committed one, like what follows
 	Attempt     int       `json:"attempt,omitempty"`     //
+	Nodes       int       `json:"nodes,omitempty"`       //
 	SamplesSeen int64     `json:"samplesSeen,omitempty"` //
 	Files       int       `json:"files"`                 // of an uncommitted one: objects
-	Bytes       int64     `json:"bytes"`
+	Bytes       int64     `json:"bytes"`                 //
+	Shared      int64     `json:"shared,omitempty"`      // of these, bytes that lie with other steps
+	Verified    bool      `json:"verified,omitempty"`    // every byte was read, and is right
+
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
-// Steps lists the steps of a destination, newest first.
+// Steps lists the steps of a destination, newest first. That every file of a committed
+// one is there with its size is looked at; Verify reads them.
 func Steps(ctx context.Context, store *backends.Store) ([]StepInfo, error) {
 	listed, err := listSteps(ctx, store)
 	if err != nil {
 		return nil, err
 	}
 	infos := make([]StepInfo, len(listed))
+	sizes := make(map[string]int64)
+	for _, l := range listed {
+		for _, obj := range l.objects {
+			sizes[obj.Key] = obj.Size
+		}
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel(store, 0))
 	for i, l := range listed {
-		infos[i] = StepInfo{Step: l.step, Dir: l.dir, Files: l.objects, Bytes: l.bytes}
+		infos[i] = StepInfo{Step: l.step, Dir: l.dir, Files: len(l.objects), Bytes: l.bytes}
 		if !l.committed {
 			continue
 		}
@@ -47,8 +58,16 @@ func Steps(ctx context.Context, store *backends.Store) ([]StepInfo, error) {
 			switch {
 			case err == nil:
 				infos[i] = StepInfo{
-					Step: l.step, Dir: l.dir, Committed: true, Created: c.Created, Attempt: c.Attempt,
-					SamplesSeen: c.SamplesSeen, Files: len(c.Files), Bytes: c.Bytes,
+					Step: l.step, Dir: l.dir, Committed: true, Created: c.Created, Attempt: c.Attempt, Nodes: c.Nodes,
+					SamplesSeen: c.SamplesSeen, Metrics: c.Metrics, Files: len(c.Files), Bytes: c.Bytes,
+				}
+				for _, f := range c.Files {
+					if f.At != "" && !strings.HasPrefix(f.At, l.dir+"/") {
+						infos[i].Shared += f.Size
+					}
+				}
+				if err := c.missing(l.dir, sizes); err != nil {
+					infos[i].Problem = err.Error()
 				}
 			case bad(err):
 				infos[i].Problem = err.Error()
@@ -76,8 +95,9 @@ type listed struct {
 	dir       string
 	step      int64
 	suffix    int
-	committed bool // it has a COMMIT.json, good or bad
-	objects   int  // without COMMIT.json
+	committed bool              // it has a COMMIT.json, good or bad
+	version   backends.Version  // of the COMMIT.json
+	objects   []backends.Object // without COMMIT.json
 	bytes     int64
 }
 
@@ -101,9 +121,9 @@ func listSteps(ctx context.Context, store *backends.Store) ([]*listed, error) {
 		}
 		l := steps[len(steps)-1]
 		if rest == commitKey {
-			l.committed = true
+			l.committed, l.version = true, obj.Version
 		} else {
-			l.objects, l.bytes = l.objects+1, l.bytes+obj.Size
+			l.objects, l.bytes = append(l.objects, obj), l.bytes+obj.Size
 		}
 	}
 	slices.SortFunc(steps, func(a, b *listed) int {
@@ -119,91 +139,4 @@ func unmade(err error) bool { return errors.Is(err, syscall.ENOENT) }
 // belongs tells whether a key below a step's folder is one that stager writes.
 func belongs(rest string) bool {
 	return rest == commitKey || strings.HasPrefix(rest, dataDir+"/") || strings.HasPrefix(rest, "parts/")
-}
-
-// removeStep removes a step, its COMMIT first: from then on it does not exist, and
-// a crash leaves what a later pass sweeps. What stager did not write stays.
-func removeStep(ctx context.Context, store *backends.Store, dir string) error {
-	if err := store.Delete(ctx, dir+"/"+commitKey); err != nil {
-		return err
-	}
-	return removeAll(ctx, store, dir+"/")
-}
-
-// removeAll removes what belongs to steps below a prefix, some at once.
-func removeAll(ctx context.Context, store *backends.Store, prefix string) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel(store, 0))
-	for obj, err := range store.List(ctx, prefix) {
-		if err != nil || gctx.Err() != nil {
-			g.Go(func() error { return err })
-			break
-		}
-		if _, rest, _ := strings.Cut(obj.Key, "/"); belongs(rest) {
-			g.Go(func() error { return store.Delete(gctx, obj.Key) })
-		}
-	}
-	return g.Wait()
-}
-
-// retention decides which steps of a destination go.
-type retention struct {
-	store *backends.Store
-	keep  int              // how many committed ones stay; 0: all
-	own   []string         // folders that this process committed, oldest first
-	busy  func(int64) bool // steps that are on their way
-	good  map[string]bool  // COMMITs that were read before
-	log   *slog.Logger
-}
-
-// apply removes steps beyond keep and uncommitted ones older than the newest
-// committed. A COMMIT that cannot be read neither counts nor goes. The newest
-// good one stays always, and so do the last ones that this process committed,
-// whatever steps an earlier run has left. It returns the newest committed step, -1
-// for none.
-func (r *retention) apply(ctx context.Context) (newest int64, err error) {
-	steps, err := listSteps(ctx, r.store)
-	if err != nil {
-		return -1, err
-	}
-	newest, kept := -1, 0
-	for _, l := range steps {
-		switch {
-		case !l.committed:
-			if l.step < newest && !r.busy(l.step) {
-				r.log.Info("data without a COMMIT is swept", "step", l.dir, "objects", l.objects)
-				err = removeAll(ctx, r.store, l.dir+"/")
-			}
-		case newest >= 0 && r.keep == 0:
-		case kept < max(r.keep, 1):
-			var ok bool
-			if ok, err = r.check(ctx, l.dir); ok {
-				newest, kept = max(newest, l.step), kept+1
-			}
-		case !slices.Contains(r.own[max(0, len(r.own)-r.keep):], l.dir):
-			r.log.Info("an older step is removed", "step", l.dir, "keep", r.keep)
-			err = removeStep(ctx, r.store, l.dir)
-		}
-		if err != nil {
-			return newest, err
-		}
-	}
-	return newest, nil
-}
-
-// check tells whether a step's COMMIT can be read.
-func (r *retention) check(ctx context.Context, dir string) (bool, error) {
-	if r.good[dir] {
-		return true, nil
-	}
-	_, err := readCommit(ctx, r.store, dir)
-	switch {
-	case err == nil:
-		r.good[dir] = true
-		return true, nil
-	case bad(err):
-		r.log.Warn("a COMMIT does not count: restore would pass over this step", "step", dir, "error", err)
-		return false, nil
-	}
-	return false, err
 }

@@ -46,11 +46,13 @@ func (u *Uploader) send(ctx context.Context, final bool) error {
 	u.mu.Unlock()
 	all := final || u.cfg.When.Change || interval
 	var err error
+	tried := make(map[*snapshot]bool) // those that wait for other nodes are asked for once
 	for err == nil {
-		snap := u.next(all)
+		snap := u.next(all, tried)
 		if snap == nil {
 			break
 		}
+		tried[snap] = true
 		err = u.ship(ctx, snap)
 	}
 	if err == nil && all {
@@ -64,12 +66,12 @@ func (u *Uploader) send(ctx context.Context, final bool) error {
 	return u.note(err)
 }
 
-// next is the newest snapshot that is due.
-func (u *Uploader) next(all bool) *snapshot {
+// next is the newest snapshot that is due and was not tried.
+func (u *Uploader) next(all bool, tried map[*snapshot]bool) *snapshot {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, step := range u.pendingLocked() {
-		if snap := u.snaps[step]; all || snap.Said {
+		if snap := u.snaps[step]; (all || snap.Said) && !tried[snap] {
 			return snap
 		}
 	}
@@ -92,8 +94,15 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	commit, dir, err := u.shipSnapshot(ctx, up)
 	u.mu.Lock()
 	u.uploading = nil
-	u.lastRate = up.rate()
+	if !snap.brought { // else nothing was sent
+		u.lastRate = up.rate()
+	}
+	delete(u.waits, snap.Step)
 	u.mu.Unlock()
+	if waiting := (*waitingError)(nil); errors.As(err, &waiting) {
+		u.waitForOthers(snap, waiting)
+		return nil
+	}
 	if err != nil {
 		return u.shipFailed(snap, err)
 	}
@@ -102,7 +111,6 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()
 	u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(commit.Bytes))
 	u.mu.Lock()
-	u.good[dir] = true
 	u.own = append(u.own, dir)
 	if snap.Step >= u.committed.Step {
 		u.committed = StepTime{snap.Step, time.Now().UTC()}
@@ -128,9 +136,35 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	defer sent.close()
 	s := &shipper{
 		store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,
-		moved: func(n int64) { up.done.Add(n) },
+		moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node, nodes: u.cfg.Nodes,
 	}
-	return s.ship(ctx, cargo{id: snap.ID, step: snap.Step, samples: snap.Samples, tree: t, files: snap.Files, sent: sent})
+	if u.cfg.Nodes > 1 {
+		s.attempt = snap.Attempt
+	}
+	return s.ship(ctx, cargo{
+		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, tree: t, files: snap.Files, sent: sent, brought: snap.brought,
+	})
+}
+
+// patienceWithOthers is how long a step waits for other nodes when a newer one is
+// committed already.
+const patienceWithOthers = 10 * time.Minute
+
+// waitForOthers keeps a snapshot whose part is sent until all have sent theirs.
+func (u *Uploader) waitForOthers(snap *snapshot, why *waitingError) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !snap.brought {
+		u.log.Info("a checkpoint waits for other nodes", "step", snap.Step, "nodes", why.nodes)
+	}
+	snap.brought = true
+	u.waits[snap.Step] = why.Error()
+	if u.committed.Step > snap.Step && time.Since(snap.Complete) > patienceWithOthers {
+		u.log.Warn("a checkpoint is given up, since other nodes never sent theirs and a newer one is committed", "step", snap.Step, "nodes", why.nodes)
+		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print}
+		u.rememberLocked()
+		u.leaveLocked(snap)
+	}
 }
 
 // shipFailed settles the fate of a snapshot that could not be committed.
@@ -167,6 +201,7 @@ func (u *Uploader) leaveLocked(snap *snapshot) {
 	u.shelf.drop(snap)
 	if u.snaps[snap.Step] == snap {
 		delete(u.snaps, snap.Step)
+		delete(u.waits, snap.Step)
 	}
 	u.notifyLocked()
 }
@@ -177,7 +212,7 @@ func (u *Uploader) retain(ctx context.Context) {
 	own := u.own
 	u.mu.Unlock()
 	r := retention{
-		store: u.cfg.Store, keep: u.cfg.Keep, own: own, good: u.good, log: u.log,
+		store: u.cfg.Store, keep: u.cfg.Keep, own: own, read: u.read, log: u.log,
 		busy: func(step int64) bool {
 			u.mu.Lock()
 			defer u.mu.Unlock()

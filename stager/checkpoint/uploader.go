@@ -48,10 +48,11 @@ type Config struct {
 	Mode     Mode            // empty: ModeCheckpoint
 	When     When
 	Settle   time.Duration // 0: DefaultSettle
-	Keep     int           // how many committed steps the store keeps; 0: all
+	Keep     Keep          // which committed steps the store keeps
 	Conflict string        // ConflictFail when empty
 	Attempt  int           // fencing token: how often the job was started before
 	Node     int           // which of the job's nodes this is
+	Nodes    int           // how many bring a part to each step; 0: this one has all of it
 	Stager   string        // version, for the record
 	Log      *slog.Logger  // nil: silent
 	Metrics  *Metrics      // nil: not counted
@@ -81,7 +82,8 @@ type Uploader struct {
 	plain     map[string]*plainFile  // by path
 	there     map[string]plainRemote // what the store mirrors; nil until it was asked
 	own       []string               // folders committed by this process, oldest first
-	good      map[string]bool        // COMMITs known to be readable
+	read      map[string]readOnce    // COMMITs; only who holds the shipping token
+	waits     map[int64]string       // steps that wait for other nodes, and for which
 	uploading *upload
 	complete  StepTime // newest; step -1 for none
 	committed StepTime // newest; step -1 for none
@@ -153,7 +155,7 @@ func New(cfg Config) (*Uploader, error) {
 		lock: flock.New(filepath.Join(cfg.Dir, private, "uploader.lock")),
 		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
-		plain: make(map[string]*plainFile), good: make(map[string]bool),
+		plain: make(map[string]*plainFile), read: make(map[string]readOnce), waits: make(map[int64]string),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
@@ -187,8 +189,12 @@ func (cfg *Config) complete() error {
 		return errors.New("an output needs a destination")
 	case cfg.Mode != ModeCheckpoint && cfg.Mode != ModeNone:
 		return fmt.Errorf("unknown mode %q; known are %s, %s", cfg.Mode, ModeCheckpoint, ModeNone)
-	case cfg.Keep < 0:
-		return fmt.Errorf("%d steps cannot be kept; 0 keeps all", cfg.Keep)
+	case cfg.Keep.Last < 0 || cfg.Keep.Every < 0 || cfg.Keep.Best < 0:
+		return fmt.Errorf("less than none cannot be kept: %+v", cfg.Keep)
+	case cfg.Keep.Best > 0 && cfg.Keep.Metric == "":
+		return errors.New("the best steps cannot be kept without the name of a metric")
+	case cfg.Node < 0 || cfg.Node >= max(cfg.Nodes, 1) && cfg.Nodes > 0:
+		return fmt.Errorf("node %d is none of %d, which are counted from 0", cfg.Node, cfg.Nodes)
 	}
 	dir, err := filepath.Abs(cfg.Dir)
 	cfg.Dir = dir

@@ -344,13 +344,13 @@ func TestACrashAtAnyCallLeavesTheNewestOrTheOneBefore(t *testing.T) {
 // crash uploads step 100, then 200 until call k, and goes on in a new process.
 func crash(t *testing.T, k int, lost bool, old, young map[string]string) (finished bool) {
 	b, dir := mem.New(), t.TempDir()
-	u := newUploader(t, dir, b, func(c *Config) { c.Keep = 1 })
+	u := newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 1 })
 	write(t, filepath.Join(dir, "checkpoint-100"), old)
 	settled(t, u)
 	u.Close()
 
 	dead := &dying{Backend: b, left: k, lost: lost}
-	u = newUploader(t, dir, dead, func(c *Config) { c.Keep = 1 })
+	u = newUploader(t, dir, dead, func(c *Config) { c.Keep.Last = 1 })
 	write(t, filepath.Join(dir, "checkpoint-200"), young)
 	_ = u.Sync(t.Context())
 	time.Sleep(DefaultSettle)
@@ -371,7 +371,7 @@ func crash(t *testing.T, k int, lost bool, old, young map[string]string) (finish
 		t.Errorf("fell back from %v: a COMMIT was there that is not good", r.FellBackFrom)
 	}
 
-	u = newUploader(t, dir, b, func(c *Config) { c.Keep = 1 })
+	u = newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 1 })
 	settled(t, u)
 	write(t, filepath.Join(dir, "checkpoint-300"), model("300"))
 	settled(t, u)
@@ -394,7 +394,7 @@ func TestARestartGoesOnWithWhatArrived(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := u.snaps[5].ID
-		faults.AddFor(backendtest.Commit, stepDir(5, 0)+"/"+partKey, backendtest.Fail(backends.NoSpace))
+		faults.AddFor(backendtest.Commit, stepDir(5, 0)+"/"+partKey(0, 0), backendtest.Fail(backends.NoSpace))
 		if err := u.Sync(t.Context()); backends.KindOf(err) != backends.NoSpace {
 			t.Fatalf("got %v, want no-space", err)
 		}
@@ -537,7 +537,7 @@ func TestRetentionKeepsTheLastAndNeverTheNewestGoes(t *testing.T) {
 		b.Put(stepDir(50, 0)+"/data/0123456789abcdef/x", []byte("without COMMIT"))
 		b.Put(stepDir(50, 0)+"/notes.txt", []byte("not stager's"))
 		b.Put(stepDir(99999, 0)+"/data/0123456789abcdef/x", []byte("newer, without COMMIT"))
-		u := newUploader(t, dir, b, func(c *Config) { c.Keep = 2 })
+		u := newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 2 })
 		for _, step := range []string{"100", "200", "300"} {
 			write(t, filepath.Join(dir, "checkpoint-"+step), model(step))
 			settled(t, u)
@@ -564,7 +564,7 @@ func TestRetentionSparesWhatThisRunJustCommitted(t *testing.T) {
 		u := newUploader(t, dirs[0], b, nil)
 		write(t, filepath.Join(dirs[0], "checkpoint-9000"), model("9000"))
 		settled(t, u)
-		u = newUploader(t, dirs[1], b, func(c *Config) { c.Keep = 1 })
+		u = newUploader(t, dirs[1], b, func(c *Config) { c.Keep.Last = 1 })
 		for _, step := range []string{"1", "2"} {
 			write(t, filepath.Join(dirs[1], "checkpoint-"+step), model(step))
 			settled(t, u)
@@ -855,7 +855,7 @@ func TestAnInodeThatComesAgainIsNoRename(t *testing.T) {
 func TestNewerOnesMakeAWaitingOneNeedless(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
-		u := newUploader(t, dir, b, func(c *Config) { c.Keep = 1 })
+		u := newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 1 })
 		for _, step := range []string{"1", "2"} {
 			write(t, filepath.Join(dir, "checkpoint-"+step), model(step))
 			if _, err := u.Commit(t.Context(), CommitRequest{Path: "checkpoint-" + step, Step: -1}); err != nil {
@@ -880,7 +880,7 @@ func TestNewSaysWhatCannotWork(t *testing.T) {
 		{Store: store},
 		{Dir: t.TempDir(), Store: store, Mode: "both"},
 		{Dir: t.TempDir(), Store: store, Conflict: "maybe"},
-		{Dir: t.TempDir(), Store: store, Keep: -1},
+		{Dir: t.TempDir(), Store: store, Keep: Keep{Last: -1}},
 	} {
 		if _, err := New(cfg); backends.KindOf(err) != backends.Invalid {
 			t.Errorf("New(%+v): %v, want an error of kind invalid", cfg, err)

@@ -1,0 +1,116 @@
+package checkpoint
+
+import (
+	"context"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// A file that an earlier step has with the same path, size and digest is not sent
+// again: the COMMIT says where it lies. Retention removes a COMMIT first, then looks
+// what the others refer to, also those whose parts are there and that are not committed
+// yet, and only then removes data. So a part that refers to an earlier step is safe
+// when it is in the store and the earlier COMMIT still is.
+
+// earlier is a committed step whose files need not be sent again. A nil one has none.
+type earlier struct {
+	dir    string
+	commit Commit
+	files  map[string]File // of this node, by path, those that are in the store
+}
+
+// earlier is the newest good step but the one in dir. It is a saving only, so nothing
+// that fails here is an error.
+func (s *shipper) earlier(ctx context.Context, dir string) *earlier {
+	steps, err := listSteps(ctx, s.store)
+	if err != nil {
+		return nil
+	}
+	for _, l := range steps {
+		if l.dir == dir || !l.committed {
+			continue
+		}
+		commit, err := readCommit(ctx, s.store, l.dir)
+		if err != nil {
+			continue
+		}
+		sizes, err := sizesOf(ctx, s.store, l.dir, &commit) // what is missing is sent again
+		if err != nil {
+			return nil
+		}
+		e := &earlier{l.dir, commit, make(map[string]File)}
+		for _, f := range commit.Files {
+			key := commit.key(l.dir, f)
+			if size, ok := sizes[key]; f.Node == s.node && ok && size == f.Size && f.Size > 0 && telling(f.Digest) {
+				f.At = key
+				e.files[f.Path] = f
+			}
+		}
+		return e
+	}
+	return nil
+}
+
+// telling tells whether a digest has at least 64 bits: with fewer, two checkpoints in
+// a few thousand millions would pass for one.
+func telling(digest string) bool {
+	_, value, _ := strings.Cut(digest, ":")
+	return len(value) >= 16
+}
+
+// has returns where an earlier step has this very file.
+func (e *earlier) has(ctx context.Context, c cargo, want local) (File, bool, error) {
+	if e == nil || e.files[want.Path].Size != want.Size || want.Size == 0 {
+		return File{}, false, nil
+	}
+	f := e.files[want.Path]
+	same, err := c.holdsFile(ctx, want, f.Digest)
+	return f, same, err
+}
+
+// used tells whether files refer to it.
+func (e *earlier) used(files []File) bool {
+	for _, f := range files {
+		if e != nil && f.At != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// there tells whether its COMMIT still is what it was.
+func (e *earlier) there(ctx context.Context, store *backends.Store) bool {
+	commit, err := readCommit(ctx, store, e.dir)
+	return err == nil && commit.Data == e.commit.Data
+}
+
+// sizesOf lists what the store has of the files of a COMMIT, by key.
+func sizesOf(ctx context.Context, store *backends.Store, dir string, c *Commit) (map[string]int64, error) {
+	objects, err := objectsOf(ctx, store, dir, c)
+	sizes := make(map[string]int64, len(objects))
+	for key, obj := range objects {
+		sizes[key] = obj.Size
+	}
+	return sizes, err
+}
+
+// objectsOf lists what the store has in the folders of the files of a COMMIT, by key.
+func objectsOf(ctx context.Context, store *backends.Store, dir string, c *Commit) (map[string]backends.Object, error) {
+	objects, folders := make(map[string]backends.Object), make(map[string]bool)
+	for _, f := range c.Files {
+		// step-…/data/…/, whatever the path of the file below it.
+		folder := strings.Join(strings.SplitN(c.key(dir, f), "/", 4)[:3], "/") + "/"
+		if folders[folder] {
+			continue
+		}
+		folders[folder] = true
+		for obj, err := range store.List(ctx, folder) {
+			if err != nil {
+				return nil, err
+			}
+			objects[obj.Key] = obj
+		}
+	}
+	return objects, nil
+}
