@@ -27,6 +27,7 @@ import (
 type Config struct {
 	Plan     *plan.StagePlan // parsed, with its placeholders expanded
 	Shard    plan.Shard      // which part of the inputs is this node's
+	Node     plan.Shard      // which node this is; zero when nothing tells
 	Registry *backends.Registry
 	// Options are those of every store. Secrets is the folder in which each Secret
 	// that the plan names has a folder of its own.

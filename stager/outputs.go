@@ -47,9 +47,21 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("output %s: %w", spec.Name, err)
 		}
+		node, nodes := d.cfg.Node.Index, 0
+		if spec.Nodes == plan.NodesAll {
+			if nodes = d.cfg.Node.Count; nodes == 0 {
+				return errors.Join(&plan.EnvError{Err: fmt.Errorf(
+					"output %s joins the parts of all nodes, and nothing tells which node this is, of how many: set STAGER_INDEX and STAGER_COUNT", spec.Name)}, store.Close())
+			}
+		} else {
+			node = 0
+		}
 		u, err := checkpoint.New(checkpoint.Config{
 			Output: spec.Name, Dir: spec.Path, Store: store, Mode: checkpoint.Mode(spec.Commit),
-			When: when(spec), Settle: time.Duration(spec.Settle), Keep: checkpoint.Keep{Last: spec.Keep.Last},
+			When: when(spec), Settle: time.Duration(spec.Settle), Node: node, Nodes: nodes,
+			Keep: checkpoint.Keep{
+				Last: spec.Keep.Last, Every: spec.Keep.Every, Best: spec.Keep.Best, Metric: spec.Keep.Metric, Highest: spec.Keep.Mode == plan.BestHighest,
+			},
 			Conflict: spec.Conflict, Attempt: d.cfg.Attempt, Stager: d.cfg.Version,
 			Log: d.log, Metrics: d.checkpointMetrics,
 		})

@@ -16,6 +16,7 @@ type restoreCmd struct {
 	Src  string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
 	Dst  string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
 	Step int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
+	Node int    `help:"Which of the job's nodes this is: where several wrote another file under one name, it gets its own." default:"0" env:"STAGER_RESTORE_NODE"`
 	JSON bool   `help:"Print what was restored as JSON on standard output."`
 }
 
@@ -34,7 +35,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	defer store.Close() // only read from
 	show := newDisplay(to, log)
 	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
-		Store: store, Dir: c.Dst, Step: c.Step, Log: log,
+		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Log: log,
 		Progress: func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) },
 	})
 	show.close()

@@ -84,7 +84,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		opts.Bandwidth = rate.NewLimiter(rate.Limit(b), bandwidthBurst)
 	}
 	d := stager.New(stager.Config{
-		Plan: p, Shard: part, Registry: all.Registry(), Options: opts, Attempt: attempt, Version: version,
+		Plan: p, Shard: part, Node: node, Registry: all.Registry(), Options: opts, Attempt: attempt, Version: version,
 		Socket: c.path(), Listen: c.Listen, Token: token, Log: log, Child: child,
 		Stage: c.Prefetch == plan.PartPrefetch,
 	})

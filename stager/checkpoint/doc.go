@@ -22,9 +22,12 @@
 //  3. Shipped: the files go to a place of the store that only this snapshot uses,
 //     and are summed on the way. One that changed meanwhile ends the attempt; the
 //     folder must be complete anew.
+//     What the committed step before has too is referred to, and not sent (reuse.go).
 //  4. COMMIT.json, which lists every file with size and digest, is created last, and
-//     only where there is none. Of many who upload the same step one wins.
-//  5. Older steps beyond Keep go, COMMIT.json first, and so does what nobody refers to.
+//     only where there is none, when all nodes have brought their parts (nodes.go). Of
+//     many who upload the same step one wins.
+//  5. Older steps that Keep does not name go, COMMIT.json first, and so does what nobody
+//     refers to (retain.go).
 //
 // In the store:
 //

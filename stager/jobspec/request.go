@@ -277,6 +277,7 @@ var params = map[string]struct{ in, out string }{
 	"interval":     {out: "interval"},
 	"settle":       {out: "settle"},
 	"keep":         {out: "keep.last"},
+	"nodes":        {out: "nodes"},
 	"conflict":     {out: "conflict"},
 	"required":     {out: "required"},
 	"deadline":     {out: "deadline"},

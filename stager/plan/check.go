@@ -179,17 +179,38 @@ func (c *checker) outputs(outputs []Output) {
 		c.oneOf(at+".commit", out.Commit, CommitCheckpoint, CommitNone)
 		c.when(at, out)
 		c.oneOf(at+".conflict", out.Conflict, ConflictFail, ConflictOverwrite, ConflictSuffix)
-		c.notNegative(at+".keep.last", out.Keep.Last)
-		if out.Commit == CommitNone && out.Keep.Last != 0 {
-			c.add(at+".keep.last", "it counts checkpoints; it is read with commit: %s only", CommitCheckpoint)
+		c.keep(at, out)
+		if out.Nodes != "" {
+			c.oneOf(at+".nodes", out.Nodes, NodesAll)
 		}
-		if out.Keep.Every != 0 {
-			c.add(at+".keep.every", "only 0 is known; keep.last says how many checkpoints stay")
+		if out.Nodes != "" && out.Commit == CommitNone {
+			c.add(at+".nodes", "it joins checkpoints; it is read with commit: %s only", CommitCheckpoint)
 		}
 		if out.Deadline == 0 {
 			c.add(at+".deadline", "the last upload needs time, as in 10m")
 		}
 		c.secret(at, out.Credentials)
+	}
+}
+
+func (c *checker) keep(at string, out Output) {
+	keep := out.Keep
+	c.notNegative(at+".keep.last", keep.Last)
+	c.notNegative(at+".keep.best", keep.Best)
+	if keep.Every < 0 {
+		c.add(at+".keep.every", "%d is less than 0", keep.Every)
+	}
+	if out.Commit == CommitNone && keep.Last != 0 {
+		c.add(at+".keep.last", "it counts checkpoints; it is read with commit: %s only", CommitCheckpoint)
+	}
+	if keep.Last == 0 && (keep.Every != 0 || keep.Best != 0) {
+		c.add(at+".keep", "without last all checkpoints stay; say how many of the newest are to")
+	}
+	if (keep.Best != 0) != (keep.Metric != "") {
+		c.add(at+".keep.best", "best and metric belong together, as in {best: 1, metric: loss}")
+	}
+	if keep.Mode != "" {
+		c.oneOf(at+".keep.mode", keep.Mode, BestLowest, BestHighest)
 	}
 }
 

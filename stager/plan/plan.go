@@ -206,6 +206,7 @@ type Output struct {
 	Interval    Duration    `json:"interval,omitzero"` // between two passes of WhenInterval
 	Settle      Duration    `json:"settle"`            // unchanged for so long is finished
 	Keep        Keep        `json:"keep,omitzero"`
+	Nodes       string      `json:"nodes,omitempty"` // all: a step is whole when each node brought its part; empty: each node's is whole
 	Conflict    string      `json:"conflict"`
 	Required    bool        `json:"required"` // the job fails if this is not safe
 	Deadline    Duration    `json:"deadline"` // for the last upload
@@ -214,9 +215,21 @@ type Output struct {
 
 // Keep says which checkpoints stay at the destination.
 type Keep struct {
-	Last  int `json:"last,omitzero"`  // the newest so many; 0: all
-	Every int `json:"every,omitzero"` // 0
+	Last   int    `json:"last,omitzero"`    // the newest so many; 0: all
+	Every  int64  `json:"every,omitzero"`   // and those whose step it divides
+	Best   int    `json:"best,omitzero"`    // and so many with the best metric
+	Metric string `json:"metric,omitempty"` // as the checkpoint's marker calls it
+	Mode   string `json:"mode,omitempty"`   // of the metric: BestLowest or BestHighest; empty: the lowest
 }
+
+// Which value of a metric is the best.
+const (
+	BestLowest  = "lowest"
+	BestHighest = "highest"
+)
+
+// NodesAll makes the parts of all nodes one step.
+const NodesAll = "all"
 
 // Limits hold for the stores of the plan.
 type Limits struct {

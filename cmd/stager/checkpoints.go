@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint"
+)
+
+type checkpointsCmd struct {
+	storing
+	shape
+	Dst    string `arg:"" help:"Where checkpoints are saved, such as s3://bucket/runs/7/."`
+	Step   int64  `help:"This step and no other." default:"-1" env:"STAGER_CHECKPOINTS_STEP"`
+	Verify bool   `help:"Read every byte and compare it with what was promised." env:"STAGER_CHECKPOINTS_VERIFY"`
+}
+
+// Help shows what is typed.
+func (checkpointsCmd) Help() string {
+	return `Newest first. committed: restore takes it. damaged: it was committed, and a file of it is missing or wrong; restore passes over it. partial: it is on its way, or was broken off. Sizes are always compared; bytes with --verify. It ends with 76 when a step is damaged.
+
+    stager checkpoints s3://runs/today/ckpt/
+    stager checkpoints --verify -o json s3://runs/today/ckpt/ | jq 'select(.committed)'`
+}
+
+func (c checkpointsCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
+	store, err := c.open(ctx, c.Dst, log)
+	if err != nil {
+		return err
+	}
+	defer store.Close() // only read from
+	steps, err := checkpoint.Steps(ctx, store)
+	if err != nil {
+		return err
+	}
+	if c.Step >= 0 {
+		chosen := steps[:0]
+		for _, s := range steps {
+			if s.Step == c.Step {
+				chosen = append(chosen, s)
+			}
+		}
+		steps = chosen
+	}
+	if len(steps) == 0 {
+		return &backends.Error{Op: "list", Store: store.Name(), Kind: backends.NotExist, Err: errors.New("there is no checkpoint here")}
+	}
+	if c.Verify {
+		if err := c.verify(ctx, store, steps, newDisplay(to, log)); err != nil {
+			return err
+		}
+	}
+	if err := c.print(os.Stdout, steps); err != nil {
+		return err
+	}
+	var damaged []error
+	for _, s := range steps {
+		if s.Problem != "" {
+			damaged = append(damaged, fmt.Errorf("step %d: %s", s.Step, s.Problem))
+		}
+	}
+	if len(damaged) > 0 {
+		return &backends.Error{Op: "check", Store: store.Name(), Kind: backends.Corrupt, Err: errors.Join(damaged...)}
+	}
+	return nil
+}
+
+// verify reads what the steps say of themselves.
+func (c checkpointsCmd) verify(ctx context.Context, store *backends.Store, steps []checkpoint.StepInfo, show *display) error {
+	defer show.close()
+	var total int64
+	for _, s := range steps {
+		if s.Committed && s.Problem == "" {
+			total += s.Bytes
+		}
+	}
+	var done atomic.Int64
+	for i := range steps {
+		s := &steps[i]
+		if !s.Committed || s.Problem != "" {
+			continue
+		}
+		err := checkpoint.Verify(ctx, store, s.Dir, func(n int64) {
+			show.update(moving{Phase: "reading", Bytes: done.Add(n), BytesTotal: total})
+		})
+		switch {
+		case err == nil:
+			s.Verified = true
+		case checkpoint.Bad(err):
+			s.Problem = err.Error()
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (c checkpointsCmd) print(w io.Writer, steps []checkpoint.StepInfo) error {
+	if c.json() {
+		out := json.NewEncoder(w)
+		for _, s := range steps {
+			if err := out.Encode(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "STEP\tSTATE\tSIZE\tSHARED\tFILES\tNODES\tAGE\tVERIFIED\tFOLDER")
+	for _, s := range steps {
+		state, nodes, age, verified := "partial", "–", "–", "–"
+		switch {
+		case s.Problem != "":
+			state, verified = "damaged", "no"
+		case s.Committed:
+			state, verified = "committed", "size"
+		}
+		if s.Committed {
+			nodes, age = fmt.Sprint(s.Nodes), time.Since(s.Created).Round(time.Second).String()
+		}
+		if s.Verified {
+			verified = "bytes"
+		}
+		fmt.Fprintf(out, "%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.Step, state, size(s.Bytes), size(s.Shared), s.Files, nodes, age, verified, s.Dir)
+	}
+	return out.Flush()
+}
+
+type pruneCmd struct {
+	storing
+	shape
+	Dst     string `arg:"" help:"Where checkpoints are saved, such as s3://bucket/runs/7/."`
+	Last    int    `help:"How many of the newest committed steps stay; at least one." required:"" env:"STAGER_KEEP_LAST"`
+	Every   int64  `help:"Steps that it divides stay too." placeholder:"N" env:"STAGER_KEEP_EVERY"`
+	Best    int    `help:"So many of the best by --metric stay too." placeholder:"N" env:"STAGER_KEEP_BEST"`
+	Metric  string `help:"A metric that markers told, by which steps are the best." env:"STAGER_KEEP_METRIC"`
+	Highest bool   `help:"The best is the highest; without it the lowest." env:"STAGER_KEEP_HIGHEST"`
+	DryRun  bool   `help:"Only tell what would go." env:"STAGER_PRUNE_DRY_RUN"`
+}
+
+// Help shows what is typed.
+func (pruneCmd) Help() string {
+	return `Removes older steps, and what was left of those that were never committed and are older than the newest that is. What a step that stays shares with others stays too; what stager did not write is not touched.
+
+    stager prune --last 3 --dry-run s3://runs/today/ckpt/
+    stager prune --last 3 --every 10000 --best 2 --metric loss s3://runs/today/ckpt/`
+}
+
+func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
+	switch {
+	case c.Last < 1 || c.Every < 0 || c.Best < 0:
+		return &usageError{errors.New("--last is at least 1, and nothing is less than 0")}
+	case (c.Best > 0) != (c.Metric != ""):
+		return &usageError{errors.New("--best and --metric belong together")}
+	}
+	store, err := c.open(ctx, c.Dst, log)
+	if err != nil {
+		return err
+	}
+	defer store.Close() // each removal was answered
+	gone, err := checkpoint.Prune(ctx, checkpoint.PruneConfig{
+		Store: store, DryRun: c.DryRun, Log: log,
+		Keep: checkpoint.Keep{Last: c.Last, Every: c.Every, Best: c.Best, Metric: c.Metric, Highest: c.Highest},
+	})
+	if err != nil {
+		return err
+	}
+	out, word, bytes := json.NewEncoder(os.Stdout), "removed", int64(0)
+	if c.DryRun {
+		word = "would go"
+	}
+	for _, p := range gone {
+		bytes += p.Bytes
+		if c.json() {
+			err = out.Encode(p)
+		} else {
+			state := "partial"
+			if p.Committed {
+				state = "committed"
+			}
+			_, err = fmt.Printf("%s %s: %s, %d objects, %s\n", word, p.Dir, state, p.Objects, size(p.Bytes))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	log.Info(word, "steps", len(gone), "bytes", humanize.IBytes(uint64(bytes)), "destination", store.Name())
+	return nil
+}
