@@ -2,8 +2,6 @@ package smb
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -136,8 +134,7 @@ func (u *upload) publish(ctx context.Context) error {
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		// The temporary file is not there: its rename worked, and the answer was lost.
-		var mine bool
-		if mine, _ = u.mine(ctx, s); mine {
+		if info, serr := statPath(ctx, s, u.key); serr == nil && u.mine(info) {
 			err = nil
 		}
 	}
@@ -150,13 +147,9 @@ func (u *upload) publish(ctx context.Context) error {
 	return nil
 }
 
-// mine tells whether the key has the file that was written here, or any.
-func (u *upload) mine(ctx context.Context, s *session) (mine, there bool) {
-	info, err := statPath(ctx, s, u.key)
-	if err != nil {
-		return false, !errors.Is(err, fs.ErrNotExist)
-	}
-	return describe(u.key, info).Version == u.object.Version, true
+// mine tells whether what has the key is the file that was written here.
+func (u *upload) mine(info *smb2.FileStat) bool {
+	return describe(u.key, info).Version == u.object.Version
 }
 
 // replace renames, over what is there.
@@ -190,77 +183,6 @@ func (u *upload) replace(ctx context.Context, s *session) error {
 func (u *upload) rename(ctx context.Context, s *session) error {
 	_, err := call(ctx, s, func(share *smb2.Share) (struct{}, error) { return struct{}{}, share.Rename(u.temp, u.key) }, nil)
 	return err
-}
-
-// claimName is the file that claims a key.
-func claimName(key string) string {
-	sum := sha256.Sum256([]byte(path.Base(key)))
-	return path.Join(path.Dir(key), Temporary+"claim-"+hex.EncodeToString(sum[:8]))
-}
-
-// claim gives the file its name unless that is taken. The library renames only over
-// what is there, so writers agree on a claim beside the key: a file that one of them
-// makes, since the server makes it once, and holds open, since the server removes no
-// open file. One whose owner is gone is open no more; it is removed.
-//
-// Samba gives a file its name a moment before it notes that the file is open, and in
-// that moment lets another client remove it. So a claim holds only when its owner
-// reads his signature back under its name.
-//
-// All is done in one session: if that ends, so does the claim, and what comes after
-// does not reach the server.
-func (u *upload) claim(ctx context.Context, s *session) error {
-	name := claimName(u.key)
-	taken := errors.New("the key is claimed by another writer")
-	var held *smb2.File
-	drop := func(f *smb2.File) { _ = s.do(func(share *smb2.Share) error { return unclaim(share, f, name) }) }
-	since := time.Now()
-	err := patiently(ctx, func(err error) bool { return errors.Is(err, taken) }, func() (err error) {
-		held, err = call(ctx, s, func(share *smb2.Share) (*smb2.File, error) {
-			f, err := share.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
-			if errors.Is(err, fs.ErrExist) && share.Remove(name) == nil {
-				f, err = share.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
-			}
-			if errors.Is(err, fs.ErrExist) || busy(err) || status(err) == statusDeletePending {
-				return nil, taken
-			}
-			if err == nil && !signed(share, f, name, u.temp) {
-				return nil, errors.Join(taken, f.Close())
-			}
-			return f, err
-		}, drop)
-		return err
-	})
-	if errors.Is(err, taken) {
-		return backends.Errorf(backends.Unavailable, "commit", u.key, "%w since %v", taken, time.Since(since).Round(time.Second))
-	}
-	if err != nil {
-		return err
-	}
-	defer drop(held)
-	mine, there := u.mine(ctx, s)
-	switch {
-	case mine:
-		return nil
-	case there:
-		return backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
-	}
-	return u.rename(ctx, s)
-}
-
-// signed writes whose claim it is, and tells whether that is what the name leads to.
-func signed(share *smb2.Share, f *smb2.File, name, owner string) bool {
-	if _, err := f.WriteAt([]byte(owner), 0); err != nil {
-		return false
-	}
-	signature, err := share.ReadFile(name)
-	return err == nil && string(signature) == owner
-}
-
-// unclaim removes a claim. Between closing and removing, another writer may remove it
-// and hold its own, which the server then does not remove.
-func unclaim(share *smb2.Share, f *smb2.File, name string) error {
-	return errors.Join(f.Close(), share.Remove(name))
 }
 
 // Abort implements backends.Writer. One that failed may be called again.

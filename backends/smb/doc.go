@@ -63,10 +63,10 @@
 // server's disk, and renamed. When the connection is lost before, the parts written so
 // far are written again, since a server that died may have lost them.
 //
-// The library renames only over what is there. IfAbsent is therefore decided by a
-// claim, a temporary file that the server makes for one writer alone: of several
-// writers that say IfAbsent one wins, but another program that makes the file in the
-// moment between the look and the rename is overwritten.
+// The library renames only over what is there. IfAbsent is therefore decided by flags
+// that writers put up beside the key, as claim tells: of several writers that say
+// IfAbsent one wins, but another program that makes the file in the moment between the
+// look and the rename is overwritten.
 //
 // Servers remove no file that is open, and Windows replaces none. This process closes
 // such a file before it removes or replaces it, and its readers find out what became

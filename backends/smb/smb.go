@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path"
 	"sync"
@@ -109,17 +110,19 @@ func (b *Backend) statKey(ctx context.Context, s *session, key string) (*smb2.Fi
 // statPath describes what has a name. Only an open file tells its id.
 func statPath(ctx context.Context, s *session, name string) (info *smb2.FileStat, err error) {
 	err = patiently(ctx, busy, func() error {
-		info, err = call(ctx, s, func(share *smb2.Share) (*smb2.FileStat, error) {
-			f, err := share.Open(name)
-			if err != nil {
-				return nil, err
-			}
-			defer f.Close() // opened for reading
-			return statFile(f)
-		}, nil)
+		info, err = call(ctx, s, func(share *smb2.Share) (*smb2.FileStat, error) { return statShared(share, name) }, nil)
 		return err
 	})
 	return info, err
+}
+
+func statShared(share *smb2.Share, name string) (*smb2.FileStat, error) {
+	f, err := share.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // opened for reading
+	return statFile(f)
 }
 
 // statFile describes an open file. The library asks for answers of a megabyte even
@@ -157,7 +160,7 @@ func patiently(ctx context.Context, worth func(error) bool, try func() error) er
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(pause):
+		case <-time.After(pause/2 + rand.N(pause)): // not all at once
 		}
 	}
 }
