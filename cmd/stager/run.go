@@ -90,6 +90,9 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	})
 	stop := c.handOn(d)
 	defer stop()
+	lives, end := context.WithCancel(ctx)
+	defer end()
+	go spareIdleMemory(lives)
 	return d.Run(ctx)
 }
 

@@ -42,11 +42,14 @@ func (p *pod) findUser() user {
 			p.put(at("spec", "securityContext", "fsGroup"), int64(nobody))
 			group = "65532, which is put in"
 		}
-		p.warn("the user of container %s is not known, so stager runs as %d and meets it by fsGroup %s: files for their user alone are not saved; say runAsUser", p.names[0], nobody, group)
+		p.warn("the user of container %s is not known, so stager runs as %d and meets it by fsGroup %s: files for their user alone are not saved, and a checkpoint that its job removes before it is saved is lost, since links to others' files are refused; say runAsUser", p.names[0], nobody, group)
+	// Others' files are read, and linked, which holds a checkpoint fast: where
+	// fs.protected_hardlinks is set, as it is nearly everywhere, that takes FOWNER or the
+	// right to write them.
 	case Baseline:
 		u.capabilities = []any{"DAC_OVERRIDE"} // the least that is allowed there
 	case Privileged, "":
-		u.capabilities = []any{"DAC_READ_SEARCH"}
+		u.capabilities = []any{"DAC_READ_SEARCH", "FOWNER"}
 	default:
 		refuse(nil, "%q is not a level of pod security; use %s, %s or %s", level, Privileged, Baseline, Restricted)
 	}
