@@ -177,25 +177,38 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, store *backends.Store
 		return err
 	}
 	order := plan.Order(spec.Order, m)
-	w, err := window.New(window.Config{
+	cfg := window.Config{
 		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), MinFree: int64(spec.Window.MinFree),
 		Release: window.Release(spec.Window.Release), MinAge: time.Duration(spec.Window.MinAge),
 		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs,
-		Items: items(m), Plan: plan.Digest(m, spec.Order, shard), Parallel: spec.Window.Parallel,
-		Order:   func(epoch int) []int { return shard.Take(order(epoch)) },
+		Items: items(m), Manifest: plan.Digest(m, spec.Order, plan.Shard{}), Part: shard.String(),
+		Order: order, Owns: shard.Owns, Parallel: spec.Window.Parallel,
 		Fetcher: fetch.NewWindow(store, m.Objects, fetch.Verify(spec.Verify)),
 		Log:     d.log, Metrics: d.windowMetrics,
-	})
-	if err != nil {
-		return err
 	}
+	for {
+		w, err := window.New(cfg)
+		if err != nil {
+			return err
+		}
+		in.setWindow(w)
+		d.noteChange()
+		d.log.Info("window is open", "input", spec.Name, "shards", len(cfg.Items), "limit", spec.Window.Size, "order", spec.Order.By, "part", shard)
+		if err := d.runAndTell(ctx, w); !errors.Is(err, window.ErrRewound) {
+			return err
+		}
+		in.setWindow(nil)
+		if err := w.Close(); err != nil {
+			return err
+		}
+	}
+}
+
+func (in *input) setWindow(w *window.Window) {
 	in.mu.Lock()
+	defer in.mu.Unlock()
 	in.window = w
-	in.mu.Unlock()
-	d.noteChange()
-	d.log.Info("window is open", "input", spec.Name, "shards", len(m.Objects), "limit", spec.Window.Size, "order", spec.Order.By, "part", shard)
-	return d.runAndTell(ctx, w)
 }
 
 // runAndTell runs a window, and wakes the waiting when it becomes ready.
@@ -211,7 +224,16 @@ func (d *Daemon) runAndTell(ctx context.Context, w *window.Window) error {
 		case <-ctx.Done():
 		}
 	})
-	return w.Run(ctx)
+	if err := w.Run(ctx); err != nil {
+		return err
+	}
+	// All is delivered; somebody may want some of it again.
+	select {
+	case <-w.Rewound():
+		return window.ErrRewound
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // window finds an input's window for the API.

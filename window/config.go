@@ -89,13 +89,16 @@ type Config struct {
 
 	Epochs int // 0: without end
 	Items  []Item
-	// Order gives the items of an epoch, counted from 0, as indexes of Items: all of
-	// them in some order, or this node's part. It must give the same each time, and
-	// may take long. nil: as listed.
+	// Order gives the items of an epoch, counted from 0, as indexes of Items, for all
+	// nodes. It must give the same each time, and may take long. nil: as listed.
 	Order func(epoch int) []int
-	// Plan names items and order. State of another plan in the folder is dropped, and
-	// its files are removed unless a reader holds them.
-	Plan string
+	// Owns tells which positions of the order are this node's, the same in each epoch.
+	// nil: all.
+	Owns func(pos int) bool
+	// Manifest names items and order, and Part the positions that are this node's.
+	// State of others in the folder is dropped, and its files are removed unless a
+	// reader holds them.
+	Manifest, Part string
 
 	Fetcher  Fetcher
 	Parallel int    // fetches at once; 4
@@ -124,6 +127,9 @@ func (c *Config) defaults() error {
 			listed[i] = i
 		}
 		c.Order = func(int) []int { return listed }
+	}
+	if c.Owns == nil {
+		c.Owns = func(int) bool { return true }
 	}
 	switch {
 	case !slices.Contains([]Release{ReleaseLease, ReleaseUnlink, ReleaseRolling, ReleaseNever}, c.Release):

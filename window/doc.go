@@ -36,6 +36,8 @@
 //	<dir>/.stager/doomed/             files without another name that somebody has open
 //	<dir>/.stager/journal             acknowledgements, leases, ends told
 //	<dir>/.stager/plan                the plan that the state belongs to
+//	<dir>/.stager/cursor              where to go on, from Rewind until it is done
+//	<dir>/.stager/reports/            how the positions of the last epochs were settled
 //
 // The folder ready/ is writable by all (0777, not sticky), because a reader that
 // runs as another user acknowledges by rename or unlink there; claimed/ and done/

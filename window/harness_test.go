@@ -88,8 +88,8 @@ func newBench(t *testing.T, cfg Config) *bench {
 	if cfg.Dir == "" {
 		cfg.Dir = t.TempDir()
 	}
-	if cfg.Plan == "" {
-		cfg.Plan = "plan-1"
+	if cfg.Manifest == "" {
+		cfg.Manifest = "plan-1"
 	}
 	b := &bench{t: t, fetcher: &fake{items: cfg.Items, script: map[int][]error{}}, cfg: cfg}
 	b.cfg.Input, b.cfg.Fetcher = "train", b.fetcher
@@ -120,6 +120,7 @@ func (b *bench) crash() {
 	b.t.Helper()
 	b.journal.file.Close()
 	b.stage.close()
+	b.reports.close()
 	b.closed = true
 	b.pending = nil
 	b.open()

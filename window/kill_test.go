@@ -27,7 +27,7 @@ func victim(dir string) error {
 		return err
 	}
 	cfg := Config{
-		Input: "train", Dir: filepath.Join(dir, "window"), Plan: "p", Items: items(killShards, 4096),
+		Input: "train", Dir: filepath.Join(dir, "window"), Manifest: "p", Items: items(killShards, 4096),
 		Size: 40 * 4096, Epochs: killEpochs, Reattach: time.Millisecond,
 	}
 	cfg.Fetcher = &fake{items: cfg.Items}

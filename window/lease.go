@@ -3,6 +3,7 @@ package window
 import (
 	"container/heap"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -44,6 +45,7 @@ type lease struct {
 	id       string // empty for a claim
 	reader   *reader
 	e        *entry
+	since    time.Time // when it was given
 	bound    bool
 	found    bool      // after a restart, and not used since
 	deadline time.Time // zero when it has none
@@ -186,7 +188,7 @@ func (w *Window) dueLocked(e *entry) bool {
 	}
 	for w.due.before(e.seq) {
 		before := w.active[w.due]
-		if !w.settled[w.due] && (before == nil || before.state != Leased) {
+		if w.orders[w.due.epoch][w.due.pos] != others && !w.settled[w.due] && (before == nil || before.state != Leased) {
 			return false
 		}
 		w.due.pos++
@@ -206,7 +208,7 @@ func (w *Window) deliverLocked(e *entry, l *lease, why string) {
 		w.metrics.redelivered.Inc()
 	}
 	l.reader.held++
-	e.lease = l
+	e.lease, l.since = l, time.Now()
 	w.moveLocked(e, Leased, why)
 }
 
@@ -228,6 +230,7 @@ func (w *Window) Ack(id string) error {
 	if err != nil {
 		return err
 	}
+	w.reportLocked(l.e, Delivery{})
 	if err := w.journal.add("ack", l.e.seq, id); err != nil {
 		// What the disk says counts as much: a held file without a visible name is
 		// acknowledged.
@@ -312,7 +315,10 @@ func (w *Window) Attach(id string, bound bool) (Lease, error) {
 
 // heldLocked is the lease of that id.
 func (w *Window) heldLocked(id string) (*lease, error) {
-	if w.closed {
+	switch {
+	case errors.Is(w.failed, ErrRewound):
+		return nil, ErrNoLease
+	case w.closed:
 		return nil, ErrClosed
 	}
 	if l := w.leases[id]; l != nil {

@@ -30,6 +30,7 @@ type model struct {
 	ends    map[string]int
 	skipped map[seq]bool
 	opened  []*os.File
+	saved   []Cursor
 }
 
 const modelEpochs = 8
@@ -257,6 +258,39 @@ func (m *model) ops() map[string]func(*rapid.T) {
 			if len(m.opened) > 0 {
 				check(m.opened[0].Close())
 				m.opened = m.opened[1:]
+			}
+		},
+		"save": func(*rapid.T) {
+			c := m.Cursor()
+			for epoch := range modelEpochs {
+				for _, a := range m.positions(epoch) {
+					if got, want := c.has(a), m.acked[a]; got != want && !m.lost && !m.skips(a) {
+						m.rt.Fatalf("the cursor says %t of %v, want %t: %+v", got, a, want, c)
+					}
+				}
+			}
+			m.saved = append(m.saved, c)
+		},
+		"rewind": func(*rapid.T) {
+			if c, ok := one(m, m.saved); ok {
+				check(m.Rewind([]Cursor{c}, func(int) int { return 0 }))
+				m.crash()
+				for _, path := range m.files("claimed/v") {
+					check(os.Remove(path)) // whose position is not that of the claim any more
+				}
+				clear(m.held)
+				clear(m.given)
+				clear(m.ends)
+				clear(m.acked)
+				clear(m.skipped)
+				m.lost = false
+				for epoch := range modelEpochs {
+					for _, a := range m.positions(epoch) {
+						if c.has(a) {
+							m.acked[a] = true
+						}
+					}
+				}
 			}
 		},
 		"crash": func(*rapid.T) {

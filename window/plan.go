@@ -93,7 +93,7 @@ func (w *Window) advanceLocked() {
 		if !known {
 			return
 		}
-		for w.low.pos < len(order) && w.settled[w.low] {
+		for w.low.pos < len(order) && (order[w.low.pos] == others || w.settled[w.low]) {
 			delete(w.settled, w.low)
 			w.low.pos++
 		}
@@ -103,7 +103,7 @@ func (w *Window) advanceLocked() {
 		if w.cfg.Release != ReleaseRolling {
 			w.ends = append(w.ends, w.low.epoch)
 		}
-		w.log.Info("epoch has ended", "epoch", w.low.epoch, "positions", len(order))
+		w.log.Info("epoch has ended", "epoch", w.low.epoch)
 		delete(w.orders, w.low.epoch)
 		w.low = seq{w.low.epoch + 1, 0}
 		w.metrics.epoch.Set(float64(w.low.epoch))
@@ -157,7 +157,7 @@ func (w *Window) nextLocked() (seq, bool) {
 			w.next = seq{w.next.epoch + 1, 0}
 			continue
 		}
-		if !w.settled[w.next] && w.active[w.next] == nil {
+		if order[w.next.pos] != others && !w.settled[w.next] && w.active[w.next] == nil {
 			return w.next, true
 		}
 		w.next.pos++

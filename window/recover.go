@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,7 +25,7 @@ import (
 //	doomed, and ready                         killed while it was dropped: taken back
 //	doomed                                    to be removed when nobody has it open
 func (w *Window) recover(now time.Time) error {
-	plan := fmt.Sprintf("%q\n", w.cfg.Plan)
+	plan := fmt.Sprintf("%q\n", w.planName())
 	stamp := plan + disk.Boot() + "\n"
 	stampPath := filepath.Join(w.dir, disk.Private, "plan")
 	old, err := os.ReadFile(stampPath)
@@ -46,7 +47,10 @@ func (w *Window) recover(now time.Time) error {
 			return err
 		}
 	}
-	journal, m, err := openJournal(w.journalPath(), w.cfg.Plan)
+	if err := w.goBack(found); err != nil {
+		return err
+	}
+	journal, m, err := openJournal(w.journalPath(), w.planName())
 	if err != nil {
 		return err
 	}
@@ -255,6 +259,7 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 	case settled, !visible && st.Links == 1, !visible && at.name != "" && at.reader == "":
 		w.foundLocked(e, Acked)
 		if !settled {
+			w.reportLocked(e, Delivery{Reader: cmp.Or(given.reader, at.reader), Attempt: w.history[e.seq].attempts + 1})
 			if err := w.journal.add("ack", e.seq, given.id); err != nil {
 				w.troubleLocked("write the journal", err) // the next start finds it as we did
 			}
@@ -276,7 +281,7 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 		w.claimLocked(now, e, at)
 	case given.id != "":
 		w.foundLocked(e, Ready)
-		l := &lease{id: given.id, reader: w.readerLocked(now, given.reader), e: e, found: true}
+		l := &lease{id: given.id, reader: w.readerLocked(now, given.reader), e: e, found: true, since: now}
 		w.leases[l.id] = l
 		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
 		l.reader.held++
@@ -298,7 +303,7 @@ func (w *Window) entryOf(name string, st disk.Stat) *entry {
 		return nil
 	}
 	order, known := w.orders[a.epoch]
-	if !known || a.pos >= len(order) {
+	if !known || a.pos >= len(order) || order[a.pos] == others {
 		return nil
 	}
 	item := w.cfg.Items[order[a.pos]]
@@ -385,7 +390,7 @@ func (w *Window) compact() {
 			m.sums[a] = e.digest
 		}
 	}
-	if err := w.journal.rewrite(w.journalPath(), w.cfg.Plan, m); err != nil {
+	if err := w.journal.rewrite(w.journalPath(), w.planName(), m); err != nil {
 		w.troubleLocked("write the journal anew", err)
 		w.journal.lines = 0 // tried again after as many more
 	}

@@ -68,10 +68,10 @@ func TestWhereverItIsKilled(t *testing.T) {
 			b.rename(".stager/held/"+second, ".stager/doomed/"+doomedName(second, st.Ino))
 			b.ok(os.Remove(b.at("ready", second)))
 		}, states{Ready: 1, Zombie: 1}, []int{0, 1, 2}, 1},
-		{"another plan", func(b *bench) { b.cfg.Plan = "plan-2" }, states{}, []int{0, 1, 2}, 1},
+		{"another plan", func(b *bench) { b.cfg.Manifest = "plan-2" }, states{}, []int{0, 1, 2}, 1},
 		{"another plan, and a file of the first claimed", func(b *bench) {
 			b.rename("ready/"+first, "claimed/r/"+first)
-			b.cfg.Plan = "plan-2"
+			b.cfg.Manifest = "plan-2"
 		}, states{Zombie: 1}, []int{0, 1, 2}, 1},
 		{"another boot of the machine", func(b *bench) {
 			b.rename("ready/"+first, "claimed/r/"+first)
@@ -129,7 +129,7 @@ func TestAnOldPlansFileThatAReaderHoldsGoesWhenItIsLetGo(t *testing.T) {
 		b.settle()
 		b.rename("ready/"+first, "claimed/r/"+first)
 		b.ok(os.WriteFile(b.at("ready", "e0007.END"), nil, 0o644)) // not ours
-		b.cfg.Plan = "plan-2"
+		b.cfg.Manifest = "plan-2"
 		b.crash()
 		b.settle()
 		if s := b.Status(); s.Bytes[Zombie] != 10 || s.Items[Ready] != 1 {

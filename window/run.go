@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -162,6 +163,7 @@ func (w *Window) loadOrder(epoch int) {
 }
 
 func (w *Window) orderedLocked(epoch int, order []int) {
+	order = w.masked(order)
 	if err := w.checkOrder(epoch, order); err != nil {
 		w.failed = err
 		return
@@ -171,12 +173,26 @@ func (w *Window) orderedLocked(epoch int, order []int) {
 	}
 }
 
+// others is the item of a position that another node delivers.
+const others = -2
+
+// masked is an order with others in place of what is not this node's.
+func (w *Window) masked(order []int) []int {
+	order = slices.Clone(order)
+	for pos := range order {
+		if !w.cfg.Owns(pos) {
+			order[pos] = others
+		}
+	}
+	return order
+}
+
 func (w *Window) checkOrder(epoch int, order []int) error {
-	if len(order) == 0 && w.cfg.Epochs == 0 {
+	if w.cfg.Epochs == 0 && !slices.ContainsFunc(order, func(item int) bool { return item != others }) {
 		return fmt.Errorf("epoch %d has no items for this node, and epochs have no end", epoch)
 	}
 	for pos, item := range order {
-		if item < 0 || item >= len(w.cfg.Items) {
+		if item != others && (item < 0 || item >= len(w.cfg.Items)) {
 			return fmt.Errorf("input %s: position %d of epoch %d is item %d of %d", w.cfg.Input, pos, epoch, item, len(w.cfg.Items))
 		}
 	}

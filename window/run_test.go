@@ -281,7 +281,7 @@ func TestAWaitThatIsGivenUpTakesNothing(t *testing.T) {
 }
 
 func BenchmarkLeaseAndAck(bm *testing.B) {
-	cfg := Config{Input: "train", Items: items(26, 100), Size: 10_000, Plan: "p", Dir: bm.TempDir(), Parallel: 8}
+	cfg := Config{Input: "train", Items: items(26, 100), Size: 10_000, Manifest: "p", Dir: bm.TempDir(), Parallel: 8}
 	cfg.Fetcher = &fake{items: cfg.Items}
 	w, err := New(cfg)
 	if err != nil {

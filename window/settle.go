@@ -42,6 +42,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 		}
 		return
 	}
+	w.reportLocked(e, Delivery{Skipped: reason})
 	if err := w.journal.add("skip", e.seq, bad.Name, reason); err != nil {
 		w.troubleLocked("write the journal", err) // after a kill it is tried again
 	}

@@ -35,6 +35,7 @@ type Status struct {
 	Skipped     []BadItem      `json:"skipped,omitempty"`
 	Strangers   []string       `json:"strangers,omitempty"` // files in ready/ that stager did not make
 	Readers     []ReaderStatus `json:"readers,omitempty"`
+	Waiting     int            `json:"waiting"` // calls for a shard that wait now
 
 	Ready         bool   `json:"ready"`
 	Done          bool   `json:"done"`
@@ -64,15 +65,19 @@ func (w *Window) Status() Status {
 	defer w.mu.Unlock()
 	w.accountLocked(time.Now())
 	s := Status{
-		Input: w.cfg.Input, Dir: w.dir, Plan: w.cfg.Plan, Release: w.cfg.Release,
-		Epoch: w.low.epoch, Epochs: w.cfg.Epochs, Positions: len(w.orders[w.low.epoch]), Settled: w.low.pos,
+		Input: w.cfg.Input, Dir: w.dir, Plan: w.planName(), Release: w.cfg.Release,
+		Epoch: w.low.epoch, Epochs: w.cfg.Epochs,
 		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.used, Limit: w.cfg.Size, Peak: w.peak,
 		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered,
-		Strangers: w.strangerNames(), Ready: w.ready, Done: w.doneLocked(),
+		Waiting: len(w.waiters), Strangers: w.strangerNames(), Ready: w.ready, Done: w.doneLocked(),
 		OpenFilesSeen: w.stage.seesOpen, LastError: w.lastError,
 	}
-	for a := range w.settled {
-		if a.epoch == w.low.epoch {
+	for pos, item := range w.orders[w.low.epoch] {
+		if item == others {
+			continue
+		}
+		s.Positions++
+		if pos < w.low.pos || w.settled[seq{w.low.epoch, pos}] {
 			s.Settled++
 		}
 	}

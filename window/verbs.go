@@ -88,6 +88,7 @@ func (w *Window) ackByFileLocked(e *entry, how string) {
 	if e.lease != nil {
 		id = e.lease.id
 	}
+	w.reportLocked(e, Delivery{Attempt: 1})
 	if err := w.journal.add("ack", e.seq, id); err != nil {
 		w.troubleLocked("write the journal", err) // the disk knows
 	}

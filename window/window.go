@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type Window struct {
 	nonce   string                // makes the ids of this process's leases its own
 	wake    chan struct{}         // tells Run that there is something to plan
 	readied chan struct{}         // closed when ready becomes true
+	rewound chan struct{}         // closed when Rewind has ended the window
 	spawn   func(func())          // how Run starts what takes long
 	free    func() (int64, error) // what the disk has left
 	watch   bool                  // ask the kernel for news of the folders
@@ -85,6 +87,7 @@ type Window struct {
 	ready   bool
 
 	journal   *journal
+	reports   *reports
 	lastError string
 	stats     stats
 	ended     error  // what Lease says after Run has ended
@@ -113,7 +116,7 @@ func New(cfg Config) (*Window, error) {
 	w := &Window{
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
 		stage: stage, dir: dir, nonce: hex.EncodeToString(nonce[:]),
-		wake: make(chan struct{}, 1), readied: make(chan struct{}), free: stage.Free, watch: true,
+		wake: make(chan struct{}, 1), readied: make(chan struct{}), rewound: make(chan struct{}), free: stage.Free, watch: true,
 		orders: map[int][]int{}, settled: map[seq]bool{}, history: map[seq]history{},
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
 		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
@@ -123,7 +126,10 @@ func New(cfg Config) (*Window, error) {
 	for _, s := range holding {
 		w.totals[s] = &total{}
 	}
-	if err := w.recover(time.Now()); err != nil {
+	if w.reports, err = openReports(dir); err == nil {
+		err = w.recover(time.Now())
+	}
+	if err != nil {
 		if w.journal != nil {
 			err = errors.Join(err, w.journal.file.Close())
 		}
@@ -155,7 +161,7 @@ func (w *Window) Close() error {
 	}
 	w.closed = true
 	w.endLocked(ErrClosed)
-	return errors.Join(w.journal.file.Close(), w.stage.close())
+	return errors.Join(w.journal.file.Close(), w.reports.close(), w.stage.close())
 }
 
 // Ready tells whether as much is ready as Config.MinReady asks for, or as much as
@@ -185,6 +191,9 @@ func (w *Window) troubleLocked(what string, err error) {
 	}
 	w.lastError = text
 }
+
+// planName is what the state in the folder belongs to.
+func (w *Window) planName() string { return strings.TrimSpace(w.cfg.Manifest + " " + w.cfg.Part) }
 
 func (w *Window) path(name string) string { return filepath.Join(w.dir, "ready", name) }
 

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"context"
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,8 @@ type API struct {
 	// while its destination is being opened.
 	Uploader func(output string) (*checkpoint.Uploader, error)
 	Snapshot func() Snapshot
+	// Rewind has an input go on where cursors stand, and returns where it then stands.
+	Rewind func(ctx context.Context, input string, cursors []window.Cursor) (window.Cursor, error)
 	// Drain begins the end: within the deadline outputs are saved.
 	Drain   func(deadline time.Duration)
 	Metrics http.Handler
@@ -47,7 +50,7 @@ var (
 )
 
 // longestBody is more than any call has to say.
-const longestBody = 64 << 10
+const longestBody = 1 << 20
 
 // Handler serves the API to those who may do everything: who can open the socket.
 func (a *API) Handler() http.Handler {
@@ -81,6 +84,10 @@ func (a *API) routes(guard func(http.HandlerFunc) http.HandlerFunc) http.Handler
 	mux.HandleFunc("POST /v1/inputs/{input}/lease", guard(a.lease))
 	mux.HandleFunc("GET /v1/inputs/{input}/next", guard(a.next))
 	mux.HandleFunc("GET /v1/inputs/{input}", a.input)
+	mux.HandleFunc("GET /v1/inputs/{input}/cursor", a.cursor)
+	mux.HandleFunc("PUT /v1/inputs/{input}/cursor", guard(a.rewind))
+	mux.HandleFunc("GET /v1/inputs/{input}/plan", a.positions)
+	mux.HandleFunc("GET /v1/inputs/{input}/report", a.report)
 	mux.HandleFunc("POST /v1/leases/{id}/{verb}", guard(a.endLease))
 	mux.HandleFunc("POST /v1/ack", guard(a.endLeaseByPath))
 	mux.HandleFunc("POST /v1/nack", guard(a.endLeaseByPath))

@@ -9,6 +9,8 @@
 //	POST /v1/leases/{id}/ack | nack?reason= | return | renew   end or prolong a lease
 //	POST /v1/ack?path=  /v1/nack?path=&reason=         the same, for those who kept the path only
 //	GET  /v1/inputs/{input}                            how the window stands
+//	GET  /v1/inputs/{input}/cursor  PUT                where it stands; go on there, with any number of nodes
+//	GET  /v1/inputs/{input}/plan?epoch=  report?epoch= what is delivered in which order; how it was; lines of JSON
 //	POST /v1/outputs/{output}/commit                   a checkpoint is complete
 //	GET  /v1/outputs/{output}                          what is saved, and what not yet
 //	POST /v1/drain?deadline=30s                        the end is near: save what there is

@@ -59,7 +59,7 @@ type house struct {
 // newHouse has n shards of size bytes in one epoch.
 func newHouse(t *testing.T, n int, size int64, change ...func(*window.Config)) *house {
 	t.Helper()
-	cfg := window.Config{Input: "train", Dir: t.TempDir(), Size: 1 << 30, Epochs: 1, Plan: "p", Fetcher: fake{}, Parallel: 1}
+	cfg := window.Config{Input: "train", Dir: t.TempDir(), Size: 1 << 30, Epochs: 1, Manifest: "p", Fetcher: fake{}, Parallel: 1}
 	for i := range n {
 		cfg.Items = append(cfg.Items, window.Item{Name: fmt.Sprintf("s%02d.tar", i), Size: size})
 	}

@@ -78,7 +78,7 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 	// The server watches a connection from the end of the request's body on.
 	_, _ = io.Copy(io.Discard, r.Body) // what it says is of no interest
 	asked := time.Now()
-	l, err := win.Lease(r.Context(), request)
+	win, l, err := a.take(r, win, request)
 	var end *window.EndError
 	var waited *window.WaitError
 	switch {
@@ -97,6 +97,28 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 		a.give(w, r, win, l, request.Bound)
 	}
 }
+
+// take is Lease, on the window that takes the place of one that is rewound meanwhile.
+func (a *API) take(r *http.Request, win *window.Window, request window.LeaseRequest) (*window.Window, window.Lease, error) {
+	for {
+		l, err := win.Lease(r.Context(), request)
+		if !errors.Is(err, window.ErrRewound) {
+			return win, l, err
+		}
+		waitOut(r.Context(), rewindPause)
+		if next, err := a.Window(r.PathValue("input")); err == nil {
+			win = next
+		} else if !errors.Is(err, ErrNotYet) {
+			return win, l, err
+		}
+		if r.Context().Err() != nil {
+			return win, l, r.Context().Err()
+		}
+	}
+}
+
+// rewindPause is how often a reader looks whether its window is there again.
+const rewindPause = 10 * time.Millisecond
 
 // give answers with a lease, or takes it back when nobody is there any more.
 func (a *API) give(w http.ResponseWriter, r *http.Request, win *window.Window, l window.Lease, bound bool) {
@@ -201,12 +223,8 @@ func leaseRequest(r *http.Request) (request window.LeaseRequest, err error) {
 	if request.Reader, err = reader(r); err != nil {
 		return request, err
 	}
-	if text := r.FormValue("epoch"); text != "" {
-		epoch, err := strconv.Atoi(text)
-		if err != nil || epoch < 0 {
-			return request, fmt.Errorf("epoch=%q is not a number from 0", text)
-		}
-		request.Epoch = &epoch
+	if request.Epoch, err = epochOf(r); err != nil {
+		return request, err
 	}
 	switch end := r.FormValue("end"); end {
 	case "", "all":
@@ -216,6 +234,19 @@ func leaseRequest(r *http.Request) (request window.LeaseRequest, err error) {
 		return request, fmt.Errorf("end=%q is neither all nor early", end)
 	}
 	return request, nil
+}
+
+// epochOf is the epoch that a request names; nil when it names none.
+func epochOf(r *http.Request) (*int, error) {
+	text := r.FormValue("epoch")
+	if text == "" {
+		return nil, nil
+	}
+	epoch, err := strconv.Atoi(text)
+	if err != nil || epoch < 0 {
+		return nil, fmt.Errorf("epoch=%q is not a number from 0", text)
+	}
+	return &epoch, nil
 }
 
 // endLease acknowledges, refuses, puts back or prolongs a lease by its id.

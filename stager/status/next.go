@@ -130,7 +130,7 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, err)
 		return
 	}
-	l, err := nextShard(r, win, request)
+	win, l, err := a.nextShard(r, win, request)
 	var end *window.EndError
 	switch {
 	case errors.As(err, &end):
@@ -166,17 +166,19 @@ func (a *API) settle(win *window.Window, st *stream) error {
 
 // nextShard waits for a shard as long as the reader does: to a pipe an empty answer
 // would look like an empty archive. The lease has no time-out while it is sent.
-func nextShard(r *http.Request, win *window.Window, request window.LeaseRequest) (window.Lease, error) {
+func (a *API) nextShard(r *http.Request, win *window.Window, request window.LeaseRequest) (*window.Window, window.Lease, error) {
 	request.Wait, request.Bound = time.Hour, true
 	for {
-		l, err := win.Lease(r.Context(), request)
+		var l window.Lease
+		var err error
+		win, l, err = a.take(r, win, request)
 		var waited *window.WaitError
 		switch {
 		case errors.Is(err, window.ErrClosed): // as causeEnd says
 			<-r.Context().Done()
-			return l, r.Context().Err()
+			return win, l, r.Context().Err()
 		case !errors.As(err, &waited):
-			return l, err
+			return win, l, err
 		}
 	}
 }

@@ -12,7 +12,7 @@ import os
 import pickle
 import sys
 
-from stager_window import shards, status
+from stager_window import StagerError, cursor, shards, status
 
 
 def give_up(source):
@@ -82,5 +82,17 @@ if __name__ == "__main__":
         assert got == want, f"epoch {number}: got {got}, want each of {count} once"
     got = forked_in_mid_epoch(socket, 2)
     assert got == collections.Counter((2, p) for p in range(count)), f"got {got}, want each once"
+    at = cursor("train", socket=socket)
+    assert at["epoch"] == 3, f"after three epochs the cursor is {at}"
+    at.update(epoch=1, settled={"1": [[0, count - 2]]})
+    assert cursor("train", at, socket=socket) == at
+    again = [(p.epoch, p.position, p.attempt) for p in shards("train", socket=socket)]
+    assert again == [(1, count - 1, 1)], f"after going back got {again}"
+    try:
+        cursor("train", {**at, "manifest": "another"}, socket=socket)
+    except StagerError as err:
+        assert err.code == 422 and "another manifest" in str(err), err
+    else:
+        raise AssertionError("a cursor of another manifest is taken")
     last = status(socket)["inputs"][0]["window"]
     print("delivered", last["delivered"], "acknowledged", last["acknowledged"])

@@ -1,7 +1,5 @@
 """Shards from stager's rolling window, as plain file names.
 
-    from stager_window import shards
-
     for path in shards("train"):
         train_on(path)
 
@@ -12,17 +10,16 @@ its connection, and when the kernel closes that, the shard goes to another reade
 
 An object of class ``shards`` connects when it is iterated, in the process that
 iterates it: hand it to the workers of a loader, forked or spawned. A daemon that
-restarts is waited for, and the leases are taken along.
+restarts is waited for, and the leases are taken along. Standard library only.
 
     ds = wds.DataPipeline(({"url": p} for p in shards("train")), wds.tarfile_to_samples())
-
-Nothing but the standard library is needed.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import http.client
 import itertools
 import json
@@ -35,9 +32,10 @@ import urllib.parse
 import weakref
 from typing import Any, Callable, Dict, Iterator, Mapping, Tuple
 
-__all__ = ["Shard", "StagerError", "UnreachableError", "commit", "shards", "status"]
+__all__ = ["Shard", "StagerError", "UnreachableError", "commit", "cursor", "shards", "status"]
 __version__ = "0.1.0"
 _log = logging.getLogger(__name__)
+_quote = functools.partial(urllib.parse.quote, safe="")
 _WAIT_S = 30.0  # for which one call waits for a shard
 _Answer = Tuple[int, http.client.HTTPMessage, Dict[str, Any]]  # code, headers, JSON
 
@@ -137,7 +135,7 @@ class _Reader:
         while len(self.held) > self.of.ack_lag:
             self._finish(self.held.popleft())
         wait = 0.0 if self.held else _WAIT_S
-        path = f"/v1/inputs/{urllib.parse.quote(self.of.input, safe='')}/lease"
+        path = f"/v1/inputs/{_quote(self.of.input)}/lease"
         while True:
             code, headers, answer = self.daemon.call("POST", path, {**self.query, "wait": f"{wait:g}s"}, bind=True)
             if code == http.client.NO_CONTENT:
@@ -271,7 +269,6 @@ class _Daemon:
 
 
 def _default_socket() -> str:
-    """The daemon's own choice; see "stager run --help"."""
     mine = os.environ.get("XDG_RUNTIME_DIR")
     if not mine or os.geteuid() == 0 or os.access("/run/stager", os.W_OK):
         mine = "/run/stager"
@@ -288,11 +285,14 @@ def commit(
 ) -> bool:
     """Say that the checkpoint at path is complete. When this returns it is held fast, so
     that path may be removed. With wait, in seconds, it tells whether it is in the store."""
-    order: Dict[str, Any] = {"path": path, "samplesSeen": samples_seen}
-    if step is not None:
-        order["step"] = step
-    call = f"/v1/outputs/{urllib.parse.quote(output, safe='')}/commit"
-    return _call(socket, "POST", call, {"wait": f"{wait:g}s"}, order)[0] == http.client.OK
+    order = {"path": path, "samplesSeen": samples_seen, **({} if step is None else {"step": step})}
+    return _call(socket, "POST", f"/v1/outputs/{_quote(output)}/commit", {"wait": f"{wait:g}s"}, order)[0] == http.client.OK
+
+
+def cursor(input: str, go_on: Any = None, *, socket: str | None = None) -> Dict[str, Any]:
+    """Where the input stands: JSON to keep with a checkpoint. Given such a cursor, or a list of those
+    of all nodes, the input goes on there: every lease ends, and what came after is delivered again."""
+    return _call(socket, "GET" if go_on is None else "PUT", f"/v1/inputs/{_quote(input)}/cursor", {}, go_on)[2]
 
 
 def status(socket: str | None = None) -> Dict[str, Any]:

@@ -1,0 +1,72 @@
+package stager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/window"
+)
+
+// rewind has an input go on where cursors stand, those of all nodes that had a part of
+// what is this node's now. It returns where the input stands then.
+func (d *Daemon) rewind(ctx context.Context, name string, cursors []window.Cursor) (window.Cursor, error) {
+	w, err := d.window(name)
+	if err != nil {
+		return window.Cursor{}, err
+	}
+	whose, err := stripesOf(d.cfg.Shard, cursors)
+	if err != nil {
+		return window.Cursor{}, err
+	}
+	if err := w.Rewind(cursors, func(pos int) int { return whose[pos%plan.Stripes] }); err != nil {
+		return window.Cursor{}, err
+	}
+	for {
+		d.mu.Lock()
+		changed := d.changed
+		d.mu.Unlock()
+		again, err := d.window(name)
+		switch {
+		case err == nil && again != w:
+			return again.Cursor(), nil
+		case err != nil && !errors.Is(err, status.ErrNotYet):
+			return window.Cursor{}, err
+		}
+		select {
+		case <-changed:
+		case <-d.drain:
+			return window.Cursor{}, window.ErrClosed
+		case <-ctx.Done():
+			return window.Cursor{}, ctx.Err()
+		}
+	}
+}
+
+// stripesOf tells for each stripe of the order which of the cursors speaks of it: for
+// this node's there must be one, and for none there may be two.
+func stripesOf(own plan.Shard, cursors []window.Cursor) (whose [plan.Stripes]int, err error) {
+	var parts []string
+	var of []plan.Shard
+	for _, c := range cursors {
+		part, err := plan.ParseShard(c.Part)
+		if err != nil {
+			return whose, &window.CursorError{Reason: "a cursor's part: " + err.Error()}
+		}
+		parts, of = append(parts, c.Part), append(of, part)
+	}
+	for stripe := range whose {
+		whose[stripe] = slices.IndexFunc(of, func(s plan.Shard) bool { return s.Owns(stripe) })
+		switch i := whose[stripe]; {
+		case i >= 0 && slices.ContainsFunc(of[i+1:], func(s plan.Shard) bool { return s.Owns(stripe) }):
+			return whose, &window.CursorError{Reason: fmt.Sprintf("two of the cursors speak of the same positions: their parts are %s; give those of one moment, each once", strings.Join(parts, ", "))}
+		case i < 0 && own.Owns(stripe):
+			return whose, &window.CursorError{Reason: fmt.Sprintf("this node's part is %v, and the cursors' are %s, which is not all of it; give those of every node that had some", own, strings.Join(parts, ", "))}
+		}
+	}
+	return whose, nil
+}

@@ -1,0 +1,111 @@
+package stager
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/window"
+)
+
+// A trainer goes back to a checkpoint, after the last epoch or in the middle, while its
+// readers wait: they get what came after it from the window that takes the place of
+// the one before.
+func TestAnInputGoesOnAtACursor(t *testing.T) {
+	j := newJob(t, "  inputs:\n"+windowInput)
+	j.start()
+	j.ready()
+	const path = "/v1/inputs/train/cursor"
+	j.ack(j.lease())
+	_, at := j.call("GET", path, "")
+	rest := []status.LeaseAnswer{j.lease(), j.lease(), j.lease()}
+	waits := make(chan status.LeaseAnswer)
+	go func() { waits <- j.lease() }()
+	j.await("a reader waits", func() bool { return j.Snapshot().Inputs[0].Window.Waiting == 1 })
+	if code, now := j.call("PUT", path, at); code != 200 || now != at {
+		t.Errorf("got %d %s, want %s", code, now, at)
+	}
+	if code, _ := j.call("POST", "/v1/leases/"+rest[2].Lease+"/ack", ""); code != 410 {
+		t.Errorf("a lease of before is acknowledged with %d, want 410", code)
+	}
+	l := <-waits
+	for _, want := range []int{1, 2, 3} {
+		if l.Pos != want || l.Attempt != 1 {
+			t.Errorf("got %+v, want position %d as if for the first time", l, want)
+		}
+		j.ack(l)
+		l = j.lease()
+	}
+	if !l.End {
+		t.Errorf("got %+v, want the end", l)
+	}
+	j.await("the window is done", func() bool { return j.Snapshot().Inputs[0].Window.Done })
+	if code, now := j.call("PUT", path, "["+at+"]"); code != 200 || now != at {
+		t.Errorf("after the last epoch got %d %s, want %s", code, now, at)
+	}
+	if l := j.lease(); l.Pos != 1 {
+		t.Errorf("got %+v, want position 1", l)
+	}
+	var c window.Cursor
+	if err := json.Unmarshal([]byte(at), &c); err != nil {
+		t.Fatal(err)
+	}
+	for body, want := range map[string]struct {
+		code  int
+		words string
+	}{
+		strings.Replace(at, c.Manifest, "abc", 1):  {422, "another manifest"},
+		strings.Replace(at, `"0/1"`, `"0/2"`, 1):   {422, "this node's part is 0/1, and the cursors' are 0/2"},
+		"[" + at + "," + at + "]":                  {422, "two of the cursors speak of the same positions"},
+		strings.Replace(at, `"0/1"`, `"first"`, 1): {422, "a cursor's part"},
+		"[]": {400, "the list is empty"},
+		"{":  {400, "the body is to be what a GET of this gives"},
+		strings.Replace(at, `"epoch"`, `"epochs"`, 1): {400, "epochs"},
+	} {
+		if code, answer := j.call("PUT", path, body); code != want.code || !strings.Contains(answer, want.words) {
+			t.Errorf("%s: got %d %s, want %d with %q", body, code, answer, want.code, want.words)
+		}
+	}
+	if code, _ := j.call("PUT", "/v1/inputs/val/cursor", at); code != 404 {
+		t.Errorf("an unknown input is %d, want 404", code)
+	}
+	if err := j.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCursorsOfAllNodesAreNeeded(t *testing.T) {
+	of := func(parts ...string) (cursors []window.Cursor) {
+		for _, p := range parts {
+			cursors = append(cursors, window.Cursor{Part: p})
+		}
+		return cursors
+	}
+	for _, tt := range []struct {
+		own     plan.Shard
+		cursors []window.Cursor
+		ok      bool
+	}{
+		{plan.Shard{Index: 1, Count: 3}, of("0/2", "1/2"), true},
+		{plan.Shard{Index: 1, Count: 3}, of("0/2"), false},
+		{plan.Shard{Index: 1, Count: 4}, of("1/2"), true}, // which has all of it
+		{plan.Shard{Index: 1, Count: 4}, of("1/4"), true},
+		{plan.Shard{Index: 1, Count: 4}, of("1/8"), false},
+		{plan.Shard{}, of("0/1"), true},
+		{plan.Shard{}, of("0/1", "0/2"), false},
+	} {
+		whose, err := stripesOf(tt.own, tt.cursors)
+		var refused *window.CursorError
+		if (err == nil) != tt.ok || err != nil && !errors.As(err, &refused) {
+			t.Errorf("%v of %v: got %v, want it taken: %t", tt.own, tt.cursors, err, tt.ok)
+		}
+		for stripe, i := range whose {
+			if tt.ok && tt.own.Owns(stripe) && i < 0 {
+				t.Errorf("%v of %v: nobody speaks of stripe %d", tt.own, tt.cursors, stripe)
+			}
+		}
+	}
+}

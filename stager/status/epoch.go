@@ -1,0 +1,122 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+
+	"github.com/stager-dev/stager/window"
+)
+
+func (a *API) cursor(w http.ResponseWriter, r *http.Request) {
+	if win := a.window(w, r); win != nil {
+		answer(w, http.StatusOK, win.Cursor())
+	}
+}
+
+// rewind has the input go on at a cursor, or at those of several nodes in a list.
+func (a *API) rewind(w http.ResponseWriter, r *http.Request) {
+	cursors, err := readCursors(r.Body)
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		fail(w, http.StatusRequestEntityTooLarge, err)
+		return
+	case err != nil:
+		fail(w, http.StatusBadRequest, fmt.Errorf("the body is to be what a GET of this gives, or a list of such: %w", err))
+		return
+	}
+	name := r.PathValue("input")
+	now, err := a.Rewind(r.Context(), name, cursors)
+	var refused *window.CursorError
+	switch {
+	case err == nil:
+		answer(w, http.StatusOK, now)
+	case errors.As(err, &refused):
+		fail(w, http.StatusUnprocessableEntity, refused)
+	case errors.Is(err, window.ErrClosed), errors.Is(err, window.ErrRewound):
+		failLookup(w, "input", name, ErrNotYet)
+	default:
+		failLookup(w, "input", name, err)
+	}
+}
+
+func readCursors(body io.Reader) (cursors []window.Cursor, err error) {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	if text = bytes.TrimSpace(text); !bytes.HasPrefix(text, []byte("[")) {
+		text = fmt.Appendf(nil, "[%s]", text)
+	}
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&cursors); err != nil {
+		return nil, err
+	}
+	if len(cursors) == 0 {
+		return nil, errors.New("the list is empty")
+	}
+	return cursors, nil
+}
+
+// positions is an epoch's order for all nodes, a line of JSON each.
+func (a *API) positions(w http.ResponseWriter, r *http.Request) {
+	if win, epoch, ok := a.windowAndEpoch(w, r); ok {
+		lines(w, win.Positions(epoch))
+	}
+}
+
+// report is how an epoch's positions were settled, a line of JSON each.
+func (a *API) report(w http.ResponseWriter, r *http.Request) {
+	win, epoch, ok := a.windowAndEpoch(w, r)
+	if !ok {
+		return
+	}
+	report, err := win.Report(epoch)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		fail(w, http.StatusNotFound, fmt.Errorf("input %s has no report of epoch %d: nothing of it is acknowledged, or it is not one of the last few, or its release has no acknowledgements", r.PathValue("input"), epoch))
+	case err != nil:
+		fail(w, http.StatusInternalServerError, err)
+	default:
+		lines(w, report)
+	}
+}
+
+// windowAndEpoch finds what a request is about: without an epoch the current one.
+func (a *API) windowAndEpoch(w http.ResponseWriter, r *http.Request) (win *window.Window, epoch int, ok bool) {
+	if win = a.window(w, r); win == nil {
+		return nil, 0, false
+	}
+	said, err := epochOf(r)
+	status := win.Status()
+	switch {
+	case err != nil:
+	case said == nil:
+		epoch = status.Epoch
+	case status.Epochs > 0 && *said >= status.Epochs:
+		err = fmt.Errorf("epoch=%d: the plan has %d, counted from 0", *said, status.Epochs)
+	default:
+		epoch = *said
+	}
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return nil, 0, false
+	}
+	return win, epoch, true
+}
+
+func lines[T any](w http.ResponseWriter, values []T) {
+	w.Header().Set("Content-Type", "application/jsonl")
+	out := json.NewEncoder(w)
+	for _, v := range values {
+		if out.Encode(v) != nil {
+			return // the peer is gone
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package window
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// Cursor says how far a plan is settled. A window on any machine, as one of however
+// many nodes, goes on there.
+//
+// Positions are those of an epoch's order for all nodes. A cursor speaks only of its
+// part of them, which is that of the node that wrote it.
+type Cursor struct {
+	Manifest string `json:"manifest"` // names the items and their order
+	Part     string `json:"part"`     // such as "0/4"
+	Epoch    int    `json:"epoch"`    // all epochs before are settled
+	// Settled are the positions of the part that are settled, by epoch, from Epoch on.
+	Settled map[int][]Span `json:"settled,omitempty"`
+	// Leased are the positions of Epoch that readers had: a window that goes on here
+	// delivers them again.
+	Leased []int `json:"leased,omitempty"`
+}
+
+// Span is the first and the last of positions that follow each other.
+type Span [2]int
+
+// CursorError says why a cursor cannot be gone on from.
+type CursorError struct{ Reason string }
+
+func (e *CursorError) Error() string { return e.Reason }
+
+// ErrRewound says that the window goes on at another place, as Rewind was told: it is
+// to be closed, and opened anew.
+var ErrRewound = errors.New("the window goes on at another cursor")
+
+// has tells whether a position of the cursor's part is settled.
+func (c *Cursor) has(a seq) bool {
+	if a.epoch < c.Epoch {
+		return true
+	}
+	spans := c.Settled[a.epoch]
+	i, _ := slices.BinarySearchFunc(spans, a.pos, func(s Span, pos int) int { return s[1] - pos })
+	return i < len(spans) && spans[i][0] <= a.pos
+}
+
+// check refuses what no window writes.
+func (c *Cursor) check() error {
+	for epoch, spans := range c.Settled {
+		last := -1
+		for _, s := range spans {
+			if s[0] <= last || s[1] < s[0] {
+				return &CursorError{fmt.Sprintf("epoch %d of the cursor has the positions %v, which are not in order", epoch, s)}
+			}
+			last = s[1]
+		}
+		if epoch < c.Epoch {
+			return &CursorError{fmt.Sprintf("the cursor is in epoch %d and has positions of epoch %d", c.Epoch, epoch)}
+		}
+	}
+	if c.Epoch < 0 {
+		return &CursorError{fmt.Sprintf("the cursor is in epoch %d", c.Epoch)}
+	}
+	return nil
+}
+
+// spans are the owned positions of an order that are settled.
+func (w *Window) spans(order []int, settled func(pos int) bool) (spans []Span) {
+	open := false
+	for pos, item := range order {
+		switch {
+		case item == others:
+		case !settled(pos):
+			open = false
+		case open:
+			spans[len(spans)-1][1] = pos
+		default:
+			open, spans = true, append(spans, Span{pos, pos})
+		}
+	}
+	return spans
+}
+
+// Cursor is where the window stands.
+func (w *Window) Cursor() Cursor {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: w.low.epoch, Settled: map[int][]Span{}}
+	skipped := map[seq]bool{} // what was given up is tried again
+	for _, s := range w.skipped {
+		skipped[s.seq] = true
+	}
+	for epoch, order := range w.orders {
+		spans := w.spans(order, func(pos int) bool {
+			a := seq{epoch, pos}
+			return (a.before(w.low) || w.settled[a]) && !skipped[a]
+		})
+		if len(spans) > 0 {
+			c.Settled[epoch] = spans
+		}
+	}
+	for _, e := range w.active {
+		if e.lease != nil {
+			c.Leased = append(c.Leased, e.pos)
+		}
+	}
+	slices.Sort(c.Leased)
+	return c
+}
+
+// Rewind ends this window so that one opened on the same folder goes on where the
+// cursors stand: every lease ends, what they say is settled is not delivered again,
+// and everything else is. Files that are there and still wanted are not fetched again.
+// whose tells which of the cursors speaks of a position.
+//
+// A cursor of another manifest is refused with a *CursorError, and nothing has changed
+// then. Afterwards Lease and Run say ErrRewound, and Rewound is closed.
+func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
+	c, err := w.join(cursors, whose)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || w.failed != nil {
+		return ErrClosed
+	}
+	path := w.cursorPath()
+	if err := errors.Join(os.WriteFile(path+".new", text, 0o644), os.Rename(path+".new", path)); err != nil {
+		return err
+	}
+	w.log.Info("the window goes on at another cursor", "epoch", c.Epoch, "was", w.low.epoch)
+	w.failed = ErrRewound
+	w.endLocked(ErrRewound)
+	close(w.rewound)
+	w.note()
+	return nil
+}
+
+// Rewound is closed when Rewind has ended the window.
+func (w *Window) Rewound() <-chan struct{} { return w.rewound }
+
+// join makes one cursor of this node's part from those of all that had some of it.
+func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error) {
+	for i := range cursors {
+		c := &cursors[i]
+		if c.Manifest != w.cfg.Manifest {
+			return Cursor{}, &CursorError{fmt.Sprintf("the cursor is of another manifest: it names %.12s, and input %s is %.12s. "+
+				"Its source, include, exclude, order or seed is not what it was; bring that back, or begin without the cursor",
+				c.Manifest, w.cfg.Input, w.cfg.Manifest)}
+		}
+		if err := c.check(); err != nil {
+			return Cursor{}, err
+		}
+	}
+	own := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: -1, Settled: map[int][]Span{}}
+	last := 0
+	used := map[int]bool{}
+	for pos, item := range w.masked(w.cfg.Order(0)) {
+		if item != others {
+			used[whose(pos)] = true
+		}
+	}
+	for i, c := range cursors {
+		if !used[i] {
+			continue
+		}
+		if own.Epoch < 0 || c.Epoch < own.Epoch {
+			own.Epoch = c.Epoch
+		}
+		last = max(last, c.Epoch)
+		for epoch := range c.Settled {
+			last = max(last, epoch)
+		}
+	}
+	const furthest = 64 // epochs between two nodes
+	if own.Epoch < 0 || last-own.Epoch > furthest {
+		return Cursor{}, &CursorError{fmt.Sprintf("the cursors are %d epochs apart; they are not of one moment", last-own.Epoch)}
+	}
+	for epoch := own.Epoch; epoch <= last && !w.overLocked(epoch); epoch++ {
+		spans := w.spans(w.masked(w.cfg.Order(epoch)), func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) })
+		if len(spans) > 0 {
+			own.Settled[epoch] = spans
+		}
+	}
+	return own, nil
+}
+
+func (w *Window) cursorPath() string { return filepath.Join(w.dir, disk.Private, "cursor") }
+
+// goBack does what Rewind wrote down: whoever opens the folder does it, as often as it
+// is killed meanwhile.
+func (w *Window) goBack(found map[uint64]place) error {
+	text, err := os.ReadFile(w.cursorPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var c Cursor
+	if err := json.Unmarshal(text, &c); err == nil && c.Manifest == w.cfg.Manifest && c.Part == w.cfg.Part {
+		if err := w.forgetAfter(c, found); err != nil {
+			return err
+		}
+	}
+	return os.Remove(w.cursorPath())
+}
+
+// forgetAfter takes back what happened after a cursor.
+func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
+	held, err := w.stage.held.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range held {
+		if epoch, end := parseEnd(name); end {
+			if epoch >= c.Epoch {
+				err = w.stage.unmarkEnd(epoch)
+			}
+		} else if st, serr := w.stage.held.Stat(name); serr == nil {
+			at, _, _ := parseName(name)
+			ready, rerr := w.stage.ready.Stat(name)
+			if rerr == nil && ready.Ino == st.Ino && at.epoch == c.Epoch {
+				continue // it is wanted, or else goes in a moment
+			}
+			// Of another epoch, acknowledged, or with a reader of before, whose it is
+			// until he lets go.
+			where := found[st.Ino]
+			if where.reader != "" {
+				where = place{}
+			}
+			_, err = w.stage.bury(name, st.Ino, where, false)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	journal, old, err := openJournal(w.journalPath(), w.planName())
+	if err != nil {
+		return err
+	}
+	m := newMemory()
+	m.low, m.sums = seq{c.Epoch, 0}, old.sums
+	for epoch := range c.Settled {
+		for pos, item := range w.masked(w.cfg.Order(epoch)) {
+			if a := (seq{epoch, pos}); item != others && c.has(a) {
+				m.settled[a] = true
+			}
+		}
+	}
+	return errors.Join(journal.rewrite(w.journalPath(), w.planName(), m), journal.file.Close())
+}
+
+// Position is a line of the plan: what is to be delivered, whatever happens.
+type Position struct {
+	Epoch int    `json:"epoch"`
+	Pos   int    `json:"pos"` // in the order for all nodes
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Delivery is a line of an epoch's report: how a position of the plan was settled.
+// Its Position is the same in every run, whatever the number of nodes.
+type Delivery struct {
+	Position
+	Part    string    `json:"part,omitempty"` // the node's
+	Reader  string    `json:"reader,omitempty"`
+	Attempt int       `json:"attempt"` // deliveries so far, with this one
+	Leased  time.Time `json:"leased,omitzero"`
+	Acked   time.Time `json:"acked"`
+	Digest  string    `json:"digest,omitempty"`
+	Skipped string    `json:"skipped,omitempty"` // why it was given up
+}
+
+// Positions is an epoch's order, for all nodes. It may take long.
+func (w *Window) Positions(epoch int) (all []Position) {
+	for pos, item := range w.cfg.Order(epoch) {
+		all = append(all, w.position(seq{epoch, pos}, item))
+	}
+	return all
+}
+
+func (w *Window) position(a seq, item int) Position {
+	return Position{a.epoch, a.pos, w.cfg.Items[item].Name, w.cfg.Items[item].Size}
+}

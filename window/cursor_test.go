@@ -1,0 +1,180 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// nodes are the windows of so many nodes on one plan.
+func nodes(t *testing.T, n int) (all []*bench) {
+	for i := range n {
+		all = append(all, newBench(t, Config{
+			Items: items(30, 10), Size: 60, Epochs: 3, Manifest: "m", Part: fmt.Sprintf("%d/%d", i, n),
+			Order: func(epoch int) []int { return rand.New(rand.NewPCG(17, uint64(epoch))).Perm(30) },
+			Owns:  func(pos int) bool { return pos%n == i },
+		}))
+		all[i].settle()
+	}
+	return all
+}
+
+// take leases and acknowledges n shards, or as many as there are.
+func (b *bench) take(n int, seen map[seq]int) {
+	b.t.Helper()
+	for taken := 0; taken < n; {
+		b.settle()
+		l, err := b.lease("r")
+		if isEnd(err, b.cfg.Epochs-1) {
+			return
+		} else if end := (*EndError)(nil); errors.As(err, &end) {
+			continue
+		} else if err != nil {
+			b.t.Fatal(err)
+		}
+		seen[seq{l.Epoch, l.Pos}]++
+		b.ok(b.Ack(l.ID))
+		taken++
+	}
+	b.settle()
+}
+
+// Nodes come and go, and each of them stands at another place, also in another epoch:
+// what all of them had acknowledged is never delivered again, and everything else is.
+func TestACursorGoesOnWithAnyNumberOfNodes(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		seen := map[seq]int{}
+		var cursors []Cursor
+		for round, n := range []int{1, 4, 3, 2, 6, 1} {
+			all := nodes(t, n)
+			before := max(1, len(cursors))
+			for i, b := range all {
+				if round > 0 {
+					if err := b.Rewind(cursors, func(pos int) int { return pos % before }); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := b.lease("r"); !errors.Is(err, ErrRewound) {
+						t.Errorf("got %v, want ErrRewound", err)
+					}
+					b.crash()
+					b.settle()
+				}
+				if b.take(3+i*5, seen); round == 5 {
+					b.take(1000, seen)
+				}
+			}
+			cursors = nil
+			for _, b := range all {
+				held, err := b.lease("r") // delivered again after the cursor
+				c := b.Cursor()
+				if err == nil && !slices.Equal(c.Leased, []int{held.Pos}) {
+					t.Errorf("leased are %v, want %d", c.Leased, held.Pos)
+				}
+				cursors = append(cursors, c)
+			}
+		}
+		for epoch := range 3 {
+			for pos := range 30 {
+				if n := seen[seq{epoch, pos}]; n != 1 {
+					t.Errorf("position %d of epoch %d was acknowledged %d times, want once", pos, epoch, n)
+				}
+			}
+		}
+	})
+}
+
+func TestARewoundWindowForgetsWhatCameAfter(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := nodes(t, 1)[0]
+		b.take(7, map[seq]int{})
+		at := b.Cursor()
+		b.take(30, map[seq]int{})
+		held := b.must(b.lease("r"))
+		b.want("ready", append([]string{"e0000.END"}, b.ls("ready")[1:]...)...)
+		b.ok(b.Rewind([]Cursor{at}, func(int) int { return 0 }))
+		if err := b.Ack(held.ID); !errors.Is(err, ErrNoLease) {
+			t.Errorf("a lease of before: got %v, want ErrNoLease", err)
+		}
+		b.crash()
+		b.settle()
+		if again := b.must(b.lease("r")); again.Epoch != 0 || again.Pos != 7 || again.Attempt != 1 {
+			t.Errorf("got %+v, want position 7 of epoch 0 as if for the first time", again)
+		}
+		if slices.Contains(b.ls("ready"), "e0000.END") {
+			t.Error("the end of the epoch is still marked")
+		}
+		if s := b.Status(); s.Settled != 7 || s.Used > 60 {
+			t.Errorf("got %+v, want 7 settled", s)
+		}
+	})
+}
+
+func TestACursorOfAnotherManifestIsRefused(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := nodes(t, 1)[0]
+		b.take(5, map[seq]int{})
+		good := b.Cursor()
+		for _, tt := range []struct {
+			change func(c *Cursor)
+			words  string
+		}{
+			{func(c *Cursor) { c.Manifest = "0123456789abcdef" }, "another manifest: it names 0123456789ab, and input train is m"},
+			{func(c *Cursor) { c.Epoch = -1 }, "epoch -1"},
+			{func(c *Cursor) { c.Settled = map[int][]Span{0: {{3, 1}}} }, "not in order"},
+			{func(c *Cursor) { c.Epoch = 2 }, "has positions of epoch 0"},
+			{func(c *Cursor) { c.Settled = map[int][]Span{99: {{3, 4}}} }, "epochs apart"},
+		} {
+			c := good
+			tt.change(&c)
+			var refused *CursorError
+			if err := b.Rewind([]Cursor{c}, func(int) int { return 0 }); !errors.As(err, &refused) || !strings.Contains(err.Error(), tt.words) {
+				t.Errorf("got %v, want a CursorError with %q", err, tt.words)
+			}
+		}
+		if l := b.must(b.lease("r")); l.Pos != 5 {
+			t.Errorf("got %+v, want position 5, as before", l)
+		}
+	})
+}
+
+// The reports of all nodes together are the plan, each line once, whatever their number.
+func TestReportsAreThePlan(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for _, n := range []int{1, 2, 4} {
+			var merged []Position
+			all := nodes(t, n)
+			for _, b := range all {
+				b.take(4, map[seq]int{})
+				l := b.must(b.lease("unlucky"))
+				b.ok(b.Return(l.ID))
+				b.crash()
+				b.take(1000, map[seq]int{})
+				report, err := b.Report(1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range report {
+					merged = append(merged, d.Position)
+					if d.Reader != "r" || d.Attempt != 1 || d.Part != b.cfg.Part || d.Digest != "fake:"+d.Name {
+						t.Errorf("got %+v", d)
+					}
+				}
+				first, err := b.Report(0)
+				if err != nil || !slices.ContainsFunc(first, func(d Delivery) bool { return d.Attempt == 2 }) {
+					t.Errorf("the report does not tell of a second attempt (%v): %+v", err, first)
+				}
+			}
+			slices.SortFunc(merged, func(a, b Position) int { return a.Pos - b.Pos })
+			if want := all[0].Positions(1); !slices.Equal(merged, want) {
+				t.Errorf("%d nodes: got %v, want %v", n, merged, want)
+			}
+			if _, err := all[0].Report(7); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("got %v, want fs.ErrNotExist", err)
+			}
+		}
+	})
+}

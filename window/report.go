@@ -1,0 +1,109 @@
+package window
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// An epoch's report is a file of JSON lines in .stager/reports, one as each position
+// is settled, written before the journal hears of it: a kill between the two leaves a
+// line more, never one less, and the last line of a position counts.
+
+// keepReports is how many epochs' reports stay.
+const keepReports = 4
+
+// reports writes them.
+type reports struct {
+	dir   string
+	epoch int
+	file  *os.File // of that epoch; nil before the first line
+}
+
+func openReports(dir string) (*reports, error) {
+	r := &reports{dir: filepath.Join(dir, disk.Private, "reports")}
+	return r, os.MkdirAll(r.dir, 0o755)
+}
+
+func (r *reports) path(epoch int) string {
+	return filepath.Join(r.dir, fmt.Sprintf("e%04d.jsonl", epoch))
+}
+
+func (r *reports) add(d Delivery) error {
+	if r.file == nil || r.epoch != d.Epoch {
+		file, err := os.OpenFile(r.path(d.Epoch), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(r.close(), os.RemoveAll(r.path(d.Epoch-keepReports))); err != nil {
+			return errors.Join(err, file.Close())
+		}
+		r.file, r.epoch = file, d.Epoch
+	}
+	line, err := json.Marshal(d)
+	if err == nil {
+		_, err = r.file.Write(append(line, '\n'))
+	}
+	return err
+}
+
+func (r *reports) close() error {
+	if r.file == nil {
+		return nil
+	}
+	file := r.file
+	r.file = nil
+	return file.Close()
+}
+
+// reportLocked notes that a position is settled, with what is known of how.
+func (w *Window) reportLocked(e *entry, d Delivery) {
+	d.Position, d.Part, d.Acked = w.position(e.seq, e.item), w.cfg.Part, time.Now().UTC()
+	d.Digest = cmp.Or(w.cfg.Items[e.item].Digest, e.digest)
+	if e.lease != nil {
+		d.Reader, d.Leased = e.lease.reader.name, e.lease.since.UTC()
+	}
+	d.Attempt = max(d.Attempt, w.history[e.seq].attempts)
+	if err := w.reports.add(d); err != nil {
+		w.troubleLocked("write the report", err) // the journal is what counts
+	}
+}
+
+// Report tells how the positions of an epoch were settled, by their order; the reports
+// of the last few epochs are kept. fs.ErrNotExist when there is none.
+func (w *Window) Report(epoch int) ([]Delivery, error) {
+	file, err := os.Open(w.reports.path(epoch))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // opened for reading
+	last := map[int]Delivery{}
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		var d Delivery
+		if json.Unmarshal(lines.Bytes(), &d) == nil { // a kill may have torn it
+			last[d.Pos] = d
+		}
+	}
+	// What was rewound is not settled any more.
+	w.mu.Lock()
+	maps.DeleteFunc(last, func(pos int, _ Delivery) bool {
+		a := seq{epoch, pos}
+		return !a.before(w.low) && !w.settled[a]
+	})
+	w.mu.Unlock()
+	if len(last) == 0 && lines.Err() == nil {
+		return nil, fs.ErrNotExist
+	}
+	return slices.SortedFunc(maps.Values(last), func(a, b Delivery) int { return cmp.Compare(a.Pos, b.Pos) }), lines.Err()
+}
