@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// typed is the command that the comment on top of an example tells to type.
+var typed = regexp.MustCompile(`(?m)^(?:#|//)     stager (.*?)(?: \| kubectl apply -f -)?$`)
+
+// Each file of examples/ tells a problem and the command to type, which works as it is
+// typed; the table in the README has it. What manifests are after that is stager/jobspec's
+// and e2e/cluster's to test.
+func TestExamples(t *testing.T) {
+	files, err := os.ReadDir("../examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("../examples/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.Name() == "README.md" {
+			continue
+		}
+		t.Run(f.Name(), func(t *testing.T) {
+			if !strings.Contains(string(table), "("+f.Name()+")") {
+				t.Error("the table in examples/README.md does not have it")
+			}
+			text, err := os.ReadFile(filepath.Join("../examples", f.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := typed.FindSubmatch(text)
+			if said == nil || !strings.Contains(string(said[1]), "examples/"+f.Name()) {
+				t.Fatalf("the comment on its top tells no command with examples/%s", f.Name())
+			}
+			args := strings.Fields(string(said[1]))
+			switch {
+			case args[0] == "run": // what it runs is trainer.txtar's; here the plan is some manifest's
+				pod := `{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: main, image: trainer}]}}`
+				typeStager(t, pod, "inject", "-q", "-f", "-", "--plan", "examples/"+f.Name())
+			case args[0] == "pai":
+				if made := typeStager(t, "", args...); !strings.Contains(made, "kind: Job") || !strings.Contains(made, "stager.dev/status") {
+					t.Errorf("it makes no Job with stager in it, but\n%s", made)
+				}
+			case args[0] == "inject":
+				once := typeStager(t, "", args...)
+				if !strings.Contains(once, "stager.dev/status") {
+					t.Errorf("nothing was injected into\n%s", once)
+				}
+				flags := args[3:]
+				if twice := typeStager(t, once, append([]string{"inject", "-f", "-"}, flags...)...); twice != once {
+					t.Errorf("injected twice it is\n%s\nwant\n%s", twice, once)
+				}
+				if back := typeStager(t, once, "uninject", "-f", "-"); back != string(text) {
+					t.Errorf("uninjected it is\n%s\nwant\n%s", back, text)
+				}
+			default:
+				t.Errorf("nobody tests stager %s", args[0])
+			}
+		})
+	}
+}
+
+// typeStager runs the binary where users type: at the top.
+func typeStager(t *testing.T, text string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), world.stager, args...)
+	var said bytes.Buffer
+	cmd.Dir, cmd.Stdin, cmd.Stderr = "..", strings.NewReader(text), &said
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("stager %s: %v\n%s", strings.Join(args, " "), err, said.String())
+	}
+	return string(out)
+}

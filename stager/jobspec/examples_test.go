@@ -1,0 +1,54 @@
+package jobspec
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// Every manifest that users are shown is injected without a warning, and keeps what is
+// promised of all files; its objects are what Kubernetes' own types take.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 10 {
+		t.Fatalf("there are %d examples; where did they go?", len(files))
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(file, ".plan.yaml") {
+				if _, err := plan.Parse(text, nil); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			result, err := Inject(text, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			injected := 0
+			for _, o := range result.Objects {
+				if o.Action == Injected {
+					injected++
+				}
+				if len(o.Warnings) > 0 {
+					t.Errorf("%s: %q, want no warning", o, o.Warnings)
+				}
+			}
+			if injected == 0 {
+				t.Errorf("nothing was injected: %+v", result.Objects)
+			}
+			holds(t, text, Options{})
+			decodes(t, result.Output)
+		})
+	}
+}
