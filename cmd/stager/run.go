@@ -64,6 +64,11 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	p = p.Part(c.Prefetch)
+	for _, out := range p.Spec.Outputs {
+		if caution := out.Caution(); caution != "" {
+			log.Warn("an output may lose its last checkpoint", "output", out.Name, "reason", caution)
+		}
+	}
 	token, err := c.token()
 	if err != nil {
 		return err

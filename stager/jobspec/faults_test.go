@@ -2,6 +2,7 @@ package jobspec
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -87,6 +88,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"somebody's own stager", job(train, "      initContainers: [{name: stager, image: x}]", ""), Options{}, "a container stager is there already that inject did not put in"},
 		{"a volume of ours without record", job(train, "      volumes: [{name: stager-tmp, emptyDir: {}}]", ""), Options{}, "line 10, column 17: Job/train: spec.volumes.stager-tmp is there already, and inject did not put it in"},
 		{"a volume that is not there", job(`stager.dev/in.train: "s3://b/ -> /data ? medium=existing:nvme"`, "", ""), Options{}, `the plan wants the pod's volume "nvme", and the pod has none of that name`},
+		{"a short line", job(`stager.dev/in.train: "s3://b/train/"`, "", ""), Options{}, `line 7, column 42: Job/train: train: "s3://b/train/" has no " -> "`},
 		{"another node", job("", "      nodeSelector: {disk: hdd}", ""), Options{Plan: []byte(strings.Replace(onePlan, "inputs:", "nodeSelector: {disk: nvme}\n  inputs:", 1))}, "the pod wants nodes with disk: hdd, and the plan those with nvme"},
 		{"an unknown level", job(train, "", ""), Options{PodSecurity: "lax"}, `"lax" is not a level of pod security`},
 		{"a count that is none", job(train+`, stager.dev/count: many`, "", ""), Options{}, `"many" is not a number of pods`},
@@ -157,6 +159,7 @@ func TestWarnings(t *testing.T) {
 		{"an unknown user", job(train, "", ""), Options{PodSecurity: Restricted}, "the user of container main is not known, so stager runs as 65532"},
 		{"an index without its plugin", strings.Replace(job(train, "", ""), "batch/v1", "batch.volcano.sh/v1alpha1", 1), Options{}, ""},
 		{"Volcano without its plugin", `{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: x}, spec: {tasks: [{name: w, replicas: 2, template: ` + podOf + `}]}}`, Options{Plan: []byte(onePlan)}, "add plugins: {env: []} to the job"},
+		{"an end before its files have settled", job(`stager.dev/out.o: "/out -> s3://b/ ? settle=20s&deadline=5s"`, "", ""), Options{JobPolicies: true}, "output o: its deadline of 5s ends before what was written last has been unchanged for 20s (settle)"},
 		{"an elastic job", kinds[9].text, Options{Plan: []byte(onePlan)}, "an elastic job has no fixed number of pods"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -170,4 +173,44 @@ func TestWarnings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What has no pod, or none that is known, is left alone byte for byte, and said so.
+func TestWhatIsLeftAlone(t *testing.T) {
+	for _, tt := range []struct{ name, file, want string }{
+		{"no pod template", "apiVersion: v1\nkind: Service\nmetadata: {name: web, annotations: {" + train + "}}\n", "Service/web: left alone: it has no pod template"},
+		{"an unknown kind", "apiVersion: example.com/v1\nkind: Robot\nmetadata: {name: r}\nspec: {arms: 2}\n", "Robot/r: left alone: it has no pod template"},
+		{"a Job without its template", "apiVersion: batch/v1\nkind: Job\nmetadata: {name: train}\nspec: {completions: 2}\n", "Job/train: left alone: it has no pod template"},
+		{"no annotations", job("", "", ""), "Job/train: left alone: it asks for no data, by no annotation stager.dev/…"},
+		{"opted out", strings.Replace(job(train, "", ""), "{name: train}", `{name: train, labels: {stager.dev/inject: "false"}}`, 1), "Job/train: left alone: it says stager.dev/inject: false"},
+		{
+			"an Argo workflow, whose pods are the webhook's",
+			"apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  podMetadata: {labels: {stager.dev/inject: \"true\"}}\n  templates: [{name: t, container: {image: x}}]\n",
+			"Workflow/w: left alone: it has no pod template",
+		},
+	} {
+		result, err := Inject([]byte(tt.file), Options{})
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		o := result.Objects[0]
+		if got := fmt.Sprintf("%s: %s: %s", o, o.Action, o.Reason); got != tt.want || string(result.Output) != tt.file {
+			t.Errorf("%s: got %s, want %s and the file as it was", tt.name, got, tt.want)
+		}
+	}
+}
+
+// What a pod says for all its containers together holds for stager's, too.
+func TestPodLevelResources(t *testing.T) {
+	file := job(`stager.dev/in.train: "s3://b/train/ -> /data ? mode=window&size=1Gi"`, `      resources: {requests: {cpu: "2", memory: 1Gi}, limits: {memory: 4Gi}}`, "")
+	result, err := Inject([]byte(file), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "resources: {requests: {cpu: 2100m, memory: 1152Mi}, limits: {memory: 4608Mi}}"
+	if !strings.Contains(string(result.Output), want) {
+		t.Errorf("got\n%s\nwant %s", result.Output, want)
+	}
+	holds(t, []byte(file), Options{})
 }

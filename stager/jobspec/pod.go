@@ -69,6 +69,7 @@ func (p *pod) build() {
 		p.equip(i)
 	}
 	p.addVolumes()
+	p.finish()
 	p.grace()
 	p.nodes()
 	p.policies()
@@ -148,6 +149,15 @@ func older(version string, major, minor int) bool {
 		refuse(nil, "%q is not a version of Kubernetes; write one like 1.31", version)
 	}
 	return a < major || a == major && b < minor
+}
+
+// finish tells of outputs whose last files nobody waits for.
+func (p *pod) finish() {
+	for _, out := range p.req.plan.Spec.Outputs {
+		if caution := out.Caution(); caution != "" {
+			p.warn("output %s: %s", out.Name, caution)
+		}
+	}
 }
 
 // grace gives the end the time that the last uploads may take.

@@ -94,6 +94,35 @@ func (p *pod) measure() {
 		fetch.disk = p.sizes.disk
 	}
 	p.sizes.sidecar, p.sizes.prefetch = serve, p.noBigger(fetch, job)
+	p.podLevel()
+}
+
+// podLevel raises what a pod asks for and may take as a whole (Kubernetes 1.34) by what
+// is put in: all containers count there, and none may have more.
+func (p *pod) podLevel() {
+	var more size
+	for _, in := range []struct {
+		put  bool
+		size size
+	}{{p.shape.sidecar, p.sizes.sidecar}, {p.shape.prefetch, p.sizes.prefetch}, {p.shape.wrap, installSize}} {
+		if in.put {
+			more.cpu, more.cpuLimit = more.cpu+in.size.cpu, more.cpuLimit+in.size.cpuLimit
+			more.memory, more.memoryLimit = more.memory+in.size.memory, more.memoryLimit+in.size.memoryLimit
+		}
+	}
+	for _, list := range []struct {
+		name   string
+		cpu    int64
+		memory plan.Bytes
+	}{{"requests", more.cpu, more.memory}, {"limits", more.cpuLimit, more.memoryLimit}} {
+		has := p.spec("resources", list.name)
+		if cpu := has.Get("cpu"); !cpu.IsNull() {
+			p.put(at("spec", "resources", list.name, "cpu"), milli(milliOf(cpu)+list.cpu))
+		}
+		if memory := has.Get("memory"); !memory.IsNull() {
+			p.put(at("spec", "resources", list.name, "memory"), (bytesOf(memory) + list.memory).String())
+		}
+	}
 }
 
 // fills tells whether the sidecar writes on a volume.

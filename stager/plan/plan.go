@@ -1,6 +1,9 @@
 package plan
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // What a plan's file begins with.
 const (
@@ -211,6 +214,15 @@ type Output struct {
 	Required    bool        `json:"required"` // the job fails if this is not safe
 	Deadline    Duration    `json:"deadline"` // for the last upload
 	Credentials Credentials `json:"credentials,omitzero"`
+}
+
+// Caution is what its user should know of an output, though it can be carried out; ""
+// is nothing.
+func (o Output) Caution() string {
+	if o.Deadline < o.Settle {
+		return fmt.Sprintf("its deadline of %s ends before what was written last has been unchanged for %s (settle): what nobody signed, by a marker, a commit or an exit with 0, is not saved; make the deadline longer", o.Deadline, o.Settle)
+	}
+	return ""
 }
 
 // Keep says which checkpoints stay at the destination.
