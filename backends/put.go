@@ -143,7 +143,19 @@ func (l local) ReadAt(b []byte, off int64) (int, error) {
 func Unpaced(src *io.SectionReader) *io.SectionReader {
 	under, off, n := src.Outer()
 	if p, ok := under.(*paced); ok {
-		under = local{p.src}
+		from := p.src
+		if counting, ok := from.(Counting); ok {
+			from = counting.Uncounted()
+		}
+		under = local{from}
 	}
 	return io.NewSectionReader(under, off, n)
+}
+
+// Counting is a source of Put that takes what is read from it for sent. Uncounted is
+// where the same bytes are read for another reason: a part that is summed first has not
+// moved, and who forecasts the end of an upload by it would be wrong by all of it.
+type Counting interface {
+	io.ReaderAt
+	Uncounted() io.ReaderAt
 }

@@ -1,14 +1,18 @@
 package checkpoint
 
 import (
+	"context"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
 )
 
 func goodCommit() Commit {
@@ -167,5 +171,49 @@ func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
 	defer short.Close()
 	if sum, err := newSummed(short, 10, backends.CRC64NVME, func(int64) {}).sum(); err == nil {
 		t.Errorf("a file that became shorter has the sum %v", sum)
+	}
+}
+
+// sumsFirst is a protocol in which a part's sum stands before its bytes.
+type sumsFirst struct {
+	backends.Backend
+	told *atomic.Int64
+	t    *testing.T
+}
+
+func (s sumsFirst) CreateParts(context.Context, string, backends.CreateOptions) (backends.PartWriter, error) {
+	return s, nil
+}
+
+func (s sumsFirst) WritePart(_ context.Context, _ int64, src *io.SectionReader) error {
+	if _, err := io.Copy(io.Discard, backends.Unpaced(src)); err != nil {
+		return err
+	}
+	if told := s.told.Load(); told != 0 {
+		s.t.Errorf("%d bytes count as sent when they were summed, want 0", told)
+	}
+	_, err := io.Copy(io.Discard, src)
+	return err
+}
+func (sumsFirst) Abort() error                                    { return nil }
+func (sumsFirst) Commit(context.Context) (backends.Object, error) { return backends.Object{}, nil }
+
+// S3 reads every part twice, and the first time is over in no time: an upload of 100 MiB
+// at 1 MiB/s said at its beginning that nothing was left, and that its checkpoint would
+// be safe in time.
+func TestWhatIsSummedFirstHasNotMoved(t *testing.T) {
+	const size = 1 << 20
+	var told atomic.Int64
+	store := backends.NewStore(sumsFirst{mem.New(), &told, t}, "mem://test", backends.Options{})
+	contents := backendtest.ContentsOf("x", size)
+	s := newSummed(contents, size, backends.CRC64NVME, func(n int64) { told.Add(n) })
+	if _, err := store.Put(t.Context(), "k", s, size, backends.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if told.Load() != size {
+		t.Errorf("told of %d bytes, want %d", told.Load(), size)
+	}
+	if got, err := s.sum(); err != nil || got != contents.Sum(backends.CRC64NVME) {
+		t.Errorf("the sum is %v, %v", got, err)
 	}
 }

@@ -31,6 +31,8 @@ type run struct {
 	sum        hash.Hash
 }
 
+var _ backends.Counting = (*summed)(nil)
+
 func newSummed(file io.ReaderAt, size int64, algo backends.Algorithm, moved func(int64)) *summed {
 	return &summed{file: file, size: size, algo: algo, moved: moved, runs: make(map[int64]*run)}
 }
@@ -46,6 +48,9 @@ func (s *summed) ReadAt(p []byte, off int64) (int, error) {
 	}
 	return n, err
 }
+
+// Uncounted implements backends.Counting.
+func (s *summed) Uncounted() io.ReaderAt { return s.file }
 
 // take takes the run that ends at off out, to go on with it.
 func (s *summed) take(off int64) *run {
