@@ -188,7 +188,8 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		u.seen[name] = e
 	}
 	held := u.snaps[step]
-	if u.shipped[name].Fingerprint == state || u.failed[name].print == state || held != nil && held.print == state {
+	// Of what is held less may be left: the trainer is removing it.
+	if u.shipped[name].Fingerprint == state || u.failed[name].print == state || held != nil && err == nil && within(files, held.Files) {
 		delete(u.seen, name)
 		return
 	}
@@ -203,6 +204,8 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		e.reason, e.fault = err.Error(), true
 	case len(files) == 0:
 		e.reason, e.refused = "it is empty", time.Since(e.since) >= u.cfg.Settle
+	case marker != nil && t.changedAfter(changeTime(marker)):
+		e.reason = fmt.Sprintf("something was added to it or removed from it after its %s: write the marker last", markerName)
 	case marker != nil && newerThan(files, marker.ModTime()) != "":
 		e.reason = fmt.Sprintf("its %s is older than %s: write the marker last", markerName, newerThan(files, marker.ModTime()))
 	case at.unfinished != "":
@@ -253,6 +256,15 @@ func newerThan(files []local, at time.Time) string {
 		}
 	}
 	return ""
+}
+
+// within tells whether all files are among others, in the same state.
+func within(files, others []local) bool {
+	known := make(map[local]bool, len(others))
+	for _, f := range others {
+		known[f] = true
+	}
+	return !slices.ContainsFunc(files, func(f local) bool { return !known[f] })
 }
 
 // mark is what a marker may say.

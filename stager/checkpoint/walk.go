@@ -167,6 +167,34 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 	return files, marker, err
 }
 
+// changeTime is when a file was last written, renamed or linked.
+func changeTime(info fs.FileInfo) time.Time {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return time.Unix(st.Ctim.Unix())
+	}
+	return info.ModTime()
+}
+
+// atOnce is how far apart the times of one step of a trainer may be.
+const atOnce = 2 * time.Second
+
+// changedAfter tells whether an entry of one of the tree's folders came or went later
+// than that: a trainer that removes a checkpoint may remove its marker last.
+func (t tree) changedAfter(at time.Time) bool {
+	later := errors.New("later")
+	err := fs.WalkDir(t.root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.ModTime().After(at.Add(atOnce)) {
+			err = later
+		}
+		return err
+	})
+	return errors.Is(err, later) // of others files has told
+}
+
 // openFile opens one of the tree's files for reading.
 func (t tree) openFile(p string) (*os.File, error) {
 	return t.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
