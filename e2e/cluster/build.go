@@ -63,7 +63,11 @@ func build(ctx context.Context, dir string, node bool, progress io.Writer) error
 		}
 	}
 	for pkg, file := range packages {
-		bin, err := debian(ctx, pkg, file, progress)
+		unpacked, err := servers.Unpack(ctx, progress, pkg)
+		if err != nil {
+			return err
+		}
+		bin, err := within(unpacked, file)
 		if err != nil {
 			return err
 		}
@@ -75,30 +79,6 @@ func build(ctx context.Context, dir string, node bool, progress io.Writer) error
 	stager.Dir, stager.Stderr = "../..", os.Stderr
 	stager.Env = append(os.Environ(), "CGO_ENABLED=0")
 	return stager.Run()
-}
-
-// debian returns a file of one of Debian's packages, from the cache once it is there.
-func debian(ctx context.Context, pkg, file string, progress io.Writer) (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "stager-test-servers", "deb-"+pkg)
-	if bin, err := within(dir, file); err == nil {
-		return bin, nil
-	}
-	fmt.Fprintf(progress, "fetching Debian's package %s for tests, once\n", pkg)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	for _, line := range [][]string{{"apt-get", "download", pkg}, {"sh", "-c", "dpkg -x " + pkg + "_*.deb ."}} {
-		cmd := exec.CommandContext(ctx, line[0], line[1:]...)
-		cmd.Dir = dir
-		if _, err := output(cmd); err != nil {
-			return "", err
-		}
-	}
-	return within(dir, file)
 }
 
 // within finds a file of an unpacked package.

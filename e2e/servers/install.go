@@ -22,7 +22,10 @@ var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs"}
 func Install(ctx context.Context, protocol string, progress io.Writer) error {
 	switch protocol {
 	case "s3":
-		_, err := buildGateway(ctx, progress)
+		if _, err := buildGateway(ctx, progress); err != nil {
+			return err
+		}
+		_, err := Unpack(ctx, progress, cephPackages...)
 		return err
 	case "smb":
 		if err := needsRoot(protocol); err != nil {
@@ -81,27 +84,32 @@ func install(ctx context.Context, progress io.Writer, missing func() error, pack
 	if err != nil {
 		return fmt.Errorf("%w; on Debian %s would be installed", why, names)
 	}
-	sudo, err := asRoot()
-	if err != nil {
+	if _, err := asRoot(); err != nil {
 		return fmt.Errorf("%w, and cannot be installed: %w; as root: apt-get install %s", why, err, names)
 	}
 	fmt.Fprintln(progress, "installing Debian's", names)
-	run := func(args ...string) error {
-		line := append(sudo[:len(sudo):len(sudo)], "env", "DEBIAN_FRONTEND=noninteractive", apt, "-qq", "-o", "DPkg::Lock::Timeout=300")
-		line = append(line, args...)
-		if out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
-		return nil
-	}
 	get := append([]string{"install", "--yes", "--no-install-recommends"}, packages...)
-	if run(get...) != nil {
-		refreshed := run("update")
-		if err := run(get...); err != nil {
+	if aptGet(ctx, apt, get...) != nil {
+		refreshed := aptGet(ctx, apt, "update")
+		if err := aptGet(ctx, apt, get...); err != nil {
 			return errors.Join(refreshed, err)
 		}
 	}
 	return missing()
+}
+
+// aptGet runs apt-get as root.
+func aptGet(ctx context.Context, apt string, args ...string) error {
+	sudo, err := asRoot()
+	if err != nil {
+		return err
+	}
+	line := append(sudo, "env", "DEBIAN_FRONTEND=noninteractive", apt, "-qq", "-o", "DPkg::Lock::Timeout=300")
+	line = append(line, args...)
+	if out, err := exec.CommandContext(ctx, line[0], line[1:]...).CombinedOutput(); err != nil {
+		return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
 }
 
 // notHere is the error of a server that was not installed.

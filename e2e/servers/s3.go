@@ -104,7 +104,7 @@ func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 		args = append(args, "--sidecar", metadata)
 	}
 	args = append(args, objects)
-	s.daemon = daemon{name: "the S3 server at " + s.Endpoint, log: log, answers: s.healthy, command: func() *exec.Cmd {
+	s.daemon = daemon{name: "the S3 server at " + s.Endpoint, log: log, answers: s.answersAt("/health"), command: func() *exec.Cmd {
 		cmd := exec.Command(bin, args...)
 		cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s.AccessKey, "ROOT_SECRET_KEY="+s.SecretKey)
 		return cmd
@@ -112,31 +112,40 @@ func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 	return s, s.Start(ctx)
 }
 
-// healthy asks the server how it is.
-func (s *S3) healthy(ctx context.Context) error {
-	transport := &http.Transport{DisableKeepAlives: true}
-	if s.CAFile != "" {
-		pem, err := os.ReadFile(s.CAFile)
+// answersAt tells whether the server is well, by a path that it answers without a key.
+func (s *S3) answersAt(path string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		transport, err := s.transport()
 		if err != nil {
 			return err
 		}
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(pem)
-		transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint+path, nil)
+		if err != nil {
+			return err
+		}
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close() // only that it answers counts
+		if res.StatusCode != http.StatusOK {
+			return errors.New(res.Status)
+		}
+		return nil
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Endpoint+"/health", nil)
-	if err != nil {
-		return err
+}
+
+// transport trusts the server's authority, and keeps no connections.
+func (s *S3) transport() (*http.Transport, error) {
+	transport := &http.Transport{DisableKeepAlives: true}
+	if s.CAFile == "" {
+		return transport, nil
 	}
-	res, err := transport.RoundTrip(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close() // only that it answers counts
-	if res.StatusCode != http.StatusOK {
-		return errors.New(res.Status)
-	}
-	return nil
+	pem, err := os.ReadFile(s.CAFile)
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool}
+	return transport, err
 }
 
 // Env are the variables by which AWS tools and stager find the server.

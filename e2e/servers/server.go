@@ -2,8 +2,8 @@ package servers
 
 import "context"
 
-// Server is a running server to which the worst can be done: an S3, OSS, Samba,
-// Ganesha or HDFS.
+// Server is a running server to which the worst can be done: an S3, Ceph, OSS,
+// Samba, Ganesha or HDFS.
 type Server interface {
 	// Env are the variables by which stager finds it, with credentials.
 	Env() []string
@@ -19,4 +19,4 @@ type Server interface {
 	Close() error
 }
 
-var _, _, _, _, _ Server = (*S3)(nil), (*OSS)(nil), (*Samba)(nil), (*Ganesha)(nil), (*HDFS)(nil)
+var _, _, _, _, _, _ Server = (*S3)(nil), (*Ceph)(nil), (*OSS)(nil), (*Samba)(nil), (*Ganesha)(nil), (*HDFS)(nil)

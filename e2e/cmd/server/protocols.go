@@ -45,8 +45,19 @@ func s3(flags *flag.FlagSet) starter {
 	flags.BoolVar(&opts.TLS, "tls", false, "serve HTTPS, with an authority made for the day")
 	flags.StringVar(&opts.Dir, "dir", "", "where objects lie; empty: a folder that goes when the server ends")
 	list(flags, &opts.Buckets, "bucket", "buckets to make")
+	ceph := flags.Bool("ceph", false, "Ceph, which keeps objects in memory; else versitygw")
+	var versions []string
+	list(flags, &versions, "versions", "with -ceph: buckets to make with versioning")
 	return func(ctx context.Context, log io.Writer) (server, error) {
 		opts.Log = log
+		switch {
+		case *ceph && opts.Dir != "":
+			return server{}, errors.New("-dir is versitygw's: Ceph keeps objects in memory")
+		case !*ceph && versions != nil:
+			return server{}, errors.New("-versions is Ceph's: versitygw would need a folder for them")
+		case *ceph:
+			return obeying(servers.StartCeph(ctx, servers.CephOptions{TLS: opts.TLS, Buckets: opts.Buckets, Versions: versions, Log: log}))
+		}
 		return obeying(servers.StartS3(ctx, opts))
 	}
 }
