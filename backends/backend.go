@@ -106,7 +106,7 @@ type Facts struct {
 	// old object or the new one.
 	AtomicReplace bool
 	// ConditionalCreate: of several Commits with IfAbsent one wins, decided by the
-	// store in one step.
+	// store in one step. Of objects in parts that may hold for one after the other only.
 	ConditionalCreate bool
 	// PinnedReads: the store itself refuses to read another version. Otherwise the
 	// backend compares before and after, and a change under way may be missed.

@@ -19,7 +19,7 @@ import (
 )
 
 // protocols are the servers of TestJourney, and how they are spoken to.
-var protocols = []string{"s3", "smb plain", "smb signed", "smb encrypted", "nfs 4.1", "nfs 3", "hdfs"}
+var protocols = []string{"s3 versitygw", "s3 ceph", "smb plain", "smb signed", "smb encrypted", "nfs 4.1", "nfs 3", "hdfs"}
 
 // TestJourney types the same script over each protocol and each way to speak it.
 func TestJourney(t *testing.T) {
@@ -27,9 +27,11 @@ func TestJourney(t *testing.T) {
 	for _, over := range protocols {
 		t.Run(over, func(t *testing.T) {
 			t.Parallel()
-			name, _, _ := strings.Cut(over, " ")
-			_, err := whyNot(name)
-			live.Require(t, name, err)
+			name, how, _ := strings.Cut(over, " ")
+			if how != "versitygw" { // which is always there
+				_, err := whyNot(name)
+				live.Require(t, name, err)
+			}
 			p := params()
 			p.Files = []string{"testdata/journey.txtar"}
 			p.Setup = func(env *testscript.Env) error {
@@ -49,6 +51,9 @@ func TestJourney(t *testing.T) {
 func storeCmd(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && (len(args) == 0 || len(args) == 2 && args[0] == "down" || len(args) == 3 && args[0] == "copy"), "store [copy DIR TO | down TIME]")
 	over, how, _ := strings.Cut(ts.Getenv("OVER"), " ")
+	if how == "ceph" {
+		over = how
+	}
 	use := map[string]struct {
 		begin, down []string
 		cmd         func(*testscript.TestScript, bool, []string)
@@ -56,6 +61,7 @@ func storeCmd(ts *testscript.TestScript, neg bool, args []string) {
 		params      string
 	}{
 		"s3":   {nil, []string{"down"}, proxyCmd, "S3", "OBJECTS", ""},
+		"ceph": {nil, []string{"down"}, cephCmd, "CEPH", "", ""},
 		"smb":  {[]string{how}, []string{how, "down"}, smbCmd, "SMB", "SMB_FOLDER", ""},
 		"nfs":  {nil, []string{"down"}, nfsCmd, "NFS", "NFS_FOLDER", "?vers=4.1"},
 		"hdfs": {nil, []string{"down", "datanode"}, hdfsCmd, "HDFS", "", ""},
@@ -71,6 +77,8 @@ func storeCmd(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Setenv("ESCAPED", "it is 100%25 %231 ünï")
 	case args[0] == "down":
 		use.cmd(ts, false, append(use.down, args[1]))
+	case over == "ceph":
+		ts.Check(real.ceph.take(ts).Download(context.Background(), "test", of(ts).folder+"/"+args[1]+"/", ts.MkAbs(args[2])))
 	case use.folder == "":
 		use.cmd(ts, false, []string{"dfs", "-get", "/" + of(ts).folder + "/" + args[1], args[2]})
 	default:
@@ -117,10 +125,14 @@ func (s *shared[T]) close() error {
 
 // real are the servers of the protocols that have no double.
 var real = struct {
+	ceph shared[*servers.Ceph]
 	smb  map[string]*shared[*servers.Samba] // by mode
 	nfs  shared[*servers.Ganesha]
 	hdfs shared[*servers.HDFS]
 }{
+	ceph: shared[*servers.Ceph]{begin: func(ctx context.Context) (*servers.Ceph, error) {
+		return servers.StartCeph(ctx, servers.CephOptions{Buckets: []string{"test"}, Versions: []string{"versions"}})
+	}},
 	smb: map[string]*shared[*servers.Samba]{
 		"plain": samba(servers.SambaPlain), "signed": samba(servers.SambaSigned), "encrypted": samba(servers.SambaEncrypted),
 	},
@@ -140,17 +152,19 @@ func samba(mode servers.SambaMode) *shared[*servers.Samba] {
 
 // closeReal ends those that were started.
 func closeReal() error {
-	err := errors.Join(real.nfs.close(), real.hdfs.close())
+	err := errors.Join(real.ceph.close(), real.nfs.close(), real.hdfs.close())
 	for _, s := range real.smb {
 		err = errors.Join(err, s.close())
 	}
 	return err
 }
 
-// whyNot says why the server of this name cannot be had; known tells whether it is one
-// of those that may be missing.
+// whyNot says why the server of this name cannot be had, of S3 Ceph; known tells whether
+// it is one of those that may be missing.
 func whyNot(name string) (known bool, why error) {
 	switch name {
+	case "s3":
+		return true, real.ceph.had()
 	case "smb":
 		return true, real.smb["plain"].had()
 	case "nfs":
@@ -159,6 +173,20 @@ func whyNot(name string) (known bool, why error) {
 		return true, real.hdfs.had()
 	}
 	return false, nil
+}
+
+// ceph is a Ceph: $CEPH is the URL of a folder of the script's own.
+//
+//	ceph down 2s    its gateway is killed, and there again after so long
+func cephCmd(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && (len(args) == 0 || len(args) == 2 && args[0] == "down"), "ceph [down TIME]")
+	s := real.ceph.take(ts)
+	if len(args) == 2 {
+		away(ts, args[1], s.Kill, func() error { return s.Start(context.Background()) })
+		return
+	}
+	setenv(ts, s.Env())
+	ts.Setenv("CEPH", "s3://test/"+of(ts).folder)
 }
 
 // smb MODE is a Samba that is plain, signed or encrypted: $SMB is the URL of a folder

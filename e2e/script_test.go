@@ -124,6 +124,7 @@ func params() testscript.Params {
 			"fake":     fakeCmd,
 			"tinydisk": tinydiskCmd,
 			"oss":      ossCmd,
+			"ceph":     cephCmd,
 			"smb":      smbCmd,
 			"nfs":      nfsCmd,
 			"hdfs":     hdfsCmd,

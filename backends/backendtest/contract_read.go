@@ -28,10 +28,13 @@ func sizes(c *check) {
 
 func putAnswersStat(c *check) {
 	before := time.Now().Add(-24 * time.Hour) // clocks differ, but not by years
-	put := c.put("d/k", "put", 1000)
-	stat := c.stat("d/k")
-	if put.Key != "d/k" || put.Size != 1000 || put.Version != stat.Version || put.Version == "" {
-		c.Errorf("put = %+v, stat = %+v; want the same key, size and version", put, stat)
+	var stat backends.Object
+	for _, size := range c.smallAndLarge() {
+		put := c.put("d/k", "put", size)
+		stat = c.stat("d/k")
+		if put.Key != "d/k" || put.Size != size || put.Version != stat.Version || put.Version == "" {
+			c.Errorf("put = %+v, stat = %+v; want the same key, size and version", put, stat)
+		}
 	}
 	if !stat.ModTime.IsZero() && stat.ModTime.Before(before) {
 		c.Errorf("ModTime of a new object is %v", stat.ModTime)

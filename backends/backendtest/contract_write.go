@@ -185,10 +185,12 @@ func ifAbsent(c *check) {
 		c.wantKind("commit "+how+" of a key that is taken", err, backends.Exist)
 	})
 	c.wantContents(c.stat("free"), "first", 1000)
-	if _, err := c.store.PutBytes(c.ctx, "free", nil, opts); !errors.Is(err, fs.ErrExist) {
-		c.Errorf("putting a key that is taken: got %v, want fs.ErrExist", err)
+	for _, size := range c.smallAndLarge() {
+		if _, err := c.store.Put(c.ctx, "free", ContentsOf("second", size), size, opts); !errors.Is(err, fs.ErrExist) {
+			c.Errorf("putting %d bytes to a key that is taken: got %v, want fs.ErrExist", size, err)
+		}
+		c.wantContents(c.stat("free"), "first", 1000)
 	}
-	c.wantContents(c.stat("free"), "first", 1000)
 }
 
 func ifAbsentAtOnce(c *check) {

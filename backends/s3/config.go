@@ -184,6 +184,8 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		}
 	}
 	b.client = s3.New(opts)
+	b.decidesParts = set.aws
+	b.decidesOne = set.aws || !set.anonymous && !b.versioned(ctx)
 	return backends.Opened{Backend: b, Prefix: t.Path}, nil
 }
 

@@ -21,7 +21,13 @@ import (
 )
 
 func newServer(t *testing.T, h http.Handler) string {
-	s := httptest.NewServer(h)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("versioning") { // which opening a bucket asks for
+			fmt.Fprint(w, "<VersioningConfiguration/>")
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
 	t.Cleanup(s.Close)
 	return s.URL
 }

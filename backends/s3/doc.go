@@ -42,4 +42,14 @@
 //
 // A Commit whose answer was lost can be repeated: each write carries a random word
 // of metadata, stager-write, by which it knows its own object from another's.
+//
+// # IfAbsent
+//
+// On AWS If-None-Match decides in one step. Stores that speak like it may ignore the
+// header, and overwrite: Ceph 16 does so in a bucket with versioning, and everywhere
+// when it puts an object together from parts. So a bucket that is not on AWS is asked
+// once for its versioning, when it is opened; where it has that, or does not tell
+// (s3:GetBucketVersioning), Facts.ConditionalCreate is false. There, and before it
+// puts parts together, Commit looks whether the key is free, and of two writers at
+// the same moment both may succeed.
 package s3

@@ -138,9 +138,7 @@ func TestSomethingThatIsNoS3Server(t *testing.T) {
 // openFake opens a bucket of a server that is a function.
 func openFake(t *testing.T, h http.HandlerFunc) *bucket {
 	t.Helper()
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	return openAt(t, s.URL, "")
+	return openAt(t, newServer(t, h), "")
 }
 
 func openAt(t *testing.T, endpoint, params string) *bucket {

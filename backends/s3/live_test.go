@@ -3,7 +3,9 @@ package s3
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,30 +19,32 @@ import (
 	"github.com/stager-dev/stager/backends/httpstore"
 )
 
-// need is the server over HTTP or HTTPS, which differ in more than the transport,
-// since what the SDK signs depends on it.
-func need(t *testing.T, tls bool) *live.Server {
-	t.Helper()
-	return live.Start(t, "s3", fmt.Sprintf("-tls=%t", tls), "-bucket=test,other")
+// kinds are the servers, and how they are spoken to: over HTTP and HTTPS, which differ
+// in more than the transport, since what the SDK signs depends on it.
+var kinds = map[string][]string{
+	"versitygw over http":  {"-tls=false"},
+	"versitygw over https": {"-tls=true"},
+	"Ceph over http":       {"-ceph", "-tls=false", "-versions=versions"},
+	"Ceph over https":      {"-ceph", "-tls=true"},
 }
 
-// eachServer runs a test against both.
+func need(t *testing.T, kind string) *live.Server {
+	t.Helper()
+	return live.Start(t, "s3", append(kinds[kind], "-bucket=test,other")...)
+}
+
+// eachServer runs a test against all of them.
 func eachServer(t *testing.T, run func(t *testing.T, s *live.Server)) {
-	for tls, name := range map[bool]string{false: "http", true: "https"} {
-		t.Run(name, func(t *testing.T) {
-			run(t, need(t, tls))
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		t.Run(kind, func(t *testing.T) {
+			run(t, need(t, kind))
 		})
 	}
 }
 
 func openLive(t *testing.T, s *live.Server, path string, changed ...string) *backends.Store {
 	t.Helper()
-	return openScheme(t, Scheme(), s, path, changed...)
-}
-
-func openScheme(t *testing.T, scheme backends.Scheme, s *live.Server, path string, changed ...string) *backends.Store {
-	t.Helper()
-	store, err := backends.NewRegistry(scheme).Open(t.Context(), "s3://"+path, backends.Options{Getenv: s.Getenv(changed...), RetryFor: 5 * time.Second})
+	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), "s3://"+path, backends.Options{Getenv: s.Getenv(changed...), RetryFor: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,46 +53,28 @@ func openScheme(t *testing.T, scheme backends.Scheme, s *live.Server, path strin
 }
 
 func TestContract(t *testing.T) {
+	// Objects of versitygw are files. Its GET looks up the ETag and opens the file in
+	// two steps, and sends new bytes as the old version when the object is replaced
+	// between them: that a commit replaces at once is for Ceph to show.
+	files := backendtest.Options{Unfit: notAPath, Torn: true}
 	for _, tt := range []struct {
-		name, params string
-		tls          bool
+		kind, params string
+		opts         backendtest.Options
 	}{
-		{"http", "", false},
-		{"https", "", true},
-		{"https without checksums", "?checksum=none", true}, // where the SDK's own break PUT
+		{"versitygw over http", "", files},
+		{"versitygw over https", "", files},
+		{"Ceph over http", "", backendtest.Options{}},
+		{"Ceph over https", "?checksum=none", backendtest.Options{}}, // where the SDK's own break PUT
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := need(t, tt.tls)
+		t.Run(tt.kind+tt.params, func(t *testing.T) {
+			s := need(t, tt.kind)
 			t.Parallel()
 			backendtest.Run(t, func(t *testing.T) *backends.Store {
-				folder := fmt.Sprintf("test/%s-%d/", strings.ReplaceAll(t.Name(), "/", "_"), time.Now().UnixNano())
-				return openScheme(t, torn(Scheme()), s, folder+tt.params)
-			}, backendtest.Options{Unfit: notAPath})
+				folder := fmt.Sprintf("test/%s-%d/", strings.NewReplacer("/", "_", "?", "_").Replace(t.Name()), time.Now().UnixNano())
+				return openLive(t, s, folder+tt.params)
+			}, tt.opts)
 		})
 	}
-}
-
-// torn is the scheme without the promise that versitygw alone does not keep: its GET
-// looks up the ETag and opens the file in two steps, and sends new bytes as the old
-// version when the object is replaced between them.
-func torn(s backends.Scheme) backends.Scheme {
-	whole := s.Open
-	s.Open = func(ctx context.Context, t backends.Target) (backends.Opened, error) {
-		o, err := whole(ctx, t)
-		if err == nil {
-			o.Backend = tornBucket{o.Backend.(*bucket)}
-		}
-		return o, err
-	}
-	return s
-}
-
-type tornBucket struct{ *bucket }
-
-func (t tornBucket) Facts() backends.Facts {
-	f := t.bucket.Facts()
-	f.AtomicReplace = false
-	return f
 }
 
 // notAPath tells which keys versitygw cannot hold, since its objects are files.
@@ -112,9 +98,12 @@ func TestReadsBackChecksumsOfWhatWasWritten(t *testing.T) {
 			h := backends.CRC64NVME.New()
 			h.Write(data)
 			want := backends.SumOf(backends.CRC64NVME, h)
+			if strings.Contains(t.Name(), "Ceph") { // which takes the header and forgets it
+				want = backends.Checksum{}
+			}
 			key := fmt.Sprintf("of-%d", size)
 			put, err := store.PutBytes(t.Context(), key, data, backends.CreateOptions{})
-			if err != nil || put.Sum != want || put.Size != int64(size) {
+			if err != nil || put.Sum != want || put.Size != int64(size) || put.Version == "" {
 				t.Errorf("Put of %d bytes = %+v, %v; want sum %v", size, put, err, want)
 			}
 			if got, err := store.Stat(t.Context(), key); err != nil || got.Sum != want || got.Version != put.Version {
@@ -131,6 +120,24 @@ func TestReadsBackChecksumsOfWhatWasWritten(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Ceph 16 answers If-None-Match with success where the bucket has versioning, and puts
+// the new object over the old: a copy that was to spare what is there replaced it.
+func TestABucketWithVersioningIsLookedAtFirst(t *testing.T) {
+	s := need(t, "Ceph over http")
+	for bucket, decides := range map[string]bool{"test": true, "versions": false} {
+		store := openLive(t, s, bucket+"/spared/")
+		if got := store.Facts().ConditionalCreate; got != decides {
+			t.Errorf("%s: ConditionalCreate is %t, want %t", bucket, got, decides)
+		}
+		for i, want := range []backends.Kind{0, backends.Exist} {
+			_, err := store.PutBytes(t.Context(), "key", []byte{byte(i)}, backends.CreateOptions{IfAbsent: true})
+			if err != nil && backends.KindOf(err) != want || (err != nil) != (want != 0) {
+				t.Errorf("%s: Put %d: %v, want kind %v", bucket, i+1, err, want)
+			}
+		}
+	}
 }
 
 type nowhere struct{}
@@ -166,7 +173,7 @@ func TestWordsOfARealServer(t *testing.T) {
 }
 
 func TestAnAuthorityThatIsNotTrusted(t *testing.T) {
-	s := need(t, true)
+	s := need(t, "versitygw over https")
 	_, err := openLive(t, s, "test/", "AWS_CA_BUNDLE=").Stat(t.Context(), "x")
 	if backends.KindOf(err) != backends.Invalid || !strings.Contains(fmt.Sprint(err), "ca-bundle") {
 		t.Errorf("without the authority: %v (%v); want words about ?ca-bundle=", err, backends.KindOf(err))
@@ -249,8 +256,8 @@ func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 			}}}
 			b.client = s3.New(opts)
 			put, err := store.PutBytes(t.Context(), "key", make([]byte, size), backends.CreateOptions{IfAbsent: true})
-			if err != nil || lost < 2 || put.Size != int64(size) {
-				t.Errorf("%d bytes: Put = %+v, %v after %d commits; want success after two", size, put, err, lost)
+			if err != nil || lost == 0 || put.Size != int64(size) || put.Version == "" {
+				t.Errorf("%d bytes: Put = %+v, %v after %d commits; want success though the first was lost", size, put, err, lost)
 			}
 			if _, err := store.PutBytes(t.Context(), "key", make([]byte, size), backends.CreateOptions{IfAbsent: true}); backends.KindOf(err) != backends.Exist {
 				t.Errorf("%d bytes: another's Put: %v, want kind exist", size, err)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -31,6 +32,9 @@ type bucket struct {
 	payer     types.RequestPayer
 	log       *slog.Logger
 
+	// If-None-Match decides whether a key is written: of one request, and of parts.
+	decidesOne, decidesParts bool
+
 	sums      atomic.Bool // writes carry a checksum
 	sumsMayGo bool        // they do until the store refuses
 	exists    atomic.Bool // the bucket was seen
@@ -41,10 +45,11 @@ var (
 	_ backends.PartCreator = (*bucket)(nil)
 )
 
-// Facts are S3's: versions are pinned by If-Match, keys by If-None-Match.
+// Facts are S3's: versions are pinned by If-Match, keys by If-None-Match, see the
+// package comment on IfAbsent.
 func (b *bucket) Facts() backends.Facts {
 	return backends.Facts{
-		AtomicReplace: true, ConditionalCreate: true, PinnedReads: true,
+		AtomicReplace: true, ConditionalCreate: b.decidesOne, PinnedReads: true,
 		Parallelism: 32, PartSize: partSize, MaxParts: 10_000,
 		Checksum: backends.CRC64NVME,
 	}
@@ -54,6 +59,22 @@ func (b *bucket) Facts() backends.Facts {
 func (b *bucket) Close() error {
 	b.transport.CloseIdleConnections()
 	return nil
+}
+
+// askWithin is how long opening a bucket waits to learn of its versioning.
+const askWithin = 10 * time.Second
+
+// versioned asks whether the bucket has versioning, or had. One that does not tell is
+// taken to; whatever is wrong shows again with the first request that matters.
+func (b *bucket) versioned(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	out, err := b.client.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &b.name})
+	if err == nil {
+		return out.Status != ""
+	}
+	b.log.Info("the bucket does not tell whether it has versioning, so it is taken to have it", "bucket", b.name, "error", b.explain("open", "", err))
+	return true
 }
 
 // List asks for page after page, each when the one before has been taken, and for

@@ -14,6 +14,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/httpstore"
@@ -115,15 +116,35 @@ func (u *upload) Sum() io.Writer {
 
 // Publish makes the object, and finds out what became of it when that failed.
 func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
-	if u.id == "" {
+	if decides := u.id == "" && u.b.decidesOne || u.b.decidesParts; u.ifAbsent && !decides {
+		err = u.lookFirst(ctx)
+	}
+	switch {
+	case err != nil:
+	case u.id == "":
 		obj, err = u.put(ctx, small, size)
-	} else {
+	default:
 		obj, err = u.complete(ctx, size)
 	}
 	if err != nil {
 		return u.settle(ctx, err)
 	}
 	return obj, nil
+}
+
+const preconditionFailed = "PreconditionFailed"
+
+// lookFirst is what can be done where If-None-Match may be ignored: a key that is
+// taken answers as it would where that is heeded.
+func (u *upload) lookFirst(ctx context.Context) error {
+	_, err := u.b.head(ctx, u.key)
+	switch {
+	case err == nil:
+		return &smithy.GenericAPIError{Code: preconditionFailed, Message: "the key is taken"}
+	case answerOf(err).status == http.StatusNotFound:
+		return nil
+	}
+	return err
 }
 
 func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
@@ -170,6 +191,11 @@ func (u *upload) complete(ctx context.Context, size int64) (backends.Object, err
 	if err != nil {
 		return backends.Object{}, err
 	}
+	if version(out.ETag) == "" { // Ceph 16 leaves it empty
+		if there, err := u.b.head(ctx, u.key); err == nil && there.Metadata[markName] == u.mark {
+			out.ETag = there.ETag
+		}
+	}
 	obj := backends.Object{
 		Key: u.key, Size: size, Version: version(out.ETag),
 		Sum: wholeSum(out.ChecksumType, out.ChecksumCRC64NVME, out.ChecksumCRC32C, out.ChecksumCRC32, out.ChecksumSHA256, out.ChecksumSHA1),
@@ -192,15 +218,15 @@ func (u *upload) ifNoneMatch() *string {
 func (u *upload) settle(ctx context.Context, failure error) (backends.Object, error) {
 	refused := u.b.explain("commit", u.key, failure)
 	a := answerOf(failure)
-	taken := a.status == http.StatusPreconditionFailed || a.code == "PreconditionFailed" ||
-		a.status == http.StatusConflict || a.code == "ConditionalRequestConflict"
+	failed := a.status == http.StatusPreconditionFailed || a.code == preconditionFailed
+	taken := failed || a.status == http.StatusConflict || a.code == "ConditionalRequestConflict"
 	if !taken && a.code != "NoSuchUpload" {
 		return backends.Object{}, refused
 	}
 	there, err := u.b.head(ctx, u.key)
 	switch {
 	case err != nil && answerOf(err).status == http.StatusNotFound:
-		if a.status == http.StatusPreconditionFailed { // it was there a moment ago
+		if failed { // it was there a moment ago
 			return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", u.key, "the key was taken and is free again")
 		}
 		return backends.Object{}, refused
