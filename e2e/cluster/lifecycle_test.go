@@ -189,6 +189,7 @@ func TestLifecycle(t *testing.T) {
 				r.check(t, j)
 			})
 		}
+		runExamples(t, c, s3)
 	})
 }
 
