@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -109,23 +108,43 @@ spec:
 	return socket
 }
 
-// train runs train.py.
+// train runs train.py to its end.
 func (l *lab) train(socket string, args ...string) (o outcome) {
 	l.t.Helper()
-	// A trainer that waits for ever is what would be wrong.
+	out := l.run(l.command(socket, args...))
+	if err := json.Unmarshal(out, &o); err != nil {
+		l.t.Fatalf("%v\n%s", err, out)
+	}
+	return o
+}
+
+// command is train.py. It does not live for ever, since to wait for ever is what might be
+// wrong with it.
+func (l *lab) command(socket string, args ...string) *exec.Cmd {
+	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 3*time.Minute)
-	defer cancel()
+	l.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, l.trainer.Python, append([]string{"-B", "testdata/train.py", strconv.Itoa(epochs)}, args...)...)
 	client, err := filepath.Abs(filepath.Join("..", "..", "window", "python"))
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+client+string(os.PathListSeparator)+l.trainer.Path, "STAGER_SOCKET="+socket)
-	out := l.run(cmd)
-	if err := errors.Join(json.Unmarshal(out, &o), ctx.Err()); err != nil {
-		l.t.Fatalf("%v\n%s", err, out)
+	return cmd
+}
+
+// each fails the test unless every epoch has each sample once.
+func (o outcome) each(t *testing.T) {
+	t.Helper()
+	if len(o.Seen) != epochs {
+		t.Errorf("%d epochs were trained, want %d", len(o.Seen), epochs)
 	}
-	return o
+	for epoch, seen := range o.Seen {
+		slices.Sort(seen)
+		if got := len(slices.Compact(slices.Clone(seen))); len(seen) != samples || got != samples {
+			t.Errorf("epoch %d has %d samples, of them %d different ones, want each of %d once", epoch, len(seen), got, samples)
+		}
+	}
 }
 
 func mean(of []float64) (m float64) {
@@ -145,13 +164,30 @@ func TestLossIsThatOfALocalFolder(t *testing.T) {
 	if !slices.Equal(through.Losses, local.Losses) || through.Weights != local.Weights {
 		t.Errorf("through the window losses are %v, weights %s; from the folder %v, %s", through.Losses, through.Weights, local.Losses, local.Weights)
 	}
-	for epoch, seen := range through.Seen {
-		slices.Sort(seen)
-		if got := len(slices.Compact(seen)); len(seen) != samples || got != samples {
-			t.Errorf("epoch %d has %d samples, of them %d different ones, want each of %d once", epoch, len(seen), got, samples)
-		}
-	}
+	through.each(t)
 	if first, last := mean(through.Losses[:10]), mean(through.Losses[len(through.Losses)-10:]); last > first/2 {
 		t.Errorf("the mean loss of ten batches went from %.3f to %.3f: nothing was learnt", first, last)
 	}
+}
+
+// A worker is killed in the middle of an epoch, and with it the trainer. Started again
+// it takes its checkpoint, which tells where the data stood: what the broken epoch had
+// acknowledged comes again, and the network has seen what that of an unbroken run sees.
+func TestTrainerGoesOnAtItsCheckpoint(t *testing.T) {
+	l := newLab(t)
+	socket, record := l.window(), t.TempDir()
+	checkpoint := filepath.Join(t.TempDir(), "model.pt")
+	broken := l.command(socket, record, "--checkpoint", checkpoint, "--kill", "1")
+	if out, err := broken.CombinedOutput(); err == nil || !bytes.Contains(out, []byte("killed by signal")) {
+		t.Fatalf("with a worker killed the trainer ended with %v, want an error that says so\n%s", err, out)
+	}
+	var read []byte
+	for worker := range 4 {
+		notes, _ := os.ReadFile(filepath.Join(record, fmt.Sprintf("1-%d", worker))) // none: it came late
+		read = append(read, notes...)
+	}
+	if got := bytes.Count(read, []byte("\n")); got < 10 || got >= count {
+		t.Fatalf("%d shards were read of the broken epoch, want some of %d", got, count)
+	}
+	l.train(socket, record, "--checkpoint", checkpoint).each(t)
 }

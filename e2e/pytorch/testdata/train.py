@@ -3,21 +3,32 @@
     train.py EPOCHS RECORD                 through the window of $STAGER_SOCKET; notes in
                                            RECORD which worker got which shards
     train.py EPOCHS RECORD --from FOLDER   the same shards in the same order, from a folder
+
+With --checkpoint FILE each epoch ends with a checkpoint, which knows where the data stood and
+what was seen; a run that finds one goes on there. With --kill EPOCH one of that epoch's workers
+is killed in the middle of it, and with it the run.
 """
 
-import functools
+import argparse
+
 import hashlib
 import json
 import os
+import signal
 import sys
 
 import torch
 import webdataset as wds
 
-from stager_window import shards
+from stager_window import cursor, shards
 
-epochs, record = int(sys.argv[1]), sys.argv[2]
-folder = sys.argv[4] if len(sys.argv) > 3 else None
+args = argparse.ArgumentParser()
+args.add_argument("epochs", type=int)
+args.add_argument("record")
+args.add_argument("--from", dest="folder")
+args.add_argument("--checkpoint")
+args.add_argument("--kill", type=int)
+args = args.parse_args()
 
 
 class Source(torch.utils.data.IterableDataset):
@@ -28,14 +39,16 @@ class Source(torch.utils.data.IterableDataset):
 
     def __iter__(self):
         worker = torch.utils.data.get_worker_info().id
-        notes = os.path.join(record, f"{self.epoch}-{worker}")
-        if folder is not None:
+        notes = os.path.join(args.record, f"{self.epoch}-{worker}")
+        if args.folder is not None:
             with open(notes) as f:
                 for line in f:
-                    yield {"url": os.path.join(folder, line.strip())}
+                    yield {"url": os.path.join(args.folder, line.strip())}
             return
         with open(notes, "w") as f:
             for path in shards("train", epoch=self.epoch):
+                if self.epoch == args.kill and path.position == 20:
+                    os.kill(os.getpid(), signal.SIGKILL)
                 print(os.path.basename(path).split("-", 2)[2], file=f, flush=True)
                 yield {"url": path}
 
@@ -50,7 +63,13 @@ torch.set_num_threads(1)
 network = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
 optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
 losses, seen = [], []
-for epoch in range(epochs):
+if args.checkpoint and os.path.exists(args.checkpoint):
+    saved = torch.load(args.checkpoint)
+    network.load_state_dict(saved["network"])
+    optimizer.load_state_dict(saved["optimizer"])
+    losses, seen = saved["losses"], saved["seen"]
+    cursor("train", saved["cursor"])
+for epoch in range(len(seen), args.epochs):
     pipeline = wds.DataPipeline(Source(epoch), wds.tarfile_to_samples(), wds.map(decode))
     loader = torch.utils.data.DataLoader(pipeline, batch_size=32, num_workers=4)
     keys = []
@@ -62,5 +81,9 @@ for epoch in range(epochs):
         losses.append(loss.item())
         keys += numbers.tolist()
     seen.append(keys)
+    if args.checkpoint:
+        saved = {"network": network.state_dict(), "optimizer": optimizer.state_dict(), "losses": losses, "seen": seen}
+        torch.save({**saved, "cursor": cursor("train")}, args.checkpoint + ".tmp")
+        os.rename(args.checkpoint + ".tmp", args.checkpoint)
 weights = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in network.parameters())).hexdigest()
 json.dump({"losses": losses, "seen": seen, "weights": weights}, sys.stdout)
