@@ -135,3 +135,11 @@ func (f Facts) PartLength(size int64) int64 {
 	most := f.PartSize * f.MaxParts // in parts of PartSize
 	return f.PartSize * max((size+most-1)/most, 1)
 }
+
+// Sweeper is the ability to find what killed writers left, which no List shows.
+type Sweeper interface {
+	// Sweep removes the remains of writes to keys that begin with prefix and of which
+	// over is true: nobody is writing those now. What a Create has begun elsewhere stays.
+	// over may be asked of a key in the same folder that no object has.
+	Sweep(ctx context.Context, prefix string, over func(key string) bool) error
+}

@@ -213,6 +213,18 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	})
 }
 
+// Sweep removes what killed writers left of keys that begin with prefix and that over
+// names; see Sweeper. Where the protocol has not the ability it does nothing.
+func (s *Store) Sweep(ctx context.Context, prefix string, over func(key string) bool) error {
+	sweeper, ok := s.backend.(Sweeper)
+	if !ok {
+		return nil
+	}
+	return s.retry(ctx, "sweep", prefix, func(ctx context.Context, _ *watchdog) error {
+		return sweeper.Sweep(ctx, s.prefix+prefix, func(key string) bool { return over(strings.TrimPrefix(key, s.prefix)) })
+	})
+}
+
 // ReadAll returns a small object whole, as it is now; one over limit bytes is an
 // error of kind Invalid.
 func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, Object, error) {

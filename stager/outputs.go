@@ -58,7 +58,7 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 		}
 		u, err := checkpoint.New(checkpoint.Config{
 			Output: spec.Name, Dir: spec.Path, Store: store, Mode: checkpoint.Mode(spec.Commit),
-			When: when(spec), Settle: time.Duration(spec.Settle), Node: node, Nodes: nodes,
+			When: when(spec), Settle: time.Duration(spec.Settle), Grace: time.Duration(spec.Deadline), Node: node, Nodes: nodes,
 			Keep: checkpoint.Keep{
 				Last: spec.Keep.Last, Every: spec.Keep.Every, Best: spec.Keep.Best, Metric: spec.Keep.Metric, Highest: spec.Keep.Mode == plan.BestHighest,
 			},

@@ -35,6 +35,12 @@ func TestADamagedCheckpointIsPassedOver(t *testing.T) {
 			text[17] ^= 1
 			b.Put(data+"model.pt", text)
 		},
+		"two files are swapped": func(b *mem.Backend, _, data string) {
+			one, _ := b.Get(data + "optim/rank0.pt")
+			two, _ := b.Get(data + "optim/rank1.pt")
+			b.Put(data+"optim/rank0.pt", two)
+			b.Put(data+"optim/rank1.pt", one)
+		},
 		"a file is shorter":    func(b *mem.Backend, _, data string) { b.Put(data+"model.pt", []byte("short")) },
 		"a file is missing":    func(b *mem.Backend, _, data string) { _ = b.Delete(t.Context(), data+"empty") },
 		"COMMIT is torn":       func(b *mem.Backend, dir, _ string) { b.Put(dir+commitKey, []byte(`{"apiVersion":`)) },
@@ -48,7 +54,9 @@ func TestADamagedCheckpointIsPassedOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := mem.New()
 			push(t, b, 1, model("1"))
-			c := push(t, b, 2, model("2"))
+			second := model("2")
+			second["optim/rank1.pt"] = strings.ToUpper(second["optim/rank0.pt"]) // as long
+			c := push(t, b, 2, second)
 			dir := stepDir(2, 0) + "/"
 			damage(b, dir, dir+c.Data+"/")
 			r, files := restoreNewest(t, b)

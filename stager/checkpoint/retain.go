@@ -179,6 +179,15 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 			doomed = append(doomed, l)
 		}
 	}
+	if !r.dry {
+		if err := r.store.Sweep(ctx, "step-", func(key string) bool {
+			dir, _, _ := strings.Cut(key, "/")
+			step, _, ok := parseStepDir(dir)
+			return ok && step <= newest && (r.busy == nil || !r.busy(step))
+		}); err != nil {
+			return newest, err
+		}
+	}
 	if len(doomed) == 0 {
 		return newest, nil
 	}

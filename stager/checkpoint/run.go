@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/stager-dev/stager/backends"
@@ -211,32 +209,6 @@ func (u *Uploader) preempt() {
 		u.log.Info("an upload makes way for a newer checkpoint", "step", up.snap.Step)
 		up.cancel()
 	}
-}
-
-// forecast says early when the deadline is too near.
-func (u *Uploader) forecast(ctx context.Context) {
-	deadline, limited := ctx.Deadline()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	rate := u.lastRate
-	if up := u.uploading; up != nil && up.done.Load() > 0 {
-		rate = up.rate()
-	}
-	steps := u.pendingLocked()
-	if len(steps) == 0 || !limited || rate <= 0 {
-		return
-	}
-	left := totalSize(u.snaps[steps[0]].Files)
-	if up := u.uploading; up != nil && up.snap.Step == steps[0] {
-		left -= up.done.Load()
-	}
-	need, grace := time.Duration(float64(left)/rate*float64(time.Second)), time.Until(deadline)
-	level, words := slog.LevelInfo, "the newest checkpoint should be safe in time"
-	if need > grace {
-		level, words = slog.LevelError, "the newest checkpoint would be lost: give the end more time"
-	}
-	u.log.Log(ctx, level, words, "step", steps[0], "left", humanize.Bytes(uint64(max(left, 0))),
-		"rate", humanize.Bytes(uint64(rate))+"/s", "needs", need.Round(time.Second), "grace", grace.Round(time.Second))
 }
 
 // unsettled is how long to wait for checkpoints that may yet become complete; 0 when

@@ -32,6 +32,11 @@ var errChanged = errors.New("it changed, or is open for writing, since the check
 // errConflict is within errors of kind Exist.
 var errConflict = errors.New("the destination has this step with other content")
 
+// unholdableError says that the destination can never have a file under its name.
+type unholdableError struct{ error }
+
+func (e *unholdableError) Unwrap() error { return e.error }
+
 func changed(p string) error {
 	return &backends.Error{Op: "read", Key: p, Kind: backends.Changed, Err: errChanged}
 }
@@ -69,7 +74,7 @@ type cargo struct {
 // was listed in c.files.
 func (s *shipper) ship(ctx context.Context, c cargo) (Commit, string, error) {
 	if err := s.store.CheckKeys(pathsOf(c.files)); err != nil {
-		return Commit{}, "", err
+		return Commit{}, "", &unholdableError{err}
 	}
 	for {
 		dir, replace, found, err := s.place(ctx, c)

@@ -120,6 +120,7 @@ func (u *Uploader) lagLocked() (lag time.Duration) {
 // Metrics tell of uploads, by output. One value serves all Uploaders of a process.
 type Metrics struct {
 	lag, uploading       *prometheus.GaugeVec
+	forecast, grace      *prometheus.GaugeVec
 	committed, failures  *prometheus.CounterVec
 	bytes, mirroredBytes *prometheus.CounterVec
 }
@@ -137,6 +138,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"How long the newest complete checkpoint has waited for its COMMIT: what a crash now would cost."),
 		uploading: gauge("stager_checkpoint_uploading_bytes",
 			"Bytes of the checkpoint on its way; 0 when there is none."),
+		forecast: gauge("stager_checkpoint_forecast_seconds",
+			"How long the last checkpoint would take at the rate it had; above the grace, one that is complete at the end would be lost."),
+		grace:     gauge("stager_checkpoint_grace_seconds", "How long the end may take, as the plan says."),
 		committed: counter("stager_checkpoint_committed_total", "Checkpoints that exist in the store."),
 		failures: counter("stager_checkpoint_failures_total",
 			"Uploads that ended without a COMMIT; the log says why, and whether they are tried again."),
@@ -144,13 +148,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		mirroredBytes: counter("stager_checkpoint_mirrored_bytes_total", "Bytes of plain files that were mirrored."),
 	}
 	if reg != nil {
-		reg.MustRegister(m.lag, m.uploading, m.committed, m.failures, m.bytes, m.mirroredBytes)
+		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.committed, m.failures, m.bytes, m.mirroredBytes)
 	}
 	return m
 }
 
 // begin makes the metrics of an output exist before the first event.
-func (m *Metrics) begin(output string) {
+func (m *Metrics) begin(output string, grace time.Duration) {
+	m.forecast.WithLabelValues(output).Set(0)
+	m.grace.WithLabelValues(output).Set(grace.Seconds())
 	m.lag.WithLabelValues(output).Set(0)
 	m.uploading.WithLabelValues(output).Set(0)
 	for _, c := range []*prometheus.CounterVec{m.committed, m.failures, m.bytes, m.mirroredBytes} {

@@ -120,7 +120,9 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.shipped[snap.Name] = shipment{snap.Step, snap.print, dir}
 	u.rememberLocked()
 	u.leaveLocked(snap)
+	rate := u.lastRate
 	u.mu.Unlock()
+	u.keepPace(pace{snap.Step, up.total, rate})
 	u.retain(ctx)
 	return nil
 }
@@ -185,7 +187,7 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 			// It must be complete anew, as look finds it.
 			u.seen[snap.Name] = &entry{step: snap.Step, since: time.Now(), reason: err.Error()}
 		}
-	case errors.Is(err, errConflict):
+	case errors.Is(err, errConflict), errors.As(err, new(*unholdableError)):
 		u.log.Error("a checkpoint cannot be committed", "step", snap.Step, "error", err)
 		u.failed[snap.Name] = failure{snap.Step, snap.print, err.Error()}
 	default:

@@ -48,6 +48,7 @@ type Config struct {
 	Mode     Mode            // empty: ModeCheckpoint
 	When     When
 	Settle   time.Duration // 0: DefaultSettle
+	Grace    time.Duration // how long the end may take, for forecasts; 0: not known
 	Keep     Keep          // which committed steps the store keeps
 	Conflict string        // ConflictFail when empty
 	Attempt  int           // fencing token: how often the job was started before
@@ -233,7 +234,7 @@ func openOutput(dir string) (*os.Root, error) {
 
 // begin takes the folder, picks up what an earlier process left, and asks the store.
 func (u *Uploader) begin() error {
-	u.cfg.Metrics.begin(u.cfg.Output)
+	u.cfg.Metrics.begin(u.cfg.Output, u.cfg.Grace)
 	if held, err := u.lock.TryLock(); err != nil {
 		return err
 	} else if !held {
@@ -242,6 +243,7 @@ func (u *Uploader) begin() error {
 	if text, err := u.root.ReadFile(shippedName); err == nil && json.Unmarshal(text, &u.shipped) != nil {
 		u.shipped = make(map[string]shipment) // a hint, and a torn one
 	}
+	u.recallPace()
 	snaps, err := u.shelf.left()
 	if err != nil {
 		return err

@@ -1,0 +1,131 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// picky can hold no name with a backslash.
+type picky struct{ *mem.Backend }
+
+func (picky) CheckKey(key string) error {
+	if strings.Contains(key, `\`) {
+		return backends.Errorf(backends.Invalid, "create", key, "this store has no names with a backslash")
+	}
+	return nil
+}
+
+// It is told, and keeps nothing else from being saved.
+func TestANameThatTheDestinationCannotHold(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, picky{b}, nil)
+		write(t, filepath.Join(dir, "step-1"), model("1"))
+		write(t, filepath.Join(dir, "step-2"), map[string]string{`rank\0.pt`: "x"})
+		write(t, dir, map[string]string{"log.txt": "words"})
+		settled(t, u)
+		if got, want := commits(b), []string{stepDir(1, 0)}; !slices.Equal(got, want) {
+			t.Errorf("committed %v, want %v", got, want)
+		}
+		if _, ok := b.Get("files/log.txt"); !ok {
+			t.Error("the log is not mirrored")
+		}
+		if f := u.Status().Failed; len(f) != 1 || f[0].Step != 2 || !strings.Contains(f[0].Reason, "backslash") {
+			t.Errorf("failed %+v, want step 2 and why", f)
+		}
+		if err := u.Drain(t.Context(), Exit{Success: true}); err == nil || !strings.Contains(err.Error(), "step 2 (step-2) is not safe") {
+			t.Errorf("the end says %v, want that step 2 is not safe", err)
+		}
+	})
+}
+
+func TestHolesAndSocketsInACheckpoint(t *testing.T) {
+	b, dir := mem.New(), t.TempDir()
+	f, err := os.Create(filepath.Join(dir, "sparse"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 40 << 20
+	if _, err = f.WriteAt([]byte("end"), size-3); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := PushCheckpoint(t.Context(), PushCheckpointConfig{Store: newStore(b), Path: dir, Step: 1}); err != nil {
+		t.Fatal(err)
+	}
+	_, files := restoreNewest(t, b)
+	want := append(bytes.Repeat([]byte{0}, size-3), "end"...)
+	if len(files) != 1 || files["sparse"] != string(want) {
+		t.Errorf("restored %d files, and %d bytes of the sparse one", len(files), len(files["sparse"]))
+	}
+}
+
+// A destination that takes every call and never answers: the end keeps its deadline,
+// says what is not safe, and what waits stays held for the next process.
+func TestADestinationThatIsSlowForEver(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir, faults := mem.New(), t.TempDir(), new(backendtest.Faults)
+		u := newUploader(t, dir, faults.Wrap(b), nil)
+		write(t, filepath.Join(dir, "step-1"), model("1"))
+		if _, err := u.Commit(t.Context(), CommitRequest{Path: "step-1", Step: -1}); err != nil {
+			t.Fatal(err)
+		}
+		faults.Always(backendtest.Commit, backendtest.Hang())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		err := u.Drain(ctx, Exit{})
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > time.Minute {
+			t.Errorf("got %v after %s, want the deadline of a minute", err, took)
+		}
+		u.Close()
+		if err := os.RemoveAll(filepath.Join(dir, "step-1")); err != nil {
+			t.Fatal(err)
+		}
+		pass(t, newUploader(t, dir, b, nil))
+		_, files := restoreNewest(t, b)
+		equal(t, "restored", files, model("1"))
+	})
+}
+
+// A run from scratch, whose steps are lower than those of the run before: its newest
+// is saved and told as such, though restore takes the highest step.
+func TestStepNumbersThatGoBack(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 2 })
+		for _, step := range []int{300, 100, 200} {
+			write(t, filepath.Join(dir, fmt.Sprint("step-", step)), model(fmt.Sprint(step)))
+			settled(t, u)
+			if err := u.Wait(t.Context(), int64(step)); err != nil {
+				t.Errorf("step %d: %v", step, err)
+			}
+		}
+		if got, want := commits(b), []string{stepDir(100, 0), stepDir(200, 0), stepDir(300, 0)}; !slices.Equal(got, want) {
+			t.Errorf("committed %v, want %v", got, want)
+		}
+		for _, dir := range commits(b) {
+			if err := Verify(t.Context(), newStore(b), dir, func(int64) {}); err != nil {
+				t.Errorf("%s: %v", dir, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// pace is how the last checkpoint went; a hint that stays on the disk, so that the
+// next process can tell at its start what to expect.
+type pace struct {
+	Step  int64   `json:"step"`
+	Bytes int64   `json:"bytes"`
+	Rate  float64 `json:"rate"` // bytes per second
+}
+
+const paceName = private + "/pace"
+
+// needs is how long a checkpoint as large takes at that rate.
+func (p pace) needs() time.Duration {
+	if p.Rate <= 0 {
+		return 0
+	}
+	return time.Duration(float64(p.Bytes) / p.Rate * float64(time.Second))
+}
+
+// keepPace remembers how an upload went, and foretells the next.
+func (u *Uploader) keepPace(p pace) {
+	if text, err := json.Marshal(p); err == nil {
+		_ = u.root.WriteFile(paceName, text, 0o600) // a hint
+	}
+	u.foretell(p)
+}
+
+// recallPace foretells what an earlier process learned.
+func (u *Uploader) recallPace() {
+	var p pace
+	if text, err := u.root.ReadFile(paceName); err == nil && json.Unmarshal(text, &p) == nil && p.Bytes > 0 && p.Rate > 0 {
+		u.foretell(p)
+	}
+}
+
+// foretell warns when the end will have less time than the newest checkpoint needs.
+func (u *Uploader) foretell(p pace) {
+	need := p.needs()
+	u.cfg.Metrics.forecast.WithLabelValues(u.cfg.Output).Set(need.Seconds())
+	if u.cfg.Grace > 0 && need > u.cfg.Grace {
+		u.log.Warn("a checkpoint that is complete when the end begins would be lost: give the end more time, or save less at once",
+			"like_step", p.Step, "bytes", humanize.Bytes(uint64(p.Bytes)), "rate", humanize.Bytes(uint64(p.Rate))+"/s",
+			"needs", need.Round(time.Second), "grace", u.cfg.Grace.Round(time.Second))
+	}
+}
+
+// forecast says early when the deadline is too near.
+func (u *Uploader) forecast(ctx context.Context) {
+	deadline, limited := ctx.Deadline()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	rate := u.lastRate
+	if up := u.uploading; up != nil && up.done.Load() > 0 {
+		rate = up.rate()
+	}
+	steps := u.pendingLocked()
+	if len(steps) == 0 || !limited || rate <= 0 {
+		return
+	}
+	left := totalSize(u.snaps[steps[0]].Files)
+	if up := u.uploading; up != nil && up.snap.Step == steps[0] {
+		left -= up.done.Load()
+	}
+	need, grace := time.Duration(float64(left)/rate*float64(time.Second)), time.Until(deadline)
+	level, words := slog.LevelInfo, "the newest checkpoint should be safe in time"
+	if need > grace {
+		level, words = slog.LevelError, "the newest checkpoint would be lost: give the end more time"
+	}
+	u.log.Log(ctx, level, words, "step", steps[0], "left", humanize.Bytes(uint64(max(left, 0))),
+		"rate", humanize.Bytes(uint64(rate))+"/s", "needs", need.Round(time.Second), "grace", grace.Round(time.Second))
+}
