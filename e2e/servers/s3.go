@@ -46,8 +46,8 @@ func buildGateway(ctx context.Context, progress io.Writer) (string, error) {
 
 // StartS3 starts versitygw over a folder, on a free port of this machine, and
 // returns when it answers. Its metadata are extended attributes, or files beside the
-// objects on a file system without; then a read while the object is replaced can mix
-// the two versions.
+// objects on a file system without. A read while an object is replaced can mix the two
+// versions; who must not see that asks for [StartCeph].
 func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 	progress, log := opts.Log, opts.Log
 	if opts.Log == nil {

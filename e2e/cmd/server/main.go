@@ -9,8 +9,8 @@
 // servers can run here, with commas between. Those of smb and nfs run as root.
 //
 // Protocols are s3, oss, smb, nfs and hdfs; "go run ./cmd/server smb -h" tells the
-// flags of one. The last line is "# ready", or "# failed" and why. It serves until
-// SIGTERM or SIGINT.
+// flags of one, such as -ceph of s3. The last line is "# ready", or "# failed" and
+// why. It serves until SIGTERM or SIGINT.
 //
 // With -orders it serves until its standard input ends, which it does when whoever
 // started it has ended, and takes orders from there, one a line. It answers each with
