@@ -89,7 +89,7 @@ func torchMissing() error {
 	for _, module := range []string{"torch", "yaml", "pip"} {
 		found, err := filepath.Glob(filepath.Join("/usr/lib/python3/dist-packages", module))
 		if err != nil || len(found) == 0 {
-			return fmt.Errorf("Debian's Python has no %s on this machine", module)
+			return fmt.Errorf("there is no module %s of Debian's Python on this machine", module)
 		}
 	}
 	return nil
