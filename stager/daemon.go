@@ -332,7 +332,7 @@ func (s *servers) close() error {
 func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 	api := &status.API{
 		Window: d.window, Windows: d.windows, Uploader: d.uploader,
-		Snapshot: d.Snapshot, Drain: d.Drain, Rewind: d.rewind, Log: d.log,
+		Snapshot: d.Snapshot, Drain: d.Drain, Rewind: d.rewind, Quality: d.quality, Log: d.log,
 		Metrics: promhttp.HandlerFor(d.cfg.Metrics, promhttp.HandlerOpts{}),
 	}
 	s := new(servers)

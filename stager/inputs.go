@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,13 +22,14 @@ import (
 type input struct {
 	spec plan.Input
 
-	mu       sync.Mutex // guards all below
-	store    *backends.Store
-	window   *window.Window  // nil until the source is listed
-	progress *fetch.Progress // of a prefetch
-	fetched  bool            // the prefetch is done
-	absent   error           // why an optional input is not there; it counts as ready
-	err      error           // the input has failed
+	mu       sync.Mutex        // guards all below
+	stores   []*backends.Store // one for each source
+	manifest plan.Manifest     // of a window
+	window   *window.Window    // nil until the source is listed
+	progress *fetch.Progress   // of a prefetch
+	fetched  bool              // the prefetch is done
+	absent   error             // why an optional input is not there; it counts as ready
+	err      error             // the input has failed
 }
 
 func newInput(spec plan.Input) *input { return &input{spec: spec} }
@@ -47,12 +49,17 @@ func (in *input) snapshot() status.Input {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	s := status.Input{
-		Name: in.spec.Name, Mode: in.spec.Mode, Source: in.spec.Source, Path: in.spec.Path,
+		Name: in.spec.Name, Mode: in.spec.Mode, Path: in.spec.Path,
 		Ready: ready, Prefetch: in.progress,
 	}
-	if in.store != nil {
-		s.Source = in.store.Name()
+	var names []string
+	for i, from := range in.spec.From() {
+		if i < len(in.stores) {
+			from.Source = in.stores[i].Name()
+		}
+		names = append(names, from.Source)
 	}
+	s.Source = strings.Join(names, ", ")
 	if in.window != nil {
 		w := in.window.Status()
 		s.Window = &w
@@ -70,8 +77,8 @@ func (in *input) close() (err error) {
 	if in.window != nil {
 		err = in.window.Close()
 	}
-	if in.store != nil {
-		err = errors.Join(err, in.store.Close())
+	for _, store := range in.stores {
+		err = errors.Join(err, store.Close())
 	}
 	return err
 }
@@ -103,17 +110,21 @@ func nothingThere(err error) bool {
 }
 
 func (d *Daemon) fill(ctx context.Context, in *input) error {
-	store, err := d.open(ctx, in.spec.Source, in.spec.Credentials)
-	if err != nil {
-		return err
+	var stores []*backends.Store
+	for _, from := range in.spec.From() {
+		store, err := d.open(ctx, from.Source, from.Credentials)
+		if err != nil {
+			return err
+		}
+		stores = append(stores, store)
+		in.mu.Lock()
+		in.stores = stores
+		in.mu.Unlock()
 	}
-	in.mu.Lock()
-	in.store = store
-	in.mu.Unlock()
 	if in.spec.Mode == plan.ModePrefetch {
-		return d.prefetch(ctx, in, store)
+		return d.prefetch(ctx, in, stores[0])
 	}
-	return d.runWindow(ctx, in, store)
+	return d.runWindow(ctx, in, stores)
 }
 
 // open opens a URL of the plan with the credentials it names. A Secret that is not
@@ -170,21 +181,27 @@ func listing(spec plan.Input) plan.Listing {
 	}
 }
 
-func (d *Daemon) runWindow(ctx context.Context, in *input, store *backends.Store) error {
+func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.Store) error {
 	spec, shard := in.spec, d.cfg.Shard
-	m, err := d.manifest(ctx, spec, store)
+	m, from, err := d.manifest(ctx, spec, stores)
 	if err != nil {
 		return err
 	}
-	order := plan.Order(spec.Order, m)
+	in.mu.Lock()
+	in.manifest = m
+	in.mu.Unlock()
+	if err := m.CheckParts(shard, spec.Order.Equalize); err != nil {
+		return err
+	}
+	parts := newParts(d.log.With("input", spec.Name), spec.Order, m, shard)
 	cfg := window.Config{
 		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), MinFree: int64(spec.Window.MinFree),
 		Release: window.Release(spec.Window.Release), MinAge: time.Duration(spec.Window.MinAge),
 		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs,
 		Items: items(m), Manifest: plan.Digest(m, spec.Order, plan.Shard{}), Part: shard.String(),
-		Order: order, Owns: shard.Owns, Parallel: spec.Window.Parallel,
-		Fetcher: fetch.NewWindow(store, m.Objects, fetch.Verify(spec.Verify)),
+		Order: parts.order, Trim: parts.trim, Owns: shard.Owns, Parallel: spec.Window.Parallel,
+		Fetcher: fetch.NewWindow(from, m.Objects, fetch.Verify(spec.Verify)),
 		Log:     d.log, Metrics: d.windowMetrics,
 	}
 	for {

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/fetch"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
 )
@@ -22,13 +25,34 @@ const (
 	maxBeside = 1 << 20   // what lies beside one shard
 )
 
-// manifest lists the source of a window, and reads what its order needs to know: a list
-// of names, an index. These are no data, also where they lie among it.
-func (d *Daemon) manifest(ctx context.Context, spec plan.Input, store *backends.Store) (m plan.Manifest, err error) {
+// manifest lists the sources of a window, and reads what their order needs to know: a
+// list of names, an index. These are no data, also where they lie among it.
+func (d *Daemon) manifest(ctx context.Context, spec plan.Input, stores []*backends.Store) (m plan.Manifest, from []fetch.From, err error) {
+	var parts []plan.Manifest
+	var shares []plan.Share
+	for i, source := range spec.From() {
+		part, err := d.list(ctx, spec, source, stores[i])
+		if err != nil {
+			return m, nil, err
+		}
+		parts = append(parts, part)
+		shares = append(shares, plan.Share{Source: stores[i].Name(), Objects: len(part.Objects), Weight: source.Weight})
+		from = append(from, fetch.From{Store: stores[i], Objects: len(part.Objects)})
+	}
+	if len(spec.Sources) == 0 {
+		return parts[0], from, nil
+	}
+	m = plan.Join(parts, shares)
+	return m, from, m.CheckShares(spec.Order)
+}
+
+// list is the manifest of one source.
+func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, store *backends.Store) (m plan.Manifest, err error) {
 	besides := make(map[string]backends.Object)
 	classes := spec.Order.By == plan.Balanced
+	counts := classes || spec.Order.Equal()
 	from := store.List(ctx, "")
-	if classes && spec.Index == "" {
+	if counts && source.Index == "" {
 		from = aside(from, func(obj backends.Object) bool {
 			if !strings.HasSuffix(obj.Key, ".json") {
 				return false
@@ -37,7 +61,7 @@ func (d *Daemon) manifest(ctx context.Context, spec plan.Input, store *backends.
 			return true
 		})
 	}
-	from = aside(from, func(obj backends.Object) bool { return obj.Key == spec.Index || obj.Key == spec.Order.List })
+	from = aside(from, func(obj backends.Object) bool { return obj.Key == source.Index || obj.Key == spec.Order.List })
 	for obj, err := range listing(spec).Choose(store.Name(), from) {
 		if err != nil {
 			return m, err
@@ -46,7 +70,7 @@ func (d *Daemon) manifest(ctx context.Context, spec plan.Input, store *backends.
 	}
 	if spec.Order.By == plan.ByList {
 		all := len(m.Objects)
-		err := d.readAside(ctx, spec, store, "list", spec.Order.List, func(text []byte) (err error) {
+		err := d.readAside(ctx, source, store, "list", spec.Order.List, func(text []byte) (err error) {
 			m, err = m.Arrange(bytes.NewReader(text))
 			return err
 		})
@@ -59,11 +83,11 @@ func (d *Daemon) manifest(ctx context.Context, spec plan.Input, store *backends.
 	}
 	var index plan.Index
 	switch {
-	case spec.Index != "":
-		err = d.readAside(ctx, spec, store, "index", spec.Index, func(text []byte) error {
+	case source.Index != "":
+		err = d.readAside(ctx, source, store, "index", source.Index, func(text []byte) error {
 			return index.ReadLines(bytes.NewReader(text))
 		})
-	case classes:
+	case counts:
 		err = readBeside(ctx, store, m.Objects, besides, &index)
 	default:
 		return m, nil
@@ -90,10 +114,10 @@ func aside(from iter.Seq2[backends.Object, error], pick func(backends.Object) bo
 
 // readAside reads what a plan names beside its data: an object of the source, or a URL,
 // which the input's credentials open too.
-func (d *Daemon) readAside(ctx context.Context, spec plan.Input, store *backends.Store, what, name string, read func([]byte) error) error {
+func (d *Daemon) readAside(ctx context.Context, source plan.Source, store *backends.Store, what, name string, read func([]byte) error) error {
 	key := name
 	if plan.Aside(name) {
-		opened, err := d.open(ctx, name, spec.Credentials)
+		opened, err := d.open(ctx, name, source.Credentials)
 		if err != nil {
 			return fmt.Errorf("the %s: %w", what, err)
 		}
@@ -154,4 +178,66 @@ func items(m plan.Manifest) []window.Item {
 		}
 	}
 	return items
+}
+
+// parts are a node's, epoch by epoch.
+type parts struct {
+	log   *slog.Logger
+	spec  plan.OrderSpec
+	m     plan.Manifest
+	whole func(epoch int) []int
+	node  plan.Shard
+
+	mu     sync.Mutex // guards ending
+	ending map[int]plan.Part
+}
+
+func newParts(log *slog.Logger, spec plan.OrderSpec, m plan.Manifest, node plan.Shard) *parts {
+	return &parts{log: log, spec: spec, m: m, whole: plan.Order(spec, m), node: node, ending: make(map[int]plan.Part)}
+}
+
+// order is that of a window, which knows itself what the node owns of it.
+func (p *parts) order(epoch int) []int {
+	order := p.whole(epoch)
+	if !p.spec.Equal() {
+		return order
+	}
+	part := p.m.Equalize(order, p.node, p.spec.Equalize)
+	p.log.Info("every node takes as many samples of this epoch", "epoch", epoch, "samples", part.Samples)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ending[epoch] = plan.Part{Last: part.Last, LastSamples: part.LastSamples}
+	return part.Order
+}
+
+// trim tells what of the epoch's last shard is the node's.
+func (p *parts) trim(epoch int) (pos, samples int, some bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	end, some := p.ending[epoch]
+	return end.Last, end.LastSamples, some
+}
+
+// quality tells how well mixed was what a report says was delivered.
+func (d *Daemon) quality(name string, report []window.Delivery) (plan.Quality, error) {
+	if _, err := d.window(name); err != nil {
+		return plan.Quality{}, err
+	}
+	i := slices.IndexFunc(d.inputs, func(in *input) bool { return in.spec.Name == name })
+	in := d.inputs[i]
+	in.mu.Lock()
+	m := in.manifest
+	in.mu.Unlock()
+	index := make(map[string]int, len(m.Objects))
+	for i, obj := range m.Objects {
+		index[plan.FlatName(obj.Key)] = i
+	}
+	slices.SortStableFunc(report, func(a, b window.Delivery) int { return a.Leased.Compare(b.Leased) })
+	var delivered []int
+	for _, was := range report {
+		if i, known := index[was.Name]; known && was.Skipped == "" {
+			delivered = append(delivered, i)
+		}
+	}
+	return m.Quality(delivered, in.spec.Order.Over), nil
 }

@@ -90,8 +90,12 @@ type Config struct {
 	Epochs int // 0: without end
 	Items  []Item
 	// Order gives the items of an epoch, counted from 0, as indexes of Items, for all
-	// nodes. It must give the same each time, and may take long. nil: as listed.
+	// nodes, or Nobody for a position that nobody delivers. It must give the same each
+	// time, and may take long. nil: as listed.
 	Order func(epoch int) []int
+	// Trim tells of an epoch the position of which not all samples are to be taken, and how
+	// many of them; a lease tells these in place of the item's. nil: none.
+	Trim func(epoch int) (pos, samples int, some bool)
 	// Owns tells which positions of the order are this node's, the same in each epoch.
 	// nil: all.
 	Owns func(pos int) bool

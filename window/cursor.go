@@ -287,6 +287,9 @@ type Delivery struct {
 // Positions is an epoch's order, for all nodes. It may take long.
 func (w *Window) Positions(epoch int) (all []Position) {
 	for pos, item := range w.cfg.Order(epoch) {
+		if item == Nobody {
+			continue
+		}
 		all = append(all, w.position(seq{epoch, pos}, item))
 	}
 	return all

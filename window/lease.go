@@ -155,9 +155,15 @@ func (w *Window) leaseOf(l *lease) Lease {
 	if digest == "" {
 		digest = e.digest
 	}
+	samples := item.Samples
+	if w.cfg.Trim != nil {
+		if pos, n, some := w.cfg.Trim(e.epoch); some && pos == e.pos {
+			samples = n
+		}
+	}
 	return Lease{
 		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: item.Name,
-		Size: e.size, Samples: item.Samples, Digest: digest, Attempt: w.history[e.seq].attempts,
+		Size: e.size, Samples: samples, Digest: digest, Attempt: w.history[e.seq].attempts,
 	}
 }
 

@@ -173,8 +173,12 @@ func (w *Window) orderedLocked(epoch int, order []int) {
 	}
 }
 
-// others is the item of a position that another node delivers.
-const others = -2
+// Nobody is the item of a position that is not delivered; others of one that this node
+// does not deliver.
+const (
+	Nobody = -2
+	others = Nobody
+)
 
 // masked is an order with others in place of what is not this node's.
 func (w *Window) masked(order []int) []int {

@@ -13,6 +13,32 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
+// A position may be nobody's, and of a shard not all samples may be wanted.
+func TestPositionsOfNobody(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{
+			Items: items(4, 10), Size: 40, Epochs: 1,
+			Order: func(int) []int { return []int{3, Nobody, 2, Nobody} },
+			Trim:  func(int) (int, int, bool) { return 2, 1, true },
+		})
+		if got, want := fmt.Sprint(b.Positions(0)), "[{0 0 s03.tar 10} {0 2 s02.tar 10}]"; got != want {
+			t.Errorf("got the plan %s, want %s", got, want)
+		}
+		for _, samples := range []int{3, 1} {
+			b.settle()
+			l := b.must(b.lease("r"))
+			if l.Samples != samples {
+				t.Errorf("%s: got %d samples, want %d", l.Name, l.Samples, samples)
+			}
+			b.ok(b.Ack(l.ID))
+		}
+		b.settle()
+		if _, err := b.lease("r"); !isEnd(err, 0) {
+			t.Errorf("got %v, want the end of epoch 0", err)
+		}
+	})
+}
+
 func TestShardsComeInOrderAndGoWhenAcknowledged(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{

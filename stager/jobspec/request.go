@@ -263,6 +263,8 @@ var params = map[string]struct{ in, out string }{
 	"block":        {in: "order.block"},
 	"candidates":   {in: "order.candidates"},
 	"over":         {in: "order.over"},
+	"within":       {in: "order.within"},
+	"equalize":     {in: "order.equalize"},
 	"index":        {in: "index"},
 	"include":      {in: "include"},
 	"exclude":      {in: "exclude"},

@@ -44,7 +44,9 @@ func (p *pod) stores() (all []any) {
 		all = append(all, e)
 	}
 	for _, in := range p.req.plan.Spec.Inputs {
-		add(in.Name, in.Source, true)
+		for _, url := range in.URLs() {
+			add(in.Name, url, true)
+		}
 	}
 	for _, out := range p.req.plan.Spec.Outputs {
 		add(out.Name, out.Destination, false)

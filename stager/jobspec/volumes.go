@@ -252,7 +252,9 @@ func (m mount) entry() yamledit.Map {
 func (p *pod) secrets() []string {
 	names := make(map[string]bool)
 	for _, in := range p.req.plan.Spec.Inputs {
-		names[in.Credentials.Secret] = true
+		for _, from := range in.From() {
+			names[from.Credentials.Secret] = true
+		}
 	}
 	for _, out := range p.req.plan.Spec.Outputs {
 		names[out.Credentials.Secret] = true

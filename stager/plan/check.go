@@ -114,7 +114,7 @@ func (c *checker) inputs(inputs []Input) {
 		at := place("inputs", i)
 		c.unique(at+".name", names, in.Name)
 		names = append(names, in.Name)
-		c.url(at+".source", in.Source)
+		c.sources(at, in)
 		c.oneOf(at+".mode", in.Mode, ModePrefetch, ModeWindow)
 		switch {
 		case in.Mode == ModeWindow && in.Window == nil:

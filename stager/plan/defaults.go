@@ -24,6 +24,10 @@ func (in *Input) setDefaults() {
 	in.Verify = "auto"
 }
 
+func (s *Source) setDefaults() {
+	s.Weight = 1
+}
+
 func (w *Window) setDefaults() {
 	w.Release = ReleaseLease
 	w.Layout = LayoutStage

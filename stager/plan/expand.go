@@ -3,6 +3,7 @@ package plan
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -67,6 +68,12 @@ func (p *StagePlan) Expand(vars Vars) (*StagePlan, error) {
 	for i := range out.Spec.Inputs {
 		in := &out.Spec.Inputs[i]
 		r.expand(place("inputs", i)+".source", &in.Source, vars)
+		in.Sources = slices.Clone(in.Sources)
+		for j := range in.Sources {
+			at := fmt.Sprintf("%s.sources[%d]", place("inputs", i), j)
+			r.expand(at+".source", &in.Sources[j].Source, vars)
+			r.expand(at+".index", &in.Sources[j].Index, vars)
+		}
 		r.expand(place("inputs", i)+".path", &in.Path, vars)
 		r.expand(place("inputs", i)+".index", &in.Index, vars)
 		r.expand(place("inputs", i)+".order.list", &in.Order.List, vars)

@@ -17,6 +17,30 @@ type Manifest struct {
 	Objects []backends.Object // in the order of the listing, or of the list
 	Counts  []Counts          // of the object at the same place; nil: not known
 	Classes []string          // the names of the classes that Counts tell of, ascending
+	Shares  []Share           // of several sources; nil: there is one
+}
+
+// Share is one of the sources whose objects a manifest has, one source after the other.
+type Share struct {
+	Source  string // its name, for people
+	Objects int    // how many of the manifest's are its
+	Weight  int
+}
+
+// Join makes one manifest of those of several sources. Of counts it keeps the samples, if
+// they are known of all.
+func Join(parts []Manifest, shares []Share) Manifest {
+	m := Manifest{Shares: shares}
+	for _, p := range parts {
+		m.Objects = append(m.Objects, p.Objects...)
+		for _, c := range p.Counts {
+			m.Counts = append(m.Counts, Counts{Samples: c.Samples})
+		}
+	}
+	if len(m.Counts) < len(m.Objects) {
+		m.Counts = nil
+	}
+	return m
 }
 
 // Digest names what a node is to deliver: the objects of a manifest, how they are
@@ -34,10 +58,22 @@ func Digest(m Manifest, order OrderSpec, part Shard) string {
 	case Balanced:
 		fmt.Fprintf(h, "balanced %d %d %q\n", order.candidates(), order.Over, m.Classes)
 	}
+	if order.By == Weighted {
+		fmt.Fprintf(h, "weighted %q\n", order.within())
+		for _, s := range m.Shares {
+			fmt.Fprintf(h, "%d %d\n", s.Objects, s.Weight)
+		}
+	}
+	if order.Equal() {
+		fmt.Fprintf(h, "equalize %s\n", order.Equalize)
+	}
 	for i, o := range m.Objects {
 		fmt.Fprintf(h, "%q %d %q\n", o.Key, o.Size, o.Version)
-		if order.By == Balanced {
+		switch {
+		case order.By == Balanced:
 			fmt.Fprintf(h, "%v\n", m.Counts[i])
+		case (order.By == Weighted || order.Equal()) && m.Counts != nil:
+			fmt.Fprintf(h, "%d\n", m.Counts[i].Samples)
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil))

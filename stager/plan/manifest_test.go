@@ -57,6 +57,19 @@ func TestDigest(t *testing.T) {
 	other(m, order, Shard{0, 3})
 	other(m, OrderSpec{By: ByBlock, Seed: 17, Block: 4}, part)
 	other(m, OrderSpec{By: ByBlock, Seed: 17, Block: 5}, part)
+	equal := OrderSpec{By: Shuffle, Seed: 17, Equalize: EqualizeDrop}
+	other(counted, equal, part)
+	counted.Counts = []Counts{{1, []ClassCount{{0, 1}}}, {3, nil}}
+	other(counted, equal, part)
+	blended := m
+	blended.Shares = []Share{{"a", 1, 1}, {"b", 1, 1}}
+	weighted := OrderSpec{By: Weighted, Seed: 17}
+	other(blended, weighted, part)
+	other(blended, OrderSpec{By: Weighted, Seed: 17, Within: ByName}, part)
+	blended.Shares = []Share{{"a", 1, 1}, {"b", 1, 2}}
+	other(blended, weighted, part)
+	blended.Counts = counted.Counts
+	other(blended, weighted, part)
 	balanced := OrderSpec{By: Balanced, Seed: 17}
 	other(counted, balanced, part)
 	other(counted, OrderSpec{By: Balanced, Seed: 17, Over: 100}, part)

@@ -14,8 +14,8 @@ import (
 //
 // ByName is the order of the listing, ByList that of the list by which the manifest
 // was [Arrange]d. Shuffle is another permutation for each seed and epoch. ByBlock
-// shuffles blocks of neighbours, and the objects within each. Balanced is in
-// balanced.go.
+// shuffles blocks of neighbours, and the objects within each. Balanced and
+// Weighted are told in files of their names.
 func Order(spec OrderSpec, m Manifest) func(epoch int) []int {
 	n := len(m.Objects)
 	switch spec.By {
@@ -31,6 +31,8 @@ func Order(spec OrderSpec, m Manifest) func(epoch int) []int {
 		return func(epoch int) []int {
 			return blocks(n, spec.Block, rand.NewChaCha8(orderKey(spec.Seed, epoch)))
 		}
+	case Weighted:
+		return blend{spec, m}.order
 	case Balanced:
 		b := newBalancer(spec, m)
 		return func(epoch int) []int { return b.order(rand.NewChaCha8(orderKey(spec.Seed, epoch))) }

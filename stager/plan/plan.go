@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -67,8 +69,9 @@ const (
 // Input is a dataset and where it is to be.
 type Input struct {
 	Name        string      `json:"name"`
-	Source      string      `json:"source"` // a URL, with placeholders
-	Path        string      `json:"path"`   // absolute, with placeholders
+	Source      string      `json:"source,omitempty"`  // a URL, with placeholders
+	Sources     []Source    `json:"sources,omitempty"` // or several, for an order by weights
+	Path        string      `json:"path"`              // absolute, with placeholders
 	Volume      string      `json:"volume,omitempty"`
 	Mode        string      `json:"mode"`
 	Window      *Window     `json:"window,omitempty"` // not nil exactly in ModeWindow
@@ -81,6 +84,35 @@ type Input struct {
 	MaxBytes    Bytes       `json:"maxBytes,omitzero"` // refuse a larger source; 0: any
 	Optional    bool        `json:"optional"`          // a source without objects is no fault
 	Credentials Credentials `json:"credentials,omitzero"`
+}
+
+// Source is one of several that an input is mixed of.
+type Source struct {
+	Source      string      `json:"source"`
+	Weight      int         `json:"weight"` // its share, beside those of the others
+	Index       string      `json:"index,omitempty"`
+	Credentials Credentials `json:"credentials,omitzero"` // those of the input unless told
+}
+
+// From are the sources of an input, also where it is one.
+func (in Input) From() []Source {
+	if len(in.Sources) == 0 {
+		return []Source{{in.Source, 1, in.Index, in.Credentials}}
+	}
+	from := slices.Clone(in.Sources)
+	for i := range from {
+		from[i].Credentials = cmp.Or(from[i].Credentials, in.Credentials)
+	}
+	return from
+}
+
+// URLs are all that an input is read from, its list and indexes included.
+func (in Input) URLs() (urls []string) {
+	for _, s := range in.From() {
+		urls = append(urls, s.Source, s.Index)
+	}
+	urls = append(urls, in.Order.List)
+	return slices.DeleteFunc(urls, func(url string) bool { return !Aside(url) })
 }
 
 // When a file of the window may go.
@@ -122,6 +154,7 @@ const (
 	Shuffle  = "shuffle"
 	ByBlock  = "block"
 	Balanced = "balanced"
+	Weighted = "weighted"
 )
 
 // OrderSpec is the order of an input's objects and how often they come.
@@ -133,6 +166,8 @@ type OrderSpec struct {
 	Block      int    `json:"block,omitzero"`      // ByBlock: shards
 	Candidates int    `json:"candidates,omitzero"` // Balanced: among so many each is chosen
 	Over       int    `json:"over,omitzero"`       // Balanced: samples whose mix is to be that of all; 0: DefaultOver shards' worth
+	Within     string `json:"within,omitempty"`    // Weighted: the order of each source, ByName or Shuffle; "": Shuffle
+	Equalize   string `json:"equalize,omitempty"`  // how the nodes' parts are made equal; "": EqualizeNone
 }
 
 // Credentials names the Secret that opens a store. In a pod it is mounted below

@@ -7,34 +7,41 @@ import (
 
 // Quality is how well mixed an order is.
 type Quality struct {
+	Objects int `json:"shards"`
 	// Distances of the class mix of the last samples from that of all: half the sum of
 	// the differences of shares, so 0 is the same mix and 1 has no class in common.
-	// The greatest, and the one that 95 of 100 positions do not pass. -1 where classes
-	// are not known.
-	WorstMix, P95Mix float64
+	// Measured is at how many positions; 0 where classes are not known, or before there
+	// are as many samples. Then the greatest, and the one that 95 of 100 do not pass.
+	Measured int     `json:"mixMeasured"`
+	WorstMix float64 `json:"mixWorst"`
+	P95Mix   float64 `json:"mixP95"`
 	// Entropy tells how unforeseeable the next object is when the one before is known,
 	// in the order of the names: 0 for those in their order, 1 for a uniform
 	// permutation.
-	Entropy float64
+	Entropy float64 `json:"entropy"`
 }
 
 // Quality reckons that of the order in which objects of the manifest were delivered.
 // over is in samples, as in OrderSpec.
 func (m Manifest) Quality(delivered []int, over int) Quality {
-	q := Quality{WorstMix: -1, P95Mix: -1, Entropy: entropy(delivered, len(m.Objects))}
-	if len(m.Classes) > 0 && len(m.Counts) > 0 {
-		q.WorstMix, q.P95Mix = m.mix(delivered, over)
+	q := Quality{Objects: len(delivered), Entropy: entropy(delivered, len(m.Objects))}
+	if len(m.Classes) == 0 || len(m.Counts) == 0 {
+		return q
+	}
+	distances := m.distances(delivered, over)
+	if q.Measured = len(distances); q.Measured > 0 {
+		slices.Sort(distances)
+		q.WorstMix, q.P95Mix = distances[q.Measured-1], distances[(q.Measured-1)*95/100]
 	}
 	return q
 }
 
-func (m Manifest) mix(delivered []int, over int) (worst, p95 float64) {
+func (m Manifest) distances(delivered []int, over int) (distances []float64) {
 	global, total := m.global()
 	bound := m.over(over)
 	classes := make([]int64, len(global))
 	var n int64
 	from := 0
-	var distances []float64
 	for _, shard := range delivered {
 		for _, k := range m.Counts[shard].Classes {
 			classes[k.Class] += int64(k.Samples)
@@ -58,11 +65,7 @@ func (m Manifest) mix(delivered []int, over int) (worst, p95 float64) {
 		}
 		distances = append(distances, d/2)
 	}
-	if len(distances) == 0 {
-		return -1, -1
-	}
-	slices.Sort(distances)
-	return distances[len(distances)-1], distances[(len(distances)-1)*95/100]
+	return distances
 }
 
 // entropy is that of the steps from each object to the next, which a uniform

@@ -21,20 +21,6 @@ func (s Shard) Owns(position int) bool {
 	return s.Count <= 1 || position%Stripes%s.Count == s.Index
 }
 
-// Take is the shard's part of an order.
-func (s Shard) Take(order []int) []int {
-	if s.Count <= 1 {
-		return order
-	}
-	part := make([]int, 0, len(order)/s.Count+1)
-	for position, item := range order {
-		if s.Owns(position) {
-			part = append(part, item)
-		}
-	}
-	return part
-}
-
 // String is "index/count", as ParseShard reads it.
 func (s Shard) String() string { return fmt.Sprintf("%d/%d", s.Index, max(s.Count, 1)) }
 

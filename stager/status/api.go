@@ -15,6 +15,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
 )
 
@@ -31,6 +32,8 @@ type API struct {
 	// while its destination is being opened.
 	Uploader func(output string) (*checkpoint.Uploader, error)
 	Snapshot func() Snapshot
+	// Quality tells how well mixed was what a report says was delivered.
+	Quality func(input string, report []window.Delivery) (plan.Quality, error)
 	// Rewind has an input go on where cursors stand, and returns where it then stands.
 	Rewind func(ctx context.Context, input string, cursors []window.Cursor) (window.Cursor, error)
 	// Drain begins the end: within the deadline outputs are saved.
@@ -86,6 +89,7 @@ func (a *API) routes(guard func(http.HandlerFunc) http.HandlerFunc) http.Handler
 	mux.HandleFunc("GET /v1/inputs/{input}", a.input)
 	mux.HandleFunc("GET /v1/inputs/{input}/cursor", a.cursor)
 	mux.HandleFunc("PUT /v1/inputs/{input}/cursor", guard(a.rewind))
+	mux.HandleFunc("GET /v1/inputs/{input}/quality", a.quality)
 	mux.HandleFunc("GET /v1/inputs/{input}/plan", a.positions)
 	mux.HandleFunc("GET /v1/inputs/{input}/report", a.report)
 	mux.HandleFunc("POST /v1/leases/{id}/{verb}", guard(a.endLease))

@@ -88,6 +88,26 @@ func (a *API) report(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// quality is how well mixed an epoch was, in the order in which readers got it.
+func (a *API) quality(w http.ResponseWriter, r *http.Request) {
+	win, epoch, ok := a.windowAndEpoch(w, r)
+	if !ok {
+		return
+	}
+	report, err := win.Report(epoch)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // of nothing there is nothing to say
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	name := r.PathValue("input")
+	q, err := a.Quality(name, report)
+	if err != nil {
+		failLookup(w, "input", name, err)
+		return
+	}
+	answer(w, http.StatusOK, q)
+}
+
 // windowAndEpoch finds what a request is about: without an epoch the current one.
 func (a *API) windowAndEpoch(w http.ResponseWriter, r *http.Request) (win *window.Window, epoch int, ok bool) {
 	if win = a.window(w, r); win == nil {

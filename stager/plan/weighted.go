@@ -1,0 +1,147 @@
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+)
+
+// maxWeight and maxPasses keep an epoch of Weighted within what can be meant.
+const (
+	maxWeight = 1_000_000
+	maxPasses = 1000
+)
+
+func (o OrderSpec) within() string { return cmp.Or(o.Within, Shuffle) }
+
+// blend mixes several sources by their weights. An epoch has one pass over the source
+// that is largest beside its weight, so that nothing is left out, and of the others as
+// much as their weights ask for: some may come several times, pass by pass, each pass
+// in an order of its own.
+//
+// What is weighed are samples where they are known of all, else bytes.
+//
+// Each source is spread evenly over the epoch, give or take as much as keeps two of
+// them from marching in step, which would give one node all of one source. At any
+// position, what came of a source is within one of its shards of its share.
+type blend struct {
+	spec OrderSpec
+	m    Manifest
+}
+
+// unit is what a shard weighs. Even an empty one moves on.
+func (b blend) unit(object int) uint64 {
+	if b.m.Counts != nil {
+		return uint64(max(b.m.Counts[object].Samples, 1))
+	}
+	return uint64(max(b.m.Objects[object].Size, 1))
+}
+
+// sums are the weights of one pass over each source.
+func (b blend) sums() []uint64 {
+	sums := make([]uint64, len(b.m.Shares))
+	object := 0
+	for i, s := range b.m.Shares {
+		for range s.Objects {
+			sums[i] += b.unit(object)
+			object++
+		}
+	}
+	return sums
+}
+
+// goals are what each source brings to an epoch. tooOften is the first that would come
+// more than maxPasses times, or -1.
+func (b blend) goals() (goals []uint64, tooOften int) {
+	sums := b.sums()
+	most := 0
+	for i, s := range b.m.Shares {
+		hi, lo := bits.Mul64(sums[i], uint64(b.m.Shares[most].Weight))
+		hiMost, loMost := bits.Mul64(sums[most], uint64(s.Weight))
+		if hi > hiMost || hi == hiMost && lo > loMost {
+			most = i
+		}
+	}
+	goals = make([]uint64, len(sums))
+	tooOften = -1
+	for i, s := range b.m.Shares {
+		hi, lo := bits.Mul64(sums[most], uint64(s.Weight))
+		weight := uint64(b.m.Shares[most].Weight)
+		if hi >= weight {
+			return goals, i // more than can be counted
+		}
+		var rest uint64
+		if goals[i], rest = bits.Div64(hi, lo, weight); rest > 0 {
+			goals[i]++
+		}
+		if tooOften < 0 && sums[i] > 0 && goals[i]/sums[i] > maxPasses {
+			tooOften = i
+		}
+	}
+	return goals, tooOften
+}
+
+// CheckShares refuses weights that would have a small source come without end.
+func (m Manifest) CheckShares(order OrderSpec) error {
+	if _, i := (blend{order, m}).goals(); i >= 0 {
+		return &EnvError{fmt.Errorf("%s is so small beside its weight of %d that it would come more than %d times in each epoch; lower its weight, or raise the others'",
+			m.Shares[i].Source, m.Shares[i].Weight, maxPasses)}
+	}
+	return nil
+}
+
+func (b blend) order(epoch int) []int {
+	type placed struct {
+		at     uint64 // of 2^64
+		object int
+	}
+	var all []placed
+	goals, _ := b.goals()
+	first := 0
+	for i, s := range b.m.Shares {
+		var stream []int
+		var total uint64
+		for pass := uint64(0); total < goals[i]; pass++ {
+			order := indices(s.Objects)
+			if b.spec.within() == Shuffle {
+				shuffle(order, rand.NewChaCha8(b.key(epoch, uint64(i), pass)))
+			}
+			for _, o := range order {
+				if total >= goals[i] {
+					break
+				}
+				stream = append(stream, first+o)
+				total += b.unit(first + o)
+			}
+		}
+		jitter := rand.NewChaCha8(b.key(epoch, uint64(i), 1<<63)) // no pass
+		var before uint64
+		for _, o := range stream {
+			unit := b.unit(o)
+			hi, lo := bits.Mul64(jitter.Uint64(), unit)
+			at, _ := bits.Div64(before+hi, lo, total)
+			all = append(all, placed{at, o})
+			before += unit
+		}
+		first += s.Objects
+	}
+	slices.SortStableFunc(all, func(a, b placed) int { return cmp.Compare(a.at, b.at) })
+	order := make([]int, len(all))
+	for i, p := range all {
+		order[i] = p.object
+	}
+	return order
+}
+
+// key is that of one pass over one source.
+func (b blend) key(epoch int, source, pass uint64) [sha256.Size]byte {
+	text := []byte("stager weighted 1\n")
+	for _, n := range []uint64{uint64(b.spec.Seed), uint64(epoch), source, pass} {
+		text = binary.BigEndian.AppendUint64(text, n)
+	}
+	return sha256.Sum256(text)
+}

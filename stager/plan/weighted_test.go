@@ -1,0 +1,145 @@
+package plan
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// sources are datasets of so many objects of 100 bytes, with weights.
+func sources(shares ...Share) Manifest {
+	m := Manifest{Shares: shares}
+	for _, s := range shares {
+		for range s.Objects {
+			m.Objects = append(m.Objects, backends.Object{Size: 100})
+		}
+	}
+	return m
+}
+
+func TestWeightedOrderIsTheSameInEveryRelease(t *testing.T) {
+	m := sources(Share{"web", 6, 2}, Share{"books", 2, 1})
+	for _, tt := range []struct {
+		order OrderSpec
+		epoch int
+		want  []int
+	}{
+		{OrderSpec{By: Weighted, Seed: 17}, 0, []int{6, 4, 1, 5, 0, 7, 2, 3, 7}},
+		{OrderSpec{By: Weighted, Seed: 17}, 1, []int{6, 5, 3, 2, 7, 4, 6, 1, 0}},
+		{OrderSpec{By: Weighted, Seed: 17, Within: ByName}, 0, []int{6, 0, 1, 2, 3, 7, 4, 5, 6}},
+	} {
+		if got := Order(tt.order, m)(tt.epoch); !slices.Equal(got, tt.want) {
+			t.Errorf("%+v, epoch %d: got %#v, want %v", tt.order, tt.epoch, got, tt.want)
+		}
+	}
+}
+
+// Whatever the sources and weights: all of each source comes, no part of one twice more
+// often than another, and at each position a source is within a shard of its share.
+func TestWeightsHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var m Manifest
+		for i := range rapid.IntRange(1, 4).Draw(t, "sources") {
+			m.Shares = append(m.Shares, Share{string(rune('a' + i)), rapid.IntRange(1, 40).Draw(t, "objects"), rapid.IntRange(1, 9).Draw(t, "weight")})
+			for range m.Shares[i].Objects {
+				m.Objects = append(m.Objects, backends.Object{Size: rapid.Int64Range(0, 50).Draw(t, "size")})
+			}
+		}
+		spec := OrderSpec{By: Weighted, Seed: rapid.Int64().Draw(t, "seed"), Within: rapid.SampledFrom([]string{"", ByName, Shuffle}).Draw(t, "within")}
+		if err := m.CheckShares(spec); err != nil {
+			t.Skip(err)
+		}
+		order := Order(spec, m)(rapid.IntRange(0, 9).Draw(t, "epoch"))
+		b := blend{spec, m}
+		goals, _ := b.goals()
+		times := make([]int, len(m.Objects))
+		for _, o := range order {
+			times[o]++
+		}
+		first := 0
+		for i, s := range m.Shares {
+			of := times[first : first+s.Objects]
+			if slices.Min(of) < 1 || slices.Max(of) > slices.Min(of)+1 {
+				t.Fatalf("the objects of %s come so often: %v", s.Source, of)
+			}
+			var total, largest float64
+			for o, n := range of {
+				total += float64(n) * float64(b.unit(first+o))
+				largest = max(largest, float64(b.unit(first+o)))
+			}
+			if goal := float64(goals[i]); total < goal || total >= goal+largest {
+				t.Fatalf("%s brings %v, want %v and no shard more", s.Source, total, goal)
+			}
+			first += s.Objects
+		}
+	})
+}
+
+// At every position, what came is mixed as the weights say.
+func TestWeightsHoldAllAlong(t *testing.T) {
+	m := sources(Share{"web", 7000, 7}, Share{"books", 100, 2}, Share{"code", 1000, 1})
+	order := Order(OrderSpec{By: Weighted, Seed: 1}, m)(0)
+	if want := 10_000; len(order) != want {
+		t.Errorf("got %d positions, want %d: 7,000 of web once, books twenty times, code once", len(order), want)
+	}
+	var came [3]float64
+	for position, o := range order {
+		source := 0
+		for first := m.Shares[0].Objects; o >= first; first += m.Shares[source].Objects {
+			source++
+		}
+		came[source]++
+		for i, s := range m.Shares {
+			if want := float64(position+1) * float64(s.Weight) / 10; math.Abs(came[i]-want) > 3 {
+				t.Fatalf("behind position %d: %v of %s, want about %v", position, came[i], s.Source, want)
+			}
+		}
+	}
+	// No node gets more of a source than its part.
+	for i := range 2 {
+		books := 0
+		for _, o := range take(Shard{i, 2}, order) {
+			if o >= 7000 && o < 7100 {
+				books++
+			}
+		}
+		if books < 900 || books > 1100 {
+			t.Errorf("node %d of 2 gets %d of 2,000 times books", i, books)
+		}
+	}
+}
+
+func TestSamplesWeighMoreThanBytes(t *testing.T) {
+	m := sources(Share{"a", 10, 1}, Share{"b", 10, 1})
+	m.Counts = make([]Counts, 20)
+	for i := range m.Counts {
+		m.Counts[i].Samples = 10
+		if i >= 10 {
+			m.Counts[i].Samples = 30
+		}
+	}
+	if got, want := len(Order(OrderSpec{By: Weighted}, m)(0)), 40; got != want {
+		t.Errorf("got %d positions, want %d: ten of b and, with a third of the samples, thirty of a", got, want)
+	}
+}
+
+func TestWeightsThatCannotBeMeant(t *testing.T) {
+	for _, m := range []Manifest{
+		sources(Share{"web", 5000, 1}, Share{"books", 1, 1}),
+		sources(Share{"web", 10, 1}, Share{"books", 10, maxWeight}),
+	} {
+		want := "books is so small beside its weight of "
+		if err := m.CheckShares(OrderSpec{By: Weighted}); err == nil || err.Error()[:len(want)] != want {
+			t.Errorf("%v: got %v, want %s…", m.Shares, err, want)
+		}
+	}
+	m := sources(Share{"huge", 2, 1}, Share{"small", 2, maxWeight})
+	m.Objects[0].Size, m.Objects[1].Size = math.MaxInt64, math.MaxInt64
+	if m.CheckShares(OrderSpec{By: Weighted}) == nil {
+		t.Error("8 EiB times a million are taken")
+	}
+}
