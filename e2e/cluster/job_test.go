@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -60,9 +61,8 @@ func newJob(t *testing.T, c *cluster, s3 *servers.S3, name string, size int, obj
 		t.Fatal(err)
 	}
 	for _, o := range objects {
-		text := make([]byte, size)
-		copy(text, o)
-		if err := os.WriteFile(filepath.Join(j.objects, "data", o), text, 0o600); err != nil {
+		file := filepath.Join(j.objects, "data", o)
+		if err := errors.Join(os.WriteFile(file, []byte(o), 0o600), os.Truncate(file, int64(size))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,11 +83,13 @@ func (j *job) submit(t *testing.T, r row) {
 	for line := range strings.Lines(strings.TrimSpace(r.main)) {
 		script.WriteString("            " + strings.TrimSpace(line) + "\n")
 	}
+	if !strings.Contains(r.job, "backoffLimit:") {
+		r.job += "backoffLimit: 3\n"
+	}
 	manifest := fmt.Sprintf(`apiVersion: batch/v1
 kind: Job
 metadata: {name: %s}
 spec:
-  backoffLimit: 3
 %s  template:
     metadata:
       annotations:
@@ -97,11 +99,18 @@ spec:
         image: %s
         imagePullPolicy: Never
         resources: {limits: {memory: 64Mi}, requests: {cpu: 10m, memory: 16Mi}}
+        envFrom: [{secretRef: {name: %s}}]
+        env:
+        - {name: AWS_ENDPOINT_URL_S3, value: %q}
+        - {name: AWS_REGION, value: %q}
+        - {name: BUCKET, value: %q}
+        - {name: FAILURES, valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-index-failure-count']"}}}
         command:
           - sh
           - -c
           - |
-%s`, j.name, indent("  ", r.job), annotations.String(), indent("      ", r.pod), trainerImage, script.String())
+%s`, j.name, indent("  ", r.job), annotations.String(), indent("      ", r.pod), trainerImage,
+		secret, j.s3.Endpoint, j.s3.Region, "s3://"+j.name, script.String())
 	j.c.apply(t, j.c.inject(t, manifest, append([]string{
 		"--image", stagerImage, "--image-pull-policy", "Never",
 		"--container-env", "AWS_ENDPOINT_URL_S3=" + j.s3.Endpoint, "--container-env", "AWS_REGION=" + j.s3.Region,
@@ -160,34 +169,106 @@ func (j *job) wait(t *testing.T) (s jobStatus) {
 	return s
 }
 
-// said waits until the main container says something, and returns its pod's name.
-func (j *job) said(t *testing.T, what string) string {
+// pods selects those of one index of the job, or of all for "".
+func (j *job) pods(index string) string {
+	if index == "" {
+		return "job-name=" + j.name
+	}
+	return "job-name=" + j.name + ",batch.kubernetes.io/job-completion-index=" + index
+}
+
+// said waits until the main container of an index says something, and returns its
+// pod's name.
+func (j *job) said(t *testing.T, index, what string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	err := j.c.until(ctx, "job "+j.name+" says "+what, func() bool {
-		out, err := j.c.kubectl(ctx, "", "logs", "job/"+j.name, "-c", "main")
+	j.until(t, "it says "+what, func(ctx context.Context) bool {
+		out, err := j.c.kubectl(ctx, "", "logs", "-l", j.pods(index), "-c", "main", "--tail=-1")
 		return err == nil && strings.Contains(out, what)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pod, err := j.c.kubectl(ctx, "", "get", "pod", "-l", "job-name="+j.name, "-o", "jsonpath={.items[0].metadata.name}")
+	pod, err := j.c.kubectl(t.Context(), "", "get", "pod", "-l", j.pods(index), "-o", "jsonpath={.items[0].metadata.name}")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return pod
 }
 
-// restored is the newest checkpoint that the store has, as a user gets it back: its
-// files below a folder.
+// until waits for something that the job does.
+func (j *job) until(t *testing.T, what string, is func(context.Context) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	if err := j.c.until(ctx, "of job "+j.name+" "+what, func() bool { return is(ctx) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// committed waits until a step of a destination exists, as the attempt's.
+func (j *job) committed(t *testing.T, destination string, step, attempt int) {
+	t.Helper()
+	j.until(t, fmt.Sprintf("step %d is committed by attempt %d", step, attempt), func(context.Context) bool {
+		var commit struct{ Attempt int }
+		text, err := j.stored(fmt.Sprintf("%sstep-%08d/COMMIT.json", destination, step))
+		return err == nil && json.Unmarshal([]byte(text), &commit) == nil && commit.Attempt == attempt
+	})
+}
+
+// deletes deletes a pod, as an eviction does; its end is not waited for.
+func (j *job) deletes(t *testing.T, pod string, flags ...string) {
+	t.Helper()
+	if _, err := j.c.kubectl(t.Context(), "", append([]string{"delete", "pod", pod, "--wait=false"}, flags...)...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// letGo lets a main container go on that waits for /tmp/go.
+func (j *job) letGo(t *testing.T, pod string) {
+	t.Helper()
+	if _, err := j.c.kubectl(t.Context(), "", "exec", pod, "-c", "main", "--", "touch", "/tmp/go"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// follow listens to a pod's sidecar, of which nothing can be asked when the pod is gone.
+// What it returns waits for the sidecar's end and tells what it said.
+func (j *job) follow(t *testing.T, pod string) (all func() string) {
+	t.Helper()
+	var said strings.Builder
+	cmd := j.c.admins(t.Context(), "", "logs", "-f", pod, "-c", "stager", "--request-timeout=0")
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		_ = cmd.Wait() // it ends with the container, in whatever way
+		return said.String()
+	}
+}
+
+// kill kills the main container of a pod as the kernel does, without a signal that it
+// could hear.
+func (j *job) kill(t *testing.T, pod string) {
+	t.Helper()
+	id, err := j.c.kubectl(t.Context(), "", "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
+	if err == nil {
+		err = j.c.ctr(t.Context(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(id, "containerd://"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restored is the model of the newest checkpoint that the store has, as a user gets it
+// back.
 func (j *job) restored(t *testing.T) (string, error) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "back")
 	cmd := exec.CommandContext(t.Context(), filepath.Join(j.c.bin, "stager"), "restore", "-q", "s3://"+j.name+"/ckpt/", dir)
 	cmd.Env = append(os.Environ(), j.s3.Env()...)
-	_, err := output(cmd)
-	return dir, err
+	if _, err := output(cmd); err != nil {
+		return "", err
+	}
+	model, err := os.ReadFile(filepath.Join(dir, "model"))
+	return string(model), err
 }
 
 // stored is the text of an object in the job's bucket.

@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+)
+
+// resuming are jobs that go on where they were.
+var resuming = []row{
+	{
+		// Init containers do not run again; the sidecar stays.
+		name: "restarts-in-place", objects: []string{"a"}, size: 1,
+		annotations: []string{dataset, checkpoint}, pod: "restartPolicy: OnFailure\n",
+		main: save + `test -s /data/train/a || exit 3
+		if test -e /out/again; then save 2; exit 0; fi
+		save 1; touch /out/again; exit 1`,
+		ends: "Complete", model: "weights 2\n",
+	},
+	{
+		// The trainer hears nothing of its end. It goes on with what the store has.
+		name:        "killed-and-resumes",
+		annotations: []string{checkpoint}, pod: "restartPolicy: OnFailure\n",
+		main: save + resume + `resume ckpt/
+		if test -e /tmp/before; then read weights before </tmp/before/model; save 3 "$before 3"; exit 0; fi
+		save 1; save 2 "1 2"; echo begun; while :; do sleep 1; done`,
+		do: func(t *testing.T, j *job) {
+			pod := j.said(t, "", "begun")
+			j.committed(t, "ckpt/", 2, 0)
+			j.kill(t, pod)
+		},
+		ends: "Complete", model: "weights 1 2 3\n",
+		also: func(t *testing.T, j *job) {
+			const path = `jsonpath={.items[0].status.containerStatuses[0].restartCount}`
+			if n, err := j.c.kubectl(t.Context(), "", "get", "pod", "-l", j.pods(""), "-o", path); err != nil || n != "1" {
+				t.Errorf("the trainer was started again %q times, %v, want 1", n, err)
+			}
+		},
+	},
+	{
+		// The pod that was deleted is still there when its replacement has saved the step,
+		// and saves the same one after it.
+		name:        "older-attempt-is-late",
+		annotations: []string{strings.Replace(checkpoint, "20s", "150s", 1) + "&conflict=overwrite"},
+		job:         "completions: 1\ncompletionMode: Indexed\nbackoffLimitPerIndex: 1\n", pod: "restartPolicy: Never\n",
+		main: save + `trap "" TERM
+		if test "$FAILURES" = 1; then save 1 "of the newer"; exit 0; fi
+		echo begun; until test -e /tmp/go; do sleep 0.2; done; save 1 "of the older"`,
+		do: func(t *testing.T, j *job) {
+			pod := j.said(t, "", "begun")
+			all := j.follow(t, pod)
+			j.deletes(t, pod)
+			j.committed(t, "ckpt/", 1, 1)
+			j.letGo(t, pod)
+			if said, want := all(), "attempt 1 wrote it, and this is attempt 0"; !strings.Contains(said, want) {
+				t.Errorf("the older pod's stager did not say %q but\n%s", want, said)
+			}
+			j.committed(t, "ckpt/", 1, 1)
+		},
+		ends: "Complete", model: "weights of the newer\n",
+	},
+	{
+		// Index 1 is deleted after five shards and two checkpoints, of two shards each.
+		// Its window begins its epoch again, so that nothing goes unread.
+		name: "deleted-mid-epoch", objects: shards(12), size: 1 << 20,
+		annotations: []string{
+			"in.train: $BUCKET/data/ -> /data/train ? mode=window&size=4Mi",
+			"out.ckpt: /out -> $BUCKET/ckpt/{index}/ ? commit=checkpoint&deadline=20s",
+			results,
+		},
+		job: indexed, pod: "restartPolicy: Never\n",
+		main: resume + `trap "exit 1" TERM
+		save() { mkdir /out/step-$n.tmp && cp /res/shards /out/step-$n.tmp/model && mv /out/step-$n.tmp /out/step-$n; }
+		resume ckpt/$JOB_COMPLETION_INDEX/
+		n=0; touch /res/shards
+		if test -e /tmp/before; then cp /tmp/before/model /res/resumed; cp /tmp/before/model /res/shards; n=$(wc -l </res/shards); fi
+		` + eachShard(`n=$((n + 1)); test $((n % 2)) = 1 || save
+		test $n-$JOB_COMPLETION_INDEX != 5-1 || test -e /tmp/before || { echo half; while :; do sleep 0.2; done; }`),
+		do: func(t *testing.T, j *job) {
+			pod := j.said(t, "1", "half")
+			j.committed(t, "ckpt/1/", 4, 0)
+			j.deletes(t, pod)
+		},
+		ends: "Complete",
+		also: func(t *testing.T, j *job) {
+			j.delivered(t, shards(12))
+			resumed, err := j.stored("out/1/resumed")
+			if err != nil || strings.Count(resumed, "\n") != 4 {
+				t.Errorf("the replacement began with %q, %v, want the checkpoint of 4 shards", resumed, err)
+			}
+			if text, err := j.stored("out/0/resumed"); err == nil {
+				t.Errorf("index 0 began again, with %q; nobody had touched it", text)
+			}
+		},
+	},
+}
