@@ -46,11 +46,12 @@ const kubernetesFlags = "-s -w -X k8s.io/component-base/version.gitVersion=v" + 
 // build makes a folder of programs, by their names: an API server's, with the stager
 // that is tested, and those of a node where one is wanted.
 func build(ctx context.Context, dir string, node bool, progress io.Writer) error {
-	parts, packages := controlParts, map[string]string(nil)
+	// Some are Debian's, unpacked without being installed: runc needs libseccomp, and
+	// busybox, the shell of the trainer's image, is in C.
+	parts, packages := controlParts, map[string]string{"busybox-static": "bin/busybox"}
 	if node {
-		// runc needs libseccomp and the shell of the trainer's image is in C: both are
-		// Debian's, unpacked without being installed.
-		parts, packages = slices.Concat(parts, nodeParts), map[string]string{"runc": "usr/sbin/runc", "busybox-static": "bin/busybox"}
+		parts = slices.Concat(parts, nodeParts)
+		packages["runc"] = "usr/sbin/runc"
 	}
 	for _, p := range parts {
 		bin, err := servers.Build(ctx, filepath.Join("modules", p.module), p.pkg, progress,

@@ -27,6 +27,7 @@ for f in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops 
 	cat "/proc/sys/$f" >"$0/sysctl/$f"
 	mount --bind "$0/sysctl/$f" "/proc/sys/$f"
 done
+ip() { "$0/bin/busybox" ip "$@"; }
 ip link set lo up
 ip link add node0 type bridge
 ip addr add ` + nodeIP + `/32 dev node0

@@ -46,7 +46,7 @@ func startWebhook(t *testing.T, c *cluster) {
 
 	service := c.get(t, "service", webhookName)
 	address, _ := service.at("spec", "clusterIP").(string)
-	if out, err := exec.CommandContext(t.Context(), "ip", "addr", "add", address+"/32", "dev", "lo").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), filepath.Join(c.bin, "busybox"), "ip", "addr", "add", address+"/32", "dev", "lo").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	containers, _ := c.get(t, "deployment", webhookName).at("spec", "template", "spec", "containers").([]any)
