@@ -176,6 +176,9 @@ func (s *shipper) shipTo(ctx context.Context, c cargo, dir string, replace bool)
 	if err != nil {
 		return Commit{}, false, err
 	}
+	if there, err := readCommit(ctx, s.store, dir); replace && err == nil && there.Attempt > s.attempt {
+		return Commit{}, false, nil // what was to be replaced went while this was sent
+	}
 	_, err = s.store.PutBytes(ctx, dir+"/"+commitKey, text, backends.CreateOptions{IfAbsent: !replace})
 	if err != nil {
 		// It may be there all the same, by this call, by a try whose answer was lost,

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -527,6 +528,34 @@ func TestTheLoserOfARaceLeavesNothing(t *testing.T) {
 		if got := unreferenced(t, b); len(got) != 0 {
 			t.Errorf("unreferenced: %v", got)
 		}
+	})
+}
+
+// A pod that is being deleted may be sending, to replace what it saved itself, when its
+// replacement saves the same step: what it saw in the store before it began is over.
+func TestAnOlderAttemptThatBeganToReplaceComesTooLate(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dirs := mem.New(), []string{t.TempDir(), t.TempDir(), t.TempDir()}
+		attempt := func(n int) func(*Config) {
+			return func(cfg *Config) { cfg.Attempt, cfg.Conflict = n, ConflictOverwrite }
+		}
+		for i, contents := range []string{"before", "older", "newer"} {
+			write(t, filepath.Join(dirs[i], "checkpoint-5"), map[string]string{"one": contents})
+		}
+		settled(t, newUploader(t, dirs[0], b, attempt(0)))
+		newer := newUploader(t, dirs[2], b, attempt(1))
+		var begun atomic.Bool
+		older := newUploader(t, dirs[1], &hooked{Backend: b, onCreate: func(key string) {
+			if strings.Contains(key, "/"+dataDir+"/") && begun.CompareAndSwap(false, true) {
+				settled(t, newer)
+			}
+		}}, attempt(0))
+		settled(t, older)
+		if failed := older.Status().Failed; len(failed) != 1 || !strings.Contains(failed[0].Reason, "attempt 1 wrote it") {
+			t.Errorf("failed %v, want the older one, because attempt 1 wrote the step", failed)
+		}
+		_, files := restoreNewest(t, b)
+		equal(t, "restored", files, map[string]string{"one": "newer"})
 	})
 }
 
