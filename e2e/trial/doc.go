@@ -8,6 +8,10 @@
 //
 // The demo and the crash test are two sizes of it.
 //
+// Checkpoints have trials of their own: stager is killed at random moments of its
+// uploads, and one of three nodes in the middle of a step; what restore brings is
+// compared byte for byte.
+//
 // Its tests do the same to servers of every protocol: they are killed, or fall silent,
 // in the middle of a prefetch, a push and a window, and come back.
 package trial

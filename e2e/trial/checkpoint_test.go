@@ -1,0 +1,400 @@
+package trial
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/e2e/servers"
+)
+
+// commit is what this looks at in a COMMIT.json, and restored what restore prints.
+type (
+	commit struct {
+		Data  string
+		Files []struct{ Path, At string }
+	}
+	restored struct {
+		Step         int
+		Files        []string
+		FellBackFrom []any
+	}
+)
+
+// vault is where checkpoints go in a trial, and how it looks from outside.
+type vault struct {
+	binary, url, disk string // its objects are files below disk
+	env               []string
+}
+
+// vaults are a mounted folder and a bucket.
+func vaults(t *testing.T, test func(*testing.T, vault)) {
+	binary := build(t)
+	t.Run("file", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		test(t, vault{binary: binary, url: "file://" + dir + "/", disk: dir})
+	})
+	t.Run("s3", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		s, err := servers.StartS3(t.Context(), servers.S3Options{Dir: dir, Buckets: []string{"trial"}})
+		live.Require(t, "s3", err)
+		t.Cleanup(func() { _ = s.Close() })
+		test(t, vault{binary: binary, url: "s3://trial/ckpt/", disk: filepath.Join(dir, "objects", "trial", "ckpt"), env: s.Env()})
+	})
+}
+
+// job is a folder of checkpoints, and the stager that saves it.
+type job struct {
+	vault
+	work string
+	env  []string
+	log  bytes.Buffer
+	run  *process
+}
+
+// newJob makes a job with a plan; more is added to its output.
+func newJob(t *testing.T, v vault, limit, more string, env ...string) *job {
+	t.Helper()
+	work, err := os.MkdirTemp("", "trial-") // a short path, for the socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &job{vault: v, work: work, env: env}
+	t.Cleanup(func() {
+		if j.run != nil {
+			j.run.kill()
+		}
+		_ = os.RemoveAll(work)
+		if t.Failed() {
+			t.Logf("stager said:\n%s", j.log.String())
+		}
+	})
+	plan := fmt.Sprintf(`apiVersion: stager.dev/v1alpha1
+kind: StagePlan
+metadata: {name: trial}
+spec:
+  limits: {bandwidth: %s}
+  outputs:
+  - {name: ckpt, path: %s, destination: %q, settle: 1h, keep: {last: 2}%s}
+`, limit, filepath.Join(work, "out"), v.url, more)
+	if err := os.WriteFile(filepath.Join(work, "plan.yaml"), []byte(plan), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func (j *job) start(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command(j.binary, "run", "-f", filepath.Join(j.work, "plan.yaml"), "--socket", filepath.Join(j.work, "s"))
+	cmd.Env = append(append(os.Environ(), j.vault.env...), j.env...)
+	cmd.Stderr = &j.log
+	run, err := start(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.run = run
+}
+
+// end is what a pod does, once stager is up.
+func (j *job) end(t *testing.T) {
+	t.Helper()
+	for until := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("unix", filepath.Join(j.work, "s"))
+		if err == nil {
+			_ = conn.Close() // nothing was said
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
+	_ = j.run.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	<-j.run.done
+	if code := j.run.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Fatalf("stager ended with code %d", code)
+	}
+}
+
+// content is what a trainer writes of a step: the same every time it is asked.
+func content(step int, salt string, size int) map[string][]byte {
+	noise := func(seed string, n int) []byte {
+		var key [32]byte
+		copy(key[:], seed)
+		p := make([]byte, n)
+		_, _ = rand.NewChaCha8(key).Read(p) // it has no errors
+		return p
+	}
+	files := map[string][]byte{"base/frozen.bin": noise("frozen", size/2), "model.pt": noise(fmt.Sprint("model", step, salt), size)}
+	for i := range 8 {
+		files[fmt.Sprintf("optim/%d.pt", i)] = noise(fmt.Sprint("optim", i, step, salt), size/64)
+	}
+	return files
+}
+
+// write writes a checkpoint as a trainer does, its marker last.
+func (j *job) write(t *testing.T, step int, files map[string][]byte) {
+	t.Helper()
+	dir := filepath.Join(j.work, "out", fmt.Sprint("step-", step))
+	for name, p := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), p, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".ready"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restore brings the newest step back, of which every byte is compared by who knows what
+// was written. Step -1 says that there is none yet.
+func (j *job) restore(t *testing.T, want func(step int) map[string][]byte, args ...string) int {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "back")
+	cmd := exec.Command(j.binary, append([]string{"restore", "--json", j.url, dir}, args...)...)
+	cmd.Env = append(os.Environ(), j.vault.env...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if cmd.ProcessState.ExitCode() == 66 {
+		return -1
+	}
+	var r restored
+	if err != nil || json.Unmarshal(out, &r) != nil {
+		t.Fatalf("restore: %v\n%s", err, said.String())
+	}
+	if len(r.FellBackFrom) > 0 {
+		t.Errorf("a step was committed that is not good: %+v", r.FellBackFrom)
+	}
+	files := want(r.Step)
+	for name, p := range files {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, p) {
+			t.Errorf("step %d: %s is not what was written (%d bytes, %v)", r.Step, name, len(got), err)
+		}
+	}
+	if len(r.Files) != len(files) {
+		t.Errorf("step %d has the files %v, want %d", r.Step, r.Files, len(files))
+	}
+	return r.Step
+}
+
+// unreferenced lists what lies in the vault and no COMMIT speaks of.
+func (v vault) unreferenced(t *testing.T) (names []string) {
+	t.Helper()
+	needed := map[string]bool{"LATEST": true}
+	var there []string
+	err := fs.WalkDir(os.DirFS(v.disk), ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		there = append(there, p)
+		dir, isCommit := strings.CutSuffix(p, "/COMMIT.json")
+		if !isCommit {
+			return nil
+		}
+		var c commit
+		text, err := os.ReadFile(filepath.Join(v.disk, p))
+		if err == nil {
+			err = json.Unmarshal(text, &c)
+		}
+		for _, f := range c.Files {
+			key := f.At
+			if key == "" {
+				key = dir + "/" + c.Data + "/" + f.Path
+			}
+			needed[key] = true
+		}
+		needed[p] = true
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range there {
+		// A kill in the middle of LATEST leaves a file of a few bytes, which no List shows.
+		latest := !strings.Contains(p, "/") && strings.HasPrefix(p, ".stager-tmp-")
+		if !needed[p] && !strings.Contains(p, "/parts/") && !latest {
+			names = append(names, p)
+		}
+	}
+	return names
+}
+
+// SIGKILL of stager at any moment of an upload, again and again, while the trainer goes
+// on and removes its older checkpoints. After each, restore returns a step whole, never
+// one older than before; and when one upload has ended nothing is left over.
+func TestCheckpointsOutliveKills(t *testing.T) {
+	kills, size, limit := 12, 1<<20, "16Mi"
+	if full {
+		kills, size, limit = 300, 8<<20, "64Mi"
+	}
+	vaults(t, func(t *testing.T, v vault) {
+		j := newJob(t, v, limit, "")
+		written := func(step int) map[string][]byte { return content(step, "", size) }
+		// How long it takes when nobody is killed.
+		j.write(t, 0, written(0))
+		began := time.Now()
+		j.start(t)
+		for j.restore(t, written) < 0 {
+			if time.Since(began) > time.Minute {
+				t.Fatal("the first step is never committed")
+			}
+		}
+		calm := time.Since(began)
+		j.run.kill()
+		newest, moments := 0, map[string]int{}
+		for step := 1; step <= kills; step++ {
+			j.write(t, step, written(step))
+			j.start(t)
+			time.Sleep(rand.N(calm))
+			if step > 1 { // what the trainer removes may be on its way
+				if err := os.RemoveAll(filepath.Join(j.work, "out", fmt.Sprint("step-", step-1))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			j.run.kill()
+			got := j.restore(t, written)
+			switch {
+			case got < newest || got > step:
+				t.Fatalf("after kill %d step %d was restored, and step %d had been committed", step, got, newest)
+			case got == step:
+				moments["after its COMMIT"]++
+			case got > newest:
+				moments["of a later one"]++
+			default:
+				moments["before any COMMIT"]++
+			}
+			newest = got
+		}
+		j.write(t, kills+1, written(kills+1))
+		j.start(t)
+		j.end(t)
+		if got := j.restore(t, written); got != kills+1 {
+			t.Errorf("at the end step %d is the newest, want %d", got, kills+1)
+		}
+		if left := v.unreferenced(t); len(left) > 0 {
+			t.Errorf("left over: %q", left)
+		}
+		t.Logf("%d kills %v; an upload takes %v", kills, moments, calm.Round(time.Millisecond))
+	})
+}
+
+// Three nodes save; one is killed in the middle of step 3. All three restore step 2. The
+// next attempt of the job makes its own step 3.
+func TestThreeNodesSaveTogether(t *testing.T) {
+	const size = 1 << 20
+	vaults(t, func(t *testing.T, v vault) {
+		attempt := "0"
+		salt := func(node int) string { return fmt.Sprint(" of node ", node, " in attempt ", attempt) }
+		written := func(node int) func(step int) map[string][]byte { // what all wrote, and of what has one name its own
+			return func(step int) map[string][]byte {
+				all := make(map[string][]byte)
+				for n := range 3 {
+					for name, p := range content(step, salt(n), size) {
+						all[fmt.Sprintf("rank%d/%s", n, name)] = p
+					}
+				}
+				return all
+			}
+		}
+		own := func(node, step int) map[string][]byte {
+			files := make(map[string][]byte)
+			for name, p := range content(step, salt(node), size) {
+				files[fmt.Sprintf("rank%d/%s", node, name)] = p
+			}
+			return files
+		}
+		begin := func(limit string) (jobs []*job) {
+			for n := range 3 {
+				j := newJob(t, v, limit, ", nodes: all", "STAGER_COUNT=3", fmt.Sprint("STAGER_INDEX=", n), "STAGER_ATTEMPT="+attempt)
+				j.start(t)
+				jobs = append(jobs, j)
+			}
+			return jobs
+		}
+		committed := func(step int) {
+			t.Helper()
+			for until := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+				if _, err := os.Stat(filepath.Join(v.disk, fmt.Sprintf("step-%08d", step), "COMMIT.json")); err == nil {
+					return
+				} else if time.Now().After(until) {
+					t.Fatalf("step %d is never committed", step)
+				}
+			}
+		}
+		jobs := begin("4Mi")
+		for _, step := range []int{1, 2} {
+			for n, j := range jobs {
+				j.write(t, step, own(n, step))
+			}
+			committed(step)
+		}
+		for n, j := range jobs {
+			j.write(t, 3, own(n, 3))
+		}
+		// In the middle: its snapshot is taken, and its part is not there.
+		dir := filepath.Join(v.disk, "step-00000003")
+		for until := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+			if sent, _ := filepath.Glob(filepath.Join(dir, "data", "*", "rank1")); len(sent) > 0 {
+				break
+			} else if time.Now().After(until) {
+				t.Fatal("node 1 sends nothing")
+			}
+		}
+		jobs[1].run.kill()
+		for _, part := range []string{"node-000.json", "node-002.json"} {
+			for until := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+				if _, err := os.Stat(filepath.Join(dir, "parts", part)); err == nil {
+					break
+				} else if time.Now().After(until) {
+					t.Fatalf("%s is never there", part)
+				}
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, "parts", "node-001.json")); err == nil {
+			t.Fatal("node 1 was killed too late to prove anything")
+		}
+		for n, j := range jobs {
+			if got := j.restore(t, written(n), "--node", fmt.Sprint(n)); got != 2 {
+				t.Errorf("node %d restores step %d, want 2", n, got)
+			}
+			if n != 1 {
+				j.run.kill()
+			}
+		}
+		attempt = "1"
+		jobs = begin("64Mi")
+		for n, j := range jobs {
+			j.write(t, 3, own(n, 3))
+		}
+		committed(3)
+		for n, j := range jobs {
+			j.end(t)
+			if got := j.restore(t, written(n)); got != 3 {
+				t.Errorf("node %d restores step %d of the next attempt, want 3", n, got)
+			}
+		}
+		if left := v.unreferenced(t); len(left) > 0 {
+			t.Errorf("left over: %q", left)
+		}
+		if parts, _ := filepath.Glob(filepath.Join(dir, "parts", "*")); !slices.ContainsFunc(parts, func(p string) bool { return strings.HasSuffix(p, "attempt-1-node-001.json") }) {
+			t.Errorf("the parts are %v, want those of attempt 1", parts)
+		}
+	})
+}
