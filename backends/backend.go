@@ -22,7 +22,7 @@ type Source interface {
 	// version than obj.Version, OpenRange or a Read fails with kind Changed; an
 	// empty obj.Version asks for whatever is there.
 	//
-	// The reader obeys ctx and may be a [Summer].
+	// The reader obeys ctx and may be a [Summer] and a [Lender].
 	OpenRange(ctx context.Context, obj Object, off, n int64) (io.ReadCloser, error)
 }
 
@@ -98,6 +98,15 @@ type PartWriter interface {
 // object (not of the range) with the answer. A zero Checksum means it did not.
 type Summer interface {
 	ObjectSum() Checksum
+}
+
+// A Lender is a reader from OpenRange that lends the memory into which it received, which
+// saves its user a buffer and a copy.
+type Lender interface {
+	// Lend returns the next bytes, at least one, in place of Read. They are the caller's,
+	// to read, until he calls the reader again. Errors are those of Read, and come
+	// without bytes.
+	Lend() ([]byte, error)
 }
 
 // Facts are what a store promises, and how it likes to be used.

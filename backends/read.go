@@ -83,33 +83,21 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 
 // copyRange moves bytes from body to dst until *at reaches end.
 func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end int64, dst io.WriterAt, sum hash.Hash, dog *watchdog) error {
-	pool := largeBuffers
-	if end-*at <= smallBuffer {
-		pool = smallBuffers
-	}
-	pooled := pool.Get().(*[]byte)
-	defer pool.Put(pooled)
-	body = &kicking{body, dog, func() { s.answered(dog) }}
+	next, done := s.pieces(ctx, body, end-*at, dog)
+	defer done()
 	for *at < end {
-		// Up to the next multiple of the buffer's size, so that writes stay aligned
-		// after a resume at an odd place.
-		size := int64(len(*pooled))
-		buf := (*pooled)[:min(size-*at%size, end-*at)]
-		if err := s.throttle(ctx, len(buf), dog); err != nil {
-			return err
-		}
-		n, err := io.ReadFull(body, buf)
-		if n > 0 {
+		p, err := next(*at, end)
+		if len(p) > 0 {
 			dog.rest() // the time that the disk takes is not the store's
-			if _, err := dst.WriteAt(buf[:n], *at); err != nil {
+			if _, err := dst.WriteAt(p, *at); err != nil {
 				return &LocalError{err}
 			}
 			dog.alive()
 			if sum != nil {
-				sum.Write(buf[:n])
+				sum.Write(p)
 			}
-			*at += int64(n)
-			s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "read").Add(float64(n))
+			*at += int64(len(p))
+			s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "read").Add(float64(len(p)))
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -119,6 +107,39 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 		}
 	}
 	return nil
+}
+
+// pieces are the bytes of body in the order in which they come, n in all: lent, or read
+// into a buffer, which done gives back. What comes with an error counts.
+func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, dog *watchdog) (next func(at, end int64) ([]byte, error), done func()) {
+	kicks := &kicking{body, dog, func() { s.answered(dog) }}
+	if lender, ok := body.(Lender); ok {
+		return func(at, end int64) ([]byte, error) {
+			p, err := lender.Lend()
+			if err != nil {
+				return nil, err
+			}
+			kicks.kick()
+			p = p[:min(int64(len(p)), end-at)]
+			return p, s.throttle(ctx, len(p), dog)
+		}, func() {}
+	}
+	pool := largeBuffers
+	if n <= smallBuffer {
+		pool = smallBuffers
+	}
+	pooled := pool.Get().(*[]byte)
+	return func(at, end int64) ([]byte, error) {
+		// Up to the next multiple of the buffer's size, so that writes stay aligned
+		// after a resume at an odd place.
+		size := int64(len(*pooled))
+		buf := (*pooled)[:min(size-at%size, end-at)]
+		if err := s.throttle(ctx, len(buf), dog); err != nil {
+			return nil, err
+		}
+		n, err := io.ReadFull(kicks, buf)
+		return buf[:n], err
+	}, func() { pool.Put(pooled) }
 }
 
 // errEndsEarly says that a stream ended, and did not break.
@@ -153,13 +174,17 @@ type kicking struct {
 func (k *kicking) Read(p []byte) (int, error) {
 	n, err := k.Reader.Read(p)
 	if n > 0 {
-		k.dog.kick()
-		if k.first != nil {
-			k.first()
-			k.first = nil
-		}
+		k.kick()
 	}
 	return n, err
+}
+
+func (k *kicking) kick() {
+	k.dog.kick()
+	if k.first != nil {
+		k.first()
+		k.first = nil
+	}
 }
 
 // LocalError is a failure of the place that bytes were copied to or from, not of

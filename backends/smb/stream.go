@@ -26,6 +26,8 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	return r, nil
 }
 
+var _ backends.Lender = (*stream)(nil)
+
 // stream is a range of a file, read ahead in chunks. It compares the version before it
 // hands out the last bytes, and if there are many also at its beginning.
 //
@@ -127,10 +129,11 @@ func (r *stream) lookAgain() (*smb2.FileStat, error) {
 	return info, r.compare(info)
 }
 
-// fill starts to read what comes next.
+// fill starts to read what comes next, in chunks that end at multiples of their size,
+// as direct I/O wants what is lent to it.
 func (r *stream) fill() {
 	for r.next < r.end && len(r.ahead) < window {
-		c := r.b.newChunk(r.next, min(chunkSize, r.end-r.next), len(r.ahead) > 0)
+		c := r.b.newChunk(r.next, min(chunkSize-r.next%chunkSize, r.end-r.next), len(r.ahead) > 0)
 		if c == nil {
 			return
 		}
@@ -161,58 +164,69 @@ func (r *stream) drop() {
 // Read hands the last bytes on only after the file was found unchanged: those who
 // know how many they want never ask for the end.
 func (r *stream) Read(p []byte) (int, error) {
-	if err := ended(r.ctx, "read", r.key); err != nil {
-		return 0, err
-	}
-	if r.err != nil {
+	if len(p) == 0 {
 		return 0, r.err
 	}
-	if len(p) == 0 {
-		return 0, nil
+	lent, err := r.lend(len(p))
+	return copy(p, lent), err
+}
+
+// Lend implements backends.Lender.
+func (r *stream) Lend() ([]byte, error) { return r.lend(chunkSize) }
+
+// lend returns up to n of the bytes that come next, as Lend does.
+func (r *stream) lend(n int) ([]byte, error) {
+	if err := ended(r.ctx, "read", r.key); err != nil {
+		return nil, err
 	}
-	n, err := r.read(p)
+	if r.err != nil {
+		return nil, r.err
+	}
+	p, err := r.take(n)
 	if err != nil {
 		r.err = err
 		r.drop()
 	}
-	return n, err
+	return p, err
 }
 
-func (r *stream) read(p []byte) (int, error) {
+func (r *stream) take(n int) ([]byte, error) {
+	if len(r.ahead) > 0 && r.pos == len(r.ahead[0].buf) { // it was lent to its end
+		r.ahead[0].free()
+		r.ahead, r.pos = r.ahead[1:], 0
+	}
 	for r.at < r.end {
 		r.fill()
 		c := r.ahead[0]
 		select {
 		case <-c.ready:
 		case <-r.ctx.Done():
-			return 0, ended(r.ctx, "read", r.key)
+			return nil, ended(r.ctx, "read", r.key)
 		}
 		if errors.Is(c.err, errRetired) {
 			if err := r.reopen(); err != nil {
-				return 0, err
+				return nil, err
 			}
 			continue
 		}
-		n := copy(p, c.buf[r.pos:c.n])
-		if n == 0 {
-			return 0, r.short(c.err)
+		p := c.buf[r.pos:c.n]
+		if len(p) == 0 {
+			return nil, r.short(c.err)
 		}
-		if r.at+int64(n) == r.end {
+		p = p[:min(n, len(p))]
+		if r.at+int64(len(p)) == r.end {
 			if _, err := r.lookAgain(); err != nil {
-				return 0, err
+				return nil, err
 			}
 		}
-		r.at += int64(n)
-		if r.pos += n; r.pos == len(c.buf) {
-			c.free()
-			r.ahead, r.pos = r.ahead[1:], 0
-		}
-		return n, nil
+		r.at += int64(len(p))
+		r.pos += len(p)
+		return p, nil
 	}
 	if r.more {
-		return 0, io.ErrUnexpectedEOF
+		return nil, io.ErrUnexpectedEOF
 	}
-	return 0, io.EOF
+	return nil, io.EOF
 }
 
 // short is why a chunk has not all its bytes. What became of the file says more than
