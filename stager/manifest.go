@@ -121,7 +121,7 @@ func (d *Daemon) readAside(ctx context.Context, source plan.Source, store *backe
 		if err != nil {
 			return fmt.Errorf("the %s: %w", what, err)
 		}
-		defer opened.Close() //nolint:errcheck // nothing was written
+		defer opened.Close() // nothing was written
 		folder, obj, err := opened.Self(ctx)
 		if err != nil {
 			return fmt.Errorf("the %s: %w", what, err)
@@ -203,9 +203,11 @@ func (p *parts) order(epoch int) []int {
 		return order
 	}
 	part := p.m.Equalize(order, p.node, p.spec.Equalize)
-	p.log.Info("every node takes as many samples of this epoch", "epoch", epoch, "samples", part.Samples)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if _, told := p.ending[epoch]; !told {
+		p.log.Info("every node takes as many samples of this epoch", "epoch", epoch, "samples", part.Samples)
+	}
 	p.ending[epoch] = plan.Part{Last: part.Last, LastSamples: part.LastSamples}
 	return part.Order
 }

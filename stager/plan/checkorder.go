@@ -23,8 +23,10 @@ func (c *checker) order(at string, in Input) {
 		set bool
 		by  string
 	}{
-		{"list", o.List != "", ByList}, {"block", o.Block != 0, ByBlock},
-		{"candidates", o.Candidates != 0, Balanced}, {"over", o.Over != 0, Balanced},
+		{"list", o.List != "", ByList},
+		{"block", o.Block != 0, ByBlock},
+		{"candidates", o.Candidates != 0, Balanced},
+		{"over", o.Over != 0, Balanced},
 		{"within", o.Within != "", Weighted},
 	} {
 		if option.set && o.By != option.by {

@@ -133,10 +133,10 @@ func (x *Index) add(key string, line indexLine) {
 		for name, n := range line.Classes {
 			id, known := x.ids[name]
 			if !known {
-				id = int32(len(x.ids)) //nolint:gosec // as many as there are lines and names in them
+				id = int32(len(x.ids))
 				x.ids[name] = id
 			}
-			c.Classes = append(c.Classes, ClassCount{id, int32(n)}) //nolint:gosec // bounded by maxSamples
+			c.Classes = append(c.Classes, ClassCount{id, int32(n)}) // bounded by maxSamples
 		}
 	}
 	x.of[key] = c
@@ -149,7 +149,7 @@ func (m *Manifest) Count(x *Index, classes bool) error {
 	m.Classes = slices.Sorted(maps.Keys(x.ids))
 	number := make([]int32, len(m.Classes)) // by the index's
 	for i, name := range m.Classes {
-		number[x.ids[name]] = int32(i) //nolint:gosec // as above
+		number[x.ids[name]] = int32(i)
 	}
 	m.Counts = make([]Counts, len(m.Objects))
 	var missing []string
