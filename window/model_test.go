@@ -136,6 +136,11 @@ func (m *model) isHeld(a seq) bool {
 			return true
 		}
 	}
+	for _, l := range m.leases {
+		if l.found && l.e.seq == a {
+			return true // of a journal that was cut: whose reader may come back
+		}
+	}
 	return slices.ContainsFunc(m.files("claimed/v"), func(path string) bool {
 		at, _, _ := parseName(filepath.Base(path))
 		return at == a

@@ -91,7 +91,7 @@ func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) 
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
 	cfg.Stager, cfg.Env, cfg.Source, cfg.Shards, cfg.Work = binary, s.Env(), s.url(dir), all.digests, work
-	cfg.Epochs, cfg.Window, cfg.Say = 1, int64(all.count)*int64(all.size)/8, func(string, ...any) {}
+	cfg.Epochs, cfg.Window, cfg.Say = max(cfg.Epochs, 1), int64(all.count)*int64(all.size)/8, func(string, ...any) {}
 	if cfg.ReaderCmd == nil {
 		cfg.ReaderCmd = readerCmd
 	}
@@ -118,11 +118,19 @@ func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) 
 
 // Eight readers, a random one killed again and again, stager killed three times:
 // every shard is acknowledged once, none is lost, the bound is never passed.
-// STAGER_TRIAL=full takes 1,000 shards and kills a reader every second.
+// STAGER_TRIAL=full kills readers 1,000 times and stager 20 times. That takes many
+// deliveries: a shard of which three readers die ends the input.
 func TestNothingIsLost(t *testing.T) {
-	count, size, pace, every := 250, 256<<10, 20*time.Millisecond, 250*time.Millisecond
+	count, size, epochs, pace := 250, 256<<10, 1, 20*time.Millisecond
+	kills, every := 1<<30, 250*time.Millisecond
+	stagerKills := []float64{0.2, 0.5, 0.8}
 	if full {
-		count, size, pace, every = 1000, 4<<20, 250*time.Millisecond, time.Second
+		count, size, epochs, pace = 1000, 8<<10, 150, 2*time.Millisecond
+		kills, every = 1000, 60*time.Millisecond
+		stagerKills = nil
+		for i := range 20 {
+			stagerKills = append(stagerKills, float64(i)/20)
+		}
 	}
 	binary := build(t)
 	s3, err := startS3(t)
@@ -133,17 +141,18 @@ func TestNothingIsLost(t *testing.T) {
 	all := s3.fill(t, binary, "noise", count, size)
 	next := time.Now().Add(every)
 	report, _ := s3.window(t, binary, "noise", all, Config{
-		Readers: 8, Pace: pace,
+		Readers: 8, Pace: pace, Epochs: epochs,
 		KillReaders: func(int, int) bool {
-			if time.Now().Before(next) {
+			if kills == 0 || time.Now().Before(next) {
 				return false
 			}
 			next = time.Now().Add(every)
+			kills--
 			return true
 		},
-		KillStager: []float64{0.2, 0.5, 0.8},
+		KillStager: stagerKills,
 	})
-	if report.KilledStager != 3 || report.KilledReaders < 3 {
+	if report.KilledStager != len(stagerKills) || report.KilledReaders < 3 || full && report.KilledReaders < 900 {
 		t.Errorf("stager was killed %d times and readers %d times: the trial was too short to prove anything", report.KilledStager, report.KilledReaders)
 	}
 }

@@ -45,7 +45,7 @@ func (f fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, e
 
 // house is a window behind an API on a Unix socket.
 type house struct {
-	t      *testing.T
+	t      testing.TB
 	cfg    window.Config
 	win    *window.Window
 	api    *API
@@ -57,7 +57,7 @@ type house struct {
 }
 
 // newHouse has n shards of size bytes in one epoch.
-func newHouse(t *testing.T, n int, size int64, change ...func(*window.Config)) *house {
+func newHouse(t testing.TB, n int, size int64, change ...func(*window.Config)) *house {
 	t.Helper()
 	cfg := window.Config{Input: "train", Dir: t.TempDir(), Size: 1 << 30, Epochs: 1, Manifest: "p", Fetcher: fake{}, Parallel: 1}
 	for i := range n {
@@ -148,7 +148,7 @@ func (h *house) close() {
 }
 
 // noGoroutines waits until none of the package is left.
-func noGoroutines(t *testing.T) {
+func noGoroutines(t testing.TB) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
 	for deadline := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
@@ -171,7 +171,7 @@ func noGoroutines(t *testing.T) {
 
 // client is one connection, kept alive.
 type client struct {
-	t    *testing.T
+	t    testing.TB
 	conn net.Conn
 	in   *bufio.Reader
 	last string // method
@@ -252,7 +252,7 @@ func (c *client) answer() LeaseAnswer {
 	return decoded(c.t, string(body))
 }
 
-func decoded(t *testing.T, body string) (l LeaseAnswer) {
+func decoded(t testing.TB, body string) (l LeaseAnswer) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(body), &l); err != nil {
 		t.Fatalf("%v: %s", err, body)

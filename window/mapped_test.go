@@ -1,0 +1,87 @@
+package window
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A trainer maps a shard, closes it, acknowledges it and goes on reading: no descriptor
+// tells of it any more. The window is full, so its room is wanted; but the file stays,
+// and counts, until the memory is unmapped.
+func TestAMappedFileStaysUntilItIsUnmapped(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
+		b.settle()
+		if !b.stage.seesOpen {
+			t.Fatal("this file system does not tell who has files open")
+		}
+		l := b.must(b.lease("r"))
+		file, err := os.Open(l.Path)
+		b.ok(err)
+		memory, err := unix.Mmap(int(file.Fd()), 0, 10, unix.PROT_READ, unix.MAP_SHARED)
+		b.ok(err)
+		b.ok(file.Close())
+		b.ok(b.Ack(l.ID))
+		b.advance(time.Minute)
+		if s := b.Status(); s.Bytes[Zombie] != 10 || s.Used != 20 || s.Items[Ready] != 1 {
+			t.Errorf("while it is mapped got %+v, want its 10 bytes counted, and nothing fetched in their place", s)
+		}
+		b.crash() // nor does the next process forget it
+		b.advance(time.Minute)
+		if s := b.Status(); s.Bytes[Zombie] != 10 || s.Used != 20 {
+			t.Errorf("after a restart got %+v, want its 10 bytes counted", s)
+		}
+		if left := b.ls(".stager/doomed"); len(left) != 1 || string(memory) != "aaaaaaaaaa" {
+			t.Errorf("doomed holds %q, and the memory %q", left, memory)
+		}
+		b.ok(unix.Munmap(memory))
+		b.advance(time.Second)
+		b.want(".stager/doomed")
+		if s := b.Status(); s.Bytes[Zombie] != 0 || s.Items[Ready] != 2 || s.Used != 20 {
+			t.Errorf("when it is unmapped got %+v, want the last shard in its place", s)
+		}
+	})
+}
+
+// Whoever lists a rolling window may open a name for as long as the file is younger
+// than minAge, going by its time of modification: a sampler that leaves out the
+// older ones never meets a name that is gone.
+func TestANameInARollingWindowStaysOpenableForMinAge(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(5, 10), Size: 30, Release: ReleaseRolling, MinAge: time.Minute})
+		shown := map[string]time.Time{}
+		gone := 0
+		for range 600 {
+			b.advance(time.Second)
+			there := map[string]bool{}
+			for _, name := range b.ls("ready") {
+				there[name] = true
+				if shown[name].IsZero() {
+					shown[name] = time.Now()
+				}
+			}
+			for name, since := range shown {
+				if !there[name] {
+					gone++
+					delete(shown, name)
+					if age := time.Since(since); age < time.Minute {
+						t.Errorf("%s went after %v, want at least a minute", name, age)
+					}
+				}
+			}
+		}
+		if gone < 15 {
+			t.Errorf("%d files were replaced in ten minutes; it should go on and on", gone)
+		}
+		for _, name := range b.ls("ready") {
+			info, err := os.Stat(filepath.Join(b.dir, "ready", name))
+			if err != nil || info.Size() != 10 {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
