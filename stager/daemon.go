@@ -38,7 +38,7 @@ type Config struct {
 	Listen  string // address of a port for the API; empty: none
 	Token   string // that calls on the port need which change something
 	Child   *Child // nil: a sidecar
-	Stage   bool   // without a child: end when every input is ready
+	Stage   bool   // without a child: end when every input is ready; windows stay shut, and their sources are looked for
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
 }

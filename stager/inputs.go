@@ -124,6 +124,9 @@ func (d *Daemon) fill(ctx context.Context, in *input) error {
 	if in.spec.Mode == plan.ModePrefetch {
 		return d.prefetch(ctx, in, stores[0])
 	}
+	if d.cfg.Stage {
+		return look(ctx, in, stores)
+	}
 	return d.runWindow(ctx, in, stores)
 }
 
@@ -169,6 +172,23 @@ func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store)
 	in.fetched = true
 	in.mu.Unlock()
 	d.log.Info("input is complete", "input", spec.Name, "files", summary.Files, "bytes", summary.Bytes)
+	return nil
+}
+
+// look tells whether a window's sources are there, so that an init container can end the
+// job by its exit code; a sidecar that fails is only begun again.
+func look(ctx context.Context, in *input, stores []*backends.Store) error {
+	for _, store := range stores {
+		for _, err := range listing(in.spec).Objects(ctx, store) {
+			if err != nil {
+				return err
+			}
+			break // one will do
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.fetched = true
 	return nil
 }
 

@@ -27,7 +27,7 @@ type runCmd struct {
 	socket
 	File      string   `short:"f" help:"The StagePlan; - is standard input." required:"" xor:"plan" placeholder:"PLAN" env:"STAGER_PLAN"`
 	PlanYAML  string   `name:"plan-yaml" help:"The StagePlan itself, where there is no file." required:"" xor:"plan" placeholder:"YAML"`
-	Prefetch  string   `help:"Which inputs of mode prefetch: all brings them beside the rest of the plan, only brings them alone and ends, skip leaves them to another container." enum:"all,only,skip" default:"all"`
+	Prefetch  string   `help:"Which inputs of mode prefetch: all brings them beside the rest of the plan, only brings them alone, looks for the sources of the others, and ends, skip leaves them to another container." enum:"all,only,skip" default:"all"`
 	Listen    string   `help:"Address of a port for probes and metrics, such as :9090; calls that change something need the token." placeholder:"ADDR"`
 	TokenFile string   `help:"File with the token for the port." placeholder:"FILE"`
 	Command   []string `arg:"" optional:"" passthrough:"" help:"-- and the command to run when the inputs are ready."`

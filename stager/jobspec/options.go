@@ -21,7 +21,7 @@ const (
 // Names of the containers that are put in.
 const (
 	ContainerSidecar  = "stager"          // native sidecar: windows and outputs
-	ContainerPrefetch = "stager-prefetch" // init container: what must be there before the job begins
+	ContainerPrefetch = "stager-prefetch" // init container: brings or finds what must be there before the job begins
 	ContainerInstall  = "stager-install"  // init container: brings the binary for wrap
 )
 
@@ -33,7 +33,7 @@ const (
 
 // What holds the job until its data are there.
 const (
-	GateInit    = "init"    // prefetched inputs, by an init container
+	GateInit    = "init"    // prefetched inputs, and the sources of windows, by an init container
 	GateStartup = "startup" // these, and the first files of windows, by the sidecar's startupProbe
 	GateNone    = "none"    // nothing: all inputs come while the job runs
 )

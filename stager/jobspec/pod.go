@@ -117,12 +117,10 @@ func (p *pod) findTargets() {
 
 // findShape decides on the containers.
 func (p *pod) findShape() {
-	prefetches, windows := 0, 0
+	windows, inputs := 0, len(p.req.plan.Spec.Inputs)
 	for _, in := range p.req.plan.Spec.Inputs {
 		if in.Mode == plan.ModeWindow {
 			windows++
-		} else {
-			prefetches++
 		}
 	}
 	serves := windows+len(p.req.plan.Spec.Outputs) > 0
@@ -132,7 +130,7 @@ func (p *pod) findShape() {
 		s.wrap = true
 		return
 	case p.req.gate == GateInit || p.req.gate == GateStartup:
-		s.prefetch, s.sidecar = prefetches > 0, serves
+		s.prefetch, s.sidecar = inputs > 0, serves
 		s.split = s.prefetch && s.sidecar
 	default:
 		s.sidecar = true

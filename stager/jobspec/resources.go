@@ -97,32 +97,31 @@ func (p *pod) measure() {
 	p.podLevel()
 }
 
-// podLevel raises what a pod asks for and may take as a whole (Kubernetes 1.34) by what
-// is put in: all containers count there, and none may have more.
+// podLevel raises what a pod asks for and may take as a whole (Kubernetes 1.34): the
+// sidecar comes on top of the job there, and what ends before must fit.
 func (p *pod) podLevel() {
-	var more size
-	for _, in := range []struct {
-		put  bool
-		size size
-	}{{p.shape.sidecar, p.sizes.sidecar}, {p.shape.prefetch, p.sizes.prefetch}, {p.shape.wrap, installSize}} {
-		if in.put {
-			more.cpu, more.cpuLimit = more.cpu+in.size.cpu, more.cpuLimit+in.size.cpuLimit
-			more.memory, more.memoryLimit = more.memory+in.size.memory, more.memoryLimit+in.size.memoryLimit
+	var beside, before size
+	if p.shape.sidecar {
+		beside = p.sizes.sidecar
+	}
+	switch {
+	case p.shape.prefetch:
+		before = p.sizes.prefetch
+	case p.shape.wrap:
+		before = installSize
+	}
+	level := p.spec("resources")
+	raise := func(list, what string, to func(has *yamledit.Node) string) {
+		if has := level.Get(list, what); !has.IsNull() {
+			p.put(at("spec", "resources", list, what), to(has))
 		}
 	}
-	for _, list := range []struct {
-		name   string
-		cpu    int64
-		memory plan.Bytes
-	}{{"requests", more.cpu, more.memory}, {"limits", more.cpuLimit, more.memoryLimit}} {
-		has := p.spec("resources", list.name)
-		if cpu := has.Get("cpu"); !cpu.IsNull() {
-			p.put(at("spec", "resources", list.name, "cpu"), milli(milliOf(cpu)+list.cpu))
-		}
-		if memory := has.Get("memory"); !memory.IsNull() {
-			p.put(at("spec", "resources", list.name, "memory"), (bytesOf(memory) + list.memory).String())
-		}
-	}
+	raise("requests", "cpu", func(has *yamledit.Node) string { return milli(max(milliOf(has), before.cpu) + beside.cpu) })
+	raise("requests", "memory", func(has *yamledit.Node) string { return (max(bytesOf(has), before.memory) + beside.memory).String() })
+	raise("limits", "cpu", func(has *yamledit.Node) string { return milli(max(milliOf(has)+beside.cpuLimit, before.cpuLimit)) })
+	raise("limits", "memory", func(has *yamledit.Node) string {
+		return max(bytesOf(has)+beside.memoryLimit, before.memoryLimit).String()
+	})
 }
 
 // fills tells whether the sidecar writes on a volume.

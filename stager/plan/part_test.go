@@ -24,7 +24,7 @@ spec:
 	}
 	for part, want := range map[string][]string{
 		PartAll:      {"whole", "bounded", "moving", "out"},
-		PartPrefetch: {"whole", "bounded"},
+		PartPrefetch: {"whole", "bounded", "moving"}, // whose source is looked for
 		PartRest:     {"moving", "out"},
 	} {
 		var got []string

@@ -186,7 +186,7 @@ func Variable(kind, name string) string {
 // and a sidecar all the rest.
 const (
 	PartAll      = "all"
-	PartPrefetch = "only" // the inputs of ModePrefetch
+	PartPrefetch = "only" // the inputs of ModePrefetch; of others, whether their sources are there
 	PartRest     = "skip" // all but these
 )
 
@@ -198,7 +198,7 @@ func (p *StagePlan) Part(part string) *StagePlan {
 	}
 	out.Spec.Inputs = nil
 	for _, in := range p.Spec.Inputs {
-		if (in.Mode == ModePrefetch) == (part == PartPrefetch) {
+		if part == PartPrefetch || in.Mode != ModePrefetch {
 			out.Spec.Inputs = append(out.Spec.Inputs, in)
 		}
 	}
