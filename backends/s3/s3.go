@@ -73,7 +73,7 @@ func (b *bucket) versioned(ctx context.Context) bool {
 	if err == nil {
 		return out.Status != ""
 	}
-	b.log.Info("the bucket does not tell whether it has versioning, so it is taken to have it", "bucket", b.name, "error", b.explain("open", "", err))
+	b.log.Debug("the bucket does not tell whether it has versioning, so it is taken to have it", "bucket", b.name, "error", b.explain("open", "", err))
 	return true
 }
 

@@ -63,7 +63,7 @@ func TestServersDieAndComeBack(t *testing.T) {
 			t.Logf("\ncalm:   %v\noutage: %v\nread again: %s", calm, hit, humanize.IBytes(uint64(max(0, hit.read-calm.read))))
 		})
 		t.Run("push", func(t *testing.T) {
-			calm, err := measure(s.command(t, binary, "push", "--commit", "--step=1", limit, source, s.url("ckpt")), 0, nil)
+			calm, err := measure(s.command(t, binary, "push", "--commit", "--step=1", limit, source, s.url("calm")), 0, nil)
 			if err != nil || calm.exit != 0 {
 				t.Fatalf("%v, exit %d\n%s", err, calm.exit, calm.log)
 			}
