@@ -124,7 +124,7 @@ func (w *Window) doneLocked() bool {
 	if w.cfg.Release == ReleaseNever {
 		_, more := w.nextLocked()
 		return !more && !w.ordering && len(w.orders)+w.low.epoch > 0 &&
-			len(w.queue)+len(w.fetching)+len(w.toShow)+len(w.burials) == 0
+			len(w.queue)+len(w.fetching)+len(w.toShow)+w.showing+len(w.burials) == 0
 	}
 	return w.overLocked(w.low.epoch) && len(w.ends)+len(w.burials) == 0
 }
@@ -241,6 +241,7 @@ func (w *Window) takeShowsLocked(now time.Time, alarm func(time.Time)) (show []*
 			return false
 		}
 		e.showing = true
+		w.showing++
 		show = append(show, e)
 		return true
 	})
@@ -269,11 +270,11 @@ func (w *Window) readyLocked() {
 	if w.ready {
 		return
 	}
-	files := w.totals[Ready].items + w.totals[Leased].items - len(w.toShow)
+	files := w.totals[Ready].items + w.totals[Leased].items - len(w.toShow) - w.showing
 	bytes := w.totals[Ready].bytes + w.totals[Leased].bytes
 	enough := files >= max(1, w.cfg.MinReady.Files) && bytes >= w.cfg.MinReady.Bytes
 	// All that fits is there: more will not come before readers make room.
-	full := files > 0 && len(w.queue)+len(w.fetching)+len(w.toShow) == 0 && !w.ordering
+	full := files > 0 && len(w.queue)+len(w.fetching)+len(w.toShow)+w.showing == 0 && !w.ordering
 	if w.ready = enough || full || w.doneLocked(); w.ready {
 		close(w.readied)
 	}

@@ -160,7 +160,7 @@ func (w *Window) causeLocked(now time.Time) Cause {
 			return CauseBackend
 		}
 	}
-	if len(w.toShow) > 0 || len(w.queue) > 0 && w.queue[0].epoch == w.low.epoch {
+	if len(w.toShow)+w.showing > 0 || len(w.queue) > 0 && w.queue[0].epoch == w.low.epoch {
 		return CauseBackend
 	}
 	a, more := w.nextLocked()

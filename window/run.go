@@ -206,6 +206,7 @@ func (w *Window) checkOrder(epoch int, order []int) error {
 // shownLocked takes the outcome of showing a file.
 func (w *Window) shownLocked(now time.Time, e *entry, ino uint64, err error) {
 	e.showing = false
+	w.showing--
 	if err != nil {
 		w.troubleLocked("show a file", err)
 		e.notBefore = now.Add(lookEvery)

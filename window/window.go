@@ -58,6 +58,7 @@ type Window struct {
 	fetching    map[*entry]bool
 	unallocated int64     // bytes reserved that the disk does not know of yet
 	toShow      []*entry  // Ready and of the current epoch, and not shown yet
+	showing     int       // and being shown
 	later       []*entry  // Ready and of the next epoch
 	offered     readyHeap // Ready and shown, and some that were; for ReleaseLease
 	aged        []*entry  // the same, oldest first; for ReleaseRolling

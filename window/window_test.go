@@ -341,6 +341,28 @@ func TestNeverKeepsAll(t *testing.T) {
 	})
 }
 
+// A command once began while the last of its files had no name yet: what was being
+// shown counted as there.
+func TestReadyIsWhatHasAName(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(8, 10), Size: 90, Epochs: 1, Release: ReleaseNever, MinReady: MinReady{Files: 8}})
+		for range 100 {
+			b.mu.Lock()
+			todo := b.plan(time.Now())
+			b.mu.Unlock()
+			named, err := os.ReadDir(filepath.Join(b.dir, "ready"))
+			b.ok(err)
+			if b.Ready() && len(named) < 8 {
+				t.Fatalf("ready with %d names, want 8", len(named))
+			}
+			b.act(t.Context(), todo)
+		}
+		if !b.Ready() {
+			t.Error("not ready with all files there")
+		}
+	})
+}
+
 func TestReadyWhenEnoughOrAllThatFits(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(9, 10), Size: 90, MinReady: MinReady{Files: 5}, Parallel: 1})
