@@ -52,4 +52,7 @@ func TestQualityOfWhatWasDelivered(t *testing.T) {
 	if code, text := j.call("GET", "/v1/inputs/trian/quality", ""); code != 404 {
 		t.Errorf("of an input that is not there: got %d %s, want 404", code, text)
 	}
+	if err := j.finish(); err != nil {
+		t.Error(err)
+	}
 }

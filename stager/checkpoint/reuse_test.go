@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stager-dev/stager/backends"
@@ -203,9 +204,9 @@ func TestVerifyReadsEveryByte(t *testing.T) {
 	b := mem.New()
 	push(t, b, 1, frozen("1"))
 	c := push(t, b, 2, frozen("2"))
-	var read int64
-	if err := Verify(t.Context(), newStore(b), stepDir(2, 0), func(n int64) { read += n }); err != nil || read != c.Bytes {
-		t.Errorf("read %d bytes, %v; want %d", read, err, c.Bytes)
+	var read atomic.Int64
+	if err := Verify(t.Context(), newStore(b), stepDir(2, 0), func(n int64) { read.Add(n) }); err != nil || read.Load() != c.Bytes {
+		t.Errorf("read %d bytes, %v; want %d", read.Load(), err, c.Bytes)
 	}
 	// A bit of what the step shares with the one before.
 	key := c.Files[slices.IndexFunc(c.Files, func(f File) bool { return f.At != "" })].At
