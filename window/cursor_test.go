@@ -1,6 +1,7 @@
 package window
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,10 +11,15 @@ import (
 	"testing"
 )
 
-// nodes are the windows of so many nodes on one plan.
-func nodes(t *testing.T, n int) (all []*bench) {
+// nodes are the windows of so many nodes on one plan, in these folders or new ones.
+func nodes(t *testing.T, n int, dirs ...string) (all []*bench) {
 	for i := range n {
+		dir := ""
+		if i < len(dirs) {
+			dir = dirs[i]
+		}
 		all = append(all, newBench(t, Config{
+			Dir:   dir,
 			Items: items(30, 10), Size: 60, Epochs: 3, Manifest: "m", Part: fmt.Sprintf("%d/%d", i, n),
 			Order: func(epoch int) []int { return rand.New(rand.NewPCG(17, uint64(epoch))).Perm(30) },
 			Owns:  func(pos int) bool { return pos%n == i },
@@ -141,11 +147,45 @@ func TestACursorOfAnotherManifestIsRefused(t *testing.T) {
 	})
 }
 
-// The reports of all nodes together are the plan, each line once, whatever their number.
+// linesOf is what of a report, or a plan, is the same in every run: the lines that
+// its readers and times are left out of.
+func linesOf(t *testing.T, report []Delivery) string {
+	t.Helper()
+	slices.SortFunc(report, func(a, b Delivery) int { return a.Pos - b.Pos })
+	var lines strings.Builder
+	for _, d := range report {
+		line, err := json.Marshal(d.Position)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines.Write(append(line, '\n'))
+	}
+	return lines.String()
+}
+
+// planned is a report as the plan wants it.
+func planned(b *bench, epoch int) (report []Delivery) {
+	for _, p := range b.Positions(epoch) {
+		report = append(report, Delivery{Position: p})
+	}
+	return report
+}
+
+func (b *bench) report(epoch int) []Delivery {
+	b.t.Helper()
+	report, err := b.Report(epoch)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return report
+}
+
+// The reports of all nodes together are the plan, byte by byte, whatever their number,
+// and though readers and nodes die.
 func TestReportsAreThePlan(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, n := range []int{1, 2, 4} {
-			var merged []Position
+			var merged []Delivery
 			all := nodes(t, n)
 			for _, b := range all {
 				b.take(4, map[seq]int{})
@@ -153,28 +193,64 @@ func TestReportsAreThePlan(t *testing.T) {
 				b.ok(b.Return(l.ID))
 				b.crash()
 				b.take(1000, map[seq]int{})
-				report, err := b.Report(1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				report := b.report(1)
 				for _, d := range report {
-					merged = append(merged, d.Position)
 					if d.Reader != "r" || d.Attempt != 1 || d.Part != b.cfg.Part || d.Digest != "fake:"+d.Name {
 						t.Errorf("got %+v", d)
 					}
 				}
-				first, err := b.Report(0)
-				if err != nil || !slices.ContainsFunc(first, func(d Delivery) bool { return d.Attempt == 2 }) {
-					t.Errorf("the report does not tell of a second attempt (%v): %+v", err, first)
+				merged = append(merged, report...)
+				if first := b.report(0); !slices.ContainsFunc(first, func(d Delivery) bool { return d.Attempt == 2 }) {
+					t.Errorf("the report does not tell of a second attempt: %+v", first)
+				}
+				if got, want := b.Status().Report, sumOf(2, b.report(2)); *got != *want || got.Shards != len(b.report(2)) {
+					t.Errorf("the status has %+v, want %+v", got, want)
 				}
 			}
-			slices.SortFunc(merged, func(a, b Position) int { return a.Pos - b.Pos })
-			if want := all[0].Positions(1); !slices.Equal(merged, want) {
-				t.Errorf("%d nodes: got %v, want %v", n, merged, want)
+			if got, want := linesOf(t, merged), linesOf(t, planned(all[0], 1)); got != want {
+				t.Errorf("%d nodes: got %s, want %s", n, got, want)
+			}
+			if got, want := sumOf(1, merged).Digest, sumOf(1, planned(all[0], 1)).Digest; got != want {
+				t.Errorf("%d nodes: got the digest %s, want %s", n, got, want)
 			}
 			if _, err := all[0].Report(7); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("got %v, want fs.ErrNotExist", err)
 			}
+		}
+	})
+}
+
+// In mid-epoch two nodes become three, and then one, which go on in the folders of
+// before where they have them. The reports of before and after are the plan.
+func TestReportsOfAChangedNumberOfNodesAreThePlan(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var dirs []string
+		var merged []Delivery
+		var cursors []Cursor
+		for _, n := range []int{2, 3, 1} {
+			all := nodes(t, n, dirs...)
+			for _, b := range all {
+				if before := len(cursors); before > 0 {
+					b.ok(b.Rewind(cursors, func(pos int) int { return pos % before }))
+					b.crash()
+				}
+				if b.take(4, map[seq]int{}); n == 1 {
+					b.take(1000, map[seq]int{})
+				}
+			}
+			dirs, cursors = nil, nil
+			for _, b := range all {
+				cursors = append(cursors, b.Cursor())
+				merged = append(merged, b.report(0)...)
+				// What comes after the cursor counts no more.
+				if b.take(1, map[seq]int{}); n > 1 {
+					dirs = append(dirs, b.dir)
+				}
+				b.ok(b.Close())
+			}
+		}
+		if got, want := linesOf(t, merged), linesOf(t, planned(nodes(t, 1)[0], 0)); got != want {
+			t.Errorf("got %s, want %s", got, want)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package window
 import (
 	"bufio"
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,10 @@ import (
 // An epoch's report is a file of JSON lines in .stager/reports, one as each position
 // is settled, written before the journal hears of it: a kill between the two leaves a
 // line more, never one less, and the last line of a position counts.
+//
+// Who had a shard, and when, differs from run to run. What is the same in all runs of
+// one plan is the Position that each line begins with, and which of them there are: the
+// reports of all nodes together are the plan, and [ReportSum] is made of nothing else.
 
 // keepReports is how many epochs' reports stay.
 const keepReports = 4
@@ -80,7 +85,9 @@ func (w *Window) reportLocked(e *entry, d Delivery) {
 }
 
 // Report tells how the positions of an epoch were settled, by their order; the reports
-// of the last few epochs are kept. fs.ErrNotExist when there is none.
+// of the last few epochs are kept. It is of this node's part as it is now: who changes
+// the number of nodes keeps the reports of before with the cursors. fs.ErrNotExist when
+// there is none.
 func (w *Window) Report(epoch int) ([]Delivery, error) {
 	file, err := os.Open(w.reports.path(epoch))
 	if err != nil {
@@ -91,7 +98,7 @@ func (w *Window) Report(epoch int) ([]Delivery, error) {
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		var d Delivery
-		if json.Unmarshal(lines.Bytes(), &d) == nil { // a kill may have torn it
+		if json.Unmarshal(lines.Bytes(), &d) == nil && d.Part == w.cfg.Part { // a kill may have torn it
 			last[d.Pos] = d
 		}
 	}
@@ -106,4 +113,52 @@ func (w *Window) Report(epoch int) ([]Delivery, error) {
 		return nil, fs.ErrNotExist
 	}
 	return slices.SortedFunc(maps.Values(last), func(a, b Delivery) int { return cmp.Compare(a.Pos, b.Pos) }), lines.Err()
+}
+
+// ReportSum is what the report of an epoch that has ended comes to.
+type ReportSum struct {
+	Epoch       int `json:"epoch"`
+	Shards      int `json:"shards"` // delivered
+	Redelivered int `json:"redelivered,omitempty"`
+	Skipped     int `json:"skipped,omitempty"`
+	// Digest is of the Positions of what was delivered, each a line of JSON, by their order.
+	Digest string `json:"digest"`
+}
+
+func sumOf(epoch int, report []Delivery) *ReportSum {
+	sum, digest := &ReportSum{Epoch: epoch}, sha256.New()
+	lines := json.NewEncoder(digest)
+	lines.SetEscapeHTML(false) // as other programs write it
+	for _, d := range report {
+		switch {
+		case d.Skipped != "":
+			sum.Skipped++
+			continue
+		case d.Attempt > 1:
+			sum.Redelivered++
+		}
+		sum.Shards++
+		_ = lines.Encode(d.Position) // numbers and a text
+	}
+	sum.Digest = fmt.Sprintf("sha256:%x", digest.Sum(nil))
+	return sum
+}
+
+// lastReport is that of the epoch before the current one, which is read once.
+func (w *Window) lastReport() *ReportSum {
+	w.mu.Lock()
+	epoch, sum := w.low.epoch-1, w.reported
+	w.mu.Unlock()
+	if epoch < 0 || sum != nil && sum.Epoch == epoch {
+		return sum
+	}
+	report, err := w.Report(epoch)
+	if err != nil {
+		return nil
+	}
+	sum = sumOf(epoch, report)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reported = sum
+	return sum
 }

@@ -31,6 +31,8 @@ type Status struct {
 	Acknowledged int64 `json:"acknowledged"`
 	Redelivered  int64 `json:"redelivered"`
 
+	Report *ReportSum `json:"report,omitempty"` // of the epoch before the current one
+
 	Quarantined []BadItem      `json:"quarantined,omitempty"`
 	Skipped     []BadItem      `json:"skipped,omitempty"`
 	Strangers   []string       `json:"strangers,omitempty"` // files in ready/ that stager did not make
@@ -61,6 +63,7 @@ type ReaderStatus struct {
 
 // Status tells how things stand.
 func (w *Window) Status() Status {
+	report := w.lastReport()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.accountLocked(time.Now())
@@ -68,7 +71,7 @@ func (w *Window) Status() Status {
 		Input: w.cfg.Input, Dir: w.dir, Plan: w.planName(), Release: w.cfg.Release,
 		Epoch: w.low.epoch, Epochs: w.cfg.Epochs,
 		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.used, Limit: w.cfg.Size, Peak: w.peak,
-		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered,
+		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered, Report: report,
 		Waiting: len(w.waiters), Strangers: w.strangerNames(), Ready: w.ready, Done: w.doneLocked(),
 		OpenFilesSeen: w.stage.seesOpen, LastError: w.lastError,
 	}

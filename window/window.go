@@ -89,6 +89,7 @@ type Window struct {
 
 	journal   *journal
 	reports   *reports
+	reported  *ReportSum // of the last epoch that was summed
 	lastError string
 	stats     stats
 	ended     error  // what Lease says after Run has ended

@@ -57,6 +57,9 @@ func printWindow(out io.Writer, s window.Status) {
 		size(s.Used), size(s.Limit), s.Items[window.Ready], s.Items[window.Leased],
 		s.Items[window.Reserved]+s.Items[window.Fetching]+s.Items[window.Verifying], s.Items[window.Zombie], size(s.Peak))
 	fmt.Fprintf(out, "  delivered\t%d\t%d acknowledged, %d delivered again\n", s.Delivered, s.Acknowledged, s.Redelivered)
+	if r := s.Report; r != nil {
+		fmt.Fprintf(out, "  epoch %d was\t%d shards\t%d delivered again, %d skipped; %s\n", r.Epoch+1, r.Shards, r.Redelivered, r.Skipped, r.Digest)
+	}
 	for _, r := range s.Readers {
 		var waits []string
 		for cause, seconds := range r.Waits {
