@@ -23,7 +23,7 @@ type store struct {
 	blockSize int64 // of files that are written; 0: what the NameNode likes
 	replicas  int   // the same
 	log       *slog.Logger
-	left      leftovers
+	left      backends.Leftovers
 }
 
 var (
@@ -43,9 +43,7 @@ func (b *store) Facts() backends.Facts {
 // Close removes what is left of broken writes and ends the connections that are not in
 // use.
 func (b *store) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), sweepWithin)
-	defer cancel()
-	b.sweep(ctx)
+	b.left.SweepAtClose(b.discard)
 	b.pool.close()
 	return nil
 }

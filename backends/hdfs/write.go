@@ -272,7 +272,9 @@ func (w *writer) Abort() error {
 	w.giveBack()
 	temp := w.temp
 	w.temp = ""
-	return w.store.discard(ctx, temp)
+	err := w.store.discard(ctx, temp)
+	w.store.left.Keep(temp, err)
+	return err
 }
 
 // giveBack returns the session, once.

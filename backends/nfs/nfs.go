@@ -18,6 +18,7 @@ const partSize = 16 << 20
 type share struct {
 	tree  remote.Tree
 	links *links
+	left  backends.Leftovers
 	base  string // the URL's folder, which Delete never removes
 	slots int
 }
@@ -34,8 +35,11 @@ func (s *share) Facts() backends.Facts {
 	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Parallelism: max(s.slots/2, 1), PartSize: partSize}
 }
 
-// Close ends the connections.
-func (s *share) Close() error { return s.tree.Close() }
+// Close removes what is left of broken writes and ends the connections.
+func (s *share) Close() error {
+	s.left.SweepAtClose(s.discard)
+	return s.tree.Close()
+}
 
 // Stat describes one file.
 func (s *share) Stat(ctx context.Context, key string) (backends.Object, error) {

@@ -52,8 +52,13 @@ func (s *share) begin(ctx context.Context, key string, opts backends.CreateOptio
 		return u.create()
 	})
 	if err != nil {
-		return nil, classify("create", key, err)
+		err = classify("create", key, err)
+		if u.temp != "" {
+			s.left.Keep(u.temp, err)
+		}
+		return nil, err
 	}
+	s.left.Sweep(func(temp string) error { return s.discard(ctx, temp) })
 	return u, nil
 }
 
@@ -197,11 +202,18 @@ func (u *upload) dropLocked(why error) error {
 	ctx, cancel := cleanup(u.ctx)
 	defer cancel()
 	_ = u.file.Close(ctx) // its bytes are not wanted
-	err := u.s.tree.Remove(ctx, u.temp, remote.Regular)
+	err := u.s.discard(ctx, u.temp)
+	u.s.left.Keep(u.temp, err)
+	return err
+}
+
+// discard removes a temporary file, and the folders that are empty without it.
+func (s *share) discard(ctx context.Context, temp string) error {
+	err := s.tree.Remove(ctx, temp, remote.Regular)
 	if err != nil && remote.StatusOf(err) != remote.NoEnt {
-		return classify("abort", u.key, err)
+		return classify("abort", temp, err)
 	}
-	u.s.prune(ctx, path.Dir(u.at))
+	s.prune(ctx, path.Dir(temp))
 	return nil
 }
 

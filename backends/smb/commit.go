@@ -201,20 +201,36 @@ func (u *upload) Abort() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortWithin)
 	defer cancel()
 	h.retire()
-	if err := h.wait(ctx); err != nil {
-		return classify("abort", u.key, err)
+	err := h.wait(ctx)
+	if err == nil {
+		err = patiently(ctx, busy, func() error { return u.b.discard(ctx, u.temp) })
 	}
-	s, err := u.b.pool.get(ctx)
 	if err != nil {
+		err = classify("abort", u.key, err)
+		u.b.left.Keep(u.temp, err)
 		return err
 	}
-	err = patiently(ctx, busy, func() error { return removePath(ctx, s, u.temp) })
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return classify("abort", u.key, err)
-	}
-	prune(ctx, s, path.Dir(u.key))
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.dropped = true
 	return nil
+}
+
+// discard removes a temporary file, and the folders that are empty without it.
+func (b *Backend) discard(ctx context.Context, temp string) error {
+	s, err := b.pool.get(ctx)
+	if err != nil {
+		return err
+	}
+	if err := removePath(ctx, s, temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	prune(ctx, s, path.Dir(temp))
+	return nil
+}
+
+// leftover is discard for what a session that has ended may have left. The server may
+// believe that it is still open; that is not waited for.
+func (b *Backend) leftover(ctx context.Context, temp string) error {
+	return classify("abort", temp, b.discard(ctx, temp))
 }

@@ -20,6 +20,7 @@ import (
 type Backend struct {
 	pool  *pool
 	extra chan struct{} // a place for each chunk beyond a stream's first
+	left  backends.Leftovers
 
 	mu      sync.Mutex // guards all below
 	handles map[string]map[*handle]bool
@@ -49,8 +50,9 @@ func (b *Backend) Facts() backends.Facts {
 	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Parallelism: parallelism, PartSize: 8 << 20}
 }
 
-// Close implements backends.Backend.
+// Close implements backends.Backend. It removes what is left of broken writes.
 func (b *Backend) Close() error {
+	b.left.SweepAtClose(b.leftover)
 	b.pool.close()
 	return nil
 }

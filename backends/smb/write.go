@@ -61,8 +61,11 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 		}
 	}
 	if err != nil {
-		return nil, classify("create", key, err)
+		err = classify("create", key, err)
+		b.left.Keep(u.temp, err)
+		return nil, err
 	}
+	b.left.Sweep(func(temp string) error { return b.leftover(ctx, temp) })
 	return u, nil
 }
 
