@@ -55,12 +55,14 @@ type Cause string
 
 // The causes of waits.
 const (
-	CauseBackend Cause = "backend" // the store: what comes next is not here yet
+	CauseBackend Cause = "backend" // the store: of what comes next no byte is here yet
+	CauseNetwork Cause = "network" // the bytes of what comes next are on their way
 	CauseDisk    Cause = "disk"    // the disk is full, or below minFree
-	CauseReaders Cause = "readers" // others hold the rest of the epoch, or the room that is needed
+	CauseBudget  Cause = "budget"  // readers, or files that are kept open, have the room that is needed
+	CauseReaders Cause = "readers" // others hold the rest of the epoch
 )
 
-var causes = []Cause{CauseBackend, CauseDisk, CauseReaders}
+var causes = []Cause{CauseBackend, CauseNetwork, CauseDisk, CauseBudget, CauseReaders}
 
 // WaitError says that nothing can be leased now. It is no failure.
 type WaitError struct{ Cause Cause }

@@ -49,8 +49,10 @@ func (w *Window) fetch(ctx context.Context, e *entry) {
 
 func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error) {
 	item := w.cfg.Items[e.item]
+	began := time.Now()
 	in, err := w.stage.Incoming(e.name, item.Size, item.Version)
 	w.mu.Lock()
+	e.in, e.fetchAt = in, began
 	w.allocatedLocked(e, err == nil)
 	w.mu.Unlock()
 	if err != nil {
@@ -111,6 +113,10 @@ func (w *Window) allocatedLocked(e *entry, is bool) {
 // landedLocked takes the outcome of a fetch.
 func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error, canceled bool) {
 	delete(w.fetching, e)
+	if !canceled {
+		w.fetchedLocked(now, e, err == nil)
+	}
+	e.in = nil
 	if err == nil {
 		e.tries, e.corrupt, e.since, e.digest = 0, 0, now, digest
 		w.diskTries = 0

@@ -21,6 +21,8 @@ import (
 type fake struct {
 	items []Item
 	hang  chan struct{} // when set, fetches wait for it or their end
+	// How long the first byte takes, and how long the rest takes after it.
+	silent, flow time.Duration
 
 	mu     sync.Mutex // guards all below
 	script map[int][]error
@@ -35,8 +37,15 @@ func (f *fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, 
 			return "", ctx.Err()
 		}
 	}
+	time.Sleep(f.silent)
 	if err := f.next(item); err != nil {
 		return "", err
+	}
+	if f.flow > 0 {
+		if _, err := in.WriteAt([]byte{byte('a' + item%26)}, 0); err != nil {
+			return "", err
+		}
+		time.Sleep(f.flow)
 	}
 	for _, r := range in.Missing() {
 		if _, err := in.WriteAt([]byte(strings.Repeat(string(rune('a'+item%26)), int(r.Len))), r.Off); err != nil {

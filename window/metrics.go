@@ -44,7 +44,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Tries to fetch a shard that ended in an error: corrupt and gone need the source repaired, disk needs room, other is the store.", "kind"),
 		skipped: counter("stager_window_skipped_total", "Positions that were given up; each is named in the status and missing from training."),
 		waits: counter("stager_window_wait_seconds_total",
-			"Seconds in which a reader waited and held nothing. backend: a faster store or more parallel fetches; disk: room; readers: a larger window, or readers that hold less.", "cause"),
+			"Seconds in which a reader waited and held nothing. backend: a faster store or more parallel fetches; network: bandwidth; disk: room on it; budget: a larger window, or readers that hold less; readers: the others. The status says it with numbers.", "cause"),
 	}
 	if reg != nil {
 		reg.MustRegister(m.items, m.bytes, m.limit, m.peak, m.epoch, m.delivered, m.redelivered, m.acknowledged,

@@ -81,6 +81,12 @@ func (w *Window) plan(now time.Time) todo {
 	w.readyLocked()
 	w.serveLocked(now)
 	w.accountLocked(now)
+	if len(w.waiters) > 0 {
+		alarm(now.Add(sampleEvery))
+		if len(t.bury) == 0 { // else room is being made
+			w.sceneLocked(now)
+		}
+	}
 	t.done = w.doneLocked() && !t.work()
 	return t
 }

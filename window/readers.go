@@ -145,7 +145,11 @@ func (w *Window) accountLocked(now time.Time) {
 		if x.rd.held == 0 && d > 0 {
 			x.rd.waits[w.cause] += d
 			w.metrics.wait(w.cause, d)
+			w.starving.now.waits[w.cause] += d
 		}
+	}
+	if now.Sub(w.starving.now.began) >= starvePeriod {
+		w.starving.turn(now)
 	}
 	w.cause = w.causeLocked(now)
 }
@@ -155,12 +159,16 @@ func (w *Window) causeLocked(now time.Time) Cause {
 	if now.Before(w.diskUntil) {
 		return CauseDisk
 	}
+	var first *entry // of those on their way: what a reader gets next
 	for e := range w.fetching {
-		if e.epoch == w.low.epoch {
-			return CauseBackend
+		if e.epoch == w.low.epoch && (first == nil || e.before(first.seq)) {
+			first = e
 		}
 	}
-	if len(w.toShow)+w.showing > 0 || len(w.queue) > 0 && w.queue[0].epoch == w.low.epoch {
+	if first != nil && first.flowing() > 0 {
+		return CauseNetwork
+	}
+	if first != nil || len(w.toShow)+w.showing > 0 || len(w.queue) > 0 && w.queue[0].epoch == w.low.epoch {
 		return CauseBackend
 	}
 	a, more := w.nextLocked()
@@ -170,7 +178,7 @@ func (w *Window) causeLocked(now time.Time) Cause {
 	case !more || a.epoch > w.low.epoch:
 		return CauseReaders // the rest of the epoch is with others
 	case w.used+w.cfg.Items[w.orders[a.epoch][a.pos]].Size > w.cfg.Size:
-		return CauseReaders // the room is
+		return CauseBudget
 	}
 	return CauseBackend
 }

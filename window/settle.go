@@ -7,6 +7,7 @@ func (w *Window) ackLocked(e *entry, how string) {
 	}
 	w.moveLocked(e, Acked, how)
 	w.stats.acknowledged++
+	w.starving.now.acked += e.size
 	w.metrics.acknowledged.Inc()
 	w.settleLocked(e)
 	w.buryLocked(e)

@@ -38,6 +38,7 @@ type Status struct {
 	Strangers   []string       `json:"strangers,omitempty"` // files in ready/ that stager did not make
 	Readers     []ReaderStatus `json:"readers,omitempty"`
 	Waiting     int            `json:"waiting"` // calls for a shard that wait now
+	Starvation  *Starvation    `json:"starvation,omitempty"`
 
 	Ready         bool   `json:"ready"`
 	Done          bool   `json:"done"`
@@ -74,6 +75,7 @@ func (w *Window) Status() Status {
 		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered, Report: report,
 		Waiting: len(w.waiters), Strangers: w.strangerNames(), Ready: w.ready, Done: w.doneLocked(),
 		OpenFilesSeen: w.stage.seesOpen, LastError: w.lastError,
+		Starvation: w.starvationLocked(time.Now()),
 	}
 	for pos, item := range w.orders[w.low.epoch] {
 		if item == others {

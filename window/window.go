@@ -78,14 +78,15 @@ type Window struct {
 	strange  map[string]bool // files in ready/ that are not ours
 
 	// Readers.
-	readers map[string]*reader
-	waiters []*waiter
-	leases  map[string]*lease
-	leaseAt time.Time // no lease runs out before
-	issued  int
-	acked   recent
-	cause   Cause
-	ready   bool
+	readers  map[string]*reader
+	waiters  []*waiter
+	leases   map[string]*lease
+	leaseAt  time.Time // no lease runs out before
+	issued   int
+	acked    recent
+	cause    Cause
+	starving starving
+	ready    bool
 
 	journal   *journal
 	reports   *reports
@@ -123,7 +124,7 @@ func New(cfg Config) (*Window, error) {
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
 		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
 		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),
-		cause: CauseBackend,
+		cause: CauseBackend, starving: newStarving(time.Now()),
 	}
 	for _, s := range holding {
 		w.totals[s] = &total{}

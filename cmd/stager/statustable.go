@@ -71,6 +71,9 @@ func printWindow(out io.Writer, s window.Status) {
 		}
 		fmt.Fprintf(out, "  reader %s\tholds %d\twaited %s\n", r.ID, r.Held, strings.Join(waits, ", "))
 	}
+	if s.Starvation != nil {
+		fmt.Fprintf(out, "  starved\t%s\n", s.Starvation.Words)
+	}
 	if s.LastError != "" {
 		fmt.Fprintf(out, "  last error\t%s\n", s.LastError)
 	}

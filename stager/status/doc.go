@@ -25,8 +25,8 @@
 // With &epoch=N a reader gets nothing of a later epoch, and with &end=early it is told
 // the end when others hold the rest, for loaders that take from their workers in turn.
 //
-// No shard now is 204, with its cause in Stager-Wait-Cause: backend, disk, readers, or
-// "end" after a drain. The end of an epoch is 200 with {"end": true}.
+// No shard now is 204, with its cause in Stager-Wait-Cause: backend, network, disk,
+// budget, readers, or "end" after a drain. The end of an epoch is 200 with {"end": true}.
 //
 // Answers are JSON. An error is {"error": "a sentence"} with a status that says
 // whose turn it is: 4xx the caller's, 503 try again, 500 the input is lost. On a port

@@ -11,6 +11,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,8 @@ type Incoming struct {
 	size    int64
 	file    *os.File
 	resumed bool
+
+	began atomic.Pointer[time.Time] // the first byte; nil before it
 
 	mu      sync.Mutex // guards all below
 	have    ranges
@@ -108,6 +111,14 @@ func (in *Incoming) Size() int64 { return in.size }
 // Resumed tells whether bytes of an earlier process count, which nobody has summed.
 func (in *Incoming) Resumed() bool { return in.resumed }
 
+// Began tells when the first byte arrived since Folder.Incoming gave the file.
+func (in *Incoming) Began() (at time.Time, began bool) {
+	if first := in.began.Load(); first != nil {
+		return *first, true
+	}
+	return at, false
+}
+
 // Missing is what has not arrived, ascending.
 func (in *Incoming) Missing() []Range {
 	in.mu.Lock()
@@ -122,6 +133,10 @@ func (in *Incoming) ReadAt(p []byte, off int64) (int, error) { return in.file.Re
 func (in *Incoming) WriteAt(p []byte, off int64) (int, error) {
 	if off < 0 || off+int64(len(p)) > in.size {
 		return 0, fmt.Errorf("bytes %d to %d do not belong to a file of %d", off, off+int64(len(p)), in.size)
+	}
+	if in.began.Load() == nil {
+		now := time.Now()
+		in.began.CompareAndSwap(nil, &now)
 	}
 	n, err := in.file.WriteAt(p, off)
 	in.mu.Lock()

@@ -139,7 +139,7 @@ class _Reader:
         while True:
             code, headers, answer = self.daemon.call("POST", path, {**self.query, "wait": f"{wait:g}s"}, bind=True)
             if code == http.client.NO_CONTENT:
-                if self.held and headers.get("Stager-Wait-Cause") == "readers":
+                if self.held and headers.get("Stager-Wait-Cause") in ("readers", "budget"):
                     self._finish(self.held.popleft())  # others wait for it, or for its room
                 wait = 0.25 if self.held else _WAIT_S
             elif not answer.get("end"):

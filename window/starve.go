@@ -1,0 +1,199 @@
+package window
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+const (
+	starvePeriod = 5 * time.Minute        // the status tells of the last one or two of these
+	sampleEvery  = 250 * time.Millisecond // while readers wait: for what?
+	starveShare  = 200                    // of the readers' time this part may be waited without a word
+)
+
+// Starvation says what readers waited for in the last five to ten minutes while they
+// held nothing: which part is the limit, by which numbers, and what to change.
+type Starvation struct {
+	Seconds float64           `json:"seconds"` // all readers' together
+	Of      float64           `json:"of"`      // seconds that were looked at
+	Readers int               `json:"readers"`
+	Causes  map[Cause]float64 `json:"causes"` // the seconds, by cause
+	Cause   Cause             `json:"cause"`  // of most of them
+	Words   string            `json:"words"`
+}
+
+// period is what a few minutes saw.
+type period struct {
+	began  time.Time
+	waits  map[Cause]time.Duration
+	acked  int64 // bytes
+	came   int64 // bytes
+	whole  int   // fetches
+	failed int
+	took   time.Duration // of the whole ones
+	silent time.Duration // of these, until the first byte
+}
+
+// scene is how things stood when a reader last waited for a cause.
+type scene struct {
+	at      time.Time
+	held    total
+	zombies int64
+	next    int64 // the size of what comes next
+	free    int64 // on the disk
+	holders []string
+	oldest  time.Duration // for which one of these has held
+	silent  time.Duration // for which a fetch has brought nothing
+}
+
+// starving keeps the numbers behind a Starvation.
+type starving struct {
+	now, before period
+	scenes      map[Cause]scene
+}
+
+func newStarving(now time.Time) starving {
+	s := starving{scenes: map[Cause]scene{}}
+	s.turn(now)
+	return s
+}
+
+func (s *starving) turn(now time.Time) {
+	s.before, s.now = s.now, period{began: now, waits: map[Cause]time.Duration{}}
+}
+
+// sceneLocked notes how things stand while somebody waits.
+func (w *Window) sceneLocked(now time.Time) {
+	if now.Sub(w.starving.scenes[w.cause].at) < sampleEvery {
+		return
+	}
+	s := scene{at: now, held: *w.totals[Leased], zombies: w.totals[Zombie].bytes}
+	if a, more := w.nextLocked(); more {
+		s.next = w.cfg.Items[w.orders[a.epoch][a.pos]].Size
+	}
+	if w.cause == CauseDisk {
+		s.free, _ = w.free() // it was told when it failed
+	}
+	for e := range w.fetching {
+		if e.flowing() == 0 {
+			s.silent = max(s.silent, now.Sub(e.fetchAt))
+		}
+	}
+	if w.cause == CauseReaders || w.cause == CauseBudget {
+		holds := map[string]int{}
+		for _, e := range w.active {
+			if e.lease != nil {
+				holds[e.lease.reader.name]++
+				s.oldest = max(s.oldest, now.Sub(e.lease.since))
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(holds)) {
+			s.holders = append(s.holders, fmt.Sprintf("%s (%d)", name, holds[name]))
+		}
+	}
+	w.starving.scenes[w.cause] = s
+}
+
+// starvationLocked is nil while readers wait for next to nothing.
+func (w *Window) starvationLocked(now time.Time) *Starvation {
+	p := w.starving.now
+	if was := w.starving.before; !was.began.IsZero() {
+		p.began, p.waits = was.began, maps.Clone(p.waits)
+		for cause, d := range was.waits {
+			p.waits[cause] += d
+		}
+		p.acked, p.came, p.whole, p.failed = p.acked+was.acked, p.came+was.came, p.whole+was.whole, p.failed+was.failed
+		p.took, p.silent = p.took+was.took, p.silent+was.silent
+	}
+	s := Starvation{Of: now.Sub(p.began).Seconds(), Causes: map[Cause]float64{}}
+	for _, cause := range causes {
+		if d := p.waits[cause]; d > 0 {
+			s.Causes[cause] = d.Seconds()
+			s.Seconds += d.Seconds()
+			if d > p.waits[s.Cause] {
+				s.Cause = cause
+			}
+		}
+	}
+	for _, rd := range w.readers {
+		if rd.held > 0 || rd.asks > 0 || !rd.seen.Before(p.began) {
+			s.Readers++
+		}
+	}
+	if s.Seconds == 0 || s.Seconds*starveShare < s.Of*float64(s.Readers) {
+		return nil
+	}
+	s.Words = fmt.Sprintf("%d readers waited %s in the last %s, %s of it for %s", s.Readers, seconds(s.Seconds), seconds(s.Of), seconds(s.Causes[s.Cause]), w.limit(s.Cause, p, s.Of))
+	return &s
+}
+
+// limit names the part that is the limit, the numbers that say so, and what to change.
+func (w *Window) limit(cause Cause, p period, of float64) string {
+	s := w.starving.scenes[cause]
+	rates := fmt.Sprintf("%s/s came and readers took %s/s", amount(float64(p.came)/of), amount(float64(p.acked)/of))
+	each := "no fetch has ended"
+	if n := float64(p.whole); n > 0 {
+		each = fmt.Sprintf("a fetch takes %s, %s of it until its first byte", seconds(p.took.Seconds()/n), seconds(p.silent.Seconds()/n))
+	}
+	switch cause {
+	case CauseBackend:
+		silent := ""
+		if s.silent > 0 {
+			silent = fmt.Sprintf(", one had brought nothing for %s", seconds(s.silent.Seconds()))
+		}
+		return fmt.Sprintf("the store: %s, %d of %d failed%s; with %d at once %s. Raise parallel if the store answers more at once; else it must become faster, or size larger for times when it is slow",
+			each, p.failed, p.failed+p.whole, silent, w.cfg.Parallel, rates)
+	case CauseNetwork:
+		return fmt.Sprintf("the network: %s; with %d at once %s. Raise limits.bandwidth if the plan has one, and parallel; if %s/s is all that the link carries, readers cannot have more",
+			each, w.cfg.Parallel, rates, amount(float64(p.came)/of))
+	case CauseDisk:
+		return fmt.Sprintf("the disk: %s were free, minFree leaves %s of it to others, and the next shard has %s. Remove what others keep there, lower minFree, or make size smaller (it is %s)",
+			amount(float64(s.free)), amount(float64(w.cfg.MinFree)), amount(float64(s.next)), amount(float64(w.cfg.Size)))
+	case CauseBudget:
+		var largest int64
+		for _, item := range w.cfg.Items {
+			largest = max(largest, item.Size)
+		}
+		return fmt.Sprintf("room in the window: of its size of %s readers held %s in %d shards (%s), %s were in files that are kept open, and the next shard has %s. Make size %s, or have readers hold less at once",
+			amount(float64(w.cfg.Size)), amount(float64(s.held.bytes)), s.held.items, strings.Join(s.holders, ", "), amount(float64(s.zombies)), amount(float64(s.next)),
+			amount(float64(w.cfg.Size+2*int64(w.cfg.Parallel)*largest)))
+	case CauseReaders:
+		return fmt.Sprintf("other readers: the %d shards that were left of the epoch were with %s, one for %s. Look at who holds longest; more and smaller shards make the ends of epochs shorter",
+			s.held.items, cmp.Or(strings.Join(s.holders, ", "), "nobody"), seconds(s.oldest.Seconds()))
+	}
+	return string(cause)
+}
+
+func seconds(s float64) string { return fmt.Sprintf("%.3g s", s) }
+
+func amount(n float64) string { return humanize.IBytes(uint64(max(n, 0))) }
+
+// flowing is when the first byte of a fetch came, counted from its beginning; 0: not yet.
+func (e *entry) flowing() time.Duration {
+	if e.in == nil {
+		return 0
+	}
+	if at, began := e.in.Began(); began {
+		return max(at.Sub(e.fetchAt), 1)
+	}
+	return 0
+}
+
+// fetchedLocked counts a fetch that has ended.
+func (w *Window) fetchedLocked(now time.Time, e *entry, ok bool) {
+	p := &w.starving.now
+	if !ok {
+		p.failed++
+		return
+	}
+	p.whole++
+	p.came += e.size
+	p.took += now.Sub(e.fetchAt)
+	p.silent += e.flowing()
+}

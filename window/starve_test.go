@@ -1,0 +1,121 @@
+package window
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+// drink has readers take shards, and keep each for a while.
+func (b *bench) drink(ctx context.Context, keep time.Duration, readers ...string) {
+	for _, name := range readers {
+		go func() {
+			for ctx.Err() == nil {
+				l, err := b.Lease(ctx, LeaseRequest{Reader: name, Wait: time.Hour, Bound: true})
+				if err != nil {
+					continue
+				}
+				time.Sleep(keep)
+				if err := b.Ack(l.ID); err != nil {
+					b.t.Error(err)
+				}
+			}
+		}()
+	}
+}
+
+// Whatever readers wait for, the status names it, with the numbers behind it and what
+// to change.
+func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
+	const mib = 1 << 20
+	for _, tt := range []struct {
+		cause   Cause
+		cfg     Config
+		fetcher func(f *fake)
+		free    int64
+		keep    time.Duration
+		readers []string
+		words   []string
+	}{
+		{
+			cause: CauseBackend, cfg: Config{Items: items(50, mib), Size: 8 * mib, Parallel: 2},
+			fetcher: func(f *fake) { f.silent, f.flow = 9*time.Second, time.Second },
+			readers: []string{"a", "b"}, keep: time.Second,
+			words: []string{
+				"2 readers waited 115 s in the last 63.5 s, ", " s of it for the store", "a fetch takes 10 s, 9 s of it until its first byte", "0 of 12 failed",
+				"with 2 at once", "KiB/s came and readers took", "Raise parallel",
+			},
+		},
+		{
+			cause: CauseNetwork, cfg: Config{Items: items(50, mib), Size: 8 * mib, Parallel: 2},
+			fetcher: func(f *fake) { f.silent, f.flow = time.Second, 9*time.Second },
+			readers: []string{"a", "b"}, keep: time.Second,
+			words: []string{"for the network", "a fetch takes 10 s, 1 s of it until its first byte", "KiB/s came", "Raise limits.bandwidth"},
+		},
+		{
+			cause: CauseDisk, cfg: Config{Items: items(50, mib), Size: 8 * mib, MinFree: 30 * mib},
+			free: 20 * mib, readers: []string{"a"},
+			words: []string{"for the disk: 20 MiB were free, minFree leaves 30 MiB", "the next shard has 1.0 MiB", "lower minFree"},
+		},
+		{
+			cause: CauseBudget, cfg: Config{Items: items(50, mib), Size: 2 * mib},
+			readers: []string{"a", "b", "c"}, keep: 10 * time.Second,
+			words: []string{"for room in the window: of its size of 2.0 MiB readers held 2.0 MiB in 2 shards (", "the next shard has 1.0 MiB. Make size 10 MiB"},
+		},
+		{
+			cause: CauseReaders, cfg: Config{Items: items(2, mib), Size: 8 * mib},
+			readers: []string{"a", "b", "idle"}, keep: time.Hour,
+			words: []string{"for other readers: the 2 shards that were left of the epoch were with ", " (1), one for ", " s. Look at who holds longest"},
+		},
+	} {
+		t.Run(string(tt.cause), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				b := newBench(t, tt.cfg)
+				if tt.fetcher != nil {
+					tt.fetcher(b.fetcher)
+				}
+				if tt.free > 0 {
+					b.free = func() (int64, error) { return tt.free, nil }
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				b.start(ctx)
+				b.drink(ctx, tt.keep, tt.readers...)
+				time.Sleep(63500 * time.Millisecond) // nothing else happens at this instant
+				s := b.Status().Starvation
+				if s == nil || s.Cause != tt.cause || s.Readers != len(tt.readers) {
+					t.Fatalf("got %+v, want %d readers that wait for %s", s, len(tt.readers), tt.cause)
+				}
+				for _, words := range tt.words {
+					if !strings.Contains(s.Words, words) {
+						t.Errorf("got %q, want %q in it", s.Words, words)
+					}
+				}
+				cancel()
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// Once readers have what they need the status says nothing, some minutes later.
+func TestTheStatusIsSilentWhenNobodyStarves(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(4, 10), Size: 40})
+		b.fetcher.silent = 10 * time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		b.start(ctx)
+		b.drink(ctx, 5*time.Minute, "a")
+		time.Sleep(20 * time.Second)
+		if b.Status().Starvation == nil {
+			t.Error("nothing is said of a reader that waited for 10 of 20 seconds")
+		}
+		time.Sleep(20 * time.Minute)
+		if s := b.Status().Starvation; s != nil {
+			t.Errorf("got %+v, want nothing: its reader has not waited for long", s)
+		}
+		cancel()
+		time.Sleep(2 * time.Hour)
+	})
+}
