@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 	"time"
 )
 
@@ -133,6 +134,21 @@ func KindOf(err error) Kind {
 		return Permission
 	}
 	return Unknown
+}
+
+// ErrNothing is in an Error of kind NotExist which says that a place was looked through
+// and has nothing of what was looked for.
+var ErrNothing = errors.New("nothing is there")
+
+// Empty tells whether err says that a place has nothing, as before a job's first run:
+// ErrNothing, or a folder that the first write will make. A bucket or a share that is
+// not there nobody makes, so that is another matter.
+func Empty(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) || e.Kind != NotExist {
+		return false
+	}
+	return errors.Is(e.Err, ErrNothing) || e.Op == "list" && errors.Is(e.Err, syscall.ENOENT)
 }
 
 // Errorf builds an Error with a text of its own.

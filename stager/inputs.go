@@ -93,7 +93,7 @@ func (d *Daemon) feed(ctx context.Context, in *input) error {
 	err = fmt.Errorf("input %s: %w", in.spec.Name, err)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.spec.Optional && nothingThere(err) {
+	if in.spec.Optional && backends.Empty(err) {
 		in.absent = err
 		d.log.Warn("an optional input is not there", "error", err)
 		return nil
@@ -101,12 +101,6 @@ func (d *Daemon) feed(ctx context.Context, in *input) error {
 	in.err = err
 	d.log.Error("an input fails", "error", err)
 	return err
-}
-
-// nothingThere tells whether a source has no objects, as its listing says.
-func nothingThere(err error) bool {
-	var e *backends.Error
-	return errors.As(err, &e) && e.Kind == backends.NotExist && e.Op == "list"
 }
 
 func (d *Daemon) fill(ctx context.Context, in *input) error {

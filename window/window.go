@@ -175,6 +175,9 @@ func (w *Window) Ready() bool {
 	return w.ready
 }
 
+// Epochs is how many there are; 0: they have no end.
+func (w *Window) Epochs() int { return w.cfg.Epochs }
+
 // Readied is closed when Ready becomes true.
 func (w *Window) Readied() <-chan struct{} { return w.readied }
 

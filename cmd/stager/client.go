@@ -156,6 +156,8 @@ type nextCmd struct {
 	Input  string        `arg:"" help:"The input's name in the plan."`
 	Reader string        `help:"Who reads; without it the calling process, so that each shell loop is a reader of its own." placeholder:"ID"`
 	Wait   time.Duration `help:"How long to wait for a shard; 0 waits for ever." default:"0s"`
+	Epoch  *int          `help:"The epoch to read, from 0: whoever asks when it is over is told so, and gets nothing of the next." placeholder:"N"`
+	Early  bool          `help:"With --epoch: it is over as soon as others hold the rest of it, for readers that are waited for in turn."`
 	JSON   bool          `help:"Print the whole lease."`
 }
 
@@ -163,13 +165,35 @@ type nextCmd struct {
 func (nextCmd) Help() string {
 	return `Exits with 1 at the end of each epoch, so a loop ends there, and with 75 when --wait is over.
 
-    while p=$(stager next train); do ./step "$p" && stager ack "$p"; done`
+    while p=$(stager next train); do ./step "$p" && stager ack "$p"; done
+    for e in 0 1 2; do while p=$(stager next train --epoch $e); do ./step "$p" && stager ack "$p"; done; done`
 }
 
-func (c nextCmd) Run(ctx context.Context) error {
+// query says who asks, and for what.
+func (c nextCmd) query() (url.Values, error) {
 	who := c.Reader
 	if who == "" {
 		who = "pid-" + strconv.Itoa(os.Getppid())
+	}
+	query := url.Values{"reader": {who}}
+	switch {
+	case c.Epoch != nil && *c.Epoch < 0:
+		return nil, &usageError{fmt.Errorf("--epoch=%d: epochs are counted from 0", *c.Epoch)}
+	case c.Epoch != nil:
+		query.Set("epoch", strconv.Itoa(*c.Epoch))
+	case c.Early:
+		return nil, &usageError{errors.New("--early needs --epoch, so that one who asks again is not given the next")}
+	}
+	if c.Early {
+		query.Set("end", "early")
+	}
+	return query, nil
+}
+
+func (c nextCmd) Run(ctx context.Context) error {
+	query, err := c.query()
+	if err != nil {
+		return err
 	}
 	started := time.Now()
 	for {
@@ -180,9 +204,9 @@ func (c nextCmd) Run(ctx context.Context) error {
 		var lease status.LeaseAnswer
 		var code int
 		var header http.Header
+		query.Set("wait", wait.String())
 		err := c.insist(ctx, func() (err error) {
-			code, header, err = c.call(ctx, http.MethodPost, "/v1/inputs/"+c.Input+"/lease",
-				url.Values{"reader": {who}, "wait": {wait.String()}}, nil, &lease)
+			code, header, err = c.call(ctx, http.MethodPost, "/v1/inputs/"+c.Input+"/lease", query, nil, &lease)
 			return err
 		})
 		switch {
@@ -193,6 +217,8 @@ func (c nextCmd) Run(ctx context.Context) error {
 		case code == http.StatusNoContent:
 			fmt.Fprintf(os.Stderr, "stager: nothing within %s; what is waited for: %s\n", c.Wait, header.Get("Stager-Wait-Cause"))
 			return exitError(exitTryAgain)
+		case lease.End && c.Epoch != nil && lease.Epoch < *c.Epoch: // of one before
+			continue
 		case lease.End:
 			return exitError(exitEnd)
 		case c.JSON:

@@ -3,31 +3,40 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
 )
 
 type restoreCmd struct {
 	storing
-	Src  string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
-	Dst  string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
-	Step int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
-	Node int    `help:"Which of the job's nodes this is: where several wrote another file under one name, it gets its own." default:"0" env:"STAGER_RESTORE_NODE"`
-	JSON bool   `help:"Print what was restored as JSON on standard output."`
+	Src      string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
+	Dst      string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
+	Step     int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
+	Optional bool   `help:"Begin without where no checkpoint is committed as yet: that is said, and the code is 0. Whatever else goes wrong is an error all the same." env:"STAGER_RESTORE_OPTIONAL"`
+	Node     int    `help:"Which of the job's nodes this is: where several wrote another file under one name, it gets its own." default:"0" env:"STAGER_RESTORE_NODE"`
+	JSON     bool   `help:"Print what was restored as JSON on standard output."`
 }
 
 // Help shows what is typed.
 func (restoreCmd) Help() string {
 	return `Only committed checkpoints count, and only when every byte is right: otherwise the one before is taken, and said. DST has all of it or nothing; RESTORED.json in it names the step.
 
-    stager restore s3://runs/today/ckpt/ ./ckpt`
+    stager restore s3://runs/today/ckpt/ ./ckpt
+    stager restore --optional s3://runs/$JOB/ckpt/ /newest && exec ./train --resume /newest`
 }
 
 func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
+	if c.Optional && c.Step >= 0 {
+		return &usageError{errors.New("--step asks for one step, and --optional for the newest if there is one: leave one of them out")}
+	}
 	store, err := c.open(ctx, c.Src, log)
 	if err != nil {
 		return err
@@ -39,6 +48,13 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 		Progress: func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) },
 	})
 	show.close()
+	if c.Optional && backends.Empty(err) {
+		log.Info("nothing is restored, and that is allowed", "why", strings.ReplaceAll(err.Error(), "\n", "; "))
+		if c.JSON {
+			fmt.Println("null")
+		}
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ const save = `save() { mkdir /out/step-$1.tmp && echo "weights ${2:-$1}" >/out/s
 
 // resume is a trainer that begins with the newest checkpoint of a destination, if there
 // is any.
-const resume = `resume() { stager restore -q $BUCKET/$1 /tmp/before || test $? = 66 || exit 3; }
+const resume = `resume() { stager restore -q --optional $BUCKET/$1 /tmp/before || exit 3; }
 `
 
 // TestLifecycle runs each row on the node, with the release image, against an S3

@@ -137,7 +137,7 @@ func gone(root *os.Root, p string) bool {
 func mirrored(ctx context.Context, store *backends.Store) (map[string]plainRemote, error) {
 	there := make(map[string]plainRemote)
 	for obj, err := range store.List(ctx, "") {
-		if unmade(err) {
+		if backends.Empty(err) {
 			break
 		}
 		if err != nil {

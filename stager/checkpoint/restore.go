@@ -65,7 +65,8 @@ type FellBack struct {
 // removed. A kill before that leaves Dir as it was; a kill in between leaves it
 // without RESTORED.json, and the next Restore finishes the work first.
 //
-// Its error is of kind NotExist when no step is committed, Corrupt when none of
+// Its error is of kind NotExist when no step is committed ([backends.Empty] when any
+// would have done), Corrupt when none of
 // those that are is good, and NoSpace, before the first byte, when the step does not
 // fit beside what is there.
 func Restore(ctx context.Context, cfg RestoreConfig) (Restored, error) {
@@ -121,6 +122,9 @@ func noneGood(cfg RestoreConfig, passed []FellBack, uncommitted int) error {
 		e.Kind, what = backends.Corrupt, "no committed checkpoint is good"
 	}
 	errs := []error{errors.New(what)}
+	if cfg.Step < 0 && len(passed) == 0 {
+		errs[0] = backends.InWords(what, backends.ErrNothing)
+	}
 	for _, p := range passed {
 		errs = append(errs, fmt.Errorf("step %d: %s", p.Step, p.Reason))
 	}

@@ -3,10 +3,8 @@ package checkpoint
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -105,7 +103,7 @@ type listed struct {
 func listSteps(ctx context.Context, store *backends.Store) ([]*listed, error) {
 	var steps []*listed
 	for obj, err := range store.List(ctx, "step-") {
-		if unmade(err) {
+		if backends.Empty(err) {
 			break
 		}
 		if err != nil {
@@ -131,10 +129,6 @@ func listSteps(ctx context.Context, store *backends.Store) ([]*listed, error) {
 	})
 	return steps, nil
 }
-
-// unmade tells whether a destination is a folder that is not there yet: the first
-// write makes it. A bucket that is not there nobody makes.
-func unmade(err error) bool { return errors.Is(err, syscall.ENOENT) }
 
 // belongs tells whether a key below a step's folder is one that stager writes.
 func belongs(rest string) bool {

@@ -261,7 +261,7 @@ func (u *Uploader) begin() error {
 	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
 	defer cancel()
 	for obj, err := range u.cfg.Store.List(ctx, "step-") {
-		if unmade(err) {
+		if backends.Empty(err) {
 			break
 		}
 		switch backends.KindOf(err) {

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -147,7 +146,8 @@ func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) i
 // nothing says why a listing is empty.
 func (l Listing) nothing() error {
 	if len(l.Filter.Include)+len(l.Filter.Exclude) == 0 {
-		return errors.New("there is no object here")
+		return backends.InWords("there is no object here", backends.ErrNothing)
 	}
-	return fmt.Errorf("there is no object here that the filter chooses (include %q, exclude %q)", l.Filter.Include, l.Filter.Exclude)
+	words := fmt.Sprintf("there is no object here that the filter chooses (include %q, exclude %q)", l.Filter.Include, l.Filter.Exclude)
+	return backends.InWords(words, backends.ErrNothing)
 }

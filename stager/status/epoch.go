@@ -113,22 +113,15 @@ func (a *API) windowAndEpoch(w http.ResponseWriter, r *http.Request) (win *windo
 	if win = a.window(w, r); win == nil {
 		return nil, 0, false
 	}
-	said, err := epochOf(r)
-	status := win.Status()
-	switch {
-	case err != nil:
-	case said == nil:
-		epoch = status.Epoch
-	case status.Epochs > 0 && *said >= status.Epochs:
-		err = fmt.Errorf("epoch=%d: the plan has %d, counted from 0", *said, status.Epochs)
-	default:
-		epoch = *said
-	}
+	said, err := epochOf(r, win)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return nil, 0, false
 	}
-	return win, epoch, true
+	if said == nil {
+		return win, win.Status().Epoch, true
+	}
+	return win, *said, true
 }
 
 func lines[T any](w http.ResponseWriter, values []T) {

@@ -65,7 +65,7 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	request, err := leaseRequest(r)
+	request, err := leaseRequest(r, win)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
@@ -219,11 +219,11 @@ func reader(r *http.Request) (string, error) {
 }
 
 // leaseRequest reads who asks, and for what.
-func leaseRequest(r *http.Request) (request window.LeaseRequest, err error) {
+func leaseRequest(r *http.Request, win *window.Window) (request window.LeaseRequest, err error) {
 	if request.Reader, err = reader(r); err != nil {
 		return request, err
 	}
-	if request.Epoch, err = epochOf(r); err != nil {
+	if request.Epoch, err = epochOf(r, win); err != nil {
 		return request, err
 	}
 	switch end := r.FormValue("end"); end {
@@ -237,7 +237,7 @@ func leaseRequest(r *http.Request) (request window.LeaseRequest, err error) {
 }
 
 // epochOf is the epoch that a request names; nil when it names none.
-func epochOf(r *http.Request) (*int, error) {
+func epochOf(r *http.Request, win *window.Window) (*int, error) {
 	text := r.FormValue("epoch")
 	if text == "" {
 		return nil, nil
@@ -245,6 +245,9 @@ func epochOf(r *http.Request) (*int, error) {
 	epoch, err := strconv.Atoi(text)
 	if err != nil || epoch < 0 {
 		return nil, fmt.Errorf("epoch=%q is not a number from 0", text)
+	}
+	if n := win.Epochs(); n > 0 && epoch >= n {
+		return nil, fmt.Errorf("epoch=%d: the plan has %d, counted from 0", epoch, n)
 	}
 	return &epoch, nil
 }

@@ -349,7 +349,7 @@ func TestHostileRequests(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	for path, code := range map[string]int{
 		"lease?wait=soon": 400, "lease?wait=-1s": 400, "lease?wait=30": 400, "lease?wait=99999999999h": 400,
-		"lease?epoch=-1": 400, "lease?end=soon": 400, "lease?epoch=one": 400,
+		"lease?epoch=-1": 400, "lease?end=soon": 400, "lease?epoch=one": 400, "lease?epoch=7": 400,
 		"lease?reader=a%0Ab": 400, "lease?reader=%1b[2J": 400, "lease?reader=../../etc": 400, "lease?reader=(elsewhere)": 400,
 		"lease?reader=" + strings.Repeat("x", longestReader+1): 400, "lease?reader=%ff": 400,
 	} {

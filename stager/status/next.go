@@ -115,7 +115,7 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 	if win == nil {
 		return
 	}
-	request, err := leaseRequest(r)
+	request, err := leaseRequest(r, win)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
