@@ -70,9 +70,10 @@ const (
 	Unchanged Outcome = "unchanged" // injected before, or asking for nothing
 	Refused   Outcome = "refused"   // the pod cannot be served, and its user is told why
 	Malformed Outcome = "malformed" // no request that the webhook is for
+	Late      Outcome = "late"      // it was not whole in time, or its turn did not come
 )
 
-var outcomes = []Outcome{Injected, Unchanged, Refused, Malformed}
+var outcomes = []Outcome{Injected, Unchanged, Refused, Malformed, Late}
 
 // RequestError is a request that is no AdmissionReview of a version that is spoken.
 type RequestError struct {

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
 	"time"
 
@@ -17,9 +18,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Times of the server. The API server waits for 5 s, as the printed configuration says.
+// Times of the server. The API server waits for 5 s, as the printed configuration says,
+// for 10 s where one says nothing, and never longer than 30 s. It is the API server that
+// gives up: what is cut here comes from somebody who does not.
 const (
-	answerTime  = 5 * time.Second
+	answerTime  = 10 * time.Second // for a header, and for a body from its turn on
+	longestCall = 30 * time.Second
 	idleTime    = 2 * time.Minute
 	lastAnswers = 10 * time.Second // for requests that are under way at the end
 )
@@ -55,11 +59,7 @@ type Server struct {
 // It closes both listeners.
 func (s *Server) Run(ctx context.Context, reviews, probes net.Listener) error {
 	m := newMetrics(s.Certificates.Expires)
-	main := &http.Server{
-		Handler: s.handler(m), ReadHeaderTimeout: answerTime, ReadTimeout: answerTime, WriteTimeout: 2 * answerTime, IdleTimeout: idleTime,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.Certificates.GetCertificate},
-		ErrorLog:  slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
-	}
+	main := s.reviewer(m)
 	side := &http.Server{Handler: s.probes(ctx, m), ReadHeaderTimeout: answerTime, ReadTimeout: answerTime, WriteTimeout: answerTime, IdleTimeout: idleTime}
 	group, failed := errgroup.WithContext(ctx)
 	group.Go(func() error { return served(main.ServeTLS(reviews, "", "")) })
@@ -78,6 +78,15 @@ func (s *Server) Run(ctx context.Context, reviews, probes net.Listener) error {
 		return errors.Join(main.Shutdown(end), side.Shutdown(end))
 	})
 	return group.Wait()
+}
+
+// reviewer is the server of AdmissionReviews.
+func (s *Server) reviewer(m *metrics) *http.Server {
+	return &http.Server{
+		Handler: s.handler(m), ReadHeaderTimeout: answerTime, ReadTimeout: longestCall, WriteTimeout: 2 * longestCall, IdleTimeout: idleTime,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.Certificates.GetCertificate},
+		ErrorLog:  slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
+	}
 }
 
 func served(err error) error {
@@ -143,19 +152,15 @@ func (s *Server) probes(ctx context.Context, m *metrics) http.Handler {
 }
 
 // handler serves /mutate. So many requests are worked on at a time that their bodies
-// fit into memory; others wait.
+// fit into memory; others wait. Their bodies are not read meanwhile, so the time for
+// reading one begins with its turn: it once began with the header, and under load those
+// who had waited were told that their bodies had ended early.
 func (s *Server) handler(m *metrics) http.Handler {
 	turns := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /mutate", func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
-		select {
-		case turns <- struct{}{}:
-			defer func() { <-turns }()
-		case <-r.Context().Done():
-			return
-		}
-		answer, what, err := s.answer(w, r)
+		answer, what, err := s.inTurn(turns, w, r)
 		m.requests.WithLabelValues(string(what)).Inc()
 		m.seconds.Observe(time.Since(start).Seconds())
 		var bad *RequestError
@@ -170,6 +175,27 @@ func (s *Server) handler(m *metrics) http.Handler {
 	return mux
 }
 
+// inTurn answers when there is room for one more.
+func (s *Server) inTurn(turns chan struct{}, w http.ResponseWriter, r *http.Request) (answer []byte, what Outcome, err error) {
+	patience := time.NewTimer(longestCall)
+	defer patience.Stop()
+	select {
+	case turns <- struct{}{}:
+		defer func() { <-turns }()
+	case <-patience.C:
+		return nil, Late, &RequestError{
+			http.StatusServiceUnavailable,
+			fmt.Sprintf("%d other requests took longer than %s; give the webhook more CPU or replicas", cap(turns), longestCall),
+		}
+	case <-r.Context().Done():
+		return nil, Late, &RequestError{http.StatusServiceUnavailable, "its sender went away before its turn"}
+	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(answerTime)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return nil, Late, &RequestError{http.StatusServiceUnavailable, "its connection ended before its turn"}
+	}
+	return s.answer(w, r)
+}
+
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) (answer []byte, what Outcome, err error) {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, Malformed, &RequestError{http.StatusUnsupportedMediaType, "an AdmissionReview comes as application/json"}
@@ -182,8 +208,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) (answer []byte, 
 			http.StatusRequestEntityTooLarge,
 			fmt.Sprintf("the AdmissionReview is larger than %d MiB; make the pod smaller, for example by a ConfigMap for long texts", MaxBody>>20),
 		}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, Late, &RequestError{http.StatusRequestTimeout, fmt.Sprintf("the body did not arrive within %s", answerTime)}
 	case err != nil:
-		return nil, Malformed, &RequestError{http.StatusBadRequest, "the body ended early"}
+		return nil, Late, &RequestError{http.StatusBadRequest, fmt.Sprintf("the body ended early: %v", err)}
 	}
 	return s.Mutator.Review(body)
 }

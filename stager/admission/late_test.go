@@ -1,0 +1,102 @@
+package admission
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// pipes is a listener without a network, so that its times can be virtual.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
+
+// send begins a request of so many bytes and sends those of body; what it returns waits
+// for the answer.
+func (p pipes) send(t *testing.T, size int, body []byte) (answer func() (code int, text string)) {
+	t.Helper()
+	client, server := net.Pipe()
+	p <- server
+	go func() {
+		fmt.Fprintf(client, "POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size)
+		_, _ = client.Write(body) // who has answered reads no more
+	}()
+	return func() (int, string) {
+		defer client.Close()
+		resp, err := http.ReadResponse(bufio.NewReader(client), nil)
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+}
+
+// Twice as many requests as are worked on at a time begin, and their bodies do not come.
+// One more comes whole meanwhile, and has to wait longer than a body may take: it was told
+// that its body had ended early, while it lay there unread.
+func TestAWholeRequestOutlivesSlowOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		server, conns := s.reviewer(newMetrics(s.Certificates.Expires)), make(pipes)
+		var done sync.WaitGroup
+		done.Go(func() { _ = server.Serve(conns) }) // it ends with Close
+
+		var slow []func() (int, string)
+		for range 2 * 4 * runtime.GOMAXPROCS(0) {
+			slow = append(slow, conns.send(t, 1000, []byte("{")))
+		}
+		synctest.Wait() // all have a turn, or wait for one
+		good := reviewOf(t, podWith(asking+`,"x":"`+strings.Repeat("x", 100<<10)+`"`), nil)
+		whole := conns.send(t, len(good), good)
+		for _, answer := range slow {
+			if code, text := answer(); code != http.StatusRequestTimeout || text != "the body did not arrive within 10s\n" {
+				t.Errorf("a body that does not come: %d %q, want 408", code, text)
+			}
+		}
+		if code, text := whole(); code != http.StatusOK || !strings.Contains(text, "JSONPatch") {
+			t.Errorf("the one that waited: %d %.200q, want 200 and a patch", code, text)
+		}
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		done.Wait()
+	})
+}
+
+// A sender that goes away is no slow one.
+func TestABodyThatIsCutOff(t *testing.T) {
+	s := newServer()
+	r, w := io.Pipe()
+	_ = w.CloseWithError(io.ErrUnexpectedEOF)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/mutate", r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	_, what, err := s.answer(nil, request)
+	if what != Late || err == nil || err.Error() != "the body ended early: unexpected EOF" {
+		t.Errorf("got %s, %v, want late, and that it ended early", what, err)
+	}
+}
