@@ -17,6 +17,7 @@ var goldenOptions = map[string]Options{
 	"job-adjust.in.yaml":    {AdjustMemory: true, JobPolicies: true},
 	"pod.in.json":           {Image: "registry.example/stager:1", ImagePullPolicy: "Always", Listen: ":9090"},
 	"pod-admission.in.json": {Admission: true, ConfigMap: inCluster},
+	"pod-argo.in.json":      {Admission: true},
 }
 
 // inCluster is a ConfigMap that is in no file.

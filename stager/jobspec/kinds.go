@@ -46,6 +46,7 @@ const (
 	jobSetAttempt  = "jobset.sigs.k8s.io/restart-attempt"
 	kubeflowName   = "training.kubeflow.org/job-name"
 	kubeflowIndex  = "training.kubeflow.org/replica-index"
+	argoName       = "workflows.argoproj.io/workflow"
 	frameworkName  = "FC_FRAMEWORK_NAME"
 	frameworkIndex = "FC_TASK_INDEX"
 	frameworkTries = "FC_FRAMEWORK_ATTEMPT_ID"
@@ -121,7 +122,7 @@ func number(n *yamledit.Node, key string, fallback int) int {
 
 func tellPod(t *template, f *facts) {
 	labels := t.node.Get("metadata", "labels")
-	for _, name := range []string{jobSetName, kubeflowName, jobNameLabel} {
+	for _, name := range []string{jobSetName, kubeflowName, jobNameLabel, argoName} {
 		if labels.Get(name) != nil {
 			f.job = label(name)
 			break
