@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"iter"
+	"time"
 )
 
 // Source is the reading half of a protocol. Its methods may be called from many
@@ -52,6 +53,13 @@ type CreateOptions struct {
 	// IfAbsent makes Commit fail with kind Exist when the key is there already.
 	// Facts.ConditionalCreate says whether the store decides this in one step.
 	IfAbsent bool
+	// Begun and Resume carry a large object over the end of its writer, where the store
+	// can. Begun, when not nil, is told a token, and Abort leaves what the store has to
+	// whoever gives that as Resume for the same key and size; Sweep finds it if nobody
+	// comes. Of what is there already, bytes that are still those of the source are not
+	// sent again; all others are, so an old token or a wrong one costs only time.
+	Begun  func(token string)
+	Resume string
 }
 
 // A Writer takes the bytes of one object in order. It is used by one goroutine.
@@ -147,8 +155,15 @@ func (f Facts) PartLength(size int64) int64 {
 
 // Sweeper is the ability to find what killed writers left, which no List shows.
 type Sweeper interface {
-	// Sweep removes the remains of writes to keys that begin with prefix and of which
-	// over is true: nobody is writing those now. What a Create has begun elsewhere stays.
-	// over may be asked of a key in the same folder that no object has.
-	Sweep(ctx context.Context, prefix string, over func(key string) bool) error
+	// Sweep asks over about all that was written to keys that begin with prefix and is
+	// neither an object nor dropped, and removes what it says nobody writes any more. A
+	// store that knows better keeps that.
+	Sweep(ctx context.Context, prefix string, over func(Remains) bool) error
+}
+
+// Remains are what is there of a write that has not ended.
+type Remains struct {
+	Key     string    // that of the write, or a name in the same folder that no object has
+	Size    int64     // in bytes, as far as the store tells
+	Touched time.Time // when something last came, by the store's clock
 }

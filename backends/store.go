@@ -213,15 +213,19 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	})
 }
 
-// Sweep removes what killed writers left of keys that begin with prefix and that over
-// names; see Sweeper. Where the protocol has not the ability it does nothing.
-func (s *Store) Sweep(ctx context.Context, prefix string, over func(key string) bool) error {
+// Sweep asks over about what is there of writes to keys that begin with prefix and that
+// have not ended, and removes what it says nobody writes any more; see Sweeper. Where
+// the protocol has not the ability nothing is found.
+func (s *Store) Sweep(ctx context.Context, prefix string, over func(Remains) bool) error {
 	sweeper, ok := s.backend.(Sweeper)
 	if !ok {
 		return nil
 	}
 	return s.retry(ctx, "sweep", prefix, func(ctx context.Context, _ *watchdog) error {
-		return sweeper.Sweep(ctx, s.prefix+prefix, func(key string) bool { return over(strings.TrimPrefix(key, s.prefix)) })
+		return sweeper.Sweep(ctx, s.prefix+prefix, func(r Remains) bool {
+			r.Key = strings.TrimPrefix(r.Key, s.prefix)
+			return over(r)
+		})
 	})
 }
 

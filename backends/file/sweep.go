@@ -14,7 +14,7 @@ var _ backends.Sweeper = (*Backend)(nil)
 
 // Sweep implements backends.Sweeper: it removes temporary files, and the folders that
 // are empty without them.
-func (b *Backend) Sweep(ctx context.Context, prefix string, over func(key string) bool) error {
+func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
 	root, err := b.open(false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -35,7 +35,17 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(key string
 			return nil
 		case !strings.HasPrefix(p, prefix) && d.IsDir():
 			return fs.SkipDir
-		case !strings.HasPrefix(p, prefix), !strings.HasPrefix(d.Name(), Temporary), !d.Type().IsRegular(), !over(p):
+		case !strings.HasPrefix(p, prefix), !strings.HasPrefix(d.Name(), Temporary), !d.Type().IsRegular():
+			return nil
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !over(backends.Remains{Key: p, Size: info.Size(), Touched: info.ModTime()}) {
 			return nil
 		}
 		if err := unlink(root, p, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {

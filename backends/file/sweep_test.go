@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
 )
 
 func TestSweepRemovesWhatIsOver(t *testing.T) {
@@ -25,7 +28,7 @@ func TestSweepRemovesWhatIsOver(t *testing.T) {
 	}
 	b := New(dir)
 	defer b.Close()
-	if err := b.Sweep(t.Context(), "dest/step-", func(key string) bool { return !strings.HasPrefix(key, "dest/step-2/") }); err != nil {
+	if err := b.Sweep(t.Context(), "dest/step-", func(r backends.Remains) bool { return !strings.HasPrefix(r.Key, "dest/step-2/") }); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -39,7 +42,15 @@ func TestSweepRemovesWhatIsOver(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("left %q (%v), want %q", got, err, want)
 	}
-	if err := b.Sweep(t.Context(), "nowhere/step-", func(string) bool { return true }); err != nil {
+	if err := b.Sweep(t.Context(), "nowhere/step-", func(backends.Remains) bool { return true }); err != nil {
 		t.Errorf("of a folder that is not there: %v", err)
 	}
+}
+
+func TestSweepsAfterKills(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *backends.Store { return backends.NewStore(New(dir), "file://"+dir, backends.Options{}) }
+	store := open()
+	defer store.Close()
+	backendtest.Sweeps(t, open(), store)
 }

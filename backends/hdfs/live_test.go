@@ -57,3 +57,9 @@ func TestContract(t *testing.T) {
 		return openLive(t, folder(t))
 	}, backendtest.Options{Unfit: unfit})
 }
+
+func TestSweepsAfterKills(t *testing.T) {
+	need(t)
+	path := folder(t)
+	backendtest.Sweeps(t, openLive(t, path), openLive(t, path))
+}

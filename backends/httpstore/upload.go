@@ -3,6 +3,7 @@ package httpstore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -21,6 +22,11 @@ const abortWithin = 15 * time.Second
 type Uploader interface {
 	// Begin starts an upload in parts. It is called at most once with success.
 	Begin(ctx context.Context) error
+	// Resume goes on with an upload that had this Token instead, and tells whether the
+	// store still has it. Send is called for all parts nevertheless.
+	Resume(ctx context.Context, token string) (bool, error)
+	// Token names the upload that was begun.
+	Token() (string, error)
 	// Send sends one of the parts, which are numbered from 1, and may be sent again;
 	// many are sent at once.
 	Send(ctx context.Context, number int, src *io.SectionReader) error
@@ -37,10 +43,26 @@ type Uploader interface {
 // CreateParts begins an object of known size.
 func CreateParts(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, facts backends.Facts) (backends.PartWriter, error) {
 	u := newUpload(ctx, to, key, opts, facts)
-	if opts.Size > SmallObject {
-		if err := u.begin(ctx); err != nil {
-			return nil, err
+	if opts.Size <= SmallObject {
+		return u, nil
+	}
+	var err error
+	if opts.Resume != "" {
+		u.begun, err = to.Resume(ctx, opts.Resume)
+	}
+	if !u.begun && err == nil {
+		err = u.begin(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if opts.Begun != nil {
+		token, err := to.Token()
+		if err != nil {
+			return nil, errors.Join(err, u.Abort())
 		}
+		u.left = true
+		opts.Begun(token)
 	}
 	return u, nil
 }
@@ -60,6 +82,7 @@ type upload struct {
 	lasts  context.Context //nolint:containedctx // Abort works after that of Create ended
 
 	begun bool // it is in parts
+	left  bool // somebody may go on with them after Abort
 	ended bool // committed or aborted
 
 	mu    sync.Mutex // guards all below
@@ -137,13 +160,13 @@ func (u *upload) Commit(ctx context.Context) (backends.Object, error) {
 	return obj, nil
 }
 
-// Abort drops the parts that the store holds.
+// Abort drops the parts that the store holds, unless Begun was told of them.
 func (u *upload) Abort() error {
 	if u.ended {
 		return nil
 	}
 	u.ended, u.small = true, nil
-	if !u.begun {
+	if !u.begun || u.left {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(u.lasts, abortWithin)

@@ -61,6 +61,12 @@ func (n *noted) Publish(_ context.Context, small *io.SectionReader, size int64) 
 	return backends.Object{Key: "k", Size: size}, n.call("publish")
 }
 
+func (n *noted) Resume(_ context.Context, token string) (bool, error) {
+	return token == "there", n.call("resume " + token)
+}
+
+func (n *noted) Token() (string, error) { return "there", nil }
+
 func (n *noted) Drop(context.Context) error { return n.call("drop") }
 
 // bytes are all that was sent.
@@ -160,3 +166,26 @@ func TestSizesThatAreNotWhatWasPromised(t *testing.T) {
 type readerAt func([]byte, int64) (int, error)
 
 func (f readerAt) ReadAt(p []byte, off int64) (int, error) { return f(p, off) }
+
+// A writer that somebody may go on with leaves its parts; one that finds none begins.
+func TestWritersGoOnWithParts(t *testing.T) {
+	for _, tt := range []struct {
+		resume string
+		want   []string
+	}{
+		{"", []string{"begin"}},
+		{"there", []string{"resume there"}},
+		{"gone", []string{"resume gone", "begin"}},
+	} {
+		var to noted
+		told := ""
+		opts := backends.CreateOptions{Size: SmallObject + 1, Resume: tt.resume, Begun: func(token string) { told = token }}
+		w, err := CreateParts(t.Context(), &to, "k", opts, backends.Facts{PartSize: SmallObject})
+		if err == nil {
+			err = w.Abort()
+		}
+		if err != nil || told != "there" || !slices.Equal(to.calls, tt.want) {
+			t.Errorf("resuming %q: %q was told, and asked were %q (%v), want %q", tt.resume, told, to.calls, err, tt.want)
+		}
+	}
+}

@@ -258,3 +258,10 @@ func makeLinks(t *testing.T, dir string) {
 		}
 	}
 }
+
+func TestSweepsAfterKills(t *testing.T) {
+	eachVersion(t, func(t *testing.T, params string) {
+		path := "/data/sweeps-" + params
+		backendtest.Sweeps(t, openLive(t, path, params), openLive(t, path, params))
+	})
+}

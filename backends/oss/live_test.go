@@ -116,3 +116,12 @@ func TestContract(t *testing.T) {
 		})
 	}
 }
+
+func TestSweepsAndGoesOnAfterKills(t *testing.T) {
+	s := need(t, false)
+	for _, params := range []string{"?signature=v4", "?signature=v1"} {
+		url := folder(t, "test") + params
+		backendtest.Sweeps(t, s.open(t, url), s.open(t, url))
+		backendtest.Resumes(t, s.open(t, url), s.open(t, url))
+	}
+}

@@ -30,6 +30,8 @@ type upload struct {
 	mark     string // by which it knows its own object; in the metadata
 	id       string // of the multipart upload; "" when small
 
+	there map[int]oss.UploadedPart // what an earlier writer sent of it
+
 	// Of a small object: what the request is checked by, and its CRC-64/ECMA.
 	smallMD5, smallSum hash.Hash
 
@@ -79,6 +81,15 @@ func (u *upload) sdk() oss.InitiateMultipartUploadResult {
 
 // Send sends a part and sums it on the way; the answer tells what arrived.
 func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) error {
+	if p, ok, err := u.has(number, src); err != nil {
+		return &backends.LocalError{Err: err}
+	} else if ok {
+		backends.Moved(ctx)
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.parts[number] = p
+		return nil
+	}
 	var told http.Header
 	opts, err := u.b.with(ctx, oss.GetResponseHeader(&told))
 	if err != nil {

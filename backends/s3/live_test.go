@@ -265,3 +265,11 @@ func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 		}
 	})
 }
+
+func TestSweepsAndGoesOnAfterKills(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *live.Server) {
+		folder := fmt.Sprintf("test/sweeps-%d/", time.Now().UnixNano())
+		backendtest.Sweeps(t, openLive(t, s, folder), openLive(t, s, folder))
+		backendtest.Resumes(t, openLive(t, s, folder), openLive(t, s, folder))
+	})
+}

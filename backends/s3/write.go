@@ -27,9 +27,10 @@ type upload struct {
 	ifAbsent bool
 	mark     string // by which it knows its own object; in the metadata
 
-	id     string    // of the multipart upload; "" when small
-	summed bool      // its parts carry checksums
-	small  hash.Hash // CRC-64/NVME of a small object
+	id     string               // of the multipart upload; "" when small
+	summed bool                 // its parts carry checksums
+	there  map[int32]types.Part // what an earlier writer sent of it
+	small  hash.Hash            // CRC-64/NVME of a small object
 
 	mu    sync.Mutex // guards all below
 	parts map[int32]part
@@ -97,11 +98,20 @@ func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 		p.sum = h.Sum(nil)
 		in.ChecksumCRC64NVME = new(base64.StdEncoding.EncodeToString(p.sum))
 	}
-	out, err := u.b.client.UploadPart(ctx, in)
+	there, err := u.has(number, p, src)
 	if err != nil {
-		return u.b.explain("write", u.key, err)
+		return &backends.LocalError{Err: err}
 	}
-	p.etag = out.ETag
+	if there {
+		p.etag = u.there[number].ETag
+		backends.Moved(ctx)
+	} else {
+		out, err := u.b.client.UploadPart(ctx, in)
+		if err != nil {
+			return u.b.explain("write", u.key, err)
+		}
+		p.etag = out.ETag
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.parts[number] = p

@@ -27,6 +27,7 @@ const (
 	statusSessionDeleted   = 0xC0000203
 	statusSessionExpired   = 0xC000035C
 	statusFileClosed       = 0xC0000128
+	statusNotEmpty         = 0xC0000101
 )
 
 // meaning is what an answer of the server comes to.

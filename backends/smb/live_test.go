@@ -52,3 +52,10 @@ func TestContract(t *testing.T) {
 		})
 	}
 }
+
+func TestSweepsAfterKills(t *testing.T) {
+	for _, mode := range []string{"plain", "encrypted"} {
+		s := need(t, mode)
+		backendtest.Sweeps(t, openLive(t, s, "data/sweeps/"), openLive(t, s, "data/sweeps/"))
+	}
+}

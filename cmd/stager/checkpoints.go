@@ -147,11 +147,13 @@ type pruneCmd struct {
 	Metric  string `help:"A metric that markers told, by which steps are the best." env:"STAGER_KEEP_METRIC"`
 	Highest bool   `help:"The best is the highest; without it the lowest." env:"STAGER_KEEP_HIGHEST"`
 	DryRun  bool   `help:"Only tell what would go." env:"STAGER_PRUNE_DRY_RUN"`
+
+	Abandoned time.Duration `help:"Uploads that were killed are swept when nothing came of them for so long; 0 when nobody else writes there." default:"24h" env:"STAGER_PRUNE_ABANDONED"`
 }
 
 // Help shows what is typed.
 func (pruneCmd) Help() string {
-	return `Removes older steps, and what was left of those that were never committed and are older than the newest that is. What a step that stays shares with others stays too; what stager did not write is not touched.
+	return `Removes older steps, and what was left of those that were never committed and are older than the newest that is. So does what killed uploads left that no listing shows: files of temporary names, and uploads in parts. What a step that stays shares with others stays too; what stager did not write is not touched.
 
     stager prune --last 3 --dry-run s3://runs/today/ckpt/
     stager prune --last 3 --every 10000 --best 2 --metric loss s3://runs/today/ckpt/`
@@ -159,7 +161,7 @@ func (pruneCmd) Help() string {
 
 func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
 	switch {
-	case c.Last < 1 || c.Every < 0 || c.Best < 0:
+	case c.Last < 1 || c.Every < 0 || c.Best < 0 || c.Abandoned < 0:
 		return &usageError{errors.New("--last is at least 1, and nothing is less than 0")}
 	case (c.Best > 0) != (c.Metric != ""):
 		return &usageError{errors.New("--best and --metric belong together")}
@@ -170,7 +172,7 @@ func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer store.Close() // each removal was answered
 	gone, err := checkpoint.Prune(ctx, checkpoint.PruneConfig{
-		Store: store, DryRun: c.DryRun, Log: log,
+		Store: store, DryRun: c.DryRun, Log: log, Abandoned: c.Abandoned,
 		Keep: checkpoint.Keep{Last: c.Last, Every: c.Every, Best: c.Best, Metric: c.Metric, Highest: c.Highest},
 	})
 	if err != nil {
@@ -185,11 +187,17 @@ func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
 		if c.json() {
 			err = out.Encode(p)
 		} else {
-			state := "partial"
-			if p.Committed {
+			state, dir := "partial", p.Dir
+			switch {
+			case p.Committed:
 				state = "committed"
+			case p.Unfinished:
+				state = "unfinished"
 			}
-			_, err = fmt.Printf("%s %s: %s, %d objects, %s\n", word, p.Dir, state, p.Objects, size(p.Bytes))
+			if dir == "" {
+				dir = "beside the steps"
+			}
+			_, err = fmt.Printf("%s %s: %s, %d objects, %s\n", word, dir, state, p.Objects, size(p.Bytes))
 		}
 		if err != nil {
 			return err

@@ -17,6 +17,7 @@ type store struct {
 	servers.Server
 	url   func(dir string) string // of a folder
 	names func(context.Context) ([]string, error)
+	disk  string // the folder "ckpt" of it, where that can be looked at as files
 }
 
 // stores are those that trials are made over, by the names that STAGER_TEST_REQUIRE has
@@ -58,7 +59,8 @@ func overStores(t *testing.T, test func(*testing.T, store)) {
 func startS3(t *testing.T) (store, error) {
 	dir := t.TempDir()
 	s, err := servers.StartS3(t.Context(), servers.S3Options{Dir: dir, Buckets: []string{"trial"}})
-	return store{s, func(dir string) string { return "s3://trial/" + dir + "/" }, filesBelow(filepath.Join(dir, "objects", "trial"))}, err
+	bucket := filepath.Join(dir, "objects", "trial")
+	return store{s, func(dir string) string { return "s3://trial/" + dir + "/" }, filesBelow(bucket), filepath.Join(bucket, "ckpt")}, err
 }
 
 func startOSS(*testing.T) (store, error) {
@@ -69,7 +71,7 @@ func startOSS(*testing.T) (store, error) {
 			keys = append(keys, "an upload without end")
 		}
 		return keys, nil
-	}}, err
+	}, ""}, err
 }
 
 func startSamba(mode servers.SambaMode) func(*testing.T) (store, error) {
@@ -78,7 +80,7 @@ func startSamba(mode servers.SambaMode) func(*testing.T) (store, error) {
 		if err != nil {
 			return store{}, err
 		}
-		return store{s, func(dir string) string { return "smb://" + s.Address + "/data/" + dir + "/" }, filesBelow(s.Dir)}, nil
+		return store{s, func(dir string) string { return "smb://" + s.Address + "/data/" + dir + "/" }, filesBelow(s.Dir), ""}, nil
 	}
 }
 
@@ -90,7 +92,7 @@ func startNFS(version string) func(*testing.T) (store, error) {
 		}
 		return store{g, func(dir string) string {
 			return "nfs://" + g.Address + "/data/" + dir + "/?vers=" + version + "&mountport=" + g.MountPort
-		}, filesBelow(g.Dir)}, nil
+		}, filesBelow(g.Dir), ""}, nil
 	}
 }
 
@@ -102,7 +104,7 @@ func startHDFS(t *testing.T) (store, error) {
 	return store{h, func(dir string) string { return "hdfs://" + h.Address + "/" + dir + "/" }, func(ctx context.Context) ([]string, error) {
 		out, err := h.Command(ctx, "org.apache.hadoop.fs.FsShell", "-ls", "-R", "-C", "/").Output()
 		return strings.Fields(string(out)), err
-	}}, nil
+	}, ""}, nil
 }
 
 // filesBelow lists files as they lie on the server's disk.

@@ -2,7 +2,10 @@ package checkpoint
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"log/slog"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -52,5 +56,60 @@ func TestWhatWouldBeLostIsForetold(t *testing.T) {
 		if newUploader(t, dir, b, config).Close(); strings.Contains(log.String(), words) {
 			t.Errorf("with enough grace the log says\n%s", log.String())
 		}
+	})
+}
+
+// A checkpoint takes 20 s, and the end has 5 s. That was said when the one before was
+// saved; the end cuts the upload, the step before is restored, and the next start goes
+// on where the upload was cut.
+func TestAGraceThatIsTooShortIsForetoldAndTheUploadGoesOn(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		var log bytes.Buffer
+		var sent []string
+		slow := &hooked{Backend: b, onCreate: func(key string) {
+			if strings.HasSuffix(key, ".bin") {
+				sent = append(sent, path.Base(key))
+				time.Sleep(time.Second)
+			}
+		}}
+		config := func(c *Config) {
+			c.Grace, c.Log = 5*time.Second, slog.New(slog.NewTextHandler(&log, nil))
+			c.Store = backends.NewStore(slow, "mem://test", backends.Options{Connections: 1})
+		}
+		large := func(step string) map[string]string {
+			files := make(map[string]string)
+			for i := range 20 {
+				files[fmt.Sprintf("%02d.bin", i)] = fmt.Sprint("of ", step, " file ", i)
+			}
+			return files
+		}
+		u := newUploader(t, dir, b, config)
+		write(t, filepath.Join(dir, "checkpoint-1"), large("1"))
+		settled(t, u)
+		if said := log.String(); !strings.Contains(said, "would be lost") || !strings.Contains(said, "needs=20s grace=5s") {
+			t.Errorf("when step 1 was saved the log says\n%s", said)
+		}
+		write(t, filepath.Join(dir, "checkpoint-2"), large("2"))
+		sent = nil
+		ctx, cancel := context.WithTimeout(t.Context(), u.cfg.Grace)
+		defer cancel()
+		if err := u.Drain(ctx, Exit{Gone: true, Success: true}); err == nil || !strings.Contains(err.Error(), "step 2 (checkpoint-2) is not safe") {
+			t.Errorf("the end says %v, want that step 2 is not safe", err)
+		}
+		if r, _ := restoreNewest(t, b); r.Step != 1 {
+			t.Errorf("step %d is restored, want the one before", r.Step)
+		}
+		u.Close()
+		arrived := len(sent)
+		sent = nil
+		u = newUploader(t, dir, b, config)
+		pass(t, u)
+		// Of the one that was under way nobody knows.
+		if again := arrived + len(sent) - 20; again < 0 || again > 1 || arrived < 4 {
+			t.Errorf("after %d of 20 files had begun %d were sent: %q", arrived, len(sent), sent)
+		}
+		_, files := restoreNewest(t, b)
+		equal(t, "restored", files, large("2"))
 	})
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// A journal remembers which files of an upload have arrived, so that a later try,
-// or a later process, need not send them again. It is a hint: what it says counts
-// only as far as the store has the same version of the object. A nil journal
-// remembers nothing.
+// A journal remembers which files of an upload have arrived, and by what the store
+// knows those that have begun to, so that a later try, or a later process, need not send
+// them again. It is a hint: what it says counts only as far as the store has the same
+// version of the object, or the same bytes in its parts. A nil journal remembers nothing.
 type journal struct {
 	mu   sync.Mutex // guards all below
 	sent map[string]sentFile
@@ -23,6 +23,7 @@ type sentFile struct {
 	Key     string           `json:"key"`
 	Digest  string           `json:"digest"`
 	Version backends.Version `json:"version"`
+	Begun   string           `json:"begun,omitempty"` // for CreateOptions.Resume; there is no digest then
 }
 
 // openJournal reads the journal at name, and goes on with it. A line that a kill
@@ -62,17 +63,31 @@ func (j *journal) digest(key string, there backends.Object) (string, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s, ok := j.sent[key]
-	return s.Digest, ok && s.Version == there.Version
+	return s.Digest, ok && s.Digest != "" && s.Version == there.Version
 }
 
-func (j *journal) note(key, digest string, version backends.Version) {
+// resuming are the options to send key with: where an earlier try ended, if it began.
+func (j *journal) resuming(key string) (opts backends.CreateOptions) {
 	if j == nil {
-		return
+		return opts
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s := sentFile{key, digest, version}
-	j.sent[key] = s
+	opts.Resume = j.sent[key].Begun
+	opts.Begun = func(token string) { j.add(sentFile{Key: key, Begun: token}) }
+	return opts
+}
+
+func (j *journal) note(key, digest string, version backends.Version) {
+	if j != nil {
+		j.add(sentFile{Key: key, Digest: digest, Version: version})
+	}
+}
+
+func (j *journal) add(s sentFile) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.sent[s.Key] = s
 	if line, err := json.Marshal(s); err == nil && j.file != nil {
 		_, _ = j.file.Write(append(line, '\n')) // a hint
 	}

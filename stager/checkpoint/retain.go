@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -54,10 +55,13 @@ func (k Keep) choose(steps []good) map[string]bool {
 
 // PruneConfig says what Prune removes.
 type PruneConfig struct {
-	Store  *backends.Store // a destination
-	Keep   Keep
-	DryRun bool         // only tell
-	Log    *slog.Logger // nil: silent
+	Store *backends.Store // a destination
+	Keep  Keep
+	// Abandoned is how long nothing must have come of a write that never ended. 0: only
+	// who knows that nobody writes to the destination says so.
+	Abandoned time.Duration
+	DryRun    bool         // only tell
+	Log       *slog.Logger // nil: silent
 }
 
 // Pruned is what Prune removed of one step.
@@ -65,8 +69,11 @@ type Pruned struct {
 	Step      int64  `json:"step"`
 	Dir       string `json:"dir"`
 	Committed bool   `json:"committed"` // else what was left of it, or was on its way
-	Objects   int    `json:"objects"`
-	Bytes     int64  `json:"bytes"`
+	// Unfinished are writes that never ended, which no List shows: files of a temporary
+	// name, or uploads in parts. Outside of all steps' folders Dir is empty.
+	Unfinished bool  `json:"unfinished,omitempty"`
+	Objects    int   `json:"objects"`
+	Bytes      int64 `json:"bytes"`
 }
 
 // Prune removes the steps that Keep does not name, and data of steps that were never
@@ -76,8 +83,11 @@ func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	r := retention{store: cfg.Store, keep: cfg.Keep, dry: cfg.DryRun, log: cfg.Log}
+	r := retention{store: cfg.Store, keep: cfg.Keep, abandoned: cfg.Abandoned, dry: cfg.DryRun, log: cfg.Log}
 	_, err := r.apply(ctx)
+	if err == nil {
+		err = r.sweepRemains(ctx, "")
+	}
 	return r.removed, err
 }
 
@@ -90,6 +100,9 @@ type retention struct {
 	read  map[string]readOnce // COMMITs that were read before, by folder; may be nil
 	dry   bool
 	log   *slog.Logger
+
+	ids       map[string]bool // of uploads of which nobody else goes on with; see sweepRemains
+	abandoned time.Duration
 
 	removed []Pruned
 }
@@ -177,15 +190,6 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 		over := going[l.dir] || !l.committed && l.step < newest
 		if over && (r.busy == nil || !r.busy(l.step)) {
 			doomed = append(doomed, l)
-		}
-	}
-	if !r.dry {
-		if err := r.store.Sweep(ctx, "step-", func(key string) bool {
-			dir, _, _ := strings.Cut(key, "/")
-			step, _, ok := parseStepDir(dir)
-			return ok && step <= newest && (r.busy == nil || !r.busy(step))
-		}); err != nil {
-			return newest, err
 		}
 	}
 	if len(doomed) == 0 {

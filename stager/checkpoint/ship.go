@@ -291,7 +291,7 @@ func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string)
 		return "", err
 	}
 	src := newSummed(file, want.Size, digestAlgorithm(s.store), s.moved)
-	obj, err := s.store.Put(ctx, key, src, want.Size, backends.CreateOptions{})
+	obj, err := s.store.Put(ctx, key, src, want.Size, c.sent.resuming(key))
 	var sum backends.Checksum
 	if err == nil {
 		sum, err = src.sum()

@@ -58,6 +58,9 @@ func (u *Uploader) send(ctx context.Context, final bool) error {
 	if err == nil && all {
 		err = u.mirror(ctx, final)
 	}
+	if err == nil && !final {
+		u.sweepOnce(ctx)
+	}
 	if err == nil && interval {
 		u.mu.Lock()
 		u.lastSent = time.Now()
@@ -208,20 +211,18 @@ func (u *Uploader) leaveLocked(snap *snapshot) {
 	u.notifyLocked()
 }
 
-// retain removes what is too old. It is tried again after the next commit.
+// retain removes what is too old, and what killed uploads left of steps. It is tried
+// again after the next commit.
 func (u *Uploader) retain(ctx context.Context) {
 	u.mu.Lock()
-	own := u.own
+	own, ids := u.own, u.idsLocked()
 	u.mu.Unlock()
-	r := retention{
-		store: u.cfg.Store, keep: u.cfg.Keep, own: own, read: u.read, log: u.log,
-		busy: func(step int64) bool {
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			return u.snaps[step] != nil
-		},
-	}
+	r := u.retention(ids)
+	r.keep, r.own, r.read = u.cfg.Keep, own, u.read
 	newest, err := r.apply(ctx)
+	if err == nil {
+		err = r.sweepRemains(ctx, "step-")
+	}
 	if err != nil {
 		u.log.Warn("older steps are not removed now", "error", err)
 		return
@@ -230,5 +231,17 @@ func (u *Uploader) retain(ctx context.Context) {
 	defer u.mu.Unlock()
 	if newest > u.committed.Step {
 		u.committed = StepTime{Step: newest}
+	}
+}
+
+// retention is one that leaves alone what is on its way.
+func (u *Uploader) retention(ids map[string]bool) *retention {
+	return &retention{
+		store: u.cfg.Store, ids: ids, abandoned: Abandoned, log: u.log,
+		busy: func(step int64) bool {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			return u.snaps[step] != nil
+		},
 	}
 }

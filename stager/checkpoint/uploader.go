@@ -83,6 +83,8 @@ type Uploader struct {
 	plain     map[string]*plainFile  // by path
 	there     map[string]plainRemote // what the store mirrors; nil until it was asked
 	own       []string               // folders committed by this process, oldest first
+	ids       map[string]bool        // of uploads from this folder, also of earlier processes; a hint, kept on the disk
+	swept     bool                   // the destination was looked through for what killed uploads left
 	read      map[string]readOnce    // COMMITs; only who holds the shipping token
 	waits     map[int64]string       // steps that wait for other nodes, and for which
 	uploading *upload
@@ -244,6 +246,7 @@ func (u *Uploader) begin() error {
 		u.shipped = make(map[string]shipment) // a hint, and a torn one
 	}
 	u.recallPace()
+	u.ids = recallIDs(u.root)
 	snaps, err := u.shelf.left()
 	if err != nil {
 		return err
@@ -289,6 +292,7 @@ func (u *Uploader) Close() error {
 // holdLocked takes a snapshot into account.
 func (u *Uploader) holdLocked(snap *snapshot) {
 	u.snaps[snap.Step] = snap
+	u.noteIDLocked(snap.ID)
 	if snap.Step >= u.complete.Step {
 		u.complete = StepTime{snap.Step, snap.Complete}
 	}

@@ -42,6 +42,7 @@ type piece struct {
 	size int64
 	md5  []byte
 	crc  uint64
+	came time.Time
 }
 
 // receive writes the request's body to a file.
@@ -53,7 +54,7 @@ func (c *call) receive() (p piece, err error) {
 	if err != nil {
 		return p, err
 	}
-	p.path = f.Name()
+	p.path, p.came = f.Name(), time.Now()
 	defer func() {
 		err = errors.Join(err, f.Close())
 		if err != nil {

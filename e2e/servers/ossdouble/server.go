@@ -158,6 +158,7 @@ var query = map[string]bool{
 	"versioning": true, "uploads": true, "uploadId": true, "partNumber": true, "list-type": true, "prefix": true,
 	"start-after": true, "continuation-token": true, "max-keys": true, "encoding-type": true,
 	"marker": true, "delimiter": true,
+	"max-uploads": true, "key-marker": true, "upload-id-marker": true, "max-parts": true, "part-number-marker": true,
 }
 
 // A call is one request that was verified.
@@ -286,6 +287,8 @@ func (c *call) dispatch() error {
 		return c.putPart(upload[0])
 	case c.Method == http.MethodPost && multi:
 		return c.completeUpload(upload[0])
+	case c.Method == http.MethodGet && multi:
+		return c.listParts(upload[0])
 	case c.Method == http.MethodDelete && multi:
 		return c.abortUpload(upload[0])
 	case len(c.query) > 0:

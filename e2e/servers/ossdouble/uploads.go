@@ -1,6 +1,7 @@
 package ossdouble
 
 import (
+	"cmp"
 	"crypto/md5" // what ETags are made of
 	"crypto/rand"
 	"encoding/hex"
@@ -196,11 +197,14 @@ func (c *call) abortUpload(id string) error {
 }
 
 type uploads struct {
-	XMLName      xml.Name `xml:"ListMultipartUploadsResult"`
-	Bucket       string
-	EncodingType string `xml:",omitempty"`
-	IsTruncated  bool
-	Upload       []underway
+	XMLName            xml.Name `xml:"ListMultipartUploadsResult"`
+	Bucket             string
+	Prefix             string
+	EncodingType       string `xml:",omitempty"`
+	IsTruncated        bool
+	NextKeyMarker      string `xml:",omitempty"`
+	NextUploadIDMarker string `xml:"NextUploadIdMarker,omitempty"`
+	Upload             []underway
 }
 
 type underway struct {
@@ -209,14 +213,97 @@ type underway struct {
 	Initiated string
 }
 
-// listUploads answers with all at once.
+const listTime = "2006-01-02T15:04:05.000Z"
+
+// most is how many entries a page may have, by a parameter of the request.
+func (c *call) most(parameter string) (int, error) {
+	text := c.query.Get(parameter)
+	if text == "" {
+		return 1000, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > 1000 {
+		return 0, fail(http.StatusBadRequest, "InvalidArgument", "Argument %s must be an integer between 1 and 1000.", parameter)
+	}
+	return n, nil
+}
+
+// listUploads answers with one page.
 func (c *call) listUploads() error {
-	out := uploads{Bucket: c.name, EncodingType: c.query.Get("encoding-type")}
+	most, err := c.most("max-uploads")
+	if err != nil {
+		return err
+	}
+	out := uploads{Bucket: c.name, Prefix: escape(c.query.Get("prefix")), EncodingType: c.query.Get("encoding-type")}
 	c.s.mu.Lock()
-	for _, id := range slices.Sorted(maps.Keys(c.bucket.uploads)) {
-		u := c.bucket.uploads[id]
-		out.Upload = append(out.Upload, underway{escape(u.key), id, u.begun.UTC().Format("2006-01-02T15:04:05.000Z")})
+	all := c.bucket.uploads
+	ids := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(strings.Compare(all[a].key, all[b].key), strings.Compare(a, b))
+	})
+	for _, id := range ids {
+		u := all[id]
+		after := cmp.Or(strings.Compare(u.key, c.query.Get("key-marker")), strings.Compare(id, c.query.Get("upload-id-marker")))
+		if after <= 0 || !strings.HasPrefix(u.key, c.query.Get("prefix")) {
+			continue
+		}
+		if len(out.Upload) == most {
+			out.IsTruncated = true
+			break
+		}
+		out.Upload = append(out.Upload, underway{escape(u.key), id, u.begun.UTC().Format(listTime)})
+		out.NextKeyMarker, out.NextUploadIDMarker = escape(u.key), id
 	}
 	c.s.mu.Unlock()
+	return c.xml(out)
+}
+
+type parts struct {
+	XMLName              xml.Name `xml:"ListPartsResult"`
+	Bucket               string
+	Key                  string
+	UploadID             string `xml:"UploadId"`
+	EncodingType         string `xml:",omitempty"`
+	NextPartNumberMarker int
+	IsTruncated          bool
+	Part                 []sent
+}
+
+type sent struct {
+	PartNumber   int
+	LastModified string
+	ETag         string
+	Size         int64
+}
+
+// listParts answers with one page.
+func (c *call) listParts(id string) error {
+	most, err := c.most("max-parts")
+	if err != nil {
+		return err
+	}
+	after, _ := strconv.Atoi(c.query.Get("part-number-marker")) // without it from the first on
+	out := parts{Bucket: c.name, Key: escape(c.key), UploadID: id, EncodingType: c.query.Get("encoding-type")}
+	var all map[int]piece
+	c.s.mu.Lock()
+	u, err := c.uploadLocked(id)
+	if err == nil {
+		all = maps.Clone(u.parts)
+	}
+	c.s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, number := range slices.Sorted(maps.Keys(all)) {
+		if number <= after {
+			continue
+		}
+		if len(out.Part) == most {
+			out.IsTruncated = true
+			break
+		}
+		p := all[number]
+		out.Part = append(out.Part, sent{number, p.came.UTC().Format(listTime), p.etag(), p.size})
+		out.NextPartNumberMarker = number
+	}
 	return c.xml(out)
 }

@@ -1,0 +1,68 @@
+package hdfs
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/colinmarc/hdfs/v2"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+var _ backends.Sweeper = (*store)(nil)
+
+// Sweep implements backends.Sweeper: it removes temporary files, and the folders that
+// are empty without them. Of one that is being written the NameNode tells neither how
+// long it is nor when something last came, but when it was begun.
+func (b *store) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
+	if dir != "" && checkKey("sweep", dir) != nil {
+		return nil // no key begins so
+	}
+	return b.sweepFolder(ctx, dir, prefix, over)
+}
+
+func (b *store) sweepFolder(ctx context.Context, dir, prefix string, over func(backends.Remains) bool) error {
+	after := ""
+	for more := true; more; {
+		var page []*hdfs.FileStatus
+		err := b.with(ctx, "sweep", dir, func(s *session) (err error) {
+			page, more, err = s.list("/"+dir, after)
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) || notAFolder(err) {
+			return nil // it was removed meanwhile, or never was
+		}
+		if err != nil {
+			return err
+		}
+		for _, st := range page {
+			name := string(st.GetPath())
+			if name == "" {
+				return nil // dir is a file
+			}
+			after = name
+			if err := b.sweepEntry(ctx, path.Join(dir, name), st, prefix, over); err != nil {
+				return err
+			}
+		}
+		more = more && len(page) > 0
+	}
+	return nil
+}
+
+func (b *store) sweepEntry(ctx context.Context, key string, st *hdfs.FileStatus, prefix string, over func(backends.Remains) bool) error {
+	switch {
+	case isDir(st) && !hidden(key) && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
+		return b.sweepFolder(ctx, key, prefix, over)
+	case st.GetFileType() != isFile, !strings.HasPrefix(path.Base(key), temporary), !strings.HasPrefix(key, prefix):
+		return nil
+	case !over(backends.Remains{Key: key, Size: int64(st.GetLength()), Touched: time.UnixMilli(int64(st.GetModificationTime()))}):
+		return nil
+	}
+	return b.discard(ctx, "/"+key)
+}

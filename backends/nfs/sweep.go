@@ -1,0 +1,67 @@
+package nfs
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/nfs/remote"
+)
+
+var _ backends.Sweeper = (*share)(nil)
+
+// Sweep implements backends.Sweeper: it removes temporary files, and the folders that
+// are empty without them. It follows no links in the folders that it looks through.
+func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
+	if dir != "" && checkKey("sweep", dir) != nil {
+		return nil // no key begins so
+	}
+	_, at, err := s.links.stat(ctx, dir)
+	if err == nil {
+		err = s.sweepFolder(ctx, dir, at, prefix, over)
+	}
+	if err = missing("sweep", prefix, err); backends.KindOf(err) == backends.NotExist {
+		return nil
+	}
+	return err
+}
+
+// sweepFolder sweeps the folder dir, which is at a path of the tree.
+func (s *share) sweepFolder(ctx context.Context, dir, at, prefix string, over func(backends.Remains) bool) error {
+	if err := ended(ctx, "sweep", dir); err != nil {
+		return err
+	}
+	var folders, files []remote.Entry
+	err := s.tree.ReadDir(ctx, at, func(e remote.Entry) error {
+		key := path.Join(dir, e.Name)
+		switch {
+		case e.Name == "" || strings.Contains(e.Name, "/"):
+		case e.Attr.Type == remote.Folder && !hidden(e.Name) && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
+			folders = append(folders, e)
+		case e.Attr.Type == remote.Regular && strings.HasPrefix(e.Name, Temporary) && strings.HasPrefix(key, prefix):
+			files = append(files, e)
+		}
+		return nil
+	})
+	if err != nil && remote.StatusOf(err) != remote.NoEnt {
+		return err
+	}
+	for _, e := range folders {
+		if err := s.sweepFolder(ctx, path.Join(dir, e.Name), path.Join(at, e.Name), prefix, over); err != nil {
+			return err
+		}
+	}
+	for _, e := range files {
+		if !over(backends.Remains{Key: path.Join(dir, e.Name), Size: e.Attr.Size, Touched: e.Attr.ModTime}) {
+			continue
+		}
+		err := s.tree.Remove(ctx, path.Join(at, e.Name), remote.Regular)
+		if err != nil && remote.StatusOf(err) != remote.NoEnt {
+			return err
+		}
+		s.prune(ctx, at)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package s3
+
+import (
+	"context"
+	"crypto/md5" // what ETags of parts are made of
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+var _ backends.Sweeper = (*bucket)(nil)
+
+// token is what another process must know of an upload to go on with it.
+type token struct {
+	ID     string `json:"id"`
+	Mark   string `json:"mark"`
+	Summed bool   `json:"summed,omitempty"`
+}
+
+// Token names the upload.
+func (u *upload) Token() (string, error) {
+	text, err := json.Marshal(token{u.id, u.mark, u.summed})
+	return string(text), err
+}
+
+// Resume asks for the parts that the store has.
+func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
+	var t token
+	if json.Unmarshal([]byte(text), &t) != nil || t.ID == "" {
+		return false, nil
+	}
+	there, err := u.b.parts(ctx, u.key, t.ID)
+	if err != nil {
+		if answerOf(err).status == http.StatusNotFound {
+			return false, nil
+		}
+		return false, u.b.explain("create", u.key, err)
+	}
+	u.id, u.mark, u.summed, u.there = t.ID, t.Mark, t.Summed, there
+	return true, nil
+}
+
+// has tells whether the store has a part already, with the bytes of src: by its
+// checksum, or else by an ETag that is their MD5, as it is where the store does not
+// encrypt them with a key of its own.
+func (u *upload) has(number int32, p part, src *io.SectionReader) (bool, error) {
+	there, ok := u.there[number]
+	if !ok || value(there.Size) != p.size {
+		return false, nil
+	}
+	if told, err := base64.StdEncoding.DecodeString(value(there.ChecksumCRC64NVME)); err == nil && len(told) > 0 && p.sum != nil {
+		return string(told) == string(p.sum), nil
+	}
+	h := md5.New()
+	if _, err := io.Copy(h, backends.Unpaced(src)); err != nil {
+		return false, err
+	}
+	return string(version(there.ETag)) == hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// parts are those that the store has of an upload.
+func (b *bucket) parts(ctx context.Context, key, id string) (map[int32]types.Part, error) {
+	parts := make(map[int32]types.Part)
+	pages := s3.NewListPartsPaginator(b.client, &s3.ListPartsInput{Bucket: &b.name, Key: &key, UploadId: &id, RequestPayer: b.payer})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range page.Parts {
+			parts[value(p.PartNumber)] = p
+		}
+	}
+	return parts, nil
+}
+
+// Sweep implements backends.Sweeper: it aborts uploads in parts that nobody goes on
+// with.
+func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+	pages := s3.NewListMultipartUploadsPaginator(b.client, &s3.ListMultipartUploadsInput{
+		Bucket: &b.name, Prefix: &prefix, EncodingType: types.EncodingTypeUrl, RequestPayer: b.payer,
+	})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return b.explain("sweep", prefix, err)
+		}
+		for _, found := range page.Uploads {
+			key := value(found.Key)
+			if page.EncodingType == types.EncodingTypeUrl {
+				if plain, err := url.QueryUnescape(key); err == nil {
+					key = plain
+				}
+			}
+			if err := b.sweepUpload(ctx, key, value(found.UploadId), value(found.Initiated), over); err != nil {
+				return b.explain("sweep", key, err)
+			}
+		}
+	}
+	return nil
+}
+
+// sweepUpload aborts one upload, if it is over.
+func (b *bucket) sweepUpload(ctx context.Context, key, id string, begun time.Time, over func(backends.Remains) bool) error {
+	parts, err := b.parts(ctx, key, id)
+	if err != nil {
+		if answerOf(err).status == http.StatusNotFound {
+			return nil // it has ended
+		}
+		return err
+	}
+	left := backends.Remains{Key: key, Touched: begun}
+	for _, p := range parts {
+		left.Size += value(p.Size)
+		if at := value(p.LastModified); at.After(left.Touched) {
+			left.Touched = at
+		}
+	}
+	if !over(left) {
+		return nil
+	}
+	return (&upload{b: b, key: key, id: id}).Drop(ctx)
+}

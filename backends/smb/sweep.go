@@ -1,0 +1,109 @@
+package smb
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	smb2 "github.com/cloudsoda/go-smb2"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+var _ backends.Sweeper = (*Backend)(nil)
+
+// Sweep implements backends.Sweeper: it removes temporary files, what is left of claims
+// (claim.go), and the folders that are empty without them. What somebody has open is
+// being written: the server does not remove it.
+func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
+	if dir == "" {
+		dir = "."
+	}
+	if dir != "." && checkKey("sweep", dir, b.pool.dialer.mapped) != nil {
+		return nil // no key begins so
+	}
+	s, err := b.pool.get(ctx)
+	if err != nil {
+		return err
+	}
+	return classify("sweep", prefix, sweepFolder(ctx, s, dir, prefix, over))
+}
+
+func sweepFolder(ctx context.Context, s *session, dir, prefix string, over func(backends.Remains) bool) error {
+	infos, err := readFolder(ctx, s, dir)
+	if err != nil {
+		return err
+	}
+	removed := false
+	for _, info := range infos {
+		key := path.Join(dir, info.Name())
+		temporary := strings.HasPrefix(info.Name(), Temporary)
+		link := info.Sys().(*smb2.FileStat).ReparsePointTag
+		switch {
+		case link == symbolicLink || link == mountPoint:
+			continue
+		case info.IsDir() && !temporary && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
+			if err := sweepFolder(ctx, s, key, prefix, over); err != nil {
+				return err
+			}
+			continue
+		case !temporary, !strings.HasPrefix(key, prefix), !over(backends.Remains{Key: key, Size: info.Size(), Touched: info.ModTime()}):
+			continue
+		case info.IsDir(): // of claims
+			flags, err := readFolder(ctx, s, key)
+			if err != nil {
+				return err
+			}
+			for _, flag := range flags {
+				if err := sweepPath(ctx, s, path.Join(key, flag.Name())); err != nil {
+					return err
+				}
+			}
+		}
+		if err := sweepPath(ctx, s, key); err != nil {
+			return err
+		}
+		removed = true
+	}
+	if removed {
+		prune(ctx, s, dir)
+	}
+	return nil
+}
+
+// readFolder lists what is in a folder, in which there is nothing if it has gone.
+func readFolder(ctx context.Context, s *session, dir string) (infos []os.FileInfo, err error) {
+	err = patiently(ctx, elsewhere, func() error {
+		infos, err = call(ctx, s, func(share *smb2.Share) ([]os.FileInfo, error) {
+			f, err := share.Open(dir)
+			if err != nil {
+				return nil, err
+			}
+			defer f.Close() // opened for reading
+			infos, err := f.Readdir(-1)
+			if errors.Is(err, io.EOF) || status(err) == statusNoSuchFile {
+				err = nil
+			}
+			return infos, err
+		}, nil)
+		return err
+	})
+	if backends.KindOf(missing("sweep", dir, err)) == backends.NotExist {
+		return nil, nil
+	}
+	return infos, err
+}
+
+// sweepPath removes what nobody has open.
+func sweepPath(ctx context.Context, s *session, name string) error {
+	err := removePath(ctx, s, name)
+	if errors.Is(err, fs.ErrNotExist) || elsewhere(err) || status(err) == statusNotEmpty {
+		return nil
+	}
+	return err
+}

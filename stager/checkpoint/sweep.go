@@ -1,0 +1,141 @@
+package checkpoint
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Abandoned is how long nothing must have come of a write before it counts as one that
+// nobody goes on with, where it is not known whose it is.
+const Abandoned = 24 * time.Hour
+
+// abandonedNote is the same for a write to a step's folder itself: COMMITs and parts,
+// which are small.
+const abandonedNote = 10 * time.Minute
+
+// sweepRemains removes what killed uploads left that no List shows, below prefix: of
+// ids that are this Uploader's own at once, of others when nothing came for long. In a
+// dry run it only tells. What belongs to a step that is busy stays.
+func (r *retention) sweepRemains(ctx context.Context, prefix string) error {
+	found := make(map[string]backends.Remains)
+	err := r.store.Sweep(ctx, prefix, func(left backends.Remains) bool {
+		if !r.isOver(left) {
+			return false
+		}
+		found[left.Key] = left
+		return !r.dry
+	})
+	byDir := make(map[string]*Pruned)
+	for _, left := range found {
+		dir, _, _ := strings.Cut(left.Key, "/")
+		step, _, ok := parseStepDir(dir)
+		if !ok {
+			dir, step = "", -1
+		}
+		if byDir[dir] == nil {
+			byDir[dir] = &Pruned{Step: step, Dir: dir, Unfinished: true}
+		}
+		byDir[dir].Objects++
+		byDir[dir].Bytes += left.Size
+	}
+	for _, p := range byDir {
+		r.log.Info("what is left of writes that never ended is swept", "step", p.Dir, "writes", p.Objects, "bytes", p.Bytes)
+		r.removed = append(r.removed, *p)
+	}
+	return err
+}
+
+// isOver tells whether nobody goes on with a write. A clock of the store that is ahead
+// makes it look fresh, one that is behind costs a live writer another try.
+func (r *retention) isOver(left backends.Remains) bool {
+	dir, rest, _ := strings.Cut(left.Key, "/")
+	step, _, ok := parseStepDir(dir)
+	data, rest, _ := strings.Cut(rest, "/")
+	id, _, _ := strings.Cut(rest, "/")
+	limit := r.abandoned
+	switch {
+	case !ok:
+	case r.busy != nil && r.busy(step):
+		return false
+	case data != dataDir:
+		limit = min(limit, abandonedNote)
+	case r.ids[id]:
+		return true
+	}
+	return time.Since(left.Touched) >= limit
+}
+
+// uploadsName lists the ids of this folder's uploads, a line each, so that what a
+// killed process left in the store is known for its own.
+const uploadsName = private + "/uploads"
+
+// recallIDs reads what noteID wrote.
+func recallIDs(root *os.Root) map[string]bool {
+	ids := make(map[string]bool)
+	file, err := root.Open(uploadsName)
+	if err != nil {
+		return ids // then age decides
+	}
+	defer file.Close() // opened for reading
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if uploadID.MatchString(lines.Text()) {
+			ids[lines.Text()] = true
+		}
+	}
+	return ids
+}
+
+// noteIDLocked remembers an id before anything is sent under it.
+func (u *Uploader) noteIDLocked(id string) {
+	if u.ids[id] {
+		return
+	}
+	u.ids[id] = true
+	file, err := u.root.OpenFile(uploadsName, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err == nil {
+		_, _ = file.WriteString(id + "\n") // a hint
+		_ = file.Close()
+	}
+}
+
+// sweepOnce looks through the whole destination, once in the life of a process, when
+// there is nothing better to do. Then no id is remembered but of what waits to be sent.
+func (u *Uploader) sweepOnce(ctx context.Context) {
+	u.mu.Lock()
+	swept, ids := u.swept, u.idsLocked()
+	u.mu.Unlock()
+	if swept {
+		return
+	}
+	r := u.retention(ids)
+	if err := r.sweepRemains(ctx, ""); err != nil {
+		u.log.Info("what killed uploads may have left is not looked for now", "error", err)
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.swept = true
+	former := u.ids
+	u.ids = make(map[string]bool)
+	if err := u.root.Remove(uploadsName); err != nil {
+		u.ids = former
+		return
+	}
+	for _, snap := range u.snaps {
+		u.noteIDLocked(snap.ID)
+	}
+}
+
+// idsLocked are the ids of this folder's uploads.
+func (u *Uploader) idsLocked() map[string]bool {
+	ids := make(map[string]bool, len(u.ids))
+	for id := range u.ids {
+		ids[id] = true
+	}
+	return ids
+}

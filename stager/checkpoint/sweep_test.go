@@ -1,0 +1,113 @@
+package checkpoint
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/file"
+)
+
+// stored is a destination in a folder, where writes that never ended can be seen.
+func stored(t *testing.T, dir string) *backends.Store {
+	t.Helper()
+	s := backends.NewStore(file.New(dir), "file://"+dir, backends.Options{})
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// killed leaves what a killed writer does, untouched for some time.
+func killed(t *testing.T, dir string, age time.Duration, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		write(t, dir, map[string]string{name: "half"})
+		at := time.Now().Add(-age)
+		if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func exists(dir, name string) bool {
+	_, err := os.Lstat(filepath.Join(dir, name))
+	return err == nil
+}
+
+// Of what killed uploads left an Uploader removes its own at once, and what is nobody's
+// when it is old. What another may be writing stays.
+func TestARestartSweepsWhatKilledUploadsLeft(t *testing.T) {
+	dir, dest := t.TempDir(), t.TempDir()
+	const own, foreign = "0123456789abcdef", "fedcba9876543210"
+	write(t, dir, map[string]string{uploadsName: own + "\n"})
+	going := []string{
+		"step-00000002/data/" + own + "/" + file.Temporary + "fresh",
+		"step-00000009/data/" + own + "/deep/" + file.Temporary + "fresh",
+	}
+	killed(t, dest, 0, going...)
+	old := []string{
+		"step-00000002/data/" + foreign + "/" + file.Temporary + "old",
+		"files/logs/" + file.Temporary + "old",
+		file.Temporary + "latest",
+	}
+	killed(t, dest, Abandoned+time.Hour, old...)
+	killed(t, dest, abandonedNote+time.Minute, "step-00000002/"+file.Temporary+"commit")
+	staying := []string{
+		"step-00000002/data/" + foreign + "/" + file.Temporary + "fresh",
+		"step-00000002/parts/" + file.Temporary + "fresh",
+		"files/" + file.Temporary + "fresh",
+	}
+	killed(t, dest, time.Minute, staying...)
+	u := newUploader(t, dir, file.New(dest), nil)
+	write(t, filepath.Join(dir, "step-3"), model("3"))
+	write(t, filepath.Join(dir, "step-3"), map[string]string{markerName: ""})
+	pass(t, u)
+	for _, name := range append(append(going, old...), "step-00000002/"+file.Temporary+"commit", "step-00000009") {
+		if exists(dest, name) {
+			t.Errorf("%s is left, want it swept", name)
+		}
+	}
+	for _, name := range staying {
+		if !exists(dest, name) {
+			t.Errorf("%s is swept, and another may be writing it", name)
+		}
+	}
+	if ids := recallIDs(u.root); len(ids) != 0 {
+		t.Errorf("after all was looked through the ids %v are remembered, want none", ids)
+	}
+}
+
+// The hint of which uploads are its own is there before anything is sent, and outlives
+// the process.
+func TestIDsAreNotedBeforeAnythingIsSent(t *testing.T) {
+	dir := t.TempDir()
+	u := newUploader(t, dir, file.New(t.TempDir()), nil)
+	write(t, filepath.Join(dir, "step-3"), model("3"))
+	write(t, filepath.Join(dir, "step-3"), map[string]string{markerName: ""})
+	if err := u.look(false); err != nil {
+		t.Fatal(err)
+	}
+	if ids := recallIDs(u.root); len(ids) != 1 || !ids[u.snaps[3].ID] {
+		t.Errorf("noted are %v, want the id of %+v", ids, u.snaps)
+	}
+}
+
+func TestPruneTellsOfWritesThatNeverEnded(t *testing.T) {
+	dest := t.TempDir()
+	left := "step-00000001/data/0123456789abcdef/" + file.Temporary + "x"
+	killed(t, dest, time.Hour, left)
+	cfg := PruneConfig{Store: stored(t, dest), Keep: Keep{Last: 1}, Abandoned: Abandoned, DryRun: true}
+	for _, tt := range []struct {
+		abandoned time.Duration
+		dry, want bool
+	}{{Abandoned, false, false}, {0, true, true}, {0, false, true}} {
+		cfg.Abandoned, cfg.DryRun = tt.abandoned, tt.dry
+		gone, err := Prune(t.Context(), cfg)
+		told := slices.Contains(gone, Pruned{Step: 1, Dir: "step-00000001", Objects: 1, Bytes: 4, Unfinished: true})
+		if err != nil || told != tt.want || exists(dest, left) != (tt.dry || !tt.want) {
+			t.Errorf("%+v: got %+v (%v), and it is there: %t", tt, gone, err, exists(dest, left))
+		}
+	}
+}
