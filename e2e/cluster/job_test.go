@@ -250,7 +250,7 @@ func (j *job) kill(t *testing.T, pod string) {
 	t.Helper()
 	id, err := j.c.kubectl(t.Context(), "", "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
 	if err == nil {
-		err = j.c.ctr(t.Context(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(id, "containerd://"))
+		_, err = j.c.ctr(t.Context(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(id, "containerd://"))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,10 @@ func (c *cluster) startNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.until(ctx, "containerd answers", func() bool { return c.ctr(ctx, "version") == nil }); err != nil {
+	if err := c.until(ctx, "containerd answers", func() bool {
+		_, err := c.ctr(ctx, "version")
+		return err == nil
+	}); err != nil {
 		return err
 	}
 	if err := c.loadImages(ctx); err != nil {
@@ -89,18 +92,20 @@ func (c *cluster) loadImages(ctx context.Context) error {
 			return err
 		}
 		_, err = img.Write(w)
-		if err := errors.Join(err, w.Close(), c.ctr(ctx, "-n", "k8s.io", "images", "import", file)); err != nil {
+		if err := errors.Join(err, w.Close()); err != nil {
+			return err
+		}
+		if _, err := c.ctr(ctx, "-n", "k8s.io", "images", "import", file); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ctr tells containerd something.
-func (c *cluster) ctr(ctx context.Context, args ...string) error {
+// ctr tells containerd something, or asks it.
+func (c *cluster) ctr(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "ctr"), append([]string{"-a", c.file("containerd.sock")}, args...)...)
-	_, err := output(cmd)
-	return err
+	return output(cmd)
 }
 
 // Where a machine has no CAP_SYS_RESOURCE, processes cannot be made less likely to be
