@@ -55,7 +55,7 @@ var direct = []struct {
 }{
 	{"net/http", []string{"backends/httpstore", "backends/oss", "backends/s3", "cmd/stager", "stager", "stager/admission", "stager/admission/kube", "stager/status"}, "the API is the daemon's and the webhook's; the rest knows no protocol"},
 	{"os/signal", []string{"cmd/stager"}, "signals are the command's"},
-	{"flag", nil, "flags are the command's, which has kong"},
+	{"flag", []string{"stager/golden"}, "flags are the command's, which has kong, and go test's"},
 	{"log", nil, "log/slog is the log"},
 }
 

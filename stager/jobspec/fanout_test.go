@@ -1,11 +1,10 @@
 package jobspec
 
 import (
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/stager-dev/stager/stager/golden"
 )
 
 func TestFanout(t *testing.T) {
@@ -18,19 +17,7 @@ func TestFanout(t *testing.T) {
 		t.Fatal(err)
 	}
 	decodes(t, out)
-	const golden = "testdata/golden/fanout.yaml"
-	if *update {
-		if err := os.WriteFile(golden, out, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(out)); diff != "" {
-		t.Errorf("Fanout differs from %s (-want +got):\n%s", golden, diff)
-	}
+	golden.File(t, "testdata/golden/fanout.yaml", out)
 }
 
 func TestFanoutRefuses(t *testing.T) {

@@ -1,16 +1,15 @@
 package jobspec
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-var update = flag.Bool("update", false, "write the golden files as they come")
+	"github.com/stager-dev/stager/stager/golden"
+)
 
 // goldenOptions are those of each golden file, by its name; others have none.
 var goldenOptions = map[string]Options{
@@ -47,19 +46,7 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden := strings.Replace(file, ".in.", ".out.", 1)
-			if *update {
-				if err := os.WriteFile(golden, result.Output, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(result.Output)); diff != "" {
-				t.Error(diff)
-			}
+			golden.File(t, strings.Replace(file, ".in.", ".out.", 1), result.Output)
 			holds(t, in, goldenOptions[name])
 			decodes(t, result.Output)
 		})

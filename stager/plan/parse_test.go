@@ -2,7 +2,6 @@ package plan
 
 import (
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "write what comes into testdata as what is wanted")
+	"github.com/stager-dev/stager/stager/golden"
+)
 
 // onlyS3 stands for a registry that knows one protocol.
 func onlyS3(url string) error {
@@ -43,7 +42,7 @@ func TestParse(t *testing.T) {
 			} else {
 				got = string(marshal(t, p))
 			}
-			if *update {
+			if *golden.Update {
 				*want = []byte(got)
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
 					t.Fatal(err)

@@ -1,8 +1,6 @@
 package setup
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,11 +12,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/stager-dev/stager/stager/golden"
 	"github.com/stager-dev/stager/stager/jobspec"
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 var typed = map[string]func() any{
 	"Namespace":                    func() any { return new(corev1.Namespace) },
@@ -37,19 +34,11 @@ var typed = map[string]func() any{
 	"MutatingAdmissionPolicyBinding": func() any { return new(admissionv1.MutatingAdmissionPolicyBinding) },
 }
 
-// golden compares a manifest with a file and decodes it strictly; kinds of others than
+// manifests compares them with a file and decodes them strictly; kinds of others than
 // Kubernetes are told.
-func golden(t *testing.T, name string, got []byte, others ...string) map[string]any {
+func manifests(t *testing.T, name string, got []byte, others ...string) map[string]any {
 	t.Helper()
-	file := filepath.Join("testdata", name+".yaml")
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want, err := os.ReadFile(file); err != nil || string(got) != string(want) {
-		t.Errorf("%s is not what comes (%v); go test -update writes it:\n%s", file, err, got)
-	}
+	golden.File(t, filepath.Join("testdata", name+".yaml"), got)
 	objects := make(map[string]any)
 	for _, d := range yamledit.Split(got) {
 		var head struct{ Kind string }
@@ -81,7 +70,7 @@ func TestWebhook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := golden(t, "webhook", text)
+	objects := manifests(t, "webhook", text)
 	hook := objects["MutatingWebhookConfiguration"].(*admissionv1.MutatingWebhookConfiguration).Webhooks[0]
 	if *hook.FailurePolicy != admissionv1.Fail || *hook.ReinvocationPolicy != admissionv1.IfNeededReinvocationPolicy ||
 		*hook.SideEffects != admissionv1.SideEffectClassNone || *hook.TimeoutSeconds != 5 || hook.ObjectSelector.MatchLabels[jobspec.LabelInject] != "true" {
@@ -103,7 +92,7 @@ func TestWebhookWithCertManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := golden(t, "cert-manager", text, "Issuer", "Certificate")
+	objects := manifests(t, "cert-manager", text, "Issuer", "Certificate")
 	for _, kind := range []string{"Role", "ClusterRole", "Secret"} {
 		if objects[kind] != nil {
 			t.Errorf("there is a %s, and cert-manager does its work", kind)
@@ -164,7 +153,7 @@ func TestPolicy(t *testing.T) {
 	if len(warnings) != 1 || !strings.Contains(warnings[0], jobspec.AnnotationCount) {
 		t.Errorf("warnings = %q, want one: how many pods there are is not known", warnings)
 	}
-	policy := golden(t, "policy", text)["MutatingAdmissionPolicy"].(*admissionv1.MutatingAdmissionPolicy)
+	policy := manifests(t, "policy", text)["MutatingAdmissionPolicy"].(*admissionv1.MutatingAdmissionPolicy)
 	if got := policy.Spec.MatchConstraints.ObjectSelector.MatchLabels["stager.dev/plan"]; got != "imagenet" {
 		t.Errorf("the label = %q, want imagenet", got)
 	}

@@ -1,7 +1,6 @@
 package pai
 
 import (
-	"flag"
 	"os"
 	"regexp"
 	"strings"
@@ -13,11 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/stager-dev/stager/stager/golden"
 	"github.com/stager-dev/stager/stager/jobspec"
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
-
-var update = flag.Bool("update", false, "write the golden files as they come")
 
 // here is what the tutorial's job needs beside its file.
 var here = Options{User: "alice", DefaultFS: "hdfs://namenode:8020"}
@@ -125,19 +123,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			result := convert(t, string(job), here)
-			golden := "testdata/" + name + ".out.yaml"
-			if *update {
-				if err := os.WriteFile(golden, result.Output, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(result.Output)); diff != "" {
-				t.Error(diff)
-			}
+			golden.File(t, "testdata/"+name+".out.yaml", result.Output)
 			again, err := jobspec.Inject(result.Output, jobspec.Options{JobPolicies: true})
 			if err != nil || string(again.Output) != string(result.Output) {
 				t.Errorf("injected again it is another, or refused: %v", err)
