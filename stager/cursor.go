@@ -2,11 +2,13 @@ package stager
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/stager-dev/stager/stager/checkpoint"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/window"
@@ -45,6 +47,21 @@ func (d *Daemon) rewind(ctx context.Context, name string, cursors []window.Curso
 			return window.Cursor{}, ctx.Err()
 		}
 	}
+}
+
+// cursors are where the inputs stand whose shards are acknowledged, for a checkpoint.
+func (d *Daemon) cursors() checkpoint.Cursors {
+	all := make(checkpoint.Cursors)
+	for _, in := range d.inputs {
+		w, err := d.window(in.spec.Name)
+		if err != nil || in.spec.Window.Release == plan.ReleaseRolling || in.spec.Window.Release == plan.ReleaseNever {
+			continue // not open yet, or none that has a place
+		}
+		if text, err := json.Marshal(w.Cursor()); err == nil {
+			all[in.spec.Name] = text
+		}
+	}
+	return all
 }
 
 // stripesOf tells for each stripe of the order which of the cursors speaks of it: for

@@ -39,6 +39,9 @@ type Commit struct {
 	Files       []File    `json:"files"`
 
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+
+	// Cursors are where the inputs stood, of each those of all nodes.
+	Cursors map[string][]json.RawMessage `json:"cursors,omitempty"`
 }
 
 // File is one file of a checkpoint.

@@ -38,6 +38,7 @@ func (u *Uploader) look(ended bool) error {
 		names, claimed = candidates(entries)
 	}
 	unfinished, temporary := unfinishedOnes(entries)
+	u.noteCursors(names, unfinished)
 	u.mu.Lock()
 	was := u.temporary
 	u.temporary = temporary
@@ -234,7 +235,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	case busy != "":
 		e.since, e.reason, e.refused = time.Now(), busy+" is open for writing", false
 	default:
-		_, err := u.takeLocked(&snapshot{Step: step, Name: name, Samples: mark.SamplesSeen, Metrics: mark.Metrics, Files: files})
+		_, err := u.takeLocked(&snapshot{Step: step, Name: name, Samples: mark.SamplesSeen, Metrics: mark.Metrics, Cursors: mark.at(u.stood[name]), Files: files})
 		if err != nil {
 			e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true
 			return
@@ -272,6 +273,20 @@ type mark struct {
 	Step        int64              `json:"step"`
 	SamplesSeen int64              `json:"samplesSeen"`
 	Metrics     map[string]float64 `json:"metrics"` // by which retention knows the best ones
+	Cursors     Cursors            `json:"cursors"` // where the trainer stood in its data, as the window told it
+}
+
+// at is where the inputs stood: what the marker says of some goes before what is known.
+func (m mark) at(known Cursors) Cursors {
+	if len(m.Cursors) == 0 {
+		return known
+	}
+	all := maps.Clone(known)
+	if all == nil {
+		all = make(Cursors)
+	}
+	maps.Copy(all, m.Cursors)
+	return all
 }
 
 // readMark reads the marker of a checkpoint, whose name says step. A marker that is

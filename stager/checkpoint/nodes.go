@@ -25,6 +25,7 @@ type part struct {
 	Attempt     int                `json:"attempt,omitempty"`
 	SamplesSeen int64              `json:"samplesSeen,omitempty"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
+	Cursors     Cursors            `json:"cursors,omitempty"`
 	Data        string             `json:"data"`
 	Files       []File             `json:"files"`
 }
@@ -108,7 +109,7 @@ func (s *shipper) join(step int64, dir string, parts []part) Commit {
 	first := parts[0]
 	c := Commit{
 		APIVersion: apiVersion, Kind: commitKind, Step: step, Created: time.Now().UTC(), Nodes: len(parts), Attempt: s.attempt,
-		Stager: s.stager, SamplesSeen: first.SamplesSeen, Metrics: first.Metrics, Data: first.Data,
+		Stager: s.stager, SamplesSeen: first.SamplesSeen, Metrics: first.Metrics, Cursors: joinCursors(parts), Data: first.Data,
 	}
 	for node, p := range parts {
 		for _, f := range p.Files {

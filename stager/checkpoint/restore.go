@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,13 +40,16 @@ type RestoreConfig struct {
 // Restored is what Restore did. It stands in Dir as RESTORED.json, which is written
 // last: while it is there, the files beside it are all of that step.
 type Restored struct {
-	Step         int64      `json:"step"`
-	Source       string     `json:"source"`
-	SamplesSeen  int64      `json:"samplesSeen,omitempty"`
-	Restored     time.Time  `json:"restored"`
-	Bytes        int64      `json:"bytes"`
-	Files        []string   `json:"files"`
-	FellBackFrom []FellBack `json:"fellBackFrom,omitempty"` // newer steps that are not good
+	Step        int64  `json:"step"`
+	Source      string `json:"source"`
+	SamplesSeen int64  `json:"samplesSeen,omitempty"`
+	// Cursors are where the inputs stood, of each those of all nodes, as a window takes
+	// them to go on there.
+	Cursors      map[string][]json.RawMessage `json:"cursors,omitempty"`
+	Restored     time.Time                    `json:"restored"`
+	Bytes        int64                        `json:"bytes"`
+	Files        []string                     `json:"files"`
+	FellBackFrom []FellBack                   `json:"fellBackFrom,omitempty"` // newer steps that are not good
 }
 
 // FellBack is a committed step that was passed over.
@@ -94,7 +98,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 		commit, err := fetch(ctx, cfg, l.dir, site)
 		if err == nil {
 			done := Restored{
-				Step: l.step, Source: cfg.Store.Sub(l.dir).Name(), SamplesSeen: commit.SamplesSeen, Restored: time.Now().UTC(),
+				Step: l.step, Source: cfg.Store.Sub(l.dir).Name(), SamplesSeen: commit.SamplesSeen, Cursors: commit.Cursors, Restored: time.Now().UTC(),
 				Bytes: commit.Bytes, FellBackFrom: passed,
 			}
 			for _, f := range commit.Files {

@@ -36,6 +36,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	if u.cfg.Mode == ModeNone {
 		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "output %s mirrors plain files and holds no checkpoints", u.cfg.Output)
 	}
+	stood := u.ask()
 	name, err := u.within(r.Path)
 	if err != nil {
 		return Step{}, err
@@ -97,7 +98,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
 		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
 	}
-	_, err = u.takeLocked(&snapshot{Step: r.Step, Name: name, Samples: r.SamplesSeen, Metrics: said.Metrics, Said: true, Files: files})
+	_, err = u.takeLocked(&snapshot{Step: r.Step, Name: name, Samples: r.SamplesSeen, Metrics: said.Metrics, Cursors: said.at(stood), Said: true, Files: files})
 	if err != nil {
 		return Step{}, err
 	}

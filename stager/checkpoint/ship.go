@@ -59,6 +59,7 @@ type cargo struct {
 	step    int64
 	samples int64
 	metrics map[string]float64
+	cursors Cursors
 	tree    tree
 	files   []local
 	sent    *journal // of an earlier try; nil when nobody keeps one
@@ -147,7 +148,7 @@ func (s *shipper) shipTo(ctx context.Context, c cargo, dir string, replace bool)
 			}
 			own = part{
 				APIVersion: apiVersion, Kind: partKind, Step: c.step, Node: s.node, Attempt: s.attempt,
-				SamplesSeen: c.samples, Metrics: c.metrics, Data: data, Files: files,
+				SamplesSeen: c.samples, Metrics: c.metrics, Cursors: c.cursors, Data: data, Files: files,
 			}
 			if err := s.bring(ctx, dir, own); err != nil {
 				return Commit{}, false, err

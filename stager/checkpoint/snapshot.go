@@ -30,6 +30,7 @@ type snapshot struct {
 	Files    []local   `json:"files"`
 
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+	Cursors Cursors            `json:"cursors,omitempty"`
 
 	brought bool   // its part is in the store
 	print   string // the fingerprint of Files

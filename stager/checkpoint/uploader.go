@@ -47,16 +47,17 @@ type Config struct {
 	Store    *backends.Store // the destination
 	Mode     Mode            // empty: ModeCheckpoint
 	When     When
-	Settle   time.Duration // 0: DefaultSettle
-	Grace    time.Duration // how long the end may take, for forecasts; 0: not known
-	Keep     Keep          // which committed steps the store keeps
-	Conflict string        // ConflictFail when empty
-	Attempt  int           // fencing token: how often the job was started before
-	Node     int           // which of the job's nodes this is
-	Nodes    int           // how many bring a part to each step; 0: this one has all of it
-	Stager   string        // version, for the record
-	Log      *slog.Logger  // nil: silent
-	Metrics  *Metrics      // nil: not counted
+	Settle   time.Duration  // 0: DefaultSettle
+	Grace    time.Duration  // how long the end may take, for forecasts; 0: not known
+	Keep     Keep           // which committed steps the store keeps
+	Conflict string         // ConflictFail when empty
+	Attempt  int            // fencing token: how often the job was started before
+	Node     int            // which of the job's nodes this is
+	Nodes    int            // how many bring a part to each step; 0: this one has all of it
+	Stager   string         // version, for the record
+	Cursors  func() Cursors // where the inputs stand; nil: nobody knows
+	Log      *slog.Logger   // nil: silent
+	Metrics  *Metrics       // nil: not counted
 }
 
 // An Uploader saves one output. All methods may be called from many goroutines at
@@ -84,6 +85,7 @@ type Uploader struct {
 	there     map[string]plainRemote // what the store mirrors; nil until it was asked
 	own       []string               // folders committed by this process, oldest first
 	ids       map[string]bool        // of uploads from this folder, also of earlier processes; a hint, kept on the disk
+	stood     map[string]Cursors     // where the inputs stood when a name came
 	swept     bool                   // the destination was looked through for what killed uploads left
 	read      map[string]readOnce    // COMMITs; only who holds the shipping token
 	waits     map[int64]string       // steps that wait for other nodes, and for which
@@ -158,7 +160,7 @@ func New(cfg Config) (*Uploader, error) {
 		lock: flock.New(filepath.Join(cfg.Dir, private, "uploader.lock")),
 		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
-		plain: make(map[string]*plainFile), read: make(map[string]readOnce), waits: make(map[int64]string),
+		stood: make(map[string]Cursors), plain: make(map[string]*plainFile), read: make(map[string]readOnce), waits: make(map[int64]string),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}

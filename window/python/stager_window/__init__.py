@@ -32,7 +32,7 @@ import urllib.parse
 import weakref
 from typing import Any, Callable, Dict, Iterator, Mapping, Tuple
 
-__all__ = ["Shard", "StagerError", "UnreachableError", "commit", "cursor", "shards", "status"]
+__all__ = ["Shard", "StagerError", "UnreachableError", "commit", "cursor", "resume", "shards", "status"]
 __version__ = "0.1.0"
 _log = logging.getLogger(__name__)
 _quote = functools.partial(urllib.parse.quote, safe="")
@@ -293,6 +293,19 @@ def cursor(input: str, go_on: Any = None, *, socket: str | None = None) -> Dict[
     """Where the input stands: JSON to keep with a checkpoint. Given such a cursor, or a list of those
     of all nodes, the input goes on there: every lease ends, and what came after is delivered again."""
     return _call(socket, "GET" if go_on is None else "PUT", f"/v1/inputs/{_quote(input)}/cursor", {}, go_on)[2]
+
+
+def resume(folder: str, *, socket: str | None = None) -> Dict[str, Any] | None:
+    """Has every input go on where the checkpoint stood that "stager restore" brought to folder, and
+    returns its RESTORED.json. None says that nothing was restored: the job begins."""
+    try:
+        with open(os.path.join(folder, "RESTORED.json"), encoding="utf-8") as f:
+            restored: Dict[str, Any] = json.load(f)
+    except FileNotFoundError:
+        return None
+    for name, at in restored.get("cursors", {}).items():
+        cursor(name, at, socket=socket)
+    return restored
 
 
 def status(socket: str | None = None) -> Dict[str, Any]:

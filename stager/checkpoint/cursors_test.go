@@ -1,0 +1,89 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// A COMMIT knows where the trainer stood in its data when the checkpoint began, or when
+// it was said to be complete, or where its marker says; and a restore hands that on.
+func TestACommitKnowsWhereTheDataStood(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		at := 0
+		u := newUploader(t, dir, b, func(c *Config) {
+			c.Cursors = func() Cursors { return Cursors{"train": json.RawMessage(fmt.Sprint(at))} }
+		})
+		restored := func(want string) {
+			t.Helper()
+			r, _ := restoreNewest(t, b)
+			if got, err := json.Marshal(r.Cursors); err != nil || string(got) != want {
+				t.Errorf("step %d: RESTORED.json has the cursors %s (%v), want %s", r.Step, got, err, want)
+			}
+		}
+		at = 1
+		write(t, filepath.Join(dir, "checkpoint-1"), map[string]string{"model.pt": "begun"})
+		pass(t, u)
+		at = 2
+		write(t, filepath.Join(dir, "checkpoint-1"), model("1"))
+		settled(t, u)
+		restored(`{"train":[1]}`)
+
+		at = 3
+		write(t, filepath.Join(dir, "checkpoint-2.tmp"), model("2"))
+		pass(t, u)
+		at = 4
+		if err := os.Rename(filepath.Join(dir, "checkpoint-2.tmp"), filepath.Join(dir, "checkpoint-2")); err != nil {
+			t.Fatal(err)
+		}
+		pass(t, u)
+		restored(`{"train":[3]}`)
+
+		write(t, filepath.Join(dir, "checkpoint-5"), model("5"))
+		if err := u.look(false); err != nil {
+			t.Fatal(err)
+		}
+		at = 6
+		if _, err := u.Commit(t.Context(), CommitRequest{Path: "checkpoint-5", Step: -1}); err != nil {
+			t.Fatal(err)
+		}
+		at = 7
+		u.Close() // the snapshot knows it
+		u = newUploader(t, dir, b, nil)
+		pass(t, u)
+		restored(`{"train":[6]}`)
+
+		u.cfg.Cursors = func() Cursors { return Cursors{"train": json.RawMessage("8"), "val": json.RawMessage("9")} }
+		write(t, filepath.Join(dir, "checkpoint-8"), model("8"))
+		write(t, filepath.Join(dir, "checkpoint-8"), map[string]string{markerName: `{"step": 8, "cursors": {"train": {"epoch": 1}}}`})
+		pass(t, u)
+		restored(`{"train":[{"epoch":1}],"val":[9]}`)
+	})
+}
+
+func TestCursorsOfAllNodesAreInOneCommit(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		for node := range 3 {
+			dir := t.TempDir()
+			u := newUploader(t, dir, b, func(c *Config) {
+				c.Node, c.Nodes = node, 3
+				c.Cursors = func() Cursors { return Cursors{"train": json.RawMessage(fmt.Sprint(node))} }
+			})
+			write(t, filepath.Join(dir, "step-1"), map[string]string{fmt.Sprintf("rank%d.pt", node): "x"})
+			if _, err := u.Commit(t.Context(), CommitRequest{Path: "step-1", Step: -1}); err != nil {
+				t.Fatal(err)
+			}
+			pass(t, u)
+		}
+		r, _ := restoreNewest(t, b)
+		if got, err := json.Marshal(r.Cursors); err != nil || string(got) != `{"train":[0,1,2]}` {
+			t.Errorf("got %s (%v), want those of all nodes", got, err)
+		}
+	})
+}
