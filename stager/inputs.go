@@ -210,7 +210,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 	parts := newParts(d.log.With("input", spec.Name), spec.Order, m, shard)
 	cfg := window.Config{
 		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), MinFree: int64(spec.Window.MinFree),
-		Release: window.Release(spec.Window.Release), MinAge: time.Duration(spec.Window.MinAge),
+		Release: window.Release(spec.Window.Release), Reuse: window.Reuse(spec.Window.Reuse), MinAge: time.Duration(spec.Window.MinAge),
 		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs,
 		Items: items(m), Manifest: plan.Digest(m, spec.Order, plan.Shard{}), Part: shard.String(),

@@ -76,6 +76,7 @@ type Config struct {
 	MinFree int64 // what to leave free on the disk for others
 
 	Release  Release       // ReleaseLease
+	Reuse    Reuse         // ReuseNone
 	MinAge   time.Duration // for ReleaseRolling
 	MinReady MinReady
 
@@ -115,6 +116,7 @@ type Config struct {
 // defaults checks the configuration and fills it up.
 func (c *Config) defaults() error {
 	set(&c.Release, ReleaseLease)
+	set(&c.Reuse, ReuseNone)
 	set(&c.LeaseTimeout, 10*time.Minute)
 	set(&c.Reattach, 30*time.Second)
 	set(&c.Parallel, 4)
@@ -138,6 +140,10 @@ func (c *Config) defaults() error {
 	switch {
 	case !slices.Contains([]Release{ReleaseLease, ReleaseUnlink, ReleaseRolling, ReleaseNever}, c.Release):
 		return fmt.Errorf("release %q is none of lease, unlink, rolling, never", c.Release)
+	case !slices.Contains([]Reuse{ReuseNone, ReuseFit, ReusePin}, c.Reuse):
+		return fmt.Errorf("reuse %q is none of none, fit, pin", c.Reuse)
+	case c.Reuse != ReuseNone && (c.Release == ReleaseRolling || c.Release == ReleaseNever):
+		return fmt.Errorf("with release %s nothing is acknowledged, and so nothing stays for a next epoch: leave reuse out", c.Release)
 	case c.OnBad != BadFail && c.OnBad != BadSkip:
 		return fmt.Errorf("%q is none of fail, skip as what to do about bad items", c.OnBad)
 	case c.Fetcher == nil:

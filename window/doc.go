@@ -16,7 +16,8 @@
 //     shown in ready/, by rename.
 //  6. Leased. One reader has it. It comes back to Ready when the reader says no, or
 //     dies.
-//  7. Acked. It is not wanted any more. Its name goes away.
+//  7. Acked. It is not wanted any more. Its name goes away; the file may stay for its
+//     position in the next epoch (Config.Reuse), which is Ready then.
 //  8. Zombie. Somebody still has the file open: its bytes count until they don't.
 //  9. Freed. Its bytes are free.
 //

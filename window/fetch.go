@@ -121,13 +121,7 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 		e.tries, e.corrupt, e.since, e.digest = 0, 0, now, digest
 		w.diskTries = 0
 		w.moveLocked(e, Ready, "fetched")
-		w.files[e.name] = e
-		w.landLocked(e)
-		if digest != "" && w.cfg.Items[e.item].Digest == "" {
-			if err := w.journal.add("sum", e.seq, digest); err != nil {
-				w.troubleLocked("write the journal", err) // the digest is told until the next start
-			}
-		}
+		w.arrivedLocked(e)
 		return
 	}
 	if canceled {
@@ -162,6 +156,17 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 	}
 	w.requeueLocked(e, now.Add(pause(e.tries)), kind)
 	e.tries++
+}
+
+// arrivedLocked takes a file that lies in whole/.
+func (w *Window) arrivedLocked(e *entry) {
+	w.files[e.name] = e
+	w.landLocked(e)
+	if e.digest != "" && w.cfg.Items[e.item].Digest == "" {
+		if err := w.journal.add("sum", e.seq, e.digest); err != nil {
+			w.troubleLocked("write the journal", err) // the digest is told until the next start
+		}
+	}
 }
 
 // requeueLocked has a fetch begun again.

@@ -15,6 +15,7 @@ type Metrics struct {
 	delivered     *prometheus.CounterVec
 	redelivered   *prometheus.CounterVec
 	acknowledged  *prometheus.CounterVec
+	reused        *prometheus.CounterVec
 	fetchFailures *prometheus.CounterVec
 	skipped       *prometheus.CounterVec
 	waits         *prometheus.CounterVec
@@ -40,6 +41,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Leases and claims given; more than acknowledged by more than what readers hold means that readers die or refuse shards."),
 		redelivered:  counter("stager_window_redelivered_total", "Deliveries of a shard after its first; look at why readers end without acknowledging."),
 		acknowledged: counter("stager_window_acknowledged_total", "Shards that are done with; this is the position in the plan."),
+		reused:       counter("stager_window_reused_total", "Shards that stayed for the next epoch and were not fetched again."),
 		fetchFailures: counter("stager_window_fetch_failures_total",
 			"Tries to fetch a shard that ended in an error: corrupt and gone need the source repaired, disk needs room, other is the store.", "kind"),
 		skipped: counter("stager_window_skipped_total", "Positions that were given up; each is named in the status and missing from training."),
@@ -47,7 +49,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Seconds in which a reader waited and held nothing. backend: a faster store or more parallel fetches; network: bandwidth; disk: room on it; budget: a larger window, or readers that hold less; readers: the others. The status says it with numbers.", "cause"),
 	}
 	if reg != nil {
-		reg.MustRegister(m.items, m.bytes, m.limit, m.peak, m.epoch, m.delivered, m.redelivered, m.acknowledged,
+		reg.MustRegister(m.items, m.bytes, m.limit, m.peak, m.epoch, m.delivered, m.redelivered, m.acknowledged, m.reused,
 			m.fetchFailures, m.skipped, m.waits)
 	}
 	return m
@@ -58,6 +60,7 @@ type meters struct {
 	items, bytes                                  map[State]prometheus.Gauge
 	peak, epoch                                   prometheus.Gauge
 	delivered, redelivered, acknowledged, skipped prometheus.Counter
+	reused                                        prometheus.Counter
 	fetchFailures, waits                          *prometheus.CounterVec
 }
 
@@ -69,6 +72,7 @@ func (m *Metrics) of(input string, limit int64) meters {
 		peak: m.peak.With(own), epoch: m.epoch.With(own),
 		delivered: m.delivered.With(own), redelivered: m.redelivered.With(own),
 		acknowledged: m.acknowledged.With(own), skipped: m.skipped.With(own),
+		reused:        m.reused.With(own),
 		fetchFailures: m.fetchFailures.MustCurryWith(own), waits: m.waits.MustCurryWith(own),
 	}
 	m.limit.With(own).Set(float64(limit))

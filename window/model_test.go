@@ -48,6 +48,7 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 		Items: list, Size: largest + int64(rapid.IntRange(0, 100).Draw(rt, "room")), Epochs: modelEpochs,
 		Parallel: rapid.IntRange(1, 4).Draw(rt, "parallel"), OnBad: BadSkip,
 		AnyOrder: rapid.Bool().Draw(rt, "any order"),
+		Reuse:    rapid.SampledFrom([]Reuse{ReuseNone, ReuseFit, ReusePin}).Draw(rt, "reuse"),
 		Order: func(epoch int) []int {
 			order := make([]int, len(list))
 			for i := range order {

@@ -111,7 +111,9 @@ func (w *Window) advanceLocked() {
 		}
 		w.log.Info("epoch has ended", "epoch", w.low.epoch)
 		delete(w.orders, w.low.epoch)
+		delete(w.wants, w.low.epoch)
 		w.low = seq{w.low.epoch + 1, 0}
+		w.next = w.low // over what was awaited of the epoch before, and over what is there
 		w.metrics.epoch.Set(float64(w.low.epoch))
 		w.later = slices.DeleteFunc(w.later, func(e *entry) bool {
 			if e.epoch == w.low.epoch {
@@ -138,7 +140,11 @@ func (w *Window) doneLocked() bool {
 // orderWantedLocked is the epoch whose order is needed next: orders are kept for the
 // current epoch and the one after it, which is as far as fetching runs ahead.
 func (w *Window) orderWantedLocked() int {
-	for epoch := w.low.epoch; epoch <= min(w.low.epoch+1, w.next.epoch) && !w.overLocked(epoch); epoch++ {
+	last := min(w.low.epoch+1, w.next.epoch)
+	if w.cfg.Reuse != ReuseNone {
+		last = w.low.epoch + 1 // where what is acknowledged now may be wanted
+	}
+	for epoch := w.low.epoch; epoch <= last && !w.overLocked(epoch); epoch++ {
 		if _, known := w.orders[epoch]; !known {
 			return epoch
 		}
@@ -148,8 +154,13 @@ func (w *Window) orderWantedLocked() int {
 
 // nextLocked is the lowest position that can be reserved.
 func (w *Window) nextLocked() (seq, bool) {
-	if len(w.again) > 0 && w.again[0].before(w.next) {
-		return w.again[0], true
+	for _, a := range w.again {
+		if !a.before(w.next) {
+			break
+		}
+		if !w.awaitedLocked(a, w.orders[a.epoch][a.pos]) {
+			return a, true
+		}
 	}
 	if w.next.before(w.low) {
 		w.next = w.low
@@ -163,7 +174,7 @@ func (w *Window) nextLocked() (seq, bool) {
 			w.next = seq{w.next.epoch + 1, 0}
 			continue
 		}
-		if order[w.next.pos] != others && !w.settled[w.next] && w.active[w.next] == nil {
+		if order[w.next.pos] != others && !w.settled[w.next] && w.active[w.next] == nil && !w.awaitedLocked(w.next, order[w.next.pos]) {
 			return w.next, true
 		}
 		w.next.pos++
@@ -184,10 +195,8 @@ func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
 		if !w.roomLocked(now, a, size, alarm) || !w.diskLocked(now, size) {
 			return
 		}
-		if len(w.again) > 0 && w.again[0] == a {
-			w.again = w.again[1:]
-		} else {
-			w.next.pos++
+		if at, found := slices.BinarySearchFunc(w.again, a, seq.compare); found {
+			w.again = slices.Delete(w.again, at, at+1)
 		}
 		e := &entry{seq: a, item: item, name: a.fileName(w.cfg.Items[item].Name), size: size, state: Planned}
 		w.active[a] = e

@@ -68,6 +68,11 @@ func (w *Window) recover(now time.Time) error {
 	if err := w.order(); err != nil {
 		return err
 	}
+	burials := w.burials
+	w.burials, w.leaving = nil, 0
+	for _, e := range burials {
+		w.passLocked(e)
+	}
 	w.admitLocked(now, func(time.Time) {})
 	w.compact()
 	return w.sweepIncoming()
@@ -124,7 +129,7 @@ func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
 		return err
 	}
 	for _, name := range whole {
-		if err := w.stage.whole.Remove(name); err != nil {
+		if _, err := w.stage.discard(name); err != nil {
 			return err
 		}
 	}
@@ -211,7 +216,7 @@ func (w *Window) takeStock(now time.Time, m memory, found map[uint64]place) erro
 		}
 		e := w.entryOf(name, st)
 		if e == nil || w.settled[e.seq] || e.before(w.low) {
-			if err := w.stage.whole.Remove(name); err != nil {
+			if _, err := w.stage.discard(name); err != nil {
 				return err
 			}
 			continue

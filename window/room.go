@@ -16,9 +16,9 @@ func (w *Window) roomLocked(now time.Time, a seq, size int64, alarm func(time.Ti
 		if w.cfg.Release == ReleaseRolling {
 			freed = w.replaceLocked(now, alarm)
 		}
-		// What comes later must not keep out what comes first. It does only after a
-		// restart that found much of the former.
-		if !freed && a.before(w.top) {
+		// What comes later must not keep out what comes first. It does after a restart
+		// that found much of the former, and when it has stayed.
+		if !freed && a.before(w.top) && !w.aheadLocked(a) {
 			freed = w.dropLocked(a, "room for an earlier one")
 		}
 		if !freed {
@@ -61,10 +61,8 @@ func (w *Window) dropLocked(a seq, why string) bool {
 	}
 	slices.SortFunc(after, func(a, b *entry) int { return b.compare(a.seq) })
 	for _, e := range after {
-		if e.shown && w.stage.seesOpen {
-			if idle, err := w.stage.held.Idle(e.name); err == nil && !idle {
-				continue
-			}
+		if w.stage.isOpen(e.name, e.shown) {
+			continue
 		}
 		w.replanLocked(e, why)
 		return true
@@ -77,11 +75,7 @@ func (w *Window) replanLocked(e *entry, why string) {
 	e.planned = true
 	w.moveLocked(e, Zombie, why)
 	w.forgetLocked(e)
-	at, _ := slices.BinarySearchFunc(w.again, e.seq, seq.compare)
-	w.again = slices.Insert(w.again, at, e.seq)
-	if e.before(w.due) {
-		w.due = e.seq
-	}
+	w.planAgainLocked(e.seq)
 	w.buryLocked(e)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -127,14 +126,21 @@ func (w *Window) bury(e *entry) {
 	w.mu.Lock()
 	name, ino, at, acked, shown := e.name, e.ino, e.at, !e.planned, e.shown
 	dropped := e.planned && e.leaving && e.item != orphan
+	heir := e.heir
 	w.mu.Unlock()
 
+	if heir != nil {
+		ok, err := w.stage.pass(name, ino, at, heir.name, heir.size)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.passedLocked(e, ok, err)
+		return
+	}
 	var gone, taken bool
 	var err error
 	if !shown {
-		gone = true
-		if err = w.stage.whole.Remove(name); errors.Is(err, fs.ErrNotExist) {
-			err = nil
+		if ino, err = w.stage.discard(name); ino == 0 {
+			gone = true
 		}
 	} else if dropped {
 		taken, err = w.stage.unshow(name, ino)
@@ -145,6 +151,9 @@ func (w *Window) bury(e *entry) {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !shown && ino != 0 {
+		e.shown, e.ino = true, ino // it stayed from an epoch whose reader has it open
+	}
 	if taken && err == nil && w.active[e.seq] == nil {
 		w.undropLocked(e)
 		return
@@ -170,6 +179,7 @@ func (w *Window) orderedLocked(epoch int, order []int) {
 	}
 	if epoch >= w.low.epoch {
 		w.orders[epoch] = order
+		w.wantLocked(epoch, order)
 	}
 }
 

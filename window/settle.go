@@ -10,7 +10,7 @@ func (w *Window) ackLocked(e *entry, how string) {
 	w.starving.now.acked += e.size
 	w.metrics.acknowledged.Inc()
 	w.settleLocked(e)
-	w.buryLocked(e)
+	w.passLocked(e)
 	w.note()
 }
 
@@ -63,21 +63,26 @@ func (w *Window) buriedLocked(e *entry, gone bool, err error) {
 		e.leaving = false
 		w.leaving -= e.size
 	}
-	switch {
-	case gone && e.state == Quarantined:
-		w.moveLocked(e, Skipped, "its file is gone")
-	case gone:
-		w.moveLocked(e, Freed, "its file is gone")
-	default:
-		if err != nil {
-			w.troubleLocked("remove a file", err)
-		}
-		if e.state == Acked {
-			w.moveLocked(e, Zombie, "somebody has its file")
-		}
-		w.zombies = append(w.zombies, e)
+	to := Freed
+	if e.state == Quarantined {
+		to = Skipped
+	}
+	if gone {
+		w.goneLocked(e, to, "its file is gone")
 		return
 	}
+	if err != nil {
+		w.troubleLocked("remove a file", err)
+	}
+	if e.state == Acked {
+		w.moveLocked(e, Zombie, "somebody has its file")
+	}
+	w.zombies = append(w.zombies, e)
+}
+
+// goneLocked takes an entry as gone, with all that knows of its file.
+func (w *Window) goneLocked(e *entry, to State, why string) {
+	w.moveLocked(e, to, why)
 	if w.files[e.name] == e {
 		delete(w.files, e.name)
 	}

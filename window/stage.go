@@ -187,6 +187,55 @@ func (s *stage) bury(name string, ino uint64, at place, acked bool) (gone bool, 
 	return s.removeIdle(s.doomed, doomedName(name, ino))
 }
 
+// pass moves a file that was acknowledged to whole/, under the name of the position
+// that it stays for. It says false when it cannot stay: then it is to be buried.
+func (s *stage) pass(name string, ino uint64, at place, to string, size int64) (ok bool, err error) {
+	if err := errors.Join(s.ready.RemoveSame(name, ino), s.take(at, ino)); err != nil {
+		return false, err
+	}
+	st, err := s.held.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || st.Ino != ino || st.Size != size || st.Links > 1 { // somebody has a name of their own for it
+		return false, err
+	}
+	err = s.held.Move(name, s.whole, to)
+	return err == nil, err
+}
+
+// isOpen tells whether somebody has a file open, shown or not.
+func (s *stage) isOpen(name string, shown bool) bool {
+	shelf := s.whole
+	if shown {
+		shelf = s.held
+	}
+	if !s.seesOpen {
+		return false
+	}
+	idle, err := shelf.Idle(name)
+	return err == nil && !idle
+}
+
+// discard removes a file from whole/. One that has stayed there from an earlier epoch
+// may be open: it is left in doomed/, and its inode told.
+func (s *stage) discard(name string) (ino uint64, err error) {
+	st, err := s.whole.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err == nil && st.Links > 1 { // its link in held or doomed tells of it
+		return 0, s.whole.Remove(name)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if gone, err := s.removeIdle(s.whole, name); gone || err != nil {
+		return 0, err
+	}
+	return st.Ino, s.whole.Move(name, s.doomed, doomedName(name, st.Ino))
+}
+
 // markEnd shows that an epoch is over.
 func (s *stage) markEnd(epoch int) error {
 	name := endName(epoch)

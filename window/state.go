@@ -73,6 +73,7 @@ type entry struct {
 	since   time.Time // when it became ready
 	digest  string
 	lease   *lease // while Leased
+	heir    *entry // the position that its file is about to be kept for
 }
 
 // orphan is the item of a file that belongs to no position.

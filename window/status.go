@@ -30,6 +30,7 @@ type Status struct {
 	Delivered    int64 `json:"delivered"`
 	Acknowledged int64 `json:"acknowledged"`
 	Redelivered  int64 `json:"redelivered"`
+	Reused       int64 `json:"reused,omitempty"` // stayed for the next epoch
 
 	Report *ReportSum `json:"report,omitempty"` // of the epoch before the current one
 
@@ -72,7 +73,7 @@ func (w *Window) Status() Status {
 		Input: w.cfg.Input, Dir: w.dir, Plan: w.planName(), Release: w.cfg.Release,
 		Epoch: w.low.epoch, Epochs: w.cfg.Epochs,
 		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.used, Limit: w.cfg.Size, Peak: w.peak,
-		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered, Report: report,
+		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered, Reused: w.stats.reused, Report: report,
 		Waiting: len(w.waiters), Strangers: w.strangerNames(), Ready: w.ready, Done: w.doneLocked(),
 		OpenFilesSeen: w.stage.seesOpen, LastError: w.lastError,
 		Starvation: w.starvationLocked(time.Now()),

@@ -41,6 +41,7 @@ type Window struct {
 	next     seq           // the first that was never reserved
 	top      seq           // behind the last that was
 	again    []seq         // those that are planned anew, ascending
+	wants    map[int]wants // of the same epochs as orders; empty unless Config.Reuse asks for it
 	due      seq           // everything before it was given once, or is settled; unless AnyOrder
 	history  map[seq]history
 	skipped  []skip
@@ -64,6 +65,7 @@ type Window struct {
 	aged        []*entry  // the same, oldest first; for ReleaseRolling
 	burials     []*entry  // whose files are to go
 	leaving     int64     // their bytes
+	undecided   []*entry  // Acked, and nobody knows yet whether the next epoch wants them
 	zombies     []*entry
 	zombiesAt   time.Time // of the next look
 	ends        []int     // epochs whose end is to be marked
@@ -98,7 +100,7 @@ type Window struct {
 	closed    bool
 }
 
-type stats struct{ delivered, redelivered, acknowledged int64 }
+type stats struct{ delivered, redelivered, acknowledged, reused int64 }
 
 // New checks the configuration, takes the folder, and finds out where its last
 // process left it. It returns a *BudgetError or *disk.BusyError for what these say.
@@ -120,7 +122,7 @@ func New(cfg Config) (*Window, error) {
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
 		stage: stage, dir: dir, nonce: hex.EncodeToString(nonce[:]),
 		wake: make(chan struct{}, 1), readied: make(chan struct{}), rewound: make(chan struct{}), free: stage.Free, watch: true,
-		orders: map[int][]int{}, settled: map[seq]bool{}, history: map[seq]history{},
+		orders: map[int][]int{}, wants: map[int]wants{}, settled: map[seq]bool{}, history: map[seq]history{},
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
 		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
 		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),

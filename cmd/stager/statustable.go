@@ -56,7 +56,11 @@ func printWindow(out io.Writer, s window.Status) {
 	fmt.Fprintf(out, "  on disk\t%s of %s\t%d ready, %d leased, %d on their way, %d lingering; at most it was %s\n",
 		size(s.Used), size(s.Limit), s.Items[window.Ready], s.Items[window.Leased],
 		s.Items[window.Reserved]+s.Items[window.Fetching]+s.Items[window.Verifying], s.Items[window.Zombie], size(s.Peak))
-	fmt.Fprintf(out, "  delivered\t%d\t%d acknowledged, %d delivered again\n", s.Delivered, s.Acknowledged, s.Redelivered)
+	stayed := ""
+	if s.Reused > 0 {
+		stayed = fmt.Sprintf(", %d stayed for a next epoch", s.Reused)
+	}
+	fmt.Fprintf(out, "  delivered\t%d\t%d acknowledged, %d delivered again%s\n", s.Delivered, s.Acknowledged, s.Redelivered, stayed)
 	if r := s.Report; r != nil {
 		fmt.Fprintf(out, "  epoch %d was\t%d shards\t%d delivered again, %d skipped; %s\n", r.Epoch+1, r.Shards, r.Redelivered, r.Skipped, r.Digest)
 	}

@@ -256,6 +256,7 @@ var params = map[string]struct{ in, out string }{
 	"leaseTimeout": {in: "window.leaseTimeout"},
 	"parallel":     {in: "window.parallel"},
 	"anyOrder":     {in: "window.anyOrder"},
+	"reuse":        {in: "window.reuse"},
 	"order":        {in: "order.by"},
 	"seed":         {in: "order.seed"},
 	"epochs":       {in: "order.epochs"},

@@ -148,6 +148,12 @@ func (c *checker) window(at string, w *Window) {
 	} else if !rolling && w.MinAge != 0 {
 		c.add(at+".minAge", "it is read with release: rolling only")
 	}
+	if w.Reuse != "" {
+		c.oneOf(at+".reuse", w.Reuse, ReuseNone, ReuseFit, ReusePin)
+		if w.Release == ReleaseRolling || w.Release == ReleaseNever {
+			c.add(at+".reuse", "with release: %s nothing is acknowledged, and so nothing stays for a next epoch; leave it out", w.Release)
+		}
+	}
 	if w.Release != ReleaseLease && w.LeaseTimeout != 0 {
 		c.add(at+".leaseTimeout", "it is read with release: lease only")
 	}

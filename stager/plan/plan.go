@@ -123,6 +123,13 @@ const (
 	ReleaseNever   = "never"   // one epoch comes and stays
 )
 
+// What of an epoch stays on the disk for the next one, which does not fetch it again.
+const (
+	ReuseNone = "none"
+	ReuseFit  = "fit" // all that the next one wants, if all of it fits
+	ReusePin  = "pin" // what the next one wants first, as much as there is room for
+)
+
 // LayoutStage puts the files of a window into ready/, claimed/ and done/ below its
 // path, under names in delivery order. (A prefetch keeps the source's names.)
 const LayoutStage = "stage"
@@ -136,6 +143,7 @@ type Window struct {
 	MinFree      Bytes    `json:"minFree,omitzero"`      // left alone on a disk shared with others
 	LeaseTimeout Duration `json:"leaseTimeout,omitzero"` // of leases that no connection holds; 0: the window's default
 	AnyOrder     bool     `json:"anyOrder,omitzero"`     // lease: give what is ready; false: wait for what comes first in the order
+	Reuse        string   `json:"reuse,omitempty"`       // lease, unlink: what stays from epoch to epoch; "": ReuseNone
 	Layout       string   `json:"layout"`
 	Parallel     int      `json:"parallel,omitzero"` // files on their way at once; 0: the window's default
 }

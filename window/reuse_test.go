@@ -1,0 +1,189 @@
+package window
+
+import (
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What stays on the disk from one epoch to the next is not fetched again, and never
+// more stays than the bound allows.
+func TestWhatStaysIsNotFetchedAgain(t *testing.T) {
+	shuffled := func(epoch int) []int { return rand.New(rand.NewPCG(5, uint64(epoch))).Perm(20) }
+	for _, tt := range []struct {
+		name     string
+		reuse    Reuse
+		size     int64
+		order    func(int) []int
+		min, max int // fetches, of 20 shards in 4 epochs
+	}{
+		{"nothing stays", ReuseNone, 400, shuffled, 80, 80},
+		{"all fits and stays", ReuseFit, 200, shuffled, 20, 20},
+		{"all fits and is pinned", ReusePin, 200, shuffled, 20, 20},
+		{"all does not fit, and nothing stays", ReuseFit, 199, shuffled, 80, 80},
+		// 12 fit: at best these are there when an epoch begins, and 8 have to be fetched.
+		{"what is wanted first stays", ReusePin, 120, nil, 20 + 3*8, 20 + 3*9},
+		{"what is wanted first stays, shuffled", ReusePin, 120, shuffled, 20 + 3*8, 20 + 3*9},
+		{"a small window keeps little", ReusePin, 20, shuffled, 70, 80},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				b := newBench(t, Config{Items: items(20, 10), Size: tt.size, Epochs: 4, Parallel: 1, Reuse: tt.reuse, Order: tt.order})
+				seen := map[seq]int{}
+				b.take(1000, seen)
+				s := b.Status()
+				if b.fetcher.calls < tt.min || b.fetcher.calls > tt.max || int(s.Reused) < 80-b.fetcher.calls {
+					t.Errorf("%d fetches, %d stayed; want %d to %d fetches", b.fetcher.calls, s.Reused, tt.min, tt.max)
+				}
+				if !s.Done || s.Used != 0 || s.Peak > tt.size || len(seen) != 80 {
+					t.Errorf("%d were delivered, and got %+v, want 80, and nothing left", len(seen), s)
+				}
+				for a, n := range seen {
+					if n != 1 {
+						t.Errorf("%v was delivered %d times", a, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// By whatever verb a shard is acknowledged, it stays; and a stager that is killed
+// between two epochs finds what stayed.
+func TestWhatStaysOutlivesVerbsAndKills(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(4, 10), Size: 40, Epochs: 2, Reuse: ReuseFit})
+		b.settle()
+		name := func(pos int) string { return seq{0, pos}.fileName(b.cfg.Items[pos].Name) }
+		b.ok(os.Remove(b.at("ready", name(0))))
+		b.ok(os.Rename(b.at("ready", name(1)), b.at("done", name(1))))
+		b.ok(b.Ack(b.must(b.lease("r")).ID))
+		b.settle()
+		b.want("done")
+		b.crash()
+		b.settle()
+		if got := len(b.ls(".stager/whole")); got != 3 {
+			t.Errorf("%d stay for epoch 1, want 3", got)
+		}
+		b.ok(os.Remove(b.at("ready", name(3)))) // while nobody looks
+		b.crash()
+		b.settle()
+		b.want("ready", "e0000.END", "e0001-00000000-s00.tar", "e0001-00000001-s01.tar", "e0001-00000002-s02.tar", "e0001-00000003-s03.tar")
+		if b.fetcher.calls != 4 {
+			t.Errorf("%d fetches, want 4", b.fetcher.calls)
+		}
+		for pos := range 4 {
+			if data, err := os.ReadFile(b.at("ready", seq{1, pos}.fileName(b.cfg.Items[pos].Name))); string(data) != strings.Repeat(string(rune('a'+pos)), 10) {
+				t.Errorf("position %d holds %q (%v)", pos, data, err)
+			}
+		}
+	})
+}
+
+// A reader keeps a shard open that it acknowledged, and that stayed for the next
+// epoch. When its room is needed the file is not deleted, and its bytes count.
+func TestWhatStaysAndIsOpenIsNotDeleted(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{
+			Items: items(4, 10), Size: 20, Epochs: 2, Reuse: ReusePin, Parallel: 1,
+			Order: func(epoch int) []int { return [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}}[epoch] },
+		})
+		b.settle()
+		l := b.must(b.lease("r"))
+		file, err := os.Open(l.Path)
+		b.ok(err)
+		for range 3 {
+			b.ok(b.Ack(l.ID))
+			b.settle()
+			l, err = b.lease("r")
+			if err != nil {
+				break
+			}
+		}
+		if err != nil {
+			t.Fatalf("got %v: an open file keeps the others out", err)
+		}
+		b.crash()
+		b.settle()
+		if s := b.Status(); s.Used > 20 {
+			t.Errorf("got %+v, want at most 20 bytes", s)
+		}
+		data := make([]byte, 10)
+		if n, err := file.ReadAt(data, 0); n != 10 || string(data) != "aaaaaaaaaa" {
+			t.Errorf("read %q (%v)", data[:n], err)
+		}
+		info, err := file.Stat()
+		b.ok(err)
+		if info.Sys().(*syscall.Stat_t).Nlink == 0 {
+			t.Error("it was deleted while it was open")
+		}
+		b.ok(file.Close())
+		b.take(100, map[seq]int{})
+		b.advance(time.Second)
+		if s := b.Status(); !s.Done || s.Used != 0 || s.Peak > 20 {
+			t.Errorf("got %+v, want nothing left", s)
+		}
+	})
+}
+
+// The cursor goes back while shards wait for a later epoch: they make room, and are
+// counted until they have.
+func TestACursorGoesBackWhileShardsStay(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for _, back := range []int{0, 3, 6, 9} {
+			b := newBench(t, Config{Items: items(6, 10), Size: 40, Epochs: 4, Reuse: ReusePin})
+			var at Cursor
+			for n := range 15 {
+				if n == back {
+					at = b.Cursor()
+				}
+				b.take(1, map[seq]int{})
+			}
+			b.ok(b.Rewind([]Cursor{at}, func(int) int { return 0 }))
+			b.crash()
+			again := map[seq]int{}
+			b.take(1000, again)
+			if s := b.Status(); !s.Done || s.Used != 0 || s.Peak > 40 || len(again) != 24-back {
+				t.Errorf("back to %d: %d were delivered, and got %+v, want %d, and nothing left", back, len(again), s, 24-back)
+			}
+		}
+	})
+}
+
+// Shards of the next epoch had stayed, the cursor went back, and they were dropped for
+// what comes first. One of them was then fetched a second time while it was there: its
+// turn came when that of an earlier one had not, which was still to stay from the
+// current epoch, and so it was crossed off the wrong list.
+func TestWhatWasDroppedIsFetchedOnce(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{
+			Items: items(4, 10), Size: 40, Epochs: 2, Reuse: ReuseFit, OnBad: BadSkip,
+			Order: func(epoch int) []int { return [][]int{{0, 1, 2, 3}, {0, 3, 1, 2}}[epoch] },
+		})
+		at := b.Cursor()
+		b.take(3, map[seq]int{})
+		b.ok(b.Rewind([]Cursor{at}, func(int) int { return 0 }))
+		b.crash()
+		b.fetcher.script[2] = []error{ErrGone}
+		b.take(1000, map[seq]int{})
+		if b.fetcher.calls != 4+4 {
+			t.Errorf("%d fetches, want 4, two of them again, one that failed, and its item for the next epoch", b.fetcher.calls)
+		}
+		if s := b.Status(); !s.Done || s.Used != 0 || s.Peak > 40 || len(s.Skipped) != 1 {
+			t.Errorf("got %+v, want nothing left", s)
+		}
+	})
+}
+
+func TestNothingCanStayWhereNothingIsAcknowledged(t *testing.T) {
+	for _, cfg := range []Config{{Reuse: "some"}, {Reuse: ReuseFit, Release: ReleaseRolling}, {Reuse: ReusePin, Release: ReleaseNever}} {
+		cfg.Dir, cfg.Items, cfg.Size, cfg.Fetcher = t.TempDir(), items(1, 10), 10, &fake{}
+		if w, err := New(cfg); err == nil {
+			w.Close()
+			t.Errorf("reuse %s with release %s is taken", cfg.Reuse, cfg.Release)
+		}
+	}
+}
