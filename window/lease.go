@@ -214,6 +214,7 @@ func (w *Window) deliverLocked(e *entry, l *lease, why string) {
 		w.metrics.redelivered.Inc()
 	}
 	l.reader.held++
+	l.reader.given++
 	e.lease, l.since = l, time.Now()
 	w.moveLocked(e, Leased, why)
 }
@@ -257,14 +258,23 @@ func (w *Window) Nack(id, reason string) error {
 	if reason == "" {
 		reason = "no reason given"
 	}
-	return w.giveBack(id, "refused: "+reason)
+	return w.giveBack(id, func(rd *reader) string {
+		rd.nacks++
+		why := fmt.Sprintf("%s refused it: %s", rd.name, reason)
+		if rd.nacks == rd.given {
+			why += fmt.Sprintf(". It has refused whatever it was given (%d): look at that reader first", rd.given)
+		}
+		return why
+	})
 }
 
 // Return ends a lease whose reader has died, or does not want it. It counts like
 // a Nack: what readers die of is poison.
-func (w *Window) Return(id string) error { return w.giveBack(id, "its reader is gone") }
+func (w *Window) Return(id string) error {
+	return w.giveBack(id, func(rd *reader) string { return rd.name + " is gone" })
+}
 
-func (w *Window) giveBack(id, why string) error {
+func (w *Window) giveBack(id string, why func(*reader) string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l, err := w.heldLocked(id)
@@ -272,7 +282,7 @@ func (w *Window) giveBack(id, why string) error {
 		return err
 	}
 	now := time.Now()
-	w.returnLocked(now, l, why, true)
+	w.returnLocked(now, l, why(l.reader), true)
 	w.serveLocked(now)
 	return nil
 }

@@ -3,6 +3,7 @@ package window
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,32 @@ func TestANameInARollingWindowStaysOpenableForMinAge(t *testing.T) {
 			if err != nil || info.Size() != 10 {
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+	})
+}
+
+// Where the kernel does not tell who has files open, as on NFS, the status says what is
+// not promised there.
+func TestAFileSystemThatSeesNoOpenFilesIsToldOf(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(2, 10), Size: 20, Epochs: 1})
+		if got := b.Status().Cautions; b.stage.seesOpen && len(got) > 0 {
+			t.Errorf("got %q, want no caution", got)
+		}
+		b.stage.seesOpen = false
+		b.settle()
+		l := b.must(b.lease("r"))
+		file, err := os.Open(l.Path)
+		b.ok(err)
+		defer file.Close()
+		b.ok(b.Ack(l.ID))
+		b.settle()
+		s := b.Status()
+		if s.Bytes[Zombie] != 0 || s.Used != 10 {
+			t.Errorf("got %+v, want the file gone as soon as it is acknowledged", s)
+		}
+		if len(s.Cautions) != 1 || !strings.Contains(s.Cautions[0], b.stage.Kind()+") does not tell who has files open: a shard goes as soon as it is acknowledged") {
+			t.Errorf("got %q, want one that says so", s.Cautions)
 		}
 	})
 }

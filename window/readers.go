@@ -13,6 +13,8 @@ type reader struct {
 	name  string
 	epoch int // whose end it is to be told next
 	held  int
+	given int // since the start
+	nacks int // of these
 	seen  time.Time
 	waits map[Cause]time.Duration
 	mark  time.Time // up to which waits has counted

@@ -3,6 +3,7 @@ package window
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -41,10 +42,12 @@ type Status struct {
 	Waiting     int            `json:"waiting"` // calls for a shard that wait now
 	Starvation  *Starvation    `json:"starvation,omitempty"`
 
-	Ready         bool   `json:"ready"`
-	Done          bool   `json:"done"`
-	OpenFilesSeen bool   `json:"openFilesSeen"` // false: the file system does not tell who has files open
-	LastError     string `json:"lastError,omitempty"`
+	Ready         bool `json:"ready"`
+	Done          bool `json:"done"`
+	OpenFilesSeen bool `json:"openFilesSeen"` // false: the file system does not tell who has files open
+	// Cautions say what is promised elsewhere and cannot be here.
+	Cautions  []string `json:"cautions,omitempty"`
+	LastError string   `json:"lastError,omitempty"`
 }
 
 // BadItem is a position that was given up.
@@ -75,7 +78,7 @@ func (w *Window) Status() Status {
 		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.used, Limit: w.cfg.Size, Peak: w.peak,
 		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered, Reused: w.stats.reused, Report: report,
 		Waiting: len(w.waiters), Strangers: w.strangerNames(), Ready: w.ready, Done: w.doneLocked(),
-		OpenFilesSeen: w.stage.seesOpen, LastError: w.lastError,
+		OpenFilesSeen: w.stage.seesOpen, Cautions: w.cautions(), LastError: w.lastError,
 		Starvation: w.starvationLocked(time.Now()),
 	}
 	for pos, item := range w.orders[w.low.epoch] {
@@ -104,4 +107,13 @@ func (w *Window) Status() Status {
 		s.Readers = append(s.Readers, ReaderStatus{rd.name, rd.held, rd.epoch, waits})
 	}
 	return s
+}
+
+// cautions are what this folder's file system takes away from the promises.
+func (w *Window) cautions() []string {
+	if w.stage.seesOpen {
+		return nil
+	}
+	return []string{fmt.Sprintf("the file system of %s (%s) does not tell who has files open: a shard goes as soon as it is acknowledged, "+
+		"also while somebody reads or maps it, and such bytes are not counted in the limit; acknowledge after closing, or put the window on a local disk", w.dir, w.stage.Kind())}
 }

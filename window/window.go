@@ -140,8 +140,8 @@ func New(cfg Config) (*Window, error) {
 		}
 		return nil, errors.Join(err, stage.close())
 	}
-	if !stage.seesOpen {
-		w.log.Warn("this file system does not tell who has files open: files go as soon as they are acknowledged", "dir", dir)
+	for _, words := range w.cautions() {
+		w.log.Warn("what is promised does not hold here", "dir", dir, "why", words)
 	}
 	if free, err := w.free(); err == nil && free-cfg.MinFree+w.used < cfg.Size {
 		w.log.Warn("the disk has less room than the window may take: it will wait for room before it is full",

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,6 +186,11 @@ func TestWhatReadersRefuseGoesToOthersAndAtLastAside(t *testing.T) {
 			b.settle()
 			s := b.Status()
 			if onBad == BadFail {
+				// The crash has the reader's own count begin anew.
+				const words = "died of it 3 times, the last: r refused it: corrupt. It has refused whatever it was given (1): look at that reader first"
+				if got := s.Quarantined; len(got) != 1 || !strings.Contains(got[0].Reason, words) {
+					t.Errorf("got %+v, want %q in it", got, words)
+				}
 				var bad *BadItemError
 				if _, err := b.lease("r"); !errors.As(err, &bad) || bad.Name != "s00.tar" || len(s.Quarantined) != 1 {
 					t.Errorf("got %v and %+v, want s00.tar to fail the epoch", err, s)

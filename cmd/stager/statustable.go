@@ -75,6 +75,9 @@ func printWindow(out io.Writer, s window.Status) {
 		}
 		fmt.Fprintf(out, "  reader %s\tholds %d\twaited %s\n", r.ID, r.Held, strings.Join(waits, ", "))
 	}
+	for _, words := range s.Cautions {
+		fmt.Fprintf(out, "  caution\t%s\n", words)
+	}
 	if s.Starvation != nil {
 		fmt.Fprintf(out, "  starved\t%s\n", s.Starvation.Words)
 	}

@@ -89,6 +89,27 @@ func (f *Folder) Free() (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
+// kinds are file systems by their magic number, as far as somebody may put a window
+// there.
+var kinds = map[int64]string{
+	unix.NFS_SUPER_MAGIC: "nfs", unix.SMB_SUPER_MAGIC: "smb", unix.SMB2_SUPER_MAGIC: "smb", unix.CIFS_SUPER_MAGIC: "cifs",
+	unix.FUSE_SUPER_MAGIC: "fuse", unix.CEPH_SUPER_MAGIC: "ceph", unix.V9FS_MAGIC: "9p", unix.OVERLAYFS_SUPER_MAGIC: "overlay",
+	unix.TMPFS_MAGIC: "tmpfs", unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
+}
+
+// Kind names the file system: "nfs", or its number.
+func (f *Folder) Kind() string {
+	var st unix.Statfs_t
+	if unix.Statfs(f.path, &st) != nil {
+		return "unknown"
+	}
+	number := int64(st.Type) & 0xffffffff // its type differs by machine
+	if name, known := kinds[number]; known {
+		return name
+	}
+	return fmt.Sprintf("%#x", number)
+}
+
 // Sync returns when everything in the folder's file system is durable: one call for
 // many files instead of one each.
 func (f *Folder) Sync() error {
