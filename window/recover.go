@@ -176,11 +176,15 @@ func (w *Window) remember(m memory) error {
 	for _, id := range m.acked {
 		w.acked.add(id)
 	}
+	w.next = w.low
+	if err := w.order(); err != nil {
+		return err
+	}
+	// Now that the ends are known which are not marked on disk yet.
 	for name, epoch := range m.readers {
 		w.readers[name] = &reader{name: name, epoch: min(epoch, w.low.epoch), waits: map[Cause]time.Duration{}}
 	}
-	w.next = w.low
-	return w.order()
+	return nil
 }
 
 // order computes the orders that are needed to know the files on disk.

@@ -134,6 +134,26 @@ func TestEachReaderIsToldOfEachEndOnce(t *testing.T) {
 	})
 }
 
+// A reader acknowledged the last shard of an epoch, was told its end, and stager was
+// killed before the end was marked on disk. It was told the end again.
+func TestAnEndThatWasToldIsToldOnceThoughStagerIsKilled(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 3})
+		b.settle()
+		b.ok(b.Ack(b.must(b.lease("r")).ID))
+		if _, err := b.lease("r"); !isEnd(err, 0) {
+			t.Errorf("got %v, want the end of epoch 0", err)
+		}
+		b.want("ready", "e0000-00000000-s00.tar") // nothing was done yet
+		b.crash()
+		b.settle()
+		b.want("ready", "e0000.END", "e0001-00000000-s00.tar")
+		if l, err := b.lease("r"); err != nil || l.Epoch != 1 {
+			t.Errorf("got %+v, %v; want the shard of epoch 1", l, err)
+		}
+	})
+}
+
 func TestABudgetThatCannotWorkIsRefused(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, tt := range []struct {
