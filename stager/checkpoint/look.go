@@ -60,7 +60,6 @@ func (u *Uploader) look(ended bool) error {
 		u.seen[name] = &entry{step: -1, reason: reason, refused: true}
 	}
 	u.supersedeLocked()
-	u.cfg.Metrics.lag.WithLabelValues(u.cfg.Output).Set(u.lagLocked().Seconds())
 	said := maps.Clone(u.said)
 	u.mu.Unlock()
 	files, err := plainFiles(u.root, func(p string) bool {
@@ -235,7 +234,10 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	case busy != "":
 		e.since, e.reason, e.refused = time.Now(), busy+" is open for writing", false
 	default:
-		_, err := u.takeLocked(&snapshot{Step: step, Name: name, Samples: mark.SamplesSeen, Metrics: mark.Metrics, Cursors: mark.at(u.stood[name]), Files: files})
+		_, err := u.takeLocked(&snapshot{
+			Step: step, Name: name, Complete: markedAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
+			Cursors: mark.at(u.stood[name]), Files: files,
+		})
 		if err != nil {
 			e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true
 			return
@@ -266,6 +268,15 @@ func within(files, others []local) bool {
 		known[f] = true
 	}
 	return !slices.ContainsFunc(files, func(f local) bool { return !known[f] })
+}
+
+// markedAt is when a marker said that a checkpoint is complete; without one it is now.
+func markedAt(marker fs.FileInfo) time.Time {
+	now := time.Now().UTC()
+	if marker == nil || changeTime(marker).After(now) {
+		return now
+	}
+	return changeTime(marker).UTC()
 }
 
 // mark is what a marker may say.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -49,6 +51,7 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 					return
 				}
 				if event.Has(fsnotify.Create) { // also what a rename brings
+					u.watchInside(w, event.Name)
 					select {
 					case hint <- struct{}{}:
 					default:
@@ -64,6 +67,13 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 	return hint, func() {
 		_ = w.Close() // nothing is read from it any more
 		<-ended
+	}
+}
+
+// watchInside has what comes into a new folder seen at once, such as a marker.
+func (u *Uploader) watchInside(w *fsnotify.Watcher, name string) {
+	if info, err := os.Lstat(name); err == nil && info.IsDir() && filepath.Dir(name) == u.cfg.Dir {
+		_ = w.Add(name) // it may have gone, or no more can be watched: it is seen later
 	}
 }
 

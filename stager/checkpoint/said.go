@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"time"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -98,7 +99,10 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
 		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
 	}
-	_, err = u.takeLocked(&snapshot{Step: r.Step, Name: name, Samples: r.SamplesSeen, Metrics: said.Metrics, Cursors: said.at(stood), Said: true, Files: files})
+	_, err = u.takeLocked(&snapshot{
+		Step: r.Step, Name: name, Complete: time.Now().UTC(), Samples: r.SamplesSeen, Metrics: said.Metrics,
+		Cursors: said.at(stood), Said: true, Files: files,
+	})
 	if err != nil {
 		return Step{}, err
 	}

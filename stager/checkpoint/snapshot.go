@@ -55,7 +55,7 @@ func (s *shelf) dir(snap *snapshot) string { return path.Join(shelfDir, snap.ID)
 // take links the files aside that snap names, and puts it on the shelf. The error
 // is errChanged when they are no longer those that were listed.
 func (s *shelf) take(snap *snapshot) (err error) {
-	snap.ID, snap.Complete, snap.print = newID(), time.Now().UTC(), fingerprint(snap.Files)
+	snap.ID, snap.print = newID(), fingerprint(snap.Files)
 	dir := path.Join(shelfDir, "new-"+snap.ID)
 	if err := s.root.MkdirAll(dir+"/"+dataDir, 0o700); err != nil {
 		return err

@@ -119,7 +119,8 @@ func (u *Uploader) lagLocked() (lag time.Duration) {
 
 // Metrics tell of uploads, by output. One value serves all Uploaders of a process.
 type Metrics struct {
-	lag, uploading       *prometheus.GaugeVec
+	lag                  *lags
+	uploading            *prometheus.GaugeVec
 	forecast, grace      *prometheus.GaugeVec
 	committed, failures  *prometheus.CounterVec
 	bytes, mirroredBytes *prometheus.CounterVec
@@ -134,8 +135,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"output"})
 	}
 	m := &Metrics{
-		lag: gauge("stager_checkpoint_lag_seconds",
-			"How long the newest complete checkpoint has waited for its COMMIT: what a crash now would cost."),
+		lag: newLags(),
 		uploading: gauge("stager_checkpoint_uploading_bytes",
 			"Bytes of the checkpoint on its way; 0 when there is none."),
 		forecast: gauge("stager_checkpoint_forecast_seconds",
@@ -154,10 +154,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 }
 
 // begin makes the metrics of an output exist before the first event.
-func (m *Metrics) begin(output string, grace time.Duration) {
+func (m *Metrics) begin(output string, grace time.Duration, lag func() time.Duration) {
 	m.forecast.WithLabelValues(output).Set(0)
 	m.grace.WithLabelValues(output).Set(grace.Seconds())
-	m.lag.WithLabelValues(output).Set(0)
+	m.lag.tell(output, lag)
 	m.uploading.WithLabelValues(output).Set(0)
 	for _, c := range []*prometheus.CounterVec{m.committed, m.failures, m.bytes, m.mirroredBytes} {
 		c.WithLabelValues(output).Add(0)

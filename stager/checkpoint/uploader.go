@@ -238,7 +238,7 @@ func openOutput(dir string) (*os.Root, error) {
 
 // begin takes the folder, picks up what an earlier process left, and asks the store.
 func (u *Uploader) begin() error {
-	u.cfg.Metrics.begin(u.cfg.Output, u.cfg.Grace)
+	u.cfg.Metrics.begin(u.cfg.Output, u.cfg.Grace, u.lag)
 	if held, err := u.lock.TryLock(); err != nil {
 		return err
 	} else if !held {
