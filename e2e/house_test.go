@@ -39,6 +39,7 @@ var walls = []struct{ pkg, never, reason string }{
 	{"stager/transfer", module + "window/...", "a copy passes through memory and touches no disk"},
 	{"stager/check", module + "window/...", "what a store keeps has nothing to do with what its bytes are for"},
 	{"stager/admission/...", module + "window/...", "a webhook changes pods; what they do is the daemon's business"},
+	{"stager/notice", module + "...", "it waits for a word, and what to do then is the daemon's business"},
 	{"stager/...", module + "backends/all", "the registry is handed in, so that tests bring their own"},
 	{"stager/...", module + "cmd/stager", "the command is the outermost shell"},
 	{"cmd/...", module + "backends/mem", "a store for tests has no place in the product"},
@@ -53,7 +54,7 @@ var direct = []struct {
 	except []string
 	reason string
 }{
-	{"net/http", []string{"backends/httpstore", "backends/oss", "backends/s3", "cmd/stager", "stager", "stager/admission", "stager/admission/kube", "stager/status"}, "the API is the daemon's and the webhook's; the rest knows no protocol"},
+	{"net/http", []string{"backends/httpstore", "backends/oss", "backends/s3", "cmd/stager", "stager", "stager/admission", "stager/admission/kube", "stager/notice", "stager/status"}, "the API is the daemon's and the webhook's, and a notice is asked for; the rest knows no protocol"},
 	{"os/signal", []string{"cmd/stager"}, "signals are the command's"},
 	{"flag", []string{"stager/golden"}, "flags are the command's, which has kong, and go test's"},
 	{"log", nil, "log/slog is the log"},

@@ -38,6 +38,7 @@ type Config struct {
 	Listen  string // address of a port for the API; empty: none
 	Token   string // that calls on the port need which change something
 	Child   *Child // nil: a sidecar
+	Notice  string // file or address that tells that the machine is to be taken away; empty: none
 	Stage   bool   // without a child: end when every input is ready; windows stay shut, and their sources are looked for
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
@@ -117,9 +118,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stop()
 	stopDrain := context.AfterFunc(ctx, func() { d.Drain(0) })
 	defer stopDrain()
+	_ = os.Remove(d.preempt()) // of an earlier process, if at all
+	if d.cfg.Notice != "" {
+		go d.heed(work)
+	}
 
 	err = d.live(ctx, work)
 	d.setPhase(status.Ended)
+	_ = os.Remove(d.preempt()) // nobody is left to read it
 	stop()
 	if cerr := api.close(); err == nil {
 		err = cerr
@@ -261,6 +267,7 @@ func (d *Daemon) Drain(deadline time.Duration) {
 	case <-d.drain:
 	default:
 		d.log.Info("the end begins: nothing more is fetched, outputs are saved")
+		d.tellTrainer()
 		close(d.drain)
 	}
 }

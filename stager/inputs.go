@@ -307,7 +307,7 @@ func (d *Daemon) windows() (open []*window.Window, more bool) {
 
 // environment tells the child where things are.
 func (d *Daemon) environment() []string {
-	env := []string{"STAGER_SOCKET=" + d.cfg.Socket}
+	env := []string{"STAGER_SOCKET=" + d.cfg.Socket, "STAGER_PREEMPT=" + d.preempt()}
 	for _, in := range d.inputs {
 		env = append(env, plan.Variable("INPUT", in.spec.Name)+"="+in.spec.Path)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stager-dev/stager/backends/all"
 	"github.com/stager-dev/stager/stager"
+	"github.com/stager-dev/stager/stager/notice"
 	"github.com/stager-dev/stager/stager/plan"
 )
 
@@ -29,6 +30,7 @@ type runCmd struct {
 	PlanYAML  string   `name:"plan-yaml" help:"The StagePlan itself, where there is no file." required:"" xor:"plan" placeholder:"YAML"`
 	Prefetch  string   `help:"Which inputs of mode prefetch: all brings them beside the rest of the plan, only brings them alone, looks for the sources of the others, and ends, skip leaves them to another container." enum:"all,only,skip" default:"all"`
 	Listen    string   `help:"Address of a port for probes and metrics, such as :9090; calls that change something need the token." placeholder:"ADDR"`
+	Notice    string   `help:"File whose coming, or address whose answer, tells that this machine is about to be taken away, such as http://169.254.169.254/latest/meta-data/spot/instance-action." placeholder:"PATH|URL"`
 	TokenFile string   `help:"File with the token for the port." placeholder:"FILE"`
 	Command   []string `arg:"" optional:"" passthrough:"" help:"-- and the command to run when the inputs are ready."`
 }
@@ -77,6 +79,11 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	if c.Notice != "" {
+		if err := notice.Check(c.Notice); err != nil {
+			return &usageError{err}
+		}
+	}
 	attempt, _ := strconv.Atoi(vars["attempt"]) // a job system's attempt that is no number is the first
 	opts := c.options(log)
 	if opts.Secrets == "" {
@@ -90,7 +97,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	d := stager.New(stager.Config{
 		Plan: p, Shard: part, Node: node, Registry: all.Registry(), Options: opts, Attempt: attempt, Version: version,
-		Socket: c.path(), Listen: c.Listen, Token: token, Log: log, Child: child,
+		Socket: c.path(), Listen: c.Listen, Token: token, Log: log, Child: child, Notice: c.Notice,
 		Stage: c.Prefetch == plan.PartPrefetch,
 	})
 	stop := c.handOn(d)

@@ -113,7 +113,9 @@ func (u *Uploader) sweepOnce(ctx context.Context) {
 		return
 	}
 	r := u.retention(ids)
-	if err := r.sweepRemains(ctx, ""); err != nil {
+	if err := r.sweepRemains(ctx, ""); ctx.Err() != nil {
+		return
+	} else if err != nil {
 		u.log.Info("what killed uploads may have left is not looked for now", "error", err)
 		return
 	}
