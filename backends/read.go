@@ -14,7 +14,7 @@ import (
 // writes of whole buffers begin at multiples of their size where the range does, so
 // that direct I/O needs no second copy.
 const (
-	largeBuffer = 1 << 20
+	largeBuffer = 512 << 10
 	smallBuffer = 64 << 10
 	pageSize    = 4 << 10
 )

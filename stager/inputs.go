@@ -16,6 +16,7 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // input is one input of the plan while it is carried out.
@@ -152,7 +153,7 @@ func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store)
 		return err
 	}
 	summary, err := fetch.Prefetch(ctx, fetch.Config{
-		Store: store, Object: single, Dir: spec.Path, Listing: l, Verify: fetch.Verify(spec.Verify), Log: d.log,
+		Store: store, Object: single, Dir: spec.Path, Listing: l, Verify: fetch.Verify(spec.Verify), Write: disk.Write(spec.Write), Log: d.log,
 		Progress: func(p fetch.Progress) {
 			in.mu.Lock()
 			in.progress = &p
@@ -215,8 +216,8 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs,
 		Items: items(m), Manifest: plan.Digest(m, spec.Order, plan.Shard{}), Part: shard.String(),
 		Order: parts.order, Trim: parts.trim, Owns: shard.Owns, Parallel: spec.Window.Parallel,
-		Fetcher: fetch.NewWindow(from, m.Objects, fetch.Verify(spec.Verify)),
-		Log:     d.log, Metrics: d.windowMetrics,
+		Fetcher: fetch.NewWindow(from, m.Objects, fetch.Verify(spec.Verify)), Write: disk.Write(spec.Write),
+		Log: d.log, Metrics: d.windowMetrics,
 	}
 	for {
 		w, err := window.New(cfg)

@@ -106,8 +106,9 @@ type Config struct {
 	Manifest, Part string
 
 	Fetcher  Fetcher
-	Parallel int    // fetches at once; 4
-	OnBad    string // BadFail
+	Write    disk.Write // how large files get to the disk; disk.WriteAuto
+	Parallel int        // fetches at once; 4
+	OnBad    string     // BadFail
 
 	Log     *slog.Logger // nil: nothing is logged
 	Metrics *Metrics     // nil: not shown

@@ -19,16 +19,21 @@ type stage struct {
 	seesOpen             bool // the file system tells who has files open
 }
 
-func openStage(dir, input string) (*stage, error) {
+func openStage(dir string, cfg *Config) (*stage, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "this machine"
 	}
-	folder, err := disk.Open(dir, fmt.Sprintf("input %s, process %d on %s", input, os.Getpid(), host))
+	folder, err := disk.Open(dir, fmt.Sprintf("input %s, process %d on %s", cfg.Input, os.Getpid(), host))
 	if err != nil {
 		return nil, err
 	}
 	s := &stage{Folder: folder}
+	if err := folder.SetWrite(cfg.Write, func(err error) {
+		cfg.Log.Debug("the file system takes no direct writes, large files go through the page cache", "input", cfg.Input, "error", err)
+	}); err != nil {
+		return nil, errors.Join(err, folder.Close())
+	}
 	for _, shelf := range []struct {
 		at   **disk.Shelf
 		name string

@@ -112,7 +112,7 @@ func New(cfg Config) (*Window, error) {
 	if err != nil {
 		return nil, err
 	}
-	stage, err := openStage(dir, cfg.Input)
+	stage, err := openStage(dir, &cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/fetch"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 type prefetchCmd struct {
@@ -24,6 +25,7 @@ type prefetchCmd struct {
 	Dst       string   `arg:"" help:"The local folder, made if need be." type:"path"`
 	MaxBytes  quantity `help:"Refuse a source with more bytes than this; 0 is no limit." default:"0"`
 	Verify    string   `help:"auto checks what checksums the store tells, full insists on one, size looks at sizes only." enum:"auto,full,size" default:"auto"`
+	Write     string   `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_PREFETCH_WRITE"`
 	Overwrite bool     `help:"Replace files in DST that stager did not write and that differ."`
 	Sync      bool     `help:"Wait until everything would outlive a loss of power; without it the job may start sooner."`
 	JSON      bool     `help:"Print a summary as JSON on standard output."`
@@ -45,7 +47,7 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	}
 	listing.MaxBytes = int64(c.MaxBytes)
 	cfg := fetch.Config{
-		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Parallel: c.Connections, Listing: listing,
+		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Write: disk.Write(c.Write), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Parallel: c.Connections, Listing: listing,
 	}
 	store, err := c.open(ctx, c.Src, log)
 	if err != nil {

@@ -8,5 +8,6 @@
 //
 // Server and client share the machine, so the ratio of wall times understates; the
 // client's CPU time for each gigabyte is what carries over to other machines. All
-// files lie in one folder that should be in memory, to take the disk out of it.
+// files lie in one folder that should be in memory, to take the disk out of it; Lab.To is
+// for those who want it in again.
 package bench

@@ -33,6 +33,7 @@ type Suite struct {
 type Lab struct {
 	Stager string    // the binary
 	Dir    string    // for all files
+	To     string    // where what is got comes to stand
 	Data   Data      // what is moved
 	Log    io.Writer // progress, for people
 

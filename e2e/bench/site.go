@@ -60,7 +60,7 @@ func (s *site) rows() []Row {
 }
 
 func (s *site) reading(folder, want, work string, bytes int64) Row {
-	to := filepath.Join(s.lab.Dir, "got")
+	to := filepath.Join(s.lab.To, "got")
 	return Row{
 		Store: s.name, Work: work, Peer: s.peer, Bytes: bytes,
 		Reset: func(context.Context) error {

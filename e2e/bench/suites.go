@@ -10,13 +10,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
 // Suites are all there are, in the order of the table.
-var Suites = []Suite{{"smb", smb}, {"nfs", nfs}, {"hdfs", hdfs}, {"oss", oss}, {"s3", s3}}
+var Suites = []Suite{{"smb", smb}, {"nfs", nfs}, {"hdfs", hdfs}, {"oss", oss}, {"s3", s3}, {"s3-quick", s3Quick}}
 
 // stops ends servers, the last first.
 type stops []func() error
@@ -209,11 +211,7 @@ func s3(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() err
 			err = errors.Join(err, server.Close())
 		}
 	}()
-	s5cmd := func(from, to string) *exec.Cmd {
-		cmd := exec.Command(client, "--log=error", "cp", from, to) //nolint:noctx // measure runs it
-		cmd.Env = append(append(os.Environ(), server.Env()...), "S3_ENDPOINT_URL="+server.Endpoint)
-		return cmd
-	}
+	s5cmd := copier(client, server.Endpoint, server.Env())
 	s := site{
 		lab: lab, name: "s3", url: "s3://bench/", env: server.Env(), dir: filepath.Join(files, "objects", "bench"), peer: "s5cmd",
 		get: func(from, to string) *exec.Cmd { return s5cmd("s3://bench/"+from+"/*", to+"/") },
@@ -223,6 +221,51 @@ func s3(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() err
 		return nil, "", nil, err
 	}
 	return s.rows(), "versitygw; s5cmd 2.3.0", func() error { return errors.Join(server.Close(), os.RemoveAll(files)) }, nil
+}
+
+// copier makes commands of s5cmd that copy.
+func copier(client, endpoint string, env []string) func(from, to string) *exec.Cmd {
+	return func(from, to string) *exec.Cmd {
+		cmd := exec.Command(client, "--log=error", "cp", from, to) //nolint:noctx // measure runs it
+		cmd.Env = append(append(os.Environ(), env...), "S3_ENDPOINT_URL="+endpoint)
+		return cmd
+	}
+}
+
+// farTrip is what is added to S3, as a store in another region has it.
+const farTrip = 20 * time.Millisecond
+
+// s3Quick is beside s5cmd, getting from a server that costs little, near and far.
+func s3Quick(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
+	client, err := peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	server, err := servers.StartQuick(filepath.Dir(lab.Data.One), "bench")
+	if err != nil {
+		return nil, "", nil, err
+	}
+	end := stops{server.Close}
+	delay, err := servers.StartDelay(strings.TrimPrefix(server.Endpoint, "http://"), farTrip)
+	if err != nil {
+		return nil, "", nil, errors.Join(err, end.all())
+	}
+	end = append(end, delay.Close)
+	for name, endpoint := range map[string]string{"s3, quick": server.Endpoint, fmt.Sprintf("s3, quick, %v away", farTrip): "http://" + delay.Address} {
+		env := append(server.Env(), "AWS_ENDPOINT_URL="+endpoint)
+		s5cmd := copier(client, endpoint, env)
+		s := site{
+			lab: lab, name: name, url: "s3://bench/", env: env, peer: "s5cmd",
+			get: func(from, to string) *exec.Cmd { return s5cmd("s3://bench/"+from+"/*", to+"/") },
+		}
+		for _, row := range s.rows() {
+			if strings.HasPrefix(row.Work, "get ") {
+				rows = append(rows, row)
+			}
+		}
+	}
+	slices.SortFunc(rows, func(a, b Row) int { return strings.Compare(a.Store, b.Store) })
+	return rows, "a server of files by sendfile, in the process that measures; s5cmd 2.3.0", end.all, nil
 }
 
 // peer builds another client from the module beside this file that says its version.

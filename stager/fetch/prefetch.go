@@ -23,8 +23,9 @@ type Config struct {
 	Listing   plan.Listing
 	Dir       string // made if need be; files get the names of their keys in it
 	Verify    Verify
-	Parallel  int  // requests at once; 0: the store's connections
-	Overwrite bool // replace local files that stager did not write
+	Parallel  int        // requests at once; 0: the store's connections
+	Write     disk.Write // how large files get to the disk; "": disk.WriteAuto
+	Overwrite bool       // replace local files that stager did not write
 	// Sync waits until what was fetched would outlive a loss of power. Without it a
 	// job may start as soon as the files are there; should the machine go down before
 	// the kernel has written them, the next run fetches them again.
@@ -113,6 +114,11 @@ func (p *pass) run(ctx context.Context) (err error) {
 		return local("the destination", err)
 	}
 	defer p.folder.Close() // what it holds is synced, or said not to be
+	if err := p.folder.SetWrite(p.cfg.Write, func(err error) {
+		p.log.Debug("the file system takes no direct writes, large files go through the page cache", "error", err)
+	}); err != nil {
+		return local("the destination", err)
+	}
 	if p.record, err = openRecord(p.folder, p.summary.Source); err != nil {
 		return local("the record of earlier runs", err)
 	}

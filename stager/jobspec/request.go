@@ -271,6 +271,7 @@ var params = map[string]struct{ in, out string }{
 	"exclude":      {in: "exclude"},
 	"unpack":       {in: "unpack"},
 	"verify":       {in: "verify"},
+	"write":        {in: "write"},
 	"maxBytes":     {in: "maxBytes"},
 	"optional":     {in: "optional"},
 	"volume":       {in: "volume", out: "volume"},

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -129,6 +130,7 @@ func (c *checker) inputs(inputs []Input) {
 		c.patterns(at+".exclude", in.Exclude)
 		c.oneOf(at+".unpack", in.Unpack, "none")
 		c.oneOf(at+".verify", in.Verify, "auto")
+		c.oneOf(at+".write", cmp.Or(in.Write, "auto"), "auto", "direct", "buffered")
 		c.secret(at, in.Credentials)
 	}
 }

@@ -81,6 +81,7 @@ type Input struct {
 	Exclude     []string    `json:"exclude,omitempty"`
 	Unpack      string      `json:"unpack"`            // none
 	Verify      string      `json:"verify"`            // auto: by whatever checksum the store tells
+	Write       string      `json:"write,omitempty"`   // how large files get to the disk: auto, direct or buffered; "": auto
 	MaxBytes    Bytes       `json:"maxBytes,omitzero"` // refuse a larger source; 0: any
 	Optional    bool        `json:"optional"`          // a source without objects is no fault
 	Credentials Credentials `json:"credentials,omitzero"`

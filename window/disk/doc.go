@@ -9,6 +9,8 @@
 //	<path>/.stager/LOCK        held, and naming its holder
 //	<path>/.stager/incoming/   files on their way, and which ranges of them came
 //
+// Large files may go to the disk past the page cache, see [Write].
+//
 // All access goes through os.Root: no name, however hostile, leads out of the
 // folder. What is on disk is the truth; the ranges remembered are a hint that is
 // dropped when size, version or the machine's boot differ.

@@ -24,6 +24,7 @@ type Folder struct {
 	root     *os.Root
 	incoming *os.Root // incomingDir, so that each step of each file is a short way
 	lock     *flock.Flock
+	writing  writing
 }
 
 // BusyError says that another process fills the folder.
@@ -66,7 +67,7 @@ func Open(path, holder string) (*Folder, error) {
 	if err != nil {
 		return nil, errors.Join(err, incoming.Close(), root.Close())
 	}
-	return &Folder{path, root, incoming, lock}, nil
+	return &Folder{path: path, root: root, incoming: incoming, lock: lock}, nil
 }
 
 // Path is the folder's path as it was given.

@@ -32,6 +32,7 @@ type Incoming struct {
 	name    string // below incomingDir
 	size    int64
 	file    *os.File
+	direct  *os.File // the same, past the page cache; nil where it is not written so
 	resumed bool
 
 	began atomic.Pointer[time.Time] // the first byte; nil before it
@@ -82,6 +83,9 @@ func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, err
 	in.resumed = len(in.have) > 0
 	if err := reserve(file, size); err != nil {
 		return nil, errors.Join(&fs.PathError{Op: "reserve space for", Path: id, Err: err}, in.Discard())
+	}
+	if err := in.openDirect(); err != nil {
+		return nil, errors.Join(err, in.Close())
 	}
 	return in, nil
 }
@@ -138,7 +142,7 @@ func (in *Incoming) WriteAt(p []byte, off int64) (int, error) {
 		now := time.Now()
 		in.began.CompareAndSwap(nil, &now)
 	}
-	n, err := in.file.WriteAt(p, off)
+	n, err := in.write(p, off)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	arrived := Range{off, int64(n)}
@@ -208,6 +212,10 @@ func (in *Incoming) Close() (err error) {
 	if in.notes != nil {
 		err = errors.Join(err, in.notes.Close())
 		in.notes = nil
+	}
+	if in.direct != nil {
+		err = errors.Join(err, in.direct.Close())
+		in.direct = nil
 	}
 	if cerr := in.file.Close(); cerr != nil && !errors.Is(cerr, os.ErrClosed) {
 		err = errors.Join(err, cerr)

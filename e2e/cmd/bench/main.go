@@ -9,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,6 +56,7 @@ func run(ctx context.Context) (err error) {
 	files := flag.Int64("files", 2000, "how many small files there are")
 	fileSize := flag.Int64("file-size", 50<<10, "of each small file, in bytes")
 	dir := flag.String("dir", "/dev/shm", "where all files lie, the servers' too; in memory the disk does not count")
+	to := flag.String("to", "", "where clients put what they get; else as -dir")
 	out := flag.String("json", "", "a file for the figures as JSON")
 	flag.Parse()
 	var suites []bench.Suite
@@ -76,6 +78,10 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer os.RemoveAll(lab.Dir)
+	if lab.To, err = os.MkdirTemp(cmp.Or(*to, *dir), "stager-bench-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(lab.To)
 	if err := errors.Join(os.Chmod(lab.Dir, 0o755), os.Setenv("TMPDIR", lab.Dir)); err != nil { // for the servers
 		return err
 	}
