@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,7 @@ type Config struct {
 	Pace        time.Duration
 	Epochs      int
 	Window      int64                            // bytes
+	Reuse       string                           // none, fit or pin
 	KillReaders func(delivered, total int) bool  // asked a few times a second: kill one now?
 	KillStager  []float64                        // at these parts of the whole
 	Outputs     string                           // YAML of the plan's outputs, or ""
@@ -141,9 +143,9 @@ spec:
     source: %s
     path: %s
     mode: window
-    window: {size: %d, release: lease, minReady: {files: %d}}
+    window: {size: %d, release: lease, reuse: %s, minReady: {files: %d}}
     order: {by: shuffle, seed: 17, epochs: %d}
-%s`, t.Source, t.data, t.Window, min(t.Config.Readers, 4), t.Epochs, t.Outputs)
+%s`, t.Source, t.data, t.Window, cmp.Or(t.Reuse, "none"), min(t.Config.Readers, 4), t.Epochs, t.Outputs)
 }
 
 func (t *trial) startStager() (err error) {

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -80,7 +81,7 @@ func (s store) fill(t *testing.T, binary, dir string, count, size int) shards {
 	return shards{count, size, digests}
 }
 
-// window carries a trial out over a window of an eighth of the shards, and fails the
+// window carries a trial out, unless told over a window of an eighth of the shards, and fails the
 // test when a promise does not hold. It returns what stager said.
 func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) (report *Report, log string) {
 	t.Helper()
@@ -91,7 +92,8 @@ func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) 
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
 	cfg.Stager, cfg.Env, cfg.Source, cfg.Shards, cfg.Work = binary, s.Env(), s.url(dir), all.digests, work
-	cfg.Epochs, cfg.Window, cfg.Say = max(cfg.Epochs, 1), int64(all.count)*int64(all.size)/8, func(string, ...any) {}
+	cfg.Epochs, cfg.Say = max(cfg.Epochs, 1), func(string, ...any) {}
+	cfg.Window = cmp.Or(cfg.Window, int64(all.count)*int64(all.size)/8)
 	if cfg.ReaderCmd == nil {
 		cfg.ReaderCmd = readerCmd
 	}
@@ -117,7 +119,8 @@ func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) 
 }
 
 // Eight readers, a random one killed again and again, stager killed three times:
-// every shard is acknowledged once, none is lost, the bound is never passed.
+// every shard is acknowledged once, none is lost, the bound is never passed, also where
+// half of the shards stay from one epoch to the next.
 // STAGER_TRIAL=full kills readers 1,000 times and stager 20 times. That takes many
 // deliveries: a shard of which three readers die ends the input.
 func TestNothingIsLost(t *testing.T) {
@@ -139,21 +142,32 @@ func TestNothingIsLost(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = s3.Close() })
 	all := s3.fill(t, binary, "noise", count, size)
-	next := time.Now().Add(every)
-	report, _ := s3.window(t, binary, "noise", all, Config{
-		Readers: 8, Pace: pace, Epochs: epochs,
-		KillReaders: func(int, int) bool {
-			if kills == 0 || time.Now().Before(next) {
-				return false
+	for _, tt := range []struct {
+		name, reuse string
+		window      int64
+		epochs      int
+	}{
+		{"fetched in each epoch", "none", 0, epochs},
+		{"kept over epochs", "pin", int64(count) * int64(size) / 2, max(epochs, 3)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			kills, next := kills, time.Now().Add(every)
+			report, _ := s3.window(t, binary, "noise", all, Config{
+				Readers: 8, Pace: pace, Epochs: tt.epochs, Window: tt.window, Reuse: tt.reuse,
+				KillReaders: func(int, int) bool {
+					if kills == 0 || time.Now().Before(next) {
+						return false
+					}
+					next = time.Now().Add(every)
+					kills--
+					return true
+				},
+				KillStager: stagerKills,
+			})
+			if report.KilledStager != len(stagerKills) || report.KilledReaders < 3 || full && report.KilledReaders < 900 {
+				t.Errorf("stager was killed %d times and readers %d times: the trial was too short to prove anything", report.KilledStager, report.KilledReaders)
 			}
-			next = time.Now().Add(every)
-			kills--
-			return true
-		},
-		KillStager: stagerKills,
-	})
-	if report.KilledStager != len(stagerKills) || report.KilledReaders < 3 || full && report.KilledReaders < 900 {
-		t.Errorf("stager was killed %d times and readers %d times: the trial was too short to prove anything", report.KilledStager, report.KilledReaders)
+		})
 	}
 }
 
