@@ -113,6 +113,9 @@ func (p *paced) ReadAt(b []byte, off int64) (int, error) {
 	if err := p.store.throttle(p.ctx, len(b), p.dog); err != nil {
 		return 0, err
 	}
+	if err := p.yield(len(b)); err != nil {
+		return 0, err
+	}
 	n, err := local{p.src}.ReadAt(b, off)
 	if end, before := off+int64(n), p.reached.Load(); end > before {
 		p.reached.CompareAndSwap(before, end)
@@ -121,6 +124,19 @@ func (p *paced) ReadAt(b []byte, off int64) (int, error) {
 		p.dog.alive()
 	}
 	return n, err
+}
+
+// yield waits while something is more urgent. The watchdog sleeps meanwhile.
+func (p *paced) yield(n int) error {
+	if p.store.opts.Yield == nil {
+		return nil
+	}
+	p.dog.rest()
+	defer p.dog.alive()
+	if err := p.store.opts.Yield(p.ctx, n); err != nil {
+		return &Error{Kind: Canceled, Err: err}
+	}
+	return nil
 }
 
 // local is a file whose errors say that they are no store's.

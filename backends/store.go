@@ -19,10 +19,13 @@ import (
 type Options struct {
 	Connections int           // requests at once; 0: what the backend likes
 	Bandwidth   *rate.Limiter // bytes per second, may be shared by stores; nil: no limit
-	RetryFor    time.Duration // how long a store may fail without progress; 0: DefaultRetryFor
-	StallAfter  time.Duration // a stream without bytes for so long is cut; 0: DefaultStallAfter
-	Log         *slog.Logger  // nil: silent
-	Metrics     *Metrics      // nil: not counted
+	// Yield, when not nil, is asked before n bytes more of a Put are read, and may wait:
+	// what is sent can make way for something that is more urgent.
+	Yield      func(ctx context.Context, n int) error
+	RetryFor   time.Duration // how long a store may fail without progress; 0: DefaultRetryFor
+	StallAfter time.Duration // a stream without bytes for so long is cut; 0: DefaultStallAfter
+	Log        *slog.Logger  // nil: silent
+	Metrics    *Metrics      // nil: not counted
 	// Getenv reads the environment; nil: an empty one. Protocols ask it and never
 	// the process.
 	Getenv func(string) string

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"slices"
 	"time"
 )
 
@@ -154,6 +155,15 @@ func (w *Window) accountLocked(now time.Time) {
 		w.starving.turn(now)
 	}
 	w.cause = w.causeLocked(now)
+}
+
+// Hungry tells whether readers who hold nothing wait for bytes that are to come from
+// the store.
+func (w *Window) Hungry() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return (w.cause == CauseBackend || w.cause == CauseNetwork) &&
+		slices.ContainsFunc(w.waiters, func(x *waiter) bool { return x.rd.held == 0 })
 }
 
 // causeLocked is what a reader that gets nothing now waits for.

@@ -118,9 +118,13 @@ func TestWaitsAreMeasuredByCause(t *testing.T) {
 			got <- err
 		}()
 		time.Sleep(3 * time.Second)
+		hungry := []bool{b.Hungry()}
 		close(b.fetcher.hang)
 		if err := <-got; err != nil {
 			t.Error(err)
+		}
+		if hungry = append(hungry, b.Hungry()); !hungry[0] || hungry[1] {
+			t.Errorf("while a reader waited for the store and after, the window was hungry: %v", hungry)
 		}
 		b.must(b.Lease(t.Context(), LeaseRequest{Reader: "other", Wait: time.Second, Bound: true}))
 		if _, err := b.Lease(t.Context(), LeaseRequest{Reader: "idle", Wait: 7 * time.Second}); !isWait(err, CauseReaders) {

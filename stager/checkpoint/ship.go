@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -308,8 +309,15 @@ func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string)
 	if err != nil {
 		return "", err
 	}
+	forgetPages(file)
 	c.sent.note(key, sum.String(), obj.Version)
 	return sum.String(), nil
+}
+
+// forgetPages leaves the memory that reading a file took to others: nobody reads it
+// again soon.
+func forgetPages(file *os.File) {
+	_ = unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED) // an advice
 }
 
 // unchanged tells whether an open file is as it was seen and nobody writes to it.
