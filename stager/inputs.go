@@ -216,7 +216,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs,
 		Items: items(m), Manifest: plan.Digest(m, spec.Order, plan.Shard{}), Part: shard.String(),
 		Order: parts.order, Trim: parts.trim, Owns: shard.Owns, Parallel: spec.Window.Parallel,
-		Fetcher: fetch.NewWindow(from, m.Objects, fetch.Verify(spec.Verify)), Write: disk.Write(spec.Write),
+		Fetcher: fetch.NewWindow(from, m, fetch.Verify(spec.Verify)), Write: disk.Write(spec.Write),
 		Log: d.log, Metrics: d.windowMetrics,
 	}
 	for {

@@ -17,6 +17,7 @@ import (
 	"github.com/stager-dev/stager/stager/fetch"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // Bounds of what is read into memory besides the data.
@@ -51,8 +52,10 @@ func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, 
 	besides := make(map[string]backends.Object)
 	classes := spec.Order.By == plan.Balanced
 	counts := classes || spec.Order.Equal()
+	grouped := spec.Window.Grouped()
+	groups := plan.NewGroups(*spec.Window, disk.Room)
 	from := store.List(ctx, "")
-	if counts && source.Index == "" {
+	if counts && source.Index == "" && !grouped {
 		from = aside(from, func(obj backends.Object) bool {
 			if !strings.HasSuffix(obj.Key, ".json") {
 				return false
@@ -66,7 +69,14 @@ func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, 
 		if err != nil {
 			return m, err
 		}
-		m.Objects = append(m.Objects, obj)
+		if !grouped {
+			m.Objects = append(m.Objects, obj)
+		} else if err := groups.Add(obj); err != nil {
+			return m, err
+		}
+	}
+	if grouped {
+		m = groups.Manifest()
 	}
 	if spec.Order.By == plan.ByList {
 		all := len(m.Objects)
@@ -172,7 +182,10 @@ func readBeside(ctx context.Context, store *backends.Store, shards []backends.Ob
 func items(m plan.Manifest) []window.Item {
 	items := make([]window.Item, len(m.Objects))
 	for i, obj := range m.Objects {
-		items[i] = window.Item{Name: plan.FlatName(obj.Key), Size: obj.Size, Digest: obj.Sum.String(), Version: string(obj.Version)}
+		items[i] = window.Item{
+			Name: plan.FlatName(obj.Key), Size: obj.Size, Digest: obj.Sum.String(), Version: string(obj.Version),
+			Tree: m.Members != nil,
+		}
 		if m.Counts != nil {
 			items[i].Samples = m.Counts[i].Samples
 		}

@@ -33,7 +33,8 @@ const (
 // Item is one shard of the plan.
 type Item struct {
 	Name    string // a safe file name of at most 200 bytes
-	Size    int64  // in bytes, on disk
+	Size    int64  // in bytes, on disk; of a tree the sum of disk.Room of its files
+	Tree    bool   // it is a folder of files; the Fetcher is a TreeFetcher then
 	Samples int    // 0 if unknown
 	Digest  string // such as "crc64nvme:…"; empty if unknown before the fetch
 	Version string // of the source; a resumed fetch must be of the same
@@ -47,6 +48,14 @@ type Fetcher interface {
 	// for as long as it takes, with the bytes that have arrived. Fetch neither
 	// publishes nor closes in. Several calls run at once, each with its own file.
 	Fetch(ctx context.Context, item int, in *disk.Incoming) (digest string, err error)
+}
+
+// TreeFetcher is a Fetcher that brings in folders, too.
+type TreeFetcher interface {
+	Fetcher
+	// FetchTree keeps in the tree every file of the item that it does not have, each
+	// verified. Else it is like Fetch.
+	FetchTree(ctx context.Context, item int, in *disk.IncomingTree) error
 }
 
 // What a Fetcher's error may wrap.
@@ -162,6 +171,9 @@ func (c *Config) defaults() error {
 	for _, item := range c.Items {
 		if err := item.check(); err != nil {
 			return err
+		}
+		if _, can := c.Fetcher.(TreeFetcher); item.Tree && !can {
+			return fmt.Errorf("item %s is a folder, and the Fetcher is no TreeFetcher", item.Name)
 		}
 	}
 	return c.budget()

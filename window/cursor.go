@@ -229,19 +229,19 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 			if epoch >= c.Epoch {
 				err = w.stage.unmarkEnd(epoch)
 			}
-		} else if st, serr := w.stage.held.Stat(name); serr == nil {
+		} else if ino, serr := w.stage.origin(w.stage.held, name); serr == nil {
 			at, _, _ := parseName(name)
 			ready, rerr := w.stage.ready.Stat(name)
-			if rerr == nil && ready.Ino == st.Ino && at.epoch == c.Epoch {
+			if rerr == nil && ready.Ino == ino && at.epoch == c.Epoch {
 				continue // it is wanted, or else goes in a moment
 			}
 			// Of another epoch, acknowledged, or with a reader of before, whose it is
 			// until he lets go.
-			where := found[st.Ino]
+			where := found[ino]
 			if where.reader != "" {
 				where = place{}
 			}
-			_, err = w.stage.bury(name, st.Ino, where, false)
+			_, err = w.stage.bury(name, ino, where, false)
 		}
 		if err != nil {
 			return err

@@ -35,6 +35,7 @@
 //	<dir>/.stager/whole/              Ready, and of an epoch that has not begun
 //	<dir>/.stager/held/               a second link to each file that is shown
 //	<dir>/.stager/doomed/             files without another name that somebody has open
+//	<dir>/.stager/leaving/            folders out of sight, that are being removed
 //	<dir>/.stager/journal             acknowledgements, leases, ends told
 //	<dir>/.stager/plan                the plan that the state belongs to
 //	<dir>/.stager/cursor              where to go on, from Rewind until it is done
@@ -48,6 +49,10 @@
 // name in held/ and no other is one that a reader removed, which is an
 // acknowledgement, also when no stager was running at that moment. It also keeps the
 // bytes of a file countable that is unlinked and still open.
+//
+// An item may be a folder of files (Item.Tree), which comes and goes as one: it is shown
+// by one rename, taken, moved and removed whole, and its room is free when nobody has any
+// of its files open. What a reader put into it stays, in done/.
 //
 // # What holds
 //

@@ -48,39 +48,87 @@ func (w *Window) fetch(ctx context.Context, e *entry) {
 }
 
 func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error) {
-	item := w.cfg.Items[e.item]
 	began := time.Now()
-	in, err := w.stage.Incoming(e.name, item.Size, item.Version)
+	in, err := w.open(e)
 	w.mu.Lock()
-	e.in, e.fetchAt = in, began
-	w.allocatedLocked(e, err == nil)
+	e.fetchAt = began
+	if err == nil {
+		e.in = in.began
+	}
+	w.allocatedLocked(e, err == nil && !w.cfg.Items[e.item].Tree)
 	w.mu.Unlock()
 	if err != nil {
 		return "", err
 	}
 
-	digest, err = w.cfg.Fetcher.Fetch(ctx, e.item, in)
+	digest, err = in.fetch(ctx)
 	if err == nil {
 		w.mu.Lock()
 		w.moveLocked(e, Verifying, "all bytes are there")
 		w.mu.Unlock()
-		err = verify(item, in, digest)
+		err = in.verify(digest)
 	}
 	if err == nil {
-		err = w.stage.land(in, e.name)
+		err = in.land()
 	}
 	switch {
 	case err == nil:
+		w.mu.Lock()
+		w.allocatedLocked(e, true)
+		w.mu.Unlock()
 		return digest, nil
 	case failKind(err) == failOther:
-		return "", errors.Join(err, in.Close()) // what has arrived counts the next time
+		return "", errors.Join(err, in.close()) // what has arrived counts the next time
 	default:
-		err = errors.Join(err, in.Discard())
+		err = errors.Join(err, in.discard())
 		w.mu.Lock()
 		w.allocatedLocked(e, false)
 		w.mu.Unlock()
 		return "", err
 	}
+}
+
+// arrival is what a fetch does to a file or a tree.
+type arrival struct {
+	began          interface{ Began() (time.Time, bool) } // when its first byte came, or file
+	fetch          func(context.Context) (digest string, err error)
+	verify         func(digest string) error
+	land           func() error
+	close, discard func() error
+}
+
+func (w *Window) open(e *entry) (arrival, error) {
+	item := w.cfg.Items[e.item]
+	if item.Tree {
+		in, err := w.stage.IncomingTree(e.name, item.Version)
+		return arrival{
+			began: in,
+			fetch: func(ctx context.Context) (string, error) {
+				return "", w.cfg.Fetcher.(TreeFetcher).FetchTree(ctx, e.item, in)
+			},
+			verify: func(string) error { return verifyTree(item, in) },
+			land:   func() error { return w.stage.landTree(in, e.name) },
+			close:  func() error { return nil }, discard: in.Discard,
+		}, err
+	}
+	in, err := w.stage.Incoming(e.name, item.Size, item.Version)
+	return arrival{
+		began:  in,
+		fetch:  func(ctx context.Context) (string, error) { return w.cfg.Fetcher.Fetch(ctx, e.item, in) },
+		verify: func(digest string) error { return verify(item, in, digest) },
+		land:   func() error { return w.stage.land(in, e.name) },
+		close:  in.Close, discard: in.Discard,
+	}, err
+}
+
+// verifyTree is what the window itself can tell about a tree. One with another room
+// would break the budget, and not be known again.
+func verifyTree(item Item, in *disk.IncomingTree) error {
+	st, err := in.Stat()
+	if err == nil && st.Room != item.Size {
+		err = fmt.Errorf("%w: the files of %s take %d bytes and should take %d", ErrCorrupt, item.Name, st.Room, item.Size)
+	}
+	return err
 }
 
 // verify is what the window itself can tell about a file that its Fetcher has

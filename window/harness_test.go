@@ -55,6 +55,44 @@ func (f *fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, 
 	return "fake:" + f.items[item].Name, nil
 }
 
+// FetchTree brings one file that is named by its number for each block of the item, half
+// of them in a folder. A script's error comes when the first is there.
+func (f *fake) FetchTree(ctx context.Context, item int, in *disk.IncomingTree) error {
+	failed := f.next(item)
+	for i := range int(f.items[item].Size) / disk.Block {
+		name, size := treeFile(item, i)
+		if !in.Has(name, size) {
+			file, err := in.File(name, size, "")
+			if err != nil {
+				return err
+			}
+			if _, err := file.WriteAt(treeBytes(item, i), 0); err != nil {
+				return err
+			}
+			if err := in.Keep(name, file); err != nil {
+				return err
+			}
+		}
+		if failed != nil {
+			return failed
+		}
+	}
+	return failed
+}
+
+// treeFile is one of the files of an item that is a tree.
+func treeFile(item, i int) (name string, size int64) {
+	if i%2 == 1 {
+		return fmt.Sprintf("sub/%d", i), int64(item % 3)
+	}
+	return fmt.Sprint(i), int64(item % 3)
+}
+
+func treeBytes(item, i int) []byte {
+	_, size := treeFile(item, i)
+	return []byte(strings.Repeat(string(rune('a'+item%26)), int(size)))
+}
+
 func (f *fake) next(item int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -34,6 +34,7 @@ type Lease struct {
 	Epoch, Pos int
 	Path       string // absolute
 	Name       string // the item's
+	Tree       bool   // it is a folder
 	Size       int64
 	Samples    int
 	Digest     string
@@ -162,7 +163,7 @@ func (w *Window) leaseOf(l *lease) Lease {
 		}
 	}
 	return Lease{
-		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: item.Name,
+		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: item.Name, Tree: item.Tree,
 		Size: e.size, Samples: samples, Digest: digest, Attempt: w.history[e.seq].attempts,
 	}
 }
@@ -241,7 +242,7 @@ func (w *Window) Ack(id string) error {
 	if err := w.journal.add("ack", l.e.seq, id); err != nil {
 		// What the disk says counts as much: a held file without a visible name is
 		// acknowledged.
-		if rerr := w.stage.ready.RemoveSame(l.e.name, l.e.ino); rerr != nil {
+		if rerr := w.stage.hide(w.stage.ready, l.e.name, l.e.ino); rerr != nil {
 			return fmt.Errorf("acknowledge %s: %w; try again", l.e.name, err)
 		}
 		w.troubleLocked("write the journal", err)

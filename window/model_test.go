@@ -9,12 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // model is what must be true of a window, whatever readers do and wherever it is
@@ -38,14 +41,18 @@ const modelEpochs = 8
 func newModel(t *testing.T, rt *rapid.T) *model {
 	var list []Item
 	for i := range rapid.IntRange(1, 8).Draw(rt, "items") {
-		list = append(list, Item{Name: fmt.Sprintf("s%02d", i), Size: int64(rapid.IntRange(0, 50).Draw(rt, "size"))})
+		item := Item{Name: fmt.Sprintf("s%02d", i), Size: int64(rapid.IntRange(0, 50).Draw(rt, "size"))}
+		if item.Tree = rapid.Bool().Draw(rt, "tree"); item.Tree {
+			item.Size = disk.Block * int64(rapid.IntRange(1, 3).Draw(rt, "files"))
+		}
+		list = append(list, item)
 	}
 	var largest int64
 	for _, item := range list {
 		largest = max(largest, item.Size)
 	}
 	b := newBench(t, Config{
-		Items: list, Size: largest + int64(rapid.IntRange(0, 100).Draw(rt, "room")), Epochs: modelEpochs,
+		Items: list, Size: largest + int64(rapid.IntRange(0, 2).Draw(rt, "blocks"))*disk.Block + int64(rapid.IntRange(0, 100).Draw(rt, "room")), Epochs: modelEpochs,
 		Parallel: rapid.IntRange(1, 4).Draw(rt, "parallel"), OnBad: BadSkip,
 		AnyOrder: rapid.Bool().Draw(rt, "any order"),
 		Reuse:    rapid.SampledFrom([]Reuse{ReuseNone, ReuseFit, ReusePin}).Draw(rt, "reuse"),
@@ -231,7 +238,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		},
 		"unlink": func(*rapid.T) {
 			if path, ok := one(m, slices.Concat(m.files("ready"), m.files("claimed/v"))); ok {
-				check(os.Remove(path))
+				check(os.RemoveAll(path))
 				m.verb(path, true)
 				m.settle()
 			}
@@ -255,6 +262,9 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		},
 		"open": func(*rapid.T) {
 			if path, ok := one(m, m.files("ready")); ok {
+				if info, err := os.Stat(path); err == nil && info.IsDir() {
+					path = filepath.Join(path, "0")
+				}
 				file, err := os.Open(path)
 				check(err)
 				m.opened = append(m.opened, file)
@@ -282,7 +292,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 				check(m.Rewind([]Cursor{c}, func(int) int { return 0 }))
 				m.crash()
 				for _, path := range m.files("claimed/v") {
-					check(os.Remove(path)) // whose position is not that of the claim any more
+					check(os.RemoveAll(path)) // whose position is not that of the claim any more
 				}
 				clear(m.held)
 				clear(m.given)
@@ -334,6 +344,10 @@ func (m *model) invariants() {
 	for _, path := range slices.Concat(m.files("ready"), m.files("claimed/v")) {
 		a, name, _ := parseName(filepath.Base(path))
 		item := m.cfg.Order(a.epoch)[a.pos]
+		if m.cfg.Items[item].Tree {
+			m.wholeTree(path, item)
+			continue
+		}
 		want := bytes.Repeat([]byte{byte('a' + item)}, int(m.cfg.Items[item].Size))
 		if got, err := os.ReadFile(path); m.cfg.Items[item].Name != name || !bytes.Equal(got, want) {
 			m.rt.Fatalf("%s holds %q (%v), want %q", path, got, err, want)
@@ -341,18 +355,23 @@ func (m *model) invariants() {
 	}
 	// W4: what is on disk, open or not, is never more than the bound.
 	taken := map[uint64]int64{}
-	for _, dir := range []string{"incoming", "whole", "held", "doomed"} {
-		entries, err := os.ReadDir(m.at(".stager", dir))
-		if err != nil {
-			m.rt.Fatal(err)
-		}
-		for _, e := range entries {
-			info, err := e.Info()
-			if err != nil {
-				m.rt.Fatal(err)
+	for _, dir := range []string{"incoming", "whole", "held", "doomed", "leaving"} {
+		err := filepath.WalkDir(m.at(".stager", dir), func(path string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return err
 			}
+			info, err := e.Info()
 			st := info.Sys().(*syscall.Stat_t)
 			taken[st.Ino] = st.Size
+			if strings.Count(path[len(m.dir):], "/") > 3 {
+				taken[st.Ino] = disk.Room(st.Size)
+			} else if strings.HasSuffix(path, ".of") {
+				taken[st.Ino] = 0
+			}
+			return err
+		})
+		if err != nil {
+			m.rt.Fatal(err)
 		}
 	}
 	for _, file := range m.opened {
@@ -363,7 +382,7 @@ func (m *model) invariants() {
 		if m.stage.seesOpen && st.Nlink == 0 {
 			m.rt.Fatalf("%s was deleted while it was open", file.Name())
 		}
-		taken[st.Ino] = st.Size
+		taken[st.Ino] = max(taken[st.Ino], st.Size)
 	}
 	var sum int64
 	for _, size := range taken {
@@ -373,6 +392,27 @@ func (m *model) invariants() {
 	m.skips(seq{})
 	if sum > m.cfg.Size || s.Used > m.cfg.Size || sum > s.Used {
 		m.rt.Fatalf("%d bytes on disk, %d counted, of %d", sum, s.Used, m.cfg.Size)
+	}
+}
+
+// wholeTree fails unless a tree has all its files and no other.
+func (m *model) wholeTree(path string, item int) {
+	n := int(m.cfg.Items[item].Size) / disk.Block
+	for i := range n {
+		name, _ := treeFile(item, i)
+		if got, err := os.ReadFile(filepath.Join(path, name)); err != nil || !bytes.Equal(got, treeBytes(item, i)) {
+			m.rt.Fatalf("%s/%s holds %q (%v)", path, name, got, err)
+		}
+	}
+	files := 0
+	err := filepath.WalkDir(path, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			files++
+		}
+		return err
+	})
+	if err != nil || files != n {
+		m.rt.Fatalf("%s has %d files (%v), want %d", path, files, err, n)
 	}
 }
 

@@ -36,7 +36,7 @@ func (w *Window) recover(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := w.takeBack(); err != nil {
+	if err := errors.Join(w.stage.takeLeave(), w.takeBack()); err != nil {
 		return err
 	}
 	if string(old) != stamp {
@@ -73,6 +73,10 @@ func (w *Window) recover(now time.Time) error {
 	for _, e := range burials {
 		w.passLocked(e)
 	}
+	// Only now: an end that was told may be one that the files tell of, not the journal.
+	for _, rd := range w.readers {
+		rd.epoch = min(rd.epoch, w.low.epoch)
+	}
 	w.admitLocked(now, func(time.Time) {})
 	w.compact()
 	return w.sweepIncoming()
@@ -87,7 +91,7 @@ func (w *Window) takeBack() error {
 	}
 	for _, name := range names {
 		st, err := w.stage.ready.Stat(name)
-		if err != nil || st.Links < 2 {
+		if err != nil || !st.Dir && st.Links < 2 {
 			continue
 		}
 		err = w.stage.doomed.Move(doomedName(name, st.Ino), w.stage.held, name)
@@ -113,12 +117,12 @@ func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
 		}
 		if end {
 			err = w.stage.unmarkEnd(epoch)
-		} else if st, serr := w.stage.held.Stat(name); serr == nil {
-			at := found[st.Ino]
+		} else if ino, serr := w.stage.origin(w.stage.held, name); serr == nil {
+			at := found[ino]
 			if at.reader != "" && !samePlan {
 				at = place{} // its reader may be alive: the file is his until he lets go
 			}
-			_, err = w.stage.bury(name, st.Ino, at, false)
+			_, err = w.stage.bury(name, ino, at, false)
 		}
 		if err != nil {
 			return err
@@ -182,7 +186,7 @@ func (w *Window) remember(m memory) error {
 	}
 	// Now that the ends are known which are not marked on disk yet.
 	for name, epoch := range m.readers {
-		w.readers[name] = &reader{name: name, epoch: min(epoch, w.low.epoch), waits: map[Cause]time.Duration{}}
+		w.readers[name] = &reader{name: name, epoch: epoch, waits: map[Cause]time.Duration{}}
 	}
 	return nil
 }
@@ -209,12 +213,12 @@ func (w *Window) takeStock(now time.Time, m memory, found map[uint64]place) erro
 		return err
 	}
 	for _, name := range whole {
-		st, err := w.stage.whole.Stat(name)
+		st, err := w.stage.landed(name)
 		if err != nil {
 			return err
 		}
-		if h, err := w.stage.held.Stat(name); err == nil && h.Ino == st.Ino {
-			if err := w.stage.held.Remove(name); err != nil {
+		if h, err := w.stage.held.Stat(name); err == nil && (h.Ino == st.Ino || h.Dir) {
+			if err := w.stage.erase(w.stage.held, name); err != nil {
 				return err
 			}
 		}
@@ -238,7 +242,7 @@ func (w *Window) takeStock(now time.Time, m memory, found map[uint64]place) erro
 		if _, end := parseEnd(name); end {
 			continue
 		}
-		st, err := w.stage.held.Stat(name)
+		st, err := w.stage.linked(w.stage.held, name)
 		if err != nil {
 			return err
 		}
@@ -316,7 +320,7 @@ func (w *Window) entryOf(name string, st disk.Stat) *entry {
 		return nil
 	}
 	item := w.cfg.Items[order[a.pos]]
-	if item.Name != base || item.Size != st.Size || w.active[a] != nil {
+	if item.Name != base || item.Size != st.Size || item.Tree != st.Dir || w.active[a] != nil {
 		return nil
 	}
 	return &entry{seq: a, item: order[a.pos], name: name, size: st.Size, state: Planned}
@@ -346,7 +350,7 @@ func (w *Window) takeDoomed(found map[uint64]place) error {
 		return err
 	}
 	for _, name := range names {
-		st, err := w.stage.doomed.Stat(name)
+		st, err := w.stage.linked(w.stage.doomed, name)
 		if err != nil {
 			return err
 		}

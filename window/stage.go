@@ -16,7 +16,8 @@ type stage struct {
 	*disk.Folder
 	ready, claimed, done *disk.Shelf
 	whole, held, doomed  *disk.Shelf
-	seesOpen             bool // the file system tells who has files open
+	leaving              *disk.Shelf // trees out of sight, that are being removed
+	seesOpen             bool        // the file system tells who has files open
 }
 
 func openStage(dir string, cfg *Config) (*stage, error) {
@@ -45,6 +46,7 @@ func openStage(dir string, cfg *Config) (*stage, error) {
 		{&s.whole, disk.Private + "/whole", 0o755},
 		{&s.held, disk.Private + "/held", 0o755},
 		{&s.doomed, disk.Private + "/doomed", 0o755},
+		{&s.leaving, disk.Private + "/leaving", 0o755},
 	} {
 		if *shelf.at, err = folder.Shelf(shelf.name, shelf.mode); err != nil {
 			return nil, errors.Join(err, s.close())
@@ -56,7 +58,7 @@ func openStage(dir string, cfg *Config) (*stage, error) {
 
 func (s *stage) close() error {
 	var errs []error
-	for _, shelf := range []*disk.Shelf{s.ready, s.claimed, s.done, s.whole, s.held, s.doomed} {
+	for _, shelf := range []*disk.Shelf{s.ready, s.claimed, s.done, s.whole, s.held, s.doomed, s.leaving} {
 		if shelf != nil {
 			errs = append(errs, shelf.Close())
 		}
@@ -69,6 +71,10 @@ func (s *stage) land(in *disk.Incoming, name string) error {
 	return in.Publish(disk.Private+"/whole/"+name, 0o444, time.Time{})
 }
 
+func (s *stage) landTree(in *disk.IncomingTree, name string) error {
+	return in.Publish(disk.Private + "/whole/" + name)
+}
+
 // show makes a landed file visible: first its link in held, so that a reader's
 // unlink can be told from a file that was never shown, then the rename.
 func (s *stage) show(name string) (ino uint64, err error) {
@@ -76,7 +82,11 @@ func (s *stage) show(name string) (ino uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = s.whole.Link(name, s.held, name)
+	if st.Dir {
+		err = s.linkTree(name, st.Ino)
+	} else {
+		err = s.whole.Link(name, s.held, name)
+	}
 	if errors.Is(err, fs.ErrExist) {
 		// What a kill left of an earlier try.
 		if old, serr := s.held.Stat(name); serr == nil && old.Ino == st.Ino {
@@ -90,7 +100,7 @@ func (s *stage) show(name string) (ino uint64, err error) {
 		if errors.Is(err, fs.ErrExist) {
 			err = fmt.Errorf("%w: stager did not make that file and won't replace it; move it away", err)
 		}
-		return 0, errors.Join(err, s.held.Remove(name))
+		return 0, errors.Join(err, s.erase(s.held, name))
 	}
 	return st.Ino, nil
 }
@@ -107,7 +117,7 @@ func (s *stage) take(p place, ino uint64) error {
 		return nil
 	}
 	if p.reader == "" {
-		return s.done.RemoveSame(p.name, ino)
+		return s.hide(s.done, p.name, ino)
 	}
 	sub, err := s.claimed.Sub(p.reader)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -116,23 +126,35 @@ func (s *stage) take(p place, ino uint64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(sub.RemoveSame(p.name, ino), sub.Close())
+	return errors.Join(s.hide(sub, p.name, ino), sub.Close())
 }
 
 // removeIdle removes a name that is the file's last, unless somebody has it open.
+// Of a tree those files go that nobody has open, and it is gone when all are.
 func (s *stage) removeIdle(shelf *disk.Shelf, name string) (gone bool, err error) {
-	if s.seesOpen {
-		gone, err = shelf.RemoveIdle(name)
-	} else {
-		var st disk.Stat
-		if st, err = shelf.Stat(name); err == nil && st.Links == 1 {
-			gone, err = true, shelf.Remove(name)
-		}
+	st, err := shelf.Stat(name)
+	switch {
+	case err == nil && st.Dir:
+		gone, err = shelf.Prune(name, func(dir *disk.Shelf, name string, st disk.Stat) (bool, error) {
+			return s.removeIdleFile(dir, name, st)
+		})
+	case err == nil:
+		gone, err = s.removeIdleFile(shelf, name, st)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
 	return gone && err == nil, err
+}
+
+func (s *stage) removeIdleFile(shelf *disk.Shelf, name string, st disk.Stat) (gone bool, err error) {
+	if st.Links > 1 {
+		return false, nil
+	}
+	if s.seesOpen {
+		return shelf.RemoveIdle(name)
+	}
+	return true, shelf.Remove(name)
 }
 
 // doomedName is a file's name in doomed/: one that no other file has, and that
@@ -142,8 +164,8 @@ func doomedName(name string, ino uint64) string { return fmt.Sprintf("%d-%s", in
 // doom moves the file's link in held to doomed/, if it has one. From then on the
 // file is no acknowledgement, whatever becomes of its name in ready/.
 func (s *stage) doom(name string, ino uint64) error {
-	st, err := s.held.Stat(name)
-	if err == nil && st.Ino == ino {
+	is, err := s.origin(s.held, name)
+	if err == nil && is == ino {
 		err = s.held.Move(name, s.doomed, doomedName(name, ino))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,10 +182,13 @@ func (s *stage) unshow(name string, ino uint64) (taken bool, err error) {
 		return false, err
 	}
 	st, err := s.ready.Stat(name)
-	if err == nil && st.Ino == ino {
-		err = s.ready.Remove(name)
-	} else if err == nil {
+	switch {
+	case err == nil && st.Ino != ino:
 		err = fs.ErrNotExist
+	case err == nil && st.Dir:
+		err = s.hideTree(s.ready, name, ino)
+	case err == nil:
+		err = s.ready.Remove(name)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, s.doomed.Move(doomedName(name, ino), s.held, name)
@@ -180,10 +205,10 @@ func (s *stage) bury(name string, ino uint64, at place, acked bool) (gone bool, 
 			return false, err
 		}
 	}
-	if err := errors.Join(s.ready.RemoveSame(name, ino), s.take(at, ino)); err != nil {
+	if err := errors.Join(s.hide(s.ready, name, ino), s.take(at, ino)); err != nil {
 		return false, err
 	}
-	if st, err := s.held.Stat(name); acked && err == nil && st.Ino == ino {
+	if is, err := s.origin(s.held, name); acked && err == nil && is == ino {
 		if gone, err = s.removeIdle(s.held, name); gone || err != nil {
 			return gone, err
 		}
@@ -195,17 +220,21 @@ func (s *stage) bury(name string, ino uint64, at place, acked bool) (gone bool, 
 // pass moves a file that was acknowledged to whole/, under the name of the position
 // that it stays for. It says false when it cannot stay: then it is to be buried.
 func (s *stage) pass(name string, ino uint64, at place, to string, size int64) (ok bool, err error) {
-	if err := errors.Join(s.ready.RemoveSame(name, ino), s.take(at, ino)); err != nil {
+	if err := errors.Join(s.hide(s.ready, name, ino), s.take(at, ino)); err != nil {
 		return false, err
 	}
-	st, err := s.held.Stat(name)
+	st, err := s.linked(s.held, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil || st.Ino != ino || st.Size != size || st.Links > 1 { // somebody has a name of their own for it
 		return false, err
 	}
-	err = s.held.Move(name, s.whole, to)
+	if st.Dir {
+		err = s.passTree(name, ino, to)
+	} else {
+		err = s.held.Move(name, s.whole, to)
+	}
 	return err == nil, err
 }
 
@@ -218,7 +247,7 @@ func (s *stage) isOpen(name string, shown bool) bool {
 	if !s.seesOpen {
 		return false
 	}
-	idle, err := shelf.Idle(name)
+	idle, err := s.idle(shelf, name)
 	return err == nil && !idle
 }
 
@@ -228,6 +257,9 @@ func (s *stage) discard(name string) (ino uint64, err error) {
 	st, err := s.whole.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
+	}
+	if err == nil && st.Dir {
+		return s.discardTree(name, st.Ino)
 	}
 	if err == nil && st.Links > 1 { // its link in held or doomed tells of it
 		return 0, s.whole.Remove(name)
@@ -292,7 +324,7 @@ func list(shelf *disk.Shelf, reader string, found map[uint64]place) error {
 		return err
 	}
 	for _, name := range names {
-		if st, err := shelf.Stat(name); err == nil && !st.Dir {
+		if st, err := shelf.Stat(name); err == nil {
 			found[st.Ino] = place{reader, name}
 		}
 	}

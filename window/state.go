@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"time"
-
-	"github.com/stager-dev/stager/window/disk"
 )
 
 // State is where a position of the plan stands.
@@ -60,8 +58,8 @@ type entry struct {
 	notBefore time.Time // of the next try, or the next look at a zombie
 	allocated bool      // the disk's free space has it already
 
-	fetchAt time.Time      // when the last fetch began
-	in      *disk.Incoming // while it is fetched
+	fetchAt time.Time                              // when the last fetch began
+	in      interface{ Began() (time.Time, bool) } // while it is fetched
 
 	// Ready and after.
 	showing bool      // it is being given its name

@@ -63,7 +63,7 @@ func (w *Window) lookLocked(now time.Time, e *entry, found map[uint64]place) {
 		}
 		return
 	}
-	st, err := w.stage.held.Stat(e.name)
+	st, err := w.stage.linked(w.stage.held, e.name)
 	at, somewhere := found[e.ino]
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && st.Ino != e.ino:

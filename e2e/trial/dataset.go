@@ -94,3 +94,23 @@ func PackNoise(dir string, shards int, size int) (digests map[string]string, err
 	}
 	return digests, nil
 }
+
+// PackLoose writes bundles × files small files of size bytes into folders of dir, and
+// returns the digests of the bundles that so many files each make.
+func PackLoose(dir string, bundles, files, size int) (digests map[string]string, err error) {
+	digests = make(map[string]string, bundles)
+	for b := range bundles {
+		h := sha256.New()
+		for f := range files {
+			name := fmt.Sprintf("%03d/%06d.jpg", b/3, b*files+f) // some folders lie in several bundles
+			body := bytes.Repeat([]byte(name), size/len(name)+1)[:size]
+			path := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, body, 0o644)); err != nil {
+				return nil, err
+			}
+			noteFile(h, name, body)
+		}
+		digests[fmt.Sprintf("bundle-%06d", b)] = hex.EncodeToString(h.Sum(nil))
+	}
+	return digests, nil
+}

@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -149,8 +151,13 @@ func (r Reader) call(ctx context.Context, client *http.Client, path string, out 
 	}
 }
 
-// digest is the SHA-256 of a file.
+// digest is the SHA-256 of a file, or of the names and bytes of a folder's files.
 func digest(path string) (string, error) {
+	if info, err := os.Stat(path); err != nil {
+		return "", err
+	} else if info.IsDir() {
+		return digestFolder(path)
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -162,6 +169,24 @@ func digest(path string) (string, error) {
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
+
+func digestFolder(path string) (string, error) {
+	h := sha256.New()
+	err := filepath.WalkDir(path, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		body, err := os.ReadFile(file)
+		if err == nil {
+			name, _ := filepath.Rel(path, file) // it was walked to from there
+			noteFile(h, name, body)
+		}
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+func noteFile(h io.Writer, name string, body []byte) { fmt.Fprintf(h, "%q %q\n", name, body) }
 
 // readRecord is what a reader wrote down; a last line that a kill tore is left out.
 func readRecord(path string) (events []event, err error) {

@@ -33,6 +33,7 @@ type Config struct {
 	Epochs      int
 	Window      int64                            // bytes
 	Reuse       string                           // none, fit or pin
+	Items       string                           // YAML of what a shard is, such as "items: folders", or ""
 	KillReaders func(delivered, total int) bool  // asked a few times a second: kill one now?
 	KillStager  []float64                        // at these parts of the whole
 	Outputs     string                           // YAML of the plan's outputs, or ""
@@ -143,9 +144,9 @@ spec:
     source: %s
     path: %s
     mode: window
-    window: {size: %d, release: lease, reuse: %s, minReady: {files: %d}}
+    window: {size: %d, release: lease, reuse: %s, minReady: {files: %d}, %s}
     order: {by: shuffle, seed: 17, epochs: %d}
-%s`, t.Source, t.data, t.Window, cmp.Or(t.Reuse, "none"), min(t.Config.Readers, 4), t.Epochs, t.Outputs)
+%s`, t.Source, t.data, t.Window, cmp.Or(t.Reuse, "none"), min(t.Config.Readers, 4), cmp.Or(t.Items, "items: files"), t.Epochs, t.Outputs)
 }
 
 func (t *trial) startStager() (err error) {

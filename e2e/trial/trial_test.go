@@ -75,10 +75,16 @@ func (s store) fill(t *testing.T, binary, dir string, count, size int) shards {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.push(t, binary, packed, dir)
+	return shards{count, size, digests}
+}
+
+// push brings a folder to the store.
+func (s store) push(t *testing.T, binary, packed, dir string) {
+	t.Helper()
 	if m, err := measure(s.command(t, binary, "push", "--quiet", packed, s.url(dir)), 0, nil); err != nil || m.exit != 0 {
 		t.Fatalf("push: %v, exit %d\n%s", err, m.exit, m.log)
 	}
-	return shards{count, size, digests}
 }
 
 // window carries a trial out, unless told over a window of an eighth of the shards, and fails the

@@ -10,7 +10,8 @@
 //
 //   - [Prefetch] brings all of a dataset, once, under the names it has in the store.
 //     Run again it costs a listing; run after a kill it goes on.
-//   - [Window] is the window.Fetcher of a rolling window: one item when it is asked.
+//   - [Window] is the window.Fetcher of a rolling window: one item when it is asked, which
+//     may be a folder of many small objects.
 //
 // The life of a prefetch:
 //

@@ -2,18 +2,23 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Window brings the items of a rolling window in: item i is the i-th object.
+// Window brings the items of a rolling window in: item i is the i-th object of a
+// manifest, or the group of objects that it is.
 type Window struct {
-	from    []From
-	objects []backends.Object
-	verify  Verify
+	from     []From
+	manifest plan.Manifest
+	verify   Verify
 }
 
 // From is a store and how many objects are its.
@@ -22,12 +27,12 @@ type From struct {
 	Objects int
 }
 
-var _ window.Fetcher = (*Window)(nil)
+var _ window.TreeFetcher = (*Window)(nil)
 
-// NewWindow makes a Fetcher of objects, which are those of one store after the other.
-// The slices are kept.
-func NewWindow(from []From, objects []backends.Object, verify Verify) *Window {
-	return &Window{from, objects, verify}
+// NewWindow makes a Fetcher of a manifest's objects, which are those of one store after
+// the other. The slices are kept.
+func NewWindow(from []From, m plan.Manifest, verify Verify) *Window {
+	return &Window{from, m, verify}
 }
 
 // store is where an item comes from.
@@ -43,14 +48,52 @@ func (w *Window) store(item int) *backends.Store {
 // the bytes agree on, "" when the store has none. Bytes that cannot be verified,
 // though it was insisted on, count as wrong ones.
 func (w *Window) Fetch(ctx context.Context, item int, in *disk.Incoming) (digest string, err error) {
-	sum, err := Object(ctx, w.store(item), w.objects[item], in, Options{Verify: w.verify})
-	switch {
-	case err == nil:
-		return sum.String(), nil
-	case isKind(err, backends.Corrupt, backends.Unsupported):
-		err = fmt.Errorf("%w: %w", window.ErrCorrupt, err)
-	case isKind(err, backends.Changed, backends.NotExist):
-		err = fmt.Errorf("%w: %w", window.ErrGone, err)
+	sum, err := Object(ctx, w.store(item), w.manifest.Objects[item], in, Options{Verify: w.verify})
+	if err != nil {
+		return "", forWindow(err)
 	}
-	return "", err
+	return sum.String(), nil
+}
+
+// FetchTree implements [window.TreeFetcher].
+func (w *Window) FetchTree(ctx context.Context, item int, in *disk.IncomingTree) error {
+	store := w.store(item)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(store.Connections())
+	for name, obj := range w.manifest.Members[item].All() {
+		if ctx.Err() != nil {
+			break
+		}
+		if !in.Has(name, obj.Size) {
+			group.Go(func() error { return w.member(ctx, store, obj, in, name) })
+		}
+	}
+	return group.Wait()
+}
+
+// member brings one file of a tree.
+func (w *Window) member(ctx context.Context, store *backends.Store, obj backends.Object, in *disk.IncomingTree, name string) error {
+	file, err := in.File(name, obj.Size, string(obj.Version))
+	if err != nil {
+		return err
+	}
+	if _, err := Object(ctx, store, obj, file, Options{Verify: w.verify}); err != nil {
+		err = forWindow(err)
+		if errors.Is(err, window.ErrCorrupt) {
+			return errors.Join(err, file.Discard())
+		}
+		return errors.Join(err, file.Close()) // what has arrived counts the next time
+	}
+	return in.Keep(name, file)
+}
+
+// forWindow has an error tell a window what to do.
+func forWindow(err error) error {
+	switch {
+	case isKind(err, backends.Corrupt, backends.Unsupported):
+		return fmt.Errorf("%w: %w", window.ErrCorrupt, err)
+	case isKind(err, backends.Changed, backends.NotExist):
+		return fmt.Errorf("%w: %w", window.ErrGone, err)
+	}
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
 )
 
@@ -16,7 +17,7 @@ func TestWindowTellsWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Generate("changed", 10)
-	w := NewWindow([]From{{s.store, 1}, {s.store, 0}, {s.store, 3}}, objects, VerifyAuto)
+	w := NewWindow([]From{{s.store, 1}, {s.store, 0}, {s.store, 3}}, plan.Manifest{Objects: objects}, VerifyAuto)
 	f := folder(t, t.TempDir())
 	for item, want := range []error{nil, window.ErrCorrupt, window.ErrGone, window.ErrGone} {
 		digest, err := w.Fetch(t.Context(), item, incoming(t, f, objects[item]))

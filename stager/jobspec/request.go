@@ -254,6 +254,8 @@ var params = map[string]struct{ in, out string }{
 	"minAge":       {in: "window.minAge"},
 	"minFree":      {in: "window.minFree"},
 	"leaseTimeout": {in: "window.leaseTimeout"},
+	"items":        {in: "window.items"},
+	"bundle":       {in: "window.bundle"},
 	"parallel":     {in: "window.parallel"},
 	"anyOrder":     {in: "window.anyOrder"},
 	"reuse":        {in: "window.reuse"},

@@ -138,6 +138,7 @@ func (c *checker) inputs(inputs []Input) {
 func (c *checker) window(at string, w *Window) {
 	c.oneOf(at+".release", w.Release, ReleaseLease, ReleaseUnlink, ReleaseRolling, ReleaseNever)
 	c.oneOf(at+".layout", w.Layout, LayoutStage)
+	c.items(at, w)
 	c.notNegative(at+".parallel", w.Parallel)
 	c.notNegative(at+".minReady.files", w.MinReady.Files)
 	if w.Size == 0 {
@@ -161,6 +162,20 @@ func (c *checker) window(at string, w *Window) {
 	}
 	if w.Release != ReleaseLease && w.AnyOrder {
 		c.add(at+".anyOrder", "it is read with release: lease only; by files readers take what they like")
+	}
+}
+
+func (c *checker) items(at string, w *Window) {
+	if w.Items != "" {
+		c.oneOf(at+".items", w.Items, ItemsFiles, ItemsFolders, ItemsBundles)
+	}
+	switch bundles := w.Items == ItemsBundles; {
+	case bundles && w.Bundle == 0:
+		c.add(at+".bundle", "say how much a bundle holds, as in 256Mi")
+	case !bundles && w.Bundle != 0:
+		c.add(at+".bundle", "it is read with items: bundles only")
+	case bundles && w.Size != 0 && w.Bundle > w.Size:
+		c.add(at+".bundle", "the window of %s never holds a bundle of %s; make the bundle smaller", w.Size, w.Bundle)
 	}
 }
 

@@ -56,6 +56,9 @@ func (c *checker) order(at string, in Input) {
 		c.add(at+".equalize", "it is read with mode: window only; leave it out")
 	}
 
+	if w := in.Window; w != nil && w.Grouped() && (o.By == Balanced || o.Equal()) && in.Index == "" && len(in.Sources) == 0 {
+		c.add(at+".by", "of %s only an index can tell the samples; give the input index: index.jsonl, with a line for each", w.Items)
+	}
 	c.notNegative(at+".epochs", o.Epochs)
 	if in.Mode == ModePrefetch && o.Epochs != 1 {
 		c.add(at+".epochs", "mode prefetch brings everything once; leave it out")

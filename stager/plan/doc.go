@@ -6,7 +6,8 @@
 //
 //   - [ShardSpec.Resolve] finds out which node of how many this is;
 //   - [StagePlan.Expand] puts values for placeholders such as {job};
-//   - the listing of a source gives its objects and their safe names;
+//   - the listing of a source gives its objects and their safe names, and [Groups] make
+//     items of many small ones;
 //   - [Order] says in which order they come, [Shard.Owns] which are this node's,
 //     and [Digest] names the whole, so that a restart knows whether it goes on with
 //     the same plan.

@@ -18,6 +18,7 @@ type Manifest struct {
 	Counts  []Counts          // of the object at the same place; nil: not known
 	Classes []string          // the names of the classes that Counts tell of, ascending
 	Shares  []Share           // of several sources; nil: there is one
+	Members []Members         // of the group that the object at the same place is; nil: none is one
 }
 
 // Share is one of the sources whose objects a manifest has, one source after the other.
@@ -33,6 +34,7 @@ func Join(parts []Manifest, shares []Share) Manifest {
 	m := Manifest{Shares: shares}
 	for _, p := range parts {
 		m.Objects = append(m.Objects, p.Objects...)
+		m.Members = append(m.Members, p.Members...)
 		for _, c := range p.Counts {
 			m.Counts = append(m.Counts, Counts{Samples: c.Samples})
 		}
@@ -108,6 +110,9 @@ func (m Manifest) Arrange(list io.Reader) (Manifest, error) {
 			wrong.add(n, "there is no %q at the source, or the input's include and exclude leave it out", name)
 		default:
 			out.Objects = append(out.Objects, m.Objects[i])
+			if m.Members != nil {
+				out.Members = append(out.Members, m.Members[i])
+			}
 		}
 		stands[name] = n
 	}

@@ -137,7 +137,9 @@ const LayoutStage = "stage"
 
 // Window says how much of an input is there at a time.
 type Window struct {
-	Size         Bytes    `json:"size"` // all files together never exceed it
+	Size         Bytes    `json:"size"`            // all files together never exceed it
+	Items        string   `json:"items,omitempty"` // what a lease hands out; "": ItemsFiles
+	Bundle       Bytes    `json:"bundle,omitzero"` // ItemsBundles: the room of one
 	Release      string   `json:"release"`
 	MinAge       Duration `json:"minAge,omitzero"` // rolling: how long a file stays at least
 	MinReady     MinReady `json:"minReady,omitzero"`

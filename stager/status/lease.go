@@ -25,6 +25,7 @@ type LeaseAnswer struct {
 	Lease   string `json:"lease,omitempty"`
 	Pos     int    `json:"pos"`
 	Path    string `json:"path,omitempty"`
+	Folder  bool   `json:"folder,omitempty"` // the path is that of a folder of files
 	Size    int64  `json:"size,omitempty"`
 	Samples int    `json:"samples,omitempty"`
 	Digest  string `json:"digest,omitempty"`
@@ -128,7 +129,7 @@ func (a *API) give(w http.ResponseWriter, r *http.Request, win *window.Window, l
 	err := r.Context().Err()
 	if err == nil {
 		err = deliver(w, http.StatusOK, LeaseAnswer{
-			Epoch: l.Epoch, Lease: l.ID, Pos: l.Pos, Path: l.Path, Size: l.Size,
+			Epoch: l.Epoch, Lease: l.ID, Pos: l.Pos, Path: l.Path, Folder: l.Tree, Size: l.Size,
 			Samples: l.Samples, Digest: l.Digest, Attempt: l.Attempt,
 		})
 	}

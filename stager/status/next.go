@@ -188,18 +188,18 @@ var errNotTaken = errors.New("the reader did not take the whole shard")
 
 // hand sends a shard, and sees to its lease.
 func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l window.Lease, st *stream) {
-	file, err := os.Open(l.Path)
+	b, err := openBody(l)
 	if err != nil {
 		a.withdraw(win, l)
 		fail(w, http.StatusInternalServerError, fmt.Errorf("the shard is not there any more: %w", err))
 		return
 	}
-	defer file.Close() // opened for reading
+	defer b.Close() // opened for reading
 	if r.Context().Err() != nil {
 		a.withdraw(win, l)
 		return
 	}
-	switch err := send(w, r, l, file); {
+	switch err := send(w, r, l, b); {
 	case err == nil:
 		st.lease, st.conn = l.ID, connOf(r)
 		// From here on nothing tells of the reader but its next request.
@@ -213,17 +213,45 @@ func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l
 	}
 }
 
+// body is a shard as a stream has it.
+type body struct {
+	io.Closer
+	kind string
+	size int64
+	to   func(io.Writer) (int64, error)
+}
+
+func openBody(l window.Lease) (body, error) {
+	if l.Tree {
+		root, err := os.OpenRoot(l.Path)
+		if err != nil {
+			return body{}, err
+		}
+		size, err := treeTarSize(root)
+		if err != nil {
+			return body{}, errors.Join(err, root.Close())
+		}
+		return body{root, "application/x-tar", size, func(to io.Writer) (int64, error) {
+			return size, treeTar(to, root)
+		}}, nil
+	}
+	file, err := os.Open(l.Path)
+	return body{file, "application/octet-stream", l.Size, func(to io.Writer) (int64, error) {
+		return io.Copy(to, file)
+	}}, err
+}
+
 // send sends a shard and returns nil when the reader has taken its last byte.
-func send(w http.ResponseWriter, r *http.Request, l window.Lease, file io.Reader) error {
+func send(w http.ResponseWriter, r *http.Request, l window.Lease, b body) error {
 	h := w.Header()
-	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Length", strconv.FormatInt(l.Size, 10))
+	h.Set("Content-Type", b.kind)
+	h.Set("Content-Length", strconv.FormatInt(b.size, 10))
 	h.Set("Stager-Lease", l.ID)
 	h.Set("Stager-Shard", l.Name)
 	h.Set("Stager-Epoch", strconv.Itoa(l.Epoch))
 	h.Set("Stager-Position", strconv.Itoa(l.Pos))
 	h.Set("Stager-Attempt", strconv.Itoa(l.Attempt))
-	if n, err := io.Copy(w, file); err != nil || n != l.Size {
+	if n, err := b.to(w); err != nil || n != b.size {
 		return errNotTaken
 	}
 	if err := http.NewResponseController(w).Flush(); err != nil {

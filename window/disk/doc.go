@@ -5,6 +5,8 @@
 // bytes have arrived; Publish gives it its name, by rename, so that nobody ever
 // sees a file that is not whole.
 //
+// An [IncomingTree] is a folder of such files that comes to light as one.
+//
 //	<path>/…                   what readers see
 //	<path>/.stager/LOCK        held, and naming its holder
 //	<path>/.stager/incoming/   files on their way, and which ranges of them came

@@ -3,7 +3,6 @@ package disk
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path"
 	"strings"
 
@@ -33,6 +32,9 @@ func (f *Folder) Leftovers() (*Leftovers, error) {
 	for _, name := range names {
 		if strings.Contains(name, ".") {
 			l.others = append(l.others, name)
+			if id, tree := strings.CutSuffix(name, treeSuffix); tree {
+				l.held[id] = 0 // nobody asks how much that is
+			}
 			continue
 		}
 		var st unix.Stat_t
@@ -67,7 +69,7 @@ func (l *Leftovers) Claim(id string) int64 {
 // Sweep removes those that nobody claimed.
 func (l *Leftovers) Sweep() (err error) {
 	remove := func(name string) {
-		if rm := l.folder.incoming.Remove(name); rm != nil && !errors.Is(rm, os.ErrNotExist) {
+		if rm := l.folder.incoming.RemoveAll(name); rm != nil {
 			err = errors.Join(err, rm)
 		}
 	}

@@ -58,6 +58,9 @@ func (s *Shelf) Sub(name string) (*Shelf, error) {
 	return &Shelf{s.name + "/" + name, dir}, nil
 }
 
+// Name is the shelf's path within its Folder.
+func (s *Shelf) Name() string { return s.name }
+
 // Close lets go of the shelf.
 func (s *Shelf) Close() error { return s.dir.Close() }
 

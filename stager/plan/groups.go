@@ -1,0 +1,147 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"iter"
+	"math"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// What an item of a window is, which is what one lease hands out.
+const (
+	ItemsFiles   = "files"   // each object, the default
+	ItemsFolders = "folders" // the objects that lie in one folder, not those in folders below it
+	ItemsBundles = "bundles" // neighbours in the listing, as many as a size allows
+)
+
+// Grouped tells whether an item is a folder of objects.
+func (w Window) Grouped() bool { return w.Items != "" && w.Items != ItemsFiles }
+
+// Groups makes items of the objects of a listing, in its order. Which objects make an
+// item depends on the listing alone, so that a manifest of groups is as good a name of
+// the dataset as one of objects.
+//
+// A group is told as an object: its key is that of the folder ("/" for the source
+// itself), or bundle-000000 and so on; its size is the room that its files take, its
+// version tells of every one of them.
+type Groups struct {
+	window Window
+	room   func(size int64) int64 // what a file takes on disk
+
+	list     []*group
+	byFolder map[string]*group
+}
+
+type group struct {
+	key     string
+	room    int64
+	sum     hash.Hash
+	members Members
+}
+
+// NewGroups begins a grouping as a window wants it.
+func NewGroups(w Window, room func(size int64) int64) *Groups {
+	return &Groups{window: w, room: room, byFolder: make(map[string]*group)}
+}
+
+// Add takes the next object of the listing.
+func (g *Groups) Add(obj backends.Object) error {
+	in, room := g.group(obj), g.room(obj.Size)
+	if room < obj.Size || in.room > math.MaxInt64-room {
+		return fmt.Errorf("%s: the files of %s are more than can be counted", obj.Key, in.key)
+	}
+	in.room += room
+	fmt.Fprintf(in.sum, "%q %d %q\n", obj.Key, obj.Size, obj.Version)
+	in.members.add(obj)
+	return nil
+}
+
+// group is the one an object belongs to.
+func (g *Groups) group(obj backends.Object) *group {
+	key, folder := "", ""
+	if g.window.Items == ItemsFolders {
+		if folder = path.Dir(obj.Key); folder == "." {
+			key, folder = "/", ""
+		} else {
+			key = folder
+			folder += "/"
+		}
+		if in := g.byFolder[key]; in != nil {
+			return in
+		}
+	} else {
+		if n := len(g.list); n > 0 && g.list[n-1].room+g.room(obj.Size) <= int64(g.window.Bundle) {
+			return g.list[n-1]
+		}
+		key = fmt.Sprintf("bundle-%06d", len(g.list))
+	}
+	in := &group{key: key, sum: sha256.New(), members: Members{folder: folder}}
+	g.list = append(g.list, in)
+	if g.window.Items == ItemsFolders {
+		g.byFolder[key] = in
+	} else if n := len(g.list); n > 1 {
+		g.list[n-2].members.clip()
+	}
+	return in
+}
+
+// Manifest is that of the groups, folders by name.
+func (g *Groups) Manifest() (m Manifest) {
+	slices.SortStableFunc(g.list, func(a, b *group) int { return strings.Compare(a.key, b.key) })
+	for _, in := range g.list {
+		in.members.clip()
+		m.Objects = append(m.Objects, backends.Object{
+			Key: in.key, Size: in.room, Version: backends.Version("sha256:" + hex.EncodeToString(in.sum.Sum(nil))),
+		})
+		m.Members = append(m.Members, in.members)
+	}
+	return m
+}
+
+// Members are the objects of one group. There may be a million, so they are kept as
+// bytes.
+type Members struct {
+	folder string // which all of their keys begin with
+	list   []byte
+}
+
+func (m *Members) clip() { m.list = slices.Clip(slices.Clone(m.list)) }
+
+func (m *Members) add(obj backends.Object) {
+	for _, text := range []string{obj.Key[len(m.folder):], string(obj.Version), string(obj.Sum.Algorithm), obj.Sum.Value} {
+		m.list = append(binary.AppendUvarint(m.list, uint64(len(text))), text...)
+	}
+	m.list = binary.AppendUvarint(m.list, uint64(obj.Size))
+}
+
+// All yields the objects in the order of the listing, each with its name within the
+// group: what comes behind the folder, or the whole key in a bundle.
+func (m Members) All() iter.Seq2[string, backends.Object] {
+	return func(yield func(string, backends.Object) bool) {
+		for at := m.list; len(at) > 0; {
+			text := func() string {
+				n, width := binary.Uvarint(at)
+				end := width + int(n)
+				out := string(at[width:end])
+				at = at[end:]
+				return out
+			}
+			name := text()
+			obj := backends.Object{Key: m.folder + name, Version: backends.Version(text())}
+			obj.Sum = backends.Checksum{Algorithm: backends.Algorithm(text()), Value: text()}
+			size, width := binary.Uvarint(at)
+			obj.Size, at = int64(size), at[width:]
+			if !yield(name, obj) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// IncomingTree is a tree on its way in. Its files come one by one, each an [Incoming]
+// that is published into the tree when it is verified; the tree is published by one
+// rename when all are there. Has, File and Keep may be called from many goroutines at
+// once; Publish or Discard comes after all of them.
+type IncomingTree struct {
+	folder *Folder
+	name   string // below incomingDir
+
+	began atomic.Pointer[time.Time]
+
+	mu      sync.Mutex // guards all below
+	folders map[string]bool
+}
+
+// treeMode lets readers of other users move and remove a tree, as they may a file.
+const treeMode = 0o777
+
+const treeSuffix = ".tree"
+
+// IncomingTree opens the tree that will be published under an identity of the caller's
+// choice. What an earlier process verified of it counts when version is the same, and
+// the machine has not been booted since. A version must tell of every file.
+func (f *Folder) IncomingTree(id, version string) (*IncomingTree, error) {
+	in := &IncomingTree{folder: f, name: incomingName(id) + treeSuffix, folders: map[string]bool{}}
+	note, header := in.name+".of", fmt.Sprintf("%q %s\n", version, bootID())
+	old, err := f.incoming.ReadFile(note)
+	if _, gone := f.incoming.Lstat(in.name); err != nil || gone != nil || string(old) != header {
+		if err := errors.Join(in.Discard(), f.incoming.Mkdir(in.name, 0o755), f.incoming.WriteFile(note, []byte(header), 0o644)); err != nil {
+			return nil, err
+		}
+	}
+	return in, f.incoming.Chmod(in.name, treeMode)
+}
+
+// Began tells when the first file arrived since Folder.IncomingTree gave the tree.
+func (in *IncomingTree) Began() (at time.Time, began bool) {
+	if first := in.began.Load(); first != nil {
+		return *first, true
+	}
+	return at, false
+}
+
+// Has tells whether a file of the tree is there, verified.
+func (in *IncomingTree) Has(name string, size int64) bool {
+	info, err := in.folder.incoming.Lstat(path.Join(in.name, name))
+	return err == nil && info.Mode().IsRegular() && info.Size() == size
+}
+
+// File opens one file of the tree.
+func (in *IncomingTree) File(name string, size int64, version string) (*Incoming, error) {
+	return in.folder.Incoming(in.name+"/"+name, size, version)
+}
+
+// Keep puts a file that is whole and verified into the tree.
+func (in *IncomingTree) Keep(name string, file *Incoming) error {
+	if err := in.mkdir(path.Dir(path.Join(in.name, name))); err != nil {
+		return err
+	}
+	if in.began.Load() == nil {
+		now := time.Now()
+		in.began.CompareAndSwap(nil, &now)
+	}
+	return file.Publish(path.Join(incomingDir, in.name, name), 0o444, time.Time{})
+}
+
+// mkdir makes the folders on the way to a file.
+func (in *IncomingTree) mkdir(dir string) error {
+	if dir == in.name {
+		return nil
+	}
+	in.mu.Lock()
+	made := in.folders[dir]
+	in.mu.Unlock()
+	if made {
+		return nil
+	}
+	if err := in.mkdir(path.Dir(dir)); err != nil {
+		return err
+	}
+	if err := in.folder.incoming.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := in.folder.incoming.Chmod(dir, treeMode); err != nil {
+		return err
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.folders[dir] = true
+	return nil
+}
+
+// Stat is what has come.
+func (in *IncomingTree) Stat() (TreeStat, error) {
+	shelf, err := in.folder.Shelf(incomingDir, 0o755)
+	if err != nil {
+		return TreeStat{}, err
+	}
+	st, err := shelf.TreeStat(in.name)
+	return st, errors.Join(err, shelf.Close())
+}
+
+// Publish gives the tree its name within the folder; nothing may have that name.
+func (in *IncomingTree) Publish(name string) error {
+	if err := in.folder.root.Rename(path.Join(incomingDir, in.name), name); err != nil {
+		return err
+	}
+	// From here on the tree exists: a note without one is swept later.
+	_ = in.folder.incoming.Remove(in.name + ".of")
+	return nil
+}
+
+// Discard drops what has come.
+func (in *IncomingTree) Discard() error {
+	return errors.Join(in.folder.incoming.RemoveAll(in.name), in.folder.incoming.RemoveAll(in.name+".of"))
+}
