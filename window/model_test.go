@@ -34,6 +34,8 @@ type model struct {
 	skipped map[seq]bool
 	opened  []*os.File
 	saved   []Cursor
+
+	finished int // by verb
 }
 
 const modelEpochs = 8
@@ -246,7 +248,11 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		"claim": func(*rapid.T) {
 			if path, ok := one(m, m.files("ready")); ok {
 				check(os.MkdirAll(m.at("claimed", "v"), 0o777))
-				check(os.Rename(path, m.at("claimed", "v", filepath.Base(path))))
+				if err := os.Rename(path, m.at("claimed", "v", filepath.Base(path))); errors.Is(err, fs.ErrExist) {
+					return // as above
+				} else {
+					check(err)
+				}
 				m.verb(path, false)
 				m.settle()
 				a, _, _ := parseName(filepath.Base(path))
@@ -255,7 +261,8 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		},
 		"finish": func(*rapid.T) {
 			if path, ok := one(m, slices.Concat(m.files("ready"), m.files("claimed/v"))); ok {
-				check(os.Rename(path, m.at("done", filepath.Base(path))))
+				m.finished++ // a folder replaces none of its name, which a lost journal brought twice
+				check(os.Rename(path, m.at("done", fmt.Sprint(filepath.Base(path), ".", m.finished))))
 				m.verb(path, true)
 				m.settle()
 			}
