@@ -49,6 +49,9 @@ func CreateParts(ctx context.Context, to Uploader, key string, opts backends.Cre
 	var err error
 	if opts.Resume != "" {
 		u.begun, err = to.Resume(ctx, opts.Resume)
+		if kind := backends.KindOf(err); err != nil && !kind.Retryable() && kind != backends.Canceled {
+			u.begun, err = false, nil // who may write may not always look
+		}
 	}
 	if !u.begun && err == nil {
 		err = u.begin(ctx)

@@ -62,7 +62,11 @@ func (n *noted) Publish(_ context.Context, small *io.SectionReader, size int64) 
 }
 
 func (n *noted) Resume(_ context.Context, token string) (bool, error) {
-	return token == "there", n.call("resume " + token)
+	err := n.call("resume " + token)
+	if token == "secret" {
+		err = backends.Errorf(backends.Permission, "create", "k", "the test's script")
+	}
+	return token == "there", err
 }
 
 func (n *noted) Token() (string, error) { return "there", nil }
@@ -176,6 +180,7 @@ func TestWritersGoOnWithParts(t *testing.T) {
 		{"", []string{"begin"}},
 		{"there", []string{"resume there"}},
 		{"gone", []string{"resume gone", "begin"}},
+		{"secret", []string{"resume secret", "begin"}},
 	} {
 		var to noted
 		told := ""

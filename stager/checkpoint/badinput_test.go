@@ -129,3 +129,67 @@ func TestStepNumbersThatGoBack(t *testing.T) {
 		}
 	})
 }
+
+// What the store refuses is told, costs the job nothing that was there, and is saved
+// when the store takes it again.
+func TestADestinationThatRefuses(t *testing.T) {
+	for kind, hopeless := range map[backends.Kind]bool{backends.NoSpace: false, backends.Permission: true} {
+		inBubble(t, func(t *testing.T) {
+			b, dir, faults := mem.New(), t.TempDir(), new(backendtest.Faults)
+			push(t, b, 1, model("1"))
+			before := b.Keys()
+			u := newUploader(t, dir, faults.Wrap(b), func(c *Config) { c.Keep.Last = 1 })
+			faults.Always(backendtest.Create, backendtest.Fail(kind))
+			write(t, filepath.Join(dir, "step-2"), model("2"))
+			write(t, dir, map[string]string{"log.txt": "words"})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			err := u.Drain(ctx, Exit{Gone: true, Success: true})
+			if backends.KindOf(err) != kind && !errors.Is(err, context.DeadlineExceeded) || err == nil || !strings.Contains(err.Error(), "step 2 (step-2) is not safe: it is held in") {
+				t.Errorf("%s: the end says %v, want that step 2 is not safe, and where it is", kind, err)
+			}
+			if took := time.Since(began); hopeless != (took < time.Second) {
+				t.Errorf("%s: the end took %v, want it to be given up at once: %t", kind, took, hopeless)
+			}
+			if u.Status().LastError == "" || !slices.Equal(b.Keys(), before) {
+				t.Errorf("%s: the status has the error %q and the store %v, want a word and what was there", kind, u.Status().LastError, b.Keys())
+			}
+			u.Close()
+			pass(t, newUploader(t, dir, b, nil))
+			_, files := restoreNewest(t, b)
+			equal(t, "restored", files, model("2"))
+		})
+	}
+}
+
+// The store's clock decides nothing but when the remains of strangers are old: the steps
+// themselves say which is newer.
+func TestAClockOfTheStoreThatIsOff(t *testing.T) {
+	dest := t.TempDir()
+	for step, off := range map[int]time.Duration{1: 48 * time.Hour, 2: -1000 * time.Hour} {
+		dir := t.TempDir()
+		write(t, dir, model(fmt.Sprint(step)))
+		if _, err := PushCheckpoint(t.Context(), PushCheckpointConfig{Store: stored(t, dest), Path: dir, Step: int64(step)}); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(off)
+		if err := os.Chtimes(filepath.Join(dest, stepDir(int64(step), 0), commitKey), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Prune(t.Context(), PruneConfig{Store: stored(t, dest), Keep: Keep{Last: 1}, Abandoned: Abandoned}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Restore(t.Context(), RestoreConfig{Store: stored(t, dest), Dir: filepath.Join(t.TempDir(), "back"), Step: Newest})
+	if err != nil || r.Step != 2 {
+		t.Errorf("step %d stays (%v), want the newest, 2", r.Step, err)
+	}
+	ret := retention{abandoned: Abandoned}
+	for off, over := range map[time.Duration]bool{48 * time.Hour: false, time.Hour: false, -time.Hour: false, -48 * time.Hour: true} {
+		left := backends.Remains{Key: stepDir(1, 0) + "/data/0123456789abcdef/x", Touched: time.Now().Add(off)}
+		if got := ret.isOver(left); got != over {
+			t.Errorf("what came just now by a clock that is off by %v is swept: %t, want %t", off, got, over)
+		}
+	}
+}

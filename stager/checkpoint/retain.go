@@ -88,6 +88,10 @@ func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 	if err == nil {
 		err = r.sweepRemains(ctx, "")
 	}
+	if mayNotLook(err) {
+		cfg.Log.Warn("what killed uploads may have left cannot be looked for", "error", err)
+		err = nil
+	}
 	return r.removed, err
 }
 

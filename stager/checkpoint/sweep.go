@@ -50,6 +50,13 @@ func (r *retention) sweepRemains(ctx context.Context, prefix string) error {
 	return err
 }
 
+// mayNotLook tells whether a sweep fails for good, since whoever may write and list
+// objects may not list what is unfinished, or the store has no way to.
+func mayNotLook(err error) bool {
+	kind := backends.KindOf(err)
+	return err != nil && (kind == backends.Permission || kind == backends.Unsupported)
+}
+
 // isOver tells whether nobody goes on with a write. A clock of the store that is ahead
 // makes it look fresh, one that is behind costs a live writer another try.
 func (r *retention) isOver(left backends.Remains) bool {
@@ -112,11 +119,7 @@ func (u *Uploader) sweepOnce(ctx context.Context) {
 	if swept {
 		return
 	}
-	r := u.retention(ids)
-	if err := r.sweepRemains(ctx, ""); ctx.Err() != nil {
-		return
-	} else if err != nil {
-		u.log.Info("what killed uploads may have left is not looked for now", "error", err)
+	if !u.sweepRemains(ctx, u.retention(ids), "") {
 		return
 	}
 	u.mu.Lock()
@@ -131,6 +134,25 @@ func (u *Uploader) sweepOnce(ctx context.Context) {
 	for _, snap := range u.snaps {
 		u.noteIDLocked(snap.ID)
 	}
+}
+
+// sweepRemains is r's, tried again another time when it fails, unless it does so for
+// good.
+func (u *Uploader) sweepRemains(ctx context.Context, r *retention, prefix string) (done bool) {
+	u.mu.Lock()
+	blind := u.sweepsBlind
+	u.mu.Unlock()
+	if blind {
+		return false
+	}
+	err := r.sweepRemains(ctx, prefix)
+	if err != nil && ctx.Err() == nil {
+		u.log.Info("what killed uploads may have left is not looked for", "for_good", mayNotLook(err), "error", err)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sweepsBlind = mayNotLook(err)
+	return err == nil
 }
 
 // idsLocked are the ids of this folder's uploads.

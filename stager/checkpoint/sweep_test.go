@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/file"
+	"github.com/stager-dev/stager/backends/mem"
 )
 
 // stored is a destination in a folder, where writes that never ended can be seen.
@@ -110,4 +112,33 @@ func TestPruneTellsOfWritesThatNeverEnded(t *testing.T) {
 			t.Errorf("%+v: got %+v (%v), and it is there: %t", tt, gone, err, exists(dest, left))
 		}
 	}
+}
+
+// noLooking is a store whose user may not list what is unfinished.
+type noLooking struct {
+	*mem.Backend
+	asked int
+}
+
+func (n *noLooking) Sweep(context.Context, string, func(backends.Remains) bool) error {
+	n.asked++
+	return backends.Errorf(backends.Permission, "sweep", "", "only administrators may look")
+}
+
+// It is told once, and neither retention nor a prune fails for it.
+func TestWhoMayNotLookForRemainsSavesAllTheSame(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := &noLooking{Backend: mem.New()}, t.TempDir()
+		u := newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 1 })
+		for _, step := range []string{"1", "2", "3"} {
+			write(t, filepath.Join(dir, "step-"+step), model(step))
+			settled(t, u)
+		}
+		if got, want := commits(b.Backend), []string{stepDir(3, 0)}; !slices.Equal(got, want) || b.asked != 1 {
+			t.Errorf("committed %v, want %v; asked %d times, want 1", got, want, b.asked)
+		}
+		if _, err := Prune(t.Context(), PruneConfig{Store: newStore(b), Keep: Keep{Last: 1}}); err != nil {
+			t.Errorf("a prune: %v", err)
+		}
+	})
 }

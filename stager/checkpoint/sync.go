@@ -220,13 +220,11 @@ func (u *Uploader) retain(ctx context.Context) {
 	r := u.retention(ids)
 	r.keep, r.own, r.read = u.cfg.Keep, own, u.read
 	newest, err := r.apply(ctx)
-	if err == nil {
-		err = r.sweepRemains(ctx, "step-")
-	}
 	if err != nil {
 		u.log.Warn("older steps are not removed now", "error", err)
 		return
 	}
+	u.sweepRemains(ctx, r, "step-")
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if newest > u.committed.Step {

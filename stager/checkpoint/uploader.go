@@ -73,31 +73,32 @@ type Uploader struct {
 	shipping chan struct{} // holds a token while somebody sends
 	wake     chan struct{} // tells Run that there is something to send
 
-	mu        sync.Mutex             // guards all below
-	seen      map[string]*entry      // checkpoints that are not complete, by name
-	temporary map[uint64]bool        // inodes that had temporary names at the last look
-	snaps     map[int64]*snapshot    // complete and not shipped, by step
-	said      map[string]bool        // names that Commit was called for
-	saved     map[int64]bool         // steps that this process committed
-	shipped   map[string]shipment    // by name; a hint, kept on the disk
-	failed    map[string]failure     // by name
-	plain     map[string]*plainFile  // by path
-	there     map[string]plainRemote // what the store mirrors; nil until it was asked
-	own       []string               // folders committed by this process, oldest first
-	ids       map[string]bool        // of uploads from this folder, also of earlier processes; a hint, kept on the disk
-	stood     map[string]Cursors     // where the inputs stood when a name came
-	swept     bool                   // the destination was looked through for what killed uploads left
-	read      map[string]readOnce    // COMMITs; only who holds the shipping token
-	waits     map[int64]string       // steps that wait for other nodes, and for which
-	uploading *upload
-	complete  StepTime // newest; step -1 for none
-	committed StepTime // newest; step -1 for none
-	mirrored  Mirrored
-	blind     bool
-	lastSent  time.Time // when Interval began
-	lastRate  float64   // bytes per second of the last upload; 0 before
-	lastError string
-	changed   chan struct{} // closed and made anew when any step's fate changes
+	mu          sync.Mutex             // guards all below
+	seen        map[string]*entry      // checkpoints that are not complete, by name
+	temporary   map[uint64]bool        // inodes that had temporary names at the last look
+	snaps       map[int64]*snapshot    // complete and not shipped, by step
+	said        map[string]bool        // names that Commit was called for
+	saved       map[int64]bool         // steps that this process committed
+	shipped     map[string]shipment    // by name; a hint, kept on the disk
+	failed      map[string]failure     // by name
+	plain       map[string]*plainFile  // by path
+	there       map[string]plainRemote // what the store mirrors; nil until it was asked
+	own         []string               // folders committed by this process, oldest first
+	ids         map[string]bool        // of uploads from this folder, also of earlier processes; a hint, kept on the disk
+	sweepsBlind bool                   // it cannot be looked through
+	stood       map[string]Cursors     // where the inputs stood when a name came
+	swept       bool                   // the destination was looked through for what killed uploads left
+	read        map[string]readOnce    // COMMITs; only who holds the shipping token
+	waits       map[int64]string       // steps that wait for other nodes, and for which
+	uploading   *upload
+	complete    StepTime // newest; step -1 for none
+	committed   StepTime // newest; step -1 for none
+	mirrored    Mirrored
+	blind       bool
+	lastSent    time.Time // when Interval began
+	lastRate    float64   // bytes per second of the last upload; 0 before
+	lastError   string
+	changed     chan struct{} // closed and made anew when any step's fate changes
 }
 
 // shipment is a checkpoint of which nothing is left to do.
