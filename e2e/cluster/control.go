@@ -20,12 +20,6 @@ type cluster struct {
 	admin string // kubeconfig of one who may do everything
 }
 
-// Where etcd listens, in a network of its own.
-const (
-	etcdClients = "http://127.0.0.1:2379"
-	etcdPeers   = "http://127.0.0.1:2380"
-)
-
 // startControl starts etcd and the API server and returns when it answers.
 func startControl(ctx context.Context, dir, bin string) (*cluster, error) {
 	ca, err := newAuthority(dir)
@@ -50,11 +44,8 @@ func startControl(ctx context.Context, dir, bin string) (*cluster, error) {
 	}
 	c.admin = c.file("admin.kubeconfig")
 	err = errors.Join(
-		// By numbers: not every machine knows who localhost is.
-		c.start("etcd", "--data-dir", c.file("etcd"), "--unsafe-no-fsync",
-			"--listen-peer-urls="+etcdPeers, "--initial-advertise-peer-urls="+etcdPeers, "--initial-cluster=default="+etcdPeers,
-			"--listen-client-urls="+etcdClients, "--advertise-client-urls="+etcdClients),
-		c.start("kube-apiserver", "--etcd-servers="+etcdClients, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+		c.start("etcd", "--data-dir", c.file("etcd"), "--unsafe-no-fsync"),
+		c.start("kube-apiserver", "--etcd-servers=http://127.0.0.1:2379", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
 			"--tls-cert-file="+c.file("apiserver.crt"), "--tls-private-key-file="+c.file("apiserver.key"), "--client-ca-file="+c.file("ca.crt"),
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+c.file("accounts.crt"),
 			"--service-account-signing-key-file="+c.file("accounts.key"),
