@@ -39,9 +39,11 @@ exit $?`
 // network, with dir for its files, and removes afterwards what the kernel does not: the
 // control groups of pods.
 func isolated(dir string, env []string, command ...string) (code int, err error) {
-	before := podGroups()
-	if len(before) > 0 {
-		return 0, fmt.Errorf("a kubelet is running on this machine, or has left %v", before)
+	if at := kubelet(); at != "" {
+		return 0, fmt.Errorf("a kubelet is running on this machine (%s), and two would put their pods into the same control groups; end it, or wait for the test that it belongs to", at)
+	}
+	if err := removeGroups(); err != nil { // of a test that was killed
+		return 0, err
 	}
 	cmd := exec.Command("sh", append([]string{"-c", world, dir}, command...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -52,24 +54,34 @@ func isolated(dir string, env []string, command ...string) (code int, err error)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err = cmd.Run()
-	for _, group := range podGroups() {
-		err = errors.Join(err, removeGroup(group))
-	}
+	err = errors.Join(cmd.Run(), removeGroups())
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return exit.ExitCode(), nil
 	}
 	return 0, err
 }
 
-// podGroups are the control groups under which the kubelet puts pods, in each
+// kubelet is where /proc has one that runs, or "".
+func kubelet() string {
+	names, _ := filepath.Glob("/proc/[0-9]*/comm") // the pattern is good
+	for _, name := range names {
+		if text, err := os.ReadFile(name); err == nil && string(text) == "kubelet\n" {
+			return filepath.Dir(name)
+		}
+	}
+	return ""
+}
+
+// removeGroups removes the control groups under which the kubelet puts pods, in each
 // hierarchy.
-func podGroups() (all []string) {
+func removeGroups() (err error) {
 	for _, pattern := range []string{"/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/*/kubepods"} {
 		found, _ := filepath.Glob(pattern) // the patterns are good
-		all = append(all, found...)
+		for _, group := range found {
+			err = errors.Join(err, removeGroup(group))
+		}
 	}
-	return all
+	return err
 }
 
 // removeGroup removes a control group with those below it, which have no processes any
