@@ -36,7 +36,7 @@ func TestWhatIsRefused(t *testing.T) {
 		opts       Options
 		want       string
 	}{
-		{"two plans for one path", job(train+`, stager.dev/in.val: "s3://b/val/ -> /data/train"`, "", ""), Options{}, "lie in each other; give each a folder of its own"},
+		{"two plans for one path", job(train+`, stager.dev/in.val: "s3://b/val/ -> /data/train"`, "", ""), Options{}, "line 7, column 93: Job/train: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) lie in each other; give each a folder of its own"},
 		{"two plans", job(`stager.dev/plan: "configmap:a", stager.dev/plan-yaml: b`, "", ""), Options{}, "both bring a plan; keep one"},
 		{
 			"a volume over a user's mount",

@@ -2,6 +2,7 @@ package jobspec
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,7 +37,7 @@ func (in *injector) request(t *template) (r *request, why string) {
 	}
 	text, at := in.base(t, notes)
 	inputs, outputs := entries(notes, AnnotationInput), entries(notes, AnnotationOutput)
-	key := text // of all plans that are the same but for their name
+	key, made := text, text == "" // key is that of all plans that are the same but for their name
 	switch {
 	case len(inputs)+len(outputs) > 0 && text == "":
 		text, key = begin(t.object.name, inputs, outputs)
@@ -50,7 +51,11 @@ func (in *injector) request(t *template) (r *request, why string) {
 		refuse(at, "the plan has %d bytes, and %d fit into a pod's environment", len(text), planMax)
 	}
 	p, err := in.plans.parse(key, text, in.opts.CheckURL)
-	if err != nil {
+	var faults plan.Faults
+	switch {
+	case errors.As(err, &faults) && made:
+		refuseEntries(faults, inputs, outputs)
+	case err != nil:
 		refuse(at, "this is not a good plan:\n%v", err)
 	}
 	r = &request{
@@ -181,6 +186,31 @@ func lists(inputs, outputs []entry) (spec yamledit.Map) {
 		}
 	}
 	return spec
+}
+
+// refuseEntries tells the faults of a plan that is made of annotations, which nobody has
+// seen, as theirs.
+func refuseEntries(faults plan.Faults, inputs, outputs []entry) {
+	var names []string
+	var at *yamledit.Node
+	for _, list := range []struct {
+		name, group string
+		entries     []entry
+	}{{"inputs", AnnotationInput, inputs}, {"outputs", AnnotationOutput, outputs}} {
+		for i, e := range list.entries {
+			where := fmt.Sprintf("spec.%s[%d].", list.name, i)
+			names = append(names, where, list.group+e.name+": ")
+			if strings.HasPrefix(faults[0].Path, where) {
+				at = e.at
+			}
+		}
+	}
+	words := make([]string, len(faults))
+	for i, f := range faults {
+		f.Line = 0 // of a text that is not in the file
+		words[i] = strings.NewReplacer(names...).Replace(f.String())
+	}
+	refuse(at, "%s", strings.Join(words, "\n"))
 }
 
 // begin makes a plan of the entries of annotations. What is the same in the plans of
