@@ -59,8 +59,7 @@ func (g *Groups) Add(obj backends.Object) error {
 		return fmt.Errorf("%s: the files of %s are more than can be counted", obj.Key, in.key)
 	}
 	in.room += room
-	fmt.Fprintf(in.sum, "%q %d %q\n", obj.Key, obj.Size, obj.Version)
-	in.members.add(obj)
+	in.sum.Write(in.members.add(obj)) // a hash takes all
 	return nil
 }
 
@@ -115,11 +114,25 @@ type Members struct {
 
 func (m *Members) clip() { m.list = slices.Clip(slices.Clone(m.list)) }
 
-func (m *Members) add(obj backends.Object) {
-	for _, text := range []string{obj.Key[len(m.folder):], string(obj.Version), string(obj.Sum.Algorithm), obj.Sum.Value} {
-		m.list = append(binary.AppendUvarint(m.list, uint64(len(text))), text...)
-	}
+// add returns what it noted of which object this is; the checksum is not of that.
+func (m *Members) add(obj backends.Object) (which []byte) {
+	from := len(m.list)
+	m.list = appendText(m.list, obj.Key[len(m.folder):])
+	m.list = appendText(m.list, string(obj.Version))
 	m.list = binary.AppendUvarint(m.list, uint64(obj.Size))
+	to := len(m.list)
+	m.list = appendText(m.list, string(obj.Sum.Algorithm))
+	m.list = appendText(m.list, obj.Sum.Value)
+	return m.list[from:to]
+}
+
+// appendText notes a text, in half the bytes where it is hexadecimal, as versions and
+// checksums are.
+func appendText(list []byte, text string) []byte {
+	if raw, err := hex.DecodeString(text); err == nil && hex.EncodeToString(raw) == text {
+		return append(binary.AppendUvarint(list, uint64(len(raw))<<1|1), raw...)
+	}
+	return append(binary.AppendUvarint(list, uint64(len(text))<<1), text...)
 }
 
 // All yields the objects in the order of the listing, each with its name within the
@@ -127,18 +140,23 @@ func (m *Members) add(obj backends.Object) {
 func (m Members) All() iter.Seq2[string, backends.Object] {
 	return func(yield func(string, backends.Object) bool) {
 		for at := m.list; len(at) > 0; {
-			text := func() string {
+			number := func() uint64 {
 				n, width := binary.Uvarint(at)
-				end := width + int(n)
-				out := string(at[width:end])
-				at = at[end:]
-				return out
+				at = at[width:]
+				return n
+			}
+			text := func() string {
+				n := number()
+				out := at[:n>>1]
+				at = at[n>>1:]
+				if n&1 == 1 {
+					return hex.EncodeToString(out)
+				}
+				return string(out)
 			}
 			name := text()
-			obj := backends.Object{Key: m.folder + name, Version: backends.Version(text())}
+			obj := backends.Object{Key: m.folder + name, Version: backends.Version(text()), Size: int64(number())}
 			obj.Sum = backends.Checksum{Algorithm: backends.Algorithm(text()), Value: text()}
-			size, width := binary.Uvarint(at)
-			obj.Size, at = int64(size), at[width:]
 			if !yield(name, obj) {
 				return
 			}
