@@ -13,17 +13,10 @@ func TestNothingOfABundleIsLost(t *testing.T) {
 	bundles, files, epochs := 48, 16, 2
 	stagerKills := []float64{0.1, 0.3, 0.5, 0.7, 0.9}
 	if full {
-		bundles, files, epochs, stagerKills = 200, 64, 5, nil
-		for i := range 20 {
-			stagerKills = append(stagerKills, float64(i)/20)
-		}
+		bundles, files, epochs, stagerKills = 200, 64, 5, evenly(20)
 	}
 	binary := build(t)
-	s3, err := startS3(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s3.Close() })
+	s3 := anS3(t)
 	loose := t.TempDir()
 	digests, err := PackLoose(loose, bundles, files, 1024)
 	if err != nil {

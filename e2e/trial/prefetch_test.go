@@ -34,11 +34,7 @@ func TestPrefetchGoesOnAfterKills(t *testing.T) {
 		sizes["small/"+string(rune('a'+i%20))+"/"+string(rune('a'+i/20))] = unit/8 + int64(i)
 	}
 	bin := build(t)
-	s3, err := startS3(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s3.Close() })
+	s3 := anS3(t)
 	direct := s3.Server.(*servers.S3).Endpoint
 	proxy, err := servers.NewProxy(direct)
 	if err != nil {

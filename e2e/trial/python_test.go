@@ -33,11 +33,7 @@ func python(t *testing.T, script string, args ...string) *exec.Cmd {
 func TestNothingIsLostByThePythonClient(t *testing.T) {
 	binary := build(t)
 	python(t, "reader.py") // or it is left out before anything is started
-	s3, err := startS3(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s3.Close() })
+	s3 := anS3(t)
 	all := s3.fill(t, binary, "python", 150, 64<<10)
 	next := time.Now().Add(time.Second)
 	report, _ := s3.window(t, binary, "python", all, Config{

@@ -79,6 +79,25 @@ func (s store) fill(t *testing.T, binary, dir string, count, size int) shards {
 	return shards{count, size, digests}
 }
 
+// anS3 is a server of the test's own.
+func anS3(t *testing.T) store {
+	t.Helper()
+	s, err := startS3(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// evenly are so many parts of a whole.
+func evenly(n int) (parts []float64) {
+	for i := range n {
+		parts = append(parts, float64(i)/float64(n))
+	}
+	return parts
+}
+
 // push brings a folder to the store.
 func (s store) push(t *testing.T, binary, packed, dir string) {
 	t.Helper()
@@ -136,17 +155,10 @@ func TestNothingIsLost(t *testing.T) {
 	if full {
 		count, size, epochs, pace = 1000, 8<<10, 150, 2*time.Millisecond
 		kills, every = 1000, 60*time.Millisecond
-		stagerKills = nil
-		for i := range 20 {
-			stagerKills = append(stagerKills, float64(i)/20)
-		}
+		stagerKills = evenly(20)
 	}
 	binary := build(t)
-	s3, err := startS3(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s3.Close() })
+	s3 := anS3(t)
 	all := s3.fill(t, binary, "noise", count, size)
 	for _, tt := range []struct {
 		name, reuse string
