@@ -45,15 +45,11 @@ func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 	}
 	defer store.Close() // what was written is removed
 	show := newSpinner(to, log)
-	report, err := check.Run(ctx, check.Config{
+	report, err := runCheck(ctx, check.Config{
 		Store: store, ReadOnly: c.ReadOnly, Size: int64(c.Size),
 		Progress: func(now string) { show.update(moving{Phase: "checking: " + now}) },
 	})
 	show.close()
-	var interrupted *check.InterruptedError
-	if errors.As(err, &interrupted) {
-		return &stoppedError{interrupted}
-	}
 	if err != nil {
 		return err
 	}
@@ -65,6 +61,16 @@ func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 		err = printReport(os.Stdout, report)
 	}
 	return errors.Join(err, report.Err())
+}
+
+// runCheck is check.Run, whose end by a signal has an exit code.
+func runCheck(ctx context.Context, cfg check.Config) (*check.Report, error) {
+	report, err := check.Run(ctx, cfg)
+	var interrupted *check.InterruptedError
+	if errors.As(err, &interrupted) {
+		err = &stoppedError{interrupted}
+	}
+	return report, err
 }
 
 // stoppedError is the end of a check by a signal.

@@ -14,6 +14,7 @@ type cli struct {
 	Prune       pruneCmd       `cmd:"" help:"Remove older checkpoints of a destination."`
 	Ls          lsCmd          `cmd:"" help:"List objects of a store."`
 	Check       checkCmd       `cmd:"" help:"Try what a store keeps and how fast it is, in a scratch folder, and report."`
+	Bench       benchCmd       `cmd:"" help:"Measure what a store and a local disk give, and say which of them limits."`
 	Next        nextCmd        `cmd:"" help:"Take the next shard of an input and print its path."`
 	Ack         ackCmd         `cmd:"" help:"Say that a shard is done with, so that its space is freed."`
 	Nack        nackCmd        `cmd:"" help:"Give a shard back: it is delivered again."`

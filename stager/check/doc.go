@@ -7,6 +7,8 @@
 // protocol tells (the longest name, the clock, the checksums that really come) and
 // measures. Where writing is refused, or not wanted, it reads what is there.
 //
+// With Config.SpeedOnly it only measures.
+//
 // The answer is a [Report]: what holds, in the contract's own sentences, what does not,
 // what that means for prefetch, window and checkpoints, and what to do.
 package check

@@ -71,6 +71,9 @@ type Rate struct {
 	FileBytes int64   `json:"fileBytes"`       // of each file, on average
 	Write     float64 `json:"write,omitempty"` // bytes per second
 	Read      float64 `json:"read,omitempty"`  // bytes per second
+	// ReadCPU is how many of this machine's processors the process used meanwhile; 0:
+	// not told.
+	ReadCPU float64 `json:"readCPU,omitempty"`
 }
 
 // Latency is how long one small request takes.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -64,7 +65,7 @@ func (r *run) measureOwn(ctx context.Context) error {
 		return err
 	}
 	s.Many = Rate{Requests: n, FileBytes: size, Write: rate * float64(size)}
-	if s.Many.Read, _, err = read(ctx, r.scratch, n, pieces(many, size), forBytes, true); err != nil {
+	if err = s.Many.readOf(ctx, r.scratch, pieces(many, size), true); err != nil {
 		return err
 	}
 
@@ -99,7 +100,7 @@ func (r *run) measureThere(ctx context.Context, there []backends.Object) (err er
 			sum += obj.Size
 		}
 		s.Many = Rate{Requests: n, FileBytes: sum / int64(len(by))}
-		if s.Many.Read, _, err = read(ctx, r.Store, n, pieces(by, r.Store.Facts().PartSize), forBytes, false); err != nil {
+		if err = s.Many.readOf(ctx, r.Store, pieces(by, r.Store.Facts().PartSize), false); err != nil {
 			return err
 		}
 		tiny := slices.DeleteFunc(by, func(obj backends.Object) bool { return obj.Size > 1<<20 })
@@ -113,6 +114,23 @@ func (r *run) measureThere(ctx context.Context, there []backends.Object) (err er
 		}
 	}
 	return r.latency(ctx, alone, there)
+}
+
+// readOf measures reading, and what it costs this machine.
+func (m *Rate) readOf(ctx context.Context, store *backends.Store, of []piece, compare bool) (err error) {
+	began, before := time.Now(), processors()
+	m.Read, _, err = read(ctx, store, m.Requests, of, forBytes, compare)
+	m.ReadCPU = (processors() - before).Seconds() / time.Since(began).Seconds()
+	return err
+}
+
+// processors is how much time of processors this process has had.
+func processors() time.Duration {
+	var used unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // latency measures stats of objects, one after the other.

@@ -148,3 +148,16 @@ func TestAutoIsBufferedInMemory(t *testing.T) {
 		t.Errorf("direct is %v on a file system of type %#x, want %v", got, st.Type, want)
 	}
 }
+
+func TestSpeedLeavesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	for _, how := range []Write{WriteDirect, WriteBuffered} {
+		rate, _, err := Speed(t.Context(), dir, how, time.Millisecond)
+		if err != nil || rate <= 0 {
+			t.Errorf("%s: %v bytes a second (%v), want some", how, rate, err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("%v is left (%v), want nothing", left, err)
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"text/tabwriter"
+	"time"
+
+	"github.com/stager-dev/stager/stager/check"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+type benchCmd struct {
+	storing
+	shape
+	URL      string `arg:"" help:"A folder of a store that may be written to, such as s3://bucket/scratch/."`
+	Dir      string `help:"The local folder whose disk is measured, such as the one of a window." default:"." type:"path"`
+	ReadOnly bool   `help:"Write nothing to the store: read what is there." env:"STAGER_BENCH_READ_ONLY"`
+	Write    string `help:"How large files get to the disk, as prefetch has it." enum:"auto,direct,buffered" default:"auto" env:"STAGER_BENCH_WRITE"`
+}
+
+// Help shows what is typed.
+func (benchCmd) Help() string {
+	return `Measures one stream, many at once, small objects, writing, and the local disk, in a quarter of a minute, and says which of them a prefetch waits for. All happens in scratch folders of random names below URL and DIR, which are removed at the end. "stager check" measures the store as well, and whether it keeps its promises.
+
+    stager bench s3://bucket/scratch/ --dir /data
+    stager bench --read-only s3://datasets/imagenet/ --dir /data -o json`
+}
+
+// benched is what was measured. Its JSON is stable.
+type benched struct {
+	Store string      `json:"store"`
+	Speed check.Speed `json:"speed"`
+	Disk  diskSpeed   `json:"disk"`
+	Limit string      `json:"limit"`  // store, disk, processors or streams
+	Says  []string    `json:"advice"` // in sentences
+}
+
+type diskSpeed struct {
+	Dir    string  `json:"dir"`
+	Write  float64 `json:"write"` // bytes per second
+	Direct bool    `json:"direct"`
+}
+
+// diskFor is how long the disk is written to.
+const diskFor = 2 * time.Second
+
+func (c benchCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
+	store, err := c.open(ctx, c.URL, log)
+	if err != nil {
+		return err
+	}
+	defer store.Close() // what was written is removed
+	b := benched{Store: store.Name(), Disk: diskSpeed{Dir: c.Dir}}
+	show := newSpinner(to, log)
+	step := func(now string) { show.update(moving{Phase: "measuring: " + now}) }
+	report, err := runCheck(ctx, check.Config{Store: store, ReadOnly: c.ReadOnly, SpeedOnly: true, Progress: step})
+	if err == nil {
+		step("the local disk")
+		b.Disk.Write, b.Disk.Direct, err = disk.Speed(ctx, c.Dir, disk.Write(c.Write), diskFor)
+	}
+	show.close()
+	if err != nil {
+		return err
+	}
+	b.Speed = report.Speed
+	if b.Speed.Many.Read > 0 {
+		b.judge(runtime.NumCPU())
+	}
+	if c.json() {
+		out := json.NewEncoder(os.Stdout)
+		out.SetIndent("", "  ")
+		err = out.Encode(b)
+	} else {
+		err = b.print(os.Stdout)
+	}
+	return errors.Join(err, report.Err())
+}
+
+// judge finds which of them limits, on a machine with so many processors.
+func (b *benched) judge(cpus int) {
+	one, many, tiny := b.Speed.One.Read, b.Speed.Many.Read, b.Speed.Tiny
+	rate := func(bytes float64) string { return size(int64(bytes)) + "/s" }
+	say := func(format string, args ...any) { b.Says = append(b.Says, fmt.Sprintf(format, args...)) }
+	switch {
+	case b.Disk.Write < many:
+		b.Limit = "disk"
+		say("The disk limits: it takes %s, and the store gives %s. A faster disk, or a tmpfs, shortens a prefetch by up to %.0f %%.",
+			rate(b.Disk.Write), rate(many), 100*(1-b.Disk.Write/many))
+	case b.Speed.Many.ReadCPU > 0.85*float64(cpus):
+		b.Limit = "processors"
+		say("This machine's processors limit: reading %s keeps %.1f of %d busy.", rate(many), b.Speed.Many.ReadCPU, cpus)
+	case many > 0.6*one*float64(b.Speed.Many.Requests):
+		b.Limit = "streams"
+		say("Each stream limits: %d together give %.0f times what one gives, so more --connections give more.", b.Speed.Many.Requests, many/one)
+	default:
+		b.Limit = "store"
+		say("The store, or the network to it, limits: %d streams give %s, one gives %s, and the disk takes %s.",
+			b.Speed.Many.Requests, rate(many), rate(one), rate(b.Disk.Write))
+	}
+	if tiny.FileBytes > 0 && tiny.Read > 0 && tiny.Read < many/4 {
+		say("Small objects come at %.0f a second, which is %.0f %% of the bytes that large ones bring: keep many samples in one object.",
+			tiny.Read/float64(tiny.FileBytes), 100*tiny.Read/many)
+	}
+}
+
+func (b *benched) print(to io.Writer) error {
+	out := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(out, b.Store+", seen from here")
+	printSpeed(out, b.Speed)
+	how := "through the page cache, and synced"
+	if b.Disk.Direct {
+		how = "past the page cache"
+	}
+	fmt.Fprintf(out, "  local disk\t%15s  %15s\t%s, %s\n\n", size(int64(b.Disk.Write))+"/s", "", b.Disk.Dir, how)
+	for _, says := range b.Says {
+		paragraph(out, "", says)
+	}
+	return out.Flush()
+}

@@ -1,0 +1,89 @@
+package disk
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// What Speed writes: so many files at once, in whole buffers.
+const (
+	speedFiles  = 4
+	speedFile   = 64 << 20
+	speedBuffer = 512 << 10
+)
+
+// Speed writes large files as what arrives is written, several at once, below dir for
+// about as long as it is told, and returns how many bytes a second the disk took. It
+// works in a folder of its own, which it removes.
+func Speed(ctx context.Context, dir string, how Write, during time.Duration) (perSecond float64, direct bool, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return 0, false, err
+	}
+	scratch, err := os.MkdirTemp(dir, ".stager-bench-")
+	if err != nil {
+		return 0, false, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	folder, err := Open(scratch, "stager bench")
+	if err != nil {
+		return 0, false, err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	if err := folder.SetWrite(how, nil); err != nil {
+		return 0, false, err
+	}
+	raw := make([]byte, speedBuffer+directAlign)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(raw))) & uintptr(directAlign-1)
+	buf := raw[skip : skip+speedBuffer]
+	for i := range buf {
+		buf[i] = byte(i * 167 >> 3)
+	}
+	began := time.Now()
+	var written [speedFiles]int64
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range speedFiles {
+		g.Go(func() error {
+			for ctx.Err() == nil && time.Since(began) < during {
+				n, err := folder.writeOne(ctx, string(rune('a'+i)), buf, began.Add(during))
+				written[i] += n
+				if err != nil {
+					return err
+				}
+			}
+			return ctx.Err()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return 0, false, err
+	}
+	direct = folder.writing.direct.Load()
+	if !direct { // what lies in the cache has not been written yet
+		if err := folder.Sync(); err != nil {
+			return 0, direct, err
+		}
+	}
+	var sum int64
+	for _, n := range written {
+		sum += n
+	}
+	return float64(sum) / time.Since(began).Seconds(), direct, nil
+}
+
+// writeOne writes one file and removes it.
+func (f *Folder) writeOne(ctx context.Context, name string, buf []byte, until time.Time) (n int64, err error) {
+	in, err := f.Incoming(name, speedFile, "")
+	if err != nil {
+		return 0, err
+	}
+	for n < speedFile && err == nil && ctx.Err() == nil && time.Now().Before(until) {
+		var m int
+		m, err = in.WriteAt(buf, n)
+		n += int64(m)
+	}
+	return n, errors.Join(err, in.Discard())
+}
