@@ -9,6 +9,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -58,6 +59,7 @@ func run(ctx context.Context) (err error) {
 	dir := flag.String("dir", "/dev/shm", "where all files lie, the servers' too; in memory the disk does not count")
 	to := flag.String("to", "", "where clients put what they get; else as -dir")
 	out := flag.String("json", "", "a file for the figures as JSON")
+	chart := flag.String("svg", "", "a file for the wall times as a drawing")
 	flag.Parse()
 	var suites []bench.Suite
 	for _, name := range strings.Split(*only, ",") {
@@ -112,6 +114,15 @@ func run(ctx context.Context) (err error) {
 		fmt.Println("-", note)
 	}
 	fmt.Fprintf(os.Stderr, "every result was equal to what was sent; %v in all\n", time.Since(start).Round(time.Second))
+	if *chart != "" {
+		var svg bytes.Buffer
+		if err := bench.Chart(&svg, report.Machine, report.Results); err != nil {
+			return err
+		}
+		if err := os.WriteFile(*chart, svg.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
 	if *out == "" {
 		return nil
 	}
