@@ -97,7 +97,7 @@ type Config struct {
 	LeaseTimeout time.Duration // of leases that are not bound to a connection; 10 min
 	Reattach     time.Duration // for which leases outlive a restart, unless they are used; 30 s
 
-	Epochs int // 0: without end
+	Epochs int // 0: without end, as ReleaseRolling always is
 	Items  []Item
 	// Order gives the items of an epoch, counted from 0, as indexes of Items, for all
 	// nodes, or Nobody for a position that nobody delivers. It must give the same each
@@ -165,8 +165,11 @@ func (c *Config) defaults() error {
 	case c.Release == ReleaseNever && c.Epochs > 1:
 		return fmt.Errorf("release never keeps one epoch, not %d; use lease", c.Epochs)
 	}
-	if c.Release == ReleaseNever {
+	switch c.Release {
+	case ReleaseNever:
 		c.Epochs = 1
+	case ReleaseRolling:
+		c.Epochs = 0 // on and on
 	}
 	for _, item := range c.Items {
 		if err := item.check(); err != nil {

@@ -53,7 +53,8 @@ func TestAMappedFileStaysUntilItIsUnmapped(t *testing.T) {
 // older ones never meets a name that is gone.
 func TestANameInARollingWindowStaysOpenableForMinAge(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		b := newBench(t, Config{Items: items(5, 10), Size: 30, Release: ReleaseRolling, MinAge: time.Minute})
+		// One epoch, as a plan has by default: it stopped at the end of it once.
+		b := newBench(t, Config{Items: items(5, 10), Size: 30, Release: ReleaseRolling, MinAge: time.Minute, Epochs: 1})
 		shown := map[string]time.Time{}
 		gone := 0
 		for range 600 {
