@@ -41,22 +41,16 @@ func (s *stage) origin(shelf *disk.Shelf, name string) (uint64, error) {
 	if err != nil || !st.Dir {
 		return st.Ino, err
 	}
-	ino, _, err := s.originTree(shelf, name)
-	return ino, err
-}
-
-func (s *stage) originTree(shelf *disk.Shelf, name string) (ino uint64, st disk.TreeStat, err error) {
 	sub, err := shelf.Sub(name)
 	if err != nil {
-		return 0, st, err
+		return 0, err
 	}
 	defer sub.Close() // opened for reading
 	names, err := sub.Names()
 	if err != nil || len(names) != 1 {
-		return 0, st, err
+		return 0, err
 	}
-	ino, err = strconv.ParseUint(names[0], 10, 64)
-	return ino, st, err
+	return strconv.ParseUint(names[0], 10, 64)
 }
 
 // linked is what a second link tells of the file or tree: of a tree, as Links, how many
@@ -72,6 +66,17 @@ func (s *stage) linked(shelf *disk.Shelf, name string) (disk.Stat, error) {
 	}
 	st.Links, st.Size = tree.Links, tree.Room
 	st.Ino, err = s.origin(shelf, name)
+	return st, err
+}
+
+// glimpse is linked without a look at every file of a tree: for one that is known to have
+// its names.
+func (s *stage) glimpse(shelf *disk.Shelf, name string) (disk.Stat, error) {
+	st, err := shelf.Stat(name)
+	if err == nil && st.Dir {
+		st.Links = 2
+		st.Ino, err = s.origin(shelf, name)
+	}
 	return st, err
 }
 

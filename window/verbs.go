@@ -63,8 +63,12 @@ func (w *Window) lookLocked(now time.Time, e *entry, found map[uint64]place) {
 		}
 		return
 	}
-	st, err := w.stage.linked(w.stage.held, e.name)
 	at, somewhere := found[e.ino]
+	look := w.stage.linked
+	if somewhere {
+		look = w.stage.glimpse
+	}
+	st, err := look(w.stage.held, e.name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && st.Ino != e.ino:
 		w.lostLocked(now, e)
