@@ -248,11 +248,11 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		"claim": func(*rapid.T) {
 			if path, ok := one(m, m.files("ready")); ok {
 				check(os.MkdirAll(m.at("claimed", "v"), 0o777))
-				if err := os.Rename(path, m.at("claimed", "v", filepath.Base(path))); errors.Is(err, fs.ErrExist) {
+				err := os.Rename(path, m.at("claimed", "v", filepath.Base(path)))
+				if errors.Is(err, fs.ErrExist) {
 					return // as above
-				} else {
-					check(err)
 				}
+				check(err)
 				m.verb(path, false)
 				m.settle()
 				a, _, _ := parseName(filepath.Base(path))
