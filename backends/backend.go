@@ -166,4 +166,5 @@ type Remains struct {
 	Key     string    // that of the write, or a name in the same folder that no object has
 	Size    int64     // in bytes, as far as the store tells
 	Touched time.Time // when something last came, by the store's clock
+	Folder  bool      // it is a folder with nothing in it
 }

@@ -110,10 +110,10 @@ type paced struct {
 }
 
 func (p *paced) ReadAt(b []byte, off int64) (int, error) {
-	if err := p.store.throttle(p.ctx, len(b), p.dog); err != nil {
+	if err := p.yield(len(b)); err != nil {
 		return 0, err
 	}
-	if err := p.yield(len(b)); err != nil {
+	if err := p.store.throttle(p.ctx, len(b), p.dog); err != nil {
 		return 0, err
 	}
 	n, err := local{p.src}.ReadAt(b, off)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 
@@ -12,8 +13,8 @@ import (
 
 var _ backends.Sweeper = (*Backend)(nil)
 
-// Sweep implements backends.Sweeper: it removes temporary files, and the folders that
-// are empty without them.
+// Sweep implements backends.Sweeper: it removes temporary files, and folders that are
+// empty, without them or since their maker was killed.
 func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
 	root, err := b.open(false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -35,6 +36,8 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.R
 			return nil
 		case !strings.HasPrefix(p, prefix) && d.IsDir():
 			return fs.SkipDir
+		case d.IsDir():
+			return sweepFolder(root, p, d, over)
 		case !strings.HasPrefix(p, prefix), !strings.HasPrefix(d.Name(), Temporary), !d.Type().IsRegular():
 			return nil
 		}
@@ -55,4 +58,17 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.R
 		return nil
 	})
 	return classify("sweep", prefix, err)
+}
+
+// sweepFolder removes a folder in which there is nothing.
+func sweepFolder(root *os.Root, p string, d fs.DirEntry, over func(backends.Remains) bool) error {
+	entries, err := fs.ReadDir(root.FS(), p)
+	if err != nil || len(entries) > 0 {
+		return nil // the walk finds what is wrong with it
+	}
+	if info, err := d.Info(); err == nil && over(backends.Remains{Key: path.Join(p, Temporary), Folder: true, Touched: info.ModTime()}) {
+		prune(root, p)
+		return fs.SkipDir
+	}
+	return nil
 }

@@ -26,6 +26,9 @@ func TestSweepRemovesWhatIsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.MkdirAll(filepath.Join(dir, "dest/step-4/deep/empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	b := New(dir)
 	defer b.Close()
 	if err := b.Sweep(t.Context(), "dest/step-", func(r backends.Remains) bool { return !strings.HasPrefix(r.Key, "dest/step-2/") }); err != nil {

@@ -15,18 +15,20 @@ import (
 
 var _ backends.Sweeper = (*store)(nil)
 
-// Sweep implements backends.Sweeper: it removes temporary files, and the folders that
-// are empty without them. Of one that is being written the NameNode tells neither how
+// Sweep implements backends.Sweeper: it removes temporary files, and folders that are
+// empty, without them or since their maker was killed. Of one that is being written the NameNode tells neither how
 // long it is nor when something last came, but when it was begun.
 func (b *store) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
 	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
 	if dir != "" && checkKey("sweep", dir) != nil {
 		return nil // no key begins so
 	}
-	return b.sweepFolder(ctx, dir, prefix, over)
+	_, err := b.sweepFolder(ctx, dir, prefix, over)
+	return err
 }
 
-func (b *store) sweepFolder(ctx context.Context, dir, prefix string, over func(backends.Remains) bool) error {
+// sweepFolder tells whether there was nothing in the folder.
+func (b *store) sweepFolder(ctx context.Context, dir, prefix string, over func(backends.Remains) bool) (empty bool, err error) {
 	after := ""
 	for more := true; more; {
 		var page []*hdfs.FileStatus
@@ -35,30 +37,39 @@ func (b *store) sweepFolder(ctx context.Context, dir, prefix string, over func(b
 			return err
 		})
 		if errors.Is(err, fs.ErrNotExist) || notAFolder(err) {
-			return nil // it was removed meanwhile, or never was
+			return false, nil // it was removed meanwhile, or never was
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		for _, st := range page {
 			name := string(st.GetPath())
 			if name == "" {
-				return nil // dir is a file
+				return false, nil // dir is a file
 			}
 			after = name
 			if err := b.sweepEntry(ctx, path.Join(dir, name), st, prefix, over); err != nil {
-				return err
+				return false, err
 			}
 		}
 		more = more && len(page) > 0
 	}
-	return nil
+	return after == "", nil
 }
 
 func (b *store) sweepEntry(ctx context.Context, key string, st *hdfs.FileStatus, prefix string, over func(backends.Remains) bool) error {
 	switch {
 	case isDir(st) && !hidden(key) && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
-		return b.sweepFolder(ctx, key, prefix, over)
+		empty, err := b.sweepFolder(ctx, key, prefix, over)
+		gone := empty && strings.HasPrefix(key, prefix) &&
+			over(backends.Remains{Key: path.Join(key, temporary), Folder: true, Touched: time.UnixMilli(int64(st.GetModificationTime()))})
+		if err != nil || !gone {
+			return err
+		}
+		return b.with(ctx, "sweep", key, func(s *session) error {
+			b.prune(s, key)
+			return nil
+		})
 	case st.GetFileType() != isFile, !strings.HasPrefix(path.Base(key), temporary), !strings.HasPrefix(key, prefix):
 		return nil
 	case !over(backends.Remains{Key: key, Size: int64(st.GetLength()), Touched: time.UnixMilli(int64(st.GetModificationTime()))}):

@@ -11,8 +11,8 @@ import (
 
 var _ backends.Sweeper = (*share)(nil)
 
-// Sweep implements backends.Sweeper: it removes temporary files, and the folders that
-// are empty without them. It follows no links in the folders that it looks through.
+// Sweep implements backends.Sweeper: it removes temporary files, and folders that are
+// empty, without them or since their maker was killed. It follows no links in the folders that it looks through.
 func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
 	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
 	if dir != "" && checkKey("sweep", dir) != nil {
@@ -20,7 +20,7 @@ func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Rem
 	}
 	_, at, err := s.links.stat(ctx, dir)
 	if err == nil {
-		err = s.sweepFolder(ctx, dir, at, prefix, over)
+		_, err = s.sweepFolder(ctx, dir, at, prefix, over)
 	}
 	if err = missing("sweep", prefix, err); backends.KindOf(err) == backends.NotExist {
 		return nil
@@ -28,13 +28,16 @@ func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Rem
 	return err
 }
 
-// sweepFolder sweeps the folder dir, which is at a path of the tree.
-func (s *share) sweepFolder(ctx context.Context, dir, at, prefix string, over func(backends.Remains) bool) error {
+// sweepFolder sweeps the folder dir, which is at a path of the tree, and tells whether
+// there was nothing in it.
+func (s *share) sweepFolder(ctx context.Context, dir, at, prefix string, over func(backends.Remains) bool) (empty bool, err error) {
 	if err := ended(ctx, "sweep", dir); err != nil {
-		return err
+		return false, err
 	}
 	var folders, files []remote.Entry
-	err := s.tree.ReadDir(ctx, at, func(e remote.Entry) error {
+	empty = true
+	err = s.tree.ReadDir(ctx, at, func(e remote.Entry) error {
+		empty = false
 		key := path.Join(dir, e.Name)
 		switch {
 		case e.Name == "" || strings.Contains(e.Name, "/"):
@@ -45,12 +48,20 @@ func (s *share) sweepFolder(ctx context.Context, dir, at, prefix string, over fu
 		}
 		return nil
 	})
-	if err != nil && remote.StatusOf(err) != remote.NoEnt {
-		return err
+	if err != nil {
+		if remote.StatusOf(err) == remote.NoEnt {
+			err = nil // it has gone
+		}
+		return false, err
 	}
 	for _, e := range folders {
-		if err := s.sweepFolder(ctx, path.Join(dir, e.Name), path.Join(at, e.Name), prefix, over); err != nil {
-			return err
+		key, place := path.Join(dir, e.Name), path.Join(at, e.Name)
+		empty, err := s.sweepFolder(ctx, key, place, prefix, over)
+		if err != nil {
+			return false, err
+		}
+		if empty && strings.HasPrefix(key, prefix) && over(backends.Remains{Key: path.Join(key, Temporary), Folder: true, Touched: e.Attr.ModTime}) {
+			s.prune(ctx, place)
 		}
 	}
 	for _, e := range files {
@@ -59,9 +70,9 @@ func (s *share) sweepFolder(ctx context.Context, dir, at, prefix string, over fu
 		}
 		err := s.tree.Remove(ctx, path.Join(at, e.Name), remote.Regular)
 		if err != nil && remote.StatusOf(err) != remote.NoEnt {
-			return err
+			return false, err
 		}
 		s.prune(ctx, at)
 	}
-	return nil
+	return empty, nil
 }

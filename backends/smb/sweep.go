@@ -17,7 +17,7 @@ import (
 var _ backends.Sweeper = (*Backend)(nil)
 
 // Sweep implements backends.Sweeper: it removes temporary files, what is left of claims
-// (claim.go), and the folders that are empty without them. What somebody has open is
+// (claim.go), and folders that are empty, without them or since their maker was killed. What somebody has open is
 // being written: the server does not remove it.
 func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
 	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
@@ -31,13 +31,15 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.R
 	if err != nil {
 		return err
 	}
-	return classify("sweep", prefix, sweepFolder(ctx, s, dir, prefix, over))
+	_, err = sweepFolder(ctx, s, dir, prefix, over)
+	return classify("sweep", prefix, err)
 }
 
-func sweepFolder(ctx context.Context, s *session, dir, prefix string, over func(backends.Remains) bool) error {
+// sweepFolder tells whether there was nothing in the folder.
+func sweepFolder(ctx context.Context, s *session, dir, prefix string, over func(backends.Remains) bool) (empty bool, err error) {
 	infos, err := readFolder(ctx, s, dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	removed := false
 	for _, info := range infos {
@@ -48,8 +50,12 @@ func sweepFolder(ctx context.Context, s *session, dir, prefix string, over func(
 		case link == symbolicLink || link == mountPoint:
 			continue
 		case info.IsDir() && !temporary && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
-			if err := sweepFolder(ctx, s, key, prefix, over); err != nil {
-				return err
+			empty, err := sweepFolder(ctx, s, key, prefix, over)
+			if err != nil {
+				return false, err
+			}
+			if empty && strings.HasPrefix(key, prefix) && over(backends.Remains{Key: path.Join(key, Temporary), Folder: true, Touched: info.ModTime()}) {
+				prune(ctx, s, key)
 			}
 			continue
 		case !temporary, !strings.HasPrefix(key, prefix), !over(backends.Remains{Key: key, Size: info.Size(), Touched: info.ModTime()}):
@@ -57,23 +63,23 @@ func sweepFolder(ctx context.Context, s *session, dir, prefix string, over func(
 		case info.IsDir(): // of claims
 			flags, err := readFolder(ctx, s, key)
 			if err != nil {
-				return err
+				return false, err
 			}
 			for _, flag := range flags {
 				if err := sweepPath(ctx, s, path.Join(key, flag.Name())); err != nil {
-					return err
+					return false, err
 				}
 			}
 		}
 		if err := sweepPath(ctx, s, key); err != nil {
-			return err
+			return false, err
 		}
 		removed = true
 	}
 	if removed {
 		prune(ctx, s, dir)
 	}
-	return nil
+	return len(infos) == 0, nil
 }
 
 // readFolder lists what is in a folder, in which there is nothing if it has gone.

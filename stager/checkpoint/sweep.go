@@ -66,6 +66,8 @@ func (r *retention) isOver(left backends.Remains) bool {
 	id, _, _ := strings.Cut(rest, "/")
 	limit := r.abandoned
 	switch {
+	case !ok && left.Folder:
+		return false // somebody else's, maybe
 	case !ok:
 	case r.busy != nil && r.busy(step):
 		return false

@@ -62,6 +62,16 @@ func TestARestartSweepsWhatKilledUploadsLeft(t *testing.T) {
 		"files/" + file.Temporary + "fresh",
 	}
 	killed(t, dest, time.Minute, staying...)
+	for _, name := range []string{"step-00000001/data/" + own + "/optim", "files/theirs"} {
+		if err := os.MkdirAll(filepath.Join(dest, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(-2 * Abandoned)
+		if err := os.Chtimes(filepath.Join(dest, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	going, staying = append(going, "step-00000001"), append(staying, "files/theirs")
 	u := newUploader(t, dir, file.New(dest), nil)
 	write(t, filepath.Join(dir, "step-3"), model("3"))
 	write(t, filepath.Join(dir, "step-3"), map[string]string{markerName: ""})
