@@ -2,38 +2,44 @@ package stager
 
 import (
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 )
 
-// arbiter divides the network between feeding and saving, feeding first: while readers
-// wait for bytes uploads share a trickle, and have all that there is otherwise. They
-// never stand still, so that a source which is slow for other reasons keeps no
-// checkpoint from being saved.
+// arbiter divides the network between feeding and saving, feeding first: when readers
+// wait for bytes uploads share a trickle for a while, and have all that there is
+// otherwise. The while doubles as long as readers wait again soon after it, so that they
+// wait for next to nothing. Uploads never stand still: a source that is slow for other
+// reasons keeps no checkpoint from being saved.
 type arbiter struct {
 	hungry func() bool
-	last   atomic.Int64 // when somebody waited, in nanoseconds
 	little *rate.Limiter
+
+	mu   sync.Mutex // guards all below
+	last time.Time  // when somebody waited
+	hold time.Duration
 }
 
 const (
-	trickle = 16 << 20    // bytes per second
-	lasting = time.Second // that a wait counts after its end
+	trickle  = 16 << 20 // bytes per second, and no more than an eighth of a limit
+	shortest = time.Second
+	longest  = time.Minute
 )
 
-func newArbiter(hungry func() bool) *arbiter {
-	return &arbiter{hungry: hungry, little: rate.NewLimiter(trickle, trickle/16)}
+// newArbiter takes what all transfers share, if that is limited.
+func newArbiter(hungry func() bool, limit *rate.Limiter) *arbiter {
+	most := rate.Limit(trickle)
+	if limit != nil {
+		most = min(most, limit.Limit()/8)
+	}
+	return &arbiter{hungry: hungry, little: rate.NewLimiter(most, max(int(most/16), 1))}
 }
 
 // yield waits until an upload may send n bytes more.
 func (a *arbiter) yield(ctx context.Context, n int) error {
-	now := time.Now()
-	if a.hungry() {
-		a.last.Store(now.UnixNano())
-	}
-	if now.Sub(time.Unix(0, a.last.Load())) >= lasting {
+	if !a.holds(time.Now(), a.hungry()) {
 		return nil
 	}
 	for n > 0 {
@@ -44,6 +50,22 @@ func (a *arbiter) yield(ctx context.Context, n int) error {
 		n -= take
 	}
 	return nil
+}
+
+// holds tells whether uploads trickle.
+func (a *arbiter) holds(now time.Time, hungry bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if hungry {
+		switch free := now.Sub(a.last) - a.hold; {
+		case free > longest:
+			a.hold = shortest
+		case free >= 0:
+			a.hold = min(2*a.hold, longest)
+		}
+		a.last = now
+	}
+	return now.Sub(a.last) < a.hold
 }
 
 // hungry tells whether readers wait for bytes that are to come; at the end they do in

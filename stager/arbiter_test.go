@@ -1,42 +1,64 @@
 package stager
 
 import (
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
-// An upload has the network for itself until a reader waits, then it trickles, and
-// a second after the last wait it has all of it again.
-func TestUploadsYieldToReadersThatWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var waits atomic.Bool
-		a := newArbiter(waits.Load)
-		send := func(n int) time.Duration {
-			t.Helper()
-			start := time.Now()
-			for ; n > 0; n -= 1 << 20 {
-				if err := a.yield(t.Context(), 1<<20); err != nil {
-					t.Fatal(err)
-				}
+// Uploads trickle while a reader waits, and for a while after it: longer when readers
+// wait again soon.
+func TestUploadsMakeWayForLongerEachTime(t *testing.T) {
+	now := time.Now()
+	a := newArbiter(nil, nil)
+	if a.holds(now, false) {
+		t.Error("before anybody waited uploads trickle")
+	}
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		want *= time.Second
+		for range 3 { // the reader waits for some time
+			if now = now.Add(100 * time.Millisecond); !a.holds(now, true) {
+				t.Errorf("wait %d: uploads do not make way", i)
 			}
-			return time.Since(start)
 		}
-		if took := send(1 << 30); took != 0 {
-			t.Errorf("while nobody waits a GiB is kept for %v, want not at all", took)
+		if !a.holds(now.Add(want-1), false) || a.holds(now.Add(want), false) {
+			t.Errorf("wait %d: uploads trickle for %v, want %v", i, a.hold, want)
 		}
-		waits.Store(true)
-		if took := send(161 << 20); took < 9*time.Second || took > 11*time.Second {
-			t.Errorf("while a reader waits 161 MiB take %v, want 10s", took)
-		}
-		waits.Store(false)
-		if took := send(4 << 20); took == 0 {
-			t.Error("a moment after the wait uploads run at full speed, want them to trickle on")
-		}
-		time.Sleep(lasting)
-		if took := send(1 << 30); took != 0 {
-			t.Errorf("when nobody has waited for a second a GiB is kept for %v, want not at all", took)
-		}
-	})
+		now = now.Add(want)
+	}
+	now = now.Add(2 * longest)
+	if a.holds(now, true); a.hold != shortest {
+		t.Errorf("after a long calm uploads trickle for %v, want %v", a.hold, shortest)
+	}
+}
+
+func TestATrickleIsAnEighthOfTheLimit(t *testing.T) {
+	for _, tt := range []struct {
+		limit *rate.Limiter
+		want  time.Duration // for 100 MiB
+	}{{nil, 6 * time.Second}, {rate.NewLimiter(80<<20, 1<<20), 10 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			waits := true
+			a := newArbiter(func() bool { return waits }, tt.limit)
+			send := func() time.Duration {
+				start := time.Now()
+				for range 100 {
+					if err := a.yield(t.Context(), 1<<20); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return time.Since(start)
+			}
+			if took := send(); took.Round(time.Second) != tt.want {
+				t.Errorf("while a reader waits 100 MiB take %v, want %v", took, tt.want)
+			}
+			waits = false
+			time.Sleep(longest)
+			if took := send(); took != 0 {
+				t.Errorf("while nobody waits 100 MiB take %v, want no time", took)
+			}
+		})
+	}
 }
