@@ -76,6 +76,8 @@ const (
 	BadSkip = "skip" // the position is skipped, and listed in the Status
 )
 
+const mostGroups = 1024
+
 // Config is what New needs to know. Zero values mean the defaults that are told.
 type Config struct {
 	Input string // the input's name in logs and metrics
@@ -93,6 +95,9 @@ type Config struct {
 	// for the lowest position that nobody has been given: the order in which shards are
 	// delivered is the plan's, whatever arrives first.
 	AnyOrder bool
+
+	// Groups of readers that each get every shard; 0 or 1: all readers share them.
+	Groups int
 
 	LeaseTimeout time.Duration // of leases that are not bound to a connection; 10 min
 	Reattach     time.Duration // for which leases outlive a restart, unless they are used; 30 s
@@ -162,6 +167,10 @@ func (c *Config) defaults() error {
 		return errors.New("epochs, parallel, minFree, minAge and time-outs cannot be negative")
 	case len(c.Items) == 0:
 		return fmt.Errorf("input %s has no items; check its source, include and exclude", c.Input)
+	case c.Groups < 0 || c.Groups > mostGroups:
+		return fmt.Errorf("%d groups of readers cannot be: up to %d", c.Groups, mostGroups)
+	case c.Groups > 1 && c.Release != ReleaseLease:
+		return fmt.Errorf("release %s knows no groups of readers; use lease", c.Release)
 	case c.Release == ReleaseNever && c.Epochs > 1:
 		return fmt.Errorf("release never keeps one epoch, not %d; use lease", c.Epochs)
 	}

@@ -25,6 +25,9 @@
 // Skipped, one that was given up as Config.OnBad allows. Table moves in state.go
 // has all the moves, and one function makes them.
 //
+// With Config.Groups each of several groups of readers gets every shard; groups.go
+// tells how.
+//
 // # On disk
 //
 //	<dir>/ready/e0003-00000128-NAME   position 128 of epoch 3, mode 0444

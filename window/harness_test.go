@@ -212,7 +212,16 @@ func (b *bench) advance(d time.Duration) {
 
 // lease is Lease without waiting.
 func (b *bench) lease(reader string) (Lease, error) {
-	return b.Lease(context.Background(), LeaseRequest{Reader: reader, Bound: true})
+	return b.Lease(context.Background(), LeaseRequest{Reader: reader, Bound: true, Group: b.group(reader)})
+}
+
+// group is that of a reader, by the last letter of its name: a is of group 0.
+func (b *bench) group(reader string) *int {
+	if b.cfg.Groups < 2 {
+		return nil
+	}
+	group := int(reader[len(reader)-1]-'a') % b.cfg.Groups
+	return &group
 }
 
 func (b *bench) must(l Lease, err error) Lease {

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -22,7 +23,9 @@ import (
 //	skip E P "name" "reason"           settled, by giving up
 //	try E P attempts failures          of a position that is not settled
 //	lease "ID" "reader" E P            given
+//	share "ID" "reader" E P GROUP      given to a group of several
 //	gone "ID" E P                      ended without acknowledgement
+//	part E P GROUP "ID"                acknowledged by a group of several
 //	acked "ID"                         a lease that was acknowledged lately
 //	reader "name" E                    was told all ends before epoch E
 //	sum E P "digest"                   what was verified of a file
@@ -34,6 +37,8 @@ type memory struct {
 	skipped []skip
 	history map[seq]history
 	leases  map[seq]grant
+	shares  map[shareKey]grant
+	parts   map[shareKey]bool
 	acked   []string
 	readers map[string]int
 	sums    map[seq]string
@@ -52,6 +57,7 @@ type (
 func newMemory() memory {
 	return memory{
 		settled: map[seq]bool{}, history: map[seq]history{}, leases: map[seq]grant{},
+		shares: map[shareKey]grant{}, parts: map[shareKey]bool{},
 		readers: map[string]int{}, sums: map[seq]string{},
 	}
 }
@@ -146,9 +152,23 @@ func (m *memory) learn(f []string) {
 		if a := at(3); !bad {
 			m.leases[a] = grant{f[1], f[2]}
 		}
+	case kind == "share" && words(6):
+		if a, group := at(3), num(f[5]); !bad {
+			m.shares[shareKey{a, group}] = grant{f[1], f[2]}
+		}
+	case kind == "part" && words(5):
+		if a, group := at(1), num(f[3]); !bad {
+			m.parts[shareKey{a, group}] = true
+			delete(m.shares, shareKey{a, group})
+			m.ackedBy(f[4])
+		}
 	case kind == "gone" && words(4):
-		if a := at(2); !bad && m.leases[a].id == f[1] {
-			delete(m.leases, a)
+		if a := at(2); !bad {
+			mine := func(g grant) bool { return g.id == f[1] }
+			if mine(m.leases[a]) {
+				delete(m.leases, a)
+			}
+			maps.DeleteFunc(m.shares, func(k shareKey, g grant) bool { return k.seq == a && mine(g) })
 		}
 	case kind == "acked" && words(2):
 		m.ackedBy(f[1])
@@ -239,6 +259,12 @@ func (j *journal) rewrite(path, plan string, m memory) error {
 	}
 	for a, g := range m.leases {
 		fact("lease", g.id, g.reader, a)
+	}
+	for k, g := range m.shares {
+		fact("share", g.id, g.reader, k.seq, k.group)
+	}
+	for k := range m.parts {
+		fact("part", k.seq, k.group, "")
 	}
 	for _, id := range m.acked {
 		fact("acked", id)

@@ -21,6 +21,9 @@ type LeaseRequest struct {
 	// Epoch is the one that the reader is in, when it says so: one that comes late is
 	// told that it is over, and gets nothing of the next.
 	Epoch *int
+	// Group is the one of Config.Groups that the reader belongs to, from 0; nil where
+	// there are none.
+	Group *int
 	// EndEarly tells the reader that the epoch has ended as soon as the rest of it is
 	// with others. It is for the workers of a loader that takes from them in turn: one
 	// that waited for the others to be done would be waited for by them. What others
@@ -46,6 +49,7 @@ type lease struct {
 	id       string // empty for a claim
 	reader   *reader
 	e        *entry
+	group    int       // whose share it is, of what is broadcast
 	since    time.Time // when it was given
 	bound    bool
 	found    bool      // after a restart, and not used since
@@ -66,6 +70,9 @@ func (l *lease) claim() bool { return l.id == "" }
 func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	if w.cfg.Release != ReleaseLease {
 		return Lease{}, &ReleaseError{w.cfg.Input, w.cfg.Release}
+	}
+	if _, err := w.groupOf(r); err != nil {
+		return Lease{}, err
 	}
 	w.mu.Lock()
 	now := time.Now()
@@ -124,13 +131,17 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 	if w.ended != nil {
 		return Lease{}, w.ended
 	}
-	e := w.popLocked(now)
+	group, err := w.groupOf(r)
+	if err != nil {
+		return Lease{}, err
+	}
+	e := w.nextLeaseLocked(now, group)
 	if e == nil {
 		// Looking at the files may have settled the rest of the epoch.
 		if over, ended := w.endForLocked(rd); ended {
 			return Lease{}, over
 		}
-		if r.EndEarly && rd.epoch <= w.low.epoch && w.restHeldLocked() {
+		if r.EndEarly && rd.epoch <= w.low.epoch && w.restHeldLocked(group) {
 			rd.epoch = w.low.epoch + 1
 			w.toldLocked(rd)
 			return Lease{}, &EndError{Epoch: w.low.epoch, Early: true}
@@ -138,15 +149,21 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 		return Lease{}, &WaitError{w.causeLocked(now)}
 	}
 	w.issued++
-	l := &lease{id: fmt.Sprintf("%s-%d", w.nonce, w.issued), reader: rd, e: e, bound: r.Bound}
+	l := &lease{id: fmt.Sprintf("%s-%d", w.nonce, w.issued), reader: rd, e: e, group: group, bound: r.Bound}
 	w.leases[l.id] = l
 	if !r.Bound {
 		w.deadlineLocked(l, now.Add(w.cfg.LeaseTimeout))
 	}
-	if err := w.journal.add("lease", l.id, rd.name, e.seq); err != nil {
+	if w.broadcast() {
+		err = w.journal.add("share", l.id, rd.name, e.seq, group)
+		w.takeShareLocked(e, l)
+	} else {
+		err = w.journal.add("lease", l.id, rd.name, e.seq)
+		w.deliverLocked(e, l, "leased by "+rd.name)
+	}
+	if err != nil {
 		w.troubleLocked("write the journal", err) // after a kill it is given again
 	}
-	w.deliverLocked(e, l, "leased by "+rd.name)
 	return w.leaseOf(l), nil
 }
 
@@ -162,9 +179,13 @@ func (w *Window) leaseOf(l *lease) Lease {
 			samples = n
 		}
 	}
+	attempt := w.history[e.seq].attempts
+	if w.broadcast() {
+		attempt = e.shares[l.group].attempts
+	}
 	return Lease{
 		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: item.Name, Tree: item.Tree,
-		Size: e.size, Samples: samples, Digest: digest, Attempt: w.history[e.seq].attempts,
+		Size: e.size, Samples: samples, Digest: digest, Attempt: attempt,
 	}
 }
 
@@ -225,6 +246,9 @@ func (w *Window) dropLeaseLocked(e *entry) {
 	delete(w.leases, e.lease.id)
 	e.lease.reader.held--
 	e.lease = nil
+	if e.shares != nil {
+		w.endSharesLocked(e)
+	}
 }
 
 // Ack says that the reader is done with the shard. Acking twice is no error.
@@ -237,6 +261,9 @@ func (w *Window) Ack(id string) error {
 	l, err := w.heldLocked(id)
 	if err != nil {
 		return err
+	}
+	if w.broadcast() {
+		return w.ackShareLocked(l)
 	}
 	w.reportLocked(l.e, Delivery{})
 	if err := w.journal.add("ack", l.e.seq, id); err != nil {
@@ -362,6 +389,11 @@ func (w *Window) returnLocked(now time.Time, l *lease, why string, counts bool) 
 		w.quarantineLocked(e, fmt.Sprintf("readers refused it or died of it %d times, the last: %s", h.failures, why), nil)
 		return
 	}
+	if w.broadcast() {
+		w.endShareLocked(l)
+		w.note()
+		return
+	}
 	w.dropLeaseLocked(e)
 	w.moveLocked(e, Ready, why)
 	w.offerLocked(e)
@@ -395,6 +427,9 @@ func (w *Window) expireLocked(now time.Time) {
 		}
 	}
 	for _, l := range over {
+		if w.leases[l.id] != l {
+			continue // it ended with another, of another group
+		}
 		// Of what was found after a restart nobody knows why its reader is silent.
 		w.returnLocked(now, l, "its lease ran out", !l.found)
 	}

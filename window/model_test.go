@@ -28,6 +28,7 @@ type model struct {
 	held    map[string]Lease // by call
 	found   map[string]bool  // those held that a crash lies behind
 	acked   map[seq]bool
+	parts   map[shareKey]bool // acked by one group of several
 	given   map[seq]int
 	lost    bool // the journal was lost: what was acknowledged may come again
 	ends    map[string]int
@@ -57,6 +58,7 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 		Items: list, Size: largest + int64(rapid.IntRange(0, 2).Draw(rt, "blocks"))*disk.Block + int64(rapid.IntRange(0, 100).Draw(rt, "room")), Epochs: modelEpochs,
 		Parallel: rapid.IntRange(1, 4).Draw(rt, "parallel"), OnBad: BadSkip,
 		AnyOrder: rapid.Bool().Draw(rt, "any order"),
+		Groups:   rapid.SampledFrom([]int{1, 1, 2}).Draw(rt, "groups"),
 		Reuse:    rapid.SampledFrom([]Reuse{ReuseNone, ReuseFit, ReusePin}).Draw(rt, "reuse"),
 		Order: func(epoch int) []int {
 			order := make([]int, len(list))
@@ -73,7 +75,7 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 		t.Fatal(err)
 	}
 	b.async = true
-	return &model{bench: b, rt: rt, held: map[string]Lease{}, found: map[string]bool{}, acked: map[seq]bool{}, given: map[seq]int{}, ends: map[string]int{}, skipped: map[seq]bool{}}
+	return &model{bench: b, rt: rt, held: map[string]Lease{}, found: map[string]bool{}, acked: map[seq]bool{}, parts: map[shareKey]bool{}, given: map[seq]int{}, ends: map[string]int{}, skipped: map[seq]bool{}}
 }
 
 // one draws one of those, if there are any.
@@ -110,22 +112,22 @@ func (m *model) lease(reader string) bool {
 	case err != nil:
 		m.rt.Fatal(err)
 	}
-	a := seq{l.Epoch, l.Pos}
-	if m.acked[a] && !m.lost {
+	a, group := seq{l.Epoch, l.Pos}, m.groupOf(reader)
+	if m.ackedBy(a, group) && !m.lost {
 		m.rt.Fatalf("%v was delivered again after its acknowledgement", a)
 	}
 	for _, other := range m.held {
-		if other.Epoch == l.Epoch && other.Pos == l.Pos {
+		if other.Epoch == l.Epoch && other.Pos == l.Pos && m.groupOf(other.Reader) == group {
 			m.rt.Fatalf("%v was given to two", a)
 		}
 	}
 	// W6: what comes first in the order is given first.
 	for _, first := range m.positions(a.epoch)[:a.pos] {
-		if !m.cfg.AnyOrder && !m.acked[first] && !m.isHeld(first) && !m.skips(first) {
+		if !m.cfg.AnyOrder && !m.ackedBy(first, group) && !m.isHeld(first, group) && !m.skips(first) {
 			m.rt.Fatalf("%v was given before %v", a, first)
 		}
 	}
-	if m.given[a]++; !m.lost && (l.Attempt > 1) != (m.given[a] > 1) {
+	if m.given[a]++; m.cfg.Groups == 1 && !m.lost && (l.Attempt > 1) != (m.given[a] > 1) {
 		m.rt.Fatalf("delivery %d of %v says attempt %d", m.given[a], a, l.Attempt)
 	}
 	m.held[l.ID] = l
@@ -139,15 +141,37 @@ func (m *model) positions(epoch int) (all []seq) {
 	return all
 }
 
-// isHeld tells whether a reader has the position, by call or by claim.
-func (m *model) isHeld(a seq) bool {
+func (m *model) groupOf(reader string) int {
+	if group := m.group(reader); group != nil {
+		return *group
+	}
+	return 0
+}
+
+// ackedBy tells whether a group has acknowledged a position.
+func (m *model) ackedBy(a seq, group int) bool { return m.acked[a] || m.parts[shareKey{a, group}] }
+
+// ack notes an acknowledgement by call.
+func (m *model) ack(l Lease) {
+	a := seq{l.Epoch, l.Pos}
+	m.parts[shareKey{a, m.groupOf(l.Reader)}] = true
+	for group := range m.cfg.Groups {
+		if !m.parts[shareKey{a, group}] {
+			return
+		}
+	}
+	m.acked[a] = true
+}
+
+// isHeld tells whether a reader of the group has the position, by call or by claim.
+func (m *model) isHeld(a seq, group int) bool {
 	for _, l := range m.held {
-		if l.Epoch == a.epoch && l.Pos == a.pos {
+		if l.Epoch == a.epoch && l.Pos == a.pos && m.groupOf(l.Reader) == group {
 			return true
 		}
 	}
 	for _, l := range m.leases {
-		if l.found && l.e.seq == a {
+		if l.found && l.e.seq == a && l.group == group {
 			return true // of a journal that was cut: whose reader may come back
 		}
 	}
@@ -226,9 +250,8 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		},
 		"ack": func(*rapid.T) {
 			if id, ok := one(m, heldIDs()); ok {
-				l := m.held[id]
 				check(m.Ack(id))
-				m.acked[seq{l.Epoch, l.Pos}] = true
+				m.ack(m.held[id])
 				delete(m.held, id)
 			}
 		},
@@ -305,6 +328,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 				clear(m.given)
 				clear(m.ends)
 				clear(m.acked)
+				clear(m.parts)
 				clear(m.skipped)
 				m.lost = false
 				for epoch := range modelEpochs {
@@ -442,14 +466,18 @@ func (m *model) finish() {
 	clear(m.held)
 	for range 1000 {
 		m.advance(time.Second)
-		if m.lease("last") {
+		ended := true
+		for _, last := range []string{"the last a", "the last b"} { // one of each group
+			ended = m.lease(last) && ended
+		}
+		if ended {
 			break
 		}
 		for id, l := range m.held {
 			if err := m.Ack(id); err != nil {
 				m.rt.Fatal(err)
 			}
-			m.acked[seq{l.Epoch, l.Pos}] = true
+			m.ack(l)
 		}
 		clear(m.held)
 		m.invariants()

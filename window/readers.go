@@ -195,13 +195,17 @@ func (w *Window) causeLocked(now time.Time) Cause {
 	return CauseBackend
 }
 
-// restHeldLocked tells whether all that is left of the current epoch is with readers.
-func (w *Window) restHeldLocked() bool {
+// restHeldLocked tells whether all that is left of the current epoch is with readers,
+// or was acknowledged by the group.
+func (w *Window) restHeldLocked(group int) bool {
 	if a, more := w.nextLocked(); w.orders[w.low.epoch] == nil || more && a.epoch == w.low.epoch {
 		return false // there is some that was never fetched
 	}
 	for _, e := range w.active {
-		if e.epoch == w.low.epoch && e.state != Leased {
+		if e.epoch != w.low.epoch {
+			continue
+		}
+		if e.state != Leased || e.shares != nil && !e.shares[group].acked && e.shares[group].lease == nil {
 			return false
 		}
 	}

@@ -55,6 +55,12 @@ func (w *Window) recover(now time.Time) error {
 		return err
 	}
 	w.journal = journal
+	if w.broadcast() {
+		clear(m.leases)
+	} else {
+		clear(m.shares)
+		clear(m.parts)
+	}
 	if err := w.remember(m); err != nil {
 		return err
 	}
@@ -159,7 +165,20 @@ func (w *Window) remember(m memory) error {
 			w.low = seq{epoch + 1, 0}
 		}
 	}
+	for k := range m.parts {
+		if !k.before(w.low) && k.group < w.cfg.Groups {
+			w.parts[k] = true
+		}
+	}
+	for k := range w.parts {
+		if w.wholeLocked(k.seq) {
+			m.settled[k.seq] = true // killed between the last part and the whole
+		}
+	}
 	for a := range m.settled {
+		for group := range w.came {
+			delete(w.parts, shareKey{a, group})
+		}
 		if !a.before(w.low) && !w.overLocked(a.epoch) {
 			w.settled[a] = true
 		}
@@ -306,6 +325,7 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 	default:
 		w.foundLocked(e, Ready)
 		w.offerLocked(e)
+		w.resumeSharesLocked(now, e, m)
 	}
 }
 
@@ -387,14 +407,19 @@ func (w *Window) compact() {
 	m := newMemory()
 	m.low, m.settled, m.skipped, m.acked = w.low, w.settled, w.skipped, w.acked.ids()
 	for a, h := range w.history {
-		if e := w.active[a]; e != nil && e.lease != nil {
+		if e := w.active[a]; e != nil && e.lease != nil && e.shares == nil {
 			h.attempts-- // the one under way is told by the lease, or by where the file is
 		}
 		m.history[a] = h
 	}
 	for id, l := range w.leases {
-		m.leases[l.e.seq] = grant{id, l.reader.name}
+		if l.e.shares != nil {
+			m.shares[shareKey{l.e.seq, l.group}] = grant{id, l.reader.name}
+		} else {
+			m.leases[l.e.seq] = grant{id, l.reader.name}
+		}
 	}
+	m.parts = w.parts
 	for name, rd := range w.readers {
 		m.readers[name] = rd.epoch
 	}

@@ -75,7 +75,7 @@ func (r *reports) close() error {
 func (w *Window) reportLocked(e *entry, d Delivery) {
 	d.Position, d.Part, d.Acked = w.position(e.seq, e.item), w.cfg.Part, time.Now().UTC()
 	d.Digest = cmp.Or(w.cfg.Items[e.item].Digest, e.digest)
-	if e.lease != nil {
+	if e.lease != nil && d.Reader == "" {
 		d.Reader, d.Leased = e.lease.reader.name, e.lease.since.UTC()
 	}
 	d.Attempt = max(d.Attempt, w.history[e.seq].attempts)

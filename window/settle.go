@@ -18,6 +18,9 @@ func (w *Window) ackLocked(e *entry, how string) {
 func (w *Window) settleLocked(e *entry) {
 	w.forgetLocked(e)
 	delete(w.history, e.seq)
+	for group := range w.came {
+		delete(w.parts, shareKey{e.seq, group})
+	}
 	if !e.seq.before(w.low) {
 		w.settled[e.seq] = true
 	}

@@ -87,10 +87,18 @@ func (w *Window) sceneLocked(now time.Time) {
 	}
 	if w.cause == CauseReaders || w.cause == CauseBudget {
 		holds := map[string]int{}
+		count := func(l *lease) {
+			holds[l.reader.name]++
+			s.oldest = max(s.oldest, now.Sub(l.since))
+		}
 		for _, e := range w.active {
-			if e.lease != nil {
-				holds[e.lease.reader.name]++
-				s.oldest = max(s.oldest, now.Sub(e.lease.since))
+			if e.lease != nil && e.shares == nil {
+				count(e.lease)
+			}
+			for _, of := range e.shares {
+				if of.lease != nil {
+					count(of.lease)
+				}
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(holds)) {
@@ -160,12 +168,12 @@ func (w *Window) limit(cause Cause, p period, of float64) string {
 		for _, item := range w.cfg.Items {
 			largest = max(largest, item.Size)
 		}
-		return fmt.Sprintf("room in the window: of its size of %s readers held %s in %d shards (%s), %s were in files that are kept open, and the next shard has %s. Make size %s, or have readers hold less at once",
+		return fmt.Sprintf("room in the window: of its size of %s readers held %s in %d shards (%s), %s were in files that are kept open, and the next shard has %s. Make size %s, or have readers hold less at once%s",
 			amount(float64(w.cfg.Size)), amount(float64(s.held.bytes)), s.held.items, strings.Join(s.holders, ", "), amount(float64(s.zombies)), amount(float64(s.next)),
-			amount(float64(w.cfg.Size+2*int64(w.cfg.Parallel)*largest)))
+			amount(float64(w.cfg.Size+2*int64(w.cfg.Parallel)*largest)), w.silentGroups())
 	case CauseReaders:
-		return fmt.Sprintf("other readers: the %d shards that were left of the epoch were with %s, one for %s. Look at who holds longest; more and smaller shards make the ends of epochs shorter",
-			s.held.items, cmp.Or(strings.Join(s.holders, ", "), "nobody"), seconds(s.oldest.Seconds()))
+		return fmt.Sprintf("other readers: the %d shards that were left of the epoch were with %s, one for %s. Look at who holds longest; more and smaller shards make the ends of epochs shorter%s",
+			s.held.items, cmp.Or(strings.Join(s.holders, ", "), "nobody"), seconds(s.oldest.Seconds()), w.silentGroups())
 	}
 	return string(cause)
 }

@@ -70,8 +70,9 @@ type entry struct {
 	leaving bool      // its burial has not been tried yet
 	since   time.Time // when it became ready
 	digest  string
-	lease   *lease // while Leased
-	heir    *entry // the position that its file is about to be kept for
+	lease   *lease  // while Leased
+	shares  []share // by group, while Leased and broadcast
+	heir    *entry  // the position that its file is about to be kept for
 }
 
 // orphan is the item of a file that belongs to no position.

@@ -130,7 +130,10 @@ func (w *Window) claimLocked(now time.Time, e *entry, at place) {
 // lostLocked plans a position anew whose link in held somebody removed: nobody can
 // tell whether the file was wanted still.
 func (w *Window) lostLocked(now time.Time, e *entry) {
-	if e.lease != nil {
+	if e.shares != nil {
+		w.dropLeaseLocked(e)
+		w.moveLocked(e, Ready, "its file was lost")
+	} else if e.lease != nil {
 		w.returnLocked(now, e.lease, "its file was lost", false)
 	}
 	w.replanLocked(e, "somebody removed its link in .stager/held")

@@ -81,6 +81,10 @@ type Window struct {
 
 	// Readers.
 	readers  map[string]*reader
+	all      reader            // has what is broadcast
+	shared   []*entry          // Leased and broadcast, ascending
+	parts    map[shareKey]bool // acknowledged, of positions that are not settled
+	came     []bool            // by group, when it is broadcast
 	waiters  []*waiter
 	leases   map[string]*lease
 	leaseAt  time.Time // no lease runs out before
@@ -126,7 +130,11 @@ func New(cfg Config) (*Window, error) {
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
 		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
 		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),
+		all: reader{name: "(all groups)"}, parts: map[shareKey]bool{},
 		cause: CauseBackend, starving: newStarving(time.Now()),
+	}
+	if w.broadcast() {
+		w.came = make([]bool, cfg.Groups)
 	}
 	for _, s := range holding {
 		w.totals[s] = &total{}

@@ -16,9 +16,13 @@ func (w *Window) Withdraw(id string) error {
 }
 
 func (w *Window) withdrawLocked(now time.Time, l *lease) {
-	h := w.history[l.e.seq]
-	h.attempts--
-	w.history[l.e.seq] = h
+	if w.broadcast() {
+		l.e.shares[l.group].attempts--
+	} else {
+		h := w.history[l.e.seq]
+		h.attempts--
+		w.history[l.e.seq] = h
+	}
 	w.returnLocked(now, l, "its reader went away while it was given", false)
 	w.serveLocked(now)
 }

@@ -150,9 +150,22 @@ func (s socket) call(ctx context.Context, method, path string, query url.Values,
 	return resp.StatusCode, resp.Header, nil
 }
 
+// inGroup is for readers of an input that is broadcast.
+type inGroup struct {
+	Group *int `help:"The reader's group, from 0, of an input whose window has groups." placeholder:"N"`
+}
+
+func (g inGroup) add(query url.Values) url.Values {
+	if g.Group != nil {
+		query.Set("group", strconv.Itoa(*g.Group))
+	}
+	return query
+}
+
 type nextCmd struct {
 	socket
 	patient
+	inGroup
 	Input  string        `arg:"" help:"The input's name in the plan."`
 	Reader string        `help:"Who reads; without it the calling process, so that each shell loop is a reader of its own." placeholder:"ID"`
 	Wait   time.Duration `help:"How long to wait for a shard; 0 waits for ever." default:"0s"`
@@ -175,7 +188,7 @@ func (c nextCmd) query() (url.Values, error) {
 	if who == "" {
 		who = "pid-" + strconv.Itoa(os.Getppid())
 	}
-	query := url.Values{"reader": {who}}
+	query := c.add(url.Values{"reader": {who}})
 	switch {
 	case c.Epoch != nil && *c.Epoch < 0:
 		return nil, &usageError{fmt.Errorf("--epoch=%d: epochs are counted from 0", *c.Epoch)}
@@ -232,6 +245,7 @@ func (c nextCmd) Run(ctx context.Context) error {
 type ackCmd struct {
 	socket
 	patient
+	inGroup
 	Path string `arg:"" help:"What next printed."`
 }
 
@@ -244,7 +258,7 @@ func (ackCmd) Help() string {
 
 func (c ackCmd) Run(ctx context.Context) error {
 	return c.insist(ctx, func() error {
-		_, _, err := c.call(ctx, http.MethodPost, "/v1/ack", url.Values{"path": {c.Path}}, nil, nil)
+		_, _, err := c.call(ctx, http.MethodPost, "/v1/ack", c.add(url.Values{"path": {c.Path}}), nil, nil)
 		return err
 	})
 }
@@ -252,6 +266,7 @@ func (c ackCmd) Run(ctx context.Context) error {
 type nackCmd struct {
 	socket
 	patient
+	inGroup
 	Path   string `arg:"" help:"What next printed."`
 	Reason string `help:"Why, for the log and the report."`
 }
@@ -265,7 +280,7 @@ func (nackCmd) Help() string {
 
 func (c nackCmd) Run(ctx context.Context) error {
 	return c.insist(ctx, func() error {
-		_, _, err := c.call(ctx, http.MethodPost, "/v1/nack", url.Values{"path": {c.Path}, "reason": {c.Reason}}, nil, nil)
+		_, _, err := c.call(ctx, http.MethodPost, "/v1/nack", c.add(url.Values{"path": {c.Path}, "reason": {c.Reason}}), nil, nil)
 		return err
 	})
 }

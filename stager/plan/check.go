@@ -151,6 +151,12 @@ func (c *checker) window(at string, w *Window) {
 	} else if !rolling && w.MinAge != 0 {
 		c.add(at+".minAge", "it is read with release: rolling only")
 	}
+	c.notNegative(at+".groups", w.Groups)
+	if w.Groups > 1024 {
+		c.add(at+".groups", "%d groups are more than 1024", w.Groups)
+	} else if w.Groups != 0 && w.Release != ReleaseLease {
+		c.add(at+".groups", "it is read with release: lease only; verbs on files know no groups")
+	}
 	if w.Reuse != "" {
 		c.oneOf(at+".reuse", w.Reuse, ReuseNone, ReuseFit, ReusePin)
 		if w.Release == ReleaseRolling || w.Release == ReleaseNever {

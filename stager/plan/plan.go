@@ -147,6 +147,7 @@ type Window struct {
 	LeaseTimeout Duration `json:"leaseTimeout,omitzero"` // of leases that no connection holds; 0: the window's default
 	AnyOrder     bool     `json:"anyOrder,omitzero"`     // lease: give what is ready; false: wait for what comes first in the order
 	Reuse        string   `json:"reuse,omitempty"`       // lease, unlink: what stays from epoch to epoch; "": ReuseNone
+	Groups       int      `json:"groups,omitzero"`       // lease: so many groups of readers get every shard each; 0: all share them
 	Layout       string   `json:"layout"`
 	Parallel     int      `json:"parallel,omitzero"` // files on their way at once; 0: the window's default
 }

@@ -162,8 +162,11 @@ func wantsBinding(r *http.Request) (bool, error) {
 // leaseFailed answers for errors other than the end and a wait.
 func leaseFailed(w http.ResponseWriter, r *http.Request, err error) {
 	var none *window.ReleaseError
+	var group *window.GroupError
 	switch {
 	case r.Context().Err() != nil: // nobody is there to read an answer
+	case errors.As(err, &group):
+		fail(w, http.StatusBadRequest, err)
 	case errors.As(err, &none):
 		fail(w, http.StatusConflict, err)
 	default:
@@ -227,6 +230,9 @@ func leaseRequest(r *http.Request, win *window.Window) (request window.LeaseRequ
 	if request.Epoch, err = epochOf(r, win); err != nil {
 		return request, err
 	}
+	if request.Group, err = groupOf(r); err != nil {
+		return request, err
+	}
 	switch end := r.FormValue("end"); end {
 	case "", "all":
 	case "early":
@@ -235,6 +241,19 @@ func leaseRequest(r *http.Request, win *window.Window) (request window.LeaseRequ
 		return request, fmt.Errorf("end=%q is neither all nor early", end)
 	}
 	return request, nil
+}
+
+// groupOf is the group of readers that a request names; nil when it names none.
+func groupOf(r *http.Request) (*int, error) {
+	text := r.FormValue("group")
+	if text == "" {
+		return nil, nil
+	}
+	group, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, fmt.Errorf("group=%q is not a number from 0", text)
+	}
+	return &group, nil
 }
 
 // epochOf is the epoch that a request names; nil when it names none.
@@ -306,16 +325,21 @@ func (a *API) renew(win *window.Window, id string, r *http.Request, bound bool) 
 // endLeaseByPath is for readers that keep the path and not the lease.
 func (a *API) endLeaseByPath(w http.ResponseWriter, r *http.Request) {
 	path, ack := r.FormValue("path"), r.URL.Path == "/v1/ack"
+	group, err := groupOf(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
 	windows, more := a.Windows()
-	err := window.ErrNoLease
+	err = window.ErrNoLease
 	for _, win := range windows {
-		id, leased := win.LeaseOf(path)
+		id, leased := win.LeaseOf(path, group)
 		switch {
 		case leased && ack:
 			err = win.Ack(id)
 		case leased:
 			err = win.Nack(id, r.FormValue("reason"))
-		case ack && win.Settled(path):
+		case ack && win.Settled(path, group):
 			err = nil // it was sent again, as the answer got lost
 		default:
 			continue

@@ -90,6 +90,8 @@ class shards:  # it reads like a function
     ack_lag  How many shards behind to acknowledge, for loaders that go on using
              a file, or samples of it, after they have asked for the next. When nothing
              else is left, or no room, fewer.
+    group    The reader's group, from 0, of an input whose window has groups: each
+             group gets every shard.
     reader   The name in logs and the status. It must be this process's alone.
     socket   The daemon's; by default $STAGER_SOCKET.
     patience How long, in seconds, to wait for a daemon that does not answer.
@@ -97,12 +99,12 @@ class shards:  # it reads like a function
 
     def __init__(
         self, input: str, *, epoch: int | None = None, early: bool | None = None, ack_lag: int = 0,
-        reader: str | None = None, socket: str | None = None, patience: float = 600.0,
+        group: int | None = None, reader: str | None = None, socket: str | None = None, patience: float = 600.0,
     ) -> None:
         if ack_lag < 0:
             raise ValueError(f"ack_lag is {ack_lag}; it cannot be negative")
         self.input, self.epoch, self.early, self.ack_lag = input, epoch, early, ack_lag
-        self.reader, self.socket, self.patience = reader, socket, patience
+        self.group, self.reader, self.socket, self.patience = group, reader, socket, patience
 
     def __iter__(self) -> Iterator[Shard]:
         own = _Reader(self)
@@ -128,6 +130,8 @@ class _Reader:
         self.query = {"reader": name, "end": "early" if early else "all"}
         if of.epoch is not None:
             self.query["epoch"] = str(of.epoch)
+        if of.group is not None:
+            self.query["group"] = str(of.group)
         self.held: collections.deque[Shard] = collections.deque()
         self.daemon = _Daemon(of.socket, of.patience, self._take_along)
 
