@@ -141,28 +141,6 @@ func (m *model) positions(epoch int) (all []seq) {
 	return all
 }
 
-func (m *model) groupOf(reader string) int {
-	if group := m.group(reader); group != nil {
-		return *group
-	}
-	return 0
-}
-
-// ackedBy tells whether a group has acknowledged a position.
-func (m *model) ackedBy(a seq, group int) bool { return m.acked[a] || m.parts[shareKey{a, group}] }
-
-// ack notes an acknowledgement by call.
-func (m *model) ack(l Lease) {
-	a := seq{l.Epoch, l.Pos}
-	m.parts[shareKey{a, m.groupOf(l.Reader)}] = true
-	for group := range m.cfg.Groups {
-		if !m.parts[shareKey{a, group}] {
-			return
-		}
-	}
-	m.acked[a] = true
-}
-
 // isHeld tells whether a reader of the group has the position, by call or by claim.
 func (m *model) isHeld(a seq, group int) bool {
 	for _, l := range m.held {
