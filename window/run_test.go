@@ -200,6 +200,35 @@ func TestARestartKeepsLeasesForAWhile(t *testing.T) {
 	})
 }
 
+// The journal holds no times that a later start compares with its own: virtual time begins
+// anew with each bubble, as a clock does that is set back.
+func TestAClockThatIsSetBackAnHourEndsNoLeaseLater(t *testing.T) {
+	cfg := Config{Dir: t.TempDir(), Items: items(3, 10), Size: 30, Epochs: 1, Reattach: 30 * time.Second, LeaseTimeout: time.Minute}
+	var acked, attached, silent Lease
+	virtual(t, func(t *testing.T) {
+		time.Sleep(time.Hour)
+		b := newBench(t, cfg)
+		b.settle()
+		acked, attached, silent = b.must(b.lease("r")), b.must(b.lease("r")), b.must(b.lease("r"))
+	})
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, cfg)
+		b.settle()
+		b.ok(b.Ack(acked.ID))
+		if l, err := b.Attach(attached.ID, false); err != nil || l != attached {
+			t.Errorf("got %+v (%v), want %+v", l, err, attached)
+		}
+		b.advance(31 * time.Second)
+		if l := b.must(b.lease("s")); l.Pos != silent.Pos || l.Attempt != 2 {
+			t.Errorf("got %+v, want what nobody attached, again", l)
+		}
+		b.advance(time.Minute)
+		if err := b.Ack(attached.ID); !errors.Is(err, ErrNoLease) {
+			t.Errorf("after its time-out: got %v, want ErrNoLease", err)
+		}
+	})
+}
+
 // A reader that was killed while stager was down, or never heard which shard it was
 // given, comes back without it. The shard must not wait for Reattach, or the epoch's
 // end does.

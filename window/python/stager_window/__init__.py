@@ -11,8 +11,6 @@ its connection, and when the kernel closes that, the shard goes to another reade
 An object of class ``shards`` connects when it is iterated, in the process that
 iterates it: hand it to the workers of a loader, forked or spawned. A daemon that
 restarts is waited for, and the leases are taken along. Standard library only.
-
-    ds = wds.DataPipeline(({"url": p} for p in shards("train")), wds.tarfile_to_samples())
 """
 
 from __future__ import annotations
@@ -84,14 +82,11 @@ class shards:  # it reads like a function
 
     epoch    The epoch to read. A worker that comes when it is over gets nothing,
              instead of shards of the next; give it where several workers read.
-    early    End the pass as soon as others hold the rest of the epoch, which a loader
-             needs that takes batches from its workers in turn: they would wait for
-             each other. By default so in the workers of PyTorch's DataLoader.
-    ack_lag  How many shards behind to acknowledge, for loaders that go on using
-             a file, or samples of it, after they have asked for the next. When nothing
-             else is left, or no room, fewer.
-    group    The reader's group, from 0, of an input whose window has groups: each
-             group gets every shard.
+    early    End the pass as soon as others hold the rest of the epoch, which a loader needs that takes batches
+             from its workers in turn: they would wait for each other. By default so in PyTorch's DataLoader.
+    ack_lag  How many shards behind to acknowledge, for loaders that go on using a file, or samples of it,
+             after they have asked for the next. When nothing else is left, or no room, fewer.
+    group    The reader's, from 0, where the window has groups: each gets every shard.
     reader   The name in logs and the status. It must be this process's alone.
     socket   The daemon's; by default $STAGER_SOCKET.
     patience How long, in seconds, to wait for a daemon that does not answer.
@@ -128,18 +123,14 @@ class _Reader:
         name = of.reader or f"{socket.gethostname()[:64]}-{self.pid}-{next(self._count)}"
         early = _in_dataloader() if of.early is None else of.early
         self.query = {"reader": name, "end": "early" if early else "all"}
-        if of.epoch is not None:
-            self.query["epoch"] = str(of.epoch)
-        if of.group is not None:
-            self.query["group"] = str(of.group)
+        self.query.update({k: str(v) for k, v in (("epoch", of.epoch), ("group", of.group)) if v is not None})
         self.held: collections.deque[Shard] = collections.deque()
         self.daemon = _Daemon(of.socket, of.patience, self._take_along)
 
     def next(self) -> Shard | None:
         while len(self.held) > self.of.ack_lag:
             self._finish(self.held.popleft())
-        wait = 0.0 if self.held else _WAIT_S
-        path = f"/v1/inputs/{_quote(self.of.input)}/lease"
+        path, wait = f"/v1/inputs/{_quote(self.of.input)}/lease", 0.0 if self.held else _WAIT_S
         while True:
             code, headers, answer = self.daemon.call("POST", path, {**self.query, "wait": f"{wait:g}s"}, bind=True)
             if code == http.client.NO_CONTENT:
@@ -177,13 +168,9 @@ class _Reader:
     def close(self) -> None:
         """Gives back what is held, through no fault of the shards."""
         self.daemon.patience = 0.0
-        try:
-            while self.held:
+        with contextlib.closing(self.daemon), contextlib.suppress(StagerError, UnreachableError):
+            while self.held:  # if it fails, the end of the connection gives them back
                 self._finish(self.held.popleft(), "return")
-        except (StagerError, UnreachableError):
-            pass  # the end of the connection gives them back
-        finally:
-            self.daemon.close()
 
 
 def _in_dataloader() -> bool:
@@ -207,16 +194,13 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
-def _forked() -> None:  # a child lets go of its parent's connections, whose end must tell of the parent's
-    for c in list(_Connection.alive):
-        c.close()
-
-
-os.register_at_fork(after_in_child=_forked)
+# A child lets go of its parent's connections, whose end must tell of the parent's.
+os.register_at_fork(after_in_child=lambda: [c.close() for c in list(_Connection.alive)])
 
 
 class _Daemon:
     """Calls that outlast a restart of the daemon, on one connection."""
+
     def __init__(self, path: str | None, patience: float, reconnected: Callable[[], None] = lambda: None) -> None:
         self.path = path or os.environ.get("STAGER_SOCKET") or _default_socket()
         self.patience, self.reconnected = patience, reconnected
@@ -224,7 +208,7 @@ class _Daemon:
 
     def call(self, method: str, path: str, query: Mapping[str, str], body: Any = None, bind: bool = False) -> _Answer:
         """Calls until the daemon answers, or patience is over; a refusal is a StagerError."""
-        until, pause, told = time.monotonic() + self.patience, 0.05, False
+        until, pause = time.monotonic() + self.patience, 0.05
         while True:
             try:
                 if self.conn is None:
@@ -239,8 +223,7 @@ class _Daemon:
                 if time.monotonic() > until:
                     raise UnreachableError(f'no stager answers on {self.path}; is "stager run" running? {err}') from err
                 why = err
-            if not told and pause >= 1:
-                told = True
+            if 1 <= pause < 2:  # once
                 _log.warning("waiting for stager on %s: %s", self.path, why)
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
@@ -257,8 +240,8 @@ class _Daemon:
     def call_once(self, method: str, path: str, query: Mapping[str, str], body: Any = None, bind: bool = False) -> _Answer:
         assert self.conn is not None
         text = None if body is None else json.dumps(body)
-        headers = {"Stager-Bind": "connection"} if bind else {}
-        self.conn.request(method, f"{path}?{urllib.parse.urlencode(query)}", text, headers)
+        url, headers = f"{path}?{urllib.parse.urlencode(query)}", {"Stager-Bind": "connection"} if bind else {}
+        self.conn.request(method, url, text, headers)
         response = self.conn.getresponse()
         raw = response.read()
         answer = json.loads(raw) if raw.startswith(b"{") else {}
