@@ -35,6 +35,10 @@ const Scratch = ".stager-check-"
 // sweepFor is how long removing the scratch folder may take.
 const sweepFor = time.Minute
 
+// inFlight is how long after an interrupt a store may still do what it was asked before:
+// a request that was broken off is not taken back.
+const inFlight = time.Second
+
 // Run checks a store. An error says that there is no report: the store cannot be
 // reached, is missing, or the context ended. What was written is removed, or the error
 // says where it lies.
@@ -56,7 +60,12 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	err := r.all()
 	if r.wrote {
 		r.step("removing the scratch folder")
-		if left := r.sweep(); left != nil {
+		left := r.sweep()
+		if ctx.Err() != nil && left == nil {
+			time.Sleep(inFlight)
+			left = r.sweep()
+		}
+		if left != nil {
 			r.report.Left = left.Error()
 			err = errors.Join(err, left)
 		}

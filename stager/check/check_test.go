@@ -308,3 +308,40 @@ func (f *flipped) Read(p []byte) (int, error) {
 	f.at -= int64(n)
 	return n, err
 }
+
+// belated is a store that does what it was asked though the asker has broken off, a
+// moment later: after the scratch folder was removed.
+type belated struct{ backends.Backend }
+
+func (b belated) Create(_ context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	w, err := b.Backend.Create(context.Background(), key, opts)
+	return belatedWriter{w}, err
+}
+
+type belatedWriter struct{ backends.Writer }
+
+func (w belatedWriter) Abort() error { return nil }
+
+func (w belatedWriter) Commit(ctx context.Context) (backends.Object, error) {
+	time.Sleep(20 * time.Millisecond)
+	if ctx.Err() != nil {
+		time.AfterFunc(500*time.Millisecond, func() { _, _ = w.Writer.Commit(context.Background()) })
+		return backends.Object{}, ctx.Err()
+	}
+	return w.Writer.Commit(ctx)
+}
+
+func TestWhatTheStoreDoesAfterTheInterruptIsRemovedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_, there, err := try(ctx, t, Config{Progress: func(now string) {
+			if now == "writing a first object" {
+				time.AfterFunc(10*time.Millisecond, cancel)
+			}
+		}}, func(b backends.Backend) backends.Backend { return belated{b} })
+		if len(there) > 0 {
+			t.Errorf("got %v, and %q is left", err, there)
+		}
+	})
+}
