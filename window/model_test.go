@@ -194,6 +194,12 @@ func (m *model) verb(path string, acknowledges bool) {
 	}
 }
 
+func (m *model) check(err error) {
+	if err != nil {
+		m.rt.Fatal(err)
+	}
+}
+
 func (m *model) ops() map[string]func(*rapid.T) {
 	readers := []string{"a", "b", "c"}
 	heldIDs := func() (ids []string) {
@@ -202,11 +208,6 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		}
 		slices.Sort(ids)
 		return ids
-	}
-	check := func(err error) {
-		if err != nil {
-			m.rt.Fatal(err)
-		}
 	}
 	return map[string]func(*rapid.T){
 		"step":   func(*rapid.T) { m.step() },
@@ -228,32 +229,32 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		},
 		"ack": func(*rapid.T) {
 			if id, ok := one(m, heldIDs()); ok {
-				check(m.Ack(id))
+				m.check(m.Ack(id))
 				m.ack(m.held[id])
 				delete(m.held, id)
 			}
 		},
 		"nack": func(*rapid.T) {
 			if id, ok := one(m, heldIDs()); ok {
-				check(m.Nack(id, "test"))
+				m.check(m.Nack(id, "test"))
 				delete(m.held, id)
 			}
 		},
 		"unlink": func(*rapid.T) {
 			if path, ok := one(m, slices.Concat(m.files("ready"), m.files("claimed/v"))); ok {
-				check(os.RemoveAll(path))
+				m.check(os.RemoveAll(path))
 				m.verb(path, true)
 				m.settle()
 			}
 		},
 		"claim": func(*rapid.T) {
 			if path, ok := one(m, m.files("ready")); ok {
-				check(os.MkdirAll(m.at("claimed", "v"), 0o777))
+				m.check(os.MkdirAll(m.at("claimed", "v"), 0o777))
 				err := os.Rename(path, m.at("claimed", "v", filepath.Base(path)))
 				if errors.Is(err, fs.ErrExist) {
 					return // as above
 				}
-				check(err)
+				m.check(err)
 				m.verb(path, false)
 				m.settle()
 				a, _, _ := parseName(filepath.Base(path))
@@ -263,7 +264,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		"finish": func(*rapid.T) {
 			if path, ok := one(m, slices.Concat(m.files("ready"), m.files("claimed/v"))); ok {
 				m.finished++ // a folder replaces none of its name, which a lost journal brought twice
-				check(os.Rename(path, m.at("done", fmt.Sprint(filepath.Base(path), ".", m.finished))))
+				m.check(os.Rename(path, m.at("done", fmt.Sprint(filepath.Base(path), ".", m.finished))))
 				m.verb(path, true)
 				m.settle()
 			}
@@ -274,13 +275,13 @@ func (m *model) ops() map[string]func(*rapid.T) {
 					path = filepath.Join(path, "0")
 				}
 				file, err := os.Open(path)
-				check(err)
+				m.check(err)
 				m.opened = append(m.opened, file)
 			}
 		},
 		"close": func(*rapid.T) {
 			if len(m.opened) > 0 {
-				check(m.opened[0].Close())
+				m.check(m.opened[0].Close())
 				m.opened = m.opened[1:]
 			}
 		},
@@ -297,10 +298,10 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		},
 		"rewind": func(*rapid.T) {
 			if c, ok := one(m, m.saved); ok {
-				check(m.Rewind([]Cursor{c}, func(int) int { return 0 }))
+				m.check(m.Rewind([]Cursor{c}, func(int) int { return 0 }))
 				m.crash()
 				for _, path := range m.files("claimed/v") {
-					check(os.RemoveAll(path)) // whose position is not that of the claim any more
+					m.check(os.RemoveAll(path)) // whose position is not that of the claim any more
 				}
 				clear(m.held)
 				clear(m.given)
@@ -327,15 +328,15 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		"crash and lose the journal": func(rt *rapid.T) {
 			journal := m.at(".stager", "journal")
 			data, err := os.ReadFile(journal)
-			check(err)
+			m.check(err)
 			how := rapid.SampledFrom([]string{"removed", "cut", "garbage"}).Draw(rt, "how")
 			switch how {
 			case "removed":
-				check(os.Remove(journal))
+				m.check(os.Remove(journal))
 			case "cut":
-				check(os.WriteFile(journal, data[:rapid.IntRange(0, len(data)).Draw(rt, "at")], 0o644))
+				m.check(os.WriteFile(journal, data[:rapid.IntRange(0, len(data)).Draw(rt, "at")], 0o644))
 			case "garbage":
-				check(os.WriteFile(journal, bytes.ReplaceAll(data, []byte("1"), []byte("\x00")), 0o644))
+				m.check(os.WriteFile(journal, bytes.ReplaceAll(data, []byte("1"), []byte("\x00")), 0o644))
 			}
 			m.lost, m.held, m.ends = true, map[string]Lease{}, map[string]int{}
 			m.crash()
@@ -432,14 +433,16 @@ func (m *model) finish() {
 	}
 	m.opened = nil
 	for _, path := range m.files("claimed/v") {
-		if err := os.Rename(path, m.at("ready", filepath.Base(path))); err != nil {
-			m.rt.Fatal(err)
+		err := os.Rename(path, m.at("ready", filepath.Base(path)))
+		if errors.Is(err, fs.ErrExist) { // a folder that a lost journal brought twice
+			err = os.RemoveAll(path)
+			m.verb(path, true)
+			m.settle()
 		}
+		m.check(err)
 	}
 	for id := range m.held {
-		if err := m.Return(id); err != nil {
-			m.rt.Fatal(err)
-		}
+		m.check(m.Return(id))
 	}
 	clear(m.held)
 	for range 1000 {
@@ -452,9 +455,7 @@ func (m *model) finish() {
 			break
 		}
 		for id, l := range m.held {
-			if err := m.Ack(id); err != nil {
-				m.rt.Fatal(err)
-			}
+			m.check(m.Ack(id))
 			m.ack(l)
 		}
 		clear(m.held)
@@ -492,9 +493,7 @@ func TestWindowAgainstItsModel(t *testing.T) {
 			m := newModel(t, rt)
 			rt.Repeat(m.ops())
 			m.finish()
-			if err := m.Close(); err != nil {
-				rt.Fatal(err)
-			}
+			m.check(m.Close())
 		})
 	})
 }
