@@ -129,15 +129,7 @@ func (w *Window) takeShareLocked(e *entry, l *lease) {
 	h := w.history[e.seq]
 	h.attempts = max(h.attempts, s.attempts)
 	w.history[e.seq] = h
-	w.stats.delivered++
-	w.metrics.delivered.Inc()
-	if s.attempts > 1 {
-		w.stats.redelivered++
-		w.metrics.redelivered.Inc()
-	}
-	l.reader.held++
-	l.reader.given++
-	l.since = time.Now()
+	w.givenLocked(l, s.attempts)
 }
 
 // endShareLocked ends a reader's lease of its group's share.

@@ -229,16 +229,22 @@ func (w *Window) deliverLocked(e *entry, l *lease, why string) {
 	h := w.history[e.seq]
 	h.attempts++
 	w.history[e.seq] = h
+	e.lease = l
+	w.givenLocked(l, h.attempts)
+	w.moveLocked(e, Leased, why)
+}
+
+// givenLocked counts what a reader was given, as one of so many attempts.
+func (w *Window) givenLocked(l *lease, attempts int) {
 	w.stats.delivered++
 	w.metrics.delivered.Inc()
-	if h.attempts > 1 {
+	if attempts > 1 {
 		w.stats.redelivered++
 		w.metrics.redelivered.Inc()
 	}
 	l.reader.held++
 	l.reader.given++
-	e.lease, l.since = l, time.Now()
-	w.moveLocked(e, Leased, why)
+	l.since = time.Now()
 }
 
 // dropLeaseLocked ends what a reader holds; the caller moves the entry.
