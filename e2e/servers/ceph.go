@@ -107,12 +107,7 @@ func StartCeph(ctx context.Context, opts CephOptions) (c *Ceph, err error) {
 	if len(c.Buckets) == 0 {
 		c.Buckets = []string{"test"}
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.Close())
-			c = nil
-		}
-	}()
+	defer closeUnlessStarted(&c, &err)
 	if c.temp, err = makeTemp("ceph"); err != nil {
 		return c, err
 	}

@@ -66,12 +66,7 @@ func StartGanesha(ctx context.Context, opts GaneshaOptions) (g *Ganesha, err err
 		return nil, err
 	}
 	g = &Ganesha{Dir: opts.Dir}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, g.Close())
-			g = nil
-		}
-	}()
+	defer closeUnlessStarted(&g, &err)
 	if g.temp, err = makeTemp("nfs"); err != nil {
 		return g, err
 	}

@@ -86,12 +86,7 @@ func StartHDFS(ctx context.Context, opts HDFSOptions) (h *HDFS, err error) {
 		return nil, notHere("hdfs", err)
 	}
 	h = &HDFS{User: "stager", java: java(), log: opts.Log, daemons: make(map[string]*process)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, h.Close())
-			h = nil
-		}
-	}()
+	defer closeUnlessStarted(&h, &err)
 	dir := opts.Dir
 	if dir == "" {
 		if h.temp, err = makeTemp("hdfs"); err != nil {

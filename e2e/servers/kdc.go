@@ -34,12 +34,7 @@ func StartKDC(ctx context.Context, log io.Writer) (k *KDC, err error) {
 		return nil, notHere("hdfs", err)
 	}
 	k = &KDC{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, k.Close())
-			k = nil
-		}
-	}()
+	defer closeUnlessStarted(&k, &err)
 	if k.temp, err = makeTemp("kdc"); err != nil {
 		return k, err
 	}

@@ -27,12 +27,7 @@ type OSS struct {
 // StartOSS starts a double on a free port of this machine.
 func StartOSS(opts OSSOptions) (s *OSS, err error) {
 	s = new(OSS)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-			s = nil
-		}
-	}()
+	defer closeUnlessStarted(&s, &err)
 	in := ossdouble.Options{Dir: opts.Dir, Buckets: opts.Buckets, Public: opts.Public, Versions: opts.Versions}
 	if s.temp, err = makeTemp("oss"); err != nil {
 		return s, err

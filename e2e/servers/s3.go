@@ -61,12 +61,7 @@ func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 	if len(s.Buckets) == 0 {
 		s.Buckets = []string{"test"}
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-			s = nil
-		}
-	}()
+	defer closeUnlessStarted(&s, &err)
 	dir := opts.Dir
 	if dir == "" {
 		if s.temp, err = makeTemp("s3"); err != nil {

@@ -65,12 +65,7 @@ func StartSamba(ctx context.Context, opts SambaOptions) (s *Samba, err error) {
 		return nil, err
 	}
 	s = &Samba{User: unix.Username, Password: rand.Text()}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-			s = nil
-		}
-	}()
+	defer closeUnlessStarted(&s, &err)
 	if s.temp, err = makeTemp("smb"); err != nil {
 		return s, err
 	}

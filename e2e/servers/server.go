@@ -1,6 +1,10 @@
 package servers
 
-import "context"
+import (
+	"context"
+	"errors"
+	"io"
+)
 
 // Server is a running server to which the worst can be done: an S3, Ceph, OSS,
 // Samba, Ganesha or HDFS.
@@ -20,3 +24,14 @@ type Server interface {
 }
 
 var _, _, _, _, _, _ Server = (*S3)(nil), (*Ceph)(nil), (*OSS)(nil), (*Samba)(nil), (*Ganesha)(nil), (*HDFS)(nil)
+
+// closeUnlessStarted ends what there is of a server whose start has failed.
+func closeUnlessStarted[S any, C interface {
+	*S
+	io.Closer
+}](server *C, err *error) {
+	if *err != nil {
+		*err = errors.Join(*err, (*server).Close())
+		*server = nil
+	}
+}
