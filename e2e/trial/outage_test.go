@@ -220,8 +220,7 @@ func TestServersFallSilent(t *testing.T) {
 			t.Fatalf("push: %v, exit %d\n%s", err, m.exit, m.log)
 		}
 		patience := []string{fmt.Sprint("--stall-after=", silenceStall), fmt.Sprint("--retry-for=", silenceRetry)}
-		dst := t.TempDir()
-		prefetch := func() *exec.Cmd {
+		prefetch := func(dst string) *exec.Cmd {
 			return s.command(t, binary, append([]string{"prefetch", "--bandwidth=8Mi", s.url("data"), dst}, patience...)...)
 		}
 		givesUp := func(t *testing.T, m measured, silent time.Time, err error) {
@@ -240,7 +239,7 @@ func TestServersFallSilent(t *testing.T) {
 		t.Run("from the middle on", func(t *testing.T) {
 			var silent time.Time
 			defer thaw()
-			m, err := measure(prefetch(), size/4, func() error {
+			m, err := measure(prefetch(t.TempDir()), size/4, func() error {
 				silent = time.Now()
 				return s.Freeze()
 			})
@@ -257,7 +256,8 @@ func TestServersFallSilent(t *testing.T) {
 		})
 		t.Run("for a while", func(t *testing.T) {
 			defer thaw()
-			m, err := measure(prefetch(), size/8, func() error {
+			dst := t.TempDir() // in which nothing came before the silence
+			m, err := measure(prefetch(dst), size/8, func() error {
 				err := s.Freeze()
 				time.Sleep(silenceStall * 2) // it is the silence itself
 				return errors.Join(err, s.Thaw())
