@@ -152,7 +152,7 @@ func TestAutoIsBufferedInMemory(t *testing.T) {
 func TestSpeedLeavesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	for _, how := range []Write{WriteDirect, WriteBuffered} {
-		rate, _, err := Speed(t.Context(), dir, how, time.Millisecond)
+		rate, _, err := Speed(t.Context(), dir, how, 0) // on a busy machine any time is over before the first write
 		if err != nil || rate <= 0 {
 			t.Errorf("%s: %v bytes a second (%v), want some", how, rate, err)
 		}

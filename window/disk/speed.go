@@ -18,8 +18,8 @@ const (
 )
 
 // Speed writes large files as what arrives is written, several at once, below dir for
-// about as long as it is told, and returns how many bytes a second the disk took. It
-// works in a folder of its own, which it removes.
+// about as long as it is told, at least a buffer each, and returns how many bytes a
+// second the disk took. It works in a folder of its own, which it removes.
 func Speed(ctx context.Context, dir string, how Write, during time.Duration) (perSecond float64, direct bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, false, err
@@ -48,14 +48,13 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range speedFiles {
 		g.Go(func() error {
-			for ctx.Err() == nil && time.Since(began) < during {
+			for {
 				n, err := folder.writeOne(ctx, string(rune('a'+i)), buf, began.Add(during))
 				written[i] += n
-				if err != nil {
+				if err != nil || time.Since(began) >= during {
 					return err
 				}
 			}
-			return ctx.Err()
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -74,15 +73,17 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 	return float64(sum) / time.Since(began).Seconds(), direct, nil
 }
 
-// writeOne writes one file and removes it.
+// writeOne writes one file, until the time comes but a buffer at least, and removes it.
 func (f *Folder) writeOne(ctx context.Context, name string, buf []byte, until time.Time) (n int64, err error) {
 	in, err := f.Incoming(name, speedFile, "")
 	if err != nil {
 		return 0, err
 	}
-	for n < speedFile && err == nil && ctx.Err() == nil && time.Now().Before(until) {
+	for err == nil && n < speedFile && (n == 0 || time.Now().Before(until)) {
 		var m int
-		m, err = in.WriteAt(buf, n)
+		if m, err = in.WriteAt(buf, n); err == nil {
+			err = ctx.Err()
+		}
 		n += int64(m)
 	}
 	return n, errors.Join(err, in.Discard())
