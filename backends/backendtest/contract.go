@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,14 +21,15 @@ type Options struct {
 	// Unfit tells which keys the store cannot hold, such as "a?b" on a share of
 	// Windows. Writing one must then fail with kind Invalid. nil: it holds all.
 	Unfit func(key string) bool
+	// Without names checks of promises that the store is known not to make, or that
+	// need objects larger than MaxSize: they are left out. A promise that turns out not
+	// to be made, and is not named here, is a failure.
+	Without []string
 	// Refused, when not nil, is told of odd keys that the store refuses with kind
-	// Invalid; that is no failure then. For stores of which nobody knows Unfit.
+	// Invalid; that is no failure then. For stores of which nobody knows Unfit and
+	// Without: checks of promises that they do not make are skipped.
 	Refused func(key string)
-	// Torn says that the server is known to send bytes of two versions as one while an
-	// object is replaced. It is not asked then whether it does.
-	Torn bool
-	// MaxSize is the largest object that is written; 0: 64 MiB. What needs larger
-	// ones is skipped.
+	// MaxSize is the largest object that is written; 0: 64 MiB.
 	MaxSize int64
 	// Many is how many objects the longest listing has; 0: 1,100, which is more
 	// than a page of most stores.
@@ -48,8 +50,12 @@ type check struct {
 	opts    Options
 }
 
-// atOnce is the promise that [Options.Torn] says to be broken.
-const atOnce = "readers see the old object or the new one"
+// Checks that [Options.Without] may name.
+const (
+	AtOnce    = "readers see the old object or the new one"
+	OneWinner = "of eight writers of a free key one wins"
+	AnyOrder  = "parts may come in any order, and twice"
+)
 
 // checks are the contract, in the order in which a broken store is best understood.
 var checks = []struct {
@@ -74,10 +80,10 @@ var checks = []struct {
 	{"an aborted write leaves nothing", abortLeavesNothing},
 	{"a write of another size than announced fails", sizeNotKept},
 	{"a commit replaces what was there", commitReplaces},
-	{atOnce, commitReplacesAtOnce},
+	{AtOnce, commitReplacesAtOnce},
 	{"a key that is taken is kept, if asked", ifAbsent},
-	{"of eight writers of a free key one wins", ifAbsentAtOnce},
-	{"parts may come in any order, and twice", partsAnyOrder},
+	{OneWinner, ifAbsentAtOnce},
+	{AnyOrder, partsAnyOrder},
 	{"a delete removes one key, and may be repeated", deleteTwice},
 	{"a name stands for an object or a folder", subAndSelf},
 	{"a call that is cancelled before does nothing", cancelledBefore},
@@ -98,7 +104,7 @@ func Run[P Runner[P]](t P, open func(P) *backends.Store, opts Options) {
 		opts.Many = 1100
 	}
 	for _, c := range checks {
-		if opts.Torn && c.name == atOnce {
+		if slices.Contains(opts.Without, c.name) {
 			continue
 		}
 		t.Run(c.name, func(t P) {
@@ -108,6 +114,15 @@ func Run[P Runner[P]](t P, open func(P) *backends.Store, opts Options) {
 			c.run(&check{t, t.Context(), store, backend, prefix, store.Facts(), opts})
 		})
 	}
+}
+
+// unmade ends a check of a promise that the store does not make.
+func (c *check) unmade(why string) {
+	c.Helper()
+	if c.opts.Refused == nil {
+		c.Fatalf("%s, which Options.Without does not say", why)
+	}
+	c.Skipf("%s", why)
 }
 
 // sweep removes everything below store, and finds that it is gone.

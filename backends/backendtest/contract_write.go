@@ -128,7 +128,7 @@ func commitReplaces(c *check) {
 
 func commitReplacesAtOnce(c *check) {
 	if !c.facts.AtomicReplace {
-		c.Skipf("the store does not promise it")
+		c.unmade("the store does not promise it")
 	}
 	size := map[string]int64{"one": 60_000, "two": 80_000}
 	c.put("k", "one", size["one"])
@@ -196,7 +196,7 @@ func ifAbsent(c *check) {
 
 func ifAbsentAtOnce(c *check) {
 	if !c.facts.ConditionalCreate {
-		c.Skipf("the store does not promise it")
+		c.unmade("the store does not promise it")
 	}
 	var won []int
 	var mu sync.Mutex
@@ -225,12 +225,12 @@ func ifAbsentAtOnce(c *check) {
 func partsAnyOrder(c *check) {
 	creator, ok := c.backend.(backends.PartCreator)
 	if !ok {
-		c.Skipf("the store takes no parts")
+		c.unmade("the store takes no parts")
 	}
 	part := c.facts.PartSize
 	size := 3*part + 7
 	if size > c.opts.MaxSize {
-		c.Skipf("%d bytes are more than MaxSize", size)
+		c.unmade(fmt.Sprintf("%d bytes are more than MaxSize", size))
 	}
 	contents := ContentsOf("parts", size)
 	w, err := creator.CreateParts(c.ctx, c.prefix+"k", backends.CreateOptions{Size: size})

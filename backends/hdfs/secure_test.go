@@ -54,7 +54,7 @@ const (
 )
 
 // few keeps the contract short: what differs here is how servers are spoken to.
-var few = backendtest.Options{Unfit: unfit, MaxSize: 3 << 20, Many: 20}
+var few = backendtest.Options{Unfit: unfit, Without: noParts, MaxSize: 3 << 20, Many: 20}
 
 func TestContractWithKerberos(t *testing.T) {
 	secure(t)

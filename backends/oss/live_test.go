@@ -88,16 +88,17 @@ func openWith(t *testing.T, url string, opts backends.Options) *backends.Store {
 }
 
 func TestContract(t *testing.T) {
+	short := backendtest.Options{MaxSize: 1 << 20, Without: []string{backendtest.AnyOrder}}
 	for _, tt := range []struct {
 		name, bucket, params string
 		tls, sts             bool
-		size                 int64
+		opts                 backendtest.Options
 	}{
-		{"v4", "test", "?signature=v4", false, false, 0},
-		{"v1", "test", "?signature=v1", false, false, 20 << 20},
-		{"v4 with a token over https", "test", "", true, true, 10 << 20},
-		{"v1 with a token", "test", "?signature=v1", false, true, 1 << 20},
-		{"versions", "versions", "", false, false, 10 << 20},
+		{"v4", "test", "?signature=v4", false, false, backendtest.Options{}},
+		{"v1", "test", "?signature=v1", false, false, backendtest.Options{MaxSize: 3*partSize + 1<<20}},
+		{"v4 with a token over https", "test", "", true, true, short},
+		{"v1 with a token", "test", "?signature=v1", false, true, short},
+		{"versions", "versions", "", false, false, backendtest.Options{MaxSize: 3*partSize + 1<<20, Without: []string{backendtest.OneWinner}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := need(t, tt.tls)
@@ -112,7 +113,7 @@ func TestContract(t *testing.T) {
 					t.Errorf("ConditionalCreate is %t in bucket %s, want %t", got, tt.bucket, want)
 				}
 				return store
-			}, backendtest.Options{MaxSize: tt.size})
+			}, tt.opts)
 		})
 	}
 }
