@@ -154,6 +154,33 @@ func TestAnEndThatWasToldIsToldOnceThoughStagerIsKilled(t *testing.T) {
 	})
 }
 
+// The disk was full when the last acknowledgement of an epoch was to be written down, so
+// that the file's going was all that told of it; then there was room, the reader was told
+// the end, and stager was killed. At the start the journal knew of no end, what the reader
+// had been told was cut to that, and it was told the end again.
+func TestAnEndThatWasToldIsToldOnceThoughOnlyFilesTellOfIt(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 3})
+		b.settle()
+		l := b.must(b.lease("r"))
+		full, err := os.Open(b.journalPath()) // not for writing
+		b.ok(err)
+		room := b.journal.file
+		b.journal.file = full
+		b.ok(b.Ack(l.ID))
+		b.journal.file = room
+		b.ok(full.Close())
+		if _, err := b.lease("r"); !isEnd(err, 0) {
+			t.Errorf("got %v, want the end of epoch 0", err)
+		}
+		b.crash()
+		b.settle()
+		if l, err := b.lease("r"); err != nil || l.Epoch != 1 {
+			t.Errorf("got %+v, %v; want the shard of epoch 1", l, err)
+		}
+	})
+}
+
 func TestABudgetThatCannotWorkIsRefused(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, tt := range []struct {
