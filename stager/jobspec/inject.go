@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -21,9 +22,17 @@ type injector struct {
 	opts       Options
 	configMaps map[string]string // plans of the file itself, by name
 	plans      *plans
+	memory     *memory
 	result     Result
 	faults     Faults
 }
+
+// memory holds the trees of one document, and then those of the next.
+type memory struct {
+	file, clean, result yamledit.Reader // as it is, with nothing put in, and as it becomes
+}
+
+var memories = sync.Pool{New: func() any { return new(memory) }}
 
 // Inject gives a file back in which every pod template that asks for data has stager
 // in it. What was injected before is brought up to date. When its error is not nil it
@@ -35,7 +44,10 @@ func Inject(file []byte, opts Options) (*Result, error) {
 	docs := yamledit.Split(file)
 	parts, texts := make([]injector, len(docs)), make([][]byte, len(docs))
 	inParallel(len(docs), func(i int) {
+		m := memories.Get().(*memory)
+		defer memories.Put(m)
 		parts[i] = *in
+		parts[i].memory = m
 		d := *docs[i]
 		parts[i].parse(&d)
 		texts[i] = parts[i].document(&d)
@@ -67,13 +79,13 @@ func inParallel(n int, work func(i int)) {
 // Uninject gives a file back as it was before [Inject]. What has been changed since
 // by others stays changed.
 func Uninject(file []byte) (*Result, error) {
-	in := new(injector)
+	in := &injector{memory: new(memory)}
 	var out bytes.Buffer
 	for _, d := range yamledit.Split(file) {
 		in.parse(d)
 		var objects []*object
 		text := in.undo(d, func(o *object) { objects = append(objects, o) })
-		if err := yamledit.Parse(&yamledit.Document{Text: text, Line: d.Line}); err != nil {
+		if err := in.memory.result.Parse(&yamledit.Document{Text: text, Line: d.Line}); err != nil {
 			in.faults = append(in.faults, Fault{Line: d.Line, Column: 1, Text: AnnotationUndo + " is not what inject wrote; take stager out by hand, or from the file that was injected"})
 		}
 		for _, o := range objects {
@@ -118,7 +130,7 @@ func (in *injector) end(out []byte) (*Result, error) {
 
 // parse reads a document of a file. One that cannot be read is a fault.
 func (in *injector) parse(d *yamledit.Document) {
-	if err := yamledit.Parse(d); err != nil {
+	if err := in.memory.file.Parse(d); err != nil {
 		in.faults = append(in.faults, unreadable(err))
 	}
 }
@@ -148,7 +160,7 @@ func (in *injector) document(d *yamledit.Document) []byte {
 	var was []*object // as the file has them
 	if text := in.undo(d, func(o *object) { was = append(was, o) }); !bytes.Equal(text, d.Text) {
 		clean.Text = text
-		if err := yamledit.Parse(&clean); err != nil {
+		if err := in.memory.clean.Parse(&clean); err != nil {
 			in.faults = append(in.faults, unreadable(err))
 			return d.Text
 		}
@@ -179,7 +191,7 @@ func (in *injector) document(d *yamledit.Document) []byte {
 		return d.Text
 	}
 	text := edit.Text()
-	if err := verify(&clean, text, built); err != nil {
+	if err := verify(&in.memory.result, &clean, text, built); err != nil {
 		in.faults = append(in.faults, Fault{Line: d.Line, Column: 1, Text: err.Error()})
 		return d.Text
 	}
@@ -270,10 +282,10 @@ func (in *injector) tellBare(o *object) {
 
 // verify makes sure of a changed document what this package promises of it: that it
 // says what was put in, and that without that it is what it was.
-func verify(clean *yamledit.Document, text []byte, built []*pod) error {
+func verify(r *yamledit.Reader, clean *yamledit.Document, text []byte, built []*pod) error {
 	refused := fmt.Errorf("this document is written in a way that cannot be changed safely; bring it into a plainer form, for example by kubectl create --dry-run=client -o yaml")
 	d := &yamledit.Document{Text: text, Line: clean.Line}
-	if err := yamledit.Parse(d); err != nil {
+	if err := r.Parse(d); err != nil {
 		return fmt.Errorf("%w (%w)", refused, err)
 	}
 	in := new(injector)

@@ -2,7 +2,7 @@
 // asked to change: comments, order, quoting, line ends.
 //
 // [Split] cuts a file into documents, [Parse] makes a tree of one in which each
-// [Node] knows where its text begins and ends, and an [Editor] collects changes to
+// [Node] knows where its text begins and ends (a [Reader] does so for many), and an [Editor] collects changes to
 // that tree and writes them into the text. What an Editor put in, an Editor takes out
 // again to the byte.
 //

@@ -12,8 +12,16 @@ import (
 const depthMax = 200
 
 // Parse reads a document's tree into Root.
-func Parse(d *Document) (err error) {
-	p := &parser{src: d.Text, doc: d}
+func Parse(d *Document) error { return new(Reader).Parse(d) }
+
+// Reader parses documents one after another into the same memory: the tree of one is
+// gone when the next is parsed.
+type Reader struct{ parser }
+
+// Parse reads a document's tree into Root.
+func (r *Reader) Parse(d *Document) (err error) {
+	p := &r.parser
+	*p = parser{src: d.Text, doc: d, slabs: p.slabs, pairs: p.pairs[:0], items: p.items[:0]}
 	defer func() {
 		if r := recover(); r != nil {
 			stop, ours := r.(*SyntaxError)
@@ -53,7 +61,10 @@ type parser struct {
 	at    int
 	bol   int // where the line of at begins
 	depth int
-	slab  []Node // nodes to come, made many at a time
+
+	slab  []Node   // nodes to come
+	slabs [][]Node // all nodes, made many at a time …
+	used  int      // … and how many of these this document has got
 
 	// Children of the lists and groups that are not at their ends yet.
 	pairs []Pair
@@ -75,7 +86,13 @@ const nodeBytes = 12
 // newNode is a Null at an offset.
 func (p *parser) newNode(at int) *Node {
 	if len(p.slab) == 0 {
-		p.slab = make([]Node, min(8+(len(p.src)-p.at)/nodeBytes, 64))
+		if p.used == len(p.slabs) {
+			p.slabs = append(p.slabs, make([]Node, min(8+(len(p.src)-p.at)/nodeBytes, 64)))
+		} else {
+			clear(p.slabs[p.used])
+		}
+		p.slab = p.slabs[p.used]
+		p.used++
 	}
 	n := &p.slab[0]
 	p.slab = p.slab[1:]
