@@ -138,6 +138,8 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if err != nil {
 		return backends.Opened{}, err
 	}
+	reading := transport.Clone() // many connections, over which next to nothing is sent
+	reading.WriteBufferSize, reading.MaxIdleConnsPerHost = 4<<10, 1024
 	b := &bucket{name: t.Host, transport: transport, log: t.Log}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -184,6 +186,9 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		}
 	}
 	b.client = s3.New(opts)
+	if b.reader, err = newReader(ctx, t.Host, b.client.Options(), reading, string(b.payer)); err != nil {
+		return backends.Opened{}, err
+	}
 	b.decidesParts = set.aws
 	b.decidesOne = set.aws || !set.anonymous && !b.versioned(ctx)
 	return backends.Opened{Backend: b, Prefix: t.Path}, nil

@@ -22,6 +22,11 @@
 //
 // # Reading
 //
+// Objects and lists are asked for without the SDK, by requests that are signed here and
+// answers that are read here: of a small object it cost more than all else together.
+// Where the bucket is, and whose credentials count, it still says, and what refuses
+// becomes one of its errors. All other requests are its own.
+//
 // Versions are ETags. Every read carries If-Match, and the answer's ETag and range
 // are compared with what was asked for, since there are servers that ignore either.
 // A read from offset 0 of an object whose checksum is not known asks for the whole

@@ -6,10 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/smithy-go/middleware"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/httpstore"
@@ -21,16 +18,20 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 	if httpstore.NoBytes(obj, off, n) {
 		return http.NoBody, nil
 	}
+	if obj.Key == "" { // whose path is that of the list
+		return nil, backends.Errorf(backends.Invalid, "read", "", "an object has a name")
+	}
 	// Only an answer with the whole object tells the whole object's checksum.
 	whole := off == 0 && (n < 0 || obj.Sum.IsZero())
-	in := &s3.GetObjectInput{Bucket: &b.name, Key: &obj.Key, RequestPayer: b.payer}
+	q := b.reader.object(obj.Key)
+	q.values[modeField] = "ENABLED" // the store is to tell the checksum
 	if obj.Version != "" {
-		in.IfMatch = new(etag(obj.Version))
+		q.values[matchField] = etag(obj.Version)
 	}
 	if !whole {
-		in.Range = new("bytes=" + httpstore.Range(off, n))
+		q.values[rangeField] = "bytes=" + httpstore.Range(off, n)
 	}
-	out, err := b.client.GetObject(ctx, in, s3.WithAPIOptions(askForSum))
+	res, err := b.reader.get(ctx, q)
 	if err != nil {
 		if answerOf(err).status == http.StatusRequestedRangeNotSatisfiable {
 			return nil, httpstore.BeyondEnd(obj.Key, off)
@@ -38,20 +39,19 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 		return nil, b.explain("read", obj.Key, err)
 	}
 	b.exists.Store(true)
-	answer := httpstore.Answer{Status: status(out.ResultMetadata), Version: version(out.ETag), Length: -1, ContentRange: value(out.ContentRange)}
-	if out.ContentLength != nil {
-		answer.Length = *out.ContentLength
-	}
+	tells := func(name string) *string { return new(res.Header.Get(name)) }
+	answer := httpstore.Answer{Status: res.StatusCode, Version: version(tells("Etag")), Length: res.ContentLength, ContentRange: res.Header.Get("Content-Range")}
 	left, err := answer.Wanted(obj, off, n)
 	if err != nil {
-		out.Body.Close() //nolint:errcheck // it is thrown away
+		res.Body.Close() //nolint:errcheck // it is thrown away
 		return nil, err
 	}
 	var sum backends.Checksum
 	if whole {
-		sum = wholeSum(out.ChecksumType, out.ChecksumCRC64NVME, out.ChecksumCRC32C, out.ChecksumCRC32, out.ChecksumSHA256, out.ChecksumSHA1)
+		sum = wholeSum(types.ChecksumType(res.Header.Get("X-Amz-Checksum-Type")), tells("X-Amz-Checksum-Crc64nvme"),
+			tells("X-Amz-Checksum-Crc32c"), tells("X-Amz-Checksum-Crc32"), tells("X-Amz-Checksum-Sha256"), tells("X-Amz-Checksum-Sha1"))
 	}
-	return httpstore.NewBody(ctx, obj.Key, out.Body, left, sum, b.explain), nil
+	return httpstore.NewBody(ctx, obj.Key, res.Body, left, sum, b.explain), nil
 }
 
 func etag(v backends.Version) string {
@@ -59,24 +59,4 @@ func etag(v backends.Version) string {
 		return string(v) + `"` // its opening quote is still there
 	}
 	return `"` + string(v) + `"`
-}
-
-// askForSum has the store tell the object's checksum. Asked by the SDK's own field
-// the SDK would compute it as well, over a body that is not always read to its end.
-func askForSum(stack *middleware.Stack) error {
-	return stack.Build.Add(middleware.BuildMiddlewareFunc("AskForSum",
-		func(ctx context.Context, in middleware.BuildInput, next middleware.BuildHandler) (middleware.BuildOutput, middleware.Metadata, error) {
-			if r, ok := in.Request.(*smithyhttp.Request); ok {
-				r.Header.Set("X-Amz-Checksum-Mode", "ENABLED")
-			}
-			return next.HandleBuild(ctx, in)
-		}), middleware.After)
-}
-
-// status is that of the answer behind an operation's result.
-func status(m middleware.Metadata) int {
-	if r, ok := awsmiddleware.GetRawResponse(m).(*smithyhttp.Response); ok {
-		return r.StatusCode
-	}
-	return 0
 }

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,7 +26,8 @@ const partSize = 16 << 20
 // bucket is one bucket of one store.
 type bucket struct {
 	name      string
-	client    *s3.Client
+	client    *s3.Client // for all that reader does not do
+	reader    *reader
 	transport *http.Transport
 	payer     types.RequestPayer
 	log       *slog.Logger
@@ -58,6 +58,7 @@ func (b *bucket) Facts() backends.Facts {
 // Close ends the idle connections.
 func (b *bucket) Close() error {
 	b.transport.CloseIdleConnections()
+	b.reader.client.CloseIdleConnections()
 	return nil
 }
 
@@ -81,23 +82,22 @@ func (b *bucket) versioned(ctx context.Context) bool {
 // nothing else.
 func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		in := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix, EncodingType: types.EncodingTypeUrl, RequestPayer: b.payer}
-		last := ""
+		var (
+			last, token string
+			buf         []byte
+			p           page
+			err         error
+		)
 		for {
-			page, err := b.client.ListObjectsV2(ctx, in)
-			if err != nil {
+			if p, buf, err = b.reader.list(ctx, prefix, token, buf); err != nil {
 				yield(backends.Object{}, b.explain("list", prefix, err))
 				return
 			}
 			b.exists.Store(true)
-			for i := range page.Contents {
-				obj, err := listed(&page.Contents[i], page.EncodingType)
-				if err == nil && obj.Key <= last {
-					err = backends.Errorf(backends.Unsupported, "list", prefix,
-						"the server lists keys out of order (%q after %q), so none could be told from a missing one", obj.Key, last)
-				}
-				if err != nil {
-					yield(backends.Object{}, err)
+			for _, obj := range p.objects {
+				if obj.Key <= last {
+					yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
+						"the server lists keys out of order (%q after %q), so none could be told from a missing one", obj.Key, last))
 					return
 				}
 				last = obj.Key
@@ -108,34 +108,17 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 					return
 				}
 			}
-			if !value(page.IsTruncated) {
+			if !p.more {
 				return
 			}
-			next := value(page.NextContinuationToken)
-			if next == "" || next == value(in.ContinuationToken) {
+			if p.next == "" || p.next == token {
 				yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
 					"the server says that the list goes on but not where"))
 				return
 			}
-			in.ContinuationToken = &next
+			token = p.next
 		}
 	}
-}
-
-// listed is an entry of a page, whose keys are encoded if the page says so: XML has
-// no way to write control characters.
-func listed(entry *types.Object, encoding types.EncodingType) (backends.Object, error) {
-	key := value(entry.Key)
-	if encoding == types.EncodingTypeUrl {
-		plain, err := url.QueryUnescape(key)
-		if err != nil {
-			return backends.Object{}, backends.Errorf(backends.Unknown, "list", key, "the server sends a key that cannot be decoded: %w", err)
-		}
-		key = plain
-	}
-	return backends.Object{
-		Key: key, Size: value(entry.Size), ModTime: value(entry.LastModified), Version: version(entry.ETag),
-	}, nil
 }
 
 // Stat describes one object, with the checksum of its bytes if the store knows it.

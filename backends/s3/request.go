@@ -1,0 +1,234 @@
+package s3
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/auth"
+	"github.com/aws/smithy-go/encoding/httpbinding"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// reader asks for objects and for pages of a list, which is nearly all that is asked of
+// a store. The SDK would spend more on a small object than everything else together,
+// most of it on finding out, for each request, what is known since the bucket was
+// opened. What it is asked here, once: where the bucket is, what a request there is
+// signed for, and by whose credentials.
+//
+// Refusals become errors of the SDK's types, so that all that is known of these holds.
+type reader struct {
+	signer
+	client *http.Client
+	base   url.URL  // of the bucket; its path has no "/" at the end
+	blank  question // what all questions have: the path of the bucket, the host, who pays
+}
+
+// newReader learns where the bucket of a client is.
+func newReader(ctx context.Context, name string, opts s3.Options, transport *http.Transport, payer string) (*reader, error) {
+	at, err := s3.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, s3.EndpointParameters{
+		Bucket: &name, Region: &opts.Region, Endpoint: opts.BaseEndpoint, ForcePathStyle: &opts.UsePathStyle,
+	}.WithDefaults())
+	if err != nil {
+		return nil, backends.Errorf(backends.Invalid, "open", "", "%w", err)
+	}
+	r := &reader{
+		signer: signer{token: tokenField, service: "s3", region: opts.Region},
+		client: &http.Client{Transport: transport, CheckRedirect: opts.HTTPClient.(*http.Client).CheckRedirect},
+		base:   at.URI,
+	}
+	r.blank.path, r.blank.plain = strings.TrimSuffix(r.base.EscapedPath(), "/"), strings.TrimSuffix(r.base.Path, "/")
+	r.blank.values[payerField] = payer
+	host := r.base.Host
+	if port := r.base.Port(); port == "443" && r.base.Scheme == "https" || port == "80" && r.base.Scheme == "http" {
+		host = strings.TrimSuffix(host, ":"+port) // servers leave it out when they compare
+	}
+	r.blank.values[hostField] = host
+	if _, anonymous := opts.Credentials.(aws.AnonymousCredentials); anonymous {
+		return r, nil
+	}
+	r.creds = opts.Credentials
+	schemes, _ := auth.GetAuthOptions(&at.Properties)
+	for _, scheme := range schemes {
+		switch scheme.SchemeID {
+		case "sigv4":
+		case "sigv4-s3express":
+			r.token = sessionField
+			r.creds = aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+				return opts.ExpressCredentials.Retrieve(ctx, name)
+			})
+		default:
+			continue
+		}
+		if service, ok := smithyhttp.GetSigV4SigningName(&scheme.SignerProperties); ok {
+			r.service = service
+		}
+		if region, ok := smithyhttp.GetSigV4SigningRegion(&scheme.SignerProperties); ok {
+			r.region = region
+		}
+		return r, nil
+	}
+	return nil, backends.Errorf(backends.Unsupported, "open", "", "bucket %q takes signatures of a kind that is not known here", name)
+}
+
+// object is the question for the bytes of an object.
+func (r *reader) object(key string) question {
+	q := r.blank
+	q.plain, q.path = q.plain+"/"+key, q.path+"/"+escape(key, false)
+	return q
+}
+
+// pageOf is the question for a page of a list.
+func (r *reader) pageOf(prefix, token string) question {
+	q := r.blank
+	if q.path == "" {
+		q.plain, q.path = "/", "/"
+	}
+	if token != "" {
+		q.query = "continuation-token=" + escape(token, true) + "&"
+	}
+	q.query += "encoding-type=url&list-type=2&prefix=" + escape(prefix, true)
+	return q
+}
+
+// escape is Amazon's own: all but a few characters, and "/" where it parts nothing.
+func escape(s string, slash bool) string {
+	for i := range len(s) {
+		c := s[i]
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~' || c == '/' && !slash {
+			continue
+		}
+		return httpbinding.EscapePath(s, slash)
+	}
+	return s
+}
+
+// get asks, and returns an answer that is no refusal.
+func (r *reader) get(ctx context.Context, q question) (*http.Response, error) {
+	for again := true; ; again = false {
+		res, err := r.once(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if res.StatusCode == http.StatusOK || res.StatusCode == http.StatusPartialContent {
+			return res, nil
+		}
+		err = refusal(res)
+		if !again || answerOf(err).code != "RequestTimeTooSkewed" || !r.hearDate(res.Header.Get("Date"), time.Now()) {
+			return nil, err
+		}
+	}
+}
+
+func (r *reader) once(ctx context.Context, q question) (*http.Response, error) {
+	req, err := r.request(ctx, q, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return r.client.Do(req) //nolint:gosec // who runs it says where the store is
+}
+
+// request is a question as it is sent.
+func (r *reader) request(ctx context.Context, q question, now time.Time) (*http.Request, error) {
+	h, err := r.header(ctx, q, now)
+	if err != nil {
+		return nil, err
+	}
+	u := r.base
+	u.Path, u.RawPath, u.RawQuery = q.plain, q.path, q.query
+	return (&http.Request{
+		Method: http.MethodGet, URL: &u, Host: q.values[hostField], Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}).WithContext(ctx), nil
+}
+
+// refusalLimit is how much is read of a body that says why.
+const refusalLimit = 64 << 10
+
+// refusal is the error that the SDK would make of an answer.
+func refusal(res *http.Response) error {
+	defer res.Body.Close()
+	var said struct {
+		XMLName       xml.Name
+		Code, Message string
+		RequestID     string `xml:"RequestId"`
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, refusalLimit))
+	if err == nil && len(body) > 0 {
+		if err = xml.Unmarshal(body, &said); err == nil && said.XMLName.Local != "Error" {
+			err = fmt.Errorf("the answer is <%s>", said.XMLName.Local)
+		}
+	}
+	switch {
+	case err == nil:
+		err = &smithy.GenericAPIError{Code: said.Code, Message: said.Message}
+	case res.StatusCode >= 500 || len(body) == 0:
+		err = &smithy.GenericAPIError{} // the status says enough
+	default:
+		err = &smithy.DeserializationError{Err: err}
+	}
+	request := res.Header.Get("X-Amz-Request-Id")
+	if request == "" {
+		request = said.RequestID
+	}
+	return answered(res, request, err)
+}
+
+// answered is an error about an answer.
+func answered(res *http.Response, request string, err error) error {
+	return &awshttp.ResponseError{
+		ResponseError: &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: res}, Err: err}, RequestID: request,
+	}
+}
+
+// pageLimit is how long a page of a list may be: a thousand keys of a thousand
+// characters, each of which takes nine when it is escaped, with room for the rest.
+const pageLimit = 32 << 20
+
+// list asks for one page, which it reads into buf. The buffer that it returns is for
+// the next.
+func (r *reader) list(ctx context.Context, prefix, token string, buf []byte) (page, []byte, error) {
+	res, err := r.get(ctx, r.pageOf(prefix, token))
+	if err != nil {
+		return page{}, buf, err
+	}
+	defer res.Body.Close()
+	if buf, err = readInto(buf[:0], res.Body, pageLimit); err != nil {
+		return page{}, buf, err
+	}
+	p, err := readPage(buf)
+	if err != nil {
+		err = answered(res, res.Header.Get("X-Amz-Request-Id"), &smithy.DeserializationError{Err: err})
+	}
+	return p, buf, err
+}
+
+// readInto appends all that comes to buf.
+func readInto(buf []byte, from io.Reader, limit int) ([]byte, error) {
+	for {
+		if len(buf) == cap(buf) {
+			buf = append(buf, make([]byte, max(len(buf), 64<<10))...)[:len(buf)]
+		}
+		n, err := from.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return buf, nil
+		case err != nil:
+			return buf, err
+		case len(buf) > limit:
+			return buf, backends.Errorf(backends.Unsupported, "list", "", "the server sends a page of more than %d MiB", limit>>20)
+		}
+	}
+}
