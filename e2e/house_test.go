@@ -37,6 +37,7 @@ var walls = []struct{ pkg, never, reason string }{
 	{"stager/checkpoint", module + "window", "feeding and saving meet in the daemon only"},
 	{"stager/fetch", module + "stager/checkpoint", "feeding and saving meet in the daemon only"},
 	{"stager/transfer", module + "window/...", "a copy passes through memory and touches no disk"},
+	{"stager/pack", module + "window/...", "archives are made of what passes through memory"},
 	{"stager/check", module + "window/...", "what a store keeps has nothing to do with what its bytes are for"},
 	{"stager/admission/...", module + "window/...", "a webhook changes pods; what they do is the daemon's business"},
 	{"stager/notice", module + "...", "it waits for a word, and what to do then is the daemon's business"},

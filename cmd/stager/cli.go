@@ -8,6 +8,7 @@ type cli struct {
 	Run         runCmd         `cmd:"" help:"Run a plan: feed a trainer through windows, save its outputs; as a sidecar, or around a command."`
 	Push        pushCmd        `cmd:"" help:"Copy a file or folder to a store; with --commit as a checkpoint that exists whole or not at all."`
 	Copy        copyCmd        `cmd:"" help:"Copy between two stores, verified and resumable; --verify tells whether all is there."`
+	Pack        packCmd        `cmd:"" help:"Copy many small files as few large ones: tar shards for WebDataset, with an index."`
 	Fanout      fanoutCmd      `cmd:"" help:"Print a Job whose pods copy between two stores, each its share."`
 	Restore     restoreCmd     `cmd:"" help:"Bring back the newest good checkpoint."`
 	Checkpoints checkpointsCmd `cmd:"" help:"List the checkpoints of a destination, and whether they are good."`

@@ -45,33 +45,63 @@ func (copyCmd) Help() string {
 }
 
 func (c copyCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
-	listing, err := c.listing()
+	cfg, done, err := c.config(ctx, log)
 	if err != nil {
 		return err
 	}
-	cfg := transfer.Config{
+	defer done()
+	summary, err := c.move(ctx, cfg, to, log)
+	if err != nil {
+		return err
+	}
+	return c.report(summary, log)
+}
+
+// config is what the flags say; done ends with its stores.
+func (c copyCmd) config(ctx context.Context, log *slog.Logger) (cfg transfer.Config, done func(), err error) {
+	var open []*backends.Store
+	done = func() {
+		for _, store := range open {
+			store.Close() // one is only read from, and what was written to the other is committed
+		}
+	}
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
+	listing, err := c.listing()
+	if err != nil {
+		return cfg, done, err
+	}
+	cfg = transfer.Config{
 		Listing: listing, Overwrite: c.Overwrite, Force: c.Force, DryRun: c.DryRun, Buffers: int64(c.Buffers), Log: log,
 	}
 	if cfg.Src, err = c.open(ctx, c.Src, log); err != nil {
-		return err
+		return cfg, done, err
 	}
-	defer cfg.Src.Close() // only read from
+	open = append(open, cfg.Src)
 	toDst := c.storing
 	if c.DstSecrets != "" {
 		toDst.Secrets = c.DstSecrets
 	}
 	if cfg.Dst, err = toDst.open(ctx, c.Dst, log); err != nil {
-		return err
+		return cfg, done, err
 	}
-	defer cfg.Dst.Close() // what was written is committed
+	open = append(open, cfg.Dst)
 	switch folder, obj, err := cfg.Src.Self(ctx); {
 	case err == nil:
 		cfg.Src, cfg.Object = folder, &obj
 	case backends.KindOf(err) != backends.NotExist:
-		return err
+		return cfg, done, err
 	case overlap(c.Src, c.Dst):
-		return &usageError{fmt.Errorf("%s and %s lie one in the other, so the copy would never end", cfg.Src.Name(), cfg.Dst.Name())}
+		return cfg, done, &usageError{fmt.Errorf("%s and %s lie one in the other, so the copy would never end", cfg.Src.Name(), cfg.Dst.Name())}
 	}
+	return cfg, done, nil
+}
+
+// move copies, or compares, and shows how far it is.
+func (c copyCmd) move(ctx context.Context, cfg transfer.Config, to *console, log *slog.Logger) (summary transfer.Summary, err error) {
 	show := newDisplay(to, log)
 	cfg.Progress = func(p transfer.Progress) {
 		phase := "copying"
@@ -80,7 +110,6 @@ func (c copyCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 		}
 		show.update(moving{phase, p.Files, p.FilesTotal, p.Bytes, p.BytesTotal})
 	}
-	var summary transfer.Summary
 	if c.Verify {
 		summary, err = transfer.Verify(ctx, cfg, func(key, what string) {
 			if !c.JSON {
@@ -91,9 +120,11 @@ func (c copyCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 		summary, err = transfer.Copy(ctx, cfg)
 	}
 	show.close()
-	if err != nil {
-		return err
-	}
+	return summary, err
+}
+
+// report says at the end what was done.
+func (c copyCmd) report(summary transfer.Summary, log *slog.Logger) error {
 	if c.JSON {
 		return json.NewEncoder(os.Stdout).Encode(summary)
 	}

@@ -59,7 +59,7 @@ func (g *Groups) Add(obj backends.Object) error {
 		return fmt.Errorf("%s: the files of %s are more than can be counted", obj.Key, in.key)
 	}
 	in.room += room
-	in.sum.Write(in.members.add(obj)) // a hash takes all
+	in.sum.Write(in.members.Add(obj)) // a hash takes all
 	return nil
 }
 
@@ -114,8 +114,10 @@ type Members struct {
 
 func (m *Members) clip() { m.list = slices.Clip(slices.Clone(m.list)) }
 
-// add returns what it noted of which object this is; the checksum is not of that.
-func (m *Members) add(obj backends.Object) (which []byte) {
+// Add appends an object whose key begins with the folder of the group, none for the zero
+// value. It returns what it noted of which object this is, a slice that the next Add may
+// overwrite; the checksum is not of that.
+func (m *Members) Add(obj backends.Object) (which []byte) {
 	from := len(m.list)
 	m.list = appendText(m.list, obj.Key[len(m.folder):])
 	m.list = appendText(m.list, string(obj.Version))

@@ -27,14 +27,15 @@ type ClassCount struct{ Class, Samples int32 }
 
 // Index collects what is told about shards: by a file of JSON lines,
 //
-//	{"key": "train-0001.tar", "samples": 1000, "classes": {"cat": 700, "dog": 300}}
+//	{"key": "train-0001.tar", "size": 104857600, "samples": 1000, "classes": {"cat": 700, "dog": 300}}
 //
-// or by a file beside each shard, with one such object that needs no key. Classes may
-// be left out. The zero value is ready.
+// or by a file beside each shard, with one such object that needs no key. The size, in
+// bytes, and classes may be left out. The zero value is ready.
 type Index struct {
 	of      map[string]Counts // by key, with classes by their number in ids
 	ids     map[string]int32
-	classed bool // some have classes
+	sizes   map[string]int64 // in bytes, where they are told
+	classed bool             // some have classes
 }
 
 // Beside is the key of the file that tells about one shard: train-0001.json of
@@ -50,6 +51,7 @@ func Beside(key string) string {
 // indexLine is a line of an index. What must be there is a pointer.
 type indexLine struct {
 	Key     string         `json:"key"`
+	Size    *int64         `json:"size"`
 	Samples *int           `json:"samples"`
 	Classes map[string]int `json:"classes"`
 }
@@ -124,9 +126,12 @@ func (x *Index) ReadBeside(key string, text []byte) error {
 
 func (x *Index) add(key string, line indexLine) {
 	if x.of == nil {
-		x.of, x.ids = make(map[string]Counts), make(map[string]int32)
+		x.of, x.ids, x.sizes = make(map[string]Counts), make(map[string]int32), make(map[string]int64)
 	}
 	c := Counts{Samples: *line.Samples}
+	if line.Size != nil {
+		x.sizes[key] = *line.Size
+	}
 	if line.Classes != nil {
 		x.classed = true
 		c.Classes = make([]ClassCount, 0, len(line.Classes))
@@ -161,6 +166,9 @@ func (m *Manifest) Count(x *Index, classes bool) error {
 				missing = append(missing, o.Key)
 			}
 			continue
+		}
+		if size, told := x.sizes[o.Key]; told && size != o.Size {
+			return &EnvError{fmt.Errorf("the counts of %s were made when it had %d bytes, and it has %d now; make them anew", o.Key, size, o.Size)}
 		}
 		for j := range c.Classes {
 			c.Classes[j].Class = number[c.Classes[j].Class]

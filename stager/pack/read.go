@@ -1,0 +1,249 @@
+package pack
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+const (
+	// Of one range so many bytes of files are in memory, and so many files are asked for,
+	// at once.
+	ahead      = 8 << 20
+	aheadFiles = 64
+	// A file up to this size is read whole, also when a part of it is wanted, so that its
+	// checksum is compared; a larger one in pieces of this size.
+	whole = 4 << 20
+)
+
+// reader reads a range of a shard in order, and its files ahead.
+type reader struct {
+	ctx    context.Context // of the range: io.Reader brings none
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+	chunks chan *chunk
+	room   *semaphore.Weighted // of ahead
+	now    *chunk
+	rest   []byte // of now
+	err    error
+}
+
+// chunk is a stretch of a shard.
+type chunk struct {
+	done  chan struct{} // closed when the two below are there
+	bytes []byte
+	err   error
+	room  int64
+}
+
+// read is the bytes of a shard between two offsets.
+func read(ctx context.Context, src *backends.Store, sh *shard, from, to int64) *reader {
+	ctx, stop := context.WithCancel(ctx)
+	r := &reader{ctx: ctx, stop: stop, chunks: make(chan *chunk, aheadFiles), room: semaphore.NewWeighted(ahead)}
+	r.work.Go(func() {
+		defer close(r.chunks)
+		r.plan(src, sh, from, to)
+	})
+	return r
+}
+
+// plan goes through the files of a range and begins to read them.
+func (r *reader) plan(src *backends.Store, sh *shard, from, to int64) {
+	// put appends the stretch of n bytes at an offset, as far as it lies in the range, and
+	// tells whether more is wanted.
+	put := func(at, n int64, get func(skip, n int64) ([]byte, error)) bool {
+		skip := max(from-at, 0)
+		n = min(n, to-at) - skip
+		if n <= 0 {
+			return at < to
+		}
+		c := &chunk{done: make(chan struct{}), room: n}
+		if r.room.Acquire(r.ctx, n) != nil {
+			return false
+		}
+		r.work.Go(func() {
+			defer close(c.done)
+			c.bytes, c.err = get(skip, n)
+		})
+		select {
+		case r.chunks <- c:
+			return true
+		case <-r.ctx.Done():
+			return false
+		}
+	}
+	i := 0
+	for _, obj := range sh.files.All() {
+		start, next := sh.starts[i], sh.starts[i+1]
+		if i++; next <= from {
+			continue
+		}
+		more := false
+		if obj.Size <= whole {
+			more = put(start, next-start, func(skip, n int64) ([]byte, error) {
+				all, err := r.small(src, obj, next-start)
+				if err != nil {
+					return nil, err
+				}
+				return all[skip : skip+n], nil
+			})
+		} else {
+			more = r.large(src, obj, start, next, put)
+		}
+		if !more {
+			return
+		}
+	}
+	put(sh.end(), trailer, zeros)
+}
+
+// small is a file with what stands around it in an archive, n bytes in all.
+func (r *reader) small(src *backends.Store, obj backends.Object, n int64) ([]byte, error) {
+	head, err := header(obj)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]byte, n)
+	p := piece{all[copy(all, head):][:obj.Size], 0}
+	told, err := src.ReadRange(r.ctx, obj, 0, obj.Size, p, nil)
+	if err != nil {
+		return nil, err
+	}
+	if h := told.Algorithm.New(); h != nil {
+		h.Write(p.bytes)
+		if got := backends.SumOf(told.Algorithm, h); got != told {
+			return nil, corrupt(src, obj, told, got)
+		}
+	}
+	return all, nil
+}
+
+// large puts a file in pieces. Nobody sees all of them, so the file is read once more, to
+// compare its checksum, when its last piece is.
+func (r *reader) large(src *backends.Store, obj backends.Object, start, next int64, put func(at, n int64, get func(skip, n int64) ([]byte, error)) bool) bool {
+	contents := next - padded(obj.Size)
+	more := put(start, contents-start, func(skip, n int64) ([]byte, error) {
+		head, err := header(obj)
+		if err != nil {
+			return nil, err
+		}
+		return head[skip : skip+n], nil
+	})
+	for at := int64(0); more && at < obj.Size; at += whole {
+		more = put(contents+at, min(whole, obj.Size-at), func(skip, n int64) ([]byte, error) {
+			p := piece{make([]byte, n), at + skip}
+			_, err := src.ReadRange(r.ctx, obj, p.start, n, p, nil)
+			if err == nil && p.start+n == obj.Size {
+				err = compare(r.ctx, src, obj)
+			}
+			return p.bytes, err
+		})
+	}
+	return more && put(contents+obj.Size, padded(obj.Size)-obj.Size, zeros)
+}
+
+func zeros(_, n int64) ([]byte, error) { return make([]byte, n), nil }
+
+// compare reads a file that is too large for memory and compares its checksum.
+func compare(ctx context.Context, src *backends.Store, obj backends.Object) error {
+	told := obj.Sum
+	if told.IsZero() && src.Facts().Checksum != "" {
+		now, err := src.Stat(ctx, obj.Key)
+		if err != nil {
+			return err
+		}
+		if now.Version == obj.Version { // otherwise reading it says what is wrong
+			told = now.Sum
+		}
+	}
+	h := told.Algorithm.New()
+	if h == nil {
+		return nil
+	}
+	if _, err := src.ReadRange(ctx, obj, 0, obj.Size, nowhere{}, h); err != nil {
+		return err
+	}
+	if got := backends.SumOf(told.Algorithm, h); got != told {
+		return corrupt(src, obj, told, got)
+	}
+	return nil
+}
+
+func corrupt(src *backends.Store, obj backends.Object, told, got backends.Checksum) error {
+	return &backends.Error{Op: "read", Store: src.Name(), Key: obj.Key, Kind: backends.Corrupt, Err: fmt.Errorf(
+		"the store tells %s, and the bytes that came have %s", told, got)}
+}
+
+// piece is a stretch of a file in memory.
+type piece struct {
+	bytes []byte
+	start int64
+}
+
+func (p piece) WriteAt(b []byte, off int64) (int, error) { return copy(p.bytes[off-p.start:], b), nil }
+
+type nowhere struct{}
+
+func (nowhere) WriteAt(b []byte, _ int64) (int, error) { return len(b), nil }
+
+// Lend implements backends.Lender.
+func (r *reader) Lend() ([]byte, error) {
+	if len(r.rest) == 0 && !r.next() {
+		return nil, r.err
+	}
+	out := r.rest
+	r.rest = nil
+	return out, nil
+}
+
+// Read implements io.Reader.
+func (r *reader) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if len(r.rest) == 0 && !r.next() {
+		return 0, r.err
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// next waits for the next chunk that is not empty.
+func (r *reader) next() bool {
+	if r.err != nil {
+		return false
+	}
+	r.giveBack()
+	c, more := <-r.chunks
+	if !more {
+		if r.err = context.Cause(r.ctx); r.err == nil {
+			r.err = io.EOF
+		}
+		return false
+	}
+	<-c.done
+	r.now, r.rest, r.err = c, c.bytes, c.err
+	return r.err == nil
+}
+
+// giveBack makes room for what comes after the chunk that was read.
+func (r *reader) giveBack() {
+	if r.now != nil {
+		r.room.Release(r.now.room)
+		r.now = nil
+	}
+}
+
+// Close ends what is under way.
+func (r *reader) Close() error {
+	r.stop()
+	r.work.Wait()
+	r.err, r.rest = io.ErrClosedPipe, nil
+	return nil
+}

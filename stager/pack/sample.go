@@ -1,0 +1,96 @@
+package pack
+
+import (
+	"iter"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// sample are the files that a trainer gets as one.
+type sample struct {
+	name  string // a/1 of a/1.jpg; "" of a file that WebDataset does not take for one
+	files plan.Members
+}
+
+// nameOf is the sample that a file belongs to.
+func nameOf(key string) string {
+	from := strings.LastIndexByte(key, '/') + 1
+	dot := strings.IndexByte(key[from:], '.')
+	if dot <= 0 {
+		return ""
+	}
+	return key[:from+dot]
+}
+
+// class is the folder in which a sample lies, the topmost one: cat of cat/7/a.jpg.
+func (s sample) class() string {
+	class, _, below := strings.Cut(s.name, "/")
+	if !below {
+		return ""
+	}
+	return class
+}
+
+// samples puts together what belongs together, in the order of an ascending listing.
+func samples(listing iter.Seq2[backends.Object, error]) iter.Seq2[sample, error] {
+	return func(yield func(sample, error) bool) {
+		// Between two files of a sample, a.cls and a.jpg, can stand those of others, a.d/x,
+		// and all of them begin with its name.
+		var open []sample
+		end := func(key string) bool {
+			for len(open) > 0 && !strings.HasPrefix(key, open[len(open)-1].name+".") {
+				done := open[len(open)-1]
+				open = open[:len(open)-1]
+				if !yield(done, nil) {
+					return false
+				}
+			}
+			return true
+		}
+		for obj, err := range listing {
+			if err != nil {
+				yield(sample{}, err)
+				return
+			}
+			if !end(obj.Key) {
+				return
+			}
+			name := nameOf(obj.Key)
+			if n := len(open); n > 0 && open[n-1].name == name {
+				open[n-1].files.Add(obj)
+				continue
+			}
+			s := sample{name: name}
+			s.files.Add(obj)
+			if name != "" {
+				open = append(open, s)
+			} else if !yield(s, nil) {
+				return
+			}
+		}
+		end("")
+	}
+}
+
+// shuffled draws the order of all samples from a seed.
+func shuffled(from iter.Seq2[sample, error], seed uint64) iter.Seq2[sample, error] {
+	return func(yield func(sample, error) bool) {
+		var all []sample
+		for s, err := range from {
+			if err != nil {
+				yield(sample{}, err)
+				return
+			}
+			all = append(all, s)
+		}
+		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		for _, s := range all {
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package pack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// Config says what is packed how.
+type Config struct {
+	Src     *backends.Store
+	Listing plan.Listing // of the files
+	Size    int64        // bytes of a shard, at most
+	Prefix  string       // of the names of shards, such as "train-"; "": "shard-"
+	Shuffle *uint64      // the seed of the samples' order; nil: that of the listing
+}
+
+// IndexKey is the file that tells of all shards; a plan takes it as an input's index.
+const IndexKey = "index.jsonl"
+
+// Packed is a folder of files that is seen as shards.
+type Packed struct {
+	*backends.Store // of the shards; what it stands on is the View
+	src             *backends.Store
+	prefix          string
+	shards          []*shard // in the order of their keys
+	files           int
+}
+
+// Open lists the files and makes shards of them. It keeps some hundred bytes a file. The
+// store of the files stays its caller's to close.
+func Open(ctx context.Context, cfg Config) (*Packed, error) {
+	if cfg.Prefix == "" {
+		cfg.Prefix = "shard-"
+	}
+	p := &Packed{src: cfg.Src, prefix: cfg.Prefix}
+	fail := func(kind backends.Kind, err error) error {
+		return &backends.Error{Op: "pack", Store: cfg.Src.Name(), Kind: kind, Err: err}
+	}
+	if cfg.Size < trailer+block {
+		return nil, fail(backends.Invalid, fmt.Errorf("shards of %d bytes hold nothing; take 256Mi", cfg.Size))
+	}
+	files := func(yield func(backends.Object, error) bool) {
+		for obj, err := range cfg.Listing.Objects(ctx, cfg.Src) {
+			if !yield(obj, err) {
+				return
+			}
+			p.files++
+		}
+	}
+	all := samples(files)
+	if cfg.Shuffle != nil {
+		all = shuffled(all, *cfg.Shuffle)
+	}
+	var err error
+	if p.shards, err = shards(all, cfg.Prefix, cfg.Size); err != nil {
+		var e *backends.Error
+		if errors.As(err, &e) {
+			return nil, err
+		}
+		return nil, fail(backends.Invalid, err)
+	}
+	// The store of the files tries again what is worth it, and says when one is stuck.
+	p.Store = backends.NewStore(view{p}, cfg.Src.Name(), backends.Options{
+		Connections: cfg.Src.Connections(), RetryFor: time.Nanosecond, StallAfter: 24 * time.Hour,
+	})
+	return p, nil
+}
+
+// Files is how many there are.
+func (p *Packed) Files() int { return p.files }
+
+// Shards is how many there are.
+func (p *Packed) Shards() int { return len(p.shards) }
+
+// Samples is how many there are in all shards.
+func (p *Packed) Samples() int {
+	n := 0
+	for _, sh := range p.shards {
+		n += sh.samples
+	}
+	return n
+}
+
+// Stale tells whether a key is that of a shard, and of another packing: this one has
+// fewer.
+func (p *Packed) Stale(key string) bool {
+	var i int
+	if n, err := fmt.Sscanf(strings.TrimPrefix(key, p.prefix), "%06d.tar", &i); n != 1 || err != nil {
+		return false
+	}
+	return key == keyOf(p.prefix, i) && i >= len(p.shards)
+}
+
+// indexLine is a line of the index, as package plan reads it.
+type indexLine struct {
+	Key     string         `json:"key"`
+	Size    int64          `json:"size"`
+	Samples int            `json:"samples"`
+	Classes map[string]int `json:"classes,omitempty"`
+}
+
+// Index is the file that tells of all shards, in JSON lines. Classes are the topmost
+// folders; a shard with a sample that lies in none does not tell them.
+func (p *Packed) Index() ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	for _, sh := range p.shards {
+		line := indexLine{Key: sh.key, Size: sh.object().Size, Samples: sh.samples}
+		if !sh.unnamed && sh.samples > 0 {
+			line.Classes = sh.classes
+		}
+		if err := enc.Encode(line); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// find is the shard of a key.
+func (p *Packed) find(key string) (*shard, error) {
+	i, found := slices.BinarySearchFunc(p.shards, key, func(sh *shard, key string) int { return strings.Compare(sh.key, key) })
+	if !found {
+		return nil, &backends.Error{Kind: backends.NotExist, Err: errors.New("there is no such shard")}
+	}
+	return p.shards[i], nil
+}
+
+// view is the backend of shards.
+type view struct{ *Packed }
+
+var errReadOnly = &backends.Error{Kind: backends.Permission, Err: errors.New("files that are seen as shards cannot be written to")}
+
+// Facts are what a store of shards promises.
+func (v view) Facts() backends.Facts {
+	of := v.src.Facts()
+	return backends.Facts{PinnedReads: of.PinnedReads, Parallelism: of.Parallelism, PartSize: of.PartSize}
+}
+
+// List yields the shards.
+func (v view) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		for _, sh := range v.shards {
+			if ctx.Err() != nil {
+				yield(backends.Object{}, ctx.Err())
+				return
+			}
+			if strings.HasPrefix(sh.key, prefix) && !yield(sh.object(), nil) {
+				return
+			}
+		}
+	}
+}
+
+// Stat describes a shard.
+func (v view) Stat(_ context.Context, key string) (backends.Object, error) {
+	sh, err := v.find(key)
+	if err != nil {
+		return backends.Object{}, err
+	}
+	return sh.object(), nil
+}
+
+// OpenRange reads files while it is read.
+func (v view) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	sh, err := v.find(obj.Key)
+	if err != nil {
+		return nil, err
+	}
+	is := sh.object()
+	if obj.Version != "" && obj.Version != is.Version {
+		return nil, &backends.Error{Kind: backends.Changed, Err: errors.New("other files make this shard now")}
+	}
+	if n < 0 {
+		n = max(is.Size-off, 0)
+	}
+	if off < 0 || off > is.Size || n > is.Size-off {
+		return nil, &backends.Error{Kind: backends.Invalid, Err: fmt.Errorf("%d bytes from %d on are no range of %d", n, off, is.Size)}
+	}
+	return read(ctx, v.src, sh, off, off+n), nil
+}
+
+func (view) Create(context.Context, string, backends.CreateOptions) (backends.Writer, error) {
+	return nil, errReadOnly
+}
+
+func (view) Delete(context.Context, string) error { return errReadOnly }
+
+func (view) Close() error { return nil }
