@@ -86,6 +86,9 @@ func (a answer) kind() backends.Kind {
 	case a.status >= 500:
 		return backends.Unavailable
 	}
+	if a.brokenBytes() {
+		return backends.Unknown // sending it again helps, or nothing does
+	}
 	switch a.code {
 	case "NoSuchKey", "NoSuchBucket":
 		return backends.NotExist
@@ -96,8 +99,6 @@ func (a answer) kind() backends.Kind {
 		return backends.Changed
 	case "RequestTimeout", "InternalError", "OperationAborted", "ConditionalRequestConflict", "IncompleteBody":
 		return backends.Unavailable
-	case "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch":
-		return backends.Unknown // broken on the way; sending it again helps, or nothing does
 	case "InvalidObjectState", "EntityTooLarge":
 		return backends.Unsupported
 	}
@@ -122,6 +123,15 @@ func (a answer) kind() backends.Kind {
 		return backends.Invalid
 	}
 	return backends.Unknown
+}
+
+// brokenBytes tells whether what arrived is not what its checksum says.
+func (a answer) brokenBytes() bool {
+	switch a.code {
+	case "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch":
+		return true
+	}
+	return false
 }
 
 // words are for people, where the server's own do not say what to do.

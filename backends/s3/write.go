@@ -34,6 +34,7 @@ type upload struct {
 
 	mu    sync.Mutex // guards all below
 	parts map[int32]part
+	sums  map[int32][]byte // CRC-64/NVME of those that were tried and have not arrived
 }
 
 var _ httpstore.Uploader = (*upload)(nil)
@@ -45,7 +46,7 @@ type part struct {
 }
 
 func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
-	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, mark: rand.Text(), parts: make(map[int32]part)}
+	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, mark: rand.Text(), parts: make(map[int32]part), sums: make(map[int32][]byte)}
 }
 
 // Create begins an object whose size may not be known.
@@ -83,7 +84,9 @@ func (u *upload) metadata() map[string]string { return map[string]string{markNam
 const markName = "stager-write"
 
 // Send reads the part twice when it is to carry a checksum, which stands before the
-// bytes: cheaper than memory for all parts under way.
+// bytes: cheaper than memory for all parts under way. A later try has the checksum of
+// the first, or a store that is away for minutes would have all parts read from the disk
+// again and again.
 func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 	number, p := int32(n), part{size: src.Size()} // of 10,000 at most
 	in := &s3.UploadPartInput{
@@ -91,11 +94,10 @@ func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 		Body: io.NewSectionReader(src, 0, p.size), ContentLength: &p.size,
 	}
 	if u.summed {
-		h := backends.CRC64NVME.New()
-		if _, err := io.Copy(h, backends.Unpaced(src)); err != nil {
+		var err error
+		if p.sum, err = u.sumOf(number, src); err != nil {
 			return &backends.LocalError{Err: err}
 		}
-		p.sum = h.Sum(nil)
 		in.ChecksumCRC64NVME = new(base64.StdEncoding.EncodeToString(p.sum))
 	}
 	there, err := u.has(number, p, src)
@@ -108,6 +110,9 @@ func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 	} else {
 		out, err := u.b.client.UploadPart(ctx, in)
 		if err != nil {
+			if answerOf(err).brokenBytes() {
+				u.forgetSum(number)
+			}
 			return u.b.explain("write", u.key, err)
 		}
 		p.etag = out.ETag
@@ -115,7 +120,34 @@ func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.parts[number] = p
+	delete(u.sums, number)
 	return nil
+}
+
+// sumOf reads a part for its checksum, once for all tries of it.
+func (u *upload) sumOf(number int32, src *io.SectionReader) ([]byte, error) {
+	u.mu.Lock()
+	sum := u.sums[number]
+	u.mu.Unlock()
+	if sum != nil {
+		return sum, nil
+	}
+	h := backends.CRC64NVME.New()
+	if _, err := io.Copy(h, backends.Unpaced(src)); err != nil {
+		return nil, err
+	}
+	sum = h.Sum(nil)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sums[number] = sum
+	return sum, nil
+}
+
+// forgetSum is for bytes that are others now, or went wrong on the way.
+func (u *upload) forgetSum(number int32) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.sums, number)
 }
 
 // Sum begins the sum of a small object, which stands before its bytes.
