@@ -18,7 +18,7 @@ import (
 )
 
 // Suites are all there are, in the order of the table.
-var Suites = []Suite{{"smb", smb}, {"nfs", nfs}, {"hdfs", hdfs}, {"oss", oss}, {"s3", s3}, {"s3-quick", s3Quick}}
+var Suites = []Suite{{"smb", smb}, {"nfs", nfs}, {"hdfs", hdfs}, {"oss", oss}, {"s3", s3}, {"s3-quick", s3Quick}, {"checkpoint", checkpoints}, {"checkpoint-quick", checkpointsQuick}}
 
 // stops ends servers, the last first.
 type stops []func() error

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,33 +26,50 @@ var tableNVME = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
 // Quick is an S3 server in this process that costs hardly more than the bytes do: it
 // lists and gives the files of one folder as those of one bucket, with their checksums,
-// by sendfile. It is for figures, of which the server is to be a small part: it takes
-// any signature, and nothing can be written.
+// by sendfile, and keeps what is written as it came (quickwrite.go). It is for figures,
+// of which the server is to be a small part: it takes any signature and any checksum.
 type Quick struct {
 	Endpoint string // its URL
 
 	dir    string
 	bucket string
-	keys   []string // ascending
-	files  map[string]quickFile
 	server *http.Server
 	ended  chan error
+
+	mu       sync.RWMutex // guards all below
+	keys     []string     // ascending
+	files    map[string]quickFile
+	received string // the folder of what was written
+	count    int    // of the files in it
+	uploads  map[string]*quickUpload
 }
 
 type quickFile struct {
+	pieces   []quickPiece // one after the other
 	size     int64
 	etag     string // with its quotes
-	sum      string // CRC-64/NVME, in base64
+	sum      string // CRC-64/NVME, in base64; "" when the writer sent none
+	mark     string // the metadata by which stager knows its own
 	modified time.Time
 }
 
-// StartQuick serves what is below dir now.
+// quickPiece is a file of the disk.
+type quickPiece struct {
+	path string
+	size int64
+}
+
+// StartQuick serves what is below dir now, and what is written after.
 func StartQuick(dir, bucket string) (*Quick, error) {
-	q := &Quick{dir: dir, bucket: bucket, files: make(map[string]quickFile), ended: make(chan error, 1)}
+	q := &Quick{dir: dir, bucket: bucket, files: make(map[string]quickFile), uploads: make(map[string]*quickUpload), ended: make(chan error, 1)}
 	if err := filepath.WalkDir(dir, q.find); err != nil {
 		return nil, err
 	}
 	slices.Sort(q.keys)
+	var err error
+	if q.received, err = os.MkdirTemp("", "quick-"); err != nil {
+		return nil, err
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
 	if err != nil {
 		return nil, err
@@ -73,7 +91,7 @@ func (q *Quick) Close() error {
 	if ended := <-q.ended; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)
 	}
-	return err
+	return errors.Join(err, os.RemoveAll(q.received))
 }
 
 func (q *Quick) find(path string, e fs.DirEntry, err error) error {
@@ -100,23 +118,32 @@ func (q *Quick) find(path string, e fs.DirEntry, err error) error {
 	}
 	sum := h.Sum(nil)
 	q.keys = append(q.keys, key)
-	q.files[key] = quickFile{size, `"` + hex.EncodeToString(sum) + `"`, base64.StdEncoding.EncodeToString(sum), info.ModTime()}
+	q.files[key] = quickFile{
+		pieces: []quickPiece{{path, size}}, size: size, modified: info.ModTime(),
+		etag: `"` + hex.EncodeToString(sum) + `"`, sum: base64.StdEncoding.EncodeToString(sum),
+	}
 	return nil
 }
 
 // ServeHTTP implements http.Handler.
 func (q *Quick) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	q.mu.RLock()
 	file, found := q.files[key]
+	q.mu.RUnlock()
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
 	case bucket != q.bucket:
 		refuse(w, http.StatusNotFound, "NoSuchBucket")
 	case !read:
-		refuse(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
+		q.write(w, r, key)
 	case key == "" && r.URL.Query().Has("versioning"):
 		answer(w, struct {
 			XMLName xml.Name `xml:"VersioningConfiguration"`
+		}{})
+	case key == "" && r.URL.Query().Has("uploads"): // all have ended
+		answer(w, struct {
+			XMLName xml.Name `xml:"ListMultipartUploadsResult"`
 		}{})
 	case key == "" && r.Method == http.MethodHead:
 	case key == "":
@@ -124,23 +151,63 @@ func (q *Quick) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !found:
 		refuse(w, http.StatusNotFound, "NoSuchKey")
 	default:
-		q.give(w, r, key, file)
+		give(w, r, file)
 	}
 }
 
-func (q *Quick) give(w http.ResponseWriter, r *http.Request, key string, file quickFile) {
-	f, err := os.Open(filepath.Join(q.dir, key))
-	if err != nil {
-		refuse(w, http.StatusInternalServerError, "InternalError")
-		return
-	}
-	defer f.Close()
+// give sends a file, or the one range of it that is asked for.
+func give(w http.ResponseWriter, r *http.Request, file quickFile) {
 	h := w.Header()
 	h["Etag"] = []string{file.etag}
-	h.Set("X-Amz-Checksum-Crc64nvme", file.sum)
-	h.Set("X-Amz-Checksum-Type", "FULL_OBJECT")
+	h.Set("Last-Modified", file.modified.UTC().Format(http.TimeFormat))
 	h.Set("Content-Type", "application/octet-stream")
-	http.ServeContent(w, r, "", file.modified, f)
+	if file.sum != "" {
+		h.Set("X-Amz-Checksum-Crc64nvme", file.sum)
+		h.Set("X-Amz-Checksum-Type", "FULL_OBJECT")
+	}
+	if file.mark != "" {
+		h.Set(quickMark, file.mark)
+	}
+	if match := r.Header.Get("If-Match"); match != "" && match != file.etag {
+		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+		return
+	}
+	from, to, status := int64(0), file.size, http.StatusOK
+	if asked := r.Header.Get("Range"); asked != "" {
+		last := file.size - 1
+		if n, err := fmt.Sscanf(asked, "bytes=%d-%d", &from, &last); n == 0 || err != nil && n != 1 || from >= file.size {
+			refuse(w, http.StatusRequestedRangeNotSatisfiable, "InvalidRange")
+			return
+		}
+		to, status = min(last+1, file.size), http.StatusPartialContent
+		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, file.size))
+	}
+	h.Set("Content-Length", strconv.FormatInt(to-from, 10))
+	w.WriteHeader(status)
+	if r.Method == http.MethodHead {
+		return
+	}
+	begin := int64(0)
+	for _, p := range file.pieces {
+		end := begin + p.size
+		if from < end && to > begin && p.send(w, max(from-begin, 0), min(to, end)-begin) != nil {
+			return // the client sees that it is cut
+		}
+		begin = end
+	}
+}
+
+func (p quickPiece) send(w io.Writer, from, to int64) error {
+	f, err := os.Open(p.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = io.CopyN(w, f, to-from)
+	return err
 }
 
 // list answers ListObjectsV2, without delimiters.
@@ -158,6 +225,8 @@ func (q *Quick) list(w http.ResponseWriter, query url.Values) {
 		IsTruncated                         bool
 		Contents                            []entry
 	}
+	q.mu.RLock()
+	defer q.mu.RUnlock()
 	prefix := query.Get("prefix")
 	from := max(query.Get("continuation-token"), query.Get("start-after"))
 	page.Name, page.Prefix, page.MaxKeys, page.EncodingType = q.bucket, prefix, 1000, query.Get("encoding-type")

@@ -1,0 +1,206 @@
+package servers
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Of what is written the bytes of each request become a file of its own, and an object
+// is a list of them: nothing is copied to put parts together.
+
+// quickMark is the metadata by which stager tells its own object.
+const quickMark = "X-Amz-Meta-Stager-Write"
+
+// quickUpload is an upload in parts.
+type quickUpload struct {
+	mark  string
+	parts map[int]quickFile
+}
+
+func (q *Quick) write(w http.ResponseWriter, r *http.Request, key string) {
+	query := r.URL.Query()
+	id := query.Get("uploadId")
+	switch {
+	case r.Method == http.MethodPut && id != "":
+		var number int
+		if _, err := fmt.Sscan(query.Get("partNumber"), &number); err != nil {
+			refuse(w, http.StatusBadRequest, "InvalidArgument")
+			return
+		}
+		q.receive(w, r, func(part quickFile) bool {
+			up := q.uploads[id]
+			if up != nil {
+				up.parts[number] = part
+			}
+			return up != nil
+		})
+	case r.Method == http.MethodPut:
+		if q.taken(w, r, key) {
+			return
+		}
+		q.receive(w, r, func(file quickFile) bool {
+			q.setLocked(key, file)
+			return true
+		})
+	case r.Method == http.MethodPost && query.Has("uploads"):
+		q.mu.Lock()
+		q.count++
+		id = fmt.Sprint(q.count)
+		q.uploads[id] = &quickUpload{r.Header.Get(quickMark), make(map[int]quickFile)}
+		q.mu.Unlock()
+		answer(w, struct {
+			XMLName  xml.Name `xml:"InitiateMultipartUploadResult"`
+			UploadId string   //nolint:revive // it is called so
+		}{UploadId: id})
+	case r.Method == http.MethodPost && id != "":
+		if !q.taken(w, r, key) {
+			q.complete(w, r, key, id)
+		}
+	case r.Method == http.MethodDelete && id != "":
+		q.mu.Lock()
+		if up := q.uploads[id]; up != nil {
+			for _, part := range up.parts {
+				part.remove()
+			}
+		}
+		delete(q.uploads, id)
+		q.mu.Unlock()
+		w.WriteHeader(http.StatusNoContent)
+	case r.Method == http.MethodDelete:
+		q.drop(func(k string) bool { return k == key })
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		refuse(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
+	}
+}
+
+// taken heeds If-None-Match.
+func (q *Quick) taken(w http.ResponseWriter, r *http.Request, key string) bool {
+	q.mu.RLock()
+	_, there := q.files[key]
+	q.mu.RUnlock()
+	if taken := there && r.Header.Get("If-None-Match") == "*"; !taken {
+		return false
+	}
+	refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+	return true
+}
+
+// receive makes a file of a body; keep is called with the lock held.
+func (q *Quick) receive(w http.ResponseWriter, r *http.Request, keep func(quickFile) bool) {
+	q.mu.Lock()
+	q.count++
+	path, etag := filepath.Join(q.received, fmt.Sprint(q.count)), fmt.Sprintf(`"%032d"`, q.count)
+	q.mu.Unlock()
+	size, err := fill(path, r.Body)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, "InternalError")
+		return
+	}
+	file := quickFile{
+		pieces: []quickPiece{{path, size}}, size: size, modified: time.Now(), etag: etag,
+		sum: r.Header.Get("X-Amz-Checksum-Crc64nvme"), mark: r.Header.Get(quickMark),
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !keep(file) {
+		file.remove()
+		refuse(w, http.StatusNotFound, "NoSuchUpload")
+		return
+	}
+	w.Header()["Etag"] = []string{etag}
+}
+
+func fill(path string, from io.Reader) (int64, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return 0, err
+	}
+	size, err := io.CopyBuffer(struct{ io.Writer }{f}, from, make([]byte, 256<<10))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	return size, err
+}
+
+func (q *Quick) complete(w http.ResponseWriter, r *http.Request, key, id string) {
+	var asked struct {
+		Part []struct{ PartNumber int }
+	}
+	if err := xml.NewDecoder(r.Body).Decode(&asked); err != nil {
+		refuse(w, http.StatusBadRequest, "MalformedXML")
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	up := q.uploads[id]
+	if up == nil {
+		refuse(w, http.StatusNotFound, "NoSuchUpload")
+		return
+	}
+	q.count++
+	file := quickFile{modified: time.Now(), etag: fmt.Sprintf(`"%032d-%d"`, q.count, len(asked.Part)), mark: up.mark, sum: r.Header.Get("X-Amz-Checksum-Crc64nvme")}
+	for _, p := range asked.Part {
+		part, ok := up.parts[p.PartNumber]
+		if !ok {
+			refuse(w, http.StatusBadRequest, "InvalidPart")
+			return
+		}
+		file.pieces, file.size = append(file.pieces, part.pieces...), file.size+part.size
+	}
+	delete(q.uploads, id)
+	q.setLocked(key, file)
+	answer(w, struct {
+		XMLName                         xml.Name `xml:"CompleteMultipartUploadResult"`
+		Key, ETag                       string
+		ChecksumCRC64NVME, ChecksumType string `xml:",omitempty"`
+	}{Key: key, ETag: file.etag, ChecksumCRC64NVME: file.sum, ChecksumType: "FULL_OBJECT"})
+}
+
+func (q *Quick) setLocked(key string, file quickFile) {
+	if old, ok := q.files[key]; ok {
+		q.dropPieces(old)
+	} else {
+		i, _ := slices.BinarySearch(q.keys, key)
+		q.keys = slices.Insert(q.keys, i, key)
+	}
+	q.files[key] = file
+}
+
+// Drop removes all keys that begin with prefix.
+func (q *Quick) Drop(prefix string) {
+	q.drop(func(key string) bool { return strings.HasPrefix(key, prefix) })
+}
+
+func (q *Quick) drop(which func(key string) bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.keys = slices.DeleteFunc(q.keys, func(key string) bool {
+		gone := which(key)
+		if gone {
+			q.dropPieces(q.files[key])
+			delete(q.files, key)
+		}
+		return gone
+	})
+}
+
+// dropPieces removes what was written, and nothing that was served from the beginning.
+func (q *Quick) dropPieces(file quickFile) {
+	if strings.HasPrefix(file.pieces[0].path, q.received) {
+		file.remove()
+	}
+}
+
+func (f quickFile) remove() {
+	for _, p := range f.pieces {
+		_ = os.Remove(p.path) // Close removes the folder
+	}
+}
