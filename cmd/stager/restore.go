@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -17,11 +20,14 @@ import (
 
 type restoreCmd struct {
 	storing
+	socket
+	patient
 	Src      string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
 	Dst      string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
 	Step     int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
 	Optional bool   `help:"Begin without where no checkpoint is committed as yet: that is said, and the code is 0. Whatever else goes wrong is an error all the same." env:"STAGER_RESTORE_OPTIONAL"`
 	Node     int    `help:"Which of the job's nodes this is: where several wrote another file under one name, it gets its own." default:"0" env:"STAGER_RESTORE_NODE"`
+	Rewind   bool   `help:"Have the inputs of the stager on --socket go on where they stood at the checkpoint." env:"STAGER_RESTORE_REWIND"`
 	JSON     bool   `help:"Print what was restored as JSON on standard output."`
 }
 
@@ -30,7 +36,7 @@ func (restoreCmd) Help() string {
 	return `Only committed checkpoints count, and only when every byte is right: otherwise the one before is taken, and said. DST has all of it or nothing; RESTORED.json in it names the step.
 
     stager restore s3://runs/today/ckpt/ ./ckpt
-    stager restore --optional s3://runs/$JOB/ckpt/ /newest && exec ./train --resume /newest`
+    stager restore --optional --rewind s3://runs/$JOB/ckpt/ /newest && exec ./train --resume /newest`
 }
 
 func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
@@ -58,9 +64,33 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	if err != nil {
 		return err
 	}
+	if c.Rewind {
+		if err := c.rewind(ctx, restored, log); err != nil {
+			return err
+		}
+	}
 	if c.JSON {
 		return json.NewEncoder(os.Stdout).Encode(restored)
 	}
 	log.Info("restored", "step", restored.Step, "files", len(restored.Files), "bytes", humanize.IBytes(uint64(restored.Bytes)), "to", c.Dst)
+	return nil
+}
+
+// rewind hands the cursors of a checkpoint to the daemon, so that a trainer that begins
+// with it need not know of them.
+func (c restoreCmd) rewind(ctx context.Context, to checkpoint.Restored, log *slog.Logger) error {
+	if len(to.Cursors) == 0 {
+		log.Warn("the checkpoint does not say where inputs stood, so none is rewound", "step", to.Step)
+	}
+	for _, name := range slices.Sorted(maps.Keys(to.Cursors)) {
+		err := c.insist(ctx, func() error {
+			_, _, err := c.call(ctx, http.MethodPut, "/v1/inputs/"+name+"/cursor", nil, to.Cursors[name], nil)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("step %d is restored, and input %s is not rewound to it: %w", to.Step, name, err)
+		}
+		log.Info("the input goes on where the checkpoint stood", "input", name, "step", to.Step)
+	}
 	return nil
 }

@@ -59,8 +59,8 @@ var resuming = []row{
 		ends: "Complete", model: "weights of the newer\n",
 	},
 	{
-		// Index 1 is deleted after five shards and two checkpoints, of two shards each.
-		// Its window begins its epoch again, so that nothing goes unread.
+		// Index 1 is deleted after five shards, with a checkpoint of four. Its replacement
+		// goes on with the fifth: no shard is left out, and none comes twice.
 		name: "deleted-mid-epoch", objects: shards(12), size: 1 << 20,
 		annotations: []string{
 			"in.train: $BUCKET/data/ -> /data/train ? mode=window&size=4Mi",
@@ -68,13 +68,17 @@ var resuming = []row{
 			results,
 		},
 		job: indexed, pod: "restartPolicy: Never\n",
-		main: resume + `trap "exit 1" TERM
-		save() { mkdir /out/step-$n.tmp && cp /res/shards /out/step-$n.tmp/model && mv /out/step-$n.tmp /out/step-$n; }
-		resume ckpt/$JOB_COMPLETION_INDEX/
-		n=0; touch /res/shards
-		if test -e /tmp/before; then cp /tmp/before/model /res/resumed; cp /tmp/before/model /res/shards; n=$(wc -l </res/shards); fi
-		` + eachShard(`n=$((n + 1)); test $((n % 2)) = 1 || save
-		test $n-$JOB_COMPLETION_INDEX != 5-1 || test -e /tmp/before || { echo half; while :; do sleep 0.2; done; }`),
+		main: `trap "exit 1" TERM
+		stager restore -q --optional --rewind $BUCKET/ckpt/$JOB_COMPLETION_INDEX/ /tmp/before || exit 3
+		touch /res/shards
+		if test -e /tmp/before; then cp /tmp/before/model /res/resumed; cp /tmp/before/model /res/shards; fi
+		n=$(wc -l </res/shards)
+		while p=$(stager next train); do
+		test "$(cat "$p" | wc -c)" = 1048576 && echo ${p##*-} >>/res/shards && stager ack "$p" || exit 4
+		n=$((n + 1))
+		test $((n % 2)) = 1 || { mkdir /out/step-$n && cp /res/shards /out/step-$n/model && stager commit ckpt /out/step-$n || exit 5; }
+		test $n-$JOB_COMPLETION_INDEX != 5-1 || test -e /tmp/before || { echo half; while :; do sleep 0.2; done; }
+		done`,
 		do: func(t *testing.T, j *job) {
 			pod := j.said(t, "1", "half")
 			j.committed(t, "ckpt/1/", 4, 0)
@@ -82,10 +86,13 @@ var resuming = []row{
 		},
 		ends: "Complete",
 		also: func(t *testing.T, j *job) {
-			j.delivered(t, shards(12))
+			j.deliveredOnce(t, shards(12))
 			resumed, err := j.stored("out/1/resumed")
 			if err != nil || strings.Count(resumed, "\n") != 4 {
 				t.Errorf("the replacement began with %q, %v, want the checkpoint of 4 shards", resumed, err)
+			}
+			if text, err := j.stored("out/1/shards"); err != nil || !strings.HasPrefix(text, resumed) {
+				t.Errorf("the replacement ended with %q, %v, want it to go on from %q", text, err, resumed)
 			}
 			if text, err := j.stored("out/0/resumed"); err == nil {
 				t.Errorf("index 0 began again, with %q; nobody had touched it", text)
