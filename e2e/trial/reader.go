@@ -24,6 +24,7 @@ type Reader struct {
 	Socket string
 	Input  string
 	ID     string
+	Group  string // "" where there is one only
 	Epochs int
 	Record string        // file that it appends to
 	Pace   time.Duration // how long it works on a shard
@@ -31,6 +32,7 @@ type Reader struct {
 
 // event is a line of a reader's record.
 type event struct {
+	Group   string `json:"group,omitempty"`
 	What    string `json:"what"` // took, acking, acked, late or end
 	Epoch   int    `json:"epoch"`
 	Pos     int    `json:"pos"`
@@ -66,9 +68,13 @@ func (r Reader) Run(ctx context.Context) error {
 		return err
 	}
 	client := r.client()
+	asks := url.Values{"wait": {"5s"}, "reader": {r.ID}}
+	if r.Group != "" {
+		asks.Set("group", r.Group)
+	}
 	for {
 		var l leased
-		code, err := r.call(ctx, client, "/v1/inputs/"+r.Input+"/lease?wait=5s&reader="+url.QueryEscape(r.ID), &l)
+		code, err := r.call(ctx, client, "/v1/inputs/"+r.Input+"/lease?"+asks.Encode(), &l)
 		switch {
 		case err != nil:
 			return err
@@ -86,7 +92,7 @@ func (r Reader) Run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("a shard that was leased cannot be read: %w", err)
 		}
-		e := event{What: "took", Epoch: l.Epoch, Pos: l.Pos, Name: l.Path, SHA256: sum, Attempt: l.Attempt}
+		e := event{Group: r.Group, What: "took", Epoch: l.Epoch, Pos: l.Pos, Name: l.Path, SHA256: sum, Attempt: l.Attempt}
 		if err := note(e); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 
 // Report is what the readers' records and the watcher say.
 type Report struct {
-	Expected    int // shards times epochs
+	Expected    int // shards times epochs times groups
 	Delivered   int // shards that readers took, each time
 	Acked       int // shards that were acknowledged
 	Redelivered int // deliveries beyond the first of a shard in its epoch
@@ -34,6 +34,7 @@ func (t *trial) report() (*Report, error) {
 		Expected: t.total, Window: t.Window, KilledReaders: t.killedReaders, KilledStager: t.killedStager,
 	}
 	type delivery struct {
+		group string
 		epoch int
 		name  string
 	}
@@ -48,7 +49,7 @@ func (t *trial) report() (*Report, error) {
 			return nil, err
 		}
 		for _, e := range events {
-			d := delivery{e.Epoch, shardName(e.Name)}
+			d := delivery{e.Group, e.Epoch, shardName(e.Name)}
 			switch e.What {
 			case "took":
 				r.Delivered++
@@ -102,7 +103,7 @@ func (r *Report) Broken() (broken []string) {
 func (r *Report) Print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, value any, note string) { fmt.Fprintf(t, "%s\t%v\t\t%s\n", name, value, note) }
-	row("shards expected", r.Expected, "each once in every epoch")
+	row("shards expected", r.Expected, "each once in every epoch, in each group of readers")
 	row("delivered", r.Delivered, "")
 	row("acknowledged", r.Acked, "")
 	row("delivered again", r.Redelivered, fmt.Sprintf("%d readers and %d times stager were killed", r.KilledReaders, r.KilledStager))

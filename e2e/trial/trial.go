@@ -28,6 +28,7 @@ type Config struct {
 	Work   string            // folder for everything local
 
 	Readers     int
+	Groups      int                    // of readers, each of which gets every shard; 0: one
 	ReaderCmd   func(Reader) *exec.Cmd // starts a process that calls Reader.Run
 	Pace        time.Duration
 	Epochs      int
@@ -47,7 +48,7 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 	t := &trial{
 		Config: cfg, socket: filepath.Join(cfg.Work, "s.sock"), data: filepath.Join(cfg.Work, "data"),
 		records: filepath.Join(cfg.Work, "records"), exited: make(chan int, cfg.Readers),
-		readers: make([]*process, cfg.Readers), total: len(cfg.Shards) * cfg.Epochs,
+		readers: make([]*process, cfg.Readers), total: len(cfg.Shards) * cfg.Epochs * max(cfg.Groups, 1),
 	}
 	for _, dir := range []string{t.data, t.records} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -144,9 +145,9 @@ spec:
     source: %s
     path: %s
     mode: window
-    window: {size: %d, release: lease, reuse: %s, minReady: {files: %d}, %s}
+    window: {size: %d, release: lease, reuse: %s, minReady: {files: %d}, groups: %d, %s}
     order: {by: shuffle, seed: 17, epochs: %d}
-%s`, t.Source, t.data, t.Window, cmp.Or(t.Reuse, "none"), min(t.Config.Readers, 4), cmp.Or(t.Items, "items: files"), t.Epochs, t.Outputs)
+%s`, t.Source, t.data, t.Window, cmp.Or(t.Reuse, "none"), min(t.Config.Readers, 4), max(t.Groups, 1), cmp.Or(t.Items, "items: files"), t.Epochs, t.Outputs)
 }
 
 func (t *trial) startStager() (err error) {
@@ -163,8 +164,12 @@ func (t *trial) startStager() (err error) {
 }
 
 func (t *trial) startReader(i int) (err error) {
+	group := ""
+	if t.Groups > 0 {
+		group = fmt.Sprint(i % t.Groups)
+	}
 	cmd := t.ReaderCmd(Reader{
-		Socket: t.socket, Input: "train", ID: fmt.Sprintf("r%d", i), Epochs: t.Epochs,
+		Socket: t.socket, Input: "train", ID: fmt.Sprintf("r%d", i), Group: group, Epochs: t.Epochs,
 		Record: filepath.Join(t.records, fmt.Sprintf("r%d", i)), Pace: t.Pace,
 	})
 	cmd.Stderr = os.Stderr
@@ -258,7 +263,7 @@ func (t *trial) acked() (int, error) {
 	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || s.Done {
 		return t.total, err
 	}
-	return s.Epoch*len(t.Shards) + s.Settled, nil
+	return (s.Epoch*len(t.Shards) + s.Settled) * max(t.Groups, 1), nil
 }
 
 // endStager ends it as a pod's end does, and returns its exit code.

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	}
 	var r Reader
 	var pace int64
-	if _, err := fmt.Sscanf(settings, "%q %q %q %d %q %d", &r.Socket, &r.Input, &r.ID, &r.Epochs, &r.Record, &pace); err != nil {
+	if _, err := fmt.Sscanf(settings, "%q %q %q %q %d %q %d", &r.Socket, &r.Input, &r.ID, &r.Group, &r.Epochs, &r.Record, &pace); err != nil {
 		fmt.Fprintln(os.Stderr, "reader:", err)
 		os.Exit(2)
 	}
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 
 func readerCmd(r Reader) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asReader+"="+fmt.Sprintf("%q %q %q %d %q %d", r.Socket, r.Input, r.ID, r.Epochs, r.Record, int64(r.Pace)))
+	cmd.Env = append(os.Environ(), asReader+"="+fmt.Sprintf("%q %q %q %q %d %q %d", r.Socket, r.Input, r.ID, r.Group, r.Epochs, r.Record, int64(r.Pace)))
 	return cmd
 }
 
@@ -145,7 +145,7 @@ func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) 
 
 // Eight readers, a random one killed again and again, stager killed three times:
 // every shard is acknowledged once, none is lost, the bound is never passed, also where
-// half of the shards stay from one epoch to the next.
+// half of the shards stay from one epoch to the next, and where each goes to two groups.
 // STAGER_TRIAL=full kills readers 1,000 times and stager 20 times. That takes many
 // deliveries: a shard of which three readers die ends the input.
 func TestNothingIsLost(t *testing.T) {
@@ -162,16 +162,18 @@ func TestNothingIsLost(t *testing.T) {
 	all := s3.fill(t, binary, "noise", count, size)
 	for _, tt := range []struct {
 		name, reuse string
+		groups      int
 		window      int64
 		epochs      int
 	}{
-		{"fetched in each epoch", "none", 0, epochs},
-		{"kept over epochs", "pin", int64(count) * int64(size) / 2, max(epochs, 3)},
+		{"fetched in each epoch", "none", 0, 0, epochs},
+		{"kept over epochs", "pin", 0, int64(count) * int64(size) / 2, max(epochs, 3)},
+		{"told to two groups", "none", 2, 0, max(epochs/2, 1)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			kills, next := kills, time.Now().Add(every)
 			report, _ := s3.window(t, binary, "noise", all, Config{
-				Readers: 8, Pace: pace, Epochs: tt.epochs, Window: tt.window, Reuse: tt.reuse,
+				Readers: 8, Pace: pace, Groups: tt.groups, Epochs: tt.epochs, Window: tt.window, Reuse: tt.reuse,
 				KillReaders: func(int, int) bool {
 					if kills == 0 || time.Now().Before(next) {
 						return false
