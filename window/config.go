@@ -64,6 +64,9 @@ var (
 	ErrGone    = errors.New("the object is gone or has changed")
 )
 
+// ErrLater is what Config.More says when readers must be done with what there is.
+var ErrLater = errors.New("what comes next is known when all before it is settled")
+
 // MinReady is what must be ready before the window says it is.
 type MinReady struct {
 	Files int
@@ -108,6 +111,20 @@ type Config struct {
 	// nodes, or Nobody for a position that nobody delivers. It must give the same each
 	// time, and may take long. nil: as listed.
 	Order func(epoch int) []int
+	// More goes on with an epoch's order where Order ended, for plans that are not known
+	// beforehand. It is asked for the next item when all before it are reserved, in one
+	// call at a time, which may take as long as it must and whose context Run ends. The
+	// items join Items, in the order of their coming. The epoch ends with io.EOF; with
+	// ErrLater nothing more is known before all that was told is settled, and More is
+	// asked again then. Any other error ends Run. nil: the orders are whole.
+	More func(ctx context.Context, epoch int) (Item, error)
+	// Waits tells what a call of More waits for.
+	Waits func() Cause
+	// Settled is told of each position that is acknowledged or skipped from now on. It is called
+	// within the window's lock, so it must not block, nor call the window.
+	Settled func(epoch, pos int)
+	// First is the epoch to begin with, when nothing on disk says a later one.
+	First int
 	// Trim tells of an epoch the position of which not all samples are to be taken, and how
 	// many of them; a lease tells these in place of the item's. nil: none.
 	Trim func(epoch int) (pos, samples int, some bool)
@@ -149,6 +166,12 @@ func (c *Config) defaults() error {
 		}
 		c.Order = func(int) []int { return listed }
 	}
+	if c.Waits == nil {
+		c.Waits = func() Cause { return CauseBackend }
+	}
+	if c.Settled == nil {
+		c.Settled = func(int, int) {}
+	}
 	if c.Owns == nil {
 		c.Owns = func(int) bool { return true }
 	}
@@ -165,7 +188,9 @@ func (c *Config) defaults() error {
 		return errors.New("a window needs a Fetcher")
 	case c.Epochs < 0 || c.Parallel < 0 || c.MinFree < 0 || c.MinAge < 0 || c.LeaseTimeout < 0 || c.Reattach < 0:
 		return errors.New("epochs, parallel, minFree, minAge and time-outs cannot be negative")
-	case len(c.Items) == 0:
+	case c.More != nil && (c.Release == ReleaseRolling || c.Release == ReleaseNever || c.Reuse != ReuseNone):
+		return errors.New("a plan that is not known beforehand goes with release lease or unlink, and without reuse")
+	case len(c.Items) == 0 && c.More == nil:
 		return fmt.Errorf("input %s has no items; check its source, include and exclude", c.Input)
 	case c.Groups < 0 || c.Groups > mostGroups:
 		return fmt.Errorf("%d groups of readers cannot be: up to %d", c.Groups, mostGroups)

@@ -284,9 +284,15 @@ type Delivery struct {
 	Skipped string    `json:"skipped,omitempty"` // why it was given up
 }
 
-// Positions is an epoch's order, for all nodes. It may take long.
+// Positions is an epoch's order, for all nodes: as far as it is known. It may take long.
 func (w *Window) Positions(epoch int) (all []Position) {
-	for pos, item := range w.cfg.Order(epoch) {
+	order := w.cfg.Order
+	if w.cfg.More != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		order = func(epoch int) []int { return w.orders[epoch] }
+	}
+	for pos, item := range order(epoch) {
 		if item == Nobody {
 			continue
 		}

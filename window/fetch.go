@@ -49,13 +49,16 @@ func (w *Window) fetch(ctx context.Context, e *entry) {
 
 func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error) {
 	began := time.Now()
-	in, err := w.open(e)
+	w.mu.Lock()
+	item := w.cfg.Items[e.item]
+	w.mu.Unlock()
+	in, err := w.open(e, item)
 	w.mu.Lock()
 	e.fetchAt = began
 	if err == nil {
 		e.in = in.began
 	}
-	w.allocatedLocked(e, err == nil && !w.cfg.Items[e.item].Tree)
+	w.allocatedLocked(e, err == nil && !item.Tree)
 	w.mu.Unlock()
 	if err != nil {
 		return "", err
@@ -97,8 +100,7 @@ type arrival struct {
 	close, discard func() error
 }
 
-func (w *Window) open(e *entry) (arrival, error) {
-	item := w.cfg.Items[e.item]
+func (w *Window) open(e *entry, item Item) (arrival, error) {
 	if item.Tree {
 		in, err := w.stage.IncomingTree(e.name, item.Version)
 		return arrival{

@@ -195,7 +195,7 @@ func (b *bench) settle() {
 	b.scanAt = time.Time{}
 	for range 1000 {
 		t := b.step()
-		if !t.work() && len(t.fetch) == 0 && t.order < 0 && len(b.pending) == 0 {
+		if !t.work() && len(t.fetch) == 0 && t.order < 0 && t.more < 0 && len(b.pending) == 0 {
 			return
 		}
 		for len(b.pending) > 0 {

@@ -22,6 +22,7 @@ type todo struct {
 	bury    []*entry
 	ends    []int
 	order   int // the epoch whose order is wanted; -1: none
+	more    int // the epoch of which more is to be asked for; -1: none
 	scan    bool
 	compact bool
 	done    bool          // every epoch is delivered and acknowledged
@@ -35,7 +36,7 @@ func (t todo) work() bool { return len(t.show)+len(t.bury)+len(t.ends) > 0 || t.
 // touches no file but to ask how much room is left and, when room must be made,
 // whether a file is open.
 func (w *Window) plan(now time.Time) todo {
-	t := todo{order: -1, sleep: longestNap}
+	t := todo{order: -1, more: -1, sleep: longestNap}
 	alarm := func(at time.Time) { t.sleep = min(t.sleep, max(0, at.Sub(now))) }
 
 	w.expireLocked(now)
@@ -58,6 +59,10 @@ func (w *Window) plan(now time.Time) todo {
 		if t.order = w.orderWantedLocked(); t.order >= 0 {
 			w.ordering = true
 		}
+	}
+
+	if t.more = w.moreWantedLocked(); t.more >= 0 {
+		w.growth.asking = true
 	}
 
 	t.show = w.takeShowsLocked(now, alarm)
@@ -103,7 +108,7 @@ func (w *Window) advanceLocked() {
 			delete(w.settled, w.low)
 			w.low.pos++
 		}
-		if w.low.pos < len(order) {
+		if w.low.pos < len(order) || w.growsLocked(w.low.epoch) {
 			return
 		}
 		if w.cfg.Release != ReleaseRolling {
@@ -171,6 +176,9 @@ func (w *Window) nextLocked() (seq, bool) {
 			return seq{}, false
 		}
 		if w.next.pos >= len(order) {
+			if w.growsLocked(w.next.epoch) {
+				return seq{}, false
+			}
 			w.next = seq{w.next.epoch + 1, 0}
 			continue
 		}

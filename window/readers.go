@@ -187,6 +187,8 @@ func (w *Window) causeLocked(now time.Time) Cause {
 	switch {
 	case w.ordering && !more:
 		return CauseBackend
+	case !more && w.growth.asking:
+		return w.cfg.Waits()
 	case !more || a.epoch > w.low.epoch:
 		return CauseReaders // the rest of the epoch is with others
 	case w.used+w.cfg.Items[w.orders[a.epoch][a.pos]].Size > w.cfg.Size:
@@ -198,8 +200,11 @@ func (w *Window) causeLocked(now time.Time) Cause {
 // restHeldLocked tells whether all that is left of the current epoch is with readers,
 // or was acknowledged by the group.
 func (w *Window) restHeldLocked(group int) bool {
-	if a, more := w.nextLocked(); w.orders[w.low.epoch] == nil || more && a.epoch == w.low.epoch {
+	if a, more := w.nextLocked(); w.orders[w.low.epoch] == nil && w.cfg.More == nil || more && a.epoch == w.low.epoch {
 		return false // there is some that was never fetched
+	}
+	if w.growsLocked(w.low.epoch) && !w.growth.later {
+		return false // more may come at any time
 	}
 	for _, e := range w.active {
 		if e.epoch != w.low.epoch {

@@ -155,6 +155,9 @@ func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
 // remember takes over what the journal tells.
 func (w *Window) remember(m memory) error {
 	w.low = m.low
+	if first := (seq{w.cfg.First, 0}); w.low.before(first) {
+		w.low = first
+	}
 	names, err := w.stage.held.Names()
 	if err != nil {
 		return err

@@ -90,6 +90,9 @@ func (w *Window) act(ctx context.Context, t todo) {
 	if t.order >= 0 {
 		w.spawn(func() { w.loadOrder(t.order) })
 	}
+	if t.more >= 0 {
+		w.spawn(func() { w.askMore(ctx, t.more) })
+	}
 	for _, e := range t.show {
 		ino, err := w.stage.show(e.name)
 		w.mu.Lock()

@@ -24,6 +24,7 @@ func (w *Window) settleLocked(e *entry) {
 	if !e.seq.before(w.low) {
 		w.settled[e.seq] = true
 	}
+	w.cfg.Settled(e.epoch, e.pos)
 	ended := w.low.epoch
 	w.advanceLocked()
 	if w.low.epoch > ended {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,6 +37,7 @@ type Window struct {
 	// The plan and how far it is settled.
 	orders   map[int][]int // of the epochs that are being delivered or fetched
 	ordering bool          // another one is on its way
+	growth   growth        // of those that Config.More goes on with
 	low      seq           // everything before it is settled; its epoch is the current one
 	settled  map[seq]bool  // what else is
 	next     seq           // the first that was never reserved
@@ -122,6 +124,9 @@ func New(cfg Config) (*Window, error) {
 	}
 	var nonce [5]byte
 	rand.Read(nonce[:]) // never fails
+	if cfg.More != nil {
+		cfg.Items = slices.Clone(cfg.Items) // they grow
+	}
 	w := &Window{
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
 		stage: stage, dir: dir, nonce: hex.EncodeToString(nonce[:]),
@@ -130,7 +135,8 @@ func New(cfg Config) (*Window, error) {
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
 		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
 		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),
-		all: reader{name: "(all groups)"}, parts: map[shareKey]bool{},
+		growth: growth{whole: map[int]bool{}},
+		all:    reader{name: "(all groups)"}, parts: map[shareKey]bool{},
 		cause: CauseBackend, starving: newStarving(time.Now()),
 	}
 	if w.broadcast() {

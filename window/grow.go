@@ -1,0 +1,61 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"io"
+)
+
+// growth is how far the orders are known that Config.More goes on with.
+type growth struct {
+	whole  map[int]bool // epochs of which all is known
+	asking bool         // a call of More is under way
+	later  bool         // it said ErrLater, and not all is settled yet
+}
+
+// growsLocked tells whether an epoch's order may become longer.
+func (w *Window) growsLocked(epoch int) bool { return w.cfg.More != nil && !w.growth.whole[epoch] }
+
+// moreWantedLocked is the epoch of which the next item is needed: everything that is
+// known is reserved. -1: none.
+func (w *Window) moreWantedLocked() int {
+	if w.cfg.More == nil || w.growth.asking || w.failed != nil {
+		return -1
+	}
+	if _, ok := w.nextLocked(); ok {
+		return -1
+	}
+	order, known := w.orders[w.next.epoch]
+	if !known || w.next.pos < len(order) || !w.growsLocked(w.next.epoch) {
+		return -1
+	}
+	if w.growth.later && w.low.before(w.next) {
+		return -1
+	}
+	return w.next.epoch
+}
+
+// askMore takes the next item of an epoch, for which it may wait long.
+func (w *Window) askMore(ctx context.Context, epoch int) {
+	item, err := w.cfg.More(ctx, epoch)
+	if err == nil {
+		err = item.check()
+	}
+	if err == nil && item.Size > w.cfg.Size {
+		err = &BudgetError{Have: w.cfg.Size, Need: item.Size, Comfortable: 2 * int64(w.cfg.Parallel) * item.Size}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.growth.asking, w.growth.later = false, errors.Is(err, ErrLater)
+	switch {
+	case err == nil:
+		w.cfg.Items = append(w.cfg.Items, item)
+		w.orders[epoch] = append(w.orders[epoch], len(w.cfg.Items)-1)
+	case errors.Is(err, io.EOF):
+		w.growth.whole[epoch] = true
+	case w.growth.later, ctx.Err() != nil:
+	case w.failed == nil:
+		w.failed = err
+	}
+	w.note()
+}
