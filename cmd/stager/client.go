@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -38,39 +35,6 @@ func (s socket) path() string {
 	return filepath.Join(mine, "stager.sock")
 }
 
-// unreachableError says that no daemon answers.
-type unreachableError struct {
-	path string
-	err  error
-}
-
-func (e *unreachableError) Error() string {
-	return fmt.Sprintf("no stager answers on %s (%v); is \"stager run\" running, and is this its --socket?", e.path, e.err)
-}
-func (e *unreachableError) Unwrap() error { return e.err }
-
-// ExitCode is that of an unreachable store.
-func (e *unreachableError) ExitCode() int { return exitUnavailable }
-
-// refusedError is the daemon's answer when it refuses.
-type refusedError struct {
-	status int
-	words  string
-}
-
-func (e *refusedError) Error() string { return e.words }
-
-// ExitCode follows whose turn the answer says it is.
-func (e *refusedError) ExitCode() int {
-	switch {
-	case e.status == http.StatusServiceUnavailable:
-		return exitTryAgain
-	case e.status < http.StatusInternalServerError:
-		return exitUsage
-	}
-	return exitSoftware
-}
-
 // patient are the flags of commands that a trainer's loop runs: they outlast a
 // restart of the daemon.
 type patient struct {
@@ -82,10 +46,7 @@ func (p patient) insist(ctx context.Context, call func() error) error {
 	started, told := time.Now(), false
 	for {
 		err := call()
-		var gone *unreachableError
-		var refused *refusedError
-		starting := errors.As(err, &gone) || errors.As(err, &refused) && refused.status == http.StatusServiceUnavailable
-		if !starting || time.Since(started) >= p.Patience {
+		if !status.Unready(err) || time.Since(started) >= p.Patience {
 			return err
 		}
 		if !told && time.Since(started) > time.Second {
@@ -100,54 +61,9 @@ func (p patient) insist(ctx context.Context, call func() error) error {
 	}
 }
 
-// call sends a request to the daemon and decodes its answer into out, if any. The
-// code is that of the answer.
+// call sends a request to the daemon; see [status.Client].
 func (s socket) call(ctx context.Context, method, path string, query url.Values, in, out any) (int, http.Header, error) {
-	at := s.path()
-	client := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", at)
-		},
-	}}
-	var body io.Reader
-	if in != nil {
-		text, err := json.Marshal(in)
-		if err != nil {
-			return 0, nil, err
-		}
-		body = bytes.NewReader(text)
-	}
-	target := url.URL{Scheme: "http", Host: "stager", Path: path, RawQuery: query.Encode()}
-	req, err := http.NewRequestWithContext(ctx, method, target.String(), body)
-	if err != nil {
-		return 0, nil, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		if ctx.Err() != nil {
-			return 0, nil, ctx.Err()
-		}
-		var cause *net.OpError
-		if errors.As(err, &cause) {
-			err = cause.Err
-		}
-		return 0, nil, &unreachableError{at, err}
-	}
-	defer resp.Body.Close() // read whole below
-	if resp.StatusCode >= http.StatusBadRequest {
-		var f status.Failure
-		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.Error == "" {
-			f.Error = "the daemon answers " + resp.Status
-		}
-		return resp.StatusCode, resp.Header, &refusedError{resp.StatusCode, f.Error}
-	}
-	if out != nil && resp.StatusCode != http.StatusNoContent {
-		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-			return resp.StatusCode, resp.Header, fmt.Errorf("the daemon's answer cannot be read: %w", err)
-		}
-	}
-	return resp.StatusCode, resp.Header, nil
+	return status.Client{Socket: s.path()}.Call(ctx, method, path, query, in, out)
 }
 
 // inGroup is for readers of an input that is broadcast.
@@ -347,7 +263,7 @@ func (c drainCmd) Run(ctx context.Context) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 		if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &snap); err != nil {
-			var gone *unreachableError
+			var gone *status.UnreachableError
 			if errors.As(err, &gone) {
 				return nil // it drained and ended
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager"
 	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -85,10 +86,10 @@ func TestExitCodes(t *testing.T) {
 		{&stager.UnsavedError{Err: store(backends.Permission)}, 75},
 		{&stager.UnsavedError{Err: local(syscall.EIO)}, 75},
 
-		{&unreachableError{"/s", syscall.ECONNREFUSED}, 69},
-		{&refusedError{http.StatusServiceUnavailable, "not yet"}, 75},
-		{&refusedError{http.StatusNotFound, "no such input"}, 64},
-		{&refusedError{http.StatusInternalServerError, "lost"}, 70},
+		{&status.UnreachableError{Socket: "/s", Err: syscall.ECONNREFUSED}, 69},
+		{&status.RefusedError{Status: http.StatusServiceUnavailable, Words: "not yet"}, 75},
+		{&status.RefusedError{Status: http.StatusNotFound, Words: "no such input"}, 64},
+		{&status.RefusedError{Status: http.StatusInternalServerError, Words: "lost"}, 70},
 	} {
 		for _, err := range []error{tt.err, wrapped(tt.err)} {
 			if got := report(new(bytes.Buffer), err); got != tt.want {
