@@ -328,6 +328,19 @@ type servers struct {
 	all   []*status.Server
 }
 
+// start serves on a listener, and says when that fails.
+func (s *servers) start(l net.Listener, h http.Handler, failed func(error)) {
+	server := status.NewServer(h)
+	s.all = append(s.all, server)
+	s.group.Go(func() error {
+		err := server.Serve(l)
+		if err != nil {
+			failed(err)
+		}
+		return err
+	})
+}
+
 func (s *servers) close() error {
 	var errs []error
 	for _, server := range s.all {
@@ -344,17 +357,9 @@ func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 		Metrics: promhttp.HandlerFor(d.cfg.Metrics, promhttp.HandlerOpts{}),
 	}
 	s := new(servers)
-	start := func(l net.Listener, h http.Handler) {
-		server := status.NewServer(h)
-		s.all = append(s.all, server)
-		s.group.Go(func() error {
-			err := server.Serve(l)
-			if err != nil {
-				d.log.Error("the API fails, so the end begins", "error", err)
-				d.Drain(0)
-			}
-			return err
-		})
+	failed := func(err error) {
+		d.log.Error("the API fails, so the end begins", "error", err)
+		d.Drain(0)
 	}
 	if d.cfg.Listen != "" {
 		port, err := net.Listen("tcp", d.cfg.Listen)
@@ -362,9 +367,9 @@ func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 			return nil, &PortError{err}
 		}
 		d.log.Info("the API is on a port", "address", port.Addr().String())
-		start(port, api.Guarded(d.cfg.Token))
+		s.start(port, api.Guarded(d.cfg.Token), failed)
 	}
-	start(socket, api.Handler())
+	s.start(socket, api.Handler(), failed)
 	return s, nil
 }
 

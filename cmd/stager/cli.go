@@ -16,6 +16,7 @@ type cli struct {
 	Ls          lsCmd          `cmd:"" help:"List objects of a store."`
 	Check       checkCmd       `cmd:"" help:"Try what a store keeps and how fast it is, in a scratch folder, and report."`
 	Bench       benchCmd       `cmd:"" help:"Measure what a store and a local disk give, and say which of them limits."`
+	Sample      sampleCmd      `cmd:"" help:"Mix the samples of an input's shards into files in memory, and hand these out."`
 	Next        nextCmd        `cmd:"" help:"Take the next shard of an input and print its path."`
 	Ack         ackCmd         `cmd:"" help:"Say that a shard is done with, so that its space is freed."`
 	Nack        nackCmd        `cmd:"" help:"Give a shard back: it is delivered again."`

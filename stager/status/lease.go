@@ -36,6 +36,9 @@ type LeaseAnswer struct {
 // window's causes, or causeEnd.
 const waitCauseHeader = "Stager-Wait-Cause"
 
+// WaitCause is what a reader waits for, as the answer of a lease that was not given says.
+func WaitCause(h http.Header) window.Cause { return window.Cause(h.Get(waitCauseHeader)) }
+
 // causeEnd is what a reader waits for after a drain. It is no error: that would crash
 // the trainer which is about to save its last checkpoint.
 const causeEnd = "end"

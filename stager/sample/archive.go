@@ -1,0 +1,203 @@
+package sample
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"hash/fnv"
+	"io"
+	"strings"
+)
+
+// ArchiveError says why a shard cannot be sampled.
+type ArchiveError struct {
+	Input, Name string
+	Err         error
+}
+
+func (e *ArchiveError) Error() string {
+	return fmt.Sprintf("%s of input %s cannot be sampled: %v; mend it at its source, or exclude it in the plan", e.Name, e.Input, e.Err)
+}
+
+// Unwrap is the cause.
+func (e *ArchiveError) Unwrap() error { return e.Err }
+
+// ExitCode is that of a checksum that does not hold.
+func (e *ArchiveError) ExitCode() int { return 76 }
+
+// format is a kind of archive. Samples of one format can be put one after the other.
+type format struct {
+	name  string // as people call it
+	ext   string
+	end   int64 // so many zeros end a file of it
+	index func(*io.SectionReader) ([]span, error)
+}
+
+var (
+	tarFormat    = &format{"tar", ".tar", 2 * tarBlock, indexTar}
+	recordFormat = &format{"TFRecord", ".tfrecord", 0, indexRecords}
+)
+
+// span is where a sample lies in its archive.
+type span struct {
+	off, end int64
+	key      uint64 // of its name: two with one key must not stand side by side; 0: it has none
+}
+
+// index finds the samples of an archive. All checksums that it has are verified. The
+// format is nil when it is empty.
+func index(name string, r io.ReaderAt, size int64) (*format, []span, error) {
+	var head [300]byte
+	n, err := r.ReadAt(head[:min(size, int64(len(head)))], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
+	f, err := formatOf(name, head[:n])
+	if err != nil {
+		return nil, nil, err
+	}
+	spans, err := f.index(io.NewSectionReader(r, 0, size))
+	if err == nil && len(spans) == 0 {
+		f = nil
+	}
+	return f, spans, err
+}
+
+// packed are how compressed files begin.
+var packed = []struct{ begin, name string }{
+	{"\x1f\x8b", "gzip"}, {"\x28\xb5\x2f\xfd", "zstd"}, {"BZh", "bzip2"}, {"\xfd7zXZ\x00", "xz"}, {"PK\x03\x04", "zip"},
+}
+
+// formatOf tells it by how the file begins; a damaged one by its name.
+func formatOf(name string, head []byte) (*format, error) {
+	for _, p := range packed {
+		if bytes.HasPrefix(head, []byte(p.begin)) {
+			return nil, fmt.Errorf("it is compressed (%s), and samples are taken from plain tar and TFRecord files", p.name)
+		}
+	}
+	switch {
+	case len(head) == 0, isRecord(head), strings.Contains(name, ".tfrecord"):
+		return recordFormat, nil
+	case len(head) >= 262 && string(head[257:262]) == "ustar", strings.HasSuffix(name, ".tar"):
+		return tarFormat, nil
+	}
+	return nil, errors.New("it is neither a tar archive nor a file of TFRecord")
+}
+
+// A record of TFRecord is its length (8 bytes), the length's checksum (4), its data, and
+// their checksum (4).
+const (
+	recordHead = 12
+	recordRest = 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// masked is how TFRecord stores a CRC-32C.
+func masked(crc uint32) uint32 { return (crc>>15 | crc<<17) + 0xa282ead8 }
+
+func isRecord(head []byte) bool {
+	return len(head) >= recordHead && masked(crc32.Checksum(head[:8], castagnoli)) == binary.LittleEndian.Uint32(head[8:])
+}
+
+func indexRecords(r *io.SectionReader) (spans []span, err error) {
+	in := bufio.NewReaderSize(r, 1<<20)
+	buf := make([]byte, 64<<10)
+	var head [recordHead]byte
+	for at := int64(0); at < r.Size(); {
+		bad := func(what string) error { return fmt.Errorf("record %d, at byte %d, %s", len(spans), at, what) }
+		if r.Size()-at < recordHead+recordRest {
+			return nil, bad("is cut off by the end of the file")
+		}
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return nil, err
+		}
+		if !isRecord(head[:]) {
+			return nil, bad("has a length whose checksum does not hold")
+		}
+		n := binary.LittleEndian.Uint64(head[:8])
+		if n > uint64(r.Size()-at-recordHead-recordRest) {
+			return nil, bad("is cut off by the end of the file")
+		}
+		sum := crc32.New(castagnoli)
+		if _, err := io.CopyBuffer(sum, io.LimitReader(in, int64(n)), buf); err != nil {
+			return nil, err
+		}
+		if _, err := io.ReadFull(in, head[:recordRest]); err != nil {
+			return nil, err
+		}
+		if masked(sum.Sum32()) != binary.LittleEndian.Uint32(head[:]) {
+			return nil, bad("has data whose checksum does not hold")
+		}
+		end := at + recordHead + int64(n) + recordRest
+		spans = append(spans, span{off: at, end: end})
+		at = end
+	}
+	return spans, nil
+}
+
+const tarBlock = 512
+
+// indexTar finds samples as WebDataset knows them: regular files that follow each other
+// and whose paths are the same up to the first dot of the last element. What else lies
+// between two files of a sample goes with it; between samples it is left out.
+func indexTar(r *io.SectionReader) (spans []span, err error) {
+	in := tar.NewReader(r)
+	last := ""
+	for at := int64(0); ; {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return spans, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("its entry at byte %d cannot be read: %w", at, err)
+		}
+		if sparse(header) {
+			return nil, fmt.Errorf("%s in it is a sparse file, which is not read; pack it without", header.Name)
+		}
+		data, err := r.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return nil, err
+		}
+		begin := at
+		at = data + (header.Size+tarBlock-1)/tarBlock*tarBlock
+		if at > r.Size() {
+			return nil, fmt.Errorf("%s in it is cut off by the end of the file", header.Name)
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		key := sampleKey(header.Name)
+		if len(spans) > 0 && key == last {
+			spans[len(spans)-1].end = at
+			continue
+		}
+		sum := fnv.New64a()
+		sum.Write([]byte(key)) // never fails
+		spans = append(spans, span{begin, at, max(sum.Sum64(), 1)})
+		last = key
+	}
+}
+
+func sparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return h.Typeflag == tar.TypeGNUSparse
+}
+
+// sampleKey is what the files of a sample have in common: the path up to the first dot of its
+// last element.
+func sampleKey(path string) string {
+	base := strings.LastIndexByte(path, '/') + 1
+	if dot := strings.IndexByte(path[base:], '.'); dot >= 0 {
+		return path[:base+dot]
+	}
+	return path
+}

@@ -1,0 +1,240 @@
+package sample
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// record is data as TFRecord has it.
+func record(data string) []byte {
+	out := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
+	out = binary.LittleEndian.AppendUint32(out, masked(crc32.Checksum(out, castagnoli)))
+	out = append(out, data...)
+	return binary.LittleEndian.AppendUint32(out, masked(crc32.Checksum([]byte(data), castagnoli)))
+}
+
+// archive is a tar archive of files that hold their own names; a name that ends in a
+// slash is a folder.
+func archive(t testing.TB, names ...string) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	out := tar.NewWriter(&buf)
+	for _, name := range names {
+		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(name)), Typeflag: tar.TypeReg}
+		body := name
+		if strings.HasSuffix(name, "/") {
+			h.Typeflag, h.Size, body = tar.TypeDir, 0, ""
+		}
+		if err := out.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Write([]byte(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+// dataset is shards that a window hands out: it is their window.Fetcher.
+type dataset struct {
+	names  []string
+	bodies [][]byte
+	want   []string // the samples of all, by their names
+}
+
+func (d *dataset) Fetch(_ context.Context, item int, in *disk.Incoming) (string, error) {
+	_, err := in.WriteAt(d.bodies[item], 0)
+	return "", err
+}
+
+// tars makes shards of n samples, each of two files.
+func tars(t testing.TB, shards, n int) *dataset {
+	d := new(dataset)
+	for i := range shards {
+		var names []string
+		for j := range n {
+			name := fmt.Sprintf("s%02d/%03d", i, j)
+			names = append(names, name+".jpg", name+".cls")
+			d.want = append(d.want, name)
+		}
+		d.add(fmt.Sprintf("train-%02d.tar", i), archive(t, names...))
+	}
+	return d
+}
+
+// records makes shards of n records.
+func records(shards, n int) *dataset {
+	d := new(dataset)
+	for i := range shards {
+		var body []byte
+		for j := range n {
+			name := fmt.Sprintf("s%02d/%03d", i, j)
+			body = append(body, record(name)...)
+			d.want = append(d.want, name)
+		}
+		d.add(fmt.Sprintf("train-%02d.tfrecord", i), body)
+	}
+	return d
+}
+
+func (d *dataset) add(name string, body []byte) {
+	d.names, d.bodies = append(d.names, name), append(d.bodies, body)
+}
+
+// house is a window over a dataset, with a sampler behind it.
+type house struct {
+	t       *testing.T
+	source  *window.Window
+	cfg     Config
+	sampler *Sampler
+	end     func() error // ends the sampler as a kill would: nothing is put back
+}
+
+// newHouse has a source window of size bytes; 0: as large as is needed.
+func newHouse(t *testing.T, d *dataset, size int64, change func(*Config)) *house {
+	t.Helper()
+	cfg := window.Config{Input: "train", Dir: t.TempDir(), Size: size, Epochs: 2, Manifest: "p", Fetcher: d}
+	for i, name := range d.names {
+		cfg.Items = append(cfg.Items, window.Item{Name: name, Size: int64(len(d.bodies[i]))})
+		if size == 0 {
+			cfg.Size += int64(len(d.bodies[i]))
+		}
+	}
+	source, err := window.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, source.Run)
+	t.Cleanup(func() { _ = source.Close() })
+	h := &house{t: t, source: source, cfg: Config{
+		Input: "train", Source: source, Plan: "p", Reader: "sampler", Epochs: 2,
+		Dir: t.TempDir(), Size: 1 << 20, Samples: 10, Open: 3, Seed: 7,
+	}}
+	if change != nil {
+		change(&h.cfg)
+	}
+	h.open()
+	t.Cleanup(func() { _ = h.end() })
+	return h
+}
+
+// run runs something until the test ends, or stop is called.
+func run(t *testing.T, f func(context.Context) error) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = f(ctx)
+	}()
+	stop = func() error { cancel(); <-done; return err }
+	t.Cleanup(func() { _ = stop() })
+	return stop
+}
+
+func (h *house) open() {
+	h.t.Helper()
+	h.cfg.Epoch = h.source.Status().Epoch
+	s, err := New(h.cfg)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	stop := run(h.t, s.Run)
+	h.sampler = s
+	h.end = sync.OnceValue(func() error { return errors.Join(stop(), s.Close()) })
+}
+
+// got is a file that a reader was given.
+type got struct {
+	window.Lease
+	body []byte
+}
+
+// next leases a file, and reads it; false at the end of an epoch.
+func (h *house) next() (got, bool) {
+	h.t.Helper()
+	l, err := h.sampler.Window().Lease(context.Background(), window.LeaseRequest{Reader: "r", Wait: 20 * time.Second})
+	if end, is := errors.AsType[*window.EndError](err); is {
+		h.t.Log("end of", end.Epoch)
+		return got{}, false
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	body, err := os.ReadFile(l.Path)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return got{l, body}, true
+}
+
+func (h *house) ack(g got) {
+	h.t.Helper()
+	if err := h.sampler.Window().Ack(g.ID); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// epoch takes the rest of an epoch.
+func (h *house) epoch() (all []got) {
+	h.t.Helper()
+	for {
+		g, ok := h.next()
+		if !ok {
+			return all
+		}
+		all = append(all, g)
+		h.ack(g)
+	}
+}
+
+// samples are the names of those in a file, in its order; each must be whole.
+func samples(t *testing.T, g got) (names []string) {
+	t.Helper()
+	f, spans, err := index(filepath.Base(g.Path), bytes.NewReader(g.body), int64(len(g.body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range spans {
+		part := g.body[s.off:s.end]
+		if f == recordFormat {
+			names = append(names, string(part[recordHead:len(part)-recordRest]))
+			continue
+		}
+		in := tar.NewReader(bytes.NewReader(part))
+		var files []string
+		for {
+			header, err := in.Next()
+			if err != nil {
+				break
+			}
+			files = append(files, header.Name)
+		}
+		name := sampleKey(files[0])
+		if want := []string{name + ".jpg", name + ".cls"}; fmt.Sprint(files) != fmt.Sprint(want) {
+			t.Errorf("a sample has the files %q, want %q", files, want)
+		}
+		names = append(names, name)
+	}
+	if g.Samples != len(names) {
+		t.Errorf("%s holds %d samples, and its lease says %d", g.Name, len(names), g.Samples)
+	}
+	return names
+}

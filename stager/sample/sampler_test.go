@@ -1,0 +1,226 @@
+package sample
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/window"
+)
+
+func names(t *testing.T, files []got) (all []string) {
+	t.Helper()
+	for _, g := range files {
+		all = append(all, samples(t, g)...)
+	}
+	return all
+}
+
+// once fails unless these are the dataset's samples, each once.
+func (d *dataset) once(t *testing.T, all []string) {
+	t.Helper()
+	all = slices.Sorted(slices.Values(all))
+	if want := slices.Sorted(slices.Values(d.want)); !slices.Equal(all, want) {
+		t.Errorf("got %d samples %q, want %d, each once", len(all), all, len(want))
+	}
+}
+
+func TestEverySampleComesOnceInEachEpochMixed(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		data *dataset
+	}{{"tar", tars(t, 8, 17)}, {"TFRecord", records(8, 17)}} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t, tt.data, 0, func(c *Config) { c.Size = 64 << 10 })
+			var before []string
+			for range 2 {
+				files := h.epoch()
+				all := names(t, files)
+				tt.data.once(t, all)
+				if slices.IsSorted(all) || slices.Equal(all, before) {
+					t.Errorf("not mixed: %q", all)
+				}
+				before = all
+				for i, g := range files {
+					if want := 10; g.Samples != want && i < len(files)-1 {
+						t.Errorf("file %d has %d samples, want %d", i, g.Samples, want)
+					}
+				}
+			}
+			if s := h.sampler.Window().Status(); s.Peak > h.cfg.Size || !s.Done {
+				t.Errorf("peak %d of %d, done %v", s.Peak, h.cfg.Size, s.Done)
+			}
+			if s := h.source.Status(); !s.Done || s.Redelivered > 0 {
+				t.Errorf("the source is done: %v, and %d shards came again", s.Done, s.Redelivered)
+			}
+		})
+	}
+}
+
+// bodies are the files' bytes, one after the other.
+func bodies(files []got) []byte {
+	var all []byte
+	for _, g := range files {
+		all = append(all, g.body...)
+	}
+	return all
+}
+
+func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
+	d := tars(t, 6, 11)
+	mix := func(seed int64) []byte {
+		h := newHouse(t, d, 0, func(c *Config) { c.Seed = seed })
+		return bodies(append(h.epoch(), h.epoch()...))
+	}
+	one, again, other := mix(1), mix(1), mix(2)
+	if !bytes.Equal(one, again) {
+		t.Error("the same seed gives other bytes")
+	}
+	if bytes.Equal(one, other) {
+		t.Error("another seed gives the same bytes")
+	}
+}
+
+// A sampler is ended wherever it is, without a word to its source, and another goes on in
+// its folder.
+func TestAKilledSamplerGoesOn(t *testing.T) {
+	d := tars(t, 9, 13)
+	whole := newHouse(t, d, 0, nil)
+	want := bodies(append(whole.epoch(), whole.epoch()...))
+	for _, small := range []int64{1 << 20, 40 << 10} {
+		h := newHouse(t, d, 0, func(c *Config) { c.Size = small })
+		var all []got
+		for n := 0; len(all) < 24; n++ {
+			g, ok := h.next()
+			if ok {
+				all = append(all, g)
+				h.ack(g)
+			}
+			if n%2 == 1 {
+				if _, ok = h.next(); !ok { // held while the sampler is killed
+					continue
+				}
+				if err := h.end(); err != nil && !strings.Contains(err.Error(), "canceled") {
+					t.Fatal(err)
+				}
+				h.open()
+				h.freeAll()
+			}
+		}
+		if got := bodies(all); !bytes.Equal(got, want) {
+			t.Errorf("with %d bytes of room: other bytes than without kills (%d, want %d)", small, len(got), len(want))
+		}
+		if s := h.source.Status(); s.Redelivered > 0 {
+			t.Errorf("%d shards came again", s.Redelivered)
+		}
+	}
+}
+
+// freeAll has what was leased before a restart be free at once: its reader says that it
+// knows nothing of it.
+func (h *house) freeAll() {
+	h.t.Helper()
+	l, err := h.sampler.Window().Lease(h.t.Context(), window.LeaseRequest{Reader: "r", Bound: true})
+	if err == nil {
+		err = h.sampler.Window().PutBack(l.ID)
+	}
+	_, waits := errors.AsType[*window.WaitError](err)
+	_, ends := errors.AsType[*window.EndError](err)
+	if err != nil && !waits && !ends {
+		h.t.Fatal(err)
+	}
+}
+
+func TestWithoutItsStateASamplerLosesNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		spoil func(h *house)
+	}{
+		{"no state", func(h *house) { _ = os.Remove(h.sampler.path()) }},
+		{"half a state", func(h *house) { _ = os.Truncate(h.sampler.path(), 20) }},
+		{"another seed", func(h *house) { h.cfg.Seed++ }},
+		{"leases ended", func(h *house) {
+			for _, id := range h.sampler.leases() {
+				_ = h.source.PutBack(id)
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := records(7, 12)
+			h := newHouse(t, d, 0, nil)
+			var all []got
+			for range 3 {
+				g, _ := h.next()
+				all = append(all, g)
+				h.ack(g)
+			}
+			_ = h.end()
+			tt.spoil(h)
+			if strings.HasSuffix(tt.name, "state") {
+				for _, id := range h.sampler.leases() {
+					_ = h.source.PutBack(id) // as their time-out would
+				}
+			}
+			h.open()
+			all = append(all, h.epoch()...)
+			seen := slices.Sorted(slices.Values(names(t, all)))
+			if got := slices.Compact(seen); len(got) != len(d.want) {
+				t.Errorf("got %d samples, want %d", len(got), len(d.want))
+			}
+		})
+	}
+}
+
+// A source with room for fewer shards than are to be mixed must not bring all to a halt.
+func TestASmallSourceMixesFewer(t *testing.T) {
+	d := records(6, 20)
+	h := newHouse(t, d, int64(2*len(d.bodies[0])), func(c *Config) { c.Open, c.jamAfter = 4, 50*time.Millisecond })
+	d.once(t, names(t, h.epoch()))
+}
+
+func TestAnEmptyShardIsNoHindrance(t *testing.T) {
+	d := tars(t, 3, 5)
+	d.add("empty.tar", archive(t))
+	d.add("nothing.tfrecord", nil)
+	h := newHouse(t, d, 0, nil)
+	d.once(t, names(t, h.epoch()))
+}
+
+func TestABadShardEndsTheSampler(t *testing.T) {
+	broken := record("abc")
+	broken[13] ^= 1
+	for _, tt := range []struct {
+		name string
+		body []byte
+		want string
+	}{
+		{"a.tfrecord", append(record("first"), broken...), "a.tfrecord of input train cannot be sampled: record 1, at byte 21, has data whose checksum does not hold; mend it at its source, or exclude it in the plan"},
+		{"a.tar.gz", []byte("\x1f\x8b rest"), "a.tar.gz of input train cannot be sampled: it is compressed (gzip), and samples are taken from plain tar and TFRecord files; mend it at its source, or exclude it in the plan"},
+		{"a.tar", archive(t, "0.jpg"), "a.tar of input train cannot be sampled: it is tar, and those before it are TFRecord, which cannot be mixed; mend it at its source, or exclude it in the plan"},
+	} {
+		d := records(1, 3)
+		d.add(tt.name, tt.body)
+		h := newHouse(t, d, 0, nil)
+		deadline := time.Now().Add(20 * time.Second)
+		var err error
+		for time.Now().Before(deadline) && err == nil {
+			_, err = h.sampler.Window().Lease(t.Context(), window.LeaseRequest{Reader: "r", Wait: time.Second})
+		}
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%s: got %v, want %s", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestAFileThatCannotFitIsRefused(t *testing.T) {
+	h := newHouse(t, records(2, 30), 0, func(c *Config) { c.Size = 100 })
+	_, err := h.sampler.Window().Lease(t.Context(), window.LeaseRequest{Reader: "r", Wait: 20 * time.Second})
+	want := "a file of 10 samples has 230 bytes, and the bound is 100: make --size twice as much as a file at least, or --samples smaller"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

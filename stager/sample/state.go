@@ -1,0 +1,244 @@
+package sample
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/stager-dev/stager/window"
+)
+
+// state is what the next process needs to plan the same files again. Without it samples
+// come again, and none is lost.
+type state struct {
+	Plan   string   `json:"plan"`
+	Nonce  string   `json:"nonce"` // makes the files of this beginning their own
+	Epoch  int      `json:"epoch"`
+	From   int      `json:"from"`   // the first file that is wanted
+	Open   []mark   `json:"open"`   // how it began
+	Files  []again  `json:"files"`  // from there on
+	Shards []*shard `json:"shards"` // in the order of their coming
+}
+
+// again is a file that is to come out the same.
+type again struct {
+	Samples int    `json:"samples"`
+	Name    string `json:"name"`
+}
+
+// plan names what files depend on.
+func (s *Sampler) plan() string {
+	return fmt.Sprintf("samples of %s %s, seed %d, %d of %d", s.cfg.Input, s.cfg.Plan, s.cfg.Seed, s.cfg.Samples, s.cfg.Open)
+}
+
+// saveLocked writes the state. The machine's end takes the RAM disk along, so nothing is
+// synced.
+func (s *Sampler) saveLocked() error {
+	st := state{Plan: s.plan(), Nonce: s.nonce, Epoch: s.epoch, From: s.from, Shards: s.held, Open: marks(s.open)}
+	if s.begun != nil {
+		st.Open = s.begun.before
+	}
+	for i, f := range s.files {
+		if i == 0 {
+			st.Open = f.before
+		}
+		st.Files = append(st.Files, again{len(f.parts), f.name()})
+	}
+	text, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(s.path()+".tmp", text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(s.path()+".tmp", s.path())
+}
+
+// restore takes over what an earlier sampler left, and returns the items of the files that it
+// had planned.
+func (s *Sampler) restore() ([]window.Item, error) {
+	if err := os.MkdirAll(s.cfg.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	s.anew()
+	text, err := os.ReadFile(s.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var st state
+	if err := json.Unmarshal(text, &st); err != nil {
+		s.log.Warn("the state of the sampler before cannot be read; beginning anew", "error", err)
+		return nil, nil
+	}
+	items, why := s.replay(st)
+	if why == nil {
+		s.log.Info("going on where the sampler before was", "epoch", s.epoch, "file", s.from, "planned", len(items), "shards", len(s.held))
+		return items, nil
+	}
+	s.log.Warn("what the sampler before left is of no use; its shards are sampled from their beginnings", "error", why)
+	err = s.close()
+	for _, h := range st.Shards {
+		if perr := s.cfg.Source.PutBack(h.Lease); perr != nil && !errors.Is(perr, window.ErrNoLease) {
+			err = errors.Join(err, perr)
+		}
+	}
+	s.anew()
+	return nil, err
+}
+
+// replay plans the same files again. An error says why it cannot be done.
+func (s *Sampler) replay(st state) (items []window.Item, err error) {
+	if st.Plan != s.plan() {
+		return nil, fmt.Errorf("it was for %s, and this is for %s", st.Plan, s.plan())
+	}
+	s.nonce, s.epoch, s.from = st.Nonce, st.Epoch, st.From
+	for _, h := range st.Shards {
+		if h.Done {
+			if err := s.cfg.Source.Ack(h.Lease); err != nil && !errors.Is(err, window.ErrNoLease) {
+				return nil, err
+			}
+			continue
+		}
+		if err := s.cfg.Source.Renew(h.Lease); err != nil {
+			return nil, fmt.Errorf("%s is not held any more: %w", h.Name, err)
+		}
+		s.held = append(s.held, h)
+	}
+	s.rest = slices.Clone(s.held)
+	for _, m := range st.Open {
+		i := slices.IndexFunc(s.rest, func(h *shard) bool { return h.Pos == m.Pos })
+		if i < 0 {
+			return nil, fmt.Errorf("position %d is not held", m.Pos)
+		}
+		h := s.rest[i]
+		if err := s.look(h); err != nil {
+			return nil, err
+		}
+		if m.Drawn > len(h.samples) {
+			return nil, fmt.Errorf("%s has %d samples and had %d", h.Name, len(h.samples), m.Drawn)
+		}
+		h.drawn, h.last = m.Drawn, s.from-1
+		s.rest = slices.Delete(s.rest, i, i+1)
+		s.add(h)
+	}
+	for _, f := range st.Files {
+		if err := s.compose(context.Background(), f.Samples, s.refill); err != nil {
+			return nil, err
+		}
+		item := s.addLocked()
+		if item.Samples != f.Samples || item.Version != f.Name {
+			return nil, fmt.Errorf("file %d comes out otherwise", s.from+len(s.files)-1)
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+// refill is fill while files are planned again: what was not held then was not there.
+func (s *Sampler) refill(context.Context) error {
+	for len(s.open) < s.cfg.Open && len(s.rest) > 0 {
+		next := s.rest[0]
+		s.rest = s.rest[1:]
+		if err := s.look(next); err != nil {
+			return err
+		}
+		s.add(next)
+	}
+	return nil
+}
+
+// settlements are the news that the window tells.
+type settlements struct {
+	mu   sync.Mutex
+	news [][2]int
+}
+
+// settle is window.Config.Settled.
+func (s *Sampler) settle(epoch, pos int) {
+	s.told.mu.Lock()
+	s.told.news = append(s.told.news, [2]int{epoch, pos})
+	s.told.mu.Unlock()
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+// handOn acknowledges shards as their files are.
+func (s *Sampler) handOn(ctx context.Context) {
+	for {
+		s.acknowledge()
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.news:
+		}
+	}
+}
+
+// acknowledge takes the news, and acknowledges the shards of which nothing is wanted any
+// more. The state knows before the source does, so that none of them is missed after a
+// kill in between.
+func (s *Sampler) acknowledge() {
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	s.told.mu.Lock()
+	news := s.told.news
+	s.told.news = nil
+	s.told.mu.Unlock()
+
+	s.mu.Lock()
+	for _, n := range news {
+		if n[0] == s.epoch {
+			s.settled[n[1]] = true
+		}
+	}
+	for len(s.files) > 0 && s.settled[s.from] {
+		delete(s.settled, s.from)
+		s.forgetLocked(s.files[0])
+		s.files = s.files[1:]
+		s.from++
+	}
+	var done []*shard
+	for _, h := range s.held {
+		if h.file != nil && h.drawn == len(h.samples) && h.last < s.from {
+			h.Done = true
+			done = append(done, h)
+		}
+	}
+	if len(news)+len(done) > 0 {
+		if err := s.saveLocked(); err != nil {
+			s.log.Warn("the state cannot be written; after a kill samples may come again", "error", err)
+		}
+	}
+	s.mu.Unlock()
+
+	for _, h := range done {
+		if err := h.close(); err != nil {
+			s.log.Warn("close a shard", "error", err)
+		}
+		if err := s.cfg.Source.Ack(h.Lease); err != nil {
+			s.log.Warn("a shard was not acknowledged; it is delivered again", "shard", h.Name, "error", err)
+		}
+	}
+	s.mu.Lock()
+	s.held = slices.DeleteFunc(s.held, func(h *shard) bool { return slices.Contains(done, h) })
+	s.mu.Unlock()
+}
+
+// forgetLocked drops a file that is settled.
+func (s *Sampler) forgetLocked(f *file) {
+	for item, other := range s.byItem {
+		if other == f {
+			delete(s.byItem, item)
+		}
+	}
+}

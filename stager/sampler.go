@@ -1,0 +1,255 @@
+package stager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/sample"
+	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/window"
+)
+
+// SamplerConfig is what a Sampler is made of.
+type SamplerConfig struct {
+	Sample  sample.Config // its Source, Plan, Epoch, Epochs, Log and Metrics are filled in
+	Source  string        // the socket of the stager whose input it samples
+	Socket  string        // path of the sampler's own
+	Version string
+	Metrics *prometheus.Registry
+	Log     *slog.Logger
+}
+
+// Sampler is a daemon that samples an input of another, and hands its files out by the
+// same API.
+type Sampler struct {
+	cfg     SamplerConfig
+	started time.Time
+	drain   context.CancelFunc
+
+	mu      sync.Mutex // guards all below
+	phase   status.Phase
+	sampler *sample.Sampler // nil until the source has answered
+	err     error           // it has failed
+}
+
+// NewSampler makes a sampler and contacts nothing.
+func NewSampler(cfg SamplerConfig) *Sampler {
+	if cfg.Metrics == nil {
+		cfg.Metrics = prometheus.NewRegistry()
+	}
+	cfg.Sample.Log, cfg.Sample.Metrics = cfg.Log, window.NewMetrics(cfg.Metrics)
+	return &Sampler{cfg: cfg, started: time.Now(), phase: status.Starting}
+}
+
+// Run serves until ctx ends, which is no failure, or sampling fails. The leases stay for
+// whoever goes on in the folder, until they run out.
+func (s *Sampler) Run(ctx context.Context) error {
+	ctx, s.drain = context.WithCancel(ctx)
+	defer s.drain()
+	socket, err := listen(s.cfg.Socket)
+	if err != nil {
+		return err
+	}
+	api := &status.API{
+		Window: s.window, Windows: s.windows, Snapshot: s.Snapshot,
+		Uploader: func(string) (*checkpoint.Uploader, error) { return nil, status.ErrUnknown },
+		Drain:    func(time.Duration) { s.drain() },
+		Rewind: func(context.Context, string, []window.Cursor) (window.Cursor, error) {
+			return window.Cursor{}, &window.CursorError{Reason: "a sampler follows its input: set the cursor there, and begin the sampler anew"}
+		},
+		Quality: func(string, []window.Delivery) (plan.Quality, error) { return plan.Quality{}, nil },
+		Metrics: promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}), Log: s.cfg.Log,
+	}
+	all := new(servers)
+	all.start(socket, api.Handler(), func(err error) {
+		s.cfg.Log.Error("the API fails, so the end begins", "error", err)
+		s.drain()
+	})
+	err = ended(s.live(ctx))
+	s.set(status.Ended, err)
+	return errors.Join(err, all.close(), s.close())
+}
+
+func (s *Sampler) live(ctx context.Context) error {
+	from := &inputOf{ctx: ctx, client: status.Client{Socket: s.cfg.Source}, input: s.cfg.Sample.Input, log: s.cfg.Log}
+	of, err := from.status()
+	if err != nil {
+		return err
+	}
+	if of.Release != window.ReleaseLease {
+		return &window.ReleaseError{Input: of.Input, Release: of.Release}
+	}
+	cfg := s.cfg.Sample
+	cfg.Source, cfg.Plan, cfg.Epoch, cfg.Epochs = from, of.Plan, of.Epoch, of.Epochs
+	sampler, err := sample.New(cfg)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.sampler, s.phase = sampler, status.Running
+	s.mu.Unlock()
+	if err := sampler.Run(ctx); err != nil {
+		return err
+	}
+	s.cfg.Log.Info("all is sampled and acknowledged", "input", of.Input)
+	<-ctx.Done() // readers are told the end until then
+	return nil
+}
+
+func (s *Sampler) set(phase status.Phase, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phase, s.err = phase, err
+}
+
+func (s *Sampler) close() error {
+	if s.sampler == nil {
+		return nil
+	}
+	return s.sampler.Close()
+}
+
+func (s *Sampler) window(input string) (*window.Window, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case input != s.cfg.Sample.Input:
+		return nil, fmt.Errorf("%w: this is a sampler of %s", status.ErrUnknown, s.cfg.Sample.Input)
+	case s.err != nil:
+		return nil, s.err
+	case s.sampler == nil:
+		return nil, status.ErrNotYet
+	}
+	return s.sampler.Window(), nil
+}
+
+func (s *Sampler) windows() (open []*window.Window, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sampler == nil {
+		return nil, s.err == nil
+	}
+	return []*window.Window{s.sampler.Window()}, false
+}
+
+// Snapshot is the whole state at this moment.
+func (s *Sampler) Snapshot() status.Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := status.Input{Name: s.cfg.Sample.Input, Mode: "sample", Source: s.cfg.Source, Path: s.cfg.Sample.Dir}
+	if s.sampler != nil {
+		w := s.sampler.Window().Status()
+		in.Window, in.Ready = &w, w.Ready
+	}
+	if s.err != nil {
+		in.Error = s.err.Error()
+	}
+	snap := status.Snapshot{
+		Version: s.cfg.Version, Plan: "samples of " + in.Name, Phase: s.phase, Started: s.started,
+		Ready: in.Ready && s.phase != status.Ended, Inputs: []status.Input{in},
+	}
+	if !snap.Ready {
+		snap.Waiting = "the first file is being filled"
+	}
+	return snap
+}
+
+// inputOf is an input of another stager, as a [sample.Source]. It waits for a daemon that
+// starts, or starts again.
+type inputOf struct {
+	ctx    context.Context
+	client status.Client
+	input  string
+	log    *slog.Logger
+}
+
+var _ sample.Source = (*inputOf)(nil)
+
+// insist calls until the daemon answers for good.
+func (i *inputOf) insist(ctx context.Context, method, path string, query url.Values, out any) (code int, header http.Header, err error) {
+	pause, told := 50*time.Millisecond, false
+	for {
+		code, header, err = i.client.Call(ctx, method, path, query, nil, out)
+		if !status.Unready(err) {
+			return code, header, err
+		}
+		if pause > time.Second && !told {
+			i.log.Warn("waiting for the stager that is sampled", "error", err)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return 0, nil, ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 2*time.Second)
+	}
+}
+
+func (i *inputOf) path(call string) string { return "/v1/inputs/" + url.PathEscape(i.input) + call }
+
+func (i *inputOf) status() (s window.Status, err error) {
+	_, _, err = i.insist(i.ctx, http.MethodGet, i.path(""), nil, &s)
+	return s, err
+}
+
+// Lease implements [sample.Source].
+func (i *inputOf) Lease(ctx context.Context, r window.LeaseRequest) (window.Lease, error) {
+	query := url.Values{"reader": {r.Reader}, "wait": {r.Wait.String()}}
+	if r.Epoch != nil {
+		query.Set("epoch", strconv.Itoa(*r.Epoch))
+	}
+	if r.EndEarly {
+		query.Set("end", "early")
+	}
+	var l status.LeaseAnswer
+	code, header, err := i.insist(ctx, http.MethodPost, i.path("/lease"), query, &l)
+	switch {
+	case err != nil:
+		return window.Lease{}, err
+	case code == http.StatusNoContent:
+		return window.Lease{}, &window.WaitError{Cause: status.WaitCause(header)}
+	case l.End:
+		return window.Lease{}, &window.EndError{Epoch: l.Epoch, Early: l.Early}
+	}
+	return window.Lease{
+		ID: l.Lease, Reader: r.Reader, Epoch: l.Epoch, Pos: l.Pos, Path: l.Path, Name: filepath.Base(l.Path), Tree: l.Folder,
+		Size: l.Size, Samples: l.Samples, Digest: l.Digest, Attempt: l.Attempt,
+	}, nil
+}
+
+// lease calls a verb of a lease.
+func (i *inputOf) lease(id, verb string, query url.Values) error {
+	_, _, err := i.insist(i.ctx, http.MethodPost, "/v1/leases/"+url.PathEscape(id)+"/"+verb, query, nil)
+	if refused, is := errors.AsType[*status.RefusedError](err); is && refused.Status == http.StatusGone {
+		return window.ErrNoLease
+	}
+	return err
+}
+
+// Ack implements [sample.Source].
+func (i *inputOf) Ack(id string) error { return i.lease(id, "ack", nil) }
+
+// Nack implements [sample.Source].
+func (i *inputOf) Nack(id, reason string) error {
+	return i.lease(id, "nack", url.Values{"reason": {reason}})
+}
+
+// PutBack implements [sample.Source].
+func (i *inputOf) PutBack(id string) error { return i.lease(id, "return", nil) }
+
+// Renew implements [sample.Source].
+func (i *inputOf) Renew(id string) error { return i.lease(id, "renew", nil) }
