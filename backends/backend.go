@@ -130,6 +130,9 @@ type Facts struct {
 	PinnedReads bool
 	// Parallelism is how many requests at once serve this store well.
 	Parallelism int
+	// MaxParallelism is up to how many it takes where each has a long way; a Store that
+	// is not told how many finds out. 0: no more than Parallelism.
+	MaxParallelism int
 	// PartSize, in bytes, is how large objects are best cut, for reading and for
 	// PartCreator.
 	PartSize int64

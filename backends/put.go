@@ -54,7 +54,7 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 	}
 	defer w.Abort() // the error that led here says more
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(s.opts.Connections)
+	g.SetLimit(s.Connections())
 	part := s.facts.PartLength(opts.Size)
 	for off := int64(0); off < opts.Size && gctx.Err() == nil; off += part {
 		g.Go(func() error {
@@ -120,6 +120,7 @@ func (p *paced) ReadAt(b []byte, off int64) (int, error) {
 	if end, before := off+int64(n), p.reached.Load(); end > before {
 		p.reached.CompareAndSwap(before, end)
 		p.dog.kick()
+		p.store.slots.moved(n)
 	} else {
 		p.dog.alive()
 	}

@@ -15,7 +15,8 @@ import (
 // that direct I/O needs no second copy.
 const (
 	largeBuffer = 512 << 10
-	smallBuffer = 64 << 10
+	smallBuffer = 16 << 10
+	smallRange  = 128 << 10 // up to which a small buffer does: hundreds may be under way
 	pageSize    = 4 << 10
 )
 
@@ -97,6 +98,7 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 				sum.Write(p)
 			}
 			*at += int64(len(p))
+			s.slots.moved(len(p))
 			s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "read").Add(float64(len(p)))
 		}
 		if err != nil {
@@ -125,7 +127,7 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, dog *watchd
 		}, func() {}
 	}
 	pool := largeBuffers
-	if n <= smallBuffer {
+	if n <= smallRange {
 		pool = smallBuffers
 	}
 	pooled := pool.Get().(*[]byte)

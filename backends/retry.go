@@ -95,10 +95,10 @@ func gaveUp(err error, tries int, since time.Duration) error {
 // since there are none yet. It reports when it asked, and whether bytes moved.
 func (s *Store) attempt(ctx context.Context, op string, try func(context.Context, *watchdog) error) (asked time.Time, moved bool, err error) {
 	if op != "list" && op != "open" {
-		if err := s.slots.Acquire(ctx, 1); err != nil {
+		if err := s.slots.acquire(ctx); err != nil {
 			return time.Now(), false, err
 		}
-		defer s.slots.Release(1)
+		defer func() { s.slots.release(asked, err) }()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 )
 
 // Options are the surroundings of a store. The zero value works.
 type Options struct {
-	Connections int           // requests at once; 0: what the backend likes
+	Connections int           // requests at once; 0: what the backend likes, and where Facts allow more, what is found to serve
+	Memory      int64         // bytes that the process may take; 0: no limit. Near it there are fewer requests at once
 	Bandwidth   *rate.Limiter // bytes per second, may be shared by stores; nil: no limit
 	// Yield, when not nil, is asked before n bytes more of a Put are read, and may wait:
 	// what is sent can make way for something that is more urgent.
@@ -55,7 +55,7 @@ type Store struct {
 	folder  bool   // the URL ended in "/", so it names no object
 	opts    Options
 	facts   Facts
-	slots   *semaphore.Weighted
+	slots   *slots
 	parts   PartCreator // nil when the backend has not the ability
 	outage  *outage
 }
@@ -87,10 +87,13 @@ func newStore(name string, opts Options) *Store {
 // stand puts the Store on a backend.
 func (s *Store) stand(b Backend) {
 	s.backend, s.facts = b, b.Facts()
-	if s.opts.Connections <= 0 {
-		s.opts.Connections = max(s.facts.Parallelism, 1)
+	if s.opts.Connections > 0 {
+		s.slots = newSlots(s.opts.Connections, nil)
+	} else {
+		start, most := max(s.facts.Parallelism, 1), slotsForFiles()
+		start, most = min(start, most), min(s.facts.MaxParallelism, most)
+		s.slots = newSlots(start, newClimb(start, most, s.opts.Memory))
 	}
-	s.slots = semaphore.NewWeighted(int64(s.opts.Connections))
 	s.parts, _ = b.(PartCreator)
 }
 
@@ -104,8 +107,8 @@ func (s *Store) Facts() Facts { return s.facts }
 // tests of the contract: it has nothing of what a Store adds.
 func (s *Store) Backend() (b Backend, prefix string) { return s.backend, s.prefix }
 
-// Connections is how many requests the store makes at once.
-func (s *Store) Connections() int { return s.opts.Connections }
+// Connections is how many requests the store makes at once, now.
+func (s *Store) Connections() int { return s.slots.now() }
 
 // Hint says in one sentence what to do about an error of this store, or "".
 func (s *Store) Hint(err error) string {
@@ -135,8 +138,7 @@ func (s *Store) Sub(dir string) *Store {
 // Narrow is s with so many requests at once, that do not count among those of s.
 func (s *Store) Narrow(connections int) *Store {
 	narrow := *s
-	narrow.opts.Connections = max(connections, 1)
-	narrow.slots = semaphore.NewWeighted(int64(narrow.opts.Connections))
+	narrow.slots = newSlots(max(connections, 1), nil)
 	return &narrow
 }
 

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/fetch"
 	"github.com/stager-dev/stager/stager/plan"
@@ -155,14 +153,13 @@ func (d *Daemon) readAside(ctx context.Context, source plan.Source, store *backe
 // readBeside reads the file beside each shard, of those that were listed.
 func readBeside(ctx context.Context, store *backends.Store, shards []backends.Object, besides map[string]backends.Object, index *plan.Index) error {
 	var mu sync.Mutex // guards index
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(store.Connections())
+	crew, ctx := backends.NewCrew(ctx, store.Connections)
 	for _, shard := range shards {
 		obj, there := besides[plan.Beside(shard.Key)]
 		if !there {
 			continue // Count tells
 		}
-		group.Go(func() error {
+		crew.Go(func() error {
 			text, _, err := store.ReadAll(ctx, obj.Key, maxBeside)
 			if err != nil {
 				return err
@@ -175,7 +172,7 @@ func readBeside(ctx context.Context, store *backends.Store, shards []backends.Ob
 			return nil
 		})
 	}
-	return group.Wait()
+	return crew.Wait()
 }
 
 // items are a manifest's objects for a window.

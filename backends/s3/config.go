@@ -138,8 +138,13 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if err != nil {
 		return backends.Opened{}, err
 	}
-	reading := transport.Clone() // many connections, over which next to nothing is sent
-	reading.WriteBufferSize, reading.MaxIdleConnsPerHost = 4<<10, 1024
+	// Hundreds of connections, over which next to nothing is sent, and what comes is read
+	// past the buffer. Without a limit there would be half as many again: those that
+	// were begun while another came free.
+	reading := transport.Clone()
+	reading.WriteBufferSize, reading.ReadBufferSize = 1<<10, 2<<10
+	reading.MaxConnsPerHost = max(maxParallelism, t.Connections)
+	reading.MaxIdleConnsPerHost = reading.MaxConnsPerHost
 	b := &bucket{name: t.Host, transport: transport, log: t.Log}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)

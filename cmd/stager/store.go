@@ -18,7 +18,7 @@ import (
 
 // storing are the flags of every command that talks to a store.
 type storing struct {
-	Connections int           `help:"Requests at once; 0 is what suits the store." default:"0"`
+	Connections int           `help:"Requests at once; 0 is what is found to suit the store." default:"0"`
 	Bandwidth   quantity      `help:"Bytes per second at most, such as 200Mi; 0 is no limit." default:"0"`
 	RetryFor    time.Duration `help:"How long a store may fail without progress before giving up." default:"2m"`
 	StallAfter  time.Duration `help:"A stream without bytes for so long is cut and asked for again." default:"30s"`
@@ -29,7 +29,7 @@ type storing struct {
 func (s storing) options(log *slog.Logger) backends.Options {
 	opts := backends.Options{
 		Connections: s.Connections, RetryFor: s.RetryFor, StallAfter: s.StallAfter,
-		Secrets: s.Secrets, Getenv: os.Getenv, Log: log,
+		Secrets: s.Secrets, Getenv: os.Getenv, Log: log, Memory: memoryLimit(),
 	}
 	if s.Bandwidth > 0 {
 		opts.Bandwidth = rate.NewLimiter(rate.Limit(s.Bandwidth), bandwidthBurst)

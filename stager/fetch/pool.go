@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -17,69 +15,42 @@ import (
 // and caches err now and then, stores hardly ever.
 const corruptTries = 3
 
-// task is what a worker takes: a small object, or a piece of a large one.
-type task struct {
-	obj   backends.Object
-	file  *file // of a large one
-	piece int   // -1: all of it is here and must only be verified
-}
-
 // file is an object on its way.
 type file struct {
 	*transfer
-	left   atomic.Int64 // tasks that have not ended
+	left   atomic.Int64 // pieces that have not ended
 	failed atomic.Bool  // one of them
 }
 
-// fetchAll brings what is in the spool:
+// fetchAll brings what is in the spool, in its order:
 //
-//	spool ─ feed ─ tasks ─┬─ work ─ rename, record
-//	                      ├─ work
-//	                      └─ work …
+//	spool ─ feed ─┬─ small, or a piece ─ rename, record
+//	              ├─ …
+//	              └─ as many at once as the store serves well
 //
 // Nobody waits for the end of a large file: whoever fetches its last piece verifies
 // and publishes it, while the others are at the next.
 func (p *pass) fetchAll(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	tasks := make(chan task)
-	g.Go(func() error {
-		defer close(tasks)
-		return p.feed(ctx, tasks)
-	})
-	for range p.streams {
-		g.Go(func() error {
-			for t := range tasks {
-				if err := p.work(ctx, t); err != nil {
-					return explain(err)
-				}
-			}
-			return nil
-		})
+	crew, ctx := backends.NewCrew(ctx, p.streams)
+	if err := p.feed(ctx, crew); err != nil {
+		crew.Fail(err)
 	}
-	return g.Wait()
+	return crew.Wait()
 }
 
-// feed hands out the tasks in the order of the listing.
-func (p *pass) feed(ctx context.Context, tasks chan<- task) error {
-	send := func(t task) bool {
-		select {
-		case <-ctx.Done():
-			return false
-		case tasks <- t:
-			return true
-		}
-	}
+// feed hands out what is to do.
+func (p *pass) feed(ctx context.Context, crew *backends.Crew) error {
 	canceled := func() error {
 		return &backends.Error{Op: "read", Store: p.summary.Source, Kind: backends.Canceled, Err: context.Cause(ctx)}
 	}
 	for obj, err := range p.todo.all() {
-		if err != nil {
+		switch {
+		case err != nil:
 			return local("the list of objects", err)
-		}
-		if obj.Size <= oneStream {
-			if !send(task{obj: obj}) {
-				return canceled()
-			}
+		case ctx.Err() != nil:
+			return canceled()
+		case obj.Size <= oneStream:
+			crew.Go(func() error { return explain(p.small(ctx, obj)) })
 			continue
 		}
 		incoming, err := p.open(obj)
@@ -90,42 +61,36 @@ func (p *pass) feed(ctx context.Context, tasks chan<- task) error {
 		n := max(len(f.pieces), 1)
 		f.left.Store(int64(n))
 		for i := range n {
-			t := task{file: f, piece: i}
-			if len(f.pieces) == 0 {
-				t.piece = -1
-			}
-			if !send(t) {
+			if ctx.Err() != nil {
 				f.failed.Store(true)
 				if f.left.Add(int64(i-n)) == 0 {
 					p.leave(incoming)
 				}
 				return canceled()
 			}
+			crew.Go(func() error { return explain(p.piece(ctx, f, i)) })
 		}
 	}
 	return nil
 }
 
-// work does one task.
-func (p *pass) work(ctx context.Context, t task) error {
-	if t.file == nil {
-		return p.small(ctx, t.obj)
-	}
-	var err error
-	if t.piece >= 0 {
-		err = t.file.fetch(ctx, t.piece)
+// piece fetches one piece of a large file, if there is any: all of it may be here and
+// must only be verified.
+func (p *pass) piece(ctx context.Context, f *file, i int) (err error) {
+	if i < len(f.pieces) {
+		err = f.fetch(ctx, i)
 	}
 	if err != nil {
-		t.file.failed.Store(true)
+		f.failed.Store(true)
 	}
-	if t.file.left.Add(-1) > 0 {
+	if f.left.Add(-1) > 0 {
 		return err
 	}
-	if t.file.failed.Load() {
-		p.leave(t.file.transfer)
+	if f.failed.Load() {
+		p.leave(f.transfer)
 		return err
 	}
-	return p.finish(ctx, t.file.transfer)
+	return p.finish(ctx, f.transfer)
 }
 
 // small fetches an object in one go.
@@ -159,7 +124,7 @@ func (p *pass) open(obj backends.Object) (*transfer, error) {
 		p.mu.Unlock()
 		p.log.Info("a file is resumed", "path", obj.Key, "bytes", have, "of", obj.Size)
 	}
-	return newTransfer(p.cfg.Store, obj, in, Options{Verify: p.cfg.Verify, Streams: p.streams, Arrived: p.meter.arrived}), nil
+	return newTransfer(p.cfg.Store, obj, in, Options{Verify: p.cfg.Verify, Streams: p.cfg.Parallel, Arrived: p.meter.arrived}), nil
 }
 
 func missing(in *disk.Incoming) (n int64) {

@@ -66,14 +66,14 @@ type Summary struct {
 func Prefetch(ctx context.Context, cfg Config) (Summary, error) {
 	start := time.Now()
 	p := &pass{
-		cfg: cfg, log: cfg.Log, start: start, streams: cfg.Parallel,
+		cfg: cfg, log: cfg.Log, start: start, streams: cfg.Store.Connections,
 		summary: Summary{Source: cfg.Store.Name(), Destination: cfg.Dir, Verified: make(map[string]int)},
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
 	}
-	if p.streams <= 0 {
-		p.streams = cfg.Store.Connections()
+	if cfg.Parallel > 0 {
+		p.streams = func() int { return cfg.Parallel }
 	}
 	if p.cfg.free == nil {
 		p.cfg.free = (*disk.Folder).Free
@@ -90,7 +90,7 @@ type pass struct {
 	cfg     Config
 	log     *slog.Logger
 	start   time.Time
-	streams int
+	streams func() int // how many to fetch at once, now
 	meter   meter
 	folder  *disk.Folder
 	record  *record

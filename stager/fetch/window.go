@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
@@ -58,17 +56,16 @@ func (w *Window) Fetch(ctx context.Context, item int, in *disk.Incoming) (digest
 // FetchTree implements [window.TreeFetcher].
 func (w *Window) FetchTree(ctx context.Context, item int, in *disk.IncomingTree) error {
 	store := w.store(item)
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(store.Connections())
+	crew, ctx := backends.NewCrew(ctx, store.Connections)
 	for name, obj := range w.manifest.Members[item].All() {
 		if ctx.Err() != nil {
 			break
 		}
 		if !in.Has(name, obj.Size) {
-			group.Go(func() error { return w.member(ctx, store, obj, in, name) })
+			crew.Go(func() error { return w.member(ctx, store, obj, in, name) })
 		}
 	}
-	return group.Wait()
+	return crew.Wait()
 }
 
 // member brings one file of a tree.

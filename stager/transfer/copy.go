@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stager-dev/stager/backends"
@@ -119,20 +118,19 @@ func (r *run) copyAll(ctx context.Context) (err error) {
 
 // each judges every object anew and hands it to several workers.
 func (r *run) each(ctx context.Context, work func(context.Context, pair) error) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(max(r.Src.Connections(), r.Dst.Connections()))
+	crew, gctx := backends.NewCrew(ctx, func() int { return max(r.Src.Connections(), r.Dst.Connections()) })
 	for p, err := range r.pairs(gctx) {
 		if gctx.Err() != nil {
 			break
 		}
-		g.Go(func() error {
+		crew.Go(func() error {
 			if err != nil {
 				return err
 			}
 			return work(gctx, p)
 		})
 	}
-	if err := g.Wait(); err != nil {
+	if err := crew.Wait(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {

@@ -1,0 +1,165 @@
+package backends
+
+import (
+	"math"
+	"runtime/metrics"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// climb finds how many requests at once serve a store well. Near a store a few do: more
+// only cost memory. Where each request waits for a long way, twice as many bring twice
+// as much, up to hundreds. Nobody can say before which it is, so it tries: it doubles
+// the number as long as that brings a tenth more, takes the last step back when it does
+// not, and tries again later.
+//
+// A store that says it is too much (kind Throttled) halves it, once for all requests
+// that were under way, and later steps are small. Memory that runs out takes a quarter,
+// and a step that has cost more than spareMemory is taken back.
+//
+// What was moved counts, and each request as much as requestWorth bytes, so that small
+// objects and large ones are measured by the same. New connections take their time, and
+// a machine has other work, so one bad measurement says little: the best of a few counts.
+// To err upwards costs some memory, to err downwards most of the time.
+type climb struct {
+	least, most int
+	memory      func() int64 // that the process has
+	enough      int64        // of it: with more it would run out; 0: no limit
+	base        int64        // of it, when it began to try: the least
+
+	since    time.Time // this measurement began; zero: none has
+	bytes    int64
+	requests int
+	peak     int // of the slots in use
+
+	recent    [tries]float64 // the last measurements of this number, by the second
+	measured  int            // how many there were
+	before    float64        // the best of the number before
+	back      int            // that number; 0: it is not trying
+	cautious  bool           // it was told to slow down, and takes small steps
+	pause     time.Duration
+	next      time.Time // when to try again
+	throttled time.Time // when it was last told
+}
+
+const (
+	leastSlots = 8
+	// A measurement takes so long, and longer until as many requests have ended as there
+	// are slots; but not forever, since large objects take their time.
+	shortMeasure, longMeasure = 50 * time.Millisecond, 500 * time.Millisecond
+	requestWorth              = 64 << 10
+	worthwhile                = 1.1 // times as much must come for a step to stand
+	tries                     = 3   // measurements before one is taken back
+	spareMemory               = 24 << 20
+	firstPause, longestPause  = 2 * time.Second, time.Minute
+	afterRefusal              = 5 * time.Second
+)
+
+// newClimb begins at start; nil where more are not allowed. memory is that of
+// Options.
+func newClimb(start, most int, memory int64) *climb {
+	if most <= start {
+		return nil
+	}
+	return &climb{
+		least: min(leastSlots, start), most: most, pause: firstPause,
+		memory: memoryInUse, enough: memory / 4 * 3,
+	}
+}
+
+// decide is told how many there are, and says how many there shall be.
+func (c *climb) decide(now time.Time, limit int) int {
+	took := now.Sub(c.since)
+	switch {
+	case c.since.IsZero():
+		c.begin(now)
+		return limit
+	case took < shortMeasure, took < longMeasure && c.requests < limit:
+		return limit
+	}
+	rate := (float64(c.bytes) + requestWorth*float64(c.requests)) / took.Seconds()
+	full := c.peak >= limit-limit/4
+	c.begin(now)
+	switch {
+	case c.enough > 0 && c.memory() > c.enough:
+		c.stop(now)
+		return max(limit-limit/4, c.least)
+	case c.back > 0 && c.memory() > c.base+spareMemory:
+		limit = c.back
+		c.stop(now)
+		return limit
+	case !full: // more would change nothing
+		return limit
+	}
+	c.recent[c.measured%tries] = rate
+	c.measured++
+	switch {
+	case c.back > 0 && rate < c.before*worthwhile:
+		if c.measured < tries {
+			return limit
+		}
+		limit = c.back
+		c.stop(now)
+		return limit
+	case limit >= c.most, c.back == 0 && now.Before(c.next):
+		c.back = 0
+		return limit
+	}
+	if has := c.memory(); c.base == 0 || has < c.base {
+		c.base = has
+	}
+	c.before, c.back = slices.Max(c.recent[:min(c.measured, tries)]), limit
+	c.measured = 0
+	step := limit
+	if c.cautious {
+		step = max(limit/4, 1)
+	}
+	return min(limit+step, c.most)
+}
+
+// begin begins a measurement.
+func (c *climb) begin(now time.Time) {
+	c.since, c.bytes, c.requests, c.peak = now, 0, 0, 0
+}
+
+// stop ends the trying for now.
+func (c *climb) stop(now time.Time) {
+	c.back, c.measured = 0, 0
+	c.next = now.Add(c.pause)
+	c.pause = min(2*c.pause, longestPause)
+}
+
+// refused hears of a request made at asked that the store found too much.
+func (c *climb) refused(now, asked time.Time, limit int) int {
+	if !asked.After(c.throttled) {
+		return limit // it was under way when the others were refused
+	}
+	c.throttled = now
+	c.stop(now)
+	c.cautious, c.next = true, now.Add(max(afterRefusal, c.pause/2))
+	c.begin(now)
+	return max(limit/2, c.least)
+}
+
+// memoryInUse is what the runtime has from the system.
+func memoryInUse() int64 {
+	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(samples)
+	return int64(samples[0].Value.Uint64() - samples[1].Value.Uint64())
+}
+
+// filesEach is how many descriptors a request may need: a connection, which may still be
+// closing when the next is made, a file, and one more for direct writes.
+const filesEach = 4
+
+// slotsForFiles is how many requests there may be with the descriptors that a process
+// may have.
+func slotsForFiles() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return math.MaxInt
+	}
+	return max(int(min(limit.Cur, 1<<20))/filesEach, leastSlots)
+}
