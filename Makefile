@@ -34,9 +34,10 @@ image: build ## make bin/stager-image.tar, the release image, without a containe
 demo: build ## see stager at work: dataset, window, kills, checkpoints, all on this machine
 	go run -C e2e ./cmd/demo
 
-bench: build ## measure stager beside other clients of the same servers, in ten minutes; as root
+bench: build ## measure stager beside other clients of the same servers, in a quarter of an hour; as root
 	@echo 'Starts servers of SMB, NFS, HDFS, OSS and S3 on this machine, installs or builds what is missing, and moves'
-	@echo '1 GiB and 2,000 x 50 KiB to and fro, in /dev/shm: with stager and another client in turn. BENCH="-only smb -pairs 5" chooses.'
+	@echo '1 GiB and 2,000 x 50 KiB to and fro, in /dev/shm: with stager and another client in turn. Then trainers read through a window,'
+	@echo 'and through what else there is for them. BENCH="-only smb -pairs 5" chooses.'
 	go run -C e2e ./cmd/bench -json ../bin/bench.json -svg ../bin/bench.svg $(BENCH)
 
 test: ## run every test, against real servers of every protocol

@@ -6,6 +6,9 @@
 // its rows. [Run] makes the runs in turn, A B A B, throws the first pair away, takes
 // medians, and fails when a result is not equal, byte for byte, to what was sent.
 //
+// Of a trainer the same [Row] has more to say: it leaves a [Reading], how many images it
+// took in what time and how long it waited, and finds itself that they were all there.
+//
 // Server and client share the machine, so the ratio of wall times understates; the
 // client's CPU time for each gigabyte is what carries over to other machines. All
 // files lie in one folder that should be in memory, to take the disk out of it; Lab.To is

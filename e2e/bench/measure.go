@@ -17,6 +17,28 @@ type Sample struct {
 	Wall time.Duration `json:"wall"`
 	CPU  time.Duration `json:"cpu"` // of the process and its children, user and system
 	RSS  int64         `json:"rss"` // at its peak, in bytes
+
+	Reading *Reading `json:"reading,omitempty"` // of a trainer
+}
+
+// Reading is what a trainer saw, in seconds.
+type Reading struct {
+	Images  int      `json:"images"`
+	Seconds float64  `json:"seconds"`           // from the loop's begin to its end
+	First   float64  `json:"first"`             // of these, until the first batch
+	Waited  float64  `json:"waited"`            // and for all others, whatever it was for
+	Starved *float64 `json:"starved,omitempty"` // by stager's own count: its workers waited for shards and held none
+	OnDisk  int64    `json:"onDisk"`            // bytes, at the most
+}
+
+// read adds what the trainer left in path.
+func (s *Sample) read(path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	s.Reading = new(Reading)
+	return json.Unmarshal(text, s.Reading)
 }
 
 // MeasureFlag is the first argument of the measuring process.

@@ -17,6 +17,9 @@ type Row struct {
 	Reset func(ctx context.Context) error
 	// Ours and Theirs are the commands, made anew for each run.
 	Ours, Theirs Command
+	// Reading is the file in which the commands leave a Reading; "" when they are not
+	// trainers.
+	Reading string
 	// Check finds the result of a run to be what it must be.
 	Check func(ctx context.Context) error
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,17 +79,32 @@ func (row Row) once(ctx context.Context, command Command) (Sample, error) {
 	if err != nil {
 		return Sample{}, err
 	}
+	if row.Reading != "" {
+		if err := s.read(row.Reading); err != nil {
+			return Sample{}, err
+		}
+	}
 	return s, row.Check(ctx)
 }
 
-// median is that of wall and CPU times, each by itself, and the greatest peak.
+// median is that of wall and CPU times, each by itself, and the greatest peak; a trainer's
+// reading is that of the run with the median of waits.
 func median(all []Sample) (m Sample) {
+	byWait := slices.SortedFunc(slices.Values(all), func(a, b Sample) int { return cmp.Compare(a.waited(), b.waited()) })
+	m.Reading = byWait[len(all)/2].Reading
 	var wall, cpu []time.Duration
 	for _, s := range all {
 		wall, cpu, m.RSS = append(wall, s.Wall), append(cpu, s.CPU), max(m.RSS, s.RSS)
 	}
 	m.Wall, m.CPU = middle(wall), middle(cpu)
 	return m
+}
+
+func (s Sample) waited() float64 {
+	if s.Reading == nil {
+		return 0
+	}
+	return s.Reading.Waited
 }
 
 func middle(all []time.Duration) time.Duration {

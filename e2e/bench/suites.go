@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -18,7 +17,17 @@ import (
 )
 
 // Suites are all there are, in the order of the table.
-var Suites = []Suite{{"smb", smb}, {"nfs", nfs}, {"hdfs", hdfs}, {"oss", oss}, {"s3", s3}, {"s3-quick", s3Quick}, {"checkpoint", checkpoints}, {"checkpoint-quick", checkpointsQuick}}
+var Suites = []Suite{
+	{"smb", smb},
+	{"nfs", nfs},
+	{"hdfs", hdfs},
+	{"oss", oss},
+	{"s3", s3},
+	{"s3-quick", s3Quick},
+	{"checkpoint", checkpoints},
+	{"checkpoint-quick", checkpointsQuick},
+	{"window", window},
+}
 
 // stops ends servers, the last first.
 type stops []func() error
@@ -270,6 +279,5 @@ func s3Quick(ctx context.Context, lab *Lab) (rows []Row, note string, stop func(
 
 // peer builds another client from the module beside this file that says its version.
 func peer(ctx context.Context, name, pkg string, progress io.Writer) (string, error) {
-	_, here, _, _ := runtime.Caller(0)
-	return servers.Build(ctx, filepath.Join(filepath.Dir(here), "peers", name), pkg, progress)
+	return servers.Build(ctx, beside(filepath.Join("peers", name)), pkg, progress)
 }

@@ -60,3 +60,29 @@ func (t Table) Row(r Result) {
 	fmt.Fprintf(t.Out, "| %s | %s | %s | %.2f | %.2f | %.2f | %.2f | %.2f | %d | %d |\n", r.Store, r.Work, r.Peer,
 		r.Ours.Wall.Seconds(), r.Theirs.Wall.Seconds(), r.Ratio(), perGB(r.Ours), perGB(r.Theirs), mb(r.Ours), mb(r.Theirs))
 }
+
+// Readings writes what the trainers among the results saw, as a table of its own.
+func (t Table) Readings(results []Result) {
+	begun := false
+	line := func(with string, s Sample) {
+		r := s.Reading
+		if r == nil {
+			return
+		}
+		if !begun {
+			fmt.Fprintln(t.Out, "\n| trainer with | images/s | first after s | waited s | of its time | for shards s | on disk MB |")
+			fmt.Fprintln(t.Out, "|---|--:|--:|--:|--:|--:|--:|")
+			begun = true
+		}
+		starved := ""
+		if r.Starved != nil {
+			starved = fmt.Sprintf("%.2f", *r.Starved)
+		}
+		fmt.Fprintf(t.Out, "| %s | %.1f | %.2f | %.2f | %.1f %% | %s | %d |\n", with, float64(r.Images)/r.Seconds, r.First,
+			r.Waited, 100*r.Waited/r.Seconds, starved, r.OnDisk/1_000_000)
+	}
+	for _, r := range results {
+		line("stager", r.Ours)
+		line(r.Peer, r.Theirs)
+	}
+}

@@ -8,13 +8,16 @@ import (
 	"time"
 )
 
-// Delay stands before a server and makes the way to it longer, and not narrower: each
-// byte arrives half the round trip after it was sent, however many are on their way.
+// Delay stands before a server and makes the way to it longer or narrower. On one that is
+// longer each byte arrives half the round trip after it was sent, however many are on their
+// way; on one that is narrower all connections share the bandwidth of each direction.
 type Delay struct {
 	Address string // host:port
 
 	target   string
 	half     time.Duration
+	there    lane // to the server
+	back     lane
 	listener net.Listener
 	wait     sync.WaitGroup
 
@@ -25,11 +28,21 @@ type Delay struct {
 
 // StartDelay puts a delay before the server at target, host:port.
 func StartDelay(target string, roundTrip time.Duration) (*Delay, error) {
+	return startWay(target, roundTrip, 0)
+}
+
+// StartNarrow lets bandwidth bytes a second through to the server at target, and as many back.
+func StartNarrow(target string, bandwidth int64) (*Delay, error) {
+	return startWay(target, 0, bandwidth)
+}
+
+func startWay(target string, roundTrip time.Duration, bandwidth int64) (*Delay, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
 	if err != nil {
 		return nil, err
 	}
 	d := &Delay{Address: l.Addr().String(), target: target, half: roundTrip / 2, listener: l, conns: make(map[net.Conn]bool)}
+	d.there.bandwidth, d.back.bandwidth = bandwidth, bandwidth
 	d.wait.Go(d.accept)
 	return d, nil
 }
@@ -48,8 +61,8 @@ func (d *Delay) accept() {
 		if !d.keep(from, to) {
 			return
 		}
-		d.wait.Go(func() { d.carry(to, from) })
-		d.wait.Go(func() { d.carry(from, to) })
+		d.wait.Go(func() { d.carry(to, from, &d.there) })
+		d.wait.Go(func() { d.carry(from, to, &d.back) })
 	}
 }
 
@@ -66,6 +79,33 @@ func (d *Delay) keep(conns ...net.Conn) bool {
 	return !d.over
 }
 
+// lane is one direction. Each connection has one parcel in it at a time, so that they take
+// turns.
+type lane struct {
+	bandwidth int64 // bytes a second; 0: any
+
+	mu    sync.Mutex
+	clear time.Time // when all that was let in is through
+}
+
+// late is what a lane makes up for: those who wait wake up later than they wanted.
+const late = 5 * time.Millisecond
+
+// pass waits until n bytes more are through.
+func (l *lane) pass(n int) {
+	if l.bandwidth == 0 {
+		return
+	}
+	l.mu.Lock()
+	if past := time.Now().Add(-late); l.clear.Before(past) {
+		l.clear = past
+	}
+	l.clear = l.clear.Add(time.Duration(int64(n) * int64(time.Second) / l.bandwidth))
+	wait := time.Until(l.clear)
+	l.mu.Unlock()
+	time.Sleep(wait)
+}
+
 // parcel is bytes on their way.
 type parcel struct {
 	bytes []byte
@@ -76,7 +116,7 @@ type parcel struct {
 const onTheWay = 1024
 
 // carry moves bytes in one direction until either end closes, then closes both.
-func (d *Delay) carry(to, from net.Conn) {
+func (d *Delay) carry(to, from net.Conn, by *lane) {
 	way, gone := make(chan parcel, onTheWay), make(chan struct{})
 	pool := sync.Pool{New: func() any { return new([128 << 10]byte) }}
 	d.wait.Go(func() {
@@ -96,6 +136,7 @@ func (d *Delay) carry(to, from net.Conn) {
 		buf := pool.Get().(*[128 << 10]byte)
 		n, err := from.Read(buf[:])
 		if n > 0 {
+			by.pass(n)
 			select {
 			case way <- parcel{buf[:n], time.Now().Add(d.half)}:
 			case <-gone:

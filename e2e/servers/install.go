@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Protocols are those that have a server here. Install knows "python" and "pytorch" too,
-// for trainers.
+// Protocols are those that have a server here. Install knows "python", "pytorch"
+// and "streaming" too, for trainers.
 var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
@@ -48,7 +48,9 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 	case "python":
 		return install(ctx, progress, pythonMissing, "python3")
 	case "pytorch":
-		return installPyTorch(ctx, progress)
+		return pytorchWheels.install(ctx, progress, torchModules)
+	case "streaming":
+		return streamingWheels.install(ctx, progress, streamingModules)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -29,68 +30,106 @@ func pythonMissing() error {
 // the wheel for Linux brings gigabytes for GPUs along.
 const debianPython = "/usr/bin/python3"
 
-// wheels are installed without what they would like to have. Of scikit-learn nothing
-// is run: it has a dataset in it.
-var wheels = []string{"webdataset==1.0.2", "braceexpand==0.1.7", "scikit-learn==1.3.2"}
+// wheels are what pip installs for a trainer, without what they would like to have.
+type wheels []string
 
-// Trainer is a Python with PyTorch and WebDataset.
+var (
+	// Of scikit-learn nothing is run: it has a dataset in it.
+	pytorchWheels = wheels{"webdataset==1.0.2", "braceexpand==0.1.7", "scikit-learn==1.3.2"}
+	// What comes after the first three is what these import, beside Debian's.
+	streamingWheels = wheels{
+		"mosaicml-streaming==0.13.0", "webdataset==1.0.2", "braceexpand==0.1.7",
+		"boto3==1.44.5", "botocore==1.44.5", "brotli==1.2.1", "catalogue==2.0.10", "cramjam==2.14.0", "filelock==4.2.11", "fsspec==2026.9.0",
+		"huggingface_hub==0.36.2", "jmespath==1.1.0", "packaging==26.3", "python-snappy==0.7.3", "regex==2026.11.15", "s3transfer==0.19.3",
+		"safetensors==0.8.0", "tokenizers==0.22.2", "tqdm==4.70.1", "transformers==4.57.6", "xxhash==3.8.2", "zstd==1.5.7.2",
+	}
+)
+
+// Trainer is a Python with PyTorch and what goes with it.
 type Trainer struct {
 	Python string // the interpreter
 	Path   string // for PYTHONPATH
-	Digits string // scikit-learn's handwritten digits, as .csv.gz
+	Digits string // scikit-learn's handwritten digits, as .csv.gz; of PyTorch alone
 }
 
 // PyTorch finds what Install("pytorch") installed.
 func PyTorch() (Trainer, error) {
-	path, err := wheelsFolder()
-	if err == nil {
-		err = errors.Join(torchMissing(), wheelsMissing(path))
-	}
-	if err != nil {
-		return Trainer{}, notHere("pytorch", err)
-	}
-	return Trainer{debianPython, path, filepath.Join(path, "sklearn", "datasets", "data", "digits.csv.gz")}, nil
+	t, err := pytorchWheels.trainer("pytorch", torchModules)
+	t.Digits = filepath.Join(t.Path, "sklearn", "datasets", "data", "digits.csv.gz")
+	return t, err
 }
 
-func installPyTorch(ctx context.Context, progress io.Writer) error {
-	if err := install(ctx, progress, torchMissing, "python3-torch", "python3-yaml", "python3-pip"); err != nil {
+// Streaming finds what Install("streaming") installed: PyTorch with WebDataset and MosaicML
+// Streaming.
+func Streaming() (Trainer, error) { return streamingWheels.trainer("streaming", streamingModules) }
+
+// modules are those of Debian's Python; a package has the name of its module.
+type modules []string
+
+var (
+	torchModules     = modules{"torch", "yaml", "pip"}
+	streamingModules = modules{"torch", "torchvision", "yaml", "pip", "requests"}
+)
+
+func (m modules) missing() error {
+	for _, module := range m {
+		found, err := filepath.Glob(filepath.Join("/usr/lib/python3/dist-packages", module))
+		if err != nil || len(found) == 0 {
+			return fmt.Errorf("there is no module %s of Debian's Python on this machine", module)
+		}
+	}
+	return nil
+}
+
+func (m modules) packages() (names []string) {
+	for _, module := range m {
+		names = append(names, "python3-"+module)
+	}
+	return names
+}
+
+// trainer finds what install installed.
+func (w wheels) trainer(name string, m modules) (Trainer, error) {
+	path, err := w.folder()
+	if err == nil {
+		err = errors.Join(m.missing(), w.missing(path))
+	}
+	if err != nil {
+		return Trainer{}, notHere(name, err)
+	}
+	return Trainer{Python: debianPython, Path: path}, nil
+}
+
+func (w wheels) install(ctx context.Context, progress io.Writer, m modules) error {
+	if err := install(ctx, progress, m.missing, m.packages()...); err != nil {
 		return err
 	}
-	path, err := wheelsFolder()
-	if err != nil || wheelsMissing(path) == nil {
+	path, err := w.folder()
+	if err != nil || w.missing(path) == nil {
 		return err
 	}
-	fmt.Fprintln(progress, "installing", strings.Join(wheels, " "), "by pip, in the user's cache")
+	fmt.Fprintln(progress, "installing", strings.Join(w, " "), "by pip, in the user's cache")
 	unfinished := path + ".part"
 	if err := os.RemoveAll(unfinished); err != nil {
 		return err
 	}
-	args := append([]string{"-m", "pip", "install", "--quiet", "--no-deps", "--root-user-action=ignore", "--target", unfinished}, wheels...)
+	args := append([]string{"-m", "pip", "install", "--quiet", "--no-deps", "--root-user-action=ignore", "--target", unfinished}, w...)
 	if out, err := exec.CommandContext(ctx, debianPython, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("pip: %w\n%s", err, out)
 	}
 	return os.Rename(unfinished, path)
 }
 
-// wheelsFolder is where the wheels of these versions lie.
-func wheelsFolder() (string, error) {
+// folder is where the wheels of these versions lie.
+func (w wheels) folder() (string, error) {
 	cache, err := os.UserCacheDir()
-	return filepath.Join(cache, "stager-test-servers", strings.NewReplacer("==", "-").Replace(strings.Join(wheels, "_"))), err
+	key := sha256.Sum256([]byte(strings.Join(w, " ")))
+	return filepath.Join(cache, "stager-test-servers", fmt.Sprintf("wheels-%x", key[:6])), err
 }
 
-func wheelsMissing(path string) error {
+func (w wheels) missing(path string) error {
 	if _, err := os.Stat(path); err != nil {
-		return errors.New("WebDataset is not on this machine")
-	}
-	return nil
-}
-
-func torchMissing() error {
-	for _, module := range []string{"torch", "yaml", "pip"} {
-		found, err := filepath.Glob(filepath.Join("/usr/lib/python3/dist-packages", module))
-		if err != nil || len(found) == 0 {
-			return fmt.Errorf("there is no module %s of Debian's Python on this machine", module)
-		}
+		return fmt.Errorf("%s and what goes with it is not on this machine", w[0])
 	}
 	return nil
 }

@@ -109,6 +109,7 @@ func run(ctx context.Context) (err error) {
 		}
 		report.Notes = append(report.Notes, suite.Name+": "+note)
 	}
+	table.Readings(report.Results)
 	fmt.Println()
 	for _, note := range report.Notes {
 		fmt.Println("-", note)

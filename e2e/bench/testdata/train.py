@@ -1,0 +1,120 @@
+"""Reads every image once, in a PyTorch DataLoader, and works for a fixed time on each.
+
+    train.py KIND SOURCE FOLDER --images N --sum N --work SECONDS --result FILE [--size BYTES]
+
+KIND is "window", a window of stager's, whose input is SOURCE; "webdataset", shards of the URLs
+that the file SOURCE lists, through WebDataset's own cache, or without one if SIZE is 0; or "mosaic", MosaicML Streaming of
+SOURCE. FOLDER is what each fills, SIZE how much of it each is told to use. What the trainer saw is
+left in FILE, as JSON. The images are all those that SUM is made of: it is the sum of their checksums.
+"""
+
+import argparse
+import json
+import os
+import signal
+import threading
+import time
+import zlib
+
+import torch
+
+args = argparse.ArgumentParser()
+args.add_argument("kind", choices=["window", "webdataset", "mosaic"])
+args.add_argument("source")
+args.add_argument("folder")
+args.add_argument("--images", type=int, required=True)
+args.add_argument("--sum", type=int, required=True)
+args.add_argument("--work", type=float, required=True)
+args.add_argument("--result", required=True)
+args.add_argument("--size", type=int, default=0)
+args = args.parse_args()
+
+BATCH, WORKERS = 32, 4
+AHEAD = 256  # images that a worker of MosaicML Streaming gets before they are asked for, two shards of them
+
+
+class Window(torch.utils.data.IterableDataset):
+    """The shards that a worker gets of a window, as WebDataset wants them."""
+
+    def __iter__(self):
+        from stager_window import shards
+
+        return ({"url": path} for path in shards(args.source))
+
+
+def pair(sample):
+    return sample["jpg"], int(sample["cls"])
+
+
+def dataset():
+    if args.kind == "window":
+        import webdataset as wds
+
+        return wds.DataPipeline(Window(), wds.tarfile_to_samples(), wds.map(pair))
+    if args.kind == "webdataset":
+        import webdataset as wds
+
+        with open(args.source) as f:
+            urls = f.read().split()
+        cache = {"cache_dir": args.folder, "cache_size": args.size} if args.size else {}
+        os.makedirs(args.folder, exist_ok=True)
+        return wds.WebDataset(urls, shardshuffle=False, **cache).map(pair)
+    from streaming import StreamingDataset
+
+    class Images(StreamingDataset):
+        def __getitem__(self, at):
+            return pair(super().__getitem__(at))
+
+    images = Images(remote=args.source, local=args.folder, cache_limit=args.size, batch_size=BATCH, predownload=AHEAD)
+    for stream in images.streams:
+        # It got the index here, and forked workers would share that connection: they would wait for ever
+        # for each other's answers (version 0.13.0).
+        stream._downloader.clean_up()
+    return images
+
+
+def watch(most, over):
+    """Notes how much the folder takes, at its most."""
+    while not over.wait(0.02):
+        found = {}  # by inode: a file may have two names, and may be renamed meanwhile
+        for folder, _, names in os.walk(args.folder):
+            for name in names:
+                try:
+                    stat = os.lstat(os.path.join(folder, name))
+                except FileNotFoundError:
+                    continue
+                found[stat.st_ino] = stat.st_blocks * 512
+        most[0] = max(most[0], sum(found.values()))
+
+
+most, over = [0], threading.Event()
+watcher = threading.Thread(target=watch, args=(most, over), daemon=True)
+loader = torch.utils.data.DataLoader(dataset(), batch_size=BATCH, num_workers=WORKERS, collate_fn=list)
+signal.alarm(120)  # who waits for ever is not measured
+began = asked = time.monotonic()
+batches = iter(loader)
+watcher.start()  # behind the fork of the workers
+first, waited, seen, total = 0.0, 0.0, 0, 0
+for batch in batches:
+    came = time.monotonic()
+    if seen == 0:
+        first = came - began
+    else:
+        waited += came - asked
+    seen += len(batch)
+    total += sum(zlib.crc32(jpg) for jpg, _ in batch)
+    time.sleep(max(0.0, came + args.work * len(batch) - time.monotonic()))
+    asked = time.monotonic()
+ended = asked
+over.set()
+watcher.join()
+if (seen, total) != (args.images, args.sum):
+    raise SystemExit(f"{seen} images came, of checksums {total}; want {args.images} of {args.sum}")
+result = {"images": seen, "seconds": ended - began, "first": first, "waited": waited, "onDisk": most[0]}
+if args.kind == "window":
+    from stager_window import status
+
+    readers = [r for i in status()["inputs"] for r in i["window"]["readers"]]
+    result["starved"] = sum(sum(r["waits"].values()) for r in readers)
+with open(args.result, "w") as f:
+    json.dump(result, f)

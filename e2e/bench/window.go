@@ -1,0 +1,209 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/e2e/servers"
+)
+
+// What the window is measured with: images in shards, and a store that gives a fifth more
+// than a trainer takes.
+const (
+	trainShards, shardImages, imageSize = 36, 128, 100 << 10
+	trainImages                         = trainShards * shardImages
+
+	narrow    = 48_000_000 // bytes a second
+	windowful = 12         // shards that the window and the others' caches may keep: four readers hold one each, and twice four come
+)
+
+// window is beside WebDataset's cache and MosaicML Streaming, each feeding the same trainer
+// with the same images from the same server at the same bandwidth, and beside a prefetch
+// of the same shards.
+func window(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
+	if err := servers.Install(ctx, "streaming", lab.Log); err != nil {
+		return nil, "", nil, err
+	}
+	python, err := servers.Streaming()
+	if err != nil {
+		return nil, "", nil, err
+	}
+	dir := filepath.Join(lab.Dir, "images")
+	t := trainer{lab: lab, python: python, scripts: beside("testdata"), dir: filepath.Join(lab.To, "window")}
+	if err := t.pack(dir); err != nil {
+		return nil, "", nil, err
+	}
+	server, err := servers.StartQuick(dir, "bench")
+	if err != nil {
+		return nil, "", nil, err
+	}
+	end := stops{func() error { return os.RemoveAll(dir) }, server.Close}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, end.all())
+		}
+	}()
+	way, err := servers.StartNarrow(strings.TrimPrefix(server.Endpoint, "http://"), narrow)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	end = append(end, way.Close)
+	if err := t.serve(dir, server.Env(), way.Address); err != nil {
+		return nil, "", nil, err
+	}
+	near := t
+	near.env = server.Env()
+	rows = []Row{
+		t.overhead(fmt.Sprintf("window, %d MB/s", narrow/1_000_000)), near.overhead("window, any bandwidth"),
+		t.row("window, a fifth more than is taken", "WebDataset, its cache", t.webdataset),
+		t.row("window, a fifth more than is taken", "MosaicML Streaming", t.mosaic),
+		t.row("window, and files that are there", "WebDataset, local files", t.local),
+	}
+	note = fmt.Sprintf("trainers are PyTorch's DataLoader with four workers and take %.0f images of %s a second, for which the store's %d MB/s are 1.2 times what is needed; "+
+		"the window and the caches may keep %d of %d shards of %d images; %s", 1/t.work.Seconds(), sizeOf(imageSize), narrow/1_000_000, windowful, trainShards, shardImages,
+		"a server of files by sendfile, in the process that measures; MosaicML Streaming 0.13.0, WebDataset 1.0.2")
+	return rows, note, end.all, nil
+}
+
+// trainer is a loop over images, which can be fed in several ways.
+type trainer struct {
+	lab     *Lab
+	python  servers.Trainer
+	scripts string // the folder of the programs
+	dir     string // that is filled
+	env     []string
+	sum     string        // of all images
+	urls    string        // a file that lists the tar shards' URLs
+	paths   string        // and one, where they are
+	shard   int64         // the bytes of one
+	work    time.Duration // on an image
+}
+
+// pack makes the images, as shards of every kind.
+func (t *trainer) pack(dir string) error {
+	cmd := t.script("images.py", dir, strconv.Itoa(trainShards), strconv.Itoa(shardImages), strconv.Itoa(imageSize))
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, said.Bytes())
+	}
+	t.sum = strings.TrimSpace(string(out))
+	return nil
+}
+
+// serve tells where the images are, and how fast the trainer is.
+func (t *trainer) serve(dir string, env []string, address string) error {
+	shards, err := filepath.Glob(filepath.Join(dir, "tar", "*.tar"))
+	if err != nil || len(shards) != trainShards {
+		return fmt.Errorf("%s holds %d shards, want %d: %w", dir, len(shards), trainShards, err)
+	}
+	info, err := os.Stat(shards[0])
+	if err != nil {
+		return err
+	}
+	t.shard = info.Size()
+	t.work = time.Duration(float64(t.shard) / shardImages / narrow * 1.2 * float64(time.Second))
+	t.env = append(env, "AWS_ENDPOINT_URL=http://"+address, "S3_ENDPOINT_URL=http://"+address)
+	t.urls, t.paths = filepath.Join(dir, "urls"), filepath.Join(dir, "paths")
+	var urls, paths strings.Builder
+	for _, shard := range shards {
+		fmt.Fprintf(&urls, "http://%s/bench/tar/%s\n", address, filepath.Base(shard))
+		fmt.Fprintln(&paths, shard)
+	}
+	return firstOf(os.WriteFile(t.urls, []byte(urls.String()), 0o644), os.WriteFile(t.paths, []byte(paths.String()), 0o644))
+}
+
+// script is a program in Python.
+func (t *trainer) script(args ...string) *exec.Cmd {
+	cmd := exec.Command(t.python.Python, append([]string{"-B", filepath.Join(t.scripts, args[0])}, args[1:]...)...) //nolint:noctx // measure runs it
+	client := beside("../../window/python")
+	cmd.Env = append(append(os.Environ(), t.env...), "PYTHONPATH="+t.python.Path+string(os.PathListSeparator)+client)
+	return cmd
+}
+
+func (t *trainer) result() string { return filepath.Join(t.lab.Dir, "reading.json") }
+
+// train is the loop; size is for the others' caches.
+func (t *trainer) train(kind, source, folder string, size int64) *exec.Cmd {
+	return t.script("train.py", kind, source, filepath.Join(t.dir, folder), "--images", strconv.Itoa(trainImages), "--sum", t.sum, "--result", t.result(),
+		"--work", fmt.Sprint(t.work.Seconds()), "--size", strconv.FormatInt(size, 10))
+}
+
+func (t *trainer) webdataset() *exec.Cmd {
+	return t.train("webdataset", t.urls, "cache", windowful*t.shard)
+}
+
+func (t *trainer) mosaic() *exec.Cmd {
+	return t.train("mosaic", "s3://bench/mds", "cache", windowful*t.shard)
+}
+
+// local is what the loop and its loader cost by themselves.
+func (t *trainer) local() *exec.Cmd { return t.train("webdataset", t.paths, "cache", 0) }
+
+// fed is a command with a window beside it, in a folder that is named like it.
+func (t *trainer) fed(command *exec.Cmd) *exec.Cmd {
+	plan := fmt.Sprintf(`apiVersion: stager.dev/v1alpha1
+kind: StagePlan
+metadata: {name: bench}
+spec:
+  inputs:
+  - {name: train, source: "s3://bench/tar/", path: %s/data, mode: window, window: {size: %d}, order: {by: name, epochs: 1}}
+`, t.dir, windowful*t.shard)
+	path := filepath.Join(t.dir, "plan.yaml")
+	if err := os.WriteFile(path, []byte(plan), 0o644); err != nil {
+		return &exec.Cmd{Err: err}
+	}
+	socket := filepath.Join(t.dir, "s.sock")
+	cmd := exec.Command(t.lab.Stager, append([]string{"run", "--log-level", "warn", "-f", path, "--socket", socket, "--", command.Path}, command.Args[1:]...)...) //nolint:noctx // measure runs it
+	cmd.Env = append(command.Env, "STAGER_SOCKET="+socket)
+	return cmd
+}
+
+// reset leaves an empty folder.
+func (t *trainer) reset(context.Context) error {
+	return firstOf(os.RemoveAll(t.dir), os.MkdirAll(t.dir, 0o755), os.RemoveAll(t.result()))
+}
+
+// row is the trainer with stager's window, and with another.
+func (t *trainer) row(store, peer string, theirs Command) Row {
+	return Row{
+		Store: store, Work: fmt.Sprintf("%d images", trainImages), Peer: peer, Bytes: trainShards * t.shard,
+		Reset: t.reset, Theirs: theirs, Reading: t.result(),
+		Ours:  func() *exec.Cmd { return t.fed(t.train("window", "train", "data", 0)) },
+		Check: func(context.Context) error { return nil }, // the trainer has
+	}
+}
+
+// overhead is the window with a reader that wants nothing but the next shard, beside
+// prefetch.
+func (t trainer) overhead(store string) Row {
+	folder := filepath.Join(t.dir, "data")
+	reader := t.script("shards.py", strconv.Itoa(trainShards))
+	return Row{
+		Store: store, Work: fmt.Sprintf("%d shards", trainShards), Peer: "stager prefetch", Bytes: trainShards * t.shard,
+		Reset: t.reset,
+		Ours:  func() *exec.Cmd { return t.fed(reader) },
+		Theirs: func() *exec.Cmd {
+			cmd := exec.Command(t.lab.Stager, "prefetch", "--quiet", "s3://bench/tar/", folder) //nolint:noctx // measure runs it
+			cmd.Env = append(os.Environ(), t.env...)
+			return cmd
+		},
+		Check: func(context.Context) error { return nil }, // the reader counts
+	}
+}
+
+// beside is a folder, from that of this file.
+func beside(folder string) string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), folder)
+}
