@@ -12,6 +12,9 @@
 // uploads, and one of three nodes in the middle of a step; what restore brings is
 // compared byte for byte.
 //
+// A sampler has one, too: with readers, the sampler and stager killed again and again, the files
+// that were acknowledged are those of a calm run, byte for byte, and each once.
+//
 // Its tests do the same to servers of every protocol: they are killed, or fall silent,
 // in the middle of a prefetch, a push and a window, and come back.
 package trial

@@ -94,5 +94,5 @@ func (w *Watcher) look() map[file]int64 {
 // bound speaks of.
 func bookkeeping(path string) bool {
 	name := filepath.Base(path)
-	return name == "LOCK" || name == "plan" || strings.HasPrefix(name, "cursor") || strings.HasSuffix(name, ".jsonl") || strings.HasPrefix(name, "journal") || strings.HasSuffix(name, ".ranges") || strings.HasSuffix(name, ".tree.of")
+	return name == "LOCK" || name == "plan" || strings.HasPrefix(name, "sample.json") || strings.HasPrefix(name, "cursor") || strings.HasSuffix(name, ".jsonl") || strings.HasPrefix(name, "journal") || strings.HasSuffix(name, ".ranges") || strings.HasSuffix(name, ".tree.of")
 }

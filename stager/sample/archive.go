@@ -193,10 +193,10 @@ func sparse(h *tar.Header) bool {
 }
 
 // sampleKey is what the files of a sample have in common: the path up to the first dot of its
-// last element.
+// last element, unless that begins with it.
 func sampleKey(path string) string {
 	base := strings.LastIndexByte(path, '/') + 1
-	if dot := strings.IndexByte(path[base:], '.'); dot >= 0 {
+	if dot := strings.IndexByte(path[base:], '.'); dot > 0 {
 		return path[:base+dot]
 	}
 	return path

@@ -31,6 +31,7 @@ func TestSamplesOfTar(t *testing.T) {
 		{"the first dot counts", []string{"a.seg.png", "a.jpg"}, "0-4"},
 		{"folders are part of the name", []string{"x/a.jpg", "y/a.jpg"}, "0-2 2-4"},
 		{"a dot in a folder is none", []string{"x.y/a.jpg", "x.y/b.jpg"}, "0-2 2-4"},
+		{"hidden files are none of a sample", []string{"x/.a.jpg", "x/.b.jpg"}, "0-2 2-4"},
 		{"without extension", []string{"a", "b"}, "0-2 2-4"},
 		{"folders are left out", []string{"x/", "x/a.jpg", "y/", "y/a.jpg"}, "1-3 4-6"},
 		{"but within a sample", []string{"a.jpg", "x/", "a.cls"}, "0-5"},

@@ -53,7 +53,7 @@ type Config struct {
 }
 
 const (
-	renewEvery = 10 * time.Second
+	renewEvery = 2 * time.Second // of a plan's leaseTimeout, which is to be some times as long
 	leaseWait  = 2 * time.Second
 	jamAfter   = 2 * time.Second // without room, though all is acknowledged
 )
@@ -66,7 +66,6 @@ type Sampler struct {
 	cause  atomic.Pointer[window.Cause] // what is waited for
 	news   chan struct{}
 	told   settlements
-	first  window.Cursor
 	format *format
 
 	// Of the one call of more that is under way.
