@@ -137,7 +137,7 @@ func (r *reader) once(ctx context.Context, q question) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.client.Do(req) //nolint:gosec // who runs it says where the store is
+	return r.client.Do(req)
 }
 
 // request is a question as it is sent.
