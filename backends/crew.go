@@ -8,45 +8,68 @@ import (
 )
 
 // A Crew runs functions at once, as many as its limit says at the time: those that keep
-// a Store busy, whose number of requests changes.
+// a Store busy, whose number of requests changes. Its goroutines stay until Wait, so
+// that the stack that a request needs is grown once, and not for each.
 type Crew struct {
 	group *errgroup.Group
 	limit func() int
+	work  chan func() error // for those that are idle
 
-	mu      sync.Mutex // guards running
-	ended   sync.Cond  // one of those that ran
-	running int
+	mu      sync.Mutex // guards all below
+	ended   sync.Cond  // one of the functions
+	running int        // functions
+	idle    int        // goroutines without one, that nobody has chosen yet
 }
 
 // NewCrew makes a Crew, and a context that ends with its first error or with Wait.
 func NewCrew(ctx context.Context, limit func() int) (*Crew, context.Context) {
 	group, ctx := errgroup.WithContext(ctx)
-	c := &Crew{group: group, limit: limit}
+	c := &Crew{group: group, limit: limit, work: make(chan func() error)}
 	c.ended.L = &c.mu
 	return c, ctx
 }
 
-// Go runs f beside the others, as soon as there is room.
+// Go runs f beside the others, as soon as there is room. One goroutine calls it, and Wait.
 func (c *Crew) Go(f func() error) {
 	c.mu.Lock()
 	for c.running >= max(c.limit(), 1) {
 		c.ended.Wait()
 	}
 	c.running++
+	known := c.idle > 0
+	if known {
+		c.idle--
+	}
 	c.mu.Unlock()
+	if known {
+		c.work <- f
+		return
+	}
 	c.group.Go(func() error {
-		defer func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.running--
-			c.ended.Signal()
-		}()
-		return f()
+		c.run(f)
+		for f := range c.work {
+			c.run(f)
+		}
+		return nil
 	})
+}
+
+func (c *Crew) run(f func() error) {
+	if err := f(); err != nil {
+		c.Fail(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running--
+	c.idle++
+	c.ended.Signal()
 }
 
 // Fail ends the context of the others as if one of them had ended with err.
 func (c *Crew) Fail(err error) { c.group.Go(func() error { return err }) }
 
-// Wait returns when all have ended, with the first error.
-func (c *Crew) Wait() error { return c.group.Wait() }
+// Wait returns when all have ended, with the first error. Nothing is run after it.
+func (c *Crew) Wait() error {
+	close(c.work)
+	return c.group.Wait()
+}

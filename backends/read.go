@@ -15,12 +15,13 @@ import (
 // that direct I/O needs no second copy.
 const (
 	largeBuffer = 512 << 10
-	smallBuffer = 16 << 10
-	smallRange  = 128 << 10 // up to which a small buffer does: hundreds may be under way
+	smallBuffer = 64 << 10 // for a range that is no longer
+	tinyBuffer  = 16 << 10 // instead, where hundreds are under way
+	few         = 64       // requests are less than that
 	pageSize    = 4 << 10
 )
 
-var largeBuffers, smallBuffers = bufferPool(largeBuffer), bufferPool(smallBuffer)
+var largeBuffers, smallBuffers, tinyBuffers = bufferPool(largeBuffer), bufferPool(smallBuffer), bufferPool(tinyBuffer)
 
 func bufferPool(size int) *sync.Pool {
 	return &sync.Pool{New: func() any {
@@ -127,7 +128,11 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, dog *watchd
 		}, func() {}
 	}
 	pool := largeBuffers
-	if n <= smallRange {
+	switch {
+	case n > smallBuffer:
+	case s.Connections() > few:
+		pool = tinyBuffers
+	default:
 		pool = smallBuffers
 	}
 	pooled := pool.Get().(*[]byte)
