@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -233,8 +234,10 @@ func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, ob
 		g.Go(func() error {
 			off := int64(i) * sums.length
 			h := digest.Algorithm.New()
-			_, err := store.ReadRange(ctx, obj, off, min(sums.length, f.Size-off), &counted{file, moved}, h)
+			n := min(sums.length, f.Size-off)
+			_, err := store.ReadRange(ctx, obj, off, n, &counted{file, moved}, h)
 			sums.parts[i] = h.Sum(nil)
+			writeOut(file, off, n)
 			mu.Lock()
 			defer mu.Unlock()
 			if left--; left > 0 {
@@ -256,6 +259,12 @@ func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, ob
 		})
 	}
 	return nil
+}
+
+// writeOut has the kernel begin to bring a range to the disk, so that little is left for
+// syncAll to wait for.
+func writeOut(file *os.File, off, n int64) {
+	_ = unix.SyncFileRange(int(file.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE) // syncAll tells of what goes wrong
 }
 
 // rangeSums are the sums of a file's ranges.
