@@ -125,8 +125,17 @@ func (j *job) start(t *testing.T) {
 	j.run = run
 }
 
-// end is what a pod does, once stager is up.
+// end is what a pod does, once stager is up; all must be saved.
 func (j *job) end(t *testing.T) {
+	t.Helper()
+	if code := j.terminate(t); code != 0 {
+		t.Fatalf("stager ended with code %d", code)
+	}
+}
+
+// terminate is what a pod does, once stager is up. It returns the code that stager ends
+// with.
+func (j *job) terminate(t *testing.T) int {
 	t.Helper()
 	for until := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		conn, err := net.Dial("unix", filepath.Join(j.work, "s"))
@@ -140,9 +149,7 @@ func (j *job) end(t *testing.T) {
 	}
 	_ = j.run.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	<-j.run.done
-	if code := j.run.cmd.ProcessState.ExitCode(); code != 0 {
-		t.Fatalf("stager ended with code %d", code)
-	}
+	return j.run.cmd.ProcessState.ExitCode()
 }
 
 // content is what a trainer writes of a step: the same every time it is asked.
@@ -336,7 +343,8 @@ func TestCheckpointsOutliveKills(t *testing.T) {
 }
 
 // Three nodes save; one is killed in the middle of step 3. All three restore step 2. The
-// next attempt of the job makes its own step 3.
+// next attempt of the job makes its own step 3, which the nodes of the first do not
+// overwrite, late as they are, though they may overwrite.
 func TestThreeNodesSaveTogether(t *testing.T) {
 	const size = 1 << 20
 	vaults(t, func(t *testing.T, v vault) {
@@ -362,7 +370,7 @@ func TestThreeNodesSaveTogether(t *testing.T) {
 		}
 		begin := func(limit string) (jobs []*job) {
 			for n := range 3 {
-				j := newJob(t, v, limit, ", nodes: all", "STAGER_COUNT=3", fmt.Sprint("STAGER_INDEX=", n), "STAGER_ATTEMPT="+attempt)
+				j := newJob(t, v, limit, ", nodes: all, conflict: overwrite", "STAGER_COUNT=3", fmt.Sprint("STAGER_INDEX=", n), "STAGER_ATTEMPT="+attempt)
 				j.start(t)
 				jobs = append(jobs, j)
 			}
@@ -419,6 +427,7 @@ func TestThreeNodesSaveTogether(t *testing.T) {
 			}
 		}
 		attempt = "1"
+		late := jobs
 		jobs = begin("64Mi")
 		for n, j := range jobs {
 			j.write(t, 3, own(n, 3))
@@ -428,6 +437,17 @@ func TestThreeNodesSaveTogether(t *testing.T) {
 			j.end(t)
 			if got := j.restore(t, written(n)); got != 3 {
 				t.Errorf("node %d restores step %d of the next attempt, want 3", n, got)
+			}
+		}
+		for n, j := range late {
+			j.log.Reset()
+			j.start(t)
+			code := j.terminate(t)
+			if said, want := j.log.String(), "attempt 1 wrote it, and this is attempt 0"; code == 0 || !strings.Contains(said, want) {
+				t.Errorf("node %d of the first attempt ended with code %d and did not say %q but\n%s", n, code, want, said)
+			}
+			if got := j.restore(t, written(n)); got != 3 {
+				t.Errorf("after node %d of the first attempt step %d is restored, want 3 as the next attempt wrote it", n, got)
 			}
 		}
 		v.stager(t, "prune", "--last", "2", "--abandoned", "0s", v.url)
