@@ -8,11 +8,13 @@ import (
 	"golang.org/x/time/rate"
 )
 
+func never() bool { return false }
+
 // Uploads trickle while a reader waits, and for a while after it: longer when readers
 // wait again soon.
 func TestUploadsMakeWayForLongerEachTime(t *testing.T) {
 	now := time.Now()
-	a := newArbiter(nil, nil)
+	a := newArbiter(never, never, nil)
 	if a.holds(now, false) {
 		t.Error("before anybody waited uploads trickle")
 	}
@@ -41,7 +43,8 @@ func TestATrickleIsAnEighthOfTheLimit(t *testing.T) {
 	}{{nil, 6 * time.Second}, {rate.NewLimiter(80<<20, 1<<20), 10 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			waits := true
-			a := newArbiter(func() bool { return waits }, tt.limit)
+			a := newArbiter(never, func() bool { return waits }, tt.limit)
+			a.used = func() time.Duration { return 0 }
 			send := func() time.Duration {
 				start := time.Now()
 				for range 100 {
@@ -58,6 +61,41 @@ func TestATrickleIsAnEighthOfTheLimit(t *testing.T) {
 			time.Sleep(longest)
 			if took := send(); took != 0 {
 				t.Errorf("while nobody waits 100 MiB take %v, want no time", took)
+			}
+		})
+	}
+}
+
+// A save over a fast network kept both processors of a small machine busy, and a trainer
+// whose window was full read every shard in twice the time.
+func TestUploadsLeaveTheProcessorsToTheTrainer(t *testing.T) {
+	const chunk, cost = 32 << 10, 100 * time.Microsecond
+	for _, tt := range []struct {
+		name  string
+		share float64 // of one processor
+		more  float64 // that something else of this process uses
+		ends  bool
+		want  time.Duration // for 10,000 chunks, one after the other
+	}{
+		{"half of a processor", 0.5, 0, false, 2 * time.Second},
+		{"as much as one stream can use", 1, 0, false, time.Second},
+		{"feeding uses all of the share", 0.5, 0.6, false, 312 * time.Second / 16},
+		{"the trainer has ended", 0.5, 0, true, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start, own := time.Now(), time.Duration(0)
+			a := newArbiter(func() bool { return tt.ends }, never, nil)
+			a.share = tt.share
+			a.used = func() time.Duration { return own + time.Duration(tt.more*float64(time.Since(start))) }
+			for range 10_000 {
+				if err := a.yield(t.Context(), chunk); err != nil {
+					t.Fatal(err)
+				}
+				own += cost
+				time.Sleep(cost)
+			}
+			if got := time.Since(start); got < tt.want*9/10 || got > tt.want*11/10 {
+				t.Errorf("%s: they took %v, want about %v", tt.name, got, tt.want)
 			}
 		})
 	}
