@@ -26,7 +26,8 @@ type Row struct {
 
 // Suite is the rows of one server.
 type Suite struct {
-	Name string // that of the protocol
+	Name  string // that of the protocol
+	Large bool   // it needs room for a dozen times Data.Size, and runs when it is asked for
 	// Start starts the server and gives the rows, which end with ctx, and a note on them
 	// for people; stop ends the server.
 	Start func(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error)

@@ -18,15 +18,16 @@ import (
 
 // Suites are all there are, in the order of the table.
 var Suites = []Suite{
-	{"smb", smb},
-	{"nfs", nfs},
-	{"hdfs", hdfs},
-	{"oss", oss},
-	{"s3", s3},
-	{"s3-quick", s3Quick},
-	{"checkpoint", checkpoints},
-	{"checkpoint-quick", checkpointsQuick},
-	{"window", window},
+	{Name: "smb", Start: smb},
+	{Name: "nfs", Start: nfs},
+	{Name: "hdfs", Start: hdfs},
+	{Name: "oss", Start: oss},
+	{Name: "s3", Start: s3},
+	{Name: "s3-quick", Start: s3Quick},
+	{Name: "checkpoint", Start: checkpoints, Large: true},
+	{Name: "checkpoint-quick", Start: checkpointsQuick, Large: true},
+	{Name: "window", Start: window},
+	{Name: "training", Start: training, Large: true},
 }
 
 // stops ends servers, the last first.

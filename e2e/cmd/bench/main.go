@@ -31,6 +31,9 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == bench.MeasureFlag {
 		exit(bench.Measure(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == bench.ReaderFlag {
+		exit(bench.Reader(context.Background(), os.Args[2:]))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	exit(run(ctx))
@@ -45,12 +48,15 @@ func exit(err error) {
 }
 
 func run(ctx context.Context) (err error) {
-	var names []string
+	var names, usual []string
 	for _, s := range bench.Suites {
 		names = append(names, s.Name)
+		if !s.Large {
+			usual = append(usual, s.Name)
+		}
 	}
 	stager := flag.String("stager", "../bin/stager", "the binary to measure")
-	only := flag.String("only", strings.Join(names, ","), "the protocols, with commas between")
+	only := flag.String("only", strings.Join(usual, ","), "what is measured, with commas between, of "+strings.Join(names, ", "))
 	row := flag.String("row", "", "only rows with this in their first two columns")
 	pairs := flag.Int("pairs", 2, "how often each pair is run; medians count")
 	size := flag.Int64("size", 1<<30, "of the large file, in bytes")
