@@ -62,7 +62,7 @@ func (c copyCmd) config(ctx context.Context, log *slog.Logger) (cfg transfer.Con
 	var open []*backends.Store
 	done = func() {
 		for _, store := range open {
-			store.Close() // one is only read from, and what was written to the other is committed
+			_ = store.Close() // one is only read from, and what was written to the other is committed
 		}
 	}
 	defer func() {

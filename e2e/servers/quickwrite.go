@@ -57,7 +57,7 @@ func (q *Quick) write(w http.ResponseWriter, r *http.Request, key string) {
 		q.mu.Unlock()
 		answer(w, struct {
 			XMLName  xml.Name `xml:"InitiateMultipartUploadResult"`
-			UploadId string   //nolint:revive // it is called so
+			UploadId string
 		}{UploadId: id})
 	case r.Method == http.MethodPost && id != "":
 		if !q.taken(w, r, key) {
