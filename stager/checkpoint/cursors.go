@@ -3,12 +3,14 @@ package checkpoint
 import (
 	"encoding/json"
 	"maps"
+	"time"
 )
 
 // A checkpoint is of a moment, and so is where its trainer stood in its data. That is
-// asked for when Commit is called, and otherwise when stager first sees the name of a
-// checkpoint, also a temporary one: what is acknowledged while it is written comes
-// again after a restore, and is not left out. Who knows better says so in the marker.
+// asked for when Commit is called, and otherwise as soon as the name of a checkpoint
+// comes, also a temporary one: what is acknowledged while it is written comes
+// again after a restore, and is not left out. Where the kernel does not tell that a name
+// came, it is as at the look before, when there was none. Who knows better says so in the marker.
 
 // Cursors are where the inputs of a node stand, by their names.
 type Cursors map[string]json.RawMessage
@@ -21,8 +23,41 @@ func (u *Uploader) ask() Cursors {
 	return u.cfg.Cursors()
 }
 
-// noteCursors remembers where the inputs stood when names came.
-func (u *Uploader) noteCursors(names map[string]int64, unfinished map[string]string) {
+// stood is where the inputs stood at a time.
+type stood struct {
+	cursors Cursors
+	at      time.Time
+}
+
+// came remembers where the inputs stand when an entry comes to the output's folder: the
+// look that follows may be late, when the trainer has gone on already.
+func (u *Uploader) came(entry string) {
+	name, _ := finalName(entry)
+	if of, grouped := groupOf(name); grouped {
+		name = of
+	}
+	_, file := stepOf(name, false)
+	_, folder := stepOf(name, true)
+	if !file && !folder || u.cfg.Cursors == nil {
+		return
+	}
+	u.mu.Lock()
+	_, known := u.stood[name]
+	u.mu.Unlock()
+	if known {
+		return
+	}
+	now := stood{u.ask(), time.Now()}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, known := u.stood[name]; !known {
+		u.stood[name] = now
+	}
+}
+
+// noteCursors remembers where the inputs stood when names came that were there when a
+// look began, and forgets those that were not.
+func (u *Uploader) noteCursors(names map[string]int64, unfinished map[string]string, began time.Time) {
 	if u.cfg.Cursors == nil {
 		return
 	}
@@ -34,22 +69,29 @@ func (u *Uploader) noteCursors(names map[string]int64, unfinished map[string]str
 		there[name] = true
 	}
 	u.mu.Lock()
-	maps.DeleteFunc(u.stood, func(name string, _ Cursors) bool { return !there[name] })
+	maps.DeleteFunc(u.stood, func(name string, s stood) bool { return !there[name] && s.at.Before(began) })
 	var fresh []string
 	for name := range there {
 		if _, known := u.stood[name]; !known {
 			fresh = append(fresh, name)
 		}
 	}
+	before, polls := u.before, u.polls
 	u.mu.Unlock()
-	if len(fresh) == 0 {
+	if len(fresh) == 0 && !polls {
 		return
 	}
-	now := u.ask()
+	now := stood{u.ask(), began}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.before = now.cursors
+	if polls && before != nil {
+		now.cursors = before
+	}
 	for _, name := range fresh {
-		u.stood[name] = now
+		if _, known := u.stood[name]; !known {
+			u.stood[name] = now
+		}
 	}
 }
 

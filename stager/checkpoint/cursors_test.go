@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stager-dev/stager/backends/mem"
 )
@@ -64,6 +65,73 @@ func TestACommitKnowsWhereTheDataStood(t *testing.T) {
 		pass(t, u)
 		restored(`{"train":[{"epoch":1}],"val":[9]}`)
 	})
+}
+
+// A trainer that saves quickly and takes its next shards has gone on when the folder is
+// looked at: what it was given by then is not in the checkpoint.
+func TestTheDataStoodWhereTheyWereWhenTheNameCame(t *testing.T) {
+	at := 0
+	begin := func(t *testing.T) (*Uploader, string, *mem.Backend) {
+		at = 1
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, func(c *Config) {
+			c.Cursors = func() Cursors { return Cursors{"train": json.RawMessage(fmt.Sprint(at))} }
+		})
+		pass(t, u)
+		return u, dir, b
+	}
+	restored := func(t *testing.T, u *Uploader, b *mem.Backend, want string) {
+		t.Helper()
+		settled(t, u)
+		r, _ := restoreNewest(t, b)
+		if got, err := json.Marshal(r.Cursors); err != nil || string(got) != want {
+			t.Errorf("step %d: RESTORED.json has the cursors %s (%v), want %s", r.Step, got, err, want)
+		}
+	}
+	t.Run("told by the kernel", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			u, dir, b := begin(t)
+			at = 2
+			listed := time.Now()
+			time.Sleep(time.Millisecond)
+			u.came("step-7.tmp") // while a look is under way that has not listed it
+			u.came("log.txt")
+			u.noteCursors(nil, nil, listed)
+			at = 3
+			write(t, filepath.Join(dir, "step-7"), model("7"))
+			u.came("step-7")
+			if n := len(u.stood); n != 1 {
+				t.Errorf("%d names are remembered, want 1", n)
+			}
+			restored(t, u, b, `{"train":[2]}`)
+		})
+	})
+	t.Run("found by looking", func(t *testing.T) {
+		inBubble(t, func(t *testing.T) {
+			u, dir, b := begin(t)
+			u.poll()
+			pass(t, u)
+			write(t, filepath.Join(dir, "step-7"), model("7"))
+			at = 2
+			restored(t, u, b, `{"train":[1]}`)
+		})
+	})
+}
+
+// The kernel's word is heard: the cursor is asked for as the name comes, once.
+func TestANameThatComesIsStampedAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	asked := make(chan struct{}, 10)
+	u := newUploader(t, dir, mem.New(), func(c *Config) {
+		c.Cursors = func() Cursors { asked <- struct{}{}; return Cursors{} }
+	})
+	_, stop := u.watch()
+	defer stop()
+	if u.polls {
+		t.Fatal("the kernel does not tell of changes here")
+	}
+	write(t, filepath.Join(dir, "step-7.tmp"), model("7"))
+	<-asked
 }
 
 func TestCursorsOfAllNodesAreInOneCommit(t *testing.T) {

@@ -29,6 +29,7 @@ type entry struct {
 func (u *Uploader) look(ended bool) error {
 	u.folder.Lock()
 	defer u.folder.Unlock()
+	began := time.Now()
 	entries, err := fs.ReadDir(u.root.FS(), ".")
 	if err != nil {
 		return fmt.Errorf("the output folder: %w", err)
@@ -38,7 +39,7 @@ func (u *Uploader) look(ended bool) error {
 		names, claimed = candidates(entries)
 	}
 	unfinished, temporary := unfinishedOnes(entries)
-	u.noteCursors(names, unfinished)
+	u.noteCursors(names, unfinished, began)
 	u.mu.Lock()
 	was := u.temporary
 	u.temporary = temporary
@@ -236,7 +237,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	default:
 		_, err := u.takeLocked(&snapshot{
 			Step: step, Name: name, Complete: markedAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
-			Cursors: mark.at(u.stood[name]), Files: files,
+			Cursors: mark.at(u.stood[name].cursors), Files: files,
 		})
 		if err != nil {
 			e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true

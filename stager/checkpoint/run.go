@@ -36,10 +36,12 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		u.log.Info("the kernel does not tell of changes; they are seen a few seconds later", "error", err)
+		u.poll()
 		return nil, func() {}
 	}
 	if err := w.Add(u.cfg.Dir); err != nil {
 		u.log.Info("the kernel does not tell of changes here; they are seen a few seconds later", "error", err)
+		u.poll()
 	}
 	hint, ended := make(chan struct{}, 1), make(chan struct{})
 	go func() {
@@ -51,6 +53,9 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 					return
 				}
 				if event.Has(fsnotify.Create) { // also what a rename brings
+					if filepath.Dir(event.Name) == u.cfg.Dir {
+						u.came(filepath.Base(event.Name))
+					}
 					u.watchInside(w, event.Name)
 					select {
 					case hint <- struct{}{}:
@@ -68,6 +73,13 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 		_ = w.Close() // nothing is read from it any more
 		<-ended
 	}
+}
+
+// poll says that names are found by looking only.
+func (u *Uploader) poll() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.polls = true
 }
 
 // watchInside has what comes into a new folder seen at once, such as a marker.

@@ -86,7 +86,9 @@ type Uploader struct {
 	own         []string               // folders committed by this process, oldest first
 	ids         map[string]bool        // of uploads from this folder, also of earlier processes; a hint, kept on the disk
 	sweepsBlind bool                   // it cannot be looked through
-	stood       map[string]Cursors     // where the inputs stood when a name came
+	stood       map[string]stood       // when a name came
+	before      Cursors                // where the inputs stood at the last look
+	polls       bool                   // nobody tells that a name came
 	swept       bool                   // the destination was looked through for what killed uploads left
 	read        map[string]readOnce    // COMMITs; only who holds the shipping token
 	waits       map[int64]string       // steps that wait for other nodes, and for which
@@ -161,7 +163,7 @@ func New(cfg Config) (*Uploader, error) {
 		lock: flock.New(filepath.Join(cfg.Dir, private, "uploader.lock")),
 		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
-		stood: make(map[string]Cursors), plain: make(map[string]*plainFile), read: make(map[string]readOnce), waits: make(map[int64]string),
+		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce), waits: make(map[int64]string),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
