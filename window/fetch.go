@@ -163,6 +163,7 @@ func (w *Window) allocatedLocked(e *entry, is bool) {
 // landedLocked takes the outcome of a fetch.
 func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error, canceled bool) {
 	delete(w.fetching, e)
+	w.brought = true
 	if !canceled {
 		w.fetchedLocked(now, e, err == nil)
 	}

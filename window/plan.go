@@ -223,11 +223,20 @@ func (w *Window) enqueueLocked(e *entry) {
 	w.queue = slices.Insert(w.queue, at, e)
 }
 
+// firstAlone is how long the first fetch of all has the network to itself: everybody
+// waits for it, and beside others it would take as much longer as there are.
+const firstAlone = 2 * time.Second
+
 // startLocked takes what can be fetched now.
 func (w *Window) startLocked(now time.Time, alarm func(time.Time)) (start []*entry) {
 	w.queue = slices.DeleteFunc(w.queue, func(e *entry) bool {
+		most := w.cfg.Parallel
+		if !w.brought && now.Before(w.aloneUntil) {
+			most = 1
+			alarm(w.aloneUntil)
+		}
 		switch {
-		case len(w.fetching) >= w.cfg.Parallel:
+		case len(w.fetching) >= most:
 			return false
 		case now.Before(e.notBefore):
 			alarm(e.notBefore)
@@ -235,6 +244,9 @@ func (w *Window) startLocked(now time.Time, alarm func(time.Time)) (start []*ent
 		}
 		w.moveLocked(e, Fetching, "a fetch is free")
 		w.fetching[e] = true
+		if w.aloneUntil.IsZero() {
+			w.aloneUntil = now.Add(firstAlone)
+		}
 		start = append(start, e)
 		return true
 	})

@@ -352,6 +352,7 @@ func (w *Window) entryOf(name string, st disk.Stat) *entry {
 // foundLocked counts a file that was found.
 func (w *Window) foundLocked(e *entry, s State) {
 	w.moveLocked(e, s, "found")
+	w.brought = w.brought || s == Ready
 	if e.item != orphan {
 		w.active[e.seq] = e
 		if !e.before(w.top) {

@@ -70,15 +70,43 @@ func TestReadersShareEpochs(t *testing.T) {
 	})
 }
 
-// Fetches end in the reverse of their order. A training that is to be repeated gets
-// its shards in the plan's order all the same.
+// Until the first shard is there everybody waits for it, so it shares the network with
+// none: but only for a while, since it may be slow for reasons of its own.
+func TestTheFirstFetchIsAlone(t *testing.T) {
+	for _, tt := range []struct {
+		what string
+		then func(*bench)
+	}{
+		{"it has ended", func(b *bench) { b.arrive(0) }},
+		{"it takes long", func(*bench) { time.Sleep(firstAlone) }},
+	} {
+		virtual(t, func(t *testing.T) {
+			b := newBench(t, Config{Items: items(9, 10), Size: 90, Epochs: 1, Parallel: 3})
+			b.async = true
+			b.step()
+			time.Sleep(firstAlone / 2)
+			b.step()
+			if got := len(b.fetching); got != 1 {
+				t.Errorf("%d are fetched at first, want 1", got)
+			}
+			tt.then(b)
+			b.step()
+			if got := len(b.fetching); got != 3 {
+				t.Errorf("%d are fetched when %s, want 3", got, tt.what)
+			}
+		})
+	}
+}
+
+// Fetches end in the reverse of their order, but for the first, which is alone. A training
+// that is to be repeated gets its shards in the plan's order all the same.
 func TestLeasesKeepTheOrderWhateverArrivesFirst(t *testing.T) {
 	for _, tt := range []struct {
 		anyOrder bool
 		want     []int
 	}{
 		{false, []int{0, 1, 2, 3}},
-		{true, []int{3, 2, 1, 0}},
+		{true, []int{0, 3, 2, 1}},
 	} {
 		virtual(t, func(t *testing.T) {
 			b := newBench(t, Config{Items: items(4, 10), Size: 40, Epochs: 1, AnyOrder: tt.anyOrder})

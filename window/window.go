@@ -59,6 +59,8 @@ type Window struct {
 
 	queue       []*entry // Reserved, ascending
 	fetching    map[*entry]bool
+	aloneUntil  time.Time // of the first fetch; zero before it
+	brought     bool      // a fetch has ended, or there was something already
 	unallocated int64     // bytes reserved that the disk does not know of yet
 	toShow      []*entry  // Ready and of the current epoch, and not shown yet
 	showing     int       // and being shown

@@ -28,6 +28,9 @@ const (
 type Options struct {
 	Verify  Verify
 	Streams int // requests at once for one object; 0: what suits, at most 8
+	// Piece is how long the ranges are that an object is cut into, in bytes; 0: what
+	// suits. A store whose checksums cannot be combined has its own way.
+	Piece int64
 	// Arrived is told the number of bytes whenever some were written, from several
 	// goroutines at once. May be nil.
 	Arrived func(n int64)
@@ -80,7 +83,11 @@ func newTransfer(store *backends.Store, obj backends.Object, in *disk.Incoming, 
 	t := &transfer{store: store, obj: obj, in: in, opts: opts, told: obj.Sum}
 	facts := store.Facts()
 	missing := in.Missing()
-	t.pieces = cut(missing, obj.Size, facts.PartSize)
+	if opts.Piece > 0 && (facts.Checksum == "" || facts.Checksum.Combinable()) {
+		t.pieces = slice(missing, opts.Piece)
+	} else {
+		t.pieces = cut(missing, obj.Size, facts.PartSize)
+	}
 	if opts.Verify == VerifySize || len(missing) != 1 || missing[0].Len != obj.Size {
 		return t // bytes of an earlier process are summed from the disk
 	}
@@ -102,7 +109,10 @@ func cut(missing []disk.Range, size, piece int64) (pieces []disk.Range) {
 	if size <= oneStream {
 		return missing
 	}
-	piece = min(max(piece, minPiece), maxPiece)
+	return slice(missing, min(max(piece, minPiece), maxPiece))
+}
+
+func slice(missing []disk.Range, piece int64) (pieces []disk.Range) {
 	for _, r := range missing {
 		for off := r.Off; off < r.End(); {
 			end := min(off-off%piece+piece, r.End())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/plan"
@@ -17,7 +18,12 @@ type Window struct {
 	from     []From
 	manifest plan.Manifest
 	verify   Verify
+	begun    atomic.Bool
 }
+
+// firstPiece is how long the ranges of the first shard are. It comes alone, as the window
+// has it, so that there is nobody else to use the connections.
+const firstPiece = 8 << 20
 
 // From is a store and how many objects are its.
 type From struct {
@@ -30,7 +36,7 @@ var _ window.TreeFetcher = (*Window)(nil)
 // NewWindow makes a Fetcher of a manifest's objects, which are those of one store after
 // the other. The slices are kept.
 func NewWindow(from []From, m plan.Manifest, verify Verify) *Window {
-	return &Window{from, m, verify}
+	return &Window{from: from, manifest: m, verify: verify}
 }
 
 // store is where an item comes from.
@@ -46,7 +52,11 @@ func (w *Window) store(item int) *backends.Store {
 // the bytes agree on, "" when the store has none. Bytes that cannot be verified,
 // though it was insisted on, count as wrong ones.
 func (w *Window) Fetch(ctx context.Context, item int, in *disk.Incoming) (digest string, err error) {
-	sum, err := Object(ctx, w.store(item), w.manifest.Objects[item], in, Options{Verify: w.verify})
+	opts := Options{Verify: w.verify}
+	if w.begun.CompareAndSwap(false, true) {
+		opts.Piece = firstPiece
+	}
+	sum, err := Object(ctx, w.store(item), w.manifest.Objects[item], in, opts)
 	if err != nil {
 		return "", forWindow(err)
 	}
