@@ -86,9 +86,9 @@ func (w *Window) aheadLocked(a seq) bool {
 
 // passLocked has an acknowledged file stay for the next epoch, or go.
 func (w *Window) passLocked(e *entry) {
-	if w.cfg.Reuse != ReuseNone && e.state == Acked && !w.overLocked(e.epoch+1) && e.epoch+1 >= w.low.epoch {
+	if w.cfg.Reuse != ReuseNone && e.state == Acked && !w.overLocked(e.epoch+1) && (e.epoch == w.low.epoch-1 || e.epoch == w.low.epoch) {
 		if _, known := w.wants[e.epoch+1]; !known {
-			w.undecided = append(w.undecided, e) // its order is on its way
+			w.undecided = append(w.undecided, e) // its order is on its way; those of later epochs are not
 			return
 		}
 	}

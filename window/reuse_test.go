@@ -153,6 +153,32 @@ func TestACursorGoesBackWhileShardsStay(t *testing.T) {
 	})
 }
 
+// The journal is lost, and with it that the first epoch is over: what is acknowledged now
+// is of the second. What the third wants is not asked for yet, and was waited for, while
+// the file took the room that the first needed.
+func TestWhatIsAcknowledgedFarAheadDoesNotStay(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		two := items(2, 10)
+		two[1].Size = 20
+		b := newBench(t, Config{Items: two, Size: 25, Epochs: 4, Reuse: ReusePin})
+		first := b.Cursor()
+		b.take(2, map[seq]int{})
+		for _, c := range []Cursor{first, b.Cursor()} { // back, which forgets the end of epoch 0, and forth
+			b.ok(b.Rewind([]Cursor{c}, func(int) int { return 0 }))
+			b.crash()
+		}
+		b.settle()
+		b.ok(os.Remove(b.at(".stager", "journal")))
+		b.crash()
+		b.ok(os.Remove(b.at("ready", seq{1, 0}.fileName(two[0].Name))))
+		seen := map[seq]int{}
+		b.take(100, seen)
+		if s := b.Status(); !s.Done || len(seen) != 7 {
+			t.Errorf("%d were delivered, and got %+v, want 7 and an end", len(seen), s)
+		}
+	})
+}
+
 // Shards of the next epoch had stayed, the cursor went back, and they were dropped for
 // what comes first. One of them was then fetched a second time while it was there: its
 // turn came when that of an earlier one had not, which was still to stay from the
