@@ -251,5 +251,16 @@ func (i *inputOf) Nack(id, reason string) error {
 // PutBack implements [sample.Source].
 func (i *inputOf) PutBack(id string) error { return i.lease(id, "return", nil) }
 
+// Held implements [sample.Source].
+func (i *inputOf) Held(reader string) ([]string, error) {
+	s, err := i.status()
+	for _, r := range s.Readers {
+		if r.ID == reader {
+			return r.Leases, err
+		}
+	}
+	return nil, err
+}
+
 // Renew implements [sample.Source].
 func (i *inputOf) Renew(id string) error { return i.lease(id, "renew", nil) }

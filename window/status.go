@@ -64,6 +64,9 @@ type ReaderStatus struct {
 	Held  int               `json:"held"`
 	Epoch int               `json:"epoch"`
 	Waits map[Cause]float64 `json:"waits"` // seconds in which it waited and held nothing
+	// Leases are what it holds, but for claims, which have no name: a reader that was
+	// killed finds here what it does not know that it was given.
+	Leases []string `json:"leases,omitempty"`
 }
 
 // Status tells how things stand.
@@ -99,14 +102,33 @@ func (w *Window) Status() Status {
 	for _, k := range w.skipped {
 		s.Skipped = append(s.Skipped, BadItem{k.name, k.epoch, k.pos, k.reason})
 	}
+	leases := w.leasesLocked()
 	for _, rd := range slices.SortedFunc(maps.Values(w.readers), func(a, b *reader) int { return cmp.Compare(a.name, b.name) }) {
 		waits := map[Cause]float64{}
 		for cause, d := range rd.waits {
 			waits[cause] = d.Seconds()
 		}
-		s.Readers = append(s.Readers, ReaderStatus{rd.name, rd.held, rd.epoch, waits})
+		s.Readers = append(s.Readers, ReaderStatus{rd.name, rd.held, rd.epoch, waits, leases[rd.name]})
 	}
 	return s
+}
+
+// leasesLocked are the leases by reader, in the order of their names.
+func (w *Window) leasesLocked() map[string][]string {
+	of := make(map[string][]string)
+	for _, id := range slices.Sorted(maps.Keys(w.leases)) {
+		if l := w.leases[id]; !l.claim() {
+			of[l.reader.name] = append(of[l.reader.name], id)
+		}
+	}
+	return of
+}
+
+// Held are the leases of a reader.
+func (w *Window) Held(reader string) ([]string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leasesLocked()[reader], nil
 }
 
 // cautions are what this folder's file system takes away from the promises.

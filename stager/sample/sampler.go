@@ -27,6 +27,7 @@ type Source interface {
 	Nack(id, reason string) error
 	PutBack(id string) error
 	Renew(id string) error
+	Held(reader string) (ids []string, err error) // the leases of a reader
 }
 
 var _ Source = (*window.Window)(nil)
@@ -110,6 +111,9 @@ func New(cfg Config) (*Sampler, error) {
 	}
 	s.waitFor(window.CauseBackend)
 	items, err := s.restore()
+	if err == nil {
+		err = s.putBackUnheard()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +139,21 @@ func New(cfg Config) (*Sampler, error) {
 		}
 	}
 	return s, nil
+}
+
+// putBackUnheard gives back what the sampler before was given as it was killed, so that it
+// could not note it.
+func (s *Sampler) putBackUnheard() error {
+	ids, err := s.cfg.Source.Held(s.cfg.Reader)
+	known := s.leases()
+	for _, id := range ids {
+		if err == nil && !slices.Contains(known, id) {
+			if err = s.cfg.Source.PutBack(id); errors.Is(err, window.ErrNoLease) {
+				err = nil
+			}
+		}
+	}
+	return err
 }
 
 // order is that of the files that were planned before the restart.

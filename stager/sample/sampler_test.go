@@ -120,6 +120,27 @@ func TestAKilledSamplerGoesOn(t *testing.T) {
 	}
 }
 
+// A sampler was killed as its source gave it a shard, so that it never noted the lease: the
+// next one gives it back, and gets it in its turn.
+func TestAShardThatASamplerNeverHeardOfIsGivenBack(t *testing.T) {
+	d := tars(t, 9, 13)
+	whole := newHouse(t, d, 0, nil)
+	want := bodies(append(whole.epoch(), whole.epoch()...))
+	h := newHouse(t, d, 0, func(c *Config) { c.Size = 40 << 10 })
+	g, _ := h.next()
+	h.ack(g)
+	if err := h.end(); err != nil && !strings.Contains(err.Error(), "canceled") {
+		t.Fatal(err)
+	}
+	if _, err := h.source.Lease(t.Context(), window.LeaseRequest{Reader: h.cfg.Reader}); err != nil {
+		t.Fatal(err)
+	}
+	h.open()
+	if got := bodies(append(append([]got{g}, h.epoch()...), h.epoch()...)); !bytes.Equal(got, want) {
+		t.Errorf("other bytes than without the kill (%d, want %d)", len(got), len(want))
+	}
+}
+
 // freeAll has what was leased before a restart be free at once: its reader says that it
 // knows nothing of it.
 func (h *house) freeAll() {
