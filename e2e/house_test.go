@@ -65,7 +65,7 @@ var direct = []struct {
 
 // pure are packages of functions that depend on their arguments alone, so that a
 // webhook, a scheduler and a test call the very same.
-var pure = []string{"stager/plan", "stager/jobspec", "stager/jobspec/pai", "stager/jobspec/yamledit"}
+var pure = []string{"stager/plan", "stager/draw", "stager/jobspec", "stager/jobspec/pai", "stager/jobspec/yamledit"}
 
 // impure is what they never import themselves.
 var impure = []string{"net", "net/http", "os", "os/exec", "syscall"}

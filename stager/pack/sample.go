@@ -1,11 +1,14 @@
 package pack
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"iter"
 	"math/rand/v2"
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/draw"
 	"github.com/stager-dev/stager/stager/plan"
 )
 
@@ -86,7 +89,7 @@ func shuffled(from iter.Seq2[sample, error], seed uint64) iter.Seq2[sample, erro
 			}
 			all = append(all, s)
 		}
-		rand.New(rand.NewPCG(seed, 0)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		draw.Permute(all, rand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "stager pack 1\n%d", seed))))
 		for _, s := range all {
 			if !yield(s, nil) {
 				return

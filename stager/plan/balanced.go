@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/stager-dev/stager/stager/draw"
 )
 
 // What Balanced does unless the plan says otherwise.
@@ -92,7 +94,7 @@ func newBalancer(spec OrderSpec, m Manifest) *balancer {
 // order is that of one epoch.
 func (b *balancer) order(random rand.Source) []int {
 	from := indices(len(b.shards))
-	shuffle(from, random)
+	draw.Permute(from, random)
 	b.spread(from, random)
 	pool := slices.Clone(from[:min(b.choice, len(from))])
 	rest := from[len(pool):]

@@ -3,8 +3,9 @@ package plan
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"math/bits"
 	"math/rand/v2"
+
+	"github.com/stager-dev/stager/stager/draw"
 )
 
 // Order is the order in which the objects of a manifest come: for each epoch, from 0,
@@ -24,7 +25,7 @@ func Order(spec OrderSpec, m Manifest) func(epoch int) []int {
 	case Shuffle:
 		return func(epoch int) []int {
 			order := indices(n)
-			shuffle(order, rand.NewChaCha8(orderKey(spec.Seed, epoch)))
+			draw.Permute(order, rand.NewChaCha8(orderKey(spec.Seed, epoch)))
 			return order
 		}
 	case ByBlock:
@@ -52,14 +53,14 @@ func indices(n int) []int {
 // then what is in each.
 func blocks(n, length int, random rand.Source) []int {
 	at := indices((n + length - 1) / length)
-	shuffle(at, random)
+	draw.Permute(at, random)
 	order := make([]int, 0, n)
 	for _, block := range at {
 		from := len(order)
 		for i := block * length; i < min(n, (block+1)*length); i++ {
 			order = append(order, i)
 		}
-		shuffle(order[from:], random)
+		draw.Permute(order[from:], random)
 	}
 	return order
 }
@@ -67,25 +68,4 @@ func blocks(n, length int, random rand.Source) []int {
 func orderKey(seed int64, epoch int) [sha256.Size]byte {
 	text := binary.BigEndian.AppendUint64([]byte("stager order 1\n"), uint64(seed))
 	return sha256.Sum256(binary.BigEndian.AppendUint64(text, uint64(epoch)))
-}
-
-// shuffle is the one of Fisher and Yates. It draws its numbers itself, because
-// rand.Rand does not promise that it always will in the same way.
-func shuffle(order []int, random rand.Source) {
-	for i := len(order) - 1; i > 0; i-- {
-		j := below(uint64(i)+1, random)
-		order[i], order[j] = order[j], order[i]
-	}
-}
-
-// below draws evenly from [0, n): the high half of a 128-bit product, where the few
-// low halves that would favour some results are drawn anew.
-func below(n uint64, random rand.Source) uint64 {
-	uneven := -n % n // 2^64 mod n
-	for {
-		high, low := bits.Mul64(random.Uint64(), n)
-		if low >= uneven {
-			return high
-		}
-	}
 }

@@ -4,9 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"math/bits"
 	"math/rand/v2"
 	"os"
+
+	"github.com/stager-dev/stager/stager/draw"
 )
 
 // shard is a leased shard. What is marked for JSON is kept in the state.
@@ -53,31 +54,20 @@ func (c Config) key(of string, epoch, pos int) [sha256.Size]byte {
 	return sha256.Sum256(text)
 }
 
-// below is a number below n, out of 64 random bits. It is written out, so that files stay
-// the same whatever a library does.
-func below(r *rand.ChaCha8, n int) int {
-	hi, _ := bits.Mul64(r.Uint64(), uint64(n))
-	return int(hi)
-}
-
 // shuffle gives a shard its order.
 func (c Config) shuffle(s *shard) {
-	r := rand.NewChaCha8(c.key("shard", s.Epoch, s.Pos))
-	for i := len(s.samples) - 1; i > 0; i-- {
-		j := below(r, i+1)
-		s.samples[i], s.samples[j] = s.samples[j], s.samples[i]
-	}
+	draw.Permute(s.samples, rand.NewChaCha8(c.key("shard", s.Epoch, s.Pos)))
 }
 
 // triesOfDraw is how often another shard is drawn in place of one whose next sample has the
 // name of the sample before it.
 const triesOfDraw = 16
 
-// draw takes a sample out of the open shards. It is false when all that was drawn has the
+// drawOne takes a sample out of the open shards. It is false when all that was drawn has the
 // name of the sample before.
-func draw(r *rand.ChaCha8, open []*shard, before uint64) (part, bool) {
+func drawOne(r *rand.ChaCha8, open []*shard, before uint64) (part, bool) {
 	for range triesOfDraw {
-		s := open[below(r, len(open))]
+		s := open[draw.Below(uint64(len(open)), r)]
 		next := s.samples[s.drawn]
 		if next.key == 0 || next.key != before {
 			s.drawn++

@@ -266,7 +266,7 @@ func (s *Sampler) compose(ctx context.Context, n int, fill func(context.Context)
 		if len(f.parts) > 0 {
 			before = f.parts[len(f.parts)-1].key
 		}
-		p, ok := draw(s.random, s.open, before)
+		p, ok := drawOne(s.random, s.open, before)
 		if !ok {
 			break
 		}
