@@ -54,7 +54,8 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	r := &run{
 		Config: cfg, ctx: ctx, rel: Scratch + strings.ToLower(rand.Text()[:10]) + "/",
-		report: &Report{Store: cfg.Store.Name(), Began: time.Now(), ReadOnly: cfg.ReadOnly},
+		report:      &Report{Store: cfg.Store.Name(), Began: time.Now(), ReadOnly: cfg.ReadOnly},
+		connections: cfg.Store.Connections(),
 	}
 	r.scratch = cfg.Store.Sub(r.rel)
 	err := r.all()
@@ -99,6 +100,9 @@ type run struct {
 	report  *Report
 	wrote   bool  // something may lie in scratch
 	gone    error // the store could not be reached any more
+	// connections are how many requests at once the store began with: while it is checked
+	// it may try more.
+	connections int
 }
 
 // step tells what is done now.

@@ -18,7 +18,7 @@ func (r *run) facts(there []backends.Object) {
 	told := r.Store.Facts()
 	f := &r.report.Facts
 	f.AtomicReplace, f.ConditionalCreate, f.PinnedReads = told.AtomicReplace, told.ConditionalCreate, told.PinnedReads
-	f.PartBytes, f.MaxParts, f.Connections = told.PartSize, told.MaxParts, r.Store.Connections()
+	f.PartBytes, f.MaxParts, f.Connections = told.PartSize, told.MaxParts, r.connections
 	if r.gone != nil || r.ctx.Err() != nil {
 		return
 	}

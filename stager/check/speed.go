@@ -46,7 +46,7 @@ func (r *run) measure(ctx context.Context, there []backends.Object) error {
 // measureOwn writes files and reads them.
 func (r *run) measureOwn(ctx context.Context) error {
 	s := &r.report.Speed
-	alone, n := r.scratch.Narrow(1), r.Store.Connections()
+	alone, n := r.scratch.Narrow(1), r.connections
 	one, rate, err := r.writeOne(ctx, alone)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (r *run) measureOwn(ctx context.Context) error {
 // measureThere reads what is there.
 func (r *run) measureThere(ctx context.Context, there []backends.Object) (err error) {
 	s := &r.report.Speed
-	alone, n := r.Store.Narrow(1), r.Store.Connections()
+	alone, n := r.Store.Narrow(1), r.connections
 	by := slices.SortedFunc(slices.Values(there), func(a, b backends.Object) int { return int(min(max(b.Size-a.Size, -1), 1)) })
 	by = slices.DeleteFunc(by, func(obj backends.Object) bool { return obj.Size == 0 })
 	if len(by) > 0 {
