@@ -35,12 +35,31 @@ ip link set node0 up
 "$@"
 exit $?`
 
+// namespaces are those that a cluster has of its own.
+const namespaces = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET
+
+// Possible returns an error where a cluster cannot run on this machine, which says why.
+func Possible() error {
+	if os.Geteuid() != 0 {
+		return errors.New("a cluster needs root: namespaces, mounts and, for a node, control groups")
+	}
+	if at := kubelet(); at != "" {
+		return fmt.Errorf("a kubelet is running on this machine (%s), and two would put their pods into the same control groups; end it, or wait for the test that it belongs to", at)
+	}
+	cmd := exec.Command("true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("a cluster needs namespaces of its own, which this machine does not give: %w", err)
+	}
+	return nil
+}
+
 // isolated runs a command in namespaces of its own for processes, mounts and the
 // network, with dir for its files, and removes afterwards what the kernel does not: the
 // control groups of pods.
 func isolated(dir string, env []string, command ...string) (code int, err error) {
-	if at := kubelet(); at != "" {
-		return 0, fmt.Errorf("a kubelet is running on this machine (%s), and two would put their pods into the same control groups; end it, or wait for the test that it belongs to", at)
+	if err := Possible(); err != nil {
+		return 0, err
 	}
 	if err := removeGroups(); err != nil { // of a test that was killed
 		return 0, err
@@ -49,7 +68,7 @@ func isolated(dir string, env []string, command ...string) (code int, err error)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET,
+		Cloneflags: namespaces,
 		Pdeathsig:  syscall.SIGKILL, // of the thread, which therefore stays
 	}
 	runtime.LockOSThread()

@@ -50,8 +50,8 @@ func TestMain(m *testing.M) {
 
 // outside builds what needs the internet and starts this test again in namespaces.
 func outside() (code int, err error) {
-	if os.Geteuid() != 0 {
-		return 0, errors.New("it needs root: namespaces, mounts and, for a node, control groups")
+	if err := Possible(); err != nil {
+		return 0, err
 	}
 	dir, err := os.MkdirTemp("", "stager-cluster-")
 	if err != nil {
@@ -109,7 +109,7 @@ func keepLogs(dir string) error {
 func asked(t *testing.T, what string) *cluster {
 	t.Helper()
 	if under == nil || what == oneNode && !wanted(oneNode) {
-		live.Require(t, what, errors.New("it builds Kubernetes and needs root; make test-cluster asks for it"))
+		live.Require(t, what, errors.New("it builds Kubernetes; make test and make test-cluster ask for it, as root"))
 	}
 	return under
 }

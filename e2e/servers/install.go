@@ -21,6 +21,8 @@ var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs"}
 // the server cannot run here.
 func Install(ctx context.Context, protocol string, progress io.Writer) error {
 	switch protocol {
+	case "oss": // a double of it is a part of these tests
+		return nil
 	case "s3":
 		if _, err := buildGateway(ctx, progress); err != nil {
 			return err
@@ -52,7 +54,7 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 	case "streaming":
 		return streamingWheels.install(ctx, progress, streamingModules)
 	}
-	return nil
+	return fmt.Errorf("nobody knows how to install %q", protocol)
 }
 
 // needsRoot is an error where only root could run the server of a protocol.

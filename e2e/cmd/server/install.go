@@ -2,38 +2,55 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/stager-dev/stager/e2e/cluster"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
-// install sees to what servers need, and says which of them can run. With -all it
-// fails when one cannot.
+// install sees to what servers need, and says which of them can run. It fails when one
+// that -require names cannot.
 func install(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("install", flag.ContinueOnError)
-	all := flags.Bool("all", false, "fail when one of them cannot run here")
+	list := flags.String("require", "", "fail when one of these, with commas between them, cannot run here")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	var can []string
-	var missing error
-	for _, protocol := range flags.Args() {
-		if err := servers.Install(ctx, protocol, os.Stderr); err != nil {
-			err = fmt.Errorf("no server for %s: %w", protocol, err)
-			fmt.Fprintln(os.Stderr, err)
-			missing = errors.Join(missing, err)
+	required := strings.FieldsFunc(*list, func(r rune) bool { return r == ',' })
+	wanted := slices.Concat(flags.Args(), required)
+	var can, missing []string
+	for i, name := range wanted {
+		if slices.Contains(wanted[:i], name) {
 			continue
 		}
-		can = append(can, protocol)
+		if err := ready(ctx, name); err != nil {
+			fmt.Fprintf(os.Stderr, "%s cannot run here: %v\n", name, err)
+			if slices.Contains(required, name) {
+				missing = append(missing, name)
+			}
+			continue
+		}
+		can = append(can, name)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%s cannot run here, and must", strings.Join(missing, ", "))
 	}
 	fmt.Fprintln(out, strings.Join(can, ","))
-	if *all && missing != nil {
-		return errors.New("not all that is wanted can run here")
-	}
 	return nil
+}
+
+// ready sees to it that what tests know by this name can run.
+func ready(ctx context.Context, name string) error {
+	switch name {
+	case "file":
+		return nil // any machine has it
+	case "apiserver", "cluster": // the test builds them
+		return cluster.Possible()
+	}
+	return servers.Install(ctx, name, os.Stderr)
 }
