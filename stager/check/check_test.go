@@ -70,12 +70,15 @@ func TestAWholeStore(t *testing.T) {
 			t.Errorf("facts = %+v", f)
 		}
 		s := r.Speed
-		if s.Many.Requests != 4 || s.One.Write <= 0 || s.One.Read <= 0 || s.Many.Write <= 0 || s.Many.Read <= 0 || s.Tiny.Write <= 0 || s.Tiny.Read <= 0 {
+		if s.One.Write <= 0 || s.One.Read <= 0 || s.Many.Write <= 0 || s.Many.Read <= 0 || s.Tiny.Write <= 0 || s.Tiny.Read <= 0 {
 			t.Errorf("speed = %+v", s)
 		}
-		// Four at once, each 20 ms, though the store tries more while it is checked.
-		if got := s.Tiny.Read / TinyBytes; got < 150 || got > 210 {
-			t.Errorf("%.0f small files a second are read, want about 200", got)
+		if s.Many.Requests <= 4 || s.Tiny.Requests <= 4 {
+			t.Errorf("at once were %d requests, and %d for small files; want more than the 4 that this distant store began with", s.Many.Requests, s.Tiny.Requests)
+		}
+		// Each takes 20 ms.
+		if got, most := s.Tiny.Read/TinyBytes, 50*1.05*float64(s.Tiny.Requests); got <= 4/0.02*1.05 || got > most {
+			t.Errorf("%.0f small files a second are read, want more than 4 at once bring, and at most %.0f", got, most)
 		}
 		if s.Stat.Median != 0.02 {
 			t.Errorf("the median of stats is %v s, want 0.02", s.Stat.Median)

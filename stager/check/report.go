@@ -67,7 +67,7 @@ type Speed struct {
 
 // Rate is how fast bytes move.
 type Rate struct {
-	Requests  int     `json:"requests"`        // at once
+	Requests  int     `json:"requests"`        // at once, at most
 	FileBytes int64   `json:"fileBytes"`       // of each file, on average
 	Write     float64 `json:"write,omitempty"` // bytes per second
 	Read      float64 `json:"read,omitempty"`  // bytes per second

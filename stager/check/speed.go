@@ -2,17 +2,18 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
@@ -46,21 +47,21 @@ func (r *run) measure(ctx context.Context, there []backends.Object) error {
 // measureOwn writes files and reads them.
 func (r *run) measureOwn(ctx context.Context) error {
 	s := &r.report.Speed
-	alone, n := r.scratch.Narrow(1), r.connections
+	alone := r.scratch.Narrow(1)
 	one, rate, err := r.writeOne(ctx, alone)
 	if err != nil {
 		return err
 	}
 	s.One = Rate{Requests: 1, FileBytes: one.Size, Write: rate}
-	if s.One.Read, _, err = read(ctx, alone, 1, pieces([]backends.Object{one}, one.Size), forBytes, true); err != nil {
+	if s.One.Read, _, _, err = read(ctx, alone, pieces([]backends.Object{one}, one.Size), forBytes, true); err != nil {
 		return err
 	}
 	if err := alone.Delete(ctx, one.Key); err != nil { // it is large
 		return err
 	}
 
-	size := min(max(int64(rate/4), leastFile/16), r.Store.Facts().PartSize, largest/int64(n))
-	many, rate, err := write(ctx, r.scratch, n, "many", size, int(largest/size), forBytes)
+	size := min(max(int64(rate/4), leastFile/16), r.Store.Facts().PartSize, largest/int64(r.connections))
+	many, rate, n, err := write(ctx, r.scratch, "many", size, int(largest/size), forBytes)
 	if err != nil {
 		return err
 	}
@@ -69,21 +70,22 @@ func (r *run) measureOwn(ctx context.Context) error {
 		return err
 	}
 
-	tiny, rate, err := write(ctx, r.scratch, n, "tiny", TinyBytes, mostTiny, forTiny)
+	tiny, rate, n, err := write(ctx, r.scratch, "tiny", TinyBytes, mostTiny, forTiny)
 	if err != nil {
 		return err
 	}
 	s.Tiny = Rate{Requests: n, FileBytes: TinyBytes, Write: rate * TinyBytes}
-	if s.Tiny.Read, _, err = read(ctx, r.scratch, n, pieces(tiny, TinyBytes), forTiny, true); err != nil {
+	if s.Tiny.Read, _, n, err = read(ctx, r.scratch, pieces(tiny, TinyBytes), forTiny, true); err != nil {
 		return err
 	}
+	s.Tiny.Requests = max(s.Tiny.Requests, n)
 	return r.latency(ctx, alone, tiny)
 }
 
 // measureThere reads what is there.
 func (r *run) measureThere(ctx context.Context, there []backends.Object) (err error) {
 	s := &r.report.Speed
-	alone, n := r.Store.Narrow(1), r.connections
+	alone := r.Store.Narrow(1)
 	by := slices.SortedFunc(slices.Values(there), func(a, b backends.Object) int { return int(min(max(b.Size-a.Size, -1), 1)) })
 	by = slices.DeleteFunc(by, func(obj backends.Object) bool { return obj.Size == 0 })
 	if len(by) > 0 {
@@ -92,22 +94,21 @@ func (r *run) measureThere(ctx context.Context, there []backends.Object) (err er
 		if r.Size > 0 {
 			one.Size = min(one.Size, r.Size)
 		}
-		if s.One.Read, _, err = read(ctx, alone, 1, pieces([]backends.Object{one}, one.Size), forBytes, false); err != nil {
+		if s.One.Read, _, _, err = read(ctx, alone, pieces([]backends.Object{one}, one.Size), forBytes, false); err != nil {
 			return err
 		}
 		var sum int64
 		for _, obj := range by {
 			sum += obj.Size
 		}
-		s.Many = Rate{Requests: n, FileBytes: sum / int64(len(by))}
+		s.Many = Rate{FileBytes: sum / int64(len(by))}
 		if err = s.Many.readOf(ctx, r.Store, pieces(by, r.Store.Facts().PartSize), false); err != nil {
 			return err
 		}
 		tiny := slices.DeleteFunc(by, func(obj backends.Object) bool { return obj.Size > 1<<20 })
 		if len(tiny) >= leastTinys {
 			var files float64
-			s.Tiny = Rate{Requests: n}
-			if s.Tiny.Read, files, err = read(ctx, r.Store, n, pieces(tiny, 1<<20), forTiny, false); err != nil {
+			if s.Tiny.Read, files, s.Tiny.Requests, err = read(ctx, r.Store, pieces(tiny, 1<<20), forTiny, false); err != nil {
 				return err
 			}
 			s.Tiny.FileBytes = int64(s.Tiny.Read / max(files, 1))
@@ -119,7 +120,9 @@ func (r *run) measureThere(ctx context.Context, there []backends.Object) (err er
 // readOf measures reading, and what it costs this machine.
 func (m *Rate) readOf(ctx context.Context, store *backends.Store, of []piece, compare bool) (err error) {
 	began, before := time.Now(), processors()
-	m.Read, _, err = read(ctx, store, m.Requests, of, forBytes, compare)
+	var atOnce int
+	m.Read, _, atOnce, err = read(ctx, store, of, forBytes, compare)
+	m.Requests = max(m.Requests, atOnce)
 	m.ReadCPU = (processors() - before).Seconds() / time.Since(began).Seconds()
 	return err
 }
@@ -168,33 +171,38 @@ func (r *run) writeOne(ctx context.Context, alone *backends.Store) (obj backends
 	}
 }
 
-// write writes files of one size until time is over, n at once, and tells how many a
-// second.
-func write(ctx context.Context, store *backends.Store, n int, dir string, size int64, most int, during time.Duration) (objs []backends.Object, perSecond float64, err error) {
-	var mu sync.Mutex // guards objs
-	var next atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
-	began := time.Now()
-	for range n {
-		g.Go(func() error {
-			for ctx.Err() == nil && time.Since(began) < during {
-				i := next.Add(1)
-				if i > int64(most) {
-					break
-				}
-				obj, err := store.Put(ctx, fmt.Sprintf("%s/%06d", dir, i), pattern{}, size, backends.CreateOptions{})
-				if err != nil {
-					return err
-				}
-				mu.Lock()
-				objs = append(objs, obj)
-				mu.Unlock()
-			}
-			return ctx.Err()
-		})
+// keep calls f with 0, 1, 2 … until time is over or it was called so often, as many at
+// once as the store serves well, and tells how many these were at most.
+func keep(ctx context.Context, store *backends.Store, often int, during time.Duration, f func(ctx context.Context, i int) error) (atOnce int, err error) {
+	crew, ctx := backends.NewCrew(ctx, func() int {
+		now := store.Connections()
+		atOnce = max(atOnce, now)
+		return now
+	})
+	until := time.Now().Add(during)
+	for i := 0; i < often && ctx.Err() == nil && time.Now().Before(until); i++ {
+		crew.Go(func() error { return f(ctx, i) })
 	}
-	err = g.Wait()
-	return objs, float64(len(objs)) / time.Since(began).Seconds(), err
+	ended := ctx.Err()
+	return atOnce, cmp.Or(crew.Wait(), ended)
+}
+
+// write writes files of one size until time is over, and tells how many a second, and
+// how many at once.
+func write(ctx context.Context, store *backends.Store, dir string, size int64, most int, during time.Duration) (objs []backends.Object, perSecond float64, atOnce int, err error) {
+	var mu sync.Mutex // guards objs
+	began := time.Now()
+	atOnce, err = keep(ctx, store, most, during, func(ctx context.Context, i int) error {
+		obj, err := store.Put(ctx, fmt.Sprintf("%s/%06d", dir, i), pattern{}, size, backends.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		objs = append(objs, obj)
+		return nil
+	})
+	return objs, float64(len(objs)) / time.Since(began).Seconds(), atOnce, err
 }
 
 // piece is a range to be read.
@@ -216,35 +224,29 @@ func pieces(objs []backends.Object, most int64) (out []piece) {
 // errEnough ends a read when time is over.
 var errEnough = errors.New("time is over")
 
-// read reads pieces again and again until time is over, n at once, and tells how many
-// bytes and how many whole pieces came a second.
-func read(ctx context.Context, store *backends.Store, n int, of []piece, during time.Duration, compare bool) (perSecond, piecesPerSecond float64, err error) {
+// read reads pieces again and again until time is over, and tells how many bytes and
+// how many whole pieces came a second, and how many at once.
+func read(ctx context.Context, store *backends.Store, of []piece, during time.Duration, compare bool) (perSecond, piecesPerSecond float64, atOnce int, err error) {
 	to := &meter{until: time.Now().Add(during), compare: compare}
-	var next, whole atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
+	var whole atomic.Int64
 	began := time.Now()
-	for range n {
-		g.Go(func() error {
-			for ctx.Err() == nil && time.Now().Before(to.until) {
-				p := of[int(next.Add(1)-1)%len(of)]
-				_, err := store.ReadRange(ctx, p.obj, p.off, p.n, to, nil)
-				switch {
-				case errors.Is(err, errEnough):
-					return nil
-				case err != nil:
-					return err
-				}
-				whole.Add(1)
-			}
-			return ctx.Err()
-		})
-	}
-	err = g.Wait()
+	atOnce, err = keep(ctx, store, math.MaxInt, during, func(ctx context.Context, i int) error {
+		p := of[i%len(of)]
+		_, err := store.ReadRange(ctx, p.obj, p.off, p.n, to, nil)
+		switch {
+		case errors.Is(err, errEnough):
+			return nil
+		case err != nil:
+			return err
+		}
+		whole.Add(1)
+		return nil
+	})
 	took := time.Since(began).Seconds()
 	if wrong := to.wrong.Load(); err == nil && wrong > 0 {
 		err = &backends.Error{Op: "read", Kind: backends.Corrupt, Err: fmt.Errorf("%d of the blocks that came are not those that were written", wrong)}
 	}
-	return float64(to.bytes.Load()) / took, float64(whole.Load()) / took, err
+	return float64(to.bytes.Load()) / took, float64(whole.Load()) / took, atOnce, err
 }
 
 // meter counts bytes and keeps none.
