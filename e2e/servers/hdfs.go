@@ -179,6 +179,9 @@ func (h *HDFS) configure(ctx context.Context, dir string, opts HDFSOptions) erro
 		}
 	}
 	h.ConfDir = filepath.Join(dir, "conf")
+	if err := os.MkdirAll(h.tmp(), 0o755); err != nil {
+		return err
+	}
 	for _, webapp := range []string{"hdfs", "datanode"} {
 		if err := os.MkdirAll(filepath.Join(h.ConfDir, "webapps", webapp), 0o755); err != nil {
 			return err
@@ -233,7 +236,7 @@ func writeHadoopConf(path string, props map[string]string) error {
 // Command is a run of one of Hadoop's main classes as the superuser, such as
 // org.apache.hadoop.fs.FsShell, which is what "hdfs dfs" runs.
 func (h *HDFS) Command(ctx context.Context, class string, args ...string) *exec.Cmd {
-	line := []string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"}
+	line := []string{"-Xmx256m", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true", "-Djava.io.tmpdir=" + h.tmp()}
 	if h.kdc != nil {
 		line = append(line, "-Djava.security.krb5.conf="+h.kdc.Conf)
 	}
@@ -241,6 +244,9 @@ func (h *HDFS) Command(ctx context.Context, class string, args ...string) *exec.
 	cmd.Env = append(append(os.Environ(), "HADOOP_USER_NAME="+h.User), h.variables...)
 	return cmd
 }
+
+// tmp is where JVMs put what they leave when they are killed.
+func (h *HDFS) tmp() string { return filepath.Join(h.ConfDir, "tmp") }
 
 // FsShell is a run of what "hdfs dfs" is, as the superuser, with the JVM's own choice
 // of heap and compilers, as a distribution runs it.

@@ -59,7 +59,7 @@ func TestSignatureV4IsThatOfAlibabasClients(t *testing.T) {
 
 func start(t *testing.T) *Server {
 	t.Helper()
-	s, err := Start(Options{Buckets: []string{"test", "open"}, Public: []string{"open"}})
+	s, err := Start(Options{Dir: t.TempDir(), Buckets: []string{"test", "open"}, Public: []string{"open"}})
 	if err != nil {
 		t.Fatal(err)
 	}
