@@ -16,13 +16,16 @@
 // The life of a prefetch:
 //
 //  1. The source is listed into a spool on disk, each key checked, each local file
-//     compared with the record of what earlier runs wrote. Nothing has been touched
-//     yet, and nothing is when a file stands in the way, when it is more than is
-//     allowed, or when the disk has not the room.
-//  2. Workers take objects off the spool: a small one whole, a large one in ranges,
-//     so that all of them work until the last byte. Each file is verified, renamed
-//     into place and noted in the record.
-//  3. Where it is asked for, one sync of the file system makes all of it durable, and
+//     compared with the record of what earlier runs wrote.
+//  2. Meanwhile workers take objects off the spool: a small one whole, a large one in
+//     ranges, so that all of them work until the last byte. Each file is verified. Of
+//     the first some thousands it waits under .stager for its name; there the workers
+//     stop.
+//  3. The list is at its end. When a file stands in the way, when it is more than is
+//     allowed, or when the disk has not the room, what waits is removed, and nothing
+//     has been touched. Otherwise the files that wait are renamed into place and noted
+//     in the record, and the workers go on, and do that with each file at once.
+//  4. Where it is asked for, one sync of the file system makes all of it durable, and
 //     the record says so. Until then the record counts in this boot of the machine
 //     only.
 //

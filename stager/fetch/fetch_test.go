@@ -3,7 +3,9 @@ package fetch
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/backendtest"
@@ -144,4 +148,33 @@ func extra(t *testing.T, dir string, wanted ...string) (names []string) {
 		t.Fatal(err)
 	}
 	return names
+}
+
+// waiting are the files below dir that are on their way, by the names that they have then.
+func waiting(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(dir, disk.Private, "incoming"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// diskOf is a disk of so many bytes that has nothing but the files that are on their way.
+func diskOf(t *testing.T, size int64) func(*disk.Folder) (int64, error) {
+	return func(f *disk.Folder) (int64, error) {
+		free := size
+		for _, name := range waiting(t, f.Path()) {
+			var st unix.Stat_t
+			err := unix.Stat(filepath.Join(f.Path(), disk.Private, "incoming", name), &st)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return 0, err
+			}
+			free -= st.Blocks * 512
+		}
+		return free, nil
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/window/disk"
@@ -18,15 +19,18 @@ const corruptTries = 3
 // file is an object on its way.
 type file struct {
 	*transfer
+	place  int          // in the spool
 	left   atomic.Int64 // pieces that have not ended
 	failed atomic.Bool  // one of them
 }
 
 // fetchAll brings what is in the spool, in its order:
 //
-//	spool ─ feed ─┬─ small, or a piece ─ rename, record
+//	spool ─ feed ─┬─ small, or a piece ─ gate ─ rename, record
 //	              ├─ …
 //	              └─ as many at once as the store serves well
+//
+// The gate is that of the head start, and open when the spool is at its end.
 //
 // Nobody waits for the end of a large file: whoever fetches its last piece verifies
 // and publishes it, while the others are at the next.
@@ -43,21 +47,26 @@ func (p *pass) feed(ctx context.Context, crew *backends.Crew) error {
 	canceled := func() error {
 		return &backends.Error{Op: "read", Store: p.summary.Source, Kind: backends.Canceled, Err: context.Cause(ctx)}
 	}
+	next := 0
 	for obj, err := range p.todo.all() {
-		switch {
-		case err != nil:
+		if err != nil {
 			return local("the list of objects", err)
-		case ctx.Err() != nil:
+		}
+		p.head.enter(ctx, obj)
+		if ctx.Err() != nil {
 			return canceled()
-		case obj.Size <= oneStream:
-			crew.Go(func() error { return explain(p.small(ctx, obj)) })
+		}
+		place := next
+		next++
+		if obj.Size <= oneStream {
+			crew.Go(func() error { return explain(p.small(ctx, obj, place)) })
 			continue
 		}
 		incoming, err := p.open(obj)
 		if err != nil {
 			return err
 		}
-		f := &file{transfer: incoming}
+		f := &file{transfer: incoming, place: place}
 		n := max(len(f.pieces), 1)
 		f.left.Store(int64(n))
 		for i := range n {
@@ -90,11 +99,11 @@ func (p *pass) piece(ctx context.Context, f *file, i int) (err error) {
 		p.leave(f.transfer)
 		return err
 	}
-	return p.finish(ctx, f.transfer)
+	return p.finish(ctx, f.transfer, f.place)
 }
 
 // small fetches an object in one go.
-func (p *pass) small(ctx context.Context, obj backends.Object) error {
+func (p *pass) small(ctx context.Context, obj backends.Object, place int) error {
 	t, err := p.open(obj)
 	if err != nil {
 		return err
@@ -105,15 +114,18 @@ func (p *pass) small(ctx context.Context, obj backends.Object) error {
 			return err
 		}
 	}
-	return p.finish(ctx, t)
+	return p.finish(ctx, t, place)
 }
 
 // open makes the incoming file, or goes on with what an earlier run left of it.
 func (p *pass) open(obj backends.Object) (*transfer, error) {
 	// The same key may hold other bytes in another store.
 	version := p.summary.Source + " " + string(obj.Version) + " " + strconv.FormatInt(obj.ModTime.UnixNano(), 10)
-	in, err := p.folder.Incoming(obj.Key, obj.Size, version)
-	if err != nil {
+	var in *disk.Incoming
+	if err := p.head.take(obj.Size, func() (err error) {
+		in, err = p.folder.Incoming(obj.Key, obj.Size, version)
+		return err
+	}); err != nil {
 		return nil, local(obj.Key, err)
 	}
 	if in.Resumed() {
@@ -141,8 +153,8 @@ func (p *pass) leave(t *transfer) {
 	}
 }
 
-// finish verifies the file, gives it its name and notes it.
-func (p *pass) finish(ctx context.Context, t *transfer) error {
+// finish verifies the file and publishes it.
+func (p *pass) finish(ctx context.Context, t *transfer, place int) error {
 	sum, err := t.verify(ctx)
 	for try := 1; errors.Is(err, errSums) && try < corruptTries; try++ {
 		p.log.Warn("the bytes are not right, fetching them again", "error", err)
@@ -160,27 +172,51 @@ func (p *pass) finish(ctx context.Context, t *transfer) error {
 		}
 		return err
 	}
-	mtime := t.obj.ModTime
-	if mtime.IsZero() {
-		mtime = p.start
-	}
-	if err := t.in.Publish(t.obj.Key, 0o644, mtime); err != nil {
-		p.leave(t)
-		return local(t.obj.Key, err)
-	}
-	if err := p.record.add(t.obj, mtime); err != nil {
-		return local("the record of this run", err)
-	}
-	p.meter.files.Add(1)
 	how := "size"
 	if !sum.IsZero() {
 		how = string(sum.Algorithm)
 	}
+	return p.publish(t, place, how)
+}
+
+// publish gives the file its name and notes it; while it is not known whether that is
+// refused, it has the file wait.
+func (p *pass) publish(t *transfer, place int, how string) (err error) {
+	const mode = 0o644
+	if p.head.passed() {
+		err = t.in.Publish(t.obj.Key, mode, p.mtime(t.obj))
+	} else if err = t.in.Seal(mode, p.mtime(t.obj)); err == nil {
+		if p.head.wait(place, how) {
+			return nil
+		}
+		err = p.folder.PublishSealed(t.obj.Key, t.obj.Key, t.obj.Size)
+	}
+	if err != nil {
+		p.leave(t)
+		return local(t.obj.Key, err)
+	}
+	return p.note(t.obj, how)
+}
+
+// mtime is the time that the file of an object gets.
+func (p *pass) mtime(obj backends.Object) time.Time {
+	if obj.ModTime.IsZero() {
+		return p.start
+	}
+	return obj.ModTime
+}
+
+// note notes a file that has its name.
+func (p *pass) note(obj backends.Object, how string) error {
+	if err := p.record.add(obj, p.mtime(obj)); err != nil {
+		return local("the record of this run", err)
+	}
+	p.meter.files.Add(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := &p.summary
 	s.Files, s.FetchedFiles = s.Files+1, s.FetchedFiles+1
-	s.Bytes, s.FetchedBytes = s.Bytes+t.obj.Size, s.FetchedBytes+t.obj.Size
+	s.Bytes, s.FetchedBytes = s.Bytes+obj.Size, s.FetchedBytes+obj.Size
 	s.Verified[how]++
 	return nil
 }
@@ -188,6 +224,7 @@ func (p *pass) finish(ctx context.Context, t *transfer) error {
 // drop forgets a file whose bytes are wrong.
 func (p *pass) drop(t *transfer) {
 	p.meter.bytes.Add(missing(t.in) - t.obj.Size)
+	p.head.give(t.obj.Size)
 	if err := t.in.Discard(); err != nil {
 		p.log.Warn("a file that is wrong cannot be removed", "path", t.obj.Key, "error", err)
 	}

@@ -57,8 +57,8 @@ type Summary struct {
 // of them are there and verified. Files that are there already are left
 // alone; nothing is deleted, also when the source has lost it.
 //
-// Before the first byte it refuses what cannot end well: kind Exist when a local file
-// differs that no prefetch wrote, unless Overwrite; kind Invalid when it is more than
+// Before the first file gets its name it refuses what cannot end well, and leaves
+// everything as it was: kind Exist when a local file differs that no prefetch wrote, unless Overwrite; kind Invalid when it is more than
 // MaxBytes or a key is no path; kind NoSpace; a *disk.BusyError when another process
 // fills the folder. An object that changes after it was listed is an error of kind
 // Changed: the next run lists anew. The first error ends it; what is complete by then
@@ -95,8 +95,9 @@ type pass struct {
 	folder  *disk.Folder
 	record  *record
 	todo    *spool // what must be fetched
+	head    *headStart
 
-	mu      sync.Mutex // guards summary while workers run
+	mu      sync.Mutex // guards all below while workers run
 	summary Summary
 }
 
@@ -128,18 +129,39 @@ func (p *pass) run(ctx context.Context) (err error) {
 	}
 	defer p.todo.close() // it has no name
 
-	p.meter.phase.Store(Listing)
-	found, err := p.survey(ctx)
+	left, err := p.folder.Leftovers()
 	if err != nil {
-		return err
+		return local("the destination", err)
 	}
-	if found.files > 0 || p.record.pending {
-		if err := p.record.begin(); err != nil {
-			return local("the record of this run", err)
+	free, err := p.cfg.free(p.folder)
+	if err != nil {
+		return local("the destination", err)
+	}
+	p.head = newHeadStart(free, !left.None())
+	p.meter.phase.Store(Listing)
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	fetched := make(chan error, 1)
+	go func() { fetched <- p.fetchAll(working) }()
+	found, err := p.survey(ctx, left)
+	if err == nil && (found.files > 0 || p.record.pending) {
+		if err = p.record.begin(); err != nil {
+			err = local("the record of this run", err)
 		}
 	}
+	if err != nil {
+		stop()
+		<-fetched // it tells of nothing else
+		p.undo()
+		return err
+	}
 	p.meter.phase.Store(Fetching)
-	err = p.fetchAll(ctx)
+	if err = p.pass(); err != nil {
+		stop()
+		<-fetched // the same
+	} else {
+		err = <-fetched
+	}
 	// A run that fetches nothing has time to make durable what an earlier one brought.
 	if ctx.Err() == nil && (p.cfg.Sync || found.files == 0) {
 		err = errors.Join(err, p.settle())

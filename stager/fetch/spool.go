@@ -8,19 +8,25 @@ import (
 	"io"
 	"iter"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// spool is a list of objects on disk, written once and then read once: a million of
-// them would be too much for memory. It has no name, so it leaves nothing behind
-// whatever ends the process.
+// spool is a list of objects on disk, written once and read while that goes on, and
+// again: a million of them would be too much for memory. It has no name, so it leaves
+// nothing behind whatever ends the process.
 type spool struct {
 	file *os.File
 	out  *bufio.Writer
 	buf  []byte
+
+	mu      sync.Mutex // guards out and all below
+	more    sync.Cond  // something was added, or the end
+	written int64      // bytes in the file
+	ended   bool
 }
 
 func newSpool(folder *disk.Folder) (*spool, error) {
@@ -32,7 +38,18 @@ func newSpool(folder *disk.Folder) (*spool, error) {
 	if err := folder.Root().Remove(name); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return &spool{file: file, out: bufio.NewWriterSize(file, 64<<10)}, nil
+	s := &spool{file: file}
+	s.out, s.more.L = bufio.NewWriterSize(spoolWriter{s}, 64<<10), &s.mu
+	return s, nil
+}
+
+// spoolWriter writes to the end of the file; mu is held.
+type spoolWriter struct{ *spool }
+
+func (w spoolWriter) Write(p []byte) (int, error) {
+	n, err := w.file.Write(p)
+	w.written += int64(n)
+	return n, err
 }
 
 func (s *spool) close() error { return s.file.Close() }
@@ -45,31 +62,63 @@ func (s *spool) add(obj backends.Object) error {
 	b = binary.AppendVarint(b, obj.ModTime.Unix()) // also of the zero time
 	b = binary.AppendVarint(b, int64(obj.ModTime.Nanosecond()))
 	s.buf = b
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.more.Broadcast()
 	_, err := s.out.Write(b)
 	return err
+}
+
+// end says that nothing will be added. It may be said again.
+func (s *spool) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.more.Broadcast()
+}
+
+// spoolReader reads what is written, from the beginning. It waits for more until the end.
+type spoolReader struct {
+	*spool
+	at int64
+}
+
+func (r *spoolReader) Read(p []byte) (int, error) {
+	r.mu.Lock()
+	for r.at == r.written && r.out.Buffered() == 0 && !r.ended {
+		r.more.Wait()
+	}
+	var err error
+	if r.at == r.written {
+		err = r.out.Flush()
+	}
+	left := r.written - r.at
+	r.mu.Unlock()
+	switch {
+	case err != nil:
+		return 0, err
+	case left == 0:
+		return 0, io.EOF
+	}
+	n, err := r.file.ReadAt(p[:min(int64(len(p)), left)], r.at)
+	r.at += int64(n)
+	return n, err
 }
 
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// all yields what was added, in that order. After an error nothing follows.
+// all yields what was added and will be, in that order, and ends at the end. After an
+// error nothing follows. Several may read at once.
 func (s *spool) all() iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		err := s.out.Flush()
-		if err == nil {
-			_, err = s.file.Seek(0, io.SeekStart)
-		}
-		if err != nil {
-			yield(backends.Object{}, err)
-			return
-		}
-		in := bufio.NewReaderSize(s.file, 64<<10)
+		in := spooled{Reader: bufio.NewReaderSize(&spoolReader{spool: s}, 64<<10)}
 		for {
 			if _, err := in.Peek(1); errors.Is(err, io.EOF) {
 				return
 			}
-			obj, err := s.next(in)
+			obj, err := in.next()
 			if err != nil {
 				yield(backends.Object{}, fmt.Errorf("the list of objects on disk cannot be read: %w", err))
 				return
@@ -81,7 +130,13 @@ func (s *spool) all() iter.Seq2[backends.Object, error] {
 	}
 }
 
-func (s *spool) next(in *bufio.Reader) (obj backends.Object, err error) {
+// spooled are objects as they lie in the file.
+type spooled struct {
+	*bufio.Reader
+	buf []byte
+}
+
+func (in *spooled) next() (obj backends.Object, err error) {
 	text := func() string {
 		if err != nil {
 			return ""
@@ -90,11 +145,11 @@ func (s *spool) next(in *bufio.Reader) (obj backends.Object, err error) {
 		if n, err = binary.ReadUvarint(in); err != nil {
 			return ""
 		}
-		if uint64(cap(s.buf)) < n {
-			s.buf = make([]byte, n)
+		if uint64(cap(in.buf)) < n {
+			in.buf = make([]byte, n)
 		}
-		_, err = io.ReadFull(in, s.buf[:n])
-		return string(s.buf[:n])
+		_, err = io.ReadFull(in, in.buf[:n])
+		return string(in.buf[:n])
 	}
 	number := func() (v int64) {
 		if err == nil {

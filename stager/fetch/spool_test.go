@@ -31,6 +31,7 @@ func TestSpoolGivesBackWhatItTook(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	s.end()
 	for range 2 {
 		var got []backends.Object
 		for obj, err := range s.all() {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // findings are what a survey learned besides the list of objects to fetch.
@@ -44,16 +45,10 @@ func (e *examples) String() string {
 	return s
 }
 
-// block is what a file system gives space in.
-const block = 4 << 10
-
 // survey lists the source, finds what must be fetched, and refuses what cannot end
 // well. It changes nothing that anybody but stager knows.
-func (p *pass) survey(ctx context.Context) (f findings, err error) {
-	left, err := p.folder.Leftovers()
-	if err != nil {
-		return f, local("the destination", err)
-	}
+func (p *pass) survey(ctx context.Context, left *disk.Leftovers) (f findings, err error) {
+	defer p.todo.end()
 	for obj, err := range p.chosen(ctx) {
 		if err != nil {
 			return f, err
@@ -65,16 +60,20 @@ func (p *pass) survey(ctx context.Context) (f findings, err error) {
 			return f, local(obj.Key, err)
 		}
 		if present {
+			p.mu.Lock()
 			p.summary.Files, p.summary.WarmFiles = p.summary.Files+1, p.summary.WarmFiles+1
 			p.summary.Bytes, p.summary.WarmBytes = p.summary.Bytes+obj.Size, p.summary.WarmBytes+obj.Size
+			p.mu.Unlock()
 			p.meter.files.Add(1)
 			p.meter.warm.Add(1)
 			p.meter.bytes.Add(obj.Size)
 			continue
 		}
 		f.files++
-		space := (obj.Size + block - 1) / block * block
-		f.need += max(0, space-left.Claim(obj.Key))
+		f.need += max(0, spaceOf(obj.Size)-left.Claim(obj.Key))
+		if p.vain(&f) {
+			p.head.despair()
+		}
 		if err := p.todo.add(obj); err != nil {
 			return f, local("the list of objects", err)
 		}
@@ -142,9 +141,19 @@ func (p *pass) refuse(f *findings) error {
 	return &backends.Error{Op: "write", Store: p.cfg.Dir, Kind: backends.Exist, Err: errors.New(text)}
 }
 
-// room compares what is needed with what the disk has.
+// vain tells whether what was found so far will be refused.
+func (p *pass) vain(f *findings) bool {
+	most := p.cfg.Listing.MaxBytes
+	return f.blocked.n > 0 || f.foreign.n > 0 && !p.cfg.Overwrite || most > 0 && p.meter.bytesTotal.Load() > most
+}
+
+// room compares what is needed with what the disk has, and what the head start has
+// taken of it.
 func (p *pass) room(f *findings) error {
+	p.head.taking.Lock()
 	free, err := p.cfg.free(p.folder)
+	free += p.head.taken
+	p.head.taking.Unlock()
 	if err != nil {
 		return local("the destination", err)
 	}

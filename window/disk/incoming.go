@@ -22,11 +22,12 @@ import (
 const noteEvery = 2 << 20
 
 // Incoming is a file on its way in. WriteAt and Missing may be called from many
-// goroutines at once; Publish or Discard comes after all of them.
+// goroutines at once; Publish, Seal or Discard comes after all of them.
 //
 // Its life: Folder.Incoming opens or resumes it; WriteAt fills it; the caller
 // verifies it, with ReadAt where it must; Publish gives it its name, or Discard
-// drops it. Close lets go of it and leaves it to be resumed.
+// drops it. Seal is for names that are not to be seen yet. Close lets go of it and
+// leaves it to be resumed.
 type Incoming struct {
 	folder  *Folder
 	name    string // below incomingDir
@@ -165,26 +166,10 @@ func (in *Incoming) WriteAt(p []byte, off int64) (int, error) {
 // (zero: now), and makes the folders on the way. It refuses a file of which bytes
 // are missing. A file of that name is replaced.
 func (in *Incoming) Publish(name string, mode fs.FileMode, modified time.Time) error {
-	if missing := in.Missing(); len(missing) > 0 {
-		return fmt.Errorf("%s: %d stretches are missing, the first at byte %d", name, len(missing), missing[0].Off)
-	}
-	if err := in.file.Chmod(mode); err != nil {
+	if err := in.ready(name, mode, modified); err != nil {
 		return err
 	}
-	if !modified.IsZero() {
-		if err := in.folder.incoming.Chtimes(in.name, modified, modified); err != nil {
-			return err
-		}
-	}
-	root, from := in.folder.root, path.Join(incomingDir, in.name)
-	err := root.Rename(from, name)
-	if dir := path.Dir(name); dir != "." && errors.Is(err, fs.ErrNotExist) {
-		if err := root.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-		err = root.Rename(from, name)
-	}
-	if err != nil {
+	if err := in.folder.show(in.name, name); err != nil {
 		return err
 	}
 	// From here on the file exists: what goes wrong with the notes is swept later.
@@ -193,13 +178,67 @@ func (in *Incoming) Publish(name string, mode fs.FileMode, modified time.Time) e
 	return nil
 }
 
+// Seal is Publish but for the name, which Folder.PublishSealed gives the file later, and
+// Close. Until then it may still be resumed, by another process too.
+func (in *Incoming) Seal(mode fs.FileMode, modified time.Time) error {
+	if err := in.ready("a file to be sealed", mode, modified); err != nil {
+		return err
+	}
+	return in.Close()
+}
+
+// ready refuses a file of which bytes are missing, and gives others their mode and time.
+func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) error {
+	if missing := in.Missing(); len(missing) > 0 {
+		return fmt.Errorf("%s: %d stretches are missing, the first at byte %d", name, len(missing), missing[0].Off)
+	}
+	if err := in.file.Chmod(mode); err != nil || modified.IsZero() {
+		return err
+	}
+	return in.folder.incoming.Chtimes(in.name, modified, modified)
+}
+
+// show renames an incoming file, and makes the folders on the way.
+func (f *Folder) show(incoming, name string) error {
+	from := path.Join(incomingDir, incoming)
+	err := f.root.Rename(from, name)
+	if dir := path.Dir(name); dir != "." && errors.Is(err, fs.ErrNotExist) {
+		if err := f.root.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		err = f.root.Rename(from, name)
+	}
+	return err
+}
+
+// PublishSealed gives a file that was sealed under the identity its name, as
+// Incoming.Publish does.
+func (f *Folder) PublishSealed(id, name string, size int64) error {
+	in := &Incoming{folder: f, name: incomingName(id), size: size}
+	if err := f.show(in.name, name); err != nil {
+		return err
+	}
+	_ = in.dropNotes() // the file exists: they are swept later
+	return nil
+}
+
+// Drop removes what came under an identity and is not open; nothing need be there.
+func (f *Folder) Drop(id string, size int64) error {
+	in := &Incoming{folder: f, name: incomingName(id), size: size}
+	return errors.Join(in.remove(in.name), in.dropNotes())
+}
+
 // Discard drops the file and what is remembered of it.
 func (in *Incoming) Discard() error {
-	err := in.Close()
-	if rm := in.folder.incoming.Remove(in.name); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
-		err = errors.Join(err, rm)
+	return errors.Join(in.Close(), in.remove(in.name), in.dropNotes())
+}
+
+// remove removes a file below incomingDir that may be gone.
+func (in *Incoming) remove(name string) error {
+	if err := in.folder.incoming.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return errors.Join(err, in.dropNotes())
+	return nil
 }
 
 // Close notes what has arrived and lets go of the file. It may be called again.
@@ -280,10 +319,7 @@ func (in *Incoming) dropNotes() error {
 	if in.size <= noteEvery {
 		return nil
 	}
-	if err := in.folder.incoming.Remove(in.notesName()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return in.remove(in.notesName())
 }
 
 // bootID names this boot of the machine.

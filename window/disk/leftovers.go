@@ -47,6 +47,9 @@ func (f *Folder) Leftovers() (*Leftovers, error) {
 	return l, nil
 }
 
+// None tells that there is nothing.
+func (l *Leftovers) None() bool { return len(l.held)+len(l.others) == 0 }
+
 // Claim says that the identity will be fetched, so its leftover stays. It returns
 // how many bytes of disk that holds already.
 func (l *Leftovers) Claim(id string) int64 {

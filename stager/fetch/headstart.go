@@ -1,0 +1,173 @@
+package fetch
+
+import (
+	"context"
+	"sync"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// How much is fetched at most before it is known that nothing is refused: so much is
+// fetched for nothing when something is.
+const (
+	aheadObjects = 16 << 10
+	aheadBytes   = 4 << 30
+)
+
+// headStart is what a prefetch fetches while it still lists its source. Only the end of
+// the list tells whether it is refused, and then it leaves everything as it was. So what
+// is whole and verified before that waits at a gate, under .stager/incoming, for its name:
+//
+//	survey ─ spool ─ feed ─┬─ fetch, verify ─┬─ gate ─ rename, record
+//	                       └─ …              └─ …
+//
+// It takes the first objects of the spool, as far as the constants above and half the
+// disk's room go; the rest comes when the gate is open. Where an earlier run left files
+// to be resumed there is none, so that a refusal costs nothing of what that brought.
+type headStart struct {
+	objects int   // it may take
+	bytes   int64 // the same
+	gate    chan struct{}
+
+	// taking is held, by many, while space on the disk is taken and counted; and by one
+	// while that is compared with what is free.
+	taking sync.RWMutex
+
+	mu      sync.Mutex // guards all below
+	open    bool       // the gate
+	vain    bool       // it will stay shut
+	begun   int        // objects of the spool
+	space   int64      // that they were to take
+	taken   int64      // that they have taken
+	waiting []string   // by place in the spool: what an object was verified by; "": it does not wait
+}
+
+// newHeadStart makes one for a disk with so many bytes free, or none.
+func newHeadStart(free int64, none bool) *headStart {
+	h := &headStart{objects: aheadObjects, bytes: min(aheadBytes, free/2), gate: make(chan struct{})}
+	if none {
+		h.objects = 0
+	}
+	return h
+}
+
+// enter waits until an object may be fetched, the next of the spool.
+func (h *headStart) enter(ctx context.Context, obj backends.Object) {
+	h.mu.Lock()
+	space := spaceOf(obj.Size)
+	now := h.open || !h.vain && h.begun < h.objects && space <= h.bytes-h.space
+	if now {
+		h.begun++
+		h.space += space
+	}
+	h.mu.Unlock()
+	if now {
+		return
+	}
+	select {
+	case <-h.gate:
+	case <-ctx.Done():
+	}
+}
+
+// take runs a function that takes the space of a file.
+func (h *headStart) take(size int64, f func() error) error {
+	h.taking.RLock()
+	defer h.taking.RUnlock()
+	if err := f(); err != nil {
+		return err
+	}
+	h.count(spaceOf(size))
+	return nil
+}
+
+// give hears that the space of a file is free again.
+func (h *headStart) give(size int64) { h.count(-spaceOf(size)) }
+
+func (h *headStart) count(space int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.taken += space
+}
+
+// passed tells whether the gate is open.
+func (h *headStart) passed() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open
+}
+
+// wait has a sealed file wait at the gate; false when that is open.
+func (h *headStart) wait(place int, how string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open {
+		return false
+	}
+	for len(h.waiting) <= place {
+		h.waiting = append(h.waiting, "")
+	}
+	h.waiting[place] = how
+	return true
+}
+
+// despair hears that the prefetch will be refused.
+func (h *headStart) despair() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.vain = true
+}
+
+// pass opens the gate, and names those that waited.
+func (p *pass) pass() error {
+	h := p.head
+	h.mu.Lock()
+	h.open = true
+	h.mu.Unlock()
+	close(h.gate)
+	place := 0
+	for obj, err := range p.todo.all() {
+		if place == len(h.waiting) {
+			return nil
+		}
+		if err != nil {
+			return local("the list of objects", err)
+		}
+		how := h.waiting[place]
+		place++
+		if how == "" {
+			continue
+		}
+		if err := p.folder.PublishSealed(obj.Key, obj.Key, obj.Size); err != nil {
+			return local(obj.Key, err)
+		}
+		if err := p.note(obj, how); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// undo removes all that was fetched, after those who fetched have ended.
+func (p *pass) undo() {
+	place := 0
+	for obj, err := range p.todo.all() {
+		if place == p.head.begun {
+			return
+		}
+		place++
+		if err == nil {
+			err = p.folder.Drop(obj.Key, obj.Size)
+		}
+		if err != nil {
+			p.log.Warn("what was fetched before the refusal cannot be removed, the next run does", "error", err)
+			return
+		}
+	}
+}
+
+// spaceOf is how much of a disk a file takes.
+func spaceOf(size int64) int64 {
+	const block = 4 << 10 // what a file system gives space in
+	return (size + block - 1) / block * block
+}
