@@ -64,6 +64,32 @@ func (d *Daemon) cursors() checkpoint.Cursors {
 	return all
 }
 
+// reached are cursors of a moment at which the trainer had used so many samples.
+func (d *Daemon) reached(cursors checkpoint.Cursors, seen int64) checkpoint.Cursors {
+	all := make(checkpoint.Cursors)
+	for name, text := range cursors {
+		all[name] = text
+		w, err := d.window(name)
+		var c window.Cursor
+		if err != nil || json.Unmarshal(text, &c) != nil {
+			continue
+		}
+		if len(cursors) > 1 {
+			c.Again = "a count of samples does not tell of which input they are, and there are several"
+		} else {
+			c = w.Reached(c, seen)
+		}
+		if c.Again != "" {
+			d.log.Info("a checkpoint's count of samples does not tell where in its shards the trainer is: after a restore those that it had come again whole",
+				"input", name, "samples_seen", seen, "why", c.Again)
+		}
+		if text, err := json.Marshal(c); err == nil {
+			all[name] = text
+		}
+	}
+	return all
+}
+
 // stripesOf tells for each stripe of the order which of the cursors speaks of it: for
 // this node's there must be one, and for none there may be two.
 func stripesOf(own plan.Shard, cursors []window.Cursor) (whose [plan.Stripes]int, err error) {

@@ -208,7 +208,7 @@ func (i *inputOf) status() (s window.Status, err error) {
 
 // Lease implements [sample.Source].
 func (i *inputOf) Lease(ctx context.Context, r window.LeaseRequest) (window.Lease, error) {
-	query := url.Values{"reader": {r.Reader}, "wait": {r.Wait.String()}}
+	query := url.Values{"reader": {r.Reader}, "wait": {r.Wait.String()}, "mixes": {"true"}}
 	if r.Epoch != nil {
 		query.Set("epoch", strconv.Itoa(*r.Epoch))
 	}

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,16 @@ type Cursor struct {
 	// Leased are the positions of Epoch that readers had: a window that goes on here
 	// delivers them again.
 	Leased []int `json:"leased,omitempty"`
+	// InOrder tells that one reader has taken the shards of Epoch, in their order, and
+	// Recut that the number of nodes has changed since the first epoch: see Reached.
+	InOrder bool `json:"inOrder,omitempty"`
+	Recut   bool `json:"recut,omitempty"`
+	// Used are positions that are not settled and of which the trainer has used some
+	// samples: leases of them tell how many to skip.
+	Used []Used `json:"used,omitempty"`
+	// Again is why the trainer's count of samples does not tell more than Settled: what
+	// was leased comes again from its beginning.
+	Again string `json:"again,omitempty"`
 }
 
 // Span is the first and the last of positions that follow each other.
@@ -63,6 +74,11 @@ func (c *Cursor) check() error {
 		}
 		if epoch < c.Epoch {
 			return &CursorError{fmt.Sprintf("the cursor is in epoch %d and has positions of epoch %d", c.Epoch, epoch)}
+		}
+	}
+	for _, u := range c.Used {
+		if u.Pos < 0 || u.Samples < 0 || c.has(u.seq()) {
+			return &CursorError{fmt.Sprintf("the cursor says that %d samples of position %d in epoch %d are used, and the position is settled, or none", u.Samples, u.Pos, u.Epoch)}
 		}
 	}
 	if c.Epoch < 0 {
@@ -112,6 +128,13 @@ func (w *Window) Cursor() Cursor {
 		}
 	}
 	slices.Sort(c.Leased)
+	c.Recut, c.InOrder = w.course.recut, w.course.inOrder(w.low.epoch) && !w.cfg.AnyOrder && !w.broadcast() && w.cfg.More == nil
+	for a, h := range w.history {
+		if h.used > 0 && !a.before(w.low) && !w.settled[a] {
+			c.Used = append(c.Used, Used{a.epoch, a.pos, h.used})
+		}
+	}
+	slices.SortFunc(c.Used, func(a, b Used) int { return cmp.Or(a.Epoch-b.Epoch, a.Pos-b.Pos) })
 	return c
 }
 
@@ -179,6 +202,7 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 		if own.Epoch < 0 || c.Epoch < own.Epoch {
 			own.Epoch = c.Epoch
 		}
+		own.Recut = own.Recut || c.Recut || c.Part != own.Part
 		last = max(last, c.Epoch)
 		for epoch := range c.Settled {
 			last = max(last, epoch)
@@ -189,9 +213,17 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 		return Cursor{}, &CursorError{fmt.Sprintf("the cursors are %d epochs apart; they are not of one moment", last-own.Epoch)}
 	}
 	for epoch := own.Epoch; epoch <= last && !w.overLocked(epoch); epoch++ {
-		spans := w.spans(w.masked(w.cfg.Order(epoch)), func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) })
+		order := w.masked(w.cfg.Order(epoch))
+		spans := w.spans(order, func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) })
 		if len(spans) > 0 {
 			own.Settled[epoch] = spans
+		}
+		for i, c := range cursors {
+			for _, u := range c.Used {
+				if u.Epoch == epoch && u.Pos < len(order) && order[u.Pos] != others && whose(u.Pos) == i {
+					own.Used = append(own.Used, u)
+				}
+			}
 		}
 	}
 	return own, nil
@@ -252,7 +284,10 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 		return err
 	}
 	m := newMemory()
-	m.low, m.sums = seq{c.Epoch, 0}, old.sums
+	m.low, m.sums, m.recut = seq{c.Epoch, 0}, old.sums, c.Recut
+	for _, u := range c.Used {
+		m.history[u.seq()] = history{used: u.Samples}
+	}
 	for epoch := range c.Settled {
 		for pos, item := range w.masked(w.cfg.Order(epoch)) {
 			if a := (seq{epoch, pos}); item != others && c.has(a) {

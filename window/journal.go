@@ -21,7 +21,8 @@ import (
 //	low E P                            all before is settled
 //	ack E P "ID"                       settled, by this lease if any
 //	skip E P "name" "reason"           settled, by giving up
-//	try E P attempts failures          of a position that is not settled
+//	try E P attempts failures used     of a position that is not settled
+//	recut                              the number of nodes has changed since the first epoch
 //	lease "ID" "reader" E P            given
 //	share "ID" "reader" E P GROUP      given to a group of several
 //	gone "ID" E P                      ended without acknowledgement
@@ -42,6 +43,7 @@ type memory struct {
 	acked   []string
 	readers map[string]int
 	sums    map[seq]string
+	recut   bool
 }
 
 type (
@@ -50,8 +52,11 @@ type (
 		name, reason string
 	}
 	// history is what befell a position before it was settled.
-	history struct{ attempts, failures int }
-	grant   struct{ id, reader string }
+	history struct {
+		attempts, failures int
+		used               int // of its samples, the first, before a Rewind
+	}
+	grant struct{ id, reader string }
 )
 
 func newMemory() memory {
@@ -143,8 +148,8 @@ func (m *memory) learn(f []string) {
 			m.settled[a] = true
 			m.skipped = append(m.skipped, skip{a, f[3], f[4]})
 		}
-	case kind == "try" && words(5):
-		a, h := at(1), history{num(f[3]), num(f[4])}
+	case kind == "try" && words(6):
+		a, h := at(1), history{num(f[3]), num(f[4]), num(f[5])}
 		if !bad {
 			m.history[a] = h
 		}
@@ -176,6 +181,8 @@ func (m *memory) learn(f []string) {
 		if n := num(f[2]); !bad {
 			m.readers[f[1]] = max(n, m.readers[f[1]])
 		}
+	case kind == "recut" && words(1):
+		m.recut = true
 	case kind == "sum" && words(4):
 		if a := at(1); !bad {
 			m.sums[a] = f[3]
@@ -255,7 +262,10 @@ func (j *journal) rewrite(path, plan string, m memory) error {
 		fact("ack", a, "")
 	}
 	for a, h := range m.history {
-		fact("try", a, h.attempts, h.failures)
+		fact("try", a, h.attempts, h.failures, h.used)
+	}
+	if m.recut {
+		fact("recut")
 	}
 	for a, g := range m.leases {
 		fact("lease", g.id, g.reader, a)

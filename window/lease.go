@@ -29,6 +29,9 @@ type LeaseRequest struct {
 	// that waited for the others to be done would be waited for by them. What others
 	// give back after that is delivered to whoever asks next.
 	EndEarly bool
+	// Mixes says that the reader hands the samples on in an order of its own, so that a
+	// count of them does not tell which were used.
+	Mixes bool
 }
 
 // Lease is a shard that one reader has.
@@ -42,6 +45,7 @@ type Lease struct {
 	Samples    int
 	Digest     string
 	Attempt    int // deliveries of this position so far, with this one
+	Skip       int // of its samples, the first, that were used before the checkpoint that the window went back to
 }
 
 // lease is what one reader holds: given by Lease, or taken by a claim on the file.
@@ -161,6 +165,7 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 		err = w.journal.add("lease", l.id, rd.name, e.seq)
 		w.deliverLocked(e, l, "leased by "+rd.name)
 	}
+	w.course.mixed = w.course.mixed || r.Mixes
 	if err != nil {
 		w.troubleLocked("write the journal", err) // after a kill it is given again
 	}
@@ -173,19 +178,13 @@ func (w *Window) leaseOf(l *lease) Lease {
 	if digest == "" {
 		digest = e.digest
 	}
-	samples := item.Samples
-	if w.cfg.Trim != nil {
-		if pos, n, some := w.cfg.Trim(e.epoch); some && pos == e.pos {
-			samples = n
-		}
-	}
 	attempt := w.history[e.seq].attempts
 	if w.broadcast() {
 		attempt = e.shares[l.group].attempts
 	}
 	return Lease{
 		ID: l.id, Reader: l.reader.name, Epoch: e.epoch, Pos: e.pos, Path: w.path(e.name), Name: item.Name, Tree: item.Tree,
-		Size: e.size, Samples: samples, Digest: digest, Attempt: attempt,
+		Size: e.size, Samples: w.samples(e.seq, e.item), Digest: digest, Attempt: attempt, Skip: w.history[e.seq].used,
 	}
 }
 
@@ -242,6 +241,7 @@ func (w *Window) givenLocked(l *lease, attempts int) {
 		w.stats.redelivered++
 		w.metrics.redelivered.Inc()
 	}
+	w.course.take(l, attempts)
 	l.reader.held++
 	l.reader.given++
 	l.since = time.Now()
@@ -386,7 +386,7 @@ func (w *Window) returnLocked(now time.Time, l *lease, why string, counts bool) 
 		h.failures++
 		w.history[e.seq] = h
 	}
-	for _, err := range []error{w.journal.add("gone", l.id, e.seq), w.journal.add("try", e.seq, h.attempts, h.failures)} {
+	for _, err := range []error{w.journal.add("gone", l.id, e.seq), w.journal.add("try", e.seq, h.attempts, h.failures, h.used)} {
 		if err != nil {
 			w.troubleLocked("write the journal", err) // after a kill it is found leased for a while
 		}

@@ -199,6 +199,7 @@ func (w *Window) remember(m memory) error {
 			w.history[a] = h
 		}
 	}
+	w.course.recut = m.recut
 	for _, id := range m.acked {
 		w.acked.add(id)
 	}
@@ -321,6 +322,7 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
 		l.reader.held++
 		e.lease = l
+		w.course.take(l, 1)
 		h := w.history[e.seq]
 		h.attempts++
 		w.history[e.seq] = h
@@ -409,7 +411,7 @@ func (w *Window) compact() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := newMemory()
-	m.low, m.settled, m.skipped, m.acked = w.low, w.settled, w.skipped, w.acked.ids()
+	m.low, m.settled, m.skipped, m.acked, m.recut = w.low, w.settled, w.skipped, w.acked.ids(), w.course.recut
 	for a, h := range w.history {
 		if e := w.active[a]; e != nil && e.lease != nil && e.shares == nil {
 			h.attempts-- // the one under way is told by the lease, or by where the file is

@@ -46,6 +46,7 @@ type Window struct {
 	wants    map[int]wants // of the same epochs as orders; empty unless Config.Reuse asks for it
 	due      seq           // everything before it was given once, or is settled; unless AnyOrder
 	history  map[seq]history
+	course   course
 	skipped  []skip
 	failed   error // ends Run
 

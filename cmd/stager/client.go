@@ -207,7 +207,7 @@ type commitCmd struct {
 	Output      string        `arg:"" help:"The output's name in the plan."`
 	Dir         string        `arg:"" help:"The checkpoint: a folder or file within the output's folder." type:"path"`
 	Step        *int64        `help:"Its step; without it the number at the end of the name." placeholder:"N"`
-	SamplesSeen int64         `help:"How many samples the trainer has seen, for the record." placeholder:"N"`
+	SamplesSeen int64         `help:"How many samples the trainer has used since the job began, of what this stager brings: a restore goes on with the one behind them." placeholder:"N"`
 	Wait        time.Duration `help:"Return when it is saved, or after this time with code 75." env:"STAGER_COMMIT_WAIT"`
 }
 

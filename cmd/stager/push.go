@@ -17,7 +17,7 @@ type pushCmd struct {
 	Dst         string `arg:"" help:"The folder of a store that it goes to, such as s3://bucket/runs/7/."`
 	Commit      bool   `help:"Save SRC as a checkpoint of DST: it exists whole or not at all."`
 	Step        int64  `help:"The checkpoint's step; without it the number at the end of SRC's name." default:"-1"`
-	SamplesSeen int64  `help:"How many samples the trainer had seen, for the record." placeholder:"N"`
+	SamplesSeen int64  `help:"How many samples the trainer had used since the job began, for the record." placeholder:"N"`
 	Conflict    string `help:"When DST has this step with other contents: fail, overwrite or attempt-suffix." enum:"fail,overwrite,attempt-suffix" default:"fail"`
 	JSON        bool   `help:"Print a summary as JSON on standard output."`
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/window"
 )
 
 type restoreCmd struct {
@@ -83,14 +84,19 @@ func (c restoreCmd) rewind(ctx context.Context, to checkpoint.Restored, log *slo
 		log.Warn("the checkpoint does not say where inputs stood, so none is rewound", "step", to.Step)
 	}
 	for _, name := range slices.Sorted(maps.Keys(to.Cursors)) {
+		var at window.Cursor
 		err := c.insist(ctx, func() error {
-			_, _, err := c.call(ctx, http.MethodPut, "/v1/inputs/"+name+"/cursor", nil, to.Cursors[name], nil)
+			_, _, err := c.call(ctx, http.MethodPut, "/v1/inputs/"+name+"/cursor", nil, to.Cursors[name], &at)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("step %d is restored, and input %s is not rewound to it: %w", to.Step, name, err)
 		}
-		log.Info("the input goes on where the checkpoint stood", "input", name, "step", to.Step)
+		skip := 0
+		for _, u := range at.Used {
+			skip += u.Samples
+		}
+		log.Info("the input goes on where the checkpoint stood", "input", name, "step", to.Step, "samples_to_skip", skip)
 	}
 	return nil
 }

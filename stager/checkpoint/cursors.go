@@ -10,7 +10,8 @@ import (
 // asked for when Commit is called, and otherwise as soon as the name of a checkpoint
 // comes, also a temporary one: what is acknowledged while it is written comes
 // again after a restore, and is not left out. Where the kernel does not tell that a name
-// came, it is as at the look before, when there was none. Who knows better says so in the marker.
+// came, it is as at the look before, when there was none. Who knows better says so in the marker,
+// or counts its samples.
 
 // Cursors are where the inputs of a node stand, by their names.
 type Cursors map[string]json.RawMessage
@@ -21,6 +22,14 @@ func (u *Uploader) ask() Cursors {
 		return nil
 	}
 	return u.cfg.Cursors()
+}
+
+// reached is where they stood when the trainer had used so many samples.
+func (u *Uploader) reached(at Cursors, samples int64) Cursors {
+	if u.cfg.Reached == nil || samples <= 0 {
+		return at
+	}
+	return u.cfg.Reached(at, samples)
 }
 
 // stood is where the inputs stood at a time.

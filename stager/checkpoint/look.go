@@ -237,7 +237,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	default:
 		_, err := u.takeLocked(&snapshot{
 			Step: step, Name: name, Complete: markedAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
-			Cursors: mark.at(u.stood[name].cursors), Files: files,
+			Cursors: mark.at(u.reached(u.stood[name].cursors, mark.SamplesSeen)), Files: files,
 		})
 		if err != nil {
 			e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true

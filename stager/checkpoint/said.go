@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -15,7 +16,7 @@ import (
 type CommitRequest struct {
 	Path        string // absolute, or relative to the output's folder; a folder or a file
 	Step        int64  // -1: the number at the end of its name
-	SamplesSeen int64  // how far the trainer has read its data; recorded
+	SamplesSeen int64  // which the trainer has used since the job began; 0: it doesn't say, or the marker does
 }
 
 // Step is a checkpoint that was taken over.
@@ -82,6 +83,8 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 			return refuse(backends.Invalid, "%w", err)
 		}
 	}
+	samples := cmp.Or(r.SamplesSeen, said.SamplesSeen)
+	cursors := said.at(u.reached(stood, samples))
 	step := Step{r.Step, name, len(files), totalSize(files)}
 	state := fingerprint(files)
 
@@ -100,8 +103,8 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
 	}
 	_, err = u.takeLocked(&snapshot{
-		Step: r.Step, Name: name, Complete: time.Now().UTC(), Samples: r.SamplesSeen, Metrics: said.Metrics,
-		Cursors: said.at(stood), Said: true, Files: files,
+		Step: r.Step, Name: name, Complete: time.Now().UTC(), Samples: samples, Metrics: said.Metrics,
+		Cursors: cursors, Said: true, Files: files,
 	})
 	if err != nil {
 		return Step{}, err

@@ -56,8 +56,11 @@ type Config struct {
 	Nodes    int            // how many bring a part to each step; 0: this one has all of it
 	Stager   string         // version, for the record
 	Cursors  func() Cursors // where the inputs stand; nil: nobody knows
-	Log      *slog.Logger   // nil: silent
-	Metrics  *Metrics       // nil: not counted
+	// Reached are such cursors of a moment at which the trainer had used so many samples,
+	// as it says. nil: as without its saying so.
+	Reached func(Cursors, int64) Cursors
+	Log     *slog.Logger // nil: silent
+	Metrics *Metrics     // nil: not counted
 }
 
 // An Uploader saves one output. All methods may be called from many goroutines at

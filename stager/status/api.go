@@ -143,7 +143,7 @@ func (a *API) uploader(w http.ResponseWriter, r *http.Request) *checkpoint.Uploa
 type CommitOrder struct {
 	Path        string `json:"path"`                  // absolute, or relative to the output's folder
 	Step        *int64 `json:"step,omitempty"`        // absent: the number at the end of the path
-	SamplesSeen int64  `json:"samplesSeen,omitempty"` // for the trainer's own use
+	SamplesSeen int64  `json:"samplesSeen,omitempty"` // used since the job began, of what this stager brought
 }
 
 // commit answers when the checkpoint is held fast by links, so that the trainer may

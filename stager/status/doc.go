@@ -24,6 +24,8 @@
 //
 // With &epoch=N a reader gets nothing of a later epoch, and with &end=early it is told
 // the end when others hold the rest, for loaders that take from their workers in turn.
+// &mixes=true is said by a reader that hands samples on in an order of its own, so that a
+// count of them does not tell where it is.
 //
 // No shard now is 204, with its cause in Stager-Wait-Cause: backend, network, disk,
 // budget, readers, or "end" after a drain. The end of an epoch is 200 with {"end": true}.

@@ -14,7 +14,7 @@ func TestCursorPlanAndReport(t *testing.T) {
 	l := c.lease("reader=r1", bound)
 	c.want(204, "POST", "/v1/leases/"+l.Lease+"/ack")
 	_, cursor := c.want(200, "GET", "/v1/inputs/train/cursor")
-	if want := `{"manifest":"p","part":"0/1","epoch":0,"settled":{"0":[[0,0]]}}` + "\n"; cursor != want {
+	if want := `{"manifest":"p","part":"0/1","epoch":0,"settled":{"0":[[0,0]]},"inOrder":true}` + "\n"; cursor != want {
 		t.Errorf("got the cursor %s, want %s", cursor, want)
 	}
 	_, plan := c.want(200, "GET", "/v1/inputs/train/plan?epoch=1")

@@ -30,6 +30,7 @@ type LeaseAnswer struct {
 	Samples int    `json:"samples,omitempty"`
 	Digest  string `json:"digest,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
+	Skip    int    `json:"skip,omitempty"` // of its samples, the first: the checkpoint that is gone on from has used them
 }
 
 // waitCauseHeader says in a 204 what the reader would be waiting for: one of the
@@ -133,7 +134,7 @@ func (a *API) give(w http.ResponseWriter, r *http.Request, win *window.Window, l
 	if err == nil {
 		err = deliver(w, http.StatusOK, LeaseAnswer{
 			Epoch: l.Epoch, Lease: l.ID, Pos: l.Pos, Path: l.Path, Folder: l.Tree, Size: l.Size,
-			Samples: l.Samples, Digest: l.Digest, Attempt: l.Attempt,
+			Samples: l.Samples, Digest: l.Digest, Attempt: l.Attempt, Skip: l.Skip,
 		})
 	}
 	if err != nil {
@@ -235,6 +236,13 @@ func leaseRequest(r *http.Request, win *window.Window) (request window.LeaseRequ
 	}
 	if request.Group, err = groupOf(r); err != nil {
 		return request, err
+	}
+	switch mixes := r.FormValue("mixes"); mixes {
+	case "", "false":
+	case "true":
+		request.Mixes = true
+	default:
+		return request, fmt.Errorf("mixes=%q is neither true nor false", mixes)
 	}
 	switch end := r.FormValue("end"); end {
 	case "", "all":

@@ -251,6 +251,7 @@ func send(w http.ResponseWriter, r *http.Request, l window.Lease, b body) error 
 	h.Set("Stager-Epoch", strconv.Itoa(l.Epoch))
 	h.Set("Stager-Position", strconv.Itoa(l.Pos))
 	h.Set("Stager-Attempt", strconv.Itoa(l.Attempt))
+	h.Set("Stager-Skip", strconv.Itoa(l.Skip))
 	if n, err := b.to(w); err != nil || n != b.size {
 		return errNotTaken
 	}

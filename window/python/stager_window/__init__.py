@@ -59,6 +59,7 @@ class Shard(str):
     samples: int  # 0: not known
     digest: str  # "" when the store tells none
     attempt: int  # above 1: it was delivered before, to a reader that did not acknowledge it
+    skip: int  # of its samples, the first, that the checkpoint has used which was gone on from
     _lease: str
     _refusal: str | None
 
@@ -67,7 +68,7 @@ class Shard(str):
         shard = cls(answer["path"])
         shard.epoch, shard.position = answer["epoch"], answer["pos"]
         shard.size, shard.samples = answer.get("size", 0), answer.get("samples", 0)
-        shard.digest, shard.attempt = answer.get("digest", ""), answer["attempt"]
+        shard.digest, shard.attempt, shard.skip = answer.get("digest", ""), answer["attempt"], answer.get("skip", 0)
         shard._lease, shard._refusal = answer["lease"], None
         return shard
 
@@ -271,7 +272,8 @@ def commit(
     output: str, path: str, *, step: int | None = None, samples_seen: int = 0, wait: float = 0.0, socket: str | None = None
 ) -> bool:
     """Say that the checkpoint at path is complete. When this returns it is held fast, so
-    that path may be removed. With wait, in seconds, it tells whether it is in the store."""
+    that path may be removed. With wait, in seconds, it tells whether it is in the store. samples_seen are
+    those of this stager's that were used since the job began: who restores skips them, by Shard.skip."""
     order = {"path": path, "samplesSeen": samples_seen, **({} if step is None else {"step": step})}
     return _call(socket, "POST", f"/v1/outputs/{_quote(output)}/commit", {"wait": f"{wait:g}s"}, order)[0] == http.client.OK
 
