@@ -133,6 +133,9 @@ type Facts struct {
 	// MaxParallelism is up to how many it takes where each has a long way; a Store that
 	// is not told how many finds out. 0: no more than Parallelism.
 	MaxParallelism int
+	// Hedged: OpenRange returns when the store has answered, and asking twice at once, and
+	// ending one of both, does no harm. So a Store does where an answer is late.
+	Hedged bool
 	// PartSize, in bytes, is how large objects are best cut, for reading and for
 	// PartCreator.
 	PartSize int64

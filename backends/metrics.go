@@ -12,6 +12,7 @@ type Metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	retries  *prometheus.CounterVec
+	hedges   *prometheus.CounterVec
 	bytes    *prometheus.CounterVec
 }
 
@@ -31,13 +32,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "stager_store_retries_total",
 			Help: "Requests that were tried again, by the kind of error that made it so.",
 		}, []string{"scheme", "op", "kind"}),
+		hedges: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "stager_store_hedges_total",
+			Help: "Reads that were asked a second time because no answer came for unusually long, by which of both was answered first.",
+		}, []string{"scheme", "answered"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "stager_store_bytes_total",
 			Help: "Bytes of objects moved, by direction.",
 		}, []string{"scheme", "direction"}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.requests, m.seconds, m.retries, m.bytes)
+		reg.MustRegister(m.requests, m.seconds, m.retries, m.hedges, m.bytes)
 	}
 	return m
 }

@@ -64,7 +64,7 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 	key := obj.Key
 	obj.Key = s.prefix + key
 	err := s.retry(ctx, "read", key, func(ctx context.Context, dog *watchdog) error {
-		body, err := s.backend.OpenRange(ctx, obj, at, end-at)
+		body, err := s.openRange(ctx, obj, at, end-at)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,8 @@ type slots struct {
 	used    int // may be above the limit after this went down
 	waiting []chan struct{}
 	climb   *climb // decides on the limit; nil: it stays
+
+	refused, fewer time.Time // the store was asked too much; the limit went down
 }
 
 func newSlots(n int, climb *climb) *slots { return &slots{limit: n, climb: climb} }
@@ -68,15 +70,55 @@ func (s *slots) release(asked time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used--
-	if s.climb != nil {
-		now := time.Now()
-		if KindOf(err) == Throttled {
-			s.limit = s.climb.refused(now, asked, s.limit)
-		} else {
-			s.climb.requests++
-			s.limit = s.climb.decide(now, s.limit)
-		}
+	throttled := KindOf(err) == Throttled
+	if throttled {
+		s.refused = time.Now()
 	}
+	switch {
+	case s.climb == nil:
+	case throttled:
+		s.setLocked(s.refused, s.climb.refused(s.refused, asked, s.limit))
+	default:
+		s.climb.requests++
+		now := time.Now()
+		s.setLocked(now, s.climb.decide(now, s.limit))
+	}
+	s.grantLocked()
+}
+
+func (s *slots) setLocked(now time.Time, limit int) {
+	if limit < s.limit {
+		s.fewer = now
+	}
+	s.limit = limit
+}
+
+// spare takes a slot for a request that is made a second time, if the store may have one
+// more, has not too much, and allowed says so. It is ahead of those who wait, who have
+// one less until unspare.
+func (s *slots) spare(allowed func() bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most, now := s.limit, time.Now()
+	if s.climb != nil {
+		most = s.climb.most
+	}
+	if s.used >= most || now.Sub(s.refused) < afterRefusal || now.Sub(s.fewer) < longMeasure || !allowed() {
+		return false
+	}
+	s.takeLocked()
+	return true
+}
+
+// unspare gives back the slot of a request that was made a second time and ended with
+// err. It says nothing of how many serve the store well.
+func (s *slots) unspare(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if KindOf(err) == Throttled {
+		s.refused = time.Now()
+	}
+	s.used--
 	s.grantLocked()
 }
 
@@ -88,7 +130,8 @@ func (s *slots) moved(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.climb.bytes += int64(n)
-	s.limit = s.climb.decide(time.Now(), s.limit)
+	now := time.Now()
+	s.setLocked(now, s.climb.decide(now, s.limit))
 	s.grantLocked()
 }
 

@@ -22,6 +22,7 @@ type Options struct {
 	// Yield, when not nil, is asked before n bytes more of a Put are read, and may wait:
 	// what is sent can make way for something that is more urgent.
 	Yield      func(ctx context.Context, n int) error
+	AskOnce    bool          // no read is asked a second time before the first was answered
 	RetryFor   time.Duration // how long a store may fail without progress; 0: DefaultRetryFor
 	StallAfter time.Duration // a stream without bytes for so long is cut; 0: DefaultStallAfter
 	Log        *slog.Logger  // nil: silent
@@ -56,6 +57,7 @@ type Store struct {
 	opts    Options
 	facts   Facts
 	slots   *slots
+	hedge   *hedge      // nil when the backend does not say that asking twice changes nothing
 	parts   PartCreator // nil when the backend has not the ability
 	outage  *outage
 }
@@ -95,6 +97,9 @@ func (s *Store) stand(b Backend) {
 		s.slots = newSlots(start, newClimb(start, most, s.opts.Memory))
 	}
 	s.parts, _ = b.(PartCreator)
+	if s.facts.Hedged && !s.opts.AskOnce {
+		s.hedge = new(hedge)
+	}
 }
 
 // Name is the store's URL without parameters.

@@ -39,7 +39,7 @@ var (
 func (b *bucket) Facts() backends.Facts {
 	return backends.Facts{
 		AtomicReplace: true, ConditionalCreate: b.conditional, PinnedReads: true,
-		Parallelism: 32, PartSize: partSize, MaxParts: 10_000,
+		Parallelism: 32, Hedged: true, PartSize: partSize, MaxParts: 10_000,
 		Checksum: backends.CRC64ECMA,
 	}
 }

@@ -22,13 +22,14 @@ type storing struct {
 	Bandwidth   quantity      `help:"Bytes per second at most, such as 200Mi; 0 is no limit." default:"0"`
 	RetryFor    time.Duration `help:"How long a store may fail without progress before giving up." default:"2m"`
 	StallAfter  time.Duration `help:"A stream without bytes for so long is cut and asked for again." default:"30s"`
+	AskOnce     bool          `help:"Never ask for the same bytes a second time while the first answer is awaited; else that is done where it is unusually late."`
 	Secrets     string        `help:"Folder with credential files; without it the environment's credentials are used." placeholder:"DIR"`
 }
 
 // options are the surroundings of a store.
 func (s storing) options(log *slog.Logger) backends.Options {
 	opts := backends.Options{
-		Connections: s.Connections, RetryFor: s.RetryFor, StallAfter: s.StallAfter,
+		Connections: s.Connections, RetryFor: s.RetryFor, StallAfter: s.StallAfter, AskOnce: s.AskOnce,
 		Secrets: s.Secrets, Getenv: os.Getenv, Log: log, Memory: memoryLimit(),
 	}
 	if s.Bandwidth > 0 {

@@ -245,6 +245,12 @@ func copier(client, endpoint string, env []string) func(from, to string) *exec.C
 // farTrip is what is added to S3, as a store in another region has it.
 const farTrip = 20 * time.Millisecond
 
+// One answer of so many comes so late where a store has a server that is busy.
+const (
+	lateOneOf = 50
+	lateBy    = time.Second
+)
+
 // s3Quick is beside s5cmd, getting from a server that costs little, near and far.
 func s3Quick(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
 	client, err := peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log)
@@ -275,6 +281,16 @@ func s3Quick(ctx context.Context, lab *Lab) (rows []Row, note string, stop func(
 		}
 	}
 	slices.SortFunc(rows, func(a, b Row) int { return strings.Compare(a.Store, b.Store) })
+	late, err := servers.StartLate(filepath.Dir(lab.Data.One), "bench", lateOneOf, lateBy)
+	if err != nil {
+		return nil, "", nil, errors.Join(err, end.all())
+	}
+	end = append(end, late.Close)
+	s := site{
+		lab: lab, name: fmt.Sprintf("s3, quick, one answer of %d %v late", lateOneOf, lateBy), url: "s3://bench/", env: late.Env(), peer: "stager --ask-once",
+	}
+	s.get = func(from, to string) *exec.Cmd { return s.stager("prefetch", "--quiet", "--ask-once", s.at(from), to) }
+	rows = append(rows, s.rows()[2])
 	return rows, "a server of files by sendfile, in the process that measures; s5cmd 2.3.0", end.all, nil
 }
 

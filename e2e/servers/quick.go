@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,6 +36,7 @@ type Quick struct {
 	bucket string
 	server *http.Server
 	ended  chan error
+	late   func() time.Duration // by how much the next answer with an object is
 
 	mu       sync.RWMutex // guards all below
 	keys     []string     // ascending
@@ -61,7 +63,23 @@ type quickPiece struct {
 
 // StartQuick serves what is below dir now, and what is written after.
 func StartQuick(dir, bucket string) (*Quick, error) {
-	q := &Quick{dir: dir, bucket: bucket, files: make(map[string]quickFile), uploads: make(map[string]*quickUpload), ended: make(chan error, 1)}
+	return startQuick(dir, bucket, func() time.Duration { return 0 })
+}
+
+// StartLate is StartQuick, but of the answers with objects one of so many is late, as if
+// one of many servers behind one name were busy.
+func StartLate(dir, bucket string, oneOf int64, by time.Duration) (*Quick, error) {
+	var answers atomic.Int64
+	return startQuick(dir, bucket, func() time.Duration {
+		if answers.Add(1)%oneOf == 0 {
+			return by
+		}
+		return 0
+	})
+}
+
+func startQuick(dir, bucket string, late func() time.Duration) (*Quick, error) {
+	q := &Quick{dir: dir, bucket: bucket, late: late, files: make(map[string]quickFile), uploads: make(map[string]*quickUpload), ended: make(chan error, 1)}
 	if err := filepath.WalkDir(dir, q.find); err != nil {
 		return nil, err
 	}
@@ -151,6 +169,13 @@ func (q *Quick) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !found:
 		refuse(w, http.StatusNotFound, "NoSuchKey")
 	default:
+		if by := q.late(); by > 0 {
+			select {
+			case <-time.After(by):
+			case <-r.Context().Done():
+				return
+			}
+		}
 		give(w, r, file)
 	}
 }

@@ -1,0 +1,136 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"time"
+)
+
+// hedge asks a second time where the answer to a read takes unusually long: longer than
+// 95 of 100 of the last answers took, and than slowAnswer. One server of many that is
+// busy, or a packet that is lost, would else cost everybody who waits for the last file.
+// The first of both answers counts, and the other request is ended.
+//
+// That is for stores whose Facts say so, of which asking twice changes nothing. It must
+// not make a store that has trouble have more: in a hundred requests there are five such
+// at most, none while the store says that it is too much, none while the number of
+// requests goes down, and none more than the store may have at once.
+type hedge struct {
+	mu      sync.Mutex // guards all below
+	answers [256]time.Duration
+	count   int           // of them, ever
+	usual   time.Duration // 95 of 100 took less; 0: it is not known
+	credit  float64       // requests that may be made
+}
+
+const (
+	hedgeShare  = 0.05
+	hedgeBurst  = 8.0 // as many may be made one after the other
+	slowAnswer  = 100 * time.Millisecond
+	enoughToSay = 64 // answers, before which nothing is unusual
+	sayEvery    = 32 // answers
+)
+
+// patience is how long an answer may take, 0 when that is not known.
+func (h *hedge) patience() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.usual == 0 {
+		return 0
+	}
+	return max(h.usual, slowAnswer)
+}
+
+// answered hears how long an answer took.
+func (h *hedge) answered(took time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.credit = min(h.credit+hedgeShare, hedgeBurst)
+	h.answers[h.count%len(h.answers)] = took
+	if h.count++; h.count >= enoughToSay && h.count%sayEvery == 0 {
+		sorted := h.answers
+		known := sorted[:min(h.count, len(sorted))]
+		slices.Sort(known)
+		h.usual = known[len(known)*95/100]
+	}
+}
+
+// take takes the credit for one request.
+func (h *hedge) take() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.credit < 1 {
+		return false
+	}
+	h.credit--
+	return true
+}
+
+// errHedged ends the request that was answered later.
+var errHedged = errors.New("the same was asked a second time, and that was answered first")
+
+// openRange is the backend's OpenRange, asked a second time if need be.
+func (s *Store) openRange(ctx context.Context, obj Object, off, n int64) (io.ReadCloser, error) {
+	if s.hedge == nil {
+		return s.backend.OpenRange(ctx, obj, off, n)
+	}
+	asked := time.Now()
+	body, err := s.race(ctx, func(ctx context.Context) (io.ReadCloser, error) { return s.backend.OpenRange(ctx, obj, off, n) })
+	if err == nil {
+		s.hedge.answered(time.Since(asked))
+	}
+	return body, err
+}
+
+// race asks, and where no answer comes for too long once more. What it returns obeys ctx.
+func (s *Store) race(ctx context.Context, ask func(context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
+	patience := s.hedge.patience()
+	if patience == 0 {
+		return ask(ctx)
+	}
+	first, endFirst := context.WithCancelCause(ctx)
+	var won sync.Once // by whoever calls it first
+	late, endLate := make(chan io.ReadCloser, 1), make(chan context.CancelCauseFunc, 1)
+	timer := time.AfterFunc(patience, func() {
+		if !s.slots.spare(s.hedge.take) {
+			return
+		}
+		second, end := context.WithCancelCause(ctx)
+		endLate <- end
+		body, err := ask(second)
+		s.slots.unspare(err)
+		answered := "first"
+		if err == nil {
+			won.Do(func() {
+				answered = "second"
+				late <- body
+				endFirst(errHedged)
+			})
+			if answered == "first" {
+				body.Close() //nolint:errcheck // nobody reads it
+			}
+		}
+		s.opts.Metrics.hedges.WithLabelValues(s.scheme.Name, answered).Inc()
+	})
+	body, err := ask(first)
+	if timer.Stop() {
+		return body, err
+	}
+	mine := false
+	won.Do(func() { mine = true })
+	if !mine {
+		if err == nil {
+			body.Close() //nolint:errcheck // it was answered as well, but later
+		}
+		return <-late, nil
+	}
+	select {
+	case end := <-endLate:
+		end(errHedged)
+	default: // it was not made, or ends itself when it is answered
+	}
+	return body, err
+}
