@@ -1,6 +1,7 @@
 package backends
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +15,12 @@ type Metrics struct {
 	retries  *prometheus.CounterVec
 	hedges   *prometheus.CounterVec
 	bytes    *prometheus.CounterVec
+
+	received atomic.Int64
 }
+
+// Received is how many bytes of objects all stores have read so far.
+func (m *Metrics) Received() int64 { return m.received.Load() }
 
 // NewMetrics registers the metrics; with nil they are counted but not shown.
 func NewMetrics(reg prometheus.Registerer) *Metrics {

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
+
+	"github.com/stager-dev/stager/stager/plan"
 )
 
 // arbiter divides the network between feeding and saving, feeding first: when readers
@@ -19,12 +21,21 @@ import (
 // A trainer can be slowed without waiting for us: by a network so fast that summing and
 // sending takes the processors that it prepares its data with. So uploads trickle too
 // while this process has more than its share of them.
+//
+// A trainer that always waits for its data would have its checkpoints saved at a trickle
+// for ever. Its plan may say how much more than that they get: as many bytes as come
+// meanwhile, and twice the share of the processors (plan.BalancedShare), or what it
+// takes to be in the store in time (plan.DeadlineShare).
 type arbiter struct {
 	ending func() bool // the trainer has ended or is about to: nothing is more urgent then
 	hungry func() bool
 	used   func() time.Duration // of all processors, by this process
 	share  float64              // of one processor's time
 	little *rate.Limiter
+	least  rate.Limit // of little
+
+	brought func() int64 // bytes so far, by all inputs; nil: uploads get none for them
+	dues    func() []due // what is to be saved in time; nil: nothing is
 
 	mu      sync.Mutex // guards all below
 	last    time.Time  // when somebody waited
@@ -32,6 +43,15 @@ type arbiter struct {
 	asked   time.Time     // when used was
 	before  time.Duration // what it said
 	balance time.Duration // of processor time that is left of the share
+	came    int64         // what brought said
+	credit  int64         // bytes that may be sent for those that came
+	dueAt   time.Time     // when dues was asked
+}
+
+// due is what is to be sent, and until when.
+type due struct {
+	left int64
+	by   time.Time
 }
 
 const (
@@ -43,6 +63,9 @@ const (
 	askEvery    = 2 * time.Millisecond   // how long a burst may go unseen
 	askAgain    = 5 * time.Millisecond   // how long who has to wait is late for an end of it
 	longestDebt = 100 * time.Millisecond // for how long uploads trickle after one
+
+	mostCredit = 64 << 20 // bytes that came while nothing was sent
+	dueAgain   = 100 * time.Millisecond
 )
 
 // newArbiter takes what all transfers share, if that is limited.
@@ -53,8 +76,43 @@ func newArbiter(ending, hungry func() bool, limit *rate.Limiter) *arbiter {
 	}
 	return &arbiter{
 		ending: ending, hungry: hungry, used: processorTime, share: float64(runtime.NumCPU()) / ownShare,
-		little: rate.NewLimiter(most, max(int(most/16), 1)),
+		little: rate.NewLimiter(most, max(int(most/16), 1)), least: most,
 	}
+}
+
+// arbiter is the plan's.
+func (d *Daemon) arbiter() *arbiter {
+	a := newArbiter(d.draining, d.hungry, d.cfg.Options.Bandwidth)
+	switch d.cfg.Plan.Spec.Limits.Arbiter {
+	case plan.BalancedShare:
+		a.brought, a.share = d.cfg.Options.Metrics.Received, 2*a.share
+	case plan.DeadlineShare:
+		a.dues = d.dues
+	}
+	return a
+}
+
+// dues are what the outputs still have to send.
+func (d *Daemon) dues() (all []due) {
+	for _, out := range d.outputs {
+		if u := out.get(); u != nil {
+			if left, by := u.Due(); left > 0 {
+				all = append(all, due{left, by})
+			}
+		}
+	}
+	return all
+}
+
+// needed is how fast all of it must be sent to be there in time; what is late already has no limit.
+func needed(now time.Time, dues []due) (all rate.Limit) {
+	for _, d := range dues {
+		if !now.Before(d.by) {
+			return rate.Inf
+		}
+		all += rate.Limit(float64(d.left) / d.by.Sub(now).Seconds())
+	}
+	return all
 }
 
 // processorTime is what this process has used so far.
@@ -77,7 +135,8 @@ func (a *arbiter) yield(ctx context.Context, n int) error {
 		if hungry, busy := a.holds(now, a.hungry()), a.overdraws(now); !hungry && !busy {
 			return nil
 		}
-		if take := min(n, a.little.Burst()); a.little.AllowN(now, take) {
+		a.hasten(now)
+		if take := min(n, a.little.Burst()); a.spend(take) || a.little.AllowN(now, take) {
 			n -= take
 			continue
 		}
@@ -88,6 +147,36 @@ func (a *arbiter) yield(ctx context.Context, n int) error {
 		}
 	}
 	return nil
+}
+
+// hasten makes the trickle as wide as what is due needs it.
+func (a *arbiter) hasten(now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dues == nil || now.Sub(a.dueAt) < dueAgain {
+		return
+	}
+	a.dueAt = now
+	if most := max(needed(now, a.dues()), a.least); most != a.little.Limit() {
+		a.little.SetLimitAt(now, most)
+		a.little.SetBurstAt(now, max(int(min(most/16, mostCredit)), 1))
+	}
+}
+
+// spend tells whether so many bytes may be sent for as many that came.
+func (a *arbiter) spend(n int) bool {
+	if a.brought == nil {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	came := a.brought()
+	a.credit, a.came = min(a.credit+came-a.came, mostCredit), came
+	if a.credit < int64(n) {
+		return false
+	}
+	a.credit -= int64(n)
+	return true
 }
 
 // holds tells whether uploads trickle.

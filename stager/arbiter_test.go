@@ -100,3 +100,61 @@ func TestUploadsLeaveTheProcessorsToTheTrainer(t *testing.T) {
 		})
 	}
 }
+
+func TestHowFastWhatIsDueMustBeSent(t *testing.T) {
+	now := time.Now()
+	in := func(d time.Duration) time.Time { return now.Add(d) }
+	for _, tt := range []struct {
+		dues []due
+		want rate.Limit
+	}{
+		{nil, 0},
+		{[]due{{100, in(10 * time.Second)}}, 10},
+		{[]due{{100, in(10 * time.Second)}, {100, in(time.Second)}}, 110},
+		{[]due{{100, in(10 * time.Second)}, {1, now}}, rate.Inf},
+	} {
+		if got := needed(now, tt.dues); got != tt.want {
+			t.Errorf("%v: got %v bytes a second, want %v", tt.dues, got, tt.want)
+		}
+	}
+}
+
+// A trainer waits for its data all the time, as a slow source brings 40 MiB/s. A checkpoint of 1,600 MiB
+// has 16 MiB/s, or as much as comes besides, or is in the store in time.
+func TestWhatATrainerThatAlwaysWaitsLeavesToItsCheckpoint(t *testing.T) {
+	const size = 1600 << 20
+	for _, tt := range []struct {
+		name string
+		set  func(a *arbiter, start time.Time, left func() int64)
+		want time.Duration
+	}{
+		{"window-first", func(*arbiter, time.Time, func() int64) {}, 100 * time.Second},
+		{"balanced", func(a *arbiter, start time.Time, _ func() int64) {
+			a.brought = func() int64 { return int64(40 << 20 * time.Since(start).Seconds()) }
+		}, 1600 * time.Second / 56},
+		{"deadline, which a trickle keeps", func(a *arbiter, start time.Time, left func() int64) {
+			a.dues = func() []due { return []due{{left(), start.Add(5 * time.Minute)}} }
+		}, 100 * time.Second},
+		{"deadline, which needs more", func(a *arbiter, start time.Time, left func() int64) {
+			a.dues = func() []due { return []due{{left(), start.Add(50 * time.Second)}} }
+		}, 50 * time.Second},
+		{"deadline, when it is over", func(a *arbiter, start time.Time, left func() int64) {
+			a.dues = func() []due { return []due{{left(), start}} }
+		}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			start, left := time.Now(), int64(size)
+			a := newArbiter(never, func() bool { return true }, nil)
+			a.used = func() time.Duration { return 0 }
+			tt.set(a, start, func() int64 { return left })
+			for ; left > 0; left -= 1 << 20 {
+				if err := a.yield(t.Context(), 1<<20); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := time.Since(start); got < tt.want*9/10 || got > tt.want*11/10 {
+				t.Errorf("%s: it took %v, want about %v", tt.name, got, tt.want)
+			}
+		})
+	}
+}

@@ -90,7 +90,7 @@ func New(cfg Config) *Daemon {
 	if cfg.Child != nil {
 		cfg.Child.signals = make(chan os.Signal, 16)
 	}
-	d.cfg.Options.Yield = newArbiter(d.draining, d.hungry, cfg.Options.Bandwidth).yield
+	d.cfg.Options.Yield = d.arbiter().yield
 	for _, spec := range cfg.Plan.Spec.Inputs {
 		d.inputs = append(d.inputs, newInput(spec))
 	}

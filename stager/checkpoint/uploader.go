@@ -96,8 +96,9 @@ type Uploader struct {
 	read        map[string]readOnce    // COMMITs; only who holds the shipping token
 	waits       map[int64]string       // steps that wait for other nodes, and for which
 	uploading   *upload
-	complete    StepTime // newest; step -1 for none
-	committed   StepTime // newest; step -1 for none
+	complete    StepTime      // newest; step -1 for none
+	apart       time.Duration // how long the newest came after the one before; 0: it is the first
+	committed   StepTime      // newest; step -1 for none
 	mirrored    Mirrored
 	blind       bool
 	lastSent    time.Time // when Interval began
@@ -302,6 +303,9 @@ func (u *Uploader) holdLocked(snap *snapshot) {
 	u.snaps[snap.Step] = snap
 	u.noteIDLocked(snap.ID)
 	if snap.Step >= u.complete.Step {
+		if snap.Step > u.complete.Step && u.complete.Step >= 0 {
+			u.apart = snap.Complete.Sub(u.complete.Time)
+		}
 		u.complete = StepTime{snap.Step, snap.Complete}
 	}
 	u.notifyLocked()

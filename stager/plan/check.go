@@ -34,6 +34,9 @@ func (c *checker) plan(p *StagePlan) {
 	c.outputs(s.Outputs)
 	c.paths(s)
 	c.notNegative("spec.limits.connections", s.Limits.Connections)
+	if s.Limits.Arbiter != "" {
+		c.oneOf("spec.limits.arbiter", s.Limits.Arbiter, WindowFirst, BalancedShare, DeadlineShare)
+	}
 	if len(s.Inputs) == 0 && len(s.Outputs) == 0 && !c.told["spec.inputs"] && !c.told["spec.outputs"] {
 		c.add("spec", "the plan does nothing: give it inputs or outputs")
 	}

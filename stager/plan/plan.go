@@ -294,4 +294,14 @@ const NodesAll = "all"
 type Limits struct {
 	Bandwidth   Bytes `json:"bandwidth,omitzero"`   // bytes per second of all stores together; 0: none
 	Connections int   `json:"connections,omitzero"` // requests at once to each store; 0: what suits it
+	// Arbiter is who has the network and the processors while readers wait for an input and
+	// outputs are to be saved; "": WindowFirst.
+	Arbiter string `json:"arbiter,omitempty"`
 }
+
+// Whom Limits.Arbiter favours.
+const (
+	WindowFirst   = "window-first" // feeding: saving has a trickle
+	BalancedShare = "balanced"     // nobody: saving moves as many bytes as feeding
+	DeadlineShare = "deadline"     // feeding, as far as checkpoints are in the store before the next one is expected
+)
