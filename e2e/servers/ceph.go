@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/stager-dev/stager/e2e/servers/ports"
 )
 
 // CephOptions say what Ceph is wanted. The zero value works.
@@ -137,11 +139,11 @@ func StartCeph(ctx context.Context, opts CephOptions) (c *Ceph, err error) {
 // first start.
 func (c *Ceph) configure(ctx context.Context, opts CephOptions) error {
 	dir := c.temp.path
-	monitor, err := freeAddress()
+	monitor, err := ports.Free(localhost)
 	if err != nil {
 		return err
 	}
-	address, err := freeAddress()
+	address, err := ports.Free(localhost)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// localhost is where servers listen: nobody else reaches them.
+const localhost = "127.0.0.1"
+
 // daemon is a server that is one process, and can be killed and started again.
 type daemon struct {
 	name     string // as people know it
@@ -94,15 +97,4 @@ func takesConnections(address string) func(context.Context) error {
 		}
 		return conn.Close()
 	}
-}
-
-// freeAddress is one for this machine alone that nobody listens on, as of now.
-func freeAddress() (string, error) { return freeAddressAt("127.0.0.1") }
-
-func freeAddressAt(host string) (string, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0")) //nolint:noctx // it does not block
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }

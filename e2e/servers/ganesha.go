@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/servers/ports"
 )
 
 // GaneshaOptions say what NFS server is wanted. The zero value works.
@@ -79,10 +81,10 @@ func StartGanesha(ctx context.Context, opts GaneshaOptions) (g *Ganesha, err err
 	if err := os.MkdirAll(g.Dir, 0o755); err != nil {
 		return g, err
 	}
-	if g.Address, err = freeAddress(); err != nil {
+	if g.Address, err = ports.Free(localhost); err != nil {
 		return g, err
 	}
-	mount, err := freeAddress()
+	mount, err := ports.Free(localhost)
 	if err != nil {
 		return g, err
 	}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/servers/ports"
 )
 
 // HDFSOptions say what cluster is wanted. The zero value works.
@@ -132,7 +134,7 @@ func (h *HDFS) configure(ctx context.Context, dir string, opts HDFSOptions) erro
 	var addresses [7]string
 	for i := range addresses {
 		var err error
-		if addresses[i], err = freeAddress(); err != nil {
+		if addresses[i], err = ports.Free(localhost); err != nil {
 			return err
 		}
 	}

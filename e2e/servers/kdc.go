@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/stager-dev/stager/e2e/servers/ports"
 )
 
 // Realm is the Kerberos realm of a [KDC].
@@ -39,7 +41,7 @@ func StartKDC(ctx context.Context, log io.Writer) (k *KDC, err error) {
 		return k, err
 	}
 	k.dir = k.temp.path
-	if k.Address, err = freeAddress(); err != nil {
+	if k.Address, err = ports.Free(localhost); err != nil {
 		return k, err
 	}
 	k.Conf = filepath.Join(k.dir, "krb5.conf")

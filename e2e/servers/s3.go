@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+
+	"github.com/stager-dev/stager/e2e/servers/ports"
 )
 
 // S3Options say what server is wanted. The zero value works.
@@ -80,7 +82,7 @@ func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 			return s, err
 		}
 	}
-	address, err := freeAddressAt(cmp.Or(opts.Host, "127.0.0.1"))
+	address, err := ports.Free(cmp.Or(opts.Host, localhost))
 	if err != nil {
 		return s, err
 	}

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/stager-dev/stager/e2e/servers/ports"
 )
 
 // SambaMode is what the server demands of those who connect.
@@ -79,7 +81,7 @@ func StartSamba(ctx context.Context, opts SambaOptions) (s *Samba, err error) {
 		}
 	}
 	s.Full = exec.CommandContext(ctx, "unshare", "--mount", "true").Run() == nil
-	if s.Address, err = freeAddress(); err != nil {
+	if s.Address, err = ports.Free(localhost); err != nil {
 		return s, err
 	}
 	s.conf = filepath.Join(s.temp.path, "smb.conf")
@@ -107,7 +109,7 @@ func StartSamba(ctx context.Context, opts SambaOptions) (s *Samba, err error) {
 }
 
 func (s *Samba) configuration(mode SambaMode, keytab string) string {
-	_, port, _ := net.SplitHostPort(s.Address) // from freeAddress
+	_, port, _ := net.SplitHostPort(s.Address) // from ports.Free
 	var b bytes.Buffer
 	set := func(name, value string) { fmt.Fprintf(&b, "\t%s = %s\n", name, value) }
 	b.WriteString("[global]\n")

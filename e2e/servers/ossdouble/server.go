@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/stager-dev/stager/e2e/servers/ports"
 )
 
 // Options say what server is wanted. The zero value works.
@@ -91,15 +93,17 @@ func Start(opts Options) (_ *Server, err error) {
 		s.Endpoint, s.tls = "https://", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
 	var front, back string
-	if s.front, front, err = serve(anyPort, http.HandlerFunc(s.answer), s.tls); err != nil {
+	address, err := ports.Free("127.0.0.1") // it may go down, and comes back there
+	if err != nil {
 		return nil, err
 	}
-	s.back, back, err = serve(anyPort, s.control(), nil)
+	if s.front, front, err = serve(address, http.HandlerFunc(s.answer), s.tls); err != nil {
+		return nil, err
+	}
+	s.back, back, err = serve("127.0.0.1:0", s.control(), nil)
 	s.Endpoint, s.Control = s.Endpoint+front, s.Control+back
 	return s, err
 }
-
-const anyPort = "127.0.0.1:0"
 
 // serve listens at address, and tells at which.
 func serve(address string, h http.Handler, secure *tls.Config) (*http.Server, string, error) {
