@@ -180,6 +180,7 @@ type Exit struct {
 //
 // Drain may be called while Run runs, and more than once.
 func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
+	u.ending.Store(true)
 	when := u.cfg.When
 	final := when.Change || when.Exit || when.Success && exit.Success || when.Failure && !exit.Success
 	retry := firstRetry / 5

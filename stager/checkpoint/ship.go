@@ -63,8 +63,9 @@ type cargo struct {
 	cursors Cursors
 	tree    tree
 	files   []local
-	sent    *journal // of an earlier try; nil when nobody keeps one
-	brought bool     // its part is in the store already
+	sent    *journal    // of an earlier try; nil when nobody keeps one
+	brought bool        // its part is in the store already
+	idle    func() bool // whether its files are read in the idle class; nil: no
 }
 
 // ship sends a checkpoint and commits it. It returns the COMMIT that makes the step
@@ -292,7 +293,7 @@ func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string)
 	if err := unchanged(file, want); err != nil {
 		return "", err
 	}
-	src := newSummed(file, want.Size, digestAlgorithm(s.store), s.moved)
+	src := newSummed(giveWay{file, c.idle}, want.Size, digestAlgorithm(s.store), s.moved)
 	obj, err := s.store.Put(ctx, key, src, want.Size, c.sent.resuming(key))
 	var sum backends.Checksum
 	if err == nil {
@@ -400,10 +401,14 @@ func (c cargo) holdsFile(ctx context.Context, want local, digest string) (bool, 
 		return false, err
 	}
 	sum := told.Algorithm.New()
-	if _, err := io.Copy(sum, &obedient{ctx, file}); err != nil {
+	if _, err := io.Copy(sum, &obedient{ctx, io.NewSectionReader(giveWay{file, c.idle}, 0, want.Size)}); err != nil {
 		return false, err
 	}
-	return backends.SumOf(told.Algorithm, sum) == told, unchanged(file, want)
+	same := backends.SumOf(told.Algorithm, sum) == told
+	if same { // else it is read again, to be sent
+		forgetPages(file)
+	}
+	return same, unchanged(file, want)
 }
 
 // obedient is a reader that ends with its context.

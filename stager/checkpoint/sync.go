@@ -130,6 +130,9 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	return nil
 }
 
+// givesWay tells whether files are read in the idle class.
+func (u *Uploader) givesWay() bool { return u.classes && !u.ending.Load() }
+
 func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string, error) {
 	snap := up.snap
 	t, err := u.shelf.open(snap)
@@ -148,6 +151,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	}
 	return s.ship(ctx, cargo{
 		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.Files, sent: sent, brought: snap.brought,
+		idle: u.givesWay,
 	})
 }
 

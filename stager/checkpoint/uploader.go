@@ -75,6 +75,8 @@ type Uploader struct {
 	folder   sync.Mutex    // held by who looks at the folder and takes snapshots
 	shipping chan struct{} // holds a token while somebody sends
 	wake     chan struct{} // tells Run that there is something to send
+	classes  bool          // the disk serves who reads by classes
+	ending   atomic.Bool   // Drain was called: nothing is more urgent than what is saved
 
 	mu          sync.Mutex             // guards all below
 	seen        map[string]*entry      // checkpoints that are not complete, by name
@@ -172,6 +174,7 @@ func New(cfg Config) (*Uploader, error) {
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
 	u.shelf = &shelf{root, root.Link, u.log}
+	u.classes = hasClasses(root)
 	if err := u.begin(); err != nil {
 		return nil, errors.Join(err, u.Close())
 	}
