@@ -83,6 +83,21 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 	return told, err
 }
 
+// Stretch is memory for the bytes of an object from an offset on, as a place for ReadRange
+// to write to.
+type Stretch struct {
+	Bytes []byte
+	Off   int64
+}
+
+// WriteAt implements io.WriterAt.
+func (s Stretch) WriteAt(p []byte, off int64) (int, error) {
+	if off < s.Off || off-s.Off+int64(len(p)) > int64(len(s.Bytes)) {
+		return 0, io.ErrShortWrite
+	}
+	return copy(s.Bytes[off-s.Off:], p), nil
+}
+
 // copyRange moves bytes from body to dst until *at reaches end.
 func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end int64, dst io.WriterAt, sum hash.Hash, dog *watchdog) error {
 	next, done := s.pieces(ctx, body, end-*at, dog)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"log/slog"
 	"strings"
@@ -253,23 +252,13 @@ func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, O
 		}
 	}
 	buf := make([]byte, obj.Size)
-	_, err = s.ReadRange(ctx, obj, 0, obj.Size, memory(buf), nil)
+	_, err = s.ReadRange(ctx, obj, 0, obj.Size, Stretch{Bytes: buf}, nil)
 	return buf, obj, err
 }
 
 // PutBytes writes a small object.
 func (s *Store) PutBytes(ctx context.Context, key string, p []byte, opts CreateOptions) (Object, error) {
 	return s.Put(ctx, key, bytes.NewReader(p), int64(len(p)), opts)
-}
-
-// memory is a buffer as a place to write to.
-type memory []byte
-
-func (m memory) WriteAt(p []byte, off int64) (int, error) {
-	if off < 0 || off+int64(len(p)) > int64(len(m)) {
-		return 0, io.ErrShortWrite
-	}
-	return copy(m[off:], p), nil
 }
 
 // named puts the store's name, the operation and the key onto an error, once.

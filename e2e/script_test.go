@@ -130,6 +130,7 @@ func params() testscript.Params {
 			"hdfs":     hdfsCmd,
 			"silent":   silentCmd,
 			"store":    storeCmd,
+			"archives": archivesCmd,
 		},
 	}
 }

@@ -154,6 +154,7 @@ func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store)
 	}
 	summary, err := fetch.Prefetch(ctx, fetch.Config{
 		Store: store, Object: single, Dir: spec.Path, Listing: l, Verify: fetch.Verify(spec.Verify), Write: disk.Write(spec.Write), Log: d.log,
+		Unpack: spec.Unpack == plan.UnpackAuto,
 		Progress: func(p fetch.Progress) {
 			in.mu.Lock()
 			in.progress = &p

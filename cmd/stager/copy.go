@@ -108,7 +108,7 @@ func (c copyCmd) move(ctx context.Context, cfg transfer.Config, to *console, log
 		if p.Listing {
 			phase = "listing"
 		}
-		show.update(moving{phase, p.Files, p.FilesTotal, p.Bytes, p.BytesTotal})
+		show.update(moving{phase, p.Files, p.FilesTotal, p.Bytes, p.BytesTotal, 0})
 	}
 	if c.Verify {
 		summary, err = transfer.Verify(ctx, cfg, func(key, what string) {

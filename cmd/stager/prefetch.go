@@ -23,9 +23,10 @@ type prefetchCmd struct {
 	choosing
 	Src       string   `arg:"" help:"A folder or an object of a store, such as s3://bucket/train/; or a local path."`
 	Dst       string   `arg:"" help:"The local folder, made if need be." type:"path"`
-	MaxBytes  quantity `help:"Refuse a source with more bytes than this; 0 is no limit." default:"0"`
+	MaxBytes  quantity `help:"Refuse a source with more bytes than this, unpacked if it is; 0 is no limit." default:"0"`
 	Verify    string   `help:"auto checks what checksums the store tells, full insists on one, size looks at sizes only." enum:"auto,full,size" default:"auto"`
 	Write     string   `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_PREFETCH_WRITE"`
+	Unpack    string   `help:"auto makes a folder of each tar, tar.gz, tgz, tar.zst and zip, while it arrives: train/1.tar becomes train/1/, and is never on the disk." enum:"none,auto" default:"none"`
 	Overwrite bool     `help:"Replace files in DST that stager did not write and that differ."`
 	Sync      bool     `help:"Wait until everything would outlive a loss of power; without it the job may start sooner."`
 	JSON      bool     `help:"Print a summary as JSON on standard output."`
@@ -37,6 +38,7 @@ func (prefetchCmd) Help() string {
 
     stager prefetch s3://datasets/imagenet/train/ /data/train --include '*.tar'
     stager prefetch s3://datasets/model.safetensors /models/
+    stager prefetch s3://datasets/archives/ /data --unpack auto
     stager prefetch s3://datasets/imagenet/ /data --shard $JOB_COMPLETION_INDEX/8`
 }
 
@@ -48,6 +50,7 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	listing.MaxBytes = int64(c.MaxBytes)
 	cfg := fetch.Config{
 		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Write: disk.Write(c.Write), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Parallel: c.Connections, Listing: listing,
+		Unpack: c.Unpack == "auto",
 	}
 	store, err := c.open(ctx, c.Src, log)
 	if err != nil {
@@ -64,7 +67,7 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	}
 	show := newDisplay(to, log)
 	cfg.Progress = func(p fetch.Progress) {
-		show.update(moving{string(p.Phase), p.Files, p.FilesTotal, p.Bytes, p.BytesTotal})
+		show.update(moving{string(p.Phase), p.Files, p.FilesTotal, p.Bytes, p.BytesTotal, p.Unpacked})
 	}
 	summary, err := fetch.Prefetch(ctx, cfg)
 	show.close()
@@ -74,9 +77,13 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	if c.JSON {
 		return json.NewEncoder(os.Stdout).Encode(summary)
 	}
-	log.Info("everything is there", "files", summary.Files, "bytes", humanize.IBytes(uint64(summary.Bytes)),
+	said := []any{"files", summary.Files, "bytes", humanize.IBytes(uint64(summary.Bytes)),
 		"fetched", humanize.IBytes(uint64(summary.FetchedBytes)), "warm", summary.WarmFiles,
-		"verified", verified(summary.Verified), "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))
+		"verified", verified(summary.Verified)}
+	if summary.Archives > 0 {
+		said = append(said, "archives", summary.Archives, "unpacked_files", summary.Unpacked.Files, "unpacked", humanize.IBytes(uint64(summary.Unpacked.Bytes)))
+	}
+	log.Info("everything is there", append(said, "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))...)
 	return nil
 }
 

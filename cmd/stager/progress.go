@@ -21,6 +21,7 @@ type moving struct {
 	FilesTotal int // 0 while it is not known
 	Bytes      int64
 	BytesTotal int64 // 0 while it is not known
+	Unpacked   int   // files that came out of archives
 }
 
 // display shows it. Make one with newDisplay, and end it with close.
@@ -96,6 +97,9 @@ func (d *display) counts() string {
 	if m.BytesTotal > 0 {
 		text += fmt.Sprintf(" %s of %s", humanize.IBytes(uint64(m.Bytes)), humanize.IBytes(uint64(m.BytesTotal)))
 	}
+	if m.Unpacked > 0 {
+		text += fmt.Sprintf(", %s files unpacked", humanize.Comma(int64(m.Unpacked)))
+	}
 	return text + " "
 }
 
@@ -124,6 +128,9 @@ func (d *display) lines() {
 		}
 		if m.FilesTotal > 0 {
 			said = append([]any{"files", fmt.Sprintf("%d/%d", m.Files, m.FilesTotal)}, said...)
+		}
+		if m.Unpacked > 0 {
+			said = append(said, "unpacked_files", m.Unpacked)
 		}
 		if m.FilesTotal == 0 && m.BytesTotal == 0 {
 			said = nil // nothing is known yet but that it goes on

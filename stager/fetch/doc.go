@@ -29,6 +29,9 @@
 //     the record says so. Until then the record counts in this boot of the machine
 //     only.
 //
+// With Config.Unpack an archive becomes a folder while it arrives: [stream] has its bytes
+// in order, package unpack what is in them, and unpack.go tells the rest.
+//
 // Memory does not grow with the bytes, and by some 32 bytes for each file in the
 // record.
 package fetch

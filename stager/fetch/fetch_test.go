@@ -32,7 +32,7 @@ type source struct {
 	corrupt map[string]int // how many streams of a key get a byte wrong
 }
 
-func newSource(t *testing.T, sum backends.Algorithm) *source {
+func newSource(t testing.TB, sum backends.Algorithm) *source {
 	t.Helper()
 	s := &source{
 		Backend: mem.NewWith(backends.Facts{Parallelism: 4, Checksum: sum}),

@@ -23,7 +23,8 @@ const (
 //
 // It takes the first objects of the spool, as far as the constants above and half the
 // disk's room go; the rest comes when the gate is open. Where an earlier run left files
-// to be resumed there is none, so that a refusal costs nothing of what that brought.
+// to be resumed there is none, so that a refusal costs nothing of what that brought; and
+// it ends at an archive that becomes a folder, since nobody knows what comes out of it.
 type headStart struct {
 	objects int   // it may take
 	bytes   int64 // the same
@@ -61,9 +62,13 @@ func (h *headStart) enter(ctx context.Context, obj backends.Object) {
 		h.space += space
 	}
 	h.mu.Unlock()
-	if now {
-		return
+	if !now {
+		h.await(ctx)
 	}
+}
+
+// await waits until the gate is open.
+func (h *headStart) await(ctx context.Context) {
 	select {
 	case <-h.gate:
 	case <-ctx.Done():

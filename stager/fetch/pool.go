@@ -52,9 +52,21 @@ func (p *pass) feed(ctx context.Context, crew *backends.Crew) error {
 		if err != nil {
 			return local("the list of objects", err)
 		}
-		p.head.enter(ctx, obj)
-		if ctx.Err() != nil {
+		memory := p.unpackNeeds(obj)
+		if memory > 0 {
+			p.head.await(ctx)
+		} else {
+			p.head.enter(ctx, obj)
+		}
+		if ctx.Err() != nil || p.unpacks.Acquire(ctx, memory) != nil {
 			return canceled()
+		}
+		if memory > 0 {
+			crew.Go(func() error {
+				defer p.unpacks.Release(memory)
+				return explain(p.unpack(ctx, obj))
+			})
+			continue
 		}
 		place := next
 		next++
@@ -172,11 +184,15 @@ func (p *pass) finish(ctx context.Context, t *transfer, place int) error {
 		}
 		return err
 	}
-	how := "size"
-	if !sum.IsZero() {
-		how = string(sum.Algorithm)
+	return p.publish(t, place, verifiedBy(sum))
+}
+
+// verifiedBy tells by what an object was verified.
+func verifiedBy(sum backends.Checksum) string {
+	if sum.IsZero() {
+		return "size"
 	}
-	return p.publish(t, place, how)
+	return string(sum.Algorithm)
 }
 
 // publish gives the file its name and notes it; while it is not known whether that is
@@ -211,14 +227,19 @@ func (p *pass) note(obj backends.Object, how string) error {
 	if err := p.record.add(obj, p.mtime(obj)); err != nil {
 		return local("the record of this run", err)
 	}
-	p.meter.files.Add(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.fetchedLocked(obj, how)
+	return nil
+}
+
+// fetchedLocked counts an object that is here.
+func (p *pass) fetchedLocked(obj backends.Object, how string) {
+	p.meter.files.Add(1)
 	s := &p.summary
 	s.Files, s.FetchedFiles = s.Files+1, s.FetchedFiles+1
 	s.Bytes, s.FetchedBytes = s.Bytes+obj.Size, s.FetchedBytes+obj.Size
 	s.Verified[how]++
-	return nil
 }
 
 // drop forgets a file whose bytes are wrong.

@@ -7,10 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/unpack"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -26,6 +30,9 @@ type Config struct {
 	Parallel  int        // requests at once; 0: the store's connections
 	Write     disk.Write // how large files get to the disk; "": disk.WriteAuto
 	Overwrite bool       // replace local files that stager did not write
+	// Unpack has archives, which are told by the ends of their keys, become folders. Of
+	// Listing MaxBytes then counts what comes out of them, too.
+	Unpack bool
 	// Sync waits until what was fetched would outlive a loss of power. Without it a
 	// job may start as soon as the files are there; should the machine go down before
 	// the kernel has written them, the next run fetches them again.
@@ -50,7 +57,11 @@ type Summary struct {
 	FetchedBytes int64          `json:"fetchedBytes"`
 	ResumedBytes int64          `json:"resumedBytes"` // of the fetched ones, that an earlier run had brought
 	Verified     map[string]int `json:"verified"`     // fetched files by the checksum that held, or "size"
-	Seconds      float64        `json:"seconds"`
+	// Archives are those of the files that are here as folders, and Unpacked what was in
+	// them.
+	Archives int             `json:"archives,omitempty"`
+	Unpacked unpack.Contents `json:"unpacked,omitzero"`
+	Seconds  float64         `json:"seconds"`
 }
 
 // Prefetch brings every object that cfg chooses into a folder, and returns when all
@@ -66,7 +77,7 @@ type Summary struct {
 func Prefetch(ctx context.Context, cfg Config) (Summary, error) {
 	start := time.Now()
 	p := &pass{
-		cfg: cfg, log: cfg.Log, start: start, streams: cfg.Store.Connections,
+		cfg: cfg, log: cfg.Log, start: start, streams: cfg.Store.Connections, unpacks: semaphore.NewWeighted(unpackMemory),
 		summary: Summary{Source: cfg.Store.Name(), Destination: cfg.Dir, Verified: make(map[string]int)},
 	}
 	if p.log == nil {
@@ -96,6 +107,8 @@ type pass struct {
 	record  *record
 	todo    *spool // what must be fetched
 	head    *headStart
+	unpacks *semaphore.Weighted // memory of the archives that are being unpacked
+	out     atomic.Int64        // bytes that are here in the end, as far as is known
 
 	mu      sync.Mutex // guards all below while workers run
 	summary Summary

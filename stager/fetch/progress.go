@@ -26,7 +26,8 @@ type Progress struct {
 	WarmFiles      int   `json:"warmFiles"`  // were there before
 	Bytes          int64 `json:"bytes"`      // here, with those of warm and resumed files
 	BytesTotal     int64 `json:"bytesTotal"`
-	BytesPerSecond int64 `json:"bytesPerSecond"` // over the last seconds
+	BytesPerSecond int64 `json:"bytesPerSecond"`     // over the last seconds
+	Unpacked       int   `json:"unpacked,omitempty"` // files that came out of archives, in this run
 }
 
 // meter counts, and tells of it.
@@ -34,6 +35,7 @@ type meter struct {
 	phase                    atomic.Value // Phase
 	files, filesTotal, warm  atomic.Int64
 	bytes, bytesTotal, moved atomic.Int64 // moved: came over the network
+	unpacked                 atomic.Int64
 }
 
 const (
@@ -51,7 +53,7 @@ func (m *meter) now(rate float64) Progress {
 	phase, _ := m.phase.Load().(Phase)
 	return Progress{
 		Phase: phase, Files: int(m.files.Load()), FilesTotal: int(m.filesTotal.Load()), WarmFiles: int(m.warm.Load()),
-		Bytes: m.bytes.Load(), BytesTotal: m.bytesTotal.Load(), BytesPerSecond: int64(rate),
+		Bytes: m.bytes.Load(), BytesTotal: m.bytesTotal.Load(), BytesPerSecond: int64(rate), Unpacked: int(m.unpacked.Load()),
 	}
 }
 

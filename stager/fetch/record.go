@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/unpack"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -43,6 +44,8 @@ type record struct {
 	torn    bool   // the last line has no end
 	suspect bool   // a run was lost to a power failure
 	pending bool   // some files count only until the machine is booted
+	// folders are what archives of this source held, by the hash of the folder's path.
+	folders map[uint64]unpack.Contents
 
 	mu   sync.Mutex // guards all below
 	file *os.File   // nil until begin
@@ -58,6 +61,10 @@ type line struct {
 	MTime   int64  `json:"mtime,omitempty"` // seconds: some file systems keep no more
 	Version string `json:"version,omitempty"`
 	Synced  bool   `json:"synced,omitempty"`
+	// Unpacked is about a folder that an archive became: MTime is that of the folder and of
+	// every file in it, in nanoseconds, as far as the file system keeps them. Size and
+	// Version are the archive's.
+	Unpacked *unpack.Contents `json:"unpacked,omitempty"`
 }
 
 // mark is a line about a file, in little memory: hashes with a secret seed.
@@ -70,7 +77,7 @@ type mark struct {
 
 // openRecord reads the record of the folder, if there is one.
 func openRecord(folder *disk.Folder, source string) (*record, error) {
-	r := &record{folder: folder, source: source, seed: maphash.MakeSeed()}
+	r := &record{folder: folder, source: source, seed: maphash.MakeSeed(), folders: make(map[uint64]unpack.Contents)}
 	if err := r.load(); err != nil {
 		return nil, err
 	}
@@ -113,9 +120,14 @@ func (r *record) load() error {
 			lose()
 			source, boot, open = l.Source, l.Boot, true
 		case l.Path != "":
-			r.marks = append(r.marks, mark{
-				r.hash(source, l.Path), r.fileHash(l.Size, l.MTime), r.hash("version", l.Version), r.lines,
-			})
+			m := mark{r.hash(source, l.Path), r.fileHash(l.Size, l.MTime), r.hash("version", l.Version), r.lines}
+			if l.Unpacked != nil {
+				m.file, m.version = r.fileHash(folderSize, l.MTime), r.hash("archive", l.archive())
+				if source == r.source {
+					r.folders[m.path] = *l.Unpacked
+				}
+			}
+			r.marks = append(r.marks, m)
 			r.lines++
 		case l.Synced:
 			unsynced, open = len(r.marks), false
@@ -185,12 +197,11 @@ const (
 // judge compares a local file with the object that is to lie there.
 func (r *record) judge(obj backends.Object, info fs.FileInfo) standing {
 	alike := info.Size() == obj.Size && !obj.ModTime.IsZero() && info.ModTime().Unix() == obj.ModTime.Unix()
-	path := r.hash(r.source, obj.Key)
-	i, known := slices.BinarySearchFunc(r.marks, path, func(m mark, path uint64) int { return cmp.Compare(m.path, path) })
-	if known && r.marks[i].file == r.fileHash(info.Size(), info.ModTime().Unix()) {
+	m, known := r.find(obj.Key)
+	if known && m.file == r.fileHash(info.Size(), info.ModTime().Unix()) {
 		// A store without versions and times leaves the size to go by.
 		same := obj.Version != "" || obj.ModTime.IsZero() || alike
-		if same && info.Size() == obj.Size && r.marks[i].version == r.hash("version", string(obj.Version)) {
+		if same && info.Size() == obj.Size && m.version == r.hash("version", string(obj.Version)) {
 			return warm
 		}
 		return ours
@@ -202,6 +213,15 @@ func (r *record) judge(obj backends.Object, info fs.FileInfo) standing {
 		return ours
 	}
 	return warm
+}
+
+// find is the latest line about a path of this source.
+func (r *record) find(path string) (mark, bool) {
+	i, known := slices.BinarySearchFunc(r.marks, r.hash(r.source, path), func(m mark, path uint64) int { return cmp.Compare(m.path, path) })
+	if !known {
+		return mark{}, false
+	}
+	return r.marks[i], true
 }
 
 // begin starts the lines of this run and makes sure that they will be found: from

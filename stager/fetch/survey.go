@@ -23,6 +23,7 @@ type findings struct {
 	need  int64 // bytes of disk for these, beyond what they hold already
 	// Files that differ and that no run wrote, and what is no file at all.
 	foreign, blocked examples
+	taken            examples // archives whose folder has a name that something else has
 }
 
 // examples count names and keep the first few.
@@ -55,7 +56,7 @@ func (p *pass) survey(ctx context.Context, left *disk.Leftovers) (f findings, er
 		}
 		p.meter.filesTotal.Add(1)
 		p.meter.bytesTotal.Add(obj.Size)
-		present, err := p.compare(obj, &f)
+		present, err := p.present(obj, &f)
 		if err != nil {
 			return f, local(obj.Key, err)
 		}
@@ -91,13 +92,23 @@ func (p *pass) survey(ctx context.Context, left *disk.Leftovers) (f findings, er
 func (p *pass) chosen(ctx context.Context) iter.Seq2[backends.Object, error] {
 	if obj := p.cfg.Object; obj != nil {
 		one := func(yield func(backends.Object, error) bool) { yield(*obj, nil) }
-		return plan.Listing{MaxBytes: p.cfg.Listing.MaxBytes}.Choose(p.summary.Source, one)
+		return plan.Listing{MaxBytes: p.cfg.Listing.MaxBytes, Unpack: p.cfg.Unpack}.Choose(p.summary.Source, one)
 	}
 	l := p.cfg.Listing
+	l.Unpack = p.cfg.Unpack
 	if l.Marker == nil {
 		l.Marker = func(key string) { p.log.Debug("a folder marker is left out", "key", key) }
 	}
 	return l.Objects(ctx, p.cfg.Store)
+}
+
+// present tells whether an object, or what was in it, is here already.
+func (p *pass) present(obj backends.Object, f *findings) (bool, error) {
+	if folder, _ := p.archive(obj); folder != "" {
+		return p.compareFolder(obj, folder, f)
+	}
+	p.out.Add(obj.Size)
+	return p.compare(obj, f)
 }
 
 // compare tells whether the object is here already, or notes what is in its place.
@@ -132,6 +143,9 @@ func (p *pass) refuse(f *findings) error {
 	case f.blocked.n > 0:
 		text = fmt.Sprintf("%s cannot be put there, because a folder has the file's name or a file that of one of its folders: %s; "+
 			"move what is in the way", english.Plural(f.blocked.n, "object", ""), &f.blocked)
+	case f.taken.n > 0:
+		text = fmt.Sprintf("%s cannot be unpacked there, because something that stager did not make has the name of its folder: %s; "+
+			"move what is in the way", english.Plural(f.taken.n, "archive", ""), &f.taken)
 	case f.foreign.n > 0 && !p.cfg.Overwrite:
 		text = fmt.Sprintf("%s in the way: stager did not write what is there, and it differs from the source: %s; "+
 			"move it away, or replace it with --overwrite", english.Plural(f.foreign.n, "file", ""), &f.foreign)

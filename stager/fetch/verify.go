@@ -57,6 +57,10 @@ func (t *transfer) verify(ctx context.Context) (backends.Checksum, error) {
 			"the store has no checksum of it that could be compared; ask for less than full verification, or store it with one"))
 	}
 	got, ok := t.sum(told.Algorithm)
+	if !ok && t.in == nil {
+		return none, t.fail(backends.Unsupported, fmt.Errorf(
+			"the store tells %s of it only now, when its bytes have passed; unpack nothing, or verify by size", told))
+	}
 	if !ok {
 		if got, err = t.readBack(ctx, told.Algorithm); err != nil {
 			return none, err

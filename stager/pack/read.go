@@ -109,13 +109,13 @@ func (r *reader) small(src *backends.Store, obj backends.Object, n int64) ([]byt
 		return nil, err
 	}
 	all := make([]byte, n)
-	p := piece{all[copy(all, head):][:obj.Size], 0}
+	p := backends.Stretch{Bytes: all[copy(all, head):][:obj.Size]}
 	told, err := src.ReadRange(r.ctx, obj, 0, obj.Size, p, nil)
 	if err != nil {
 		return nil, err
 	}
 	if h := told.Algorithm.New(); h != nil {
-		h.Write(p.bytes)
+		h.Write(p.Bytes)
 		if got := backends.SumOf(told.Algorithm, h); got != told {
 			return nil, corrupt(src, obj, told, got)
 		}
@@ -136,12 +136,12 @@ func (r *reader) large(src *backends.Store, obj backends.Object, start, next int
 	})
 	for at := int64(0); more && at < obj.Size; at += whole {
 		more = put(contents+at, min(whole, obj.Size-at), func(skip, n int64) ([]byte, error) {
-			p := piece{make([]byte, n), at + skip}
-			_, err := src.ReadRange(r.ctx, obj, p.start, n, p, nil)
-			if err == nil && p.start+n == obj.Size {
+			p := backends.Stretch{Bytes: make([]byte, n), Off: at + skip}
+			_, err := src.ReadRange(r.ctx, obj, p.Off, n, p, nil)
+			if err == nil && p.Off+n == obj.Size {
 				err = compare(r.ctx, src, obj)
 			}
-			return p.bytes, err
+			return p.Bytes, err
 		})
 	}
 	return more && put(contents+obj.Size, padded(obj.Size)-obj.Size, zeros)
@@ -178,14 +178,6 @@ func corrupt(src *backends.Store, obj backends.Object, told, got backends.Checks
 	return &backends.Error{Op: "read", Store: src.Name(), Key: obj.Key, Kind: backends.Corrupt, Err: fmt.Errorf(
 		"the store tells %s, and the bytes that came have %s", told, got)}
 }
-
-// piece is a stretch of a file in memory.
-type piece struct {
-	bytes []byte
-	start int64
-}
-
-func (p piece) WriteAt(b []byte, off int64) (int, error) { return copy(p.bytes[off-p.start:], b), nil }
 
 type nowhere struct{}
 

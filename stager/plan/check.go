@@ -131,7 +131,10 @@ func (c *checker) inputs(inputs []Input) {
 		c.order(at, in)
 		c.patterns(at+".include", in.Include)
 		c.patterns(at+".exclude", in.Exclude)
-		c.oneOf(at+".unpack", in.Unpack, "none")
+		c.oneOf(at+".unpack", in.Unpack, UnpackNone, UnpackAuto)
+		if in.Unpack == UnpackAuto && in.Mode == ModeWindow {
+			c.add(at+".unpack", "a window hands archives out as they are; mode prefetch unpacks them")
+		}
 		c.oneOf(at+".verify", in.Verify, "auto")
 		c.oneOf(at+".write", cmp.Or(in.Write, "auto"), "auto", "direct", "buffered")
 		c.secret(at, in.Credentials)

@@ -20,7 +20,7 @@ func (v *Volume) setDefaults() {
 func (in *Input) setDefaults() {
 	in.Mode = ModePrefetch
 	in.Order = OrderSpec{By: ByName, Epochs: 1}
-	in.Unpack = "none"
+	in.Unpack = UnpackNone
 	in.Verify = "auto"
 }
 

@@ -63,6 +63,7 @@ type Listing struct {
 	Filter   Filter
 	Shard    Shard
 	MaxBytes int64 // more than this in the shard is an error; 0: no limit
+	Unpack   bool  // archives become folders, which must share no path with anything else
 	// Marker is told each key that ends in a slash and holds nothing: some tools
 	// write these to show folders, and they are left out. May be nil.
 	Marker func(key string)
@@ -98,7 +99,7 @@ func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) i
 			fail(backends.Invalid, "", err)
 			return
 		}
-		var names Names
+		names := Names{Unpack: l.Unpack}
 		var chosen, mine int
 		var total int64
 		for obj, err := range from {

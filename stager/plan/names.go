@@ -5,8 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/stager-dev/stager/stager/unpack"
 )
 
 // Longest names that Linux takes, in bytes.
@@ -31,6 +34,10 @@ const CopyRecords = ".stager-copy/"
 // remembers no more than one of them, however long the listing. The zero value is
 // ready.
 type Names struct {
+	// Unpack says that archives become folders, see [unpack.Folder], which must then share no
+	// path with anything else.
+	Unpack bool
+
 	last string
 	// above are the lengths of those prefixes of last that are files themselves:
 	// "a" stands in the way of "a/b". Between the two may come "a-x" and any number
@@ -38,7 +45,13 @@ type Names struct {
 	// goes on with a byte up to "/", so each file that still matters is a prefix of
 	// the key that came last.
 	above []int
+	// unpacked are the folders of archives of which the same is true: all that can come
+	// before the last "a/…" begins with "a" and goes on with such a byte, "a.tar" too.
+	unpacked []unpacked
 }
+
+// unpacked is a folder that an archive becomes.
+type unpacked struct{ folder, key string }
 
 // Check takes the next key. It returns nil when the key is a relative path that
 // leads nowhere but down, fits the file system, and shares no path with a key
@@ -60,39 +73,88 @@ func (n *Names) Check(key string) error {
 		}
 		keep = append(keep, l)
 	}
-	n.last, n.above = key, append(keep, len(key))
+	stays := true
+	if n.Unpack {
+		var err error
+		if stays, err = n.unpack(key, keep); err != nil {
+			return err
+		}
+	}
+	if stays {
+		keep = append(keep, len(key))
+	}
+	n.last, n.above = key, keep
 	return nil
 }
 
-// checkKey tells what keeps a key, for itself, from being a path.
-func checkKey(key string) error {
-	switch {
-	case key == "":
-		return errors.New("it is empty")
-	case len(key) > maxPath:
-		return fmt.Errorf("it is longer than the %d bytes of a path", maxPath)
-	case !utf8.ValidString(key):
-		return errors.New("it is not UTF-8; exclude it")
-	case key[0] == '/':
-		return errors.New("it begins with a slash, so it is no path below a folder; exclude it")
-	}
-	for i := range len(key) {
-		if key[i] < ' ' || key[i] == 0x7f {
-			return fmt.Errorf("it holds the control character 0x%02x, which lists and terminals trip over; exclude it", key[i])
+// unpack finds what a key has in common with the folder of an archive, and tells whether
+// it stays a file. files are the lengths of its prefixes that are files themselves.
+func (n *Names) unpack(key string, files []int) (stays bool, err error) {
+	n.unpacked = slices.DeleteFunc(n.unpacked, func(u unpacked) bool {
+		return !strings.HasPrefix(key, u.folder) || key[len(u.folder)] > '/'
+	})
+	folder, format := unpack.Folder(key)
+	for _, u := range n.unpacked {
+		switch {
+		case key[len(u.folder)] == '/':
+			return false, fmt.Errorf("the archive %q becomes the folder %q, and this would lie in it; exclude one of them", u.key, u.folder)
+		case format != "" && folder == u.folder:
+			return false, fmt.Errorf("it would become the folder %q, and so does %q; exclude one of them", folder, u.key)
 		}
 	}
-	for part := range strings.SplitSeq(key, "/") {
+	switch {
+	case format == "":
+		return true, nil
+	case slices.Contains(files, len(folder)):
+		return false, fmt.Errorf("it would become the folder %q, and there is a file of that name; exclude one of them", folder)
+	}
+	if err := CheckPath(folder); err != nil {
+		return false, fmt.Errorf("the folder %q that it would become cannot be: %w; exclude it", folder, err)
+	}
+	n.unpacked = append(n.unpacked, unpacked{folder, key})
+	return false, nil
+}
+
+// checkKey is CheckPath for a key, and says what to do.
+func checkKey(key string) error {
+	if key == "" {
+		return errors.New("it is empty")
+	}
+	if err := CheckPath(key); err != nil {
+		return fmt.Errorf("%w; exclude it", err)
+	}
+	return nil
+}
+
+// CheckPath tells what keeps a name, for itself, from being a path below a folder.
+func CheckPath(name string) error {
+	switch {
+	case name == "":
+		return errors.New("it is empty")
+	case len(name) > maxPath:
+		return fmt.Errorf("it is longer than the %d bytes of a path", maxPath)
+	case !utf8.ValidString(name):
+		return errors.New("it is not UTF-8")
+	case name[0] == '/':
+		return errors.New("it begins with a slash, so it is no path below a folder")
+	}
+	for i := range len(name) {
+		if name[i] < ' ' || name[i] == 0x7f {
+			return fmt.Errorf("it holds the control character 0x%02x, which lists and terminals trip over", name[i])
+		}
+	}
+	for part := range strings.SplitSeq(name, "/") {
 		switch {
 		case part == "":
-			return errors.New("it has an empty part, which a path cannot have; exclude it")
+			return errors.New("it has an empty part, which a path cannot have")
 		case part == "." || part == "..":
-			return fmt.Errorf("its part %q means a folder, not a name; exclude it", part)
+			return fmt.Errorf("its part %q means a folder, not a name", part)
 		case len(part) > maxPart:
-			return fmt.Errorf("one of its parts is longer than the %d bytes of a file name; exclude it", maxPart)
+			return fmt.Errorf("one of its parts is longer than the %d bytes of a file name", maxPart)
 		}
 	}
-	if first, _, _ := strings.Cut(key, "/"); first == reserved {
-		return fmt.Errorf("the name %s is stager's own in every destination; exclude %s/**", reserved, reserved)
+	if first, _, _ := strings.Cut(name, "/"); first == reserved {
+		return fmt.Errorf("the name %s is stager's own in every destination", reserved)
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stager-dev/stager/stager/unpack"
 )
 
 func TestNamesRefuseWhatIsNoPath(t *testing.T) {
@@ -107,6 +109,37 @@ func FuzzNamesAccept(f *testing.F) {
 				t.Errorf("%q: accepted %q", keys, key)
 			}
 			accepted[key] = true
+		}
+	})
+}
+
+// Whatever archives become, no two of the accepted keys share a path, and nothing else is
+// refused.
+func FuzzUnpackedNamesShareNoPath(f *testing.F) {
+	f.Add("a.tar\na.zip\na/b")
+	f.Add("a\na.tar\na.tar.gz\na.tar.tar\na.tar/x\na/b.tar")
+	f.Add("a.tar\na.x\na.x.tar\na.x/b\na/b\n.tar\n..tar\nb/.zip")
+	f.Fuzz(func(t *testing.T, text string) {
+		keys := strings.Split(text, "\n")
+		slices.Sort(keys)
+		names := Names{Unpack: true}
+		var paths []string
+		for i, key := range keys {
+			path, format := unpack.Folder(key)
+			if format == "" {
+				path = key
+			}
+			clash := slices.ContainsFunc(paths, func(other string) bool {
+				return path == other || strings.HasPrefix(path, other+"/") || strings.HasPrefix(other, path+"/")
+			})
+			bad := checkKey(key) != nil || CheckPath(path) != nil || i > 0 && key == keys[i-1]
+			err := names.Check(key)
+			if (err != nil) != (clash || bad) {
+				t.Errorf("%q: %q is %v; of the paths %q it has one: %v, or none can be: %v", keys, key, err, paths, clash, bad)
+			}
+			if err == nil {
+				paths = append(paths, path)
+			}
 		}
 	})
 }

@@ -66,6 +66,12 @@ const (
 	ModeWindow   = "window"   // a part that moves with its readers
 )
 
+// What becomes of archives.
+const (
+	UnpackNone = "none" // they are files
+	UnpackAuto = "auto" // each becomes a folder, see unpack.Folder
+)
+
 // Input is a dataset and where it is to be.
 type Input struct {
 	Name        string      `json:"name"`
@@ -79,7 +85,7 @@ type Input struct {
 	Index       string      `json:"index,omitempty"`   // what is in each shard; see Index and Aside
 	Include     []string    `json:"include,omitempty"` // as in Filter
 	Exclude     []string    `json:"exclude,omitempty"`
-	Unpack      string      `json:"unpack"`            // none
+	Unpack      string      `json:"unpack"`            // none or auto
 	Verify      string      `json:"verify"`            // auto: by whatever checksum the store tells
 	Write       string      `json:"write,omitempty"`   // how large files get to the disk: auto, direct or buffered; "": auto
 	MaxBytes    Bytes       `json:"maxBytes,omitzero"` // refuse a larger source; 0: any

@@ -11,6 +11,8 @@ import (
 	"hash/fnv"
 	"io"
 	"strings"
+
+	"github.com/stager-dev/stager/stager/unpack"
 )
 
 // ArchiveError says why a shard cannot be sampled.
@@ -156,7 +158,7 @@ func indexTar(r *io.SectionReader) (spans []span, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("its entry at byte %d cannot be read: %w", at, err)
 		}
-		if sparse(header) {
+		if unpack.IsSparse(header) {
 			return nil, fmt.Errorf("%s in it is a sparse file, which is not read; pack it without", header.Name)
 		}
 		data, err := r.Seek(0, io.SeekCurrent)
@@ -181,15 +183,6 @@ func indexTar(r *io.SectionReader) (spans []span, err error) {
 		spans = append(spans, span{begin, at, max(sum.Sum64(), 1)})
 		last = key
 	}
-}
-
-func sparse(h *tar.Header) bool {
-	for key := range h.PAXRecords {
-		if strings.HasPrefix(key, "GNU.sparse.") {
-			return true
-		}
-	}
-	return h.Typeflag == tar.TypeGNUSparse
 }
 
 // sampleKey is what the files of a sample have in common: the path up to the first dot of its

@@ -177,7 +177,7 @@ func (c *cargo) load(i int64, into []byte) (told backends.Checksum, sums map[bac
 	start := i * c.length
 	for off := int64(0); off < int64(len(into)); off += piece {
 		g.Go(func() error {
-			sum, err := c.src.ReadRange(ctx, c.obj, start+off, min(piece, int64(len(into))-off), window{into, start}, nil)
+			sum, err := c.src.ReadRange(ctx, c.obj, start+off, min(piece, int64(len(into))-off), backends.Stretch{Bytes: into, Off: start}, nil)
 			mu.Lock()
 			defer mu.Unlock()
 			if told.IsZero() {
@@ -293,19 +293,6 @@ func (c *cargo) close() {
 	}
 	giveBack(c.spare)
 	c.spare = nil
-}
-
-// window is a stretch of an object in memory.
-type window struct {
-	bytes []byte
-	start int64
-}
-
-func (w window) WriteAt(p []byte, off int64) (int, error) {
-	if off < w.start || off-w.start+int64(len(p)) > int64(len(w.bytes)) {
-		return 0, io.ErrShortWrite
-	}
-	return copy(w.bytes[off-w.start:], p), nil
 }
 
 // buffers are kept by their sizes, powers of two.

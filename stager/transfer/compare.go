@@ -135,11 +135,11 @@ func (r *run) same(ctx context.Context, src, dst backends.Object) (bool, error) 
 		n := min(length, src.Size-off)
 		g, gctx := errgroup.WithContext(ctx)
 		g.Go(func() error {
-			_, err := r.Src.ReadRange(gctx, src, off, n, window{both[0][:n], off}, nil)
+			_, err := r.Src.ReadRange(gctx, src, off, n, backends.Stretch{Bytes: both[0][:n], Off: off}, nil)
 			return err
 		})
 		g.Go(func() error {
-			_, err := r.Dst.ReadRange(gctx, dst, off, n, window{both[1][:n], off}, nil)
+			_, err := r.Dst.ReadRange(gctx, dst, off, n, backends.Stretch{Bytes: both[1][:n], Off: off}, nil)
 			return err
 		})
 		if err := g.Wait(); err != nil {

@@ -5,7 +5,8 @@
 // bytes have arrived; Publish gives it its name, by rename, so that nobody ever
 // sees a file that is not whole.
 //
-// An [IncomingTree] is a folder of such files that comes to light as one.
+// An [IncomingTree] is a folder of such files that comes to light as one; a [Filling]
+// writes what comes out of an archive into it.
 //
 //	<path>/…                   what readers see
 //	<path>/.stager/LOCK        held, and naming its holder

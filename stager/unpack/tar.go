@@ -1,0 +1,159 @@
+package unpack
+
+import (
+	"archive/tar"
+	"bufio"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	// tarBlock is what a tar is made of.
+	tarBlock = 512
+	// maxTail is how many zeros may follow the end of a tar: tapes have long blocks.
+	maxTail = 64 << 20
+	// maxWindow is how far back zstd may look, in memory: that of levels up to 20.
+	maxWindow = 32 << 20
+)
+
+// tar unpacks one of any compression. Behind its end may come zeros and nothing else, so
+// that nothing is lost in silence.
+func (u *unpacker) tar(f Format, src *source) error {
+	plain, done, err := decompress(f, src)
+	if err != nil {
+		return err
+	}
+	defer done()
+	in := &counting{Reader: plain}
+	r := tar.NewReader(in)
+	end := int64(0) // of the entries so far
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return stream("tar", err)
+		}
+		end = in.at + (h.Size+tarBlock-1)/tarBlock*tarBlock
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			end = in.at
+			continue
+		}
+		if err := checkTar(h); err != nil {
+			return err
+		}
+		e := entry{h.Name, h.Size, h.FileInfo().Mode(), func() (io.ReadCloser, error) { return io.NopCloser(r), nil }}
+		if err := u.put(e); err != nil {
+			return err
+		}
+	}
+	if in.at < end+tarBlock {
+		return damaged("it is cut off: the zeros that end a tar are missing")
+	}
+	return zeros(in)
+}
+
+// decompress is the tar in src. done gives its memory back.
+func decompress(f Format, src io.Reader) (plain io.Reader, done func(), err error) {
+	switch f {
+	case TarGzip:
+		r, err := gzip.NewReader(bufio.NewReaderSize(src, 64<<10))
+		if err != nil {
+			return nil, nil, stream("gzip", err)
+		}
+		return r, func() {}, nil
+	case TarZstd:
+		r, err := zstd.NewReader(src, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, nil, stream("zstd", err)
+		}
+		return &unzstd{r}, r.Close, nil
+	}
+	return bufio.NewReaderSize(src, 64<<10), func() {}, nil
+}
+
+// unzstd says what to do about too long a window.
+type unzstd struct{ *zstd.Decoder }
+
+func (z *unzstd) Read(p []byte) (int, error) {
+	n, err := z.Decoder.Read(p)
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		err = refuse("", "reading it takes more than %d MiB of memory; compress it with zstd of level 20 or less, and without --long", maxWindow>>20)
+	}
+	return n, err
+}
+
+// stream is what went wrong with the archive as a whole.
+func stream(what string, err error) error {
+	var refused *Refused
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return damaged("it is cut off (%s: %w)", what, err)
+	}
+	return damaged("%s: %w", what, err)
+}
+
+// counting knows how far it was read.
+type counting struct {
+	io.Reader
+	at int64
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.at += int64(n)
+	return n, err
+}
+
+// checkTar refuses what is neither a file nor a folder, as far as its mode does not
+// tell.
+func checkTar(h *tar.Header) error {
+	switch {
+	case IsSparse(h):
+		return refuse(h.Name, "it is a sparse file; pack it without --sparse")
+	case h.Typeflag == tar.TypeLink:
+		return refuse(h.Name, "it is a hard link, and only files and folders are unpacked; pack it with --hard-dereference")
+	case h.Typeflag == tar.TypeReg, h.Typeflag == tar.TypeDir, !h.FileInfo().Mode().IsRegular():
+		return nil
+	}
+	return refuse(h.Name, "it is of the type %q, and only files and folders are unpacked", h.Typeflag)
+}
+
+// IsSparse tells whether an entry has holes that the archive left out.
+func IsSparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return h.Typeflag == tar.TypeGNUSparse
+}
+
+// zeros reads to the end what may be nothing else.
+func zeros(r io.Reader) error {
+	buf := make([]byte, 32<<10)
+	for read := 0; ; {
+		n, err := r.Read(buf)
+		for _, b := range buf[:n] {
+			if b != 0 {
+				return refuse("", "there is more behind its end, as where archives were put one behind the other; pack it anew")
+			}
+		}
+		if read += n; read > maxTail {
+			return refuse("", "more than %d MiB of zeros follow its end", maxTail>>20)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return stream("behind its end", err)
+		}
+	}
+}

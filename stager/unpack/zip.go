@@ -1,0 +1,134 @@
+package unpack
+
+import (
+	"archive/zip"
+	"errors"
+	"hash/maphash"
+	"io"
+)
+
+const (
+	// maxDirectory is how long the directory of a zip may be: all of it is in memory, in
+	// three times as much, or so. It is enough for some 150,000 files.
+	maxDirectory = 16 << 20
+	// dirBlock is how much of it is asked for at once.
+	dirBlock = 256 << 10
+)
+
+// errOrder says that bytes were asked for that have passed.
+var errOrder = errors.New("its bytes stand before those of the entry in front of it, or are the same")
+
+// zip unpacks what is listed in the directory, and reads src to its end.
+//
+// The directory is at the end of an archive, and entries are to be opened while they
+// arrive, so it is read ahead of all else. Then everything is read once, forward, the
+// directory too, which must be the same. Entries stand in its order in every zip that is
+// written by the common tools; one of another order is refused, and so is one in which
+// two entries have the same bytes, as in bombs.
+func (u *unpacker) zip(at io.ReaderAt, src *source, size int64) error {
+	z := &zipped{ahead: at, size: size, seed: maphash.MakeSeed(), seen: make(map[int64]uint64)}
+	r, err := zip.NewReader(z, size)
+	switch {
+	case z.err != nil:
+		return z.err
+	case errors.Is(err, zip.ErrFormat), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return damaged("it is cut off: the directory that ends a zip is missing, or no directory (%w)", err)
+	case err != nil:
+		return stream("zip", err)
+	}
+	z.forward, z.ahead, z.block = src, nil, nil
+	for _, f := range r.File {
+		if f.Flags&1 != 0 {
+			return refuse(f.Name, "it is encrypted")
+		}
+		if err := u.put(entry{f.Name, int64(f.UncompressedSize64), f.Mode(), f.Open}); err != nil {
+			return z.explain(err)
+		}
+	}
+	_, err = io.CopyBuffer(io.Discard, struct{ io.Reader }{z}, make([]byte, 64<<10))
+	return z.explain(err)
+}
+
+// zipped is the bytes of a zip: at any place until its directory was read, and from then
+// on forward.
+type zipped struct {
+	ahead   io.ReaderAt
+	size    int64
+	asked   int64  // so many bytes of ahead
+	block   []byte // the last of them
+	blockAt int64
+	err     error
+
+	forward io.Reader // nil until the directory was read
+	at      int64     // where that stands
+	seed    maphash.Seed
+	seen    map[int64]uint64 // by their offset: hashes of the blocks that were read ahead
+	now     maphash.Hash     // of the block that is passing
+}
+
+// explain prefers what zipped knows to what the format made of it.
+func (z *zipped) explain(err error) error {
+	if z.err != nil {
+		return z.err
+	}
+	return err
+}
+
+// ReadAt implements io.ReaderAt.
+func (z *zipped) ReadAt(p []byte, off int64) (n int, err error) {
+	if z.forward != nil {
+		if off < z.at {
+			return 0, errOrder
+		}
+		if _, err := io.CopyN(io.Discard, struct{ io.Reader }{z}, off-z.at); err != nil {
+			return 0, err
+		}
+		return io.ReadFull(struct{ io.Reader }{z}, p)
+	}
+	if z.asked += int64(len(p)); z.asked > maxDirectory && z.err == nil {
+		z.err = refuse("", "its directory has more than %d MiB, and all of it must be in memory; make several of it, or a tar", maxDirectory>>20)
+	}
+	for n < len(p) && z.err == nil {
+		from := off + int64(n)
+		if from >= z.size {
+			return n, io.EOF
+		}
+		if start := from - from%dirBlock; z.block == nil || start != z.blockAt {
+			z.load(start)
+			continue
+		}
+		n += copy(p[n:], z.block[from-z.blockAt:])
+	}
+	return n, z.err
+}
+
+// load reads a block ahead.
+func (z *zipped) load(start int64) {
+	if z.block == nil {
+		z.block = make([]byte, dirBlock)
+	}
+	z.blockAt, z.block = start, z.block[:min(dirBlock, z.size-start)]
+	if n, err := z.ahead.ReadAt(z.block, start); n < len(z.block) {
+		z.err = err
+		return
+	}
+	z.seen[start] = maphash.Bytes(z.seed, z.block)
+}
+
+// Read goes forward, and compares what was read ahead.
+func (z *zipped) Read(p []byte) (int, error) {
+	start := z.at - z.at%dirBlock
+	n, err := z.forward.Read(p[:min(int64(len(p)), start+dirBlock-z.at)])
+	want, ahead := z.seen[start]
+	if z.at += int64(n); ahead && n > 0 {
+		if z.at-int64(n) == start {
+			z.now.SetSeed(z.seed)
+		}
+		_, _ = z.now.Write(p[:n]) // it cannot fail
+		if (z.at == start+dirBlock || z.at == z.size) && z.now.Sum64() != want {
+			z.err = damaged("its directory came twice, and differs")
+			return n, z.err
+		}
+	}
+	return n, err
+}

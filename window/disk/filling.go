@@ -1,0 +1,183 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Filling is a tree on its way in whose files are written in place, one after the other,
+// as they come out of an archive. A kill loses it: whoever opens the tree again begins
+// anew. It is used by one goroutine.
+type Filling struct {
+	in       *IncomingTree
+	root     *os.Root
+	mode     fs.FileMode // of folders; files may be read by whom these may
+	modified time.Time   // of files and of the tree; zero: when they were written
+	dir      string
+	at       *os.Root // dir, so that each of its files is a short way; nil: not opened
+}
+
+// Fill drops what has come of the tree and begins to fill it. Its folders get the mode,
+// and its files the time.
+func (in *IncomingTree) Fill(mode fs.FileMode, modified time.Time) (*Filling, error) {
+	dir := in.folder.incoming
+	err := errors.Join(dir.RemoveAll(in.name), dir.Mkdir(in.name, 0o755), dir.Chmod(in.name, mode))
+	if err != nil {
+		return nil, err
+	}
+	root, err := dir.OpenRoot(in.name)
+	if err != nil {
+		return nil, err
+	}
+	return &Filling{in: in, root: root, mode: mode, modified: modified}, nil
+}
+
+// Mkdir makes a folder, and those on the way to it. fs.ErrExist says that there is a file
+// of that name, fs.ErrInvalid that there is one on the way.
+func (f *Filling) Mkdir(name string) error {
+	err := f.root.Mkdir(name, 0o755)
+	if dir := path.Dir(name); errors.Is(err, fs.ErrNotExist) && dir != "." {
+		if err := f.way(f.Mkdir(dir)); err != nil {
+			return err
+		}
+		err = f.root.Mkdir(name, 0o755)
+	}
+	if err == nil {
+		return f.root.Chmod(name, f.mode)
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return f.way(err)
+	}
+	if info, serr := f.root.Lstat(name); serr == nil && info.IsDir() {
+		return nil
+	}
+	return fs.ErrExist
+}
+
+// way says of an error on the way to a name what stands there.
+func (f *Filling) way(err error) error {
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTDIR) {
+		return fs.ErrInvalid
+	}
+	return err
+}
+
+// Create makes a file for so many bytes, and the folders on the way to it; the caller
+// writes and closes it. The space of a large one is reserved. The errors of a name that
+// is taken are those of Mkdir.
+func (f *Filling) Create(name string, size int64, executable bool) (*FillingFile, error) {
+	if err := f.enter(path.Dir(name)); err != nil {
+		return nil, err
+	}
+	perm := fs.FileMode(0o644)
+	if f.mode == treeMode {
+		perm = 0o444
+	}
+	if executable {
+		perm |= 0o111
+	}
+	file, err := f.at.OpenFile(path.Base(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fs.ErrExist
+	}
+	if err != nil {
+		return nil, err
+	}
+	if size >= reserveFrom {
+		if err := reserve(file, size); err != nil {
+			return nil, errors.Join(&fs.PathError{Op: "reserve space for", Path: name, Err: err}, file.Close())
+		}
+	}
+	return &FillingFile{file, f, perm}, nil
+}
+
+// reserveFrom is how large a file is at least whose space is reserved: of smaller ones
+// that costs more than to write them.
+const reserveFrom = 1 << 20
+
+// enter opens a folder of the tree.
+func (f *Filling) enter(dir string) error {
+	if f.at != nil && f.dir == dir {
+		return nil
+	}
+	at, err := f.root.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = f.Mkdir(dir); err == nil {
+			at, err = f.root.OpenRoot(dir)
+		}
+	}
+	if err != nil {
+		return f.way(err)
+	}
+	f.leave()
+	f.dir, f.at = dir, at
+	return nil
+}
+
+func (f *Filling) leave() {
+	if f.at != nil {
+		_ = f.at.Close() // files are written through descriptors of their own
+		f.at = nil
+	}
+}
+
+// FillingFile is a file that is being written.
+type FillingFile struct {
+	*os.File
+	of   *Filling
+	perm fs.FileMode
+}
+
+// Close gives the file its mode and its time.
+func (f *FillingFile) Close() error {
+	err := f.Chmod(f.perm)
+	if at := f.of.modified; err == nil && !at.IsZero() {
+		err = f.of.at.Chtimes(path.Base(f.Name()), at, at)
+	}
+	return errors.Join(err, f.File.Close())
+}
+
+// Close ends the filling; the tree is whole then, or is discarded.
+func (f *Filling) Close() error {
+	f.leave()
+	return f.root.Close()
+}
+
+// PublishOver gives the tree its name within the folder, makes the folders on the way,
+// and removes a tree that had the name. note is called before it gets the name, when the
+// other has lost it, with the time that the tree has, as the file system keeps it; nothing
+// is there then for a moment.
+func (in *IncomingTree) PublishOver(name string, modified time.Time, note func(kept time.Time) error) error {
+	dir, root := in.folder.incoming, in.folder.root
+	old := in.name + ".old"
+	if err := dir.RemoveAll(old); err != nil {
+		return err
+	}
+	if err := dir.Chtimes(in.name, modified, modified); err != nil {
+		return err
+	}
+	info, err := dir.Lstat(in.name)
+	if err != nil {
+		return err
+	}
+	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	if err := root.Rename(name, path.Join(incomingDir, old)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := note(info.ModTime()); err != nil {
+		return err
+	}
+	if err := in.Publish(name); err != nil {
+		return err
+	}
+	// The new one is there: what is left of the old one is swept later.
+	_ = dir.RemoveAll(old) // as above
+	return nil
+}
