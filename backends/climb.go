@@ -19,6 +19,9 @@ import (
 // that were under way, and later steps are small. Memory that runs out takes a quarter,
 // and a step that has cost more than spareMemory is taken back.
 //
+// A number that somebody asked for is a bound: it is come to at once where memory lets it,
+// whatever it brings, and kept to whatever the store says.
+//
 // What was moved counts, and each request as much as requestWorth bytes, so that small
 // objects and large ones are measured by the same. New connections take their time, and
 // a machine has other work, so one bad measurement says little: the best of a few counts.
@@ -28,6 +31,8 @@ type climb struct {
 	memory      func() int64 // that the process has
 	enough      int64        // of it: with more it would run out; 0: no limit
 	base        int64        // of it, when it began to try: the least
+	asked       bool         // somebody asked for most
+	short       func(n int)  // hears, once, that memory is short, and of how many there are then; may be nil
 
 	since    time.Time // this measurement began; zero: none has
 	bytes    int64
@@ -46,6 +51,7 @@ type climb struct {
 
 const (
 	leastSlots = 8
+	boundStart = 32 // from here on what was asked for is come to step by step
 	// A measurement takes so long, and longer until as many requests have ended as there
 	// are slots; but not forever, since large objects take their time.
 	shortMeasure, longMeasure = 50 * time.Millisecond, 500 * time.Millisecond
@@ -69,6 +75,17 @@ func newClimb(start, most int, memory int64) *climb {
 	}
 }
 
+// newBound begins at start, and goes to the number that was asked for; nil where that is
+// so small that it takes no memory worth speaking of.
+func newBound(start, asked int, memory int64, short func(n int)) *climb {
+	if asked <= leastSlots {
+		return nil
+	}
+	c := newClimb(min(start, asked), asked+1, memory)
+	c.most, c.asked, c.short = asked, true, short
+	return c
+}
+
 // decide is told how many there are, and says how many there shall be.
 func (c *climb) decide(now time.Time, limit int) int {
 	took := now.Sub(c.since)
@@ -84,19 +101,20 @@ func (c *climb) decide(now time.Time, limit int) int {
 	c.begin(now)
 	switch {
 	case c.enough > 0 && c.memory() > c.enough:
+		limit = max(limit-limit/4, c.least)
 		c.stop(now)
-		return max(limit-limit/4, c.least)
+		return c.tell(limit)
 	case c.back > 0 && c.memory() > c.base+spareMemory:
 		limit = c.back
 		c.stop(now)
-		return limit
+		return c.tell(limit)
 	case !full: // more would change nothing
 		return limit
 	}
 	c.recent[c.measured%tries] = rate
 	c.measured++
 	switch {
-	case c.back > 0 && rate < c.before*worthwhile:
+	case c.back > 0 && !c.asked && rate < c.before*worthwhile:
 		if c.measured < tries {
 			return limit
 		}
@@ -119,6 +137,15 @@ func (c *climb) decide(now time.Time, limit int) int {
 	return min(limit+step, c.most)
 }
 
+// tell tells whoever asked for more that there are so many.
+func (c *climb) tell(limit int) int {
+	if c.asked && c.short != nil {
+		c.short(limit)
+		c.short = nil
+	}
+	return limit
+}
+
 // begin begins a measurement.
 func (c *climb) begin(now time.Time) {
 	c.since, c.bytes, c.requests, c.peak = now, 0, 0, 0
@@ -133,8 +160,8 @@ func (c *climb) stop(now time.Time) {
 
 // refused hears of a request made at asked that the store found too much.
 func (c *climb) refused(now, asked time.Time, limit int) int {
-	if !asked.After(c.throttled) {
-		return limit // it was under way when the others were refused
+	if c.asked || !asked.After(c.throttled) {
+		return limit // or it was under way when the others were refused
 	}
 	c.throttled = now
 	c.stop(now)

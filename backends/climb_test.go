@@ -213,6 +213,45 @@ func TestMemoryIsSpentOnConnectionsUpToABound(t *testing.T) {
 	})
 }
 
+// Who asks for so many gets them, though fewer would do and the store says that it is too
+// much; but a container of 64 MiB killed the process that had 512 connections at once.
+func TestANumberThatWasAskedForIsABound(t *testing.T) {
+	const others = 30 << 20
+	each := func(s *slots) int64 { return others + int64(s.limit)<<17 }
+	for name, tt := range map[string]struct {
+		asked  int
+		limit  int64
+		memory func(*slots) int64
+		crowds int
+		want   int
+		told   bool
+	}{
+		"a near store":       {512, 0, func(*slots) int64 { return others }, 0, 512, false},
+		"few":                {20, 0, func(*slots) int64 { return others }, 0, 20, false},
+		"very few":           {3, 0, func(*slots) int64 { return others }, 0, 3, false},
+		"a store says no":    {100, 0, func(*slots) int64 { return others }, 90, 100, false},
+		"they take much":     {512, 0, each, 0, 128, true},
+		"a very small limit": {512, 20 << 20, each, 0, leastSlots, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var told []int
+			c := newBound(boundStart, tt.asked, tt.limit, func(n int) { told = append(told, n) })
+			s := newSlots(min(boundStart, tt.asked), c)
+			if c != nil {
+				c.memory = func() int64 { return tt.memory(s) }
+			}
+			r := road{way: time.Millisecond, each: 500 * time.Microsecond, crowds: tt.crowds}
+			r.drive(t, s, 20_000)
+			if s.now() != tt.want || r.most > tt.asked {
+				t.Errorf("%s: %d slots, and up to %d at once, of the %d asked for; want %d", name, s.now(), r.most, tt.asked, tt.want)
+			}
+			if tt.told && len(told) != 1 || !tt.told && len(told) > 0 {
+				t.Errorf("%s: told of %v", name, told)
+			}
+		})
+	}
+}
+
 // A reader that is slow, or a limit of the bandwidth, is no reason for more requests.
 func TestSlotsThatAreNotUsedAreNoReasonForMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

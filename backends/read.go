@@ -15,8 +15,8 @@ import (
 // that direct I/O needs no second copy.
 const (
 	largeBuffer = 512 << 10
-	smallBuffer = 64 << 10 // for a range that is no longer
-	tinyBuffer  = 16 << 10 // instead, where hundreds are under way
+	smallBuffer = 64 << 10 // for a range that is no longer, and for others where hundreds are under way
+	tinyBuffer  = 16 << 10 // for a short range, where hundreds are
 	few         = 64       // requests are less than that
 	pageSize    = 4 << 10
 )
@@ -145,8 +145,8 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, dog *watchd
 	}
 	pool := largeBuffers
 	switch {
-	case n > smallBuffer:
-	case s.Connections() > few:
+	case s.Connections() <= few && n > smallBuffer:
+	case s.Connections() > few && n <= smallBuffer:
 		pool = tinyBuffers
 	default:
 		pool = smallBuffers

@@ -15,7 +15,7 @@ import (
 
 // Options are the surroundings of a store. The zero value works.
 type Options struct {
-	Connections int           // requests at once; 0: what the backend likes, and where Facts allow more, what is found to serve
+	Connections int           // requests at once, as far as memory lets it; 0: what the backend likes, and where Facts allow more, what is found to serve
 	Memory      int64         // bytes that the process may take; 0: no limit. Near it there are fewer requests at once
 	Bandwidth   *rate.Limiter // bytes per second, may be shared by stores; nil: no limit
 	// Yield, when not nil, is asked before n bytes more of a Put are read, and may wait:
@@ -88,8 +88,10 @@ func newStore(name string, opts Options) *Store {
 // stand puts the Store on a backend.
 func (s *Store) stand(b Backend) {
 	s.backend, s.facts = b, b.Facts()
-	if s.opts.Connections > 0 {
-		s.slots = newSlots(s.opts.Connections, nil)
+	if asked := s.opts.Connections; asked > 0 {
+		s.slots = newSlots(min(asked, boundStart), newBound(boundStart, asked, s.opts.Memory, func(n int) {
+			s.opts.Log.Warn("there are fewer requests at once than were asked for, since more would take too much memory", "asked", asked, "now", n)
+		}))
 	} else {
 		start, most := max(s.facts.Parallelism, 1), slotsForFiles()
 		start, most = min(start, most), min(s.facts.MaxParallelism, most)

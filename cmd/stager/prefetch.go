@@ -49,7 +49,7 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	}
 	listing.MaxBytes = int64(c.MaxBytes)
 	cfg := fetch.Config{
-		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Write: disk.Write(c.Write), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Parallel: c.Connections, Listing: listing,
+		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Write: disk.Write(c.Write), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Listing: listing,
 		Unpack: c.Unpack == "auto",
 	}
 	store, err := c.open(ctx, c.Src, log)

@@ -72,8 +72,10 @@ func TestMemoryOf64MiBIsEnough(t *testing.T) {
 		{"push", source, s3.url("data")},
 		{"prefetch", s3.url("data"), dst},
 		{"prefetch", "--write", "buffered", s3.url("data"), dst + "2"},
+		{"prefetch", "--connections", "512", s3.url("data"), dst + "3"}, // it was killed
+		{"push", "--connections", "512", source, s3.url("data2")},
 	} {
-		t.Cleanup(func() { _ = os.RemoveAll(dst + "2") })
+		t.Cleanup(func() { _ = errors.Join(os.RemoveAll(dst+"2"), os.RemoveAll(dst+"3")) })
 		cmd := s3.command(t, "sh", append([]string{"-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, group.dir, binary}, args...)...)
 		m, err := measure(cmd, 0, nil)
 		if err != nil || m.exit != 0 || group.killed(t) != 0 {
