@@ -58,7 +58,7 @@ const (
 	requestWorth              = 64 << 10
 	worthwhile                = 1.1 // times as much must come for a step to stand
 	tries                     = 3   // measurements before one is taken back
-	spareMemory               = 20 << 20
+	spareMemory               = 16 << 20
 	firstPause, longestPause  = 2 * time.Second, time.Minute
 	afterRefusal              = 5 * time.Second
 )

@@ -28,7 +28,7 @@ type hedge struct {
 
 const (
 	hedgeShare  = 0.05
-	hedgeBurst  = 8.0 // as many may be made one after the other
+	hedgeBurst  = 16.0 // as many may be made one after the other
 	slowAnswer  = 100 * time.Millisecond
 	enoughToSay = 64 // answers, before which nothing is unusual
 	sayEvery    = 32 // answers
@@ -91,46 +91,60 @@ func (s *Store) race(ctx context.Context, ask func(context.Context) (io.ReadClos
 	if patience == 0 {
 		return ask(ctx)
 	}
+	var (
+		mu        sync.Mutex // guards all below
+		over      bool       // one of both was answered
+		timer     *time.Timer
+		endSecond context.CancelCauseFunc
+	)
 	first, endFirst := context.WithCancelCause(ctx)
-	var won sync.Once // by whoever calls it first
-	late, endLate := make(chan io.ReadCloser, 1), make(chan context.CancelCauseFunc, 1)
-	timer := time.AfterFunc(patience, func() {
-		if !s.slots.spare(s.hedge.take) {
+	second := make(chan io.ReadCloser, 1)
+	again := func() {
+		mu.Lock()
+		if over || !s.slots.spare(s.hedge.take) {
+			if !over {
+				timer.Reset(patience)
+			}
+			mu.Unlock()
 			return
 		}
-		second, end := context.WithCancelCause(ctx)
-		endLate <- end
-		body, err := ask(second)
+		var now context.Context
+		now, endSecond = context.WithCancelCause(ctx)
+		mu.Unlock()
+		body, err := ask(now)
 		s.slots.unspare(err)
+		mu.Lock()
+		won := err == nil && !over
+		over = over || won
+		mu.Unlock()
 		answered := "first"
-		if err == nil {
-			won.Do(func() {
-				answered = "second"
-				late <- body
-				endFirst(errHedged)
-			})
-			if answered == "first" {
-				body.Close() //nolint:errcheck // nobody reads it
-			}
+		switch {
+		case won:
+			answered = "second"
+			second <- body
+			endFirst(errHedged)
+		case err == nil:
+			body.Close() //nolint:errcheck // nobody reads it
 		}
 		s.opts.Metrics.hedges.WithLabelValues(s.scheme.Name, answered).Inc()
-	})
-	body, err := ask(first)
-	if timer.Stop() {
-		return body, err
 	}
-	mine := false
-	won.Do(func() { mine = true })
-	if !mine {
+	mu.Lock()
+	timer = time.AfterFunc(patience, again)
+	mu.Unlock()
+	body, err := ask(first)
+	mu.Lock()
+	timer.Stop()
+	lost, end := over, endSecond
+	over = true
+	mu.Unlock()
+	if lost {
 		if err == nil {
 			body.Close() //nolint:errcheck // it was answered as well, but later
 		}
-		return <-late, nil
+		return <-second, nil
 	}
-	select {
-	case end := <-endLate:
+	if end != nil {
 		end(errHedged)
-	default: // it was not made, or ends itself when it is answered
 	}
 	return body, err
 }

@@ -15,7 +15,7 @@ import (
 // that direct I/O needs no second copy.
 const (
 	largeBuffer = 512 << 10
-	smallBuffer = 64 << 10 // for a range that is no longer, and for others where hundreds are under way
+	smallBuffer = 64 << 10 // for a range that is no longer, and for others where more than boundStart are under way
 	tinyBuffer  = 16 << 10 // for a short range, where hundreds are
 	few         = 64       // requests are less than that
 	pageSize    = 4 << 10
@@ -145,7 +145,7 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, dog *watchd
 	}
 	pool := largeBuffers
 	switch {
-	case s.Connections() <= few && n > smallBuffer:
+	case s.Connections() <= boundStart && n > smallBuffer:
 	case s.Connections() > few && n <= smallBuffer:
 		pool = tinyBuffers
 	default:
