@@ -3,19 +3,19 @@ package backends
 import (
 	"context"
 	"sync"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // A Crew runs functions at once, as many as its limit says at the time: those that keep
 // a Store busy, whose number of requests changes. Its goroutines stay until Wait, so
 // that the stack that a request needs is grown once, and not for each.
 type Crew struct {
-	group *errgroup.Group
+	group sync.WaitGroup
+	end   context.CancelCauseFunc
 	limit func() int
 	work  chan func() error // for those that are idle
 
 	mu      sync.Mutex // guards all below
+	err     error      // the first
 	ended   sync.Cond  // one of the functions
 	running int        // functions
 	idle    int        // goroutines without one, that nobody has chosen yet
@@ -23,8 +23,8 @@ type Crew struct {
 
 // NewCrew makes a Crew, and a context that ends with its first error or with Wait.
 func NewCrew(ctx context.Context, limit func() int) (*Crew, context.Context) {
-	group, ctx := errgroup.WithContext(ctx)
-	c := &Crew{group: group, limit: limit, work: make(chan func() error)}
+	ctx, end := context.WithCancelCause(ctx)
+	c := &Crew{end: end, limit: limit, work: make(chan func() error)}
 	c.ended.L = &c.mu
 	return c, ctx
 }
@@ -45,12 +45,11 @@ func (c *Crew) Go(f func() error) {
 		c.work <- f
 		return
 	}
-	c.group.Go(func() error {
+	c.group.Go(func() {
 		c.run(f)
 		for f := range c.work {
 			c.run(f)
 		}
-		return nil
 	})
 }
 
@@ -66,10 +65,19 @@ func (c *Crew) run(f func() error) {
 }
 
 // Fail ends the context of the others as if one of them had ended with err.
-func (c *Crew) Fail(err error) { c.group.Go(func() error { return err }) }
+func (c *Crew) Fail(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
+	}
+	c.mu.Unlock()
+	c.end(err)
+}
 
 // Wait returns when all have ended, with the first error. Nothing is run after it.
 func (c *Crew) Wait() error {
 	close(c.work)
-	return c.group.Wait()
+	c.group.Wait()
+	c.end(nil)
+	return c.err
 }
