@@ -17,6 +17,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
 	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 type restoreCmd struct {
@@ -28,6 +29,7 @@ type restoreCmd struct {
 	Step     int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
 	Optional bool   `help:"Begin without where no checkpoint is committed as yet: that is said, and the code is 0. Whatever else goes wrong is an error all the same." env:"STAGER_RESTORE_OPTIONAL"`
 	Node     int    `help:"Which of the job's nodes this is: where several wrote another file under one name, it gets its own." default:"0" env:"STAGER_RESTORE_NODE"`
+	Write    string `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
 	Rewind   bool   `help:"Have the inputs of the stager on --socket go on where they stood at the checkpoint." env:"STAGER_RESTORE_REWIND"`
 	JSON     bool   `help:"Print what was restored as JSON on standard output."`
 }
@@ -51,7 +53,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	defer store.Close() // only read from
 	show := newDisplay(to, log)
 	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
-		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Log: log,
+		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Write: disk.Write(c.Write), Log: log,
 		Progress: func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) },
 	})
 	show.close()

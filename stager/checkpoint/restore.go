@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // Newest is the Step of a RestoreConfig that asks for the newest good one.
@@ -32,6 +33,7 @@ type RestoreConfig struct {
 	Step     int64           // Newest, or this one and no other
 	Node     int             // whose file it is where several nodes have another one under one path
 	Parallel int             // ranges at once; 0: what the store likes
+	Write    disk.Write      // how large files get to the disk; empty: as is fastest there
 	Log      *slog.Logger    // nil: silent
 	// Progress is told of bytes, one call at a time. A step that is passed over
 	// begins anew at 0. May be nil.
@@ -174,6 +176,13 @@ func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Comm
 		return Commit{}, err
 	}
 	defer root.Close() // what counts was synced
+	var writing disk.Writing
+	err = writing.Set(root.Name(), cfg.Write, func(err error) {
+		cfg.Log.Warn("the file system does not take direct writes, so files are written through the page cache", "dir", cfg.Dir, "error", err)
+	})
+	if err != nil {
+		return Commit{}, err
+	}
 	progress := newProgress(cfg.Progress, commit.Bytes)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel(cfg.Store, cfg.Parallel))
@@ -181,7 +190,7 @@ func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Comm
 		if gctx.Err() != nil {
 			break
 		}
-		if err := fetchFile(gctx, g, cfg.Store, there[commit.key(dir, f)], f, root, progress.add); err != nil {
+		if err := fetchFile(gctx, g, cfg.Store, there[commit.key(dir, f)], f, root, &writing, progress.add); err != nil {
 			return Commit{}, errors.Join(err, g.Wait())
 		}
 	}
@@ -213,7 +222,7 @@ func (c *Commit) choose(node int) {
 
 // fetchFile begins to fetch one file, large ones in several ranges. The last range
 // to arrive checks and closes it.
-func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, obj backends.Object, f File, root *os.Root, moved func(int64)) error {
+func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, obj backends.Object, f File, root *os.Root, writing *disk.Writing, moved func(int64)) error {
 	digest, err := backends.ParseChecksum(f.Digest)
 	if err != nil {
 		return err
@@ -221,7 +230,11 @@ func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, ob
 	if err := root.MkdirAll(path.Dir(f.Path), 0o755); err != nil {
 		return err
 	}
-	file, err := root.OpenFile(f.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(f.Mode)&0o777|0o600)
+	opened, err := root.OpenFile(f.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(f.Mode)&0o777|0o600)
+	if err != nil {
+		return err
+	}
+	file, err := writing.Open(root, f.Path, opened, f.Size)
 	if err != nil {
 		return err
 	}
@@ -237,7 +250,7 @@ func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, ob
 			n := min(sums.length, f.Size-off)
 			_, err := store.ReadRange(ctx, obj, off, n, &counted{file, moved}, h)
 			sums.parts[i] = h.Sum(nil)
-			writeOut(file, off, n)
+			writeOut(file.File, off, n)
 			mu.Lock()
 			defer mu.Unlock()
 			if left--; left > 0 {

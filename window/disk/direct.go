@@ -36,8 +36,9 @@ const directFrom = 8 << 20
 // a page, so that none ever shares a page with a write through the cache.
 var directAlign = int64(max(4096, os.Getpagesize()))
 
-// writing is how a folder's large files are written.
-type writing struct {
+// Writing is how the large files of a folder are written. The zero value writes through
+// the cache.
+type Writing struct {
 	direct  atomic.Bool
 	from    int64       // the least size of a file that is written so
 	refused func(error) // told once why direct is not what was asked for; may be nil
@@ -48,16 +49,21 @@ type writing struct {
 // direct writes they are buffered, and refused, if it is not nil, is told why, once. It
 // is called before the first Incoming.
 func (f *Folder) SetWrite(how Write, refused func(error)) error {
-	f.writing.refused, f.writing.from = refused, directFrom
+	return f.writing.Set(f.path, how, refused)
+}
+
+// Set is Folder.SetWrite for files below a path that are opened by Open.
+func (w *Writing) Set(path string, how Write, refused func(error)) error {
+	w.refused, w.from = refused, directFrom
 	switch how {
 	case "", WriteAuto:
 		var st unix.Statfs_t
-		if err := unix.Statfs(f.path, &st); err != nil {
-			return &os.PathError{Op: "statfs", Path: f.path, Err: err}
+		if err := unix.Statfs(path, &st); err != nil {
+			return &os.PathError{Op: "statfs", Path: path, Err: err}
 		}
-		f.writing.direct.Store(slices.Contains([]int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}, int64(st.Type)))
+		w.direct.Store(slices.Contains([]int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}, int64(st.Type)))
 	case WriteDirect, WriteBuffered:
-		f.writing.direct.Store(how == WriteDirect)
+		w.direct.Store(how == WriteDirect)
 	default:
 		return fmt.Errorf("%q is not one of %s", string(how), list(writes))
 	}
@@ -73,7 +79,7 @@ func list(all []Write) string {
 }
 
 // refuse goes on through the cache, from the first refusal on.
-func (w *writing) refuse(err error) {
+func (w *Writing) refuse(err error) {
 	if w.direct.Swap(false) && w.refused != nil {
 		w.refused(err)
 	}
@@ -85,34 +91,50 @@ func isRefusal(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// openDirect opens the file once more for direct writes, where they are wanted.
-func (in *Incoming) openDirect() error {
-	w := &in.folder.writing
-	if in.size < w.from || !w.direct.Load() {
-		return nil
-	}
-	file, err := in.folder.incoming.OpenFile(in.name, os.O_WRONLY|unix.O_DIRECT, 0)
-	if err != nil && isRefusal(err) {
-		w.refuse(err)
-		return nil
-	}
-	in.direct = file
-	return err
+// File is an open file with its second way past the cache. WriteAt may be called from many
+// goroutines at once.
+type File struct {
+	*os.File
+	how    *Writing
+	direct *os.File // the same, past the page cache; nil where it is not written so
 }
 
-// write puts p at off: whole pages of aligned memory past the cache, the rest through it.
+// Open takes a file that was opened for writing below a root and is to have so many bytes:
+// it takes their space, where the file system can, and opens the file once more for direct
+// writes, where they are wanted. What is wrong with the file ends with it: Close closes both.
+func (w *Writing) Open(root *os.Root, name string, file *os.File, size int64) (*File, error) {
+	if err := reserve(file, size); err != nil {
+		return nil, errors.Join(&os.PathError{Op: "reserve space for", Path: name, Err: err}, file.Close())
+	}
+	f := &File{File: file, how: w}
+	if size < w.from || !w.direct.Load() {
+		return f, nil
+	}
+	direct, err := root.OpenFile(name, os.O_WRONLY|unix.O_DIRECT, 0)
+	if err != nil && isRefusal(err) {
+		w.refuse(err)
+		return f, nil
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	f.direct = direct
+	return f, nil
+}
+
+// WriteAt puts p at off: whole pages of aligned memory past the cache, the rest through it.
 //
 // A page is only ever written in one of the two ways while a file is on its way: a
 // direct write takes whole pages, and ReadRange brings each byte once, so that the page
 // on which a stream broke is finished through the cache.
-func (in *Incoming) write(p []byte, off int64) (n int, err error) {
-	if in.direct != nil && off%directAlign == 0 && in.folder.writing.direct.Load() && isAligned(p) {
+func (f *File) WriteAt(p []byte, off int64) (n int, err error) {
+	if f.direct != nil && off%directAlign == 0 && f.how.direct.Load() && isAligned(p) {
 		whole := len(p) - len(p)%int(directAlign)
-		n, err = in.direct.WriteAt(p[:whole], off)
+		n, err = f.direct.WriteAt(p[:whole], off)
 		switch {
 		case err == nil:
 		case n == 0 && isRefusal(err):
-			in.folder.writing.refuse(err)
+			f.how.refuse(err)
 		default:
 			return n, err
 		}
@@ -120,8 +142,20 @@ func (in *Incoming) write(p []byte, off int64) (n int, err error) {
 	if n == len(p) {
 		return n, nil
 	}
-	m, err := in.file.WriteAt(p[n:], off+int64(n))
+	m, err := f.File.WriteAt(p[n:], off+int64(n))
 	return n + m, err
+}
+
+// Close closes the file. It may be called again.
+func (f *File) Close() (err error) {
+	if f.direct != nil {
+		err = f.direct.Close()
+		f.direct = nil
+	}
+	if cerr := f.File.Close(); cerr != nil && !errors.Is(cerr, os.ErrClosed) {
+		err = errors.Join(err, cerr)
+	}
+	return err
 }
 
 // isAligned tells whether p begins where direct writes may.

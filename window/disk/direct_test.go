@@ -98,8 +98,8 @@ func TestWriteIsBufferedWhereDirectIsRefused(t *testing.T) {
 		// A file system that takes O_DIRECT when it opens and not when it writes: here the
 		// memory is at an odd place, behind the back of the test for that.
 		odd := aligned(make([]byte, 8193))[1:]
-		if in.direct != nil {
-			if _, err := in.direct.WriteAt(odd, 0); isRefusal(err) {
+		if in.file.direct != nil {
+			if _, err := in.file.direct.WriteAt(odd, 0); isRefusal(err) {
 				f.writing.refuse(err)
 			} else {
 				t.Logf("this file system takes memory at odd places (%v)", err)

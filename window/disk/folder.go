@@ -24,7 +24,7 @@ type Folder struct {
 	root     *os.Root
 	incoming *os.Root // incomingDir, so that each step of each file is a short way
 	lock     *flock.Flock
-	writing  writing
+	writing  Writing
 }
 
 // BusyError says that another process fills the folder.

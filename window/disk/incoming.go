@@ -32,8 +32,7 @@ type Incoming struct {
 	folder  *Folder
 	name    string // below incomingDir
 	size    int64
-	file    *os.File
-	direct  *os.File // the same, past the page cache; nil where it is not written so
+	file    *File
 	resumed bool
 
 	began atomic.Pointer[time.Time] // the first byte; nil before it
@@ -70,7 +69,7 @@ func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, err
 	if err != nil {
 		return nil, err
 	}
-	in.file = file
+	in.file = &File{File: file}
 	if len(in.have) > 0 {
 		if info, err := file.Stat(); err != nil {
 			return nil, errors.Join(err, in.Discard())
@@ -82,12 +81,11 @@ func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, err
 		}
 	}
 	in.resumed = len(in.have) > 0
-	if err := reserve(file, size); err != nil {
-		return nil, errors.Join(&fs.PathError{Op: "reserve space for", Path: id, Err: err}, in.Discard())
+	opened, err := f.writing.Open(f.incoming, in.name, file, size)
+	if err != nil {
+		return nil, errors.Join(err, in.Discard())
 	}
-	if err := in.openDirect(); err != nil {
-		return nil, errors.Join(err, in.Close())
-	}
+	in.file = opened
 	return in, nil
 }
 
@@ -143,7 +141,7 @@ func (in *Incoming) WriteAt(p []byte, off int64) (int, error) {
 		now := time.Now()
 		in.began.CompareAndSwap(nil, &now)
 	}
-	n, err := in.write(p, off)
+	n, err := in.file.WriteAt(p, off)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	arrived := Range{off, int64(n)}
@@ -252,14 +250,7 @@ func (in *Incoming) Close() (err error) {
 		err = errors.Join(err, in.notes.Close())
 		in.notes = nil
 	}
-	if in.direct != nil {
-		err = errors.Join(err, in.direct.Close())
-		in.direct = nil
-	}
-	if cerr := in.file.Close(); cerr != nil && !errors.Is(cerr, os.ErrClosed) {
-		err = errors.Join(err, cerr)
-	}
-	return err
+	return errors.Join(err, in.file.Close())
 }
 
 func (in *Incoming) notesName() string { return in.name + ".ranges" }
