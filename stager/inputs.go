@@ -193,7 +193,7 @@ func look(ctx context.Context, in *input, stores []*backends.Store) error {
 func listing(spec plan.Input) plan.Listing {
 	return plan.Listing{
 		Filter:   plan.Filter{Include: spec.Include, Exclude: spec.Exclude},
-		MaxBytes: int64(spec.MaxBytes),
+		MaxBytes: int64(spec.MaxBytes), Unpack: spec.Unpack == plan.UnpackAuto,
 	}
 }
 
@@ -210,15 +210,19 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		return err
 	}
 	parts := newParts(d.log.With("input", spec.Name), spec.Order, m, shard)
+	fetcher := fetch.NewWindow(from, m, fetch.Verify(spec.Verify))
 	cfg := window.Config{
 		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), MinFree: int64(spec.Window.MinFree),
 		Release: window.Release(spec.Window.Release), Reuse: window.Reuse(spec.Window.Reuse), MinAge: time.Duration(spec.Window.MinAge),
 		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs, Groups: spec.Window.Groups,
-		Items: items(m), Manifest: plan.Digest(m, spec.Order, plan.Shard{}), Part: shard.String(),
+		Items: items(spec, m), Manifest: plan.Digest(m, spec.Order, plan.Shard{}), Part: shard.String(),
 		Order: parts.order, Trim: parts.trim, Owns: shard.Owns, Parallel: spec.Window.Parallel,
-		Fetcher: fetch.NewWindow(from, m, fetch.Verify(spec.Verify)), Write: disk.Write(spec.Write),
+		Fetcher: fetcher, Write: disk.Write(spec.Write),
 		Log: d.log, Metrics: d.windowMetrics,
+	}
+	if spec.Unpack == plan.UnpackAuto {
+		fetcher.Unpack(func(obj backends.Object) int64 { return spec.UnpackedRoom(obj.Key, obj.Size, disk.Block) })
 	}
 	for {
 		w, err := window.New(cfg)

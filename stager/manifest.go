@@ -14,6 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/fetch"
 	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/unpack"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -39,10 +40,13 @@ func (d *Daemon) manifest(ctx context.Context, spec plan.Input, stores []*backen
 		from = append(from, fetch.From{Store: stores[i], Objects: len(part.Objects)})
 	}
 	if len(spec.Sources) == 0 {
-		return parts[0], from, nil
+		m = parts[0]
+	} else {
+		m = plan.Join(parts, shares)
+		err = m.CheckShares(spec.Order)
 	}
-	m = plan.Join(parts, shares)
-	return m, from, m.CheckShares(spec.Order)
+	m.Unpacked = spec.Unpack == plan.UnpackAuto
+	return m, from, err
 }
 
 // list is the manifest of one source.
@@ -176,18 +180,29 @@ func readBeside(ctx context.Context, store *backends.Store, shards []backends.Ob
 }
 
 // items are a manifest's objects for a window.
-func items(m plan.Manifest) []window.Item {
+func items(spec plan.Input, m plan.Manifest) []window.Item {
 	items := make([]window.Item, len(m.Objects))
 	for i, obj := range m.Objects {
 		items[i] = window.Item{
-			Name: plan.FlatName(obj.Key), Size: obj.Size, Digest: obj.Sum.String(), Version: string(obj.Version),
+			Name: itemName(spec, obj), Size: obj.Size, Digest: obj.Sum.String(), Version: string(obj.Version),
 			Tree: m.Members != nil,
+		}
+		if room := spec.UnpackedRoom(obj.Key, obj.Size, disk.Block); room > 0 {
+			items[i].Tree, items[i].UpTo, items[i].Size, items[i].Digest = true, true, room, ""
 		}
 		if m.Counts != nil {
 			items[i].Samples = m.Counts[i].Samples
 		}
 	}
 	return items
+}
+
+// itemName is what an item is called on the disk.
+func itemName(spec plan.Input, obj backends.Object) string {
+	if folder, format := unpack.Folder(obj.Key); format != "" && spec.Unpack == plan.UnpackAuto {
+		return plan.FlatName(folder)
+	}
+	return plan.FlatName(obj.Key)
 }
 
 // parts are a node's, epoch by epoch.
@@ -242,7 +257,7 @@ func (d *Daemon) quality(name string, report []window.Delivery) (plan.Quality, e
 	in.mu.Unlock()
 	index := make(map[string]int, len(m.Objects))
 	for i, obj := range m.Objects {
-		index[plan.FlatName(obj.Key)] = i
+		index[itemName(in.spec, obj)] = i
 	}
 	slices.SortStableFunc(report, func(a, b window.Delivery) int { return a.Leased.Compare(b.Leased) })
 	var delivered []int

@@ -35,6 +35,7 @@ type Item struct {
 	Name    string // a safe file name of at most 200 bytes
 	Size    int64  // in bytes, on disk; of a tree the sum of disk.Room of its files
 	Tree    bool   // it is a folder of files; the Fetcher is a TreeFetcher then
+	UpTo    bool   // a tree may take less than Size, which nobody knows before; the rest is given back when it is there
 	Samples int    // 0 if unknown
 	Digest  string // such as "crc64nvme:…"; empty if unknown before the fetch
 	Version string // of the source; a resumed fetch must be of the same

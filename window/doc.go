@@ -53,7 +53,7 @@
 // acknowledgement, also when no stager was running at that moment. It also keeps the
 // bytes of a file countable that is unlinked and still open.
 //
-// An item may be a folder of files (Item.Tree), which comes and goes as one: it is shown
+// An item may be a folder of files (Item.Tree, of which Item.Size may be a bound), which comes and goes as one: it is shown
 // by one rename, taken, moved and removed whole, and its room is free when nobody has any
 // of its files open. What a reader put into it stays, in done/.
 //

@@ -48,6 +48,7 @@ func (w *Window) fetch(ctx context.Context, e *entry) {
 }
 
 func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error) {
+	var room int64
 	began := time.Now()
 	w.mu.Lock()
 	item := w.cfg.Items[e.item]
@@ -69,7 +70,7 @@ func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error)
 		w.mu.Lock()
 		w.moveLocked(e, Verifying, "all bytes are there")
 		w.mu.Unlock()
-		err = in.verify(digest)
+		room, err = in.verify(digest)
 	}
 	if err == nil {
 		err = in.land()
@@ -78,6 +79,9 @@ func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error)
 	case err == nil:
 		w.mu.Lock()
 		w.allocatedLocked(e, true)
+		if item.UpTo {
+			w.resizeLocked(e, room)
+		}
 		w.mu.Unlock()
 		return digest, nil
 	case failKind(err) == failOther:
@@ -95,7 +99,7 @@ func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error)
 type arrival struct {
 	began          interface{ Began() (time.Time, bool) } // when its first byte came, or file
 	fetch          func(context.Context) (digest string, err error)
-	verify         func(digest string) error
+	verify         func(digest string) (room int64, err error) // room: what it takes
 	land           func() error
 	close, discard func() error
 }
@@ -108,7 +112,7 @@ func (w *Window) open(e *entry, item Item) (arrival, error) {
 			fetch: func(ctx context.Context) (string, error) {
 				return "", w.cfg.Fetcher.(TreeFetcher).FetchTree(ctx, e.item, in)
 			},
-			verify: func(string) error { return verifyTree(item, in) },
+			verify: func(string) (int64, error) { return verifyTree(item, in) },
 			land:   func() error { return w.stage.landTree(in, e.name) },
 			close:  func() error { return nil }, discard: in.Discard,
 		}, err
@@ -117,7 +121,7 @@ func (w *Window) open(e *entry, item Item) (arrival, error) {
 	return arrival{
 		began:  in,
 		fetch:  func(ctx context.Context) (string, error) { return w.cfg.Fetcher.Fetch(ctx, e.item, in) },
-		verify: func(digest string) error { return verify(item, in, digest) },
+		verify: func(digest string) (int64, error) { return item.Size, verify(item, in, digest) },
 		land:   func() error { return w.stage.land(in, e.name) },
 		close:  in.Close, discard: in.Discard,
 	}, err
@@ -125,12 +129,12 @@ func (w *Window) open(e *entry, item Item) (arrival, error) {
 
 // verifyTree is what the window itself can tell about a tree. One with another room
 // would break the budget, and not be known again.
-func verifyTree(item Item, in *disk.IncomingTree) error {
+func verifyTree(item Item, in *disk.IncomingTree) (room int64, err error) {
 	st, err := in.Stat()
-	if err == nil && st.Room != item.Size {
+	if err == nil && st.Room != item.Size && !(item.UpTo && st.Room < item.Size) {
 		err = fmt.Errorf("%w: the files of %s take %d bytes and should take %d", ErrCorrupt, item.Name, st.Room, item.Size)
 	}
-	return err
+	return st.Room, err
 }
 
 // verify is what the window itself can tell about a file that its Fetcher has

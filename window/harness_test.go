@@ -55,11 +55,20 @@ func (f *fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, 
 	return "fake:" + f.items[item].Name, nil
 }
 
+// blocks are how many an item that is a tree takes.
+func blocks(item int, of Item) int {
+	n := int(of.Size) / disk.Block
+	if of.UpTo {
+		n = 1 + item%n
+	}
+	return n
+}
+
 // FetchTree brings one file that is named by its number for each block of the item, half
 // of them in a folder. A script's error comes when the first is there.
 func (f *fake) FetchTree(ctx context.Context, item int, in *disk.IncomingTree) error {
 	failed := f.next(item)
-	for i := range int(f.items[item].Size) / disk.Block {
+	for i := range blocks(item, f.items[item]) {
 		name, size := treeFile(item, i)
 		if !in.Has(name, size) {
 			file, err := in.File(name, size, "")

@@ -47,6 +47,7 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 		item := Item{Name: fmt.Sprintf("s%02d", i), Size: int64(rapid.IntRange(0, 50).Draw(rt, "size"))}
 		if item.Tree = rapid.Bool().Draw(rt, "tree"); item.Tree {
 			item.Size = disk.Block * int64(rapid.IntRange(1, 3).Draw(rt, "files"))
+			item.UpTo = rapid.Bool().Draw(rt, "up to")
 		}
 		list = append(list, item)
 	}
@@ -407,7 +408,7 @@ func (m *model) invariants() {
 
 // wholeTree fails unless a tree has all its files and no other.
 func (m *model) wholeTree(path string, item int) {
-	n := int(m.cfg.Items[item].Size) / disk.Block
+	n := blocks(item, m.cfg.Items[item])
 	for i := range n {
 		name, _ := treeFile(item, i)
 		if got, err := os.ReadFile(filepath.Join(path, name)); err != nil || !bytes.Equal(got, treeBytes(item, i)) {

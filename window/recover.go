@@ -345,7 +345,8 @@ func (w *Window) entryOf(name string, st disk.Stat) *entry {
 		return nil
 	}
 	item := w.cfg.Items[order[a.pos]]
-	if item.Name != base || item.Size != st.Size || item.Tree != st.Dir || w.active[a] != nil {
+	fits := st.Size == item.Size || item.UpTo && st.Size < item.Size
+	if item.Name != base || !fits || item.Tree != st.Dir || w.active[a] != nil {
 		return nil
 	}
 	return &entry{seq: a, item: order[a.pos], name: name, size: st.Size, state: Planned}

@@ -67,6 +67,34 @@ func TestAFolderIsAcknowledgedLikeAFile(t *testing.T) {
 	}
 }
 
+// A tree that may take less than was kept for it gives the rest back when it is there, and
+// is known again with what it takes.
+func TestATreeGivesBackWhatItDoesNotNeed(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		list := trees(3)
+		for i := range list {
+			list[i].UpTo = true
+		}
+		b := newBench(t, Config{Items: list, Size: 4 * disk.Block, Epochs: 1, Parallel: 3})
+		b.settle()
+		// They take 1 and 2 of their 3 blocks; the third has no room, before anybody knows
+		// how much it takes.
+		for _, when := range []string{"at first", "after a kill"} {
+			b.want("ready", "e0000-00000000-s00", "e0000-00000001-s01")
+			if s := b.Status(); s.Used != 3*disk.Block || s.Peak > 4*disk.Block {
+				t.Errorf("%s: %d bytes are used, and %d were; want 3 blocks, and 4 at most", when, s.Used, s.Peak)
+			}
+			b.crash()
+			b.settle()
+		}
+		b.ok(b.Ack(b.must(b.lease("r")).ID))
+		b.settle()
+		if s := b.Status(); s.Used != 2*disk.Block {
+			t.Errorf("%d bytes are used when 1 of 3 blocks went", s.Used)
+		}
+	})
+}
+
 // A trainer keeps one image of a folder mapped after its acknowledgement.
 func TestAMappedFileKeepsItsFoldersRoom(t *testing.T) {
 	virtual(t, func(t *testing.T) {

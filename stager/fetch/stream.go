@@ -48,9 +48,13 @@ type streamed struct {
 	err   error
 }
 
-// newStream begins to fetch. told is the object's checksum, as far as it is known.
+// newStream begins to fetch. told is the object's checksum, as far as it is known;
+// arrived may be nil.
 func newStream(ctx context.Context, store *backends.Store, obj backends.Object, told backends.Checksum, arrived func(int64)) *stream {
 	ctx, stop := context.WithCancel(ctx)
+	if arrived == nil {
+		arrived = func(int64) {}
+	}
 	s := &stream{
 		ctx: ctx, stop: stop, store: store, obj: obj, told: told, arrived: arrived,
 		pieces: make(chan *streamed, streamAhead), free: make(chan []byte, streamAhead),

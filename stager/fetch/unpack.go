@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/stager/unpack"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -41,10 +40,15 @@ func (p *pass) archive(obj backends.Object) (folder string, f unpack.Format) {
 
 // unpackNeeds is the memory that unpacking an object takes; 0 when it stays a file.
 func (p *pass) unpackNeeds(obj backends.Object) int64 {
-	folder, f := p.archive(obj)
-	if folder == "" {
+	if folder, _ := p.archive(obj); folder == "" {
 		return 0
 	}
+	return unpackNeeds(obj)
+}
+
+// unpackNeeds is the memory that unpacking an archive takes.
+func unpackNeeds(obj backends.Object) int64 {
+	_, f := unpack.Folder(obj.Key)
 	need := min(max(obj.Size, 128<<10), streamAhead*streamPiece)
 	if f == unpack.TarZstd {
 		need += zstdMemory
@@ -69,14 +73,21 @@ func (p *pass) unpackOnce(ctx context.Context, obj backends.Object) (err error) 
 	if err != nil {
 		return local(folder, err)
 	}
-	into := &landing{pass: p, obj: obj, folder: folder}
+	into := &landing{folder: folder}
+	var files, bytes int64
+	into.admit = func(name string, size int64) error {
+		files++
+		bytes += size
+		p.meter.unpacked.Add(1)
+		return p.admit(obj, name, size, p.out.Add(size))
+	}
 	var came atomic.Int64
 	defer func() {
 		if err == nil {
 			return
 		}
-		p.out.Add(-into.bytes)
-		p.meter.unpacked.Add(-into.files)
+		p.out.Add(-bytes)
+		p.meter.unpacked.Add(-files)
 		p.meter.bytes.Add(-came.Load())
 		if err := tree.Discard(); err != nil {
 			p.log.Warn("what came of an archive cannot be removed", "path", folder, "error", err)
@@ -158,70 +169,25 @@ func unpackObject(ctx context.Context, store *backends.Store, obj backends.Objec
 	return c, sum, nil
 }
 
-// landing is where the files of an archive come down: an [unpack.Into] that counts them,
-// and asks for room before each.
-type landing struct {
-	pass         *pass
-	obj          backends.Object
-	folder       string
-	to           *disk.Filling
-	files, bytes int64
-}
-
-// Check implements [unpack.Into].
-func (l *landing) Check(name string) error { return plan.CheckPath(l.folder + "/" + name) }
-
-// Folder implements [unpack.Into].
-func (l *landing) Folder(name string) error { return l.local(l.to.Mkdir(name)) }
-
-// File implements [unpack.Into].
-func (l *landing) File(name string, size int64, executable bool) (io.WriteCloser, error) {
-	p := l.pass
-	l.files++
-	l.bytes += size
-	p.meter.unpacked.Add(1)
-	if total, most := p.out.Add(size), p.cfg.Listing.MaxBytes; most > 0 && total > most {
-		return nil, l.fail(backends.Invalid, fmt.Errorf(
-			"with %q in it %d bytes would be here, but at most %d are allowed; choose fewer or allow more", name, total, most))
+// admit refuses a file of an archive for which there is no room, or with which more than
+// is allowed, total, would be here.
+func (p *pass) admit(obj backends.Object, name string, size, total int64) error {
+	fail := func(kind backends.Kind, format string, args ...any) error {
+		return &backends.Error{Op: "unpack", Store: p.cfg.Store.Name(), Key: obj.Key, Kind: kind, Err: fmt.Errorf(format, args...)}
+	}
+	if most := p.cfg.Listing.MaxBytes; most > 0 && total > most {
+		return fail(backends.Invalid, "with %q in it %d bytes would be here, but at most %d are allowed; choose fewer or allow more", name, total, most)
 	}
 	free, err := p.cfg.free(p.folder)
 	if err != nil {
-		return nil, l.local(err)
+		return local("the destination", err)
 	}
 	if need := disk.Room(size); need > free {
-		return nil, l.fail(backends.NoSpace, fmt.Errorf("%q in it needs %s (%d bytes), but only %s (%d bytes) are free",
-			name, humanize.IBytes(uint64(need)), need, humanize.IBytes(uint64(free)), free))
+		return fail(backends.NoSpace, "%q in it needs %s (%d bytes), but only %s (%d bytes) are free",
+			name, humanize.IBytes(uint64(need)), need, humanize.IBytes(uint64(free)), free)
 	}
-	file, err := l.to.Create(name, size, executable)
-	if err != nil {
-		return nil, l.local(err)
-	}
-	return &landingFile{file, l}, nil
+	return nil
 }
-
-func (l *landing) fail(kind backends.Kind, err error) error {
-	return &backends.Error{Op: "unpack", Store: l.pass.cfg.Store.Name(), Key: l.obj.Key, Kind: kind, Err: err}
-}
-
-// local leaves alone what an Into says by its errors.
-func (l *landing) local(err error) error {
-	if err == nil || err == fs.ErrExist || err == fs.ErrInvalid { //nolint:errorlint // these very ones
-		return err
-	}
-	return local(l.folder, err)
-}
-
-type landingFile struct {
-	*disk.FillingFile
-	of *landing
-}
-
-func (f *landingFile) Write(p []byte) (int, error) {
-	n, err := f.FillingFile.Write(p)
-	return n, f.of.local(err)
-}
-
-func (f *landingFile) Close() error { return f.of.local(f.FillingFile.Close()) }
 
 // compareFolder tells whether what was in the archive is here already, or notes what is
 // in its place. What is looked at is the folder's own time, which changes when a name in

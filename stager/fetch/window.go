@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
@@ -19,6 +21,8 @@ type Window struct {
 	manifest plan.Manifest
 	verify   Verify
 	begun    atomic.Bool
+	room     func(backends.Object) int64 // for what is in an archive; nil: none is opened
+	unpacks  *semaphore.Weighted         // memory of those that are being opened
 }
 
 // firstPiece is how long the ranges of the first shard are. It comes alone, as the window
@@ -36,7 +40,7 @@ var _ window.TreeFetcher = (*Window)(nil)
 // NewWindow makes a Fetcher of a manifest's objects, which are those of one store after
 // the other. The slices are kept.
 func NewWindow(from []From, m plan.Manifest, verify Verify) *Window {
-	return &Window{from: from, manifest: m, verify: verify}
+	return &Window{from: from, manifest: m, verify: verify, unpacks: semaphore.NewWeighted(unpackMemory)}
 }
 
 // store is where an item comes from.
@@ -65,6 +69,9 @@ func (w *Window) Fetch(ctx context.Context, item int, in *disk.Incoming) (digest
 
 // FetchTree implements [window.TreeFetcher].
 func (w *Window) FetchTree(ctx context.Context, item int, in *disk.IncomingTree) error {
+	if w.room != nil {
+		return archiveForWindow(w.unpack(ctx, item, in))
+	}
 	store := w.store(item)
 	crew, ctx := backends.NewCrew(ctx, store.Connections)
 	for name, obj := range w.manifest.Members[item].All() {

@@ -286,6 +286,7 @@ var params = map[string]struct{ in, out string }{
 	"leaseTimeout": {in: "window.leaseTimeout"},
 	"items":        {in: "window.items"},
 	"bundle":       {in: "window.bundle"},
+	"expand":       {in: "window.expand"},
 	"parallel":     {in: "window.parallel"},
 	"anyOrder":     {in: "window.anyOrder"},
 	"reuse":        {in: "window.reuse"},

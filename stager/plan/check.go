@@ -132,12 +132,26 @@ func (c *checker) inputs(inputs []Input) {
 		c.patterns(at+".include", in.Include)
 		c.patterns(at+".exclude", in.Exclude)
 		c.oneOf(at+".unpack", in.Unpack, UnpackNone, UnpackAuto)
-		if in.Unpack == UnpackAuto && in.Mode == ModeWindow {
-			c.add(at+".unpack", "a window hands archives out as they are; mode prefetch unpacks them")
-		}
+		c.unpack(at, in)
 		c.oneOf(at+".verify", in.Verify, "auto")
 		c.oneOf(at+".write", cmp.Or(in.Write, "auto"), "auto", "direct", "buffered")
 		c.secret(at, in.Credentials)
+	}
+}
+
+// unpack looks at what says how archives are opened in a window.
+func (c *checker) unpack(at string, in Input) {
+	if in.Window == nil {
+		return
+	}
+	switch auto := in.Unpack == UnpackAuto; {
+	case auto && in.Window.Grouped():
+		c.add(at+".unpack", "with items: %s objects are files of an item, as they are; leave one of the two out", in.Window.Items)
+	case !auto && in.Window.Expand != 0:
+		c.add(at+".window.expand", "it is read with unpack: auto only")
+	}
+	if in.Window.Expand < 0 || in.Window.Expand > maxExpand {
+		c.add(at+".window.expand", "it is how many times the size of an archive its files may take, from 1 to %d", maxExpand)
 	}
 }
 

@@ -14,11 +14,12 @@ import (
 
 // Manifest pins what an input has.
 type Manifest struct {
-	Objects []backends.Object // in the order of the listing, or of the list
-	Counts  []Counts          // of the object at the same place; nil: not known
-	Classes []string          // the names of the classes that Counts tell of, ascending
-	Shares  []Share           // of several sources; nil: there is one
-	Members []Members         // of the group that the object at the same place is; nil: none is one
+	Objects  []backends.Object // in the order of the listing, or of the list
+	Counts   []Counts          // of the object at the same place; nil: not known
+	Classes  []string          // the names of the classes that Counts tell of, ascending
+	Shares   []Share           // of several sources; nil: there is one
+	Unpacked bool              // archives become folders
+	Members  []Members         // of the group that the object at the same place is; nil: none is one
 }
 
 // Share is one of the sources whose objects a manifest has, one source after the other.
@@ -68,6 +69,9 @@ func Digest(m Manifest, order OrderSpec, part Shard) string {
 	}
 	if order.Equal() {
 		fmt.Fprintf(h, "equalize %s\n", order.Equalize)
+	}
+	if m.Unpacked {
+		fmt.Fprintln(h, "unpacked")
 	}
 	for i, o := range m.Objects {
 		fmt.Fprintf(h, "%q %d %q\n", o.Key, o.Size, o.Version)

@@ -3,8 +3,11 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/stager-dev/stager/stager/unpack"
 )
 
 // What a plan's file begins with.
@@ -93,6 +96,35 @@ type Input struct {
 	Credentials Credentials `json:"credentials,omitzero"`
 }
 
+// Room for what comes out of an archive, in multiples of its size. A file takes whole
+// blocks, and in a tar one more of 512 bytes.
+const (
+	expandTar    = 2
+	expandPacked = 4
+	maxExpand    = 10_000
+)
+
+// UnpackedRoom is the room that a window keeps for the files of an archive while it
+// arrives, in blocks; 0 for an object that stays a file.
+func (in Input) UnpackedRoom(key string, size, block int64) int64 {
+	_, format := unpack.Folder(key)
+	if format == "" || in.Unpack != UnpackAuto || in.Window == nil {
+		return 0
+	}
+	times := int64(in.Window.Expand)
+	switch {
+	case times > 0:
+	case format == unpack.Tar:
+		times = expandTar
+	default:
+		times = expandPacked
+	}
+	if size > math.MaxInt64/times-block {
+		return math.MaxInt64 / block * block
+	}
+	return max(1, (size*times+block-1)/block) * block
+}
+
 // Source is one of several that an input is mixed of.
 type Source struct {
 	Source      string      `json:"source"`
@@ -143,9 +175,12 @@ const LayoutStage = "stage"
 
 // Window says how much of an input is there at a time.
 type Window struct {
-	Size         Bytes    `json:"size"`            // all files together never exceed it
-	Items        string   `json:"items,omitempty"` // what a lease hands out; "": ItemsFiles
-	Bundle       Bytes    `json:"bundle,omitzero"` // ItemsBundles: the room of one
+	Size   Bytes  `json:"size"`            // all files together never exceed it
+	Items  string `json:"items,omitempty"` // what a lease hands out; "": ItemsFiles
+	Bundle Bytes  `json:"bundle,omitzero"` // ItemsBundles: the room of one
+	// Expand is, with UnpackAuto, for how many times the size of an archive there is room for
+	// its files; 0: expandTar of a plain tar, expandPacked of others.
+	Expand       int      `json:"expand,omitempty"`
 	Release      string   `json:"release"`
 	MinAge       Duration `json:"minAge,omitzero"` // rolling: how long a file stays at least
 	MinReady     MinReady `json:"minReady,omitzero"`

@@ -81,6 +81,10 @@ func (f *Filling) Create(name string, size int64, executable bool) (*FillingFile
 	if executable {
 		perm |= 0o111
 	}
+	if f.in.began.Load() == nil {
+		now := time.Now()
+		f.in.began.CompareAndSwap(nil, &now)
+	}
 	file, err := f.at.OpenFile(path.Base(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if errors.Is(err, fs.ErrExist) {
 		return nil, fs.ErrExist
