@@ -77,7 +77,11 @@ func TestWhichDisksHaveClasses(t *testing.T) {
 		major, minor uint32
 		want         bool
 	}{
-		{8, 0, true}, {8, 16, false}, {8, 32, true}, {253, 0, true}, {8, 17, false},
+		{8, 0, true},
+		{8, 16, false},
+		{8, 32, true},
+		{253, 0, true},
+		{8, 17, false},
 		{9, 9, true},   // nobody tells
 		{0, 42, false}, // tmpfs, NFS
 	} {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/backendtest"
 	"github.com/stager-dev/stager/backends/mem"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // push saves a checkpoint of these files.
@@ -241,5 +243,31 @@ func TestStepsTellsCommittedAndPartialOnes(t *testing.T) {
 	}
 	if s := got[2]; s.Step != 1 || !s.Committed || s.Files != 3 || s.Bytes != c.Bytes {
 		t.Errorf("got %+v, want step 1, committed", s)
+	}
+}
+
+// A file of several ranges and an odd end comes back the same whether it goes through the
+// page cache or past it.
+func TestRestoreIsEqualHoweverItIsWritten(t *testing.T) {
+	b, dir := mem.New(), t.TempDir()
+	u := newUploader(t, dir, b, nil)
+	want := map[string]string{"model.pt": strings.Repeat("0123456789abcde", (65<<20)/15) + "end", "small": "s"}
+	write(t, filepath.Join(dir, "step-1"), want)
+	if _, err := u.Commit(t.Context(), CommitRequest{Path: "step-1", Step: -1}); err != nil {
+		t.Fatal(err)
+	}
+	pass(t, u)
+	for _, how := range []disk.Write{"", disk.WriteAuto, disk.WriteDirect, disk.WriteBuffered} {
+		to := filepath.Join(t.TempDir(), "restored")
+		if _, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: to, Step: Newest, Write: how}); err != nil {
+			t.Fatalf("%q: %v", how, err)
+		}
+		got := read(t, to)
+		if !maps.Equal(got, want) {
+			t.Errorf("%q: %d files that came back are not those that were saved", how, len(got))
+		}
+	}
+	if _, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: filepath.Join(t.TempDir(), "x"), Step: Newest, Write: "fast"}); err == nil {
+		t.Error("an unknown way of writing was taken")
 	}
 }
