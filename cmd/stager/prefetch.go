@@ -77,9 +77,10 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	if c.JSON {
 		return json.NewEncoder(os.Stdout).Encode(summary)
 	}
-	said := []any{"files", summary.Files, "bytes", humanize.IBytes(uint64(summary.Bytes)),
-		"fetched", humanize.IBytes(uint64(summary.FetchedBytes)), "warm", summary.WarmFiles,
-		"verified", verified(summary.Verified)}
+	said := []any{
+		"files", summary.Files, "bytes", humanize.IBytes(uint64(summary.Bytes)),
+		"fetched", humanize.IBytes(uint64(summary.FetchedBytes)), "warm", summary.WarmFiles, "verified", verified(summary.Verified),
+	}
 	if summary.Archives > 0 {
 		said = append(said, "archives", summary.Archives, "unpacked_files", summary.Unpacked.Files, "unpacked", humanize.IBytes(uint64(summary.Unpacked.Bytes)))
 	}
