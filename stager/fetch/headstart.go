@@ -86,8 +86,13 @@ func (h *headStart) take(size int64, f func() error) error {
 	return nil
 }
 
-// give hears that the space of a file is free again.
-func (h *headStart) give(size int64) { h.count(-spaceOf(size)) }
+// give runs a function that gives the space of a file back.
+func (h *headStart) give(size int64, f func() error) error {
+	h.taking.RLock()
+	defer h.taking.RUnlock()
+	h.count(-spaceOf(size))
+	return f()
+}
 
 func (h *headStart) count(space int64) {
 	h.mu.Lock()

@@ -245,8 +245,7 @@ func (p *pass) fetchedLocked(obj backends.Object, how string) {
 // drop forgets a file whose bytes are wrong.
 func (p *pass) drop(t *transfer) {
 	p.meter.bytes.Add(missing(t.in) - t.obj.Size)
-	p.head.give(t.obj.Size)
-	if err := t.in.Discard(); err != nil {
+	if err := p.head.give(t.obj.Size, t.in.Discard); err != nil {
 		p.log.Warn("a file that is wrong cannot be removed", "path", t.obj.Key, "error", err)
 	}
 }
