@@ -20,11 +20,13 @@ const incomingDir = Private + "/incoming"
 
 // Folder is a folder that this process alone fills.
 type Folder struct {
-	path     string
-	root     *os.Root
-	incoming *os.Root // incomingDir, so that each step of each file is a short way
-	lock     *flock.Flock
-	writing  Writing
+	path        string
+	root        *os.Root
+	incoming    *os.Root // incomingDir, so that each step of each file is a short way
+	dir         *os.File // root, and incoming, to rename from one to the other
+	incomingDir *os.File
+	lock        *flock.Flock
+	writing     Writing
 }
 
 // BusyError says that another process fills the folder.
@@ -67,7 +69,14 @@ func Open(path, holder string) (*Folder, error) {
 	if err != nil {
 		return nil, errors.Join(err, incoming.Close(), root.Close())
 	}
-	return &Folder{path: path, root: root, incoming: incoming, lock: lock}, nil
+	f := &Folder{path: path, root: root, incoming: incoming, lock: lock}
+	if f.dir, err = root.Open("."); err == nil {
+		f.incomingDir, err = incoming.Open(".")
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // Path is the folder's path as it was given.
@@ -78,7 +87,13 @@ func (f *Folder) Root() *os.Root { return f.root }
 
 // Close gives the folder free.
 func (f *Folder) Close() error {
-	return errors.Join(f.lock.Unlock(), f.incoming.Close(), f.root.Close())
+	err := errors.Join(f.lock.Unlock(), f.incoming.Close(), f.root.Close())
+	for _, dir := range []*os.File{f.dir, f.incomingDir} {
+		if dir != nil {
+			err = errors.Join(err, dir.Close())
+		}
+	}
+	return err
 }
 
 // Free is how many bytes the file system has left for this user.

@@ -196,17 +196,34 @@ func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) err
 	return in.folder.incoming.Chtimes(in.name, modified, modified)
 }
 
-// show renames an incoming file, and makes the folders on the way.
+// show renames an incoming file, and makes the folders on the way. The file is where it
+// is known to be, so of both ways only that to the name is looked for.
 func (f *Folder) show(incoming, name string) error {
-	from := path.Join(incomingDir, incoming)
-	err := f.root.Rename(from, name)
-	if dir := path.Dir(name); dir != "." && errors.Is(err, fs.ErrNotExist) {
-		if err := f.root.MkdirAll(dir, 0o755); err != nil {
+	dir, base := path.Dir(name), path.Base(name)
+	if !fs.ValidPath(name) || base == "." {
+		return &fs.PathError{Op: "rename", Path: name, Err: fs.ErrInvalid}
+	}
+	to := f.dir
+	if dir != "." {
+		const flags = os.O_RDONLY | unix.O_DIRECTORY
+		opened, err := f.root.OpenFile(dir, flags, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := f.root.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+			opened, err = f.root.OpenFile(dir, flags, 0)
+		}
+		if err != nil {
 			return err
 		}
-		err = f.root.Rename(from, name)
+		defer opened.Close() // opened for its name
+		to = opened
 	}
-	return err
+	err := retryErr(func() error { return unix.Renameat(int(f.incomingDir.Fd()), incoming, int(to.Fd()), base) })
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: path.Join(incomingDir, incoming), New: name, Err: err}
+	}
+	return nil
 }
 
 // PublishSealed gives a file that was sealed under the identity its name, as

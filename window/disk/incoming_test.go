@@ -170,3 +170,41 @@ func TestAFullDiskIsToldBeforeTheFirstByte(t *testing.T) {
 		t.Errorf("left behind %v", left)
 	}
 }
+
+// A link to a folder within is followed, as a shared folder's owner may have laid it; one
+// that leads out, and a file where a folder should be, are not.
+func TestTheWayToAName(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, dir)
+	for name, err := range map[string]error{
+		"real": os.Mkdir(filepath.Join(dir, "real"), 0o755), "file": os.WriteFile(filepath.Join(dir, "file"), nil, 0o644),
+		"within": os.Symlink("real", filepath.Join(dir, "within")), "out": os.Symlink(t.TempDir(), filepath.Join(dir, "out")),
+		"last": os.Symlink("real", filepath.Join(dir, "last")),
+	} {
+		if err != nil {
+			t.Fatal(name, err)
+		}
+	}
+	for name, at := range map[string]string{
+		"x": "x", "a/b/c": "a/b/c", "within/x": "real/x", "last": "last", // a link of the name itself is replaced
+		"out/x": "", "file/x": "", "..": "", ".": "", "a/..": "", "a/.": "", "": "", "a//b": "", "/x": "",
+	} {
+		in, err := f.Incoming("id", 1, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.WriteAt([]byte("x"), 0); err != nil {
+			t.Fatal(err)
+		}
+		err = in.Publish(name, 0o444, time.Time{})
+		if (err == nil) != (at != "") {
+			t.Errorf("published as %q: %v", name, err)
+		}
+		if info, err := os.Lstat(filepath.Join(dir, at)); at != "" && (err != nil || !info.Mode().IsRegular()) {
+			t.Errorf("published as %q, there is %v, %v; want a file", at, info, err)
+		}
+		if err := in.Discard(); err != nil {
+			t.Error(err)
+		}
+	}
+}
