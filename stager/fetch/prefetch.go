@@ -164,14 +164,14 @@ func (p *pass) run(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		stop()
-		<-fetched // it tells of nothing else
+		_ = <-fetched // it tells of nothing else
 		p.undo()
 		return err
 	}
 	p.meter.phase.Store(Fetching)
 	if err = p.pass(); err != nil {
 		stop()
-		<-fetched // the same
+		_ = <-fetched // the same
 	} else {
 		err = <-fetched
 	}
