@@ -13,7 +13,7 @@ const (
 	// streamPiece is how long the ranges are that a stream is made of, and streamAhead how
 	// many of them are fetched at once, or wait for their turn.
 	streamPiece = 2 << 20
-	streamAhead = 6
+	streamAhead = 4
 )
 
 // stream is an object from its first byte to its last, in order, for somebody who reads
@@ -33,6 +33,7 @@ type stream struct {
 	free    chan []byte
 
 	// What follows is the reader's.
+	begun     bool
 	now       *streamed
 	rest      []byte
 	err       error
@@ -76,8 +77,12 @@ func (s *stream) produce() {
 			return
 		}
 		n := min(streamPiece, s.obj.Size-off)
-		if buf == nil {
+		switch {
+		case buf != nil:
+		case s.obj.Size < streamPiece:
 			buf = make([]byte, n)
+		default:
+			buf = *streamBuffers.Get().(*[]byte)
 		}
 		p := &streamed{done: make(chan struct{}), bytes: buf[:n]}
 		s.work.Go(func() {
@@ -103,9 +108,11 @@ func (s *stream) Read(p []byte) (int, error) {
 
 // next waits for the next piece.
 func (s *stream) next() {
-	first := s.now == nil
-	if !first {
+	first := !s.begun
+	s.begun = true
+	if s.now != nil {
 		s.free <- s.now.bytes[:cap(s.now.bytes)]
+		s.now = nil
 	}
 	p, more := <-s.pieces
 	if !more {
@@ -135,10 +142,31 @@ func (s *stream) next() {
 	}
 }
 
-// close ends what is under way.
+// close ends what is under way, and the use of the bytes that were read.
 func (s *stream) close() {
 	s.stop()
 	s.work.Wait()
+	if s.now != nil {
+		giveBack(s.now.bytes)
+	}
+	for p := range s.pieces {
+		giveBack(p.bytes)
+	}
+	for len(s.free) > 0 {
+		giveBack(<-s.free)
+	}
+}
+
+// streamBuffers are those of streams that have ended.
+var streamBuffers = sync.Pool{New: func() any {
+	buf := make([]byte, streamPiece)
+	return &buf
+}}
+
+func giveBack(buf []byte) {
+	if buf = buf[:cap(buf)]; len(buf) == streamPiece {
+		streamBuffers.Put(&buf)
+	}
 }
 
 // anywhere reads an object at any place.

@@ -25,7 +25,7 @@ import (
 const (
 	// unpackMemory bounds what archives that are on their way take at once. One that is
 	// large takes its stream, and zstd as much as its usual levels look back.
-	unpackMemory = 24 << 20
+	unpackMemory = 16 << 20
 	zstdMemory   = 8 << 20
 )
 
