@@ -164,14 +164,14 @@ func (p *pass) run(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		stop()
-		_ = <-fetched // it tells of nothing else
+		<-fetched //nolint:errcheck // it tells of nothing else
 		p.undo()
 		return err
 	}
 	p.meter.phase.Store(Fetching)
 	if err = p.pass(); err != nil {
 		stop()
-		_ = <-fetched // the same
+		<-fetched //nolint:errcheck // the same
 	} else {
 		err = <-fetched
 	}
