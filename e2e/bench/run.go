@@ -75,6 +75,9 @@ func (row Row) once(ctx context.Context, command Command) (Sample, error) {
 	if err := row.Reset(ctx); err != nil {
 		return Sample{}, err
 	}
+	if err := warm(2 * row.Bytes); err != nil { // what arrives, and what carries it
+		return Sample{}, err
+	}
 	s, err := measure(command())
 	if err != nil {
 		return Sample{}, err
