@@ -38,7 +38,7 @@ func checkpointsQuick(ctx context.Context, lab *Lab) (rows []Row, note string, s
 	}
 	s := site{name: "s3, quick", env: server.Env(), remove: func(folder string) error { server.Drop(folder + "/"); return nil }}
 	rows, err = s.checkpoints(ctx, lab, server.Endpoint)
-	return rows, "a server of files by sendfile, in the process that measures; s5cmd 2.3.0", server.Close, err
+	return rows, quickNote + "; s5cmd 2.3.0", server.Close, err
 }
 
 // checkpoints are the two rows of a checkpoint: saved beside s5cmd, which copies the

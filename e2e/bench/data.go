@@ -18,9 +18,28 @@ type Data struct {
 	Files, FileSize int64  // of the small ones
 }
 
+// in is the same below dir.
+func (d Data) in(dir string) Data {
+	d.One, d.Many = filepath.Join(dir, "one"), filepath.Join(dir, "many")
+	return d
+}
+
+// set is one of the folders of Data.
+type set struct {
+	name, dir    string
+	what         string // for people
+	bytes, files int64  // files is 0 for a large one
+}
+
+func (d Data) one() set { return set{"one", d.One, sizeOf(d.Size), d.Size, 0} }
+
+func (d Data) many() set {
+	return set{"many", d.Many, fmt.Sprintf("%d × %s", d.Files, sizeOf(d.FileSize)), d.Files * d.FileSize, d.Files}
+}
+
 // MakeData writes the files, of bytes that nothing compresses.
 func MakeData(dir string, size, files, fileSize int64) (Data, error) {
-	d := Data{filepath.Join(dir, "one"), filepath.Join(dir, "many"), size, files, fileSize}
+	d := Data{Size: size, Files: files, FileSize: fileSize}.in(dir)
 	random := rand.NewChaCha8([32]byte{1})
 	fill := func(path string, n int64) error {
 		f, err := os.Create(path)

@@ -12,6 +12,8 @@ type Row struct {
 	Work  string // "get 1 GiB"
 	Peer  string // whose command Peer's is
 	Bytes int64  // that one run moves
+	Files int64  // in which they are, where they are many
+	Goal  Goal   // beside that of all rows
 
 	// Reset makes all as it was before a run. What it makes is not measured.
 	Reset func(ctx context.Context) error
@@ -38,6 +40,7 @@ type Lab struct {
 	Stager string    // the binary
 	Dir    string    // for all files
 	To     string    // where what is got comes to stand
+	Disk   string    // a folder that is not in memory, for rows that are of a disk
 	Data   Data      // what is moved
 	Log    io.Writer // progress, for people
 

@@ -16,12 +16,19 @@ type Result struct {
 	Work   string `json:"work"`
 	Peer   string `json:"peer"`
 	Bytes  int64  `json:"bytes"`
+	Files  int64  `json:"files,omitempty"`
 	Ours   Sample `json:"ours"`
 	Theirs Sample `json:"theirs"`
+
+	Goal   Goal     `json:"goal,omitzero"`
+	Missed []string `json:"missed,omitempty"` // of the goals, with what came instead
 }
 
 // Ratio is how many times as long as stager the peer takes.
 func (r Result) Ratio() float64 { return r.Theirs.Wall.Seconds() / r.Ours.Wall.Seconds() }
+
+// perGB is CPU time, in seconds for each GB.
+func (r Result) perGB(s Sample) float64 { return s.CPU.Seconds() / float64(r.Bytes) * 1e9 }
 
 // Run runs all rows of a suite, each pairs times and once before to warm up, those that
 // take long but once, and tells each result as it comes. only, when it is not empty, chooses the rows by a part of
@@ -65,7 +72,12 @@ func (row Row) run(ctx context.Context, pairs int) (Result, error) {
 			break
 		}
 	}
-	return Result{row.Store, row.Work, row.Peer, row.Bytes, median(ours[1:]), median(theirs[1:])}, nil
+	r := Result{
+		Store: row.Store, Work: row.Work, Peer: row.Peer, Bytes: row.Bytes, Files: row.Files,
+		Ours: median(ours[1:]), Theirs: median(theirs[1:]), Goal: row.Goal,
+	}
+	r.Missed = r.missed()
+	return r, nil
 }
 
 func (row Row) once(ctx context.Context, command Command) (Sample, error) {

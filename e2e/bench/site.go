@@ -1,12 +1,15 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // site is a store that holds Data in folders "one" and "many", and the four rows that
@@ -18,6 +21,7 @@ type site struct {
 	query string   // of the URL: "?vers=4.1", or ""
 	env   []string // by which stager finds the store
 	dir   string   // where the server keeps files as they are; "" if it does not
+	to    string   // where what is got comes to stand; "": at lab.To
 
 	peer string // the other client
 	// get copies the store's folder from into to, which is there; put copies the local
@@ -47,51 +51,56 @@ func (s *site) load() error {
 
 // rows are those of both kinds of data.
 func (s *site) rows() []Row {
-	d := s.lab.Data
-	var rows []Row
-	for _, folder := range []string{"one", "many"} {
-		what, bytes, from := sizeOf(d.Size), d.Size, d.One
-		if folder == "many" {
-			what, bytes, from = fmt.Sprintf("%d × %s", d.Files, sizeOf(d.FileSize)), d.Files*d.FileSize, d.Many
-		}
-		rows = append(rows, s.reading(folder, from, "get "+what, bytes), s.writing(from, "put "+what, bytes))
-	}
-	return rows
+	one, many := s.lab.Data.one(), s.lab.Data.many()
+	return []Row{s.reading(one), s.writing(one), s.reading(many), s.writing(many)}
 }
 
-func (s *site) reading(folder, want, work string, bytes int64) Row {
-	to := filepath.Join(s.lab.To, "got")
+// reading has a folder of its own for each run, since some file systems make files slowly
+// where others have just been removed, and begins when nothing is left to be written.
+func (s *site) reading(d set) Row {
+	to := ""
 	return Row{
-		Store: s.name, Work: work, Peer: s.peer, Bytes: bytes,
+		Store: s.name, Work: "get " + d.what, Peer: s.peer, Bytes: d.bytes, Files: d.files,
 		Reset: func(context.Context) error {
-			return firstOf(os.RemoveAll(to), os.MkdirAll(to, 0o755))
+			to = filepath.Join(cmp.Or(s.to, s.lab.To), s.fresh())
+			return firstOf(os.Mkdir(to, 0o755), written(to))
 		},
-		Ours:   func() *exec.Cmd { return s.stager("prefetch", "--quiet", s.at(folder), to) },
-		Theirs: func() *exec.Cmd { return s.get(folder, to) },
-		Check:  func(context.Context) error { return equal(to, want) },
+		Ours:   func() *exec.Cmd { return s.stager("prefetch", "--quiet", s.at(d.name), to) },
+		Theirs: func() *exec.Cmd { return s.get(d.name, to) },
+		Check:  func(context.Context) error { return firstOf(equal(to, d.dir), os.RemoveAll(to)) },
 	}
+}
+
+// written waits until the file system of a folder has on its disk what it is to have.
+func written(folder string) error {
+	f, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.Syncfs(int(f.Fd()))
 }
 
 // writing has a name of its own for each run, since a server that remembers names need
 // not see that a folder went behind its back.
-func (s *site) writing(from, work string, bytes int64) Row {
+func (s *site) writing(d set) Row {
 	to := ""
 	return Row{
-		Store: s.name, Work: work, Peer: s.peer, Bytes: bytes,
+		Store: s.name, Work: "put " + d.what, Peer: s.peer, Bytes: d.bytes, Files: d.files,
 		Reset: func(context.Context) error {
 			to = s.fresh()
 			return nil
 		},
-		Ours:   func() *exec.Cmd { return s.stager("push", "--quiet", from, s.at(to)) },
-		Theirs: func() *exec.Cmd { return s.put(from, to) },
-		Check:  func(context.Context) error { return firstOf(s.holds(to, from), s.drop(to)) },
+		Ours:   func() *exec.Cmd { return s.stager("push", "--quiet", d.dir, s.at(to)) },
+		Theirs: func() *exec.Cmd { return s.put(d.dir, to) },
+		Check:  func(context.Context) error { return firstOf(s.holds(to, d.dir), s.drop(to)) },
 	}
 }
 
 // fresh is the name of a folder that was not there before.
 func (s *site) fresh() string {
 	s.lab.runs++
-	return fmt.Sprintf("put-%d", s.lab.runs)
+	return fmt.Sprintf("run-%d", s.lab.runs)
 }
 
 // drop removes a folder of the store.

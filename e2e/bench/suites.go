@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/stager-dev/stager/e2e/servers"
@@ -18,17 +16,21 @@ import (
 
 // Suites are all there are, in the order of the table.
 var Suites = []Suite{
+	{Name: "goals", Start: goals},
 	{Name: "smb", Start: smb},
 	{Name: "nfs", Start: nfs},
 	{Name: "hdfs", Start: hdfs},
 	{Name: "oss", Start: oss},
 	{Name: "s3", Start: s3},
-	{Name: "s3-quick", Start: s3Quick},
+	{Name: "s3-late", Start: s3Late},
 	{Name: "checkpoint", Start: checkpoints, Large: true},
 	{Name: "checkpoint-quick", Start: checkpointsQuick, Large: true},
 	{Name: "window", Start: window},
 	{Name: "training", Start: training, Large: true},
 }
+
+// quickNote is on rows of the server that costs little.
+const quickNote = "a server of files by sendfile, in the process that measures"
 
 // stops ends servers, the last first.
 type stops []func() error
@@ -242,56 +244,24 @@ func copier(client, endpoint string, env []string) func(from, to string) *exec.C
 	}
 }
 
-// farTrip is what is added to S3, as a store in another region has it.
-const farTrip = 20 * time.Millisecond
-
 // One answer of so many comes so late where a store has a server that is busy.
 const (
 	lateOneOf = 50
 	lateBy    = time.Second
 )
 
-// s3Quick is beside s5cmd, getting from a server that costs little, near and far.
-func s3Quick(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
-	client, err := peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log)
-	if err != nil {
-		return nil, "", nil, err
-	}
-	server, err := servers.StartQuick(filepath.Dir(lab.Data.One), "bench")
-	if err != nil {
-		return nil, "", nil, err
-	}
-	end := stops{server.Close}
-	delay, err := servers.StartDelay(strings.TrimPrefix(server.Endpoint, "http://"), farTrip)
-	if err != nil {
-		return nil, "", nil, errors.Join(err, end.all())
-	}
-	end = append(end, delay.Close)
-	for name, endpoint := range map[string]string{"s3, quick": server.Endpoint, fmt.Sprintf("s3, quick, %v away", farTrip): "http://" + delay.Address} {
-		env := append(server.Env(), "AWS_ENDPOINT_URL="+endpoint)
-		s5cmd := copier(client, endpoint, env)
-		s := site{
-			lab: lab, name: name, url: "s3://bench/", env: env, peer: "s5cmd",
-			get: func(from, to string) *exec.Cmd { return s5cmd("s3://bench/"+from+"/*", to+"/") },
-		}
-		for _, row := range s.rows() {
-			if strings.HasPrefix(row.Work, "get ") {
-				rows = append(rows, row)
-			}
-		}
-	}
-	slices.SortFunc(rows, func(a, b Row) int { return strings.Compare(a.Store, b.Store) })
+// s3Late gets from a server of which some answers are late, beside itself when it asks
+// for nothing twice.
+func s3Late(_ context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
 	late, err := servers.StartLate(filepath.Dir(lab.Data.One), "bench", lateOneOf, lateBy)
 	if err != nil {
-		return nil, "", nil, errors.Join(err, end.all())
+		return nil, "", nil, err
 	}
-	end = append(end, late.Close)
 	s := site{
 		lab: lab, name: fmt.Sprintf("s3, quick, one answer of %d %v late", lateOneOf, lateBy), url: "s3://bench/", env: late.Env(), peer: "stager --ask-once",
 	}
 	s.get = func(from, to string) *exec.Cmd { return s.stager("prefetch", "--quiet", "--ask-once", s.at(from), to) }
-	rows = append(rows, s.rows()[2])
-	return rows, "a server of files by sendfile, in the process that measures; s5cmd 2.3.0", end.all, nil
+	return []Row{s.reading(lab.Data.many())}, quickNote, late.Close, nil
 }
 
 // peer builds another client from the module beside this file that says its version.

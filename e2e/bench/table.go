@@ -48,17 +48,16 @@ type Table struct{ Out io.Writer }
 
 // Begin writes what stands above the rows.
 func (t Table) Begin(m Machine, pairs int) {
-	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of %d pairs run in turn.\n\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, pairs)
-	fmt.Fprintln(t.Out, "| store | work | peer | stager s | peer s | ratio | CPU s/GB | peer's | RSS MB | peer's |")
-	fmt.Fprintln(t.Out, "|---|---|---|--:|--:|--:|--:|--:|--:|--:|")
+	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of %d pairs run in turn. stager's RSS is to be %d MB at most in every row; other goals stand beside theirs.\n\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, pairs, mostMemory/1_000_000)
+	fmt.Fprintln(t.Out, "| store | work | peer | stager s | peer s | ratio | CPU s/GB | peer's | RSS MB | peer's | goal |")
+	fmt.Fprintln(t.Out, "|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|")
 }
 
 // Row writes one.
 func (t Table) Row(r Result) {
-	perGB := func(s Sample) float64 { return s.CPU.Seconds() / float64(r.Bytes) * 1e9 }
 	mb := func(s Sample) int64 { return (s.RSS + 500_000) / 1_000_000 }
-	fmt.Fprintf(t.Out, "| %s | %s | %s | %.2f | %.2f | %.2f | %.2f | %.2f | %d | %d |\n", r.Store, r.Work, r.Peer,
-		r.Ours.Wall.Seconds(), r.Theirs.Wall.Seconds(), r.Ratio(), perGB(r.Ours), perGB(r.Theirs), mb(r.Ours), mb(r.Theirs))
+	fmt.Fprintf(t.Out, "| %s | %s | %s | %.2f | %.2f | %.2f | %.2f | %.2f | %d | %d | %s |\n", r.Store, r.Work, r.Peer,
+		r.Ours.Wall.Seconds(), r.Theirs.Wall.Seconds(), r.Ratio(), r.perGB(r.Ours), r.perGB(r.Theirs), mb(r.Ours), mb(r.Theirs), r.goal())
 }
 
 // Readings writes what the trainers among the results saw, as a table of its own.

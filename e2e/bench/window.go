@@ -70,7 +70,7 @@ func window(ctx context.Context, lab *Lab) (rows []Row, note string, stop func()
 	}
 	note = fmt.Sprintf("trainers are PyTorch's DataLoader with four workers and take %.0f images of %s a second, for which the store's %d MB/s are 1.2 times what is needed; "+
 		"the window and the caches may keep %d of %d shards of %d images; %s", 1/t.work.Seconds(), sizeOf(imageSize), narrow/1_000_000, windowful, trainShards, shardImages,
-		"a server of files by sendfile, in the process that measures; MosaicML Streaming 0.13.0, WebDataset 1.0.2")
+		quickNote+"; MosaicML Streaming 0.13.0, WebDataset 1.0.2")
 	return rows, note, end.all, nil
 }
 

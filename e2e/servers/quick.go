@@ -80,10 +80,9 @@ func StartLate(dir, bucket string, oneOf int64, by time.Duration) (*Quick, error
 
 func startQuick(dir, bucket string, late func() time.Duration) (*Quick, error) {
 	q := &Quick{dir: dir, bucket: bucket, late: late, files: make(map[string]quickFile), uploads: make(map[string]*quickUpload), ended: make(chan error, 1)}
-	if err := filepath.WalkDir(dir, q.find); err != nil {
+	if err := q.Find(); err != nil {
 		return nil, err
 	}
-	slices.Sort(q.keys)
 	var err error
 	if q.received, err = os.MkdirTemp("", "quick-"); err != nil {
 		return nil, err
@@ -110,6 +109,16 @@ func (q *Quick) Close() error {
 		err = errors.Join(err, ended)
 	}
 	return errors.Join(err, os.RemoveAll(q.received))
+}
+
+// Find serves what is below its folder now, in place of all that there was.
+func (q *Quick) Find() error {
+	q.Drop("")
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	err := filepath.WalkDir(q.dir, q.find)
+	slices.Sort(q.keys)
+	return err
 }
 
 func (q *Quick) find(path string, e fs.DirEntry, err error) error {

@@ -59,11 +59,12 @@ func run(ctx context.Context) (err error) {
 	only := flag.String("only", strings.Join(usual, ","), "what is measured, with commas between, of "+strings.Join(names, ", "))
 	row := flag.String("row", "", "only rows with this in their first two columns")
 	pairs := flag.Int("pairs", 2, "how often each pair is run; medians count")
-	size := flag.Int64("size", 1<<30, "of the large file, in bytes")
-	files := flag.Int64("files", 2000, "how many small files there are")
+	size := flag.Int64("size", 1<<30, "of the large file, in bytes; rows with goals have 2 to 4 times that")
+	files := flag.Int64("files", 2000, "how many small files there are; rows with goals have 5 to 10 times as many")
 	fileSize := flag.Int64("file-size", 50<<10, "of each small file, in bytes")
 	dir := flag.String("dir", "/dev/shm", "where all files lie, the servers' too; in memory the disk does not count")
 	to := flag.String("to", "", "where clients put what they get; else as -dir")
+	disk := flag.String("disk", "/var/tmp", "a folder on a disk, for rows that are of a disk")
 	out := flag.String("json", "", "a file for the figures as JSON")
 	chart := flag.String("svg", "", "a file for the wall times as a drawing")
 	flag.Parse()
@@ -78,7 +79,7 @@ func run(ctx context.Context) (err error) {
 	if *pairs < 1 || *size < 1 || *files < 1 || *fileSize < 1 {
 		return errors.New("-pairs, -size, -files and -file-size are at least 1")
 	}
-	lab := &bench.Lab{Log: os.Stderr}
+	lab := &bench.Lab{Log: os.Stderr, Disk: *disk}
 	if lab.Stager, err = filepath.Abs(*stager); err != nil {
 		return err
 	}

@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/e2e/servers"
+)
+
+// farTrip is what is added to S3, as a store in another region has it.
+const farTrip = 20 * time.Millisecond
+
+// goals are the rows that have goals, beside s5cmd, with a server that costs little. The
+// data of a row are made when it is first run, in place of those of the row before, so
+// that memory has room for both them and what is got.
+func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
+	client, err := peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	var end stops
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, end.all())
+		}
+	}()
+	disk, err := os.MkdirTemp(lab.Disk, "stager-bench-")
+	if err != nil {
+		return nil, "", nil, err
+	}
+	end = append(end, func() error { return os.RemoveAll(disk) })
+	note = quickNote + "; s5cmd 2.3.0; the disk is " + fileSystem(disk)
+	// ext4 makes a new file slowly where files have just been removed; with this each
+	// folder has a place of its own.
+	if exec.CommandContext(ctx, "chattr", "+T", disk).Run() == nil {
+		note += ", each folder apart from the others (chattr +T)"
+	}
+	s := shelf{dir: filepath.Join(lab.Dir, "goals")}
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		return nil, "", nil, err
+	}
+	end = append(end, func() error { return os.RemoveAll(s.dir) })
+	if s.server, err = servers.StartQuick(s.dir, "bench"); err != nil {
+		return nil, "", nil, err
+	}
+	end = append(end, s.server.Close)
+	delay, err := servers.StartDelay(strings.TrimPrefix(s.server.Endpoint, "http://"), farTrip)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	end = append(end, delay.Close)
+
+	at := func(name, endpoint, to string) *site {
+		env := append(s.server.Env(), "AWS_ENDPOINT_URL="+endpoint)
+		s5cmd := copier(client, endpoint, env)
+		return &site{
+			lab: lab, name: name, url: "s3://bench/", env: env, to: to, peer: "s5cmd",
+			get:    func(from, to string) *exec.Cmd { return s5cmd("s3://bench/"+from+"/*", to+"/") },
+			put:    func(from, to string) *exec.Cmd { return s5cmd(from+"/", "s3://bench/"+to+"/") },
+			remove: func(folder string) error { s.server.Drop(folder + "/"); return nil },
+		}
+	}
+	memory := at("s3, quick, memory", s.server.Endpoint, lab.Dir)
+	onDisk := at("s3, quick, disk", s.server.Endpoint, disk)
+	far := at(fmt.Sprintf("s3, quick, %v away", farTrip), "http://"+delay.Address, lab.Dir)
+	size, files := lab.Data.Size, lab.Data.Files
+	large := Data{Size: 4 * size}
+	small := Data{Files: 10 * files, FileSize: 50 << 10}
+	return []Row{
+		s.row(memory.reading, large, Goal{Ratio: 2.2, PerGB: 0.75}),
+		s.row(onDisk.reading, large, Goal{Ratio: 3, PerGB: 0.35}),
+		s.row(onDisk.reading, Data{Files: 64, FileSize: size / 16}, Goal{Ratio: 1.7, PerGB: 0.35}),
+		s.row(memory.reading, small, Goal{Ratio: 3.3, PerFile: 70 * time.Microsecond}),
+		s.row(onDisk.reading, small, Goal{Ratio: 2.3}),
+		s.row(memory.writing, Data{Size: 2 * size}, Goal{Ratio: 4.5, PerGB: 0.4}),
+		s.row(memory.writing, Data{Files: 5 * files, FileSize: 20 << 10}, Goal{Ratio: 5}),
+		s.row(far.reading, Data{Files: 5 * files, FileSize: 50 << 10}, Goal{Ratio: 2}),
+	}, note, end.all, nil
+}
+
+// shelf is a server with one kind of data at a time.
+type shelf struct {
+	dir    string // that it serves
+	server *servers.Quick
+	kind   Data // what lies there
+}
+
+// row is one that moves data of a kind, which are there when it begins.
+func (s *shelf) row(move func(set) Row, kind Data, goal Goal) Row {
+	moved := kind.in(s.dir).one()
+	if kind.Files > 0 {
+		moved = kind.in(s.dir).many()
+	}
+	row := move(moved)
+	row.Goal = goal
+	reset := row.Reset
+	row.Reset = func(ctx context.Context) error {
+		if err := s.hold(kind); err != nil {
+			return err
+		}
+		return reset(ctx)
+	}
+	return row
+}
+
+// hold has the server serve data of a kind, and no others.
+func (s *shelf) hold(kind Data) error {
+	if s.kind == kind {
+		return nil
+	}
+	s.kind = Data{}
+	if err := os.RemoveAll(s.dir); err != nil {
+		return err
+	}
+	if _, err := MakeData(s.dir, kind.Size, kind.Files, kind.FileSize); err != nil {
+		return err
+	}
+	s.kind = kind
+	return s.server.Find()
+}
+
+// fileSystem is the name of that of a folder.
+func fileSystem(folder string) string {
+	out, err := exec.Command("df", "--output=fstype", folder).Output() //nolint:noctx // it says two lines and ends
+	if words := strings.Fields(string(out)); err == nil && len(words) > 0 {
+		return words[len(words)-1]
+	}
+	return "of a file system that is not known"
+}
