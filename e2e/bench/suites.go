@@ -30,7 +30,7 @@ var Suites = []Suite{
 }
 
 // quickNote is on rows of the server that costs little.
-const quickNote = "a server of files by sendfile, in the process that measures"
+const quickNote = "a server of files, small ones from memory and large ones by sendfile, in the process that measures"
 
 // stops ends servers, the last first.
 type stops []func() error

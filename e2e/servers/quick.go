@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/xml"
@@ -27,19 +28,21 @@ var tableNVME = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
 // Quick is an S3 server in this process that costs hardly more than the bytes do: it
 // lists and gives the files of one folder as those of one bucket, with their checksums,
-// by sendfile, and keeps what is written as it came (quickwrite.go). It is for figures,
-// of which the server is to be a small part: it takes any signature and any checksum.
+// small ones from memory and large ones by sendfile, and keeps what is written as it came
+// (quickwrite.go). It is for figures, of which the server is to be a small part: it takes
+// any signature and any checksum, and has connections of its own (quickconn.go).
 type Quick struct {
 	Endpoint string // its URL
 
-	dir    string
-	bucket string
-	server *http.Server
-	ended  chan error
-	late   func() time.Duration // by how much the next answer with an object is
+	dir      string
+	bucket   string
+	listener net.Listener
+	late     func() time.Duration // by how much the next answer with an object is
 
 	mu       sync.RWMutex // guards all below
-	keys     []string     // ascending
+	conns    map[net.Conn]bool
+	over     bool
+	keys     []string // ascending
 	files    map[string]quickFile
 	received string // the folder of what was written
 	count    int    // of the files in it
@@ -49,11 +52,16 @@ type Quick struct {
 type quickFile struct {
 	pieces   []quickPiece // one after the other
 	size     int64
+	kept     []byte // all of it, when it is small and was there before
 	etag     string // with its quotes
 	sum      string // CRC-64/NVME, in base64; "" when the writer sent none
 	mark     string // the metadata by which stager knows its own
 	modified time.Time
+	head     []byte // the lines of an answer's head that tell the above
 }
+
+// keepUpTo is how long the files are that are kept in memory.
+const keepUpTo = 256 << 10
 
 // quickPiece is a file of the disk.
 type quickPiece struct {
@@ -79,7 +87,7 @@ func StartLate(dir, bucket string, oneOf int64, by time.Duration) (*Quick, error
 }
 
 func startQuick(dir, bucket string, late func() time.Duration) (*Quick, error) {
-	q := &Quick{dir: dir, bucket: bucket, late: late, files: make(map[string]quickFile), uploads: make(map[string]*quickUpload), ended: make(chan error, 1)}
+	q := &Quick{dir: dir, bucket: bucket, late: late, conns: make(map[net.Conn]bool), files: make(map[string]quickFile), uploads: make(map[string]*quickUpload)}
 	if err := q.Find(); err != nil {
 		return nil, err
 	}
@@ -87,13 +95,11 @@ func startQuick(dir, bucket string, late func() time.Duration) (*Quick, error) {
 	if q.received, err = os.MkdirTemp("", "quick-"); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
-	if err != nil {
+	if q.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // it does not block
 		return nil, err
 	}
-	q.Endpoint = "http://" + l.Addr().String()
-	q.server = &http.Server{Handler: q, ReadHeaderTimeout: time.Minute}
-	go func() { q.ended <- q.server.Serve(l) }()
+	q.Endpoint = "http://" + q.listener.Addr().String()
+	go q.accept()
 	return q, nil
 }
 
@@ -102,12 +108,15 @@ func (q *Quick) Env() []string {
 	return []string{"AWS_ACCESS_KEY_ID=any", "AWS_SECRET_ACCESS_KEY=any", "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=" + q.Endpoint}
 }
 
-// Close ends it.
+// Close ends it, and its connections.
 func (q *Quick) Close() error {
-	err := q.server.Close()
-	if ended := <-q.ended; !errors.Is(ended, http.ErrServerClosed) {
-		err = errors.Join(err, ended)
+	err := q.listener.Close()
+	q.mu.Lock()
+	q.over = true
+	for conn := range q.conns {
+		conn.Close() //nolint:errcheck // the client sees that it is over
 	}
+	q.mu.Unlock()
 	return errors.Join(err, os.RemoveAll(q.received))
 }
 
@@ -130,12 +139,18 @@ func (q *Quick) find(path string, e fs.DirEntry, err error) error {
 		return err
 	}
 	defer file.Close()
-	h := crc64.New(tableNVME)
-	size, err := io.Copy(h, file)
+	info, err := file.Stat()
 	if err != nil {
 		return err
 	}
-	info, err := file.Stat()
+	h := crc64.New(tableNVME)
+	var kept bytes.Buffer
+	var to io.Writer = h
+	if info.Size() <= keepUpTo {
+		kept.Grow(int(info.Size()))
+		to = io.MultiWriter(h, &kept)
+	}
+	size, err := io.Copy(to, file)
 	if err != nil {
 		return err
 	}
@@ -146,14 +161,26 @@ func (q *Quick) find(path string, e fs.DirEntry, err error) error {
 	sum := h.Sum(nil)
 	q.keys = append(q.keys, key)
 	q.files[key] = quickFile{
-		pieces: []quickPiece{{path, size}}, size: size, modified: info.ModTime(),
+		pieces: []quickPiece{{path, size}}, size: size, kept: kept.Bytes(), modified: info.ModTime(),
 		etag: `"` + hex.EncodeToString(sum) + `"`, sum: base64.StdEncoding.EncodeToString(sum),
-	}
+	}.told()
 	return nil
 }
 
-// ServeHTTP implements http.Handler.
-func (q *Quick) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// told is the same with its head.
+func (f quickFile) told() quickFile {
+	f.head = fmt.Appendf(nil, "ETag: %s\r\nLast-Modified: %s\r\nContent-Type: application/octet-stream\r\n", f.etag, f.modified.UTC().Format(http.TimeFormat))
+	if f.sum != "" {
+		f.head = fmt.Appendf(f.head, "X-Amz-Checksum-Crc64nvme: %s\r\nX-Amz-Checksum-Type: FULL_OBJECT\r\n", f.sum)
+	}
+	if f.mark != "" {
+		f.head = fmt.Appendf(f.head, "%s: %s\r\n", quickMark, f.mark)
+	}
+	return f
+}
+
+// answer says what is answered to a request.
+func (q *Quick) answer(a *quickAnswer, r *http.Request) {
 	bucket, key, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	q.mu.RLock()
 	file, found := q.files[key]
@@ -161,91 +188,61 @@ func (q *Quick) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch {
 	case bucket != q.bucket:
-		refuse(w, http.StatusNotFound, "NoSuchBucket")
+		a.refuse(http.StatusNotFound, "NoSuchBucket")
 	case !read:
-		q.write(w, r, key)
+		q.write(a, r, key)
 	case key == "" && r.URL.Query().Has("versioning"):
-		answer(w, struct {
+		a.xml(struct {
 			XMLName xml.Name `xml:"VersioningConfiguration"`
 		}{})
 	case key == "" && r.URL.Query().Has("uploads"): // all have ended
-		answer(w, struct {
+		a.xml(struct {
 			XMLName xml.Name `xml:"ListMultipartUploadsResult"`
 		}{})
 	case key == "" && r.Method == http.MethodHead:
 	case key == "":
-		q.list(w, r.URL.Query())
+		q.list(a, r.URL.Query())
 	case !found:
-		refuse(w, http.StatusNotFound, "NoSuchKey")
+		a.refuse(http.StatusNotFound, "NoSuchKey")
 	default:
-		if by := q.late(); by > 0 {
-			select {
-			case <-time.After(by):
-			case <-r.Context().Done():
-				return
-			}
-		}
-		give(w, r, file)
+		time.Sleep(q.late())
+		give(a, r, file)
 	}
 }
 
-// give sends a file, or the one range of it that is asked for.
-func give(w http.ResponseWriter, r *http.Request, file quickFile) {
-	h := w.Header()
-	h["Etag"] = []string{file.etag}
-	h.Set("Last-Modified", file.modified.UTC().Format(http.TimeFormat))
-	h.Set("Content-Type", "application/octet-stream")
-	if file.sum != "" {
-		h.Set("X-Amz-Checksum-Crc64nvme", file.sum)
-		h.Set("X-Amz-Checksum-Type", "FULL_OBJECT")
-	}
-	if file.mark != "" {
-		h.Set(quickMark, file.mark)
-	}
+// give answers with a file, or the one range of it that is asked for.
+func give(a *quickAnswer, r *http.Request, file quickFile) {
 	if match := r.Header.Get("If-Match"); match != "" && match != file.etag {
-		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+		a.refuse(http.StatusPreconditionFailed, "PreconditionFailed")
 		return
 	}
-	from, to, status := int64(0), file.size, http.StatusOK
+	a.head = append(a.head, file.head...)
+	a.file, a.to = file, file.size
 	if asked := r.Header.Get("Range"); asked != "" {
-		last := file.size - 1
-		if n, err := fmt.Sscanf(asked, "bytes=%d-%d", &from, &last); n == 0 || err != nil && n != 1 || from >= file.size {
-			refuse(w, http.StatusRequestedRangeNotSatisfiable, "InvalidRange")
+		var ok bool
+		if a.from, a.to, ok = rangeOf(asked, file.size); !ok {
+			a.refuse(http.StatusRequestedRangeNotSatisfiable, "InvalidRange")
 			return
 		}
-		to, status = min(last+1, file.size), http.StatusPartialContent
-		h.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, to-1, file.size))
-	}
-	h.Set("Content-Length", strconv.FormatInt(to-from, 10))
-	w.WriteHeader(status)
-	if r.Method == http.MethodHead {
-		return
-	}
-	begin := int64(0)
-	for _, p := range file.pieces {
-		end := begin + p.size
-		if from < end && to > begin && p.send(w, max(from-begin, 0), min(to, end)-begin) != nil {
-			return // the client sees that it is cut
-		}
-		begin = end
+		a.status = http.StatusPartialContent
+		a.head = fmt.Appendf(a.head, "Content-Range: bytes %d-%d/%d\r\n", a.from, a.to-1, file.size)
 	}
 }
 
-func (p quickPiece) send(w io.Writer, from, to int64) error {
-	f, err := os.Open(p.path)
-	if err != nil {
-		return err
+// rangeOf is the bytes from from to before to that "bytes=0-9" or "bytes=10-" means.
+func rangeOf(asked string, size int64) (from, to int64, ok bool) {
+	asked, ok = strings.CutPrefix(asked, "bytes=")
+	first, last, dash := strings.Cut(asked, "-")
+	from, err := strconv.ParseInt(first, 10, 64)
+	to = size
+	if n, failed := strconv.ParseInt(last, 10, 64); last != "" {
+		to, err = min(n+1, size), errors.Join(err, failed)
 	}
-	defer f.Close()
-	if _, err := f.Seek(from, io.SeekStart); err != nil {
-		return err
-	}
-	_, err = io.CopyN(w, f, to-from)
-	return err
+	return from, to, ok && dash && err == nil && from < to
 }
 
 // list answers ListObjectsV2, without delimiters.
-func (q *Quick) list(w http.ResponseWriter, query url.Values) {
+func (q *Quick) list(a *quickAnswer, query url.Values) {
 	type entry struct {
 		Key, LastModified, ETag string
 		Size                    int64
@@ -283,22 +280,5 @@ func (q *Quick) list(w http.ResponseWriter, query url.Values) {
 		page.Contents = append(page.Contents, entry{key, file.modified.UTC().Format("2006-01-02T15:04:05.000Z"), file.etag, file.size, "STANDARD"})
 	}
 	page.KeyCount = len(page.Contents)
-	answer(w, page)
-}
-
-func answer(w http.ResponseWriter, v any) {
-	text, err := xml.Marshal(v)
-	if err != nil {
-		refuse(w, http.StatusInternalServerError, "InternalError")
-		return
-	}
-	w.Header().Set("Content-Type", "application/xml")
-	fmt.Fprint(w, xml.Header)
-	w.Write(text) //nolint:errcheck // the client sees that it is cut
-}
-
-func refuse(w http.ResponseWriter, status int, code string) {
-	w.Header().Set("Content-Type", "application/xml")
-	w.WriteHeader(status)
-	fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>%s</Message></Error>", xml.Header, code, code)
+	a.xml(page)
 }

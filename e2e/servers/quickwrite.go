@@ -24,17 +24,17 @@ type quickUpload struct {
 	parts map[int]quickFile
 }
 
-func (q *Quick) write(w http.ResponseWriter, r *http.Request, key string) {
+func (q *Quick) write(a *quickAnswer, r *http.Request, key string) {
 	query := r.URL.Query()
 	id := query.Get("uploadId")
 	switch {
 	case r.Method == http.MethodPut && id != "":
 		var number int
 		if _, err := fmt.Sscan(query.Get("partNumber"), &number); err != nil {
-			refuse(w, http.StatusBadRequest, "InvalidArgument")
+			a.refuse(http.StatusBadRequest, "InvalidArgument")
 			return
 		}
-		q.receive(w, r, func(part quickFile) bool {
+		q.receive(a, r, func(part quickFile) bool {
 			up := q.uploads[id]
 			if up != nil {
 				up.parts[number] = part
@@ -42,10 +42,10 @@ func (q *Quick) write(w http.ResponseWriter, r *http.Request, key string) {
 			return up != nil
 		})
 	case r.Method == http.MethodPut:
-		if q.taken(w, r, key) {
+		if q.taken(a, r, key) {
 			return
 		}
-		q.receive(w, r, func(file quickFile) bool {
+		q.receive(a, r, func(file quickFile) bool {
 			q.setLocked(key, file)
 			return true
 		})
@@ -55,13 +55,13 @@ func (q *Quick) write(w http.ResponseWriter, r *http.Request, key string) {
 		id = fmt.Sprint(q.count)
 		q.uploads[id] = &quickUpload{r.Header.Get(quickMark), make(map[int]quickFile)}
 		q.mu.Unlock()
-		answer(w, struct {
+		a.xml(struct {
 			XMLName  xml.Name `xml:"InitiateMultipartUploadResult"`
 			UploadId string
 		}{UploadId: id})
 	case r.Method == http.MethodPost && id != "":
-		if !q.taken(w, r, key) {
-			q.complete(w, r, key, id)
+		if !q.taken(a, r, key) {
+			q.complete(a, r, key, id)
 		}
 	case r.Method == http.MethodDelete && id != "":
 		q.mu.Lock()
@@ -72,36 +72,36 @@ func (q *Quick) write(w http.ResponseWriter, r *http.Request, key string) {
 		}
 		delete(q.uploads, id)
 		q.mu.Unlock()
-		w.WriteHeader(http.StatusNoContent)
+		a.status = http.StatusNoContent
 	case r.Method == http.MethodDelete:
 		q.drop(func(k string) bool { return k == key })
-		w.WriteHeader(http.StatusNoContent)
+		a.status = http.StatusNoContent
 	default:
-		refuse(w, http.StatusMethodNotAllowed, "MethodNotAllowed")
+		a.refuse(http.StatusMethodNotAllowed, "MethodNotAllowed")
 	}
 }
 
 // taken heeds If-None-Match.
-func (q *Quick) taken(w http.ResponseWriter, r *http.Request, key string) bool {
+func (q *Quick) taken(a *quickAnswer, r *http.Request, key string) bool {
 	q.mu.RLock()
 	_, there := q.files[key]
 	q.mu.RUnlock()
 	if taken := there && r.Header.Get("If-None-Match") == "*"; !taken {
 		return false
 	}
-	refuse(w, http.StatusPreconditionFailed, "PreconditionFailed")
+	a.refuse(http.StatusPreconditionFailed, "PreconditionFailed")
 	return true
 }
 
 // receive makes a file of a body; keep is called with the lock held.
-func (q *Quick) receive(w http.ResponseWriter, r *http.Request, keep func(quickFile) bool) {
+func (q *Quick) receive(a *quickAnswer, r *http.Request, keep func(quickFile) bool) {
 	q.mu.Lock()
 	q.count++
 	path, etag := filepath.Join(q.received, fmt.Sprint(q.count)), fmt.Sprintf(`"%032d"`, q.count)
 	q.mu.Unlock()
 	size, err := fill(path, r.Body)
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, "InternalError")
+		a.refuse(http.StatusInternalServerError, "InternalError")
 		return
 	}
 	file := quickFile{
@@ -112,10 +112,10 @@ func (q *Quick) receive(w http.ResponseWriter, r *http.Request, keep func(quickF
 	defer q.mu.Unlock()
 	if !keep(file) {
 		file.remove()
-		refuse(w, http.StatusNotFound, "NoSuchUpload")
+		a.refuse(http.StatusNotFound, "NoSuchUpload")
 		return
 	}
-	w.Header()["Etag"] = []string{etag}
+	a.head = fmt.Appendf(a.head, "ETag: %s\r\n", etag)
 }
 
 func fill(path string, from io.Reader) (int64, error) {
@@ -130,19 +130,19 @@ func fill(path string, from io.Reader) (int64, error) {
 	return size, err
 }
 
-func (q *Quick) complete(w http.ResponseWriter, r *http.Request, key, id string) {
+func (q *Quick) complete(a *quickAnswer, r *http.Request, key, id string) {
 	var asked struct {
 		Part []struct{ PartNumber int }
 	}
 	if err := xml.NewDecoder(r.Body).Decode(&asked); err != nil {
-		refuse(w, http.StatusBadRequest, "MalformedXML")
+		a.refuse(http.StatusBadRequest, "MalformedXML")
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	up := q.uploads[id]
 	if up == nil {
-		refuse(w, http.StatusNotFound, "NoSuchUpload")
+		a.refuse(http.StatusNotFound, "NoSuchUpload")
 		return
 	}
 	q.count++
@@ -150,14 +150,14 @@ func (q *Quick) complete(w http.ResponseWriter, r *http.Request, key, id string)
 	for _, p := range asked.Part {
 		part, ok := up.parts[p.PartNumber]
 		if !ok {
-			refuse(w, http.StatusBadRequest, "InvalidPart")
+			a.refuse(http.StatusBadRequest, "InvalidPart")
 			return
 		}
 		file.pieces, file.size = append(file.pieces, part.pieces...), file.size+part.size
 	}
 	delete(q.uploads, id)
 	q.setLocked(key, file)
-	answer(w, struct {
+	a.xml(struct {
 		XMLName                         xml.Name `xml:"CompleteMultipartUploadResult"`
 		Key, ETag                       string
 		ChecksumCRC64NVME, ChecksumType string `xml:",omitempty"`
@@ -171,7 +171,7 @@ func (q *Quick) setLocked(key string, file quickFile) {
 		i, _ := slices.BinarySearch(q.keys, key)
 		q.keys = slices.Insert(q.keys, i, key)
 	}
-	q.files[key] = file
+	q.files[key] = file.told()
 }
 
 // Drop removes all keys that begin with prefix.
