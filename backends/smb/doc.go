@@ -34,9 +34,10 @@
 // awaited is ended, and all that was under way on it fails with kind Unavailable. The
 // next call connects again.
 //
-// There are two sessions, each with at most eight transfers of 1 MiB and eight other
+// There are two sessions, each with at most twelve transfers of 512 KiB and eight other
 // calls at once: with more, servers run out of credits and answer that a parameter is
-// wrong.
+// wrong. A session asks the server for a sign of life when it begins, to learn how far
+// it is: one that is near is read less far ahead, since that would only take memory.
 //
 // # Keys
 //

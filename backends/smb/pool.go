@@ -3,6 +3,7 @@ package smb
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -20,6 +21,7 @@ const refusedFor = 30 * time.Second
 type pool struct {
 	dialer *dialer
 	places [sessions]chan *session // each holds one session, which may be nil or over
+	far    atomic.Bool             // the server is, as the last session found
 
 	mu      sync.Mutex // guards all below
 	next    int
@@ -65,6 +67,7 @@ func (p *pool) get(ctx context.Context) (*session, error) {
 		p.dialer.log.Info("connected to the share again", "server", p.dialer.address, "share", p.dialer.share, "after", context.Cause(s.ctx))
 	}
 	s = fresh
+	p.far.Store(s.roundTrip > near)
 	return s, nil
 }
 

@@ -35,15 +35,15 @@ var (
 
 func newBackend(d *dialer) *Backend {
 	return &Backend{
-		pool: newPool(d), extra: make(chan struct{}, extraChunks),
+		pool: newPool(d), extra: make(chan struct{}, extraFar),
 		handles: make(map[string]map[*handle]bool), gates: make(map[string]*gate),
 	}
 }
 
-// parallelism leaves some of the sessions' transfers to extraChunks, so that a few
-// streams fill them too. Each stream holds a chunk of 1 MiB, and an extra chunk is as
-// large, besides what the library receives into, twice if it decrypts.
-const parallelism, extraChunks = 10, 4
+// parallelism leaves some of the sessions' transfers to extra chunks, so that a few
+// streams fill them too. There are more of these where the server is far: much is
+// under way then, and little of it has arrived and waits.
+const parallelism, extraNear, extraFar = 10, 4, 12
 
 // Facts implements backends.Backend.
 func (b *Backend) Facts() backends.Facts {

@@ -28,6 +28,9 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 
 var _ backends.Lender = (*stream)(nil)
 
+// long is a range that is not read for nothing: the version is compared also before.
+const long = 32 << 20
+
 // stream is a range of a file, read ahead in chunks. It compares the version before it
 // hands out the last bytes, and if there are many also at its beginning.
 //
@@ -64,7 +67,7 @@ func (r *stream) open(n int64) error {
 		return missing("read", r.key, err)
 	}
 	r.h, r.next, r.end = h, r.at, r.at+n
-	if n < 0 || n > chunkSize || r.want == "" {
+	if n < 0 || n > long || r.want == "" {
 		if err := r.look(n); err != nil {
 			h.retire()
 			return err
