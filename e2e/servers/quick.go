@@ -52,7 +52,6 @@ type Quick struct {
 type quickFile struct {
 	pieces   []quickPiece // one after the other
 	size     int64
-	kept     []byte // all of it, when it is small and was there before
 	etag     string // with its quotes
 	sum      string // CRC-64/NVME, in base64; "" when the writer sent none
 	mark     string // the metadata by which stager knows its own
@@ -63,10 +62,11 @@ type quickFile struct {
 // keepUpTo is how long the files are that are kept in memory.
 const keepUpTo = 256 << 10
 
-// quickPiece is a file of the disk.
+// quickPiece is a file, or what is kept of one.
 type quickPiece struct {
 	path string
 	size int64
+	kept []byte // all of it, when it is small
 }
 
 // StartQuick serves what is below dir now, and what is written after.
@@ -161,7 +161,7 @@ func (q *Quick) find(path string, e fs.DirEntry, err error) error {
 	sum := h.Sum(nil)
 	q.keys = append(q.keys, key)
 	q.files[key] = quickFile{
-		pieces: []quickPiece{{path, size}}, size: size, kept: kept.Bytes(), modified: info.ModTime(),
+		pieces: []quickPiece{{path, size, kept.Bytes()}}, size: size, modified: info.ModTime(),
 		etag: `"` + hex.EncodeToString(sum) + `"`, sum: base64.StdEncoding.EncodeToString(sum),
 	}.told()
 	return nil

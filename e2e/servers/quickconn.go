@@ -118,28 +118,28 @@ func (a *quickAnswer) send(conn *net.TCPConn, all bool) error {
 	}
 	out = append(append(append(out, "\r\n"...), a.head...), "\r\n"...)
 	parts := net.Buffers{out}
-	switch {
-	case !all:
-	case a.file.kept != nil:
-		parts = append(parts, a.file.kept[a.from:a.to])
-	case a.text != nil:
+	if all {
 		parts = append(parts, a.text)
-	}
-	_, err := parts.WriteTo(conn)
-	if err != nil || !all || a.file.kept != nil {
-		return err
-	}
-	begin := int64(0)
-	for _, p := range a.file.pieces {
-		end := begin + p.size
-		if a.from < end && a.to > begin {
-			if err := p.send(conn, max(a.from-begin, 0), min(a.to, end)-begin); err != nil {
-				return err // the client sees that it is cut
+		begin := int64(0)
+		for _, p := range a.file.pieces {
+			from, to := max(a.from-begin, 0), min(a.to-begin, p.size)
+			begin += p.size
+			switch {
+			case from >= to:
+			case p.kept != nil:
+				parts = append(parts, p.kept[from:to])
+			default:
+				if _, err := parts.WriteTo(conn); err != nil { // which leaves none of them
+					return err
+				}
+				if err := p.send(conn, from, to); err != nil {
+					return err // the client sees that it is cut
+				}
 			}
 		}
-		begin = end
 	}
-	return nil
+	_, err := parts.WriteTo(conn)
+	return err
 }
 
 func (p quickPiece) send(conn *net.TCPConn, from, to int64) error {

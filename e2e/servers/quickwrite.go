@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Of what is written the bytes of each request become a file of its own, and an object
-// is a list of them: nothing is copied to put parts together.
+// Of what is written the bytes of each request become a file of its own, or are kept where
+// they are few, and an object is a list of them: nothing is copied to put parts together.
 
 // quickMark is the metadata by which stager tells its own object.
 const quickMark = "X-Amz-Meta-Stager-Write"
@@ -67,7 +67,7 @@ func (q *Quick) write(a *quickAnswer, r *http.Request, key string) {
 		q.mu.Lock()
 		if up := q.uploads[id]; up != nil {
 			for _, part := range up.parts {
-				part.remove()
+				q.dropPieces(part)
 			}
 		}
 		delete(q.uploads, id)
@@ -93,41 +93,46 @@ func (q *Quick) taken(a *quickAnswer, r *http.Request, key string) bool {
 	return true
 }
 
-// receive makes a file of a body; keep is called with the lock held.
+// receive makes a piece of a body; keep is called with the lock held.
 func (q *Quick) receive(a *quickAnswer, r *http.Request, keep func(quickFile) bool) {
 	q.mu.Lock()
 	q.count++
-	path, etag := filepath.Join(q.received, fmt.Sprint(q.count)), fmt.Sprintf(`"%032d"`, q.count)
+	piece, etag := quickPiece{path: filepath.Join(q.received, fmt.Sprint(q.count))}, fmt.Sprintf(`"%032d"`, q.count)
 	q.mu.Unlock()
-	size, err := fill(path, r.Body)
-	if err != nil {
+	if err := piece.fill(r.Body, r.ContentLength); err != nil {
 		a.refuse(http.StatusInternalServerError, "InternalError")
 		return
 	}
 	file := quickFile{
-		pieces: []quickPiece{{path, size}}, size: size, modified: time.Now(), etag: etag,
+		pieces: []quickPiece{piece}, size: piece.size, modified: time.Now(), etag: etag,
 		sum: r.Header.Get("X-Amz-Checksum-Crc64nvme"), mark: r.Header.Get(quickMark),
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !keep(file) {
-		file.remove()
+		q.dropPieces(file)
 		a.refuse(http.StatusNotFound, "NoSuchUpload")
 		return
 	}
 	a.head = fmt.Appendf(a.head, "ETag: %s\r\n", etag)
 }
 
-func fill(path string, from io.Reader) (int64, error) {
-	f, err := os.Create(path)
-	if err != nil {
-		return 0, err
+// fill takes a body of so many bytes, or of -1 when nobody knows.
+func (p *quickPiece) fill(from io.Reader, size int64) error {
+	if size >= 0 && size <= keepUpTo {
+		p.size, p.kept = size, make([]byte, size)
+		_, err := io.ReadFull(from, p.kept)
+		return err
 	}
-	size, err := io.CopyBuffer(struct{ io.Writer }{f}, from, make([]byte, 256<<10))
+	f, err := os.Create(p.path)
+	if err != nil {
+		return err
+	}
+	p.size, err = io.CopyBuffer(struct{ io.Writer }{f}, from, make([]byte, 256<<10))
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	return size, err
+	return err
 }
 
 func (q *Quick) complete(a *quickAnswer, r *http.Request, key, id string) {
@@ -194,13 +199,9 @@ func (q *Quick) drop(which func(key string) bool) {
 
 // dropPieces removes what was written, and nothing that was served from the beginning.
 func (q *Quick) dropPieces(file quickFile) {
-	if strings.HasPrefix(file.pieces[0].path, q.received) {
-		file.remove()
-	}
-}
-
-func (f quickFile) remove() {
-	for _, p := range f.pieces {
-		_ = os.Remove(p.path) // Close removes the folder
+	for _, p := range file.pieces {
+		if p.kept == nil && strings.HasPrefix(p.path, q.received) {
+			_ = os.Remove(p.path) // Close removes the folder
+		}
 	}
 }
