@@ -138,13 +138,6 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if err != nil {
 		return backends.Opened{}, err
 	}
-	// Hundreds of connections, over which next to nothing is sent, and what comes is read
-	// past the buffer. Without a limit there would be half as many again: those that
-	// were begun while another came free.
-	reading := transport.Clone()
-	reading.WriteBufferSize, reading.ReadBufferSize = 1<<10, 2<<10
-	reading.MaxConnsPerHost = max(maxParallelism, t.Connections)
-	reading.MaxIdleConnsPerHost = reading.MaxConnsPerHost
 	b := &bucket{name: t.Host, transport: transport, log: t.Log}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -191,7 +184,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		}
 	}
 	b.client = s3.New(opts)
-	if b.reader, err = newReader(ctx, t.Host, b.client.Options(), reading, string(b.payer)); err != nil {
+	if b.reader, err = newReader(ctx, t.Host, b.client.Options(), transport, string(b.payer)); err != nil {
 		return backends.Opened{}, err
 	}
 	b.decidesParts = set.aws

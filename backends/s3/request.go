@@ -20,6 +20,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
 // reader asks for objects and for pages of a list, which is nearly all that is asked of
@@ -31,7 +32,7 @@ import (
 // Refusals become errors of the SDK's types, so that all that is known of these holds.
 type reader struct {
 	signer
-	client *http.Client
+	getter *httpstore.Getter
 	base   url.URL  // of the bucket; its path has no "/" at the end
 	blank  question // what all questions have: the path of the bucket, the host, who pays
 }
@@ -44,9 +45,13 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 	if err != nil {
 		return nil, backends.Errorf(backends.Invalid, "open", "", "%w", err)
 	}
+	getter, err := httpstore.NewGetter(&at.URI, transport)
+	if err != nil {
+		return nil, err
+	}
 	r := &reader{
 		signer: signer{token: tokenField, service: "s3", region: opts.Region},
-		client: &http.Client{Transport: transport, CheckRedirect: opts.HTTPClient.(*http.Client).CheckRedirect},
+		getter: getter,
 		base:   at.URI,
 	}
 	r.blank.path, r.blank.plain = strings.TrimSuffix(r.base.EscapedPath(), "/"), strings.TrimSuffix(r.base.Path, "/")
@@ -137,7 +142,7 @@ func (r *reader) once(ctx context.Context, q question) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.client.Do(req)
+	return r.getter.RoundTrip(req)
 }
 
 // request is a question as it is sent.

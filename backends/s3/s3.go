@@ -60,8 +60,7 @@ func (b *bucket) Facts() backends.Facts {
 
 // Close ends the idle connections.
 func (b *bucket) Close() error {
-	b.transport.CloseIdleConnections()
-	b.reader.client.CloseIdleConnections()
+	b.reader.getter.CloseIdleConnections() // and those of the transport
 	return nil
 }
 

@@ -1,0 +1,325 @@
+package httpstore
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// A Getter sends requests without a body to one host, over connections that it keeps. It is
+// what a http.Transport is to that host, but the goroutine that asks writes the request and
+// reads the answer itself. A Transport has two more for each connection, and to wake them
+// takes longer than all else that a small object needs of it; with hundreds of connections
+// they take memory, too.
+//
+// The answer's body is for one goroutine at a time. Read to its end it gives the connection
+// back; closed before, it ends it.
+type Getter struct {
+	transport *http.Transport // dials, and does all where a proxy is in the way
+	proxied   bool
+	address   string
+	tls       *tls.Config // nil: in the clear
+
+	mu     sync.Mutex // guards all below
+	idle   []*wire    // the one that was used last is last
+	expiry *time.Timer
+}
+
+const (
+	// maxHead is how long the head of an answer may be.
+	maxHead = 1 << 20
+	// headBuffer is for the head, and for what of the body comes with it; the rest of
+	// that is read past it.
+	headBuffer = 4 << 10
+)
+
+// NewGetter makes one for the host of base, with the dialer, the authorities, the time-outs
+// and the proxy of a transport.
+func NewGetter(base *url.URL, transport *http.Transport) (*Getter, error) {
+	g := &Getter{transport: transport}
+	if transport.Proxy != nil {
+		proxy, err := transport.Proxy(&http.Request{URL: base})
+		if err != nil {
+			return nil, backends.Errorf(backends.Invalid, "open", "", "the proxy that the environment names: %w", err)
+		}
+		g.proxied = proxy != nil
+	}
+	port := base.Port()
+	if base.Scheme == "https" {
+		g.tls = new(tls.Config)
+		if of := transport.TLSClientConfig; of != nil {
+			g.tls = of.Clone()
+		}
+		g.tls.ServerName = base.Hostname()
+		if port == "" {
+			port = "443"
+		}
+	}
+	if port == "" {
+		port = "80"
+	}
+	g.address = net.JoinHostPort(base.Hostname(), port)
+	return g, nil
+}
+
+// RoundTrip implements http.RoundTripper for requests to the host that have no body.
+func (g *Getter) RoundTrip(req *http.Request) (*http.Response, error) {
+	if g.proxied {
+		return g.transport.RoundTrip(req)
+	}
+	for {
+		w, err := g.take(req.Context())
+		if err != nil {
+			return nil, err
+		}
+		res, err := w.ask(req)
+		if err == nil {
+			return res, nil
+		}
+		kept := w.kept
+		w.conn.Close() //nolint:errcheck // nothing more comes of it
+		if ctx := req.Context(); ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if !kept {
+			return nil, err
+		}
+		// A server ends connections that nobody uses, which is seen when one is used.
+	}
+}
+
+// take takes the connection that was used last, or makes one.
+func (g *Getter) take(ctx context.Context) (*wire, error) {
+	g.mu.Lock()
+	if last := len(g.idle) - 1; last >= 0 {
+		w := g.idle[last]
+		g.idle[last] = nil
+		g.idle = g.idle[:last]
+		g.mu.Unlock()
+		w.kept = true
+		return w, nil
+	}
+	g.mu.Unlock()
+	conn, err := g.transport.DialContext(ctx, "tcp", g.address)
+	if err == nil && g.tls != nil {
+		conn, err = g.greet(ctx, conn)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w := &wire{getter: g, conn: conn}
+	w.in = bufio.NewReaderSize(w, headBuffer)
+	return w, nil
+}
+
+// greet shakes hands.
+func (g *Getter) greet(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, g.transport.TLSHandshakeTimeout)
+	defer cancel()
+	secure := tls.Client(conn, g.tls)
+	err := secure.HandshakeContext(ctx)
+	if err == nil {
+		return secure, nil
+	}
+	conn.Close() //nolint:errcheck // nothing more comes of it
+	var record tls.RecordHeaderError
+	if errors.As(err, &record) && string(record.RecordHeader[:]) == "HTTP/" {
+		err = http.ErrSchemeMismatch
+	}
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: conn.RemoteAddr(), Err: err}
+}
+
+// keep takes back a connection whose answer was read to its end.
+func (g *Getter) keep(w *wire) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w.since = time.Now()
+	g.idle = append(g.idle, w)
+	if g.expiry == nil {
+		g.expiry = time.AfterFunc(g.transport.IdleConnTimeout, g.expire)
+	}
+}
+
+// expire ends the connections that nobody has used for too long.
+func (g *Getter) expire() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old := 0
+	for old < len(g.idle) && time.Since(g.idle[old].since) >= g.transport.IdleConnTimeout {
+		old++
+	}
+	g.dropLocked(old)
+	if g.expiry = nil; len(g.idle) > 0 {
+		g.expiry = time.AfterFunc(g.transport.IdleConnTimeout-time.Since(g.idle[0].since), g.expire)
+	}
+}
+
+// dropLocked ends the first n connections that are idle.
+func (g *Getter) dropLocked(n int) {
+	for _, w := range g.idle[:n] {
+		w.conn.Close() //nolint:errcheck // nobody uses it
+	}
+	rest := copy(g.idle, g.idle[n:])
+	clear(g.idle[rest:])
+	g.idle = g.idle[:rest]
+}
+
+// CloseIdleConnections ends the connections that nobody uses.
+func (g *Getter) CloseIdleConnections() {
+	g.transport.CloseIdleConnections()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.dropLocked(len(g.idle))
+	if g.expiry != nil {
+		g.expiry.Stop()
+		g.expiry = nil
+	}
+}
+
+// wire is a connection.
+type wire struct {
+	getter *Getter
+	conn   net.Conn
+	in     *bufio.Reader // reads from the wire
+	out    []byte        // a request
+	left   int64         // bytes that may come still
+	kept   bool          // it had another request before
+	since  time.Time     // it is idle
+}
+
+// Read implements io.Reader for in.
+func (w *wire) Read(p []byte) (int, error) {
+	if w.left <= 0 {
+		return 0, fmt.Errorf("the head of the answer has more than %d bytes", maxHead)
+	}
+	n, err := w.conn.Read(p)
+	w.left -= int64(n)
+	return n, err
+}
+
+// ask sends a request and reads the head of the answer. After an error the wire is of no
+// more use.
+func (w *wire) ask(req *http.Request) (*http.Response, error) {
+	var err error
+	if w.out, err = appendRequest(w.out[:0], req); err != nil {
+		return nil, err
+	}
+	ctx := req.Context()
+	stop := context.AfterFunc(ctx, func() {
+		w.conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // then it is closed
+	})
+	if _, err := w.conn.Write(w.out); err != nil {
+		stop()
+		return nil, err
+	}
+	res, err := w.answer(req)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	body := &content{ReadCloser: res.Body, ctx: ctx, wire: w, stop: stop, last: res.Close}
+	if res.Body == http.NoBody {
+		body.end(true)
+	}
+	res.Body = body
+	return res, nil
+}
+
+// appendRequest appends the head of a request, which is all there is of it.
+func appendRequest(b []byte, req *http.Request) ([]byte, error) {
+	uri := req.URL.RequestURI()
+	if !httpguts.ValidHeaderFieldValue(uri) || strings.ContainsRune(uri, ' ') {
+		return b, fmt.Errorf("%q cannot be asked for", uri)
+	}
+	b = append(append(b, req.Method...), ' ')
+	b = append(append(b, uri...), " HTTP/1.1\r\nHost: "...)
+	b = append(append(b, req.Host...), "\r\n"...)
+	for name, values := range req.Header {
+		for _, value := range values {
+			if !httpguts.ValidHeaderFieldValue(value) {
+				return b, fmt.Errorf("the header %s cannot be sent as it is", name)
+			}
+			b = append(append(b, name...), ": "...)
+			b = append(append(b, value...), "\r\n"...)
+		}
+	}
+	return append(b, "\r\n"...), nil
+}
+
+// answer reads the head of the answer to a request.
+func (w *wire) answer(req *http.Request) (*http.Response, error) {
+	w.left = maxHead
+	for {
+		res, err := http.ReadResponse(w.in, req)
+		switch {
+		case err != nil:
+			return nil, err
+		case res.StatusCode == http.StatusSwitchingProtocols:
+			return nil, errors.New("the server goes on with a protocol that nobody asked for")
+		case res.StatusCode < http.StatusOK: // what it says before it answers
+			continue
+		case res.StatusCode == http.StatusRequestTimeout && w.kept:
+			return nil, errors.New("the server has waited too long for another request")
+		}
+		w.left = math.MaxInt64
+		return res, nil
+	}
+}
+
+// content is the body of an answer.
+type content struct {
+	io.ReadCloser
+	ctx  context.Context //nolint:containedctx // it is that of the request
+	wire *wire           // nil: it has gone its way
+	stop func() bool     // ends the watch over ctx
+	last bool            // the server ends the connection behind it
+}
+
+func (c *content) Read(p []byte) (int, error) {
+	if c.wire == nil {
+		return 0, io.EOF
+	}
+	n, err := c.ReadCloser.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	c.end(err == io.EOF) //nolint:errorlint // the end itself, and not that of something in it
+	if err != io.EOF && c.ctx.Err() != nil {
+		err = c.ctx.Err()
+	}
+	return n, err
+}
+
+// Close ends what was not read.
+func (c *content) Close() error {
+	c.end(false)
+	return nil
+}
+
+// end lets go of the connection, which was read up to its next answer or not.
+func (c *content) end(whole bool) {
+	w := c.wire
+	if w == nil {
+		return
+	}
+	c.wire = nil
+	if c.stop() && whole && !c.last && w.in.Buffered() == 0 {
+		w.getter.keep(w)
+		return
+	}
+	w.conn.Close() //nolint:errcheck // nothing more comes of it
+}
