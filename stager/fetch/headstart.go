@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"io"
 	"sync"
 
 	"github.com/stager-dev/stager/backends"
@@ -75,15 +76,29 @@ func (h *headStart) await(ctx context.Context) {
 	}
 }
 
-// take runs a function that takes the space of a file.
-func (h *headStart) take(size int64, f func() error) error {
+// take runs a function that takes so many bytes of space.
+func (h *headStart) take(space int64, f func() error) error {
 	h.taking.RLock()
 	defer h.taking.RUnlock()
 	if err := f(); err != nil {
 		return err
 	}
-	h.count(spaceOf(size))
+	h.count(space)
 	return nil
+}
+
+// taker is a small file, which takes its space as it is written.
+type taker struct {
+	io.WriterAt
+	head *headStart
+}
+
+func (t taker) WriteAt(p []byte, off int64) (n int, err error) {
+	err = t.head.take(spaceOf(int64(len(p))), func() error {
+		n, err = t.WriterAt.WriteAt(p, off)
+		return err
+	})
+	return n, err
 }
 
 // give runs a function that gives the space of a file back.

@@ -73,6 +73,7 @@ type transfer struct {
 	opts      Options
 	pieces    []disk.Range       // what was missing at the beginning, ascending
 	algorithm backends.Algorithm // the pieces are summed by it; "" when they are not
+	head      *headStart         // counts the space that is taken; nil: nobody asks, or it was taken before
 
 	mu   sync.Mutex // guards all below
 	told backends.Checksum
@@ -130,8 +131,11 @@ func (t *transfer) fetch(ctx context.Context, i int) error {
 		h = t.algorithm.New()
 	}
 	var dst io.WriterAt = t.in
+	if t.head != nil {
+		dst = taker{dst, t.head}
+	}
 	if t.opts.Arrived != nil {
-		dst = &counted{t.in, t.opts.Arrived}
+		dst = &counted{dst, t.opts.Arrived}
 	}
 	told, err := t.store.ReadRange(ctx, t.obj, t.pieces[i].Off, t.pieces[i].Len, dst, h)
 	var broken *backends.LocalError

@@ -133,8 +133,12 @@ func (p *pass) small(ctx context.Context, obj backends.Object, place int) error 
 func (p *pass) open(obj backends.Object) (*transfer, error) {
 	// The same key may hold other bytes in another store.
 	version := p.summary.Source + " " + string(obj.Version) + " " + strconv.FormatInt(obj.ModTime.UnixNano(), 10)
+	space, head := spaceOf(obj.Size), (*headStart)(nil)
+	if !disk.Reserves(obj.Size) && !p.head.passed() {
+		space, head = 0, p.head
+	}
 	var in *disk.Incoming
-	if err := p.head.take(obj.Size, func() (err error) {
+	if err := p.head.take(space, func() (err error) {
 		in, err = p.folder.Incoming(obj.Key, obj.Size, version)
 		return err
 	}); err != nil {
@@ -148,7 +152,9 @@ func (p *pass) open(obj backends.Object) (*transfer, error) {
 		p.mu.Unlock()
 		p.log.Info("a file is resumed", "path", obj.Key, "bytes", have, "of", obj.Size)
 	}
-	return newTransfer(p.cfg.Store, obj, in, Options{Verify: p.cfg.Verify, Streams: p.cfg.Parallel, Arrived: p.meter.arrived}), nil
+	t := newTransfer(p.cfg.Store, obj, in, Options{Verify: p.cfg.Verify, Streams: p.cfg.Parallel, Arrived: p.meter.arrived})
+	t.head = head
+	return t, nil
 }
 
 func missing(in *disk.Incoming) (n int64) {

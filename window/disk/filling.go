@@ -92,17 +92,11 @@ func (f *Filling) Create(name string, size int64, executable bool) (*FillingFile
 	if err != nil {
 		return nil, err
 	}
-	if size >= reserveFrom {
-		if err := reserve(file, size); err != nil {
-			return nil, errors.Join(&fs.PathError{Op: "reserve space for", Path: name, Err: err}, file.Close())
-		}
+	if err := reserve(file, size); err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "reserve space for", Path: name, Err: err}, file.Close())
 	}
 	return &FillingFile{file, f, perm}, nil
 }
-
-// reserveFrom is how large a file is at least whose space is reserved: of smaller ones
-// that costs more than to write them.
-const reserveFrom = 1 << 20
 
 // enter opens a folder of the tree.
 func (f *Filling) enter(dir string) error {

@@ -50,14 +50,14 @@ type Incoming struct {
 // size and version are these, and the machine has not been booted since: what was
 // not yet on the disk then is gone, and nobody can tell which bytes.
 //
-// The file's space is reserved before Incoming returns, so a full disk is told
-// here.
+// The space of a file that Reserves tells of is reserved before Incoming returns, so a full
+// disk is told here.
 func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, error) {
-	in := &Incoming{
-		folder: f, name: incomingName(id), size: size,
-		header: fmt.Sprintf("%d %q %s\n", size, version, bootID()),
+	in := &Incoming{folder: f, name: incomingName(id), size: size}
+	if size > noteEvery {
+		in.header = fmt.Sprintf("%d %q %s\n", size, version, bootID())
+		in.have = in.readNotes()
 	}
-	in.have = in.readNotes()
 	flags := os.O_RDWR | os.O_CREATE
 	if len(in.have) == 0 {
 		flags |= os.O_TRUNC
@@ -65,7 +65,7 @@ func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, err
 			return nil, err
 		}
 	}
-	file, err := f.incoming.OpenFile(in.name, flags, 0o644)
+	file, err := f.openIncoming(in.name, flags)
 	if err != nil {
 		return nil, err
 	}
@@ -95,10 +95,30 @@ func incomingName(id string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// reserve takes the space of the file; where the file system cannot, the file only
-// gets its length.
+// openIncoming opens a file below incomingDir, which is a single name. os.Root would get
+// there by more steps, and ask whether one may wait for the file as for a socket.
+func (f *Folder) openIncoming(name string, flags int) (*os.File, error) {
+	fd, err := retry(func() (int, error) {
+		return unix.Openat(int(f.incomingDir.Fd()), name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o644)
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path.Join(incomingDir, name), Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// reserveFrom is how large a file is at least whose space is reserved: of smaller ones
+// that costs as much as to write them.
+const reserveFrom = 1 << 20
+
+// Reserves tells whether a file of that size has its space when it is opened, and not
+// only as it is written.
+func Reserves(size int64) bool { return size >= reserveFrom }
+
+// reserve takes the space of a file, if it Reserves; where the file system cannot, the file
+// only gets its length.
 func reserve(file *os.File, size int64) error {
-	if size == 0 {
+	if !Reserves(size) {
 		return nil
 	}
 	err := unix.Fallocate(int(file.Fd()), 0, 0, size)
@@ -193,7 +213,14 @@ func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) err
 	if err := in.file.Chmod(mode); err != nil || modified.IsZero() {
 		return err
 	}
-	return in.folder.incoming.Chtimes(in.name, modified, modified)
+	at := unix.NsecToTimespec(modified.UnixNano())
+	err := retryErr(func() error {
+		return unix.UtimesNanoAt(int(in.folder.incomingDir.Fd()), in.name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
+	})
+	if err != nil {
+		return &fs.PathError{Op: "set the time of", Path: path.Join(incomingDir, in.name), Err: err}
+	}
+	return nil
 }
 
 // show renames an incoming file, and makes the folders on the way. The file is where it
@@ -297,9 +324,6 @@ func (in *Incoming) noteLocked() error {
 // readNotes is what the notes say has arrived; nothing when they are of another
 // object, another boot, or unreadable.
 func (in *Incoming) readNotes() (have ranges) {
-	if in.size <= noteEvery {
-		return nil
-	}
 	file, err := in.folder.incoming.Open(in.notesName())
 	if err != nil {
 		return nil
