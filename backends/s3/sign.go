@@ -5,7 +5,9 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"hash"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +29,17 @@ type signer struct {
 // dayKey is what a secret becomes for one day, one region and one service.
 type dayKey struct {
 	secret, day string
-	key         []byte
+	macs        sync.Pool // of hash.Hash: HMACs by the key, which begins with half of the work
+}
+
+func (k *dayKey) mac(text []byte) [sha256.Size]byte {
+	h := k.macs.Get().(hash.Hash)
+	defer k.macs.Put(h)
+	h.Reset()
+	h.Write(text)
+	var sum [sha256.Size]byte
+	h.Sum(sum[:0])
+	return sum
 }
 
 // emptySum is the SHA-256 of no bytes.
@@ -124,32 +136,30 @@ func (s *signer) authorization(creds *aws.Credentials, q *question) string {
 	b = append(append(b, s.service...), "/aws4_request"...)
 	end := len(b)
 	b = hex.AppendEncode(append(b, '\n'), sum[:])
-	mac := hmacOf(s.keyOf(creds.SecretAccessKey, day), b)
+	mac := s.keyOf(creds.SecretAccessKey, day).mac(b)
 
 	out := make([]byte, 0, 512)
 	out = append(out, algorithm+" Credential="...)
 	out = append(append(out, creds.AccessKeyID...), '/')
 	out = append(append(out, b[scope:end]...), ", SignedHeaders="...)
 	out = append(append(out, names...), ", Signature="...)
-	return string(hex.AppendEncode(out, mac))
+	return string(hex.AppendEncode(out, mac[:]))
 }
 
-func (s *signer) keyOf(secret, day string) []byte {
+func (s *signer) keyOf(secret, day string) *dayKey {
 	if k := s.key.Load(); k != nil && k.secret == secret && k.day == day {
-		return k.key
+		return k
 	}
 	key := []byte("AWS4" + secret)
 	for _, part := range []string{day, s.region, s.service, "aws4_request"} {
-		key = hmacOf(key, []byte(part))
+		h := hmac.New(sha256.New, key)
+		h.Write([]byte(part))
+		key = h.Sum(nil)
 	}
-	s.key.Store(&dayKey{secret, day, key})
-	return key
-}
-
-func hmacOf(key, text []byte) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write(text)
-	return h.Sum(nil)
+	k := &dayKey{secret: secret, day: day}
+	k.macs.New = func() any { return hmac.New(sha256.New, key) }
+	s.key.Store(k)
+	return k
 }
 
 // skewThreshold is by how much clocks must differ to be believed.

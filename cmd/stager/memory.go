@@ -30,6 +30,34 @@ func collectAt(percent int) {
 	}
 }
 
+// batchHeap is how large the heap of a command that ends may become, whatever is in use of
+// it: where that is little, as with small files from near by, garbage would be collected
+// all the time.
+const batchHeap = 24 << 20
+
+// spareTime is spareMemory for such a command: garbage is collected where the heap has
+// batchHeap, and later where more is in use.
+func spareTime() {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	set := garbage
+	type cycle struct{ _ *cycle }
+	var collected func(*cycle)
+	collected = func(*cycle) {
+		metrics.Read(live)
+		percent := int(100*batchHeap/max(live[0].Value.Uint64(), 1)) - 100
+		percent = min(max(percent, garbage), manifestGarbage)
+		if percent > set+set/8 || percent < set-set/8 {
+			debug.SetGCPercent(percent)
+			set = percent
+		}
+		runtime.SetFinalizer(new(cycle), collected)
+	}
+	collected(nil)
+}
+
 // memoryLimit is how many bytes the process may take, by what the runtime was told
 // (GOMEMLIMIT) and by its control group; 0 where neither says.
 func memoryLimit() int64 {

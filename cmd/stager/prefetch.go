@@ -43,6 +43,7 @@ func (prefetchCmd) Help() string {
 }
 
 func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
+	spareTime()
 	listing, err := c.listing()
 	if err != nil {
 		return err

@@ -104,6 +104,7 @@ type pass struct {
 	streams func() int // how many to fetch at once, now
 	meter   meter
 	folder  *disk.Folder
+	empty   bool // the folder, but for what is stager's: nothing need be looked for
 	record  *record
 	todo    *spool // what must be fetched
 	head    *headStart
@@ -131,6 +132,9 @@ func (p *pass) run(ctx context.Context) (err error) {
 	if err := p.folder.SetWrite(p.cfg.Write, func(err error) {
 		p.log.Debug("the file system takes no direct writes, large files go through the page cache", "error", err)
 	}); err != nil {
+		return local("the destination", err)
+	}
+	if p.empty, err = p.folder.Empty(); err != nil {
 		return local("the destination", err)
 	}
 	if p.record, err = openRecord(p.folder, p.summary.Source); err != nil {

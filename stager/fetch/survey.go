@@ -113,6 +113,9 @@ func (p *pass) present(obj backends.Object, f *findings) (bool, error) {
 
 // compare tells whether the object is here already, or notes what is in its place.
 func (p *pass) compare(obj backends.Object, f *findings) (present bool, err error) {
+	if p.empty {
+		return false, nil
+	}
 	info, err := p.folder.Root().Lstat(obj.Key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

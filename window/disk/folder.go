@@ -3,6 +3,7 @@ package disk
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -84,6 +85,20 @@ func (f *Folder) Path() string { return f.path }
 
 // Root is the way to the files within.
 func (f *Folder) Root() *os.Root { return f.root }
+
+// Empty tells whether there is nothing in the folder but Private.
+func (f *Folder) Empty() (bool, error) {
+	dir, err := f.root.Open(".")
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close() // opened for reading
+	names, err := dir.Readdirnames(2)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return len(names) == 0 || len(names) == 1 && names[0] == Private, err
+}
 
 // Close gives the folder free.
 func (f *Folder) Close() error {
