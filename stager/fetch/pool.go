@@ -134,7 +134,7 @@ func (p *pass) open(obj backends.Object) (*transfer, error) {
 	// The same key may hold other bytes in another store.
 	version := p.summary.Source + " " + string(obj.Version) + " " + strconv.FormatInt(obj.ModTime.UnixNano(), 10)
 	space, head := spaceOf(obj.Size), (*headStart)(nil)
-	if !disk.Reserves(obj.Size) && !p.head.passed() {
+	if !p.folder.Reserves(obj.Size) && !p.head.passed() {
 		space, head = 0, p.head
 	}
 	var in *disk.Incoming

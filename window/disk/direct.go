@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -42,6 +43,7 @@ type Writing struct {
 	direct  atomic.Bool
 	from    int64       // the least size of a file that is written so
 	refused func(error) // told once why direct is not what was asked for; may be nil
+	memory  bool        // the file system is memory
 }
 
 // SetWrite chooses how large files are written that are opened from now on; until it is
@@ -54,13 +56,13 @@ func (f *Folder) SetWrite(how Write, refused func(error)) error {
 
 // Set is Folder.SetWrite for files below a path that are opened by Open.
 func (w *Writing) Set(path string, how Write, refused func(error)) error {
-	w.refused, w.from = refused, directFrom
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	w.refused, w.from, w.memory = refused, directFrom, int64(st.Type) == unix.TMPFS_MAGIC
 	switch how {
 	case "", WriteAuto:
-		var st unix.Statfs_t
-		if err := unix.Statfs(path, &st); err != nil {
-			return &os.PathError{Op: "statfs", Path: path, Err: err}
-		}
 		w.direct.Store(slices.Contains([]int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}, int64(st.Type)))
 	case WriteDirect, WriteBuffered:
 		w.direct.Store(how == WriteDirect)
@@ -91,20 +93,53 @@ func isRefusal(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
+// reserveFrom is how large a file is at least whose space is reserved: of smaller ones
+// that costs as much as to write them.
+const reserveFrom = 1 << 20
+
+// Reserves tells whether a file of that size has its space when it is opened, and not
+// only as it is written. Memory has to be filled either way, so there it would only keep
+// the first bytes waiting: for a second where it is 4 GiB.
+func (f *Folder) Reserves(size int64) bool { return f.writing.reserves(size) }
+
+func (w *Writing) reserves(size int64) bool { return size >= reserveFrom && !w.memory }
+
+// reserve takes the space of a file, if it reserves; where the file system cannot, and in
+// memory, a large file only gets its length.
+func (w *Writing) reserve(name string, file *os.File, size int64) error {
+	if size < reserveFrom {
+		return nil
+	}
+	err := error(unix.EOPNOTSUPP)
+	if !w.memory {
+		err = unix.Fallocate(int(file.Fd()), 0, 0, size)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		err = file.Truncate(size)
+	}
+	if err != nil {
+		return &os.PathError{Op: "reserve space for", Path: name, Err: err}
+	}
+	return nil
+}
+
 // File is an open file with its second way past the cache. WriteAt may be called from many
 // goroutines at once.
 type File struct {
 	*os.File
 	how    *Writing
 	direct *os.File // the same, past the page cache; nil where it is not written so
+	// cached is held by the one goroutine that writes through the cache: the kernel lets one
+	// at a time, too, but has the others wait by spinning.
+	cached sync.Mutex
 }
 
 // Open takes a file that was opened for writing below a root and is to have so many bytes:
 // it takes their space, where the file system can, and opens the file once more for direct
 // writes, where they are wanted. What is wrong with the file ends with it: Close closes both.
 func (w *Writing) Open(root *os.Root, name string, file *os.File, size int64) (*File, error) {
-	if err := reserve(file, size); err != nil {
-		return nil, errors.Join(&os.PathError{Op: "reserve space for", Path: name, Err: err}, file.Close())
+	if err := w.reserve(name, file, size); err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
 	f := &File{File: file, how: w}
 	if size < w.from || !w.direct.Load() {
@@ -142,6 +177,8 @@ func (f *File) WriteAt(p []byte, off int64) (n int, err error) {
 	if n == len(p) {
 		return n, nil
 	}
+	f.cached.Lock()
+	defer f.cached.Unlock()
 	m, err := f.File.WriteAt(p[n:], off+int64(n))
 	return n + m, err
 }

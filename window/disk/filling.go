@@ -92,8 +92,8 @@ func (f *Filling) Create(name string, size int64, executable bool) (*FillingFile
 	if err != nil {
 		return nil, err
 	}
-	if err := reserve(file, size); err != nil {
-		return nil, errors.Join(&fs.PathError{Op: "reserve space for", Path: name, Err: err}, file.Close())
+	if err := f.in.folder.writing.reserve(name, file, size); err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
 	return &FillingFile{file, f, perm}, nil
 }

@@ -50,8 +50,8 @@ type Incoming struct {
 // size and version are these, and the machine has not been booted since: what was
 // not yet on the disk then is gone, and nobody can tell which bytes.
 //
-// The space of a file that Reserves tells of is reserved before Incoming returns, so a full
-// disk is told here.
+// The space of a file that Reserves tells of is reserved before Incoming returns, so that a
+// full disk is told here.
 func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, error) {
 	in := &Incoming{folder: f, name: incomingName(id), size: size}
 	if size > noteEvery {
@@ -105,27 +105,6 @@ func (f *Folder) openIncoming(name string, flags int) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: path.Join(incomingDir, name), Err: err}
 	}
 	return os.NewFile(uintptr(fd), name), nil
-}
-
-// reserveFrom is how large a file is at least whose space is reserved: of smaller ones
-// that costs as much as to write them.
-const reserveFrom = 1 << 20
-
-// Reserves tells whether a file of that size has its space when it is opened, and not
-// only as it is written.
-func Reserves(size int64) bool { return size >= reserveFrom }
-
-// reserve takes the space of a file, if it Reserves; where the file system cannot, the file
-// only gets its length.
-func reserve(file *os.File, size int64) error {
-	if !Reserves(size) {
-		return nil
-	}
-	err := unix.Fallocate(int(file.Fd()), 0, 0, size)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
-		err = file.Truncate(size)
-	}
-	return err
 }
 
 // Size is the file's size in bytes when it is whole.
