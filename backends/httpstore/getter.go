@@ -2,6 +2,8 @@ package httpstore
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +23,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// A Getter sends requests without a body to one host, over connections that it keeps. It is
+// A Getter sends requests with no body, or a short one, to one host, over connections that it keeps. It is
 // what a http.Transport is to that host, but the goroutine that asks writes the request and
 // reads the answer itself. A Transport has two more for each connection, and to wake them
 // takes longer than all else that a small object needs of it; with hundreds of connections
@@ -76,26 +79,32 @@ func NewGetter(base *url.URL, transport *http.Transport) (*Getter, error) {
 	return g, nil
 }
 
-// RoundTrip implements http.RoundTripper for requests to the host that have no body.
-func (g *Getter) RoundTrip(req *http.Request) (*http.Response, error) {
+// Send sends a request to the host and returns what is answered. The body is its argument,
+// not the request's, and so short that it may be sent before the answer is looked for. It
+// may be sent again, when a connection turns out to have ended.
+func (g *Getter) Send(req *http.Request, body []byte) (*http.Response, error) {
 	if g.proxied {
+		if len(body) > 0 {
+			req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		}
 		return g.transport.RoundTrip(req)
 	}
+	ctx := req.Context()
 	for {
-		w, err := g.take(req.Context())
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		w, err := g.take(ctx)
 		if err != nil {
 			return nil, err
 		}
-		res, err := w.ask(req)
+		res, err := w.ask(req, body)
 		if err == nil {
 			return res, nil
 		}
 		kept := w.kept
 		w.conn.Close() //nolint:errcheck // nothing more comes of it
-		if ctx := req.Context(); ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if !kept {
+		if ctx.Err() == nil && !kept {
 			return nil, err
 		}
 		// A server ends connections that nobody uses, which is seen when one is used.
@@ -213,34 +222,31 @@ func (w *wire) Read(p []byte) (int, error) {
 
 // ask sends a request and reads the head of the answer. After an error the wire is of no
 // more use.
-func (w *wire) ask(req *http.Request) (*http.Response, error) {
+func (w *wire) ask(req *http.Request, body []byte) (*http.Response, error) {
 	var err error
-	if w.out, err = appendRequest(w.out[:0], req); err != nil {
+	if w.out, err = appendRequest(w.out[:0], req, len(body)); err != nil {
 		return nil, err
 	}
 	ctx := req.Context()
 	stop := context.AfterFunc(ctx, func() {
 		w.conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // then it is closed
 	})
-	if _, err := w.conn.Write(w.out); err != nil {
-		stop()
-		return nil, err
-	}
-	res, err := w.answer(req)
+	_, broken := (&net.Buffers{w.out, body}).WriteTo(w.conn)
+	res, err := w.answer(req) // it may say why it takes no more
 	if err != nil {
 		stop()
-		return nil, err
+		return nil, cmp.Or(broken, err)
 	}
-	body := &content{ReadCloser: res.Body, ctx: ctx, wire: w, stop: stop, last: res.Close}
+	rest := &content{ReadCloser: res.Body, ctx: ctx, wire: w, stop: stop, last: res.Close || broken != nil}
 	if res.Body == http.NoBody {
-		body.end(true)
+		rest.end(true)
 	}
-	res.Body = body
+	res.Body = rest
 	return res, nil
 }
 
-// appendRequest appends the head of a request, which is all there is of it.
-func appendRequest(b []byte, req *http.Request) ([]byte, error) {
+// appendRequest appends the head of a request with so many bytes of body.
+func appendRequest(b []byte, req *http.Request, body int) ([]byte, error) {
 	uri := req.URL.RequestURI()
 	if !httpguts.ValidHeaderFieldValue(uri) || strings.ContainsRune(uri, ' ') {
 		return b, fmt.Errorf("%q cannot be asked for", uri)
@@ -248,6 +254,9 @@ func appendRequest(b []byte, req *http.Request) ([]byte, error) {
 	b = append(append(b, req.Method...), ' ')
 	b = append(append(b, uri...), " HTTP/1.1\r\nHost: "...)
 	b = append(append(b, req.Host...), "\r\n"...)
+	if body > 0 || req.Method != http.MethodGet && req.Method != http.MethodHead {
+		b = append(strconv.AppendInt(append(b, "Content-Length: "...), int64(body), 10), "\r\n"...)
+	}
 	for name, values := range req.Header {
 		for _, value := range values {
 			if !httpguts.ValidHeaderFieldValue(value) {

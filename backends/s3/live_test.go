@@ -246,15 +246,24 @@ func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 			raw, _ := store.Backend()
 			b := raw.(*bucket)
 			lost := 0
-			opts := b.client.Options()
-			opts.HTTPClient = &http.Client{Transport: &lossy{b.transport, func(r *http.Request) bool {
+			lose := func(r *http.Request) bool {
 				commit := r.Method == http.MethodPost && r.URL.Query().Has("uploadId") || r.Method == http.MethodPut && !r.URL.Query().Has("uploadId")
 				if commit {
 					lost++
 				}
 				return commit && lost == 1
-			}}}
+			}
+			opts := b.client.Options()
+			opts.HTTPClient = &http.Client{Transport: &lossy{b.transport, lose}}
 			b.client = s3.New(opts)
+			b.reader.send = func(r *http.Request, body []byte) (*http.Response, error) {
+				res, err := b.reader.getter.Send(r, body)
+				if err == nil && lose(r) {
+					res.Body.Close()
+					return nil, syscall.ECONNRESET
+				}
+				return res, err
+			}
 			put, err := store.PutBytes(t.Context(), "key", make([]byte, size), backends.CreateOptions{IfAbsent: true})
 			if err != nil || lost == 0 || put.Size != int64(size) || put.Version == "" {
 				t.Errorf("%d bytes: Put = %+v, %v after %d commits; want success though the first was lost", size, put, err, lost)

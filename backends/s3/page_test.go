@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,20 +151,20 @@ func BenchmarkPage(b *testing.B) {
 // A page is not asked for before the one before was taken, and a long list is whole.
 func TestAListOfManyPages(t *testing.T) {
 	const pages, each = 5, 1000
-	asked := 0
+	var asked atomic.Int64
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		n, _ := strconv.Atoi(strings.TrimPrefix(q.Get("continuation-token"), "to ken/+"))
-		if q.Get("list-type") != "2" || q.Get("prefix") != "a b/" || n != asked {
-			t.Errorf("asked for %s as page %d", r.URL, asked)
+		if q.Get("list-type") != "2" || q.Get("prefix") != "a b/" || int64(n) != asked.Load() {
+			t.Errorf("asked for %s as page %d", r.URL, asked.Load())
 		}
-		asked++
+		sent := asked.Add(1)
 		fmt.Fprint(w, "<ListBucketResult>")
 		for i := range each {
 			fmt.Fprintf(w, "<Contents><Key>a b/%06d</Key><Size>1</Size><LastModified>2026-11-21T06:00:00Z</LastModified></Contents>", n*each+i)
 		}
-		if asked < pages {
-			fmt.Fprintf(w, "<IsTruncated>true</IsTruncated><NextContinuationToken>to ken/+%d</NextContinuationToken>", asked)
+		if sent < pages {
+			fmt.Fprintf(w, "<IsTruncated>true</IsTruncated><NextContinuationToken>to ken/+%d</NextContinuationToken>", sent)
 		}
 		fmt.Fprint(w, "</ListBucketResult>")
 	})
@@ -172,8 +173,8 @@ func TestAListOfManyPages(t *testing.T) {
 		if err != nil || obj.Key != fmt.Sprintf("a b/%06d", n) || !obj.ModTime.Equal(time.Date(2026, 11, 21, 6, 0, 0, 0, time.UTC)) {
 			t.Fatalf("object %d is %+v, %v", n, obj, err)
 		}
-		if want := n/each + 1; asked != want {
-			t.Fatalf("%d pages were asked for before object %d, want %d", asked, n, want)
+		if got, want := asked.Load(), int64(n/each+1); got != want {
+			t.Fatalf("%d pages were asked for before object %d, want %d", got, n, want)
 		}
 		n++
 	}

@@ -39,8 +39,7 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 		return nil, b.explain("read", obj.Key, err)
 	}
 	b.exists.Store(true)
-	tells := func(name string) *string { return new(res.Header.Get(name)) }
-	answer := httpstore.Answer{Status: res.StatusCode, Version: version(tells("Etag")), Length: res.ContentLength, ContentRange: res.Header.Get("Content-Range")}
+	answer := httpstore.Answer{Status: res.StatusCode, Version: version(new(res.Header.Get("Etag"))), Length: res.ContentLength, ContentRange: res.Header.Get("Content-Range")}
 	left, err := answer.Wanted(obj, off, n)
 	if err != nil {
 		res.Body.Close() //nolint:errcheck // it is thrown away
@@ -48,10 +47,16 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 	}
 	var sum backends.Checksum
 	if whole {
-		sum = wholeSum(types.ChecksumType(res.Header.Get("X-Amz-Checksum-Type")), tells("X-Amz-Checksum-Crc64nvme"),
-			tells("X-Amz-Checksum-Crc32c"), tells("X-Amz-Checksum-Crc32"), tells("X-Amz-Checksum-Sha256"), tells("X-Amz-Checksum-Sha1"))
+		sum = sumIn(res.Header)
 	}
 	return httpstore.NewBody(ctx, obj.Key, res.Body, left, sum, b.explain), nil
+}
+
+// sumIn is the checksum of a whole object, as far as a header tells it.
+func sumIn(h http.Header) backends.Checksum {
+	tells := func(name string) *string { return new(h.Get(name)) }
+	return wholeSum(types.ChecksumType(h.Get("X-Amz-Checksum-Type")), tells("X-Amz-Checksum-Crc64nvme"),
+		tells("X-Amz-Checksum-Crc32c"), tells("X-Amz-Checksum-Crc32"), tells("X-Amz-Checksum-Sha256"), tells("X-Amz-Checksum-Sha1"))
 }
 
 func etag(v backends.Version) string {

@@ -23,8 +23,8 @@ import (
 	"github.com/stager-dev/stager/backends/httpstore"
 )
 
-// reader asks for objects and for pages of a list, which is nearly all that is asked of
-// a store. The SDK would spend more on a small object than everything else together,
+// reader asks for objects and for pages of a list, and brings small objects, which is nearly
+// all that is asked of a store. The SDK would spend more on a small object than everything else together,
 // most of it on finding out, for each request, what is known since the bucket was
 // opened. What it is asked here, once: where the bucket is, what a request there is
 // signed for, and by whose credentials.
@@ -33,6 +33,7 @@ import (
 type reader struct {
 	signer
 	getter *httpstore.Getter
+	send   func(*http.Request, []byte) (*http.Response, error) // the getter's; tests lose answers
 	base   url.URL  // of the bucket; its path has no "/" at the end
 	blank  question // what all questions have: the path of the bucket, the host, who pays
 }
@@ -51,7 +52,7 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 	}
 	r := &reader{
 		signer: signer{token: tokenField, service: "s3", region: opts.Region},
-		getter: getter,
+		getter: getter, send: getter.Send,
 		base:   at.URI,
 	}
 	r.blank.path, r.blank.plain = strings.TrimSuffix(r.base.EscapedPath(), "/"), strings.TrimSuffix(r.base.Path, "/")
@@ -120,6 +121,18 @@ func escape(s string, slash bool) string {
 	return s
 }
 
+// put brings a small object, by the question for its bytes.
+func (r *reader) put(ctx context.Context, q question) (http.Header, error) {
+	q.method = http.MethodPut
+	res, err := r.get(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, refusalLimit))
+	return res.Header, err
+}
+
 // get asks, and returns an answer that is no refusal.
 func (r *reader) get(ctx context.Context, q question) (*http.Response, error) {
 	for again := true; ; again = false {
@@ -142,7 +155,7 @@ func (r *reader) once(ctx context.Context, q question) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.getter.RoundTrip(req)
+	return r.send(req, q.body)
 }
 
 // request is a question as it is sent.
@@ -154,7 +167,7 @@ func (r *reader) request(ctx context.Context, q question, now time.Time) (*http.
 	u := r.base
 	u.Path, u.RawPath, u.RawQuery = q.plain, q.path, q.query
 	return (&http.Request{
-		Method: http.MethodGet, URL: &u, Host: q.values[hostField], Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Method: q.verb(), URL: &u, Host: q.values[hostField], Header: h, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx), nil
 }
 

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -14,8 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// signer signs requests without a body by AWS Signature Version 4, and keeps the key of
-// the day. The SDK's does the same and takes three times as long, since it must find out
+// signer signs requests by AWS Signature Version 4, but not their bodies, and keeps the key
+// of the day. The SDK's does the same and takes three times as long, since it must find out
 // what this one is told: which headers there are, and in which order.
 type signer struct {
 	creds   aws.CredentialsProvider // nil: requests are not signed
@@ -42,18 +43,26 @@ func (k *dayKey) mac(text []byte) [sha256.Size]byte {
 	return sum
 }
 
-// emptySum is the SHA-256 of no bytes.
-const emptySum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+// What stands for the SHA-256 of a body: that of no bytes, and for all others that it is
+// not signed, since a checksum that costs less goes with it.
+const (
+	emptySum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+	unsigned = "UNSIGNED-PAYLOAD"
+)
 
 // fields are the headers that are signed, in ascending order, and as net/http writes
 // them.
 var fields = [...]struct{ signed, sent string }{
+	{"content-type", "Content-Type"},
 	{"host", ""}, // which net/http knows from elsewhere
 	{"if-match", "If-Match"},
+	{"if-none-match", "If-None-Match"},
 	{"range", "Range"},
+	{"x-amz-checksum-crc64nvme", "X-Amz-Checksum-Crc64nvme"},
 	{"x-amz-checksum-mode", "X-Amz-Checksum-Mode"},
 	{"x-amz-content-sha256", "X-Amz-Content-Sha256"},
 	{"x-amz-date", "X-Amz-Date"},
+	{"x-amz-meta-" + markName, "X-Amz-Meta-Stager-Write"},
 	{"x-amz-request-payer", "X-Amz-Request-Payer"},
 	{"x-amz-s3session-token", "X-Amz-S3session-Token"},
 	{"x-amz-security-token", "X-Amz-Security-Token"},
@@ -61,12 +70,16 @@ var fields = [...]struct{ signed, sent string }{
 
 // The fields by their places.
 const (
-	hostField = iota
+	typeField = iota
+	hostField
 	matchField
+	noneMatchField
 	rangeField
+	crcField
 	modeField
 	sumField
 	dateField
+	markField
 	payerField
 	sessionField // the token of a session of S3 Express
 	tokenField   // that of all others
@@ -75,13 +88,17 @@ const (
 // values are those of the fields; what has none is left out.
 type values [len(fields)]string
 
-// question is what a GET asks for. Its path and query are escaped as they are signed.
+// question is what a request asks for. Its path and query are escaped as they are signed.
 type question struct {
+	method             string // "": GET
 	plain, path, query string
 	values             values
+	body               []byte
 }
 
-// header returns the headers of a GET, signed as of now.
+func (q *question) verb() string { return cmp.Or(q.method, http.MethodGet) }
+
+// header returns the headers of a request, signed as of now.
 func (s *signer) header(ctx context.Context, q question, now time.Time) (http.Header, error) {
 	var creds aws.Credentials
 	if s.creds != nil {
@@ -91,11 +108,14 @@ func (s *signer) header(ctx context.Context, q question, now time.Time) (http.He
 		}
 		now = now.Add(time.Duration(s.ahead.Load())).UTC()
 		q.values[sumField], q.values[dateField], q.values[s.token] = emptySum, now.Format("20060102T150405Z"), creds.SessionToken
+		if len(q.body) > 0 {
+			q.values[sumField] = unsigned
+		}
 	}
 	h := make(http.Header, len(fields)+1)
 	sent := q.values // one piece of memory for all
-	for i := matchField; i < len(fields); i++ {
-		if sent[i] != "" {
+	for i := range fields {
+		if sent[i] != "" && i != hostField {
 			h[fields[i].sent] = sent[i : i+1 : i+1]
 		}
 	}
@@ -114,7 +134,7 @@ func (s *signer) authorization(creds *aws.Credentials, q *question) string {
 	at := q.values[dateField]
 	day := at[:8]
 	b := make([]byte, 0, 1024)
-	b = append(b, "GET\n"...)
+	b = append(append(b, q.verb()...), '\n')
 	b = append(append(b, q.path...), '\n')
 	b = append(append(b, q.query...), '\n')
 	names := make([]byte, 0, 160)
@@ -125,7 +145,7 @@ func (s *signer) authorization(creds *aws.Credentials, q *question) string {
 		}
 	}
 	names = names[:len(names)-1]
-	b = append(append(append(append(b, '\n'), names...), '\n'), emptySum...)
+	b = append(append(append(append(b, '\n'), names...), '\n'), q.values[sumField]...)
 	sum := sha256.Sum256(b)
 
 	b = append(b[:0], algorithm+"\n"...)
