@@ -57,6 +57,7 @@ const (
 	shortMeasure, longMeasure = 50 * time.Millisecond, 500 * time.Millisecond
 	requestWorth              = 64 << 10
 	worthwhile                = 1.1 // times as much must come for a step to stand
+	twice                     = 1.6 // times as much is about twice, with what others do meanwhile
 	tries                     = 3   // measurements before one is taken back
 	spareMemory               = 16 << 20
 	firstPause, longestPause  = 2 * time.Second, time.Minute
@@ -128,11 +129,15 @@ func (c *climb) decide(now time.Time, limit int) int {
 	if has := c.memory(); c.base == 0 || has < c.base {
 		c.base = has
 	}
+	far := c.back > 0 && rate >= c.before*twice
 	c.before, c.back = slices.Max(c.recent[:min(c.measured, tries)]), limit
 	c.measured = 0
 	step := limit
-	if c.cautious {
+	switch {
+	case c.cautious:
 		step = max(limit/4, 1)
+	case far:
+		step = 3 * limit
 	}
 	return min(limit+step, c.most)
 }

@@ -34,8 +34,8 @@ type reader struct {
 	signer
 	getter *httpstore.Getter
 	send   func(*http.Request, []byte) (*http.Response, error) // the getter's; tests lose answers
-	base   url.URL  // of the bucket; its path has no "/" at the end
-	blank  question // what all questions have: the path of the bucket, the host, who pays
+	base   url.URL                                             // of the bucket; its path has no "/" at the end
+	blank  question                                            // what all questions have: the path of the bucket, the host, who pays
 }
 
 // newReader learns where the bucket of a client is.
@@ -53,7 +53,7 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 	r := &reader{
 		signer: signer{token: tokenField, service: "s3", region: opts.Region},
 		getter: getter, send: getter.Send,
-		base:   at.URI,
+		base: at.URI,
 	}
 	r.blank.path, r.blank.plain = strings.TrimSuffix(r.base.EscapedPath(), "/"), strings.TrimSuffix(r.base.Path, "/")
 	r.blank.values[payerField] = payer

@@ -53,7 +53,7 @@ var (
 func (b *bucket) Facts() backends.Facts {
 	return backends.Facts{
 		AtomicReplace: true, ConditionalCreate: b.decidesOne, PinnedReads: true,
-		Parallelism: 32, MaxParallelism: maxParallelism, Hedged: true, PartSize: partSize, MaxParts: 10_000,
+		Parallelism: 8, MaxParallelism: maxParallelism, Hedged: true, PartSize: partSize, MaxParts: 10_000,
 		Checksum: backends.CRC64NVME,
 	}
 }
