@@ -54,7 +54,7 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 	}
 	defer w.Abort() // the error that led here says more
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(s.Connections())
+	g.SetLimit(s.Workers())
 	part := s.facts.PartLength(opts.Size)
 	for off := int64(0); off < opts.Size && gctx.Err() == nil; off += part {
 		g.Go(func() error {

@@ -28,6 +28,14 @@ func (s *slots) now() int {
 	return s.limit
 }
 
+// most is how many there may come to be.
+func (s *slots) most() int {
+	if s.climb != nil {
+		return s.climb.most
+	}
+	return s.now()
+}
+
 // acquire waits for a slot. After an error there is none to be released.
 func (s *slots) acquire(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {

@@ -116,6 +116,10 @@ func (s *Store) Backend() (b Backend, prefix string) { return s.backend, s.prefi
 // Connections is how many requests the store makes at once, now.
 func (s *Store) Connections() int { return s.slots.now() }
 
+// Workers is how many may ask at once and keep the store busy, whatever number of requests
+// it is found to serve well: those that are too many wait.
+func (s *Store) Workers() int { return min(s.slots.most(), 32) }
+
 // Hint says in one sentence what to do about an error of this store, or "".
 func (s *Store) Hint(err error) string {
 	if KindOf(err) == Permission {

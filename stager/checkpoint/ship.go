@@ -451,7 +451,7 @@ func digestAlgorithm(store *backends.Store) backends.Algorithm {
 // enough that their buffers of a MiB stay in tens of MiB.
 func parallel(store *backends.Store, asked int) int {
 	if asked <= 0 {
-		asked = store.Connections()
+		asked = store.Workers()
 	}
 	return min(max(asked, 1), 32)
 }

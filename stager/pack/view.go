@@ -72,7 +72,7 @@ func Open(ctx context.Context, cfg Config) (*Packed, error) {
 	}
 	// The store of the files tries again what is worth it, and says when one is stuck.
 	p.Store = backends.NewStore(view{p}, cfg.Src.Name(), backends.Options{
-		Connections: cfg.Src.Connections(), RetryFor: time.Nanosecond, StallAfter: 24 * time.Hour,
+		Connections: cfg.Src.Workers(), RetryFor: time.Nanosecond, StallAfter: 24 * time.Hour,
 	})
 	return p, nil
 }

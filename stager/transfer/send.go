@@ -38,7 +38,7 @@ func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err er
 	// As many parts at once as there is room for; one after the other where the
 	// source's checksum wants the bytes in order.
 	blocks := blocksOf(obj.Size, length)
-	streams := max(min(blocks, int64(r.Dst.Connections()), r.Buffers/bufferSize(length)), 1)
+	streams := max(min(blocks, int64(r.Dst.Workers()), r.Buffers/bufferSize(length)), 1)
 	if told := obj.Sum.Algorithm; blocks > 1 && told.New() != nil && !told.Combinable() {
 		streams = 1
 	}
