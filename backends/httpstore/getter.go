@@ -29,8 +29,9 @@ import (
 // takes longer than all else that a small object needs of it; with hundreds of connections
 // they take memory, too.
 //
-// The answer's body is for one goroutine at a time. Read to its end it gives the connection
-// back; closed before, it ends it.
+// How long an answer may take is for the request's context to say. The answer's body is for
+// one goroutine at a time. Read to its end it gives the connection back; closed before, it
+// ends it.
 type Getter struct {
 	transport *http.Transport // dials, and does all where a proxy is in the way
 	proxied   bool
@@ -50,8 +51,9 @@ const (
 	headBuffer = 4 << 10
 )
 
-// NewGetter makes one for the host of base, with the dialer, the authorities, the time-outs
-// and the proxy of a transport.
+// NewGetter makes one for the host of base, with the dialer, the authorities, the proxy of a
+// transport that NewTransport made, and how long that waits for a handshake and keeps what
+// is idle.
 func NewGetter(base *url.URL, transport *http.Transport) (*Getter, error) {
 	g := &Getter{transport: transport}
 	if transport.Proxy != nil {
@@ -80,8 +82,8 @@ func NewGetter(base *url.URL, transport *http.Transport) (*Getter, error) {
 }
 
 // Send sends a request to the host and returns what is answered. The body is its argument,
-// not the request's, and so short that it may be sent before the answer is looked for. It
-// may be sent again, when a connection turns out to have ended.
+// not the request's, and so short that it may be sent before the answer is looked for. A GET
+// or a HEAD is sent again where a connection turns out to have ended.
 func (g *Getter) Send(req *http.Request, body []byte) (*http.Response, error) {
 	if g.proxied {
 		if len(body) > 0 {
@@ -90,49 +92,74 @@ func (g *Getter) Send(req *http.Request, body []byte) (*http.Response, error) {
 		return g.transport.RoundTrip(req)
 	}
 	ctx := req.Context()
-	for {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
+	for ctx.Err() == nil {
+		res, again, err := g.try(req, body)
+		if err == nil || !again && ctx.Err() == nil {
+			return res, err
 		}
-		w, err := g.take(ctx)
-		if err != nil {
-			return nil, err
-		}
-		res, err := w.ask(req, body)
-		if err == nil {
-			return res, nil
-		}
-		kept := w.kept
-		w.conn.Close() //nolint:errcheck // nothing more comes of it
-		if ctx.Err() == nil && !kept {
-			return nil, err
-		}
-		// A server ends connections that nobody uses, which is seen when one is used.
 	}
+	return nil, ctx.Err()
 }
 
-// take takes the connection that was used last, or makes one.
+// try asks over one connection, and tells of an error whether to ask over another.
+func (g *Getter) try(req *http.Request, body []byte) (res *http.Response, again bool, err error) {
+	w, err := g.take(req.Context())
+	if err != nil {
+		return nil, false, err
+	}
+	if w.out, err = appendRequest(w.out[:0], req, len(body)); err != nil {
+		g.keep(w) // it is none the worse for that
+		return nil, false, err
+	}
+	if res, err = w.ask(req, body); err == nil {
+		return res, false, nil
+	}
+	w.conn.Close() //nolint:errcheck // nothing more comes of it
+	// A server ends connections that nobody uses, which may show only when one is used. Once
+	// it has begun to answer, another would hear the same; and what was to change something
+	// may have done so, which the next would find.
+	method := cmp.Or(req.Method, http.MethodGet)
+	unheard := w.left == maxHead && (method == http.MethodGet || method == http.MethodHead)
+	return nil, w.kept && (unheard || errors.Is(err, errWaited)), err
+}
+
+// take takes the connection that was used last and is still of use, or makes one.
 func (g *Getter) take(ctx context.Context) (*wire, error) {
-	g.mu.Lock()
-	if last := len(g.idle) - 1; last >= 0 {
-		w := g.idle[last]
-		g.idle[last] = nil
-		g.idle = g.idle[:last]
-		g.mu.Unlock()
-		w.kept = true
-		return w, nil
+	for w := g.last(); w != nil; w = g.last() {
+		if w.silent() {
+			w.kept = true
+			return w, nil
+		}
+		w.conn.Close() //nolint:errcheck // nothing more comes of it
 	}
-	g.mu.Unlock()
 	conn, err := g.transport.DialContext(ctx, "tcp", g.address)
-	if err == nil && g.tls != nil {
-		conn, err = g.greet(ctx, conn)
-	}
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{getter: g, conn: conn}
+	w := &wire{getter: g, conn: conn, socket: newSocket(conn)}
+	w.look = w.socket
+	if g.tls != nil {
+		if w.conn, err = g.greet(ctx, w.socket); err != nil {
+			return nil, err
+		}
+		w.look = w.conn
+	}
 	w.in = bufio.NewReaderSize(w, headBuffer)
 	return w, nil
+}
+
+// last takes the connection that was used last; nil if none is idle.
+func (g *Getter) last() *wire {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	last := len(g.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	w := g.idle[last]
+	g.idle[last] = nil
+	g.idle = g.idle[:last]
+	return w
 }
 
 // greet shakes hands.
@@ -152,7 +179,7 @@ func (g *Getter) greet(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: conn.RemoteAddr(), Err: err}
 }
 
-// keep takes back a connection whose answer was read to its end.
+// keep takes back a connection over which nothing is under way.
 func (g *Getter) keep(w *wire) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -203,35 +230,54 @@ func (g *Getter) CloseIdleConnections() {
 type wire struct {
 	getter *Getter
 	conn   net.Conn
+	socket *socket       // what is below it
+	look   io.Reader     // reads conn as the socket does
 	in     *bufio.Reader // reads from the wire
 	out    []byte        // a request
 	left   int64         // bytes that may come still
+	err    error         // why none do
 	kept   bool          // it had another request before
 	since  time.Time     // it is idle
+	spare  [1]byte
+}
+
+// silent tells of a connection that was idle whether the server left it as it was. One that
+// it has closed is of no use, and what came over one unasked would be taken for the answer
+// to the next request.
+func (w *wire) silent() bool {
+	w.socket.hurry = true
+	n, err := w.look.Read(w.spare[:])
+	w.socket.hurry = false
+	return n == 0 && errors.Is(err, errNothing)
 }
 
 // Read implements io.Reader for in.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.left <= 0 {
-		return 0, fmt.Errorf("the head of the answer has more than %d bytes", maxHead)
+		w.err = fmt.Errorf("the head of the answer has more than %d bytes", maxHead)
+		return 0, w.err
 	}
 	n, err := w.conn.Read(p)
 	w.left -= int64(n)
+	if w.err = err; err == io.EOF { //nolint:errorlint // the end of a connection is that of no answer
+		w.err = io.ErrUnexpectedEOF
+	}
 	return n, err
 }
 
-// ask sends a request and reads the head of the answer. After an error the wire is of no
-// more use.
+// ask sends the request that is in out, and reads the head of the answer. After an error
+// the wire is of no more use.
 func (w *wire) ask(req *http.Request, body []byte) (*http.Response, error) {
-	var err error
-	if w.out, err = appendRequest(w.out[:0], req, len(body)); err != nil {
-		return nil, err
-	}
+	w.left = maxHead
 	ctx := req.Context()
 	stop := context.AfterFunc(ctx, func() {
 		w.conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // then it is closed
 	})
-	_, broken := (&net.Buffers{w.out, body}).WriteTo(w.conn)
+	parts := net.Buffers{w.out}
+	if len(body) > 0 {
+		parts = append(parts, body)
+	}
+	_, broken := parts.WriteTo(w.conn)
 	res, err := w.answer(req) // it may say why it takes no more
 	if err != nil {
 		stop()
@@ -239,7 +285,7 @@ func (w *wire) ask(req *http.Request, body []byte) (*http.Response, error) {
 	}
 	rest := &content{ReadCloser: res.Body, ctx: ctx, wire: w, stop: stop, last: res.Close || broken != nil}
 	if res.Body == http.NoBody {
-		rest.end(true)
+		rest.end(io.EOF)
 	}
 	res.Body = rest
 	return res, nil
@@ -247,20 +293,21 @@ func (w *wire) ask(req *http.Request, body []byte) (*http.Response, error) {
 
 // appendRequest appends the head of a request with so many bytes of body.
 func appendRequest(b []byte, req *http.Request, body int) ([]byte, error) {
-	uri := req.URL.RequestURI()
-	if !httpguts.ValidHeaderFieldValue(uri) || strings.ContainsRune(uri, ' ') {
-		return b, fmt.Errorf("%q cannot be asked for", uri)
+	method, host, uri := cmp.Or(req.Method, http.MethodGet), cmp.Or(req.Host, req.URL.Host), req.URL.RequestURI()
+	if !httpguts.ValidHeaderFieldName(method) || !httpguts.ValidHostHeader(host) || // methods are spelled as names are
+		!httpguts.ValidHeaderFieldValue(uri) || strings.ContainsAny(uri, " \t") {
+		return b, fmt.Errorf("%s %q cannot be asked of %q", method, uri, host)
 	}
-	b = append(append(b, req.Method...), ' ')
+	b = append(append(b, method...), ' ')
 	b = append(append(b, uri...), " HTTP/1.1\r\nHost: "...)
-	b = append(append(b, req.Host...), "\r\n"...)
-	if body > 0 || req.Method != http.MethodGet && req.Method != http.MethodHead {
+	b = append(append(b, host...), "\r\n"...)
+	if body > 0 || method != http.MethodGet && method != http.MethodHead {
 		b = append(strconv.AppendInt(append(b, "Content-Length: "...), int64(body), 10), "\r\n"...)
 	}
 	for name, values := range req.Header {
 		for _, value := range values {
-			if !httpguts.ValidHeaderFieldValue(value) {
-				return b, fmt.Errorf("the header %s cannot be sent as it is", name)
+			if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+				return b, fmt.Errorf("the header %q cannot be sent as it is", name)
 			}
 			b = append(append(b, name...), ": "...)
 			b = append(append(b, value...), "\r\n"...)
@@ -269,20 +316,24 @@ func appendRequest(b []byte, req *http.Request, body int) ([]byte, error) {
 	return append(b, "\r\n"...), nil
 }
 
+// errWaited is what a 408 on a connection says that had a request before.
+var errWaited = errors.New("the server has waited too long for another request")
+
 // answer reads the head of the answer to a request.
 func (w *wire) answer(req *http.Request) (*http.Response, error) {
-	w.left = maxHead
 	for {
 		res, err := http.ReadResponse(w.in, req)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, cmp.Or(w.err, err) // a head that is cut seems to be a wrong one
 		case res.StatusCode == http.StatusSwitchingProtocols:
 			return nil, errors.New("the server goes on with a protocol that nobody asked for")
+		case res.StatusCode < http.StatusContinue:
+			return nil, fmt.Errorf("the server answers with the status %q, which there is not", res.Status)
 		case res.StatusCode < http.StatusOK: // what it says before it answers
 			continue
 		case res.StatusCode == http.StatusRequestTimeout && w.kept:
-			return nil, errors.New("the server has waited too long for another request")
+			return nil, errWaited
 		}
 		w.left = math.MaxInt64
 		return res, nil
@@ -294,39 +345,40 @@ type content struct {
 	io.ReadCloser
 	ctx  context.Context //nolint:containedctx // it is that of the request
 	wire *wire           // nil: it has gone its way
+	err  error           // what Read says since then
 	stop func() bool     // ends the watch over ctx
 	last bool            // the server ends the connection behind it
 }
 
 func (c *content) Read(p []byte) (int, error) {
 	if c.wire == nil {
-		return 0, io.EOF
+		return 0, c.err
 	}
 	n, err := c.ReadCloser.Read(p)
 	if err == nil {
 		return n, nil
 	}
-	c.end(err == io.EOF) //nolint:errorlint // the end itself, and not that of something in it
-	if err != io.EOF && c.ctx.Err() != nil {
+	if err != io.EOF && c.ctx.Err() != nil { //nolint:errorlint // the end itself, and not that of something in it
 		err = c.ctx.Err()
 	}
+	c.end(err)
 	return n, err
 }
 
 // Close ends what was not read.
 func (c *content) Close() error {
-	c.end(false)
+	c.end(http.ErrBodyReadAfterClose)
 	return nil
 }
 
-// end lets go of the connection, which was read up to its next answer or not.
-func (c *content) end(whole bool) {
+// end lets go of the connection, which was read up to its next answer if err is io.EOF.
+func (c *content) end(err error) {
 	w := c.wire
 	if w == nil {
 		return
 	}
-	c.wire = nil
-	if c.stop() && whole && !c.last && w.in.Buffered() == 0 {
+	c.wire, c.err = nil, err
+	if c.stop() && err == io.EOF && !c.last && w.err == nil && w.in.Buffered() == 0 { //nolint:errorlint // as above
 		w.getter.keep(w)
 		return
 	}
