@@ -31,6 +31,7 @@ func (pushCmd) Help() string {
 }
 
 func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
+	spareTime()
 	store, err := c.open(ctx, c.Dst, log)
 	if err != nil {
 		return err
