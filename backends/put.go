@@ -110,13 +110,24 @@ type paced struct {
 }
 
 func (p *paced) ReadAt(b []byte, off int64) (int, error) {
-	if err := p.yield(len(b)); err != nil {
-		return 0, err
-	}
-	if err := p.store.throttle(p.ctx, len(b), p.dog); err != nil {
+	if err := p.pace(len(b)); err != nil {
 		return 0, err
 	}
 	n, err := local{p.src}.ReadAt(b, off)
+	p.went(off, n)
+	return n, err
+}
+
+// pace waits until n bytes may go.
+func (p *paced) pace(n int) error {
+	if err := p.yield(n); err != nil {
+		return err
+	}
+	return p.store.throttle(p.ctx, n, p.dog)
+}
+
+// went hears that n bytes from off on went.
+func (p *paced) went(off int64, n int) {
 	if end, before := off+int64(n), p.reached.Load(); end > before {
 		p.reached.CompareAndSwap(before, end)
 		p.dog.kick()
@@ -124,7 +135,6 @@ func (p *paced) ReadAt(b []byte, off int64) (int, error) {
 	} else {
 		p.dog.alive()
 	}
-	return n, err
 }
 
 // yield waits while something is more urgent. The watchdog sleeps meanwhile.

@@ -2,7 +2,6 @@ package httpstore
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -23,8 +22,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// A Getter sends requests with no body, or a short one, to one host, over connections that it keeps. It is
-// what a http.Transport is to that host, but the goroutine that asks writes the request and
+// A Getter sends requests to one host, over connections that it keeps. It is what a
+// http.Transport is to that host, but the goroutine that asks writes the request and
 // reads the answer itself. A Transport has two more for each connection, and to wake them
 // takes longer than all else that a small object needs of it; with hundreds of connections
 // they take memory, too.
@@ -81,13 +80,13 @@ func NewGetter(base *url.URL, transport *http.Transport) (*Getter, error) {
 	return g, nil
 }
 
-// Send sends a request to the host and returns what is answered. The body is its argument,
-// not the request's, and so short that it may be sent before the answer is looked for. A GET
-// or a HEAD is sent again where a connection turns out to have ended.
-func (g *Getter) Send(req *http.Request, body []byte) (*http.Response, error) {
+// Send sends a request to the host and returns what is answered. Its body, nil for none, is
+// an argument, which is read from its beginning; the request has none. Where reading it fails
+// that is the error. A GET or a HEAD is sent again where a connection turns out to have ended.
+func (g *Getter) Send(req *http.Request, body *io.SectionReader) (*http.Response, error) {
 	if g.proxied {
-		if len(body) > 0 {
-			req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		if length(body) > 0 {
+			req.Body, req.ContentLength = Moving(req.Context(), io.NopCloser(io.NewSectionReader(body, 0, body.Size()))), body.Size()
 		}
 		return g.transport.RoundTrip(req)
 	}
@@ -102,12 +101,12 @@ func (g *Getter) Send(req *http.Request, body []byte) (*http.Response, error) {
 }
 
 // try asks over one connection, and tells of an error whether to ask over another.
-func (g *Getter) try(req *http.Request, body []byte) (res *http.Response, again bool, err error) {
+func (g *Getter) try(req *http.Request, body *io.SectionReader) (res *http.Response, again bool, err error) {
 	w, err := g.take(req.Context())
 	if err != nil {
 		return nil, false, err
 	}
-	if w.out, err = appendRequest(w.out[:0], req, len(body)); err != nil {
+	if w.out, err = appendRequest(w.out[:0], req, body); err != nil {
 		g.keep(w) // it is none the worse for that
 		return nil, false, err
 	}
@@ -267,21 +266,19 @@ func (w *wire) Read(p []byte) (int, error) {
 
 // ask sends the request that is in out, and reads the head of the answer. After an error
 // the wire is of no more use.
-func (w *wire) ask(req *http.Request, body []byte) (*http.Response, error) {
+func (w *wire) ask(req *http.Request, body *io.SectionReader) (*http.Response, error) {
 	w.left = maxHead
 	ctx := req.Context()
 	stop := context.AfterFunc(ctx, func() {
 		w.conn.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // then it is closed
 	})
-	parts := net.Buffers{w.out}
-	if len(body) > 0 {
-		parts = append(parts, body)
+	res, broken, err := w.exchange(req, body)
+	if err == nil && broken != nil && res.StatusCode < http.StatusMultipleChoices {
+		err = backends.Errorf(backends.Unavailable, "write", "", "the server said that it has the bytes before all were sent")
 	}
-	_, broken := parts.WriteTo(w.conn)
-	res, err := w.answer(req) // it may say why it takes no more
 	if err != nil {
 		stop()
-		return nil, cmp.Or(broken, err)
+		return nil, err
 	}
 	rest := &content{ReadCloser: res.Body, ctx: ctx, wire: w, stop: stop, last: res.Close || broken != nil}
 	if res.Body == http.NoBody {
@@ -291,8 +288,8 @@ func (w *wire) ask(req *http.Request, body []byte) (*http.Response, error) {
 	return res, nil
 }
 
-// appendRequest appends the head of a request with so many bytes of body.
-func appendRequest(b []byte, req *http.Request, body int) ([]byte, error) {
+// appendRequest appends the head of a request.
+func appendRequest(b []byte, req *http.Request, body *io.SectionReader) ([]byte, error) {
 	method, host, uri := cmp.Or(req.Method, http.MethodGet), cmp.Or(req.Host, req.URL.Host), req.URL.RequestURI()
 	if !httpguts.ValidHeaderFieldName(method) || !httpguts.ValidHostHeader(host) || // methods are spelled as names are
 		!httpguts.ValidHeaderFieldValue(uri) || strings.ContainsAny(uri, " \t") {
@@ -301,8 +298,8 @@ func appendRequest(b []byte, req *http.Request, body int) ([]byte, error) {
 	b = append(append(b, method...), ' ')
 	b = append(append(b, uri...), " HTTP/1.1\r\nHost: "...)
 	b = append(append(b, host...), "\r\n"...)
-	if body > 0 || method != http.MethodGet && method != http.MethodHead {
-		b = append(strconv.AppendInt(append(b, "Content-Length: "...), int64(body), 10), "\r\n"...)
+	if n := length(body); n > 0 || method != http.MethodGet && method != http.MethodHead {
+		b = append(strconv.AppendInt(append(b, "Content-Length: "...), n, 10), "\r\n"...)
 	}
 	for name, values := range req.Header {
 		for _, value := range values {

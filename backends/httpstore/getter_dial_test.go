@@ -127,7 +127,7 @@ func TestBodiesAreSent(t *testing.T) {
 			{"GET", "", "GET of 0: , <nil>"},
 			{"POST", "more", "POST of 4: more, <nil>"},
 		} {
-			res, err := g.Send(request(t.Context(), tt.method, srv.URL), []byte(tt.body))
+			res, err := g.Send(request(t.Context(), tt.method, srv.URL), section([]byte(tt.body)))
 			if err != nil {
 				t.Fatal(err)
 			}

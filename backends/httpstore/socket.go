@@ -53,3 +53,18 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	}
 	return n, nil
 }
+
+// sendFile has the kernel send up to n bytes of a file from off on, and returns how many it
+// did; 0 after an error.
+func (s *socket) sendFile(f *os.File, off int64, n int) (sent int) {
+	var err error
+	gone := s.raw.Write(func(fd uintptr) bool {
+		from := off
+		sent, err = unix.Sendfile(int(fd), int(f.Fd()), &from, n)
+		return !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
+	})
+	if gone != nil || err != nil {
+		return 0
+	}
+	return sent
+}

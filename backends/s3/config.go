@@ -157,8 +157,6 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
 		APIOptions:                 apiOptions,
-		// Waiting for a "100 Continue" costs a round trip for each part.
-		ContinueHeaderThresholdBytes: -1,
 	}
 	if set.endpoint != "" {
 		opts.BaseEndpoint = &set.endpoint

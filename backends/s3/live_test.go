@@ -3,6 +3,7 @@ package s3
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -256,7 +257,7 @@ func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 			opts := b.client.Options()
 			opts.HTTPClient = &http.Client{Transport: &lossy{b.transport, lose}}
 			b.client = s3.New(opts)
-			b.reader.send = func(r *http.Request, body []byte) (*http.Response, error) {
+			b.reader.send = func(r *http.Request, body *io.SectionReader) (*http.Response, error) {
 				res, err := b.reader.getter.Send(r, body)
 				if err == nil && lose(r) {
 					res.Body.Close()

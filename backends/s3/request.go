@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,9 +24,9 @@ import (
 	"github.com/stager-dev/stager/backends/httpstore"
 )
 
-// reader asks for objects and for pages of a list, and brings small objects, which is nearly
-// all that is asked of a store. The SDK would spend more on a small object than everything else together,
-// most of it on finding out, for each request, what is known since the bucket was
+// reader asks for objects and for pages of a list, and brings objects and parts of them,
+// which is nearly all that is asked of a store. The SDK would spend more on a small object than
+// everything else together, most of it on finding out, for each request, what is known since the bucket was
 // opened. What it is asked here, once: where the bucket is, what a request there is
 // signed for, and by whose credentials.
 //
@@ -33,9 +34,9 @@ import (
 type reader struct {
 	signer
 	getter *httpstore.Getter
-	send   func(*http.Request, []byte) (*http.Response, error) // the getter's; tests lose answers
-	base   url.URL                                             // of the bucket; its path has no "/" at the end
-	blank  question                                            // what all questions have: the path of the bucket, the host, who pays
+	send   func(*http.Request, *io.SectionReader) (*http.Response, error) // the getter's; tests lose answers
+	base   url.URL                                                        // of the bucket; its path has no "/" at the end
+	blank  question                                                       // what all questions have: the path of the bucket, the host, who pays
 }
 
 // newReader learns where the bucket of a client is.
@@ -96,6 +97,13 @@ func (r *reader) object(key string) question {
 	return q
 }
 
+// part is the question for a part of an upload.
+func (r *reader) part(key, upload string, number int) question {
+	q := r.object(key)
+	q.query = "partNumber=" + strconv.Itoa(number) + "&uploadId=" + escape(upload, true)
+	return q
+}
+
 // pageOf is the question for a page of a list.
 func (r *reader) pageOf(prefix, token string) question {
 	q := r.blank
@@ -121,7 +129,7 @@ func escape(s string, slash bool) string {
 	return s
 }
 
-// put brings a small object, by the question for its bytes.
+// put brings an object, or a part, by the question for its bytes.
 func (r *reader) put(ctx context.Context, q question) (http.Header, error) {
 	q.method = http.MethodPut
 	res, err := r.get(ctx, q)

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/middleware"
@@ -217,16 +216,7 @@ func value[T any](p *T) (v T) {
 }
 
 // apiOptions change what the SDK does with every request.
-var apiOptions = []func(*middleware.Stack) error{unsignedBodies, noAcceptEncoding}
-
-// unsignedBodies leaves payloads out of the signature: over TLS they are protected,
-// and everywhere they carry a CRC that costs a twentieth of a SHA-256.
-func unsignedBodies(stack *middleware.Stack) error {
-	if stack.ID() != "PutObject" && stack.ID() != "UploadPart" {
-		return nil
-	}
-	return v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware(stack)
-}
+var apiOptions = []func(*middleware.Stack) error{noAcceptEncoding}
 
 // noAcceptEncoding drops a header that the SDK would sign and that proxies change,
 // Google's among them. The transport asks for no compression anyway.

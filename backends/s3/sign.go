@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
+	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -93,7 +94,7 @@ type question struct {
 	method             string // "": GET
 	plain, path, query string
 	values             values
-	body               []byte
+	body               *io.SectionReader // nil: none
 }
 
 func (q *question) verb() string { return cmp.Or(q.method, http.MethodGet) }
@@ -108,7 +109,7 @@ func (s *signer) header(ctx context.Context, q question, now time.Time) (http.He
 		}
 		now = now.Add(time.Duration(s.ahead.Load())).UTC()
 		q.values[sumField], q.values[dateField], q.values[s.token] = emptySum, now.Format("20060102T150405Z"), creds.SessionToken
-		if len(q.body) > 0 {
+		if q.body != nil {
 			q.values[sumField] = unsigned
 		}
 	}

@@ -6,15 +6,11 @@ import (
 	"github.com/stager-dev/stager/backends/httpstore"
 )
 
-// progress tells the watchdog of bytes that Store does not see: bodies that are
-// sent, and the blanks by which a server says that it is still assembling parts.
+// progress tells the watchdog of bytes that Store does not see: the blanks by which a
+// server says that it is still assembling parts.
 type progress struct{ http.RoundTripper }
 
 func (p progress) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body != nil && r.Body != http.NoBody {
-		r = r.WithContext(r.Context()) // a copy: a RoundTripper leaves its request alone
-		r.Body = httpstore.Moving(r.Context(), r.Body)
-	}
 	res, err := p.RoundTripper.RoundTrip(r)
 	if err == nil && r.Method == http.MethodPost {
 		res.Body = httpstore.Moving(r.Context(), res.Body)

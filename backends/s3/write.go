@@ -89,16 +89,14 @@ const markName = "stager-write"
 // again and again.
 func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 	number, p := int32(n), part{size: src.Size()} // of 10,000 at most
-	in := &s3.UploadPartInput{
-		Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, PartNumber: &number, RequestPayer: u.b.payer,
-		Body: io.NewSectionReader(src, 0, p.size), ContentLength: &p.size,
-	}
+	q := u.b.reader.part(u.key, u.id, n)
+	q.body = src
 	if u.summed {
 		var err error
 		if p.sum, err = u.sumOf(number, src); err != nil {
 			return &backends.LocalError{Err: err}
 		}
-		in.ChecksumCRC64NVME = new(base64.StdEncoding.EncodeToString(p.sum))
+		q.values[crcField] = base64.StdEncoding.EncodeToString(p.sum)
 	}
 	there, err := u.has(number, p, src)
 	if err != nil {
@@ -108,14 +106,14 @@ func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 		p.etag = u.there[number].ETag
 		backends.Moved(ctx)
 	} else {
-		out, err := u.b.client.UploadPart(ctx, in)
+		h, err := u.b.reader.put(ctx, q)
 		if err != nil {
 			if answerOf(err).brokenBytes() {
 				u.forgetSum(number)
 			}
 			return u.b.explain("write", u.key, err)
 		}
-		p.etag = out.ETag
+		p.etag = new(h.Get("Etag"))
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -123,6 +121,9 @@ func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 	delete(u.sums, number)
 	return nil
 }
+
+// sumBuffers are for what is read to be summed, which is to stay in the processor's cache.
+var sumBuffers = sync.Pool{New: func() any { return new(make([]byte, 128<<10)) }}
 
 // sumOf reads a part for its checksum, once for all tries of it.
 func (u *upload) sumOf(number int32, src *io.SectionReader) ([]byte, error) {
@@ -133,7 +134,9 @@ func (u *upload) sumOf(number int32, src *io.SectionReader) ([]byte, error) {
 		return sum, nil
 	}
 	h := backends.CRC64NVME.New()
-	if _, err := io.Copy(h, backends.Unpaced(src)); err != nil {
+	buf := sumBuffers.Get().(*[]byte)
+	defer sumBuffers.Put(buf)
+	if _, err := io.CopyBuffer(h, backends.Unpaced(src), *buf); err != nil {
 		return nil, err
 	}
 	sum = h.Sum(nil)
@@ -189,23 +192,10 @@ func (u *upload) lookFirst(ctx context.Context) error {
 	return err
 }
 
-// fewBytes is up to which size, in bytes, an object is brought without the SDK, which would
-// take twice as long for one of some 20 KiB as everything else together. It is in memory,
-// then.
-const fewBytes = 256 << 10
-
-// fewBuffers are for objects of fewBytes.
-var fewBuffers = sync.Pool{New: func() any { return new([fewBytes]byte) }}
-
-// putFew is put for an object of fewBytes.
-func (u *upload) putFew(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
-	buf := fewBuffers.Get().(*[fewBytes]byte)
-	defer fewBuffers.Put(buf)
+// put brings an object that is one request.
+func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
 	q := u.b.reader.object(u.key)
-	q.body = buf[:size]
-	if _, err := io.ReadFull(io.NewSectionReader(small, 0, size), q.body); err != nil {
-		return backends.Object{}, &backends.LocalError{Err: err}
-	}
+	q.body = small
 	q.values[typeField], q.values[markField], q.values[noneMatchField] = "application/octet-stream", u.mark, value(u.ifNoneMatch())
 	var h http.Header
 	err := u.b.withSum(func(sum bool) (err error) {
@@ -219,31 +209,6 @@ func (u *upload) putFew(ctx context.Context, small *io.SectionReader, size int64
 		return backends.Object{}, err
 	}
 	return backends.Object{Key: u.key, Size: size, Version: version(new(h.Get("Etag"))), Sum: sumIn(h)}, nil
-}
-
-func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
-	if size <= fewBytes {
-		return u.putFew(ctx, small, size)
-	}
-	in := &s3.PutObjectInput{
-		Bucket: &u.b.name, Key: &u.key, RequestPayer: u.b.payer, Metadata: u.metadata(), ContentLength: &size, IfNoneMatch: u.ifNoneMatch(),
-	}
-	var out *s3.PutObjectOutput
-	err := u.b.withSum(func(sum bool) (err error) {
-		in.Body, in.ChecksumCRC64NVME = io.NewSectionReader(small, 0, size), nil
-		if sum {
-			in.ChecksumCRC64NVME = new(base64.StdEncoding.EncodeToString(u.small.Sum(nil)))
-		}
-		out, err = u.b.client.PutObject(ctx, in)
-		return err
-	})
-	if err != nil {
-		return backends.Object{}, err
-	}
-	return backends.Object{
-		Key: u.key, Size: size, Version: version(out.ETag),
-		Sum: wholeSum(out.ChecksumType, out.ChecksumCRC64NVME, out.ChecksumCRC32C, out.ChecksumCRC32, out.ChecksumSHA256, out.ChecksumSHA1),
-	}, nil
 }
 
 func (u *upload) complete(ctx context.Context, size int64) (backends.Object, error) {

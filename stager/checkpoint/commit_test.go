@@ -217,3 +217,61 @@ func TestWhatIsSummedFirstHasNotMoved(t *testing.T) {
 		t.Errorf("the sum is %v, %v", got, err)
 	}
 }
+
+// sendsFiles is sumsFirst where the kernel then sends a part.
+type sendsFiles struct{ sumsFirst }
+
+func (s sendsFiles) CreateParts(context.Context, string, backends.CreateOptions) (backends.PartWriter, error) {
+	return s, nil
+}
+
+func (s sendsFiles) WritePart(_ context.Context, _ int64, src *io.SectionReader) error {
+	if _, err := io.Copy(io.Discard, backends.Unpaced(src)); err != nil {
+		return err
+	}
+	return backends.SendFile(src, func(_ *os.File, _ int64, n int) int { return (n + 1) / 2 })
+}
+
+// readFrom counts what is read.
+type readFrom struct {
+	io.ReaderAt
+	bytes atomic.Int64
+}
+
+func (r *readFrom) ReadAt(p []byte, off int64) (int, error) {
+	n, err := r.ReaderAt.ReadAt(p, off)
+	r.bytes.Add(int64(n))
+	return n, err
+}
+
+// What the kernel sends was read once, for the sum that stands before it, and moves as it
+// is sent.
+func TestWhatIsSentFromAFileIsReadOnce(t *testing.T) {
+	const size = 1<<20 + 1
+	var told atomic.Int64
+	name := filepath.Join(t.TempDir(), "f")
+	contents := backendtest.ContentsOf("x", size)
+	whole, err := io.ReadAll(io.NewSectionReader(contents, 0, size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	store := backends.NewStore(sendsFiles{sumsFirst{mem.New(), &told, t}}, "mem://test", backends.Options{})
+	reads := &readFrom{ReaderAt: file}
+	s := newSummed(reads, size, backends.CRC64NVME, func(n int64) { told.Add(n) })
+	s.lies = file
+	if _, err := store.Put(t.Context(), "k", s, size, backends.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.sum()
+	if want := contents.Sum(backends.CRC64NVME); err != nil || got != want || told.Load() != size || reads.bytes.Load() != size {
+		t.Errorf("the sum is %v, %v, with %d bytes told of and %d read; want %v with %d and %[6]d", got, err, told.Load(), reads.bytes.Load(), want, int64(size))
+	}
+}

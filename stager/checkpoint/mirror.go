@@ -169,7 +169,7 @@ func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, f loca
 		return f, err
 	}
 	f = describe(f.Path, info)
-	src := &told{ReaderAt: file, moved: moved}
+	src := &told{file: file, moved: moved}
 	src.left.Store(f.Size)
 	_, err = store.Put(ctx, f.Path, src, f.Size, backends.CreateOptions{})
 	if err == nil {
@@ -178,22 +178,40 @@ func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, f loca
 	return f, err
 }
 
-// told tells of the bytes that are read through it. What is read again, to be summed
-// or because sending it failed, brings forward what others would have told.
+// told tells of the bytes of a file that are sent, or read to be sent. Those of which that
+// is said twice, as sending them failed, bring forward what others would have told.
 type told struct {
-	io.ReaderAt
+	file  *os.File
 	left  atomic.Int64 // that nobody was told of
 	moved func(int64)
 }
 
+var (
+	_ backends.Counting = (*told)(nil)
+	_ backends.InFile   = (*told)(nil)
+)
+
+// ReadAt implements io.ReaderAt.
 func (t *told) ReadAt(p []byte, off int64) (int, error) {
-	n, err := t.ReaderAt.ReadAt(p, off)
+	n, err := t.file.ReadAt(p, off)
+	t.Sent(off, n)
+	return n, err
+}
+
+// Uncounted implements backends.Counting.
+func (t *told) Uncounted() io.ReaderAt { return t.file }
+
+// File implements backends.InFile.
+func (t *told) File() *os.File { return t.file }
+
+// Sent implements backends.InFile.
+func (t *told) Sent(_ int64, n int) {
 	for {
 		left := t.left.Load()
 		take := min(int64(n), left)
 		if t.left.CompareAndSwap(left, left-take) {
 			t.moved(take)
-			return n, err
+			return
 		}
 	}
 }

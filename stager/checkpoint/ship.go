@@ -294,6 +294,7 @@ func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string)
 		return "", err
 	}
 	src := newSummed(giveWay{file, c.idle}, want.Size, digestAlgorithm(s.store), s.moved)
+	src.lies = file
 	obj, err := s.store.Put(ctx, key, src, want.Size, c.sent.resuming(key))
 	var sum backends.Checksum
 	if err == nil {

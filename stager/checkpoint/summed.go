@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"os"
 	"sync"
 
 	"github.com/stager-dev/stager/backends"
@@ -15,6 +16,7 @@ import (
 // run; at the end the runs' sums are joined, so that the file is read once.
 type summed struct {
 	file  io.ReaderAt
+	lies  *os.File // where file reads; nil: in none
 	size  int64
 	algo  backends.Algorithm // Combinable
 	moved func(n int64)      // told of bytes read, no more than size in all
@@ -31,7 +33,11 @@ type run struct {
 	sum        hash.Hash
 }
 
-var _ backends.Counting = (*summed)(nil)
+var (
+	_ backends.Counting = (*summed)(nil)
+	_ backends.InFile   = (*summed)(nil)
+	_ backends.InFile   = unheard{}
+)
 
 func newSummed(file io.ReaderAt, size int64, algo backends.Algorithm, moved func(int64)) *summed {
 	return &summed{file: file, size: size, algo: algo, moved: moved, runs: make(map[int64]*run)}
@@ -39,18 +45,44 @@ func newSummed(file io.ReaderAt, size int64, algo backends.Algorithm, moved func
 
 // ReadAt implements io.ReaderAt.
 func (s *summed) ReadAt(p []byte, off int64) (int, error) {
+	n, err := unheard{s}.ReadAt(p, off)
+	s.Sent(off, n)
+	return n, err
+}
+
+// Uncounted implements backends.Counting. What is read so is summed, too: it may be sent
+// from the file then.
+func (s *summed) Uncounted() io.ReaderAt { return unheard{s} }
+
+// File implements backends.InFile.
+func (s *summed) File() *os.File { return s.lies }
+
+// Sent implements backends.InFile.
+func (s *summed) Sent(_ int64, n int) {
+	s.mu.Lock()
+	count := min(int64(n), s.size-s.counted)
+	s.counted += count
+	s.mu.Unlock()
+	s.moved(count)
+}
+
+// unheard is a summed of whose bytes nobody is told.
+type unheard struct{ *summed }
+
+// ReadAt implements io.ReaderAt.
+func (s unheard) ReadAt(p []byte, off int64) (int, error) {
 	n, err := s.file.ReadAt(p, off)
 	if n > 0 {
 		r := s.take(off)
 		r.sum.Write(p[:n])
 		r.end += int64(n)
-		s.give(r, int64(n))
+		s.give(r)
 	}
 	return n, err
 }
 
-// Uncounted implements backends.Counting.
-func (s *summed) Uncounted() io.ReaderAt { return s.file }
+// Sent implements backends.InFile.
+func (unheard) Sent(int64, int) {}
 
 // take takes the run that ends at off out, to go on with it.
 func (s *summed) take(off int64) *run {
@@ -63,15 +95,13 @@ func (s *summed) take(off int64) *run {
 	return &run{off, off, s.algo.New()}
 }
 
-func (s *summed) give(r *run, n int64) {
+// give puts a run back.
+func (s *summed) give(r *run) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if other, ok := s.runs[r.end]; !ok || r.start < other.start {
 		s.runs[r.end] = r
 	}
-	n = min(n, s.size-s.counted)
-	s.counted += n
-	s.mu.Unlock()
-	s.moved(n)
 }
 
 // settle tells moved of the rest, or with failed takes back what was told.
