@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,14 +40,14 @@ type Quick struct {
 	listener net.Listener
 	late     func() time.Duration // by how much the next answer with an object is
 
-	mu       sync.RWMutex // guards all below
-	conns    map[net.Conn]bool
-	over     bool
-	keys     []string // ascending
-	files    map[string]quickFile
-	received string // the folder of what was written
-	count    int    // of the files in it
-	uploads  map[string]*quickUpload
+	mu      sync.RWMutex // guards all below
+	conns   map[net.Conn]bool
+	over    bool
+	keys    []string // ascending
+	files   map[string]quickFile
+	count   int // of what was written
+	uploads map[string]*quickUpload
+	spare   [][]byte // of chunkSize
 }
 
 type quickFile struct {
@@ -92,9 +93,6 @@ func startQuick(dir, bucket string, late func() time.Duration) (*Quick, error) {
 		return nil, err
 	}
 	var err error
-	if q.received, err = os.MkdirTemp("", "quick-"); err != nil {
-		return nil, err
-	}
 	if q.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { //nolint:noctx // it does not block
 		return nil, err
 	}
@@ -117,7 +115,7 @@ func (q *Quick) Close() error {
 		conn.Close() //nolint:errcheck // the client sees that it is over
 	}
 	q.mu.Unlock()
-	return errors.Join(err, os.RemoveAll(q.received))
+	return err
 }
 
 // Find serves what is below its folder now, in place of all that there was.
@@ -125,6 +123,8 @@ func (q *Quick) Find() error {
 	q.Drop("")
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.spare = nil
+	debug.FreeOSMemory()
 	err := filepath.WalkDir(q.dir, q.find)
 	slices.Sort(q.keys)
 	return err

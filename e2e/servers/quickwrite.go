@@ -2,18 +2,21 @@ package servers
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 )
 
-// Of what is written the bytes of each request become a file of its own, or are kept where
-// they are few, and an object is a list of them: nothing is copied to put parts together.
+// What is written stays in memory, where it came: an object is a list of pieces, and nothing
+// is copied to put parts together. The memory of what was removed is used again, since new
+// memory costs as much as the bytes do.
+
+// chunkSize is how long pieces are, but for the last of a request.
+const chunkSize = 1 << 20
 
 // quickMark is the metadata by which stager tells its own object.
 const quickMark = "X-Amz-Meta-Stager-Write"
@@ -95,44 +98,59 @@ func (q *Quick) taken(a *quickAnswer, r *http.Request, key string) bool {
 
 // receive makes a piece of a body; keep is called with the lock held.
 func (q *Quick) receive(a *quickAnswer, r *http.Request, keep func(quickFile) bool) {
-	q.mu.Lock()
-	q.count++
-	piece, etag := quickPiece{path: filepath.Join(q.received, fmt.Sprint(q.count))}, fmt.Sprintf(`"%032d"`, q.count)
-	q.mu.Unlock()
-	if err := piece.fill(r.Body, r.ContentLength); err != nil {
+	pieces, size, err := q.take(r.Body, r.ContentLength)
+	if err != nil {
 		a.refuse(http.StatusInternalServerError, "InternalError")
 		return
 	}
-	file := quickFile{
-		pieces: []quickPiece{piece}, size: piece.size, modified: time.Now(), etag: etag,
-		sum: r.Header.Get("X-Amz-Checksum-Crc64nvme"), mark: r.Header.Get(quickMark),
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.count++
+	file := quickFile{
+		pieces: pieces, size: size, modified: time.Now(), etag: fmt.Sprintf(`"%032d"`, q.count),
+		sum: r.Header.Get("X-Amz-Checksum-Crc64nvme"), mark: r.Header.Get(quickMark),
+	}
 	if !keep(file) {
 		q.dropPieces(file)
 		a.refuse(http.StatusNotFound, "NoSuchUpload")
 		return
 	}
-	a.head = fmt.Appendf(a.head, "ETag: %s\r\n", etag)
+	a.head = fmt.Appendf(a.head, "ETag: %s\r\n", file.etag)
 }
 
-// fill takes a body of so many bytes, or of -1 when nobody knows.
-func (p *quickPiece) fill(from io.Reader, size int64) error {
-	if size >= 0 && size <= keepUpTo {
-		p.size, p.kept = size, make([]byte, size)
-		_, err := io.ReadFull(from, p.kept)
-		return err
+// take takes a body of so many bytes, or of -1 when nobody knows.
+func (q *Quick) take(from io.Reader, size int64) (pieces []quickPiece, n int64, err error) {
+	for n != size {
+		var p []byte
+		if left := size - n; size >= 0 && left < chunkSize {
+			p = make([]byte, left)
+		} else {
+			p = q.chunk()
+		}
+		m, err := io.ReadFull(from, p)
+		n += int64(m)
+		pieces = append(pieces, quickPiece{kept: p[:m], size: int64(m)})
+		switch {
+		case size < 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
+			return pieces, n, nil
+		case err != nil:
+			return nil, 0, err
+		}
 	}
-	f, err := os.Create(p.path)
-	if err != nil {
-		return err
+	return pieces, n, nil
+}
+
+// chunk is memory for a piece.
+func (q *Quick) chunk() []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	last := len(q.spare) - 1
+	if last < 0 {
+		return make([]byte, chunkSize)
 	}
-	p.size, err = io.CopyBuffer(struct{ io.Writer }{f}, from, make([]byte, 256<<10))
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	p := q.spare[last]
+	q.spare = q.spare[:last]
+	return p
 }
 
 func (q *Quick) complete(a *quickAnswer, r *http.Request, key, id string) {
@@ -197,11 +215,11 @@ func (q *Quick) drop(which func(key string) bool) {
 	})
 }
 
-// dropPieces removes what was written, and nothing that was served from the beginning.
+// dropPieces has the memory of what was written used again.
 func (q *Quick) dropPieces(file quickFile) {
 	for _, p := range file.pieces {
-		if p.kept == nil && strings.HasPrefix(p.path, q.received) {
-			_ = os.Remove(p.path) // Close removes the folder
+		if cap(p.kept) == chunkSize {
+			q.spare = append(q.spare, p.kept[:chunkSize])
 		}
 	}
 }
