@@ -61,7 +61,7 @@ func (w *wire) bring(req *http.Request, body *io.SectionReader) (res *http.Respo
 	heard := make(chan struct{})
 	go func() {
 		defer close(heard)
-		res, unheard = w.answer(req)
+		res, unheard = w.answer(req)             //nolint:bodyclose // who asked does, or the connection ends
 		w.conn.SetWriteDeadline(time.Unix(1, 0)) //nolint:errcheck // then it is closed
 	}()
 	if _, broken = w.conn.Write(w.out); broken == nil {
