@@ -351,7 +351,9 @@ func TestObjectsThatChangeUnderWay(t *testing.T) {
 		s := newSource(t, backends.CRC64NVME)
 		s.Generate("a", 10)
 		s.Generate("b", 10)
-		s.faults.AddFor(backendtest.Read, "a", backendtest.Meanwhile(0, func() { change(s) }))
+		listed := make(chan struct{}) // or the list, which goes on meanwhile, might tell of the change
+		s.faults.Add(backendtest.List, backendtest.Meanwhile(1, func() { close(listed) }))
+		s.faults.AddFor(backendtest.Read, "a", backendtest.Meanwhile(0, func() { <-listed; change(s) }))
 		dir := t.TempDir()
 		_, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir, Parallel: 1})
 		if backends.KindOf(err) != backends.Changed || !strings.Contains(fmt.Sprint(err), "run it again") {
