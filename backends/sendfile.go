@@ -1,6 +1,7 @@
 package backends
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -23,9 +24,10 @@ const stretch = 1 << 20
 // that, from the file that it lies in. send sends up to n bytes from off on and returns how
 // many it did. Where it sends none, and where src lies in no file, the error is of kind
 // errors.ErrUnsupported; src is behind what was sent, and who reads on sees what is wrong.
-func SendFile(src *io.SectionReader, send func(f *os.File, off int64, n int) int) error {
+// The watchdog over the request of ctx hears of all that is sent.
+func SendFile(ctx context.Context, src *io.SectionReader, send func(f *os.File, off int64, n int) int) error {
 	under, begin, size := src.Outer()
-	from, pace, went := under, func(int) error { return nil }, func(int64, int) {}
+	from, pace, went := under, func(int) error { return nil }, func(int64, int) { Moved(ctx) }
 	switch u := under.(type) {
 	case *paced:
 		from, pace, went = u.src, u.pace, u.went

@@ -1,12 +1,18 @@
-package backends
+package backends_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/mem"
 )
 
 // TestSendFile is about sources, and about kernels that send less than they are asked to.
@@ -30,15 +36,13 @@ func TestSendFile(t *testing.T) {
 	}{
 		{"all at once", file, []int{100}, "3456", "", nil},
 		{"a byte each", file, []int{1}, "3456", "", nil},
-		{"of what Unpaced made", local{file}, []int{3}, "3456", "", nil},
 		{"none", file, []int{0}, "", "3456", errors.ErrUnsupported},
 		{"an error in between", file, []int{2, 0}, "34", "56", errors.ErrUnsupported},
 		{"no file", strings.NewReader("0123456789"), []int{100}, "", "3456", errors.ErrUnsupported},
-		{"no file for Unpaced", local{strings.NewReader("0123456789")}, []int{100}, "", "3456", errors.ErrUnsupported},
 	} {
 		src := io.NewSectionReader(tt.src, 3, 4)
 		var sent []byte
-		err := SendFile(src, func(f *os.File, off int64, n int) int {
+		err := backends.SendFile(t.Context(), src, func(f *os.File, off int64, n int) int {
 			most := tt.most[0]
 			tt.most = tt.most[min(1, len(tt.most)-1):]
 			p := make([]byte, min(most, n))
@@ -51,4 +55,47 @@ func TestSendFile(t *testing.T) {
 			t.Errorf("%s: it sends %q, %v, and leaves %q; want %q, %v, %q", tt.name, sent, err, rest, tt.sent, tt.err, tt.rest)
 		}
 	}
+}
+
+// sendsInCommit is a protocol that has the kernel send all in Commit, over a slow line.
+type sendsInCommit struct {
+	backends.Backend
+	backends.PartWriter
+	src *io.SectionReader
+}
+
+func (s *sendsInCommit) CreateParts(context.Context, string, backends.CreateOptions) (backends.PartWriter, error) {
+	return s, nil
+}
+
+func (s *sendsInCommit) WritePart(_ context.Context, _ int64, src *io.SectionReader) error {
+	s.src = backends.Unpaced(src)
+	return nil
+}
+
+func (s *sendsInCommit) Abort() error { return nil }
+
+func (s *sendsInCommit) Commit(ctx context.Context) (backends.Object, error) {
+	return backends.Object{}, backends.SendFile(ctx, s.src, func(*os.File, int64, int) int {
+		time.Sleep(29 * time.Second) // in virtual time
+		if ctx.Err() != nil {
+			return 0
+		}
+		return 1
+	})
+}
+
+// An object of 8 MiB, over a line that takes minutes for it, was cut for its silence.
+func TestWhatTheKernelSendsIsNoSilence(t *testing.T) {
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	synctest.Test(t, func(t *testing.T) {
+		store := backends.NewStore(&sendsInCommit{Backend: mem.New()}, "mem://test", backends.Options{StallAfter: 30 * time.Second})
+		if _, err := store.Put(t.Context(), "k", file, 10, backends.CreateOptions{}); err != nil {
+			t.Errorf("it is %v, want that nothing is wrong", err)
+		}
+	})
 }

@@ -88,7 +88,7 @@ func (w *wire) pour(ctx context.Context, body *io.SectionReader) (broken, err er
 		return nil, err
 	}
 	if w.getter.tls == nil && w.socket.raw != nil {
-		if err := backends.SendFile(body, w.socket.sendFile); !errors.Is(err, errors.ErrUnsupported) {
+		if err := backends.SendFile(ctx, body, w.socket.sendFile); !errors.Is(err, errors.ErrUnsupported) {
 			return nil, err
 		}
 	}

@@ -225,11 +225,11 @@ func (s sendsFiles) CreateParts(context.Context, string, backends.CreateOptions)
 	return s, nil
 }
 
-func (s sendsFiles) WritePart(_ context.Context, _ int64, src *io.SectionReader) error {
+func (s sendsFiles) WritePart(ctx context.Context, _ int64, src *io.SectionReader) error {
 	if _, err := io.Copy(io.Discard, backends.Unpaced(src)); err != nil {
 		return err
 	}
-	return backends.SendFile(src, func(_ *os.File, _ int64, n int) int { return (n + 1) / 2 })
+	return backends.SendFile(ctx, src, func(_ *os.File, _ int64, n int) int { return (n + 1) / 2 })
 }
 
 // readFrom counts what is read.
