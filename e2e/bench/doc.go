@@ -4,8 +4,12 @@
 // A [Row] is data: a piece of work, stager's command and the peer's, what is done
 // before each run and how its result is checked. A [Suite] starts a server and brings
 // its rows. [Run] makes the runs in turn, A B A B, throws the first pair away, takes
-// medians, and fails when a result is not equal, byte for byte, to what was sent. Before
-// each run it has the machine hold as much memory as will be filled.
+// medians, and fails when a result is not equal, byte for byte, to what was sent. It makes
+// more pairs where they differ, until [Ratios] says that the ratio is sure.
+//
+// What a run leaves is removed right before the next, and nothing else comes between, so
+// that all find memory in the same state: a virtual machine may lend its host what is free,
+// and has it back slowly.
 //
 // Of a trainer the same [Row] has more to say: it leaves a [Reading], how many images it
 // took in what time and how long it waited, and finds itself that they were all there.

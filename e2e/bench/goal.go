@@ -32,8 +32,8 @@ func (g Goal) String() string {
 
 // missed tells which goals the result did not reach, and what it came to.
 func (r Result) missed() (all []string) {
-	if r.Ratio() < r.Goal.Ratio {
-		all = append(all, fmt.Sprintf("wall %.2f×", r.Ratio()))
+	if r.Ratios.Median() < r.Goal.Ratio {
+		all = append(all, fmt.Sprintf("wall %.2f×", r.Ratios.Median()))
 	}
 	if got := r.perGB(r.Ours); r.Goal.PerGB > 0 && got > r.Goal.PerGB {
 		all = append(all, fmt.Sprintf("CPU %.3f s/GB", got))

@@ -37,6 +37,7 @@ func TestWhatIsMissedIsSaid(t *testing.T) {
 		{"a trainer's memory", Result{Ours: Sample{RSS: 1 << 30, Reading: &Reading{}}}, ""},
 	} {
 		tt.r.Theirs.Wall, tt.r.Bytes, tt.r.Files = 2*time.Second, 1_000_000_000, 1000
+		tt.r.Ratios = Ratios{tt.r.Theirs.Wall.Seconds() / tt.r.Ours.Wall.Seconds()}
 		tt.r.Missed = tt.r.missed()
 		var line strings.Builder
 		Table{Out: &line}.Row(tt.r)

@@ -19,20 +19,18 @@ type Result struct {
 	Files  int64  `json:"files,omitempty"`
 	Ours   Sample `json:"ours"`
 	Theirs Sample `json:"theirs"`
+	Ratios Ratios `json:"ratios"`
 
 	Goal   Goal     `json:"goal,omitzero"`
 	Missed []string `json:"missed,omitempty"` // of the goals, with what came instead
 }
 
-// Ratio is how many times as long as stager the peer takes.
-func (r Result) Ratio() float64 { return r.Theirs.Wall.Seconds() / r.Ours.Wall.Seconds() }
-
 // perGB is CPU time, in seconds for each GB.
 func (r Result) perGB(s Sample) float64 { return s.CPU.Seconds() / float64(r.Bytes) * 1e9 }
 
-// Run runs all rows of a suite, each pairs times and once before to warm up, those that
-// take long but once, and tells each result as it comes. only, when it is not empty, chooses the rows by a part of
-// what they are called.
+// Run runs all rows of a suite, each at least pairs times and once before to warm up,
+// until the ratio is sure or patience is at its end, and tells each result as it comes.
+// only, when it is not empty, chooses the rows by a part of what they are called.
 func Run(ctx context.Context, suite Suite, lab *Lab, pairs int, only string, tell func(Result)) (note string, err error) {
 	rows, note, stop, err := suite.Start(ctx, lab)
 	if err != nil {
@@ -52,30 +50,30 @@ func Run(ctx context.Context, suite Suite, lab *Lab, pairs int, only string, tel
 	return note, nil
 }
 
-// slow is how long a pair may take to be run more than once after warming up: what
-// takes so long differs by less than it is long.
-const slow = 15 * time.Second
-
 func (row Row) run(ctx context.Context, pairs int) (Result, error) {
-	var ours, theirs []Sample
-	for len(ours) <= pairs {
-		a, err := row.once(ctx, row.Ours)
-		if err != nil {
-			return Result{}, fmt.Errorf("stager: %w", err)
+	pair := func() (ours, theirs Sample, err error) {
+		if ours, err = row.once(ctx, row.Ours); err != nil {
+			return ours, theirs, fmt.Errorf("stager: %w", err)
 		}
-		b, err := row.once(ctx, row.Theirs)
+		if theirs, err = row.once(ctx, row.Theirs); err != nil {
+			return ours, theirs, fmt.Errorf("%s: %w", row.Peer, err)
+		}
+		return ours, theirs, nil
+	}
+	if _, _, err := pair(); err != nil {
+		return Result{}, err
+	}
+	r := Result{Store: row.Store, Work: row.Work, Peer: row.Peer, Bytes: row.Bytes, Files: row.Files, Goal: row.Goal}
+	var ours, theirs []Sample
+	for start := time.Now(); !r.Ratios.enough(pairs, time.Since(start)); {
+		a, b, err := pair()
 		if err != nil {
-			return Result{}, fmt.Errorf("%s: %w", row.Peer, err)
+			return Result{}, err
 		}
 		ours, theirs = append(ours, a), append(theirs, b)
-		if len(ours) == 2 && a.Wall+b.Wall > slow {
-			break
-		}
+		r.Ratios = append(r.Ratios, b.Wall.Seconds()/a.Wall.Seconds())
 	}
-	r := Result{
-		Store: row.Store, Work: row.Work, Peer: row.Peer, Bytes: row.Bytes, Files: row.Files,
-		Ours: median(ours[1:]), Theirs: median(theirs[1:]), Goal: row.Goal,
-	}
+	r.Ours, r.Theirs = median(ours), median(theirs)
 	r.Missed = r.missed()
 	return r, nil
 }
@@ -85,9 +83,6 @@ func (row Row) once(ctx context.Context, command Command) (Sample, error) {
 		return Sample{}, err
 	}
 	if err := row.Reset(ctx); err != nil {
-		return Sample{}, err
-	}
-	if err := warm(2 * row.Bytes); err != nil { // what arrives, and what carries it
 		return Sample{}, err
 	}
 	s, err := measure(command())
@@ -122,7 +117,7 @@ func (s Sample) waited() float64 {
 	return s.Reading.Waited
 }
 
-func middle(all []time.Duration) time.Duration {
-	slices.Sort(all)
+func middle[T time.Duration | float64](all []T) T {
+	all = slices.Sorted(slices.Values(all))
 	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
 }

@@ -48,16 +48,16 @@ type Table struct{ Out io.Writer }
 
 // Begin writes what stands above the rows.
 func (t Table) Begin(m Machine, pairs int) {
-	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of %d pairs run in turn. stager's RSS is to be %d MB at most in every row; other goals stand beside theirs.\n\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, pairs, mostMemory/1_000_000)
-	fmt.Fprintln(t.Out, "| store | work | peer | stager s | peer s | ratio | CPU s/GB | peer's | RSS MB | peer's | goal |")
-	fmt.Fprintln(t.Out, "|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|")
+	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of pairs run in turn, at least %d and at most %d, until the standard error of the ratio is %.0f %%. stager's RSS is to be %d MB at most in every row; other goals stand beside theirs.\n\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, pairs, max(pairs, most), 100*sure, mostMemory/1_000_000)
+	fmt.Fprintln(t.Out, "| store | work | peer | stager s | peer s | ratio | ± % | pairs | CPU s/GB | peer's | RSS MB | peer's | goal |")
+	fmt.Fprintln(t.Out, "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
 }
 
 // Row writes one.
 func (t Table) Row(r Result) {
 	mb := func(s Sample) int64 { return (s.RSS + 500_000) / 1_000_000 }
-	fmt.Fprintf(t.Out, "| %s | %s | %s | %.2f | %.2f | %.2f | %.2f | %.2f | %d | %d | %s |\n", r.Store, r.Work, r.Peer,
-		r.Ours.Wall.Seconds(), r.Theirs.Wall.Seconds(), r.Ratio(), r.perGB(r.Ours), r.perGB(r.Theirs), mb(r.Ours), mb(r.Theirs), r.goal())
+	fmt.Fprintf(t.Out, "| %s | %s | %s | %.2f | %.2f | %.2f | %.0f | %d | %.2f | %.2f | %d | %d | %s |\n", r.Store, r.Work, r.Peer,
+		r.Ours.Wall.Seconds(), r.Theirs.Wall.Seconds(), r.Ratios.Median(), 100*r.Ratios.Uncertainty(), len(r.Ratios), r.perGB(r.Ours), r.perGB(r.Theirs), mb(r.Ours), mb(r.Theirs), r.goal())
 }
 
 // Readings writes what the trainers among the results saw, as a table of its own.

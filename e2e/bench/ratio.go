@@ -1,0 +1,47 @@
+package bench
+
+import (
+	"math"
+	"time"
+)
+
+// A ratio is sure when its uncertainty is so little. What is not sure by then is left so
+// when a row took so many pairs, or so long.
+const (
+	sure     = 0.03
+	most     = 9
+	patience = 90 * time.Second
+)
+
+// Ratios says of each pair how many times as long as stager the peer took. What slows a
+// machine for a while slows both of a pair, so these differ less than the times do.
+type Ratios []float64
+
+// Median is the ratio of a row.
+func (r Ratios) Median() float64 { return middle(r) }
+
+// Uncertainty is the standard error of the median, as a part of it: π/2 times the mean
+// distance from it, by the root of how many there are, as for errors of a normal
+// distribution. It is 0 of one pair, which can't tell.
+func (r Ratios) Uncertainty() float64 {
+	if len(r) < 2 {
+		return 0
+	}
+	median, apart := r.Median(), 0.0
+	for _, one := range r {
+		apart += math.Abs(one - median)
+	}
+	n := float64(len(r))
+	return math.Pi / 2 * apart / (n - 1) / math.Sqrt(n) / median
+}
+
+// enough says that no more pairs are needed, or would be of use.
+func (r Ratios) enough(least int, took time.Duration) bool {
+	switch {
+	case len(r) == 0:
+		return false
+	case len(r) >= max(least, most), took >= patience:
+		return true
+	}
+	return len(r) >= least && r.Uncertainty() <= sure
+}
