@@ -7,9 +7,8 @@
 // medians, and fails when a result is not equal, byte for byte, to what was sent. It makes
 // more pairs where they differ, until [Ratios] says that the ratio is sure.
 //
-// What a run leaves is removed right before the next, and nothing else comes between, so
-// that all find memory in the same state: a virtual machine may lend its host what is free,
-// and has it back slowly.
+// Nothing is done to memory between the runs: each finds it as the one before left it,
+// which costs both of a pair alike where a virtual machine lends what is free to its host.
 //
 // Of a trainer the same [Row] has more to say: it leaves a [Reading], how many images it
 // took in what time and how long it waited, and finds itself that they were all there.

@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// A ratio is sure when its uncertainty is so little. What is not sure by then is left so
-// when a row took so many pairs, or so long.
+// A ratio is sure when its uncertainty is so little. A row whose pairs stay apart has more
+// of them for so long, and is told as it is then.
 const (
 	sure     = 0.03
-	most     = 9
-	patience = 90 * time.Second
+	patience = time.Minute
 )
 
 // Ratios says of each pair how many times as long as stager the peer took. What slows a
@@ -35,13 +34,8 @@ func (r Ratios) Uncertainty() float64 {
 	return math.Pi / 2 * apart / (n - 1) / math.Sqrt(n) / median
 }
 
-// enough says that no more pairs are needed, or would be of use.
+// enough says that there are as many pairs as were asked for, and that no more are needed,
+// or would be worth their time.
 func (r Ratios) enough(least int, took time.Duration) bool {
-	switch {
-	case len(r) == 0:
-		return false
-	case len(r) >= max(least, most), took >= patience:
-		return true
-	}
-	return len(r) >= least && r.Uncertainty() <= sure
+	return len(r) >= least && (took >= patience || r.Uncertainty() <= sure)
 }

@@ -29,7 +29,7 @@ type Result struct {
 func (r Result) perGB(s Sample) float64 { return s.CPU.Seconds() / float64(r.Bytes) * 1e9 }
 
 // Run runs all rows of a suite, each at least pairs times and once before to warm up,
-// until the ratio is sure or patience is at its end, and tells each result as it comes.
+// until their ratio is sure or patience is at its end, and tells each result as it comes.
 // only, when it is not empty, chooses the rows by a part of what they are called.
 func Run(ctx context.Context, suite Suite, lab *Lab, pairs int, only string, tell func(Result)) (note string, err error) {
 	rows, note, stop, err := suite.Start(ctx, lab)
