@@ -11,6 +11,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The journal is a text file, a fact a line, each with its own sum, so that a line
@@ -54,7 +55,8 @@ type (
 	// history is what befell a position before it was settled.
 	history struct {
 		attempts, failures int
-		used               int // of its samples, the first, before a Rewind
+		used               int       // of its samples, the first, before a Rewind
+		died               time.Time // when the last death counted; a restart forgets it
 	}
 	grant struct{ id, reader string }
 )
@@ -149,7 +151,7 @@ func (m *memory) learn(f []string) {
 			m.skipped = append(m.skipped, skip{a, f[3], f[4]})
 		}
 	case kind == "try" && words(6):
-		a, h := at(1), history{num(f[3]), num(f[4]), num(f[5])}
+		a, h := at(1), history{attempts: num(f[3]), failures: num(f[4]), used: num(f[5])}
 		if !bad {
 			m.history[a] = h
 		}

@@ -11,6 +11,21 @@ import (
 // failuresOfPoison is how often readers may refuse a shard, or die of it.
 const failuresOfPoison = 3
 
+// deathsApart is how far apart the deaths that count are. The end of a trainer takes all
+// its readers with it, one after the other: what the first held is given to the next, which
+// still waits, and so on, and the shard is not what they die of. Launchers leave their
+// workers up to 30 s to end (torchrun, Kubernetes).
+const deathsApart = 30 * time.Second
+
+// blame is what the end of a lease says against its shard.
+type blame int
+
+const (
+	noBlame blame = iota
+	readerDied
+	readerRefused
+)
+
 // LeaseRequest says who wants a shard.
 type LeaseRequest struct {
 	Reader string
@@ -119,7 +134,7 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 func (w *Window) disownLocked(now time.Time, rd *reader) {
 	for _, l := range w.leases {
 		if l.found && l.reader == rd {
-			w.returnLocked(now, l, "its reader does not know of it", false)
+			w.returnLocked(now, l, "its reader does not know of it", noBlame)
 		}
 	}
 }
@@ -292,7 +307,7 @@ func (w *Window) Nack(id, reason string) error {
 	if reason == "" {
 		reason = "no reason given"
 	}
-	return w.giveBack(id, func(rd *reader) string {
+	return w.giveBack(id, readerRefused, func(rd *reader) string {
 		rd.nacks++
 		why := fmt.Sprintf("%s refused it: %s", rd.name, reason)
 		if rd.nacks == rd.given {
@@ -303,12 +318,13 @@ func (w *Window) Nack(id, reason string) error {
 }
 
 // Return ends a lease whose reader has died, or does not want it. It counts like
-// a Nack: what readers die of is poison.
+// a Nack, since what readers die of is poison; but readers that die within half a minute
+// of one another have died together, and count once.
 func (w *Window) Return(id string) error {
-	return w.giveBack(id, func(rd *reader) string { return rd.name + " is gone" })
+	return w.giveBack(id, readerDied, func(rd *reader) string { return rd.name + " is gone" })
 }
 
-func (w *Window) giveBack(id string, why func(*reader) string) error {
+func (w *Window) giveBack(id string, against blame, why func(*reader) string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	l, err := w.heldLocked(id)
@@ -316,7 +332,7 @@ func (w *Window) giveBack(id string, why func(*reader) string) error {
 		return err
 	}
 	now := time.Now()
-	w.returnLocked(now, l, why(l.reader), true)
+	w.returnLocked(now, l, why(l.reader), against)
 	w.serveLocked(now)
 	return nil
 }
@@ -329,7 +345,7 @@ func (w *Window) PutBack(id string) error {
 	l, err := w.heldLocked(id)
 	if err == nil {
 		now := time.Now()
-		w.returnLocked(now, l, "put back by "+l.reader.name, false)
+		w.returnLocked(now, l, "put back by "+l.reader.name, noBlame)
 		w.serveLocked(now)
 	}
 	return err
@@ -377,13 +393,17 @@ func (w *Window) heldLocked(id string) (*lease, error) {
 	return nil, ErrNoLease
 }
 
-// returnLocked makes a leased file ready again, or quarantines it when counts says
-// that it is one failure too many.
-func (w *Window) returnLocked(now time.Time, l *lease, why string, counts bool) {
+// returnLocked makes a leased file ready again, or quarantines it when this is one
+// failure too many.
+func (w *Window) returnLocked(now time.Time, l *lease, why string, against blame) {
 	e := l.e
 	h := w.history[e.seq]
+	counts := against == readerRefused || against == readerDied && now.Sub(h.died) >= deathsApart
 	if counts {
 		h.failures++
+		if against == readerDied {
+			h.died = now
+		}
 		w.history[e.seq] = h
 	}
 	for _, err := range []error{w.journal.add("gone", l.id, e.seq), w.journal.add("try", e.seq, h.attempts, h.failures, h.used)} {
@@ -436,8 +456,11 @@ func (w *Window) expireLocked(now time.Time) {
 		if w.leases[l.id] != l {
 			continue // it ended with another, of another group
 		}
-		// Of what was found after a restart nobody knows why its reader is silent.
-		w.returnLocked(now, l, "its lease ran out", !l.found)
+		against := readerDied
+		if l.found {
+			against = noBlame // after a restart nobody knows why its reader is silent
+		}
+		w.returnLocked(now, l, "its lease ran out", against)
 	}
 }
 

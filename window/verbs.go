@@ -134,7 +134,7 @@ func (w *Window) lostLocked(now time.Time, e *entry) {
 		w.dropLeaseLocked(e)
 		w.moveLocked(e, Ready, "its file was lost")
 	} else if e.lease != nil {
-		w.returnLocked(now, e.lease, "its file was lost", false)
+		w.returnLocked(now, e.lease, "its file was lost", noBlame)
 	}
 	w.replanLocked(e, "somebody removed its link in .stager/held")
 	w.note()

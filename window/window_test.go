@@ -257,6 +257,33 @@ func TestWhatReadersRefuseGoesToOthersAndAtLastAside(t *testing.T) {
 	})
 }
 
+// The end of a trainer took its workers one after the other, while some of them still
+// waited: what the first held was handed through the dying, and called bad after three.
+// What they die of each time a trainer comes again is bad.
+func TestWorkersThatDieTogetherCondemnNoShard(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		for _, groups := range []int{1, 4} {
+			b := newBench(t, Config{Items: items(1, 10), Size: 10, Epochs: 1, Groups: groups})
+			b.settle()
+			for trainer := 1; trainer <= 3; trainer++ {
+				for worker := range 8 {
+					if s := b.Status(); trainer == 3 && worker > 0 {
+						break
+					} else if len(s.Quarantined) > 0 {
+						t.Fatalf("%d groups: trainer %d, worker %d: %+v is condemned", groups, trainer, worker, s.Quarantined)
+					}
+					b.ok(b.Return(b.must(b.lease("worker-" + string(rune('a'+worker)))).ID))
+					b.advance(3 * time.Second)
+				}
+				b.advance(10 * time.Second)
+			}
+			if s := b.Status(); len(s.Quarantined) != 1 {
+				t.Errorf("%d groups: got %+v, want one shard quarantined: three trainers died of it", groups, s)
+			}
+		}
+	})
+}
+
 func TestFetchesThatFail(t *testing.T) {
 	down := errors.New("503 slow down")
 	corrupt := fmt.Errorf("s00.tar: %w", ErrCorrupt)

@@ -23,6 +23,6 @@ func (w *Window) withdrawLocked(now time.Time, l *lease) {
 		h.attempts--
 		w.history[l.e.seq] = h
 	}
-	w.returnLocked(now, l, "its reader went away while it was given", false)
+	w.returnLocked(now, l, "its reader went away while it was given", noBlame)
 	w.serveLocked(now)
 }

@@ -5,8 +5,8 @@
     train.py EPOCHS RECORD --from FOLDER   the same shards in the same order, from a folder
 
 With --checkpoint FILE each epoch ends with a checkpoint, which knows where the data stood and
-what was seen; a run that finds one goes on there. With --kill EPOCH one of that epoch's workers
-is killed in the middle of it, and with it the run.
+what was seen; a run that finds one goes on there. With --kill EPOCH whoever is given the shard
+in the middle of that epoch is killed, and with it the run.
 """
 
 import argparse
