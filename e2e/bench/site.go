@@ -28,7 +28,7 @@ type site struct {
 	// get copies the store's folder from into to, which is there; put copies the local
 	// folder from into the store's folder to, which is not there.
 	get, put func(from, to string) *exec.Cmd
-	remove   func(folder string) error // removes a folder of the store; nil where dir is known
+	remove   func(folder string) error // removes a folder of the store; nil where it may go from dir
 }
 
 // stager is a command of ours.
@@ -112,10 +112,10 @@ func (s *site) fresh() string {
 
 // drop removes a folder of the store.
 func (s *site) drop(folder string) error {
-	if s.dir != "" {
-		return os.RemoveAll(filepath.Join(s.dir, folder))
+	if s.remove != nil {
+		return s.remove(folder)
 	}
-	return s.remove(folder)
+	return os.RemoveAll(filepath.Join(s.dir, folder))
 }
 
 // holds compares a folder of the store with a local one. A checkpoint's files lie where

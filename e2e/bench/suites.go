@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -116,6 +117,10 @@ func nfs(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() er
 		lab: lab, name: "nfs", url: "nfs://" + server.Address + "/data/", dir: server.Dir, peer: "cp beside the server",
 		get: func(from, to string) *exec.Cmd { return cp(filepath.Join(server.Dir, from), to) },
 		put: func(from, to string) *exec.Cmd { return cp(from, filepath.Join(server.Dir, to)) },
+		remove: func(folder string) error {
+			folder = filepath.Join(server.Dir, folder)
+			return firstOf(empty(folder), os.RemoveAll(folder))
+		},
 	}
 	if err := near.load(); err != nil {
 		return nil, "", nil, err
@@ -136,6 +141,17 @@ func nfs(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() er
 		return far.stager("push", "--quiet", "--connections=1", from, far.at(to)+one)
 	}
 	return append(near.rows(), far.rows()...), "NFS-Ganesha, version 4.1", end.all, nil
+}
+
+// empty takes the bytes of the files in dir. NFS-Ganesha keeps files open that were written
+// through it, removed or not, and all that a suite writes is more than the memory.
+func empty(dir string) error {
+	return filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		return os.Truncate(name, 0)
+	})
 }
 
 // hdfs is beside Hadoop's own shell.
