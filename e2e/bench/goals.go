@@ -30,17 +30,15 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 			err = errors.Join(err, end.all())
 		}
 	}()
-	disk, err := os.MkdirTemp(lab.Disk, "stager-bench-")
+	size, files := lab.Data.Size, lab.Data.Files
+	large := Data{Size: 4 * size}
+	small := Data{Files: 10 * files, FileSize: 50 << 10}
+	disk, err := newDisk(ctx, lab, large.Size+int64(small.Files)*small.FileSize)
 	if err != nil {
 		return nil, "", nil, err
 	}
-	end = append(end, func() error { return os.RemoveAll(disk) })
-	note = quickNote + "; s5cmd 2.3.0; the disk is " + fileSystem(disk)
-	// ext4 makes a new file slowly where files have just been removed; with this each
-	// folder has a place of its own.
-	if exec.CommandContext(ctx, "chattr", "+T", disk).Run() == nil {
-		note += ", each folder apart from the others (chattr +T)"
-	}
+	end = append(end, disk.close)
+	note = quickNote + "; s5cmd 2.3.0; the disk is " + disk.what
 	s := shelf{dir: filepath.Join(lab.Dir, "goals")}
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
 		return nil, "", nil, err
@@ -67,12 +65,9 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 		}
 	}
 	memory := at("s3, quick, memory", s.server.Endpoint, lab.Dir)
-	onDisk := at("s3, quick, disk", s.server.Endpoint, disk)
-	onDisk.keeps = true // for chattr is not enough
+	onDisk := at("s3, quick, disk", s.server.Endpoint, disk.path)
+	onDisk.keeps = disk.keeps
 	far := at(fmt.Sprintf("s3, quick, %v away", farTrip), "http://"+delay.Address, lab.Dir)
-	size, files := lab.Data.Size, lab.Data.Files
-	large := Data{Size: 4 * size}
-	small := Data{Files: 10 * files, FileSize: 50 << 10}
 	return []Row{
 		s.row(memory.reading, large, Goal{Ratio: 2.2, PerGB: 0.75}),
 		s.row(onDisk.reading, large, Goal{Ratio: 3, PerGB: 0.35}),

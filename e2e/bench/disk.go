@@ -1,0 +1,96 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// disk is where rows that are of a disk get their files.
+type disk struct {
+	path  string // a folder
+	what  string // file system
+	keeps bool   // small files that were got stay to the end
+	close func() error
+}
+
+// newDisk makes a folder on the disk of the folder on, for the bytes that a suite has there
+// at once. A file system that tells its disk at once of what was removed (discard) has it
+// busy with that for minutes: with what the run before removed, whoseever it was. There the
+// folder is in a file system without that, which lies in a file, if one can be made.
+func newDisk(ctx context.Context, lab *Lab, bytes int64) (disk, error) {
+	path, err := os.MkdirTemp(lab.Disk, "stager-bench-")
+	if err != nil {
+		return disk{}, err
+	}
+	remove := func() error { return os.RemoveAll(path) }
+	if discards(ctx, path) {
+		own, err := mountFile(ctx, path, 2*bytes+64<<20)
+		if err == nil {
+			what := "ext4 without discard, in a file of " + fileSystem(path)
+			return disk{fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), own.Fd()), what, false, stops{remove, own.Close}.all}, nil
+		}
+		fmt.Fprintf(lab.Log, "%s is mounted with discard, so that figures of a disk differ more; a file system of its own cannot be made: %v\n", lab.Disk, err)
+	}
+	d := disk{path, fileSystem(path), true, remove}
+	// ext4 makes a new file slowly where files have just been removed; with this each
+	// folder has a place of its own.
+	if exec.CommandContext(ctx, "chattr", "+T", path).Run() == nil {
+		d.what += ", each folder apart from the others (chattr +T)"
+	}
+	return d, nil
+}
+
+// discards says whether the file system of a folder is mounted with discard.
+func discards(ctx context.Context, folder string) bool {
+	out, err := exec.CommandContext(ctx, "findmnt", "--noheadings", "--output", "OPTIONS", "--target", folder).Output()
+	return err == nil && slices.Contains(strings.Split(strings.TrimSpace(string(out)), ","), "discard")
+}
+
+// mountFile makes a file system of about so many bytes in a file in dir. All of the file is
+// written, so that the disk has a place for it. The file system has no place in the tree of
+// folders: its root is what is returned, and with that it ends, also where the process is
+// killed.
+func mountFile(ctx context.Context, dir string, bytes int64) (root *os.File, err error) {
+	const block = 4 << 20
+	file, at := filepath.Join(dir, "disk"), filepath.Join(dir, "mount")
+	defer os.Remove(file)
+	if err := os.Mkdir(at, 0o700); err != nil {
+		return nil, err
+	}
+	defer os.Remove(at)
+	for _, command := range [][]string{
+		{"dd", "if=/dev/zero", "of=" + file, fmt.Sprintf("bs=%d", block), fmt.Sprintf("count=%d", bytes/block+1), "oflag=direct", "status=none"},
+		{"mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", file},
+	} {
+		if err := quietly(exec.CommandContext(ctx, command[0], command[1:]...)); err != nil {
+			return nil, err
+		}
+	}
+	out, err := exec.CommandContext(ctx, "losetup", "--direct-io=on", "--find", "--show", file).Output()
+	if err != nil {
+		return nil, fmt.Errorf("losetup: %w", err)
+	}
+	device := strings.TrimSpace(string(out))
+	defer func() { // the device goes with its last user
+		if derr := quietly(exec.Command("losetup", "--detach", device)); err == nil && derr != nil { //nolint:noctx // also when ctx has ended
+			root.Close() //nolint:errcheck // the first error counts
+			err = derr
+		}
+	}()
+	if err := unix.Mount(device, at, "ext4", 0, "nodiscard"); err != nil {
+		return nil, fmt.Errorf("mount %s: %w", device, err)
+	}
+	root, err = os.Open(at)
+	if uerr := unix.Unmount(at, unix.MNT_DETACH); err == nil && uerr != nil {
+		root.Close() //nolint:errcheck // the first error counts
+		err = fmt.Errorf("unmount %s: %w", at, uerr)
+	}
+	return root, err
+}
