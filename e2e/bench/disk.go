@@ -16,14 +16,13 @@ import (
 type disk struct {
 	path  string // a folder
 	what  string // file system
-	keeps bool   // small files that were got stay to the end
 	close func() error
 }
 
-// newDisk makes a folder on the disk of the folder on, for the bytes that a suite has there
-// at once. A file system that tells its disk at once of what was removed (discard) has it
-// busy with that for minutes: with what the run before removed, whoseever it was. There the
-// folder is in a file system without that, which lies in a file, if one can be made.
+// newDisk makes a folder in Lab.Disk, for the bytes that a suite has there at once. A file
+// system that tells its disk of what was removed (discard) has it busy with that for minutes,
+// and so with what the run before removed. There the folder is in a file system without that,
+// which lies in a file, if one can be made.
 func newDisk(ctx context.Context, lab *Lab, bytes int64) (disk, error) {
 	path, err := os.MkdirTemp(lab.Disk, "stager-bench-")
 	if err != nil {
@@ -34,17 +33,11 @@ func newDisk(ctx context.Context, lab *Lab, bytes int64) (disk, error) {
 		own, err := mountFile(ctx, path, 2*bytes+64<<20)
 		if err == nil {
 			what := "ext4 without discard, in a file of " + fileSystem(path)
-			return disk{fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), own.Fd()), what, false, stops{remove, own.Close}.all}, nil
+			return disk{fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), own.Fd()), what, stops{remove, own.Close}.all}, nil
 		}
 		fmt.Fprintf(lab.Log, "%s is mounted with discard, so that figures of a disk differ more; a file system of its own cannot be made: %v\n", lab.Disk, err)
 	}
-	d := disk{path, fileSystem(path), true, remove}
-	// ext4 makes a new file slowly where files have just been removed; with this each
-	// folder has a place of its own.
-	if exec.CommandContext(ctx, "chattr", "+T", path).Run() == nil {
-		d.what += ", each folder apart from the others (chattr +T)"
-	}
-	return d, nil
+	return disk{path, fileSystem(path), remove}, nil
 }
 
 // discards says whether the file system of a folder is mounted with discard.

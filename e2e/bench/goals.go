@@ -33,7 +33,7 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 	size, files := lab.Data.Size, lab.Data.Files
 	large := Data{Size: 4 * size}
 	small := Data{Files: 10 * files, FileSize: 50 << 10}
-	disk, err := newDisk(ctx, lab, large.Size+int64(small.Files)*small.FileSize)
+	disk, err := newDisk(ctx, lab, large.Size+small.Files*small.FileSize)
 	if err != nil {
 		return nil, "", nil, err
 	}
@@ -66,7 +66,6 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 	}
 	memory := at("s3, quick, memory", s.server.Endpoint, lab.Dir)
 	onDisk := at("s3, quick, disk", s.server.Endpoint, disk.path)
-	onDisk.keeps = disk.keeps
 	far := at(fmt.Sprintf("s3, quick, %v away", farTrip), "http://"+delay.Address, lab.Dir)
 	return []Row{
 		s.row(memory.reading, large, Goal{Ratio: 2.2, PerGB: 0.75}),

@@ -22,7 +22,6 @@ type site struct {
 	env   []string // by which stager finds the store
 	dir   string   // where the server keeps files as they are; "" if it does not
 	to    string   // where what is got comes to stand; "": at lab.To
-	keeps bool     // what small files came stays there, for the suite to remove
 
 	peer string // the other client
 	// get copies the store's folder from into to, which is there; put copies the local
@@ -69,8 +68,7 @@ func (s *site) reading(d set) Row {
 		Ours:   func() *exec.Cmd { return s.stager("prefetch", "--quiet", s.at(d.name), to) },
 		Theirs: func() *exec.Cmd { return s.get(d.name, to) },
 		Check: func(context.Context) error {
-			err := equal(to, d.dir)
-			if small := d.files > 0 && d.bytes/d.files < 1<<20; err != nil || s.keeps && small {
+			if err := equal(to, d.dir); err != nil {
 				return err
 			}
 			return os.RemoveAll(to)
