@@ -7,8 +7,8 @@
 // medians, and fails when a result is not equal, byte for byte, to what was sent. It makes
 // more pairs where they differ, until [Ratios] says that the ratio is sure.
 //
-// Nothing is done to memory between the runs: each finds it as the one before left it,
-// which costs both of a pair alike where a virtual machine lends what is free to its host.
+// A suite that moves several gigabytes first takes that much memory and sees to it that the
+// machine keeps it, also where a virtual machine lends what is free to its host.
 //
 // Of a trainer the same [Row] has more to say: it leaves a [Reading], how many images it
 // took in what time and how long it waited, and finds itself that they were all there.

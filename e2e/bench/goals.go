@@ -38,6 +38,11 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 		return nil, "", nil, err
 	}
 	end = append(end, disk.close)
+	release, err := keepMemory(ctx, 2*large.Size+size) // for what is there and what comes
+	if err != nil {
+		return nil, "", nil, err
+	}
+	end = append(end, release)
 	note = quickNote + "; s5cmd 2.3.0; the disk is " + disk.what
 	s := shelf{dir: filepath.Join(lab.Dir, "goals")}
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
