@@ -22,7 +22,8 @@ type disk struct {
 // newDisk makes a folder in Lab.Disk, for the bytes that a suite has there at once. A file
 // system that tells its disk of what was removed (discard) has it busy with that for minutes,
 // and so with what the run before removed. There the folder is in a file system without that,
-// which lies in a file, if one can be made.
+// which lies in a file, if one can be made. It has little more room than one run takes, so
+// that all write to the same places of the disk: those written first are slower on some.
 func newDisk(ctx context.Context, lab *Lab, bytes int64) (disk, error) {
 	path, err := os.MkdirTemp(lab.Disk, "stager-bench-")
 	if err != nil {
@@ -30,7 +31,7 @@ func newDisk(ctx context.Context, lab *Lab, bytes int64) (disk, error) {
 	}
 	remove := func() error { return os.RemoveAll(path) }
 	if discards(ctx, path) {
-		own, err := mountFile(ctx, path, 2*bytes+64<<20)
+		own, err := mountFile(ctx, path, bytes+bytes/8)
 		if err == nil {
 			what := "ext4 without discard, in a file of " + fileSystem(path)
 			return disk{fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), own.Fd()), what, stops{remove, own.Close}.all}, nil

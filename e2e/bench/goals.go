@@ -33,7 +33,7 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 	size, files := lab.Data.Size, lab.Data.Files
 	large := Data{Size: 4 * size}
 	small := Data{Files: 10 * files, FileSize: 50 << 10}
-	disk, err := newDisk(ctx, lab, large.Size+small.Files*small.FileSize)
+	disk, err := newDisk(ctx, lab, max(large.Size, small.Files*small.FileSize))
 	if err != nil {
 		return nil, "", nil, err
 	}

@@ -8,8 +8,9 @@ import (
 // A ratio is sure when its uncertainty is so little. A row whose pairs stay apart has more
 // of them for so long, and is told as it is then.
 const (
-	sure     = 0.03
-	patience = time.Minute
+	sure         = 0.03
+	patience     = time.Minute
+	goalPatience = 3 * time.Minute // for a row that has a goal
 )
 
 // Ratios says of each pair how many times as long as stager the peer took. What slows a
@@ -35,7 +36,7 @@ func (r Ratios) Uncertainty() float64 {
 }
 
 // enough says that there are as many pairs as were asked for, and that no more are needed,
-// or would be worth their time.
-func (r Ratios) enough(least int, took time.Duration) bool {
-	return len(r) >= least && (took >= patience || r.Uncertainty() <= sure)
+// or that they took as long as they may.
+func (r Ratios) enough(least int, took, may time.Duration) bool {
+	return len(r) >= least && (took >= may || r.Uncertainty() <= sure)
 }

@@ -25,7 +25,7 @@ func TestPairsAreRunUntilTheRatioIsSure(t *testing.T) {
 		{"too few, however long it takes", apart, 4, time.Hour, false},
 		{"one that many others outweigh", Ratios{2, 2.02, 1.98, 2, 2, 2.02, 1.98, 2.4}, 3, 0, true},
 	} {
-		if got := tt.r.enough(tt.least, tt.took); got != tt.enough {
+		if got := tt.r.enough(tt.least, tt.took, patience); got != tt.enough {
 			t.Errorf("%s: enough is %v, want %v", tt.name, got, tt.enough)
 		}
 	}

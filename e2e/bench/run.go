@@ -64,8 +64,12 @@ func (row Row) run(ctx context.Context, pairs int) (Result, error) {
 		return Result{}, err
 	}
 	r := Result{Store: row.Store, Work: row.Work, Peer: row.Peer, Bytes: row.Bytes, Files: row.Files, Goal: row.Goal}
+	may := patience
+	if row.Goal != (Goal{}) {
+		may = goalPatience
+	}
 	var ours, theirs []Sample
-	for start := time.Now(); !r.Ratios.enough(pairs, time.Since(start)); {
+	for start := time.Now(); !r.Ratios.enough(pairs, time.Since(start), may); {
 		a, b, err := pair()
 		if err != nil {
 			return Result{}, err

@@ -48,7 +48,7 @@ type Table struct{ Out io.Writer }
 
 // Begin writes what stands above the rows.
 func (t Table) Begin(m Machine, pairs int) {
-	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of at least %d pairs run in turn, and of more for up to %v until the standard error of the ratio, which is the median of the pairs', is %.0f %%. stager's RSS is to be %d MB at most in every row; other goals stand beside theirs.\n\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, pairs, patience, 100*sure, mostMemory/1_000_000)
+	fmt.Fprintf(t.Out, "%s, %d cores, Linux %s, %s, %s; medians of at least %d pairs run in turn, and of more for up to %v (%v where there is a goal) until the standard error of the ratio, which is the median of the pairs', is %.0f %%. stager's RSS is to be %d MB at most in every row; other goals stand beside theirs.\n\n", m.CPU, m.Cores, m.Kernel, m.Go, m.Stager, pairs, patience, goalPatience, 100*sure, mostMemory/1_000_000)
 	fmt.Fprintln(t.Out, "| store | work | peer | stager s | peer s | ratio | ± % | pairs | CPU s/GB | peer's | RSS MB | peer's | goal |")
 	fmt.Fprintln(t.Out, "|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
 }
