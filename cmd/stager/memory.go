@@ -33,7 +33,7 @@ func collectAt(percent int) {
 // batchHeap is how large the heap of a command that ends may become, whatever is in use of
 // it: where that is little, as with small files from near by, garbage would be collected
 // all the time.
-const batchHeap = 16 << 20
+const batchHeap = 12 << 20
 
 // spareTime is spareMemory for such a command: garbage is collected where the heap has
 // batchHeap, and later where more is in use.
