@@ -33,16 +33,16 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 	size, files := lab.Data.Size, lab.Data.Files
 	large := Data{Size: 4 * size}
 	small := Data{Files: 10 * files, FileSize: 50 << 10}
-	disk, err := newDisk(ctx, lab, max(large.Size, small.Files*small.FileSize))
-	if err != nil {
-		return nil, "", nil, err
-	}
-	end = append(end, disk.close)
 	release, err := keepMemory(ctx, 2*large.Size+size) // for what is there and what comes
 	if err != nil {
 		return nil, "", nil, err
 	}
 	end = append(end, release)
+	disk, err := newDisk(ctx, lab, max(large.Size, small.Files*small.FileSize))
+	if err != nil {
+		return nil, "", nil, err
+	}
+	end = append(end, disk.close)
 	note = quickNote + "; s5cmd 2.3.0; the disk is " + disk.what
 	s := shelf{dir: filepath.Join(lab.Dir, "goals")}
 	if err := os.Mkdir(s.dir, 0o755); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,13 @@ import (
 // stays in use, and so no free block is large enough to be lent.
 func keepMemory(ctx context.Context, bytes int64) (closed func() error, err error) {
 	const piece = 1 << 20
+	free, err := availableMemory()
+	if err != nil {
+		return nil, err
+	}
+	if free < bytes {
+		return nil, fmt.Errorf("these rows take %d MiB of memory, and %d MiB are available: give a smaller -size, or choose others with -only", bytes>>20, free>>20)
+	}
 	memory, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("map %d bytes of memory: %w", bytes, err)
@@ -26,9 +34,7 @@ func keepMemory(ctx context.Context, bytes int64) (closed func() error, err erro
 			closed() //nolint:errcheck // the first error counts
 		}
 	}()
-	if err := unix.Madvise(memory, unix.MADV_NOHUGEPAGE); err != nil {
-		return nil, fmt.Errorf("map memory in pages: %w", err)
-	}
+	unix.Madvise(memory, unix.MADV_NOHUGEPAGE) //nolint:errcheck // what a kernel without huge pages does not know
 	page := os.Getpagesize()
 	for at := 0; at < len(memory); at += page {
 		if at%piece == 0 && ctx.Err() != nil {
@@ -42,4 +48,17 @@ func keepMemory(ctx context.Context, bytes int64) (closed func() error, err erro
 		}
 	}
 	return closed, nil
+}
+
+// availableMemory is how many bytes can be taken from the machine, in the kernel's view.
+func availableMemory() (bytes int64, err error) {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), "MemAvailable:")
+	if _, err := fmt.Sscanf(rest, "%d kB", &bytes); err != nil {
+		return 0, fmt.Errorf("MemAvailable in /proc/meminfo: %w", err)
+	}
+	return bytes << 10, nil
 }
