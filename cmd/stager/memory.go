@@ -14,7 +14,7 @@ import (
 
 // garbage is how much may lie beside what is in use, in percent. Nearly all of that is
 // buffers, which cost a collection nothing, and memory is the trainer's.
-const garbage = 50
+const garbage = 40
 
 // manifestGarbage is that of commands that work on manifests: they end soon, or keep next
 // to nothing of what they read, so that collecting seldom costs little memory and much

@@ -1,7 +1,7 @@
 // Command bench measures stager beside other clients of the same servers, on this
 // machine alone, and prints a table in Markdown:
 //
-//	go run ./cmd/bench -only smb,nfs -pairs 5
+//	go run ./cmd/bench -only smb,nfs -pairs 9
 //
 // It starts the servers itself and installs what is missing for them; SMB and NFS need
 // root. Package e2e/bench tells how it measures. It ends with code 1 when a result is
@@ -58,7 +58,7 @@ func run(ctx context.Context) (err error) {
 	stager := flag.String("stager", "../bin/stager", "the binary to measure")
 	only := flag.String("only", strings.Join(usual, ","), "what is measured, with commas between, of "+strings.Join(names, ", "))
 	row := flag.String("row", "", "only rows with this in their first two columns")
-	pairs := flag.Int("pairs", 3, "how often each pair is run at least, and more where pairs differ; medians count")
+	pairs := flag.Int("pairs", 5, "how often each pair is run at least, and more where pairs differ; medians count")
 	size := flag.Int64("size", 1<<30, "of the large file, in bytes; rows with goals have 2 to 4 times that")
 	files := flag.Int64("files", 2000, "how many small files there are; rows with goals have 5 to 10 times as many")
 	fileSize := flag.Int64("file-size", 50<<10, "of each small file, in bytes")
