@@ -101,7 +101,7 @@ func (c *climb) decide(now time.Time, limit int) int {
 	full := c.peak >= limit-limit/4
 	c.begin(now)
 	switch {
-	case c.enough > 0 && c.memory() > c.enough:
+	case c.isShort():
 		limit = max(limit-limit/4, c.least)
 		c.stop(now)
 		return c.tell(limit)
@@ -141,6 +141,9 @@ func (c *climb) decide(now time.Time, limit int) int {
 	}
 	return min(limit+step, c.most)
 }
+
+// isShort says that memory is.
+func (c *climb) isShort() bool { return c.enough > 0 && c.memory() > c.enough }
 
 // tell tells whoever asked for more that there are so many.
 func (c *climb) tell(limit int) int {

@@ -192,10 +192,30 @@ func TestMemoryThatRunsOutMakesThemFewer(t *testing.T) {
 		if many < 256 || s.now() != leastSlots {
 			t.Errorf("%d slots with memory, %d without; want 256 at least, and %d", many, s.now(), leastSlots)
 		}
+		if s.spare(func() bool { return true }) {
+			t.Error("without memory there is a slot to ask a second time, want none")
+		}
 	})
 	if memoryInUse() <= 0 {
 		t.Errorf("%d bytes are in use", memoryInUse())
 	}
+}
+
+// A step to more that brought nothing is no sign of trouble. When it was taken for one,
+// nothing was asked a second time for half a second, and everything waited for late answers.
+func TestAStepTakenBackLeavesASlotToAskASecondTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(leastSlots, newClimb(leastSlots, 512, 0))
+		r := road{way: 200 * time.Microsecond, each: 100 * time.Microsecond}
+		most := 0
+		for most <= s.now() {
+			most = s.now()
+			r.drive(t, s, 200)
+		}
+		if !s.spare(func() bool { return true }) {
+			t.Errorf("%d slots after %d, and none to ask a second time; want one", s.now(), most)
+		}
+	})
 }
 
 // What connections cost is bounded, and what else the process has does not count.

@@ -16,8 +16,8 @@ import (
 //
 // That is for stores whose Facts say so, of which asking twice changes nothing. It must
 // not make a store that has trouble have more: in a hundred requests there are five such
-// at most, none while the store says that it is too much, none while the number of
-// requests goes down, and none more than the store may have at once.
+// at most, none while the store says that it is too much, none while memory is short, and
+// none more than the store may have at once.
 type hedge struct {
 	mu      sync.Mutex // guards all below
 	answers [256]time.Duration
@@ -34,14 +34,16 @@ const (
 	sayEvery    = 32 // answers
 )
 
-// patience is how long an answer may take, 0 when that is not known.
-func (h *hedge) patience() time.Duration {
+// patience is how much longer to wait for an answer that was asked for so long ago, and
+// nothing or less when it takes unusually long. While it is not known what is usual, it
+// is to be asked for again.
+func (h *hedge) patience(waited time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.usual == 0 {
-		return 0
+		return slowAnswer
 	}
-	return max(h.usual, slowAnswer)
+	return max(h.usual, slowAnswer) - waited
 }
 
 // answered hears how long an answer took.
@@ -78,7 +80,7 @@ func (s *Store) openRange(ctx context.Context, obj Object, off, n int64) (io.Rea
 		return s.backend.OpenRange(ctx, obj, off, n)
 	}
 	asked := time.Now()
-	body, err := s.race(ctx, func(ctx context.Context) (io.ReadCloser, error) { return s.backend.OpenRange(ctx, obj, off, n) })
+	body, err := s.race(ctx, asked, func(ctx context.Context) (io.ReadCloser, error) { return s.backend.OpenRange(ctx, obj, off, n) })
 	if err == nil {
 		s.hedge.answered(time.Since(asked))
 	}
@@ -86,11 +88,7 @@ func (s *Store) openRange(ctx context.Context, obj Object, off, n int64) (io.Rea
 }
 
 // race asks, and where no answer comes for too long once more. What it returns obeys ctx.
-func (s *Store) race(ctx context.Context, ask func(context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
-	patience := s.hedge.patience()
-	if patience == 0 {
-		return ask(ctx)
-	}
+func (s *Store) race(ctx context.Context, asked time.Time, ask func(context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
 	var (
 		mu        sync.Mutex // guards all below
 		over      bool       // one of both was answered
@@ -101,10 +99,16 @@ func (s *Store) race(ctx context.Context, ask func(context.Context) (io.ReadClos
 	second := make(chan io.ReadCloser, 1)
 	again := func() {
 		mu.Lock()
-		if over || !s.slots.spare(s.hedge.take) {
-			if !over {
-				timer.Reset(patience)
-			}
+		if over {
+			mu.Unlock()
+			return
+		}
+		wait := s.hedge.patience(time.Since(asked))
+		if wait <= 0 && !s.slots.spare(s.hedge.take) {
+			wait = s.hedge.patience(0)
+		}
+		if wait > 0 {
+			timer.Reset(wait)
 			mu.Unlock()
 			return
 		}
@@ -129,7 +133,7 @@ func (s *Store) race(ctx context.Context, ask func(context.Context) (io.ReadClos
 		s.opts.Metrics.hedges.WithLabelValues(s.scheme.Name, answered).Inc()
 	}
 	mu.Lock()
-	timer = time.AfterFunc(patience, again)
+	timer = time.AfterFunc(s.hedge.patience(0), again)
 	mu.Unlock()
 	body, err := ask(first)
 	mu.Lock()

@@ -162,6 +162,21 @@ func TestALateAnswerIsNotWaitedFor(t *testing.T) {
 	})
 }
 
+// What is usual is known after some answers only, and one of the first may be late.
+func TestOneOfTheFirstAnswersIsNotWaitedForEither(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := readMany(t, &late{facts: hedged, answer: func(i int) (time.Duration, error) {
+			if i == 3 {
+				return time.Minute, nil
+			}
+			return 20 * time.Millisecond, nil
+		}}, backends.Options{}, 200, 8)
+		if got.took > time.Second || got.second != 1 {
+			t.Errorf("%+v, want less than 1s, and one answered by a second request", got)
+		}
+	})
+}
+
 // In all of these a second request would do harm.
 func TestWhatIsAskedOnce(t *testing.T) {
 	const objects = 2000

@@ -16,7 +16,7 @@ type slots struct {
 	waiting []chan struct{}
 	climb   *climb // decides on the limit; nil: it stays
 
-	refused, fewer time.Time // the store was asked too much; the limit went down
+	refused time.Time // when the store was last asked too much
 }
 
 func newSlots(n int, climb *climb) *slots { return &slots{limit: n, climb: climb} }
@@ -85,33 +85,25 @@ func (s *slots) release(asked time.Time, err error) {
 	switch {
 	case s.climb == nil:
 	case throttled:
-		s.setLocked(s.refused, s.climb.refused(s.refused, asked, s.limit))
+		s.limit = s.climb.refused(s.refused, asked, s.limit)
 	default:
 		s.climb.requests++
-		now := time.Now()
-		s.setLocked(now, s.climb.decide(now, s.limit))
+		s.limit = s.climb.decide(time.Now(), s.limit)
 	}
 	s.grantLocked()
 }
 
-func (s *slots) setLocked(now time.Time, limit int) {
-	if limit < s.limit {
-		s.fewer = now
-	}
-	s.limit = limit
-}
-
 // spare takes a slot for a request that is made a second time, if the store may have one
-// more, has not too much, and allowed says so. It is ahead of those who wait, who have
-// one less until unspare.
+// more, has not too much, memory is not short, and allowed says so. It is ahead of those
+// who wait, who have one less until unspare.
 func (s *slots) spare(allowed func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	most, now := s.limit, time.Now()
+	most, short := s.limit, false
 	if s.climb != nil {
-		most = s.climb.most
+		most, short = s.climb.most, s.climb.isShort()
 	}
-	if s.used >= most || now.Sub(s.refused) < afterRefusal || now.Sub(s.fewer) < longMeasure || !allowed() {
+	if s.used >= most || short || time.Since(s.refused) < afterRefusal || !allowed() {
 		return false
 	}
 	s.takeLocked()
@@ -138,8 +130,7 @@ func (s *slots) moved(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.climb.bytes += int64(n)
-	now := time.Now()
-	s.setLocked(now, s.climb.decide(now, s.limit))
+	s.limit = s.climb.decide(time.Now(), s.limit)
 	s.grantLocked()
 }
 
