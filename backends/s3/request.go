@@ -91,22 +91,22 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 }
 
 // object is the question for the bytes of an object.
-func (r *reader) object(key string) question {
-	q := r.blank
+func (r *reader) object(key string) *question {
+	q := new(r.blank)
 	q.plain, q.path = q.plain+"/"+key, q.path+"/"+escape(key, false)
 	return q
 }
 
 // part is the question for a part of an upload.
-func (r *reader) part(key, upload string, number int) question {
+func (r *reader) part(key, upload string, number int) *question {
 	q := r.object(key)
 	q.query = "partNumber=" + strconv.Itoa(number) + "&uploadId=" + escape(upload, true)
 	return q
 }
 
 // pageOf is the question for a page of a list.
-func (r *reader) pageOf(prefix, token string) question {
-	q := r.blank
+func (r *reader) pageOf(prefix, token string) *question {
+	q := new(r.blank)
 	if q.path == "" {
 		q.plain, q.path = "/", "/"
 	}
@@ -130,7 +130,7 @@ func escape(s string, slash bool) string {
 }
 
 // put brings an object, or a part, by the question for its bytes.
-func (r *reader) put(ctx context.Context, q question) (http.Header, error) {
+func (r *reader) put(ctx context.Context, q *question) (http.Header, error) {
 	q.method = http.MethodPut
 	res, err := r.get(ctx, q)
 	if err != nil {
@@ -142,7 +142,7 @@ func (r *reader) put(ctx context.Context, q question) (http.Header, error) {
 }
 
 // get asks, and returns an answer that is no refusal.
-func (r *reader) get(ctx context.Context, q question) (*http.Response, error) {
+func (r *reader) get(ctx context.Context, q *question) (*http.Response, error) {
 	for again := true; ; again = false {
 		res, err := r.once(ctx, q)
 		if err != nil {
@@ -158,7 +158,7 @@ func (r *reader) get(ctx context.Context, q question) (*http.Response, error) {
 	}
 }
 
-func (r *reader) once(ctx context.Context, q question) (*http.Response, error) {
+func (r *reader) once(ctx context.Context, q *question) (*http.Response, error) {
 	req, err := r.request(ctx, q, time.Now())
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (r *reader) once(ctx context.Context, q question) (*http.Response, error) {
 }
 
 // request is a question as it is sent.
-func (r *reader) request(ctx context.Context, q question, now time.Time) (*http.Request, error) {
+func (r *reader) request(ctx context.Context, q *question, now time.Time) (*http.Request, error) {
 	h, err := r.header(ctx, q, now)
 	if err != nil {
 		return nil, err
