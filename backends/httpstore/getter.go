@@ -131,6 +131,20 @@ func (g *Getter) take(ctx context.Context) (*wire, error) {
 		}
 		w.conn.Close() //nolint:errcheck // nothing more comes of it
 	}
+	// A handshake takes a large stack, which a goroutine keeps. Each request has one.
+	var w *wire
+	var err error
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		w, err = g.connect(ctx)
+	}()
+	<-made
+	return w, err
+}
+
+// connect makes a connection.
+func (g *Getter) connect(ctx context.Context) (*wire, error) {
 	conn, err := g.transport.DialContext(ctx, "tcp", g.address)
 	if err != nil {
 		return nil, err
