@@ -34,7 +34,7 @@ image: build ## make bin/stager-image.tar, the release image, without a containe
 demo: build ## see stager at work: dataset, window, kills, checkpoints, all on this machine
 	go run -C e2e ./cmd/demo
 
-bench: build ## measure stager beside other clients of the same servers, in an hour and more; as root
+bench: build ## measure stager beside other clients of the same servers, in one to two hours; as root
 	@echo 'Starts servers of S3, SMB, NFS, HDFS and OSS on this machine, installs or builds what is missing, and moves what has goals: 4 GiB,'
 	@echo '20,000 x 50 KiB and more, to /dev/shm and /var/tmp, which takes 10 GiB of memory and 6 GiB of disk. Then 1 GiB and 2,000 x 50 KiB to and fro'
 	@echo 'with each server: with stager and another client in turn, until their ratio is sure. Then trainers read through a window, and through what else'

@@ -9,8 +9,8 @@ import (
 // of them for so long, and is told as it is then.
 const (
 	sure         = 0.03
-	patience     = time.Minute
-	goalPatience = 3 * time.Minute // for a row that has a goal
+	patience     = 2 * time.Minute
+	goalPatience = 5 * time.Minute // for a row that has a goal
 )
 
 // Ratios says of each pair how many times as long as stager the peer took. What slows a

@@ -29,7 +29,7 @@ type Row struct {
 // Suite is the rows of one server.
 type Suite struct {
 	Name  string // that of the protocol
-	Large bool   // it needs room for a dozen times Data.Size, and runs when it is asked for
+	Named bool   // it runs only when it is named: it needs room for a dozen times Data.Size, or its pairs differ much
 	// Start starts the server and gives the rows, which end with ctx, and a note on them
 	// for people; stop ends the server.
 	Start func(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error)

@@ -23,11 +23,11 @@ var Suites = []Suite{
 	{Name: "hdfs", Start: hdfs},
 	{Name: "oss", Start: oss},
 	{Name: "s3", Start: s3},
-	{Name: "s3-late", Start: s3Late},
-	{Name: "checkpoint", Start: checkpoints, Large: true},
-	{Name: "checkpoint-quick", Start: checkpointsQuick, Large: true},
+	{Name: "s3-late", Start: s3Late, Named: true},
+	{Name: "checkpoint", Start: checkpoints, Named: true},
+	{Name: "checkpoint-quick", Start: checkpointsQuick, Named: true},
 	{Name: "window", Start: window},
-	{Name: "training", Start: training, Large: true},
+	{Name: "training", Start: training, Named: true},
 }
 
 // quickNote is on rows of the server that costs little.

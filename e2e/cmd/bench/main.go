@@ -51,7 +51,7 @@ func run(ctx context.Context) (err error) {
 	var names, usual []string
 	for _, s := range bench.Suites {
 		names = append(names, s.Name)
-		if !s.Large {
+		if !s.Named {
 			usual = append(usual, s.Name)
 		}
 	}
