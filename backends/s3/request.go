@@ -155,6 +155,7 @@ func (r *reader) get(ctx context.Context, q *question) (*http.Response, error) {
 		if !again || answerOf(err).code != "RequestTimeTooSkewed" || !r.hearDate(res.Header.Get("Date"), time.Now()) {
 			return nil, err
 		}
+		q = new(*q) // what was sent has its headers in the other, and may be in use still
 	}
 }
 

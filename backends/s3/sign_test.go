@@ -3,6 +3,7 @@ package s3
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -148,6 +149,29 @@ func TestAClockThatIsWrongIsCorrected(t *testing.T) {
 	_, err := b.OpenRange(t.Context(), backends.Object{Key: "k", Size: 4, Version: "v"}, 0, 4)
 	if backends.KindOf(err) != backends.Permission || asked != 1 {
 		t.Errorf("a store that refuses a time that is right: %v after %d requests, want kind permission after one", err, asked)
+	}
+}
+
+// A connection may write the headers of a request still when its refusal has come, and those
+// of the second try were once written over them.
+func TestASecondTryLeavesTheFirstAsItWas(t *testing.T) {
+	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
+		refuse(http.StatusForbidden, "RequestTimeTooSkewed")(w, r)
+	})
+	var sent []*http.Request
+	var dates []string
+	send := b.reader.send
+	b.reader.send = func(r *http.Request, body *io.SectionReader) (*http.Response, error) {
+		sent, dates = append(sent, r), append(dates, r.Header.Get("X-Amz-Date"))
+		return send(r, body)
+	}
+	_, err := b.OpenRange(t.Context(), backends.Object{Key: "k", Size: 4, Version: "v"}, 0, 4)
+	if len(sent) != 2 || backends.KindOf(err) != backends.Permission {
+		t.Fatalf("%d requests, then %v, want two, then kind permission", len(sent), err)
+	}
+	if got := sent[0].Header.Get("X-Amz-Date"); got != dates[0] || dates[0] == dates[1] {
+		t.Errorf("the first try says %s after the second said %s, want %s", got, dates[1], dates[0])
 	}
 }
 
