@@ -412,3 +412,21 @@ func TestACrewEndsWithItsFirstError(t *testing.T) {
 		}
 	})
 }
+
+// 512 requests that were asked for began as 32 with a large buffer each, which lay beside
+// the small ones of those that followed: 4 GiB took 68 MB of memory.
+func TestBuffersAreForTheRequestsThatThereAreToBe(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		slots *slots
+		want  int
+	}{
+		{"asked for", newSlots(boundStart, newBound(boundStart, 512, 0, nil)), 512},
+		{"asked for, and few", newSlots(leastSlots, newBound(boundStart, leastSlots, 0, nil)), leastSlots},
+		{"found out", newSlots(leastSlots, newClimb(leastSlots, 512, 0)), leastSlots},
+	} {
+		if got := tt.slots.aim(); got != tt.want {
+			t.Errorf("%s: %d at once are expected, want %d", tt.name, got, tt.want)
+		}
+	}
+}

@@ -15,7 +15,7 @@ import (
 // that direct I/O needs no second copy.
 const (
 	largeBuffer = 512 << 10
-	smallBuffer = 64 << 10 // for a range that is no longer, and for others where more than boundStart are under way
+	smallBuffer = 64 << 10 // for a range that is no longer, and for others where there are to be more than boundStart
 	tinyBuffer  = 16 << 10 // for a short range, where hundreds are
 	few         = 64       // requests are less than that
 	pageSize    = 4 << 10
@@ -143,10 +143,10 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, dog *watchd
 			return p, s.throttle(ctx, len(p), dog)
 		}, func() {}
 	}
-	pool := largeBuffers
+	pool, others := largeBuffers, s.slots.aim()
 	switch {
-	case s.Connections() <= boundStart && n > smallBuffer:
-	case s.Connections() > few && n <= smallBuffer:
+	case others <= boundStart && n > smallBuffer:
+	case others > few && n <= smallBuffer:
 		pool = tinyBuffers
 	default:
 		pool = smallBuffers

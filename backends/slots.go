@@ -36,6 +36,15 @@ func (s *slots) most() int {
 	return s.now()
 }
 
+// aim is how many there are to be: those that were asked for, though they are come to in
+// steps, or else those that there are.
+func (s *slots) aim() int {
+	if s.climb != nil && s.climb.asked {
+		return s.climb.most
+	}
+	return s.now()
+}
+
 // acquire waits for a slot. After an error there is none to be released.
 func (s *slots) acquire(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
