@@ -53,6 +53,12 @@ type CreateOptions struct {
 	// IfAbsent makes Commit fail with kind Exist when the key is there already.
 	// Facts.ConditionalCreate says whether the store decides this in one step.
 	IfAbsent bool
+	// IfVersion, when not empty, makes Commit fail with kind Changed unless the key is
+	// there in this version, as Stat or an earlier Commit returned it. It excludes
+	// IfAbsent. Facts.Guard says how the store keeps it. When the answer to a Commit
+	// is lost, a second try fails with Changed although the first one succeeded: read
+	// the object to find out.
+	IfVersion Version
 	// Begun and Resume carry a large object over the end of its writer, where the store
 	// can. Begun, when not nil, is told a token, and Abort leaves what the store has to
 	// whoever gives that as Resume for the same key and size; Sweep finds it if nobody
@@ -125,6 +131,8 @@ type Facts struct {
 	// ConditionalCreate: of several Commits with IfAbsent one wins, decided by the
 	// store in one step. Of objects in parts that may hold for one after the other only.
 	ConditionalCreate bool
+	// Guard is how the store keeps CreateOptions.IfVersion.
+	Guard Guard
 	// PinnedReads: the store itself refuses to read another version. Otherwise the
 	// backend compares before and after, and a change under way may be missed.
 	PinnedReads bool
@@ -145,6 +153,25 @@ type Facts struct {
 	// bytes arrive saves reading them again. Empty when it tells none.
 	Checksum Algorithm
 }
+
+// A Guard is how a store decides a Commit with IfVersion when several writers race.
+type Guard string
+
+// The guards, strongest first.
+const (
+	// GuardServer: the server compares and replaces in one step.
+	GuardServer Guard = "server"
+	// GuardLock: writers on one machine exclude each other by a lock of the kernel,
+	// which ends with its process.
+	GuardLock Guard = "file-lock"
+	// GuardClaim: a writer first creates a claim file beside the key, which succeeds
+	// for one of them only, then compares and replaces. A claim whose writer died is
+	// removed after a time in which no live writer is still at work.
+	GuardClaim Guard = "claim-file"
+	// GuardNone: compared just before the replacement. Of two writers at the same
+	// instant both may succeed.
+	GuardNone Guard = ""
+)
 
 // PartLength is how long the parts of an object of so many bytes are: PartSize, or
 // the multiple of it that keeps to MaxParts.
