@@ -83,6 +83,8 @@ var checks = []struct {
 	{AtOnce, commitReplacesAtOnce},
 	{"a key that is taken is kept, if asked", ifAbsent},
 	{OneWinner, ifAbsentAtOnce},
+	{VersionKept, ifVersion},
+	{OneReplaces, ifVersionAtOnce},
 	{AnyOrder, partsAnyOrder},
 	{"a delete removes one key, and may be repeated", deleteTwice},
 	{"a name stands for an object or a folder", subAndSelf},

@@ -60,6 +60,8 @@ func TestContractFindsBrokenStores(t *testing.T) {
 		{"lists folders, not keys, in order", func(m *mem.Backend) backends.Backend { return byFolder{m} }, "a listing ascends and ends at its prefix"},
 		{"replaces what must be absent", func(m *mem.Backend) backends.Backend { return careless{m} }, "a key that is taken is kept, if asked"},
 		{"lets eight win", func(m *mem.Backend) backends.Backend { return careless{m} }, "of eight writers of a free key one wins"},
+		{"replaces any version", func(m *mem.Backend) backends.Backend { return unguarded{m} }, backendtest.VersionKept},
+		{"lets eight replace a version", func(m *mem.Backend) backends.Backend { return unguarded{m} }, backendtest.OneReplaces},
 		{"tells wrong sums", func(m *mem.Backend) backends.Backend { return liar{m} }, "objects of all sizes come back as they were written"},
 		{"does not hear of contexts", func(m *mem.Backend) backends.Backend { return deaf{m} }, "a read can be cancelled"},
 	} {
@@ -130,6 +132,14 @@ type careless struct{ backends.Backend }
 
 func (b careless) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
 	opts.IfAbsent = false
+	return b.Backend.Create(ctx, key, opts)
+}
+
+// unguarded ignores IfVersion.
+type unguarded struct{ backends.Backend }
+
+func (b unguarded) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	opts.IfVersion = ""
 	return b.Backend.Create(ctx, key, opts)
 }
 

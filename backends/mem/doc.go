@@ -2,7 +2,8 @@
 // [backends.Store] is put in front of it with [backends.NewStore].
 //
 // It keeps every promise that a backend can keep: reads are pinned to a version,
-// commits are atomic, conditional creates are decided in one step, sums are told.
+// commits are atomic, conditional creates and replacements are decided in one step,
+// sums are told.
 // So what fails over it is not the store's fault. Faults are scripted around it,
 // by backendtest.Faults. It opens no socket and starts no goroutine, so it works
 // in the bubbles of testing/synctest.

@@ -53,6 +53,7 @@ func NewWith(facts backends.Facts) *Backend {
 		facts.PartSize = 1 << 20
 	}
 	facts.AtomicReplace, facts.ConditionalCreate, facts.PinnedReads = true, true, true
+	facts.Guard = backends.GuardServer
 	return &Backend{facts: facts, objects: make(map[string]*object)}
 }
 

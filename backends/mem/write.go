@@ -86,9 +86,9 @@ func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error
 	}
 	b, o := u.backend, u.backend.stored(u.data)
 	b.mu.Lock()
-	if _, taken := b.objects[u.key]; taken && u.opts.IfAbsent {
+	if err := b.guardLocked(u.key, u.opts); err != nil {
 		b.mu.Unlock()
-		return backends.Object{}, backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
+		return backends.Object{}, err
 	}
 	o = b.putLocked(u.key, o)
 	b.writers--
@@ -96,6 +96,21 @@ func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error
 	u.over = true
 	u.committed = o.described()
 	return u.committed, nil
+}
+
+// guardLocked returns why the conditions of opts do not hold: kind Exist or Changed.
+func (b *Backend) guardLocked(key string, opts backends.CreateOptions) error {
+	there, taken := b.objects[key]
+	switch {
+	case opts.IfAbsent && taken:
+		return backends.Errorf(backends.Exist, "commit", key, "the key is taken")
+	case opts.IfVersion != "" && !taken:
+		return backends.Errorf(backends.Changed, "commit", key, "there is no object, and version %s was to be replaced", opts.IfVersion)
+	case opts.IfVersion != "" && there.meta.Version != opts.IfVersion:
+		return backends.Errorf(backends.Changed, "commit", key,
+			"the object has version %s, and version %s was to be replaced", there.meta.Version, opts.IfVersion)
+	}
+	return nil
 }
 
 // Abort implements backends.Writer.

@@ -122,6 +122,12 @@ var promises = map[string]struct{ area, means, do string }{
 	"of eight writers of a free key one wins": {
 		winning, "Two jobs that save the same step at the same moment may both believe that theirs counts.", ownPlace,
 	},
+	"a commit replaces only the version that it names": {
+		winning, "A job that saves a step anew may replace the COMMIT of another job that it never saw.", ownPlace,
+	},
+	"of eight writers that replace one version one wins": {
+		winning, "Two jobs that save the same step anew at the same moment may both believe that theirs counts.", ownPlace,
+	},
 	"a call that is cancelled before does nothing": {
 		trouble, "stager may write after it was told to end.", report,
 	},
