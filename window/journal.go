@@ -307,13 +307,16 @@ func (j *journal) rewrite(path, plan string, m memory) error {
 	return nil
 }
 
-// openJournal reads what path tells about the plan, and begins it anew. A journal
-// that cannot be read tells nothing.
+// openJournal reads what path holds about the plan, and writes it anew. An error of the
+// disk is no end of the journal: it leaves everything as it was.
 func openJournal(path, plan string) (*journal, memory, error) {
 	m := newMemory()
 	if file, err := os.Open(path); err == nil {
-		m, _ = readJournal(file, plan) // what could be read counts
-		file.Close()                   //nolint:errcheck // opened for reading
+		m, err = readJournal(file, plan)
+		file.Close() //nolint:errcheck // opened for reading
+		if err != nil {
+			return nil, m, fmt.Errorf("the position in the epoch cannot be read from %s, and nothing was changed: %w", path, err)
+		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, m, err
 	}

@@ -1,7 +1,10 @@
 package window
 
 import (
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -256,5 +259,22 @@ func TestNamesAreReadAsTheyAreWritten(t *testing.T) {
 	}
 	if epoch, ok := parseEnd("e0012.END"); epoch != 12 || !ok {
 		t.Errorf("got %d %v", epoch, ok)
+	}
+}
+
+// An error of the disk while the journal was read counted as its end: the position was
+// lost, acknowledged shards came again, and no log said so.
+func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	// A directory can be opened and not read, like a file on a bad sector.
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := openJournal(path, "plan")
+	if err == nil || !strings.Contains(err.Error(), path+", and nothing was changed") {
+		t.Errorf("openJournal: %v, want an error that names %s", err, path)
+	}
+	if _, err := os.Lstat(path + ".new"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a new journal was begun: %v", err)
 	}
 }

@@ -338,25 +338,28 @@ func (u *Uploader) takeLocked(snap *snapshot) (*snapshot, error) {
 }
 
 // supersedeLocked drops snapshots that retention would remove at once, since Keep
-// newer ones are complete; so the shelf never holds more than Keep, and one.
-// When only the newest is sent it holds no other.
+// newer ones are complete; so at most Keep snapshots are held, and one.
+// When only the newest is sent no other is held.
+//
+// Newer is what was complete later, whatever its number: a trainer that goes back to
+// an earlier step saves lower numbers than the run before it.
 func (u *Uploader) supersedeLocked() {
 	for step, snap := range u.snaps {
 		limit := u.cfg.Keep.Last
 		if !u.cfg.When.Change && !snap.Said {
 			limit = 1
 		}
-		if limit == 0 || u.uploading != nil && u.uploading.snap == snap {
+		if limit == 0 || snap.refused != nil || u.uploading != nil && u.uploading.snap == snap {
 			continue
 		}
 		newer := 0
-		for other := range u.snaps {
-			if other > step {
+		for _, other := range u.snaps {
+			if newerFirst(other, snap) < 0 {
 				newer++
 			}
 		}
 		for _, s := range u.shipped {
-			if s.Step > step && s.Dir != "" {
+			if s.Dir != "" && s.Complete.After(snap.Complete) {
 				newer++
 			}
 		}
@@ -365,7 +368,7 @@ func (u *Uploader) supersedeLocked() {
 			u.shelf.drop(snap)
 			delete(u.snaps, step)
 			delete(u.waits, step)
-			u.shipped[snap.Name] = shipment{Step: step, Fingerprint: snap.print}
+			u.shipped[snap.Name] = shipment{Step: step, Fingerprint: snap.print, Complete: snap.Complete}
 			u.rememberLocked()
 			u.notifyLocked()
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -228,10 +230,16 @@ func hopeless(err error) bool {
 func (u *Uploader) preempt() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if up := u.uploading; up != nil && u.pendingLocked()[0] > up.snap.Step {
+	if up := u.uploading; up != nil && u.waitsNewerLocked(up.snap) {
 		u.log.Info("an upload makes way for a newer checkpoint", "step", up.snap.Step)
 		up.cancel()
 	}
+}
+
+// waitsNewerLocked reports whether a snapshot that was complete later than snap waits to be sent.
+func (u *Uploader) waitsNewerLocked(snap *snapshot) bool {
+	steps := u.pendingLocked()
+	return len(steps) > 0 && newerFirst(u.snaps[steps[0]], snap) < 0
 }
 
 // unsettled is how long to wait for checkpoints that may yet become complete; 0 when
@@ -262,6 +270,11 @@ func (u *Uploader) unsaved(cut error, final bool) error {
 	for _, step := range u.pendingLocked() {
 		if snap := u.snaps[step]; final || snap.Said {
 			errs = append(errs, fmt.Errorf("step %d (%s) is not safe: it is held in %s/%s", step, snap.Name, u.cfg.Dir, u.shelf.dir(snap)))
+		}
+	}
+	for _, step := range slices.Sorted(maps.Keys(u.snaps)) {
+		if snap := u.snaps[step]; snap.refused != nil {
+			errs = append(errs, fmt.Errorf("step %d (%s) is not safe, and is held in %s/%s: %w", step, snap.Name, u.cfg.Dir, u.shelf.dir(snap), snap.refused))
 		}
 	}
 	for name, f := range u.failed {

@@ -95,7 +95,8 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	held, done := u.snaps[r.Step], u.shipped[name]
 	switch {
 	case held != nil && held.print == state:
-		held.Said = true
+		held.Said, held.refused = true, nil // what was in its way may be gone
+		u.wakeSender()
 		return step, nil
 	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "":
 		return step, nil

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -33,6 +34,7 @@ type snapshot struct {
 	Cursors Cursors            `json:"cursors,omitempty"`
 
 	brought bool   // its part is in the store
+	refused error  // why the destination does not take it as things are; it is held until somebody decides
 	print   string // the fingerprint of Files
 }
 
@@ -89,10 +91,24 @@ func (s *shelf) take(snap *snapshot) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.root.WriteFile(dir+"/snapshot.json", text, 0o600); err != nil {
+	if err := s.writeSynced(dir+"/snapshot.json", text); err != nil {
 		return err
 	}
 	return s.root.Rename(dir, s.dir(snap))
+}
+
+// writeSynced writes a small new file and waits until the disk has it: after a power loss
+// a snapshot without its description could not be used.
+func (s *shelf) writeSynced(name string, text []byte) error {
+	file, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err == nil {
+		err = file.Sync()
+	}
+	return errors.Join(err, file.Close())
 }
 
 // link links every file of the snapshot to the same path below data. Links are of
@@ -151,6 +167,8 @@ func (s *shelf) drop(snap *snapshot) {
 }
 
 // left returns the whole snapshots that an earlier process left, and sweeps the rest.
+// A snapshot that cannot be read now is an error, and stays: it may be the only copy of
+// a checkpoint that the trainer has removed.
 func (s *shelf) left() ([]*snapshot, error) {
 	if err := s.root.MkdirAll(shelfDir, 0o700); err != nil {
 		return nil, err
@@ -162,6 +180,9 @@ func (s *shelf) left() ([]*snapshot, error) {
 	var snaps []*snapshot
 	for _, e := range entries {
 		snap, err := s.read(e.Name())
+		if err != nil && isLocal(err) && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("a checkpoint that waits to be saved cannot be read, and nothing was changed: %w", err)
+		}
 		if err != nil {
 			s.log.Warn("a snapshot of an earlier process cannot be used", "folder", e.Name(), "error", err)
 			if err := s.root.RemoveAll(path.Join(shelfDir, e.Name())); err != nil {

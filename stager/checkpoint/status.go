@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -96,21 +97,38 @@ func (u *Uploader) Status() Status {
 		f := u.failed[name]
 		s.Failed = append(s.Failed, Failed{name, f.step, f.reason})
 	}
+	for _, step := range slices.Sorted(maps.Keys(u.snaps)) {
+		if snap := u.snaps[step]; snap.refused != nil {
+			s.Failed = append(s.Failed, Failed{snap.Name, step, snap.refused.Error()})
+		}
+	}
 	return s
 }
 
-// pendingLocked lists the steps with a snapshot, newest first.
+// pendingLocked lists the steps with a snapshot that is to be sent, newest first.
 func (u *Uploader) pendingLocked() []int64 {
-	steps := slices.Sorted(maps.Keys(u.snaps))
-	slices.Reverse(steps)
+	var steps []int64
+	for step, snap := range u.snaps {
+		if snap.refused == nil {
+			steps = append(steps, step)
+		}
+	}
+	slices.SortFunc(steps, func(a, b int64) int { return newerFirst(u.snaps[a], u.snaps[b]) })
 	return steps
+}
+
+// newerFirst orders snapshots by when they were complete, the newest first. The number
+// of the step decides between two of the same instant only: after a rollback a newer
+// checkpoint has a lower one.
+func newerFirst(a, b *snapshot) int {
+	return cmp.Or(b.Complete.Compare(a.Complete), cmp.Compare(b.Step, a.Step))
 }
 
 // lagLocked is how long the oldest checkpoint waits that is newer than all in the
 // store.
 func (u *Uploader) lagLocked() (lag time.Duration) {
-	for step, snap := range u.snaps {
-		if step > u.committed.Step {
+	for _, snap := range u.snaps {
+		if snap.Complete.After(u.upTo) {
 			lag = max(lag, time.Since(snap.Complete))
 		}
 	}

@@ -115,12 +115,13 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(commit.Bytes))
 	u.mu.Lock()
 	u.own = append(u.own, dir)
-	if snap.Step >= u.committed.Step {
+	if !snap.Complete.Before(u.upTo) {
+		u.upTo = snap.Complete
 		u.committed = StepTime{snap.Step, time.Now().UTC()}
 	}
 	u.saved[snap.Step] = true
 	delete(u.failed, snap.Name)
-	u.shipped[snap.Name] = shipment{snap.Step, snap.print, dir}
+	u.shipped[snap.Name] = shipment{snap.Step, snap.print, dir, snap.Complete}
 	u.rememberLocked()
 	u.leaveLocked(snap)
 	rate := u.lastRate
@@ -168,9 +169,9 @@ func (u *Uploader) waitForOthers(snap *snapshot, why *waitingError) {
 	}
 	snap.brought = true
 	u.waits[snap.Step] = why.Error()
-	if u.committed.Step > snap.Step && time.Since(snap.Complete) > patienceWithOthers {
+	if u.upTo.After(snap.Complete) && time.Since(snap.Complete) > patienceWithOthers {
 		u.log.Warn("a checkpoint is given up, since other nodes never sent theirs and a newer one is committed", "step", snap.Step, "nodes", why.nodes)
-		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print}
+		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Complete: snap.Complete}
 		u.rememberLocked()
 		u.leaveLocked(snap)
 	}
@@ -196,6 +197,15 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 		}
 	case errors.Is(err, errConflict), errors.As(err, new(*unholdableError)):
 		u.log.Error("a checkpoint cannot be committed", "step", snap.Step, "error", err)
+		if snap.Said {
+			// Whoever committed it may have deleted his own copy since: this may be the only one.
+			u.log.Warn("it is held until the destination takes it: mend that and restart stager, or take the files from there",
+				"step", snap.Step, "folder", u.cfg.Dir+"/"+u.shelf.dir(snap))
+			snap.refused = err
+			delete(u.waits, snap.Step)
+			u.notifyLocked()
+			return nil
+		}
 		u.failed[snap.Name] = failure{snap.Step, snap.print, err.Error()}
 	default:
 		u.log.Warn("a checkpoint is not safe yet", "step", snap.Step, "error", err)
@@ -231,7 +241,7 @@ func (u *Uploader) retain(ctx context.Context) {
 	u.sweepRemains(ctx, r, "step-")
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if newest > u.committed.Step {
+	if newest > u.committed.Step && u.upTo.IsZero() {
 		u.committed = StepTime{Step: newest}
 	}
 }

@@ -101,6 +101,7 @@ type Uploader struct {
 	complete    StepTime      // newest; step -1 for none
 	apart       time.Duration // how long the newest came after the one before; 0: it is the first
 	committed   StepTime      // newest; step -1 for none
+	upTo        time.Time     // when the newest that this process committed was complete
 	mirrored    Mirrored
 	blind       bool
 	lastSent    time.Time // when Interval began
@@ -114,6 +115,8 @@ type shipment struct {
 	Step        int64  `json:"step"`
 	Fingerprint string `json:"fingerprint"`
 	Dir         string `json:"dir,omitempty"` // in the store; empty when newer ones made it needless
+	// Complete is when the checkpoint was; zero in hints of before.
+	Complete time.Time `json:"complete,omitzero"`
 }
 
 // failure is a checkpoint that is not tried again in the state it is in.
@@ -305,8 +308,8 @@ func (u *Uploader) Close() error {
 func (u *Uploader) holdLocked(snap *snapshot) {
 	u.snaps[snap.Step] = snap
 	u.noteIDLocked(snap.ID)
-	if snap.Step >= u.complete.Step {
-		if snap.Step > u.complete.Step && u.complete.Step >= 0 {
+	if !snap.Complete.Before(u.complete.Time) {
+		if snap.Step != u.complete.Step && u.complete.Step >= 0 {
 			u.apart = snap.Complete.Sub(u.complete.Time)
 		}
 		u.complete = StepTime{snap.Step, snap.Complete}
@@ -363,8 +366,8 @@ func (u *Uploader) Wait(ctx context.Context, step int64) error {
 func (u *Uploader) fate(step int64) (known bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.snaps[step] != nil {
-		return false, nil
+	if snap := u.snaps[step]; snap != nil {
+		return snap.refused != nil, snap.refused
 	}
 	if u.saved[step] {
 		return true, nil
