@@ -72,6 +72,7 @@ type Error struct {
 	Key        string        // the key or prefix; may be empty
 	Kind       Kind          //
 	RetryAfter time.Duration // what the store asked for; 0 if it did not
+	Again      bool          // retried although its Kind is not: what it depends on may change, as a file with credentials does
 	Err        error         // what happened, without the fields above; never nil
 }
 
@@ -139,6 +140,10 @@ func KindOf(err error) Kind {
 // ErrNothing is in an Error of kind NotExist which says that a place was looked through
 // and has nothing of what was looked for.
 var ErrNothing = errors.New("nothing is there")
+
+// ErrClock is in an Error of kind Permission whose cause is this machine's clock, and
+// not the credentials.
+var ErrClock = errors.New("the clock of this machine is off by more than the store allows")
 
 // Empty tells whether err says that a place has nothing, as before a job's first run:
 // ErrNothing, or a folder that the first write will make. A bucket or a share that is

@@ -51,15 +51,15 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 		if kind == Unknown {
 			unknown++
 		}
-		if !kind.Retryable() {
+		var e *Error
+		if again := errors.As(err, &e) && e.Again; !kind.Retryable() && !again {
 			return err
 		}
 		if unknown >= unknownTries {
 			return gaveUp(err, failures, time.Since(since))
 		}
 		pause := delay.NextBackOff()
-		var e *Error
-		if errors.As(err, &e) {
+		if e != nil {
 			pause = max(pause, e.RetryAfter)
 		}
 		if time.Since(since)+pause > s.opts.RetryFor {
@@ -135,8 +135,9 @@ var errStalled = errors.New("no bytes came for too long, so the request was cut"
 type watchdog struct {
 	timer *time.Timer
 	after time.Duration
-	asked time.Time   // when the request was made
-	moved atomic.Bool // some bytes came, or went
+	asked time.Time    // when the request was made
+	moved atomic.Bool  // some bytes came, or went
+	last  atomic.Int64 // when the last came or went, in nanoseconds after asked
 }
 
 func watch(after time.Duration, bite func()) *watchdog {
@@ -155,15 +156,39 @@ func Moved(ctx context.Context) {
 	}
 }
 
+// Waits tells the watchdog over the request of ctx that the store sent bytes which carry
+// nothing, such as the blanks of a server that is not done. They keep the request alive
+// for waitsFor times as long as silence would.
+func Waits(ctx context.Context) {
+	if dog, ok := ctx.Value(watchdogKey{}).(*watchdog); ok && time.Since(dog.asked)-time.Duration(dog.last.Load()) < waitsFor*dog.after {
+		dog.timer.Reset(dog.after)
+	}
+}
+
+// waitsFor makes five minutes of half a minute: S3 takes some to assemble a large object.
+const waitsFor = 10
+
+// AfterStall returns ctx, or a context that lasts for a while where the watchdog has ended
+// ctx: for a look at what became of the request that was cut.
+func AfterStall(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
+	if errors.Is(context.Cause(ctx), errStalled) {
+		return context.WithTimeout(context.WithoutCancel(ctx), within)
+	}
+	return ctx, func() {}
+}
+
 // kick says that something moved; the silence begins anew.
 func (d *watchdog) kick() {
 	d.moved.Store(true)
-	d.timer.Reset(d.after)
+	d.alive()
 }
 
 // alive says that the store answers, though with nothing new: the silence begins
 // anew, and the patience does not.
-func (d *watchdog) alive() { d.timer.Reset(d.after) }
+func (d *watchdog) alive() {
+	d.last.Store(int64(time.Since(d.asked)))
+	d.timer.Reset(d.after)
+}
 
 // rest ends the watch, until the next kick or alive.
 func (d *watchdog) rest() { d.timer.Stop() }

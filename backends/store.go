@@ -122,10 +122,13 @@ func (s *Store) Workers() int { return min(s.slots.most(), 32) }
 
 // Hint says in one sentence what to do about an error of this store, or "".
 func (s *Store) Hint(err error) string {
-	if KindOf(err) == Permission {
-		return s.scheme.Credentials
+	switch {
+	case KindOf(err) != Permission:
+		return ""
+	case errors.Is(err, ErrClock):
+		return "Set this machine's clock, for example by NTP. The credentials were not checked."
 	}
-	return ""
+	return s.scheme.Credentials
 }
 
 // Close ends the backend's connections, also those of Sub stores.

@@ -1,14 +1,17 @@
 package httpstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -42,14 +45,57 @@ func Innermost(err error) error {
 // Connection is a sentence about an error before the store could answer whose remedy
 // is a parameter of the URL; nil when it is none.
 func Connection(err error) error {
-	var untrusted *tls.CertificateVerificationError
+	var (
+		untrusted *tls.CertificateVerificationError
+		name      x509.HostnameError
+	)
 	switch {
+	case errors.As(err, &name) && name.Certificate != nil:
+		return fmt.Errorf("the server's certificate is for %s, not for %s: write a name of the certificate in the URL of the endpoint", namesIn(name.Certificate), name.Host)
 	case errors.As(err, &untrusted):
 		return fmt.Errorf("the server's certificate is not trusted (%w): name the authority's file with ?ca-bundle=", untrusted.Err)
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return errors.New("the endpoint speaks plain HTTP: write http:// before it")
+	case errors.Is(err, ErrSpeaksTLS), err != nil && strings.Contains(err.Error(), malformed):
+		return ErrSpeaksTLS
 	}
 	return nil
+}
+
+// malformed is what net/http says of an alert of TLS that comes instead of an answer.
+const malformed = `malformed HTTP response "\x15\x03`
+
+// tlsAlert is the first byte of such an alert.
+const tlsAlert = 0x15
+
+// ErrSpeaksTLS is about a server that was asked in the clear.
+var ErrSpeaksTLS = errors.New("the endpoint speaks HTTPS: write https:// before it")
+
+// SpeaksTLS reports whether the body of an answer in the clear says that the port is one
+// for TLS, as the servers of Go, nginx, Apache and Jetty do.
+func SpeaksTLS(body []byte) bool {
+	text := string(bytes.ToLower(body))
+	for _, words := range []string{"http request to an https server", "plain http request was sent to https port", "speaking plain http to an ssl-enabled"} {
+		if strings.Contains(text, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesIn are the names and addresses that a certificate is for.
+func namesIn(cert *x509.Certificate) string {
+	names := slices.Clone(cert.DNSNames)
+	for _, ip := range cert.IPAddresses {
+		names = append(names, ip.String())
+	}
+	switch {
+	case len(names) == 0:
+		return "no name"
+	case len(names) > 5:
+		names = append(names[:5], "…")
+	}
+	return strings.Join(names, ", ")
 }
 
 // Known is the kind of an error that a protocol need not look at: one of ours, or a

@@ -333,6 +333,9 @@ var errWaited = errors.New("the server has waited too long for another request")
 // answer reads the head of the answer to a request.
 func (w *wire) answer(req *http.Request) (*http.Response, error) {
 	for {
+		if first, err := w.in.Peek(1); err == nil && first[0] == tlsAlert {
+			return nil, ErrSpeaksTLS
+		}
 		res, err := http.ReadResponse(w.in, req)
 		switch {
 		case err != nil:

@@ -170,7 +170,11 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 			return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "", "the shared AWS configuration cannot be read: %w", err)
 		}
 		if !set.anonymous {
-			opts.Credentials = aws.NewCredentialsCache(credentials{t.Options, shared.Credentials})
+			found := newRenewable(t.Options, shared.Credentials, func(ctx context.Context) (aws.CredentialsProvider, error) {
+				again, err := config.LoadDefaultConfig(ctx)
+				return again.Credentials, err
+			})
+			opts.Credentials, b.renew = found.cache, found.renew
 		}
 		if opts.Region == "" {
 			opts.Region = shared.Region

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -47,7 +49,7 @@ func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 		}
 	}
 	if c.opts.Getenv != nil {
-		found, _ := threeNames(func(name string) (string, error) { return c.opts.Getenv(name), nil }, "environment") // it has no errors
+		found, _ := threeNames(func(name string) (string, error) { return c.opts.Getenv(name), nil }, environment) // it has no errors
 		if found.HasKeys() {
 			return found, nil
 		}
@@ -58,6 +60,66 @@ func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	}
 	return found, err
 }
+
+// renewable are credentials that can be read again before their time is over, as when
+// the store says that a token has expired.
+type renewable struct {
+	credentials
+	chain *reloaded
+	cache *aws.CredentialsCache // of this
+	fixed atomic.Bool           // the last ones came from the environment, which does not change
+}
+
+// newRenewable returns credentials whose chain is that of load, which chain came from.
+func newRenewable(opts backends.Options, chain aws.CredentialsProvider, load func(context.Context) (aws.CredentialsProvider, error)) *renewable {
+	r := &renewable{chain: &reloaded{load: load, now: chain}}
+	r.credentials = credentials{opts, r.chain}
+	r.cache = aws.NewCredentialsCache(r)
+	return r
+}
+
+func (r *renewable) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	found, err := r.credentials.Retrieve(ctx)
+	r.fixed.Store(err == nil && (found.Source == environment || found.Source == config.CredentialsSourceName))
+	return found, err
+}
+
+// renew has the next request read the credentials again. It returns false where they
+// cannot be others.
+func (r *renewable) renew() bool {
+	if r.fixed.Load() {
+		return false
+	}
+	r.chain.stale.Store(true)
+	r.cache.Invalidate()
+	return true
+}
+
+// reloaded is the SDK's chain. The SDK keeps what it once read from a file.
+type reloaded struct {
+	load  func(context.Context) (aws.CredentialsProvider, error)
+	stale atomic.Bool
+
+	mu  sync.Mutex // guards now
+	now aws.CredentialsProvider
+}
+
+func (r *reloaded) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stale.Swap(false) {
+		chain, err := r.load(ctx)
+		if err != nil {
+			r.stale.Store(true)
+			return aws.Credentials{}, err
+		}
+		r.now = chain
+	}
+	return r.now.Retrieve(ctx)
+}
+
+// environment is the source of credentials from Options.Getenv.
+const environment = "environment"
 
 func threeNames(get func(string) (string, error), source string) (aws.Credentials, error) {
 	id, err1 := get("AWS_ACCESS_KEY_ID")

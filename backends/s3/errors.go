@@ -1,8 +1,10 @@
 package s3
 
 import (
+	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -30,7 +32,7 @@ func answerOf(err error) (a answer) {
 	if errors.As(err, &res) && res.Response != nil && res.Response.Response != nil {
 		a.status = res.HTTPStatusCode()
 		a.request = res.RequestID
-		a.page = strings.HasPrefix(res.Response.Header.Get("Content-Type"), "text/html")
+		a.page = isPage(res.Response.Response)
 		if s, err := strconv.Atoi(res.Response.Header.Get("Retry-After")); err == nil && s > 0 {
 			a.retryAfter = time.Duration(s) * time.Second
 		}
@@ -42,6 +44,16 @@ func answerOf(err error) (a answer) {
 	return a
 }
 
+// isPage reports whether an answer is a web page. The answer to HEAD has no body, so its
+// type means nothing: moto sends text/html with every 404. Only S3 servers send
+// X-Amz-Request-Id.
+func isPage(res *http.Response) bool {
+	if res.Request != nil && res.Request.Method == http.MethodHead || res.Header.Get("X-Amz-Request-Id") != "" {
+		return false
+	}
+	return strings.HasPrefix(res.Header.Get("Content-Type"), "text/html")
+}
+
 // classify says what to do about an error of the SDK or of the network.
 func classify(err error) backends.Kind {
 	if kind, ok := httpstore.Known(err); ok {
@@ -50,7 +62,12 @@ func classify(err error) backends.Kind {
 	a := answerOf(err)
 	if a.status != 0 {
 		var garbled *smithy.DeserializationError
-		if (a.page || errors.As(err, &garbled)) && a.status < 500 {
+		switch {
+		case connection(err) != nil:
+			return backends.Invalid
+		case a.status < 300 && cut(err):
+			return backends.Unavailable // the answer was cut
+		case (a.page || errors.As(err, &garbled)) && a.status < 500:
 			return backends.Unknown // it cannot know what exists
 		}
 		return a.kind()
@@ -63,6 +80,21 @@ func classify(err error) backends.Kind {
 		return missing.kind()
 	}
 	return httpstore.Unanswered(err)
+}
+
+// connection is a sentence about an endpoint that is written wrongly, or nil.
+func connection(err error) error {
+	var garbled *smithy.DeserializationError
+	if errors.As(err, &garbled) && httpstore.SpeaksTLS(garbled.Snapshot) {
+		return httpstore.ErrSpeaksTLS
+	}
+	return httpstore.Connection(err)
+}
+
+// cut reports whether the body of an answer ended too early.
+func cut(err error) bool {
+	var syntax *xml.SyntaxError
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &syntax) && syntax.Msg == "unexpected EOF"
 }
 
 // kind goes by the code, then by the status. A server that fails (5xx) is never
@@ -134,6 +166,9 @@ func (a answer) brokenBytes() bool {
 	return false
 }
 
+// expired reports whether the store refused credentials whose time is over.
+func (a answer) expired() bool { return a.code == "ExpiredToken" || a.code == "TokenRefreshRequired" }
+
 // words are for people, where the server's own do not say what to do.
 var words = map[string]string{
 	"NoSuchKey":                    "no such object",
@@ -141,7 +176,8 @@ var words = map[string]string{
 	"XAdminUserNotFound":           "the store does not know this access key",
 	"SignatureDoesNotMatch":        "the secret key does not fit the access key, or a proxy changed the request",
 	"ExpiredToken":                 "the session token has expired",
-	"RequestTimeTooSkewed":         "the clock of this machine is off by more than the store allows",
+	"RequestTimeTooSkewed":         backends.ErrClock.Error(),
+	"TokenRefreshRequired":         "the session token has expired",
 	"InvalidObjectState":           "the object is archived and must be restored before it can be read",
 	"PermanentRedirect":            "the bucket is in another region: say which with ?region=",
 	"AuthorizationHeaderMalformed": "the bucket is in another region: say which with ?region=",
@@ -165,7 +201,9 @@ func (b *bucket) explain(op, key string, err error) error {
 	if a.status != 0 {
 		b.log.Debug("the store refused", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
 	}
-	return &backends.Error{Op: op, Key: key, Kind: classify(err), RetryAfter: a.retryAfter, Err: b.sentence(a, err)}
+	out := &backends.Error{Op: op, Key: key, Kind: classify(err), RetryAfter: a.retryAfter, Err: b.sentence(a, err)}
+	out.Again = a.expired() && b.renew != nil && b.renew()
+	return out
 }
 
 func (b *bucket) sentence(a answer, err error) error {
@@ -173,12 +211,14 @@ func (b *bucket) sentence(a answer, err error) error {
 	if errors.As(err, &missing) {
 		return missing
 	}
-	if words := httpstore.Connection(err); words != nil {
+	if words := connection(err); words != nil {
 		return words
 	}
 	switch {
 	case a.page:
 		return fmt.Errorf("a web page answers, with HTTP %d: is the endpoint an S3 server?", a.status)
+	case a.code == "RequestTimeTooSkewed":
+		return fmt.Errorf("%w (%s)", backends.ErrClock, a.code)
 	case a.code == "NoSuchBucket":
 		return fmt.Errorf("bucket %q does not exist", b.name)
 	case words[a.code] != "":

@@ -203,7 +203,7 @@ func refusal(res *http.Response) error {
 	case res.StatusCode >= 500 || len(body) == 0:
 		err = &smithy.GenericAPIError{} // the status says enough
 	default:
-		err = &smithy.DeserializationError{Err: err}
+		err = &smithy.DeserializationError{Err: err, Snapshot: body}
 	}
 	request := res.Header.Get("X-Amz-Request-Id")
 	if request == "" {
@@ -239,6 +239,19 @@ func (r *reader) list(ctx context.Context, prefix, token string, buf []byte) (pa
 		err = answered(res, res.Header.Get("X-Amz-Request-Id"), &smithy.DeserializationError{Err: err})
 	}
 	return p, buf, err
+}
+
+// probe asks for one entry of the list, for what is said in refusing it.
+func (r *reader) probe(ctx context.Context) error {
+	q := r.pageOf("", "")
+	q.query = "encoding-type=url&list-type=2&max-keys=1&prefix="
+	res, err := r.get(ctx, q)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, refusalLimit))
+	return err
 }
 
 // readInto appends all that comes to buf.

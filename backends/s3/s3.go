@@ -33,13 +33,15 @@ type bucket struct {
 	transport *http.Transport
 	payer     types.RequestPayer
 	log       *slog.Logger
+	renew     func() bool // has the next request read the credentials again; false: they cannot be others. May be nil
 
 	// If-None-Match decides whether a key is written: of one request, and of parts.
 	decidesOne, decidesParts bool
 
-	sums      atomic.Bool // writes carry a checksum
-	sumsMayGo bool        // they do until the store refuses
-	exists    atomic.Bool // the bucket was seen
+	sums      atomic.Bool  // writes carry a checksum
+	sumsMayGo bool         // they do until the store refuses
+	failed    atomic.Int32 // requests with a checksum that were answered 500, in a row
+	exists    atomic.Bool  // the bucket was seen
 }
 
 var (
@@ -129,10 +131,15 @@ func (b *bucket) Stat(ctx context.Context, key string) (backends.Object, error) 
 		return backends.Object{}, b.explain("stat", key, b.reason(ctx, err))
 	}
 	b.exists.Store(true)
+	return b.described(key, out), nil
+}
+
+// described is the object that an answer to HEAD describes.
+func (*bucket) described(key string, out *s3.HeadObjectOutput) backends.Object {
 	return backends.Object{
 		Key: key, Size: value(out.ContentLength), ModTime: value(out.LastModified), Version: version(out.ETag),
 		Sum: wholeSum(out.ChecksumType, out.ChecksumCRC64NVME, out.ChecksumCRC32C, out.ChecksumCRC32, out.ChecksumSHA256, out.ChecksumSHA1),
-	}, nil
+	}
 }
 
 func (b *bucket) head(ctx context.Context, key string) (*s3.HeadObjectOutput, error) {
@@ -152,11 +159,12 @@ func (b *bucket) reason(ctx context.Context, err error) error {
 	default:
 		return err
 	}
-	_, why := b.client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &b.name, MaxKeys: new(int32(1)), RequestPayer: b.payer})
+	why := b.reader.probe(ctx)
 	if why == nil {
 		b.exists.Store(true)
 	}
-	if code := answerOf(why).code; code == "NoSuchBucket" || words[code] != "" {
+	said := answerOf(why)
+	if said.code == "NoSuchBucket" || words[said.code] != "" || said.page || connection(why) != nil {
 		return why
 	}
 	return err

@@ -1,19 +1,35 @@
 package s3
 
 import (
+	"context"
+	"io"
 	"net/http"
 
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends"
 )
 
-// progress tells the watchdog of bytes that Store does not see: the blanks by which a
+// progress reports to the watchdog what Store does not see: the blanks by which a
 // server says that it is still assembling parts.
 type progress struct{ http.RoundTripper }
 
 func (p progress) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := p.RoundTripper.RoundTrip(r)
 	if err == nil && r.Method == http.MethodPost {
-		res.Body = httpstore.Moving(r.Context(), res.Body)
+		res.Body = &blanks{res.Body, r.Context()}
 	}
 	return res, err
+}
+
+// blanks is the body of an answer that may begin with them.
+type blanks struct {
+	io.ReadCloser
+	ctx context.Context //nolint:containedctx // it is that of the request
+}
+
+func (b *blanks) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		backends.Waits(b.ctx)
+	}
+	return n, err
 }

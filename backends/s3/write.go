@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -62,7 +63,7 @@ func (b *bucket) CreateParts(ctx context.Context, key string, opts backends.Crea
 // Begin starts the multipart upload.
 func (u *upload) Begin(ctx context.Context) error {
 	in := &s3.CreateMultipartUploadInput{Bucket: &u.b.name, Key: &u.key, RequestPayer: u.b.payer, Metadata: u.metadata()}
-	err := u.b.withSum(func(sum bool) error {
+	err := u.b.withSum(u.b.sums.Load(), func(sum bool) error {
 		u.summed, in.ChecksumAlgorithm, in.ChecksumType = sum, "", ""
 		if sum {
 			in.ChecksumAlgorithm, in.ChecksumType = types.ChecksumAlgorithmCrc64nvme, types.ChecksumTypeFullObject
@@ -198,7 +199,7 @@ func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (
 	q.body = small
 	q.values[typeField], q.values[markField], q.values[noneMatchField] = "application/octet-stream", u.mark, value(u.ifNoneMatch())
 	var h http.Header
-	err := u.b.withSum(func(sum bool) (err error) {
+	err := u.b.withSum(u.b.sums.Load(), func(sum bool) (err error) {
 		if q.values[crcField] = ""; sum {
 			q.values[crcField] = base64.StdEncoding.EncodeToString(u.small.Sum(nil))
 		}
@@ -212,24 +213,16 @@ func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (
 }
 
 func (u *upload) complete(ctx context.Context, size int64) (backends.Object, error) {
-	in := &s3.CompleteMultipartUploadInput{
-		Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, RequestPayer: u.b.payer, IfNoneMatch: u.ifNoneMatch(),
-		MultipartUpload: &types.CompletedMultipartUpload{},
-	}
-	sum := backends.CRC64NVME.New().Sum(nil) // of nothing
-	for _, number := range slices.Sorted(maps.Keys(u.parts)) {
-		p := u.parts[number]
-		done := types.CompletedPart{PartNumber: new(number), ETag: p.etag}
-		if u.summed {
-			done.ChecksumCRC64NVME = new(base64.StdEncoding.EncodeToString(p.sum))
-			sum = backends.CRC64NVME.Combine(sum, p.sum, p.size)
-		}
-		in.MultipartUpload.Parts = append(in.MultipartUpload.Parts, done)
-	}
-	if u.summed {
-		in.ChecksumType, in.ChecksumCRC64NVME, in.MpuObjectSize = types.ChecksumTypeFullObject, new(base64.StdEncoding.EncodeToString(sum)), &size
-	}
-	out, err := u.b.client.CompleteMultipartUpload(ctx, in)
+	var (
+		out *s3.CompleteMultipartUploadOutput
+		sum []byte
+	)
+	err := u.b.withSum(u.summed, func(summed bool) (err error) {
+		var in *s3.CompleteMultipartUploadInput
+		in, sum = u.completion(size, summed)
+		out, err = u.b.client.CompleteMultipartUpload(ctx, in)
+		return err
+	})
 	if err != nil {
 		return backends.Object{}, err
 	}
@@ -248,6 +241,30 @@ func (u *upload) complete(ctx context.Context, size int64) (backends.Object, err
 	return obj, nil
 }
 
+// completion is the request that puts the parts together, and the checksum of the whole.
+func (u *upload) completion(size int64, summed bool) (in *s3.CompleteMultipartUploadInput, sum []byte) {
+	in = &s3.CompleteMultipartUploadInput{
+		Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, RequestPayer: u.b.payer, IfNoneMatch: u.ifNoneMatch(),
+		MultipartUpload: &types.CompletedMultipartUpload{},
+	}
+	sum = backends.CRC64NVME.New().Sum(nil) // of nothing
+	for _, number := range slices.Sorted(maps.Keys(u.parts)) {
+		p := u.parts[number]
+		done := types.CompletedPart{PartNumber: new(number), ETag: p.etag}
+		if u.summed {
+			sum = backends.CRC64NVME.Combine(sum, p.sum, p.size)
+		}
+		if summed {
+			done.ChecksumCRC64NVME = new(base64.StdEncoding.EncodeToString(p.sum))
+		}
+		in.MultipartUpload.Parts = append(in.MultipartUpload.Parts, done)
+	}
+	if summed {
+		in.ChecksumType, in.ChecksumCRC64NVME, in.MpuObjectSize = types.ChecksumTypeFullObject, new(base64.StdEncoding.EncodeToString(sum)), &size
+	}
+	return in, sum
+}
+
 func (u *upload) ifNoneMatch() *string {
 	if u.ifAbsent {
 		return new("*")
@@ -259,6 +276,12 @@ func (u *upload) ifNoneMatch() *string {
 // store says on the next attempt that the key is taken, or the upload gone: by us.
 func (u *upload) settle(ctx context.Context, failure error) (backends.Object, error) {
 	refused := u.b.explain("commit", u.key, failure)
+	if kind := backends.KindOf(refused); kind == backends.Unavailable || kind == backends.Unknown {
+		if whole, ok := u.whole(ctx); ok {
+			return whole, nil
+		}
+		return backends.Object{}, refused
+	}
 	a := answerOf(failure)
 	failed := a.status == http.StatusPreconditionFailed || a.code == preconditionFailed
 	taken := failed || a.status == http.StatusConflict || a.code == "ConditionalRequestConflict"
@@ -273,17 +296,29 @@ func (u *upload) settle(ctx context.Context, failure error) (backends.Object, er
 		}
 		return backends.Object{}, refused
 	case err != nil:
-		return backends.Object{}, u.b.explain("commit", u.key, err)
+		return backends.Object{}, u.b.explain("commit", u.key, u.b.reason(ctx, err))
 	case there.Metadata[markName] == u.mark:
-		return backends.Object{
-			Key: u.key, Size: value(there.ContentLength), ModTime: value(there.LastModified), Version: version(there.ETag),
-			Sum: wholeSum(there.ChecksumType, there.ChecksumCRC64NVME, there.ChecksumCRC32C, there.ChecksumCRC32, there.ChecksumSHA256, there.ChecksumSHA1),
-		}, nil
+		return u.b.described(u.key, there), nil
 	case taken && u.ifAbsent:
 		return backends.Object{}, backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
 	}
 	return backends.Object{}, refused
 }
+
+// whole looks for the object of a commit whose answer was lost or cut, or was an error
+// of a server that had done its work.
+func (u *upload) whole(ctx context.Context) (backends.Object, bool) {
+	ctx, cancel := backends.AfterStall(ctx, lookWithin)
+	defer cancel()
+	there, err := u.b.head(ctx, u.key)
+	if err != nil || there.Metadata[markName] != u.mark {
+		return backends.Object{}, false
+	}
+	return u.b.described(u.key, there), true
+}
+
+// lookWithin is how long that takes at most when the commit was cut for its silence.
+const lookWithin = 10 * time.Second
 
 // Drop has the store forget the parts.
 func (u *upload) Drop(ctx context.Context) error {
@@ -294,24 +329,30 @@ func (u *upload) Drop(ctx context.Context) error {
 	return u.b.explain("abort", u.key, err)
 }
 
-// withSum runs a request with a checksum if writes are to carry one. In checksum
-// mode auto a store that refuses it, and takes the same request without, is not
-// bothered again.
-func (b *bucket) withSum(request func(sum bool) error) error {
-	sum := b.sums.Load()
-	err := request(sum)
-	if !sum || !b.sumsMayGo || err == nil {
+// withSum runs a request with a checksum if it is to carry one. In checksum mode auto a
+// store that refuses it, and takes the same request without, is sent none from then on.
+// A store that answers 500 to two such requests in a row is taken to refuse.
+func (b *bucket) withSum(want bool, request func(sum bool) error) error {
+	err := request(want)
+	if !want || !b.sumsMayGo {
 		return err
 	}
-	a := answerOf(err)
-	if a.status != http.StatusNotImplemented && a.code != "InvalidArgument" && a.code != "InvalidRequest" && a.code != "NotImplemented" {
+	if err == nil {
+		b.failed.Store(0)
+		return nil
+	}
+	switch a := answerOf(err); {
+	case a.status == http.StatusNotImplemented, a.code == "NotImplemented":
+	case a.code == "InvalidArgument", a.code == "InvalidRequest", a.code == "MalformedXML":
+	case a.status == http.StatusInternalServerError && b.failed.Add(1) > 1:
+	default:
 		return err
 	}
 	if err := request(false); err != nil {
 		return err
 	}
 	if b.sums.Swap(false) {
-		b.log.Info("the store takes no checksums with what is written; it gets none from now on", "bucket", b.name, "answer", httpstore.Shorten(a.message))
+		b.log.Info("the store takes no checksums with what is written; it gets none from now on", "bucket", b.name, "answer", httpstore.Shorten(answerOf(err).message))
 	}
 	return nil
 }
