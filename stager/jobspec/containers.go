@@ -79,7 +79,7 @@ func (p *pod) sidecar(mounts []any) yamledit.Map {
 		yamledit.Entry{Key: "lifecycle", Value: yamledit.Map{{Key: "preStop", Value: yamledit.Map{{Key: "exec", Value: command("/stager", "drain")}}}}},
 		yamledit.Entry{Key: "resources", Value: p.sizes.sidecar.entry()},
 		yamledit.Entry{Key: "securityContext", Value: p.user.context()},
-		yamledit.Entry{Key: "volumeMounts", Value: slices.Concat(mounts, []any{mountAt(runVolume, runDir), mountAt(tmpVolume, "/tmp")}, p.secretMounts())},
+		yamledit.Entry{Key: "volumeMounts", Value: onePerPath(slices.Concat(mounts, []any{mountAt(runVolume, runDir), mountAt(tmpVolume, tmpDir)}, p.secretMounts()))},
 	)
 	return c
 }
@@ -93,7 +93,7 @@ func (p *pod) prefetch(mounts []any) yamledit.Map {
 		yamledit.Entry{Key: "env", Value: entriesOf(env)},
 		yamledit.Entry{Key: "resources", Value: p.sizes.prefetch.entry()},
 		yamledit.Entry{Key: "securityContext", Value: p.user.context()},
-		yamledit.Entry{Key: "volumeMounts", Value: slices.Concat(mounts, []any{mountAt(tmpVolume, "/tmp")}, p.secretMounts())},
+		yamledit.Entry{Key: "volumeMounts", Value: onePerPath(slices.Concat(mounts, []any{mountAt(tmpVolume, tmpDir)}, p.secretMounts()))},
 	)
 }
 
@@ -204,7 +204,7 @@ func (p *pod) dataMounts() (all []any) {
 
 func (p *pod) secretMounts() (all []any) {
 	for _, name := range p.secrets() {
-		m := mountAt(secretVolume(name), plan.SecretsDir+"/"+name)
+		m := mountAt(p.volumeName(ofSecret, name), plan.SecretsDir+"/"+name)
 		all = append(all, append(m, yamledit.Entry{Key: "readOnly", Value: true}))
 	}
 	return all

@@ -25,6 +25,7 @@ type pod struct {
 	targets []*yamledit.Node // containers that work with the data; the first counts
 	names   []string         // of these
 	mounts  []mount
+	volumes volumeNames
 	shape   shape
 	user    user
 	sizes   sizes
@@ -310,6 +311,9 @@ func (p *pod) missing(t *template) bool {
 	return slices.ContainsFunc(p.changes.children, func(c *branch) bool { return walk(c, place{c.part}) })
 }
 
+// ownVariables are those of stager's containers that differ between them.
+var ownVariables = []string{"STAGER_SOCKET", "STAGER_LISTEN"}
+
 // variables are those of stager's containers, or of a wrapped one.
 func (p *pod) variables() []variable {
 	f := p.facts
@@ -343,6 +347,9 @@ func (p *pod) variables() []variable {
 		all = append(all, variable{"STAGER_COUNT", literalSource(count)})
 	}
 	for _, name := range sortedKeys(p.opts.Env) {
+		if own := func(v variable) bool { return v.name == name }; slices.Contains(ownVariables, name) || slices.ContainsFunc(all, own) {
+			refuse(nil, "the variable %s is set by inject itself; leave it out of the variables of stager's containers", name)
+		}
 		all = append(all, variable{name, literalSource(Dollars(p.opts.Env[name]))})
 	}
 	return all

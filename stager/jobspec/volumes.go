@@ -16,6 +16,7 @@ const (
 	runVolume    = volumePrefix + "run" // the socket
 	runDir       = "/run/stager"
 	tmpVolume    = volumePrefix + "tmp"
+	tmpDir       = "/tmp"
 	binVolume    = volumePrefix + "bin" // the binary, for wrap
 	binDir       = "/run/stager-bin"
 )
@@ -35,21 +36,21 @@ type mount struct {
 
 // folder is an input or output and what it says of its volume.
 type folder struct {
-	name, path, volume string
-	window             plan.Bytes // its size; 0: none
-	prefetch           bool
+	kind, name, path, volume string
+	window                   plan.Bytes // its size; 0: none
+	prefetch                 bool
 }
 
 func (p *pod) folders() (all []folder) {
 	for _, in := range p.req.plan.Spec.Inputs {
-		f := folder{name: in.Name, path: static(in.Path), volume: in.Volume, prefetch: in.Mode == plan.ModePrefetch}
+		f := folder{kind: ofInput, name: in.Name, path: static(in.Path), volume: in.Volume, prefetch: in.Mode == plan.ModePrefetch}
 		if in.Window != nil {
 			f.window = in.Window.Size
 		}
 		all = append(all, f)
 	}
 	for _, out := range p.req.plan.Spec.Outputs {
-		all = append(all, folder{name: out.Name, path: static(out.Path), volume: out.Volume})
+		all = append(all, folder{kind: ofOutput, name: out.Name, path: static(out.Path), volume: out.Volume})
 	}
 	return all
 }
@@ -77,6 +78,7 @@ func (p *pod) placeVolumes() {
 		if f.path == "/" {
 			refuse(nil, "%s: its path begins with a placeholder; put a folder in front that can be mounted", f.name)
 		}
+		checkPath(f)
 		if f.volume != "" {
 			byVolume[f.volume] = append(byVolume[f.volume], f)
 			continue
@@ -89,11 +91,11 @@ func (p *pod) placeVolumes() {
 		if f.window > 0 {
 			own.Size = headroom(f.window)
 		}
-		p.mount(own, []folder{f})
+		p.mount(f.kind, own, []folder{f})
 	}
 	for _, v := range p.req.plan.Spec.Volumes {
 		if len(byVolume[v.Name]) > 0 {
-			p.mount(v, byVolume[v.Name])
+			p.mount(ofVolume, v, byVolume[v.Name])
 		}
 	}
 	for i, m := range p.mounts {
@@ -148,10 +150,11 @@ func (p *pod) prefetchesInto(at string) bool {
 	return p.shape.prefetch && slices.ContainsFunc(p.folders(), func(f folder) bool { return f.prefetch && within(f.path, at) })
 }
 
-// mount puts a volume of the plan where its folders are: at the one folder, or at the
-// deepest one that holds them all, or, when that is the root, at each by itself.
-func (p *pod) mount(v plan.Volume, folders []folder) {
-	m := mount{volume: volumePrefix + v.Name, bytes: v.Size}
+// mount puts a volume of the plan, or of one input or output, where its folders are: at
+// the one folder, or at the deepest one that holds them all, or, when that is the root or
+// stager's, at each by itself.
+func (p *pod) mount(kind string, v plan.Volume, folders []folder) {
+	m := mount{bytes: v.Size}
 	var windows plan.Bytes
 	for _, f := range folders {
 		windows += f.window
@@ -160,11 +163,14 @@ func (p *pod) mount(v plan.Volume, folders []folder) {
 	if v.Size > 0 && windows > 0 {
 		m.bytes = max(v.Size, headroom(windows))
 	}
-	kind, what, _ := strings.Cut(v.Medium, ":")
-	switch kind {
+	medium, what, _ := strings.Cut(v.Medium, ":")
+	if medium != "existing" {
+		m.volume = p.volumeName(kind, v.Name)
+	}
+	switch medium {
 	case "disk", "memory":
 		dir := yamledit.Map{}
-		if m.memory = kind == "memory"; m.memory {
+		if m.memory = medium == "memory"; m.memory {
 			dir = append(dir, yamledit.Entry{Key: "medium", Value: "Memory"})
 		}
 		m.disk = !m.memory
@@ -192,12 +198,17 @@ func (p *pod) mount(v plan.Volume, folders []folder) {
 			}
 		}
 	}
-	if m.path != "/" {
+	if m.path != "/" && m.path != tmpDir {
 		p.addMount(m)
 		return
 	}
+	used := make(map[string]bool)
 	for _, f := range folders {
 		m.path, m.subPath = f.path, f.name
+		for used[m.subPath] { // an input and an output of one name
+			m.subPath = hashed(m.subPath, f.kind+"/"+f.name)
+		}
+		used[m.subPath] = true
 		p.addMount(m)
 		m.bytes = 0 // counted once
 	}
@@ -263,11 +274,6 @@ func (p *pod) secrets() []string {
 	return sortedKeys(names)
 }
 
-// secretVolume is the name of a Secret's volume, which must be a DNS label.
-func secretVolume(name string) string {
-	return volumePrefix + "secret-" + strings.ReplaceAll(name, ".", "-")
-}
-
 // addVolumes puts in the volumes that mounts speak of.
 func (p *pod) addVolumes() {
 	add := func(name string, source yamledit.Map) {
@@ -281,7 +287,7 @@ func (p *pod) addVolumes() {
 		}
 	}
 	for _, name := range p.secrets() {
-		add(secretVolume(name), yamledit.Map{{Key: "secret", Value: yamledit.Map{
+		add(p.volumeName(ofSecret, name), yamledit.Map{{Key: "secret", Value: yamledit.Map{
 			{Key: "secretName", Value: name}, {Key: "defaultMode", Value: int64(0o444)},
 		}}})
 	}
