@@ -391,9 +391,17 @@ func (d *Daemon) Snapshot() status.Snapshot {
 			s.Outputs = append(s.Outputs, u.Status())
 		}
 	}
-	s.Ready = len(waiting) == 0 && s.Phase != status.Ended
+	s.Ready = len(waiting) == 0 && (s.Phase == status.Starting || s.Phase == status.Running)
 	if len(waiting) > 0 {
 		s.Waiting = "inputs are being filled: " + strings.Join(waiting, ", ")
+	}
+	switch s.Phase {
+	case status.Draining:
+		s.Waiting = "draining: nothing more is fetched, outputs are being saved"
+	case status.Drained:
+		s.Waiting = "drained: nothing more is fetched, outputs are saved"
+	case status.Ended:
+		s.Waiting = "ended"
 	}
 	return s
 }

@@ -386,3 +386,18 @@ func TestPortThatIsTaken(t *testing.T) {
 	}
 	noGoroutines(t)
 }
+
+// A daemon that fetches nothing more is not ready, or a service would still send it readers.
+func TestNotReadyAfterADrain(t *testing.T) {
+	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+ckptOutput)
+	j.start()
+	j.ready()
+	j.Drain(0)
+	j.phase(status.Drained)
+	if code, body := j.call("GET", "/readyz", ""); code != 503 || !strings.Contains(body, "drained") {
+		t.Errorf("readyz: got %d %s, want 503 and why", code, body)
+	}
+	if err := j.finish(); err != nil {
+		t.Fatal(err)
+	}
+}

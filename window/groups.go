@@ -198,6 +198,7 @@ func (w *Window) resumeSharesLocked(now time.Time, e *entry, m memory) {
 		w.leases[l.id] = l
 		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
 		l.reader.held++
+		w.countFoundLocked()
 		e.shares[group].lease = l
 		e.shares[group].attempts = 1
 	}

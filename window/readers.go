@@ -19,7 +19,9 @@ type reader struct {
 	seen  time.Time
 	waits map[Cause]time.Duration
 	mark  time.Time // up to which waits has counted
-	asks  int       // calls that wait
+	// starved is when it last waited and held nothing.
+	starved time.Time
+	asks    int // calls that wait
 }
 
 // readerLocked is the reader of that name, who takes part from now on if it is new.
@@ -147,10 +149,12 @@ func (w *Window) accountLocked(now time.Time) {
 		x.rd.mark = now
 		if x.rd.held == 0 && d > 0 {
 			x.rd.waits[w.cause] += d
+			x.rd.starved = now
 			w.metrics.wait(w.cause, d)
 			w.starving.now.waits[w.cause] += d
 		}
 	}
+	w.sayStarvationLocked(now)
 	if now.Sub(w.starving.now.began) >= starvePeriod {
 		w.starving.turn(now)
 	}

@@ -299,6 +299,7 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 			if err := w.journal.add("ack", e.seq, given.id); err != nil {
 				w.troubleLocked("write the journal", err) // the next start finds it as we did
 			}
+			w.countFoundLocked()
 			w.stats.acknowledged++
 			w.metrics.acknowledged.Inc()
 			if given.id != "" {
@@ -321,6 +322,7 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 		w.leases[l.id] = l
 		w.deadlineLocked(l, now.Add(w.cfg.Reattach))
 		l.reader.held++
+		w.countFoundLocked()
 		e.lease = l
 		w.course.take(l, 1)
 		h := w.history[e.seq]
@@ -332,6 +334,13 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 		w.offerLocked(e)
 		w.resumeSharesLocked(now, e, m)
 	}
+}
+
+// countFoundLocked counts a delivery that an earlier process made, and whose end this one
+// sees: so nothing is acknowledged that was not delivered.
+func (w *Window) countFoundLocked() {
+	w.stats.delivered++
+	w.metrics.delivered.Inc()
 }
 
 // entryOf is the position that a file belongs to, if the plan has it so.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Each instant at which a kill can fall leaves the folder in one of these states.
@@ -277,4 +278,21 @@ func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
 	if _, err := os.Lstat(path + ".new"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a new journal was begun: %v", err)
 	}
+}
+
+// After a restart "delivered 14, 15 acknowledged" was seen: a reader acknowledges what an
+// earlier process gave it.
+func TestNoMoreIsAcknowledgedThanWasDelivered(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(4, 10), Size: 100})
+		b.advance(time.Second)
+		l := b.must(b.lease("r"))
+		b.crash()
+		b.advance(time.Second)
+		b.ok(b.Ack(l.ID))
+		b.advance(time.Second)
+		if s := b.Status(); s.Acknowledged != 1 || s.Delivered < s.Acknowledged {
+			t.Errorf("delivered %d, acknowledged %d; want 1 acknowledged and as many delivered", s.Delivered, s.Acknowledged)
+		}
+	})
 }

@@ -14,6 +14,7 @@ import (
 const (
 	starvePeriod = 5 * time.Minute        // the status tells of the last one or two of these
 	sampleEvery  = 250 * time.Millisecond // while readers wait: for what?
+	starveSaid   = time.Minute            // of waiting, of all readers together, is worth a line in the log
 	starveShare  = 200                    // of the readers' time this part may be waited without a word
 )
 
@@ -22,9 +23,9 @@ const (
 type Starvation struct {
 	Seconds float64           `json:"seconds"` // all readers' together
 	Of      float64           `json:"of"`      // seconds that were looked at
-	Readers int               `json:"readers"`
-	Causes  map[Cause]float64 `json:"causes"` // the seconds, by cause
-	Cause   Cause             `json:"cause"`  // of most of them
+	Readers int               `json:"readers"` // that waited
+	Causes  map[Cause]float64 `json:"causes"`  // the seconds, by cause
+	Cause   Cause             `json:"cause"`   // of most of them
 	Words   string            `json:"words"`
 }
 
@@ -56,6 +57,7 @@ type scene struct {
 type starving struct {
 	now, before period
 	scenes      map[Cause]scene
+	said        time.Time // when the log last said it
 }
 
 func newStarving(now time.Time) starving {
@@ -129,16 +131,42 @@ func (w *Window) starvationLocked(now time.Time) *Starvation {
 			}
 		}
 	}
+	active := 0
 	for _, rd := range w.readers {
 		if rd.held > 0 || rd.asks > 0 || !rd.seen.Before(p.began) {
+			active++
+		}
+		if rd.starved.After(p.began) {
 			s.Readers++
 		}
 	}
-	if s.Seconds == 0 || s.Seconds*starveShare < s.Of*float64(s.Readers) {
+	if s.Seconds == 0 || s.Seconds*starveShare < s.Of*float64(active) {
 		return nil
 	}
-	s.Words = fmt.Sprintf("%d readers waited %s in the last %s, %s of it for %s", s.Readers, seconds(s.Seconds), seconds(s.Of), seconds(s.Causes[s.Cause]), w.limit(s.Cause, p, s.Of))
+	who := "1 reader"
+	if s.Readers != 1 {
+		who = fmt.Sprintf("%d readers", s.Readers)
+	}
+	s.Words = fmt.Sprintf("%s waited %s in the last %s, %s of it for %s", who, seconds(s.Seconds), seconds(s.Of), seconds(s.Causes[s.Cause]), w.limit(s.Cause, p, s.Of))
 	return &s
+}
+
+// sayStarvationLocked logs, once in each period, that readers waited for a minute in all.
+func (w *Window) sayStarvationLocked(now time.Time) {
+	if !w.starving.said.IsZero() && now.Sub(w.starving.said) < starvePeriod {
+		return
+	}
+	var waited time.Duration
+	for _, d := range w.starving.now.waits {
+		waited += d
+	}
+	if waited < starveSaid {
+		return
+	}
+	if s := w.starvationLocked(now); s != nil {
+		w.starving.said = now
+		w.log.Warn("readers wait for data", "cause", string(s.Cause), "seconds", s.Seconds, "readers", s.Readers, "explanation", s.Words)
+	}
 }
 
 // limit names the part that is the limit, the numbers that say so, and what to change.

@@ -1,8 +1,12 @@
 package window
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -36,6 +40,7 @@ func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 		free    int64
 		keep    time.Duration
 		readers []string
+		waited  int // of these; 0: all
 		words   []string
 	}{
 		{
@@ -65,8 +70,8 @@ func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 		},
 		{
 			cause: CauseReaders, cfg: Config{Items: items(2, mib), Size: 8 * mib},
-			readers: []string{"a", "b", "idle"}, keep: time.Hour,
-			words: []string{"for other readers: the 2 shards that were left of the epoch were with ", " (1), one for ", " s. Look at who holds longest"},
+			readers: []string{"a", "b", "idle"}, keep: time.Hour, waited: 1,
+			words: []string{"1 reader waited 63.5 s in the last 63.5 s, 63.5 s of it for other readers: the 2 shards that were left of the epoch were with ", " (1), one for ", " s. Look at who holds longest"},
 		},
 	} {
 		t.Run(string(tt.cause), func(t *testing.T) {
@@ -84,8 +89,8 @@ func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 				b.drink(ctx, tt.keep, tt.readers...)
 				time.Sleep(63500 * time.Millisecond) // nothing else happens at this instant
 				s := b.Status().Starvation
-				if s == nil || s.Cause != tt.cause || s.Readers != len(tt.readers) {
-					t.Fatalf("got %+v, want %d readers that wait for %s", s, len(tt.readers), tt.cause)
+				if want := cmp.Or(tt.waited, len(tt.readers)); s == nil || s.Cause != tt.cause || s.Readers != want {
+					t.Fatalf("got %+v, want %d readers that wait for %s", s, want, tt.cause)
 				}
 				for _, words := range tt.words {
 					if !strings.Contains(s.Words, words) {
@@ -118,4 +123,51 @@ func TestTheStatusIsSilentWhenNobodyStarves(t *testing.T) {
 		cancel()
 		time.Sleep(2 * time.Hour)
 	})
+}
+
+// A reader that waited for minutes was named in the status, and never in the log.
+func TestStarvationIsLoggedOnceInAPeriod(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		log := &lockedBuffer{}
+		b := newBench(t, Config{Items: items(50, 1<<20), Size: 8 << 20, Log: slog.New(slog.NewTextHandler(log, nil))})
+		b.fetcher.silent = time.Hour
+		ctx, cancel := context.WithCancel(t.Context())
+		b.start(ctx)
+		b.drink(ctx, time.Second, "a")
+		count := func() int {
+			return strings.Count(log.String(), `msg="readers wait for data" input=train cause=backend`)
+		}
+		time.Sleep(50 * time.Second)
+		if got := count(); got != 0 {
+			t.Errorf("%d lines after 50 s, want none", got)
+		}
+		time.Sleep(30 * time.Second)
+		if got := count(); got != 1 {
+			t.Errorf("%d lines after 80 s, want 1: %s", got, log)
+		}
+		time.Sleep(20 * time.Minute)
+		if got := count(); got < 3 || got > 5 {
+			t.Errorf("%d lines after 21 min, want one in each 5 min", got)
+		}
+		cancel()
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// lockedBuffer is a log that may be read while it is written.
+type lockedBuffer struct {
+	mu   sync.Mutex // guards text
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }

@@ -112,7 +112,10 @@ func (w *Window) countLocked(s State, items int, bytes int64) {
 	t.items += items
 	t.bytes += bytes
 	w.used += bytes
-	w.peak = max(w.peak, w.used)
+	if w.used > w.peak {
+		w.peak = w.used
+		w.metrics.peak.Set(float64(w.peak))
+	}
 	w.metrics.state(s, *t)
 }
 

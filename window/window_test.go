@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -463,5 +465,28 @@ func TestReadyWhenEnoughOrAllThatFits(t *testing.T) {
 		if !b.Ready() {
 			t.Error("not ready with all there that fits")
 		}
+	})
+}
+
+// The gauge of the most bytes was registered and never set.
+func TestPeakOfBytesIsAMetric(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		b := newBench(t, Config{Items: items(4, 1<<20), Size: 8 << 20, Metrics: NewMetrics(reg)})
+		b.advance(time.Second)
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() != "stager_window_peak_bytes" {
+				continue
+			}
+			if got, want := f.GetMetric()[0].GetGauge().GetValue(), float64(b.Status().Peak); got != want || got == 0 {
+				t.Errorf("stager_window_peak_bytes = %v, want %v of the status", got, want)
+			}
+			return
+		}
+		t.Error("there is no stager_window_peak_bytes")
 	})
 }

@@ -12,8 +12,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
 )
@@ -203,6 +201,6 @@ func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 	}
-	log.Info(word, "steps", len(gone), "bytes", humanize.IBytes(uint64(bytes)), "destination", store.Name())
+	log.Info(word, "steps", len(gone), "bytes", backends.Size(bytes), "destination", store.Name())
 	return nil
 }

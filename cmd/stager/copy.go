@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/transfer"
 )
@@ -132,7 +130,7 @@ func (c copyCmd) report(summary transfer.Summary, log *slog.Logger) error {
 	if c.DryRun {
 		said = "nothing was copied; this would be"
 	}
-	log.Info(said, "files", summary.Files, "bytes", humanize.IBytes(uint64(summary.Bytes)),
+	log.Info(said, "files", summary.Files, "bytes", backends.Size(summary.Bytes),
 		"copied", summary.CopiedFiles, "there_already", summary.ThereFiles,
 		"verified", verified(summary.Verified), "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))
 	return nil

@@ -39,11 +39,21 @@ func (l logging) open(w *os.File) (*slog.Logger, *console) {
 	opts := &slog.HandlerOptions{Level: level}
 	switch {
 	case l.LogFormat == "json":
+		opts.ReplaceAttr = plainSeconds
 		return slog.New(slog.NewJSONHandler(c, opts)), c
 	case l.LogFormat == "auto" && c.terminal:
 		return slog.New(tint.NewTextHandler(c, &tint.Options{Level: level, TimeFormat: time.TimeOnly})), c
 	}
 	return slog.New(slog.NewTextHandler(c, opts)), c
+}
+
+// plainSeconds makes durations numbers of seconds, as metrics and status have them; the
+// JSON handler would write nanoseconds.
+func plainSeconds(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
+	}
+	return a
 }
 
 // Write writes a line of the log.

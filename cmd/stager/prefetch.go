@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/fetch"
 	"github.com/stager-dev/stager/window/disk"
@@ -79,11 +77,11 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 		return json.NewEncoder(os.Stdout).Encode(summary)
 	}
 	said := []any{
-		"files", summary.Files, "bytes", humanize.IBytes(uint64(summary.Bytes)),
-		"fetched", humanize.IBytes(uint64(summary.FetchedBytes)), "warm", summary.WarmFiles, "verified", verified(summary.Verified),
+		"files", summary.Files, "bytes", backends.Size(summary.Bytes),
+		"fetched", backends.Size(summary.FetchedBytes), "warm", summary.WarmFiles, "verified", verified(summary.Verified),
 	}
 	if summary.Archives > 0 {
-		said = append(said, "archives", summary.Archives, "unpacked_files", summary.Unpacked.Files, "unpacked", humanize.IBytes(uint64(summary.Unpacked.Bytes)))
+		said = append(said, "archives", summary.Archives, "unpacked_files", summary.Unpacked.Files, "unpacked", backends.Size(summary.Unpacked.Bytes))
 	}
 	log.Info("everything is there", append(said, "took", time.Duration(summary.Seconds*float64(time.Second)).Round(time.Millisecond))...)
 	return nil

@@ -10,6 +10,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
+
+	"github.com/stager-dev/stager/backends"
 )
 
 // Progress of long work: a bar on a terminal, a line every 10 seconds elsewhere.
@@ -33,9 +35,13 @@ type display struct {
 	done chan struct{}
 	wg   sync.WaitGroup
 
-	mu   sync.Mutex // guards now
-	now  moving
-	seen bool // something came
+	clock func() time.Time
+
+	mu     sync.Mutex // guards all below
+	now    moving
+	seen   bool      // something came
+	began  time.Time // when it did
+	before int64     // bytes that were there then
 }
 
 // newSpinner is a display of work that is told in words, not in bytes.
@@ -55,14 +61,13 @@ func newDisplay(to *console, log *slog.Logger) *display {
 			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return d.counts() })),
 			mpb.AppendDecorators(
 				decor.Percentage(decor.WCSyncSpace),
-				decor.AverageSpeed(decor.SizeB1024(0), " % .1f", decor.WCSyncSpace),
-				decor.OnComplete(decor.AverageETA(decor.ET_STYLE_GO, decor.WCSyncSpace), ""),
+				decor.Any(func(decor.Statistics) string { return d.pace() }, decor.WCSyncSpace),
 			))
 	})
 }
 
 func startDisplay(to *console, log *slog.Logger, bar func(*display) *mpb.Bar) *display {
-	d := &display{log: log, to: to, done: make(chan struct{}), now: moving{Phase: "starting"}}
+	d := &display{log: log, to: to, done: make(chan struct{}), clock: time.Now, now: moving{Phase: "starting"}}
 	switch {
 	case to.quiet:
 	case to.terminal:
@@ -78,7 +83,9 @@ func startDisplay(to *console, log *slog.Logger, bar func(*display) *mpb.Bar) *d
 // update takes what is true now. It may be called from any goroutine, often.
 func (d *display) update(m moving) {
 	d.mu.Lock()
-	d.now, d.seen = m, true
+	if d.now = m; !d.seen || m.Bytes < d.before {
+		d.seen, d.began, d.before = true, d.clock(), m.Bytes
+	}
 	d.mu.Unlock()
 	if d.bar != nil {
 		d.bar.SetTotal(m.BytesTotal, false)
@@ -103,6 +110,23 @@ func (d *display) counts() string {
 	return text + " "
 }
 
+// pace is the mean rate, and how long the rest takes at it. What was there when the
+// work began, from an earlier run, took no time and does not count.
+func (d *display) pace() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	took, moved := d.clock().Sub(d.began), d.now.Bytes-d.before
+	if !d.seen || moved <= 0 || took <= 0 {
+		return ""
+	}
+	rate := float64(moved) / took.Seconds()
+	text := " " + backends.Rate(rate).String()
+	if left := d.now.BytesTotal - d.now.Bytes; left > 0 {
+		text += " " + time.Duration(float64(left)/rate*float64(time.Second)).Round(time.Second).String()
+	}
+	return text
+}
+
 // lines writes one every lineEvery, until close.
 func (d *display) lines() {
 	tick := time.NewTicker(lineEvery)
@@ -123,8 +147,8 @@ func (d *display) lines() {
 		rate := float64(m.Bytes-before) / lineEvery.Seconds()
 		before = m.Bytes
 		said := []any{
-			"bytes", humanize.IBytes(uint64(m.Bytes)), "of", humanize.IBytes(uint64(m.BytesTotal)),
-			"rate", humanize.IBytes(uint64(max(rate, 0))) + "/s",
+			"bytes", backends.Size(m.Bytes), "of", backends.Size(m.BytesTotal),
+			"rate", backends.Rate(rate),
 		}
 		if m.FilesTotal > 0 {
 			said = append([]any{"files", fmt.Sprintf("%d/%d", m.Files, m.FilesTotal)}, said...)
@@ -144,7 +168,14 @@ func (d *display) close() {
 	close(d.done)
 	d.wg.Wait()
 	if d.bars != nil {
-		d.bar.SetTotal(-1, true)
+		d.mu.Lock()
+		whole := d.now.Bytes >= d.now.BytesTotal
+		d.mu.Unlock()
+		if whole {
+			d.bar.SetTotal(-1, true)
+		} else {
+			d.bar.Abort(false) // the work was cut short: the bar stays where it is
+		}
 		d.bars.Wait()
 		d.to.redirect(os.Stderr)
 	}

@@ -6,8 +6,7 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/dustin/go-humanize"
-
+	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
 )
 
@@ -63,7 +62,7 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	case checkpoint.Commit:
 		log.Info("the checkpoint is committed", "step", s.Step, "files", len(s.Files), "destination", store.Name())
 	case checkpoint.PushSummary:
-		log.Info("everything is there", "sent", s.Files, "bytes", humanize.IBytes(uint64(s.Bytes)), "there_already", s.Unchanged, "destination", store.Name())
+		log.Info("everything is there", "sent", s.Files, "bytes", backends.Size(s.Bytes), "there_already", s.Unchanged, "destination", store.Name())
 	}
 	return nil
 }

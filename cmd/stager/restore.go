@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
 	"github.com/stager-dev/stager/window"
@@ -75,7 +73,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	if c.JSON {
 		return json.NewEncoder(os.Stdout).Encode(restored)
 	}
-	log.Info("restored", "step", restored.Step, "files", len(restored.Files), "bytes", humanize.IBytes(uint64(restored.Bytes)), "to", c.Dst)
+	log.Info("restored", "step", restored.Step, "files", len(restored.Files), "bytes", backends.Size(restored.Bytes), "to", c.Dst)
 	return nil
 }
 

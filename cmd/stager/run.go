@@ -157,6 +157,8 @@ func (c runCmd) child() (*stager.Child, error) {
 	command := c.Command
 	if len(command) > 0 && command[0] == "--" {
 		command = command[1:]
+	} else if len(command) > 0 && strings.HasPrefix(command[0], "-") {
+		return nil, &usageError{fmt.Errorf("unknown flag %s; a command begins after --", command[0])}
 	}
 	if len(command) == 0 {
 		return nil, nil

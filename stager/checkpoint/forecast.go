@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/dustin/go-humanize"
+	"github.com/stager-dev/stager/backends"
 )
 
 // pace is how the last checkpoint went; a hint that stays on the disk, so that the
@@ -49,7 +49,7 @@ func (u *Uploader) foretell(p pace) {
 	u.cfg.Metrics.forecast.WithLabelValues(u.cfg.Output).Set(need.Seconds())
 	if u.cfg.Grace > 0 && need > u.cfg.Grace {
 		u.log.Warn("a checkpoint that is complete when the end begins would be lost: give the end more time, or save less at once",
-			"like_step", p.Step, "bytes", humanize.Bytes(uint64(p.Bytes)), "rate", humanize.Bytes(uint64(p.Rate))+"/s",
+			"like_step", p.Step, "bytes", backends.Size(p.Bytes), "rate", backends.Rate(p.Rate),
 			"needs", need.Round(time.Second), "grace", u.cfg.Grace.Round(time.Second))
 	}
 }
@@ -76,6 +76,6 @@ func (u *Uploader) forecast(ctx context.Context) {
 	if need > grace {
 		level, words = slog.LevelError, "the newest checkpoint would be lost: give the end more time"
 	}
-	u.log.Log(ctx, level, words, "step", steps[0], "left", humanize.Bytes(uint64(max(left, 0))),
-		"rate", humanize.Bytes(uint64(rate))+"/s", "needs", need.Round(time.Second), "grace", grace.Round(time.Second))
+	u.log.Log(ctx, level, words, "step", steps[0], "left", backends.Size(left),
+		"rate", backends.Rate(rate), "needs", need.Round(time.Second), "grace", grace.Round(time.Second))
 }
