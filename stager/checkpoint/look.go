@@ -174,6 +174,12 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return // it is being removed, or rearranged
 	}
+	if errors.Is(err, errChanged) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.seen[name] = &entry{step: step, since: time.Now(), reason: "files in it come or go"}
+		return
+	}
 	var mark mark
 	if err == nil && marker != nil {
 		mark, err = readMark(t.root, step)

@@ -1,10 +1,13 @@
 package checkpoint
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/mem"
@@ -67,5 +70,52 @@ func TestPushCheckpointSaysWhatIsThere(t *testing.T) {
 	cfg.Conflict = "maybe"
 	if _, err := PushCheckpoint(t.Context(), cfg); backends.KindOf(err) != backends.Invalid {
 		t.Errorf("with an unknown conflict: %v, want invalid", err)
+	}
+}
+
+// "push --commit" of a directory committed 5 of 9 files with exit code 0, since another
+// process removed a subdirectory while it was listed.
+func TestListingOfATreeThatChangesIsAnError(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a": "a", "sub/b": "b", "sub/deep/c": "c"})
+	for name, change := range map[string]func() error{
+		"nothing":             func() error { return nil },
+		"a file was removed":  func() error { return os.Remove(filepath.Join(dir, "sub/b")) },
+		"a file came":         func() error { return os.WriteFile(filepath.Join(dir, "sub/deep/d"), nil, 0o600) },
+		"a directory is gone": func() error { return os.RemoveAll(filepath.Join(dir, "sub/deep")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(t, dir, map[string]string{"a": "a", "sub/b": "b", "sub/deep/c": "c"})
+			root, _, err := openPath(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr := tree{root: root}
+			defer tr.close()
+			if files, _, err := tr.files(); err != nil || len(files) < 3 {
+				t.Fatalf("got %d files, %v; want all", len(files), err)
+			}
+			listed := make(map[string]fs.FileInfo)
+			for _, p := range []string{".", "sub", "sub/deep"} {
+				info, err := root.Lstat(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Long before, so that the clock of the file system cannot hide a change.
+				past := info.ModTime().Add(-time.Hour)
+				if err := root.Chtimes(p, past, past); err != nil {
+					t.Fatal(err)
+				}
+				if listed[p], err = root.Lstat(p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := errors.Is(tr.stood(listed), errChanged), name != "nothing"; got != want {
+				t.Errorf("changed: got %v, want %v", got, want)
+			}
+		})
 	}
 }

@@ -106,7 +106,9 @@ func present(root *os.Root, name string) bool {
 func (t tree) close() { _ = t.root.Close() } // it is only read through
 
 // files lists the checkpoint's files, ascending by path, and what the marker in it
-// says. It fails when there is something that a restore could not bring back.
+// says. It fails when there is something that a restore could not bring back, and with
+// errChanged when an entry of a directory came or went meanwhile: a listing of a tree
+// that somebody removes has some of its files.
 func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 	if t.only != "" {
 		members := []string{t.only}
@@ -125,6 +127,7 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 		}
 		return files, nil, nil
 	}
+	dirs := make(map[string]fs.FileInfo)
 	err = fs.WalkDir(t.root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -138,7 +141,8 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 			}
 			return nil
 		case d.IsDir():
-			return nil
+			dirs[p], err = t.root.Lstat(p)
+			return err
 		}
 		info, err := d.Info()
 		if err != nil {
@@ -163,8 +167,26 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 		files = append(files, describe(p, info))
 		return nil
 	})
+	if err == nil {
+		err = t.stood(dirs)
+	}
 	slices.SortFunc(files, func(a, b local) int { return strings.Compare(a.Path, b.Path) })
 	return files, marker, err
+}
+
+// stood returns errChanged when an entry of a directory came or went since it was seen as
+// in dirs.
+func (t tree) stood(dirs map[string]fs.FileInfo) error {
+	for p, before := range dirs {
+		now, err := t.root.Lstat(p)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (!os.SameFile(now, before) || !now.ModTime().Equal(before.ModTime())) {
+			return changed(p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // changeTime is when a file was last written, renamed or linked.
