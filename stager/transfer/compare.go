@@ -124,6 +124,11 @@ func (r *run) same(ctx context.Context, src, dst backends.Object) (bool, error) 
 	if comparable, equal, err := r.sums(ctx, src, dst); comparable || err != nil {
 		return equal, err
 	}
+	return r.sameBytes(ctx, src, dst)
+}
+
+// sameBytes reads two objects of one size and compares them.
+func (r *run) sameBytes(ctx context.Context, src, dst backends.Object) (bool, error) {
 	length := min(int64(shortBlock), max(src.Size, 1))
 	if err := r.room.Acquire(ctx, 2*bufferSize(length)); err != nil {
 		return false, &backends.Error{Op: "read", Store: r.summary.Source, Key: src.Key, Kind: backends.Canceled, Err: err}

@@ -366,6 +366,26 @@ func TestVerifyTellsWhatDiffers(t *testing.T) {
 	}
 }
 
+// A destination with other bytes of the same size, whose store has no checksums, was
+// "verified" by its size, with exit code 0.
+func TestVerifyReadsWhereNothingElseDecides(t *testing.T) {
+	src, dst := newSide("src", ""), newSide("dst", "")
+	src.Generate("a", 1000)
+	src.Generate("b", 9<<20)
+	dst.Put("a", make([]byte, 1000))
+	same, _ := src.Get("b")
+	dst.Put("b", same)
+	found := make(map[string]string)
+	s, err := Verify(t.Context(), Config{Src: src.store, Dst: dst.store}, func(key, what string) { found[key] = what })
+	want := map[string]string{"a": "differs: its bytes"}
+	if fmt.Sprint(found) != fmt.Sprint(want) || backends.KindOf(err) != backends.Corrupt {
+		t.Errorf("Verify found %v and says %v, want %v and kind corrupt", found, err, want)
+	}
+	if s.Verified["bytes"] != 1 || s.Verified["size"] != 0 {
+		t.Errorf("verified %v, want 1 by bytes", s.Verified)
+	}
+}
+
 // Buffers hold, whatever their number: more readers than there are buffers.
 func TestCargoIsReadInAnyOrder(t *testing.T) {
 	src := newSide("src", backends.CRC64NVME)

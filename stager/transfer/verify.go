@@ -11,12 +11,12 @@ import (
 
 // Verify lists both sides and returns an error when the destination is not whole: of
 // kind Corrupt when something there differs, else of kind Changed when something is
-// missing, which copying again repairs. found is told each such key, one call at a
-// time, with what is wrong. Nothing is read and nothing is written.
+// missing, which copying again repairs. found is called with each such key, one call at
+// a time, and with what is wrong. Nothing is written. Both sides are read where their
+// sizes agree and neither the record of a copy nor checksums decide.
 //
 // In the Summary, Verified counts by what was compared: "record", that a copy verified
-// it and neither side has changed since, a checksum, or "size" where neither is to be
-// had.
+// it and neither side has changed since, a checksum, or "bytes".
 func Verify(ctx context.Context, cfg Config, found func(key, what string)) (Summary, error) {
 	start := time.Now()
 	cfg.Force = false
@@ -42,15 +42,16 @@ func Verify(ctx context.Context, cfg Config, found func(key, what string)) (Summ
 			}
 		case unsure:
 			comparable, equal, err := r.sums(ctx, p.src, p.dst)
+			how, what = "checksum", "differs: its checksum"
+			if err == nil && !comparable {
+				how, what = "bytes", "differs: its bytes"
+				equal, err = r.sameBytes(ctx, p.src, p.dst)
+			}
 			if err != nil {
 				return r.explain(err)
 			}
-			how = "size"
-			if comparable {
-				how = "checksum"
-			}
-			if comparable && !equal {
-				what = "differs: its checksum"
+			if equal {
+				what = ""
 			}
 		}
 		if what == "" {
