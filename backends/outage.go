@@ -6,8 +6,8 @@ import (
 )
 
 // outage is what a Store and its Subs know of the time in which nobody answers them.
-// It makes two lines of the log out of what all requests see: that the store is away,
-// and that it came back.
+// It makes few lines of the log out of what all requests see: that the store is away,
+// again after each half minute, and that it came back.
 //
 // What still comes to requests from before, out of the buffers between, says nothing
 // of a server that has died; so what counts is when the answered were asked.
@@ -15,22 +15,28 @@ type outage struct {
 	mu    sync.Mutex // guards all below
 	heard time.Time  // when the youngest request was made that was answered
 	since time.Time  // the beginning; zero: there is none, or nobody was told
-	told  time.Time  // when it was told of
+	told  time.Time  // when it was first told of
+	again time.Time  // and when last
 }
 
 // fails hears of a request that has failed again and again, first at a moment and
 // without an answer since a moment before. It tells whether a person should hear of it
-// too: not when he knows that nobody is answered.
+// too: not when a line of the last half minute says that nobody is answered.
 func (o *outage) fails(since, first time.Time) (tell bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.heard.After(first) {
 		return true // others are answered, so it is this request's own trouble
 	}
+	now := time.Now()
 	if !o.since.IsZero() {
-		return false
+		if now.Sub(o.again) < remindAfter {
+			return false
+		}
+		o.again = now
+		return true
 	}
-	o.since, o.told = since, time.Now()
+	o.since, o.told, o.again = since, now, now
 	return true
 }
 

@@ -161,3 +161,19 @@ func TestOneRequestThatFailsIsNoOutage(t *testing.T) {
 		}
 	})
 }
+
+// A request that can never succeed was retried for two minutes, of which the log said a
+// word in the first second alone.
+func TestFailuresThatLastAreRepeatedInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		b := newBench(backends.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		b.faults.Always(backendtest.Delete, backendtest.Fail(backends.Unavailable))
+		if err := b.Delete(t.Context(), "k"); backends.KindOf(err) != backends.Unavailable {
+			t.Errorf("got %v, want kind unavailable", err)
+		}
+		if got := strings.Count(log.String(), "trying again"); got < 3 || got > 5 {
+			t.Errorf("the log has %d lines of it, want 3 to 5 in two minutes:\n%s", got, &log)
+		}
+	})
+}

@@ -11,6 +11,9 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
+// remindAfter is how often the log repeats that a store or a request still fails.
+const remindAfter = 30 * time.Second
+
 // unknownTries is how often an error of kind Unknown is tried: often enough for a
 // hiccup that nobody classified, too rarely to hide a defect.
 const unknownTries = 5
@@ -22,7 +25,7 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 10 * time.Second,
 	}
 	since, failures, unknown := time.Now(), 0, 0
-	var silent, failed time.Time // since when, and when first
+	var silent, failed, told time.Time // since when, when first, and when a person last heard of it
 	delay.Reset()
 	for {
 		asked, moved, err := s.attempt(ctx, op, try)
@@ -67,8 +70,10 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 		}
 		s.opts.Metrics.retries.WithLabelValues(s.scheme.Name, op, kind.String()).Inc()
 		level := slog.LevelDebug
-		if failures == 3 && s.outage.fails(silent, failed) {
-			level = slog.LevelWarn // once: the first two are nobody's business
+		if failures >= 3 && time.Since(told) >= remindAfter { // the first two are nobody's business
+			if told = time.Now(); s.outage.fails(silent, failed) {
+				level = slog.LevelWarn
+			}
 		}
 		s.opts.Log.Log(ctx, level, "the store fails, trying again", "error", err, "kind", kind,
 			"pause", pause.Round(time.Millisecond), "giving_up_after", s.opts.RetryFor)

@@ -155,6 +155,14 @@ func (s *Store) Narrow(connections int) *Store {
 	return &narrow
 }
 
+// Impatient is s with requests that give up after failing for so long without progress,
+// if those of s do not sooner.
+func (s *Store) Impatient(retryFor time.Duration) *Store {
+	impatient := *s
+	impatient.opts.RetryFor = min(s.opts.RetryFor, retryFor)
+	return &impatient
+}
+
 // Self looks for an object with the very name that the store was opened with: for
 // s3://b/models/m.bin the object m.bin, and a Store of the folder models. Kind
 // NotExist says that the name stands for a folder, if anything.

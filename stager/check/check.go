@@ -35,6 +35,10 @@ const Scratch = ".stager-check-"
 // sweepFor is how long removing the scratch folder may take.
 const sweepFor = time.Minute
 
+// retryFor is how long a request of a promise may fail. A server that answers one of them
+// 500 for ever breaks that promise; to find out must not take minutes for each.
+const retryFor = 15 * time.Second
+
 // inFlight is how long after an interrupt a store may still do what it was asked before:
 // a request that was broken off is not taken back.
 const inFlight = time.Second
@@ -57,7 +61,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		report:      &Report{Store: cfg.Store.Name(), Began: time.Now(), ReadOnly: cfg.ReadOnly},
 		connections: cfg.Store.Connections(),
 	}
-	r.scratch = cfg.Store.Sub(r.rel)
+	r.scratch = cfg.Store.Sub(r.rel).Impatient(retryFor)
 	err := r.all()
 	if r.wrote {
 		r.step("removing the scratch folder")

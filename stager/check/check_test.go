@@ -1,9 +1,11 @@
 package check
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -345,6 +347,37 @@ func TestWhatTheStoreDoesAfterTheInterruptIsRemovedToo(t *testing.T) {
 		}}, func(b backends.Backend) backends.Backend { return belated{b} })
 		if len(there) > 0 {
 			t.Errorf("got %v, and %q is left", err, there)
+		}
+	})
+}
+
+// stubborn fails each delete of a key that is not there, as rclone serve s3 does.
+type stubborn struct{ backends.Backend }
+
+func (s stubborn) Delete(ctx context.Context, key string) error {
+	if _, err := s.Stat(ctx, key); err != nil {
+		return backends.Errorf(backends.Unavailable, "delete", key, "the server answers HTTP 500")
+	}
+	return s.Backend.Delete(ctx, key)
+}
+
+// A check of a store that fails one request for ever took two minutes for each, in
+// silence.
+func TestAStoreThatFailsOneRequestForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		m := mem.New()
+		store := backends.NewStore(slow().Wrap(stubborn{m}), "mem://test", backends.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		began := time.Now()
+		r, err := Run(t.Context(), Config{Store: store, Size: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Since(began); got > 2*time.Minute {
+			t.Errorf("the check took %v, want less than two minutes", got)
+		}
+		if got := strings.Count(log.String(), "HTTP 500"); got < 2 {
+			t.Errorf("the log names the failure %d times, want each request that fails and that it goes on:\n%s", got, &log)
 		}
 	})
 }
