@@ -33,6 +33,7 @@ func Scheme() backends.Scheme {
 			{Name: "anonymous", Summary: "true sends requests unsigned, for public buckets", Default: "false"},
 			{Name: "requester-pays", Summary: "true agrees to pay for the requests", Default: "false"},
 			{Name: "ca-bundle", Summary: "a PEM file of certificate authorities to trust; else AWS_CA_BUNDLE", Default: "the system's"},
+			{Name: "list", Summary: "folders asks folder by folder, for servers whose order is not that of the bytes; auto does so where a page is out of order", Default: "auto"},
 			{Name: "checksum", Summary: "crc64nvme sends one with each write, none does not, auto does until the store refuses", Default: "crc64nvme on AWS, auto elsewhere"},
 		},
 		Credentials: "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, mount files of these names, give the machine or the service account a role, or add ?anonymous=true for a public bucket.",
@@ -50,6 +51,7 @@ type settings struct {
 	requesterPays bool
 	caBundle      string
 	checksum      string
+	byFolders     bool
 }
 
 func parse(t backends.Target) (settings, error) {
@@ -106,6 +108,13 @@ func parse(t backends.Target) (settings, error) {
 		}
 		*to = v
 	}
+	switch list := t.Params.Get("list"); list {
+	case "", "auto":
+	case "folders":
+		c.byFolders = true
+	default:
+		return invalid("parameter \"list\" is auto or folders, not %q", list)
+	}
 	switch c.checksum {
 	case "":
 		c.checksum = "auto"
@@ -146,6 +155,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		b.payer = types.RequestPayerRequester
 	}
 	b.sums.Store(set.checksum != "none")
+	b.byFolders.Store(set.byFolders)
 	b.sumsMayGo = set.checksum == "auto"
 	opts := s3.Options{
 		Region:       set.region,

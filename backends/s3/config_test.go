@@ -237,15 +237,4 @@ func TestListDecodesKeysAndLeavesOutFolders(t *testing.T) {
 	if want := `"a\x01 b+c" 1 e 2026, "dir/plain%20" 2 e 2026`; strings.Join(got, ", ") != want {
 		t.Errorf("got %s, want %s", strings.Join(got, ", "), want)
 	}
-
-	unordered := openFake(t, func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, page("", "", fmt.Sprintf(entry, "b", 1), fmt.Sprintf(entry, "a", 1)))
-	})
-	var last error
-	for _, err := range unordered.List(t.Context(), "") {
-		last = err
-	}
-	if backends.KindOf(last) != backends.Unsupported {
-		t.Errorf("a list out of order: %v, want kind unsupported", last)
-	}
 }

@@ -34,8 +34,13 @@
 // object's checksum. Sums of sums ("composite") are not used, nor is the MD5 that
 // some ETags are: computing it costs more than all else together.
 //
-// Keys that end in "/" and hold nothing are the folders of graphical tools; they
-// are not listed.
+// Keys that end in "/" are the folders of graphical tools and gateways; they are not
+// listed, whatever their size.
+//
+// A page whose keys are out of byte order is from a server that walks directories. The
+// list is then made folder by folder, by the delimiter "/", each sorted; ?list=folders
+// does so from the beginning. Keys that were yielded before must come again, all of
+// them, or the list fails.
 //
 // # Writing
 //

@@ -15,9 +15,10 @@ import (
 
 // page is one page of a list.
 type page struct {
-	objects []backends.Object
-	more    bool   // it is not the last
-	next    string // the token by which to ask for the next
+	objects  []backends.Object
+	prefixes []string // folders, of a list by a delimiter
+	more     bool     // it is not the last
+	next     string   // the token by which to ask for the next
 }
 
 // readPage understands the answer to ListObjectsV2. encoding/xml takes five times as
@@ -61,6 +62,8 @@ func readPage(text []byte) (p page, err error) {
 			p.objects = append(p.objects, obj)
 		case depth == 1:
 			encoded, err = p.set(string(name), value, encoded)
+		case depth == 2 && string(name) == "Prefix" && string(local(s.open[1])) == "CommonPrefixes":
+			p.prefixes = append(p.prefixes, string(value))
 		case depth == 2 && string(local(s.open[1])) == "Contents":
 			err = setField(&obj, string(name), value)
 		}
@@ -74,7 +77,7 @@ func readPage(text []byte) (p page, err error) {
 // isText are the elements that hold what is read here, and nothing but text.
 var isText = map[string]bool{
 	"IsTruncated": true, "NextContinuationToken": true, "EncodingType": true,
-	"Key": true, "Size": true, "ETag": true, "LastModified": true,
+	"Key": true, "Prefix": true, "Size": true, "ETag": true, "LastModified": true,
 }
 
 // set takes an element of the page.
@@ -114,12 +117,23 @@ func (p *page) decode(encoded bool) error {
 		return nil
 	}
 	for i := range p.objects {
-		key := &p.objects[i].Key
-		plain, err := url.QueryUnescape(*key)
-		if err != nil {
-			return fmt.Errorf("the key %q cannot be decoded: %w", *key, err)
+		if err := decodeKey(&p.objects[i].Key); err != nil {
+			return err
 		}
-		*key = plain
 	}
+	for i := range p.prefixes {
+		if err := decodeKey(&p.prefixes[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeKey(key *string) error {
+	plain, err := url.QueryUnescape(*key)
+	if err != nil {
+		return fmt.Errorf("the key %q cannot be decoded: %w", *key, err)
+	}
+	*key = plain
 	return nil
 }

@@ -22,6 +22,7 @@ type xmlPage struct {
 	Contents []struct {
 		Key, Size, ETag, LastModified string
 	}
+	CommonPrefixes                                   []struct{ Prefix string }
 	IsTruncated, NextContinuationToken, EncodingType string
 }
 
@@ -46,6 +47,9 @@ func byLibrary(text []byte) (p page, err error) {
 			}
 		}
 		p.objects = append(p.objects, obj)
+	}
+	for _, c := range x.CommonPrefixes {
+		p.prefixes = append(p.prefixes, c.Prefix)
 	}
 	if err == nil {
 		err = p.decode(x.EncodingType == "url")
@@ -79,6 +83,7 @@ func TestPagesAreReadAsByTheLibrary(t *testing.T) {
 		`<ListBucketResult><Contents><Owner><ID>Key</ID><Key>wrong</Key></Owner><Key>a</Key><Size>1</Size></Contents></ListBucketResult>`,
 		`<ListBucketResult><Contents><Key>b</Key><Size>1</Size><Key>a</Key></Contents><EncodingType/><Key>c</Key></ListBucketResult>`,
 		`<ListBucketResult><Contents><Key>a%2Bb+c</Key><Size>1</Size></Contents><EncodingType>url</EncodingType></ListBucketResult>`,
+		`<ListBucketResult><Prefix>a</Prefix><CommonPrefixes><Prefix>a%20b/</Prefix></CommonPrefixes><CommonPrefixes><Prefix>c/</Prefix></CommonPrefixes><EncodingType>url</EncodingType></ListBucketResult>`,
 		`<ListBucketResult><Contents><Key>a</Key><Size>1</Size></Contents><IsTruncated>true</IsTruncated><NextContinuationToken>&lt;</NextContinuationToken></ListBucketResult>`,
 	} {
 		got, err := readPage([]byte(text))

@@ -105,13 +105,16 @@ func (r *reader) part(key, upload string, number int) *question {
 }
 
 // pageOf is the question for a page of a list.
-func (r *reader) pageOf(prefix, token string) *question {
+func (r *reader) pageOf(prefix, delimiter, token string) *question {
 	q := new(r.blank)
 	if q.path == "" {
 		q.plain, q.path = "/", "/"
 	}
 	if token != "" {
 		q.query = "continuation-token=" + escape(token, true) + "&"
+	}
+	if delimiter != "" {
+		q.query += "delimiter=" + escape(delimiter, true) + "&"
 	}
 	q.query += "encoding-type=url&list-type=2&prefix=" + escape(prefix, true)
 	return q
@@ -225,8 +228,8 @@ const pageLimit = 32 << 20
 
 // list asks for one page, which it reads into buf. The buffer that it returns is for
 // the next.
-func (r *reader) list(ctx context.Context, prefix, token string, buf []byte) (page, []byte, error) {
-	res, err := r.get(ctx, r.pageOf(prefix, token))
+func (r *reader) list(ctx context.Context, prefix, delimiter, token string, buf []byte) (page, []byte, error) {
+	res, err := r.get(ctx, r.pageOf(prefix, delimiter, token))
 	if err != nil {
 		return page{}, buf, err
 	}
@@ -243,7 +246,7 @@ func (r *reader) list(ctx context.Context, prefix, token string, buf []byte) (pa
 
 // probe asks for one entry of the list, for what is said in refusing it.
 func (r *reader) probe(ctx context.Context) error {
-	q := r.pageOf("", "")
+	q := r.pageOf("", "", "")
 	q.query = "encoding-type=url&list-type=2&max-keys=1&prefix="
 	res, err := r.get(ctx, q)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
-	"iter"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -40,6 +39,7 @@ type bucket struct {
 
 	sums      atomic.Bool  // writes carry a checksum
 	sumsMayGo bool         // they do until the store refuses
+	byFolders atomic.Bool  // lists are made folder by folder, since the server's order is not that of the bytes
 	failed    atomic.Int32 // requests with a checksum that were answered 500, in a row
 	exists    atomic.Bool  // the bucket was seen
 }
@@ -79,49 +79,6 @@ func (b *bucket) versioned(ctx context.Context) bool {
 	}
 	b.log.Debug("the bucket does not tell whether it has versioning, so it is taken to have it", "bucket", b.name, "error", b.explain("open", "", err))
 	return true
-}
-
-// List asks for page after page, each when the one before has been taken, and for
-// nothing else.
-func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
-	return func(yield func(backends.Object, error) bool) {
-		var (
-			last, token string
-			buf         []byte
-			p           page
-			err         error
-		)
-		for {
-			if p, buf, err = b.reader.list(ctx, prefix, token, buf); err != nil {
-				yield(backends.Object{}, b.explain("list", prefix, err))
-				return
-			}
-			b.exists.Store(true)
-			for _, obj := range p.objects {
-				if obj.Key <= last {
-					yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
-						"the server lists keys out of order (%q after %q), so none could be told from a missing one", obj.Key, last))
-					return
-				}
-				last = obj.Key
-				if obj.Size == 0 && strings.HasSuffix(obj.Key, "/") {
-					continue // a folder of a graphical tool
-				}
-				if !yield(obj, nil) {
-					return
-				}
-			}
-			if !p.more {
-				return
-			}
-			if p.next == "" || p.next == token {
-				yield(backends.Object{}, backends.Errorf(backends.Unsupported, "list", prefix,
-					"the server says that the list goes on but not where"))
-				return
-			}
-			token = p.next
-		}
-	}
 }
 
 // Stat describes one object, with the checksum of its bytes if the store knows it.

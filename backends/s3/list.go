@@ -1,0 +1,172 @@
+package s3
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// List requests page after page, each when the one before has been taken. Servers that
+// walk a tree of directories, such as SeaweedFS, list "a/b" before "a.txt". A page in
+// such an order has the list made folder by folder, with each folder sorted.
+func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		l := &lister{b: b, ctx: ctx, prefix: prefix, yield: yield}
+		var err error
+		folders := b.byFolders.Load()
+		if !folders {
+			folders, err = l.flat()
+		}
+		if folders && err == nil {
+			l.again = l.seen
+			err = l.folder(prefix)
+			if err == nil && !l.stopped && l.again != 0 {
+				err = l.unordered("")
+			}
+		}
+		if err != nil && !l.stopped {
+			yield(backends.Object{}, b.explain("list", prefix, err))
+		}
+	}
+}
+
+// lister is one list under way.
+type lister struct {
+	b      *bucket
+	ctx    context.Context //nolint:containedctx // it is that of the list
+	prefix string
+	yield  func(backends.Object, error) bool
+
+	last    string // the last key that was yielded
+	seen    int    // keys that were
+	again   int    // how many of those have not come again, folder by folder
+	stopped bool   // nobody takes more
+	buf     []byte
+}
+
+// flat lists all keys page by page. At a page that is out of order it returns early, and
+// that the rest must be listed folder by folder.
+func (l *lister) flat() (folders bool, err error) {
+	err = l.pages(l.prefix, "", func(p page) (more bool, err error) {
+		if !ordered(p.objects) {
+			if !p.more && l.seen == 0 { // this is all of it
+				slices.SortFunc(p.objects, byKey)
+			} else {
+				folders = true
+				l.b.byFolders.Store(true)
+				l.b.log.Info("the server lists keys out of order, so it is asked folder by folder", "bucket", l.b.name)
+				return false, nil
+			}
+		}
+		for _, obj := range p.objects {
+			if obj.Key <= l.last {
+				l.b.byFolders.Store(true) // of the next list
+				return false, l.unordered(obj.Key)
+			}
+			if !l.take(obj) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	return folders, err
+}
+
+// folder lists one folder, and those in it in their places. It holds the names of a
+// folder in memory, as no server says that it is in order.
+func (l *lister) folder(prefix string) error {
+	var entries []backends.Object
+	err := l.pages(prefix, "/", func(p page) (bool, error) {
+		entries = append(entries, p.objects...)
+		for _, key := range p.prefixes {
+			if len(key) <= len(prefix) || !strings.HasPrefix(key, prefix) || !strings.HasSuffix(key, "/") {
+				return false, backends.Errorf(backends.Unsupported, "list", prefix, "the server lists %q as a folder of %q", key, prefix)
+			}
+			entries = append(entries, backends.Object{Key: key, Size: folderSize})
+		}
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(entries, byKey)
+	for i, obj := range entries {
+		switch {
+		case i > 0 && obj.Key == entries[i-1].Key && obj.Size == entries[i-1].Size:
+			continue // a folder that goes over the end of a page
+		case obj.Size == folderSize:
+			if err := l.folder(obj.Key); err != nil {
+				return err
+			}
+		case strings.HasSuffix(obj.Key, "/"):
+			l.take(obj)
+		case l.again > 0 && obj.Key <= l.last:
+			l.again--
+		case obj.Key <= l.last:
+			return l.unordered(obj.Key)
+		case l.again > 0: // one that was seen has not come
+			return l.unordered(obj.Key)
+		default:
+			l.take(obj)
+		}
+		if l.stopped {
+			return nil
+		}
+	}
+	return nil
+}
+
+// folderSize is the size of an entry that is a folder.
+const folderSize = -1
+
+// pages requests the pages of a list until each returns false.
+func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err error)) error {
+	token := ""
+	for {
+		p, buf, err := l.b.reader.list(l.ctx, prefix, delimiter, token, l.buf)
+		l.buf = buf
+		if err != nil {
+			return err
+		}
+		l.b.exists.Store(true)
+		if more, err := each(p); err != nil || !more || !p.more {
+			return err
+		}
+		if p.next == "" || p.next == token {
+			return backends.Errorf(backends.Unsupported, "list", prefix, "the server says that the list goes on but not where")
+		}
+		token = p.next
+	}
+}
+
+// take yields an object, and reports whether more are wanted. A key that ends in "/" is the
+// folder of a graphical tool or a gateway, whatever its size: s3proxy's have 4,096 bytes.
+func (l *lister) take(obj backends.Object) bool {
+	if strings.HasSuffix(obj.Key, "/") {
+		if obj.Size > markerSize {
+			l.b.log.Warn("a key that ends in / is no file and is left out", "bucket", l.b.name, "key", obj.Key, "size", obj.Size)
+		}
+		return true
+	}
+	l.last = obj.Key
+	l.seen++
+	l.stopped = !l.yield(obj, nil)
+	return !l.stopped
+}
+
+// markerSize is up to how many bytes the mark of a folder has.
+const markerSize = 4096
+
+// unordered is the error of a list that went wrong when keys had been yielded.
+func (l *lister) unordered(key string) error {
+	return backends.Errorf(backends.Unsupported, "list", l.prefix,
+		"the server lists keys out of order (%q after %q), so none could be told from a missing one: say ?list=folders, which asks folder by folder", key, l.last)
+}
+
+func ordered(objects []backends.Object) bool { return slices.IsSortedFunc(objects, byKey) }
+
+func byKey(a, b backends.Object) int { return cmp.Compare(a.Key, b.Key) }
