@@ -369,7 +369,7 @@ func TestAStoreThatFailsOneRequestForEver(t *testing.T) {
 		m := mem.New()
 		store := backends.NewStore(slow().Wrap(stubborn{m}), "mem://test", backends.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		began := time.Now()
-		r, err := Run(t.Context(), Config{Store: store, Size: 1 << 20})
+		_, err := Run(t.Context(), Config{Store: store, Size: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,15 +45,17 @@ func (f fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, e
 
 // house is a window behind an API on a Unix socket.
 type house struct {
-	t      testing.TB
-	cfg    window.Config
-	win    *window.Window
-	api    *API
-	server *Server
-	socket string
-	alive  atomic.Int64
-	more   atomic.Bool // inputs are still to come
-	end    func()      // ends the window's Run, and returns when it has
+	t       testing.TB
+	cfg     window.Config
+	win     *window.Window
+	api     *API
+	server  *Server
+	socket  string
+	alive   atomic.Int64
+	listing atomic.Bool  // the input's source is being listed
+	looks   atomic.Int64 // how often the window was looked for
+	more    atomic.Bool  // inputs are still to come
+	end     func()       // ends the window's Run, and returns when it has
 }
 
 // newHouse has n shards of size bytes in one epoch.
@@ -94,8 +96,12 @@ func (h *house) open() {
 	h.end = func() { cancel(); <-ended }
 	h.api = &API{
 		Window: func(input string) (*window.Window, error) {
+			h.looks.Add(1)
 			switch input {
 			case "train":
+				if h.listing.Load() {
+					return nil, ErrNotYet
+				}
 				return win, nil
 			case "soon":
 				return nil, ErrNotYet

@@ -60,14 +60,43 @@ func (a *API) input(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (a *API) lease(w http.ResponseWriter, r *http.Request) {
-	win := a.window(w, r)
-	if win == nil {
-		return
+// opened is window for a request that waits: while the input is being listed it looks
+// again, until the time is over or the peer is gone. For a lease the answer is then that
+// of a lease which was not given.
+func (a *API) opened(w http.ResponseWriter, r *http.Request, wait time.Duration) *window.Window {
+	until := time.Now().Add(wait)
+	for wait > 0 {
+		if _, err := a.Window(r.PathValue("input")); !errors.Is(err, ErrNotYet) {
+			break
+		}
+		if r.Context().Err() != nil {
+			return nil
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			w.Header().Set(waitCauseHeader, string(window.CauseBackend))
+			w.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		waitOut(r.Context(), min(left, listedPause))
 	}
+	return a.window(w, r)
+}
+
+// listedPause is how often a waiting request looks whether its input has been listed.
+const listedPause = 10 * time.Millisecond
+
+func (a *API) lease(w http.ResponseWriter, r *http.Request) {
+	asked := time.Now()
 	wait, err := duration(r, "wait", defaultWait)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	// The server watches a connection from the end of the request's body on.
+	_, _ = io.Copy(io.Discard, r.Body) // what it says is of no interest
+	win := a.opened(w, r, wait)
+	if win == nil {
 		return
 	}
 	request, err := leaseRequest(r, win)
@@ -75,14 +104,11 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	request.Wait = wait
+	request.Wait = max(wait-time.Since(asked), 0)
 	if request.Bound, err = wantsBinding(r); err != nil {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	// The server watches a connection from the end of the request's body on.
-	_, _ = io.Copy(io.Discard, r.Body) // what it says is of no interest
-	asked := time.Now()
 	win, l, err := a.take(r, win, request)
 	var end *window.EndError
 	var waited *window.WaitError

@@ -328,9 +328,12 @@ func TestFailedInputs(t *testing.T) {
 	c := h.dial()
 	c.want(409, "POST", "/v1/inputs/train/lease")
 	c.want(409, "GET", "/v1/inputs/train/next")
-	for _, call := range []string{"POST %s/lease", "GET %s/next", "GET %s"} {
+	for _, call := range []string{"POST %s/lease?wait=0s", "GET %s/next", "GET %s"} {
 		method, path, _ := strings.Cut(call, " ")
 		for input, code := range map[string]int{"nope": 404, "soon": 503, "broken": 500, "%00": 404} {
+			if input == "soon" && path == "%s/next" {
+				continue // it waits
+			}
 			_, body := c.want(code, method, fmt.Sprintf(path, "/v1/inputs/"+input))
 			if !strings.HasPrefix(body, `{"error":"input `) {
 				t.Errorf("%s %s: %s", call, input, body)
@@ -409,5 +412,28 @@ func TestManyReadersAtOnce(t *testing.T) {
 		if n != 1 {
 			t.Errorf("position %d was delivered %d times", pos, n)
 		}
+	}
+}
+
+// Until the source was listed, requests that wait were answered 503 at once: curl -f of
+// the README ended with 22, and a loader raised.
+func TestRequestsWaitUntilTheInputIsListed(t *testing.T) {
+	h := newHouse(t, 2, 10)
+	h.listing.Store(true)
+	one, two := h.dial(), h.dial()
+	one.send("POST", "/v1/inputs/train/lease?wait=1m&reader=a")
+	two.send("GET", "/v1/inputs/train/next?reader=b")
+	h.settle(func() bool { return h.looks.Load() > 2 })
+	resp, _ := h.dial().want(204, "POST", "/v1/inputs/train/lease?wait=1ms")
+	if got := resp.Header.Get("Stager-Wait-Cause"); got != "backend" {
+		t.Errorf("after its time a lease waits for %q, want backend", got)
+	}
+	h.dial().want(503, "POST", "/v1/inputs/train/lease?wait=0s")
+	h.listing.Store(false)
+	if got := one.answer(); got.Lease == "" {
+		t.Errorf("the lease is %+v, want a shard", got)
+	}
+	if got := two.head(); got.StatusCode != 200 || got.ContentLength != 10 {
+		t.Errorf("next is %s with %d bytes, want 200 with 10", got.Status, got.ContentLength)
 	}
 }

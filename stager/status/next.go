@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"strconv"
@@ -111,7 +112,7 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusMethodNotAllowed, errors.New("next hands a shard out, so it is a GET"))
 		return
 	}
-	win := a.window(w, r)
+	win := a.opened(w, r, forever)
 	if win == nil {
 		return
 	}
@@ -144,6 +145,9 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 	}
 	a.hand(w, r, win, l, st)
 }
+
+// forever is as long as the reader waits.
+const forever = math.MaxInt64
 
 // settle acknowledges the shard that the reader took last, or gives it back when
 // the reader turned out to be gone before it had read all of it.
