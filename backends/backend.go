@@ -165,8 +165,8 @@ const (
 	// which ends with its process.
 	GuardLock Guard = "file-lock"
 	// GuardClaim: a writer first creates a claim file beside the key, which succeeds
-	// for one of them only, then compares and replaces. A claim whose writer died is
-	// removed after a time in which no live writer is still at work.
+	// for one of them only, then compares and replaces. A claim whose writer died holds
+	// up others for ClaimTimeout at most.
 	GuardClaim Guard = "claim-file"
 	// GuardNone: compared just before the replacement. Of two writers at the same
 	// instant both may succeed.

@@ -15,6 +15,9 @@ import (
 // unless the failure was that of the last step, whose outcome may be unknown.
 func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64, opts CreateOptions) (obj Object, err error) {
 	opts.Size = size
+	if opts.IfVersion != "" && opts.IfAbsent {
+		return Object{}, &Error{Op: "create", Store: s.name, Key: key, Kind: Invalid, Err: errors.New("IfVersion and IfAbsent exclude each other")}
+	}
 	if s.parts != nil {
 		obj, err = s.putParts(ctx, key, src, opts)
 	} else {

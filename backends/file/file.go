@@ -41,6 +41,10 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 type Backend struct {
 	dir string
 
+	sharing     sync.Once
+	shared      bool        // other machines may write to the folder
+	sharedKnown func() bool // a test's in place of networked
+
 	mu   sync.Mutex
 	root *os.Root // nil until the folder is there
 }
@@ -55,7 +59,11 @@ func New(dir string) *Backend { return &Backend{dir: dir} }
 
 // Facts implements backends.Backend.
 func (b *Backend) Facts() backends.Facts {
-	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Parallelism: 8, PartSize: 16 << 20}
+	guard := backends.GuardLock
+	if b.isShared() {
+		guard = backends.GuardClaim
+	}
+	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Guard: guard, Parallelism: 8, PartSize: 16 << 20}
 }
 
 // Close implements backends.Backend.

@@ -51,7 +51,11 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.R
 		if !over(backends.Remains{Key: p, Size: info.Size(), Touched: info.ModTime()}) {
 			return nil
 		}
-		if err := unlink(root, p, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		remove := func() error { return unlink(root, p, 0) }
+		if isLock(p) {
+			remove = func() error { return sweepLock(root, p) }
+		}
+		if err := remove(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		prune(root, path.Dir(p))

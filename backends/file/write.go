@@ -50,7 +50,7 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 		return nil, classify("create", key, err)
 	}
 	dir := path.Dir(key)
-	u := &upload{ctx: ctx, root: root, key: key, temp: path.Join(dir, Temporary+rand.Text()[:16]), opts: opts}
+	u := &upload{b: b, ctx: ctx, root: root, key: key, temp: path.Join(dir, Temporary+rand.Text()[:16]), opts: opts}
 	// A Delete may remove the folder as empty before the file is in it.
 	for range 100 {
 		if _, err := root.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -73,6 +73,7 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 
 // upload is what both writers share: a temporary file and how it ends.
 type upload struct {
+	b        *Backend
 	ctx      context.Context // writes obey the context of Create
 	root     *os.Root
 	key      string
@@ -86,6 +87,7 @@ type upload struct {
 	synced    bool
 	published bool
 	object    backends.Object
+	claim     *backends.Claim
 }
 
 // commit publishes the file, of which size bytes were written. Called again after an
@@ -103,8 +105,8 @@ func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error
 		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key,
 			"%d bytes were announced and %d written", u.opts.Size, size)
 	}
-	for _, step := range []func() error{u.sync, u.publish, u.syncFolders} {
-		if err := step(); err != nil {
+	for _, step := range []func(context.Context) error{u.sync, u.publish, u.syncFolders} {
+		if err := step(ctx); err != nil {
 			return backends.Object{}, classify("commit", u.key, err)
 		}
 	}
@@ -113,7 +115,7 @@ func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error
 
 // sync makes the bytes durable. If that fails it must not be tried again: the kernel
 // has forgotten which bytes it did not write, and would call it a success.
-func (u *upload) sync() error {
+func (u *upload) sync(context.Context) error {
 	if u.synced {
 		return nil
 	}
@@ -135,22 +137,34 @@ func (u *upload) sync() error {
 }
 
 // publish gives the file its name.
-func (u *upload) publish() error {
+func (u *upload) publish(ctx context.Context) error {
 	if u.published {
 		return nil
 	}
-	if !u.opts.IfAbsent {
-		if err := u.root.Rename(u.temp, u.key); errors.Is(err, fs.ErrExist) {
-			return syscall.EISDIR // nothing else stands in its way
-		} else if err != nil {
-			return err
-		}
-	} else if err := u.link(); err != nil {
+	var err error
+	switch {
+	case u.opts.IfVersion != "":
+		err = u.swap(ctx)
+	case u.opts.IfAbsent:
+		err = u.link()
+	default:
+		err = u.rename()
+	}
+	if err != nil {
 		return err
 	}
 	u.published = true
 	_ = u.file.Close() // its bytes are durable
 	return nil
+}
+
+// rename gives the file its name, in place of what has it.
+func (u *upload) rename() error {
+	err := u.root.Rename(u.temp, u.key)
+	if errors.Is(err, fs.ErrExist) {
+		return syscall.EISDIR // nothing else stands in its way
+	}
+	return err
 }
 
 // link gives the file its name unless that is taken.
@@ -195,7 +209,7 @@ func (u *upload) renameNoReplace() error {
 }
 
 // syncFolders makes the name durable, and those of the folders that may be new.
-func (u *upload) syncFolders() error {
+func (u *upload) syncFolders(context.Context) error {
 	for dir := path.Dir(u.key); ; dir = path.Dir(dir) {
 		if err := syncDir(u.root, dir); err != nil {
 			return err
@@ -236,6 +250,7 @@ func (u *upload) dropLocked() error {
 	if err := u.root.Remove(u.temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	u.claim.Release(u.ctx) // what is not there cannot be renamed any more
 	prune(u.root, path.Dir(u.key))
 	return nil
 }

@@ -35,7 +35,7 @@ var (
 // file's id, so that they never see another file of the same name.
 func (b *store) Facts() backends.Facts {
 	return backends.Facts{
-		AtomicReplace: true, ConditionalCreate: true, PinnedReads: true,
+		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardClaim, PinnedReads: true,
 		Parallelism: 16, PartSize: b.partSize,
 	}
 }

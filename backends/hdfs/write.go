@@ -57,6 +57,7 @@ type writer struct {
 	object  backends.Object // after that
 	done    bool            // it has its name
 	over    error           // why nothing more can be done
+	claim   *backends.Claim
 }
 
 // under runs one step of the library so that ctx ends it.
@@ -184,7 +185,7 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 			return backends.Object{}, w.over
 		}
 	}
-	if err := w.publish(ctx); err != nil {
+	if err := w.swap(ctx); err != nil {
 		return backends.Object{}, explain(ctx, "commit", w.key, err)
 	}
 	w.done = true
@@ -274,6 +275,9 @@ func (w *writer) Abort() error {
 	w.temp = ""
 	err := w.store.discard(ctx, temp)
 	w.store.left.Keep(temp, err)
+	if err == nil {
+		w.claim.Release(ctx) // what is not there cannot be renamed any more
+	}
 	return err
 }
 

@@ -32,7 +32,10 @@ var (
 // Facts are NFS's: RENAME replaces in one step, LINK fails in one step when the name
 // is taken, and versions are compared by the client.
 func (s *share) Facts() backends.Facts {
-	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Parallelism: max(s.slots/2, 1), PartSize: partSize}
+	return backends.Facts{
+		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardClaim,
+		Parallelism: max(s.slots/2, 1), PartSize: partSize,
+	}
 }
 
 // Close removes what is left of broken writes and ends the connections.

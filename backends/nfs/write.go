@@ -110,7 +110,8 @@ type upload struct {
 	opts backends.CreateOptions
 
 	mu        sync.Mutex // guards all below
-	over      error      // why nothing more can be done
+	claim     *backends.Claim
+	over      error // why nothing more can be done
 	published bool
 	object    backends.Object
 }
@@ -139,7 +140,7 @@ func (u *upload) commit(ctx context.Context, size int64, flush flusher) (backend
 	if err := flush(ctx); err != nil {
 		return backends.Object{}, classify("commit", u.key, err)
 	}
-	attr, err := u.publish(ctx)
+	attr, err := u.swap(ctx)
 	if err != nil {
 		return backends.Object{}, classify("commit", u.key, err)
 	}
@@ -204,6 +205,9 @@ func (u *upload) dropLocked(why error) error {
 	_ = u.file.Close(ctx) // its bytes are not wanted
 	err := u.s.discard(ctx, u.temp)
 	u.s.left.Keep(u.temp, err)
+	if err == nil {
+		u.claim.Release(ctx) // what is not there cannot be renamed any more
+	}
 	return err
 }
 

@@ -37,8 +37,12 @@ var (
 
 // Facts are those of OSS; see the package comment on IfAbsent.
 func (b *bucket) Facts() backends.Facts {
+	guard := backends.GuardNone
+	if b.conditional {
+		guard = backends.GuardClaim
+	}
 	return backends.Facts{
-		AtomicReplace: true, ConditionalCreate: b.conditional, PinnedReads: true,
+		AtomicReplace: true, ConditionalCreate: b.conditional, Guard: guard, PinnedReads: true,
 		Parallelism: 32, Hedged: true, PartSize: partSize, MaxParts: 10_000,
 		Checksum: backends.CRC64ECMA,
 	}
@@ -111,6 +115,9 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 				last = entry.Key
 				if entry.Size == 0 && strings.HasSuffix(entry.Key, "/") {
 					continue // a folder of a graphical tool
+				}
+				if backends.IsClaim(entry.Key) {
+					continue
 				}
 				if !yield(backends.Object{Key: entry.Key, Size: entry.Size, ModTime: entry.LastModified, Version: version(entry.ETag)}, nil) {
 					return

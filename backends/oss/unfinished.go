@@ -86,8 +86,11 @@ func (b *bucket) parts(ctx context.Context, key, id string) (map[int]oss.Uploade
 }
 
 // Sweep implements backends.Sweeper: it aborts uploads in parts that nobody goes on
-// with.
+// with, and claims in the directory of prefix.
 func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+	if err := b.sweepClaims(ctx, prefix, over); err != nil {
+		return err
+	}
 	key, id := "", ""
 	for {
 		opts, err := b.with(ctx, oss.Prefix(prefix), oss.MaxUploads(perPage), oss.KeyMarker(key), oss.UploadIDMarker(id))

@@ -27,6 +27,8 @@ type upload struct {
 	b        *bucket
 	key      string
 	ifAbsent bool
+	replaces backends.Version // IfVersion
+	claim    *backends.Claim
 	mark     string // by which it knows its own object; in the metadata
 	id       string // of the multipart upload; "" when small
 
@@ -48,7 +50,7 @@ type part struct {
 }
 
 func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
-	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, mark: rand.Text(), parts: make(map[int]part)}
+	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, replaces: opts.IfVersion, mark: rand.Text(), parts: make(map[int]part)}
 }
 
 // Create begins an object whose size may not be known.
@@ -154,6 +156,23 @@ func (u *upload) Sum() io.Writer {
 
 // Publish makes the object, and finds out what became of it when that failed.
 func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+	if u.replaces != "" {
+		obj, err = u.swap(ctx, small, size)
+	} else {
+		obj, err = u.make(ctx, small, size)
+	}
+	if err != nil {
+		return backends.Object{}, err
+	}
+	if sent := u.sum(); !obj.Sum.IsZero() && obj.Sum != sent {
+		return obj, backends.Errorf(backends.Corrupt, "commit", u.key, "the store has something else than was sent: its checksum is %s, not %s", obj.Sum, sent)
+	}
+	obj.Size = size
+	return obj, nil
+}
+
+// make makes the object, and finds out what became of it when that failed.
+func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	if u.ifAbsent && !u.b.conditional {
 		err = u.lookFirst(ctx)
 	}
@@ -165,15 +184,8 @@ func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int6
 		}
 	}
 	if err != nil {
-		obj, err = u.settle(ctx, err)
+		return u.settle(ctx, err)
 	}
-	if err != nil {
-		return backends.Object{}, err
-	}
-	if sent := u.sum(); !obj.Sum.IsZero() && obj.Sum != sent {
-		return obj, backends.Errorf(backends.Corrupt, "commit", u.key, "the store has something else than was sent: its checksum is %s, not %s", obj.Sum, sent)
-	}
-	obj.Size = size
 	return obj, nil
 }
 

@@ -199,7 +199,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if b.reader, err = newReader(ctx, t.Host, b.client.Options(), transport, string(b.payer)); err != nil {
 		return backends.Opened{}, err
 	}
-	b.decidesParts = set.aws
+	b.decidesParts, b.matches = set.aws, set.aws
 	b.decidesOne = set.aws || !set.anonymous && !b.versioned(ctx)
 	return backends.Opened{Backend: b, Prefix: t.Path}, nil
 }

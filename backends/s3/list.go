@@ -133,6 +133,7 @@ func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err
 			return err
 		}
 		l.b.exists.Store(true)
+		p.objects = slices.DeleteFunc(p.objects, func(obj backends.Object) bool { return backends.IsClaim(obj.Key) })
 		if more, err := each(p); err != nil || !more || !p.more {
 			return err
 		}

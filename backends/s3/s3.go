@@ -36,6 +36,7 @@ type bucket struct {
 
 	// If-None-Match decides whether a key is written: of one request, and of parts.
 	decidesOne, decidesParts bool
+	matches                  bool // If-Match decides whether a key is replaced, in one step
 
 	sums      atomic.Bool  // writes carry a checksum
 	sumsMayGo bool         // they do until the store refuses
@@ -53,7 +54,7 @@ var (
 // package comment on IfAbsent.
 func (b *bucket) Facts() backends.Facts {
 	return backends.Facts{
-		AtomicReplace: true, ConditionalCreate: b.decidesOne, PinnedReads: true,
+		AtomicReplace: true, ConditionalCreate: b.decidesOne, Guard: b.guard(), PinnedReads: true,
 		Parallelism: 8, MaxParallelism: maxParallelism, Hedged: true, PartSize: partSize, MaxParts: 10_000,
 		Checksum: backends.CRC64NVME,
 	}

@@ -84,8 +84,11 @@ func (b *bucket) parts(ctx context.Context, key, id string) (map[int32]types.Par
 }
 
 // Sweep implements backends.Sweeper: it aborts uploads in parts that nobody goes on
-// with.
+// with, and claims in the directory of prefix.
 func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+	if err := b.sweepClaims(ctx, prefix, over); err != nil {
+		return err
+	}
 	pages := s3.NewListMultipartUploadsPaginator(b.client, &s3.ListMultipartUploadsInput{
 		Bucket: &b.name, Prefix: &prefix, EncodingType: types.EncodingTypeUrl, RequestPayer: b.payer,
 	})

@@ -26,6 +26,8 @@ type upload struct {
 	b        *bucket
 	key      string
 	ifAbsent bool
+	replaces backends.Version // IfVersion
+	claim    *backends.Claim
 	mark     string // by which it knows its own object; in the metadata
 
 	id     string               // of the multipart upload; "" when small
@@ -47,7 +49,7 @@ type part struct {
 }
 
 func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
-	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, mark: rand.Text(), parts: make(map[int32]part), sums: make(map[int32][]byte)}
+	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, replaces: opts.IfVersion, mark: rand.Text(), parts: make(map[int32]part), sums: make(map[int32][]byte)}
 }
 
 // Create begins an object whose size may not be known.
@@ -162,6 +164,14 @@ func (u *upload) Sum() io.Writer {
 
 // Publish makes the object, and finds out what became of it when that failed.
 func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
+	if u.replaces != "" {
+		return u.swap(ctx, small, size)
+	}
+	return u.make(ctx, small, size)
+}
+
+// make makes the object, and finds out what became of it when that failed.
+func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	if decides := u.id == "" && u.b.decidesOne || u.b.decidesParts; u.ifAbsent && !decides {
 		err = u.lookFirst(ctx)
 	}
@@ -198,6 +208,7 @@ func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (
 	q := u.b.reader.object(u.key)
 	q.body = small
 	q.values[typeField], q.values[markField], q.values[noneMatchField] = "application/octet-stream", u.mark, value(u.ifNoneMatch())
+	q.values[matchField] = value(u.ifMatch())
 	var h http.Header
 	err := u.b.withSum(u.b.sums.Load(), func(sum bool) (err error) {
 		if q.values[crcField] = ""; sum {
@@ -244,7 +255,7 @@ func (u *upload) complete(ctx context.Context, size int64) (backends.Object, err
 // completion is the request that puts the parts together, and the checksum of the whole.
 func (u *upload) completion(size int64, summed bool) (in *s3.CompleteMultipartUploadInput, sum []byte) {
 	in = &s3.CompleteMultipartUploadInput{
-		Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, RequestPayer: u.b.payer, IfNoneMatch: u.ifNoneMatch(),
+		Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, RequestPayer: u.b.payer, IfNoneMatch: u.ifNoneMatch(), IfMatch: u.ifMatch(),
 		MultipartUpload: &types.CompletedMultipartUpload{},
 	}
 	sum = backends.CRC64NVME.New().Sum(nil) // of nothing
@@ -284,6 +295,9 @@ func (u *upload) settle(ctx context.Context, failure error) (backends.Object, er
 	}
 	a := answerOf(failure)
 	failed := a.status == http.StatusPreconditionFailed || a.code == preconditionFailed
+	if u.replaces != "" && a.code == "NoSuchKey" { // so AWS answers If-Match of a missing key
+		failed = true
+	}
 	taken := failed || a.status == http.StatusConflict || a.code == "ConditionalRequestConflict"
 	if !taken && a.code != "NoSuchUpload" {
 		return backends.Object{}, refused
@@ -291,6 +305,9 @@ func (u *upload) settle(ctx context.Context, failure error) (backends.Object, er
 	there, err := u.b.head(ctx, u.key)
 	switch {
 	case err != nil && answerOf(err).status == http.StatusNotFound:
+		if u.replaces != "" {
+			return backends.Object{}, backends.CompareVersion(u.key, u.replaces, "")
+		}
 		if failed { // it was there a moment ago
 			return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", u.key, "the key was taken and is free again")
 		}
@@ -299,6 +316,8 @@ func (u *upload) settle(ctx context.Context, failure error) (backends.Object, er
 		return backends.Object{}, u.b.explain("commit", u.key, u.b.reason(ctx, err))
 	case there.Metadata[markName] == u.mark:
 		return u.b.described(u.key, there), nil
+	case u.replaces != "" && version(there.ETag) != u.replaces:
+		return backends.Object{}, backends.CompareVersion(u.key, u.replaces, version(there.ETag))
 	case taken && u.ifAbsent:
 		return backends.Object{}, backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
 	}

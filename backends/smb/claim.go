@@ -43,14 +43,51 @@ func (u *upload) claim(ctx context.Context, s *session) error {
 	worth := func(err error) bool { return errors.Is(err, errClaimed) || elsewhere(err) }
 	err := patiently(ctx, worth, func() error {
 		_, err := call(ctx, s, func(share *smb2.Share) (struct{}, error) {
-			return struct{}{}, u.publishFirst(ctx, share)
+			return struct{}{}, u.publishFirst(ctx, share, u.taken)
 		}, nil)
 		return err
 	})
+	return u.claimed(err, since)
+}
+
+// claimed says of a key that other writers claim for how long that was so.
+func (u *upload) claimed(err error, since time.Time) error {
 	if errors.Is(err, errClaimed) {
 		return backends.Errorf(backends.Unavailable, "commit", u.key, "%w since %v", err, time.Since(since).Round(time.Second))
 	}
 	return err
+}
+
+// swap gives the file its name in place of the version that IfVersion says. Writers
+// exclude each other as in claim.
+func (u *upload) swap(ctx context.Context, s *session) error {
+	since := time.Now()
+	err := u.replace(ctx, s, func() error {
+		_, err := call(ctx, s, func(share *smb2.Share) (struct{}, error) {
+			return struct{}{}, u.publishFirst(ctx, share, u.compare)
+		}, nil)
+		if elsewhere(err) {
+			err = errClaimed
+		}
+		return err
+	})
+	return u.claimed(err, since)
+}
+
+// compare is taken for who replaces: an error of kind Changed says that the key has
+// another version than the expected one.
+func (u *upload) compare(share *smb2.Share) (done bool, err error) {
+	info, err := statShared(share, u.key)
+	if backends.KindOf(missing("commit", u.key, err)) == backends.NotExist && err != nil || err == nil && info.IsDir() {
+		return false, backends.CompareVersion(u.key, u.opts.IfVersion, "")
+	}
+	if err != nil {
+		return false, err
+	}
+	if u.mine(info) {
+		return true, nil
+	}
+	return false, backends.CompareVersion(u.key, u.opts.IfVersion, describe(u.key, info).Version)
 }
 
 var errClaimed = errors.New("the key is claimed by another writer")
@@ -61,8 +98,10 @@ func elsewhere(err error) bool {
 	return busy(err) || status(err) == statusDeletePending || status(err) == statusInvalidParameter
 }
 
-func (u *upload) publishFirst(ctx context.Context, share *smb2.Share) error {
-	if done, err := u.taken(share); done || err != nil {
+// publishFirst renames if may, which looks what has the key, does not say that this
+// was done already, nor fails. It is asked again when nobody else can be about it.
+func (u *upload) publishFirst(ctx context.Context, share *smb2.Share, may func(*smb2.Share) (done bool, err error)) error {
+	if done, err := may(share); done || err != nil {
 		return err // most who come too late are told so here
 	}
 	flag, err := raise(share, claims(u.key))
@@ -73,7 +112,7 @@ func (u *upload) publishFirst(ctx context.Context, share *smb2.Share) error {
 	if err := flag.alone(); err != nil {
 		return err
 	}
-	if done, err := u.taken(share); done || err != nil {
+	if done, err := may(share); done || err != nil {
 		return err
 	}
 	if ctx.Err() != nil {

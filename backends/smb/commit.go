@@ -127,10 +127,13 @@ func (u *upload) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if u.opts.IfAbsent {
+	switch {
+	case u.opts.IfAbsent:
 		err = u.claim(ctx, s)
-	} else {
-		err = u.replace(ctx, s)
+	case u.opts.IfVersion != "":
+		err = u.swap(ctx, s)
+	default:
+		err = u.replace(ctx, s, func() error { return u.rename(ctx, s) })
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		// The temporary file is not there: its rename worked, and the answer was lost.
@@ -153,10 +156,10 @@ func (u *upload) mine(info *smb2.FileStat) bool {
 }
 
 // replace renames, over what is there.
-func (u *upload) replace(ctx context.Context, s *session) error {
+func (u *upload) replace(ctx context.Context, s *session, rename func() error) error {
 	looked, folder, taken := false, false, false
 	worth := func(err error) bool {
-		if busy(err) {
+		if busy(err) || errors.Is(err, errClaimed) {
 			return true
 		}
 		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrExist) {
@@ -170,7 +173,7 @@ func (u *upload) replace(ctx context.Context, s *session) error {
 		}
 		return taken
 	}
-	err := u.b.displace(ctx, u.key, worth, func() error { return u.rename(ctx, s) })
+	err := u.b.displace(ctx, u.key, worth, rename)
 	switch {
 	case err != nil && folder:
 		return backends.Errorf(backends.Invalid, "commit", u.key, "a folder has this name")

@@ -47,7 +47,10 @@ const parallelism, extraNear, extraFar = 10, 4, 12
 
 // Facts implements backends.Backend.
 func (b *Backend) Facts() backends.Facts {
-	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Parallelism: parallelism, PartSize: 8 << 20}
+	return backends.Facts{
+		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardClaim,
+		Parallelism: parallelism, PartSize: 8 << 20,
+	}
 }
 
 // Close implements backends.Backend. It removes what is left of broken writes.

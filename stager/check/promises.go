@@ -128,6 +128,15 @@ var promises = map[string]struct{ area, means, do string }{
 	"of eight writers that replace one version one wins": {
 		winning, "Two jobs that save the same step anew at the same moment may both believe that theirs counts.", ownPlace,
 	},
+	"of several writers that replace one version one wins, each round": {
+		winning, "Two jobs that save the same step anew at the same moment may both believe that theirs counts.", ownPlace,
+	},
+	"a replacement leaves nothing behind": {
+		winning, "Saving a step anew fails, or leaves files that cost space.", "Remove them with stager prune.",
+	},
+	"claims are hidden and can be swept": {
+		winning, "What a killed job left while it saved a step anew holds up others, or is taken for data.", report,
+	},
 	"a call that is cancelled before does nothing": {
 		trouble, "stager may write after it was told to end.", report,
 	},

@@ -1,0 +1,232 @@
+package file
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// lockPrefix is how the names of lock files begin.
+const lockPrefix = Temporary + "lock-"
+
+// localTypes are the file systems on which all processes that can write share one
+// kernel, and with it the locks of that kernel.
+var localTypes = map[int64]bool{
+	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.TMPFS_MAGIC: true,
+	unix.OVERLAYFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true, unix.RAMFS_MAGIC: true, unix.HUGETLBFS_MAGIC: true,
+	0x2fc12fc1: true, // ZFS
+	0xca451a4e: true, // bcachefs
+	0x3153464a: true, // JFS
+	0x52654973: true, // ReiserFS
+	0x4d44:     true, // FAT
+	0x5346544e: true, // NTFS
+	0x2011bab0: true, // exFAT
+}
+
+// isShared reports whether other machines may write to the folder: it lies on a file
+// system that is not known to be local. Locks of the kernel say nothing about them.
+func (b *Backend) isShared() bool {
+	b.sharing.Do(func() {
+		if b.sharedKnown != nil {
+			b.shared = b.sharedKnown()
+			return
+		}
+		var st unix.Statfs_t
+		dir := b.dir
+		err := unix.Statfs(dir, &st)
+		for errors.Is(err, fs.ErrNotExist) && dir != "/" {
+			dir = filepath.Dir(dir) // it will be made there
+			err = unix.Statfs(dir, &st)
+		}
+		b.shared = err == nil && !localTypes[int64(st.Type)]
+	})
+	return b.shared
+}
+
+// swap gives the file its name in place of the version that IfVersion says. Writers on
+// one machine exclude each other by a lock, those of several also by claims.
+func (u *upload) swap(ctx context.Context) error {
+	unlock, err := lock(ctx, u.root, u.key)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !u.b.isShared() {
+		is, err := u.current(ctx)
+		if err != nil && backends.KindOf(err) != backends.NotExist {
+			return err
+		}
+		if err := backends.CompareVersion(u.key, u.opts.IfVersion, is); err != nil {
+			return err
+		}
+		return u.rename()
+	}
+	if u.claim == nil {
+		u.claim = backends.NewClaim(u.b, u.key, u.opts.IfVersion)
+	}
+	err = u.claim.Replace(ctx, u.current, func(context.Context) error { return classify("commit", u.key, u.rename()) })
+	if backends.KindOf(err) != backends.Changed {
+		return err
+	}
+	// Over NFS a call that is repeated may find its own success.
+	mine, merr := u.file.Stat()
+	there, terr := u.root.Lstat(u.key)
+	if merr == nil && terr == nil && os.SameFile(mine, there) {
+		return nil
+	}
+	return err
+}
+
+// current returns the version of what has the key.
+func (u *upload) current(ctx context.Context) (backends.Version, error) {
+	obj, err := u.b.Stat(ctx, u.key)
+	return obj.Version, err
+}
+
+// lockName is the lock file of a key, beside it.
+func lockName(key string) string {
+	sum := sha256.Sum256([]byte(path.Base(key)))
+	return path.Join(path.Dir(key), lockPrefix+hex.EncodeToString(sum[:8]))
+}
+
+// lock waits for the lock of a key. The kernel ends it with its process; a lock file
+// without a lock is used again.
+func lock(ctx context.Context, root *os.Root, key string) (unlock func(), err error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		file, err := tryLock(root, lockName(key), os.O_CREATE)
+		if err == nil && file != nil {
+			return func() {
+				_ = root.Remove(lockName(key)) // whoever waits for it makes another
+				_ = file.Close()               // nothing is written to it
+			}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		backends.Moved(ctx) // waiting is no stall
+		select {
+		case <-ctx.Done():
+			return nil, ended(ctx, "commit", key)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// tryLock locks a lock file; nil when somebody else has it, or has removed it since it
+// was opened.
+func tryLock(root *os.Root, name string, create int) (*os.File, error) {
+	const flags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_CLOEXEC
+	file, err := root.OpenFile(name, os.O_RDWR|create|flags, 0o666)
+	if errors.Is(err, fs.ErrPermission) {
+		file, err = root.OpenFile(name, os.O_RDONLY|flags, 0) // another user's
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(file); err != nil {
+		_ = file.Close() // nothing was done with it
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	mine, err := file.Stat()
+	there, lerr := root.Lstat(name)
+	if err == nil && (lerr != nil || !os.SameFile(mine, there) || !mine.Mode().IsRegular()) {
+		_ = file.Close() // nothing was done with it
+		if lerr == nil && !there.Mode().IsRegular() {
+			return nil, backends.Errorf(backends.Invalid, "commit", name, "the lock file is %s: remove it", typeName(there.Mode()))
+		}
+		return nil, nil
+	}
+	return file, err
+}
+
+// flock locks an open file. A file system without locks is Unsupported.
+func flock(file *os.File) error {
+	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOLCK) {
+		return backends.Errorf(backends.Unsupported, "commit", file.Name(), "this file system has no locks, which a conditional write needs: %w", err)
+	}
+	return err
+}
+
+var _ backends.Claims = (*Backend)(nil)
+
+// CreateClaim implements backends.Claims. The file is linked, so that nobody reads it
+// before it is whole; see upload.link.
+func (b *Backend) CreateClaim(ctx context.Context, name string) (token string, err error) {
+	root, err := b.open(false)
+	if err != nil {
+		return "", classify("commit", name, err)
+	}
+	u := &upload{b: b, ctx: ctx, root: root, key: name, temp: path.Join(path.Dir(name), Temporary+rand.Text()[:16])}
+	if u.file, err = root.OpenFile(u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644); err != nil {
+		return "", classify("commit", name, err)
+	}
+	defer u.file.Close() // it was synced, or is not wanted
+	token = rand.Text()
+	if _, err = u.file.WriteString(token); err == nil {
+		err = u.file.Sync()
+	}
+	if err == nil {
+		err = u.link()
+	}
+	if err != nil {
+		_ = root.Remove(u.temp) // a sweep finds it
+	}
+	return token, classify("commit", name, err)
+}
+
+// ReadClaim implements backends.Claims.
+func (b *Backend) ReadClaim(_ context.Context, name string) (string, error) {
+	root, err := b.open(false)
+	if err != nil {
+		return "", classify("commit", name, err)
+	}
+	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return "", classify("commit", name, err)
+	}
+	defer file.Close() // opened for reading
+	text, err := io.ReadAll(io.LimitReader(file, 100))
+	return string(text), classify("commit", name, err)
+}
+
+// DeleteClaim implements backends.Claims.
+func (b *Backend) DeleteClaim(_ context.Context, name string) error {
+	root, err := b.open(false)
+	if err == nil {
+		err = unlink(root, name, 0)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return classify("commit", name, err)
+}
+
+// sweepLock removes a lock file unless somebody has the lock.
+func sweepLock(root *os.Root, name string) error {
+	file, err := tryLock(root, name, 0)
+	if err != nil || file == nil {
+		return err
+	}
+	defer file.Close() // which ends the lock
+	return unlink(root, name, 0)
+}
+
+func isLock(name string) bool { return strings.HasPrefix(path.Base(name), lockPrefix) }

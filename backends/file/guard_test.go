@@ -1,0 +1,88 @@
+package file
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+)
+
+// A folder that other machines may write to is not guarded by the kernel's locks alone.
+func TestContractOfASharedFolder(t *testing.T) {
+	dir := t.TempDir()
+	backendtest.Run(t, func(t *testing.T) *backends.Store {
+		b := New(dir)
+		b.sharedKnown = func() bool { return true }
+		t.Cleanup(func() { b.Close() })
+		store := backends.NewStore(b, "file://"+dir, backends.Options{})
+		if got := store.Facts().Guard; got != backends.GuardClaim {
+			t.Errorf("Guard of a shared folder = %q, want %q", got, backends.GuardClaim)
+		}
+		return store
+	}, backendtest.Options{MaxSize: 1 << 20, Many: 50, Without: []string{backendtest.AnyOrder}})
+}
+
+func TestLockFileIsKeptWhileItIsLocked(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	b := New(dir)
+	defer b.Close()
+	left := filepath.Join(dir, lockName("other"))
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := lock(t.Context(), root, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := filepath.Join(dir, lockName("key"))
+	if err := b.Sweep(t.Context(), "", func(backends.Remains) bool { return true }); err != nil {
+		t.Errorf("Sweep: %v", err)
+	}
+	if _, err := os.Lstat(held); err != nil {
+		t.Errorf("the lock file that is locked: got %v, want it kept", err)
+	}
+	if _, err := os.Lstat(left); !os.IsNotExist(err) {
+		t.Errorf("the lock file of a killed process: got %v, want it removed", err)
+	}
+	unlock()
+	if _, err := os.Lstat(held); !os.IsNotExist(err) {
+		t.Errorf("the lock file after unlock: got %v, want it removed", err)
+	}
+}
+
+// In a folder that others can write to, the name of the lock file may be anything.
+func TestLockFileThatIsNoFile(t *testing.T) {
+	for what, plant := range map[string]func(name string) error{
+		"a link": func(name string) error { return os.Symlink("secret", name) },
+		"a pipe": func(name string) error { return syscall.Mkfifo(name, 0o666) },
+	} {
+		dir := t.TempDir()
+		b := New(dir)
+		store := backends.NewStore(b, "file://"+dir, backends.Options{RetryFor: 1})
+		defer store.Close()
+		was, err := store.PutBytes(t.Context(), "key", []byte("one"), backends.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "secret"), []byte("s"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := plant(filepath.Join(dir, lockName("key"))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.PutBytes(t.Context(), "key", []byte("two"), backends.CreateOptions{IfVersion: was.Version}); err == nil {
+			t.Errorf("where %s has the name of the lock file a write works, want an error", what)
+		}
+		if is, err := store.Stat(t.Context(), "key"); err != nil || is.Version != was.Version {
+			t.Errorf("where %s has the name of the lock file the object is %q (%v), want %q", what, is.Version, err, was.Version)
+		}
+	}
+}
