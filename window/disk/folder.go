@@ -7,9 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
-	"github.com/gofrs/flock"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,7 +24,7 @@ type Folder struct {
 	incoming    *os.Root // incomingDir, so that each step of each file is a short way
 	dir         *os.File // root, and incoming, to rename from one to the other
 	incomingDir *os.File
-	lock        *flock.Flock
+	lock        *Lock
 	writing     Writing
 }
 
@@ -51,22 +49,7 @@ func Open(path, holder string) (*Folder, error) {
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	lockPath := filepath.Join(path, Private, "LOCK")
-	// A job that copies the folder, as whichever user, is not to stumble over it.
-	lock := flock.New(lockPath, flock.SetPermissions(0o644))
-	held, err := lock.TryLock()
-	if err == nil && !held {
-		// The note may be a moment behind the lock; it is words for a person.
-		note, _ := os.ReadFile(lockPath) // as above
-		who := strings.TrimSpace(string(note))
-		if who == "" {
-			who = "unknown"
-		}
-		err = &BusyError{path, who}
-	}
-	if err == nil {
-		err = os.WriteFile(lockPath, []byte(holder+"\n"), 0o644)
-	}
+	lock, err := lockFolder(root, path, holder)
 	if err != nil {
 		return nil, errors.Join(err, incoming.Close(), root.Close())
 	}
@@ -78,6 +61,17 @@ func Open(path, holder string) (*Folder, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// lockFolder locks the private directory. A job that copies the folder, as whichever
+// user, can read the lock file.
+func lockFolder(root *os.Root, path, holder string) (*Lock, error) {
+	private, err := root.OpenRoot(Private)
+	if err != nil {
+		return nil, err
+	}
+	defer private.Close() // the lock has a handle of its own
+	return Acquire(private, path, holder, true)
 }
 
 // Path is the folder's path as it was given.
@@ -102,7 +96,7 @@ func (f *Folder) Empty() (bool, error) {
 
 // Close gives the folder free.
 func (f *Folder) Close() error {
-	err := errors.Join(f.lock.Unlock(), f.incoming.Close(), f.root.Close())
+	err := errors.Join(f.lock.Close(), f.incoming.Close(), f.root.Close())
 	for _, dir := range []*os.File{f.dir, f.incomingDir} {
 		if dir != nil {
 			err = errors.Join(err, dir.Close())

@@ -1,0 +1,123 @@
+package disk
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func lockable(t *testing.T) (*os.Root, string) {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	return root, filepath.Join(dir, LockName)
+}
+
+func TestLockNamesItsHolder(t *testing.T) {
+	root, name := lockable(t)
+	if _, err := Acquire(root, "here", "one", false); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a lock file: %v, want not-exist", err)
+	}
+	one, err := Acquire(root, "here", "one", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var busy *BusyError
+	if _, err := Acquire(root, "here", "two", true); !errors.As(err, &busy) || *busy != (BusyError{"here", "one"}) {
+		t.Errorf("the second: %v, want a BusyError that names one", err)
+	}
+	if err := os.WriteFile(name, []byte("\x1b[2Jone\nmore\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Acquire(root, "here", "two", true); !errors.As(err, &busy) || busy.Holder != "[2Jonemore" {
+		t.Errorf("with a hostile note: %q, want it without control characters", busy.Holder)
+	}
+	if err := one.Close(); err != nil {
+		t.Fatal(err)
+	}
+	two, err := Acquire(root, "here", "two", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer two.Close()
+	if text, err := os.ReadFile(name); string(text) != "two\n" {
+		t.Errorf("the note is %q (%v), want that of the second", text, err)
+	}
+}
+
+// A holder removes its lock file and another process makes a new one: who locked the old
+// file meanwhile holds nothing.
+func TestLockOfAFileThatLostItsNameIsNotHeld(t *testing.T) {
+	root, _ := lockable(t)
+	one, err := Acquire(root, "here", "one", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !one.Held() {
+		t.Error("it is not held")
+	}
+	if err := one.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if one.Held() {
+		t.Error("it is held without its file")
+	}
+	two, err := Acquire(root, "here", "two", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if one.Held() || !two.Held() {
+		t.Errorf("held: %t and %t, want the second alone", one.Held(), two.Held())
+	}
+	if err := errors.Join(one.Close(), two.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The lock of a window was opened through a planted link, and the holder's name written
+// to whatever that led to.
+func TestLockIsNoLinkAndNoPipe(t *testing.T) {
+	for name, plant := range map[string]func(name string) error{
+		"a link": func(name string) error { return os.Symlink("precious", name) },
+		"a pipe": func(name string) error { return unix.Mkfifo(name, 0o644) },
+	} {
+		root, lock := lockable(t)
+		precious := filepath.Join(filepath.Dir(lock), "precious")
+		if err := errors.Join(plant(lock), os.WriteFile(precious, []byte("mine"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		l, err := Acquire(root, "here", "one", true)
+		if err == nil {
+			t.Errorf("%s was locked", name)
+			l.Close()
+		}
+		if text, err := os.ReadFile(precious); string(text) != "mine" {
+			t.Errorf("%s: the file holds %q (%v), want what was there", name, text, err)
+		}
+	}
+	dir := t.TempDir()
+	precious := filepath.Join(dir, "precious")
+	err := errors.Join(os.WriteFile(precious, []byte("mine"), 0o644), os.Mkdir(filepath.Join(dir, Private), 0o755),
+		os.Symlink("../precious", filepath.Join(dir, Private, LockName)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := Open(dir, "one")
+	if err == nil {
+		t.Error("a folder was opened by way of a link")
+		folder.Close()
+	} else if !strings.Contains(err.Error(), LockName) {
+		t.Errorf("got %v, want that it names the file", err)
+	}
+	if text, err := os.ReadFile(precious); string(text) != "mine" {
+		t.Errorf("the file behind the link holds %q (%v), want what was there", text, err)
+	}
+}
