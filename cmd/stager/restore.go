@@ -22,19 +22,20 @@ type restoreCmd struct {
 	storing
 	socket
 	patient
-	Src      string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
-	Dst      string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
-	Step     int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
-	Optional bool   `help:"Begin without where no checkpoint is committed as yet: that is said, and the code is 0. Whatever else goes wrong is an error all the same." env:"STAGER_RESTORE_OPTIONAL"`
-	Node     int    `help:"Which of the job's nodes this is: where several wrote another file under one name, it gets its own." default:"0" env:"STAGER_RESTORE_NODE"`
-	Write    string `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
-	Rewind   bool   `help:"Have the inputs of the stager on --socket go on where they stood at the checkpoint." env:"STAGER_RESTORE_REWIND"`
-	JSON     bool   `help:"Print what was restored as JSON on standard output."`
+	Src       string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
+	Dst       string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
+	Step      int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
+	Optional  bool   `help:"Begin without where no checkpoint is committed as yet: that is said, and the code is 0. Whatever else goes wrong is an error all the same." env:"STAGER_RESTORE_OPTIONAL"`
+	Node      int    `help:"Which of the job's nodes this is: where several wrote another file under one name, it gets its own." default:"0" env:"STAGER_RESTORE_NODE"`
+	Write     string `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
+	Overwrite bool   `help:"Replace and remove files in DST that no restore wrote, or that changed since." env:"STAGER_RESTORE_OVERWRITE"`
+	Rewind    bool   `help:"Have the inputs of the stager on --socket go on where they stood at the checkpoint." env:"STAGER_RESTORE_REWIND"`
+	JSON      bool   `help:"Print what was restored as JSON on standard output."`
 }
 
 // Help shows what is typed.
 func (restoreCmd) Help() string {
-	return `Only committed checkpoints count, and only when every byte is right: otherwise the one before is taken, and said. DST has all of it or nothing; RESTORED.json in it names the step.
+	return `Only committed checkpoints count, and only when every byte is right: otherwise the one before is taken, and said. DST has all of it or nothing; RESTORED.json in it names the step. Files in DST that no restore wrote, or that changed since, are not touched without --overwrite: a step that would replace them is refused with 78. A second restore to DST at the same time ends with 75.
 
     stager restore s3://runs/today/ckpt/ ./ckpt
     stager restore --optional --rewind s3://runs/$JOB/ckpt/ /newest && exec ./train --resume /newest`
@@ -51,7 +52,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	defer store.Close() // only read from
 	show := newDisplay(to, log)
 	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
-		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Write: disk.Write(c.Write), Log: log,
+		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Overwrite: c.Overwrite, Write: disk.Write(c.Write), Log: log,
 		Progress: func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) },
 	})
 	show.close()

@@ -35,9 +35,14 @@ type RestoreConfig struct {
 	Parallel int             // ranges at once; 0: what the store likes
 	Write    disk.Write      // how large files get to the disk; empty: as is fastest there
 	Log      *slog.Logger    // nil: silent
+	// Overwrite replaces and removes also files that no restore wrote, or that changed
+	// since.
+	Overwrite bool
 	// Progress is told of bytes, one call at a time. A step that is passed over
 	// begins anew at 0. May be nil.
 	Progress func(done, total int64)
+
+	hook func(at string) error // tests stop or end the restore at each step
 }
 
 // Restored is what Restore did. It stands in Dir as RESTORED.json, which is written
@@ -69,8 +74,12 @@ type FellBack struct {
 // The files come to Dir only after all of them have been checked: by one rename
 // where there was no Dir, else one by one beside what is there. Files of the same
 // name are replaced, those of an earlier Restore that the step does not have are
-// removed. A kill before that leaves Dir as it was; a kill in between leaves it
+// removed: both only when they are as that Restore left them, or with Overwrite; else
+// the error is of kind Exist, and Dir stays as it was. No symbolic link below Dir is
+// followed. A kill before that leaves Dir as it was; a kill in between leaves it
 // without RESTORED.json, and the next Restore finishes the work first.
+//
+// One Restore at a time works on Dir: the error of another one is a *disk.BusyError.
 //
 // Its error is of kind NotExist when no step is committed ([backends.Empty] when any
 // would have done), Corrupt when none of
@@ -80,7 +89,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	site, err := openSite(cfg.Dir)
+	site, err := openSite(cfg)
 	if err != nil {
 		return Restored{}, err
 	}
@@ -107,7 +116,7 @@ func Restore(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 			for _, f := range commit.Files {
 				done.Files = append(done.Files, f.Path)
 			}
-			return done, site.publish(done)
+			return done, site.publish(ctx, done, commit.Files)
 		}
 		if !bad(err) || isLocal(err) {
 			return Restored{}, err
@@ -170,6 +179,9 @@ func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Comm
 		if obj, ok := there[key]; !ok || obj.Size != f.Size {
 			return Commit{}, missingFile(key, f)
 		}
+	}
+	if _, err := site.survey(ctx, commit.Files, true); err != nil {
+		return Commit{}, err
 	}
 	root, err := site.workshop(commit.Bytes)
 	if err != nil {

@@ -1,18 +1,22 @@
 package checkpoint
 
 import (
-	"encoding/json"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
+	"sync"
 
 	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // syncAll returns when the files below root are durable.
@@ -28,74 +32,259 @@ func syncAll(root *os.Root) error {
 	return nil
 }
 
-// Names of a restore that is under way.
+// A restore works in a private directory of its destination, or beside it where that
+// does not exist. It holds LOCK, and for each restore in progress a directory with a
+// random name:
+//
+//	.stager-restore/LOCK
+//	.stager-restore/7c1f…/mark          proves that a restore made this directory
+//	.stager-restore/7c1f…/files/…       the files come here, and are checked
+//	.stager-restore/7c1f…/plan.json     all of them are good: what moves where
+//	.stager-restore/7c1f…/aside/0…      what they replace, until RESTORED.json is written
+//
+// Nobody removes the directory of another process: one of a dead process is known by
+// its mark while LOCK is held.
 const (
-	workshopDir = private + "-restore"       // files come here, and are checked
-	readyDir    = private + "-restore-ready" // all of them are good: they only have to move
-	formerName  = private + "-former"        // in readyDir: the RESTORED.json that was there
+	workshopDir = private + "-restore"
+	markFile    = "mark"
+	stagedDir   = "files"
+	planFile    = "plan.json"
+	asideDir    = "aside"
 )
 
 // site is the place that a checkpoint is restored to.
 type site struct {
-	dir    string
-	exists bool     // dir did exist, so the files move into it one by one
-	root   *os.Root // dir, or its parent when it did not exist
-	work   string   // the workshop, below root
-	ready  string
+	dir       string
+	exists    bool         // dir did exist, so the files move into it one by one
+	overwrite bool         // also what no restore wrote, or what changed since
+	root      *os.Root     // dir, or its parent when it did not exist
+	place     *place       // root
+	shop      string       // the private directory, below root
+	work      string       // of this restore, below root
+	locks     []*disk.Lock // none on a file system without
+	locked    bool
+	log       *slog.Logger
+
+	before     []placed // what earlier restores left in dir
+	record     identity // of the RESTORED.json in dir; zero: there is none that a restore wrote
+	unfinished []string // directories of killed restores that cannot be finished
+
+	mu      sync.Mutex          // guards checked
+	checked map[string]identity // files of which the digest was compared
+
+	hook   func(at string) error // for tests: called before each step; an error is a kill
+	killed bool
 }
 
-// openSite opens the place, and finishes or sweeps what a killed restore left.
-func openSite(dir string) (*site, error) {
-	dir, err := filepath.Abs(dir)
+// at marks a step of the restore.
+func (s *site) at(step string) error {
+	if s.hook == nil {
+		return nil
+	}
+	err := s.hook(step)
+	s.killed = s.killed || err != nil
+	return err
+}
+
+// openSite opens and locks the place, and finishes or removes what a killed restore
+// left. Its error is a *disk.BusyError when another process writes there.
+func openSite(cfg RestoreConfig) (*site, error) {
+	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &site{dir: dir, exists: true, work: workshopDir, ready: readyDir}
-	info, err := os.Stat(dir)
-	switch {
-	case err == nil && !info.IsDir():
-		return nil, &fs.PathError{Op: "restore", Path: dir, Err: errors.New("it is a file; a checkpoint is restored to a folder")}
-	case err == nil:
-		s.root, err = os.OpenRoot(dir)
-	case errors.Is(err, fs.ErrNotExist):
-		s.exists = false
-		s.work += "-" + filepath.Base(dir)
-		if err = os.MkdirAll(filepath.Dir(dir), 0o755); err == nil {
-			s.root, err = os.OpenRoot(filepath.Dir(dir))
+	for {
+		s := &site{dir: dir, overwrite: cfg.Overwrite, log: cfg.Log, hook: cfg.hook, checked: make(map[string]identity)}
+		err := s.open()
+		if err == nil {
+			err = s.recover()
+		}
+		if err == nil {
+			return s, nil
+		}
+		s.close()
+		if !errors.Is(err, errCame) {
+			return nil, err
 		}
 	}
+}
+
+// errCame says that the directory was made while its parent was being locked.
+var errCame = errors.New("the directory was made meanwhile")
+
+// open opens the directory, or its parent, and locks it.
+func (s *site) open() error {
+	info, err := os.Stat(s.dir)
+	at := s.dir
+	switch {
+	case err == nil && !info.IsDir():
+		return &fs.PathError{Op: "restore", Path: s.dir, Err: errors.New("it is a file; a checkpoint is restored to a folder")}
+	case err == nil:
+		s.exists, s.shop = true, workshopDir
+	case errors.Is(err, fs.ErrNotExist):
+		at, s.shop = filepath.Dir(s.dir), workshopDir+"-"+filepath.Base(s.dir)
+		if len(s.shop) > maxName {
+			sum := sha256.Sum256([]byte(filepath.Base(s.dir)))
+			s.shop = workshopDir + "-" + hex.EncodeToString(sum[:16])
+		}
+		err = os.MkdirAll(at, 0o755)
+	}
 	if err == nil {
-		err = s.recover()
+		s.root, err = os.OpenRoot(at)
 	}
+	if err == nil {
+		s.place, err = openPlace(s.root)
+	}
+	if err == nil {
+		err = s.lock()
+	}
+	if err != nil || s.exists {
+		return err
+	}
+	if _, err := os.Stat(s.dir); err == nil {
+		return errCame
+	}
+	return nil
+}
+
+// lock takes the lock of the private directory, and that of a prefetch or a window
+// where one has been.
+func (s *site) lock() error {
+	host, _ := os.Hostname() // words for a person
+	holder := fmt.Sprintf("stager restore to %s, process %d on %s", s.dir, os.Getpid(), host)
+	for {
+		err := s.lockIn(s.shop, holder, true)
+		switch {
+		case errors.Is(err, disk.ErrNoLocks):
+			s.log.Warn("the file system has no locks, so two restores to one folder are not kept apart", "dir", s.dir, "error", err)
+		case errors.Is(err, fs.ErrNotExist):
+			continue // the one before has removed it, as it ended
+		case err != nil:
+			return err
+		}
+		break
+	}
+	s.locked = true
+	if !s.exists {
+		return nil
+	}
+	err := s.lockIn(disk.Private, holder, false)
+	if errors.As(err, new(*disk.BusyError)) {
+		return err
+	}
+	return nil // nobody fills it, or nobody who could be asked
+}
+
+func (s *site) lockIn(name, holder string, create bool) error {
+	if create {
+		if err := s.root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			// Of a Root's errors the path is relative, and says nothing to a person.
+			var e *fs.PathError
+			errors.As(err, &e)
+			return &fs.PathError{Op: "restore", Path: s.dir, Err: e.Err}
+		}
+	}
+	info, err := s.root.Lstat(name)
 	if err != nil {
-		s.close()
-		return nil, err
+		return err
 	}
-	return s, nil
+	odd := &fs.PathError{Op: "restore", Path: filepath.Join(s.root.Name(), name), Err: errors.New("it is no plain folder: remove it")}
+	if !info.IsDir() {
+		return odd
+	}
+	dir, err := s.root.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // the lock has a handle of its own
+	if opened, err := dir.Stat("."); err != nil || !os.SameFile(info, opened) {
+		return odd // it was swapped for a link
+	}
+	l, err := disk.Acquire(dir, s.dir, holder, create)
+	if err == nil {
+		s.locks = append(s.locks, l)
+	}
+	return err
 }
 
-// close sweeps what a restore brought that failed: it may fill the disk, and the
-// next one begins anew.
+// held reports whether the locks still are ours.
+func (s *site) held() error {
+	for _, l := range s.locks {
+		if !l.Held() {
+			return backends.Errorf(backends.Changed, "restore", s.dir, "its lock file was removed, so another restore may have begun")
+		}
+	}
+	return nil
+}
+
+// close removes what this restore brought and did not publish, which may fill the disk,
+// and gives the place free.
 func (s *site) close() {
+	if s.locked && !s.killed {
+		s.tidy()
+	}
+	if s.place != nil {
+		s.place.close()
+	}
+	for _, l := range s.locks {
+		_ = l.Close() // its process may end as well
+	}
 	if s.root != nil {
-		_ = s.root.RemoveAll(s.work) // the next restore sweeps too
-		_ = s.root.Close()           // files are changed through it, and each change was checked
+		_ = s.root.Close() // files are changed through it, and each change was checked
 	}
 }
 
+// tidy removes what the next restore would remove. One that has a plan stays, to be
+// finished.
+func (s *site) tidy() {
+	if s.work != "" {
+		if _, err := s.place.stat(path.Join(s.work, planFile)); errors.Is(err, fs.ErrNotExist) {
+			_ = s.root.RemoveAll(s.work) // as above
+		}
+	}
+	entries, err := fs.ReadDir(s.root.FS(), s.shop)
+	if err == nil && (len(entries) == 0 || len(entries) == 1 && entries[0].Name() == disk.LockName) {
+		_ = s.locks[0].Remove()   // as above
+		_ = s.root.Remove(s.shop) // as above
+	}
+}
+
+// recover removes what killed restores left, or finishes it where all files were good.
 func (s *site) recover() error {
 	if s.exists {
-		if err := s.move(); err != nil {
+		s.recall()
+	}
+	entries, err := fs.ReadDir(s.root.FS(), s.shop)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		work := path.Join(s.shop, e.Name())
+		mark, _, err := s.read(path.Join(work, markFile))
+		if !uploadID.MatchString(e.Name()) || !e.IsDir() || err != nil || string(mark) != markOf(e.Name()) {
+			if e.Name() != disk.LockName && s.root.Remove(work) != nil { // an empty one had no mark as yet
+				s.log.Warn("something that no restore left is in the folder of restores", "path", filepath.Join(s.root.Name(), work))
+			}
+			continue
+		}
+		if err := s.finish(work); err != nil {
 			return err
 		}
 	}
-	return s.root.RemoveAll(s.work)
+	return nil
 }
+
+func markOf(id string) string { return "stager restore " + id + "\n" }
 
 // workshop is an empty folder for the files of one try, with room for so many bytes.
 func (s *site) workshop(need int64) (*os.Root, error) {
-	if err := s.root.RemoveAll(s.work); err != nil {
+	if err := s.at("stage"); err != nil {
 		return nil, err
+	}
+	if s.work != "" {
+		if err := s.root.RemoveAll(path.Join(s.work, stagedDir)); err != nil {
+			return nil, err
+		}
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.root.Name(), &st); err != nil {
@@ -106,100 +295,26 @@ func (s *site) workshop(need int64) (*os.Root, error) {
 			"the checkpoint has %s (%d bytes), but only %s (%d bytes) are free there",
 			humanize.IBytes(uint64(need)), need, humanize.IBytes(uint64(free)), free)}
 	}
-	if err := s.root.Mkdir(s.work, 0o755); err != nil {
-		// Of a Root's errors the path is relative, and says nothing to a person.
-		var e *fs.PathError
-		errors.As(err, &e)
-		return nil, &fs.PathError{Op: "restore", Path: s.dir, Err: e.Err}
-	}
-	return s.root.OpenRoot(s.work)
-}
-
-// publish brings the workshop's files to their place.
-func (s *site) publish(done Restored) error {
-	text, err := json.MarshalIndent(done, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := s.root.WriteFile(path.Join(s.work, restored), append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	if !s.exists {
-		return s.root.Rename(s.work, filepath.Base(s.dir))
-	}
-	if err := s.makeRoom(done.Files); err != nil {
-		return err
-	}
-	if err := s.root.Rename(s.work, s.ready); err != nil {
-		return err
-	}
-	return s.move()
-}
-
-// makeRoom finds out before anything moves what would stand in the way.
-func (s *site) makeRoom(files []string) error {
-	for _, p := range files {
-		if err := s.root.MkdirAll(path.Dir(p), 0o755); err != nil {
-			return err
+	if s.work == "" {
+		id := newID()
+		work := path.Join(s.shop, id)
+		if err := s.root.Mkdir(work, 0o700); err != nil {
+			return nil, err
 		}
-		if info, err := s.root.Lstat(p); err == nil && info.IsDir() {
-			return &fs.PathError{Op: "restore", Path: filepath.Join(s.dir, p), Err: errors.New("a folder is where a file of the checkpoint goes: remove it")}
+		if err := s.at("mark"); err != nil {
+			return nil, err
+		}
+		s.work = work
+		if err := s.root.WriteFile(path.Join(work, markFile), []byte(markOf(id)), 0o600); err != nil {
+			return nil, err
 		}
 	}
-	return nil
-}
-
-// move moves what is ready into the folder, RESTORED.json last, after the files of
-// an earlier restore have gone that are not among them. It goes on where a kill
-// ended it.
-func (s *site) move() error {
-	now, err := s.report(path.Join(s.ready, restored))
-	if errors.Is(err, fs.ErrNotExist) {
-		return s.root.RemoveAll(s.ready) // all has been moved, or there was nothing
+	if err := s.at("directory"); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return err
+	staged := path.Join(s.work, stagedDir)
+	if err := s.root.Mkdir(staged, 0o755); err != nil {
+		return nil, err
 	}
-	stay := make(map[string]bool, len(now.Files))
-	for _, p := range now.Files {
-		stay[p] = true
-	}
-	former := path.Join(s.ready, formerName)
-	if err := s.root.Rename(restored, former); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	before, err := s.report(former)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		before.Files = nil // not written by a restore: nothing is known, so nothing goes
-	}
-	for _, p := range before.Files {
-		if stay[p] || checkPath(p) != nil {
-			continue
-		}
-		if err := s.root.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	for _, p := range now.Files {
-		err := s.root.Rename(path.Join(s.ready, p), p)
-		if errors.Is(err, fs.ErrNotExist) {
-			_, err = s.root.Lstat(p) // it was moved before a kill
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if err := s.root.Rename(path.Join(s.ready, restored), restored); err != nil {
-		return err
-	}
-	return s.root.RemoveAll(s.ready)
-}
-
-// report reads a RESTORED.json.
-func (s *site) report(name string) (r Restored, err error) {
-	text, err := s.root.ReadFile(name)
-	if err == nil {
-		err = json.Unmarshal(text, &r)
-	}
-	return r, err
+	return s.root.OpenRoot(staged)
 }
