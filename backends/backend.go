@@ -200,4 +200,5 @@ type Remains struct {
 	Size    int64     // in bytes, as far as the store tells
 	Touched time.Time // when something last came, by the store's clock
 	Folder  bool      // it is a folder with nothing in it
+	Marked  bool      // its name shows that stager wrote it; else it may be another program's
 }

@@ -48,7 +48,7 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.R
 		if err != nil {
 			return err
 		}
-		if !over(backends.Remains{Key: p, Size: info.Size(), Touched: info.ModTime()}) {
+		if !over(backends.Remains{Key: p, Size: info.Size(), Touched: info.ModTime(), Marked: true}) {
 			return nil
 		}
 		remove := func() error { return unlink(root, p, 0) }

@@ -72,7 +72,7 @@ func (b *store) sweepEntry(ctx context.Context, key string, st *hdfs.FileStatus,
 		})
 	case st.GetFileType() != isFile, !strings.HasPrefix(path.Base(key), temporary), !strings.HasPrefix(key, prefix):
 		return nil
-	case !over(backends.Remains{Key: key, Size: int64(st.GetLength()), Touched: time.UnixMilli(int64(st.GetModificationTime()))}):
+	case !over(backends.Remains{Key: key, Size: int64(st.GetLength()), Touched: time.UnixMilli(int64(st.GetModificationTime())), Marked: true}):
 		return nil
 	}
 	return b.discard(ctx, "/"+key)

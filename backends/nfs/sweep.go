@@ -65,7 +65,7 @@ func (s *share) sweepFolder(ctx context.Context, dir, at, prefix string, over fu
 		}
 	}
 	for _, e := range files {
-		if !over(backends.Remains{Key: path.Join(dir, e.Name), Size: e.Attr.Size, Touched: e.Attr.ModTime}) {
+		if !over(backends.Remains{Key: path.Join(dir, e.Name), Size: e.Attr.Size, Touched: e.Attr.ModTime, Marked: true}) {
 			continue
 		}
 		err := s.tree.Remove(ctx, path.Join(at, e.Name), remote.Regular)

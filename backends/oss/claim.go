@@ -87,7 +87,7 @@ func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backe
 			return b.explain("sweep", prefix, err)
 		}
 		for _, entry := range page.Objects {
-			if !backends.IsClaim(entry.Key) || !over(backends.Remains{Key: entry.Key, Size: entry.Size, Touched: entry.LastModified}) {
+			if !backends.IsClaim(entry.Key) || !over(backends.Remains{Key: entry.Key, Size: entry.Size, Touched: entry.LastModified, Marked: true}) {
 				continue
 			}
 			if err := b.Delete(ctx, entry.Key); err != nil {

@@ -106,7 +106,7 @@ func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backe
 			return b.explain("sweep", prefix, err)
 		}
 		for _, obj := range page.objects {
-			if !backends.IsClaim(obj.Key) || !over(backends.Remains{Key: obj.Key, Size: obj.Size, Touched: obj.ModTime}) {
+			if !backends.IsClaim(obj.Key) || !over(backends.Remains{Key: obj.Key, Size: obj.Size, Touched: obj.ModTime, Marked: true}) {
 				continue
 			}
 			if err := b.Delete(ctx, obj.Key); err != nil {

@@ -58,7 +58,7 @@ func sweepFolder(ctx context.Context, s *session, dir, prefix string, over func(
 				prune(ctx, s, key)
 			}
 			continue
-		case !temporary, !strings.HasPrefix(key, prefix), !over(backends.Remains{Key: key, Size: info.Size(), Touched: info.ModTime()}):
+		case !temporary, !strings.HasPrefix(key, prefix), !over(backends.Remains{Key: key, Size: info.Size(), Touched: info.ModTime(), Marked: true}):
 			continue
 		case info.IsDir(): // of claims
 			flags, err := readFolder(ctx, s, key)

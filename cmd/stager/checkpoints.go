@@ -147,11 +147,12 @@ type pruneCmd struct {
 	DryRun  bool   `help:"Only tell what would go." env:"STAGER_PRUNE_DRY_RUN"`
 
 	Abandoned time.Duration `help:"Uploads that were killed are swept when nothing came of them for so long; 0 when nobody else writes there." default:"24h" env:"STAGER_PRUNE_ABANDONED"`
+	Foreign   string        `help:"Incomplete uploads in parts that may be another program's: keep, list or remove. To remove is for --abandoned ones only." default:"keep" enum:"keep,list,remove" env:"STAGER_PRUNE_FOREIGN"`
 }
 
 // Help shows what is typed.
 func (pruneCmd) Help() string {
-	return `Removes older steps, and what was left of those that were never committed and are older than the newest that is. So does what killed uploads left that no listing shows: files of temporary names, and uploads in parts. What a step that stays shares with others stays too; what stager did not write is not touched.
+	return `Removes older steps, and what was left of those that were never committed and are older than the newest that is. So does what killed uploads left that no listing shows: files of temporary names, and uploads in parts below the data of a step. Other uploads in parts may be another program's, and are kept; --foreign lists or removes them. What a step that stays shares with others stays too; what stager did not write is not touched.
 
     stager prune --last 3 --dry-run s3://runs/today/ckpt/
     stager prune --last 3 --every 10000 --best 2 --metric loss s3://runs/today/ckpt/`
@@ -170,37 +171,49 @@ func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	defer store.Close() // each removal was answered
 	gone, err := checkpoint.Prune(ctx, checkpoint.PruneConfig{
-		Store: store, DryRun: c.DryRun, Log: log, Abandoned: c.Abandoned,
+		Store: store, DryRun: c.DryRun, Log: log, Abandoned: c.Abandoned, Foreign: checkpoint.Foreign(c.Foreign),
 		Keep: checkpoint.Keep{Last: c.Last, Every: c.Every, Best: c.Best, Metric: c.Metric, Highest: c.Highest},
 	})
 	if err != nil {
 		return err
 	}
-	out, word, bytes := json.NewEncoder(os.Stdout), "removed", int64(0)
+	return c.print(gone, store.Name(), log)
+}
+
+// print writes what was removed or listed to standard output.
+func (c pruneCmd) print(gone []checkpoint.Pruned, store string, log *slog.Logger) (err error) {
+	out, did := json.NewEncoder(os.Stdout), "removed"
 	if c.DryRun {
-		word = "would go"
+		did = "would go"
 	}
+	steps, bytes := 0, int64(0)
 	for _, p := range gone {
-		bytes += p.Bytes
+		word, state, dir := did, "partial", p.Dir
+		switch {
+		case p.Foreign:
+			state, dir = "an upload in parts, maybe another program's", fmt.Sprintf("%q", p.Key)
+		case p.Committed:
+			state = "committed"
+		case p.Unfinished:
+			state = "unfinished"
+		}
+		if p.Kept {
+			word = "kept"
+		} else {
+			steps, bytes = steps+1, bytes+p.Bytes
+		}
+		if dir == "" {
+			dir = "beside the steps"
+		}
 		if c.json() {
 			err = out.Encode(p)
 		} else {
-			state, dir := "partial", p.Dir
-			switch {
-			case p.Committed:
-				state = "committed"
-			case p.Unfinished:
-				state = "unfinished"
-			}
-			if dir == "" {
-				dir = "beside the steps"
-			}
 			_, err = fmt.Printf("%s %s: %s, %d objects, %s\n", word, dir, state, p.Objects, size(p.Bytes))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	log.Info(word, "steps", len(gone), "bytes", backends.Size(bytes), "destination", store.Name())
+	log.Info(did, "steps", steps, "bytes", backends.Size(bytes), "destination", store)
 	return nil
 }

@@ -61,6 +61,7 @@ type PruneConfig struct {
 	// who knows that nobody writes to the destination says so.
 	Abandoned time.Duration
 	DryRun    bool         // only tell
+	Foreign   Foreign      // "": ForeignKeep
 	Log       *slog.Logger // nil: silent
 }
 
@@ -71,9 +72,15 @@ type Pruned struct {
 	Committed bool   `json:"committed"` // else what was left of it, or was on its way
 	// Unfinished are writes that never ended, which no List shows: files of a temporary
 	// name, or uploads in parts. Outside of all steps' folders Dir is empty.
-	Unfinished bool  `json:"unfinished,omitempty"`
-	Objects    int   `json:"objects"`
-	Bytes      int64 `json:"bytes"`
+	Unfinished bool `json:"unfinished,omitempty"`
+	// Foreign is an upload in parts, of the key Key, that may be another program's. Kept
+	// says that it is only listed.
+	Foreign bool   `json:"foreign,omitempty"`
+	Kept    bool   `json:"kept,omitempty"`
+	Key     string `json:"key,omitempty"`
+
+	Objects int   `json:"objects"`
+	Bytes   int64 `json:"bytes"`
 }
 
 // Prune removes the steps that Keep does not name, and data of steps that were never
@@ -83,7 +90,7 @@ func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	r := retention{store: cfg.Store, keep: cfg.Keep, abandoned: cfg.Abandoned, dry: cfg.DryRun, log: cfg.Log}
+	r := retention{store: cfg.Store, keep: cfg.Keep, abandoned: cfg.Abandoned, dry: cfg.DryRun, foreign: cfg.Foreign, log: cfg.Log}
 	_, err := r.apply(ctx)
 	if err == nil {
 		err = r.sweepRemains(ctx, "")
@@ -107,6 +114,7 @@ type retention struct {
 
 	ids       map[string]bool // of uploads of which nobody else goes on with; see sweepRemains
 	abandoned time.Duration
+	foreign   Foreign
 
 	removed []Pruned
 }

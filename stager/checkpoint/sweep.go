@@ -24,6 +24,9 @@ const abandonedNote = 10 * time.Minute
 func (r *retention) sweepRemains(ctx context.Context, prefix string) error {
 	found := make(map[string]backends.Remains)
 	err := r.store.Sweep(ctx, prefix, func(left backends.Remains) bool {
+		if !provenOwn(left) {
+			return r.foreignIsOver(left)
+		}
 		if !r.isOver(left) {
 			return false
 		}
