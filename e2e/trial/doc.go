@@ -15,6 +15,10 @@
 // A sampler has one, too: with readers, the sampler and stager killed again and again, the files
 // that were acknowledged are those of a calm run, byte for byte, and each once.
 //
+// Several stagers meet at one destination: writers of one step, a retention and restores,
+// some of them killed. And a hostile [Neighbour] shares the volumes of a stager, and tries
+// to get at a secret, to have files of its own removed, and to have wrong bytes passed on.
+//
 // Its tests do the same to servers of every protocol: they are killed, or fall silent,
 // in the middle of a prefetch, a push and a window, and come back.
 package trial

@@ -20,12 +20,15 @@ type store struct {
 	disk  string // the folder "ckpt" of it, where that can be looked at as files
 }
 
-// stores are those that trials are made over, by the names that STAGER_TEST_REQUIRE has
-// for their servers.
-var stores = []struct {
+// stored is a store that can be started.
+type stored struct {
 	name, server string
 	start        func(*testing.T) (store, error)
-}{
+}
+
+// stores are those that trials are made over, by the names that STAGER_TEST_REQUIRE has
+// for their servers.
+var stores = []stored{
 	{"s3", "s3", startS3},
 	{"oss", "oss", startOSS},
 	{"smb-plain", "smb", startSamba(servers.SambaPlain)},

@@ -22,6 +22,10 @@ const asReader = "STAGER_TRIAL_READER"
 var full = os.Getenv("STAGER_TRIAL") == "full"
 
 func TestMain(m *testing.M) {
+	if settings := os.Getenv(asNeighbour); settings != "" {
+		runNeighbour(settings)
+		os.Exit(0)
+	}
 	settings := os.Getenv(asReader)
 	if settings == "" {
 		os.Exit(m.Run())
@@ -48,9 +52,12 @@ func readerCmd(r Reader) *exec.Cmd {
 	return cmd
 }
 
-// build makes the binary.
+// build makes the binary, unless STAGER_TRIAL_BINARY names another to be tried.
 func build(t *testing.T) string {
 	t.Helper()
+	if other := os.Getenv("STAGER_TRIAL_BINARY"); other != "" {
+		return other
+	}
 	binary := filepath.Join(t.TempDir(), "stager")
 	cmd := exec.Command("go", "build", "-o", binary, "./cmd/stager")
 	cmd.Dir, cmd.Stderr = filepath.Join("..", ".."), os.Stderr
