@@ -1,0 +1,185 @@
+package group
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func (s *save) commitKey() string { return StepDir(s.what.Step, s.suffix) + "/" + commitName }
+
+// watchDelay is how long to wait for the others. Index 0 waits for their parts, a
+// short time; the others wait for COMMIT.json, longer each time.
+func (m *Machine) watchDelay(s *save) time.Duration {
+	if m.cfg.Index == 0 {
+		s.delay = min(max(s.waited/256, m.cfg.PollMin/4), 5*m.cfg.PollMin)
+	} else {
+		s.delay = min(max(2*s.delay, 4*m.cfg.PollMin), m.cfg.PollMax)
+	}
+	return s.delay
+}
+
+func (m *Machine) commitAnswered(s *save, e Event) {
+	switch s.phase {
+	case saveRead:
+		m.commitWasRead(s, e)
+	case saveLookOwn:
+		if e.Outcome != OK {
+			m.finish(s, Damaged, "data of this node vanished while COMMIT.json was written")
+			return
+		}
+		m.finish(s, Committed, "")
+	case saveGather:
+		m.gathered(s, e)
+	case saveLook:
+		if e.Outcome != OK {
+			m.finish(s, Abandoned, "data that a part names is missing")
+			return
+		}
+		m.enter(s, saveBefore)
+	case saveBefore:
+		m.beforeCommit(s, e)
+	case saveWrite:
+		if e.Outcome == OK {
+			m.enter(s, saveGatherAgain)
+			return
+		}
+		m.enter(s, saveBefore) // another wrote, or nobody knows whether this member did
+	case saveGatherAgain:
+		_, digests, _, _ := m.sort(s, e.Records)
+		if e.Outcome != OK || !slices.Equal(digests, s.digests) {
+			m.finish(s, Damaged, "a part changed or vanished while COMMIT.json was written")
+			return
+		}
+		m.enter(s, saveLookAgain)
+	case saveLookAgain:
+		if e.Outcome != OK {
+			m.finish(s, Damaged, "data vanished while COMMIT.json was written")
+			return
+		}
+		m.finish(s, Committed, "")
+	}
+}
+
+// commitWasRead is for members that wait for another to commit.
+func (m *Machine) commitWasRead(s *save, e Event) {
+	joined, err := DecodeJoined(e.Body)
+	switch {
+	case e.Outcome == OK && err == nil && joined != nil && joined.View == s.id.View && joined.Save == s.id.Number:
+		m.enter(s, saveLookOwn)
+	case e.Outcome == OK && err == nil && joined != nil && joined.View == s.id.View && joined.Save > s.id.Number:
+		m.finish(s, Superseded, "a later save of the step is committed")
+	case s.gone:
+		m.finish(s, Abandoned, "its parts were removed")
+	case s.overdue || m.patienceOver(s):
+		m.enter(s, saveGather)
+	default:
+		m.enter(s, saveWatch)
+	}
+}
+
+func (m *Machine) patienceOver(s *save) bool { return s.old && s.waited >= m.cfg.Patience }
+
+// gathered goes on with the parts that are there.
+func (m *Machine) gathered(s *save, e Event) {
+	if e.Outcome != OK {
+		m.enter(s, saveWatch)
+		return
+	}
+	parts, digests, missing, failed := m.sort(s, e.Records)
+	enough := len(missing) == 0 || !m.on(6) && len(missing) < len(parts)
+	switch {
+	case failed != "":
+		m.finish(s, Abandoned, failed)
+	case enough:
+		s.parts, s.digests = parts, digests
+		m.enter(s, saveLook)
+	case m.patienceOver(s):
+		m.finish(s, Abandoned, fmt.Sprintf("the members changed, and the parts of nodes %s are missing", words(missing)))
+	case slices.Contains(missing, m.cfg.Index): // or the step is committed, and they are no longer needed
+		s.gone = true
+		m.enter(s, saveRead)
+	default:
+		if now := words(missing); s.missing != now {
+			s.missing = now
+			m.tell(Report{Topic: Waiting, Save: s.id, Step: s.what.Step, Missing: missing})
+		}
+		m.enter(s, saveWatch)
+	}
+}
+
+func words(indices []int) string {
+	text := make([]string, len(indices))
+	for i, index := range indices {
+		text[i] = strconv.Itoa(index)
+	}
+	return strings.Join(text, " ")
+}
+
+// sort puts the parts of a save in order. A part counts when it is of this save and of
+// the member that the view has at its index.
+func (m *Machine) sort(s *save, records []Record) (parts []Part, digests []string, missing []int, failed string) {
+	parts, digests = make([]Part, s.view.Count), make([]string, s.view.Count)
+	for _, r := range records {
+		p, err := DecodePart(r.Body)
+		switch {
+		case r.Outcome != OK || err != nil:
+			m.tell(Report{Topic: Unreadable, Key: r.Key})
+		case p.View != s.id.View || p.Save != s.id.Number || p.Step != s.what.Step || p.Count != s.view.Count ||
+			s.view.Boots[p.Index] != p.Boot || r.Key != partKey(s.what.Step, s.id, p.Index):
+		case p.Failed != "":
+			failed = p.Failed
+		default:
+			parts[p.Index], digests[p.Index] = p, digestBytes(r.Body)
+		}
+	}
+	for i, digest := range digests {
+		if digest == "" {
+			missing = append(missing, i)
+		}
+	}
+	return parts, digests, missing, failed
+}
+
+// joined is what COMMIT.json says of this save.
+func (s *save) joined(job string) Joined {
+	j := Joined{Job: job, View: s.id.View, Seq: s.view.Seq, Save: s.id.Number, Count: s.view.Count, Parts: s.digests}
+	for _, p := range s.parts {
+		j.Provisional = j.Provisional || p.Provisional
+	}
+	return j
+}
+
+// beforeCommit decides by the COMMIT.json that is there.
+func (m *Machine) beforeCommit(s *save, e Event) {
+	if e.Outcome == NotExist {
+		s.version = ""
+		m.enter(s, saveWrite)
+		return
+	}
+	there, err := DecodeJoined(e.Body)
+	if e.Outcome != OK || err != nil {
+		m.tell(Report{Topic: Unreadable, Key: s.commitKey()})
+		m.finish(s, Conflicted, "the step has a COMMIT.json that cannot be read")
+		return
+	}
+	sameJob := there != nil && there.Job == m.cfg.Job
+	switch {
+	case there != nil && there.View == s.id.View && there.Save == s.id.Number:
+		m.enter(s, saveGatherAgain)
+	case sameJob && !there.Provisional && there.Save < s.id.Number && m.sameWriting(there.Save, s.what) && there.View == s.id.View:
+		m.finish(s, Superseded, "the same files are committed by an earlier save")
+	case sameJob && (there.Seq > s.view.Seq || there.View == s.id.View && there.Save > s.id.Number):
+		m.finish(s, Superseded, "a later save of the step is committed")
+	case m.cfg.Conflict == ConflictOverwrite, sameJob && there.Provisional && there.View == s.id.View:
+		s.version = e.Version
+		m.enter(s, saveWrite)
+	case m.cfg.Conflict == ConflictSuffix:
+		s.suffix++
+		m.enter(s, saveBefore)
+	default:
+		m.finish(s, Conflicted, "the step has another COMMIT.json")
+	}
+}

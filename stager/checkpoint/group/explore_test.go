@@ -1,0 +1,275 @@
+package group
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// result is what an exploration found.
+type result struct {
+	states, transitions int
+	bad                 string   // the property that does not hold
+	schedule            []string // how it came to that
+	cut                 bool     // the limit was reached
+}
+
+func (r result) String() string {
+	return fmt.Sprintf("%s\n  %s", r.bad, strings.Join(r.schedule, "\n  "))
+}
+
+// explore visits every state that a scenario can reach, up to a limit. It demands that
+// no state violates a property, and that from every state without a fault the goal can
+// still be reached.
+func explore(sc *scenario, limit int) result {
+	type visit struct {
+		parent int32
+		move   int32
+	}
+	first := sc.start()
+	index := map[[16]byte]int32{first.id(): 0}
+	visits := []visit{{-1, 0}}
+	before := [][]int32{nil} // by state: those that lead to it without a fault
+	goal := []bool{sc.reached(first)}
+	var r result
+	schedule := func(at int32) []string {
+		var path []int32
+		for ; visits[at].parent >= 0; at = visits[at].parent {
+			path = append(path, visits[at].move)
+		}
+		slices.Reverse(path)
+		var labels []string
+		w := sc.start()
+		for _, k := range path {
+			m := w.next()[k]
+			labels, w = append(labels, m.label), m.to
+		}
+		return labels
+	}
+	for queue := []*world{first}; len(queue) > 0; {
+		var following []*world
+		at := int32(len(visits) - len(queue))
+		for k, w := range queue {
+			queue[k] = nil
+			from := at + int32(k)
+			for i, m := range w.next() {
+				r.transitions++
+				id := m.to.id()
+				to, ok := index[id]
+				if !ok {
+					to = int32(len(visits))
+					index[id] = to
+					visits = append(visits, visit{from, int32(i)})
+					before = append(before, nil)
+					goal = append(goal, sc.reached(m.to))
+					if m.to.bad != "" {
+						r.states, r.bad, r.schedule = len(visits), m.to.bad, schedule(to)
+						return r
+					}
+					if len(visits) < limit {
+						following = append(following, m.to)
+					} else {
+						r.cut = true
+					}
+				}
+				if !m.fault && to != from {
+					before[to] = append(before[to], from)
+				}
+			}
+		}
+		if r.cut {
+			break
+		}
+		queue = following
+	}
+	r.states = len(visits)
+	if r.cut {
+		return r
+	}
+	if stuck := unreachable(before, goal); stuck >= 0 {
+		r.bad, r.schedule = "from here the last checkpoint is never committed", schedule(stuck)
+	}
+	return r
+}
+
+// unreachable returns the first state from which no goal can be reached, or -1.
+func unreachable(before [][]int32, goal []bool) int32 {
+	good := slices.Clone(goal)
+	var todo []int32
+	for i, g := range good {
+		if g {
+			todo = append(todo, int32(i))
+		}
+	}
+	for len(todo) > 0 {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, b := range before[at] {
+			if !good[b] {
+				good[b] = true
+				todo = append(todo, b)
+			}
+		}
+	}
+	return int32(slices.Index(good, false))
+}
+
+// reached reports whether all is as it should be in the end: the trainers of each
+// job are done, nothing is open, and the last checkpoint is committed as it was
+// written last.
+func (sc *scenario) reached(w *world) bool {
+	jobs := make(map[string]bool)
+	for _, a := range w.actors {
+		if a.dead {
+			if !a.drains {
+				return sc.kill > 0 // a job that lost a pod for good waits
+			}
+			continue
+		}
+		if len(a.m.saves) > 0 {
+			return false
+		}
+		if a.m.member.phase == memberRefused {
+			continue
+		}
+		if !a.drains {
+			if a.trainer != trains || a.pos < len(sc.saves) {
+				return false
+			}
+			jobs[a.cfg.Job] = true
+		}
+	}
+	for job := range jobs {
+		if !sc.saved(w, job) {
+			return false
+		}
+	}
+	return sc.off != 0 && sc.off != rule(5) || sc.faults() || w.allAnnounced()
+}
+
+func (sc *scenario) faults() bool {
+	return sc.crash+sc.replace+sc.resize+sc.second+sc.kill+sc.lost > 0
+}
+
+// saved reports whether the last checkpoint of a job is committed. Another job may
+// have replaced it.
+func (sc *scenario) saved(w *world, job string) bool {
+	last := sc.saves[len(sc.saves)-1]
+	writing := 0
+	for _, s := range sc.saves {
+		if s == last {
+			writing++
+		}
+	}
+	body, _ := w.get(StepDir(last, 0) + "/" + commitName)
+	c, ok := readModelCommit(object{commitName, body})
+	if !ok || c.Group.Provisional && sc.mode != "quiet" {
+		return false
+	}
+	if c.Group.Job != job {
+		return true
+	}
+	for _, p := range c.Parts {
+		want := fmt.Sprintf(`"run":%d,"writing":%d,`, w.lastRun(job), writing)
+		if p.Payload != nil && !strings.Contains(string(p.Payload), want) {
+			return false
+		}
+	}
+	return true
+}
+
+// allAnnounced reports whether every save that was announced was committed.
+func (w *world) allAnnounced() bool {
+	for _, o := range w.store {
+		if a, err := DecodeAnnouncement([]byte(o.body)); err == nil && strings.HasPrefix(o.key, ViewsPrefix) && !slices.Contains(w.done, SaveID{a.View, a.Save}) {
+			return false
+		}
+	}
+	return true
+}
+
+func full() bool { return os.Getenv("STAGER_TRIAL") == "full" }
+
+// scenarios are explored in every state in the long form, and in the first ones in the
+// short form.
+var scenarios = []scenario{
+	{name: "start", n: 2, saves: []int64{1}, mode: "job", cold: true},
+	{name: "two-steps", n: 2, saves: []int64{1, 2}, mode: "each"},
+	{name: "bursts", n: 2, saves: []int64{1}, mode: "job", halves: true},
+	{name: "bursts-each", n: 2, saves: []int64{1}, mode: "each", halves: true},
+	{name: "rank0", n: 2, saves: []int64{1}, mode: "rank0"},
+	{name: "quiet", n: 2, saves: []int64{1}, mode: "quiet"},
+	{name: "re-save", n: 2, saves: []int64{1, 1}, mode: "each"},
+	{name: "crash", n: 2, saves: []int64{1}, mode: "job", crash: 1},
+	{name: "replace", n: 2, saves: []int64{1}, mode: "each", replace: 1},
+	{name: "replace-drain", n: 2, saves: []int64{1}, mode: "each", replace: 1, drain: true},
+	{name: "lost", n: 2, saves: []int64{1}, mode: "job", lost: 1},
+	{name: "resize", n: 3, saves: []int64{1}, mode: "rank0", resize: 1, drain: true},
+	{name: "second-job", n: 2, saves: []int64{1}, mode: "rank0", second: 1},
+	{name: "second-job-after-death", n: 2, saves: []int64{1}, mode: "rank0", second: 1, kill: 2},
+	{name: "retention", n: 2, saves: []int64{1, 2}, mode: "job", sweep: 1},
+}
+
+func TestExploreTwoAndThreeNodes(t *testing.T) {
+	for i := range scenarios {
+		sc := &scenarios[i]
+		t.Run(sc.name, func(t *testing.T) {
+			began := time.Now()
+			limit := 800
+			if full() {
+				limit = 4_000_000
+			}
+			r := explore(sc, limit)
+			if r.bad != "" {
+				t.Fatalf("after %d states: %v", r.states, r)
+			}
+			if r.cut && full() {
+				t.Errorf("more than %d states", limit)
+			}
+			t.Logf("%d nodes: %d states, %d transitions, %.1f s", sc.n, r.states, r.transitions, time.Since(began).Seconds())
+		})
+	}
+}
+
+// walk makes one random run.
+func walk(sc *scenario, seed uint64, steps int) (r result) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	w := sc.start()
+	for range steps {
+		moves := w.next()
+		if len(moves) == 0 {
+			break
+		}
+		m := moves[rnd.IntN(len(moves))]
+		r.transitions++
+		r.schedule = append(r.schedule, m.label)
+		if w = m.to; w.bad != "" {
+			r.bad = w.bad
+			return r
+		}
+	}
+	return r
+}
+
+func TestRandomRunsOfEightNodes(t *testing.T) {
+	runs, steps := 4, 150
+	if full() {
+		runs, steps = 2000, 600
+	}
+	total := 0
+	for seed := range runs {
+		sc := &scenario{
+			n: 8, saves: []int64{1, 2, 2}, mode: []string{"job", "each", "rank0"}[seed%3], halves: seed%2 == 0, drain: seed%4 < 2,
+			crash: 2, replace: 2, second: seed % 2, lost: 3, sweep: 2,
+		}
+		r := walk(sc, uint64(seed), steps)
+		if total += r.transitions; r.bad != "" {
+			t.Fatalf("seed %d: %v", seed, r)
+		}
+	}
+	t.Logf("%d runs, %d transitions", runs, total)
+}

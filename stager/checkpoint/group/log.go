@@ -1,0 +1,328 @@
+package group
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+)
+
+// logging is the state of reading and writing announcements.
+type logging struct {
+	phase logPhase
+	next  int // the number that is not announced yet, as far as this member knows
+	delay time.Duration
+	mine  Announcement // being created
+	known []known      // the last announcements, oldest first
+}
+
+// known is an announcement, and the sign that this node had for its files.
+type known struct {
+	Announcement
+	sign Sign
+}
+
+// maxKnown bounds logging.known; a checkpoint is not reported complete after so many
+// later ones.
+const maxKnown = 32
+
+type logPhase uint8
+
+const (
+	logIdle   logPhase = iota
+	logGather          // reads all announcements of the view
+	logRead            // reads the next one
+	logCreate          // announces
+	logWait            // waits
+)
+
+// logTask is of one view, so that late answers about another are dropped.
+func (m *Machine) logTask() Task { return Task{OfLog, SaveID{View: m.view.now.Digest}} }
+
+// held is a checkpoint that is complete and not announced.
+type held struct {
+	Local
+	waited bool // members that go first had their time
+}
+
+// startLog reads what was announced in a view that this member has just entered.
+func (m *Machine) startLog() {
+	m.log = logging{phase: logGather, next: 1}
+	m.do(Action{Do: Gather, For: m.logTask(), Key: logPrefix(m.view.now.Digest)})
+}
+
+func (m *Machine) pollLog() {
+	switch {
+	case !m.active() || m.view.now.Digest == "":
+		m.log.phase = logIdle
+	case m.log.phase == logGather || m.log.next == 0:
+		m.startLog()
+	default:
+		m.log.phase = logRead
+		m.do(Action{Do: Read, For: m.logTask(), Key: announceKey(m.view.now.Digest, m.log.next)})
+	}
+}
+
+// pokeLog polls now, where the log would wait.
+func (m *Machine) pokeLog() {
+	if m.log.phase == logWait {
+		m.pollLog()
+	}
+}
+
+func (m *Machine) logFired() {
+	for i := range m.ready {
+		m.ready[i].waited = true
+	}
+	m.pollLog()
+}
+
+func (m *Machine) logAnswered(e Event) {
+	if !m.active() {
+		m.log.phase = logIdle
+		return
+	}
+	switch m.log.phase {
+	case logGather:
+		if e.Outcome != OK {
+			m.log.phase, m.log.next = logWait, 0
+			m.wait(m.logTask(), m.cfg.Retry)
+			return
+		}
+		m.resume(e.Records)
+	case logRead:
+		m.logWasRead(e)
+	case logCreate:
+		switch e.Outcome {
+		case OK:
+			m.log.phase = logRead
+			m.announced(m.log.mine)
+			m.pollLog()
+		case Unavailable:
+			m.waitLog(m.cfg.Retry)
+		default: // another was first, or nobody knows
+			m.pollLog()
+		}
+	}
+}
+
+// resume takes all announcements of a view. Only the last one can be of an open save,
+// since nothing is announced while a save is open.
+func (m *Machine) resume(records []Record) {
+	m.log.phase = logRead
+	var last *Announcement
+	for _, r := range records {
+		a, err := DecodeAnnouncement(r.Body)
+		number := 0
+		if _, serr := fmt.Sscanf(strings.TrimPrefix(r.Key, logPrefix(m.view.now.Digest)), "%d"+ending, &number); serr != nil {
+			continue
+		}
+		m.log.next = max(m.log.next, number+1)
+		if r.Outcome != OK || err != nil || r.Key != announceKey(a.View, a.Save) {
+			m.tell(Report{Topic: Unreadable, Key: r.Key})
+			continue
+		}
+		m.know(a)
+		if last == nil || a.Save > last.Save {
+			last = &a
+		}
+	}
+	if last != nil && m.open(SaveID{last.View, last.Save}) == nil {
+		m.saves = append(m.saves, newSave(*last, m.view.now))
+		m.enter(&m.saves[len(m.saves)-1], saveOwn)
+	}
+	m.pollLog()
+}
+
+func (m *Machine) logWasRead(e Event) {
+	key := announceKey(m.view.now.Digest, m.log.next)
+	switch e.Outcome {
+	case OK:
+		a, err := DecodeAnnouncement(e.Body)
+		if err == nil && key == announceKey(a.View, a.Save) {
+			m.announced(a)
+			m.pollLog()
+			return
+		}
+		fallthrough
+	case Corrupt: // so it is for every member, and the save never happens
+		m.tell(Report{Topic: Unreadable, Key: key})
+		m.log.next++
+		m.pollLog()
+	case NotExist:
+		m.announce()
+	default:
+		m.waitLog(m.cfg.Retry)
+	}
+}
+
+func (m *Machine) waitLog(after time.Duration) {
+	m.log.phase = logWait
+	m.wait(m.logTask(), after)
+}
+
+// announce announces the newest checkpoint, if it is this member's turn and no save
+// is open. It is called when nothing is announced under the next number.
+func (m *Machine) announce() {
+	busy := slices.ContainsFunc(m.saves, func(s save) bool { return s.id.View == m.view.now.Digest })
+	if len(m.ready) == 0 || busy {
+		m.log.delay = min(max(2*m.log.delay, m.cfg.PollMin), m.cfg.PollMax)
+		m.waitLog(m.log.delay)
+		return
+	}
+	h := m.ready[len(m.ready)-1]
+	if !h.waited && (h.Sign == SignQuiet && m.on(3) || h.Sign == SignOwn && m.cfg.Index > 0) {
+		m.waitLog(m.stagger() + m.cfg.PollMin)
+		return
+	}
+	scope := ScopeNode
+	if h.Sign == SignJob {
+		scope = ScopeJob
+	}
+	m.log.mine = Announcement{
+		Header: Header{APIVersion: apiVersion, Kind: kindAnnouncement}, View: m.view.now.Digest, Save: m.log.next,
+		Step: h.Step, Round: h.Round, Writing: h.Writing, Scope: scope, By: m.cfg.Index,
+	}
+	m.log.phase = logCreate
+	m.do(Action{Do: Create, For: m.logTask(), Key: announceKey(m.view.now.Digest, m.log.next), Body: encode(m.log.mine)})
+}
+
+// stagger is how long this member lets lower indices go first.
+func (m *Machine) stagger() time.Duration {
+	return time.Duration(bits.Len(uint(m.cfg.Index)))*m.cfg.Stagger + time.Duration(m.cfg.Index)*m.cfg.Stagger/128
+}
+
+// announced opens the save that was announced under the next number.
+func (m *Machine) announced(a Announcement) {
+	m.log.next++
+	m.log.delay = 0
+	m.know(a)
+	if !m.on(5) && slices.ContainsFunc(m.ready, func(h held) bool { return h.Step > a.Step }) {
+		return // each node sends what it likes
+	}
+	m.tell(Report{Topic: Announced, Save: SaveID{a.View, a.Save}, Step: a.Step})
+	m.saves = append(m.saves, newSave(a, m.view.now))
+	m.begin(&m.saves[len(m.saves)-1])
+}
+
+// completed takes a checkpoint that is complete on this node.
+func (m *Machine) completed(l Local) {
+	if m.on(2) && (!m.active() || l.View == "" || l.View != m.view.now.Digest) {
+		m.tell(Report{Topic: Skipped, Local: l, Step: l.Step, Why: "it was written before the current view"})
+		return
+	}
+	if !m.on(4) && m.replaceParts(l) {
+		return
+	}
+	m.hold(l)
+	for i := range m.saves {
+		s := &m.saves[i]
+		if s.phase != saveWaitLocal || s.id.View != l.View {
+			continue
+		}
+		if h := m.match(s.what); h != nil {
+			m.begin(s)
+		} else if m.on(5) && later(l, s.what) {
+			m.fail(s, fmt.Sprintf("node %d has saved step %d without step %d", m.cfg.Index, l.Step, s.what.Step))
+		}
+	}
+	m.pokeLog()
+}
+
+// hold notes a checkpoint that may be announced, unless it was: then only a save that
+// waits for it needs it.
+func (m *Machine) hold(l Local) {
+	for i := range m.ready {
+		if r := &m.ready[i]; r.View == l.View && r.is(l.Round, l.Step, l.Writing) {
+			r.Sign = max(r.Sign, l.Sign)
+			return
+		}
+	}
+	announced, before := m.knownSign(l.Round, l.Step, l.Writing)
+	waiting := slices.ContainsFunc(m.saves, func(s save) bool {
+		return (s.phase == saveWaitLocal || s.phase == saveOwn) && l.is(s.what.Round, s.what.Step, s.what.Writing)
+	})
+	if !announced || waiting || before < SignOwn && l.Sign >= SignOwn && m.guessed(l) || l.Sign == SignJob && !m.forJob(l) {
+		m.ready = append(m.ready, held{Local: l})
+	}
+}
+
+// knownSign returns whether a checkpoint was announced, and the best sign that this node
+// had for it.
+func (m *Machine) knownSign(round int, step int64, writing int) (announced bool, sign Sign) {
+	for _, k := range m.log.known {
+		if k.Round == round && k.Step == step && k.Writing == writing {
+			announced, sign = true, max(sign, k.sign)
+		}
+	}
+	return announced, sign
+}
+
+// guessed reports whether this node took part in a save of l without a sign, so that
+// only a provisional COMMIT came of it.
+func (m *Machine) guessed(l Local) bool {
+	return slices.ContainsFunc(m.log.known, func(k known) bool { return k.Scope == ScopeNode && l.is(k.Round, k.Step, k.Writing) })
+}
+
+// forJob reports whether l was announced for all nodes.
+func (m *Machine) forJob(l Local) bool {
+	return slices.ContainsFunc(m.log.known, func(k known) bool { return k.Scope == ScopeJob && l.is(k.Round, k.Step, k.Writing) })
+}
+
+// sameWriting reports whether a save of the view was announced for the same files.
+func (m *Machine) sameWriting(number int, a Announcement) bool {
+	return slices.ContainsFunc(m.log.known, func(k known) bool {
+		return k.View == a.View && k.Save == number && k.Round == a.Round && k.Step == a.Step && k.Writing == a.Writing
+	})
+}
+
+// noteSign remembers the sign that this node had for a save.
+func (m *Machine) noteSign(a Announcement, sign Sign) {
+	for i := range m.log.known {
+		if k := &m.log.known[i]; k.View == a.View && k.Save == a.Save {
+			k.sign = max(k.sign, sign)
+		}
+	}
+}
+
+func (l *Local) is(round int, step int64, writing int) bool {
+	return l.Round == round && l.Step == step && l.Writing == writing
+}
+
+// later reports whether the trainer wrote l after what was announced.
+func later(l Local, a Announcement) bool {
+	if l.Round != a.Round {
+		return l.Round > a.Round
+	}
+	return l.Step > a.Step || l.Step == a.Step && l.Writing > a.Writing
+}
+
+// match returns the held checkpoint that belongs to an announcement.
+func (m *Machine) match(a Announcement) *held {
+	for i := range m.ready {
+		if h := &m.ready[i]; h.is(a.Round, a.Step, a.Writing) && (h.View == a.View || !m.on(2)) {
+			return h
+		}
+	}
+	return nil
+}
+
+// know notes an announcement, and skips what the trainer wrote before.
+func (m *Machine) know(a Announcement) {
+	m.log.known = append(slices.Clone(m.log.known[max(0, len(m.log.known)-maxKnown+1):]), known{Announcement: a})
+	if m.on(5) {
+		m.skip(func(h *held) bool { return !later(h.Local, a) && !h.is(a.Round, a.Step, a.Writing) })
+	}
+}
+
+// skip drops held checkpoints and reports them.
+func (m *Machine) skip(drop func(*held) bool) {
+	m.ready = slices.DeleteFunc(slices.Clone(m.ready), func(h held) bool {
+		if !drop(&h) {
+			return false
+		}
+		m.tell(Report{Topic: Skipped, Local: h.Local, Step: h.Step})
+		return true
+	})
+}

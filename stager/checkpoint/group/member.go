@@ -1,0 +1,187 @@
+package group
+
+import "slices"
+
+// membership is the state of this node's member record.
+type membership struct {
+	phase   memberPhase
+	version string // as last seen or written
+	beat    int64
+	former  []string
+	watched Member // a record of another job that may be dead
+	after   bool   // the watched record was seen a lease time ago
+	joined  bool   // this process was registered
+}
+
+type memberPhase uint8
+
+const (
+	memberIdle    memberPhase = iota
+	memberRead                // reads the record to register
+	memberWrite               // creates or replaces it
+	memberWatch               // waits whether another job's record changes
+	memberRetry               // waits for the store
+	memberRefused             // final: another job is alive
+	memberFenced              // final: replaced by a newer member
+	memberLeft                // final
+	// From here on the member is registered.
+	memberBeating // waits for the next heartbeat
+	memberBeat    // writes it
+	memberCheck   // reads the record after a doubtful heartbeat
+	memberAgain   // waits for the store
+	memberLeaving // writes that it left
+)
+
+var ofMember = Task{Of: OfMember}
+
+func (m *Machine) readMember() {
+	m.member.phase = memberRead
+	if m.member.joined {
+		m.member.phase = memberCheck
+	}
+	m.do(Action{Do: Read, For: ofMember, Key: memberKey(m.cfg.Index)})
+}
+
+// writeMember writes the record in place of the version seen; empty: of none.
+func (m *Machine) writeMember(phase memberPhase, version, state string) {
+	m.member.phase = phase
+	m.member.beat++
+	rec := Member{
+		Header: Header{APIVersion: apiVersion, Kind: kindMember}, Job: m.cfg.Job, Index: m.cfg.Index, Count: m.cfg.Count,
+		Boot: m.cfg.Boot, Beat: m.member.beat, State: state, Former: m.member.former,
+	}
+	a := Action{Do: Replace, For: ofMember, Key: memberKey(m.cfg.Index), Body: encode(rec), Version: version}
+	if version == "" {
+		a.Do = Create
+	}
+	m.do(a)
+}
+
+func (m *Machine) memberAnswered(e Event) {
+	switch m.member.phase {
+	case memberRead, memberCheck:
+		m.memberWasRead(e)
+	case memberWrite, memberBeat:
+		switch e.Outcome {
+		case OK:
+			m.registered(e.Version)
+		case Unavailable:
+			m.retryMember()
+		default: // another wrote, or nobody knows whether this member did
+			m.readMember()
+		}
+	case memberLeaving:
+		m.member.phase = memberLeft
+	}
+}
+
+func (m *Machine) memberWasRead(e Event) {
+	switch e.Outcome {
+	case OK:
+		rec, err := DecodeMember(e.Body)
+		if err != nil {
+			m.unreadableMember(err.Error())
+			return
+		}
+		m.decide(rec, e.Version)
+	case NotExist:
+		m.writeMember(memberWrite, "", "")
+	case Corrupt:
+		m.unreadableMember("its bytes cannot be read")
+	default:
+		m.retryMember()
+	}
+}
+
+// unreadableMember reports a record that stays as it is, and looks again later.
+func (m *Machine) unreadableMember(why string) {
+	m.tell(Report{Topic: Unreadable, Key: memberKey(m.cfg.Index), Why: why})
+	m.retryMember()
+}
+
+func (m *Machine) retryMember() {
+	m.member.phase = memberRetry
+	if m.member.joined {
+		m.member.phase = memberAgain
+	}
+	m.wait(ofMember, m.cfg.Retry)
+}
+
+// decide takes the record of this node's index as it was read.
+func (m *Machine) decide(rec Member, version string) {
+	same := rec.Job == m.cfg.Job
+	switch {
+	case same && rec.Boot == m.cfg.Boot: // of this process, or of one before its restart
+		m.member.beat, m.member.former = rec.Beat, rec.Former
+		m.registered(version)
+	case same && slices.Contains(rec.Former, m.cfg.Boot), m.member.joined:
+		if m.on(1) {
+			m.member.phase = memberFenced
+			m.tell(Report{Topic: Fenced, Who: rec.Boot})
+			m.fenced()
+			return
+		}
+		m.replaceMember(rec, version)
+	case same, rec.State == Left, !m.on(1):
+		m.replaceMember(rec, version)
+	case m.member.after && m.member.watched.Boot == rec.Boot && m.member.watched.Beat == rec.Beat:
+		m.replaceMember(rec, version)
+	case m.member.after:
+		m.member.phase = memberRefused
+		m.tell(Report{Topic: Refused, Who: rec.Job})
+	default:
+		m.member.watched, m.member.phase = rec, memberWatch
+		m.tell(Report{Topic: Waiting, Who: rec.Job, Missing: []int{m.cfg.Index}})
+		m.wait(ofMember, m.cfg.Lease)
+	}
+}
+
+func (m *Machine) replaceMember(rec Member, version string) {
+	m.member.former = nil
+	if rec.Job == m.cfg.Job {
+		former := slices.DeleteFunc(append(slices.Clone(rec.Former), rec.Boot), func(b string) bool { return b == m.cfg.Boot })
+		m.member.former = former[max(0, len(former)-maxFormer):]
+	}
+	m.writeMember(memberWrite, version, "")
+}
+
+// registered goes on after the record is this member's.
+func (m *Machine) registered(version string) {
+	first := !m.member.joined
+	m.member.version, m.member.joined, m.member.phase = version, true, memberBeating
+	m.wait(ofMember, m.cfg.Beat)
+	if first {
+		m.tell(Report{Topic: Registered})
+		m.pollView()
+	}
+}
+
+func (m *Machine) memberFired() {
+	switch m.member.phase {
+	case memberBeating:
+		m.writeMember(memberBeat, m.member.version, "")
+	case memberWatch:
+		m.member.after = true
+		m.readMember()
+	case memberRetry, memberAgain:
+		m.readMember()
+	}
+}
+
+// leave says in the record that this member ended in order.
+func (m *Machine) leave() {
+	switch {
+	case m.member.phase == memberBeating:
+		m.writeMember(memberLeaving, m.member.version, Left)
+	case m.member.phase != memberRefused && m.member.phase != memberFenced:
+		m.member.phase = memberLeft // a record in doubt stands still by itself
+	}
+}
+
+// fenced ends what a replaced member must not go on with: it announces nothing, forms
+// no view and restores nothing. Its open saves go on.
+func (m *Machine) fenced() {
+	m.view.phase, m.log.phase, m.restore.phase = viewIdle, logIdle, restoreIdle
+	m.skip(func(*held) bool { return true })
+	m.endView("this member was replaced")
+}

@@ -1,0 +1,459 @@
+package group
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The model is a world of members, a store, trainers and a sweeper, in which each
+// transition is one thing that can happen next. Worlds and actors are not changed once
+// they were made.
+
+// content is what a trainer wrote on one node.
+type content struct {
+	Step    int64 `json:"step"`
+	Run     int   `json:"run"` // of the trainer
+	Writing int   `json:"writing"`
+	Whole   bool  `json:"whole"`
+}
+
+// payloadOf is the payload of a part in the model.
+type payloadOf struct {
+	content
+	Data string `json:"data"`
+}
+
+type holding struct {
+	Local
+	content content
+}
+
+type trainerState uint8
+
+const (
+	down trainerState = iota
+	restores
+	trains
+)
+
+// actor is a process of stager with its trainer.
+type actor struct {
+	name    string
+	cfg     Config
+	m       *Machine
+	pend    []Action // requests on their way
+	timers  []Task
+	dead    bool
+	drains  bool // replaced, and still there
+	trainer trainerState
+	run     int
+	pos     int  // in the scenario's saves
+	half    bool // of the current save is written
+	whole   bool // the leader waits for the others
+	guessed bool
+	held    []holding
+	key     []byte
+}
+
+// scenario says what a world begins with and what may happen.
+type scenario struct {
+	name   string
+	n      int
+	saves  []int64
+	mode   string // job, each, rank0, quiet
+	halves bool   // checkpoints are written in two bursts
+	cold   bool   // begins before registration
+	lazy   bool   // reads are on their way, too, instead of at once
+	// how often may happen:
+	crash, replace, resize, second, kill, lost, sweep int
+	drain                                             bool // a replaced member is still there
+	off                                               rules
+}
+
+type object struct{ key, body string }
+
+type world struct {
+	sc     *scenario
+	actors []*actor
+	store  []object // by key
+	limbo  []Action // writes whose reply was lost before they happen
+	left   struct{ crash, replace, resize, second, kill, lost, sweep int }
+	runs   []int64 // what each run of a trainer restored
+	done   []SaveID
+	boots  int
+	bad    string
+}
+
+const notRestored = -2
+
+func (sc *scenario) start() *world {
+	w := &world{sc: sc}
+	w.left.crash, w.left.replace, w.left.resize, w.left.second = sc.crash, sc.replace, sc.resize, sc.second
+	w.left.kill, w.left.lost, w.left.sweep = sc.kill, sc.lost, sc.sweep
+	w.begin("job-a", sc.n)
+	if sc.cold {
+		return w
+	}
+	seen := map[[16]byte]bool{}
+	for !w.running() { // without faults, in order, and nothing in vain
+		moves := w.next()
+		i := slices.IndexFunc(moves, func(m move) bool { return !m.fault && !seen[m.to.id()] })
+		if i < 0 {
+			panic("the trainers never start")
+		}
+		w = moves[i].to
+		seen[w.id()] = true
+	}
+	return w
+}
+
+func (w *world) running() bool {
+	return !slices.ContainsFunc(w.actors, func(a *actor) bool { return a.trainer != trains })
+}
+
+// begin adds the members of a job.
+func (w *world) begin(job string, n int) {
+	w.runs = append(w.runs, notRestored)
+	for i := range n {
+		w.add(job, i, n)
+	}
+}
+
+func (w *world) add(job string, index, n int) {
+	w.boots++
+	a := &actor{
+		name: fmt.Sprintf("%d(b%d)", index, w.boots), run: len(w.runs) - 1,
+		cfg: Config{Job: job, Index: index, Count: n, Boot: fmt.Sprintf("b%d", w.boots), Conflict: ConflictOverwrite, Stagger: 1, TakeOver: 1, Patience: 1},
+	}
+	if job != "job-a" {
+		a.name = "B" + a.name
+	}
+	w.actors = append(w.actors, a)
+	w.boot(a)
+}
+
+// boot starts a process with an empty memory.
+func (w *world) boot(a *actor) {
+	m, err := New(a.cfg)
+	if err != nil {
+		panic(err)
+	}
+	m.off = w.sc.off
+	a.m, a.pend, a.timers = m, nil, nil
+	w.feed(a, Event{What: Start})
+}
+
+// clone copies a world, and the actor i so that it may be changed.
+func (w *world) clone(i int) (*world, *actor) {
+	c := *w
+	c.actors = slices.Clone(w.actors)
+	c.store = slices.Clone(w.store)
+	c.runs = slices.Clone(w.runs)
+	c.done = slices.Clone(w.done)
+	c.limbo = slices.Clone(w.limbo)
+	if i < 0 {
+		return &c, nil
+	}
+	return &c, c.own(i)
+}
+
+func (w *world) own(i int) *actor {
+	a := *w.actors[i]
+	a.m = a.m.clone()
+	a.pend, a.timers, a.held = slices.Clone(a.pend), slices.Clone(a.timers), slices.Clone(a.held)
+	a.key = nil
+	w.actors[i] = &a
+	return &a
+}
+
+func (m *Machine) clone() *Machine {
+	c := *m
+	c.ready, c.saves = slices.Clone(m.ready), slices.Clone(m.saves)
+	c.log.known = slices.Clone(m.log.known)
+	return &c
+}
+
+// feed gives an actor's machine an event and does what follows at once.
+func (w *world) feed(a *actor, e Event) {
+	for queue := []Event{e}; len(queue) > 0; queue = queue[1:] {
+		for _, act := range a.m.Step(queue[0]) {
+			if act.Do != Tell {
+				a.timers = slices.DeleteFunc(a.timers, func(t Task) bool { return t == act.For })
+			}
+			switch act.Do {
+			case Tell:
+				w.told(a, act.Report)
+			case Wait:
+				a.timers = append(a.timers, act.For)
+			case Read, Gather, Look, Newest:
+				if !w.sc.lazy {
+					queue = append(queue, w.exec(a, act))
+					continue
+				}
+				a.pend = append(a.pend, act)
+			default:
+				a.pend = append(a.pend, act)
+			}
+		}
+	}
+}
+
+func (w *world) get(key string) (string, bool) {
+	i, ok := slices.BinarySearchFunc(w.store, key, func(o object, k string) int { return cmp.Compare(o.key, k) })
+	if !ok {
+		return "", false
+	}
+	return w.store[i].body, true
+}
+
+func (w *world) put(key, body string) {
+	i, ok := slices.BinarySearchFunc(w.store, key, func(o object, k string) int { return cmp.Compare(o.key, k) })
+	if ok {
+		w.store[i].body = body
+	} else {
+		w.store = slices.Insert(w.store, i, object{key, body})
+	}
+}
+
+func (w *world) remove(key string) {
+	w.store = slices.DeleteFunc(w.store, func(o object) bool { return o.key == key })
+}
+
+// exec does a request. The version of an object is its content, as ETags are.
+func (w *world) exec(a *actor, act Action) Event {
+	e := Event{What: Answer, For: act.For, Outcome: OK}
+	switch act.Do {
+	case Read:
+		body, ok := w.get(act.Key)
+		if e.Body, e.Version = []byte(body), body; !ok {
+			e.Outcome = NotExist
+		}
+	case Gather:
+		for _, o := range w.store {
+			if strings.HasPrefix(o.key, act.Key) {
+				e.Records = append(e.Records, Record{o.key, []byte(o.body), o.body, OK})
+			}
+		}
+	case Look:
+		for _, p := range act.Parts {
+			if !w.dataThere(p.Payload) {
+				e.Outcome = NotExist
+			}
+		}
+	case Newest:
+		e.Outcome = NotExist
+		for _, o := range w.store {
+			if c, ok := readModelCommit(o); ok && !c.Group.Provisional && (e.Outcome == NotExist || c.Step >= e.Found.Step) {
+				e.Outcome, e.Found = OK, Found{c.Step, StepDir(c.Step, 0), digestBytes([]byte(o.body))}
+			}
+		}
+	case Scan, Upload:
+		w.local(a, act, &e)
+	case Create, Replace, Commit:
+		w.write(act, &e)
+	}
+	return e
+}
+
+func (w *world) local(a *actor, act Action, e *Event) {
+	i := slices.IndexFunc(a.held, func(h holding) bool {
+		return h.is(act.Save.Round, act.Save.Step, act.Save.Writing) && (h.View == act.Save.View || w.sc.off&rule(2) != 0)
+	})
+	switch {
+	case i < 0 && act.Do == Scan:
+		e.Outcome = NotExist
+	case i < 0:
+		e.Outcome = Changed
+	case act.Do == Upload:
+		key := fmt.Sprintf("data/%s/%d/%d", act.Save.View, act.Save.Save, a.cfg.Index)
+		w.put(key, "")
+		e.Body, _ = json.Marshal(payloadOf{a.held[i].content, key})
+	}
+}
+
+type modelCommit struct {
+	Step  int64
+	Group Joined `json:"group"`
+	Parts []Part
+}
+
+func readModelCommit(o object) (c modelCommit, ok bool) {
+	if !strings.HasSuffix(o.key, commitName) {
+		return c, false
+	}
+	return c, json.Unmarshal([]byte(o.body), &c) == nil
+}
+
+func (w *world) write(act Action, e *Event) {
+	body := string(act.Body)
+	if act.Do == Commit {
+		text, _ := json.Marshal(modelCommit{act.Save.Step, act.Joined, act.Parts})
+		body = string(text)
+	}
+	there, ok := w.get(act.Key)
+	switch {
+	case (act.Do == Create || act.Do == Commit && act.Version == "") && ok:
+		e.Outcome = Exists
+		return
+	case act.Do == Create || act.Do == Commit && act.Version == "":
+	case act.Version == anyVersion:
+	case !ok || there != act.Version:
+		e.Outcome = Changed
+		return
+	}
+	if strings.HasPrefix(act.Key, ViewsPrefix) && !w.sc.faults() {
+		w.checkOrder(act)
+	}
+	if act.Do == Commit {
+		w.checkCommit(act)
+		id := SaveID{act.Save.View, act.Save.Save}
+		if !slices.Contains(w.done, id) {
+			w.done = append(w.done, id)
+			slices.SortFunc(w.done, func(a, b SaveID) int {
+				return cmp.Or(cmp.Compare(a.View, b.View), cmp.Compare(a.Number, b.Number))
+			})
+		}
+	}
+	w.put(act.Key, body)
+	e.Version = body
+}
+
+func (w *world) dataThere(raw json.RawMessage) bool {
+	if raw == nil {
+		return true
+	}
+	var p payloadOf
+	_ = json.Unmarshal(raw, &p)
+	_, ok := w.get(p.Data)
+	return ok
+}
+
+func (w *world) violated(format string, args ...any) {
+	if w.bad == "" {
+		w.bad = fmt.Sprintf(format, args...)
+	}
+}
+
+// checkOrder demands that without faults the save before is committed.
+func (w *world) checkOrder(act Action) {
+	a, err := DecodeAnnouncement(act.Body)
+	if err == nil && a.Save > 1 && !slices.Contains(w.done, SaveID{a.View, a.Save - 1}) {
+		w.violated("node %d announces save %d, and save %d is not committed", a.By, a.Save, a.Save-1)
+	}
+}
+
+// checkCommit demands n final parts of one save, of what the trainer wrote at once.
+func (w *world) checkCommit(act Action) {
+	if len(act.Parts) != act.Joined.Count || len(act.Joined.Parts) != act.Joined.Count {
+		w.violated("COMMIT of %d parts for %d nodes", len(act.Parts), act.Joined.Count)
+	}
+	var first *content
+	for i, p := range act.Parts {
+		if act.Joined.Parts[i] == "" || p.View != act.Save.View || p.Save != act.Save.Save || p.Index != i {
+			w.violated("COMMIT without the part of node %d", i)
+			return
+		}
+		if p.Payload == nil {
+			if (w.sc.mode != "rank0" || i == 0) && !act.Joined.Provisional {
+				w.violated("COMMIT without the files of node %d, which has some", i)
+			}
+			continue
+		}
+		var c payloadOf
+		if err := json.Unmarshal(p.Payload, &c); err != nil {
+			w.violated("payload %q: %v", p.Payload, err)
+		}
+		if first == nil {
+			first = &c.content
+		}
+		if c.Run != first.Run || c.Writing != first.Writing || c.Step != first.Step {
+			w.violated("COMMIT mixes run %d, writing %d with run %d, writing %d", first.Run, first.Writing, c.Run, c.Writing)
+		}
+		if !c.Whole && !act.Joined.Provisional {
+			w.violated("COMMIT of half of the files of node %d", i)
+		}
+	}
+}
+
+// told checks reports.
+func (w *world) told(a *actor, r Report) {
+	switch r.Topic {
+	case Committed:
+		o, _ := w.get(StepDir(r.Step, 0) + "/" + commitName)
+		c, ok := readModelCommit(object{commitName, o})
+		if !ok || c.Group.View != r.Save.View || c.Group.Save != r.Save.Number {
+			w.violated("node %s reports save %d of step %d safe, and COMMIT does not hold it", a.name, r.Save.Number, r.Step)
+			return
+		}
+		for _, p := range c.Parts {
+			if !w.dataThere(p.Payload) {
+				w.violated("node %s reports step %d safe, and data of node %d is missing", a.name, r.Step, p.Index)
+			}
+		}
+	case Registered:
+		for _, b := range w.actors {
+			if b != a && !b.dead && b.cfg.Job != a.cfg.Job && b.cfg.Index == a.cfg.Index && b.m.member.phase == memberBeating {
+				w.violated("node %s of %s registers while node %s of %s is alive", a.name, a.cfg.Job, b.name, b.cfg.Job)
+			}
+		}
+	case RestoreAgreed:
+		if a.trainer != restores {
+			return
+		}
+		a.trainer = trains
+		if w.runs[a.run] == notRestored {
+			w.runs[a.run] = r.Step
+		}
+		if w.runs[a.run] != r.Step {
+			w.violated("node %s restores step %d, and another node restored step %d", a.name, r.Step, w.runs[a.run])
+		}
+	}
+}
+
+// id hashes all that decides what can happen next.
+func (w *world) id() [16]byte {
+	var b bytes.Buffer
+	for _, a := range w.actors {
+		if a.key == nil {
+			a.key = a.canon()
+		}
+		b.Write(a.key)
+	}
+	for _, o := range w.store {
+		b.WriteString(o.key)
+		b.WriteString(o.body)
+		b.WriteByte(0)
+	}
+	for _, l := range w.limbo {
+		fmt.Fprint(&b, l.Do, l.Key, string(l.Body), l.Version)
+	}
+	fmt.Fprint(&b, w.left, w.runs, w.done, w.bad)
+	sum := sha256.Sum256(b.Bytes())
+	return [16]byte(sum[:16])
+}
+
+func (a *actor) canon() []byte {
+	m := a.m.clone()
+	m.out, m.log.delay, m.view.delay, m.cfg = nil, 0, 0, Config{}
+	for i := range m.saves {
+		s := &m.saves[i]
+		s.delay, s.waited = 0, min(s.waited, 1)
+		s.view, s.digests = View{Seq: s.view.Seq}, nil
+	}
+	var b bytes.Buffer
+	fmt.Fprint(&b, a.name, a.dead, a.drains, a.trainer, a.run, a.pos, a.half, a.whole, a.guessed, a.held, m.member, m.view, m.log, m.restore, m.ready, m.saves)
+	for _, p := range a.pend {
+		fmt.Fprint(&b, p.Do, p.For, p.Key, len(p.Body), p.Version)
+	}
+	slices.SortFunc(a.timers, func(x, y Task) int {
+		return cmp.Or(cmp.Compare(x.Of, y.Of), cmp.Compare(x.Save.View, y.Save.View), cmp.Compare(x.Save.Number, y.Save.Number))
+	})
+	fmt.Fprint(&b, a.timers)
+	sum := sha256.Sum256(b.Bytes())
+	return sum[:16]
+}

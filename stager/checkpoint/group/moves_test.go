@@ -1,0 +1,375 @@
+package group
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// move is one thing that can happen next.
+type move struct {
+	label string
+	to    *world
+	fault bool
+}
+
+// next returns all that can happen next; what follows from the first one each time is
+// a run without faults.
+func (w *world) next() []move {
+	var moves []move
+	for i, a := range w.actors {
+		if a.dead {
+			continue
+		}
+		moves = w.requests(moves, i, a)
+		moves = w.trainers(moves, i, a)
+	}
+	for i, a := range w.actors {
+		if !a.dead {
+			moves = w.timers(moves, i, a)
+		}
+	}
+	for i, l := range w.limbo {
+		c, _ := w.clone(-1)
+		c.limbo = slices.Delete(c.limbo, i, i+1)
+		c.write(l, &Event{})
+		moves = append(moves, move{"a delayed request arrives: " + describe(l), c, false})
+	}
+	moves = w.sweeper(moves)
+	return w.faults(moves)
+}
+
+func describe(a Action) string {
+	verb := map[Verb]string{Read: "reads", Create: "creates", Replace: "replaces", Gather: "lists", Look: "looks up the data of save", Commit: "writes", Scan: "scans for save", Upload: "uploads save", Newest: "finds the newest checkpoint"}[a.Do]
+	if a.Key == "" && a.Save.Save > 0 {
+		return fmt.Sprintf("%s %d (step %d)", verb, a.Save.Save, a.Save.Step)
+	}
+	return verb + " " + a.Key
+}
+
+var outcomeWords = map[Outcome]string{OK: "", Exists: ": exists", Changed: ": changed", NotExist: ": nothing there"}
+
+func (w *world) requests(moves []move, i int, a *actor) []move {
+	for k, act := range a.pend {
+		c, b := w.clone(i)
+		b.pend = slices.Delete(b.pend, k, k+1)
+		e := c.exec(b, act)
+		c.feed(b, e)
+		moves = append(moves, move{fmt.Sprintf("node %s %s%s", a.name, describe(act), outcomeWords[e.Outcome]), c, false})
+		if w.left.lost == 0 || act.Do != Create && act.Do != Replace && act.Do != Commit {
+			continue
+		}
+		for _, later := range []bool{false, true} {
+			c, b := w.clone(i)
+			c.left.lost--
+			b.pend = slices.Delete(b.pend, k, k+1)
+			label := "node %s %s: the reply is lost"
+			if later {
+				c.limbo = append(c.limbo, act)
+				label = "node %s %s: no reply, and the request is delayed"
+			} else {
+				c.exec(b, act)
+			}
+			c.feed(b, Event{What: Answer, For: act.For, Outcome: Unknown})
+			moves = append(moves, move{fmt.Sprintf(label, a.name, describe(act)), c, true})
+		}
+	}
+	return moves
+}
+
+func (w *world) timers(moves []move, i int, a *actor) []move {
+	for k, t := range a.timers {
+		c, b := w.clone(i)
+		label := fmt.Sprintf("node %s: a timer fires", a.name)
+		if t.Of == OfMember {
+			switch a.m.member.phase {
+			case memberBeating: // only where it changes anything but a number
+				if there, _ := w.get(memberKey(a.cfg.Index)); there == a.m.member.version {
+					continue
+				}
+				label = fmt.Sprintf("node %s: heartbeat", a.name)
+			case memberWatch:
+				if !c.beats(a.m.member.watched.Boot) {
+					continue
+				}
+				label = fmt.Sprintf("node %s has watched the record for the lease time", a.name)
+			}
+		}
+		b.timers = slices.Delete(b.timers, k, k+1)
+		c.feed(b, Event{What: Fired, For: t})
+		moves = append(moves, move{label, c, false})
+	}
+	return moves
+}
+
+// beats lets the member of a boot id, if it lives, write its heartbeat. It reports
+// false when it could not just now.
+func (w *world) beats(boot string) bool {
+	for i, a := range w.actors {
+		if a.cfg.Boot != boot || a.dead {
+			continue
+		}
+		if a.m.member.phase != memberBeating {
+			return false
+		}
+		b := w.own(i)
+		w.feed(b, Event{What: Fired, For: ofMember})
+		for k, act := range b.pend {
+			if act.For == ofMember {
+				b.pend = slices.Delete(b.pend, k, k+1)
+				w.feed(b, w.exec(b, act))
+				break
+			}
+		}
+	}
+	return true
+}
+
+// peers are the trainers of the same run.
+func (w *world) peers(a *actor, all func(*actor) bool) bool {
+	for _, b := range w.actors {
+		if b.run == a.run && !b.drains && !all(b) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *world) trainers(moves []move, i int, a *actor) []move {
+	if a.drains {
+		return moves
+	}
+	if a.trainer == down {
+		c, b := w.clone(i)
+		b.trainer, b.run, b.pos, b.half, b.whole, b.guessed = restores, w.lastRun(a.cfg.Job), 0, false, false, false
+		c.feed(b, Event{What: Restore})
+		return append(moves, move{fmt.Sprintf("node %s: the trainer starts and restores", a.name), c, false})
+	}
+	if a.trainer != trains || a.pos == len(w.sc.saves) || !w.peers(a, func(b *actor) bool { return !b.dead && b.trainer == trains && b.pos >= a.pos }) {
+		return moves
+	}
+	if a.half && w.sc.halves && !a.guessed && (w.sc.mode == "job" || w.sc.mode == "each") {
+		c, b := w.clone(i)
+		b.guessed = true
+		c.complete(b, SignQuiet)
+		moves = append(moves, move{fmt.Sprintf("node %s: its files have been quiet for a while", a.name), c, false})
+	}
+	leader := a.cfg.Index == a.cfg.Count-1 && w.sc.mode == "job"
+	if a.whole {
+		if !w.peers(a, func(b *actor) bool { return b == a || b.pos > a.pos }) {
+			return moves
+		}
+		c, b := w.clone(i)
+		c.complete(b, SignJob)
+		b.pos, b.whole, b.half, b.guessed = b.pos+1, false, false, false
+		return append(moves, move{fmt.Sprintf("node %s: the trainer writes the job's sign of step %d", a.name, w.sc.saves[a.pos]), c, false})
+	}
+	c, b := w.clone(i)
+	step := w.sc.saves[a.pos]
+	if w.sc.halves && !a.half {
+		b.half = true
+		c.hold(b, false, 0)
+		return append(moves, move{fmt.Sprintf("node %s: the trainer writes half of step %d", a.name, step), c, false})
+	}
+	if leader {
+		b.whole = true
+		c.hold(b, true, 0)
+		return append(moves, move{fmt.Sprintf("node %s: the trainer writes step %d", a.name, step), c, false})
+	}
+	switch w.sc.mode {
+	case "job":
+		c.hold(b, true, 0)
+	case "each":
+		c.hold(b, true, 0)
+		c.complete(b, SignOwn)
+	case "quiet":
+		c.hold(b, true, 0)
+		c.complete(b, SignQuiet)
+	case "rank0":
+		if a.cfg.Index == 0 {
+			c.hold(b, true, 0)
+			c.complete(b, SignJob)
+		}
+	}
+	b.pos, b.half, b.guessed = b.pos+1, false, false
+	return append(moves, move{fmt.Sprintf("node %s: the trainer writes step %d", a.name, step), c, false})
+}
+
+// lastRun is the newest run of a job's trainer.
+func (w *world) lastRun(job string) int {
+	run := 0
+	for _, a := range w.actors {
+		if a.cfg.Job == job {
+			run = max(run, a.run)
+		}
+	}
+	return run
+}
+
+// now is the save that the trainer of an actor writes.
+func (w *world) now(a *actor) (step int64, writing int) {
+	step = w.sc.saves[a.pos]
+	for _, s := range w.sc.saves[:a.pos+1] {
+		if s == step {
+			writing++
+		}
+	}
+	return step, writing
+}
+
+// hold keeps what is on the disk of an actor now.
+func (w *world) hold(a *actor, whole bool, sign Sign) {
+	step, writing := w.now(a)
+	view, round, _ := a.m.Position()
+	h := holding{Local{view, round, step, writing, sign}, content{step, a.run, writing, whole}}
+	i := slices.IndexFunc(a.held, func(o holding) bool { return o.View == view && o.is(round, step, writing) })
+	if i < 0 {
+		a.held = append(a.held, h)
+	} else {
+		a.held[i].content = h.content
+	}
+}
+
+// complete reports what is held of the current save to the machine.
+func (w *world) complete(a *actor, sign Sign) {
+	step, writing := w.now(a)
+	view, round, _ := a.m.Position()
+	for i := range a.held {
+		if h := &a.held[i]; h.View == view && h.is(round, step, writing) {
+			h.Sign = sign
+			w.feed(a, Event{What: Complete, Local: h.Local})
+			return
+		}
+	}
+}
+
+// sweeper removes data that no COMMIT names.
+func (w *world) sweeper(moves []move) []move {
+	if w.left.sweep == 0 {
+		return moves
+	}
+	named := ""
+	for _, o := range w.store {
+		if strings.HasSuffix(o.key, commitName) {
+			named += o.body
+		}
+	}
+	text, _ := w.get(ViewKey)
+	view, _ := DecodeView([]byte(text))
+	for _, o := range w.store {
+		if !strings.HasPrefix(o.key, "data/") || strings.Contains(named, o.key) {
+			continue
+		}
+		f := strings.Split(o.key, "/")
+		still := w.stands(f[1])
+		if w.sc.off&rule(10) == 0 && !Sweepable(view, f[1], still, 1) {
+			continue
+		}
+		c, _ := w.clone(-1)
+		c.left.sweep--
+		c.remove(o.key)
+		moves = append(moves, move{"the sweeper removes " + o.key, c, false})
+	}
+	return moves
+}
+
+// stands is how long nothing came of a view: for ever when nobody works for it.
+func (w *world) stands(view string) (still time.Duration) {
+	for _, a := range w.actors {
+		if !a.dead && slices.ContainsFunc(a.m.saves, func(s save) bool { return s.id.View == view }) {
+			return 0
+		}
+		if !a.dead && a.m.view.now.Digest == view && a.m.active() {
+			return 0
+		}
+	}
+	return 1
+}
+
+func (w *world) faults(moves []move) []move {
+	for i, a := range w.actors {
+		if a.dead {
+			continue
+		}
+		if w.left.crash > 0 {
+			c, b := w.clone(i)
+			c.left.crash--
+			c.restart(b)
+			moves = append(moves, move{fmt.Sprintf("node %s: stager is killed and started again", a.name), c, true})
+		}
+		if w.left.kill > 0 {
+			c, b := w.clone(i)
+			c.left.kill--
+			b.dead, b.m, b.pend, b.timers, b.held = true, &Machine{}, nil, nil, nil
+			moves = append(moves, move{fmt.Sprintf("node %s dies", a.name), c, true})
+		}
+		if w.left.replace > 0 && !a.drains && a.trainer == trains {
+			c, _ := w.clone(-1)
+			c.left.replace--
+			c.replacePod(i)
+			moves = append(moves, move{fmt.Sprintf("the pod of node %s is replaced", a.name), c, true})
+		}
+	}
+	if w.left.resize > 0 && w.running() {
+		c, _ := w.clone(-1)
+		c.left.resize--
+		for i := range c.actors {
+			c.retire(i)
+		}
+		c.begin("job-a", w.sc.n-1)
+		moves = append(moves, move{fmt.Sprintf("the job comes back with %d nodes", w.sc.n-1), c, true})
+	}
+	if w.left.second > 0 {
+		c, _ := w.clone(-1)
+		c.left.second--
+		c.begin("job-b", w.sc.n)
+		moves = append(moves, move{"another job starts with the same destination", c, true})
+	}
+	return moves
+}
+
+// restart gives a process an empty memory; what is on its volume stays.
+func (w *world) restart(a *actor) {
+	if view, round, ok := a.m.Position(); ok {
+		a.cfg.View, a.cfg.Round = view, round
+	}
+	w.boot(a)
+	for a.m.view.now.Digest == "" && len(a.pend) > 0 { // the driver waits until the view is known
+		act := a.pend[0]
+		a.pend = a.pend[1:]
+		w.feed(a, w.exec(a, act))
+	}
+	for _, h := range a.held {
+		if h.Sign > 0 {
+			w.feed(a, Event{What: Complete, Local: h.Local})
+		}
+	}
+	if a.trainer == restores {
+		w.feed(a, Event{What: Restore})
+	}
+}
+
+// retire ends the trainer of an actor whose pod was replaced.
+func (w *world) retire(i int) {
+	a := w.own(i)
+	a.trainer, a.drains = down, true
+	if !w.sc.drain {
+		a.dead, a.m, a.pend, a.timers, a.held = true, &Machine{}, nil, nil, nil
+	}
+}
+
+// replacePod starts a new pod at the index of an actor. The trainers of the others
+// stop, and start again.
+func (w *world) replacePod(i int) {
+	cfg := w.actors[i].cfg
+	w.retire(i)
+	w.runs = append(w.runs, notRestored)
+	for k, a := range w.actors {
+		if k != i && !a.drains && a.cfg.Job == cfg.Job {
+			b := w.own(k)
+			b.trainer = down
+		}
+	}
+	w.add(cfg.Job, cfg.Index, cfg.Count)
+}

@@ -1,0 +1,42 @@
+package group
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Each rule of the protocol is needed: without it an exploration finds a run in which
+// a promise does not hold.
+func TestEachRuleIsNeeded(t *testing.T) {
+	for _, tt := range []struct {
+		rule int
+		sc   scenario
+		want string // part of what does not hold
+		long bool   // takes seconds
+	}{
+		{0, scenario{n: 2, saves: []int64{1}, mode: "rank0"}, "never committed", false},
+		{1, scenario{n: 2, saves: []int64{1}, mode: "rank0", second: 1}, "is alive", false},
+		{2, scenario{n: 2, saves: []int64{1}, mode: "each", replace: 1}, "COMMIT mixes run", true},
+		{3, scenario{n: 2, saves: []int64{1}, mode: "job", halves: true}, "COMMIT of half", false},
+		{4, scenario{n: 2, saves: []int64{1, 1}, mode: "each"}, "COMMIT mixes run", false},
+		{5, scenario{n: 2, saves: []int64{1, 2}, mode: "each"}, "is not committed", false},
+		{6, scenario{n: 2, saves: []int64{1}, mode: "each"}, "COMMIT without the part", false},
+		{7, scenario{n: 2, saves: []int64{1}, mode: "rank0", replace: 1}, "never committed", true},
+		{8, scenario{n: 2, saves: []int64{1}, mode: "each", replace: 1}, "restored step", true},
+		{10, scenario{n: 2, saves: []int64{1}, mode: "each", sweep: 1}, "is missing", false},
+	} {
+		t.Run(fmt.Sprintf("rule-%d", tt.rule), func(t *testing.T) {
+			if tt.long && !full() {
+				t.Skip("the long form, STAGER_TRIAL=full, explores it")
+			}
+			sc := tt.sc
+			sc.off = rule(tt.rule)
+			r := explore(&sc, 400_000)
+			if !strings.Contains(r.bad, tt.want) {
+				t.Fatalf("without rule %d: got %q after %d states (cut %v), want %q", tt.rule, r.bad, r.states, r.cut, tt.want)
+			}
+			t.Logf("without rule %d, after %d states: %v", tt.rule, r.states, r)
+		})
+	}
+}

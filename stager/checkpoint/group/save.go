@@ -1,0 +1,293 @@
+package group
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// save is one open save as a member sees it.
+type save struct {
+	what  Announcement
+	id    SaveID
+	view  View
+	phase savePhase
+	then  savePhase // after saveRetry
+
+	own         Part // this node's
+	provisional bool
+	settled     bool // a node without a sign has waited
+
+	old     bool          // its view is over
+	waited  time.Duration // for the others
+	delay   time.Duration
+	overdue bool     // others look for the parts, too
+	parts   []Part   // of all nodes
+	digests []string // of the parts
+	version string   // of COMMIT.json, where another save's is there
+	suffix  int      // of the directory of COMMIT.json
+	missing string   // reported
+	gone    bool     // the own part is no longer there
+}
+
+type savePhase uint8
+
+const (
+	saveOwn       savePhase = iota + 1 // after a restart: is the own part there?
+	saveScan                           // scans files again after the announcement
+	saveWaitLocal                      // waits for a sign on this node
+	saveUpload                         // uploads
+	savePart                           // creates the own part
+	saveRetry                          // waits for the store
+	saveWatch                          // waits for the others
+	saveRead                           // reads COMMIT.json
+	saveLookOwn                        // looks up the own data after COMMIT
+	saveGather                         // reads all parts
+	saveLook                           // looks up all data
+	saveBefore                         // reads COMMIT.json before it is written
+	saveWrite                          // writes it
+	saveGatherAgain
+	saveLookAgain
+	saveDone
+)
+
+func newSave(a Announcement, v View) save {
+	return save{what: a, id: SaveID{a.View, a.Save}, view: v}
+}
+
+// open returns the open save of an id, or nil.
+func (m *Machine) open(id SaveID) *save {
+	for i := range m.saves {
+		if m.saves[i].id == id {
+			return &m.saves[i]
+		}
+	}
+	return nil
+}
+
+func (s *save) task() Task { return Task{Of: OfSave, Save: s.id} }
+
+// enter begins a phase with its action.
+func (m *Machine) enter(s *save, p savePhase) {
+	s.phase = p
+	a := Action{For: s.task(), Save: s.what}
+	switch p {
+	case saveOwn:
+		a.Do, a.Key = Read, partKey(s.what.Step, s.id, m.cfg.Index)
+	case saveScan:
+		a.Do = Scan
+	case saveWaitLocal:
+		a.Do, a.After = Wait, m.cfg.Settle
+	case saveUpload:
+		a.Do = Upload
+	case savePart:
+		a.Do, a.Key, a.Body = Create, partKey(s.what.Step, s.id, m.cfg.Index), encode(s.own)
+		if !m.on(4) {
+			a.Do, a.Version = Replace, anyVersion
+		}
+	case saveRetry:
+		a.Do, a.After = Wait, m.cfg.Retry
+	case saveWatch:
+		a.Do, a.After = Wait, m.watchDelay(s)
+	case saveRead, saveBefore:
+		a.Do, a.Key = Read, s.commitKey()
+	case saveGather, saveGatherAgain:
+		a.Do, a.Key = Gather, PartsPrefix(s.what.Step, s.id)
+	case saveLook, saveLookAgain:
+		a.Do, a.Parts = Look, s.parts
+	case saveLookOwn:
+		a.Do, a.Parts = Look, []Part{s.own}
+	case saveWrite:
+		a.Do, a.Key, a.Version, a.Parts, a.Joined = Commit, s.commitKey(), s.version, s.parts, s.joined(m.cfg.Job)
+	}
+	m.do(a)
+}
+
+// anyVersion replaces whatever is there. The protocol never does that.
+const anyVersion = "*"
+
+// begin brings this node's part of a save on its way.
+func (m *Machine) begin(s *save) {
+	_, sign := m.knownSign(s.what.Round, s.what.Step, s.what.Writing)
+	if h := m.match(s.what); h != nil {
+		sign = max(sign, h.Sign)
+		m.ready = slices.DeleteFunc(slices.Clone(m.ready), func(h held) bool {
+			return h.is(s.what.Round, s.what.Step, s.what.Writing) && (h.Sign < SignJob || s.what.Scope == ScopeJob)
+		})
+	}
+	m.noteSign(s.what, sign)
+	switch {
+	case sign >= SignOwn || sign > 0 && !m.on(3):
+		m.enter(s, saveUpload)
+	case sign > 0 && s.what.Scope == ScopeNode && s.what.By == m.cfg.Index:
+		s.provisional = true // no sign on any node so far
+		m.enter(s, saveUpload)
+	case s.what.Scope == ScopeJob:
+		m.enter(s, saveScan)
+	default:
+		m.enter(s, saveWaitLocal)
+	}
+}
+
+func (m *Machine) saveAnswered(s *save, e Event) {
+	if s.phase == saveWatch || s.phase == saveRetry || s.phase == saveWaitLocal || s.phase == saveDone {
+		return
+	}
+	if e.Outcome == Unavailable || e.Outcome == Unknown && s.phase != saveWrite {
+		s.then = s.phase // all but the write of COMMIT can be done twice
+		m.enter(s, saveRetry)
+		return
+	}
+	switch s.phase {
+	case saveOwn:
+		m.ownWasRead(s, e)
+	case saveScan:
+		m.scanned(s, e)
+	case saveUpload:
+		if e.Outcome != OK {
+			m.fail(s, fmt.Sprintf("the files of node %d changed or vanished before they were uploaded", m.cfg.Index))
+			return
+		}
+		m.bring(s, e)
+	case savePart:
+		m.brought(s, e)
+	default:
+		m.commitAnswered(s, e)
+	}
+}
+
+func (m *Machine) saveFired(s *save) {
+	switch s.phase {
+	case saveRetry:
+		m.enter(s, s.then)
+	case saveWaitLocal:
+		if !s.settled || m.on(0) {
+			s.settled = true
+			m.enter(s, saveScan)
+		}
+	case saveWatch:
+		s.waited += s.delay
+		s.overdue = s.overdue || s.waited >= m.cfg.TakeOver+m.stagger()
+		if m.cfg.Index == 0 {
+			m.enter(s, saveGather)
+		} else {
+			m.enter(s, saveRead)
+		}
+	}
+}
+
+// ownWasRead goes on with a save that was announced before this process started.
+func (m *Machine) ownWasRead(s *save, e Event) {
+	if e.Outcome == NotExist {
+		m.begin(s)
+		return
+	}
+	p, err := DecodePart(e.Body)
+	if e.Outcome != OK || err != nil || p.Boot != m.cfg.Boot {
+		m.tell(Report{Topic: Unreadable, Key: partKey(s.what.Step, s.id, m.cfg.Index)})
+		m.finish(s, Abandoned, "the part of this node cannot be read")
+		return
+	}
+	s.own = p
+	m.brought(s, Event{Outcome: OK})
+}
+
+func (m *Machine) scanned(s *save, e Event) {
+	s.provisional = e.Provisional || s.what.Scope == ScopeNode
+	switch e.Outcome {
+	case OK:
+		m.enter(s, saveUpload)
+	case NotExist:
+		if !m.on(0) {
+			m.enter(s, saveWaitLocal)
+			return
+		}
+		m.bring(s, Event{Provisional: s.provisional})
+	default:
+		m.fail(s, fmt.Sprintf("node %d no longer has the files of this save", m.cfg.Index))
+	}
+}
+
+// bring creates this node's part.
+func (m *Machine) bring(s *save, e Event) {
+	s.own = Part{
+		Header: Header{APIVersion: apiVersion, Kind: kindPart}, View: s.id.View, Save: s.id.Number, Step: s.what.Step,
+		Index: m.cfg.Index, Count: m.cfg.Count, Boot: m.cfg.Boot, Payload: payload(e.Body),
+		Provisional: s.provisional || e.Provisional,
+	}
+	m.enter(s, savePart)
+}
+
+// fail creates a part that ends the save for all members.
+func (m *Machine) fail(s *save, why string) {
+	s.own = Part{
+		Header: Header{APIVersion: apiVersion, Kind: kindPart}, View: s.id.View, Save: s.id.Number, Step: s.what.Step,
+		Index: m.cfg.Index, Count: m.cfg.Count, Boot: m.cfg.Boot, Failed: why,
+	}
+	m.enter(s, savePart)
+}
+
+// brought goes on when the own part is there. One that existed is of this member, as
+// its name has the view and the index.
+func (m *Machine) brought(s *save, e Event) {
+	switch {
+	case e.Outcome == Exists: // of this process, whose reply was lost, or of one before
+		m.enter(s, saveOwn)
+	case e.Outcome != OK:
+		s.then = savePart
+		m.enter(s, saveRetry)
+	case s.own.Failed != "":
+		m.finish(s, Abandoned, s.own.Failed)
+	case m.cfg.Index == 0:
+		m.enter(s, saveGather)
+	default:
+		m.enter(s, saveWatch)
+	}
+}
+
+// endView gives up the saves of the current view that have not begun to upload. The
+// others go on for a while, since all parts may be there.
+func (m *Machine) endView(why string) {
+	if !m.on(7) {
+		return
+	}
+	for i := range m.saves {
+		s := &m.saves[i]
+		switch {
+		case s.id.View != m.view.now.Digest || s.old:
+		case s.phase == saveScan || s.phase == saveWaitLocal:
+			m.finish(s, Abandoned, why)
+		default:
+			s.old, s.waited = true, 0
+		}
+	}
+}
+
+// finish ends a save with a report.
+func (m *Machine) finish(s *save, topic Topic, why string) {
+	s.phase = saveDone
+	m.tell(Report{Topic: topic, Save: s.id, Step: s.what.Step, Why: why})
+}
+
+// forgetDone drops what is done. Then the next save can be announced.
+func (m *Machine) forgetDone() {
+	before := len(m.saves)
+	m.saves = slices.DeleteFunc(m.saves, func(s save) bool { return s.phase == saveDone })
+	if len(m.saves) < before {
+		m.pokeLog()
+	}
+}
+
+// replaceParts puts a step that was written again in the place of its part, as no
+// member may: tests switch rule 4 off to see what comes of it.
+func (m *Machine) replaceParts(l Local) bool {
+	for i := range m.saves {
+		s := &m.saves[i]
+		if s.what.Step == l.Step && s.what.Round == l.Round && s.phase > savePart {
+			s.what.Writing = l.Writing
+			m.enter(s, saveUpload)
+			return true
+		}
+	}
+	return false
+}
