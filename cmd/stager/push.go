@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
@@ -48,7 +49,7 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 		summary = commit
 	} else {
 		var pushed checkpoint.PushSummary
-		pushed, err = checkpoint.Push(ctx, checkpoint.PushConfig{Store: store, Path: c.Src, Progress: progress})
+		pushed, err = checkpoint.Push(ctx, checkpoint.PushConfig{Store: store, Path: c.Src, Progress: progress, Memory: pushMemory()})
 		summary = pushed
 	}
 	show.close()
@@ -65,4 +66,13 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 		log.Info("everything is there", "sent", s.Files, "bytes", backends.Size(s.Bytes), "there_already", s.Unchanged, "destination", store.Name())
 	}
 	return nil
+}
+
+// pushMemory is where push remembers what it sent: in the user's cache, if there is one.
+func pushMemory() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "stager", "push")
 }

@@ -2,11 +2,14 @@ package checkpoint
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,25 +24,13 @@ import (
 
 // plainFile is a file that is mirrored.
 type plainFile struct {
-	now   local
+	now   plain
 	since time.Time // when it was first seen in this state
-	sent  local     // the state that the store has
-}
-
-// plainRemote is a file as the store has mirrored it.
-type plainRemote struct {
-	size     int64
-	modified time.Time
-}
-
-// has tells whether the store has the file already: the same size, and written no
-// earlier than the file was.
-func (r plainRemote) has(f local) bool {
-	return r.size == f.Size && !r.modified.IsZero() && r.modified.UnixNano() >= f.MTime
+	sent  plain     // the state that the store has
 }
 
 // notePlain takes account of the plain files of the folder.
-func (u *Uploader) notePlain(files []local) {
+func (u *Uploader) notePlain(files []plain) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	old := u.plain
@@ -81,6 +72,7 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 			return err
 		}
 		u.there = there
+		u.ledger = openLedger(u.root, ledgerName, store.Name())
 	}
 	var unread error // guarded by u.mu
 	g, gctx := errgroup.WithContext(ctx)
@@ -90,33 +82,14 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 			break
 		}
 		g.Go(func() error {
-			u.mu.Lock()
-			f := p.now
-			u.mu.Unlock()
-			was := u.there[f.Path]
-			if !was.has(f) {
-				sent, err := sendPlain(gctx, store, u.root, f, !final, func(int64) {})
-				var ofStore *backends.Error
-				switch {
-				case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist) && gone(u.root, f.Path):
-					return nil // its turn comes when it is closed, or never
-				case errors.As(err, &ofStore):
-					return err
-				case err != nil: // of this file alone
-					u.mu.Lock()
-					defer u.mu.Unlock()
-					unread = errors.Join(unread, err)
-					return nil
-				}
-				f = sent
-				u.cfg.Metrics.mirroredBytes.WithLabelValues(u.cfg.Output).Add(float64(f.Size))
+			err := u.mirrorFile(gctx, store, p, final)
+			var ofStore *backends.Error
+			if err == nil || errors.As(err, &ofStore) {
+				return err
 			}
-			u.mu.Lock()
+			u.mu.Lock() // it is of this file alone
 			defer u.mu.Unlock()
-			if p.sent = f; !was.has(f) {
-				u.mirrored.Files++
-				u.mirrored.Bytes += f.Size
-			}
+			unread = errors.Join(unread, err)
 			return nil
 		})
 	}
@@ -128,14 +101,42 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 	return err
 }
 
+// mirrorFile sends one file, if the store does not have it.
+func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *plainFile, final bool) error {
+	u.mu.Lock()
+	f := p.now
+	u.mu.Unlock()
+	known, err := mirrors(ctx, store, u.root, u.ledger, f, u.there[f.Path])
+	if err == nil && !known {
+		f, err = sendPlain(ctx, store, u.root, u.ledger, f, !final, func(int64) {})
+	}
+	if errors.Is(err, errBusy) || errors.Is(err, fs.ErrNotExist) && gone(u.root, f.Path) {
+		return nil // its turn comes when it is closed, or never
+	}
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if p.sent = f; !known {
+		u.cfg.Metrics.mirroredBytes.WithLabelValues(u.cfg.Output).Add(float64(f.Size))
+		u.mirrored.Files++
+		u.mirrored.Bytes += f.Size
+	}
+	return nil
+}
+
+// ledgerName is the hint of what was mirrored.
+const ledgerName = private + "/mirrored"
+
 func gone(root *os.Root, p string) bool {
 	_, err := root.Lstat(p)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
 // mirrored lists what a mirror in the store holds.
-func mirrored(ctx context.Context, store *backends.Store) (map[string]plainRemote, error) {
-	there := make(map[string]plainRemote)
+func mirrored(ctx context.Context, store *backends.Store) (map[string]backends.Object, error) {
+	there := make(map[string]backends.Object)
 	for obj, err := range store.List(ctx, "") {
 		if backends.Empty(err) {
 			break
@@ -143,39 +144,55 @@ func mirrored(ctx context.Context, store *backends.Store) (map[string]plainRemot
 		if err != nil {
 			return nil, err
 		}
-		there[obj.Key] = plainRemote{obj.Size, obj.ModTime}
+		there[obj.Key] = obj
 	}
 	return there, nil
 }
 
 var errBusy = errors.New("it is open for writing")
 
+// openPlain opens a file for reading, as long as it is a plain one.
+func openPlain(root *os.Root, p string) (*os.File, error) {
+	file, err := root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: p, Err: errors.New("it is no plain file any more")})
+	}
+	return file, nil
+}
+
 // sendPlain sends one file as far as it is now, and returns the state that was sent.
 // With closed it refuses one that somebody writes to. It tells moved of the bytes as
-// they are read, of as many as the file has.
-func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, f local, closed bool, moved func(int64)) (local, error) {
-	file, err := root.OpenFile(f.Path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+// they are read, of as many as the file has. The ledger notes a file only if it did not
+// change meanwhile.
+func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *ledger, f plain, closed bool, moved func(int64)) (plain, error) {
+	file, err := openPlain(root, f.Path)
 	if err != nil {
 		return f, err
 	}
 	defer file.Close() // opened for reading
-	if closed {
-		if busy, err := beingWritten(file); err == nil && busy {
-			return f, errBusy
-		}
+	busy, err := beingWritten(file)
+	if closed && err == nil && busy {
+		return f, errBusy
 	}
 	info, err := file.Stat()
 	if err != nil {
 		return f, err
 	}
-	f = describe(f.Path, info)
+	f = describePlain(f.Path, info)
 	src := &told{file: file, moved: moved}
 	src.left.Store(f.Size)
-	_, err = store.Put(ctx, f.Path, src, f.Size, backends.CreateOptions{})
-	if err == nil {
-		moved(src.left.Load())
+	obj, err := store.Put(ctx, f.Path, src, f.Size, backends.CreateOptions{})
+	if err != nil {
+		return f, err
 	}
-	return f, err
+	moved(src.left.Load())
+	if info, err := file.Stat(); err == nil && !busy && describePlain(f.Path, info) == f {
+		l.note(f, obj.Version)
+	}
+	return f, nil
 }
 
 // told tells of the bytes of a file that are sent, or read to be sent. Those of which that
@@ -222,6 +239,9 @@ type PushConfig struct {
 	Path     string                  // a folder, whose files come below Store; or a file, which keeps its name
 	Parallel int                     // files at once; 0: what the store likes
 	Progress func(done, total int64) // told of bytes, one call at a time; may be nil
+	// Memory is a directory for the hint of what was sent, which saves the next Push of the
+	// same files a look at their bytes. Empty: there is none.
+	Memory string
 }
 
 // PushSummary is what Push did.
@@ -231,9 +251,9 @@ type PushSummary struct {
 	Unchanged int   `json:"unchanged"` // there already
 }
 
-// Push mirrors a file or a folder to a store. Files that the store has with the same
-// size, written there no earlier than here, are not sent again; what the store has
-// beyond them stays. Symbolic links, sockets and devices are left out, and so are
+// Push mirrors a file or a folder to a store. Files that the store has are not sent
+// again: those that an earlier Push sent in the same state (size, times, inode), as
+// Memory knows, and those of the same checksum. What the store has beyond them stays. Symbolic links, sockets and devices are left out, and so are
 // files under temporary names.
 func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 	root, files, err := openPush(cfg.Path)
@@ -241,14 +261,16 @@ func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 		return PushSummary{}, err
 	}
 	defer root.Close() // it is only read through
-	if err := cfg.Store.CheckKeys(pathsOf(files)); err != nil {
+	if err := cfg.Store.CheckKeys(pathsOfPlain(files)); err != nil {
 		return PushSummary{}, err
 	}
 	there, err := mirroredOf(ctx, cfg.Store, files)
 	if err != nil {
 		return PushSummary{}, err
 	}
-	progress := newProgress(cfg.Progress, totalSize(files))
+	memory := cfg.remember()
+	defer memory.close()
+	progress := newProgress(cfg.Progress, sizeOf(files))
 	var mu sync.Mutex // guards summary
 	var summary PushSummary
 	g, gctx := errgroup.WithContext(ctx)
@@ -258,9 +280,12 @@ func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 			break
 		}
 		g.Go(func() error {
-			known := there[f.Path].has(f)
+			known, err := mirrors(gctx, cfg.Store, root, memory, f, there[f.Path])
+			if err != nil {
+				return err
+			}
 			if !known {
-				if _, err := sendPlain(gctx, cfg.Store, root, f, false, progress.add); err != nil {
+				if _, err := sendPlain(gctx, cfg.Store, root, memory, f, false, progress.add); err != nil {
 					return err
 				}
 			} else {
@@ -289,8 +314,40 @@ func pathsOf(files []local) iter.Seq[string] {
 	}
 }
 
+func pathsOfPlain(files []plain) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, f := range files {
+			if !yield(f.Path) {
+				return
+			}
+		}
+	}
+}
+
+func sizeOf(files []plain) (n int64) {
+	for _, f := range files {
+		n += f.Size
+	}
+	return n
+}
+
+// remember opens the hint of what was sent from this place to this store.
+func (cfg PushConfig) remember() *ledger {
+	from, err := filepath.Abs(cfg.Path)
+	if cfg.Memory == "" || err != nil || os.MkdirAll(cfg.Memory, 0o700) != nil {
+		return nil
+	}
+	root, err := os.OpenRoot(cfg.Memory)
+	if err != nil {
+		return nil
+	}
+	defer root.Close() // the ledger has a handle of its own
+	sum := sha256.Sum256([]byte(from + "\x00" + cfg.Store.Name()))
+	return openLedger(root, "pushed-"+hex.EncodeToString(sum[:16]), cfg.Store.Name())
+}
+
 // mirroredOf is what the store has of the files.
-func mirroredOf(ctx context.Context, store *backends.Store, files []local) (map[string]plainRemote, error) {
+func mirroredOf(ctx context.Context, store *backends.Store, files []plain) (map[string]backends.Object, error) {
 	if len(files) != 1 {
 		return mirrored(ctx, store)
 	}
@@ -298,21 +355,21 @@ func mirroredOf(ctx context.Context, store *backends.Store, files []local) (map[
 	if backends.KindOf(err) == backends.NotExist {
 		return nil, nil
 	}
-	return map[string]plainRemote{files[0].Path: {obj.Size, obj.ModTime}}, err
+	return map[string]backends.Object{files[0].Path: obj}, err
 }
 
-func openPush(path string) (*os.Root, []local, error) {
+func openPush(path string) (*os.Root, []plain, error) {
 	root, only, err := openPath(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	var files []local
+	var files []plain
 	if only == "" {
 		files, err = plainFiles(root, func(string) bool { return false })
 	} else {
 		var info fs.FileInfo
 		if info, err = root.Stat(only); err == nil {
-			files = []local{describe(only, info)}
+			files = []plain{describePlain(only, info)}
 		}
 	}
 	if err != nil {

@@ -78,25 +78,26 @@ type Uploader struct {
 	classes  bool          // the disk serves who reads by classes
 	ending   atomic.Bool   // Drain was called: nothing is more urgent than what is saved
 
-	mu          sync.Mutex             // guards all below
-	seen        map[string]*entry      // checkpoints that are not complete, by name
-	temporary   map[uint64]bool        // inodes that had temporary names at the last look
-	snaps       map[int64]*snapshot    // complete and not shipped, by step
-	said        map[string]bool        // names that Commit was called for
-	saved       map[int64]bool         // steps that this process committed
-	shipped     map[string]shipment    // by name; a hint, kept on the disk
-	failed      map[string]failure     // by name
-	plain       map[string]*plainFile  // by path
-	there       map[string]plainRemote // what the store mirrors; nil until it was asked
-	own         []string               // folders committed by this process, oldest first
-	ids         map[string]bool        // of uploads from this folder, also of earlier processes; a hint, kept on the disk
-	sweepsBlind bool                   // it cannot be looked through
-	stood       map[string]stood       // when a name came
-	before      Cursors                // where the inputs stood at the last look
-	polls       bool                   // nobody tells that a name came
-	swept       bool                   // the destination was looked through for what killed uploads left
-	read        map[string]readOnce    // COMMITs; only who holds the shipping token
-	waits       map[int64]string       // steps that wait for other nodes, and for which
+	mu          sync.Mutex                 // guards all below
+	seen        map[string]*entry          // checkpoints that are not complete, by name
+	temporary   map[uint64]bool            // inodes that had temporary names at the last look
+	snaps       map[int64]*snapshot        // complete and not shipped, by step
+	said        map[string]bool            // names that Commit was called for
+	saved       map[int64]bool             // steps that this process committed
+	shipped     map[string]shipment        // by name; a hint, kept on the disk
+	failed      map[string]failure         // by name
+	plain       map[string]*plainFile      // by path
+	there       map[string]backends.Object // what the store mirrors; nil until it was asked
+	ledger      *ledger                    // of what was mirrored; nil as long as there is
+	own         []string                   // folders committed by this process, oldest first
+	ids         map[string]bool            // of uploads from this folder, also of earlier processes; a hint, kept on the disk
+	sweepsBlind bool                       // it cannot be looked through
+	stood       map[string]stood           // when a name came
+	before      Cursors                    // where the inputs stood at the last look
+	polls       bool                       // nobody tells that a name came
+	swept       bool                       // the destination was looked through for what killed uploads left
+	read        map[string]readOnce        // COMMITs; only who holds the shipping token
+	waits       map[int64]string           // steps that wait for other nodes, and for which
 	uploading   *upload
 	complete    StepTime      // newest; step -1 for none
 	apart       time.Duration // how long the newest came after the one before; 0: it is the first
@@ -301,6 +302,7 @@ func (u *Uploader) begin() error {
 
 // Close gives the folder free. What is not shipped stays for the next process.
 func (u *Uploader) Close() error {
+	u.ledger.close()
 	return errors.Join(u.lock.Unlock(), u.root.Close())
 }
 

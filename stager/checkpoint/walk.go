@@ -282,7 +282,7 @@ func (t tree) torn(files []local) (string, error) {
 // plainFiles lists what is mirrored below root: all regular files but stager's own,
 // those under temporary names, those that cannot be named in a store, and what skip
 // names.
-func plainFiles(root *os.Root, skip func(p string) bool) (files []local, err error) {
+func plainFiles(root *os.Root, skip func(p string) bool) (files []plain, err error) {
 	err = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		_, temporary := finalName(path.Base(p))
 		switch {
@@ -307,7 +307,7 @@ func plainFiles(root *os.Root, skip func(p string) bool) (files []local, err err
 		if err != nil {
 			return err
 		}
-		files = append(files, describe(p, info))
+		files = append(files, describePlain(p, info))
 		return nil
 	})
 	return files, err

@@ -1,0 +1,173 @@
+package checkpoint
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// plain is a file that is mirrored, and its state. Unlike that of a checkpoint's file it
+// has the change time: a file that was renamed, or whose times were set back, is another.
+type plain struct {
+	local
+	CTime int64 `json:"ctime"` // nanoseconds
+}
+
+func describePlain(p string, info os.FileInfo) plain {
+	f := plain{local: describe(p, info)}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		f.CTime = st.Ctim.Nano()
+	}
+	return f
+}
+
+// ledger remembers which state of each file a mirror sent, and which version of the
+// object that made. Times of the store are not compared with those of files: a file that
+// is renamed to another name brings its old time along. A ledger is a hint: what it does
+// not know is compared by checksum, or sent again. A nil ledger remembers nothing.
+type ledger struct {
+	mu   sync.Mutex // guards all below
+	sent map[string]sentPlain
+	file *os.File // lines are appended; nil when it cannot be written
+}
+
+type sentPlain struct {
+	plain
+	Version backends.Version `json:"version"`
+}
+
+// openLedger reads the ledger at name, of what was sent to a store. A line that a kill
+// tore is ignored. Lines that later ones replace are removed when they are the most.
+func openLedger(root *os.Root, name, store string) *ledger {
+	l := &ledger{sent: make(map[string]sentPlain)}
+	file, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return l
+	}
+	l.file = file
+	lines, n := bufio.NewScanner(file), 0
+	lines.Buffer(nil, 1<<20)
+	valid := lines.Scan() && lines.Text() == headOf(store)
+	for valid && lines.Scan() {
+		var s sentPlain
+		if json.Unmarshal(lines.Bytes(), &s) == nil && s.Path != "" {
+			l.sent[s.Path] = s
+		} else {
+			n = len(l.sent) + 1<<10 // rewritten, so that nothing is appended to a torn line
+		}
+		n++
+	}
+	if !valid || n > 2*len(l.sent)+1<<9 {
+		l.rewrite(root, name, store)
+	}
+	return l
+}
+
+func headOf(store string) string {
+	text, _ := json.Marshal(struct { // it has no value that cannot be encoded
+		Store string `json:"store"`
+	}{store})
+	return string(text)
+}
+
+// rewrite makes the file anew with what counts.
+func (l *ledger) rewrite(root *os.Root, name, store string) {
+	text := []byte(headOf(store) + "\n")
+	for _, p := range slices.Sorted(maps.Keys(l.sent)) {
+		if line, err := json.Marshal(l.sent[p]); err == nil {
+			text = append(append(text, line...), '\n')
+		}
+	}
+	as := name + ".new-" + newID()
+	err := root.WriteFile(as, text, 0o600)
+	if err == nil {
+		err = root.Rename(as, name)
+	}
+	_ = l.file.Close() // it was read
+	if l.file = nil; err != nil {
+		_ = root.Remove(as) // a hint is lost, no more
+		return
+	}
+	if file, err := root.OpenFile(name, os.O_WRONLY|os.O_APPEND|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0); err == nil {
+		l.file = file
+	}
+}
+
+// has reports whether an object is what was sent of a file in this very state.
+func (l *ledger) has(f plain, there backends.Object) bool {
+	if l == nil || there.Version == "" {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, ok := l.sent[f.Path]
+	return ok && s.plain == f && s.Version == there.Version
+}
+
+// note remembers that an object is what was sent of a file.
+func (l *ledger) note(f plain, version backends.Version) {
+	if l == nil || version == "" {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent[f.Path] = sentPlain{f, version}
+	if line, err := json.Marshal(l.sent[f.Path]); err == nil && l.file != nil {
+		_, _ = l.file.Write(append(line, '\n')) // a hint
+	}
+}
+
+func (l *ledger) close() {
+	if l != nil && l.file != nil {
+		_ = l.file.Close() // a hint
+	}
+}
+
+// mirrors reports whether an object has the bytes of a file: by the ledger, or by the
+// checksum, where the store has one, for which the file is read.
+func mirrors(ctx context.Context, store *backends.Store, root *os.Root, l *ledger, f plain, there backends.Object) (bool, error) {
+	if there.Key == "" || there.Size != f.Size {
+		return false, nil
+	}
+	if l.has(f, there) {
+		return true, nil
+	}
+	if there.Sum.IsZero() && store.Facts().Checksum != "" {
+		obj, err := store.Stat(ctx, f.Path)
+		if backends.KindOf(err) == backends.NotExist {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		there = obj
+	}
+	if there.Sum.IsZero() || there.Size != f.Size {
+		return false, nil
+	}
+	file, err := openPlain(root, f.Path)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close() // opened for reading
+	h := there.Sum.Algorithm.New()
+	if _, err := io.Copy(h, &obedient{ctx, io.NewSectionReader(file, 0, f.Size)}); err != nil {
+		return false, err
+	}
+	info, err := file.Stat()
+	if err != nil || describePlain(f.Path, info) != f || backends.SumOf(there.Sum.Algorithm, h) != there.Sum {
+		return false, err
+	}
+	l.note(f, there.Version)
+	return true, nil
+}
