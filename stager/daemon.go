@@ -35,6 +35,7 @@ type Config struct {
 	Attempt int    // fencing token: how often this job has been started before
 	Version string // of stager, for the records
 	Socket  string // path of the API's socket
+	AnyUser bool   // the socket is for every user who can reach it, not for its owner and group
 	Listen  string // address of a port for the API; empty: none
 	Token   string // that calls on the port need which change something
 	Child   *Child // nil: a sidecar
@@ -58,6 +59,7 @@ type Daemon struct {
 	mu      sync.Mutex // guards all below
 	phase   status.Phase
 	until   time.Time     // how long there is for saving, as a drain said; zero: as the plan says
+	success bool          // a trainer in another container ended with code 0, as Save was told
 	drain   chan struct{} // closed when the end begins
 	changed chan struct{} // closed and made anew when an input's state changes
 }
@@ -109,6 +111,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 	socket, err := listen(d.cfg.Socket)
 	if err != nil {
 		return err
+	}
+	if d.cfg.AnyUser {
+		if err := letIn(d.cfg.Socket); err != nil {
+			return errors.Join(err, socket.Close())
+		}
 	}
 	api, err := d.serve(socket)
 	if err != nil {
@@ -246,10 +253,13 @@ func (d *Daemon) save(work context.Context, t *trainer) error {
 		}
 	}()
 	<-t.gone
-	// How a trainer in another container ended nobody tells, so a checkpoint there is
-	// complete only when it shows signs of it.
-	child := d.cfg.Child != nil
-	err := d.drainOutputs(work, checkpoint.Exit{Success: child && t.err == nil, Gone: child})
+	// How a trainer in another container ended is known by Save at most, and its processes
+	// may not be all: a checkpoint there is complete only when it shows signs of it.
+	exit := checkpoint.Exit{Success: t.err == nil, Gone: true}
+	if d.cfg.Child == nil {
+		exit = checkpoint.Exit{Success: d.succeeded()}
+	}
+	err := d.drainOutputs(work, exit)
 	stop()
 	<-done
 	d.setPhase(status.Drained)
@@ -353,7 +363,7 @@ func (s *servers) close() error {
 func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 	api := &status.API{
 		Window: d.window, Windows: d.windows, Uploader: d.uploader,
-		Snapshot: d.Snapshot, Drain: d.Drain, Rewind: d.rewind, Quality: d.quality, Log: d.log,
+		Snapshot: d.Snapshot, Drain: d.Drain, Save: d.Save, Rewind: d.rewind, Quality: d.quality, Log: d.log,
 		Metrics: promhttp.HandlerFor(d.cfg.Metrics, promhttp.HandlerOpts{}),
 	}
 	s := new(servers)

@@ -2,6 +2,7 @@ package stager
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -165,6 +166,59 @@ func TestDrainWhileTheCommandRuns(t *testing.T) {
 	j.write("stop", "")
 	if err := j.end(); err != nil || !j.saved(2) {
 		t.Errorf("got %v, step 2 saved: %v", err, j.saved(2))
+	}
+}
+
+// A trainer in another container ends, and its container is held until save answers. The
+// inputs are fed on, as the trainer may be started again in place, and then ends again.
+func TestSaveForATrainerInAnotherContainer(t *testing.T) {
+	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+strings.ReplaceAll(ckptOutput, "settle:", "when: [success], settle:"))
+	j.start()
+	j.ready()
+	for step := 1; step <= 2; step++ {
+		j.write(fmt.Sprintf("out/step-%d/m", step), "w")
+		if code, body := j.call("POST", "/v1/save?code=0", ""); code != 200 || !j.saved(step) {
+			t.Errorf("got %d %s, step %d saved: %v, want 200 and true", code, body, step, j.saved(step))
+		}
+		j.ack(j.lease())
+	}
+	if got := j.Snapshot().Phase; got != status.Running {
+		t.Errorf("got the phase %s, want %s", got, status.Running)
+	}
+	// The end of the sidecar knows how the trainer ended.
+	j.write("out/step-3/m", "w")
+	if err := j.finish(); err != nil || !j.saved(3) {
+		t.Errorf("got %v, step 3 saved: %v, want nil and true", err, j.saved(3))
+	}
+}
+
+// When required outputs cannot be saved save says so, and which.
+func TestSaveThatFails(t *testing.T) {
+	j := newJob(t, " outputs:\n"+strings.ReplaceAll(ckptOutput, "mem://b/out", "full://b/out"))
+	j.start()
+	j.ready()
+	j.write("out/step-3/m", "1")
+	if code, body := j.call("POST", "/v1/save?code=0", ""); code != 500 || !strings.Contains(body, "step 3") {
+		t.Errorf("got %d %s, want 500 and step 3", code, body)
+	}
+	if err := j.finish(); !isUnsaved(err) {
+		t.Errorf("got %v, want an UnsavedError", err)
+	}
+}
+
+// The socket is for its owner and group, or for every user where that is asked for.
+func TestSocketForAnyUser(t *testing.T) {
+	for any, want := range map[bool]os.FileMode{false: 0o660, true: 0o666} {
+		j := newJob(t, " inputs:\n"+prefetchInput)
+		j.anyUser = any
+		j.start()
+		j.ready()
+		if info, err := os.Stat(j.socket); err != nil || info.Mode().Perm() != want {
+			t.Errorf("AnyUser %v: got %v, %v, want %v", any, info.Mode(), err, want)
+		}
+		if err := j.finish(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -32,6 +32,7 @@ type job struct {
 	plan   string
 	child  *Child
 
+	anyUser bool
 	*Daemon
 	term   context.CancelFunc // what SIGTERM does
 	ended  chan error
@@ -121,7 +122,7 @@ func mustParse(j *job) *plan.StagePlan {
 // start runs the job.
 func (j *job) start() {
 	j.t.Helper()
-	j.Daemon = New(Config{Plan: mustParse(j), Registry: j.registry(), Socket: j.socket, Version: "test", Child: j.child})
+	j.Daemon = New(Config{Plan: mustParse(j), Registry: j.registry(), Socket: j.socket, Version: "test", Child: j.child, AnyUser: j.anyUser})
 	ctx, cancel := context.WithCancel(context.Background())
 	j.term, j.ended = cancel, make(chan error, 1)
 	go func() { j.ended <- j.Run(ctx) }()

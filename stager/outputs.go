@@ -98,6 +98,33 @@ func (d *Daemon) drainOutputs(ctx context.Context, exit checkpoint.Exit) error {
 	return errors.Join(errs...)
 }
 
+// Save saves what there is of all outputs, each within its deadline, after a trainer in
+// another container ended with a code. It returns status.ErrNotYet before the
+// destinations are open, and what required outputs failed with. Inputs are fed on, and it
+// may be called again: a trainer that failed may be started again in place.
+func (d *Daemon) Save(ctx context.Context, code int) error {
+	for _, out := range d.outputs {
+		if out.get() == nil {
+			return fmt.Errorf("output %s: %w", out.spec.Name, status.ErrNotYet)
+		}
+	}
+	d.mu.Lock()
+	d.success = code == 0
+	d.mu.Unlock()
+	d.log.Info("the command ended, saving outputs", "code", code)
+	err := d.drainOutputs(ctx, checkpoint.Exit{Success: code == 0})
+	if err == nil && ctx.Err() != nil { // it was not waited for
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (d *Daemon) succeeded() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.success
+}
+
 // within is the time that an output has: as long as a drain said, if that is not
 // over, else what the plan says.
 func (d *Daemon) within(ctx context.Context, planned time.Duration) (context.Context, context.CancelFunc) {

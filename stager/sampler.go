@@ -67,6 +67,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 		Window: s.window, Windows: s.windows, Snapshot: s.Snapshot,
 		Uploader: func(string) (*checkpoint.Uploader, error) { return nil, status.ErrUnknown },
 		Drain:    func(time.Duration) { s.drain() },
+		Save:     func(context.Context, int) error { return nil }, // it has no outputs
 		Rewind: func(context.Context, string, []window.Cursor) (window.Cursor, error) {
 			return window.Cursor{}, &window.CursorError{Reason: "a sampler follows its input: set the cursor there, and begin the sampler anew"}
 		},

@@ -6,6 +6,7 @@ type cli struct {
 	logging
 	Prefetch    prefetchCmd    `cmd:"" help:"Copy a dataset, or one object, to a local folder: verified, and resumed after a kill."`
 	Run         runCmd         `cmd:"" help:"Run a plan: feed a trainer through windows, save its outputs; as a sidecar, or around a command."`
+	Wrap        wrapCmd        `cmd:"" help:"Run a command beside a sidecar, and end when its outputs are saved."`
 	Push        pushCmd        `cmd:"" help:"Copy a file or folder to a store; with --commit as a checkpoint that exists whole or not at all."`
 	Copy        copyCmd        `cmd:"" help:"Copy between two stores, verified and resumable; --verify tells whether all is there."`
 	Pack        packCmd        `cmd:"" help:"Copy many small files as few large ones: tar shards for WebDataset, with an index."`

@@ -31,7 +31,7 @@ type imaging struct {
 type pods struct {
 	imaging
 	PodListen    string `help:"Address of a port for probes and metrics in the pod, such as :9090." placeholder:"ADDR"`
-	Finalize     string `help:"Who saves the outputs where annotations do not say: a sidecar, or wrap, stager around the job's own command." enum:"sidecar,wrap" default:"sidecar"`
+	Finalize     string `help:"How outputs are saved where annotations do not say: by a sidecar; wrap, and the job's container does not end before; run, by stager in the job's container. auto is wrap where the job's command is known." enum:"auto,sidecar,wrap,run" default:"auto"`
 	Gate         string `help:"What holds the job until its data are there: init, startup or none. Without it startup when a window has a minReady, else init." enum:",init,startup,none" default:""`
 	AdjustMemory bool   `help:"Raise the job's own memory limit for a RAM disk that is charged to it."`
 	PodSecurity  string `help:"The level of Pod Security that the namespace enforces: privileged, baseline or restricted." enum:"privileged,baseline,restricted" default:"privileged"`

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/stager-dev/stager/stager/admission/setup"
+	"github.com/stager-dev/stager/stager/jobspec"
 )
 
 type manifestsCmd struct {
@@ -64,7 +65,7 @@ func (p pods) args() []string {
 	for _, f := range []struct{ name, value, usual string }{
 		{"image-pull-policy", p.ImagePullPolicy, ""},
 		{"pod-listen", p.PodListen, ""},
-		{"finalize", p.Finalize, "sidecar"},
+		{"finalize", p.Finalize, jobspec.FinalizeAuto},
 		{"gate", p.Gate, ""},
 		{"pod-security", p.PodSecurity, "privileged"},
 		{"kubernetes", p.Kubernetes, ""},

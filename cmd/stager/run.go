@@ -31,6 +31,7 @@ type runCmd struct {
 	Prefetch  string   `help:"Which inputs of mode prefetch: all brings them beside the rest of the plan, only brings them alone, looks for the sources of the others, and ends, skip leaves them to another container." enum:"all,only,skip" default:"all"`
 	Listen    string   `help:"Address of a port for probes and metrics, such as :9090; calls that change something need the token." placeholder:"ADDR"`
 	Notice    string   `help:"File whose coming, or address whose answer, tells that this machine is about to be taken away, such as http://169.254.169.254/latest/meta-data/spot/instance-action." placeholder:"PATH|URL"`
+	AnyUser   bool     `help:"Let every user who can reach the socket use it, not its owner and group alone: for a pod whose trainer's user is not known."`
 	TokenFile string   `help:"File with the token for the port." placeholder:"FILE"`
 	Command   []string `arg:"" optional:"" passthrough:"" help:"-- and the command to run when the inputs are ready."`
 }
@@ -97,7 +98,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	d := stager.New(stager.Config{
 		Plan: p, Shard: part, Node: node, Registry: all.Registry(), Options: opts, Attempt: attempt, Version: version,
-		Socket: c.path(), Listen: c.Listen, Token: token, Log: log, Child: child, Notice: c.Notice,
+		Socket: c.path(), AnyUser: c.AnyUser, Listen: c.Listen, Token: token, Log: log, Child: child, Notice: c.Notice,
 		Stage: c.Prefetch == plan.PartPrefetch,
 	})
 	stop := c.handOn(d)

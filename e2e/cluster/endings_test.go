@@ -3,6 +3,7 @@ package cluster
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // endings are the ways in which a pod ends, well or not.
@@ -20,7 +21,8 @@ var endings = []row{
 		ends: "Failed", failed: 1, model: "weights 1\n",
 	},
 	{
-		// stager is around the main container's command and hands its exit code on.
+		// stager is around the main container's command, beside a sidecar, and hands its exit
+		// code on.
 		name: "wrap-exits-7", objects: []string{"a"}, size: 1,
 		annotations: []string{"finalize: wrap", dataset, atTheEnd}, job: "backoffLimit: 0\n", pod: "restartPolicy: Never\n",
 		main: save + `test -s /data/train/a || exit 3
@@ -32,6 +34,26 @@ var endings = []row{
 				t.Errorf("the main container ended with %q, %v, want 7", code, err)
 			}
 		},
+	},
+	{
+		// The third kill has the kubelet wait for 20 s and more, and the main container ends
+		// meanwhile. Its pod would have succeeded, and its volume been removed, with nothing
+		// in the store: stager, as the parent of its command, holds it.
+		name:        "sidecar-killed",
+		annotations: []string{atTheEnd}, job: "backoffLimit: 0\n", pod: "restartPolicy: Never\n",
+		main: `echo begun; until test -e /tmp/go; do sleep 0.2; done
+		mkdir /out/step-1.tmp && echo "weights 1" >/out/step-1.tmp/model && : >/out/step-1.tmp/.ready && mv /out/step-1.tmp /out/step-1`,
+		do: func(t *testing.T, j *job) {
+			pod := j.said(t, "", "begun")
+			began := time.Now()
+			for kills := range 3 {
+				j.killSidecar(t, pod, kills)
+			}
+			j.sidecar(t, pod, 2, false) // in back-off
+			t.Logf("killed three times within %s", time.Since(began).Round(time.Second))
+			j.letGo(t, pod)
+		},
+		ends: "Complete", model: "weights 1\n",
 	},
 	{
 		name:        "main-out-of-memory",

@@ -257,6 +257,40 @@ func (j *job) kill(t *testing.T, pod string) {
 	}
 }
 
+// sidecar is what the kubelet reports of a pod's sidecar.
+type sidecar struct {
+	RestartCount int
+	ContainerID  string
+	State        struct{ Running *struct{} }
+}
+
+// sidecar waits until a pod's sidecar has been started again so often and is, or is not,
+// running.
+func (j *job) sidecar(t *testing.T, pod string, restarts int, running bool) (s sidecar) {
+	t.Helper()
+	j.until(t, fmt.Sprintf("the sidecar, restarted %d times, is running: %v", restarts, running), func(ctx context.Context) bool {
+		out, err := j.c.kubectl(ctx, "", "get", "pod", pod, "-o", `jsonpath={.status.initContainerStatuses[?(@.name=="stager")]}`)
+		s = sidecar{}
+		return err == nil && json.Unmarshal([]byte(out), &s) == nil && s.RestartCount == restarts && (s.State.Running != nil) == running
+	})
+	return s
+}
+
+// killSidecar kills the sidecar of a pod that has been started again so often, as the
+// kernel does when it is out of memory, and waits until the kubelet knows.
+func (j *job) killSidecar(t *testing.T, pod string, restarts int) {
+	t.Helper()
+	s := j.sidecar(t, pod, restarts, true)
+	if _, err := j.c.ctr(t.Context(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(s.ContainerID, "containerd://")); err != nil {
+		t.Fatal(err)
+	}
+	j.until(t, "the sidecar is gone", func(ctx context.Context) bool {
+		out, err := j.c.kubectl(ctx, "", "get", "pod", pod, "-o", `jsonpath={.status.initContainerStatuses[?(@.name=="stager")]}`)
+		var now sidecar
+		return err == nil && json.Unmarshal([]byte(out), &now) == nil && (now.State.Running == nil || now.ContainerID != s.ContainerID)
+	})
+}
+
 // restored is the model of the newest checkpoint that the store has, as a user gets it
 // back.
 func (j *job) restored(t *testing.T) (string, error) {

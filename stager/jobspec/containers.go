@@ -24,6 +24,9 @@ func (p *pod) containers() {
 	if p.shape.sidecar {
 		p.initContainer(p.sidecar(shared))
 	}
+	if p.shape.wrap {
+		p.wrap()
+	}
 	if p.shape.prefetch {
 		p.initContainer(p.prefetch(shared))
 	}
@@ -51,6 +54,9 @@ func (p *pod) sidecar(mounts []any) yamledit.Map {
 		args = append(args, "--prefetch=skip")
 	}
 	env := append(p.variables(), variable{"STAGER_SOCKET", literalSource(socketPath)})
+	if p.shape.wrap && p.user.unknown {
+		env = append(env, variable{"STAGER_ANY_USER", literalSource("true")})
+	}
 	c := p.container(ContainerSidecar)
 	c = append(c,
 		yamledit.Entry{Key: "restartPolicy", Value: "Always"},
@@ -110,41 +116,6 @@ func (p *pod) container(name string) yamledit.Map {
 	return append(c, yamledit.Entry{Key: "terminationMessagePolicy", Value: "FallbackToLogsOnError"})
 }
 
-// wrap puts stager around the target's own command. The binary comes from an init
-// container, since the image is the user's.
-func (p *pod) wrap() {
-	if len(p.targets) > 1 {
-		refuse(nil, "%s: %s goes around one container, and %s names %d", AnnotationFinalize, FinalizeWrap, AnnotationContainers, len(p.targets))
-	}
-	target, in := p.targets[0], p.inTarget(0)
-	own := target.Get("command")
-	if len(own.All()) == 0 {
-		refuse(target, "container %s has no command, and what its image would run is not known here; write its command out, or use %s: %s",
-			p.names[0], AnnotationFinalize, FinalizeSidecar)
-	}
-	wrapped := []any{binDir + "/stager", "run", "--"}
-	for _, word := range own.All() {
-		wrapped = append(wrapped, word.Text())
-	}
-	p.put(in.in("command"), wrapped)
-	for _, v := range p.variables() {
-		p.variable(0, v)
-	}
-	for _, m := range p.secretMounts() {
-		p.mountIn(0, m.(yamledit.Map))
-	}
-	p.mountIn(0, mountAt(binVolume, binDir))
-	p.initContainer(append(p.container(ContainerInstall),
-		yamledit.Entry{Key: "args", Value: []any{"install", binDir}},
-		yamledit.Entry{Key: "resources", Value: installSize.entry()},
-		yamledit.Entry{Key: "securityContext", Value: p.user.context()},
-		yamledit.Entry{Key: "volumeMounts", Value: []any{mountAt(binVolume, binDir)}},
-	))
-	if has := target.Get("resources", "requests", "ephemeral-storage"); p.sizes.disk > 0 {
-		p.put(in.in("resources", "requests", "ephemeral-storage"), (bytesOf(has) + p.sizes.disk).String())
-	}
-}
-
 // equip gives a target the mounts, and the variables that say where things are.
 func (p *pod) equip(i int) {
 	for _, m := range p.mounts {
@@ -152,7 +123,7 @@ func (p *pod) equip(i int) {
 			p.mountIn(i, m.entry())
 		}
 	}
-	if p.shape.sidecar || p.shape.wrap {
+	if p.shape.sidecar || p.shape.inside {
 		p.mountIn(i, mountAt(runVolume, runDir))
 		p.variable(i, variable{"STAGER_SOCKET", literalSource(socketPath)})
 	}

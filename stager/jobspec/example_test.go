@@ -104,13 +104,13 @@ func ExampleOptions_admission() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(result.Objects[0].Action, len(result.Objects[0].Warnings), "warning")
+	fmt.Println(result.Objects[0].Action, len(result.Objects[0].Warnings), "warnings")
 	again, err := jobspec.Inject(result.Output, opts)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(again.Objects[0].Action)
 	// Output:
-	// injected 1 warning
+	// injected 2 warnings
 	// unchanged
 }

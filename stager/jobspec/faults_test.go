@@ -27,6 +27,8 @@ spec:
 ` + container + "\n"
 }
 
+const saves = `stager.dev/out.o: "/out -> s3://b/"`
+
 const train = `stager.dev/in.train: "s3://b/train/ -> /data/train"`
 
 // What cannot be injected is refused with one sentence that says where and what to do.
@@ -61,6 +63,8 @@ func TestWhatIsRefused(t *testing.T) {
 		{"a plan that is not here", job(`stager.dev/plan: "configmap:a"`, "", ""), Options{}, "the ConfigMap a with its key plan.yaml is not here; give its file, too, or the plan by --plan"},
 		{"a plan from nowhere", job(`stager.dev/plan: "a"`, "", ""), Options{}, `"a" names no plan; write configmap:NAME`},
 		{"no such container", job(train+`, stager.dev/containers: trainer`, "", ""), Options{}, `there is no container "trainer", which stager.dev/containers names; there are main`},
+		{"no command to run in", job(train+`, stager.dev/finalize: run`, "", ""), Options{}, "container main has no command, and what its image would run is not known here"},
+		{"an unknown end", job(train+`, stager.dev/finalize: later`, "", ""), Options{}, `"later" is not known; use auto or run or sidecar or wrap`},
 		{"no command to wrap", job(train+`, stager.dev/finalize: wrap`, "", ""), Options{}, "container main has no command, and what its image would run is not known here"},
 		{
 			"a RAM disk over the memory limit",
@@ -82,7 +86,7 @@ func TestWhatIsRefused(t *testing.T) {
 			"the containers may take 1Gi of the node's disk together, and the volumes of the plan are 20Gi",
 		},
 		{"a limit that is none", job(`stager.dev/in.train: "s3://b/ -> /data"`, "", "        resources: {limits: {memory: lots}}"), Options{}, `"lots" is not a quantity`},
-		{"an old cluster", job(`stager.dev/out.o: "/out -> s3://b/"`, "", ""), Options{Kubernetes: "v1.28.3"}, "a sidecar needs Kubernetes 1.29, and the cluster has v1.28.3; use stager.dev/finalize: wrap"},
+		{"an old cluster", job(`stager.dev/out.o: "/out -> s3://b/"`, "", ""), Options{Kubernetes: "v1.28.3"}, "a sidecar needs Kubernetes 1.29, and the cluster has v1.28.3; use stager.dev/finalize: run, which needs none"},
 		{"a cluster of no version", job(`stager.dev/out.o: "/out -> s3://b/"`, "", ""), Options{Kubernetes: "new"}, `"new" is not a version of Kubernetes`},
 		{"Windows", job(train, "      os: {name: windows}", ""), Options{}, "stager does not run on Windows nodes"},
 		{"somebody's own stager", job(train, "      initContainers: [{name: stager, image: x}]", ""), Options{}, "a container stager is there already that inject did not put in"},
@@ -160,6 +164,12 @@ func TestWarnings(t *testing.T) {
 		{"an index without its plugin", strings.Replace(job(train, "", ""), "batch/v1", "batch.volcano.sh/v1alpha1", 1), Options{}, ""},
 		{"Volcano without its plugin", `{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: x}, spec: {tasks: [{name: w, replicas: 2, template: ` + podOf + `}]}}`, Options{Plan: []byte(onePlan)}, "add plugins: {env: []} to the job"},
 		{"an end before its files have settled", job(`stager.dev/out.o: "/out -> s3://b/ ? settle=20s&deadline=5s"`, "", ""), Options{JobPolicies: true}, "output o: its deadline of 5s ends before what was written last has been unchanged for 20s (settle)"},
+		{"outputs whose command is the image's", job(saves, "", ""), Options{JobPolicies: true}, "outputs can be lost: container main has no command, so it cannot be held until its outputs are saved; when the sidecar is down as it ends (out of memory, in back-off), the pod succeeds, and what is not saved is removed with its volumes; write its command out"},
+		{"outputs of a command", job(saves, "", "        command: [train]"), Options{JobPolicies: true}, ""},
+		{"outputs that are not required", job(`stager.dev/out.o: "/out -> s3://b/ ? required=false"`, "", ""), Options{JobPolicies: true}, ""},
+		{"outputs left to the sidecar", job(saves+`, stager.dev/finalize: sidecar`, "", ""), Options{JobPolicies: true}, ""},
+		{"outputs of two containers", strings.Replace(job(saves+`, stager.dev/containers: "main,more"`, "", "        command: [train]"), "containers:\n", "containers:\n      - {name: more, image: x, command: [more]}\n", 1), Options{JobPolicies: true}, "outputs can be lost: stager.dev/containers names 2 containers"},
+		{"Secrets in the job's container", job(`stager.dev/out.o: "/out -> s3://b/ ? secret=rw", stager.dev/finalize: run`, "", "        command: [train]"), Options{JobPolicies: true}, "container main gets the Secrets of its stores, as stager.dev/finalize: run needs them there: [rw]"},
 		{"an elastic job", kinds[9].text, Options{Plan: []byte(onePlan)}, "an elastic job has no fixed number of pods"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,7 +9,7 @@ const (
 	AnnotationInput      = prefix + "in."        // and a name: URL -> PATH ? key=value&…
 	AnnotationOutput     = prefix + "out."       // and a name: PATH -> URL ? key=value&…
 	AnnotationContainers = prefix + "containers" // who works with the data; the first without it
-	AnnotationFinalize   = prefix + "finalize"   // sidecar or wrap
+	AnnotationFinalize   = prefix + "finalize"   // auto, sidecar, wrap or run
 	AnnotationGate       = prefix + "gate"       // init, startup or none
 	AnnotationCount      = prefix + "count"      // how many pods share the data, where the object does not tell
 	AnnotationStatus     = prefix + "status"     // written: v1;sha256:…
@@ -25,10 +25,14 @@ const (
 	ContainerInstall  = "stager-install"  // init container: brings the binary for wrap
 )
 
-// Who saves the outputs at the end.
+// How outputs are saved at the end.
 const (
-	FinalizeSidecar = "sidecar" // a sidecar, whose exit code counts for nothing
-	FinalizeWrap    = "wrap"    // stager around the job's own command, so that the job fails if its outputs are not safe
+	// FinalizeAuto is FinalizeWrap for a plan with a required output and one container whose
+	// command is known, and FinalizeSidecar otherwise, with a warning if an output is required.
+	FinalizeAuto    = "auto"
+	FinalizeSidecar = "sidecar" // by a sidecar; when it is down at the end of the job's container, they are lost
+	FinalizeWrap    = "wrap"    // by a sidecar, and the job's container does not end before: stager is the parent of its command
+	FinalizeRun     = "run"     // by stager in the job's container, as the parent of its command and with the stores' Secrets
 )
 
 // What holds the job until its data are there.

@@ -33,8 +33,10 @@ type pod struct {
 
 // shape says which containers the plan needs.
 type shape struct {
-	sidecar, prefetch, wrap bool
-	split                   bool // the prefetch container brings prefetched inputs, the sidecar the rest
+	sidecar, prefetch bool
+	split             bool // the prefetch container brings prefetched inputs, the sidecar the rest
+	wrap              bool // the job's command ends when the sidecar has saved its outputs
+	inside            bool // stager runs in the job's container, and nowhere else
 }
 
 func newPod(opts Options, t *template, r *request) *pod {
@@ -61,8 +63,8 @@ func (p *pod) build() {
 	p.measure()
 
 	switch {
-	case p.shape.wrap:
-		p.wrap()
+	case p.shape.inside:
+		p.runInside()
 	default:
 		p.containers()
 	}
@@ -127,8 +129,8 @@ func (p *pod) findShape() {
 	serves := windows+len(p.req.plan.Spec.Outputs) > 0
 	s := &p.shape
 	switch {
-	case p.req.finalize == FinalizeWrap:
-		s.wrap = true
+	case p.req.finalize == FinalizeRun:
+		s.inside = true
 		return
 	case p.req.gate == GateInit || p.req.gate == GateStartup:
 		s.prefetch, s.sidecar = inputs > 0, serves
@@ -137,8 +139,9 @@ func (p *pod) findShape() {
 		s.sidecar = true
 	}
 	if s.sidecar && p.opts.Kubernetes != "" && older(p.opts.Kubernetes, 1, 29) {
-		refuse(nil, "a sidecar needs Kubernetes 1.29, and the cluster has %s; use %s: %s, which needs none", p.opts.Kubernetes, AnnotationFinalize, FinalizeWrap)
+		refuse(nil, "a sidecar needs Kubernetes 1.29, and the cluster has %s; use %s: %s, which needs none", p.opts.Kubernetes, AnnotationFinalize, FinalizeRun)
 	}
+	s.wrap = p.wraps()
 }
 
 // older tells whether a version is below another.
@@ -221,7 +224,7 @@ func (p *pod) policies() {
 	}
 	who := ""
 	switch {
-	case p.shape.wrap:
+	case p.shape.inside:
 		who = p.names[0]
 	case p.shape.prefetch:
 		who = ContainerPrefetch

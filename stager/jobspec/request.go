@@ -60,7 +60,7 @@ func (in *injector) request(t *template) (r *request, why string) {
 	}
 	r = &request{
 		text: text, plan: p,
-		finalize: choice(notes[AnnotationFinalize], in.opts.Finalize, FinalizeSidecar, FinalizeWrap),
+		finalize: choice(notes[AnnotationFinalize], in.opts.Finalize, FinalizeAuto, FinalizeSidecar, FinalizeWrap, FinalizeRun),
 		gate:     choice(notes[AnnotationGate], in.opts.Gate, gateFor(p), GateInit, GateStartup, GateNone),
 		count:    notes[AnnotationCount].Text(),
 	}

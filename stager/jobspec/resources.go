@@ -33,6 +33,18 @@ type size struct {
 // installSize is for copying one file.
 var installSize = size{10, 1000, 16 * mebi, 128 * mebi, 0}
 
+// installSize is that of the container that copies the binary.
+func (p *pod) installSize() size {
+	s := installSize
+	if p.guaranteed() {
+		if cpu := milliOf(p.targets[0].Get("resources", "limits", "cpu")); cpu > 0 {
+			s.cpuLimit = min(s.cpuLimit, cpu)
+		}
+		s.cpu, s.memory = s.cpuLimit, s.memoryLimit
+	}
+	return s
+}
+
 // sizes are those of the containers that are put in.
 type sizes struct {
 	sidecar, prefetch size
@@ -68,7 +80,7 @@ func (p *pod) measure() {
 		case m.disk:
 			p.sizes.disk += m.bytes
 		case !m.memory:
-		case p.shape.wrap:
+		case p.shape.inside:
 			job += m.bytes
 		case m.written:
 			fetch.memory += m.bytes
@@ -107,8 +119,8 @@ func (p *pod) podLevel() {
 	switch {
 	case p.shape.prefetch:
 		before = p.sizes.prefetch
-	case p.shape.wrap:
-		before = installSize
+	case p.shape.inside, p.shape.wrap:
+		before = p.installSize()
 	}
 	level := p.spec("resources")
 	raise := func(list, what string, to func(has *yamledit.Node) string) {

@@ -9,6 +9,7 @@ import (
 type user struct {
 	uid, gid     int64 // gid -1: as the image has it
 	capabilities []any // kept of root's
+	unknown      bool  // the job's may be another, of no common group
 }
 
 // nobody is the user where the target's is not known and root is not allowed: that
@@ -47,8 +48,10 @@ func (p *pod) findUser() user {
 	// fs.protected_hardlinks is set, as it is nearly everywhere, that takes FOWNER or the
 	// right to write them.
 	case Baseline:
+		u.unknown = true
 		u.capabilities = []any{"DAC_OVERRIDE"} // the least that is allowed there
 	case Privileged, "":
+		u.unknown = true
 		u.capabilities = []any{"DAC_READ_SEARCH", "FOWNER"}
 	default:
 		refuse(nil, "%q is not a level of pod security; use %s, %s or %s", level, Privileged, Baseline, Restricted)

@@ -16,7 +16,7 @@ import (
 //
 // A container that stager is wrapped around has them already.
 func (p *pod) stores() (all []any) {
-	if p.shape.wrap {
+	if p.shape.inside {
 		return nil
 	}
 	add := func(name, store string, readOnly bool) {

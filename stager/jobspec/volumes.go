@@ -292,13 +292,13 @@ func (p *pod) addVolumes() {
 		}}})
 	}
 	scratch := yamledit.Map{{Key: "emptyDir", Value: yamledit.Map{}}}
-	if p.shape.wrap {
+	if p.shape.inside || p.shape.wrap {
 		add(binVolume, scratch)
 	}
-	if p.shape.sidecar || p.shape.wrap {
+	if p.shape.sidecar || p.shape.inside {
 		add(runVolume, scratch)
 	}
-	if !p.shape.wrap {
+	if !p.shape.inside {
 		add(tmpVolume, scratch)
 	}
 }

@@ -37,7 +37,10 @@ type API struct {
 	// Rewind has an input go on where cursors stand, and returns where it then stands.
 	Rewind func(ctx context.Context, input string, cursors []window.Cursor) (window.Cursor, error)
 	// Drain begins the end: within the deadline outputs are saved.
-	Drain   func(deadline time.Duration)
+	Drain func(deadline time.Duration)
+	// Save saves all outputs after the trainer ended with a code. It returns ErrNotYet
+	// before the destinations are open, and an error when a required output is not safe.
+	Save    func(ctx context.Context, code int) error
 	Metrics http.Handler
 	Log     *slog.Logger
 
@@ -98,6 +101,7 @@ func (a *API) routes(guard func(http.HandlerFunc) http.HandlerFunc) http.Handler
 	mux.HandleFunc("POST /v1/outputs/{output}/commit", guard(a.commit))
 	mux.HandleFunc("GET /v1/outputs/{output}", a.output)
 	mux.HandleFunc("POST /v1/drain", guard(a.drain))
+	mux.HandleFunc("POST /v1/save", guard(a.save))
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.Snapshot()) })
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", a.ready)

@@ -3,13 +3,16 @@ package status
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +25,7 @@ import (
 // guarded are the calls that need a token on a port.
 var guarded = []string{
 	"POST /v1/inputs/train/lease", "GET /v1/inputs/train/next", "POST /v1/leases/x/ack", "POST /v1/leases/x/nack",
-	"POST /v1/leases/x/renew", "POST /v1/ack?path=x", "POST /v1/nack?path=x", "POST /v1/outputs/o/commit", "POST /v1/drain",
+	"POST /v1/leases/x/renew", "POST /v1/ack?path=x", "POST /v1/nack?path=x", "POST /v1/outputs/o/commit", "POST /v1/drain", "POST /v1/save",
 	"HEAD /v1/inputs/train/next",
 }
 
@@ -209,5 +212,41 @@ func TestCommit(t *testing.T) {
 	}
 	if got := <-saved; got.Code != 200 {
 		t.Errorf("when it is saved: got %d %s", got.Code, got.Body)
+	}
+}
+
+// What ends a container waits for the answer of save, so each has one meaning: 200 safe,
+// 503 ask again, 500 not safe.
+func TestSave(t *testing.T) {
+	h := newHouse(t, 1, 10)
+	var saves error
+	var codes []int
+	h.api.Save = func(_ context.Context, code int) error {
+		codes = append(codes, code)
+		return saves
+	}
+	handler := h.api.Handler()
+	for _, tt := range []struct {
+		path  string
+		saves error
+		want  int
+	}{
+		{"/v1/save", nil, 200},
+		{"/v1/save?code=7", nil, 200},
+		{"/v1/save?code=0", fmt.Errorf("output ckpt: %w", ErrNotYet), 503},
+		{"/v1/save?code=1", errors.New("step 3 is not safe"), 500},
+		{"/v1/save?code=-1", nil, 400},
+		{"/v1/save?code=256", nil, 400},
+		{"/v1/save?code=none", nil, 400},
+	} {
+		saves = tt.saves
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("POST", tt.path, nil))
+		if w.Code != tt.want {
+			t.Errorf("%s: got %d %s, want %d", tt.path, w.Code, w.Body, tt.want)
+		}
+	}
+	if want := []int{0, 7, 0, 1}; !slices.Equal(codes, want) {
+		t.Errorf("got the codes %v, want %v", codes, want)
 	}
 }

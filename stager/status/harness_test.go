@@ -114,6 +114,7 @@ func (h *house) open() {
 		Uploader: func(string) (*checkpoint.Uploader, error) { return nil, ErrUnknown },
 		Snapshot: func() Snapshot { return Snapshot{Plan: "p", Ready: win.Ready(), Waiting: "train"} },
 		Drain:    func(time.Duration) {},
+		Save:     func(context.Context, int) error { return nil },
 		Metrics:  http.NotFoundHandler(),
 		Log:      slog.New(slog.DiscardHandler),
 	}

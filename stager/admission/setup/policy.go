@@ -31,8 +31,8 @@ func (e *PolicyError) ExitCode() int { return 64 }
 // The first container works with the data. A policy cannot read annotations as plans,
 // nor adjust itself to a pod: warnings tell what a pod must bring itself.
 func Policy(name string, plan []byte, opts jobspec.Options) (manifest []byte, warnings []string, err error) {
-	if opts.Finalize == jobspec.FinalizeWrap {
-		return nil, nil, &PolicyError{"wrap goes around each job's own command, which a policy cannot do; use --finalize=sidecar, or the webhook"}
+	if opts.Finalize == jobspec.FinalizeWrap || opts.Finalize == jobspec.FinalizeRun {
+		return nil, nil, &PolicyError{opts.Finalize + " goes around each job's own command, which a policy cannot do; use --finalize=sidecar, or the webhook"}
 	}
 	opts.Plan, opts.Admission = plan, true
 	result, err := jobspec.Inject([]byte(samplePod), opts)

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"strconv"
+	"time"
+
+	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/stager/wrap"
+)
+
+type wrapCmd struct {
+	socket
+	Wait    time.Duration `help:"Limit of the time from the command's end until its outputs are saved. Kubernetes may take 5 minutes to start a sidecar again." default:"16m"`
+	After   string        `help:"Which ends of the command wait for its outputs: any, or success where the container is started again after a failure." enum:"any,success" default:"any"`
+	Command []string      `arg:"" passthrough:"" help:"-- and the command to run."`
+}
+
+// Help shows what is typed.
+func (wrapCmd) Help() string {
+	return `Runs a command in a container beside stager's sidecar. Signals are passed on, orphans are reaped. When the command has ended, the sidecar saves the outputs, also when it has to be started again first; then the exit code is the command's. It is 75 when the command succeeded and required outputs are not saved, so that the Job is not complete. The container needs the sidecar's socket and no credentials. "stager inject" writes this.
+
+    stager wrap -- python train.py`
+}
+
+func (c wrapCmd) Run(log *slog.Logger) error {
+	command := c.Command
+	if len(command) > 0 && command[0] == "--" {
+		command = command[1:]
+	}
+	if len(command) == 0 {
+		return &usageError{errors.New("there is no command; write it behind --")}
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, handedOn()...)
+	defer signal.Stop(signals)
+	// A signal is the command's, and does not end the saving: what ends a pod has a grace
+	// period of its own.
+	return wrap.Run(context.Background(), wrap.Config{
+		Command: command, Signals: signals, Save: c.save, Away: status.Unready,
+		Wait: c.Wait, SuccessOnly: c.After == "success", Log: log,
+	})
+}
+
+// save returns when the sidecar has saved all outputs, or cannot.
+func (c wrapCmd) save(ctx context.Context, code int) error {
+	_, _, err := c.call(ctx, http.MethodPost, "/v1/save", url.Values{"code": {strconv.Itoa(code)}}, nil, nil)
+	return err
+}

@@ -1,0 +1,98 @@
+package jobspec
+
+import (
+	"slices"
+	"time"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// restartDelay is how long Kubernetes takes to start a sidecar again: a back-off of up to
+// five minutes, and the start.
+const restartDelay = 6 * time.Minute
+
+// wraps reports whether the job's container is held until the sidecar has saved its
+// outputs. It warns of what is lost where it should be, and cannot.
+func (p *pod) wraps() bool {
+	outputs := p.req.plan.Spec.Outputs
+	required := slices.ContainsFunc(outputs, func(out plan.Output) bool { return out.Required })
+	switch {
+	case p.req.finalize == FinalizeWrap:
+		p.checkCommand()
+		return len(outputs) > 0
+	case p.req.finalize == FinalizeSidecar || !required:
+		return false
+	case len(p.targets) > 1:
+		p.warn("outputs can be lost: %s names %d containers, and only one can be held until its outputs are saved; when the sidecar is down as they end (out of memory, in back-off), the pod succeeds, and what is not saved is removed with its volumes",
+			AnnotationContainers, len(p.targets))
+		return false
+	case len(p.targets[0].Get("command").All()) == 0:
+		p.warn("outputs can be lost: container %s has no command, so it cannot be held until its outputs are saved; when the sidecar is down as it ends (out of memory, in back-off), the pod succeeds, and what is not saved is removed with its volumes; write its command out",
+			p.names[0])
+		return false
+	}
+	return true
+}
+
+// checkCommand refuses what stager cannot be the parent of.
+func (p *pod) checkCommand() {
+	if len(p.targets) > 1 {
+		refuse(nil, "%s: %s goes around one container, and %s names %d", AnnotationFinalize, p.req.finalize, AnnotationContainers, len(p.targets))
+	}
+	if len(p.targets[0].Get("command").All()) == 0 {
+		refuse(p.targets[0], "container %s has no command, and what its image would run is not known here; write its command out, or use %s: %s",
+			p.names[0], AnnotationFinalize, FinalizeSidecar)
+	}
+}
+
+// wrap makes stager the parent of the target's command beside the sidecar.
+func (p *pod) wrap() {
+	var longest time.Duration
+	for _, out := range p.req.plan.Spec.Outputs {
+		longest = max(longest, time.Duration(out.Deadline))
+	}
+	args := []any{"wrap", "--socket=" + socketPath, "--wait=" + (longest + restartDelay).String()}
+	if p.spec("restartPolicy").Text() != "Never" {
+		// After a failure the container is started again in this pod, and the sidecar goes on.
+		args = append(args, "--after=success")
+	}
+	p.becomeParent(args)
+}
+
+// runInside makes stager the parent of the target's command, and nothing beside it.
+func (p *pod) runInside() {
+	p.checkCommand()
+	if secrets := p.secrets(); len(secrets) > 0 {
+		p.warn("container %s gets the Secrets of its stores, as %s: %s needs them there: %s", p.names[0], AnnotationFinalize, FinalizeRun, secrets)
+	}
+	target, in := p.targets[0], p.inTarget(0)
+	p.becomeParent([]any{"run"})
+	for _, v := range p.variables() {
+		p.variable(0, v)
+	}
+	for _, m := range p.secretMounts() {
+		p.mountIn(0, m.(yamledit.Map))
+	}
+	if has := target.Get("resources", "requests", "ephemeral-storage"); p.sizes.disk > 0 {
+		p.put(in.in("resources", "requests", "ephemeral-storage"), (bytesOf(has) + p.sizes.disk).String())
+	}
+}
+
+// becomeParent puts stager, with arguments, in front of the target's command. The binary
+// comes from an init container, since the image is the user's.
+func (p *pod) becomeParent(args []any) {
+	words := append([]any{binDir + "/stager"}, args...)
+	words = append(words, "--")
+	for _, word := range p.targets[0].Get("command").All() {
+		words = append(words, word.Text())
+	}
+	p.put(p.inTarget(0).in("command"), words)
+	p.mountIn(0, append(mountAt(binVolume, binDir), yamledit.Entry{Key: "readOnly", Value: true}))
+	p.initContainer(append(p.container(ContainerInstall),
+		yamledit.Entry{Key: "args", Value: []any{"install", binDir}},
+		yamledit.Entry{Key: "resources", Value: p.installSize().entry()},
+		yamledit.Entry{Key: "securityContext", Value: p.user.context()},
+		yamledit.Entry{Key: "volumeMounts", Value: []any{mountAt(binVolume, binDir)}},
+	))
+}

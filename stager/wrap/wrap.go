@@ -1,0 +1,97 @@
+// Package wrap is the parent of a container's command. It passes signals on, reaps
+// orphans, and holds the container's end until stager's sidecar has saved the outputs.
+//
+// Kubernetes ignores what becomes of a sidecar: a pod whose main container ends with 0
+// while the sidecar is down has succeeded, and its volumes are removed. The sidecar is
+// started again as long as the main container runs, if only after a back-off of up to
+// five minutes, so [Run] keeps it running. The command's container has no credentials of
+// the store, so it does not save by itself.
+package wrap
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/stager-dev/stager/stager"
+)
+
+// Config is what Run needs. All fields but SuccessOnly and Log must be set.
+type Config struct {
+	Command []string         // the program and its arguments
+	Signals <-chan os.Signal // for the command
+	// Save returns nil when the sidecar has saved all outputs after the command ended with
+	// a code, and an error when it has not.
+	Save func(ctx context.Context, code int) error
+	// Away reports whether an error of Save means that the sidecar does not answer yet.
+	Away func(error) bool
+	// Wait limits the time between the end of the command and its outputs being saved.
+	Wait time.Duration
+	// SuccessOnly waits only for a command that ended with 0. In a pod that restarts its
+	// container after a failure the volumes and the sidecar stay.
+	SuccessOnly bool
+	Log         *slog.Logger // nil: silent
+}
+
+// pause is the time between two calls to a sidecar that does not answer.
+const pause = time.Second
+
+var silent = slog.New(slog.DiscardHandler)
+
+// Run runs the command and returns nil, or a *stager.ChildError with its exit code. It
+// returns a *stager.UnsavedError when the command ended with 0 and its outputs are not
+// saved, and a *stager.StartError when the command cannot be started.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Log == nil {
+		cfg.Log = silent
+	}
+	code, err := run(cfg.Command, cfg.Signals)
+	if err != nil {
+		return err
+	}
+	saved := cfg.hold(ctx, code)
+	switch {
+	case code != 0:
+		if saved != nil {
+			cfg.Log.Error("outputs are not saved", "error", saved)
+		}
+		return &stager.ChildError{Code: code}
+	case saved != nil:
+		return &stager.UnsavedError{Err: saved}
+	}
+	return nil
+}
+
+// hold returns when the outputs are saved, or why they are not.
+func (cfg Config) hold(ctx context.Context, code int) error {
+	if code != 0 && cfg.SuccessOnly {
+		cfg.Log.Info("the command failed, its outputs stay on their volumes", "code", code)
+		return nil
+	}
+	cause := fmt.Errorf("the sidecar did not save them within %s; --wait sets this limit", cfg.Wait)
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Wait, cause)
+	defer cancel()
+	cfg.Log.Info("the command ended, waiting for the sidecar to save its outputs", "code", code)
+	for away := false; ; {
+		err := cfg.Save(ctx, code)
+		switch {
+		case err == nil:
+			cfg.Log.Info("outputs are saved")
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !cfg.Away(err):
+			return err
+		case !away:
+			cfg.Log.Warn("the sidecar does not answer, waiting for it to be started again; Kubernetes may take up to 5 minutes", "error", err, "wait", cfg.Wait)
+			away = true
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
