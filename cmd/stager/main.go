@@ -15,6 +15,7 @@ var version = "dev" // set by the linker
 
 func main() {
 	spareMemory()
+	limitMemory()
 	os.Exit(run(os.Args[1:]))
 }
 

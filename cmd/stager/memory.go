@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -57,31 +54,6 @@ func spareTime() {
 	}
 	collected(nil)
 }
-
-// memoryLimit is how many bytes the process may take, by what the runtime was told
-// (GOMEMLIMIT) and by its control group; 0 where neither says.
-func memoryLimit() int64 {
-	limit := debug.SetMemoryLimit(-1)
-	for _, name := range []string{"memory.max", "memory/memory.limit_in_bytes"} { // of version 2, of version 1
-		text, err := os.ReadFile(filepath.Join(controlGroup, name))
-		if err != nil {
-			continue
-		}
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
-			limit = min(limit, n)
-		}
-	}
-	if limit >= unlimited {
-		return 0
-	}
-	return limit
-}
-
-// unlimited is less than what version 1 says where there is no limit.
-const unlimited = 1 << 60
-
-// controlGroup is that of the container; tests have another.
-var controlGroup = "/sys/fs/cgroup"
 
 // A process that allocates less than idleBytes in an idleTime does nothing worth speaking
 // of: it waits for readers, or for a checkpoint.

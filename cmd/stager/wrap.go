@@ -17,9 +17,9 @@ import (
 
 type wrapCmd struct {
 	socket
-	Wait    time.Duration `help:"Limit of the time from the command's end until its outputs are saved. Kubernetes may take 5 minutes to start a sidecar again." default:"16m"`
-	After   string        `help:"Which ends of the command wait for its outputs: any, or success where the container is started again after a failure." enum:"any,success" default:"any"`
-	Command []string      `arg:"" passthrough:"" help:"-- and the command to run."`
+	SaveWait  time.Duration `help:"Limit of the time from the command's end until its outputs are saved. Kubernetes may take 5 minutes to start a sidecar again." default:"16m"`
+	SaveAfter string        `help:"Which ends of the command wait for its outputs: any, or success where the container is started again after a failure." enum:"any,success" default:"any"`
+	Command   []string      `arg:"" passthrough:"" help:"-- and the command to run."`
 }
 
 // Help shows what is typed.
@@ -44,7 +44,7 @@ func (c wrapCmd) Run(log *slog.Logger) error {
 	// period of its own.
 	return wrap.Run(context.Background(), wrap.Config{
 		Command: command, Signals: signals, Save: c.save, Away: status.Unready,
-		Wait: c.Wait, SuccessOnly: c.After == "success", Log: log,
+		Wait: c.SaveWait, SuccessOnly: c.SaveAfter == "success", Log: log,
 	})
 }
 

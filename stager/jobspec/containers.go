@@ -54,6 +54,7 @@ func (p *pod) sidecar(mounts []any) yamledit.Map {
 		args = append(args, "--prefetch=skip")
 	}
 	env := append(p.variables(), variable{"STAGER_SOCKET", literalSource(socketPath)})
+	env = append(env, p.heapLimit(p.sizes.sidecar.memoryLimit, p.sizes.sidecarRAM)...)
 	if p.shape.wrap && p.user.unknown {
 		env = append(env, variable{"STAGER_ANY_USER", literalSource("true")})
 	}
@@ -94,6 +95,7 @@ func (p *pod) sidecar(mounts []any) yamledit.Map {
 // the sidecar runs beside it.
 func (p *pod) prefetch(mounts []any) yamledit.Map {
 	env := append(p.variables(), variable{"STAGER_SOCKET", literalSource("/tmp/stager.sock")})
+	env = append(env, p.heapLimit(p.sizes.prefetch.memoryLimit, p.sizes.prefetchRAM)...)
 	return append(p.container(ContainerPrefetch),
 		yamledit.Entry{Key: "args", Value: []any{"run", "--prefetch=only"}},
 		yamledit.Entry{Key: "env", Value: entriesOf(env)},

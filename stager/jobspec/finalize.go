@@ -52,10 +52,10 @@ func (p *pod) wrap() {
 	for _, out := range p.req.plan.Spec.Outputs {
 		longest = max(longest, time.Duration(out.Deadline))
 	}
-	args := []any{"wrap", "--socket=" + socketPath, "--wait=" + (longest + restartDelay).String()}
+	args := []any{"wrap", "--socket=" + socketPath, "--save-wait=" + (longest + restartDelay).String()}
 	if p.spec("restartPolicy").Text() != "Never" {
 		// After a failure the container is started again in this pod, and the sidecar goes on.
-		args = append(args, "--after=success")
+		args = append(args, "--save-after=success")
 	}
 	p.becomeParent(args)
 }

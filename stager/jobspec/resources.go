@@ -47,8 +47,9 @@ func (p *pod) installSize() size {
 
 // sizes are those of the containers that are put in.
 type sizes struct {
-	sidecar, prefetch size
-	disk              plan.Bytes // of the node, in all
+	sidecar, prefetch       size
+	sidecarRAM, prefetchRAM plan.Bytes // of the memory limits, for RAM disks
+	disk                    plan.Bytes // of the node, in all
 }
 
 func (s size) entry() yamledit.Map {
@@ -85,10 +86,12 @@ func (p *pod) measure() {
 		case m.written:
 			fetch.memory += m.bytes
 			fetch.memoryLimit += m.bytes
+			p.sizes.prefetchRAM += m.bytes
 			job += m.bytes // its bytes stay in the pod when the writer is gone
 		case p.fills(m):
 			serve.memory += m.bytes
 			serve.memoryLimit += m.bytes
+			p.sizes.sidecarRAM += m.bytes
 		default:
 			job += m.bytes // the job writes its outputs there
 		}
@@ -108,6 +111,20 @@ func (p *pod) measure() {
 	p.sizes.sidecar, p.sizes.prefetch = serve, p.noBigger(fetch, job)
 	p.podLevel()
 }
+
+// heapLimit is the soft memory limit of a container of stager's that fills RAM disks: they
+// are charged to it, and the runtime does not count them. Without any it takes the
+// container's own.
+func (p *pod) heapLimit(limit, disks plan.Bytes) []variable {
+	if _, set := p.opts.Env[heapVariable]; set || disks == 0 {
+		return nil
+	}
+	soft := (limit - disks) / mebi * 9 / 10
+	return []variable{{heapVariable, literalSource(strconv.FormatInt(int64(soft), 10) + "MiB")}}
+}
+
+// heapVariable is the Go runtime's soft memory limit.
+const heapVariable = "GOMEMLIMIT"
 
 // podLevel raises what a pod asks for and may take as a whole (Kubernetes 1.34): the
 // sidecar comes on top of the job there, and what ends before must fit.

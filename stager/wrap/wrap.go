@@ -70,7 +70,7 @@ func (cfg Config) hold(ctx context.Context, code int) error {
 		cfg.Log.Info("the command failed, its outputs stay on their volumes", "code", code)
 		return nil
 	}
-	cause := fmt.Errorf("the sidecar did not save them within %s; --wait sets this limit", cfg.Wait)
+	cause := fmt.Errorf("the sidecar did not save them within %s; --save-wait sets this limit", cfg.Wait)
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Wait, cause)
 	defer cancel()
 	cfg.Log.Info("the command ended, waiting for the sidecar to save its outputs", "code", code)

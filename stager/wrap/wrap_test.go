@@ -31,7 +31,7 @@ func TestHoldWaitsForTheSidecar(t *testing.T) {
 		{"it answers, and the command failed", []error{nil}, 7, false, "", 0, 1},
 		{"it is started again", []error{away, away, opening, nil}, 0, false, "", 3 * pause, 4},
 		{"it cannot save", []error{away, refused}, 0, false, "step 3 is not safe", pause, 2},
-		{"it stays away", []error{away}, 0, false, "did not save them within 10m0.5s; --wait", limit, 601},
+		{"it stays away", []error{away}, 0, false, "did not save them within 10m0.5s; --save-wait", limit, 601},
 		{"the command failed and is run again", []error{away}, 7, true, "", 0, 0},
 		{"the command succeeded at last", []error{away, nil}, 0, true, "", pause, 2},
 	} {

@@ -150,8 +150,8 @@ func TestPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(warnings) != 1 || !strings.Contains(warnings[0], jobspec.AnnotationCount) {
-		t.Errorf("warnings = %q, want one: how many pods there are is not known", warnings)
+	if len(warnings) != 2 || !strings.Contains(warnings[0], "outputs can be lost") || !strings.Contains(warnings[1], jobspec.AnnotationCount) {
+		t.Errorf("warnings = %q, want two: what can be lost, and that how many pods there are is not known", warnings)
 	}
 	policy := manifests(t, "policy", text)["MutatingAdmissionPolicy"].(*admissionv1.MutatingAdmissionPolicy)
 	if got := policy.Spec.MatchConstraints.ObjectSelector.MatchLabels["stager.dev/plan"]; got != "imagenet" {

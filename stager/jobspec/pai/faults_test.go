@@ -149,8 +149,8 @@ func FuzzConvert(f *testing.F) {
 		}
 		for i, role := range c.roles {
 			main := pods[i].Containers[0]
-			if want := jobspec.Dollars(c.script(role)); main.Command[2] != want {
-				t.Errorf("the command is %q, want %q", main.Command[2], want)
+			if want := jobspec.Dollars(c.script(role)); main.Command[len(main.Command)-1] != want {
+				t.Errorf("the command is %q, want %q at its end", main.Command, want)
 			}
 			for _, s := range c.environment(role, -1) {
 				for _, v := range s.variables {
