@@ -43,7 +43,7 @@ func (c wrapCmd) Run(log *slog.Logger) error {
 	// A signal is the command's, and does not end the saving: what ends a pod has a grace
 	// period of its own.
 	return wrap.Run(context.Background(), wrap.Config{
-		Command: command, Signals: signals, Save: c.save, Away: status.Unready,
+		Command: command, Env: os.Environ(), Signals: signals, Save: c.save, Away: status.Unready,
 		Wait: c.SaveWait, SuccessOnly: c.SaveAfter == "success", Log: log,
 	})
 }

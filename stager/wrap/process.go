@@ -18,14 +18,14 @@ const signalBase = 128
 // ended. Orphans become children of this process and are reaped. What the command leaves
 // running ends with it where this process is the first of its PID namespace, as it would
 // without a parent.
-func run(command []string, signals <-chan os.Signal) (code int, err error) {
+func run(command, env []string, signals <-chan os.Signal) (code int, err error) {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
 		return 0, &stager.StartError{Err: err}
 	}
 	// Without it orphans go to another process, which is as good.
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-	child, err := os.StartProcess(path, command, &os.ProcAttr{Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	child, err := os.StartProcess(path, command, &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
 	if err != nil {
 		return 0, &stager.StartError{Err: err}
 	}

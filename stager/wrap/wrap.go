@@ -21,6 +21,7 @@ import (
 // Config is what Run needs. All fields but SuccessOnly and Log must be set.
 type Config struct {
 	Command []string         // the program and its arguments
+	Env     []string         // of the command
 	Signals <-chan os.Signal // for the command
 	// Save returns nil when the sidecar has saved all outputs after the command ended with
 	// a code, and an error when it has not.
@@ -47,7 +48,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = silent
 	}
-	code, err := run(cfg.Command, cfg.Signals)
+	code, err := run(cfg.Command, cfg.Env, cfg.Signals)
 	if err != nil {
 		return err
 	}
