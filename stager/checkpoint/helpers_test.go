@@ -129,12 +129,7 @@ func unreferenced(t *testing.T, b *mem.Backend) (keys []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range c.Files {
-			data[c.key(dir, f)] = true
-		}
-		for node := range c.Nodes {
-			data[dir+"/"+partKey(c.Attempt, node)] = true
-		}
+		c.name(dir, data)
 		data[dir+"/"+commitKey] = true
 	}
 	for _, key := range b.Keys() {

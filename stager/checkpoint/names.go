@@ -57,6 +57,24 @@ func parsePartKey(rest string) (attempt, node int, ok bool) {
 	return attempt, node, err == nil && partKey(attempt, node) == rest
 }
 
+// recordKey is where an upload says what it refers to, below a step's folder.
+func recordKey(id string) string { return partsDir + "/refers-" + id + ".json" }
+
+// uploadOf is the id of the upload that a key below a step's folder belongs to; "" for
+// COMMIT.json and the parts of nodes.
+func uploadOf(rest string) string {
+	id, ok := strings.CutPrefix(rest, dataDir+"/")
+	if ok {
+		id, _, _ = strings.Cut(id, "/")
+	} else if id, ok = strings.CutPrefix(rest, partsDir+"/refers-"); ok {
+		id, ok = strings.CutSuffix(id, ".json")
+	}
+	if !ok || !uploadID.MatchString(id) {
+		return ""
+	}
+	return id
+}
+
 // parseStepDir reads what stepDir wrote.
 func parseStepDir(dir string) (step int64, suffix int, ok bool) {
 	m := stepFolder.FindStringSubmatch(dir)

@@ -55,6 +55,15 @@ func (s *shipper) bring(ctx context.Context, dir string, p part) error {
 	return err
 }
 
+// record says in the store what an upload refers to, under a name of its own.
+func (s *shipper) record(ctx context.Context, dir, id string, p part) error {
+	text, err := encode(p)
+	if err == nil {
+		_, err = s.store.PutBytes(ctx, dir+"/"+recordKey(id), text, backends.CreateOptions{})
+	}
+	return err
+}
+
 // gather reads the parts of all nodes, in their order. A single node has its own.
 func (s *shipper) gather(ctx context.Context, dir string, own part) ([]part, error) {
 	if s.nodes <= 1 {

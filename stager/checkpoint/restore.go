@@ -13,6 +13,7 @@ import (
 	"math"
 	"os"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
@@ -94,13 +95,34 @@ func Restore(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 		return Restored{}, err
 	}
 	defer site.close()
+	var why error
+	for range maxListings {
+		done, again, err := restoreListed(ctx, cfg, site)
+		if again == nil || weaken.trustListing {
+			return done, err
+		}
+		cfg.Log.Info("the destination changed under way, listing it anew", "error", again)
+		why = again
+	}
+	return Restored{}, &backends.Error{
+		Op: "restore", Store: cfg.Store.Name(), Kind: backends.Changed,
+		Err: fmt.Errorf("the destination changed during each of %d tries; try again when fewer processes write and remove there: %w", maxListings, why),
+	}
+}
+
+// maxListings is how often Restore begins anew when steps come or go under way.
+const maxListings = 20
+
+// restoreListed restores the newest good step of one listing. again says why the listing
+// does not hold any longer, so that what is missing of it means nothing.
+func restoreListed(ctx context.Context, cfg RestoreConfig, site *site) (done Restored, again, err error) {
 	steps, err := listSteps(ctx, cfg.Store)
 	if err != nil {
-		return Restored{}, err
+		return Restored{}, nil, err
 	}
 	var passed []FellBack
 	uncommitted := 0
-	for _, l := range steps {
+	for i, l := range steps {
 		if !l.committed {
 			uncommitted++
 		}
@@ -116,15 +138,59 @@ func Restore(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 			for _, f := range commit.Files {
 				done.Files = append(done.Files, f.Path)
 			}
-			return done, site.publish(ctx, done, commit.Files)
+			return done, nil, site.publish(ctx, done, commit.Files)
 		}
 		if !bad(err) || isLocal(err) {
-			return Restored{}, err
+			return Restored{}, nil, err
+		}
+		if stands, lerr := stillListed(ctx, cfg.Store, steps[:i+1], false); lerr != nil {
+			return Restored{}, nil, lerr
+		} else if !stands && !weaken.trustListing {
+			return Restored{}, err, err
 		}
 		cfg.Log.Warn("a checkpoint is not good, the one before is tried", "step", l.dir, "error", err)
 		passed = append(passed, FellBack{l.step, cfg.Store.Sub(l.dir).Name(), err.Error()})
 	}
-	return Restored{}, noneGood(cfg, passed, uncommitted)
+	err = noneGood(cfg, passed, uncommitted)
+	if stands, lerr := stillListed(ctx, cfg.Store, steps, true); lerr != nil {
+		return Restored{}, nil, lerr
+	} else if !stands {
+		return Restored{}, err, err
+	}
+	return Restored{}, nil, err
+}
+
+// stillListed reports whether another listing has the same COMMITs in the folders of
+// steps, which are the newest ones, and no newer ones, and whatever was in the last of
+// them. With whole there must be no older ones either.
+func stillListed(ctx context.Context, store *backends.Store, steps []*listed, whole bool) (bool, error) {
+	now, err := listSteps(ctx, store)
+	if err != nil {
+		return false, err
+	}
+	uncommitted := func(l *listed) bool { return !l.committed }
+	before, after := slices.DeleteFunc(slices.Clone(steps), uncommitted), slices.DeleteFunc(now, uncommitted)
+	if len(after) < len(before) || whole && len(after) > len(before) {
+		return false, nil
+	}
+	for i, l := range before {
+		if after[i].dir != l.dir || after[i].version != l.version {
+			return false, nil
+		}
+	}
+	if len(before) == 0 {
+		return true, nil
+	}
+	versions := make(map[string]backends.Version)
+	for _, obj := range after[len(before)-1].objects {
+		versions[obj.Key] = obj.Version
+	}
+	for _, obj := range before[len(before)-1].objects {
+		if version, ok := versions[obj.Key]; !ok || version != obj.Version {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // noneGood says why nothing was restored.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -83,15 +82,19 @@ type Pruned struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// Prune removes the steps that Keep does not name, and data of steps that were never
-// committed and are older than the newest that is. What a step that stays refers to
-// stays too, and so does the newest good step, and what stager did not write.
+// Prune removes the steps that Keep does not name, and uploads that were never committed,
+// of steps older than the newest that is, when nothing came of them for Abandoned. What a
+// step that stays refers to stays too, and so does the newest good step, and what stager
+// did not write.
 func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	r := retention{store: cfg.Store, keep: cfg.Keep, abandoned: cfg.Abandoned, dry: cfg.DryRun, foreign: cfg.Foreign, log: cfg.Log}
-	_, err := r.apply(ctx)
+	err := r.askTime(ctx)
+	if err == nil {
+		_, err = r.apply(ctx)
+	}
 	if err == nil {
 		err = r.sweepRemains(ctx, "")
 	}
@@ -115,6 +118,8 @@ type retention struct {
 	ids       map[string]bool // of uploads of which nobody else goes on with; see sweepRemains
 	abandoned time.Duration
 	foreign   Foreign
+	now       time.Time // by the store's clock, as late as is known; see removal.go
+	finished  finished
 
 	removed []Pruned
 }
@@ -127,18 +132,37 @@ type readOnce struct {
 
 // survey is what a destination holds.
 type survey struct {
-	steps []*listed        // newest first
-	good  []good           // the same
-	bad   map[string]error // folders whose COMMIT does not count
-	later bool             // one is of a later version, and may refer to anything
+	steps []*listed          // newest first
+	good  []good             // the same
+	bad   map[string]error   // folders whose COMMIT does not count
+	later bool               // one is of a later version, and may refer to anything
+	named map[string]bool    // keys that a COMMIT or an upload on its way refers to
+	says  map[string]*Commit // of the good ones, by folder
 }
 
+// maxSurveys is how often a destination is listed anew when it changes under way.
+const maxSurveys = 10
+
+// survey lists the destination and reads its COMMITs, and the records of uploads that may
+// yet be committed. When one of them goes under way, it begins anew: what that one
+// referred to may be named by another that came since.
 func (r *retention) survey(ctx context.Context) (s survey, err error) {
+	for range maxSurveys {
+		s, err = r.surveyOnce(ctx)
+		if kind := backends.KindOf(err); kind != backends.NotExist && kind != backends.Changed {
+			return s, err
+		}
+	}
+	return s, err
+}
+
+func (r *retention) surveyOnce(ctx context.Context) (s survey, err error) {
 	if s.steps, err = listSteps(ctx, r.store); err != nil {
 		return s, err
 	}
-	s.bad = make(map[string]error)
+	s.bad, s.named, s.says = make(map[string]error), make(map[string]bool), make(map[string]*Commit)
 	for _, l := range s.steps {
+		r.noteTimes(l)
 		if !l.committed {
 			continue
 		}
@@ -147,32 +171,36 @@ func (r *retention) survey(ctx context.Context) (s survey, err error) {
 			before.version = l.version
 			before.commit, err = readCommit(ctx, r.store, l.dir)
 		}
-		switch {
+		switch kind := backends.KindOf(err); {
 		case err == nil:
 			s.good = append(s.good, good{l.dir, before.commit})
+			s.says[l.dir] = &before.commit
 			if r.read != nil {
 				r.read[l.dir] = before
 			}
-		case bad(err):
+		case kind != backends.NotExist && kind != backends.Changed && bad(err):
 			r.log.Warn("a COMMIT does not count: restore would pass over this step", "step", l.dir, "error", err)
 			s.bad[l.dir] = err
-			s.later = s.later || backends.KindOf(err) == backends.Unsupported
+			s.later = s.later || kind == backends.Unsupported
 		default:
 			return s, err
 		}
 	}
-	return s, nil
+	return s, r.name(ctx, &s)
 }
 
-// apply removes what does not stay, and uncommitted steps older than the newest good
-// one. A COMMIT that cannot be read does not count, and goes only when it is older
-// than all that stay for their age. The newest good one stays always, and so do the
-// last ones that this process committed, whatever steps an earlier run has left. It
+// apply removes what does not stay, and uploads that nobody goes on with, of steps older
+// than the newest good one. A COMMIT that cannot be read does not count, and goes only when
+// it is older than all that stay for their age. The newest good one stays always, and so do
+// the last ones that this process committed, whatever steps an earlier run has left. It
 // returns the newest good step, -1 for none.
 //
 // COMMITs go first. Then it is looked anew what the others refer to, so that a step
 // that was committed meanwhile keeps what it shares; see earlier.
 func (r *retention) apply(ctx context.Context) (newest int64, err error) {
+	if weaken.sweepYoung {
+		r.abandoned = 0
+	}
 	s, err := r.survey(ctx)
 	if err != nil || len(s.good) == 0 {
 		return -1, err
@@ -180,12 +208,10 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 	newest = s.good[0].commit.Step
 	going := r.going(s)
 	for _, l := range s.steps {
-		if !going[l.dir] {
-			continue
-		}
-		r.log.Info("an older step is removed", "step", l.dir)
-		if err := r.remove(ctx, l.dir+"/"+commitKey); err != nil {
-			return newest, err
+		if going[l.dir] {
+			if going[l.dir], err = r.removeCommit(ctx, l, s.says[l.dir]); err != nil {
+				return newest, err
+			}
 		}
 	}
 	if len(going) > 0 && !r.dry {
@@ -197,26 +223,45 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 		r.log.Warn("a step was committed by a later version of stager, so no data is removed that it may need")
 		return newest, nil
 	}
-	var doomed []*listed
-	for _, l := range s.steps {
-		over := going[l.dir] || !l.committed && l.step < newest
-		if over && (r.busy == nil || !r.busy(l.step)) {
-			doomed = append(doomed, l)
+	if r.dry {
+		if err := r.forgetGoing(ctx, &s, going); err != nil {
+			return newest, err
 		}
 	}
-	if len(doomed) == 0 {
-		return newest, nil
-	}
-	needed, err := r.needed(ctx, s, going, newest)
-	if err != nil {
-		return newest, err
-	}
-	for _, l := range doomed {
-		if err := r.sweep(ctx, l, going[l.dir], needed); err != nil {
+	for _, l := range s.steps {
+		if r.busy != nil && r.busy(l.step) {
+			continue
+		}
+		if err := r.sweep(ctx, s, l, going[l.dir], l.step < newest); err != nil {
 			return newest, err
 		}
 	}
 	return newest, nil
+}
+
+// removeCommit removes the COMMIT of a step, unless it is no longer the one that was
+// listed. It reports whether the step goes.
+func (r *retention) removeCommit(ctx context.Context, l *listed, says *Commit) (bool, error) {
+	r.log.Info("an older step is removed", "step", l.dir)
+	if !r.dry {
+		now, err := r.store.Stat(ctx, l.dir+"/"+commitKey)
+		switch {
+		case backends.KindOf(err) == backends.NotExist:
+			return true, nil // another retention was first, and does the rest
+		case err != nil:
+			return false, err
+		case now.Version != l.version:
+			r.log.Info("a step was committed anew meanwhile, and stays", "step", l.dir)
+			return false, nil
+		}
+		if err := r.store.Delete(ctx, l.dir+"/"+commitKey); err != nil {
+			return false, err
+		}
+	}
+	if says != nil {
+		r.finish(l.dir, says)
+	}
+	return true, nil
 }
 
 // going are the folders whose COMMIT is removed.
@@ -247,59 +292,6 @@ func (r *retention) going(s survey) map[string]bool {
 	return going
 }
 
-// needed are the keys that what stays refers to: COMMITs, and parts of steps that may
-// yet be committed.
-func (r *retention) needed(ctx context.Context, s survey, going map[string]bool, newest int64) (map[string]bool, error) {
-	needed := make(map[string]bool)
-	for _, g := range s.good {
-		if going[g.dir] {
-			continue // only in a dry run
-		}
-		for _, f := range g.commit.Files {
-			needed[g.commit.key(g.dir, f)] = true
-		}
-	}
-	for _, l := range s.steps {
-		if l.committed || l.step < newest && (r.busy == nil || !r.busy(l.step)) {
-			continue
-		}
-		for _, obj := range l.objects {
-			if _, _, ok := parsePartKey(strings.TrimPrefix(obj.Key, l.dir+"/")); !ok {
-				continue
-			}
-			p, err := readPart(ctx, r.store, obj.Key)
-			if err != nil && !bad(err) {
-				return nil, err
-			}
-			for _, f := range p.Files {
-				needed[f.At] = true
-			}
-		}
-	}
-	return needed, nil
-}
-
-// sweep removes what nobody needs of a step.
-func (r *retention) sweep(ctx context.Context, l *listed, committed bool, needed map[string]bool) error {
-	done := Pruned{Step: l.step, Dir: l.dir, Committed: committed}
-	var keys []string
-	for _, obj := range l.objects {
-		if !needed[obj.Key] {
-			keys = append(keys, obj.Key)
-			done.Objects++
-			done.Bytes += obj.Size
-		}
-	}
-	if len(keys) == 0 && !committed {
-		return nil // others live on it
-	}
-	if !committed {
-		r.log.Info("data without a COMMIT is swept", "step", l.dir, "objects", done.Objects)
-	}
-	r.removed = append(r.removed, done)
-	return r.remove(ctx, keys...)
-}
-
 // remove removes objects, some at once.
 func (r *retention) remove(ctx context.Context, keys ...string) error {
 	if r.dry {
@@ -311,37 +303,4 @@ func (r *retention) remove(ctx context.Context, keys ...string) error {
 		g.Go(func() error { return r.store.Delete(gctx, key) })
 	}
 	return g.Wait()
-}
-
-// tidy removes what earlier uploads left of a step that is committed, unless another
-// step refers to it.
-func (r *retention) tidy(ctx context.Context, dir string, commit *Commit) error {
-	own := make(map[string]bool)
-	for _, f := range commit.Files {
-		own[commit.key(dir, f)] = true
-	}
-	for node := range commit.Nodes {
-		own[dir+"/"+partKey(commit.Attempt, node)] = true
-	}
-	left := &listed{dir: dir, step: commit.Step}
-	for obj, err := range r.store.List(ctx, dir+"/") {
-		if err != nil {
-			return err
-		}
-		if rest := strings.TrimPrefix(obj.Key, dir+"/"); belongs(rest) && rest != commitKey && !own[obj.Key] {
-			left.objects = append(left.objects, obj)
-		}
-	}
-	if len(left.objects) == 0 {
-		return nil
-	}
-	s, err := r.survey(ctx)
-	if err != nil || s.later {
-		return err
-	}
-	needed, err := r.needed(ctx, s, nil, -1)
-	if err != nil {
-		return err
-	}
-	return r.sweep(ctx, left, false, needed)
 }

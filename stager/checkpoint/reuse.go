@@ -15,9 +15,10 @@ import (
 
 // earlier is a committed step whose files need not be sent again. A nil one has none.
 type earlier struct {
-	dir    string
-	commit Commit
-	files  map[string]File // of this node, by path, those that are in the store
+	dir     string
+	commit  Commit
+	version backends.Version // of the COMMIT.json
+	files   map[string]File  // of this node, by path, those that are in the store
 }
 
 // earlier is the newest good step but the one in dir. It is a saving only, so nothing
@@ -31,7 +32,7 @@ func (s *shipper) earlier(ctx context.Context, dir string) *earlier {
 		if l.dir == dir || !l.committed {
 			continue
 		}
-		commit, err := readCommit(ctx, s.store, l.dir)
+		commit, obj, err := readCommitAt(ctx, s.store, l.dir)
 		if err != nil {
 			continue
 		}
@@ -39,7 +40,7 @@ func (s *shipper) earlier(ctx context.Context, dir string) *earlier {
 		if err != nil {
 			return nil
 		}
-		e := &earlier{l.dir, commit, make(map[string]File)}
+		e := &earlier{l.dir, commit, obj.Version, make(map[string]File)}
 		for _, f := range commit.Files {
 			key := commit.key(l.dir, f)
 			if size, ok := sizes[key]; f.Node == s.node && ok && size == f.Size && f.Size > 0 && telling(f.Digest) {
@@ -79,10 +80,20 @@ func (e *earlier) used(files []File) bool {
 	return false
 }
 
-// there tells whether its COMMIT still is what it was.
+// there reports whether its COMMIT still is what it was.
 func (e *earlier) there(ctx context.Context, store *backends.Store) bool {
-	commit, err := readCommit(ctx, store, e.dir)
-	return err == nil && commit.Data == e.commit.Data
+	if e.version == "" {
+		commit, err := readCommit(ctx, store, e.dir)
+		return err == nil && commit.Data == e.commit.Data
+	}
+	obj, err := store.Stat(ctx, e.dir+"/"+commitKey)
+	return err == nil && obj.Version == e.version
+}
+
+// uploadFolder is the folder of the upload that key is a file of: step-…/data/…/,
+// whatever the path of the file below it.
+func uploadFolder(key string) string {
+	return strings.Join(strings.SplitN(key, "/", 4)[:3], "/") + "/"
 }
 
 // sizesOf lists what the store has of the files of a COMMIT, by key.
@@ -99,8 +110,7 @@ func sizesOf(ctx context.Context, store *backends.Store, dir string, c *Commit) 
 func objectsOf(ctx context.Context, store *backends.Store, dir string, c *Commit) (map[string]backends.Object, error) {
 	objects, folders := make(map[string]backends.Object), make(map[string]bool)
 	for _, f := range c.Files {
-		// step-…/data/…/, whatever the path of the file below it.
-		folder := strings.Join(strings.SplitN(c.key(dir, f), "/", 4)[:3], "/") + "/"
+		folder := uploadFolder(c.key(dir, f))
 		if folders[folder] {
 			continue
 		}

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -52,6 +50,8 @@ type shipper struct {
 	stager   string
 	log      *slog.Logger
 	moved    func(n int64) // told of bytes as they are read; negative when they must go again
+	// own are the ids of uploads that no other process goes on with; may be nil.
+	own map[string]bool
 }
 
 // cargo is a checkpoint that is to be shipped.
@@ -68,169 +68,6 @@ type cargo struct {
 	idle    func() bool // whether its files are read in the idle class; nil: no
 }
 
-// ship sends a checkpoint and commits it. It returns the COMMIT that makes the step
-// exist, which may be that of another upload of the same bytes, and its folder. When
-// parts of other nodes are missing the error is a *waitingError.
-//
-// Nothing that it leaves after an error counts: a later call with the same id goes
-// on with it, any other sweeps it. What is in the files' places is sent only as it
-// was listed in c.files.
-func (s *shipper) ship(ctx context.Context, c cargo) (Commit, string, error) {
-	if err := s.store.CheckKeys(pathsOf(c.files)); err != nil {
-		return Commit{}, "", &unholdableError{err}
-	}
-	for {
-		dir, replace, found, err := s.place(ctx, c)
-		if err != nil || found != nil {
-			return deref(found), dir, err
-		}
-		commit, won, err := s.shipTo(ctx, c, dir, replace)
-		if err != nil || won {
-			return commit, dir, err
-		}
-		// Another upload of this step committed first; place says what that means.
-		s.discard(ctx, dir+"/"+dataDir+"/"+c.id+"/")
-	}
-}
-
-func deref(c *Commit) Commit {
-	if c == nil {
-		return Commit{}
-	}
-	return *c
-}
-
-// place chooses the step's folder. found is the COMMIT there when it has these very
-// bytes; replace says that one with others is to be replaced.
-func (s *shipper) place(ctx context.Context, c cargo) (dir string, replace bool, found *Commit, err error) {
-	for suffix := 0; ; suffix = max(suffix+1, s.attempt) {
-		dir = stepDir(c.step, suffix)
-		there, err := readCommit(ctx, s.store, dir)
-		switch kind := backends.KindOf(err); {
-		case err == nil:
-			same, err := c.holds(ctx, there, s.node)
-			if err != nil || same {
-				return dir, false, &there, err
-			}
-		case kind == backends.NotExist:
-			return dir, false, nil, nil
-		case kind != backends.Corrupt && kind != backends.Unsupported && kind != backends.Invalid:
-			return "", false, nil, err
-		}
-		switch s.conflict {
-		case ConflictSuffix:
-		case ConflictOverwrite:
-			if there.Attempt > s.attempt {
-				return dir, false, nil, conflict(dir, "attempt %d wrote it, and this is attempt %d", there.Attempt, s.attempt)
-			}
-			return dir, true, nil, nil
-		default:
-			return dir, false, nil, conflict(dir, "remove it, choose another destination, or set conflict (push: --conflict) to %s or %s", ConflictOverwrite, ConflictSuffix)
-		}
-	}
-}
-
-func conflict(dir, format string, args ...any) error {
-	return &backends.Error{
-		Op: "commit", Key: dir, Kind: backends.Exist,
-		Err: fmt.Errorf("%w: %s", errConflict, fmt.Sprintf(format, args...)),
-	}
-}
-
-// shipTo sends and commits. won is false when another COMMIT was first.
-func (s *shipper) shipTo(ctx context.Context, c cargo, dir string, replace bool) (commit Commit, won bool, err error) {
-	data := dataDir + "/" + c.id
-	var own part
-	if !c.brought {
-		before := s.earlier(ctx, dir)
-		for done := false; !done; {
-			files, err := s.send(ctx, c, dir+"/"+data, before)
-			if err != nil {
-				return Commit{}, false, err
-			}
-			own = part{
-				APIVersion: apiVersion, Kind: partKind, Step: c.step, Node: s.node, Attempt: s.attempt,
-				SamplesSeen: c.samples, Metrics: c.metrics, Cursors: c.cursors, Data: data, Files: files,
-			}
-			if err := s.bring(ctx, dir, own); err != nil {
-				return Commit{}, false, err
-			}
-			// What an earlier step shares stays only as long as a COMMIT says so: who
-			// removes that one looks for others afterwards, and finds this part's.
-			if done = !before.used(files) || before.there(ctx, s.store); !done {
-				before = nil
-			}
-		}
-	}
-	parts, err := s.gather(ctx, dir, own)
-	if err != nil {
-		return Commit{}, false, err
-	}
-	commit = s.join(c.step, dir, parts)
-	// What must not be restored must not be written.
-	if err := commit.check(); err != nil {
-		return Commit{}, false, &backends.Error{Op: "commit", Key: dir, Kind: backends.Invalid, Err: err}
-	}
-	if err := s.arrived(ctx, dir, &commit); err != nil {
-		c.sent.forget()
-		return Commit{}, false, err
-	}
-	text, err := encode(commit)
-	if err != nil {
-		return Commit{}, false, err
-	}
-	if there, err := readCommit(ctx, s.store, dir); replace && err == nil && there.Attempt > s.attempt {
-		return Commit{}, false, nil // what was to be replaced went while this was sent
-	}
-	_, err = s.store.PutBytes(ctx, dir+"/"+commitKey, text, backends.CreateOptions{IfAbsent: !replace})
-	if err != nil {
-		// It may be there all the same, by this call, by a try whose answer was lost,
-		// or by another node: the data's name tells whose it is.
-		there, rerr := readCommit(ctx, s.store, dir)
-		switch {
-		case rerr == nil && there.brought(dir, data):
-			return there, true, nil
-		case backends.KindOf(err) == backends.Exist && rerr == nil:
-			return Commit{}, false, nil
-		default:
-			return Commit{}, false, err
-		}
-	}
-	s.afterCommit(ctx, dir, &commit)
-	return commit, true, nil
-}
-
-// brought tells whether the COMMIT of a step's folder has what was sent to data.
-func (c *Commit) brought(dir, data string) bool {
-	return c.Data == data || slices.ContainsFunc(c.Files, func(f File) bool { return strings.HasPrefix(f.At, dir+"/"+data+"/") })
-}
-
-// afterCommit does what only tidies: the step exists already.
-func (s *shipper) afterCommit(ctx context.Context, dir string, commit *Commit) {
-	if _, err := s.store.PutBytes(ctx, latestKey, []byte(dir+"\n"), backends.CreateOptions{}); err != nil {
-		s.log.Warn("the hint LATEST is not written; restore does not need it", "error", err)
-	}
-	r := retention{store: s.store, log: s.log}
-	if err := r.tidy(ctx, dir, commit); err != nil {
-		s.log.Warn("data of an earlier upload of this step is left behind", "step", dir, "error", err)
-	}
-}
-
-// discard removes what nobody refers to.
-func (s *shipper) discard(ctx context.Context, prefix string) {
-	var keys []string
-	var err error
-	for obj, lerr := range s.store.List(ctx, prefix) {
-		if err = lerr; err == nil {
-			keys = append(keys, obj.Key)
-		}
-	}
-	r := retention{store: s.store}
-	if err = errors.Join(err, r.remove(ctx, keys...)); err != nil {
-		s.log.Warn("data that nobody refers to is left behind", "prefix", prefix, "error", err)
-	}
-}
-
 // send sends the files, the largest first, and returns them as COMMIT lists them.
 func (s *shipper) send(ctx context.Context, c cargo, prefix string, before *earlier) ([]File, error) {
 	there := make(map[string]backends.Object)
@@ -240,6 +77,9 @@ func (s *shipper) send(ctx context.Context, c cargo, prefix string, before *earl
 				return nil, err
 			}
 			there[obj.Key] = obj
+		}
+		if tooOld(there) { // retention may be about to remove it
+			clear(there)
 		}
 	}
 	files := make([]File, len(c.files))
@@ -336,15 +176,6 @@ func unchanged(file *os.File, want local) error {
 	return nil
 }
 
-// arrived asks the store once more for what COMMIT is about to promise.
-func (s *shipper) arrived(ctx context.Context, dir string, c *Commit) error {
-	sizes, err := sizesOf(ctx, s.store, dir, c)
-	if err != nil {
-		return err
-	}
-	return c.missing(dir, sizes)
-}
-
 // missing is an error for the first file that is not there as the COMMIT says.
 func (c *Commit) missing(dir string, sizes map[string]int64) error {
 	for _, f := range c.Files {
@@ -427,16 +258,26 @@ func (r *obedient) Read(p []byte) (int, error) {
 
 // readCommit reads the COMMIT of a step's folder.
 func readCommit(ctx context.Context, store *backends.Store, dir string) (Commit, error) {
-	p, _, err := store.ReadAll(ctx, path.Join(dir, commitKey), commitLimit)
+	commit, _, err := readCommitAt(ctx, store, dir)
+	return commit, err
+}
+
+// readCommitAt is readCommit, and returns the object that was read, also when it is not
+// good.
+func readCommitAt(ctx context.Context, store *backends.Store, dir string) (Commit, backends.Object, error) {
+	p, obj, err := store.ReadAll(ctx, path.Join(dir, commitKey), commitLimit)
+	for tries := 1; backends.KindOf(err) == backends.Changed && tries < 5; tries++ { // it was replaced under way
+		p, obj, err = store.ReadAll(ctx, path.Join(dir, commitKey), commitLimit)
+	}
 	if err != nil {
-		return Commit{}, err
+		return Commit{}, obj, err
 	}
 	commit, err := DecodeCommit(p)
 	step, _, ok := parseStepDir(dir)
 	if err == nil && (!ok || commit.Step != step) {
 		err = backends.Errorf(backends.Corrupt, "read", dir, "its %s is that of step %d", commitKey, commit.Step)
 	}
-	return commit, err
+	return commit, obj, err
 }
 
 // digestAlgorithm is the one that the store tells too, so that every file can be

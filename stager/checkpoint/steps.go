@@ -95,6 +95,7 @@ type listed struct {
 	suffix    int
 	committed bool              // it has a COMMIT.json, good or bad
 	version   backends.Version  // of the COMMIT.json
+	modified  time.Time         // the same
 	objects   []backends.Object // without COMMIT.json
 	bytes     int64
 }
@@ -119,7 +120,7 @@ func listSteps(ctx context.Context, store *backends.Store) ([]*listed, error) {
 		}
 		l := steps[len(steps)-1]
 		if rest == commitKey {
-			l.committed, l.version = true, obj.Version
+			l.committed, l.version, l.modified = true, obj.Version, obj.ModTime
 		} else {
 			l.objects, l.bytes = append(l.objects, obj), l.bytes+obj.Size
 		}

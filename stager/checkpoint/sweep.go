@@ -14,25 +14,33 @@ import (
 // nobody goes on with, where it is not known whose it is.
 const Abandoned = 24 * time.Hour
 
-// abandonedNote is the same for a write to a step's folder itself: COMMITs and parts,
-// which are small.
-const abandonedNote = 10 * time.Minute
-
 // sweepRemains removes what killed uploads left that no List shows, below prefix: of
 // ids that are this Uploader's own at once, of others when nothing came for long. In a
 // dry run it only tells. What belongs to a step that is busy stays.
 func (r *retention) sweepRemains(ctx context.Context, prefix string) error {
-	found := make(map[string]backends.Remains)
-	err := r.store.Sweep(ctx, prefix, func(left backends.Remains) bool {
+	found, doubtful, again := make(map[string]backends.Remains), false, false
+	timed := !r.now.IsZero()
+	over := func(left backends.Remains) bool {
 		if !provenOwn(left) {
-			return r.foreignIsOver(left)
+			return !again && r.foreignIsOver(left)
 		}
-		if !r.isOver(left) {
+		switch own := r.isOwn(left); {
+		case !own && !r.isOver(left):
+			return false
+		case !own && !timed: // by the local clock alone
+			doubtful = true
 			return false
 		}
 		found[left.Key] = left
 		return !r.dry
-	})
+	}
+	err := r.store.Sweep(ctx, prefix, over)
+	if err == nil && doubtful {
+		if err = r.askTime(ctx); err == nil && !r.now.IsZero() {
+			timed, again = true, true
+			err = r.store.Sweep(ctx, prefix, over)
+		}
+	}
 	byDir := make(map[string]*Pruned)
 	for _, left := range found {
 		dir, _, _ := strings.Cut(left.Key, "/")
@@ -60,26 +68,29 @@ func mayNotLook(err error) bool {
 	return err != nil && (kind == backends.Permission || kind == backends.Unsupported)
 }
 
-// isOver tells whether nobody goes on with a write. A clock of the store that is ahead
-// makes it look fresh, one that is behind costs a live writer another try.
+// isOver reports whether nobody goes on with a write.
 func (r *retention) isOver(left backends.Remains) bool {
+	dir, _, _ := strings.Cut(left.Key, "/")
+	step, _, ok := parseStepDir(dir)
+	switch {
+	case !ok && left.Folder:
+		return false // somebody else's, maybe
+	case ok && r.busy != nil && r.busy(step):
+		return false
+	case r.isOwn(left):
+		return true
+	}
+	return r.old(left.Touched)
+}
+
+// isOwn reports whether a write was of this process or one before it, and is not on its
+// way.
+func (r *retention) isOwn(left backends.Remains) bool {
 	dir, rest, _ := strings.Cut(left.Key, "/")
 	step, _, ok := parseStepDir(dir)
 	data, rest, _ := strings.Cut(rest, "/")
 	id, _, _ := strings.Cut(rest, "/")
-	limit := r.abandoned
-	switch {
-	case !ok && left.Folder:
-		return false // somebody else's, maybe
-	case !ok:
-	case r.busy != nil && r.busy(step):
-		return false
-	case data != dataDir:
-		limit = min(limit, abandonedNote)
-	case r.ids[id]:
-		return true
-	}
-	return time.Since(left.Touched) >= limit
+	return ok && data == dataDir && r.ids[id] && (r.busy == nil || !r.busy(step))
 }
 
 // uploadsName lists the ids of this folder's uploads, a line each, so that what a

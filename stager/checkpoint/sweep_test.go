@@ -55,13 +55,15 @@ func TestARestartSweepsWhatKilledUploadsLeft(t *testing.T) {
 		file.Temporary + "latest",
 	}
 	killed(t, dest, Abandoned+time.Hour, old...)
-	killed(t, dest, abandonedNote+time.Minute, "step-00000002/"+file.Temporary+"commit")
+	killed(t, dest, Abandoned+time.Minute, "step-00000002/"+file.Temporary+"commit")
 	staying := []string{
 		"step-00000002/data/" + foreign + "/" + file.Temporary + "fresh",
 		"step-00000002/parts/" + file.Temporary + "fresh",
 		"files/" + file.Temporary + "fresh",
 	}
 	killed(t, dest, time.Minute, staying...)
+	staying = append(staying, "step-00000002/"+file.Temporary+"slow")
+	killed(t, dest, time.Hour, "step-00000002/"+file.Temporary+"slow")
 	for _, name := range []string{"step-00000001/data/" + own + "/optim", "files/theirs"} {
 		if err := os.MkdirAll(filepath.Join(dest, name), 0o755); err != nil {
 			t.Fatal(err)

@@ -143,8 +143,11 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	defer t.close()
 	sent := u.shelf.journal(snap)
 	defer sent.close()
+	u.mu.Lock()
+	ids := u.idsLocked()
+	u.mu.Unlock()
 	s := &shipper{
-		store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,
+		own: ids, store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,
 		moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node, nodes: u.cfg.Nodes,
 	}
 	if u.cfg.Nodes > 1 {

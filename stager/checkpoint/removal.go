@@ -1,0 +1,305 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// What may be removed of the uploads in a destination. No COMMIT names it, nor the record
+// of an upload that refers to it, looked up right before. And it is finished with: a COMMIT
+// named it that this process removed or replaced; or this process sent it, and nobody else
+// goes on with it; or nothing came of its upload for so long that no live writer is at
+// work. Ages are by the time stamps of the store alone: a local clock that is ahead must
+// not make fresh data look old.
+
+// finished are the uploads whose COMMIT this process removed or replaced.
+type finished struct {
+	keys map[string]bool // also in folders of other steps
+	ids  map[string]bool
+}
+
+// finish notes what a COMMIT of a step's folder named, when it is no longer there.
+func (r *retention) finish(dir string, c *Commit) {
+	if r.finished.keys == nil {
+		r.finished = finished{make(map[string]bool), make(map[string]bool)}
+	}
+	for _, f := range c.Files {
+		r.finished.keys[c.key(dir, f)] = true
+	}
+	for node := range c.Nodes {
+		r.finished.keys[dir+"/"+partKey(c.Attempt, node)] = true
+	}
+	for id := range c.uploads(dir) {
+		r.finished.ids[id] = true
+	}
+}
+
+// uploads are the ids of the uploads to its own folder that a COMMIT names.
+func (c *Commit) uploads(dir string) map[string]bool {
+	ids := map[string]bool{strings.TrimPrefix(c.Data, dataDir+"/"): true}
+	for _, f := range c.Files {
+		if rest, ok := strings.CutPrefix(f.At, dir+"/"); ok {
+			ids[uploadOf(rest)] = true
+		}
+	}
+	return ids
+}
+
+// noteTimes learns from a listing what time it is at least, by the store's clock. Where
+// that of an object is ahead of the local clock, the earlier counts.
+func (r *retention) noteTimes(l *listed) {
+	for _, obj := range l.objects {
+		r.noteTime(obj.ModTime)
+	}
+	r.noteTime(l.modified)
+}
+
+func (r *retention) noteTime(t time.Time) {
+	if now := time.Now(); t.After(now) {
+		t = now
+	}
+	if t.After(r.now) {
+		r.now = t
+	}
+}
+
+// clockKey is written and removed to learn the time.
+const clockKey = "stager-clock"
+
+// askTime learns what time it is by the store's clock, from an object that is written for
+// it. Where that is not allowed, what listings say has to do.
+func (r *retention) askTime(ctx context.Context) error {
+	if r.dry || r.abandoned == 0 {
+		r.now = time.Now()
+		return nil
+	}
+	_, err := r.store.PutBytes(ctx, clockKey, nil, backends.CreateOptions{})
+	var obj backends.Object
+	if err == nil {
+		obj, err = r.store.Stat(ctx, clockKey)
+		r.noteTime(obj.ModTime)
+		err = errors.Join(err, r.store.Delete(ctx, clockKey))
+	}
+	if kind := backends.KindOf(err); err != nil && (kind == backends.Permission || kind == backends.NotExist) {
+		r.log.Info("cannot learn the time of the store, so less counts as abandoned", "error", err)
+		return nil
+	}
+	return err
+}
+
+// old reports whether nothing came for so long that no live writer is at work.
+func (r *retention) old(last time.Time) bool {
+	if r.abandoned == 0 {
+		return true
+	}
+	now := r.now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	return !last.IsZero() && now.Sub(last) >= r.abandoned
+}
+
+// tooOld reports whether what is there of an upload is too old to go on with: before it
+// is committed a retention may find it abandoned.
+func tooOld(there map[string]backends.Object) bool {
+	last := time.Time{}
+	for _, obj := range there {
+		if obj.ModTime.After(last) {
+			last = obj.ModTime
+		}
+	}
+	return !last.IsZero() && time.Since(last) > Abandoned/2
+}
+
+// name collects what must stay in spite of its age: what COMMITs name, their parts, and
+// what uploads refer to that may yet be committed.
+func (r *retention) name(ctx context.Context, s *survey) error {
+	for _, g := range s.good {
+		g.commit.name(g.dir, s.named)
+	}
+	for _, l := range s.steps {
+		var ids map[string]bool
+		if c := s.says[l.dir]; c != nil {
+			ids = c.uploads(l.dir)
+		}
+		for _, obj := range l.objects {
+			rest := strings.TrimPrefix(obj.Key, l.dir+"/")
+			id := uploadOf(rest)
+			_, _, part := parsePartKey(rest)
+			switch {
+			case strings.HasPrefix(rest, dataDir+"/") || id == "" && (!part || l.committed):
+				continue
+			case ids[id]:
+				s.named[obj.Key] = true // and the COMMIT names what it refers to
+				continue
+			case r.finished.ids[id] || r.finished.keys[obj.Key] || weaken.forgetRefs:
+				continue
+			}
+			p, err := readPart(ctx, r.store, obj.Key)
+			if kind := backends.KindOf(err); err != nil && (!bad(err) || kind == backends.NotExist || kind == backends.Changed) {
+				return err
+			}
+			for _, f := range p.Files {
+				if f.At != "" {
+					s.named[f.At] = true
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// name adds what a COMMIT names: its files, and the parts of its nodes.
+func (c *Commit) name(dir string, named map[string]bool) {
+	for _, f := range c.Files {
+		named[c.key(dir, f)] = true
+	}
+	for node := range c.Nodes {
+		named[dir+"/"+partKey(c.Attempt, node)] = true
+	}
+	for id := range c.uploads(dir) {
+		named[dir+"/"+recordKey(id)] = true
+	}
+}
+
+// forgetGoing leaves out of what is named what only steps name that would go.
+func (r *retention) forgetGoing(ctx context.Context, s *survey, going map[string]bool) error {
+	stays := survey{steps: s.steps, named: make(map[string]bool), says: make(map[string]*Commit)}
+	for _, g := range s.good {
+		if !going[g.dir] {
+			stays.good, stays.says[g.dir] = append(stays.good, g), s.says[g.dir]
+		}
+	}
+	err := r.name(ctx, &stays)
+	s.named = stays.named
+	return err
+}
+
+// removable chooses objects of a step's folder that may go by what is known from listings.
+// behind says that also uploads count that are not committed and abandoned.
+func (r *retention) removable(s survey, dir string, objects []backends.Object, behind bool) (keys []backends.Object) {
+	last := make(map[string]time.Time) // when something came of an upload
+	group := func(obj backends.Object) string {
+		if id := uploadOf(strings.TrimPrefix(obj.Key, dir+"/")); id != "" {
+			return id
+		}
+		return obj.Key
+	}
+	for _, obj := range objects {
+		if g := group(obj); obj.ModTime.After(last[g]) {
+			last[g] = obj.ModTime
+		}
+	}
+	for _, obj := range objects {
+		g := group(obj)
+		over := r.finished.keys[obj.Key] || r.finished.ids[g] || behind && (r.ids[g] || r.old(last[g]))
+		if over && !s.named[obj.Key] {
+			keys = append(keys, obj)
+		}
+	}
+	return keys
+}
+
+// sweep removes what nobody needs of a step's folder; committed says that its COMMIT was
+// removed.
+func (r *retention) sweep(ctx context.Context, s survey, l *listed, committed, older bool) error {
+	objects := r.removable(s, l.dir, l.objects, older || l.committed)
+	done := Pruned{Step: l.step, Dir: l.dir, Committed: committed}
+	objects, err := r.stillRemovable(ctx, s, l.dir, objects)
+	if err != nil {
+		return err
+	}
+	var keys []string
+	for _, obj := range objects {
+		keys = append(keys, obj.Key)
+		done.Objects++
+		done.Bytes += obj.Size
+	}
+	if len(keys) == 0 && !committed {
+		return nil // others live on it
+	}
+	if !committed {
+		r.log.Info("data without a COMMIT is swept", "step", l.dir, "objects", done.Objects)
+	}
+	r.removed = append(r.removed, done)
+	return r.remove(ctx, keys...)
+}
+
+// stillRemovable leaves out what the COMMIT of the step's folder names now.
+func (r *retention) stillRemovable(ctx context.Context, s survey, dir string, objects []backends.Object) ([]backends.Object, error) {
+	if len(objects) == 0 || r.dry {
+		return objects, nil
+	}
+	now, err := r.store.Stat(ctx, dir+"/"+commitKey)
+	if backends.KindOf(err) == backends.NotExist || err == nil && s.sees(dir, now.Version) {
+		return objects, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	commit, err := readCommit(ctx, r.store, dir)
+	if backends.KindOf(err) == backends.NotExist {
+		return objects, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	named := make(map[string]bool)
+	commit.name(dir, named)
+	return slices.DeleteFunc(objects, func(obj backends.Object) bool { return named[obj.Key] }), nil
+}
+
+// sees reports whether a COMMIT was read in this version.
+func (s survey) sees(dir string, version backends.Version) bool {
+	i := slices.IndexFunc(s.steps, func(l *listed) bool { return l.dir == dir && l.committed })
+	return i >= 0 && s.steps[i].version == version && s.says[dir] != nil
+}
+
+// tidy removes what other uploads left of a step that is committed, of left, which was
+// listed after the COMMIT.
+func (r *retention) tidy(ctx context.Context, dir string, commit *Commit, left []backends.Object) error {
+	own := make(map[string]bool)
+	commit.name(dir, own)
+	l := &listed{dir: dir, step: commit.Step, committed: true}
+	for _, obj := range left {
+		r.noteTime(obj.ModTime)
+		if rest := strings.TrimPrefix(obj.Key, dir+"/"); belongs(rest) && rest != commitKey && !own[obj.Key] {
+			l.objects = append(l.objects, obj)
+		}
+	}
+	if weaken.tidyYoung {
+		r.abandoned = 0
+	}
+	if len(r.removable(survey{}, dir, l.objects, true)) == 0 {
+		return nil
+	}
+	s, err := r.survey(ctx)
+	if err != nil || s.later {
+		return err
+	}
+	return r.sweep(ctx, s, l, false, true)
+}
+
+// drop removes an upload of this process to a step's folder that will not be committed.
+func (r *retention) drop(ctx context.Context, dir, id string) error {
+	s, err := r.survey(ctx)
+	if err != nil || s.later {
+		return err
+	}
+	for _, l := range s.steps {
+		if l.dir != dir {
+			continue
+		}
+		only := *l
+		only.objects = slices.DeleteFunc(slices.Clone(l.objects), func(obj backends.Object) bool {
+			return uploadOf(strings.TrimPrefix(obj.Key, dir+"/")) != id
+		})
+		return r.sweep(ctx, s, &only, false, true)
+	}
+	return nil
+}
