@@ -119,7 +119,7 @@ func (w *claimant) write(ctx context.Context) {
 type plan struct {
 	pick    func(n int) int
 	crashes int // how many writers may die
-	holds   int // how often a writer may be held up, for longer than its claim lasts
+	holds   int // how often a writer may be held up, for a while or longer than its claim lasts
 }
 
 // play lets writers meet and returns what is wrong with how it ended, or "".
@@ -179,12 +179,12 @@ func (m *meeting) step(ready []*claimant, last *claimant, p *plan, over bool) *c
 		ready[0], ready[i] = ready[i], ready[0]
 	}
 	choices := len(ready)
-	crash, hold := -1, -1
+	crash, hold, while := -1, -1, -1
 	if p.crashes > 0 {
 		crash, choices = choices, choices+1
 	}
 	if p.holds > 0 {
-		hold, choices = choices, choices+1
+		hold, while, choices = choices, choices+1, choices+2
 	}
 	choice := 0
 	if p.pick != nil && choices > 1 {
@@ -203,9 +203,13 @@ func (m *meeting) step(ready []*claimant, last *claimant, p *plan, over bool) *c
 		p.crashes--
 		m.log = append(m.log, note)
 		op.answer <- errDied
-	case choice == hold:
-		m.log = append(m.log, note+", and is held up before")
-		w.held = time.Now().Add(backends.ClaimTimeout + 10*time.Second)
+	case choice == hold, choice == while:
+		d := backends.ClaimTimeout / 4
+		if choice == hold {
+			d = backends.ClaimTimeout + 10*time.Second
+		}
+		m.log = append(m.log, fmt.Sprintf("%s, and is held up for %v before", note, d))
+		w.held = time.Now().Add(d)
 		p.holds--
 	default:
 		w.next = nil

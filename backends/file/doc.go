@@ -28,6 +28,12 @@
 // leave temporary files, which no listing shows. Delete removes folders that it
 // leaves empty, as object stores have none.
 //
+// With IfVersion a lock of the kernel (flock) on a hidden file beside the key excludes
+// other writers while the version is compared and the file renamed. The lock ends with
+// its process. On a file system that is not known to be local, such as NFS, CIFS or
+// FUSE, other machines may not see the lock, so writers exclude each other also by
+// claim files, see [backends.Claim]. A Delete waits for neither.
+//
 // A mount that hangs hangs its readers: the kernel does not let go of them, and so
 // the context of a call is asked only between reads.
 package file

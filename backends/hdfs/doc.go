@@ -53,7 +53,8 @@
 //
 // A file is written under a temporary name beside its final one, closed once the
 // DataNodes have confirmed it, and renamed: over what is there, or with IfAbsent only
-// where nothing is, which the NameNode decides in one step. When the rename's answer is
+// where nothing is, which the NameNode decides in one step. With IfVersion writers exclude
+// each other by claim files, see [backends.Claim], which a rename creates. When the rename's answer is
 // lost, the file's id tells whether it happened. A DataNode that fails while a file is
 // written makes the write fail with kind Unavailable, and Store begins anew; the library
 // cannot rebuild a pipeline. What a broken write left is removed when the NameNode answers

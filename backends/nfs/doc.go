@@ -42,7 +42,8 @@
 // COMMIT whose verifier differs from that of a write says that the server restarted and
 // may have lost it: parts are then sent again, streams begun anew. The file gets its name by RENAME,
 // or by LINK where it must not replace another, which fails if the name is taken. What
-// a killed writer leaves no listing shows.
+// a killed writer leaves no listing shows. With IfVersion writers exclude each other by
+// claim files, see [backends.Claim], which LINK creates.
 //
 // # When the server goes away
 //

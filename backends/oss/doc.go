@@ -60,6 +60,13 @@
 // Facts.ConditionalCreate is false: Commit then looks before it writes, and of two
 // writers at the same moment both may succeed.
 //
+// # IfVersion
+//
+// OSS has no If-Match for writes. Writers exclude each other by claim objects, see
+// [backends.Claim], which x-oss-forbid-overwrite creates. Their names begin with
+// .stager-tmp-claim- and List leaves them out. In a bucket with versioning Commit
+// compares before it writes, and Facts.Guard is GuardNone.
+//
 // # The SDK
 //
 // It signs and spells requests and reads answers. It never repeats a request and

@@ -62,4 +62,12 @@
 // (s3:GetBucketVersioning), Facts.ConditionalCreate is false. There, and before it
 // puts parts together, Commit looks whether the key is free, and of two writers at
 // the same moment both may succeed.
+//
+// # IfVersion
+//
+// On AWS If-Match decides in one step. Elsewhere the header is not trusted: servers
+// ignore it, and Ceph 16 refuses it even for the right ETag. There writers exclude each
+// other by claim objects, see [backends.Claim], which If-None-Match creates. Their names
+// begin with .stager-tmp-claim- and List leaves them out. Where If-None-Match does not
+// decide either, Commit compares before it writes, and Facts.Guard is GuardNone.
 package s3

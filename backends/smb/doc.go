@@ -69,6 +69,10 @@
 // IfAbsent one wins, but another program that makes the file in the moment between the
 // look and the rename is overwritten.
 //
+// IfVersion excludes writers by the same flags, while the version is compared and the
+// file renamed. A flag ends with the session of its writer, so nobody waits for long for
+// a writer that died.
+//
 // Servers remove no file that is open, and Windows replaces none. This process closes
 // such a file before it removes or replaces it, and its readers find out what became
 // of it; other clients are waited for, for some seconds. Delete removes folders that
