@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,7 +35,7 @@ type claimant struct {
 	next *operation // what it is about to do
 	held time.Time  // it does nothing before
 	dead bool
-	done bool
+	done atomic.Bool
 	err  error
 }
 
@@ -111,7 +112,7 @@ func (w *claimant) write(ctx context.Context) {
 		time.Sleep(time.Second)
 		w.err = claim.Replace(ctx, w.current, w.replace)
 	}
-	w.done = true
+	w.done.Store(true)
 }
 
 // A plan decides what happens at each step: pick returns one of n choices, of which 0 is
@@ -135,7 +136,7 @@ func play(t *testing.T, writers int, p plan) (wrong string) {
 		for steps := 0; ; steps++ {
 			ready := m.ready()
 			if len(ready) == 0 {
-				if !slices.ContainsFunc(m.writers, func(w *claimant) bool { return !w.done }) {
+				if !slices.ContainsFunc(m.writers, func(w *claimant) bool { return !w.done.Load() }) {
 					break
 				}
 				time.Sleep(time.Second) // somebody waits for time to pass

@@ -1,10 +1,13 @@
 package file
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/backendtest"
@@ -85,4 +88,36 @@ func TestLockFileThatIsNoFile(t *testing.T) {
 			t.Errorf("where %s has the name of the lock file the object is %q (%v), want %q", what, is.Version, err, was.Version)
 		}
 	}
+}
+
+// A writer that dies with its claim holds up the next for ClaimTimeout, which no Store
+// takes for a stall, and what it leaves is removed.
+func TestClaimOfADeadWriterIsTakenOver(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := New(dir)
+		b.sharedKnown = func() bool { return true }
+		store := backends.NewStore(b, "file://"+dir, backends.Options{RetryFor: time.Nanosecond})
+		defer store.Close()
+		was, err := store.PutBytes(t.Context(), "d/key", []byte("one"), backends.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		current := func(context.Context) (backends.Version, error) { return was.Version, nil }
+		dies := backends.Errorf(backends.Unavailable, "commit", "d/key", "the writer dies")
+		err = backends.NewClaim(b, "d/key", was.Version).Replace(t.Context(), current, func(context.Context) error { return dies })
+		if backends.KindOf(err) != backends.Unavailable {
+			t.Fatalf("the writer that dies: got %v, want kind unavailable", err)
+		}
+		began := time.Now()
+		if _, err := store.PutBytes(t.Context(), "d/key", []byte("two"), backends.CreateOptions{IfVersion: was.Version}); err != nil {
+			t.Fatalf("the next writer: %v", err)
+		}
+		if took := time.Since(began); took < backends.ClaimTimeout || took > 2*backends.ClaimTimeout {
+			t.Errorf("the next writer waited for %v, want a little more than %v", took, backends.ClaimTimeout)
+		}
+		if left, err := os.ReadDir(filepath.Join(dir, "d")); err != nil || len(left) != 1 {
+			t.Errorf("there are %v (%v), want only the key", left, err)
+		}
+	})
 }
