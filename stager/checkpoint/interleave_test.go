@@ -326,9 +326,9 @@ func scenes(t *testing.T) map[string]scene {
 // TestInterleavingsKeepEveryPromise explores the scenes: the default form is bounded by a
 // number of schedules, STAGER_TRIAL=full by larger ones.
 func TestInterleavingsKeepEveryPromise(t *testing.T) {
-	preemptions, most, random := 2, 250, 40
+	preemptions, most, random := 2, 130, 20
 	if os.Getenv("STAGER_TRIAL") == "full" {
-		preemptions, most, random = 3, 20000, 5000
+		preemptions, most, random = 3, 6000, 2000
 	}
 	for name, sc := range scenes(t) {
 		t.Run(name, func(t *testing.T) {
