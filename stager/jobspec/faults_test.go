@@ -170,6 +170,9 @@ func TestWarnings(t *testing.T) {
 		{"outputs left to the sidecar", job(saves+`, stager.dev/finalize: sidecar`, "", ""), Options{JobPolicies: true}, ""},
 		{"outputs of two containers", strings.Replace(job(saves+`, stager.dev/containers: "main,more"`, "", "        command: [train]"), "containers:\n", "containers:\n      - {name: more, image: x, command: [more]}\n", 1), Options{JobPolicies: true}, "outputs can be lost: stager.dev/containers names 2 containers"},
 		{"Secrets in the job's container", job(`stager.dev/out.o: "/out -> s3://b/ ? secret=rw", stager.dev/finalize: run`, "", "        command: [train]"), Options{JobPolicies: true}, "container main gets the Secrets of its stores, as stager.dev/finalize: run needs them there: [rw]"},
+		{"a prefix of another domain", job(`stager.io/in.train: "s3://b/train/ -> /data"`, "", ""), Options{}, "the annotation stager.io/in.train is not stager's; its own begin with stager.dev/"},
+		{"a prefix with a slip", job(train+`, stagr.dev/gate: none`, "", ""), Options{}, "the annotation stagr.dev/gate is not stager's"},
+		{"others' prefixes", job(train+`, stage.example.com/a: b, storage.dev/b: c, sidecar.istio.io/inject: "false"`, "", ""), Options{}, ""},
 		{"an elastic job", kinds[9].text, Options{Plan: []byte(onePlan)}, "an elastic job has no fixed number of pods"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -223,4 +226,35 @@ func TestPodLevelResources(t *testing.T) {
 		t.Errorf("got\n%s\nwant %s", result.Output, want)
 	}
 	holds(t, []byte(file), Options{})
+}
+
+// Options behind a question mark without spaces were taken for a part of the path: the
+// input came whole, to a folder of that name.
+func TestOptionsNeedNoSpaces(t *testing.T) {
+	in := func(line string) string { return job("stager.dev/in.d: "+line, "", "") }
+	out := func(line string) string { return job("stager.dev/out.o: "+line, "", "") }
+	for _, tt := range []struct{ line, same string }{
+		{in(`"s3://b/x/ -> /d?mode=window&size=10Gi"`), in(`"s3://b/x/ -> /d ? mode=window&size=10Gi"`)},
+		{in(`"s3://b/x/ -> /d ?mode=window&size=10Gi"`), in(`"s3://b/x/ -> /d ? mode=window&size=10Gi"`)},
+		{in(`"s3://b/x/ -> /d? mode=window&size=10Gi"`), in(`"s3://b/x/ -> /d ? mode=window&size=10Gi"`)},
+		{in(`"s3://b/x/?region=eu -> /d?mode=window&size=10Gi"`), in(`"s3://b/x/?region=eu -> /d ? mode=window&size=10Gi"`)},
+		{out(`"/o -> s3://b/x/?keep=3&commit=checkpoint"`), out(`"/o -> s3://b/x/ ? keep=3&commit=checkpoint"`)},
+	} {
+		var pods [2]string
+		for i, file := range []string{tt.line, tt.same} {
+			result, err := Inject([]byte(file), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, pods[i], _ = strings.Cut(string(result.Output), "    spec:")
+		}
+		if pods[0] != pods[1] {
+			t.Errorf("got\n%s\nwant\n%s", pods[0], pods[1])
+		}
+	}
+	// A URL's own query stays its own.
+	result, err := Inject([]byte(out(`"/o -> s3://b/x/?region=eu"`)), Options{})
+	if err != nil || !strings.Contains(string(result.Output), "destination: \"s3://b/x/?region=eu\"") {
+		t.Errorf("got %v, %v, want the destination with its query", result, err)
+	}
 }

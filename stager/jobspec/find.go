@@ -214,3 +214,44 @@ func (t *template) annotations() map[string]*yamledit.Node {
 	}
 	return all
 }
+
+// nearlyOurs returns the annotations of a template, and of what it stands in, whose prefix
+// is nearly stager's: most likely a slip, which nobody would tell.
+func (t *template) nearlyOurs() (names []string) {
+	for _, n := range t.chain[len(t.object.around):] {
+		if n.Kind != yamledit.Mapping || n.Get("metadata", "annotations") == nil {
+			continue
+		}
+		for _, p := range n.Get("metadata", "annotations").Pairs {
+			domain, _, ok := strings.Cut(p.Key.Text(), "/")
+			if near := strings.HasPrefix(domain, "stager") || distance(domain+"/", prefix) <= 2; ok && near && domain+"/" != prefix {
+				names = append(names, p.Key.Text())
+			}
+		}
+	}
+	return names
+}
+
+// distance returns how many bytes must be changed, put in or left out to make b of a. It
+// is at most 3 for texts whose lengths differ by more than 2.
+func distance(a, b string) int {
+	if len(a) > len(b)+2 || len(b) > len(a)+2 {
+		return 3
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			before, row[j+1] = row[j+1], min(before+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -232,6 +232,10 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 		return nil
 	}
 	var p *pod
+	var slips []string
+	for _, name := range t.nearlyOurs() {
+		slips = append(slips, "the annotation "+name+" is not stager's; its own begin with "+prefix)
+	}
 	fault := catch(func() {
 		r, why := in.request(t)
 		if r == nil {
@@ -239,7 +243,7 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 			if before.own(AnnotationUndo) != nil {
 				action = Removed
 			}
-			in.tell(t, Object{Action: action, Reason: why})
+			in.tell(t, Object{Action: action, Reason: why, Warnings: slips})
 			return
 		}
 		p = newPod(in.opts, t, r)
@@ -249,7 +253,7 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 		if p.stands(before) {
 			action = Unchanged
 		}
-		in.tell(t, Object{Action: action, Warnings: p.warnings})
+		in.tell(t, Object{Action: action, Warnings: slices.Concat(slips, p.warnings)})
 	})
 	if fault != nil {
 		in.fault(t.object, fault)

@@ -353,12 +353,32 @@ func (e entry) split(form string) (left, right, options string) {
 	if !ok {
 		e.refuse("", "%q has no \" -> \"; write %s", text, form)
 	}
-	right, options, _ = strings.Cut(rest, " ? ")
+	right, options = cutOptions(rest)
 	left, right = strings.TrimSpace(left), strings.TrimSpace(right)
 	if left == "" || right == "" {
 		e.refuse("->", "one side of -> is empty; write %s", form)
 	}
 	return left, right, strings.TrimSpace(options)
+}
+
+// cutOptions cuts what is behind the arrow at the question mark of the options. That may
+// stand without spaces around it, as in /data?mode=window. A URL may have a query of its
+// own, which stays with it unless all its keys are options.
+func cutOptions(text string) (right, options string) {
+	right, options, ok := strings.Cut(text, " ?")
+	if ok {
+		return right, options
+	}
+	right, options, _ = strings.Cut(text, "?")
+	if strings.Contains(right, "://") {
+		for piece := range strings.SplitSeq(options, "&") {
+			key, _, _ := strings.Cut(strings.TrimSpace(piece), "=")
+			if _, known := params[key]; !known {
+				return text, ""
+			}
+		}
+	}
+	return right, options
 }
 
 // options puts those of an entry into its map, and makes the volume they describe.
