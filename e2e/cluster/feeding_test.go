@@ -92,8 +92,8 @@ var feeding = []row{
 		also: func(t *testing.T, j *job) {
 			j.holds(t, map[string]string{"out/0/type": "tmpfs\n", "out/0/read": "80\n"})
 			const path = `jsonpath={range .items[*].status.initContainerStatuses[*]}{.name} {.restartCount} {.state.terminated.reason}{"\n"}{end}`
-			if got, err := j.c.kubectl(t.Context(), "", "get", "pod", "-l", j.pods(""), "-o", path); err != nil || got != "stager 0 Completed\nstager-prefetch 0 Completed\n" {
-				t.Errorf("stager's containers: %q, %v, want both to end well, and never to be started again", got, err)
+			if got, err := j.c.kubectl(t.Context(), "", "get", "pod", "-l", j.pods(""), "-o", path); err != nil || got != "stager 0 Completed\nstager-install 0 Completed\nstager-prefetch 0 Completed\n" {
+				t.Errorf("stager's containers: %q, %v, want all to end well, and never to be started again", got, err)
 			}
 			const limits = `jsonpath={.items[0].spec.initContainers[0].resources.limits.memory} {.items[0].spec.volumes[?(@.name=="stager-train")].emptyDir.sizeLimit}`
 			got, err := j.c.kubectl(t.Context(), "", "get", "pod", "-l", j.pods(""), "-o", limits)

@@ -133,10 +133,10 @@ func TestWebhook(t *testing.T) {
 		containers string // of the pod that is taken, in front of main; "": it is refused
 		complaint  string // that its user sees; "": none
 	}{
-		{"asks", podAsking("", in+", "+out), "stager stager-prefetch", ""},
+		{"asks", podAsking("", in+", "+out), "stager stager-prefetch", "Warning: outputs can be lost: container main has no command"},
 		{"asks for nothing", podAsking("", ""), "none", "asks for no data"},
 		{"has no label", strings.Replace(podAsking("", in), `"true"`, `"false"`, 1), "none", ""},
-		{"is of an Argo workflow, with the labels and annotations of its podMetadata", read(t, "../../stager/jobspec/testdata/golden/pod-argo.in.json"), "stager stager-prefetch init", ""},
+		{"is of an Argo workflow, with the labels and annotations of its podMetadata", read(t, "../../stager/jobspec/testdata/golden/pod-argo.in.json"), "stager stager-install stager-prefetch init", ""},
 		{"warned", podAsking("terminationGracePeriodSeconds: 5,", out), "stager", "Warning: terminationGracePeriodSeconds was 5 and is now 330"},
 		{"unknown annotation", podAsking("", `stager.dev/input: x`), "", "the annotation stager.dev/input is not known"},
 		{"wrong URL", podAsking("", `stager.dev/in.code: "gopher://b/code/ -> /code"`), "", "gopher"},
