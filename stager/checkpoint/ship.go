@@ -130,9 +130,11 @@ func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string)
 		return "", err
 	}
 	defer file.Close() // opened for reading
-	if err := unchanged(file, want); err != nil {
+	still, err := beginSteady(file, want)
+	if err != nil {
 		return "", err
 	}
+	defer still.close()
 	src := newSummed(giveWay{file, c.idle}, want.Size, digestAlgorithm(s.store), s.moved)
 	src.lies = file
 	obj, err := s.store.Put(ctx, key, src, want.Size, c.sent.resuming(key))
@@ -140,8 +142,14 @@ func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string)
 	if err == nil {
 		sum, err = src.sum()
 	}
-	if still := unchanged(file, want); still != nil {
-		err = still
+	moved := still.end(func() (bool, error) {
+		if err != nil {
+			return true, nil // there is nothing to compare with
+		}
+		return sameBytes(ctx, file, want.Size, sum)
+	})
+	if moved != nil {
+		err = moved
 	}
 	if err == nil && (obj.Size != want.Size || obj.Sum.Algorithm == sum.Algorithm && obj.Sum != sum) {
 		err = backends.Errorf(backends.Corrupt, "write", key,
@@ -154,6 +162,13 @@ func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string)
 	forgetPages(file)
 	c.sent.note(key, sum.String(), obj.Version)
 	return sum.String(), nil
+}
+
+// sameBytes reports whether a file has a checksum now.
+func sameBytes(ctx context.Context, file *os.File, size int64, want backends.Checksum) (bool, error) {
+	sum := want.Algorithm.New()
+	n, err := io.Copy(sum, &obedient{ctx, io.NewSectionReader(file, 0, size)})
+	return n == size && backends.SumOf(want.Algorithm, sum) == want, err
 }
 
 // forgetPages leaves the memory that reading a file took to others: nobody reads it

@@ -125,6 +125,7 @@ type failure struct {
 	step   int64
 	print  string
 	reason string
+	kind   backends.Kind // of the error that Wait returns
 }
 
 // upload is a checkpoint on its way.
@@ -383,7 +384,7 @@ func (u *Uploader) fate(step int64) (known bool, err error) {
 	}
 	for name, f := range u.failed {
 		if f.step == step {
-			return true, backends.Errorf(backends.Invalid, "wait", name, "%s", f.reason)
+			return true, backends.Errorf(f.kind, "wait", name, "%s", f.reason)
 		}
 	}
 	for _, e := range u.seen {
