@@ -121,7 +121,7 @@ func newHouse(t *testing.T, binary string) *house {
 		h.must(t, os.Mkdir(filepath.Join(dir, private), 0o700))
 	}
 	h.token = []byte("TOKEN-" + rand.Text() + rand.Text())
-	h.must(t, os.WriteFile(h.secret, bytes.Repeat(append(h.token, '\n'), 4096), 0o600))
+	h.must(t, os.WriteFile(h.secret, bytes.Repeat(append(h.token, '\n'), 64), 0o600))
 	h.shards, err = PackNoise(filepath.Join(dir, "src"), 40, 64<<10)
 	h.must(t, err)
 	h.must(t, filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
