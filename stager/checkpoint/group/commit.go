@@ -16,7 +16,7 @@ func (m *Machine) watchDelay(s *save) time.Duration {
 	if m.cfg.Index == 0 {
 		s.delay = min(max(s.waited/256, m.cfg.PollMin/4), 5*m.cfg.PollMin)
 	} else {
-		s.delay = min(max(2*s.delay, 4*m.cfg.PollMin), m.cfg.PollMax)
+		s.delay = min(max(2*s.delay, 4*m.cfg.PollMin+time.Duration(m.cfg.Count)*m.cfg.PollMin/100), m.cfg.PollMax)
 	}
 	return s.delay
 }

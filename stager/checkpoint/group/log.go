@@ -98,7 +98,7 @@ func (m *Machine) logAnswered(e Event) {
 		case OK:
 			m.log.phase = logRead
 			m.announced(m.log.mine)
-			m.pollLog()
+			m.afterAnnounced()
 		case Unavailable:
 			m.waitLog(m.cfg.Retry)
 		default: // another was first, or nobody knows
@@ -142,7 +142,7 @@ func (m *Machine) logWasRead(e Event) {
 		a, err := DecodeAnnouncement(e.Body)
 		if err == nil && key == announceKey(a.View, a.Save) {
 			m.announced(a)
-			m.pollLog()
+			m.afterAnnounced()
 			return
 		}
 		fallthrough
@@ -157,6 +157,21 @@ func (m *Machine) logWasRead(e Event) {
 	}
 }
 
+// busy reports whether a save of the current view is open.
+func (m *Machine) busy() bool {
+	return slices.ContainsFunc(m.saves, func(s save) bool { return s.id.View == m.view.now.Digest && s.phase != saveDone })
+}
+
+// afterAnnounced waits while the save is open: nothing is announced meanwhile, and its
+// end polls at once.
+func (m *Machine) afterAnnounced() {
+	if m.busy() {
+		m.waitLog(m.cfg.PollMax)
+		return
+	}
+	m.pollLog()
+}
+
 func (m *Machine) waitLog(after time.Duration) {
 	m.log.phase = logWait
 	m.wait(m.logTask(), after)
@@ -165,9 +180,12 @@ func (m *Machine) waitLog(after time.Duration) {
 // announce announces the newest checkpoint, if it is this member's turn and no save
 // is open. It is called when nothing is announced under the next number.
 func (m *Machine) announce() {
-	busy := slices.ContainsFunc(m.saves, func(s save) bool { return s.id.View == m.view.now.Digest })
-	if len(m.ready) == 0 || busy {
-		m.log.delay = min(max(2*m.log.delay, m.cfg.PollMin), m.cfg.PollMax)
+	if m.busy() {
+		m.waitLog(m.cfg.PollMax)
+		return
+	}
+	if len(m.ready) == 0 {
+		m.log.delay = min(max(2*m.log.delay, m.cfg.PollMin+time.Duration(m.cfg.Count)*m.cfg.PollMin/500), m.cfg.PollMax)
 		m.waitLog(m.log.delay)
 		return
 	}

@@ -273,8 +273,12 @@ func (m *Machine) finish(s *save, topic Topic, why string) {
 func (m *Machine) forgetDone() {
 	before := len(m.saves)
 	m.saves = slices.DeleteFunc(m.saves, func(s save) bool { return s.phase == saveDone })
-	if len(m.saves) < before {
+	switch {
+	case len(m.saves) == before || m.log.phase != logWait:
+	case len(m.ready) > 0:
 		m.pokeLog()
+	default:
+		m.waitLog(4 * m.cfg.PollMin)
 	}
 }
 
