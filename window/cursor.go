@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -159,8 +156,7 @@ func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
 	if w.closed || w.failed != nil {
 		return ErrClosed
 	}
-	path := w.cursorPath()
-	if err := errors.Join(os.WriteFile(path+".new", text, 0o644), os.Rename(path+".new", path)); err != nil {
+	if err := disk.ReplaceSmall(w.stage.Root(), cursorName, text, 0o644, false); err != nil {
 		return err
 	}
 	w.log.Info("the window goes on at another cursor", "epoch", c.Epoch, "was", w.low.epoch)
@@ -229,13 +225,18 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 	return own, nil
 }
 
-func (w *Window) cursorPath() string { return filepath.Join(w.dir, disk.Private, "cursor") }
+const (
+	cursorName = disk.Private + "/cursor"
+	// cursorLimit is how many bytes of a cursor are read: it has a span for each gap in
+	// what is settled.
+	cursorLimit = 256 << 20
+)
 
 // goBack does what Rewind wrote down: whoever opens the folder does it, as often as it
 // is killed meanwhile.
 func (w *Window) goBack(found map[uint64]place) error {
-	text, err := os.ReadFile(w.cursorPath())
-	if errors.Is(err, fs.ErrNotExist) {
+	text, err := disk.ReadSmall(w.stage.Root(), cursorName, cursorLimit)
+	if err != nil && w.ignored(cursorName, err) {
 		return nil
 	}
 	if err != nil {
@@ -247,7 +248,7 @@ func (w *Window) goBack(found map[uint64]place) error {
 			return err
 		}
 	}
-	return os.Remove(w.cursorPath())
+	return w.stage.Root().RemoveAll(cursorName)
 }
 
 // forgetAfter takes back what happened after a cursor.
@@ -279,7 +280,7 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 			return err
 		}
 	}
-	journal, old, err := openJournal(w.journalPath(), w.planName())
+	journal, old, err := w.openJournal()
 	if err != nil {
 		return err
 	}
@@ -295,7 +296,7 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 			}
 		}
 	}
-	return errors.Join(journal.rewrite(w.journalPath(), w.planName(), m), journal.file.Close())
+	return errors.Join(journal.rewrite(w.stage.Root(), w.planName(), m), journal.file.Close())
 }
 
 // Position is a line of the plan: what is to be delivered, whatever happens.

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // The journal is a text file, a fact a line, each with its own sum, so that a line
@@ -73,17 +75,22 @@ func newMemory() memory {
 // another one, or unreadable.
 func readJournal(r io.Reader, plan string) (memory, error) {
 	m := newMemory()
-	lines := bufio.NewReader(r)
-	for about := false; ; {
-		line, err := lines.ReadString('\n')
-		if fields, ok := parseLine(line); ok {
+	lines := bufio.NewReaderSize(r, longestLine)
+	for about, skip := false, false; ; {
+		line, err := lines.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			skip = true // no fact is as long
+			continue
+		}
+		if fields, ok := parseLine(string(line)); ok && !skip {
 			if fields[0] == "plan" {
 				about = len(fields) == 2 && fields[1] == plan
 			} else if about {
 				m.learn(fields)
 			}
 		}
-		if err == io.EOF {
+		skip = false
+		if errors.Is(err, io.EOF) {
 			return m, nil
 		}
 		if err != nil {
@@ -252,7 +259,7 @@ func sealLine(b []byte, from int) []byte {
 }
 
 // rewrite replaces the journal by one that tells just this.
-func (j *journal) rewrite(path, plan string, m memory) error {
+func (j *journal) rewrite(root *os.Root, plan string, m memory) error {
 	var b []byte
 	fact := func(kind string, words ...any) { from := len(b); b = sealLine(appendFact(b, kind, words...), from) }
 	fact("plan", plan)
@@ -288,14 +295,17 @@ func (j *journal) rewrite(path, plan string, m memory) error {
 		fact("sum", a, sum)
 	}
 	// No sync: it must outlive a kill, and after a boot it may be missing.
-	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o644)
+	next, err := disk.Replacement(root, journalName, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(b)
-	if err == nil {
-		err = os.Rename(path+".new", path)
+	if _, err = next.Write(b); err == nil {
+		err = next.Commit()
 	}
+	if err != nil {
+		return errors.Join(err, next.Close())
+	}
+	file, err := next.Detach()
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
@@ -307,19 +317,26 @@ func (j *journal) rewrite(path, plan string, m memory) error {
 	return nil
 }
 
-// openJournal reads what path holds about the plan, and writes it anew. An error of the
-// disk is no end of the journal: it leaves everything as it was.
-func openJournal(path, plan string) (*journal, memory, error) {
-	m := newMemory()
-	if file, err := os.Open(path); err == nil {
-		m, err = readJournal(file, plan)
+const (
+	journalName = disk.Private + "/journal"
+	// longestLine is longer than any fact: names of readers and items are bounded.
+	longestLine = 256 << 10
+	// journalLimit is how many bytes of a journal are read. It is written anew long before.
+	journalLimit = 1 << 30
+)
+
+// openJournal reads what the journal holds about the plan, and writes it anew. An error of
+// the disk is no end of the journal: it leaves everything as it was.
+func (w *Window) openJournal() (*journal, memory, error) {
+	m, root := newMemory(), w.stage.Root()
+	file, err := disk.OpenFile(root, journalName, os.O_RDONLY, 0)
+	if err == nil {
+		m, err = readJournal(io.LimitReader(file, journalLimit), w.planName())
 		file.Close() //nolint:errcheck // opened for reading
-		if err != nil {
-			return nil, m, fmt.Errorf("the position in the epoch cannot be read from %s, and nothing was changed: %w", path, err)
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, m, err
+	}
+	if err != nil && !w.ignored(journalName, err) {
+		return nil, m, fmt.Errorf("the position in the epoch cannot be read from %s, and nothing was changed: %w", filepath.Join(w.dir, journalName), err)
 	}
 	j := &journal{}
-	return j, m, j.rewrite(path, plan, m)
+	return j, m, j.rewrite(root, w.planName(), m)
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -27,9 +25,9 @@ import (
 func (w *Window) recover(now time.Time) error {
 	plan := fmt.Sprintf("%q\n", w.planName())
 	stamp := plan + disk.Boot() + "\n"
-	stampPath := filepath.Join(w.dir, disk.Private, "plan")
-	old, err := os.ReadFile(stampPath)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	const stampName = disk.Private + "/plan"
+	old, err := w.readSmall(stampName)
+	if err != nil {
 		return err
 	}
 	found, err := w.stage.findings()
@@ -43,14 +41,14 @@ func (w *Window) recover(now time.Time) error {
 		if err := w.dropState(strings.HasPrefix(string(old), plan), found); err != nil {
 			return err
 		}
-		if err := os.WriteFile(stampPath, []byte(stamp), 0o644); err != nil {
+		if err := disk.ReplaceSmall(w.stage.Root(), stampName, []byte(stamp), 0o644, false); err != nil {
 			return err
 		}
 	}
 	if err := w.goBack(found); err != nil {
 		return err
 	}
-	journal, m, err := openJournal(w.journalPath(), w.planName())
+	journal, m, err := w.openJournal()
 	if err != nil {
 		return err
 	}
@@ -146,10 +144,29 @@ func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
 	if samePlan {
 		return nil
 	}
-	if err := os.Remove(w.journalPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	return w.stage.Root().RemoveAll(journalName)
+}
+
+// readSmall reads a small file of the window's own; nothing when there is none. What has
+// its name and cannot be it counts as none, and is replaced when the file is written next.
+func (w *Window) readSmall(name string) ([]byte, error) {
+	text, err := disk.ReadSmall(w.stage.Root(), name, disk.Limit)
+	if err != nil && w.ignored(name, err) {
+		return nil, nil
 	}
-	return nil
+	return text, err
+}
+
+// ignored tells whether a file of the window's own counts as absent, and logs it when
+// somebody put something else in its place.
+func (w *Window) ignored(name string, err error) bool {
+	var odd *disk.NotRegularError
+	var large *disk.TooLargeError
+	if errors.As(err, &odd) && !odd.Mode.IsDir() || errors.As(err, &large) {
+		w.log.Warn("a file of stager's own was replaced by another program and is ignored", "file", name, "error", err)
+		return true
+	}
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // remember takes over what the journal tells.
@@ -444,7 +461,7 @@ func (w *Window) compact() {
 			m.sums[a] = e.digest
 		}
 	}
-	if err := w.journal.rewrite(w.journalPath(), w.planName(), m); err != nil {
+	if err := w.journal.rewrite(w.stage.Root(), w.planName(), m); err != nil {
 		w.troubleLocked("write the journal anew", err)
 		w.journal.lines = 0 // tried again after as many more
 	}

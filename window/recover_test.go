@@ -1,13 +1,13 @@
 package window
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // Each instant at which a kill can fall leaves the folder in one of these states.
@@ -199,9 +199,18 @@ func FuzzJournal(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := t.TempDir() + "/journal"
+		dir := t.TempDir()
+		path := filepath.Join(dir, journalName)
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		if err := root.Mkdir(disk.Private, 0o755); err != nil {
+			t.Fatal(err)
+		}
 		j := &journal{}
-		if err := j.rewrite(path, "p", m); err != nil {
+		if err := j.rewrite(root, "p", m); err != nil {
 			t.Fatal(err)
 		}
 		if err := j.add("ack", seq{7, 8}, "new"); err != nil {
@@ -266,17 +275,24 @@ func TestNamesAreReadAsTheyAreWritten(t *testing.T) {
 // An error of the disk while the journal was read counted as its end: the position was
 // lost, acknowledged shards came again, and no log said so.
 func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "journal")
+	dir := t.TempDir()
+	folder, err := disk.Open(dir, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	path := filepath.Join(dir, journalName)
 	// A directory can be opened and not read, like a file on a bad sector.
 	if err := os.Mkdir(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err := openJournal(path, "plan")
+	w := &Window{dir: dir, stage: &stage{Folder: folder}, cfg: Config{Manifest: "plan"}}
+	_, _, err = w.openJournal()
 	if err == nil || !strings.Contains(err.Error(), path+", and nothing was changed") {
 		t.Errorf("openJournal: %v, want an error that names %s", err, path)
 	}
-	if _, err := os.Lstat(path + ".new"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a new journal was begun: %v", err)
+	if begun, err := filepath.Glob(path + ".new*"); err != nil || len(begun) > 0 {
+		t.Errorf("a new journal was begun: %q (%v)", begun, err)
 	}
 }
 

@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -30,27 +30,29 @@ const keepReports = 4
 
 // reports writes them.
 type reports struct {
-	dir   string
+	root  *os.Root
 	epoch int
 	file  *os.File // of that epoch; nil before the first line
 }
 
-func openReports(dir string) (*reports, error) {
-	r := &reports{dir: filepath.Join(dir, disk.Private, "reports")}
-	return r, os.MkdirAll(r.dir, 0o755)
+const reportsDir = disk.Private + "/reports"
+
+// reportLimit is how many bytes of a report are read.
+const reportLimit = 4 << 30
+
+func openReports(root *os.Root) (*reports, error) {
+	return &reports{root: root}, root.MkdirAll(reportsDir, 0o755)
 }
 
-func (r *reports) path(epoch int) string {
-	return filepath.Join(r.dir, fmt.Sprintf("e%04d.jsonl", epoch))
-}
+func (r *reports) name(epoch int) string { return fmt.Sprintf("%s/e%04d.jsonl", reportsDir, epoch) }
 
 func (r *reports) add(d Delivery) error {
 	if r.file == nil || r.epoch != d.Epoch {
-		file, err := os.OpenFile(r.path(d.Epoch), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		file, err := disk.OpenOwn(r.root, r.name(d.Epoch), os.O_WRONLY|os.O_APPEND, 0o644)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(r.close(), os.RemoveAll(r.path(d.Epoch-keepReports))); err != nil {
+		if err := errors.Join(r.close(), r.root.RemoveAll(r.name(d.Epoch-keepReports))); err != nil {
 			return errors.Join(err, file.Close())
 		}
 		r.file, r.epoch = file, d.Epoch
@@ -89,13 +91,13 @@ func (w *Window) reportLocked(e *entry, d Delivery) {
 // the number of nodes keeps the reports of before with the cursors. fs.ErrNotExist when
 // there is none.
 func (w *Window) Report(epoch int) ([]Delivery, error) {
-	file, err := os.Open(w.reports.path(epoch))
+	file, err := disk.OpenFile(w.stage.Root(), w.reports.name(epoch), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close() // opened for reading
 	last := map[int]Delivery{}
-	lines := bufio.NewScanner(file)
+	lines := bufio.NewScanner(io.LimitReader(file, reportLimit))
 	for lines.Scan() {
 		var d Delivery
 		if json.Unmarshal(lines.Bytes(), &d) == nil && d.Part == w.cfg.Part { // a kill may have torn it

@@ -52,6 +52,12 @@ func openStage(dir string, cfg *Config) (*stage, error) {
 			return nil, errors.Join(err, s.close())
 		}
 	}
+	folder.Keep(s.ready, s.claimed, s.done, s.whole, s.held, s.doomed, s.leaving)
+	// Readers work in ready/, claimed/ and done/. The second links of what they see are
+	// nobody's business: what stager reads again it reads there.
+	if err := folder.Hide(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	s.seesOpen = folder.SeesOpenFiles()
 	return s, nil
 }
@@ -88,9 +94,13 @@ func (s *stage) show(name string) (ino uint64, err error) {
 		err = s.whole.Link(name, s.held, name)
 	}
 	if errors.Is(err, fs.ErrExist) {
-		// What a kill left of an earlier try.
-		if old, serr := s.held.Stat(name); serr == nil && old.Ino == st.Ino {
+		old, serr := s.held.Stat(name)
+		switch {
+		case serr != nil:
+		case old.Ino == st.Ino: // what a kill left of an earlier try
 			err = nil
+		default: // another program's: it is left where people look
+			err = errors.Join(s.held.Move(name, s.done, doomedName(name, old.Ino)), s.whole.Link(name, s.held, name))
 		}
 	}
 	if err != nil {

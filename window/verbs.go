@@ -13,6 +13,7 @@ const elsewhere = "(elsewhere)"
 // scan looks for what readers did by verbs on files.
 func (w *Window) scan() {
 	began := time.Now()
+	w.mend()
 	// In this order: what moves from ready/ to claimed/ to done/ meanwhile is seen at
 	// least once. What looks gone is looked at again, one by one, with the lock held.
 	names, err := w.stage.ready.Names()
@@ -48,6 +49,18 @@ func (w *Window) scan() {
 	}
 	w.strangersLocked(names)
 	w.serveLocked(now)
+}
+
+// mend undoes what a neighbour did to the modes of the window's directories.
+func (w *Window) mend() {
+	switch mended, err := w.stage.Mend(); {
+	case err != nil:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.troubleLocked("give a directory its mode again", err)
+	case mended > 0:
+		w.log.Warn("another program changed the modes of stager's directories; they have them again", "directories", mended)
+	}
 }
 
 // lookLocked finds out what became of a shown file that does not lie in ready/, or
@@ -136,7 +149,7 @@ func (w *Window) lostLocked(now time.Time, e *entry) {
 	} else if e.lease != nil {
 		w.returnLocked(now, e.lease, "its file was lost", noBlame)
 	}
-	w.replanLocked(e, "somebody removed its link in .stager/held")
+	w.replanLocked(e, "somebody removed or changed its link in .stager/held")
 	w.note()
 }
 

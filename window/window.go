@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/stager-dev/stager/window/disk"
 )
 
 // Window is one input's folder and what it knows about it. Its methods may be
@@ -148,7 +146,7 @@ func New(cfg Config) (*Window, error) {
 	for _, s := range holding {
 		w.totals[s] = &total{}
 	}
-	if w.reports, err = openReports(dir); err == nil {
+	if w.reports, err = openReports(stage.Root()); err == nil {
 		err = w.recover(time.Now())
 	}
 	if err != nil {
@@ -221,8 +219,6 @@ func (w *Window) troubleLocked(what string, err error) {
 func (w *Window) planName() string { return strings.TrimSpace(w.cfg.Manifest + " " + w.cfg.Part) }
 
 func (w *Window) path(name string) string { return filepath.Join(w.dir, "ready", name) }
-
-func (w *Window) journalPath() string { return filepath.Join(w.dir, disk.Private, "journal") }
 
 // endLocked tells those who wait that nothing more comes.
 func (w *Window) endLocked(err error) {

@@ -165,7 +165,7 @@ func TestAnEndThatWasToldIsToldOnceThoughOnlyFilesTellOfIt(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 3})
 		b.settle()
 		l := b.must(b.lease("r"))
-		full, err := os.Open(b.journalPath()) // not for writing
+		full, err := os.Open(b.at(journalName)) // not for writing
 		b.ok(err)
 		room := b.journal.file
 		b.journal.file = full

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -131,7 +130,7 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, err)
 		return
 	}
-	win, l, err := a.nextShard(r, win, request)
+	win, l, b, err := a.nextBody(r, win, request)
 	var end *window.EndError
 	switch {
 	case errors.As(err, &end):
@@ -143,7 +142,7 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 		leaseFailed(w, r, err)
 		return
 	}
-	a.hand(w, r, win, l, st)
+	a.hand(w, r, win, l, b, st)
 }
 
 // forever is as long as the reader waits.
@@ -190,14 +189,29 @@ func (a *API) nextShard(r *http.Request, win *window.Window, request window.Leas
 // errNotTaken says that the reader did not take the body to its last byte.
 var errNotTaken = errors.New("the reader did not take the whole shard")
 
-// hand sends a shard, and sees to its lease.
-func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l window.Lease, st *stream) {
-	b, err := openBody(l)
-	if err != nil {
-		a.withdraw(win, l)
-		fail(w, http.StatusInternalServerError, fmt.Errorf("the shard is not there any more: %w", err))
-		return
+// nextBody is nextShard, opened. A shard whose file another program took away is fetched
+// again, and the reader gets another one meanwhile.
+func (a *API) nextBody(r *http.Request, win *window.Window, request window.LeaseRequest) (*window.Window, window.Lease, body, error) {
+	for {
+		var l window.Lease
+		var err error
+		win, l, err = a.nextShard(r, win, request)
+		if err != nil {
+			return win, l, body{}, err
+		}
+		b, err := openBody(win, l)
+		if err == nil || !errors.Is(err, window.ErrLost) {
+			if err != nil {
+				a.withdraw(win, l)
+				err = fmt.Errorf("the shard %s cannot be opened: %w", l.Name, err)
+			}
+			return win, l, b, err
+		}
 	}
+}
+
+// hand sends a shard, and sees to its lease.
+func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l window.Lease, b body, st *stream) {
 	defer b.Close() // opened for reading
 	if r.Context().Err() != nil {
 		a.withdraw(win, l)
@@ -225,12 +239,12 @@ type body struct {
 	to   func(io.Writer) (int64, error)
 }
 
-func openBody(l window.Lease) (body, error) {
-	if l.Tree {
-		root, err := os.OpenRoot(l.Path)
-		if err != nil {
-			return body{}, err
-		}
+func openBody(win *window.Window, l window.Lease) (body, error) {
+	shard, err := win.Open(l.ID)
+	if err != nil {
+		return body{}, err
+	}
+	if root := shard.Tree; root != nil {
 		size, err := treeTarSize(root)
 		if err != nil {
 			return body{}, errors.Join(err, root.Close())
@@ -239,10 +253,9 @@ func openBody(l window.Lease) (body, error) {
 			return size, treeTar(to, root)
 		}}, nil
 	}
-	file, err := os.Open(l.Path)
-	return body{file, "application/octet-stream", l.Size, func(to io.Writer) (int64, error) {
-		return io.Copy(to, file)
-	}}, err
+	return body{shard, "application/octet-stream", l.Size, func(to io.Writer) (int64, error) {
+		return io.Copy(to, shard.File)
+	}}, nil
 }
 
 // send sends a shard and returns nil when the reader has taken its last byte.

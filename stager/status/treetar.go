@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // A shard that is a folder goes through a stream as a tar archive: its files by name,
@@ -19,7 +21,7 @@ func treeTar(to io.Writer, root *os.Root) error {
 		if err := archive.WriteHeader(treeHeader(name, size)); err != nil {
 			return err
 		}
-		file, err := root.Open(name)
+		file, err := disk.OpenFile(root, name, os.O_RDONLY, 0)
 		if err != nil {
 			return err
 		}

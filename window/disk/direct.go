@@ -3,6 +3,7 @@ package disk
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -145,7 +146,7 @@ func (w *Writing) Open(root *os.Root, name string, file *os.File, size int64) (*
 	if size < w.from || !w.direct.Load() {
 		return f, nil
 	}
-	direct, err := root.OpenFile(name, os.O_WRONLY|unix.O_DIRECT, 0)
+	direct, err := OpenFile(root, name, os.O_WRONLY|unix.O_DIRECT, 0)
 	if err != nil && isRefusal(err) {
 		w.refuse(err)
 		return f, nil
@@ -153,8 +154,24 @@ func (w *Writing) Open(root *os.Root, name string, file *os.File, size int64) (*
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
+	if err := same(name, file, direct); err != nil {
+		return nil, errors.Join(err, file.Close(), direct.Close())
+	}
 	f.direct = direct
 	return f, nil
+}
+
+// same returns an error unless both are one file: the name is looked up twice.
+func same(name string, a, b *os.File) error {
+	first, err := a.Stat()
+	if err != nil {
+		return err
+	}
+	second, err := b.Stat()
+	if err == nil && !os.SameFile(first, second) {
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("another program put another file there; run it again")}
+	}
+	return err
 }
 
 // WriteAt puts p at off: whole pages of aligned memory past the cache, the rest through it.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +27,8 @@ type Folder struct {
 	incomingDir *os.File
 	lock        *Lock
 	writing     Writing
+	shelves     []*Shelf // for Mend
+	hidden      bool     // Private, from other users
 }
 
 // BusyError says that another process fills the folder.
@@ -38,29 +41,120 @@ func (e *BusyError) Error() string {
 // Open makes the folder if need be and takes it for this process. holder is what
 // others are told who try meanwhile, in a *BusyError.
 func Open(path, holder string) (*Folder, error) {
-	if err := os.MkdirAll(filepath.Join(path, incomingDir), 0o755); err != nil {
+	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}
-	incoming, err := root.OpenRoot(incomingDir)
-	if err != nil {
-		return nil, errors.Join(err, root.Close())
-	}
-	lock, err := lockFolder(root, path, holder)
-	if err != nil {
-		return nil, errors.Join(err, incoming.Close(), root.Close())
-	}
-	f := &Folder{path: path, root: root, incoming: incoming, lock: lock}
-	if f.dir, err = root.Open("."); err == nil {
-		f.incomingDir, err = incoming.Open(".")
-	}
-	if err != nil {
+	f := &Folder{path: path, root: root}
+	if err := f.open(holder); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+func (f *Folder) open(holder string) (err error) {
+	// In this order: whoever changed the mode of the first hides the second.
+	for _, dir := range []string{Private, incomingDir} {
+		if err := f.makeOwn(dir); err != nil {
+			return err
+		}
+	}
+	if f.incoming, err = f.root.OpenRoot(incomingDir); err != nil {
+		return err
+	}
+	if f.lock, err = lockFolder(f.root, f.path, holder); err != nil {
+		return err
+	}
+	if err := f.sweepReplacements(); err != nil {
+		return err
+	}
+	if f.dir, err = f.root.Open("."); err != nil {
+		return err
+	}
+	f.incomingDir, err = f.incoming.Open(".")
+	return err
+}
+
+// sweepReplacements removes files of Private that a kill left without their names. Only
+// the holder of the lock makes any.
+func (f *Folder) sweepReplacements() error {
+	dir, err := openDir(f.root, Private)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // opened for reading
+	names, err := dir.Readdirnames(-1)
+	for _, name := range names {
+		if replacement.MatchString(name) {
+			err = errors.Join(err, removeAt(dir, name))
+		}
+	}
+	return err
+}
+
+// replacement is what Replacement calls its files.
+var replacement = regexp.MustCompile(`^[a-z.]+\.new-[0-9a-f]{16}$`)
+
+// makeOwn makes a directory of stager's own if need be. One that its owner cannot use,
+// since somebody changed its mode, gets a mode again.
+func (f *Folder) makeOwn(dir string) error {
+	if err := f.root.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	info, err := f.root.Lstat(dir)
+	switch {
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return &fs.PathError{Op: "open", Path: filepath.Join(f.path, dir), Err: unix.ENOTDIR}
+	case info.Mode().Perm()&0o700 != 0o700:
+		return f.root.Chmod(dir, f.privateMode())
+	}
+	return nil
+}
+
+// Hide keeps other users out of Private: for folders in which others may write. A folder
+// that is only read may be copied by whichever user, and must not stop them.
+func (f *Folder) Hide() error {
+	f.hidden = true
+	return f.root.Chmod(Private, f.privateMode())
+}
+
+func (f *Folder) privateMode() fs.FileMode {
+	if f.hidden {
+		return 0o700
+	}
+	return 0o755
+}
+
+// Mend gives directories of stager's own their modes again, which a neighbour may have
+// changed. It returns how many it mended.
+func (f *Folder) Mend() (mended int, err error) {
+	if info, serr := f.root.Lstat(Private); serr == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 {
+		mended++
+		err = f.root.Chmod(Private, f.privateMode())
+	}
+	mend := func(dir *os.File, name string, right func(mode uint32) bool, mode uint32) {
+		var st unix.Stat_t
+		fd := int(dir.Fd())
+		if serr := retryErr(func() error { return unix.Fstat(fd, &st) }); serr != nil || right(st.Mode&0o1777) {
+			return
+		}
+		if merr := retryErr(func() error { return unix.Fchmod(fd, st.Mode&0o6000|mode) }); merr != nil {
+			err = errors.Join(err, &fs.PathError{Op: "change the mode of", Path: name, Err: merr})
+			return
+		}
+		mended++
+	}
+	mend(f.incomingDir, incomingDir, func(mode uint32) bool { return mode&0o700 == 0o700 }, 0o755)
+	for _, s := range f.shelves {
+		want := sysMode(s.mode)
+		mend(s.dir, s.name, func(mode uint32) bool { return mode == want }, want)
+	}
+	return mended, err
 }
 
 // lockFolder locks the private directory. A job that copies the folder, as whichever
@@ -71,6 +165,18 @@ func lockFolder(root *os.Root, path, holder string) (*Lock, error) {
 		return nil, err
 	}
 	defer private.Close() // the lock has a handle of its own
+	// The note would be written into another's file, of which this is a second name.
+	if file, err := OpenFile(private, LockName, os.O_RDONLY, 0); err == nil {
+		own := isOwn(file)
+		if err := file.Close(); err != nil {
+			return nil, err
+		}
+		if !own {
+			if err := private.Remove(LockName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, err
+			}
+		}
+	}
 	return Acquire(private, path, holder, true)
 }
 
@@ -96,7 +202,13 @@ func (f *Folder) Empty() (bool, error) {
 
 // Close gives the folder free.
 func (f *Folder) Close() error {
-	err := errors.Join(f.lock.Close(), f.incoming.Close(), f.root.Close())
+	err := f.root.Close()
+	if f.incoming != nil {
+		err = errors.Join(err, f.incoming.Close())
+	}
+	if f.lock != nil {
+		err = errors.Join(err, f.lock.Close())
+	}
 	for _, dir := range []*os.File{f.dir, f.incomingDir} {
 		if dir != nil {
 			err = errors.Join(err, dir.Close())

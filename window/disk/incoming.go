@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -20,6 +21,9 @@ import (
 // noteEvery is how many bytes arrive between two notes of progress: what a kill
 // costs at most, for each file on its way. Files no larger keep no notes.
 const noteEvery = 2 << 20
+
+// notesLimit is how many bytes of notes are read: those of a file of 4 TiB.
+const notesLimit = 128 << 20
 
 // Incoming is a file on its way in. WriteAt and Missing may be called from many
 // goroutines at once; Publish, Seal or Discard comes after all of them.
@@ -58,26 +62,25 @@ func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, err
 		in.header = fmt.Sprintf("%d %q %s\n", size, version, bootID())
 		in.have = in.readNotes()
 	}
-	flags := os.O_RDWR | os.O_CREATE
 	if len(in.have) == 0 {
-		flags |= os.O_TRUNC
 		if err := in.dropNotes(); err != nil {
 			return nil, err
 		}
 	}
-	file, err := f.openIncoming(in.name, flags)
+	file, had, err := f.openIncoming(in.name)
 	if err != nil {
 		return nil, err
 	}
 	in.file = &File{File: file}
-	if len(in.have) > 0 {
-		if info, err := file.Stat(); err != nil {
+	if len(in.have) > 0 && had != size {
+		in.have = nil // somebody touched it: begin anew
+		if err := in.dropNotes(); err != nil {
 			return nil, errors.Join(err, in.Discard())
-		} else if info.Size() != size {
-			in.have = nil // somebody touched it: begin anew
-			if err := errors.Join(file.Truncate(0), in.dropNotes()); err != nil {
-				return nil, errors.Join(err, in.Discard())
-			}
+		}
+	}
+	if len(in.have) == 0 && had > 0 {
+		if err := file.Truncate(0); err != nil {
+			return nil, errors.Join(err, in.Discard())
 		}
 	}
 	in.resumed = len(in.have) > 0
@@ -95,16 +98,49 @@ func incomingName(id string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// openIncoming opens a file below incomingDir, which is a single name. os.Root would get
-// there by more steps, and ask whether one may wait for the file as for a socket.
-func (f *Folder) openIncoming(name string, flags int) (*os.File, error) {
-	fd, err := retry(func() (int, error) {
-		return unix.Openat(int(f.incomingDir.Fd()), name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o644)
-	})
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path.Join(incomingDir, name), Err: err}
+// openIncoming opens a file below incomingDir, which is a single name, for reading and
+// writing, and returns how many bytes it has. It makes the file if need be; what has its
+// name and is not a file of this name alone is removed. os.Root would get there by more
+// steps, and ask whether one may wait for the file as for a socket.
+func (f *Folder) openIncoming(name string) (file *os.File, size int64, err error) {
+	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	for try := 0; ; try++ {
+		fd, err := retry(func() (int, error) {
+			return unix.Openat(int(f.incomingDir.Fd()), name, flags, 0o644)
+		})
+		var st unix.Stat_t
+		if err == nil {
+			if err = retryErr(func() error { return unix.Fstat(fd, &st) }); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink <= 1 {
+				return os.NewFile(uintptr(fd), name), st.Size, nil
+			}
+			err = errors.Join(err, unix.Close(fd))
+		}
+		switch {
+		case try == 3 && err == nil:
+			err = &NotRegularError{path.Join(incomingDir, name), fs.ModeIrregular}
+		case try == 3:
+		case errors.Is(err, unix.EACCES):
+			if mended, merr := f.mendIncoming(name); !mended {
+				err = errors.Join(err, merr)
+				break
+			}
+			continue
+		case err == nil, errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO), errors.Is(err, unix.EISDIR):
+			if err = f.incoming.RemoveAll(name); err == nil {
+				continue
+			}
+		}
+		return nil, 0, &fs.PathError{Op: "open", Path: path.Join(incomingDir, name), Err: err}
 	}
-	return os.NewFile(uintptr(fd), name), nil
+}
+
+// mendIncoming lets the owner open a file below incomingDir again, if that is possible.
+func (f *Folder) mendIncoming(name string) (bool, error) {
+	mended, err := f.Mend()
+	if mended > 0 || err != nil {
+		return err == nil, err
+	}
+	return f.incoming.Chmod(name, 0o644) == nil, nil
 }
 
 // Size is the file's size in bytes when it is whole.
@@ -283,7 +319,7 @@ func (in *Incoming) notesName() string { return in.name + ".ranges" }
 func (in *Incoming) noteLocked() error {
 	var line strings.Builder
 	if in.notes == nil {
-		notes, err := in.folder.incoming.OpenFile(in.notesName(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		notes, err := OpenOwn(in.folder.incoming, in.notesName(), os.O_WRONLY|os.O_APPEND, 0o644)
 		if err != nil {
 			return err
 		}
@@ -303,12 +339,12 @@ func (in *Incoming) noteLocked() error {
 // readNotes is what the notes say has arrived; nothing when they are of another
 // object, another boot, or unreadable.
 func (in *Incoming) readNotes() (have ranges) {
-	file, err := in.folder.incoming.Open(in.notesName())
+	file, err := OpenFile(in.folder.incoming, in.notesName(), os.O_RDONLY, 0)
 	if err != nil {
 		return nil
 	}
 	defer file.Close() // opened for reading
-	lines := bufio.NewScanner(file)
+	lines := bufio.NewScanner(io.LimitReader(file, notesLimit))
 	if !lines.Scan() || lines.Text()+"\n" != in.header {
 		return nil
 	}

@@ -35,9 +35,9 @@ const treeSuffix = ".tree"
 func (f *Folder) IncomingTree(id, version string) (*IncomingTree, error) {
 	in := &IncomingTree{folder: f, name: incomingName(id) + treeSuffix, folders: map[string]bool{}}
 	note, header := in.name+".of", fmt.Sprintf("%q %s\n", version, bootID())
-	old, err := f.incoming.ReadFile(note)
+	old, err := ReadSmall(f.incoming, note, Limit)
 	if _, gone := f.incoming.Lstat(in.name); err != nil || gone != nil || string(old) != header {
-		if err := errors.Join(in.Discard(), f.incoming.Mkdir(in.name, 0o755), f.incoming.WriteFile(note, []byte(header), 0o644)); err != nil {
+		if err := errors.Join(in.Discard(), f.incoming.Mkdir(in.name, 0o755), ReplaceSmall(f.incoming, note, []byte(header), 0o644, false)); err != nil {
 			return nil, err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 // not followed.
 type Shelf struct {
 	name string
+	mode fs.FileMode // what Shelf gave it
 	dir  *os.File
 }
 
@@ -25,6 +26,41 @@ type Stat struct {
 	Size  int64
 	Dir   bool
 }
+
+// Take opens a file for reading that is this very one: a regular file of that inode on
+// the shelf's file system, with that many bytes. Otherwise it returns an error that is
+// fs.ErrNotExist, since the file is lost. It follows no link and never blocks.
+func (s *Shelf) Take(name string, ino uint64, size int64) (*os.File, error) {
+	file, err := s.open(name, unix.O_RDONLY)
+	switch {
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO): // a link, a socket
+		return nil, s.fail("open", name, &changedError{"it is no regular file"})
+	case err != nil:
+		return nil, err
+	}
+	var st, dir unix.Stat_t
+	err = errors.Join(retryErr(func() error { return unix.Fstat(int(file.Fd()), &st) }), retryErr(func() error { return unix.Fstat(s.fd(), &dir) }))
+	switch {
+	case err != nil:
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		err = &changedError{"it is no regular file"}
+	case st.Ino != ino || st.Dev != dir.Dev:
+		err = &changedError{fmt.Sprintf("it is another file (inode %d, want %d)", st.Ino, ino)}
+	case st.Size != size:
+		err = &changedError{fmt.Sprintf("it has %d bytes, want %d", st.Size, size)}
+	default:
+		return file, nil
+	}
+	return nil, errors.Join(s.fail("open", name, err), file.Close())
+}
+
+// changedError says that a file is not the one that was put there.
+type changedError struct{ reason string }
+
+func (e *changedError) Error() string { return "changed by another program: " + e.reason }
+
+// Is makes it an fs.ErrNotExist: the file that was put there is lost.
+func (e *changedError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // Shelf makes the folder of that name, gives it this mode whatever the umask, and
 // opens it. The owner of a folder that stands and has another mode must be us.
@@ -37,17 +73,36 @@ func (f *Folder) Shelf(name string, mode fs.FileMode) (*Shelf, error) {
 		return nil, err
 	}
 	const bits = fs.ModePerm | fs.ModeSticky
-	if info.Mode()&bits != mode&bits {
+	if info.IsDir() && info.Mode()&bits != mode&bits {
 		if err := f.root.Chmod(name, mode); err != nil {
 			return nil, fmt.Errorf("%w: readers need mode %v there; change it, or remove the folder", err, mode)
 		}
 	}
-	dir, err := f.root.Open(name)
+	dir, err := openDir(f.root, name)
 	if err != nil {
 		return nil, err
 	}
-	return &Shelf{name, dir}, nil
+	return &Shelf{name, mode, dir}, nil
 }
+
+// openDir opens a directory below root, and not what a link at its name leads to.
+func openDir(root *os.Root, name string) (*os.File, error) {
+	up, base, err := parent(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer up.Close() // opened for its name
+	fd, err := retry(func() (int, error) {
+		return unix.Openat(int(up.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// Keep has Mend see to the modes of these shelves.
+func (f *Folder) Keep(shelves ...*Shelf) { f.shelves = append(f.shelves, shelves...) }
 
 // Sub opens a folder on the shelf, as it is.
 func (s *Shelf) Sub(name string) (*Shelf, error) {
@@ -55,7 +110,7 @@ func (s *Shelf) Sub(name string) (*Shelf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Shelf{s.name + "/" + name, dir}, nil
+	return &Shelf{name: s.name + "/" + name, dir: dir}, nil
 }
 
 // Name is the shelf's path within its Folder.
@@ -143,29 +198,59 @@ func (s *Shelf) Move(name string, to *Shelf, as string) error {
 	if err != nil {
 		return s.fail("move", name, err)
 	}
-	err = retryErr(func() error { return unix.Renameat2(s.fd(), name, to.fd(), as, unix.RENAME_NOREPLACE) })
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
-		// A file system that only knows the old rename: look first.
-		if _, there := to.Stat(as); there == nil {
-			err = fs.ErrExist
-		} else {
-			err = retryErr(func() error { return unix.Renameat(s.fd(), name, to.fd(), as) })
-		}
-	}
-	return s.fail("move", name, err)
+	return s.fail("move", name, renameNew(s.dir, name, to.dir, as))
 }
 
 func (s *Shelf) open(name string, flags int) (*os.File, error) {
 	if err := single(name); err != nil {
 		return nil, s.fail("open", name, err)
 	}
-	fd, err := retry(func() (int, error) {
+	open := func() (int, error) {
 		return unix.Openat(s.fd(), name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	})
+	}
+	fd, err := retry(open)
+	if errors.Is(err, unix.EACCES) && s.mend(name) {
+		fd, err = retry(open)
+	}
 	if err != nil {
 		return nil, s.fail("open", name, err)
 	}
 	return os.NewFile(uintptr(fd), s.name+"/"+name), nil
+}
+
+// mend lets the owner use a file or directory whose mode somebody has changed. It is
+// false where that is not this user's.
+func (s *Shelf) mend(name string) bool {
+	var st unix.Stat_t
+	err := retryErr(func() error { return unix.Fstatat(s.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil || int(st.Uid) != os.Geteuid() {
+		return false
+	}
+	mode := st.Mode & 0o7777
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		mode |= 0o700
+	case unix.S_IFREG:
+		mode |= 0o444
+	default:
+		return false
+	}
+	// Of kernels before 6.6 this follows a link that took the name just now: then it
+	// changes the mode of a file that this user owns, and reads nothing of it.
+	err = unix.Fchmodat(s.fd(), name, mode, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = unix.Fchmodat(s.fd(), name, mode, 0)
+	}
+	return err == nil
+}
+
+// sysMode is a mode as the kernel has it.
+func sysMode(mode fs.FileMode) uint32 {
+	bits := uint32(mode.Perm())
+	if mode&fs.ModeSticky != 0 {
+		bits |= unix.S_ISVTX
+	}
+	return bits
 }
 
 func (s *Shelf) fd() int { return int(s.dir.Fd()) }
