@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -126,14 +127,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stop()
 	stopDrain := context.AfterFunc(ctx, func() { d.Drain(0) })
 	defer stopDrain()
-	_ = os.Remove(d.preempt()) // of an earlier process, if at all
+	removePreempt(filepath.Dir(d.cfg.Socket)) // of an earlier process, if at all
 	if d.cfg.Notice != "" {
 		go d.heed(work)
 	}
 
 	err = d.live(ctx, work)
 	d.setPhase(status.Ended)
-	_ = os.Remove(d.preempt()) // nobody is left to read it
+	removePreempt(filepath.Dir(d.cfg.Socket)) // nobody is left to read it
 	stop()
 	if cerr := api.close(); err == nil {
 		err = cerr

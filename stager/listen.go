@@ -1,16 +1,19 @@
 package stager
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
-	"github.com/gofrs/flock"
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // socketMode lets the socket's owner and group in: in a pod the trainer's.
@@ -68,11 +71,43 @@ func (e *SocketError) ExitCode() int {
 // other has just made.
 type socket struct {
 	net.Listener
-	lock *flock.Flock
+	root *os.Root // its directory
+	name string
+	lock *disk.FileLock
+	info fs.FileInfo // of the socket
 }
 
-// Close removes the socket, and gives its path free.
-func (s *socket) Close() error { return errors.Join(s.Listener.Close(), s.lock.Unlock()) }
+// Close removes the socket, unless another program's has its name now, and gives its path
+// free.
+func (s *socket) Close() error {
+	err := s.Listener.Close()
+	if info, lerr := s.root.Lstat(s.name); lerr == nil && os.SameFile(info, s.info) {
+		err = errors.Join(err, s.root.Remove(s.name))
+	}
+	return errors.Join(err, note{Stager: os.Getpid()}.write(s.lock), s.lock.Unlock(), s.root.Close())
+}
+
+// note is what the lock file tells of the socket, so that one whose process was killed is
+// known from another program's.
+type note struct {
+	Stager int    `json:"stager"` // process
+	Inode  uint64 `json:"inode,omitempty"`
+}
+
+func (n note) write(lock *disk.FileLock) error {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	return lock.SetNote(append(text, '\n'))
+}
+
+// left tells whether a socket is one that an earlier stager left: the note names it, or
+// says that a stager listened there and nothing more, and this user owns it.
+func (n note) left(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && n.Stager != 0 && int(st.Uid) == os.Geteuid() && (n.Inode == 0 || n.Inode == st.Ino)
+}
 
 // listen makes the API's socket. One that a killed daemon left behind is replaced;
 // anything else at its path is left alone.
@@ -86,17 +121,28 @@ func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, refuse("%w", err)
 	}
-	lock := flock.New(path + ".lock")
-	if mine, err := lock.TryLock(); err != nil {
-		return nil, refuse("%w", err)
-	} else if !mine {
-		return nil, &SocketInUseError{path}
-	}
-	l, err := listenLocked(path, refuse)
+	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
-		return nil, errors.Join(err, lock.Unlock())
+		return nil, refuse("%w", err)
 	}
-	return &socket{l, lock}, nil
+	name := filepath.Base(path)
+	lock, text, err := disk.TakeLock(root, name+".lock")
+	if errors.Is(err, disk.ErrLocked) {
+		return nil, errors.Join(&SocketInUseError{path}, root.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(refuse("%w", err), root.Close())
+	}
+	s := &socket{root: root, name: name, lock: lock}
+	if text, err = lock.Note(); err == nil {
+		var before note
+		_ = json.Unmarshal(text, &before) // of what is no note nothing is known
+		err = s.listen(path, before, refuse)
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Unlock(), root.Close())
+	}
+	return s, nil
 }
 
 // letIn opens a socket to every user who can reach its folder.
@@ -107,28 +153,46 @@ func letIn(path string) error {
 	return nil
 }
 
-func listenLocked(path string, refuse func(string, ...any) error) (net.Listener, error) {
-	switch info, err := os.Lstat(path); {
+func (s *socket) listen(path string, before note, refuse func(string, ...any) error) error {
+	switch info, err := s.root.Lstat(s.name); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return nil, refuse("%w", err)
+		return refuse("%w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return nil, refuse("%s is there and is no socket", path)
+		return refuse("%s is there and is no socket", path)
 	default:
 		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 			_ = conn.Close() // it has told what was asked
-			return nil, refuse("another program listens on %s", path)
+			return refuse("another program listens on %s", path)
 		}
-		if err := os.Remove(path); err != nil {
-			return nil, refuse("%w", err)
+		if !before.left(info) {
+			return refuse("%s is a socket that no stager left there; remove it if no program needs it", path)
 		}
+		if err := s.root.Remove(s.name); err != nil {
+			return refuse("%w", err)
+		}
+	}
+	// Before the socket: a kill between the two leaves one that is known.
+	if err := (note{Stager: os.Getpid()}).write(s.lock); err != nil {
+		return refuse("%w", err)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, refuse("%w", err)
+		return refuse("%w", err)
 	}
-	if err := os.Chmod(path, socketMode); err != nil {
-		return nil, errors.Join(refuse("%w", err), l.Close())
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // Close looks whose it is
+	s.Listener = l
+	if s.info, err = s.root.Lstat(s.name); err == nil && s.info.Mode().Type() != fs.ModeSocket {
+		err = fmt.Errorf("%s was replaced by another program", path)
 	}
-	return l, nil
+	if err == nil {
+		err = s.root.Chmod(s.name, socketMode)
+	}
+	if st, ok := s.info.Sys().(*syscall.Stat_t); err == nil && ok {
+		err = note{Stager: os.Getpid(), Inode: st.Ino}.write(s.lock)
+	}
+	if err != nil {
+		return errors.Join(refuse("%w", err), l.Close())
+	}
+	return nil
 }

@@ -1,13 +1,19 @@
 package stager
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/stager-dev/stager/stager/notice"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // heed begins the end when the machine is to be taken away.
@@ -22,25 +28,85 @@ func (d *Daemon) heed(ctx context.Context) {
 
 // preempt is the file that tells a trainer that the end has begun: it lies beside the
 // socket, which the trainer has in any case.
-func (d *Daemon) preempt() string { return filepath.Join(filepath.Dir(d.cfg.Socket), "PREEMPT") }
+func (d *Daemon) preempt() string { return filepath.Join(filepath.Dir(d.cfg.Socket), preemptName) }
+
+const preemptName = "PREEMPT"
+
+// preemption is what the file holds.
+type preemption struct {
+	Until time.Time `json:"until,omitzero"` // when there is no more time
+}
 
 // tellTrainer writes the file. The caller holds mu.
 func (d *Daemon) tellTrainer() {
-	var said struct {
-		Until time.Time `json:"until,omitzero"` // when there is no more time
+	var said preemption
+	if !d.until.IsZero() {
+		said.Until = d.until.UTC()
 	}
-	said.Until = d.until.UTC()
-	if d.until.IsZero() {
-		said.Until = time.Time{}
+	if err := writePreempt(filepath.Dir(d.cfg.Socket), said); err != nil {
+		d.log.Warn("the trainer is not told of the end by a file", "error", err)
 	}
+}
+
+func writePreempt(dir string, said preemption) (err error) {
 	text, err := json.Marshal(said)
-	if err == nil {
-		err = os.WriteFile(d.preempt()+".new", append(text, '\n'), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(d.preempt()+".new", d.preempt())
-	}
 	if err != nil {
-		d.log.Info("the trainer is not told of the end by a file", "error", err)
+		return err
 	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close() // what was written has its name, or is removed
+	file, err := disk.Replacement(root, preemptName, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err = file.Write(append(text, '\n')); err == nil {
+		err = file.CommitNew()
+	}
+	if errors.Is(err, fs.ErrExist) {
+		if !isPreempt(root) {
+			return errors.Join(fmt.Errorf("%s: stager did not write that file and does not replace it; remove it", filepath.Join(dir, preemptName)), file.Close())
+		}
+		err = file.Commit()
+	}
+	return errors.Join(err, file.Close())
+}
+
+// removePreempt removes the file, of this process or an earlier one, unless somebody else
+// wrote it.
+func removePreempt(dir string) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return // there is no directory, and so no file
+	}
+	defer root.Close() // opened to look
+	if isPreempt(root) {
+		_ = root.Remove(preemptName) // a trainer that finds it saves once more
+	}
+}
+
+// isPreempt tells whether a stager of this user wrote the file: nothing but a preemption is
+// in it.
+func isPreempt(root *os.Root) bool {
+	info, err := root.Lstat(preemptName)
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(st.Uid) != os.Geteuid() {
+		return false
+	}
+	const longest = 200
+	text, err := disk.ReadSmall(root, preemptName, longest)
+	if err != nil {
+		return false
+	}
+	var said preemption
+	if json.Unmarshal(text, &said) != nil {
+		return false
+	}
+	again, err := json.Marshal(said)
+	return err == nil && bytes.Equal(text, append(again, '\n'))
 }

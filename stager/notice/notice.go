@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -83,7 +84,7 @@ func (w *watcher) look(ctx context.Context) (came bool, at time.Time, err error)
 	if !filepath.IsAbs(w.source) {
 		return w.ask(ctx)
 	}
-	text, err := os.ReadFile(w.source)
+	text, err := readFile(w.source)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, at, nil
 	}
@@ -92,6 +93,25 @@ func (w *watcher) look(ctx context.Context) (came bool, at time.Time, err error)
 	}
 	_, at = read(text)
 	return true, at, nil
+}
+
+// readFile reads the beginning of a file. Whoever may write its directory may put something
+// else there, so it does not wait for a FIFO, nor read more than a notice has. It follows
+// links: Kubernetes gives files of volumes their names by links.
+func readFile(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // opened for reading
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file (%s) and so no notice; remove it", path, info.Mode().Type())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(file, limit))
 }
 
 // ask asks the address. 404 is how most say that there is nothing.

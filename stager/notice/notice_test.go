@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,5 +101,23 @@ func TestAnAddressIsAskedAsTheCloudWants(t *testing.T) {
 		if came != want.came || !strings.Contains(said, want.words) || want.words == "" && err != nil || came == at.IsZero() {
 			t.Errorf("got %t %v %v, want %+v", came, at, err, want)
 		}
+	}
+}
+
+// The file of a notice lay in a directory where others may write. As a FIFO it stopped the
+// watch for ever, and as a file without end it filled the memory.
+func TestWaitReadsABoundedRegularFile(t *testing.T) {
+	dir := t.TempDir()
+	fifo, hole := filepath.Join(dir, "fifo"), filepath.Join(dir, "hole")
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o666), os.WriteFile(hole, nil, 0o600), os.Truncate(hole, 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	w := &watcher{source: fifo}
+	if came, _, err := w.look(t.Context()); came || err == nil {
+		t.Errorf("a FIFO: got %v, %v; want an error", came, err)
+	}
+	w.source = hole
+	if came, at, err := w.look(t.Context()); !came || !at.IsZero() || err != nil {
+		t.Errorf("a hole: got %v, %v, %v; want a notice without a time", came, at, err)
 	}
 }

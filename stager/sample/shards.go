@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // errJam says that the source has no room for another shard, and that nobody but the
@@ -140,7 +140,12 @@ func (s *Sampler) look(next *shard) error {
 
 func (s *Sampler) read(next *shard) error {
 	refuse := func(err error) error { return &ArchiveError{s.cfg.Input, next.Name, err} }
-	file, err := os.Open(next.Path)
+	file, err := disk.OpenPath(next.Path)
+	if odd, is := errors.AsType[*disk.NotRegularError](err); is && odd.Mode.IsDir() {
+		return refuse(errors.New("it is a folder of files, and samples are taken from archives"))
+	} else if is {
+		return refuse(err)
+	}
 	if err != nil {
 		return err
 	}
@@ -148,8 +153,8 @@ func (s *Sampler) read(next *shard) error {
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
-	if info.IsDir() {
-		return errors.Join(refuse(errors.New("it is a folder of files, and samples are taken from archives")), file.Close())
+	if info.Size() != next.Size {
+		return errors.Join(refuse(fmt.Errorf("it has %d bytes, want %d: another program changed it", info.Size(), next.Size)), file.Close())
 	}
 	f, spans, err := index(next.Name, file, info.Size())
 	if err == nil && f != nil && s.format != nil && s.format != f {

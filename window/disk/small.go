@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,6 +54,16 @@ func OpenFile(root *os.Root, name string, flags int, perm fs.FileMode) (*os.File
 	}
 	defer dir.Close() // opened for its name
 	return openAt(dir, base, name, flags, perm)
+}
+
+// OpenPath opens a regular file for reading, as OpenFile does.
+func OpenPath(name string) (*os.File, error) {
+	root, err := os.OpenRoot(filepath.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() // opened for its name
+	return OpenFile(root, filepath.Base(name), os.O_RDONLY, 0)
 }
 
 // openAt is OpenFile for a single name in an open directory.
