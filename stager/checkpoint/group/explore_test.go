@@ -123,11 +123,11 @@ func unreachable(before [][]int32, goal []bool) int32 {
 // written last.
 func (sc *scenario) reached(w *world) bool {
 	jobs := make(map[string]bool)
+	if slices.ContainsFunc(w.actors, func(a *actor) bool { return a.dead && !a.drains }) {
+		return true // a job that lost a pod for good waits
+	}
 	for _, a := range w.actors {
 		if a.dead {
-			if !a.drains {
-				return sc.kill > 0 // a job that lost a pod for good waits
-			}
 			continue
 		}
 		if len(a.m.saves) > 0 {

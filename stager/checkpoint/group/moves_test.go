@@ -126,10 +126,11 @@ func (w *world) beats(boot string) bool {
 	return true
 }
 
-// peers are the trainers of the same run.
+// peers reports whether all holds for each trainer of a job. None goes on without the
+// others, as they wait for each other in every step.
 func (w *world) peers(a *actor, all func(*actor) bool) bool {
 	for _, b := range w.actors {
-		if b.run == a.run && !b.drains && !all(b) {
+		if b.cfg.Job == a.cfg.Job && !b.drains && (b.run != a.run || !all(b)) {
 			return false
 		}
 	}
