@@ -3,6 +3,7 @@ package nfs
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"math"
 	"net"
@@ -174,6 +175,9 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	}
 	folder := path.Clean("/" + t.Path)[1:]
 	s, prefix, err := connect(ctx, c, folder, log)
+	if none := (*nowhereError)(nil); errors.As(err, &none) && none.inside {
+		return backends.Opened{Backend: unwritable{none}, Prefix: folder}, nil
+	}
 	if err != nil {
 		return backends.Opened{}, classify("open", "", err)
 	}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"log/slog"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/nfs/nfs3"
@@ -31,13 +34,19 @@ func connect(ctx context.Context, c settings, folder string, log *slog.Logger) (
 			return older, oldPrefix, nil
 		}
 		log.Debug("version 3 cannot be had either", "error", err3)
-		var nowhere *nowhereError
 		var told *backends.Error
-		if errors.As(err, &nowhere) && errors.As(err3, &told) {
-			err = told // version 4 hides what version 3 refuses
+		if errors.As(err3, &told) || lacks4(err) && remote.StatusOf(err3) != remote.OK {
+			err = err3 // version 4 is not there, or hides what version 3 refuses
 		}
 	}
 	return s, prefix, err
+}
+
+// lacks4 reports whether a server answered that it does not speak version 4.1.
+func lacks4(err error) bool {
+	var mismatch *rpc.MismatchError
+	var refused *rpc.RefusedError
+	return errors.As(err, &mismatch) || errors.As(err, &refused) || remote.StatusOf(err) == remote.MinorVersion
 }
 
 // port runs a connect, from a privileged port if the server does not let others in.
@@ -121,6 +130,8 @@ func absent(ctx context.Context, tree *nfs4.Client, folder string, slots int) (*
 		return bareShare(tree, folder, slots), folder, nil // whoever writes is told more
 	}
 	none := &nowhereError{dir: dir, name: name}
+	_, err := tree.Stat(ctx, dir)
+	none.inside = dir != "" && err == nil
 	_ = tree.ReadDir(ctx, dir, func(e remote.Entry) error { // without names the error says enough
 		if e.Attr.Type == remote.Folder && len(none.there) < 20 {
 			none.there = append(none.there, e.Name)
@@ -135,6 +146,7 @@ func absent(ctx context.Context, tree *nfs4.Client, folder string, slots int) (*
 // or nobody made it yet.
 type nowhereError struct {
 	dir, name string
+	inside    bool     // dir is there
 	there     []string // names of folders in dir
 }
 
@@ -146,6 +158,38 @@ func (e *nowhereError) Error() string {
 	}
 	return fmt.Sprintf("the server has no %q %s%s", e.name, where, list(there, e.there))
 }
+
+// Is lets a folder that is missing count as one that is empty, for those who look at a
+// destination before they write.
+func (e *nowhereError) Is(target error) bool { return e.inside && target == syscall.ENOENT }
+
+// unwritable is the store of a folder that is missing where this user can make nothing.
+// A reader learns that it is missing, and a writer that it may not write.
+type unwritable struct{ none *nowhereError }
+
+func (unwritable) Facts() backends.Facts { return backends.Facts{Parallelism: 1} }
+func (unwritable) Close() error          { return nil }
+
+func (u unwritable) List(_ context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		yield(backends.Object{}, classify("list", prefix, u.none))
+	}
+}
+
+func (u unwritable) Stat(_ context.Context, key string) (backends.Object, error) {
+	return backends.Object{}, classify("stat", key, u.none)
+}
+
+func (u unwritable) OpenRange(_ context.Context, obj backends.Object, _, _ int64) (io.ReadCloser, error) {
+	return nil, classify("read", obj.Key, u.none)
+}
+
+func (u unwritable) Create(_ context.Context, key string, _ backends.CreateOptions) (backends.Writer, error) {
+	return nil, backends.Errorf(backends.Permission, "create", key,
+		"the folder %q cannot be made in %q: the export is read-only, or this user may not write there", u.none.name, u.none.dir)
+}
+
+func (unwritable) Delete(context.Context, string) error { return nil }
 
 // list is the names that there are, if any, with words before them.
 func list(before string, names []string) string {

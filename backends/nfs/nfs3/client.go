@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv3"
@@ -32,6 +33,7 @@ const (
 	rmdir       procedure = 13
 	rename      procedure = 14
 	link        procedure = 15
+	readdir     procedure = 16
 	readdirplus procedure = 17
 	fsinfo      procedure = 19
 	commit      procedure = 21
@@ -39,7 +41,7 @@ const (
 
 var names = map[procedure]string{
 	getattr: "GETATTR", lookup: "LOOKUP", readlink: "READLINK", read: "READ", write: "WRITE", create: "CREATE", mkdir: "MKDIR",
-	remove: "REMOVE", rmdir: "RMDIR", rename: "RENAME", link: "LINK", readdirplus: "READDIRPLUS", fsinfo: "FSINFO", commit: "COMMIT",
+	remove: "REMOVE", rmdir: "RMDIR", rename: "RENAME", link: "LINK", readdir: "READDIR", readdirplus: "READDIRPLUS", fsinfo: "FSINFO", commit: "COMMIT",
 }
 
 // Config says how a server is spoken to.
@@ -61,6 +63,7 @@ type Client struct {
 	cfg         Config
 	slots       chan struct{}
 	read, write int
+	bare        atomic.Bool // the server does not have READDIRPLUS
 
 	mu      sync.Mutex // guards all below
 	folders map[string]known

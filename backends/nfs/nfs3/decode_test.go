@@ -62,7 +62,7 @@ func TestAnswersByHand(t *testing.T) {
 	var verifier [8]byte
 	var cookie uint64
 	whole := folder(t)
-	done, err := decodeEntries(rpc.NewDecoder(whole), &verifier, &cookie, func(e remote.Entry, known bool) error {
+	done, err := decodeEntries(rpc.NewDecoder(whole), true, &verifier, &cookie, func(e remote.Entry, known bool) error {
 		if known != (e.Name == "one") || known && e.Attr != want {
 			t.Errorf("%q has attributes %+v (%v)", e.Name, e.Attr, known)
 		}
@@ -73,7 +73,7 @@ func TestAnswersByHand(t *testing.T) {
 		t.Errorf("a folder = %q, up to %d, %v, %v", names, cookie, done, err)
 	}
 	for n := range whole {
-		if _, err := decodeEntries(rpc.NewDecoder(whole[:n]), &verifier, &cookie, func(remote.Entry, bool) error { return nil }); err == nil {
+		if _, err := decodeEntries(rpc.NewDecoder(whole[:n]), true, &verifier, &cookie, func(remote.Entry, bool) error { return nil }); err == nil {
 			t.Errorf("the first %d bytes of %d are taken for the whole", n, len(whole))
 		}
 	}
@@ -94,7 +94,7 @@ func FuzzEntries(f *testing.F) {
 		var verifier [8]byte
 		var cookie uint64
 		n := 0
-		_, err := decodeEntries(rpc.NewDecoder(data), &verifier, &cookie, func(remote.Entry, bool) error { n++; return nil })
+		_, err := decodeEntries(rpc.NewDecoder(data), true, &verifier, &cookie, func(remote.Entry, bool) error { n++; return nil })
 		if err == nil && 24*n > len(data) {
 			t.Errorf("%d names come of %d bytes", n, len(data))
 		}

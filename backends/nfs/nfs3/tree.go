@@ -2,6 +2,7 @@ package nfs3
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -169,6 +170,8 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 	})
 }
 
+// list lists a folder by READDIRPLUS, which a server need not have, or by READDIR and a
+// LOOKUP of each name.
 func (c *Client) list(ctx context.Context, dir Handle, each func(remote.Entry) error) error {
 	var (
 		cookie   uint64
@@ -176,18 +179,28 @@ func (c *Client) list(ctx context.Context, dir Handle, each func(remote.Entry) e
 		pages    remote.Pages
 	)
 	for {
-		r, err := c.call(ctx, readdirplus, 0, func(e *rpc.Encoder) {
+		by := readdirplus
+		if c.bare.Load() {
+			by = readdir
+		}
+		r, err := c.call(ctx, by, 0, func(e *rpc.Encoder) {
 			e.String(string(dir))
 			e.Uint64(cookie)
 			_, _ = e.Write(verifier[:])
 			most := uint32(min(listBytes, c.read))
 			e.Uint32(most)
-			e.Uint32(most)
+			if by == readdirplus {
+				e.Uint32(most)
+			}
 		})
+		if by == readdirplus && cookie == 0 && lacks(err) {
+			c.bare.Store(true)
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		done, err := decodeEntries(&r.Decoder, &verifier, &cookie, func(e remote.Entry, known bool) error {
+		done, err := decodeEntries(&r.Decoder, by == readdirplus, &verifier, &cookie, func(e remote.Entry, known bool) error {
 			if e.Name == "." || e.Name == ".." {
 				return nil
 			}
@@ -211,17 +224,33 @@ func (c *Client) list(ctx context.Context, dir Handle, each func(remote.Entry) e
 	}
 }
 
-// decodeEntries reads the results of READDIRPLUS. Servers may leave attributes out.
-// Names are any bytes, so this is not generated code, which insists on ASCII.
-func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(e remote.Entry, known bool) error) (done bool, err error) {
+// lacks reports whether an error says that the server does not have a procedure.
+func lacks(err error) bool {
+	var refused *rpc.RefusedError
+	return remote.StatusOf(err) == remote.NotSupp || errors.As(err, &refused) && refused.Stat == procedureUnavailable
+}
+
+// procedureUnavailable is PROC_UNAVAIL of RFC 5531.
+const procedureUnavailable = 3
+
+// decodeEntries reads the results of READDIRPLUS, or of READDIR where plus is false.
+// Servers may leave attributes out. Names are any bytes, so this is not generated code,
+// which insists on ASCII.
+func decodeEntries(d *rpc.Decoder, plus bool, verifier *[8]byte, cookie *uint64, each func(e remote.Entry, known bool) error) (done bool, err error) {
 	maybeAttr(d)
 	copy(verifier[:], d.Fixed(8))
 	for d.Uint32() != 0 {
 		d.Uint64() // the number, which is among the attributes
 		name := string(d.Opaque(4 << 10))
 		*cookie = d.Uint64()
-		a, known := maybeAttr(d)
-		maybeHandle(d)
+		var (
+			a     remote.Attr
+			known bool
+		)
+		if plus {
+			a, known = maybeAttr(d)
+			maybeHandle(d)
+		}
 		if d.Err() != nil {
 			return false, remote.Malformed(d.Err())
 		}

@@ -35,6 +35,10 @@ type Server struct {
 	// ReadOnlyRoot makes the root a place where nothing can be made, as the root of
 	// all exports is.
 	ReadOnlyRoot bool
+	// ReadOnly makes the whole tree a place where nothing can be made.
+	ReadOnly bool
+	// NoPlus makes version 3 refuse READDIRPLUS, as RFC 1813 allows.
+	NoPlus bool
 	// List answers READDIR instead of the folder's names. It is told where to go on.
 	List func(cookie uint64) nfsv4.Dirlist4
 

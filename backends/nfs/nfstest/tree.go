@@ -234,7 +234,7 @@ func (s *Server) makeLocked(dir *node, name string, k kind) (*node, nfsv4.Nfssta
 	} else if status != nfsv4.NFS4ERR_NOENT {
 		return nil, status
 	}
-	if dir == s.root && s.ReadOnlyRoot {
+	if s.ReadOnly || dir == s.root && s.ReadOnlyRoot {
 		return nil, nfsv4.NFS4ERR_ROFS
 	}
 	n := s.newNodeLocked(k)

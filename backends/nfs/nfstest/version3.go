@@ -194,8 +194,16 @@ func (s *Server) procedureLocked(proc uint32, in io.Reader) (status nfsv4.Nfssta
 				status = s.linkLocked(n, dir, a.Link.Name)
 			}
 		}
+	case 16:
+		var a nfsv3.Readdir3args
+		if read(&a) {
+			body = s.names3(at(a.Dir), &a)
+		}
 	case 17:
 		var a nfsv3.Readdirplus3args
+		if s.NoPlus {
+			return nfsv4.NFS4ERR_NOTSUPP, nil, nil
+		}
 		if read(&a) {
 			body = s.list3(at(a.Dir), &a)
 		}
@@ -240,6 +248,27 @@ func (s *Server) list3(dir *node, a *nfsv3.Readdirplus3args) *nfsv3.Readdirplus3
 		last = &e.Nextentry
 	}
 	return &nfsv3.Readdirplus3resok{DirAttributes: dir.known3(), Reply: list}
+}
+
+// names3 answers READDIR.
+func (s *Server) names3(dir *node, a *nfsv3.Readdir3args) *nfsv3.Readdir3resok {
+	list := nfsv3.Dirlist3{Eof: true}
+	last := &list.Entries
+	size := uint32(0)
+	for i, name := range append([]string{".", ".."}, dir.sorted()...) {
+		cookie := uint64(i) + 1
+		if cookie <= a.Cookie {
+			continue
+		}
+		if size += uint32(len(name)) + 24; size > a.Count {
+			list.Eof = false
+			break
+		}
+		e := &nfsv3.Entry3{Name: name, Cookie: cookie}
+		*last = e
+		last = &e.Nextentry
+	}
+	return &nfsv3.Readdir3resok{DirAttributes: dir.known3(), Reply: list}
 }
 
 func (n *node) handle3() nfsv3.NfsFh3 { return nfsv3.NfsFh3{Data: n.handle()} }

@@ -160,7 +160,7 @@ func (x *execution) do(arg nfsv4.NfsArgop4) (nfsv4.Nfsstat4, io.WriterTo) {
 		return ok, nil
 	case *nfsv4.NfsArgop4_OP_ACCESS:
 		granted := a.Opaccess.Access
-		if x.at == x.s.root && x.s.ReadOnlyRoot {
+		if x.s.ReadOnly || x.at == x.s.root && x.s.ReadOnlyRoot {
 			granted &^= nfsv4.ACCESS4_EXTEND | nfsv4.ACCESS4_MODIFY | nfsv4.ACCESS4_DELETE
 		}
 		return ok, &nfsv4.Access4resok{Supported: a.Opaccess.Access, Access: granted}
