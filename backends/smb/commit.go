@@ -152,7 +152,7 @@ func (u *upload) publish(ctx context.Context) error {
 
 // mine tells whether what has the key is the file that was written here.
 func (u *upload) mine(info *smb2.FileStat) bool {
-	return describe(u.key, info).Version == u.object.Version
+	return sameVersion(describe(u.key, info).Version, u.object.Version)
 }
 
 // replace renames, over what is there.

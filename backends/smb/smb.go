@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,6 +68,26 @@ func describe(key string, info *smb2.FileStat) backends.Object {
 		Version: backends.Version(fmt.Sprintf("%x-%x-%x", info.EndOfFile, info.LastWriteTime.UnixNano(), info.FileId)),
 	}
 }
+
+// sameVersion compares two versions. A file id of 0, which servers without ids send in
+// listings, says nothing (MS-FSCC), so the rest decides.
+func sameVersion(a, b backends.Version) bool {
+	if a == b {
+		return true
+	}
+	restA, withoutA := strings.CutSuffix(string(a), noID)
+	restB, withoutB := strings.CutSuffix(string(b), noID)
+	switch {
+	case withoutA == withoutB:
+		return false
+	case withoutA:
+		return strings.HasPrefix(string(b), restA+"-")
+	}
+	return strings.HasPrefix(string(a), restB+"-")
+}
+
+// noID is how the version of a file ends whose id is not known.
+const noID = "-0"
 
 // CheckKey implements backends.KeyChecker.
 func (b *Backend) CheckKey(key string) error {

@@ -109,7 +109,7 @@ func (r *stream) compare(info *smb2.FileStat) error {
 	if r.want == "" {
 		r.want = is
 	}
-	if is != r.want {
+	if !sameVersion(is, r.want) {
 		return backends.Errorf(backends.Changed, "read", r.key, "the file changed since it was listed, from version %s to %s", r.want, is)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
 	"syscall"
 
@@ -127,12 +128,13 @@ func codeFor(err error) int {
 	var local *backends.LocalError
 	var e *backends.Error
 	var path *fs.PathError
+	var link *os.LinkError // also of a rename
 	switch {
 	case errors.As(err, &local):
 		return codeForDisk(err)
 	case errors.As(err, &e):
 		return codeForKind(e.Kind)
-	case errors.As(err, &path), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case errors.As(err, &path), errors.As(err, &link), errors.Is(err, syscall.EIO), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return codeForDisk(err)
 	case errors.Is(err, context.Canceled):
 		return exitTryAgain

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,6 +56,8 @@ func TestExitCodes(t *testing.T) {
 		{local(errors.New("the file became shorter while it was sent")), 74},
 		{&backends.Error{Op: "write", Kind: backends.NoSpace, Err: local(syscall.ENOSPC)}, 73},
 		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.EIO}, 74},
+		{&os.LinkError{Op: "rename", Old: "/x", New: "/y", Err: syscall.EIO}, 74}, // a restore's last rename, which was 70
+		{fmt.Errorf("rename: %w", syscall.EIO), 74},
 		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.ENOSPC}, 73},
 		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}, 77},
 		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.ENOENT}, 74},
