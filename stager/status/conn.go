@@ -160,9 +160,10 @@ func NewServer(h http.Handler) *Server {
 	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.gate.RLock()
 		defer s.gate.RUnlock()
-		if !s.ending.Load() {
-			h.ServeHTTP(w, r)
+		if s.ending.Load() {
+			abort()
 		}
+		h.ServeHTTP(w, r)
 	})
 	s.http.ReadHeaderTimeout = 10 * time.Second
 	s.http.BaseContext = func(net.Listener) context.Context {

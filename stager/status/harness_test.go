@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stager-dev/stager/stager/checkpoint"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
@@ -196,6 +198,22 @@ func (h *house) dial() *client {
 }
 
 // send writes a request and reads no answer. Headers are "Name: value".
+// peek waits for the first byte of an answer, and takes none.
+func (c *client) peek() {
+	c.t.Helper()
+	raw, err := c.conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 func (c *client) send(method, path string, headers ...string) {
 	c.t.Helper()
 	c.last = method

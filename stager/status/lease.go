@@ -70,7 +70,7 @@ func (a *API) opened(w http.ResponseWriter, r *http.Request, wait time.Duration)
 			break
 		}
 		if r.Context().Err() != nil {
-			return nil
+			abort()
 		}
 		left := time.Until(until)
 		if left <= 0 {
@@ -194,7 +194,8 @@ func leaseFailed(w http.ResponseWriter, r *http.Request, err error) {
 	var none *window.ReleaseError
 	var group *window.GroupError
 	switch {
-	case r.Context().Err() != nil: // nobody is there to read an answer
+	case r.Context().Err() != nil:
+		abort()
 	case errors.As(err, &group):
 		fail(w, http.StatusBadRequest, err)
 	case errors.As(err, &none):
@@ -203,6 +204,11 @@ func leaseFailed(w http.ResponseWriter, r *http.Request, err error) {
 		fail(w, http.StatusInternalServerError, err)
 	}
 }
+
+// abort ends a request whose context ended, without an answer: its peer is gone, or this
+// process ends while the peer still waits. To return would send 200 with an empty body, which a
+// reader of [API.next] takes for an empty archive.
+func abort() { panic(http.ErrAbortHandler) }
 
 // waitOut waits, as long as the peer does.
 func waitOut(ctx context.Context, d time.Duration) {

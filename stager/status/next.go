@@ -215,7 +215,7 @@ func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l
 	defer b.Close() // opened for reading
 	if r.Context().Err() != nil {
 		a.withdraw(win, l)
-		return
+		abort()
 	}
 	switch err := send(w, r, l, b); {
 	case err == nil:

@@ -80,7 +80,7 @@ func TestNextNotTakenIsDeliveredAgain(t *testing.T) {
 						t.Fatal(err)
 					}
 				} else {
-					h.settle(func() bool { return h.state(window.Leased) == 1 })
+					c.peek()
 				}
 				c.conn.Close()
 				c = h.dial()
@@ -236,6 +236,27 @@ func TestNextWhenTheServerEnds(t *testing.T) {
 	}
 	if resp, _ := h.dial().body(next); resp.StatusCode != 200 {
 		t.Errorf("got %v", resp.Header)
+	}
+}
+
+// A reader that waited when the server ended was sent 200 with an empty body, which a pipe
+// reads as an empty archive: a whole epoch without a sample, and no error.
+func TestNextThatWaitsWhenTheServerEndsIsCutOff(t *testing.T) {
+	for name, path := range map[string]string{"a shard": next, "the listing": "/v1/inputs/soon/next?reader=a"} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, 1, 10)
+			h.dial().lease("reader=other")
+			c := h.dial()
+			looks := h.looks.Load()
+			c.send("GET", path)
+			h.settle(func() bool { return h.win.Status().Waiting == 1 || path != next && h.looks.Load() > looks })
+			if err := h.server.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if resp, err := http.ReadResponse(c.in, nil); err == nil {
+				t.Errorf("got %s with %d bytes, want a connection that is cut off", resp.Status, resp.ContentLength)
+			}
+		})
 	}
 }
 
