@@ -74,19 +74,25 @@ func (p *pass) unpackOnce(ctx context.Context, obj backends.Object) (err error) 
 		return local(folder, err)
 	}
 	into := &landing{folder: folder}
-	var files, bytes int64
+	var files, taken int64
+	// What counts is the room on the disk: an archive of a few kilobytes can hold
+	// thousands of folders and empty files.
+	take := func(name string, size int64) error {
+		room := disk.Room(size)
+		taken += room
+		return p.admit(obj, name, size, p.out.Add(room))
+	}
 	into.admit = func(name string, size int64) error {
 		files++
-		bytes += size
 		p.meter.unpacked.Add(1)
-		return p.admit(obj, name, size, p.out.Add(size))
+		return take(name, size)
 	}
 	var came atomic.Int64
 	defer func() {
 		if err == nil {
 			return
 		}
-		p.out.Add(-bytes)
+		p.out.Add(-taken)
 		p.meter.unpacked.Add(-files)
 		p.meter.bytes.Add(-came.Load())
 		if err := tree.Discard(); err != nil {
@@ -96,6 +102,7 @@ func (p *pass) unpackOnce(ctx context.Context, obj backends.Object) (err error) 
 	if into.to, err = tree.Fill(0o755, mtime); err != nil {
 		return local(folder, err)
 	}
+	into.to.Made = func(name string) error { return take(name+"/", 0) }
 	contents, sum, err := unpackObject(ctx, p.cfg.Store, obj, into, Options{Verify: p.cfg.Verify, Arrived: func(n int64) {
 		came.Add(n)
 		p.meter.arrived(n)

@@ -268,6 +268,12 @@ func TestUnpackLeavesAloneWhatOthersPutThere(t *testing.T) {
 func TestUnpackRefusals(t *testing.T) {
 	good := packTar(t, map[string]string{"x": "1", "y": noise(3, 3*mib)})
 	wide := map[string]string{"a": noise(4, mib), "b": noise(5, mib)}
+	// 195 kB became 165 MB in 41,006 entries: folders and empty files counted nothing.
+	folders, empty := map[string]string{}, map[string]string{}
+	for i := range 300 {
+		folders[fmt.Sprintf("%d/d/d/x", i)] = ""
+		empty[fmt.Sprintf("%d", i)] = ""
+	}
 	for _, tt := range []struct {
 		what  string
 		key   string
@@ -285,6 +291,8 @@ func TestUnpackRefusals(t *testing.T) {
 		{"damaged", "a.zip", good, 0, 0, backends.Corrupt, "it is cut off: the directory"},
 		{"more than is allowed", "a.tar.gz", squeeze(t, packTar(t, map[string]string{"bomb": strings.Repeat("\x00", 20*mib)})), mib, 0, backends.Invalid, "20971520 bytes would be here, but at most 1048576 are allowed"},
 		{"more than is allowed", "a.zip", packZip(t, map[string]string{"bomb": strings.Repeat("\x00", 20*mib)}), mib, 0, backends.Invalid, "20971520 bytes would be here, but at most 1048576 are allowed"},
+		{"folders", "a.tar.gz", squeeze(t, packTar(t, folders)), mib, 0, backends.Invalid, "bytes would be here, but at most 1048576 are allowed"},
+		{"empty files", "a.zip", packZip(t, empty), mib, 0, backends.Invalid, "bytes would be here, but at most 1048576 are allowed"},
 		{"no room", "a.tar.gz", squeeze(t, packTar(t, map[string]string{"bomb": strings.Repeat("\x00", 20*mib)})), 0, 10 * mib, backends.NoSpace, `"bomb" in it needs 20 MiB (20971520 bytes), but only 10 MiB (10485760 bytes) are free`},
 		{"no room", "a.tar", packTar(t, wide), 0, mib, backends.NoSpace, "files to be fetched: 1"},
 	} {

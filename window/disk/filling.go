@@ -20,6 +20,10 @@ type Filling struct {
 	modified time.Time   // of files and of the tree; zero: when they were written
 	dir      string
 	at       *os.Root // dir, so that each of its files is a short way; nil: not opened
+
+	// Made is called for each folder that is made, also those on the way to a file. Its
+	// error ends the filling. nil: nobody counts them.
+	Made func(name string) error
 }
 
 // Fill drops what has come of the tree and begins to fill it. Its folders get the mode,
@@ -48,7 +52,11 @@ func (f *Filling) Mkdir(name string) error {
 		err = f.root.Mkdir(name, 0o755)
 	}
 	if err == nil {
-		return f.root.Chmod(name, f.mode)
+		err = f.root.Chmod(name, f.mode)
+		if err == nil && f.Made != nil {
+			err = f.Made(name)
+		}
+		return err
 	}
 	if !errors.Is(err, fs.ErrExist) {
 		return f.way(err)
