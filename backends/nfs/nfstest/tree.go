@@ -272,8 +272,7 @@ func (s *Server) linkLocked(n, dir *node, name string) nfsv4.Nfsstat4 {
 	} else if status != nfsv4.NFS4ERR_NOENT {
 		return status
 	}
-	s.putLocked(dir, name, n)
-	n.touch()
+	s.putLocked(dir, name, n) // which leaves the time of its last write as it is
 	return nfsv4.NFS4_OK
 }
 
