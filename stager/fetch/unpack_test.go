@@ -410,16 +410,22 @@ func TestUnpackBeginsAnewAfterAKill(t *testing.T) {
 }
 
 // An archive that is replaced while it is read is not mixed with what it was. It is so
-// large that some of its ranges are not asked for yet when that happens.
+// large that some of its ranges are not asked for yet when that happens; on a busy machine
+// all may be, and then it is the archive of before, whole.
 func TestUnpackOfAChangedArchiveFails(t *testing.T) {
 	for _, key := range []string{"a.tar", "a.zip"} {
 		s := newSource(t, backends.CRC64NVME)
 		pack := map[string]func(testing.TB, map[string]string) []byte{"a.tar": packTar, "a.zip": packZip}[key]
-		s.put(t, key, pack(t, map[string]string{"a": noise(9, 30*mib)}))
+		before := map[string]string{"a": noise(9, 30*mib)}
+		s.put(t, key, pack(t, before))
 		other := pack(t, map[string]string{"a": noise(10, 30*mib)})
 		s.faults.AddFor(backendtest.Read, key, backendtest.Pass(), backendtest.Pass(), backendtest.Meanwhile(mib, func() { s.put(t, key, other) }))
 		dir := t.TempDir()
 		_, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir, Unpack: true})
+		if err == nil {
+			hasFolder(t, filepath.Join(dir, "a"), before)
+			continue
+		}
 		if backends.KindOf(err) != backends.Changed {
 			t.Errorf("%s: got %v, want kind Changed", key, err)
 		}
