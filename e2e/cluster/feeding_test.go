@@ -95,7 +95,7 @@ var feeding = []row{
 			if got, err := j.c.kubectl(t.Context(), "", "get", "pod", "-l", j.pods(""), "-o", path); err != nil || got != "stager 0 Completed\nstager-install 0 Completed\nstager-prefetch 0 Completed\n" {
 				t.Errorf("stager's containers: %q, %v, want all to end well, and never to be started again", got, err)
 			}
-			const limits = `jsonpath={.items[0].spec.initContainers[0].resources.limits.memory} {.items[0].spec.volumes[?(@.name=="stager-train")].emptyDir.sizeLimit}`
+			const limits = `jsonpath={.items[0].spec.initContainers[?(@.name=="stager")].resources.limits.memory} {.items[0].spec.volumes[?(@.name=="stager-train")].emptyDir.sizeLimit}`
 			got, err := j.c.kubectl(t.Context(), "", "get", "pod", "-l", j.pods(""), "-o", limits)
 			if err != nil {
 				t.Error(err)

@@ -248,11 +248,13 @@ func (j *job) follow(t *testing.T, pod string) (all func() string) {
 // could hear.
 func (j *job) kill(t *testing.T, pod string) {
 	t.Helper()
-	id, err := j.c.kubectl(t.Context(), "", "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
-	if err == nil {
-		_, err = j.c.ctr(t.Context(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", strings.TrimPrefix(id, "containerd://"))
-	}
-	if err != nil {
+	var id string
+	j.until(t, "the kubelet reports the container", func(ctx context.Context) (known bool) {
+		out, err := j.c.kubectl(ctx, "", "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
+		id, known = strings.CutPrefix(out, "containerd://")
+		return err == nil && known
+	})
+	if _, err := j.c.ctr(t.Context(), "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", id); err != nil {
 		t.Fatal(err)
 	}
 }

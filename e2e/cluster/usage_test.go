@@ -25,7 +25,7 @@ var atWork = row{
 	do: func(t *testing.T, j *job) {
 		pod := j.said(t, "", "read")
 		j.committed(t, "ckpt/", 1, 0)
-		const asked = `jsonpath={.spec.initContainers[0].resources.requests.memory}`
+		const asked = `jsonpath={.spec.initContainers[?(@.name=="stager")].resources.requests.memory}`
 		text, err := j.c.kubectl(t.Context(), "", "get", "pod", pod, "-o", asked)
 		if err != nil {
 			t.Fatal(err)
