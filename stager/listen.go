@@ -126,7 +126,7 @@ func listen(path string) (net.Listener, error) {
 		return nil, refuse("%w", err)
 	}
 	name := filepath.Base(path)
-	lock, text, err := disk.TakeLock(root, name+".lock")
+	lock, _, err := disk.TakeLock(root, name+".lock")
 	if errors.Is(err, disk.ErrLocked) {
 		return nil, errors.Join(&SocketInUseError{path}, root.Close())
 	}
@@ -134,7 +134,8 @@ func listen(path string) (net.Listener, error) {
 		return nil, errors.Join(refuse("%w", err), root.Close())
 	}
 	s := &socket{root: root, name: name, lock: lock}
-	if text, err = lock.Note(); err == nil {
+	text, err := lock.Note()
+	if err == nil {
 		var before note
 		_ = json.Unmarshal(text, &before) // of what is no note nothing is known
 		err = s.listen(path, before, refuse)

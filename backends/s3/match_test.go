@@ -74,12 +74,24 @@ func TestIfVersionOnAWS(t *testing.T) {
 		{"right version", 10, &matcher{etag: `"old"`}, backends.CreateOptions{IfVersion: "old"}, 0, false, []string{`PUT If-Match "old"`}},
 		{"old version", 10, &matcher{etag: `"other"`}, backends.CreateOptions{IfVersion: "old"}, backends.Changed, true, []string{`PUT If-Match "old"`, "HEAD"}},
 		{"missing", 10, &matcher{}, backends.CreateOptions{IfVersion: "old"}, backends.Changed, true, []string{`PUT If-Match "old"`, "HEAD"}},
-		{"a conflict", 10, &matcher{etag: `"old"`, conflict: true}, backends.CreateOptions{IfVersion: "old"}, 0, false,
-			[]string{`PUT If-Match "old"`, "HEAD", `PUT If-Match "old"`}},
-		{"parts, right version", partSize + 1, &matcher{etag: `"old"`}, backends.CreateOptions{IfVersion: "old"}, 0, false,
-			[]string{"POST", "PUT", "PUT", `POST If-Match "old"`}},
-		{"parts, old version", partSize + 1, &matcher{etag: `"other"`}, backends.CreateOptions{IfVersion: "old"}, backends.Changed, true,
-			[]string{"POST", "PUT", "PUT", `POST If-Match "old"`, "HEAD", "DELETE"}},
+		{
+			"a conflict", 10, &matcher{etag: `"old"`, conflict: true},
+			backends.CreateOptions{IfVersion: "old"},
+			0, false,
+			[]string{`PUT If-Match "old"`, "HEAD", `PUT If-Match "old"`},
+		},
+		{
+			"parts, right version", partSize + 1, &matcher{etag: `"old"`},
+			backends.CreateOptions{IfVersion: "old"},
+			0, false,
+			[]string{"POST", "PUT", "PUT", `POST If-Match "old"`},
+		},
+		{
+			"parts, old version", partSize + 1, &matcher{etag: `"other"`},
+			backends.CreateOptions{IfVersion: "old"},
+			backends.Changed, true,
+			[]string{"POST", "PUT", "PUT", `POST If-Match "old"`, "HEAD", "DELETE"},
+		},
 		{"parts, no condition", partSize + 1, &matcher{etag: `"old"`}, backends.CreateOptions{}, 0, false, []string{"POST", "PUT", "PUT", "POST"}},
 	} {
 		b := openFake(t, tt.m.ServeHTTP)

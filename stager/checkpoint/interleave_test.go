@@ -295,17 +295,22 @@ func scenes(t *testing.T) map[string]scene {
 			a, b := first(), second()
 			return []*actor{a, b}, func(m *mem.Backend) error { return wrong(m, succeeded(map[*actor]int64{a: 5, b: 5})...) }
 		}},
-		"pruner": {"a writer of an older step beside a retention", func(t *testing.T, b *mem.Backend) { pushTo(t, b, 9, other) },
+		"pruner": {
+			"a writer of an older step beside a retention", func(t *testing.T, b *mem.Backend) { pushTo(t, b, 9, other) },
 			func(string) ([]*actor, func(*mem.Backend) error) {
 				a := first()
 				return []*actor{a, pruner(9)}, func(m *mem.Backend) error { return wrong(m, append(succeeded(map[*actor]int64{a: 5}), 9)...) }
-			}},
-		"reference": {"a writer that refers to a step that goes", func(t *testing.T, b *mem.Backend) { pushTo(t, b, 2, old) },
+			},
+		},
+		"reference": {
+			"a writer that refers to a step that goes", func(t *testing.T, b *mem.Backend) { pushTo(t, b, 2, old) },
 			func(string) ([]*actor, func(*mem.Backend) error) {
 				a := refers()
 				return []*actor{a, newer(), pruner(1)}, func(m *mem.Backend) error { return wrong(m, succeeded(map[*actor]int64{a: 4})...) }
-			}},
-		"restore": {"a restore beside a writer and a retention", func(t *testing.T, b *mem.Backend) { pushTo(t, b, 2, other) },
+			},
+		},
+		"restore": {
+			"a restore beside a writer and a retention", func(t *testing.T, b *mem.Backend) { pushTo(t, b, 2, other) },
 			func(dir string) ([]*actor, func(*mem.Backend) error) {
 				var got Restored
 				r := &actor{name: "restore"}
@@ -319,7 +324,8 @@ func scenes(t *testing.T) map[string]scene {
 					}
 					return wrong(m)
 				}
-			}},
+			},
+		},
 	}
 }
 

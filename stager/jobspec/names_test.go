@@ -146,7 +146,8 @@ func TestWhatStagerUsesItselfIsRefused(t *testing.T) {
 		{"data around the Secrets", job(`stager.dev/out.o: "/run -> s3://b/"`, "", ""), Options{}, "output o: its path /run meets /run/stager"},
 		{"data at stager's scratch folder", job(`stager.dev/in.train: "s3://b/ -> /tmp"`, "", ""), Options{}, "input train: stager has a volume of its own at /tmp; choose a folder in it, or another path"},
 		{
-			"data on the job's scratch volume", job(`stager.dev/in.train: "s3://b/ -> /tmp/data"`, "      volumes: [{name: scratch, emptyDir: {}}]", "        volumeMounts: [{name: scratch, mountPath: /tmp}]"), Options{},
+			"data on the job's scratch volume", job(`stager.dev/in.train: "s3://b/ -> /tmp/data"`, "      volumes: [{name: scratch, emptyDir: {}}]", "        volumeMounts: [{name: scratch, mountPath: /tmp}]"),
+			Options{},
 			"two volumes, scratch and stager-tmp, belong at /tmp in stager's container; mount the data elsewhere",
 		},
 		{"a variable of its own", job(train, "", ""), Options{Env: map[string]string{"STAGER_SOCKET": "/x"}}, "the variable STAGER_SOCKET is set by inject itself"},

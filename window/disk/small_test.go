@@ -200,7 +200,9 @@ func TestTakeLockLooksAtTheNameAgain(t *testing.T) {
 	if note, err := second.Note(); err != nil || string(note) != "me" {
 		t.Errorf("got %q (%v), want the note of before", note, err)
 	}
-	second.Unlock()
+	if err := second.Unlock(); err != nil {
+		t.Error(err)
+	}
 }
 
 // What lies under the name of an incoming file was opened as it was: the target of a link
