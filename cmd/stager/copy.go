@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/layout"
 	"github.com/stager-dev/stager/stager/transfer"
 )
 
@@ -25,17 +26,18 @@ type copyCmd struct {
 	storing
 	choosing
 	copying
-	Force      bool     `help:"Copy everything, also what is there already."`
-	DryRun     bool     `help:"Only say what would be copied."`
-	Verify     bool     `env:"STAGER_COPY_VERIFY" help:"Copy nothing: compare both sides, and print what is missing or differs."`
-	DstSecrets string   `help:"Folder with credential files for DST; without it the one of --secrets, or the environment." placeholder:"DIR"`
-	Buffers    quantity `help:"Bytes of objects in memory, at least 16Mi; more lets more parts of large objects move at once." default:"32Mi"`
-	JSON       bool     `help:"Print a summary as JSON on standard output."`
+	Force       bool     `help:"Copy everything, also what is there already."`
+	DryRun      bool     `help:"Only say what would be copied."`
+	Verify      bool     `env:"STAGER_COPY_VERIFY" help:"Copy nothing: compare both sides, and print what is missing or differs."`
+	ResetLayout bool     `help:"Copy nothing: remove the record in DST of a layout whose workers cannot finish. None may be running."`
+	DstSecrets  string   `help:"Folder with credential files for DST; without it the one of --secrets, or the environment." placeholder:"DIR"`
+	Buffers     quantity `help:"Bytes of objects in memory, at least 16Mi; more lets more parts of large objects move at once." default:"32Mi"`
+	JSON        bool     `help:"Print a summary as JSON on standard output."`
 }
 
 // Help shows what is typed.
 func (copyCmd) Help() string {
-	return `Each object comes to stand under DST by its key relative to SRC. Killed and run again it goes on; what is there with the same contents is left alone, and what differs is not replaced without --overwrite. Nothing is deleted.
+	return `Each object comes to stand under DST by its key relative to SRC. Killed and run again it goes on; what is there with the same contents is left alone, and what differs is not replaced without --overwrite. Nothing is deleted. Workers with --shard agree on the source and the flags by a record in DST/.stager-copy: if the source changes between two of them, the second refuses.
 
     stager copy s3://datasets/imagenet/ nfs://efs.example/imagenet/ --include '*.tar'
     stager copy hdfs://nn:8020/logs/ s3://logs/ --shard $JOB_COMPLETION_INDEX/8
@@ -48,6 +50,9 @@ func (c copyCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 		return err
 	}
 	defer done()
+	if c.ResetLayout {
+		return c.reset(ctx, cfg.Dst, transfer.CopyLayout(cfg), log)
+	}
 	summary, err := c.move(ctx, cfg, to, log)
 	if err != nil {
 		return err
@@ -96,6 +101,15 @@ func (c copyCmd) config(ctx context.Context, log *slog.Logger) (cfg transfer.Con
 		return cfg, done, &usageError{fmt.Errorf("%s and %s lie one in the other, so the copy would never end", cfg.Src.Name(), cfg.Dst.Name())}
 	}
 	return cfg, done, nil
+}
+
+// reset removes the record of a layout.
+func (copyCmd) reset(ctx context.Context, dst *backends.Store, described layout.Layout, log *slog.Logger) error {
+	found, err := layout.Reset(ctx, dst, described)
+	if err == nil {
+		log.Info("layout reset, run every worker again", "destination", dst.Name(), "was_recorded", found)
+	}
+	return err
 }
 
 // move copies, or compares, and shows how far it is.

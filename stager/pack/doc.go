@@ -18,6 +18,8 @@
 //     The version of a shard tells of the key, size and version of every file in it, so a
 //     change of one file changes its shard alone, if it keeps its size.
 //
+// A [Publisher] publishes the index when all workers have finished, see package layout.
+//
 // Each file is read at the version that was listed, and its checksum compared where the
 // store tells one.
 package pack

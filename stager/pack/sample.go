@@ -37,6 +37,32 @@ func (s sample) class() string {
 	return class
 }
 
+// check refuses a sample with two files of one extension. WebDataset compares extensions
+// in lower case, and fails on such a sample when it reads the shard.
+func (s sample) check() error {
+	if s.name == "" {
+		return nil
+	}
+	var first string
+	var seen map[string]string // nil with one file
+	for _, obj := range s.files.All() {
+		if first == "" {
+			first = obj.Key
+			continue
+		}
+		if seen == nil {
+			seen = map[string]string{strings.ToLower(first): first}
+		}
+		lower := strings.ToLower(obj.Key)
+		if key, twice := seen[lower]; twice {
+			return fmt.Errorf("%q and %q would be two files of one sample with the same extension in lower case, which WebDataset refuses: rename one, or leave one out with --exclude",
+				key, obj.Key)
+		}
+		seen[lower] = obj.Key
+	}
+	return nil
+}
+
 // samples puts together what belongs together, in the order of an ascending listing.
 func samples(listing iter.Seq2[backends.Object, error]) iter.Seq2[sample, error] {
 	return func(yield func(sample, error) bool) {
@@ -47,6 +73,10 @@ func samples(listing iter.Seq2[backends.Object, error]) iter.Seq2[sample, error]
 			for len(open) > 0 && !strings.HasPrefix(key, open[len(open)-1].name+".") {
 				done := open[len(open)-1]
 				open = open[:len(open)-1]
+				if err := done.check(); err != nil {
+					yield(sample{}, err)
+					return false
+				}
 				if !yield(done, nil) {
 					return false
 				}

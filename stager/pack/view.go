@@ -9,10 +9,12 @@ import (
 	"io"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/layout"
 	"github.com/stager-dev/stager/stager/plan"
 )
 
@@ -34,7 +36,8 @@ type Packed struct {
 	src             *backends.Store
 	prefix          string
 	shards          []*shard // in the order of their keys
-	files           int
+	listed          layout.Digest
+	options         map[string]string
 }
 
 // Open lists the files and makes shards of them. It keeps some hundred bytes a file. The
@@ -43,7 +46,13 @@ func Open(ctx context.Context, cfg Config) (*Packed, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "shard-"
 	}
-	p := &Packed{src: cfg.Src, prefix: cfg.Prefix}
+	p := &Packed{src: cfg.Src, prefix: cfg.Prefix, options: map[string]string{
+		"--include": layout.Quote(cfg.Listing.Filter.Include), "--exclude": layout.Quote(cfg.Listing.Filter.Exclude),
+		"--shard-size": strconv.FormatInt(cfg.Size, 10),
+	}}
+	if cfg.Shuffle != nil {
+		p.options["--shuffle"] = strconv.FormatUint(*cfg.Shuffle, 10)
+	}
 	fail := func(kind backends.Kind, err error) error {
 		return &backends.Error{Op: "pack", Store: cfg.Src.Name(), Kind: kind, Err: err}
 	}
@@ -52,10 +61,12 @@ func Open(ctx context.Context, cfg Config) (*Packed, error) {
 	}
 	files := func(yield func(backends.Object, error) bool) {
 		for obj, err := range cfg.Listing.Objects(ctx, cfg.Src) {
+			if err == nil {
+				p.listed.Add(obj)
+			}
 			if !yield(obj, err) {
 				return
 			}
-			p.files++
 		}
 	}
 	all := samples(files)
@@ -78,7 +89,7 @@ func Open(ctx context.Context, cfg Config) (*Packed, error) {
 }
 
 // Files is how many there are.
-func (p *Packed) Files() int { return p.files }
+func (p *Packed) Files() int { return p.listed.Objects() }
 
 // Shards is how many there are.
 func (p *Packed) Shards() int { return len(p.shards) }

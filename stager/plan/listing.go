@@ -67,6 +67,9 @@ type Listing struct {
 	// Marker is told each key that ends in a slash and holds nothing: some tools
 	// write these to show folders, and they are left out. May be nil.
 	Marker func(key string)
+	// Chosen is called with each object that the filter chooses, those of other shards
+	// included. May be nil.
+	Chosen func(backends.Object)
 }
 
 // Check tells what in the listing cannot be.
@@ -125,6 +128,9 @@ func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) i
 				return
 			}
 			chosen++
+			if l.Chosen != nil {
+				l.Chosen(obj)
+			}
 			if !l.Shard.Owns(chosen - 1) {
 				continue
 			}

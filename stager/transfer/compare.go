@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/layout"
 )
 
 // state is what a destination has of an object.
@@ -32,10 +33,15 @@ func (r *run) pairs(ctx context.Context) iter.Seq2[pair, error] {
 		return r.single(ctx)
 	}
 	return func(yield func(pair, error) bool) {
+		r.listed = layout.Digest{}
+		objects := r.Listing
+		if r.shared() != nil {
+			objects.Chosen = r.listed.Add
+		}
 		next, stop := iter.Pull2(listing(ctx, r.Dst, ""))
 		defer stop()
 		at, err, more := next()
-		for obj, failed := range r.Listing.Objects(ctx, r.Src) {
+		for obj, failed := range objects.Objects(ctx, r.Src) {
 			if failed != nil {
 				yield(pair{}, failed)
 				return

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/layout"
 	"github.com/stager-dev/stager/stager/plan"
 )
 
@@ -28,10 +29,11 @@ type Config struct {
 	// Listing then nothing counts.
 	Object    *backends.Object
 	Listing   plan.Listing
-	Overwrite bool  // replace what differs at the destination
-	Force     bool  // copy all, also what is there; it replaces, too
-	DryRun    bool  // judge, and copy nothing
-	Buffers   int64 // bytes of objects in memory, at least 16 MiB; 0: DefaultBuffers
+	Shared    *Shared // nil: a part of Listing is shared as its objects are
+	Overwrite bool    // replace what differs at the destination
+	Force     bool    // copy all, also what is there; it replaces, too
+	DryRun    bool    // judge, and copy nothing
+	Buffers   int64   // bytes of objects in memory, at least 16 MiB; 0: DefaultBuffers
 	Log       *slog.Logger
 	// Progress is called from several goroutines, one at a time. May be nil.
 	Progress func(Progress)
@@ -60,7 +62,8 @@ type Summary struct {
 
 // Copy brings every object that cfg chooses to the destination, under its key there,
 // and returns when all are there and verified. It deletes nothing. The first error ends
-// it; what is complete by then stays, and the next run leaves it alone.
+// it; what is complete by then stays, and the next run leaves it alone. A worker that
+// copies one of several parts first agrees with the others on the work, see [Shared].
 //
 // What is there and differs is an error of kind Exist unless cfg says otherwise; where
 // the sizes differ, that is told before the first byte. An object that changes after it
@@ -79,7 +82,10 @@ func Copy(ctx context.Context, cfg Config) (Summary, error) {
 type run struct {
 	Config
 	record *record
-	room   *semaphore.Weighted // of Buffers
+	listed layout.Digest // of the walk under way, where work is shared
+
+	verifying bool
+	room      *semaphore.Weighted // of Buffers
 
 	mu       sync.Mutex // guards all below
 	progress Progress
@@ -108,12 +114,19 @@ func (r *run) copyAll(ctx context.Context) (err error) {
 	if err := r.survey(ctx); err != nil || r.DryRun {
 		return err
 	}
+	worker, err := r.join(ctx)
+	if err != nil {
+		return err
+	}
 	defer func() {
 		if lost := r.record.close(ctx); lost != nil {
 			r.Log.Warn("what was copied is not noted, so the next run reads it again", "error", lost)
 		}
 	}()
-	return r.each(ctx, r.bring)
+	if err := r.each(ctx, r.bring); err != nil {
+		return err
+	}
+	return r.finish(ctx, worker)
 }
 
 // each judges every object anew and hands it to several workers.

@@ -13,7 +13,8 @@ import (
 // kind Corrupt when something there differs, else of kind Changed when something is
 // missing, which copying again repairs. found is called with each such key, one call at
 // a time, and with what is wrong. Nothing is written. Both sides are read where their
-// sizes agree and neither the record of a copy nor checksums decide.
+// sizes agree and neither the record of a copy nor checksums decide. Where several workers
+// share the work, one that has not finished is an error of kind Changed, too.
 //
 // In the Summary, Verified counts by what was compared: "record", that a copy verified
 // it and neither side has changed since, a checksum, or "bytes".
@@ -21,6 +22,7 @@ func Verify(ctx context.Context, cfg Config, found func(key, what string)) (Summ
 	start := time.Now()
 	cfg.Force = false
 	r, err := newRun(ctx, cfg)
+	r.verifying = true
 	if err != nil {
 		return r.summary, err
 	}
@@ -70,6 +72,9 @@ func Verify(ctx context.Context, cfg Config, found func(key, what string)) (Summ
 		return nil
 	})
 	r.summary.Seconds = time.Since(start).Seconds()
+	if err == nil && wrong+missing == 0 {
+		err = r.verifyShared(ctx)
+	}
 	if err != nil || wrong+missing == 0 {
 		return r.summary, err
 	}

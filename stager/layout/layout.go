@@ -1,0 +1,108 @@
+package layout
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Layout describes one piece of work that several workers share.
+type Layout struct {
+	Kind    string            `json:"kind"`              // what is done: copy or pack
+	Name    string            `json:"name"`              // what one destination may have several of: a source, a prefix
+	Source  string            `json:"source"`            // the source's name, for people
+	Listing string            `json:"listing"`           // digest of all objects of the source, see [Digest]
+	Objects int               `json:"objects"`           // how many they are
+	Options map[string]string `json:"options,omitempty"` // what else decides which worker does what, by the flag's name
+	Workers int               `json:"workers"`
+	Index   string            `json:"index,omitempty"` // SHA-256 of the index that the last worker publishes
+}
+
+// work is the digest of everything but the count of workers.
+func (l Layout) work() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "stager layout 1\n%q %q %q %d\n", l.Kind, l.Name, l.Listing, l.Objects)
+	for _, name := range slices.Sorted(maps.Keys(l.Options)) {
+		if l.Options[name] != "" {
+			fmt.Fprintf(h, "%q %q\n", name, l.Options[name])
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// differs returns a sentence that names the first difference between this worker's layout
+// and a recorded one, or "" if there is none. The count of workers is not compared.
+func (l Layout) differs(recorded Layout) string {
+	names := maps.Clone(recorded.Options)
+	if names == nil {
+		names = make(map[string]string)
+	}
+	maps.Copy(names, l.Options)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if mine, theirs := l.Options[name], recorded.Options[name]; mine != theirs {
+			return fmt.Sprintf("%s is %s here, and %s there", name, shown(mine), shown(theirs))
+		}
+	}
+	switch {
+	case l.work() == recorded.work():
+		return ""
+	case l.Source != recorded.Source:
+		return fmt.Sprintf("the source is %s here, and %s there", l.Source, recorded.Source)
+	case l.Objects != recorded.Objects:
+		return fmt.Sprintf("the source has changed: it has %d objects now, and had %d", l.Objects, recorded.Objects)
+	}
+	return fmt.Sprintf("the source has changed: some of its %d objects are others now", l.Objects)
+}
+
+func shown(option string) string {
+	if option == "" {
+		return "not given"
+	}
+	return option
+}
+
+// Quote returns a list of values as one option's value; none is "".
+func Quote(values []string) string {
+	quoted := make([]string, len(values))
+	for i, v := range values {
+		quoted[i] = strconv.Quote(v)
+	}
+	return strings.Join(quoted, " ")
+}
+
+// Digest sums up the objects of a listing: their keys, sizes and versions, in order. The
+// zero value is ready to use.
+type Digest struct {
+	hash    hash.Hash
+	objects int
+}
+
+// Add takes the next object.
+func (d *Digest) Add(obj backends.Object) {
+	if d.hash == nil {
+		d.hash = sha256.New()
+	}
+	d.objects++
+	for _, part := range [...]string{obj.Key, strconv.FormatInt(obj.Size, 10), string(obj.Version)} {
+		_, _ = io.WriteString(d.hash, strconv.Itoa(len(part))+":"+part) // a hash takes all
+	}
+}
+
+// Objects returns how many objects were added.
+func (d *Digest) Objects() int { return d.objects }
+
+// String returns the digest in hexadecimal.
+func (d *Digest) String() string {
+	if d.hash == nil {
+		return ""
+	}
+	return hex.EncodeToString(d.hash.Sum(nil))
+}

@@ -1,0 +1,233 @@
+package layout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// joinTries is how often a record may change under a worker that joins: each time
+// another worker did something.
+const joinTries = 20
+
+// Worker is one of those that share a layout.
+type Worker struct {
+	dst     *backends.Store
+	index   int
+	alone   bool // it does everything by itself
+	record  record
+	version backends.Version
+}
+
+// Join records the layout at the destination, or compares it with the record that is
+// there. A layout that differs from that of workers which have not all finished is an
+// error of kind Exist, which names the difference; so is another count of workers. One
+// worker that does everything may join what several began.
+//
+// It costs one request for who comes first, and some more for all others.
+func Join(ctx context.Context, dst *backends.Store, l Layout, index int) (*Worker, error) {
+	w := &Worker{dst: dst, index: index, alone: l.Workers <= 1}
+	if w.alone {
+		l.Workers, w.index = 1, 0
+	}
+	for range joinTries {
+		again, err := w.join(ctx, l)
+		if err != nil || !again {
+			return w, err
+		}
+	}
+	return nil, &backends.Error{
+		Op: "write", Store: dst.Name(), Key: base(l) + suffix, Kind: backends.Unavailable,
+		Err: errors.New("other workers keep changing the record of the layout; run this worker again"),
+	}
+}
+
+// join tries once; again says that the record changed meanwhile.
+func (w *Worker) join(ctx context.Context, l Layout) (again bool, err error) {
+	err = w.put(ctx, newRecord(l, 1), backends.CreateOptions{IfAbsent: true})
+	if err == nil && !w.dst.Facts().ConditionalCreate {
+		return w.settled(ctx)
+	}
+	if err == nil {
+		return false, nil
+	}
+	old, version, failed := read(ctx, w.dst, base(l)+suffix)
+	switch {
+	case backends.KindOf(failed) == backends.NotExist && backends.KindOf(err) == backends.Exist:
+		return true, nil
+	case backends.KindOf(failed) == backends.NotExist:
+		return false, err
+	case failed != nil:
+		return false, failed
+	}
+	difference := l.differs(old.Layout)
+	if difference == "" && (w.alone || old.Workers == l.Workers) {
+		w.record, w.version = old, version
+		if w.alone {
+			return false, nil
+		}
+		return w.rejoin(ctx)
+	}
+	t, err := list(ctx, w.dst, l)
+	if err != nil {
+		return false, err
+	}
+	if missing := t.missing(old, old.Run); old.Workers > 1 && len(missing) > 0 {
+		return false, refused(w.dst, l, old, difference, missing)
+	}
+	next := newRecord(l, old.Run+1)
+	next.Before = old.indexes()
+	if again, err := w.replace(ctx, next, version); again || err != nil {
+		return again, err
+	}
+	return false, t.remove(ctx, w.dst, w.record.ID)
+}
+
+// rejoin begins a new run if the recorded one is complete.
+func (w *Worker) rejoin(ctx context.Context) (again bool, err error) {
+	t, err := list(ctx, w.dst, w.record.Layout)
+	if err != nil || len(t.missing(w.record, w.record.Run)) > 0 {
+		return false, err
+	}
+	next := w.record
+	next.Run++
+	return w.replace(ctx, next, w.version)
+}
+
+func (w *Worker) replace(ctx context.Context, next record, over backends.Version) (again bool, err error) {
+	err = w.put(ctx, next, backends.CreateOptions{IfVersion: over})
+	switch backends.KindOf(err) {
+	case backends.Changed, backends.NotExist:
+		return true, nil
+	}
+	return false, err
+}
+
+// settled looks again where the store does not decide between two that create at once.
+func (w *Worker) settled(ctx context.Context) (again bool, err error) {
+	t, err := list(ctx, w.dst, w.record.Layout)
+	if err != nil {
+		return false, err
+	}
+	for _, mark := range t.marks {
+		if !strings.HasPrefix(mark, w.record.ID+"-") {
+			return false, w.replaced(nil) // who lost the race has finished already
+		}
+	}
+	return t.version != w.version, nil
+}
+
+func (w *Worker) put(ctx context.Context, r record, opts backends.CreateOptions) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	obj, err := w.dst.PutBytes(ctx, base(r.Layout)+suffix, append(text, '\n'), opts)
+	if err == nil {
+		w.record, w.version = r, obj.Version
+	}
+	return err
+}
+
+// refused says what differs, and what to do.
+func refused(dst *backends.Store, l Layout, old record, difference string, missing []int) error {
+	if difference == "" {
+		difference = fmt.Sprintf("this worker is one of %d, and they are %d", l.Workers, old.Workers)
+	}
+	return &backends.Error{Op: l.Kind, Store: dst.Name(), Kind: backends.Exist, Err: fmt.Errorf(
+		"the work was laid out otherwise, and %s: %s; give all workers the same flags and a source that does not change, or, if none is running, run this command once with --reset-layout and then every worker again",
+		unfinished(missing, old.Workers), difference)}
+}
+
+// Lists returns whether a layout has the objects of this worker's.
+func (w *Worker) Lists(l Layout) bool { return l.Listing == w.record.Listing }
+
+// Published returns whether this layout, or one that it replaced, has an index of these
+// contents.
+func (w *Worker) Published(index []byte) bool {
+	return slices.Contains(w.record.indexes(), IndexSum(index))
+}
+
+// Tally returns an empty tally for a listing of the destination, see [Worker.All].
+func (w *Worker) Tally() *Tally { return &Tally{base: base(w.record.Layout)} }
+
+// Finish leaves the worker's mark: its part is at the destination. It returns whether
+// every worker has left one.
+func (w *Worker) Finish(ctx context.Context) (all bool, err error) {
+	if w.alone {
+		return true, nil
+	}
+	if _, err := w.dst.PutBytes(ctx, w.record.mark(w.index), nil, backends.CreateOptions{}); err != nil {
+		return false, err
+	}
+	t, err := list(ctx, w.dst, w.record.Layout)
+	if err != nil {
+		return false, err
+	}
+	return w.All(ctx, t)
+}
+
+// All returns whether every part of the layout is at the destination. A record that is no
+// longer that of this worker's layout is an error of kind Changed.
+func (w *Worker) All(ctx context.Context, t *Tally) (bool, error) {
+	if t.version == "" || t.version != w.version {
+		now, _, err := read(ctx, w.dst, base(w.record.Layout)+suffix)
+		if err != nil || now.ID != w.record.ID {
+			return false, w.replaced(err)
+		}
+	}
+	return w.alone || len(t.missing(w.record, 0)) == 0, nil
+}
+
+func (w *Worker) replaced(err error) error {
+	if err != nil && backends.KindOf(err) != backends.NotExist {
+		return err
+	}
+	return &backends.Error{
+		Op: w.record.Kind, Store: w.dst.Name(), Kind: backends.Changed,
+		Err: errors.New("the layout was reset or replaced while this worker was at work, so its part may belong to no layout; run every worker again"),
+	}
+}
+
+// Verify returns an error when the destination's record says that the work is not
+// complete: a worker has not finished, or, of what compare names (options by their flags'
+// names), something differs from this layout. Without a record there is none.
+func Verify(ctx context.Context, dst *backends.Store, l Layout, compare ...string) error {
+	t, err := list(ctx, dst, l)
+	if err != nil || t.version == "" && len(t.marks) == 0 {
+		return err
+	}
+	old, _, err := read(ctx, dst, base(l)+suffix)
+	if err != nil {
+		return err
+	}
+	for _, name := range compare {
+		if mine, theirs := l.Options[name], old.Options[name]; mine != theirs {
+			return &backends.Error{Op: "verify", Store: dst.Name(), Kind: backends.Exist, Err: fmt.Errorf(
+				"%s is %s here, and the work was laid out with %s", name, shown(mine), shown(theirs))}
+		}
+	}
+	if missing := t.missing(old, 0); old.Workers > 1 && len(missing) > 0 && old.work() == l.work() {
+		return &backends.Error{Op: "verify", Store: dst.Name(), Kind: backends.Changed, Err: fmt.Errorf(
+			"%s; run them again", unfinished(missing, old.Workers))}
+	}
+	return nil
+}
+
+// Reset removes the record of a layout and its marks, also a record that cannot be read.
+// No worker may be running. It returns whether there was anything.
+func Reset(ctx context.Context, dst *backends.Store, l Layout) (bool, error) {
+	t, err := list(ctx, dst, l)
+	if err != nil {
+		return false, err
+	}
+	if err := t.remove(ctx, dst, ""); err != nil {
+		return false, err
+	}
+	return t.version != "" || len(t.marks) > 0, dst.Delete(ctx, base(l)+suffix)
+}
