@@ -1,44 +1,125 @@
 package checkpoint
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// writeWatch reports whether anybody wrote to a file while it was read. The modification
+// writeWatches reports whether anybody wrote to a file while it was read. The modification
 // time does not: it may be set back, and a write through a mapping of a file in memory
 // leaves it. Whoever writes either still has the file open for writing at the end, which
 // beingWritten finds, or has closed it, which the kernel reports here. The writer is not
 // held up.
-type writeWatch struct{ fd int }
+//
+// One inotify instance serves all files. Closing one takes the kernel several
+// milliseconds, which made checkpoints of many small files seven times slower when each
+// file had its own; and a user may have few of them.
+type writeWatches struct {
+	mu    sync.Mutex // guards all below
+	open  bool
+	fd    int
+	files map[int32]*watchedFile // by watch descriptor
+}
 
-// watchWrites begins to watch an open file. Its error says that the kernel cannot, or
-// has no room for more.
-func watchWrites(file *os.File) (*writeWatch, error) {
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	if err != nil {
-		return nil, err
+// watchedFile is a file that at least one writeWatch watches.
+type watchedFile struct {
+	watches int
+	written bool
+	lost    bool // the kernel dropped events
+}
+
+// writeWatch is one watch of an open file. A nil one knows nothing.
+type writeWatch struct {
+	of *writeWatches
+	wd int32
+}
+
+// writes is the instance of this process. It stays open.
+var writes writeWatches
+
+// watch begins to watch an open file. Its error says that the kernel cannot, or has no
+// room for more.
+func (w *writeWatches) watch(file *os.File) (*writeWatch, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.open {
+		fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+		if err != nil {
+			return nil, err
+		}
+		w.open, w.fd, w.files = true, fd, make(map[int32]*watchedFile)
 	}
 	// By its descriptor: the name may have become that of another file.
 	name := fmt.Sprintf("/proc/self/fd/%d", file.Fd())
-	if _, err := unix.InotifyAddWatch(fd, name, unix.IN_MODIFY|unix.IN_CLOSE_WRITE); err != nil {
-		_ = unix.Close(fd) // nothing was asked of it
+	n, err := unix.InotifyAddWatch(w.fd, name, unix.IN_MODIFY|unix.IN_CLOSE_WRITE)
+	if err != nil {
 		return nil, err
 	}
-	return &writeWatch{fd}, nil
+	wd := int32(n)
+	if w.files[wd] == nil {
+		w.files[wd] = new(watchedFile)
+	}
+	w.files[wd].watches++
+	return &writeWatch{w, wd}, nil
+}
+
+// readLocked reads all events that have come.
+func (w *writeWatches) readLocked() {
+	var buf [4 << 10]byte
+	for {
+		n, err := unix.Read(w.fd, buf[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return
+		}
+		for events := buf[:n]; len(events) >= unix.SizeofInotifyEvent; {
+			wd, mask := int32(binary.NativeEndian.Uint32(events)), binary.NativeEndian.Uint32(events[4:])
+			events = events[min(len(events), unix.SizeofInotifyEvent+int(binary.NativeEndian.Uint32(events[12:]))):]
+			if mask&unix.IN_Q_OVERFLOW != 0 {
+				for _, f := range w.files {
+					f.lost = true
+				}
+			} else if f := w.files[wd]; f != nil && mask&(unix.IN_MODIFY|unix.IN_CLOSE_WRITE) != 0 {
+				f.written = true
+			}
+		}
+	}
 }
 
 // written reports whether somebody wrote, or closed the file after it was open for
-// writing.
-func (w *writeWatch) written() bool {
-	var event [4 << 10]byte
-	n, err := unix.Read(w.fd, event[:])
-	return err == nil && n > 0
+// writing; known is false when the kernel cannot tell.
+func (w *writeWatch) written() (written, known bool) {
+	if w == nil {
+		return false, false
+	}
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	w.of.readLocked()
+	f := w.of.files[w.wd]
+	return f.written, !f.lost
 }
 
-func (w *writeWatch) close() { _ = unix.Close(w.fd) } // it was only read from
+// close ends the watch.
+func (w *writeWatch) close() {
+	if w == nil {
+		return
+	}
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	f := w.of.files[w.wd]
+	if f.watches--; f.watches > 0 {
+		return
+	}
+	delete(w.of.files, w.wd)
+	_, _ = unix.InotifyRmWatch(w.of.fd, uint32(w.wd)) // the file may be gone, and the watch with it
+}
 
 // steady checks that a file had one state from the time at which it was opened on.
 type steady struct {
@@ -52,7 +133,7 @@ type steady struct {
 // beginSteady returns an error of kind Changed when the file is not as it was listed.
 func beginSteady(file *os.File, want local) (*steady, error) {
 	s := &steady{file: file, want: want}
-	s.watch, _ = watchWrites(file) // without it end compares
+	s.watch, _ = writes.watch(file) // without it end compares
 	var fsys unix.Statfs_t
 	s.memory = unix.Fstatfs(int(file.Fd()), &fsys) == nil && int64(fsys.Type)&0xffffffff == unix.TMPFS_MAGIC
 	info, err := file.Stat()
@@ -74,7 +155,8 @@ func (s *steady) end(again func() (bool, error)) error {
 	if err := unchanged(s.file, s.want); err != nil {
 		return err
 	}
-	if s.watch != nil && s.watch.written() {
+	written, known := s.watch.written()
+	if written {
 		return changed(s.want.Path)
 	}
 	info, err := s.file.Stat()
@@ -83,7 +165,7 @@ func (s *steady) end(again func() (bool, error)) error {
 	}
 	_, blind := beingWritten(s.file)
 	touched := describePlain(s.want.Path, info).CTime != s.before
-	if s.watch == nil && touched || s.memory && (s.watch == nil || blind != nil) {
+	if !known && touched || s.memory && (!known || blind != nil) {
 		same, err := again()
 		if err != nil {
 			return err
@@ -96,8 +178,4 @@ func (s *steady) end(again func() (bool, error)) error {
 	return nil
 }
 
-func (s *steady) close() {
-	if s.watch != nil {
-		s.watch.close()
-	}
-}
+func (s *steady) close() { s.watch.close() }

@@ -164,3 +164,42 @@ func TestSteadyComparesWhereTheKernelCannotTell(t *testing.T) {
 		})
 	}
 }
+
+// Two names of one file are watched by one watch of the kernel. It ends with the last of
+// both, and each file is told of its own writes only.
+func TestWriteWatchesTellFilesApart(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"a": "bytes of a", "b": "bytes of b"})
+	if err := os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "a2")); err != nil {
+		t.Fatal(err)
+	}
+	var all writeWatches
+	watches := make(map[string]*writeWatch)
+	for _, name := range []string{"a", "a2", "b"} {
+		file, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if watches[name], err = all.watch(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	watches["a2"].close()
+	if err := inPlace(filepath.Join(dir, "a2")); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"a": true, "b": false} {
+		if got, known := watches[name].written(); got != want || !known {
+			t.Errorf("%s was written to: got %t (known: %t), want %t", name, got, known, want)
+		}
+	}
+	watches["a"].close()
+	watches["b"].close()
+	if len(all.files) != 0 {
+		t.Errorf("got %d files that are still watched, want none", len(all.files))
+	}
+	if err := unix.Close(all.fd); err != nil {
+		t.Error(err)
+	}
+}
