@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
@@ -56,6 +53,7 @@ type Daemon struct {
 
 	windowMetrics     *window.Metrics
 	checkpointMetrics *checkpoint.Metrics
+	apiMetrics        *status.Metrics
 
 	mu      sync.Mutex // guards all below
 	phase   status.Phase
@@ -89,6 +87,7 @@ func New(cfg Config) *Daemon {
 		drain: make(chan struct{}), changed: make(chan struct{}),
 		windowMetrics:     window.NewMetrics(cfg.Metrics),
 		checkpointMetrics: checkpoint.NewMetrics(cfg.Metrics),
+		apiMetrics:        status.NewMetrics(cfg.Metrics),
 	}
 	if cfg.Child != nil {
 		cfg.Child.signals = make(chan os.Signal, 16)
@@ -331,57 +330,6 @@ func (d *Daemon) setPhase(p status.Phase) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.phase = p
-}
-
-// servers are the API's, on the socket and perhaps on a port.
-type servers struct {
-	group errgroup.Group
-	all   []*status.Server
-}
-
-// start serves on a listener, and says when that fails.
-func (s *servers) start(l net.Listener, h http.Handler, failed func(error)) {
-	server := status.NewServer(h)
-	s.all = append(s.all, server)
-	s.group.Go(func() error {
-		err := server.Serve(l)
-		if err != nil {
-			failed(err)
-		}
-		return err
-	})
-}
-
-func (s *servers) close() error {
-	var errs []error
-	for _, server := range s.all {
-		errs = append(errs, server.Close())
-	}
-	return errors.Join(append(errs, s.group.Wait())...)
-}
-
-// serve serves the API on the socket, and on a port where one was asked for.
-func (d *Daemon) serve(socket net.Listener) (*servers, error) {
-	api := &status.API{
-		Window: d.window, Windows: d.windows, Uploader: d.uploader,
-		Snapshot: d.Snapshot, Drain: d.Drain, Save: d.Save, Rewind: d.rewind, Quality: d.quality, Log: d.log,
-		Metrics: promhttp.HandlerFor(d.cfg.Metrics, promhttp.HandlerOpts{}),
-	}
-	s := new(servers)
-	failed := func(err error) {
-		d.log.Error("the API fails, so the end begins", "error", err)
-		d.Drain(0)
-	}
-	if d.cfg.Listen != "" {
-		port, err := net.Listen("tcp", d.cfg.Listen)
-		if err != nil {
-			return nil, &PortError{err}
-		}
-		d.log.Info("the API is on a port", "address", port.Addr().String())
-		s.start(port, api.Guarded(d.cfg.Token), failed)
-	}
-	s.start(socket, api.Handler(), failed)
-	return s, nil
 }
 
 // Snapshot is the whole state at this moment.

@@ -75,7 +75,9 @@ func (s *Sampler) Run(ctx context.Context) error {
 		Metrics: promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}), Log: s.cfg.Log,
 	}
 	all := new(servers)
-	all.start(socket, api.Handler(), func(err error) {
+	limits, _ := status.DefaultLimits(descriptors())
+	limits.Metrics = status.NewMetrics(s.cfg.Metrics)
+	all.start(socket, status.NewServer(api.Handler(), limits, s.cfg.Log), func(err error) {
 		s.cfg.Log.Error("the API fails, so the end begins", "error", err)
 		s.drain()
 	})

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -46,6 +47,7 @@ type API struct {
 
 	streams streams
 	bound   bindings
+	bodies  sync.Mutex // held while the body of a rewind is read: it may be large
 }
 
 // What API.Window and API.Uploader may answer.
@@ -55,8 +57,11 @@ var (
 	ErrNotYet  = errors.New("it is still being opened; try again in a moment")
 )
 
-// longestBody is more than any call has to say.
-const longestBody = 1 << 20
+// longestBody is more than any call has to say, and longestOrder than a commit has.
+const (
+	longestBody  = 1 << 20
+	longestOrder = 32 << 10
+)
 
 // Handler serves the API to those who may do everything: who can open the socket.
 func (a *API) Handler() http.Handler {
@@ -65,9 +70,9 @@ func (a *API) Handler() http.Handler {
 
 // Guarded serves the API on a port, where anybody on the host can come: what
 // changes something, and the shards themselves, need the bearer token. Without a
-// token they are refused.
-func (a *API) Guarded(token string) http.Handler {
-	return a.routes(func(h http.HandlerFunc) http.HandlerFunc {
+// token they are refused, and so is a call by a name that is none of the port's.
+func (a *API) Guarded(token string, names ...string) http.Handler {
+	return ownHost(names, a.routes(func(h http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 			switch {
@@ -80,15 +85,15 @@ func (a *API) Guarded(token string) http.Handler {
 				h(w, r)
 			}
 		}
-	})
+	}))
 }
 
 // routes are all calls; guard stands before those that change something or hand out
 // contents.
 func (a *API) routes(guard func(http.HandlerFunc) http.HandlerFunc) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/inputs/{input}/lease", guard(a.lease))
-	mux.HandleFunc("GET /v1/inputs/{input}/next", guard(a.next))
+	mux.HandleFunc("POST /v1/inputs/{input}/lease", guard(limited(a.lease)))
+	mux.HandleFunc("GET /v1/inputs/{input}/next", guard(limited(a.next)))
 	mux.HandleFunc("GET /v1/inputs/{input}", a.input)
 	mux.HandleFunc("GET /v1/inputs/{input}/cursor", a.cursor)
 	mux.HandleFunc("PUT /v1/inputs/{input}/cursor", guard(a.rewind))
@@ -162,14 +167,9 @@ func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	order, err := readOrder(r)
-	var tooLong *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLong):
-		fail(w, http.StatusRequestEntityTooLarge, err)
-		return
-	case err != nil:
-		fail(w, http.StatusBadRequest, fmt.Errorf(`the body is to be {"path": …, "step": …, "samplesSeen": …}: %w`, err))
+	order, err := readOrder(w, r)
+	if err != nil {
+		badBody(w, fmt.Errorf(`the body is to be {"path": …, "step": …, "samplesSeen": …}: %w`, err))
 		return
 	}
 	request := checkpoint.CommitRequest{Path: order.Path, Step: -1, SamplesSeen: order.SamplesSeen}
@@ -194,8 +194,8 @@ func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 	answer(w, code, step)
 }
 
-func readOrder(r *http.Request) (order CommitOrder, err error) {
-	body := json.NewDecoder(r.Body)
+func readOrder(w http.ResponseWriter, r *http.Request) (order CommitOrder, err error) {
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestOrder))
 	body.DisallowUnknownFields()
 	if err := body.Decode(&order); err != nil {
 		return order, err

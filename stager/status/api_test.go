@@ -44,7 +44,7 @@ func TestPortNeedsAToken(t *testing.T) {
 		handler.ServeHTTP(w, r)
 		return w.Code
 	}
-	port, silent := h.api.Guarded("s3cret"), h.api.Guarded("")
+	port, silent := h.api.Guarded("s3cret", "example.com"), h.api.Guarded("", "example.com")
 	for _, call := range guarded {
 		for _, header := range []string{"", "Bearer", "Bearer ", "Bearer wrong", "s3cret", "Bearer s3cret ", "Basic s3cret"} {
 			if got := code(port, call, header); got != http.StatusUnauthorized {
@@ -78,7 +78,7 @@ func TestNextOverAPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := NewServer(h.api.Guarded("t"))
+	server := NewServer(h.api.Guarded("t", "s"), Limits{}, nil)
 	go server.Serve(l) //nolint:errcheck // it ends below
 	defer server.Close()
 	dial := func() *client {

@@ -26,7 +26,9 @@ func (b *bindings) bind(conn *tracked, lease string, giveBack func()) {
 	if b.of == nil {
 		b.of = make(map[string]binding)
 	}
+	b.dropLocked(lease)
 	b.of[lease] = binding{conn, giveBack}
+	conn.table.hold(conn, 1)
 	b.mu.Unlock()
 	conn.onEnd(func() { b.end(conn) })
 }
@@ -35,7 +37,15 @@ func (b *bindings) bind(conn *tracked, lease string, giveBack func()) {
 func (b *bindings) unbind(lease string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.of, lease)
+	b.dropLocked(lease)
+}
+
+// dropLocked forgets a binding, if there is one.
+func (b *bindings) dropLocked(lease string) {
+	if at, bound := b.of[lease]; bound {
+		at.conn.table.hold(at.conn, -1)
+		delete(b.of, lease)
+	}
 }
 
 // end gives back what is bound to a connection.
@@ -45,7 +55,7 @@ func (b *bindings) end(conn *tracked) {
 	for lease, at := range b.of {
 		if at.conn == conn {
 			lost = append(lost, at.giveBack)
-			delete(b.of, lease)
+			b.dropLocked(lease)
 		}
 	}
 	b.mu.Unlock()

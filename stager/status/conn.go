@@ -3,9 +3,9 @@ package status
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -19,7 +19,12 @@ import (
 // took what was sent.
 type tracked struct {
 	net.Conn
-	raw syscall.RawConn
+	raw   syscall.RawConn
+	table *connections
+	use   use // guarded by table
+
+	patient  atomic.Bool  // the peer may take its time to read: it gets a shard
+	progress atomic.Int64 // when the peer last took bytes, in nanoseconds since the server's start
 
 	mu    sync.Mutex // guards all below, and the socket's pending error
 	reset bool       // the peer went away with bytes unread
@@ -27,8 +32,11 @@ type tracked struct {
 	atEnd func()
 }
 
-// trackingListener makes every connection a tracked one.
-type trackingListener struct{ net.Listener }
+// trackingListener makes every connection a tracked one, and admits it to the table.
+type trackingListener struct {
+	net.Listener
+	table *connections
+}
 
 func (l trackingListener) Accept() (net.Conn, error) {
 	for {
@@ -37,10 +45,55 @@ func (l trackingListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if raw, err := c.(syscall.Conn).SyscallConn(); err == nil {
-			return &tracked{Conn: c, raw: raw}, nil
+			t := &tracked{Conn: c, raw: raw, table: l.table}
+			if l.table.admit(t) {
+				return t, nil
+			}
+			t.turnAway()
 		}
 		_ = c.Close() // it cannot be used
 	}
+}
+
+// turnAway answers a connection that is not served.
+func (t *tracked) turnAway() {
+	body := `{"error":"` + errTooMany.Error() + "\"}\n"
+	// What is sent fits into the empty buffer of a new connection.
+	_ = t.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = fmt.Fprintf(t.Conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s", len(body), body)
+}
+
+// Close takes the connection out of its table.
+func (t *tracked) Close() error {
+	t.table.remove(t)
+	return t.Conn.Close()
+}
+
+// Write writes within the table's time for a peer that takes nothing, except to a patient
+// one.
+func (t *tracked) Write(p []byte) (int, error) {
+	if !t.patient.Load() {
+		if err := t.SetWriteDeadline(time.Now().Add(t.table.limits.Stall)); err != nil {
+			return 0, err
+		}
+	}
+	n, err := t.Conn.Write(p)
+	if n > 0 {
+		t.progress.Store(t.table.now())
+	}
+	return n, err
+}
+
+// awaitReader has writes wait as long as the peer lives, until the returned function is
+// called.
+func (t *tracked) awaitReader() (done func()) {
+	if t == nil {
+		return func() {}
+	}
+	t.progress.Store(t.table.now())
+	t.patient.Store(true)
+	_ = t.SetWriteDeadline(time.Time{}) // of a closed connection the next write reports it
+	return func() { t.patient.Store(false) }
 }
 
 // Read reads, and remembers a reset: a socket is reset when its peer is closed, or
@@ -134,78 +187,4 @@ func (t *tracked) end() {
 	if f != nil {
 		f()
 	}
-}
-
-type connKey struct{}
-
-// connOf is the connection that a request came on; nil under a foreign server.
-func connOf(r *http.Request) *tracked {
-	c, _ := r.Context().Value(connKey{}).(*tracked)
-	return c
-}
-
-// Server is an http.Server whose connections are watched, as leases bound to them
-// need.
-type Server struct {
-	http   http.Server
-	stop   context.CancelFunc
-	ending atomic.Bool
-	gate   sync.RWMutex // held for reading by every handler
-}
-
-// NewServer serves h.
-func NewServer(h http.Handler) *Server {
-	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{stop: stop}
-	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.gate.RLock()
-		defer s.gate.RUnlock()
-		if s.ending.Load() {
-			abort()
-		}
-		h.ServeHTTP(w, r)
-	})
-	s.http.ReadHeaderTimeout = 10 * time.Second
-	s.http.BaseContext = func(net.Listener) context.Context {
-		return context.WithValue(ctx, serverKey{}, s)
-	}
-	s.http.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, c)
-	}
-	s.http.ConnState = func(c net.Conn, state http.ConnState) {
-		// That the server ends says nothing of the reader: it keeps its lease, and
-		// comes back with it to the next server.
-		if t, ok := c.(*tracked); ok && state == http.StateClosed && !s.ending.Load() {
-			t.end()
-		}
-	}
-	return s
-}
-
-type serverKey struct{}
-
-// serverEnds tells whether a request breaks off because its server does.
-func serverEnds(r *http.Request) bool {
-	s, _ := r.Context().Value(serverKey{}).(*Server)
-	return s != nil && s.ending.Load()
-}
-
-// Serve accepts connections on l until Close.
-func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(trackingListener{l})
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
-
-// Close ends all connections and returns when their handlers have. Leases bound to
-// the connections stay.
-func (s *Server) Close() error {
-	s.ending.Store(true)
-	s.stop()
-	err := s.http.Close()
-	s.gate.Lock() // a handler that comes later sees that the server ends
-	defer s.gate.Unlock()
-	return err
 }

@@ -20,14 +20,11 @@ func (a *API) cursor(w http.ResponseWriter, r *http.Request) {
 
 // rewind has the input go on at a cursor, or at those of several nodes in a list.
 func (a *API) rewind(w http.ResponseWriter, r *http.Request) {
+	a.bodies.Lock()
 	cursors, err := readCursors(r.Body)
-	var tooLong *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLong):
-		fail(w, http.StatusRequestEntityTooLarge, err)
-		return
-	case err != nil:
-		fail(w, http.StatusBadRequest, fmt.Errorf("the body is to be what a GET of this gives, or a list of such: %w", err))
+	a.bodies.Unlock()
+	if err != nil {
+		badBody(w, fmt.Errorf("the body is to be what a GET of this gives, or a list of such: %w", err))
 		return
 	}
 	name := r.PathValue("input")

@@ -53,6 +53,7 @@ type house struct {
 	api     *API
 	server  *Server
 	socket  string
+	limits  Limits // of the server
 	alive   atomic.Int64
 	listing atomic.Bool  // the input's source is being listed
 	looks   atomic.Int64 // how often the window was looked for
@@ -130,7 +131,7 @@ func (h *house) serve(handler http.Handler, network, address string) *Server {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	server := NewServer(handler)
+	server := NewServer(handler, h.limits, nil)
 	seen := server.http.ConnState
 	server.http.ConnState = func(c net.Conn, state http.ConnState) {
 		seen(c, state)

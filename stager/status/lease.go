@@ -70,7 +70,7 @@ func (a *API) opened(w http.ResponseWriter, r *http.Request, wait time.Duration)
 			break
 		}
 		if r.Context().Err() != nil {
-			abort()
+			return nil
 		}
 		left := time.Until(until)
 		if left <= 0 {
@@ -94,7 +94,10 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// The server watches a connection from the end of the request's body on.
-	_, _ = io.Copy(io.Discard, r.Body) // what it says is of no interest
+	if _, err := io.Copy(io.Discard, r.Body); err != nil { // what it says is of no interest
+		badBody(w, err)
+		return
+	}
 	win := a.opened(w, r, wait)
 	if win == nil {
 		return
@@ -194,8 +197,7 @@ func leaseFailed(w http.ResponseWriter, r *http.Request, err error) {
 	var none *window.ReleaseError
 	var group *window.GroupError
 	switch {
-	case r.Context().Err() != nil:
-		abort()
+	case r.Context().Err() != nil: // nobody waits for an answer
 	case errors.As(err, &group):
 		fail(w, http.StatusBadRequest, err)
 	case errors.As(err, &none):
@@ -204,11 +206,6 @@ func leaseFailed(w http.ResponseWriter, r *http.Request, err error) {
 		fail(w, http.StatusInternalServerError, err)
 	}
 }
-
-// abort ends a request whose context ended, without an answer: its peer is gone, or this
-// process ends while the peer still waits. To return would send 200 with an empty body, which a
-// reader of [API.next] takes for an empty archive.
-func abort() { panic(http.ErrAbortHandler) }
 
 // waitOut waits, as long as the peer does.
 func waitOut(ctx context.Context, d time.Duration) {

@@ -215,8 +215,9 @@ func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l
 	defer b.Close() // opened for reading
 	if r.Context().Err() != nil {
 		a.withdraw(win, l)
-		abort()
+		return
 	}
+	defer connOf(r).awaitReader()()
 	switch err := send(w, r, l, b); {
 	case err == nil:
 		st.lease, st.conn = l.ID, connOf(r)

@@ -1,0 +1,78 @@
+package stager
+
+import (
+	"errors"
+	"net"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/stager/status"
+)
+
+// servers are the API's, on the socket and perhaps on a port.
+type servers struct {
+	group errgroup.Group
+	all   []*status.Server
+}
+
+// start serves on a listener, and says when that fails.
+func (s *servers) start(l net.Listener, server *status.Server, failed func(error)) {
+	s.all = append(s.all, server)
+	s.group.Go(func() error {
+		err := server.Serve(l)
+		if err != nil {
+			failed(err)
+		}
+		return err
+	})
+}
+
+func (s *servers) close() error {
+	var errs []error
+	for _, server := range s.all {
+		errs = append(errs, server.Close())
+	}
+	return errors.Join(append(errs, s.group.Wait())...)
+}
+
+// serve serves the API on the socket, and on a port where one was asked for.
+func (d *Daemon) serve(socket net.Listener) (*servers, error) {
+	api := &status.API{
+		Window: d.window, Windows: d.windows, Uploader: d.uploader,
+		Snapshot: d.Snapshot, Drain: d.Drain, Save: d.Save, Rewind: d.rewind, Quality: d.quality, Log: d.log,
+		Metrics: promhttp.HandlerFor(d.cfg.Metrics, promhttp.HandlerOpts{}),
+	}
+	s := new(servers)
+	failed := func(err error) {
+		d.log.Error("the API fails, so the end begins", "error", err)
+		d.Drain(0)
+	}
+	onSocket, onPort := status.DefaultLimits(descriptors())
+	start := func(l net.Listener, limits status.Limits, h http.Handler) {
+		limits.Metrics = d.apiMetrics
+		s.start(l, status.NewServer(h, limits, d.log), failed)
+	}
+	if d.cfg.Listen != "" {
+		port, err := net.Listen("tcp", d.cfg.Listen)
+		if err != nil {
+			return nil, &PortError{err}
+		}
+		d.log.Info("the API is on a port", "address", port.Addr().String())
+		host, _, _ := net.SplitHostPort(d.cfg.Listen) // listening has parsed it
+		start(port, onPort, api.Guarded(d.cfg.Token, host))
+	}
+	start(socket, onSocket, api.Handler())
+	return s, nil
+}
+
+// descriptors is how many files this process may have open.
+func descriptors() uint64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024 // what most systems give
+	}
+	return limit.Cur
+}
