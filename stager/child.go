@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+
+	"github.com/stager-dev/stager/stager/process"
 )
 
 // Child is a command that stager runs between staging and saving.
@@ -62,40 +64,16 @@ func (*NotStartedError) Error() string {
 // ExitCode is EX_TEMPFAIL.
 func (*NotStartedError) ExitCode() int { return 75 }
 
-// signalBase is added to a signal's number when a command died of it, as shells do.
-const signalBase = 128
-
-// run starts the command, hands signals on and returns when it has ended: nil, a
+// run runs the command, hands signals on and returns when it has ended: nil, a
 // *ChildError, or a *StartError. Should stager be killed, the command goes on: its
 // data are plain files.
 func (c *Child) run(env []string) error {
-	cmd := exec.Command(c.Command[0], c.Command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(cmd.Environ(), env...)
-	if err := cmd.Start(); err != nil {
+	code, err := process.Run(c.Command, append((&exec.Cmd{}).Environ(), env...), c.signals)
+	switch {
+	case err != nil:
 		return &StartError{err}
+	case code != 0:
+		return &ChildError{code}
 	}
-	done, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case s := <-c.signals:
-				_ = cmd.Process.Signal(s) // it may just have ended
-			case <-done:
-				return
-			}
-		}
-	}()
-	err := cmd.Wait()
-	close(done)
-	<-stopped
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		return err
-	}
-	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return &ChildError{signalBase + int(ws.Signal())}
-	}
-	return &ChildError{exit.ExitCode()}
+	return nil
 }

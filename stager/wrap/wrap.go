@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/stager"
+	"github.com/stager-dev/stager/stager/process"
 )
 
 // Config is what Run needs. All fields but SuccessOnly and Log must be set.
@@ -48,9 +49,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = silent
 	}
-	code, err := run(cfg.Command, cfg.Env, cfg.Signals)
+	code, err := process.Run(cfg.Command, cfg.Env, cfg.Signals)
 	if err != nil {
-		return err
+		return &stager.StartError{Err: err}
 	}
 	saved := cfg.hold(ctx, code)
 	switch {
