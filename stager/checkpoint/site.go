@@ -127,10 +127,10 @@ func (s *site) open() error {
 			sum := sha256.Sum256([]byte(filepath.Base(s.dir)))
 			s.shop = workshopDir + "-" + hex.EncodeToString(sum[:16])
 		}
-		err = os.MkdirAll(at, 0o755)
+		err = nil
 	}
 	if err == nil {
-		s.root, err = os.OpenRoot(at)
+		s.root, err = disk.MakeRoot(at)
 	}
 	if err == nil {
 		s.place, err = openPlace(s.root)

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // local is a failure of the disk: a *backends.LocalError, which tells it from those of
@@ -15,6 +16,10 @@ func local(name string, err error) error {
 	var already *backends.LocalError
 	if errors.As(err, &already) {
 		err = already.Err
+	}
+	var changed *disk.ChangedError
+	if errors.As(err, &changed) {
+		return &backends.Error{Op: "write", Key: name, Kind: backends.Changed, Err: err}
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return &backends.Error{Op: "write", Key: name, Kind: backends.NoSpace, Err: &backends.LocalError{Err: err}}

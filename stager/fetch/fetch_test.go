@@ -91,6 +91,9 @@ func (b *corruptBody) Read(p []byte) (int, error) {
 
 func (b *corruptBody) ObjectSum() backends.Checksum { return b.sum }
 
+// recordName is the record within a folder.
+const recordName = disk.Private + "/" + recordFile
+
 func folder(t *testing.T, dir string) *disk.Folder {
 	t.Helper()
 	f, err := disk.Open(dir, "test")

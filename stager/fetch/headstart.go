@@ -25,7 +25,8 @@ const (
 // It takes the first objects of the spool, as far as the constants above and half the
 // disk's room go; the rest comes when the gate is open. Where an earlier run left files
 // to be resumed there is none, so that a refusal costs nothing of what that brought; and
-// it ends at an archive that becomes a folder, since nobody knows what comes out of it.
+// it ends at an archive that becomes a folder, since nobody knows what comes out of it, and
+// at a file that is there and must be read.
 type headStart struct {
 	objects int   // it may take
 	bytes   int64 // the same
@@ -41,7 +42,14 @@ type headStart struct {
 	begun   int        // objects of the spool
 	space   int64      // that they were to take
 	taken   int64      // that they have taken
-	waiting []string   // by place in the spool: what an object was verified by; "": it does not wait
+	waiting []sealed   // by place in the spool
+}
+
+// sealed is a file at the gate: what it was verified by, and its inode. Of an object that does
+// not wait how is "".
+type sealed struct {
+	how string
+	ino uint64
 }
 
 // newHeadStart makes one for a disk with so many bytes free, or none.
@@ -123,16 +131,16 @@ func (h *headStart) passed() bool {
 }
 
 // wait has a sealed file wait at the gate; false when that is open.
-func (h *headStart) wait(place int, how string) bool {
+func (h *headStart) wait(place int, w sealed) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open {
 		return false
 	}
 	for len(h.waiting) <= place {
-		h.waiting = append(h.waiting, "")
+		h.waiting = append(h.waiting, sealed{})
 	}
-	h.waiting[place] = how
+	h.waiting[place] = w
 	return true
 }
 
@@ -158,15 +166,16 @@ func (p *pass) pass() error {
 		if err != nil {
 			return local("the list of objects", err)
 		}
-		how := h.waiting[place]
+		w := h.waiting[place]
 		place++
-		if how == "" {
+		if w.how == "" {
 			continue
 		}
-		if err := p.folder.PublishSealed(obj.Key, obj.Key, obj.Size); err != nil {
-			return local(obj.Key, err)
+		now, err := p.folder.PublishSealed(obj.Key, obj.Key, obj.Size, w.ino, p.replaceable(obj.Object))
+		if err != nil {
+			return p.unpublished(obj.Key, err)
 		}
-		if err := p.note(obj, how); err != nil {
+		if err := p.note(obj.Object, w.how, now); err != nil {
 			return err
 		}
 	}

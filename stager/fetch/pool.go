@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -48,12 +49,13 @@ func (p *pass) feed(ctx context.Context, crew *backends.Crew) error {
 		return &backends.Error{Op: "read", Store: p.summary.Source, Kind: backends.Canceled, Err: context.Cause(ctx)}
 	}
 	next := 0
-	for obj, err := range p.todo.all() {
+	for item, err := range p.todo.all() {
 		if err != nil {
 			return local("the list of objects", err)
 		}
+		obj := item.Object
 		memory := p.unpackNeeds(obj)
-		if memory > 0 {
+		if memory > 0 || item.check {
 			p.head.await(ctx)
 		} else {
 			p.head.enter(ctx, obj)
@@ -66,6 +68,10 @@ func (p *pass) feed(ctx context.Context, crew *backends.Crew) error {
 				defer p.unpacks.Release(memory)
 				return explain(p.unpack(ctx, obj))
 			})
+			continue
+		}
+		if item.check {
+			crew.Go(func() error { return explain(p.check(ctx, obj)) })
 			continue
 		}
 		place := next
@@ -205,19 +211,45 @@ func verifiedBy(sum backends.Checksum) string {
 // refused, it has the file wait.
 func (p *pass) publish(t *transfer, place int, how string) (err error) {
 	const mode = 0o644
+	var now disk.State
 	if p.head.passed() {
-		err = t.in.Publish(t.obj.Key, mode, p.mtime(t.obj))
-	} else if err = t.in.Seal(mode, p.mtime(t.obj)); err == nil {
-		if p.head.wait(place, how) {
-			return nil
+		now, err = t.in.PublishNew(t.obj.Key, mode, p.mtime(t.obj), p.replaceable(t.obj))
+	} else {
+		w := sealed{how: how}
+		if w.ino, err = t.in.Seal(mode, p.mtime(t.obj)); err == nil {
+			if p.head.wait(place, w) {
+				return nil
+			}
+			now, err = p.folder.PublishSealed(t.obj.Key, t.obj.Key, t.obj.Size, w.ino, p.replaceable(t.obj))
 		}
-		err = p.folder.PublishSealed(t.obj.Key, t.obj.Key, t.obj.Size)
 	}
 	if err != nil {
 		p.leave(t)
-		return local(t.obj.Key, err)
+		return p.unpublished(t.obj.Key, err)
 	}
-	return p.note(t.obj, how)
+	return p.note(t.obj, how, now)
+}
+
+// replaceable says what an object may replace that has its name by now: what an earlier
+// run wrote, and anything that it was allowed to.
+func (p *pass) replaceable(obj backends.Object) disk.Replacer {
+	return func(now disk.State) bool {
+		return p.cfg.Overwrite || now.Mode.IsRegular() && p.record.judge(obj, now) == ours
+	}
+}
+
+// unpublished is the error of a file that could not get its name.
+func (p *pass) unpublished(key string, err error) error {
+	if !errors.Is(err, fs.ErrExist) {
+		return local(key, err)
+	}
+	return p.inTheWay(key, "it came while the object was fetched, and stager did not write it")
+}
+
+// inTheWay is the error of a file that is not replaced.
+func (p *pass) inTheWay(key, why string) error {
+	return &backends.Error{Op: "write", Store: p.cfg.Dir, Key: key, Kind: backends.Exist, Err: fmt.Errorf(
+		"the file %q is in the way: %s; move it away, or replace it with --overwrite", key, why)}
 }
 
 // mtime is the time that the file of an object gets.
@@ -229,8 +261,8 @@ func (p *pass) mtime(obj backends.Object) time.Time {
 }
 
 // note notes a file that has its name.
-func (p *pass) note(obj backends.Object, how string) error {
-	if err := p.record.add(obj, p.mtime(obj)); err != nil {
+func (p *pass) note(obj backends.Object, how string, now disk.State) error {
+	if err := p.record.add(obj, p.mtime(obj), now); err != nil {
 		return local("the record of this run", err)
 	}
 	p.mu.Lock()

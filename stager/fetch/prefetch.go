@@ -69,9 +69,13 @@ type Summary struct {
 // alone; nothing is deleted, also when the source has lost it.
 //
 // Before the first file gets its name it refuses what cannot end well, and leaves
-// everything as it was: kind Exist when a local file differs that no prefetch wrote, unless Overwrite; kind Invalid when it is more than
-// MaxBytes or a key is no path; kind NoSpace; a *disk.BusyError when another process
-// fills the folder. An object that changes after it was listed is an error of kind
+// everything as it was: kind Exist when a local file differs that no prefetch wrote, or
+// that was changed since, unless Overwrite; kind Invalid when it is more than MaxBytes or
+// a key is no path; kind NoSpace; a *disk.BusyError when another process
+// fills the folder. A file of the object's size and time that is not known to be the one
+// that a prefetch wrote is read, and compared with the store's checksum or with the
+// object: when its bytes differ, and when a file has come since, the error is of kind
+// Exist, too, but of what is fetched some may have its name by then. An object that changes after it was listed is an error of kind
 // Changed: the next run lists anew. The first error ends it; what is complete by then
 // stays and is warm for the next run, and large files are resumed.
 func Prefetch(ctx context.Context, cfg Config) (Summary, error) {
@@ -161,7 +165,7 @@ func (p *pass) run(ctx context.Context) (err error) {
 	fetched := make(chan error, 1)
 	go func() { fetched <- p.fetchAll(working) }()
 	found, err := p.survey(ctx, left)
-	if err == nil && (found.files > 0 || p.record.pending) {
+	if err == nil && (found.files+found.unknown > 0 || p.record.pending) {
 		if err = p.record.begin(); err != nil {
 			err = local("the record of this run", err)
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// recordName is below disk.Private.
-const recordName = disk.Private + "/prefetch.jsonl"
+// recordFile is below disk.Private.
+const recordFile = "prefetch.jsonl"
 
 // record remembers which files prefetches wrote into a folder, so that a later one
 // knows what need not be fetched again and what it may replace. It is a log of
@@ -61,6 +61,10 @@ type line struct {
 	MTime   int64  `json:"mtime,omitempty"` // seconds: some file systems keep no more
 	Version string `json:"version,omitempty"`
 	Synced  bool   `json:"synced,omitempty"`
+	// Inode and Changed name the very file, where the file system keeps them: Changed is the
+	// nanoseconds of its change time.
+	Inode   uint64 `json:"ino,omitempty"`
+	Changed int64  `json:"ctime,omitempty"`
 	// Unpacked is about a folder that an archive became: MTime is that of the folder and of
 	// every file in it, in nanoseconds, as far as the file system keeps them. Size and
 	// Version are the archive's.
@@ -70,12 +74,17 @@ type line struct {
 // mark is a line about a file, in little memory: hashes with a secret seed.
 type mark struct {
 	path    uint64 // source and path
-	file    uint64 // size and time
+	file    uint64 // size and time, and the inode where it is known
 	version uint64 // 0: lost, matches none
-	line    int
+	changed uint32 // the change time; 0: not known, and so is the inode
+	line    uint32
 }
 
-// openRecord reads the record of the folder, if there is one.
+// mostLine is how long a line may be that is read: that of a path longer than any.
+const mostLine = 1 << 20
+
+// openRecord reads the record of the folder, if there is one. What has its name and is no
+// file that only stager has written is none.
 func openRecord(folder *disk.Folder, source string) (*record, error) {
 	r := &record{folder: folder, source: source, seed: maphash.MakeSeed(), folders: make(map[uint64]unpack.Contents)}
 	if err := r.load(); err != nil {
@@ -88,8 +97,9 @@ func openRecord(folder *disk.Folder, source string) (*record, error) {
 }
 
 func (r *record) load() error {
-	file, err := r.folder.Root().Open(recordName)
-	if errors.Is(err, fs.ErrNotExist) {
+	file, err := disk.OpenFile(r.folder.Private(), recordFile, os.O_RDONLY, 0)
+	var odd *disk.NotRegularError
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &odd) {
 		return nil
 	}
 	if err != nil {
@@ -97,7 +107,7 @@ func (r *record) load() error {
 	}
 	defer file.Close() // opened for reading
 	if info, err := file.Stat(); err == nil {
-		r.marks = make([]mark, 0, info.Size()/100)
+		r.marks = make([]mark, 0, min(info.Size()/100, 1<<20)) // the file may have a hole
 	}
 	var source, boot string
 	unsynced, open := 0, false // the first mark, and whether there is a run, that no sync followed
@@ -120,9 +130,10 @@ func (r *record) load() error {
 			lose()
 			source, boot, open = l.Source, l.Boot, true
 		case l.Path != "":
-			m := mark{r.hash(source, l.Path), r.fileHash(l.Size, l.MTime), r.hash("version", l.Version), r.lines}
+			m := mark{r.hash(source, l.Path), r.fileHash(l.Size, l.MTime, l.Inode), r.hash("version", l.Version), r.changedHash(l.Changed), uint32(r.lines)}
 			if l.Unpacked != nil {
-				m.file, m.version = r.fileHash(folderSize, l.MTime), r.hash("archive", l.archive())
+				m.file, m.version = r.fileHash(folderSize, l.MTime, 0), r.hash("archive", l.archive())
+				m.changed = r.changedHash(int64(l.Inode))
 				if source == r.source {
 					r.folders[m.path] = *l.Unpacked
 				}
@@ -143,26 +154,33 @@ func (r *record) load() error {
 	return err
 }
 
-// eachLine calls f with each line; whole tells whether it had its end.
+// eachLine calls f with each line, but for those longer than mostLine; whole tells whether
+// it had its end.
 func eachLine(from io.Reader, f func(raw []byte, whole bool) error) error {
 	in := bufio.NewReaderSize(from, 64<<10)
 	var long []byte
+	tooLong := false
 	for {
 		raw, err := in.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
-			long = append(long, raw...)
+			if tooLong = tooLong || len(long)+len(raw) > mostLine; !tooLong {
+				long = append(long, raw...)
+			}
 			continue
 		}
-		if len(long) > 0 {
-			raw = append(long, raw...)
-			long = raw[:0]
-		}
 		text, whole := bytes.CutSuffix(raw, []byte("\n"))
-		if len(raw) > 0 {
+		switch {
+		case tooLong:
+			text = nil
+		case len(long) > 0:
+			text = append(long, text...)
+		}
+		if read := len(raw) > 0 || len(long) > 0 || tooLong; read {
 			if err := f(text, whole); err != nil {
 				return err
 			}
 		}
+		long, tooLong = long[:0], false
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -181,8 +199,17 @@ func (r *record) hash(space, s string) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-func (r *record) fileHash(size, mtime int64) uint64 {
-	return maphash.Comparable(r.seed, [2]int64{size, mtime})
+// fileHash is that of a file; ino is 0 where it is not known.
+func (r *record) fileHash(size, mtime int64, ino uint64) uint64 {
+	return maphash.Comparable(r.seed, [3]int64{size, mtime, int64(ino)})
+}
+
+// changedHash is that of a change time: 0 of none, and only of that.
+func (r *record) changedHash(at int64) uint32 {
+	if at == 0 {
+		return 0
+	}
+	return max(uint32(maphash.Comparable(r.seed, at)), 1)
 }
 
 // standing is what a local file is to a run that has an object for its path.
@@ -190,29 +217,47 @@ type standing int
 
 const (
 	warm    standing = iota // it is the object, and need not be fetched
+	alike                   // it has the object's size and time, and no run is known to have written it
+	touched                 // as alike, but a run wrote it, or another file in its place, and it was changed since
 	ours                    // an earlier run wrote it, and the source has changed since
 	foreign                 // nobody knows who wrote it
 )
 
 // judge compares a local file with the object that is to lie there.
-func (r *record) judge(obj backends.Object, info fs.FileInfo) standing {
-	alike := info.Size() == obj.Size && !obj.ModTime.IsZero() && info.ModTime().Unix() == obj.ModTime.Unix()
+func (r *record) judge(obj backends.Object, now disk.State) standing {
+	same := now.Size == obj.Size && !obj.ModTime.IsZero() && now.ModTime.Unix() == obj.ModTime.Unix()
 	m, known := r.find(obj.Key)
-	if known && m.file == r.fileHash(info.Size(), info.ModTime().Unix()) {
+	if known && r.wrote(m, now) {
 		// A store without versions and times leaves the size to go by.
-		same := obj.Version != "" || obj.ModTime.IsZero() || alike
-		if same && info.Size() == obj.Size && m.version == r.hash("version", string(obj.Version)) {
-			return warm
+		current := (obj.Version != "" || obj.ModTime.IsZero() || same) &&
+			now.Size == obj.Size && m.version == r.hash("version", string(obj.Version))
+		switch {
+		case !current:
+			return ours
+		case m.changed != 0 && m.changed != r.changedHash(now.Changed):
+			return touched // its mode was changed, or its contents and then its time
 		}
-		return ours
+		return warm
 	}
 	switch {
-	case !alike:
+	case !same:
 		return foreign
 	case r.suspect:
 		return ours
+	case known:
+		return touched
 	}
-	return warm
+	return alike
+}
+
+// wrote reports whether a file is the one that a line is about, as far as its size, its
+// time and its inode tell. Lines of earlier releases name no inode.
+func (r *record) wrote(m mark, now disk.State) bool {
+	ino := now.Inode
+	if m.changed == 0 {
+		ino = 0
+	}
+	return now.Mode.IsRegular() && m.file == r.fileHash(now.Size, now.ModTime.Unix(), ino)
 }
 
 // find is the latest line about a path of this source.
@@ -229,7 +274,7 @@ func (r *record) find(path string) (mark, bool) {
 func (r *record) begin() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	file, err := r.folder.Root().OpenFile(recordName, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	file, err := disk.OpenOwn(r.folder.Private(), recordFile, os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
@@ -243,18 +288,20 @@ func (r *record) begin() error {
 		return err
 	}
 	r.pending = true
-	dir, err := r.folder.Root().Open(disk.Private)
+	dir, err := r.folder.Private().Open(".")
 	if err != nil {
 		return err
 	}
 	return errors.Join(file.Sync(), dir.Sync(), dir.Close())
 }
 
-// add notes a file that has got its name.
-func (r *record) add(obj backends.Object, mtime time.Time) error {
+// add notes a file that has got its name, in the state that it has there.
+func (r *record) add(obj backends.Object, mtime time.Time, now disk.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.writeLocked(line{Path: obj.Key, Size: obj.Size, MTime: mtime.Unix(), Version: string(obj.Version)})
+	return r.writeLocked(line{
+		Path: obj.Key, Size: obj.Size, MTime: mtime.Unix(), Version: string(obj.Version), Inode: now.Inode, Changed: now.Changed,
+	})
 }
 
 // synced notes that all files so far are on the disk.
@@ -290,14 +337,12 @@ func (r *record) close() error {
 
 // compact drops the lines of files that were written again since.
 func (r *record) compact() error {
-	const next = recordName + ".next"
-	root := r.folder.Root()
-	from, err := root.Open(recordName)
+	from, err := disk.OpenFile(r.folder.Private(), recordFile, os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer from.Close() // opened for reading
-	to, err := root.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	to, err := disk.Replacement(r.folder.Private(), recordFile, 0o644)
 	if err != nil {
 		return err
 	}
@@ -314,16 +359,16 @@ func (r *record) compact() error {
 		}
 		if l.Source == "" && l.Path != "" {
 			n++
-			if !latest[n-1] {
+			if n > len(latest) || !latest[n-1] {
 				return nil
 			}
 		}
 		_, err := out.Write(append(raw, '\n'))
 		return err
 	})
-	if err = errors.Join(err, out.Flush(), to.Sync(), to.Close()); err != nil {
-		return err
+	if err = errors.Join(err, out.Flush()); err == nil {
+		err = errors.Join(to.Sync(), to.Commit())
 	}
-	r.torn = false
-	return root.Rename(next, recordName)
+	r.torn = r.torn && err != nil
+	return errors.Join(err, to.Close())
 }

@@ -30,12 +30,13 @@ type spool struct {
 }
 
 func newSpool(folder *disk.Folder) (*spool, error) {
-	const name = disk.Private + "/prefetch.spool"
-	file, err := folder.Root().OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	// Nobody has such a name, so nothing can lie in its place.
+	name := "prefetch.spool-" + disk.Unique()
+	file, err := disk.OpenFile(folder.Private(), name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := folder.Root().Remove(name); err != nil {
+	if err := folder.Private().Remove(name); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	s := &spool{file: file}
@@ -54,13 +55,23 @@ func (w spoolWriter) Write(p []byte) (int, error) {
 
 func (s *spool) close() error { return s.file.Close() }
 
-func (s *spool) add(obj backends.Object) error {
+// entry is an object of the list. With check there is a file of its name, of which only
+// its bytes can tell whether it is the object.
+type entry struct {
+	backends.Object
+	check bool
+}
+
+func (s *spool) add(obj entry) error {
 	b := appendString(s.buf[:0], obj.Key)
 	b = appendString(b, string(obj.Version))
 	b = appendString(b, obj.Sum.String())
 	b = binary.AppendVarint(b, obj.Size)
 	b = binary.AppendVarint(b, obj.ModTime.Unix()) // also of the zero time
 	b = binary.AppendVarint(b, int64(obj.ModTime.Nanosecond()))
+	if b = append(b, 0); obj.check {
+		b[len(b)-1] = 1
+	}
 	s.buf = b
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +122,8 @@ func appendString(b []byte, s string) []byte {
 
 // all yields what was added and will be, in that order, and ends at the end. After an
 // error nothing follows. Several may read at once.
-func (s *spool) all() iter.Seq2[backends.Object, error] {
-	return func(yield func(backends.Object, error) bool) {
+func (s *spool) all() iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
 		in := spooled{Reader: bufio.NewReaderSize(&spoolReader{spool: s}, 64<<10)}
 		for {
 			if _, err := in.Peek(1); errors.Is(err, io.EOF) {
@@ -120,7 +131,7 @@ func (s *spool) all() iter.Seq2[backends.Object, error] {
 			}
 			obj, err := in.next()
 			if err != nil {
-				yield(backends.Object{}, fmt.Errorf("the list of objects on disk cannot be read: %w", err))
+				yield(entry{}, fmt.Errorf("the list of objects on disk cannot be read: %w", err))
 				return
 			}
 			if !yield(obj, nil) {
@@ -136,7 +147,7 @@ type spooled struct {
 	buf []byte
 }
 
-func (in *spooled) next() (obj backends.Object, err error) {
+func (in *spooled) next() (obj entry, err error) {
 	text := func() string {
 		if err != nil {
 			return ""
@@ -163,6 +174,11 @@ func (in *spooled) next() (obj backends.Object, err error) {
 	seconds, nanos := number(), number()
 	if obj.ModTime = time.Unix(seconds, nanos); obj.ModTime.IsZero() {
 		obj.ModTime = time.Time{}
+	}
+	if err == nil {
+		var check byte
+		check, err = in.ReadByte()
+		obj.check = check != 0
 	}
 	if err == nil {
 		obj.Sum, err = backends.ParseChecksum(sum)

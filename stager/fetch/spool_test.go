@@ -18,13 +18,13 @@ func TestSpoolGivesBackWhatItTook(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	want := []backends.Object{
-		{Key: "a"},
-		{
+	want := []entry{
+		{Object: backends.Object{Key: "a"}, check: true},
+		{Object: backends.Object{
 			Key: strings.Repeat("x/", 50_000), Size: 1 << 60, ModTime: time.Unix(-5, 123), Version: "\"etag\"\x00",
 			Sum: backends.Checksum{Algorithm: backends.CRC32C, Value: "01020304"},
-		},
-		{Key: "z", Size: 1, ModTime: time.Unix(1<<33, 0)},
+		}},
+		{Object: backends.Object{Key: "z", Size: 1, ModTime: time.Unix(1<<33, 0)}},
 	}
 	for _, obj := range want {
 		if err := s.add(obj); err != nil {
@@ -33,7 +33,7 @@ func TestSpoolGivesBackWhatItTook(t *testing.T) {
 	}
 	s.end()
 	for range 2 {
-		var got []backends.Object
+		var got []entry
 		for obj, err := range s.all() {
 			if err != nil {
 				t.Fatal(err)

@@ -19,8 +19,9 @@ import (
 
 // findings are what a survey learned besides the list of objects to fetch.
 type findings struct {
-	files int   // to be fetched
-	need  int64 // bytes of disk for these, beyond what they hold already
+	files   int   // to be fetched
+	need    int64 // bytes of disk for these, beyond what they hold already
+	unknown int   // that look like their objects, and must be read
 	// Files that differ and that no run wrote, and what is no file at all.
 	foreign, blocked examples
 	taken            examples // archives whose folder has a name that something else has
@@ -56,26 +57,24 @@ func (p *pass) survey(ctx context.Context, left *disk.Leftovers) (f findings, er
 		}
 		p.meter.filesTotal.Add(1)
 		p.meter.bytesTotal.Add(obj.Size)
-		present, err := p.present(obj, &f)
+		what, err := p.present(obj, &f)
 		if err != nil {
 			return f, local(obj.Key, err)
 		}
-		if present {
-			p.mu.Lock()
-			p.summary.Files, p.summary.WarmFiles = p.summary.Files+1, p.summary.WarmFiles+1
-			p.summary.Bytes, p.summary.WarmBytes = p.summary.Bytes+obj.Size, p.summary.WarmBytes+obj.Size
-			p.mu.Unlock()
-			p.meter.files.Add(1)
-			p.meter.warm.Add(1)
-			p.meter.bytes.Add(obj.Size)
+		switch what {
+		case here:
+			p.warm(obj)
 			continue
+		case unknown:
+			f.unknown++
+		case absent:
+			f.files++
+			f.need += max(0, spaceOf(obj.Size)-left.Claim(obj.Key))
 		}
-		f.files++
-		f.need += max(0, spaceOf(obj.Size)-left.Claim(obj.Key))
 		if p.vain(&f) {
 			p.head.despair()
 		}
-		if err := p.todo.add(obj); err != nil {
+		if err := p.todo.add(entry{obj, what == unknown}); err != nil {
 			return f, local("the list of objects", err)
 		}
 	}
@@ -102,41 +101,72 @@ func (p *pass) chosen(ctx context.Context) iter.Seq2[backends.Object, error] {
 	return l.Objects(ctx, p.cfg.Store)
 }
 
-// present tells whether an object, or what was in it, is here already.
-func (p *pass) present(obj backends.Object, f *findings) (bool, error) {
+// warm counts an object that was here before.
+func (p *pass) warm(obj backends.Object) {
+	p.mu.Lock()
+	p.summary.Files, p.summary.WarmFiles = p.summary.Files+1, p.summary.WarmFiles+1
+	p.summary.Bytes, p.summary.WarmBytes = p.summary.Bytes+obj.Size, p.summary.WarmBytes+obj.Size
+	p.mu.Unlock()
+	p.meter.files.Add(1)
+	p.meter.warm.Add(1)
+	p.meter.bytes.Add(obj.Size)
+}
+
+// presence is whether an object is in the folder.
+type presence int
+
+const (
+	absent  presence = iota // or it must be fetched again
+	here                    // and need not be looked at
+	unknown                 // a file has its size and time, and must be read
+)
+
+// present finds out whether an object, or what was in it, is here already.
+func (p *pass) present(obj backends.Object, f *findings) (presence, error) {
 	if folder, _ := p.archive(obj); folder != "" {
-		return p.compareFolder(obj, folder, f)
+		made, err := p.compareFolder(obj, folder, f)
+		if made {
+			return here, err
+		}
+		return absent, err
 	}
 	p.out.Add(obj.Size)
 	return p.compare(obj, f)
 }
 
-// compare tells whether the object is here already, or notes what is in its place.
-func (p *pass) compare(obj backends.Object, f *findings) (present bool, err error) {
+// compare finds out whether the object is here already, or notes what is in its place.
+func (p *pass) compare(obj backends.Object, f *findings) (presence, error) {
 	if p.empty {
-		return false, nil
+		return absent, nil
 	}
-	info, err := p.folder.Root().Lstat(obj.Key)
+	now, err := p.folder.State(obj.Key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return false, nil
-	case errors.Is(err, unix.ENOTDIR), err == nil && info.IsDir():
+		return absent, nil
+	case errors.Is(err, unix.ENOTDIR), err == nil && now.Mode.IsDir():
 		f.blocked.add(obj.Key)
-		return false, nil
+		return absent, nil
 	case err != nil:
-		return false, err
-	case !info.Mode().IsRegular():
+		return absent, err
+	case !now.Mode.IsRegular():
 		f.foreign.add(obj.Key)
-		return false, nil
+		return absent, nil
 	}
-	switch p.record.judge(obj, info) {
+	switch p.record.judge(obj, now) {
 	case warm:
-		return true, nil
+		return here, nil
+	case alike:
+		if p.cfg.Verify == VerifySize {
+			return here, nil
+		}
+		return unknown, nil
+	case touched:
+		return unknown, nil
 	case foreign:
 		f.foreign.add(obj.Key)
 	case ours:
 	}
-	return false, nil
+	return absent, nil
 }
 
 // refuse says what stands in the way.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"sync/atomic"
-	"time"
 
 	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
@@ -111,9 +110,18 @@ func (p *pass) unpackOnce(ctx context.Context, obj backends.Object) (err error) 
 	if err != nil {
 		return err
 	}
-	err = tree.PublishOver(folder, mtime, func(kept time.Time) error {
-		return p.record.addFolder(obj, folder, kept, contents)
+	mine := func(at string) (bool, error) {
+		if p.cfg.Overwrite && p.record.made(folder) {
+			return true, nil
+		}
+		return p.allOurs(obj, folder, at)
+	}
+	err = tree.PublishOver(folder, mtime, mine, func(now disk.State) error {
+		return p.record.addFolder(obj, folder, now, contents)
 	})
+	if errors.Is(err, fs.ErrExist) {
+		return p.takenFolder(folder)
+	}
 	if err != nil {
 		return local(folder, err)
 	}
@@ -200,17 +208,17 @@ func (p *pass) admit(obj backends.Object, name string, size, total int64) error 
 // in its place. What is looked at is the folder's own time, which changes when a name in
 // it comes or goes; what lies deeper, and the bytes of files, are not.
 func (p *pass) compareFolder(obj backends.Object, folder string, f *findings) (present bool, err error) {
-	info, err := p.folder.Root().Lstat(folder)
+	now, err := p.folder.State(folder)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
-	case errors.Is(err, unix.ENOTDIR), err == nil && !info.IsDir():
+	case errors.Is(err, unix.ENOTDIR), err == nil && !now.Mode.IsDir():
 		f.taken.add(folder)
 		return false, nil
 	case err != nil:
 		return false, err
 	}
-	made, known := p.record.judgeFolder(obj, folder, info)
+	made, known := p.record.judgeFolder(obj, folder, now)
 	if made != nil {
 		p.out.Add(made.Bytes)
 		p.mu.Lock()
@@ -219,7 +227,7 @@ func (p *pass) compareFolder(obj backends.Object, folder string, f *findings) (p
 		return true, nil
 	}
 	// It goes when the new one comes, so nothing may be in it that was not in an archive.
-	ours, err := p.allOurs(obj, folder)
+	ours, err := p.allOurs(obj, folder, folder)
 	switch {
 	case err != nil || ours:
 		return false, err
@@ -231,11 +239,18 @@ func (p *pass) compareFolder(obj backends.Object, folder string, f *findings) (p
 	return false, nil
 }
 
-// allOurs tells whether a folder holds nothing but files that were unpacked: these have
-// one time, which is in the record, or that of the archive.
-func (p *pass) allOurs(obj backends.Object, folder string) (ours bool, err error) {
+// takenFolder is the error of an archive whose folder came while it was unpacked, or got
+// files that stager did not make.
+func (p *pass) takenFolder(folder string) error {
+	return &backends.Error{Op: "write", Store: p.cfg.Dir, Key: folder, Kind: backends.Exist, Err: fmt.Errorf(
+		"the folder %q is in the way: it came or changed while the archive was unpacked, and stager did not make what is in it; move it away", folder)}
+}
+
+// allOurs tells whether a folder, which lies at a path, holds nothing but files that were
+// unpacked: these have one time, which is in the record, or that of the archive.
+func (p *pass) allOurs(obj backends.Object, folder, at string) (ours bool, err error) {
 	ours = true
-	err = fs.WalkDir(p.folder.Root().FS(), folder, func(_ string, e fs.DirEntry, err error) error {
+	err = fs.WalkDir(p.folder.Root().FS(), at, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/unpack"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // folderSize stands for the size of a file in a mark about a folder.
@@ -25,26 +26,33 @@ func archiveVersion(obj backends.Object) string {
 }
 
 // addFolder notes that an archive becomes a folder, before it does.
-func (r *record) addFolder(obj backends.Object, folder string, kept time.Time, c unpack.Contents) error {
+func (r *record) addFolder(obj backends.Object, folder string, kept disk.State, c unpack.Contents) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.writeLocked(line{Path: folder, Size: obj.Size, MTime: kept.UnixNano(), Version: archiveVersion(obj), Unpacked: &c})
+	return r.writeLocked(line{Path: folder, Size: obj.Size, MTime: kept.ModTime.UnixNano(), Version: archiveVersion(obj), Unpacked: &c, Inode: kept.Inode})
 }
 
 // judgeFolder compares a local folder with the archive that is to become it: made is what
 // was in the archive when the folder is that, and known whether an earlier run made a
 // folder there.
-func (r *record) judgeFolder(obj backends.Object, folder string, info fs.FileInfo) (made *unpack.Contents, known bool) {
+func (r *record) judgeFolder(obj backends.Object, folder string, now disk.State) (made *unpack.Contents, known bool) {
 	m, found := r.find(folder)
 	c, known := r.folders[m.path]
 	if !found || !known {
 		return nil, false
 	}
 	l := line{Size: obj.Size, Version: archiveVersion(obj)}
-	if m.file == r.fileHash(folderSize, info.ModTime().UnixNano()) && m.version == r.hash("archive", l.archive()) {
+	same := m.changed == 0 || m.changed == r.changedHash(int64(now.Inode)) // of a folder the inode is kept there
+	if same && m.file == r.fileHash(folderSize, now.ModTime.UnixNano(), 0) && m.version == r.hash("archive", l.archive()) {
 		return &c, true
 	}
 	return nil, true
+}
+
+// made reports whether an earlier run made a folder of that name.
+func (r *record) made(folder string) bool {
+	_, known := r.folders[r.hash(r.source, folder)]
+	return known
 }
 
 // unpacked tells whether a file in the folder of an archive has the time that stager
@@ -54,5 +62,5 @@ func (r *record) unpacked(obj backends.Object, folder string, info fs.FileInfo) 
 		return false
 	}
 	m, found := r.find(folder)
-	return found && m.file == r.fileHash(folderSize, info.ModTime().UnixNano()) || info.ModTime().Equal(obj.ModTime)
+	return found && m.file == r.fileHash(folderSize, info.ModTime().UnixNano(), 0) || info.ModTime().Equal(obj.ModTime)
 }

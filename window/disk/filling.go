@@ -155,35 +155,47 @@ func (f *Filling) Close() error {
 }
 
 // PublishOver gives the tree its name within the folder, makes the folders on the way,
-// and removes a tree that had the name. note is called before it gets the name, when the
-// other has lost it, with the time that the tree has, as the file system keeps it; nothing
-// is there then for a moment.
-func (in *IncomingTree) PublishOver(name string, modified time.Time, note func(kept time.Time) error) error {
-	dir, root := in.folder.incoming, in.folder.root
+// and removes a tree that had the name. mine looks at that one, as it lies at a path within
+// the folder where nobody else writes, and says whether it may go: if it may not, it gets
+// its name back, and the error is fs.ErrExist. note is called before the new one gets the
+// name, when the other has lost it, with the state that the tree has; nothing is there then
+// for a moment.
+func (in *IncomingTree) PublishOver(name string, modified time.Time, mine func(at string) (bool, error), note func(State) error) error {
+	f := in.folder
 	old := in.name + ".old"
-	if err := dir.RemoveAll(old); err != nil {
+	if err := f.incoming.RemoveAll(old); err != nil {
 		return err
 	}
-	if err := dir.Chtimes(in.name, modified, modified); err != nil {
+	if err := f.incoming.Chtimes(in.name, modified, modified); err != nil {
 		return err
 	}
-	info, err := dir.Lstat(in.name)
+	state, _, err := f.statAt(f.incomingDir, in.name)
 	if err != nil {
 		return err
 	}
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	to, base, err := f.directoryOf(name)
+	if err != nil {
 		return err
 	}
-	if err := root.Rename(name, path.Join(incomingDir, old)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if to != f.dir {
+		defer to.Close() // opened for its name
+	}
+	err = renameNew(to, base, f.incomingDir, old)
+	if err == nil {
+		ours, merr := mine(path.Join(incomingDir, old))
+		if merr != nil || !ours {
+			return errors.Join(merr, renameNew(f.incomingDir, old, to, base), fs.ErrExist)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := note(info.ModTime()); err != nil {
+	if err := note(state); err != nil {
 		return err
 	}
 	if err := in.Publish(name); err != nil {
 		return err
 	}
 	// The new one is there: what is left of the old one is swept later.
-	_ = dir.RemoveAll(old) // as above
+	_ = f.incoming.RemoveAll(old) // as above
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +24,8 @@ const incomingDir = Private + "/incoming"
 type Folder struct {
 	path        string
 	root        *os.Root
+	private     *os.Root // Private, which somebody may rename
+	passing     bool     // inode numbers may be others next time
 	incoming    *os.Root // incomingDir, so that each step of each file is a short way
 	dir         *os.File // root, and incoming, to rename from one to the other
 	incomingDir *os.File
@@ -41,10 +45,7 @@ func (e *BusyError) Error() string {
 // Open makes the folder if need be and takes it for this process. holder is what
 // others are told who try meanwhile, in a *BusyError.
 func Open(path, holder string) (*Folder, error) {
-	if err := os.MkdirAll(path, 0o755); err != nil {
-		return nil, err
-	}
-	root, err := os.OpenRoot(path)
+	root, err := MakeRoot(path)
 	if err != nil {
 		return nil, err
 	}
@@ -56,32 +57,73 @@ func Open(path, holder string) (*Folder, error) {
 }
 
 func (f *Folder) open(holder string) (err error) {
-	// In this order: whoever changed the mode of the first hides the second.
-	for _, dir := range []string{Private, incomingDir} {
-		if err := f.makeOwn(dir); err != nil {
+	if f.dir, err = f.root.Open("."); err != nil {
+		return err
+	}
+	f.passing = slices.Contains(passing, f.Kind())
+	if err := f.makeOwn(f.root, Private); err != nil {
+		return err
+	}
+	if f.private, err = f.openOwn(f.root, Private); err != nil {
+		return err
+	}
+	// What somebody put there in the place of a directory is nobody's any more.
+	const incoming = "incoming"
+	if info, err := f.private.Lstat(incoming); err == nil && !info.IsDir() {
+		if err := f.private.Remove(incoming); err != nil {
 			return err
 		}
 	}
-	if f.incoming, err = f.root.OpenRoot(incomingDir); err != nil {
+	if err := f.makeOwn(f.private, incoming); err != nil {
 		return err
 	}
-	if f.lock, err = lockFolder(f.root, f.path, holder); err != nil {
+	if f.incoming, err = f.openOwn(f.private, incoming); err != nil {
+		return err
+	}
+	if f.lock, err = lockFolder(f.private, f.path, holder); err != nil {
 		return err
 	}
 	if err := f.sweepReplacements(); err != nil {
-		return err
-	}
-	if f.dir, err = f.root.Open("."); err != nil {
 		return err
 	}
 	f.incomingDir, err = f.incoming.Open(".")
 	return err
 }
 
+// openOwn opens a directory of stager's own below root, and not what a link at its name
+// leads to. One that belongs to another user is refused: that user may put anything there.
+func (f *Folder) openOwn(root *os.Root, name string) (*os.Root, error) {
+	dir, err := root.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	named, err := root.Lstat(name)
+	var opened fs.FileInfo
+	if err == nil {
+		opened, err = dir.Stat(".")
+	}
+	if err == nil && !os.SameFile(named, opened) {
+		err = &ChangedError{filepath.Join(f.path, name)}
+	}
+	if err == nil && !slices.Contains(mapping, f.Kind()) {
+		if own, ok := opened.Sys().(*syscall.Stat_t); ok && int(own.Uid) != os.Geteuid() {
+			err = &fs.PathError{Op: "open", Path: filepath.Join(f.path, name), Err: fmt.Errorf(
+				"it belongs to user %d, and stager runs as %d: remove it, or use another folder (%w)", own.Uid, os.Geteuid(), fs.ErrPermission)}
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
+// mapping are file systems on which what a user makes may belong to another one.
+var mapping = append([]string{"nfs"}, passing...)
+
 // sweepReplacements removes files of Private that a kill left without their names. Only
 // the holder of the lock makes any.
 func (f *Folder) sweepReplacements() error {
-	dir, err := openDir(f.root, Private)
+	dir, err := f.private.Open(".")
 	if err != nil {
 		return err
 	}
@@ -98,22 +140,26 @@ func (f *Folder) sweepReplacements() error {
 // replacement is what Replacement calls its files.
 var replacement = regexp.MustCompile(`^[a-z.]+\.new-[0-9a-f]{16}$`)
 
-// makeOwn makes a directory of stager's own if need be. One that its owner cannot use,
-// since somebody changed its mode, gets a mode again.
-func (f *Folder) makeOwn(dir string) error {
-	if err := f.root.MkdirAll(dir, 0o755); err != nil {
+// makeOwn makes a directory of stager's own if need be. One that its owner cannot use, or
+// that others can write to, since somebody changed its mode, gets a mode again.
+func (f *Folder) makeOwn(root *os.Root, name string) error {
+	if err := root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	info, err := f.root.Lstat(dir)
+	info, err := root.Lstat(name)
 	switch {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return &fs.PathError{Op: "open", Path: filepath.Join(f.path, dir), Err: unix.ENOTDIR}
-	case info.Mode().Perm()&0o700 != 0o700:
-		return f.root.Chmod(dir, f.privateMode())
+		return &fs.PathError{Op: "open", Path: filepath.Join(f.path, name), Err: unix.ENOTDIR}
+	case info.Mode().Perm()&0o722 == 0o700:
+		return nil
 	}
-	return nil
+	err = root.Chmod(name, f.privateMode())
+	if info.Mode().Perm()&0o700 == 0o700 {
+		err = nil // some file systems have one mode for all directories
+	}
+	return err
 }
 
 // Hide keeps other users out of Private: for folders in which others may write. A folder
@@ -159,22 +205,29 @@ func (f *Folder) Mend() (mended int, err error) {
 
 // lockFolder locks the private directory. A job that copies the folder, as whichever
 // user, can read the lock file.
-func lockFolder(root *os.Root, path, holder string) (*Lock, error) {
-	private, err := root.OpenRoot(Private)
+func lockFolder(private *os.Root, path, holder string) (*Lock, error) {
+	// What is no file cannot be locked, and into a second name of somebody's file the note
+	// would be written.
+	file, err := OpenFile(private, LockName, os.O_RDONLY, 0)
+	own := false
+	var odd *NotRegularError
+	switch {
+	case err == nil:
+		own = isOwn(file)
+		err = file.Close()
+	case errors.As(err, &odd):
+		err = nil
+	case errors.Is(err, fs.ErrNotExist):
+		own, err = true, nil
+	case errors.Is(err, fs.ErrPermission): // somebody changed its mode
+		own, err = true, private.Chmod(LockName, 0o644)
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer private.Close() // the lock has a handle of its own
-	// The note would be written into another's file, of which this is a second name.
-	if file, err := OpenFile(private, LockName, os.O_RDONLY, 0); err == nil {
-		own := isOwn(file)
-		if err := file.Close(); err != nil {
+	if !own {
+		if err := private.RemoveAll(LockName); err != nil {
 			return nil, err
-		}
-		if !own {
-			if err := private.Remove(LockName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, err
-			}
 		}
 	}
 	return Acquire(private, path, holder, true)
@@ -185,6 +238,9 @@ func (f *Folder) Path() string { return f.path }
 
 // Root is the way to the files within.
 func (f *Folder) Root() *os.Root { return f.root }
+
+// Private is the way to the files of stager's own, also when somebody renames it.
+func (f *Folder) Private() *os.Root { return f.private }
 
 // Empty tells whether there is nothing in the folder but Private.
 func (f *Folder) Empty() (bool, error) {
@@ -203,8 +259,10 @@ func (f *Folder) Empty() (bool, error) {
 // Close gives the folder free.
 func (f *Folder) Close() error {
 	err := f.root.Close()
-	if f.incoming != nil {
-		err = errors.Join(err, f.incoming.Close())
+	for _, root := range []*os.Root{f.private, f.incoming} {
+		if root != nil {
+			err = errors.Join(err, root.Close())
+		}
 	}
 	if f.lock != nil {
 		err = errors.Join(err, f.lock.Close())
@@ -220,7 +278,7 @@ func (f *Folder) Close() error {
 // Free is how many bytes the file system has left for this user.
 func (f *Folder) Free() (int64, error) {
 	var st unix.Statfs_t
-	if err := unix.Statfs(f.path, &st); err != nil {
+	if err := unix.Fstatfs(int(f.dir.Fd()), &st); err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: f.path, Err: err}
 	}
 	return int64(st.Bavail) * st.Bsize, nil
@@ -237,7 +295,7 @@ var kinds = map[int64]string{
 // Kind names the file system: "nfs", or its number.
 func (f *Folder) Kind() string {
 	var st unix.Statfs_t
-	if unix.Statfs(f.path, &st) != nil {
+	if unix.Fstatfs(int(f.dir.Fd()), &st) != nil {
 		return "unknown"
 	}
 	number := int64(st.Type) & 0xffffffff // its type differs by machine
@@ -250,12 +308,7 @@ func (f *Folder) Kind() string {
 // Sync returns when everything in the folder's file system is durable: one call for
 // many files instead of one each.
 func (f *Folder) Sync() error {
-	dir, err := f.root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close() // opened for reading
-	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+	if err := unix.Syncfs(int(f.dir.Fd())); err != nil {
 		return &fs.PathError{Op: "syncfs", Path: f.path, Err: err}
 	}
 	return nil

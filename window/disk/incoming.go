@@ -199,84 +199,78 @@ func (in *Incoming) WriteAt(p []byte, off int64) (int, error) {
 // (zero: now), and makes the folders on the way. It refuses a file of which bytes
 // are missing. A file of that name is replaced.
 func (in *Incoming) Publish(name string, mode fs.FileMode, modified time.Time) error {
-	if err := in.ready(name, mode, modified); err != nil {
-		return err
+	_, err := in.PublishNew(name, mode, modified, func(State) bool { return true })
+	return err
+}
+
+// PublishNew is Publish for a name that others may have taken: what has it is replaced
+// only if may says so, and else the error is fs.ErrExist. It returns the state that the
+// file has under its name.
+func (in *Incoming) PublishNew(name string, mode fs.FileMode, modified time.Time, may Replacer) (State, error) {
+	ino, err := in.ready(name, mode, modified)
+	if err != nil {
+		return State{}, err
 	}
-	if err := in.folder.show(in.name, name); err != nil {
-		return err
+	state, err := in.folder.publish(in.name, ino, name, may)
+	if err != nil {
+		return State{}, err
 	}
 	// From here on the file exists: what goes wrong with the notes is swept later.
 	_ = in.Close()     // as above
 	_ = in.dropNotes() // as above
-	return nil
+	return state, nil
 }
 
 // Seal is Publish but for the name, which Folder.PublishSealed gives the file later, and
-// Close. Until then it may still be resumed, by another process too.
-func (in *Incoming) Seal(mode fs.FileMode, modified time.Time) error {
-	if err := in.ready("a file to be sealed", mode, modified); err != nil {
-		return err
+// Close. Until then it may still be resumed, by another process too. It returns the
+// file's inode number.
+func (in *Incoming) Seal(mode fs.FileMode, modified time.Time) (ino uint64, err error) {
+	if ino, err = in.ready("a file to be sealed", mode, modified); err != nil {
+		return 0, err
 	}
-	return in.Close()
+	return ino, in.Close()
 }
 
 // ready refuses a file of which bytes are missing, and gives others their mode and time.
-func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) error {
+// It returns the file's inode number.
+func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) (ino uint64, err error) {
 	if missing := in.Missing(); len(missing) > 0 {
-		return fmt.Errorf("%s: %d stretches are missing, the first at byte %d", name, len(missing), missing[0].Off)
+		return 0, fmt.Errorf("%s: %d stretches are missing, the first at byte %d", name, len(missing), missing[0].Off)
+	}
+	var st unix.Stat_t
+	fd := int(in.file.Fd())
+	if err := retryErr(func() error { return unix.Fstat(fd, &st) }); err != nil {
+		return 0, &fs.PathError{Op: "stat", Path: path.Join(incomingDir, in.name), Err: err}
+	}
+	if st.Size != in.size {
+		return 0, &ChangedError{path.Join(incomingDir, in.name)}
 	}
 	if err := in.file.Chmod(mode); err != nil || modified.IsZero() {
-		return err
+		return st.Ino, err
 	}
 	at := unix.NsecToTimespec(modified.UnixNano())
-	err := retryErr(func() error {
+	err = retryErr(func() error {
 		return unix.UtimesNanoAt(int(in.folder.incomingDir.Fd()), in.name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
 	})
 	if err != nil {
-		return &fs.PathError{Op: "set the time of", Path: path.Join(incomingDir, in.name), Err: err}
+		return 0, &fs.PathError{Op: "set the time of", Path: path.Join(incomingDir, in.name), Err: err}
 	}
-	return nil
-}
-
-// show renames an incoming file, and makes the folders on the way. The file is where it
-// is known to be, so of both ways only that to the name is looked for.
-func (f *Folder) show(incoming, name string) error {
-	dir, base := path.Dir(name), path.Base(name)
-	if !fs.ValidPath(name) || base == "." {
-		return &fs.PathError{Op: "rename", Path: name, Err: fs.ErrInvalid}
-	}
-	to := f.dir
-	if dir != "." {
-		const flags = os.O_RDONLY | unix.O_DIRECTORY
-		opened, err := f.root.OpenFile(dir, flags, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			if err := f.root.MkdirAll(dir, 0o755); err != nil {
-				return err
-			}
-			opened, err = f.root.OpenFile(dir, flags, 0)
-		}
-		if err != nil {
-			return err
-		}
-		defer opened.Close() // opened for its name
-		to = opened
-	}
-	err := retryErr(func() error { return unix.Renameat(int(f.incomingDir.Fd()), incoming, int(to.Fd()), base) })
-	if err != nil {
-		return &os.LinkError{Op: "rename", Old: path.Join(incomingDir, incoming), New: name, Err: err}
-	}
-	return nil
+	return st.Ino, nil
 }
 
 // PublishSealed gives a file that was sealed under the identity its name, as
-// Incoming.Publish does.
-func (f *Folder) PublishSealed(id, name string, size int64) error {
+// Incoming.PublishNew does. ino is what Seal returned.
+func (f *Folder) PublishSealed(id, name string, size int64, ino uint64, may Replacer) (State, error) {
 	in := &Incoming{folder: f, name: incomingName(id), size: size}
-	if err := f.show(in.name, name); err != nil {
-		return err
+	state, err := f.publish(in.name, ino, name, may)
+	if err == nil && state.Size != size {
+		err = &ChangedError{name}
+	}
+	if err != nil {
+		return State{}, err
 	}
 	_ = in.dropNotes() // the file exists: they are swept later
-	return nil
+	return state, nil
 }
 
 // Drop removes what came under an identity and is not open; nothing need be there.

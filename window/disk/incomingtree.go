@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -111,10 +112,19 @@ func (in *IncomingTree) Stat() (TreeStat, error) {
 	return st, errors.Join(err, shelf.Close())
 }
 
-// Publish gives the tree its name within the folder; nothing may have that name.
+// Publish gives the tree its name within the folder; when something has that name the
+// error is fs.ErrExist.
 func (in *IncomingTree) Publish(name string) error {
-	if err := in.folder.root.Rename(path.Join(incomingDir, in.name), name); err != nil {
+	f := in.folder
+	to, base, err := f.directoryOf(name)
+	if err != nil {
 		return err
+	}
+	if to != f.dir {
+		defer to.Close() // opened for its name
+	}
+	if err := renameNew(f.incomingDir, in.name, to, base); err != nil {
+		return &os.LinkError{Op: "rename", Old: path.Join(incomingDir, in.name), New: name, Err: err}
 	}
 	// From here on the tree exists: a note without one is swept later.
 	_ = in.folder.incoming.Remove(in.name + ".of")
