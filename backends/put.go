@@ -33,14 +33,23 @@ func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64
 // CheckKeys finds the first key that the store could never hold, as far as its
 // protocol tells without asking. Who sends many asks before the first.
 func (s *Store) CheckKeys(keys iter.Seq[string]) error {
+	for key := range keys {
+		if err := s.CheckKey(key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckKey returns an error of kind Invalid if the store could never hold the key, as far
+// as its protocol tells without asking.
+func (s *Store) CheckKey(key string) error {
 	checker, ok := s.backend.(KeyChecker)
 	if !ok {
 		return nil
 	}
-	for key := range keys {
-		if err := checker.CheckKey(s.prefix + key); err != nil {
-			return named(err, "create", s.name, key)
-		}
+	if err := checker.CheckKey(s.prefix + key); err != nil {
+		return named(err, "create", s.name, key)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -25,6 +26,8 @@ type pushCmd struct {
 // Help shows what is typed.
 func (pushCmd) Help() string {
 	return `Files that the store has already are not sent again.
+
+Regular files of any name are saved, and symbolic links to files within SRC as these files. Stager's own are left out: directories named .stager, and names that begin with .stager-tmp-. What cannot be saved is named, and the exit code is 75 although everything else is saved: names that are not UTF-8, that DST has not, or that DST keeps as one with another (by case, or forms of characters); links that lead out of SRC; files that are removed meanwhile. Sockets, FIFOs, devices, empty directories and links that lead nowhere hold nothing to save, and are named.
 
     stager push results/ s3://runs/today/
     stager push --commit step-500/ s3://runs/today/ckpt/`
@@ -49,15 +52,15 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 		summary = commit
 	} else {
 		var pushed checkpoint.PushSummary
-		pushed, err = checkpoint.Push(ctx, checkpoint.PushConfig{Store: store, Path: c.Src, Progress: progress, Memory: pushMemory()})
+		pushed, err = checkpoint.Push(ctx, checkpoint.PushConfig{Store: store, Path: c.Src, Progress: progress, Memory: pushMemory(), Log: log})
 		summary = pushed
 	}
 	show.close()
+	if c.JSON && (err == nil || errors.As(err, new(*checkpoint.OmittedError))) {
+		return errors.Join(err, json.NewEncoder(os.Stdout).Encode(summary))
+	}
 	if err != nil {
 		return err
-	}
-	if c.JSON {
-		return json.NewEncoder(os.Stdout).Encode(summary)
 	}
 	switch s := summary.(type) {
 	case checkpoint.Commit:

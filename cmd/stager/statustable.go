@@ -103,6 +103,9 @@ func printOutput(out io.Writer, o checkpoint.Status) {
 	if o.Mirrored.Files > 0 {
 		fmt.Fprintf(out, "  mirrored\t%d files\t%s\n", o.Mirrored.Files, size(o.Mirrored.Bytes))
 	}
+	for _, f := range o.NotSaved {
+		fmt.Fprintf(out, "  cannot be saved\t%q\t%s\n", f.Name, f.Reason)
+	}
 	if o.LastError != "" {
 		fmt.Fprintf(out, "  last error\t%s\n", o.LastError)
 	}

@@ -44,8 +44,8 @@
 // What in the output folder is no checkpoint is mirrored when it has settled: plain
 // files, folders without a number, also files that claim one step together. With
 // [ModeNone] that is all that happens, and files stands for the destination itself.
-// Symbolic links are followed within a checkpoint and not beyond it; elsewhere they
-// are left out, as are sockets and devices.
+// Symbolic links to files are followed within a checkpoint, or within the output, and
+// not beyond it. What of a mirror cannot be saved is named: see plainwalk.go.
 //
 // A restarted Uploader goes on with the snapshots and files that an earlier one
 // left. What it remembers are hints: without them it asks the store and reads the

@@ -21,6 +21,15 @@ import (
 type plain struct {
 	local
 	CTime int64 `json:"ctime"` // nanoseconds
+	// Target is where a symbolic link at Path leads; empty for a regular file.
+	Target string `json:"target,omitempty"`
+}
+
+// as is f in the state that info describes.
+func (f plain) as(info os.FileInfo) plain {
+	now := describePlain(f.Path, info)
+	now.Target = f.Target
+	return now
 }
 
 func describePlain(p string, info os.FileInfo) plain {
@@ -155,7 +164,7 @@ func mirrors(ctx context.Context, store *backends.Store, root *os.Root, l *ledge
 	if there.Sum.IsZero() || there.Size != f.Size {
 		return false, nil
 	}
-	file, err := openPlain(root, f.Path)
+	file, err := openPlain(root, f)
 	if err != nil {
 		return false, err
 	}
@@ -165,7 +174,7 @@ func mirrors(ctx context.Context, store *backends.Store, root *os.Root, l *ledge
 		return false, err
 	}
 	info, err := file.Stat()
-	if err != nil || describePlain(f.Path, info) != f || backends.SumOf(there.Sum.Algorithm, h) != there.Sum {
+	if err != nil || f.as(info) != f || backends.SumOf(there.Sum.Algorithm, h) != there.Sum {
 		return false, err
 	}
 	l.note(f, there.Version)

@@ -152,7 +152,7 @@ func TestLedgerOutlivesATornLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	at := func(path string, size int64) plain { return plain{local{Path: path, Size: size}, 7} }
+	at := func(path string, size int64) plain { return plain{local: local{Path: path, Size: size}, CTime: 7} }
 	there := backends.Object{Version: "v"}
 	has := func(l *ledger) (got []bool) {
 		return []bool{l.has(at("a", 1), there), l.has(at("b", 2), there), l.has(at("a", 2), there), l.has(at("a", 1), backends.Object{Version: "w"})}

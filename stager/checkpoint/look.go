@@ -62,17 +62,22 @@ func (u *Uploader) look(ended bool) error {
 	}
 	u.supersedeLocked()
 	said := maps.Clone(u.said)
+	half := make(map[string]bool)
+	if u.cfg.Mode == ModeCheckpoint {
+		half = halfWrittenOnes(entries)
+	}
+	u.halfWritten = half
 	u.mu.Unlock()
-	files, err := plainFiles(u.root, func(p string) bool {
+	tree, err := plainWalk(u.root, false, func(p string) bool {
 		_, checkpoint := names[p]
 		of, grouped := groupOf(p)
 		_, part := names[of]
-		return checkpoint || said[p] || grouped && (part || said[of])
+		return checkpoint || half[p] || said[p] || grouped && (part || said[of])
 	})
 	if err != nil {
 		return fmt.Errorf("the output folder: %w", err)
 	}
-	u.notePlain(files)
+	u.notePlain(tree)
 	return nil
 }
 
@@ -143,6 +148,23 @@ func unfinishedOnes(entries []fs.DirEntry) (unfinished map[string]string, inodes
 		}
 	}
 	return unfinished, inodes
+}
+
+// halfWritten is why a checkpoint under a temporary name is not saved.
+const halfWritten = "its name is temporary, and the program that writes it has not renamed it"
+
+// halfWrittenOnes are the entries under temporary names that are checkpoints when they are
+// renamed.
+func halfWrittenOnes(entries []fs.DirEntry) map[string]bool {
+	half := make(map[string]bool)
+	for _, e := range entries {
+		if final, temporary := finalName(e.Name()); temporary {
+			if _, ok := stepOf(final, e.IsDir()); ok {
+				half[e.Name()] = true
+			}
+		}
+	}
+	return half
 }
 
 func inode(info fs.FileInfo) uint64 {

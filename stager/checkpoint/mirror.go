@@ -2,17 +2,13 @@ package checkpoint
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"io/fs"
 	"iter"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,27 +20,59 @@ import (
 
 // plainFile is a file that is mirrored.
 type plainFile struct {
-	now   plain
-	since time.Time // when it was first seen in this state
-	sent  plain     // the state that the store has
+	now       plain
+	since     time.Time // when it was first seen in this state
+	sent      plain     // the state that the store has
+	temporary bool      // programs rename such files when they are written
+	refused   string    // why the store does not take it under its name; empty when it does
+	refusedAs plain     // the state that was refused
+}
+
+// temporarySettle is how many times longer a file with a temporary name must not change
+// before it is mirrored: most are renamed before, and a mirror deletes nothing.
+const temporarySettle = 6
+
+// due reports whether the file is to be sent now.
+func (p *plainFile) due(settle time.Duration, final bool) bool {
+	if p.sent == p.now {
+		return false
+	}
+	if p.temporary {
+		settle *= temporarySettle
+	}
+	return final || p.refusedAs != p.now && time.Since(p.since) >= settle
 }
 
 // notePlain takes account of the plain files of the folder.
-func (u *Uploader) notePlain(files []plain) {
+func (u *Uploader) notePlain(tree plainTree) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	old := u.plain
-	u.plain = make(map[string]*plainFile, len(files))
-	for _, f := range files {
+	u.plain = make(map[string]*plainFile, len(tree.files))
+	for _, f := range tree.files {
 		p := old[f.Path]
 		if p == nil {
-			p = new(plainFile)
+			p = &plainFile{temporary: temporaryPath(f.Path)}
 		}
 		if p.now != f {
 			p.now, p.since = f, time.Now()
 		}
 		u.plain[f.Path] = p
 	}
+	known := u.omitted
+	u.omitted, u.empty = make(map[string]string, len(tree.omitted)), tree.empty
+	for _, o := range tree.omitted {
+		if u.omitted[o.Name] = o.Reason; known[o.Name] != o.Reason {
+			logOmitted(u.log, []Omission{o}, nil)
+		}
+	}
+	n := len(u.omitted)
+	for _, p := range u.plain {
+		if p.refused != "" {
+			n++
+		}
+	}
+	u.cfg.Metrics.omitted.WithLabelValues(u.cfg.Output).Set(float64(n))
 }
 
 // mirror sends plain files that have settled, or all with final. A file that is
@@ -53,7 +81,7 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 	u.mu.Lock()
 	var due []*plainFile
 	for _, p := range u.plain {
-		if p.sent != p.now && (final || time.Since(p.since) >= u.cfg.Settle) {
+		if p.due(u.cfg.Settle, final) {
 			due = append(due, p)
 		}
 	}
@@ -74,12 +102,16 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 		u.there = there
 		u.ledger = openLedger(u.root, ledgerName, store.Name())
 	}
+	later := u.namesakes(due)
 	var unread error // guarded by u.mu
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel(store, 0))
 	for _, p := range due {
 		if gctx.Err() != nil {
 			break
+		}
+		if _, ok := later[p.now.Path]; ok {
+			continue
 		}
 		g.Go(func() error {
 			err := u.mirrorFile(gctx, store, p, final)
@@ -93,7 +125,11 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 			return nil
 		})
 	}
-	err := errors.Join(g.Wait(), unread)
+	err := g.Wait()
+	if err == nil {
+		err = u.mirrorNamesakes(ctx, store, due, later, final)
+	}
+	err = errors.Join(err, unread)
 	// From now on this process knows better than the listing.
 	for _, p := range due {
 		delete(u.there, p.now.Path)
@@ -110,15 +146,23 @@ func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *pla
 	if err == nil && !known {
 		f, err = sendPlain(ctx, store, u.root, u.ledger, f, !final, func(int64) {})
 	}
-	if errors.Is(err, errBusy) || errors.Is(err, fs.ErrNotExist) && gone(u.root, f.Path) {
+	if errors.Is(err, errBusy) || errors.Is(err, fs.ErrNotExist) && gone(u.root, f) {
 		return nil // its turn comes when it is closed, or never
+	}
+	if reason, ok := refusal(err); ok {
+		u.refuse(p, f, reason)
+		return nil
 	}
 	if err != nil {
 		return err
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if p.sent = f; !known {
+	if p.refused != "" {
+		u.cfg.Metrics.omitted.WithLabelValues(u.cfg.Output).Dec()
+	}
+	p.sent, p.refused, p.refusedAs = f, "", plain{}
+	if !known {
 		u.cfg.Metrics.mirroredBytes.WithLabelValues(u.cfg.Output).Add(float64(f.Size))
 		u.mirrored.Files++
 		u.mirrored.Bytes += f.Size
@@ -129,8 +173,12 @@ func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *pla
 // ledgerName is the hint of what was mirrored.
 const ledgerName = private + "/mirrored"
 
-func gone(root *os.Root, p string) bool {
-	_, err := root.Lstat(p)
+// gone reports whether a file was removed, or what a link led to.
+func gone(root *os.Root, f plain) bool {
+	_, err := root.Lstat(f.Path)
+	if err == nil && f.Target != "" {
+		_, err = root.Stat(f.Target)
+	}
 	return errors.Is(err, fs.ErrNotExist)
 }
 
@@ -151,9 +199,14 @@ func mirrored(ctx context.Context, store *backends.Store) (map[string]backends.O
 
 var errBusy = errors.New("it is open for writing")
 
-// openPlain opens a file for reading, as long as it is a plain one.
-func openPlain(root *os.Root, p string) (*os.File, error) {
-	file, err := root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+// openPlain opens a file for reading, as long as it is a plain one. Of links only those
+// are followed that were when it was listed, and never out of root.
+func openPlain(root *os.Root, f plain) (*os.File, error) {
+	p, flags := f.Path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW
+	if f.Target != "" {
+		p, flags = f.Target, os.O_RDONLY|unix.O_NONBLOCK
+	}
+	file, err := root.OpenFile(p, flags, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +221,7 @@ func openPlain(root *os.Root, p string) (*os.File, error) {
 // they are read, of as many as the file has. The ledger notes a file only if it did not
 // change meanwhile.
 func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *ledger, f plain, closed bool, moved func(int64)) (plain, error) {
-	file, err := openPlain(root, f.Path)
+	file, err := openPlain(root, f)
 	if err != nil {
 		return f, err
 	}
@@ -181,7 +234,7 @@ func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *led
 	if err != nil {
 		return f, err
 	}
-	f = describePlain(f.Path, info)
+	f = f.as(info)
 	src := &told{file: file, moved: moved}
 	src.left.Store(f.Size)
 	obj, err := store.Put(ctx, f.Path, src, f.Size, backends.CreateOptions{})
@@ -189,7 +242,7 @@ func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *led
 		return f, err
 	}
 	moved(src.left.Load())
-	if info, err := file.Stat(); err == nil && !busy && describePlain(f.Path, info) == f {
+	if info, err := file.Stat(); err == nil && !busy && f.as(info) == f {
 		l.note(f, obj.Version)
 	}
 	return f, nil
@@ -233,77 +286,6 @@ func (t *told) Sent(_ int64, n int) {
 	}
 }
 
-// PushConfig says what Push mirrors.
-type PushConfig struct {
-	Store    *backends.Store
-	Path     string                  // a folder, whose files come below Store; or a file, which keeps its name
-	Parallel int                     // files at once; 0: what the store likes
-	Progress func(done, total int64) // told of bytes, one call at a time; may be nil
-	// Memory is a directory for the hint of what was sent, which saves the next Push of the
-	// same files a look at their bytes. Empty: there is none.
-	Memory string
-}
-
-// PushSummary is what Push did.
-type PushSummary struct {
-	Files     int   `json:"files"` // sent
-	Bytes     int64 `json:"bytes"`
-	Unchanged int   `json:"unchanged"` // there already
-}
-
-// Push mirrors a file or a folder to a store. Files that the store has are not sent
-// again: those that an earlier Push sent in the same state (size, times, inode), as
-// Memory knows, and those of the same checksum. What the store has beyond them stays. Symbolic links, sockets and devices are left out, and so are
-// files under temporary names.
-func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
-	root, files, err := openPush(cfg.Path)
-	if err != nil {
-		return PushSummary{}, err
-	}
-	defer root.Close() // it is only read through
-	if err := cfg.Store.CheckKeys(pathsOfPlain(files)); err != nil {
-		return PushSummary{}, err
-	}
-	there, err := mirroredOf(ctx, cfg.Store, files)
-	if err != nil {
-		return PushSummary{}, err
-	}
-	memory := cfg.remember()
-	defer memory.close()
-	progress := newProgress(cfg.Progress, sizeOf(files))
-	var mu sync.Mutex // guards summary
-	var summary PushSummary
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel(cfg.Store, cfg.Parallel))
-	for _, f := range files {
-		if gctx.Err() != nil {
-			break
-		}
-		g.Go(func() error {
-			known, err := mirrors(gctx, cfg.Store, root, memory, f, there[f.Path])
-			if err != nil {
-				return err
-			}
-			if !known {
-				if _, err := sendPlain(gctx, cfg.Store, root, memory, f, false, progress.add); err != nil {
-					return err
-				}
-			} else {
-				progress.add(f.Size)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if known {
-				summary.Unchanged++
-			} else {
-				summary.Files, summary.Bytes = summary.Files+1, summary.Bytes+f.Size
-			}
-			return nil
-		})
-	}
-	return summary, errors.Join(g.Wait(), context.Cause(ctx))
-}
-
 func pathsOf(files []local) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, f := range files {
@@ -312,68 +294,4 @@ func pathsOf(files []local) iter.Seq[string] {
 			}
 		}
 	}
-}
-
-func pathsOfPlain(files []plain) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, f := range files {
-			if !yield(f.Path) {
-				return
-			}
-		}
-	}
-}
-
-func sizeOf(files []plain) (n int64) {
-	for _, f := range files {
-		n += f.Size
-	}
-	return n
-}
-
-// remember opens the hint of what was sent from this place to this store.
-func (cfg PushConfig) remember() *ledger {
-	from, err := filepath.Abs(cfg.Path)
-	if cfg.Memory == "" || err != nil || os.MkdirAll(cfg.Memory, 0o700) != nil {
-		return nil
-	}
-	root, err := os.OpenRoot(cfg.Memory)
-	if err != nil {
-		return nil
-	}
-	defer root.Close() // the ledger has a handle of its own
-	sum := sha256.Sum256([]byte(from + "\x00" + cfg.Store.Name()))
-	return openLedger(root, "pushed-"+hex.EncodeToString(sum[:16]), cfg.Store.Name())
-}
-
-// mirroredOf is what the store has of the files.
-func mirroredOf(ctx context.Context, store *backends.Store, files []plain) (map[string]backends.Object, error) {
-	if len(files) != 1 {
-		return mirrored(ctx, store)
-	}
-	obj, err := store.Stat(ctx, files[0].Path)
-	if backends.KindOf(err) == backends.NotExist {
-		return nil, nil
-	}
-	return map[string]backends.Object{files[0].Path: obj}, err
-}
-
-func openPush(path string) (*os.Root, []plain, error) {
-	root, only, err := openPath(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	var files []plain
-	if only == "" {
-		files, err = plainFiles(root, func(string) bool { return false })
-	} else {
-		var info fs.FileInfo
-		if info, err = root.Stat(only); err == nil {
-			files = []plain{describePlain(only, info)}
-		}
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, root.Close())
-	}
-	return root, files, nil
 }

@@ -288,5 +288,12 @@ func (u *Uploader) unsaved(cut error, final bool) error {
 			u.log.Warn("what is no complete checkpoint was not saved as one", "name", name, "reason", e.reason)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(u.halfWritten)) {
+		u.log.Warn("what is no complete checkpoint was not saved as one", "name", name, "reason", halfWritten)
+	}
+	if final {
+		logOmitted(u.log, nil, u.empty)
+		errs = append(errs, omittedErr(u.omittedLocked()))
+	}
 	return errors.Join(append(errs, cut)...)
 }

@@ -23,7 +23,8 @@ type Status struct {
 	Waiting     []Waiting  `json:"waiting,omitempty"` // not complete
 	Failed      []Failed   `json:"failed,omitempty"`  // not tried again as they are
 	Mirrored    Mirrored   `json:"mirrored"`
-	Blind       bool       `json:"blind,omitempty"` // the kernel does not tell who writes: sizes and times decide alone
+	NotSaved    []Omission `json:"notSaved,omitempty"` // files that cannot be mirrored, the first hundred
+	Blind       bool       `json:"blind,omitempty"`    // the kernel does not tell who writes: sizes and times decide alone
 	LastError   string     `json:"lastError,omitempty"`
 }
 
@@ -70,6 +71,8 @@ func (u *Uploader) Status() Status {
 		LagSeconds: u.lagLocked().Seconds(), Pending: u.pendingLocked(),
 		Mirrored: u.mirrored, Blind: u.blind, LastError: u.lastError,
 	}
+	s.NotSaved = u.omittedLocked()
+	s.NotSaved = s.NotSaved[:min(len(s.NotSaved), 100)]
 	if u.complete.Step >= 0 {
 		at := u.complete
 		s.Complete = &at
@@ -87,6 +90,9 @@ func (u *Uploader) Status() Status {
 		if reason := u.seen[name].reason; reason != "" {
 			s.Waiting = append(s.Waiting, Waiting{name, reason})
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.halfWritten)) {
+		s.Waiting = append(s.Waiting, Waiting{name, halfWritten})
 	}
 	for _, step := range slices.Sorted(maps.Keys(u.waits)) {
 		if snap := u.snaps[step]; snap != nil {
@@ -142,6 +148,7 @@ type Metrics struct {
 	forecast, grace      *prometheus.GaugeVec
 	committed, failures  *prometheus.CounterVec
 	bytes, mirroredBytes *prometheus.CounterVec
+	omitted              *prometheus.GaugeVec
 }
 
 // NewMetrics registers the metrics; with nil they are counted but not shown.
@@ -164,9 +171,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Uploads that ended without a COMMIT; the log says why, and whether they are tried again."),
 		bytes:         counter("stager_checkpoint_bytes_total", "Bytes of committed checkpoints."),
 		mirroredBytes: counter("stager_checkpoint_mirrored_bytes_total", "Bytes of plain files that were mirrored."),
+		omitted: gauge("stager_checkpoint_not_saved_files",
+			"Files of the output's directory that cannot be saved, as the log and the status say why."),
 	}
 	if reg != nil {
-		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.committed, m.failures, m.bytes, m.mirroredBytes)
+		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.committed, m.failures, m.bytes, m.mirroredBytes, m.omitted)
 	}
 	return m
 }
@@ -174,6 +183,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 // begin makes the metrics of an output exist before the first event.
 func (m *Metrics) begin(output string, grace time.Duration, lag func() time.Duration) {
 	m.forecast.WithLabelValues(output).Set(0)
+	m.omitted.WithLabelValues(output).Set(0)
 	m.grace.WithLabelValues(output).Set(grace.Seconds())
 	m.lag.tell(output, lag)
 	m.uploading.WithLabelValues(output).Set(0)

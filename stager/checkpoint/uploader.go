@@ -87,6 +87,9 @@ type Uploader struct {
 	shipped     map[string]shipment        // by name; a hint, kept on the disk
 	failed      map[string]failure         // by name
 	plain       map[string]*plainFile      // by path
+	omitted     map[string]string          // why what lies in the folder is not mirrored, by path
+	empty       []Omission                 // what in the folder has no content to mirror
+	halfWritten map[string]bool            // checkpoints under temporary names
 	there       map[string]backends.Object // what the store mirrors; nil until it was asked
 	ledger      *ledger                    // of what was mirrored; nil as long as there is
 	own         []string                   // folders committed by this process, oldest first

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -277,38 +276,4 @@ func (t tree) torn(files []local) (string, error) {
 		}
 	}
 	return "", nil
-}
-
-// plainFiles lists what is mirrored below root: all regular files but stager's own,
-// those under temporary names, those that cannot be named in a store, and what skip
-// names.
-func plainFiles(root *os.Root, skip func(p string) bool) (files []plain, err error) {
-	err = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
-		_, temporary := finalName(path.Base(p))
-		switch {
-		case err != nil && p != "." && errors.Is(err, fs.ErrNotExist):
-			return nil // gone since its folder was listed
-		case err != nil:
-			return err
-		case p == ".":
-			return nil
-		case temporary, strings.HasPrefix(p, private), !utf8.ValidString(p), skip(p):
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case !d.Type().IsRegular():
-			return nil
-		}
-		info, err := d.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		files = append(files, describePlain(p, info))
-		return nil
-	})
-	return files, err
 }

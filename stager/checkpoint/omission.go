@@ -1,0 +1,87 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Omission is an entry of a directory that is not in the store.
+type Omission struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+// OmittedError reports what could not be saved of a directory of which everything else is
+// in the store.
+type OmittedError struct{ Files []Omission }
+
+// omittedNamed is how many names an OmittedError shows; the log has them all.
+const omittedNamed = 5
+
+func (e *OmittedError) Error() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d of the entries cannot be saved, the others are: ", len(e.Files))
+	for i, f := range e.Files {
+		if i == omittedNamed {
+			fmt.Fprintf(&text, "; and %d more, see the log", len(e.Files)-i)
+			break
+		}
+		if i > 0 {
+			text.WriteString("; ")
+		}
+		fmt.Fprintf(&text, "%q: %s", f.Name, f.Reason)
+	}
+	return text.String()
+}
+
+// ExitCode is EX_TEMPFAIL: there is something to mend, and the rest is saved.
+func (e *OmittedError) ExitCode() int { return 75 }
+
+// omittedErr is an *OmittedError, or nil when nothing was omitted.
+func omittedErr(omitted []Omission) error {
+	if len(omitted) == 0 {
+		return nil
+	}
+	return &OmittedError{omitted}
+}
+
+// refusal returns why a store did not take a file when that is for its name: other files
+// may do better. Other failures are not its own.
+func refusal(err error) (reason string, ok bool) {
+	var e *backends.Error
+	if !errors.As(err, &e) {
+		return "", false
+	}
+	switch e.Kind {
+	case backends.Invalid, backends.Exist, backends.Unsupported:
+		return e.Err.Error(), true
+	}
+	return "", false
+}
+
+// oneName is the reason of a file that would replace another of the same directory.
+func oneName(other string) string {
+	if other == "" {
+		return "the destination has a file under this name already, which is another one's short name; rename it"
+	}
+	return fmt.Sprintf("the destination keeps it and %q under one name, as it ignores case or forms of characters; rename one of them", other)
+}
+
+// logOmitted names entries in the log.
+func logOmitted(log *slog.Logger, omitted, empty []Omission) {
+	for _, o := range omitted {
+		log.Warn("a file cannot be saved", "name", fmt.Sprintf("%q", o.Name), "reason", o.Reason)
+	}
+	const named = 20
+	for i, o := range empty {
+		if i == named {
+			log.Info("more entries have no content to save", "count", len(empty)-i)
+			break
+		}
+		log.Info("an entry has no content to save", "name", fmt.Sprintf("%q", o.Name), "reason", o.Reason)
+	}
+}

@@ -1,0 +1,278 @@
+package checkpoint
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// PushConfig says what Push mirrors.
+type PushConfig struct {
+	Store    *backends.Store
+	Path     string                  // a folder, whose files come below Store; or a file, which keeps its name
+	Parallel int                     // files at once; 0: what the store likes
+	Progress func(done, total int64) // told of bytes, one call at a time; may be nil
+	// Memory is a directory for the hint of what was sent, which saves the next Push of the
+	// same files a look at their bytes. Empty: there is none.
+	Memory string
+	Log    *slog.Logger // of what is not saved; nil: silent
+}
+
+// PushSummary is what Push did.
+type PushSummary struct {
+	Files     int   `json:"files"` // sent
+	Bytes     int64 `json:"bytes"`
+	Unchanged int   `json:"unchanged"` // there already
+	// NotSaved lists what is not in the store, as the *OmittedError does. Empty lists what
+	// has no content, of which there is nothing to save.
+	NotSaved []Omission `json:"notSaved,omitempty"`
+	Empty    []Omission `json:"empty,omitempty"`
+}
+
+// Push mirrors a file or a directory to a store. Files that the store has are not sent
+// again: those that an earlier Push sent in the same state (size, times, inode), as
+// Memory knows, and those of the same checksum. What the store has beyond them stays.
+//
+// What is saved are regular files of any name, and symbolic links to files within the
+// directory, as files. Where one cannot be saved, since the store has no such name, or
+// keeps it and another under one name, or since it vanished, all others are, and the
+// error is an *OmittedError.
+func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	root, tree, err := openPush(cfg.Path)
+	if err != nil {
+		return PushSummary{}, err
+	}
+	defer root.Close() // it is only read through
+	p := &pusher{cfg: cfg, root: root}
+	p.summary.NotSaved, p.summary.Empty = tree.omitted, tree.empty
+	files := p.nameable(tree.files)
+	if p.there, err = mirroredOf(ctx, cfg.Store, files); err != nil {
+		return p.summary, err
+	}
+	p.memory = cfg.remember()
+	defer p.memory.close()
+	p.progress = newProgress(cfg.Progress, sizeOf(files))
+	err = errors.Join(p.sendAll(ctx, files), context.Cause(ctx))
+	slices.SortFunc(p.summary.NotSaved, func(a, b Omission) int { return strings.Compare(a.Name, b.Name) })
+	logOmitted(cfg.Log, p.summary.NotSaved, p.summary.Empty)
+	if err == nil && p.refusedAll() {
+		err = p.refusal // of the place that they go to
+	}
+	if err == nil {
+		err = omittedErr(p.summary.NotSaved)
+	}
+	return p.summary, err
+}
+
+// pusher is one Push under way.
+type pusher struct {
+	cfg      PushConfig
+	root     *os.Root
+	there    map[string]backends.Object
+	memory   *ledger
+	progress *progress
+
+	mu      sync.Mutex // guards all below
+	summary PushSummary
+	refusal error // the first of those that the store answered
+	refused int   // how many these were
+}
+
+// nameable leaves out what the store's protocol has no names for.
+func (p *pusher) nameable(files []plain) []plain {
+	return slices.DeleteFunc(files, func(f plain) bool {
+		err := p.cfg.Store.CheckKey(f.Path)
+		reason, ok := refusal(err)
+		if ok {
+			p.omit(f.Path, reason)
+		}
+		return ok
+	})
+}
+
+func (p *pusher) omit(name, reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.summary.NotSaved = append(p.summary.NotSaved, Omission{name, reason})
+}
+
+// sendAll sends the files, last those that the store may keep under one name with others.
+func (p *pusher) sendAll(ctx context.Context, files []plain) error {
+	later := p.namesakes(files)
+	var last []plain
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel(p.cfg.Store, p.cfg.Parallel))
+	for _, f := range files {
+		if gctx.Err() != nil {
+			break
+		}
+		if _, ok := later[f.Path]; ok {
+			last = append(last, f)
+			continue
+		}
+		g.Go(func() error { return p.send(gctx, f) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, f := range last {
+		taken, err := p.cfg.Store.Taken(ctx, f.Path)
+		switch {
+		case err != nil:
+			return err
+		case taken:
+			p.omit(f.Path, oneName(later[f.Path]))
+		default:
+			if err := p.send(ctx, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// namesakes returns those files that the store may keep as one object with an earlier one,
+// and which. A file that the store has under this very name is none.
+func (p *pusher) namesakes(files []plain) map[string]string {
+	inOrder := make([]string, 0, len(files))
+	for _, there := range []bool{true, false} {
+		for _, f := range files {
+			if (p.there[f.Path].Key != "") == there {
+				inOrder = append(inOrder, f.Path)
+			}
+		}
+	}
+	later := backends.Namesakes(slices.Values(inOrder))
+	for key := range p.there {
+		delete(later, key)
+	}
+	return later
+}
+
+// maxRefused is how many files a store may refuse before it has taken any.
+const maxRefused = 100
+
+// send sends one file, if the store does not have it.
+func (p *pusher) send(ctx context.Context, f plain) error {
+	known, err := mirrors(ctx, p.cfg.Store, p.root, p.memory, f, p.there[f.Path])
+	if err == nil && !known {
+		_, err = sendPlain(ctx, p.cfg.Store, p.root, p.memory, f, false, p.progress.add)
+	}
+	if errors.Is(err, fs.ErrNotExist) && gone(p.root, f) {
+		p.omit(f.Path, "it was removed since the directory was listed")
+		return nil
+	}
+	if reason, ok := refusal(err); ok {
+		p.omit(f.Path, reason)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.refused++; p.refusal == nil {
+			p.refusal = err
+		}
+		if p.refused >= maxRefused && p.summary.Files+p.summary.Unchanged == 0 {
+			return p.refusal
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if known {
+		p.progress.add(f.Size)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known {
+		p.summary.Unchanged++
+	} else {
+		p.summary.Files, p.summary.Bytes = p.summary.Files+1, p.summary.Bytes+f.Size
+	}
+	return nil
+}
+
+// refusedAll reports whether the store took nothing, and refused something: then it is
+// the place rather than the names.
+func (p *pusher) refusedAll() bool {
+	return p.refused > 0 && p.summary.Files+p.summary.Unchanged == 0
+}
+
+func sizeOf(files []plain) (n int64) {
+	for _, f := range files {
+		n += f.Size
+	}
+	return n
+}
+
+// remember opens the hint of what was sent from this place to this store.
+func (cfg PushConfig) remember() *ledger {
+	from, err := filepath.Abs(cfg.Path)
+	if cfg.Memory == "" || err != nil || os.MkdirAll(cfg.Memory, 0o700) != nil {
+		return nil
+	}
+	root, err := os.OpenRoot(cfg.Memory)
+	if err != nil {
+		return nil
+	}
+	defer root.Close() // the ledger has a handle of its own
+	sum := sha256.Sum256([]byte(from + "\x00" + cfg.Store.Name()))
+	return openLedger(root, "pushed-"+hex.EncodeToString(sum[:16]), cfg.Store.Name())
+}
+
+// mirroredOf is what the store has of the files.
+func mirroredOf(ctx context.Context, store *backends.Store, files []plain) (map[string]backends.Object, error) {
+	if len(files) != 1 {
+		return mirrored(ctx, store)
+	}
+	obj, err := store.Stat(ctx, files[0].Path)
+	if backends.KindOf(err) == backends.NotExist {
+		return nil, nil
+	}
+	return map[string]backends.Object{files[0].Path: obj}, err
+}
+
+func openPush(path string) (*os.Root, plainTree, error) {
+	root, only, err := openPath(path)
+	if err != nil {
+		return nil, plainTree{}, err
+	}
+	var tree plainTree
+	if only == "" {
+		tree, err = plainWalk(root, true, func(string) bool { return false })
+	} else {
+		tree, err = onlyFile(root, only)
+	}
+	if err != nil {
+		return nil, plainTree{}, errors.Join(err, root.Close())
+	}
+	return root, tree, nil
+}
+
+// onlyFile is one file of a directory.
+func onlyFile(root *os.Root, name string) (plainTree, error) {
+	w := plainWalker{root: root, skip: func(string) bool { return false }}
+	info, err := root.Lstat(name)
+	switch {
+	case err != nil:
+		return plainTree{}, err
+	case info.Mode().Type() == fs.ModeSymlink:
+		w.link(name)
+	default:
+		w.files = []plain{describePlain(name, info)}
+	}
+	return w.plainTree, nil
+}
