@@ -85,7 +85,6 @@ var words = map[string]string{
 	"SignatureDoesNotMatch": "the secret key does not fit the access key, or a proxy changed the request",
 	"SecurityTokenExpired":  "the session token has expired",
 	"InvalidSecurityToken":  "the session token is not that of this access key",
-	"RequestTimeTooSkewed":  "the clock of this machine is off by more than the store allows, 15 minutes",
 	"InvalidObjectState":    "the object is archived and must be restored before it can be read",
 	"PreconditionFailed":    "the object changed since it was listed",
 	"FileAlreadyExists":     "the key is taken",
@@ -137,6 +136,8 @@ func (b *bucket) sentence(err error) error {
 		return fmt.Errorf("the bucket is in another region: say ?endpoint=%s (%s)", httpstore.Shorten(a.endpoint), a.code)
 	case strings.Contains(a.message, "signing region"):
 		return fmt.Errorf("the region is not that of the endpoint: correct ?region=, or use ?signature=v1 (%s)", a.code)
+	case a.code == "RequestTimeTooSkewed":
+		return fmt.Errorf("%w, 15 minutes (%s)", backends.ErrClock, a.code)
 	case words[a.code] != "":
 		return fmt.Errorf("%s (%s)", words[a.code], a.code)
 	case a.code != "":

@@ -105,6 +105,15 @@ func TestWordsForPeople(t *testing.T) {
 	}
 }
 
+// The advice for a clock that is wrong was to set OSS_ACCESS_KEY_ID.
+func TestWrongClockIsNoMatterOfCredentials(t *testing.T) {
+	b := &bucket{name: "here", log: slog.New(slog.DiscardHandler), credentials: newCredentials(backends.Options{}, false)}
+	err := b.explain("stat", "k", &answer{status: 403, code: "RequestTimeTooSkewed"})
+	if got := backends.KindOf(err); got != backends.Permission || !errors.Is(err, backends.ErrClock) {
+		t.Errorf("got %v of kind %v, want ErrClock of kind permission", err, got)
+	}
+}
+
 func TestAnswersAreReadWhereverTheyStand(t *testing.T) {
 	const text = `<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>Gone.</Message><Endpoint>e</Endpoint></Error>`
 	for _, tt := range []struct {

@@ -31,9 +31,7 @@ const wireBuffer = 4 << 10
 
 func newWire(conn net.Conn, seal bool) *wire {
 	w := &wire{Conn: conn, in: bufio.NewReaderSize(conn, wireBuffer), length: make([]byte, 0, 4+wireBuffer)}
-	if seal {
-		w.login = new(login)
-	}
+	w.login = &login{seal: seal}
 	return w
 }
 
@@ -75,6 +73,7 @@ func (w *wire) Write(p []byte) (int, error) {
 
 // login looks through the answers of a server until a user is logged in.
 type login struct {
+	seal    bool   // the session is to encrypt
 	message []byte // with its length before it, as far as it was not handed on
 	gcm     bool   // both sides speak SMB 3.1.1 and AES-GCM
 	over    bool
@@ -85,6 +84,8 @@ const (
 	smbHeader         = 64
 	commandNegotiate  = 0
 	commandSetup      = 1
+	statusMore        = 0xC0000016 // the login has another round
+	severityError     = 3          // the upper bits of a status
 	dialect311        = 0x0311
 	contextEncryption = 2
 	cipherAES128GCM   = 2
@@ -110,8 +111,26 @@ func (l *login) next(r io.Reader) error {
 	if _, err := io.ReadFull(r, l.message[4:]); err != nil {
 		return err
 	}
+	if refused(l.message[4:]) {
+		l.message = append(l.message[:4+smbHeader], errorBody...)
+		binary.BigEndian.PutUint32(l.message, uint32(len(l.message)-4))
+	}
 	l.look(l.message[4:])
 	return nil
+}
+
+// errorBody is that of an error without details.
+var errorBody = []byte{9, 0, 0, 0, 0, 0, 0, 0, 0}
+
+// refused reports whether an answer refuses a login. Its status is all that counts. The
+// body is made whole for the library: servers such as impacket's send a shorter one than
+// MS-SMB2 says, and a wrong password would look like a broken server.
+func refused(p []byte) bool {
+	if len(p) < smbHeader || string(p[:4]) != "\xfeSMB" {
+		return false
+	}
+	status, command := binary.LittleEndian.Uint32(p[8:]), binary.LittleEndian.Uint16(p[12:])
+	return command == commandSetup && status>>30 == severityError && status != statusMore
 }
 
 func (l *login) look(p []byte) {
@@ -125,7 +144,7 @@ func (l *login) look(p []byte) {
 		l.gcm = agreesToGCM(p)
 	case command == commandSetup:
 		flags := p[smbHeader+2:]
-		if l.gcm && flags[0]&(flagGuest|flagNull) == 0 {
+		if l.seal && l.gcm && flags[0]&(flagGuest|flagNull) == 0 {
 			flags[0] |= flagEncrypt
 		}
 		l.over = true

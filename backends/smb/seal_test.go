@@ -35,7 +35,6 @@ func negotiated(dialect, cipher uint16) []byte {
 }
 
 func TestLoginIsMadeToEncrypt(t *testing.T) {
-	const more = 0xc0000016 // the login has another round
 	for _, tt := range []struct {
 		name            string
 		dialect, cipher uint16
@@ -52,7 +51,7 @@ func TestLoginIsMadeToEncrypt(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			setup, after := answer(commandSetup, 0, 9, 0, tt.flags, 0), answer(commandSetup, 0, 9, 0, 0, 0)
-			round := answer(commandSetup, more, 9, 0, 0, 0)
+			round := answer(commandSetup, statusMore, 9, 0, 0, 0)
 			sent := [][]byte{framed(negotiated(tt.dialect, tt.cipher)), framed(round), framed(setup), framed(after)}
 			client, server := net.Pipe()
 			defer client.Close()
@@ -68,6 +67,28 @@ func TestLoginIsMadeToEncrypt(t *testing.T) {
 			want[len(want)-len(sent[3])-2] = tt.want
 			if !bytes.Equal(got, want) {
 				t.Errorf("the client read\n%x, want\n%x", got, want)
+			}
+		})
+	}
+}
+
+// A wrong password at a server that sends a body of two bytes with the refusal was
+// retried to the end, as a broken answer.
+func TestRefusalOfALoginNeedsNoBody(t *testing.T) {
+	for name, body := range map[string][]byte{
+		"none": nil, "short": {9, 0}, "one of a success": {9, 0, 0, 0, 72, 0, 0, 1}, "as it should be": {9, 0, 0, 0, 0, 0, 0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, server := net.Pipe()
+			defer client.Close()
+			go func() {
+				_, _ = server.Write(framed(answer(commandSetup, statusLogonFailure, body...)))
+				_ = server.Close()
+			}()
+			got, err := io.ReadAll(newWire(client, false))
+			want := framed(answer(commandSetup, statusLogonFailure, 9, 0, 0, 0, 0, 0, 0, 0, 0))
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("got %x, %v; want %x", got, err, want)
 			}
 		})
 	}
