@@ -16,7 +16,8 @@
 //
 // # Versions
 //
-// A version is size, time of modification and inode. Reads compare it at their
+// A version is size, times of modification and change, and inode. So a file that was
+// linked, or given other rights, counts as another version. Reads compare it at their
 // beginning and end; a file system with coarse times may hide a change in between,
 // so Facts do not promise PinnedReads. Files replaced by Create always have a new
 // inode, and a reader goes on with the old one.

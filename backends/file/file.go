@@ -98,15 +98,17 @@ func (b *Backend) open(mkdir bool) (*os.Root, error) {
 	return root, nil
 }
 
-// describe is a regular file as an object.
+// describe is a regular file as an object. Its version has the change time, which nobody
+// can set: a file may be written and its time of modification put back.
 func describe(key string, info fs.FileInfo) backends.Object {
 	var inode uint64
+	var changed int64
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		inode = st.Ino
+		inode, changed = st.Ino, st.Ctim.Nano()
 	}
 	return backends.Object{
 		Key: key, Size: info.Size(), ModTime: info.ModTime(),
-		Version: backends.Version(fmt.Sprintf("%x-%x-%x", info.Size(), info.ModTime().UnixNano(), inode)),
+		Version: backends.Version(fmt.Sprintf("%x-%x-%x-%x", info.Size(), info.ModTime().UnixNano(), changed, inode)),
 	}
 }
 
@@ -144,6 +146,8 @@ func typeName(m fs.FileMode) string {
 		return "a folder"
 	case m&fs.ModeSymlink != 0:
 		return "a symbolic link"
+	case m&fs.ModeNamedPipe != 0:
+		return "a FIFO"
 	}
 	return "a device or a socket"
 }

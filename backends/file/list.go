@@ -49,7 +49,10 @@ func (l *lister) folder(dir string) bool {
 	names, info, err := l.names(dir)
 	if err != nil {
 		if dir != "." && backends.KindOf(err) == backends.NotExist {
-			return true // it was removed meanwhile, or never was
+			if len(l.within) > 0 { // else it may never have been there
+				backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a folder", Gone: true})
+			}
+			return true
 		}
 		l.yield(backends.Object{}, err)
 		return false
@@ -59,6 +62,9 @@ func (l *lister) folder(dir string) bool {
 	}
 	l.within = append(l.within, info)
 	defer func() { l.within = l.within[:len(l.within)-1] }()
+	if len(names) == 0 && dir != "." {
+		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a folder without files"})
+	}
 	for _, name := range names {
 		if err := ended(l.ctx, "list", l.prefix); err != nil {
 			l.yield(backends.Object{}, err)
@@ -105,6 +111,8 @@ func (l *lister) names(dir string) (names []string, info fs.FileInfo, err error)
 				names = append(names, e.Name()+"/")
 			case mode.IsRegular():
 				names = append(names, e.Name())
+			default:
+				backends.Skip(l.ctx, backends.Skipped{Key: key, What: typeName(mode)})
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -139,6 +147,7 @@ func (l *lister) follow(key string, mode fs.FileMode) (fs.FileMode, error) {
 func (l *lister) file(key string) bool {
 	info, err := l.root.Stat(key)
 	if gone(err) || err == nil && !info.Mode().IsRegular() {
+		backends.Skip(l.ctx, backends.Skipped{Key: key, What: "a file", Gone: true})
 		return true
 	}
 	if err != nil {

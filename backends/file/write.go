@@ -128,11 +128,7 @@ func (u *upload) sync(context.Context) error {
 		_ = u.dropLocked() // the error that led here says more
 		return err
 	}
-	info, err := u.file.Stat()
-	if err != nil {
-		return err
-	}
-	u.object, u.synced = describe(u.key, info), true
+	u.synced = true
 	return nil
 }
 
@@ -154,7 +150,12 @@ func (u *upload) publish(ctx context.Context) error {
 		return err
 	}
 	u.published = true
-	_ = u.file.Close() // its bytes are durable
+	defer u.file.Close()       // its bytes are durable
+	info, err := u.file.Stat() // not before: its new name is part of its version
+	if err != nil {
+		return err
+	}
+	u.object = describe(u.key, info)
 	return nil
 }
 

@@ -59,7 +59,10 @@ func (l *lister) folder(dir, at string) bool {
 	if err != nil {
 		err = missing("list", dir, err)
 		if backends.KindOf(err) == backends.NotExist {
-			return true // it was removed meanwhile, or never was
+			if len(l.within) > 1 { // else it may never have been there
+				backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a folder", Gone: true})
+			}
+			return true
 		}
 		l.yield(backends.Object{}, err)
 		return false

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -70,6 +71,9 @@ type Listing struct {
 	// Chosen is called with each object that the filter chooses, those of other shards
 	// included. May be nil.
 	Chosen func(backends.Object)
+	// Skipped is told of each entry of the source's directories that is no object: FIFOs,
+	// sockets, devices, directories without files. May be nil.
+	Skipped func(key, what string)
 }
 
 // Check tells what in the listing cannot be.
@@ -87,9 +91,35 @@ func (l Listing) Check() error {
 // which has passed [Names]. Errors are of type *backends.Error and end the listing:
 // what the store says; kind Invalid for a filter, a shard or a key that cannot be,
 // and at the very end, with the whole number, for too many bytes; kind NotExist when
-// the filter chose nothing at all.
+// the filter chose nothing at all; and kind Changed, at the end, when a chosen object was
+// removed while its directory was listed, or a directory with what was in it.
 func (l Listing) Objects(ctx context.Context, store *backends.Store) iter.Seq2[backends.Object, error] {
-	return l.Choose(store.Name(), store.List(ctx, ""))
+	return func(yield func(backends.Object, error) bool) {
+		var gone string // the first chosen one
+		ctx = backends.WithSkipped(ctx, func(s backends.Skipped) {
+			wanted := l.Filter.Match(s.Key)
+			if dir, ok := strings.CutSuffix(s.Key, "/"); ok { // of which nobody knows what was in it
+				wanted = !matchAny(l.Filter.Exclude, dir+"/any")
+			}
+			switch {
+			case !s.Gone && l.Skipped != nil:
+				l.Skipped(s.Key, s.What)
+			case s.Gone && wanted && gone == "":
+				gone = s.Key
+			}
+		})
+		for obj, err := range l.Choose(store.Name(), store.List(ctx, "")) {
+			if !yield(obj, err) || err != nil {
+				return
+			}
+		}
+		if gone != "" {
+			yield(backends.Object{}, &backends.Error{
+				Op: "list", Store: store.Name(), Key: gone, Kind: backends.Changed,
+				Err: errors.New("it was removed while the source was listed; run it again when nobody removes files there"),
+			})
+		}
+	}
 }
 
 // Choose is Objects for a listing from elsewhere; source is named in errors.

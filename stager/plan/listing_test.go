@@ -1,6 +1,8 @@
 package plan_test
 
 import (
+	"context"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -143,5 +145,51 @@ func TestShardsAreDisjointAndComplete(t *testing.T) {
 	// More nodes than objects is no error for those that get nothing.
 	if got, err := keys(t, plan.Listing{Shard: plan.Shard{Index: 7, Count: 9}}, s); err != nil || len(got) != 0 {
 		t.Errorf("shard 7 of 9 of 5 objects = %q, %v; want none", got, err)
+	}
+}
+
+// vanishing lists a file of a directory, and finds another of it removed.
+type vanishing struct{ backends.Backend }
+
+func (v vanishing) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		backends.Skip(ctx, backends.Skipped{Key: "gone.tar", What: "a file", Gone: true})
+		backends.Skip(ctx, backends.Skipped{Key: "fifo", What: "a FIFO"})
+		for obj, err := range v.Backend.List(ctx, prefix) {
+			if !yield(obj, err) {
+				return
+			}
+		}
+	}
+}
+
+// A prefetch of 13 files, of which one was removed while it was listed, brought 12 and
+// ended with 0.
+func TestListingOfWhatVanishesIsAnError(t *testing.T) {
+	b := mem.New()
+	b.Put("a.tar", []byte("a"))
+	s := backends.NewStore(vanishing{b}, "mem:", backends.Options{})
+	for name, tt := range map[string]struct {
+		listing plan.Listing
+		want    backends.Kind
+	}{
+		"chosen":   {plan.Listing{}, backends.Changed},
+		"left out": {plan.Listing{Filter: plan.Filter{Exclude: []string{"gone*"}}}, backends.Unknown},
+	} {
+		var skipped []string
+		tt.listing.Skipped = func(key, what string) { skipped = append(skipped, key+": "+what) }
+		var last error
+		n := 0
+		for _, err := range tt.listing.Objects(t.Context(), s) {
+			if last = err; err == nil {
+				n++
+			}
+		}
+		if got := backends.KindOf(last); n != 1 || got != tt.want || (last == nil) != (tt.want == backends.Unknown) {
+			t.Errorf("%s: got %d objects and %v, want 1 and %v", name, n, last, tt.want)
+		}
+		if len(skipped) != 1 || skipped[0] != "fifo: a FIFO" {
+			t.Errorf("%s: got %q skipped, want the FIFO", name, skipped)
+		}
 	}
 }

@@ -56,7 +56,8 @@ type Summary struct {
 	ThereBytes  int64          `json:"thereBytes"`
 	CopiedFiles int            `json:"copiedFiles"` // with DryRun: that would be
 	CopiedBytes int64          `json:"copiedBytes"`
-	Verified    map[string]int `json:"verified"` // copied files by the checksums that held, of either side, or "size"
+	Empty       int            `json:"empty,omitempty"` // entries of the source without content: FIFOs, folders without files and their like
+	Verified    map[string]int `json:"verified"`        // copied files by the checksums that held, of either side, or "size"
 	Seconds     float64        `json:"seconds"`
 }
 
@@ -156,6 +157,11 @@ func (r *run) each(ctx context.Context, work func(context.Context, pair) error) 
 func (r *run) survey(ctx context.Context) error {
 	var differ []string
 	differing := 0
+	r.Listing.Skipped = func(key, what string) {
+		r.summary.Empty++
+		r.Log.Info("an entry of the source has no content and is not copied", "key", key, "what", what)
+	}
+	defer func() { r.Listing.Skipped = nil }() // once
 	for p, err := range r.pairs(ctx) {
 		if err != nil {
 			return err
