@@ -156,7 +156,7 @@ func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
 	if w.closed || w.failed != nil {
 		return ErrClosed
 	}
-	if err := disk.ReplaceSmall(w.stage.Root(), cursorName, text, 0o644, false); err != nil {
+	if err := disk.ReplaceSmall(w.stage.Root(), cursorName, text, 0o644, true); err != nil {
 		return err
 	}
 	w.log.Info("the window goes on at another cursor", "epoch", c.Epoch, "was", w.low.epoch)

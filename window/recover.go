@@ -41,7 +41,7 @@ func (w *Window) recover(now time.Time) error {
 		if err := w.dropState(strings.HasPrefix(string(old), plan), found); err != nil {
 			return err
 		}
-		if err := disk.ReplaceSmall(w.stage.Root(), stampName, []byte(stamp), 0o644, false); err != nil {
+		if err := disk.ReplaceSmall(w.stage.Root(), stampName, []byte(stamp), 0o644, true); err != nil {
 			return err
 		}
 	}

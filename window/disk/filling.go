@@ -159,7 +159,7 @@ func (f *Filling) Close() error {
 // the folder where nobody else writes, and says whether it may go: if it may not, it gets
 // its name back, and the error is fs.ErrExist. note is called before the new one gets the
 // name, when the other has lost it, with the state that the tree has; nothing is there then
-// for a moment.
+// for a moment. The other gets its name back on an error.
 func (in *IncomingTree) PublishOver(name string, modified time.Time, mine func(at string) (bool, error), note func(State) error) error {
 	f := in.folder
 	old := in.name + ".old"
@@ -181,7 +181,8 @@ func (in *IncomingTree) PublishOver(name string, modified time.Time, mine func(a
 		defer to.Close() // opened for its name
 	}
 	err = renameNew(to, base, f.incomingDir, old)
-	if err == nil {
+	replaced := err == nil
+	if replaced {
 		ours, merr := mine(path.Join(incomingDir, old))
 		if merr != nil || !ours {
 			return errors.Join(merr, renameNew(f.incomingDir, old, to, base), fs.ErrExist)
@@ -189,10 +190,12 @@ func (in *IncomingTree) PublishOver(name string, modified time.Time, mine func(a
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := note(state); err != nil {
-		return err
+	if err = note(state); err == nil {
+		err = in.Publish(name)
 	}
-	if err := in.Publish(name); err != nil {
+	if err != nil && replaced { // as on a full disk, which must not cost both
+		return errors.Join(err, renameNew(f.incomingDir, old, to, base))
+	} else if err != nil {
 		return err
 	}
 	// The new one is there: what is left of the old one is swept later.

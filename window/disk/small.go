@@ -189,6 +189,9 @@ func ReplaceSmall(root *os.Root, name string, data []byte, perm fs.FileMode, dur
 	if err == nil {
 		err = file.Commit()
 	}
+	if err == nil && bool(durable) {
+		err = file.SyncName()
+	}
 	return errors.Join(err, file.Close())
 }
 
@@ -233,6 +236,9 @@ func (r *Replacing) committed(err error) error {
 	r.temporary = ""
 	return nil
 }
+
+// SyncName returns when the disk has the name that Commit gave.
+func (r *Replacing) SyncName() error { return r.dir.Sync() }
 
 // Close removes the file if it has not got its name, and closes it.
 func (r *Replacing) Close() (err error) {
