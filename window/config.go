@@ -144,6 +144,8 @@ type Config struct {
 
 	Log     *slog.Logger // nil: nothing is logged
 	Metrics *Metrics     // nil: not shown
+
+	unsynced bool // for tests in which no power is lost: the disk is not waited for
 }
 
 // defaults checks the configuration and fills it up.

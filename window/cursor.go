@@ -156,7 +156,7 @@ func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
 	if w.closed || w.failed != nil {
 		return ErrClosed
 	}
-	if err := disk.ReplaceSmall(w.stage.Root(), cursorName, text, 0o644, true); err != nil {
+	if err := disk.ReplaceSmall(w.stage.Root(), cursorName, text, 0o644, w.durable()); err != nil {
 		return err
 	}
 	w.log.Info("the window goes on at another cursor", "epoch", c.Epoch, "was", w.low.epoch)
@@ -296,7 +296,7 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 			}
 		}
 	}
-	return errors.Join(journal.rewrite(w.stage.Root(), w.planName(), m), journal.file.Close())
+	return errors.Join(journal.rewrite(w.stage.Root(), w.planName(), m), journal.close())
 }
 
 // Position is a line of the plan: what is to be delivered, whatever happens.

@@ -67,5 +67,7 @@
 // incoming, ready, leased and lingering bytes never passes Config.Size. Nothing is
 // deleted that the window did not make, nor while the kernel says that somebody has
 // it open (release "rolling" takes the name away earlier, by design). After a boot of
-// the machine, files are fetched again: nothing was synced, so nothing is trusted.
+// the machine, files are fetched again: they were not synced, so they are not trusted.
+// The journal is synced every few seconds, so that a loss of power costs the position no
+// more than that.
 package window

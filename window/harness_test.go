@@ -148,7 +148,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 		cfg.Manifest = "plan-1"
 	}
 	b := &bench{t: t, fetcher: &fake{items: cfg.Items, script: map[int][]error{}}, cfg: cfg}
-	b.cfg.Input, b.cfg.Fetcher = "train", b.fetcher
+	b.cfg.Input, b.cfg.Fetcher, b.cfg.unsynced = "train", b.fetcher, true
 	b.open()
 	return b
 }
@@ -166,6 +166,7 @@ func (b *bench) open() {
 			f()
 		}
 	}
+	w.flush = func(sync func()) { sync() }
 	b.Window = w
 	b.t.Cleanup(func() { w.Close() })
 }

@@ -7,8 +7,6 @@ import (
 	"hash/crc32"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +21,7 @@ import (
 //	plan "digest"                      what all of it is about; first
 //	low E P                            all before is settled
 //	ack E P "ID"                       settled, by this lease if any
+//	span E P Q                         P to Q are settled
 //	skip E P "name" "reason"           settled, by giving up
 //	try E P attempts failures used     of a position that is not settled
 //	recut                              the number of nodes has changed since the first epoch
@@ -47,6 +46,7 @@ type memory struct {
 	readers map[string]int
 	sums    map[seq]string
 	recut   bool
+	about   bool // it says that it is of this plan
 }
 
 type (
@@ -76,7 +76,7 @@ func newMemory() memory {
 func readJournal(r io.Reader, plan string) (memory, error) {
 	m := newMemory()
 	lines := bufio.NewReaderSize(r, longestLine)
-	for about, skip := false, false; ; {
+	for skip := false; ; {
 		line, err := lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
 			skip = true // no fact is as long
@@ -84,8 +84,8 @@ func readJournal(r io.Reader, plan string) (memory, error) {
 		}
 		if fields, ok := parseLine(string(line)); ok && !skip {
 			if fields[0] == "plan" {
-				about = len(fields) == 2 && fields[1] == plan
-			} else if about {
+				m.about = len(fields) == 2 && fields[1] == plan
+			} else if m.about {
 				m.learn(fields)
 			}
 		}
@@ -152,6 +152,12 @@ func (m *memory) learn(f []string) {
 			delete(m.leases, a)
 			m.ackedBy(f[3])
 		}
+	case kind == "span" && words(4):
+		if a, last := at(1), num(f[3]); !bad && last-a.pos < longestSpan {
+			for ; a.pos <= last; a.pos++ {
+				m.settled[a] = true
+			}
+		}
 	case kind == "skip" && words(5):
 		if a := at(1); !bad {
 			m.settled[a] = true
@@ -205,29 +211,6 @@ func (m *memory) ackedBy(id string) {
 	}
 }
 
-// journal appends facts. A line is one write, so that a kill tears at most one.
-type journal struct {
-	file  *os.File
-	lines int  // since it was last written anew
-	torn  bool // the last write came through in part, or not at all
-	buf   []byte
-}
-
-// add writes a fact. When it returns nil the fact outlives a kill.
-func (j *journal) add(kind string, words ...any) error {
-	b := j.buf[:0]
-	if j.torn {
-		b = append(b, '\n')
-	}
-	from := len(b)
-	b = appendFact(b, kind, words...)
-	j.buf = sealLine(b, from)
-	_, err := j.file.Write(j.buf)
-	j.torn = err != nil
-	j.lines++
-	return err
-}
-
 func appendFact(b []byte, kind string, words ...any) []byte {
 	b = append(b, kind...)
 	for _, word := range words {
@@ -258,85 +241,12 @@ func sealLine(b []byte, from int) []byte {
 	return append(b, '\n')
 }
 
-// rewrite replaces the journal by one that tells just this.
-func (j *journal) rewrite(root *os.Root, plan string, m memory) error {
-	var b []byte
-	fact := func(kind string, words ...any) { from := len(b); b = sealLine(appendFact(b, kind, words...), from) }
-	fact("plan", plan)
-	fact("low", m.low)
-	for _, s := range m.skipped {
-		fact("skip", s.seq, s.name, s.reason)
-	}
-	for a := range m.settled {
-		fact("ack", a, "")
-	}
-	for a, h := range m.history {
-		fact("try", a, h.attempts, h.failures, h.used)
-	}
-	if m.recut {
-		fact("recut")
-	}
-	for a, g := range m.leases {
-		fact("lease", g.id, g.reader, a)
-	}
-	for k, g := range m.shares {
-		fact("share", g.id, g.reader, k.seq, k.group)
-	}
-	for k := range m.parts {
-		fact("part", k.seq, k.group, "")
-	}
-	for _, id := range m.acked {
-		fact("acked", id)
-	}
-	for name, epoch := range m.readers {
-		fact("reader", name, epoch)
-	}
-	for a, sum := range m.sums {
-		fact("sum", a, sum)
-	}
-	// No sync: it must outlive a kill, and after a boot it may be missing.
-	next, err := disk.Replacement(root, journalName, 0o644)
-	if err != nil {
-		return err
-	}
-	if _, err = next.Write(b); err == nil {
-		err = next.Commit()
-	}
-	if err != nil {
-		return errors.Join(err, next.Close())
-	}
-	file, err := next.Detach()
-	if err != nil {
-		return errors.Join(err, file.Close())
-	}
-	old := j.file
-	*j = journal{file: file, buf: j.buf}
-	if old != nil {
-		return old.Close()
-	}
-	return nil
-}
-
 const (
 	journalName = disk.Private + "/journal"
 	// longestLine is longer than any fact: names of readers and items are bounded.
 	longestLine = 256 << 10
 	// journalLimit is how many bytes of a journal are read. It is written anew long before.
 	journalLimit = 1 << 30
+	// longestSpan is how many positions a span has at most.
+	longestSpan = 1 << 20
 )
-
-// openJournal reads what the journal holds about the plan, and writes it anew. An error of
-// the disk is no end of the journal: it leaves everything as it was.
-func (w *Window) openJournal() (*journal, memory, error) {
-	m, root := newMemory(), w.stage.Root()
-	file, err := disk.OpenFile(root, journalName, os.O_RDONLY, 0)
-	if err == nil {
-		m, err = readJournal(io.LimitReader(file, journalLimit), w.planName())
-		file.Close() //nolint:errcheck // opened for reading
-	}
-	if err != nil && !w.ignored(journalName, err) {
-		return nil, m, fmt.Errorf("the position in the epoch cannot be read from %s, and nothing was changed: %w", filepath.Join(w.dir, journalName), err)
-	}
-	j := &journal{}
-	return j, m, j.rewrite(root, w.planName(), m)
-}

@@ -25,6 +25,7 @@ type todo struct {
 	more    int // the epoch of which more is to be asked for; -1: none
 	scan    bool
 	compact bool
+	sync    bool          // the journal
 	done    bool          // every epoch is delivered and acknowledged
 	sleep   time.Duration // until there is something to plan that nobody tells
 }
@@ -81,7 +82,14 @@ func (w *Window) plan(now time.Time) todo {
 	} else {
 		alarm(scanAt)
 	}
-	t.compact = w.journal.lines > compactFrom+4*(len(w.active)+len(w.settled)) || w.journal.torn
+	t.compact = (w.journal.lines > compactFrom+4*(len(w.active)+len(w.settled)) || w.journal.torn) && !now.Before(w.compactAt)
+	if w.journal.dirty && !w.syncing {
+		if t.sync = !now.Before(w.syncAt); t.sync {
+			w.syncing, w.syncAt = true, now.Add(syncEvery)
+		} else {
+			alarm(w.syncAt)
+		}
+	}
 
 	w.readyLocked()
 	w.serveLocked(now)

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -38,10 +40,15 @@ func (w *Window) recover(now time.Time) error {
 		return err
 	}
 	if string(old) != stamp {
-		if err := w.dropState(strings.HasPrefix(string(old), plan), found); err != nil {
+		samePlan := strings.HasPrefix(string(old), plan)
+		if len(old) == 0 {
+			// Older versions did not sync the stamp, so a loss of power left it empty.
+			samePlan = w.journalIsOurs()
+		}
+		if err := w.dropState(samePlan, found); err != nil {
 			return err
 		}
-		if err := disk.ReplaceSmall(w.stage.Root(), stampName, []byte(stamp), 0o644, true); err != nil {
+		if err := disk.ReplaceSmall(w.stage.Root(), stampName, []byte(stamp), 0o644, w.durable()); err != nil {
 			return err
 		}
 	}
@@ -84,6 +91,17 @@ func (w *Window) recover(now time.Time) error {
 	w.admitLocked(now, func(time.Time) {})
 	w.compact()
 	return w.sweepIncoming()
+}
+
+// journalIsOurs reports whether the journal says that it is of this plan.
+func (w *Window) journalIsOurs() bool {
+	file, err := disk.OpenFile(w.stage.Root(), journalName, os.O_RDONLY, 0)
+	if err != nil {
+		return false
+	}
+	defer file.Close() // opened for reading
+	m, err := readJournal(io.LimitReader(file, journalLimit), w.planName())
+	return err == nil && m.about
 }
 
 // takeBack undoes a drop that a kill left half done, so that no file is visible
@@ -431,38 +449,4 @@ func (w *Window) sweepIncoming() error {
 		}
 	}
 	return left.Sweep()
-}
-
-// compact writes the journal anew: only what still matters.
-func (w *Window) compact() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m := newMemory()
-	m.low, m.settled, m.skipped, m.acked, m.recut = w.low, w.settled, w.skipped, w.acked.ids(), w.course.recut
-	for a, h := range w.history {
-		if e := w.active[a]; e != nil && e.lease != nil && e.shares == nil {
-			h.attempts-- // the one under way is told by the lease, or by where the file is
-		}
-		m.history[a] = h
-	}
-	for id, l := range w.leases {
-		if l.e.shares != nil {
-			m.shares[shareKey{l.e.seq, l.group}] = grant{id, l.reader.name}
-		} else {
-			m.leases[l.e.seq] = grant{id, l.reader.name}
-		}
-	}
-	m.parts = w.parts
-	for name, rd := range w.readers {
-		m.readers[name] = rd.epoch
-	}
-	for a, e := range w.active {
-		if e.digest != "" && w.cfg.Items[e.item].Digest == "" {
-			m.sums[a] = e.digest
-		}
-	}
-	if err := w.journal.rewrite(w.stage.Root(), w.planName(), m); err != nil {
-		w.troubleLocked("write the journal anew", err)
-		w.journal.lines = 0 // tried again after as many more
-	}
 }

@@ -1,11 +1,14 @@
 package window
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -310,5 +313,59 @@ func TestNoMoreIsAcknowledgedThanWasDelivered(t *testing.T) {
 		if s := b.Status(); s.Acknowledged != 1 || s.Delivered < s.Acknowledged {
 			t.Errorf("delivered %d, acknowledged %d; want 1 acknowledged and as many delivered", s.Delivered, s.Acknowledged)
 		}
+	})
+}
+
+// A loss of power left the stamp empty: the journal and the ends of epochs were dropped
+// with it, and every acknowledged shard came again.
+func TestEmptyStampKeepsThePosition(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Items: items(3, 10), Size: 30, Epochs: 1})
+		b.settle()
+		b.ok(b.Ack(b.must(b.lease("r")).ID))
+		b.ok(os.Truncate(b.at(".stager/plan"), 0))
+		b.crash()
+		b.settle()
+		if l := b.must(b.lease("r")); l.Pos != 1 {
+			t.Errorf("got position %d, want 1", l.Pos)
+		}
+		b.ok(os.Truncate(b.at(".stager/plan"), 0))
+		b.cfg.Manifest = "plan-2"
+		b.crash()
+		b.settle()
+		if l := b.must(b.lease("r")); l.Pos != 0 {
+			t.Errorf("got position %d of another plan, want 0", l.Pos)
+		}
+	})
+}
+
+// A start on a disk that others had filled ended at the journal, which was to be written
+// anew: nobody made room.
+func TestStartOnAFullDiskGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("no file system can be mounted here: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH) //nolint:errcheck // it goes with the machine
+	virtual(t, func(t *testing.T) {
+		b := newBench(t, Config{Dir: dir, Items: items(3, 64<<10), Size: 192 << 10, Epochs: 1})
+		b.settle()
+		b.ok(b.Ack(b.must(b.lease("r")).ID))
+		others, err := os.Create(b.at("of-others"))
+		b.ok(err)
+		for err == nil {
+			_, err = others.Write(make([]byte, 4096))
+		}
+		if !errors.Is(err, unix.ENOSPC) {
+			t.Fatalf("got %v, want a full disk", err)
+		}
+		b.ok(others.Close())
+		b.crash()
+		b.advance(time.Second)
+		l := b.must(b.lease("r"))
+		if l.Pos != 1 {
+			t.Errorf("got position %d, want 1", l.Pos)
+		}
+		b.ok(b.Ack(l.ID))
 	})
 }

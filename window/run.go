@@ -33,7 +33,7 @@ func (w *Window) Run(ctx context.Context) error {
 	}
 
 	var goroutines sync.WaitGroup
-	w.spawn = goroutines.Go
+	w.spawn, w.flush = goroutines.Go, goroutines.Go
 	if w.watch {
 		stop := w.listen()
 		defer stop()
@@ -116,6 +116,9 @@ func (w *Window) act(ctx context.Context, t todo) {
 	}
 	if t.compact {
 		w.compact()
+	}
+	if t.sync {
+		w.flush(w.syncJournal)
 	}
 	w.mu.Lock()
 	if len(w.zombies) > 0 && !time.Now().Before(w.zombiesAt) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // Window is one input's folder and what it knows about it. Its methods may be
@@ -27,6 +29,7 @@ type Window struct {
 	readied chan struct{}         // closed when ready becomes true
 	rewound chan struct{}         // closed when Rewind has ended the window
 	spawn   func(func())          // how Run starts what takes long
+	flush   func(func())          // how it starts a sync
 	free    func() (int64, error) // what the disk has left
 	watch   bool                  // ask the kernel for news of the folders
 
@@ -98,6 +101,9 @@ type Window struct {
 	ready    bool
 
 	journal   *journal
+	compactAt time.Time // not before
+	syncAt    time.Time // of the next sync of the journal
+	syncing   bool
 	reports   *reports
 	reported  *ReportSum // of the last epoch that was summed
 	lastError string
@@ -150,10 +156,7 @@ func New(cfg Config) (*Window, error) {
 		err = w.recover(time.Now())
 	}
 	if err != nil {
-		if w.journal != nil {
-			err = errors.Join(err, w.journal.file.Close())
-		}
-		return nil, errors.Join(err, stage.close())
+		return nil, errors.Join(err, w.journal.close(), stage.close())
 	}
 	for _, words := range w.cautions() {
 		w.log.Warn("what is promised does not hold here", "dir", dir, "why", words)
@@ -181,7 +184,7 @@ func (w *Window) Close() error {
 	}
 	w.closed = true
 	w.endLocked(ErrClosed)
-	return errors.Join(w.journal.file.Close(), w.reports.close(), w.stage.close())
+	return errors.Join(w.journal.close(), w.reports.close(), w.stage.close())
 }
 
 // Ready tells whether as much is ready as Config.MinReady asks for, or as much as
@@ -197,6 +200,9 @@ func (w *Window) Epochs() int { return w.cfg.Epochs }
 
 // Readied is closed when Ready becomes true.
 func (w *Window) Readied() <-chan struct{} { return w.readied }
+
+// durable reports whether what must outlive a loss of power is synced.
+func (w *Window) durable() disk.Durable { return disk.Durable(!w.cfg.unsynced) }
 
 // note wakes Run.
 func (w *Window) note() {

@@ -1,0 +1,281 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// journal appends facts. A line is one write, so that a kill tears at most one.
+//
+// A fact outlives a kill when add returns. It outlives a loss of power when sync, or
+// write and replace, have returned: sync is called every syncEvery, so that no more than
+// what happened since is delivered again.
+type journal struct {
+	file    *os.File
+	reserve int64 // bytes that the file has on the disk from its beginning
+	durable disk.Durable
+	lines   int  // since it was last written anew
+	torn    bool // the last write came through in part, or not at all
+	dirty   bool // the disk may not have the last facts
+	buf     []byte
+
+	rewriting bool
+	since     []byte // what was added while it is rewritten
+}
+
+// syncEvery is how long the disk may not have a fact.
+const syncEvery = 5 * time.Second
+
+// add writes a fact. When it returns nil the fact outlives a kill.
+func (j *journal) add(kind string, words ...any) error {
+	b := j.buf[:0]
+	if j.torn {
+		b = append(b, '\n')
+	}
+	from := len(b)
+	b = appendFact(b, kind, words...)
+	j.buf = sealLine(b, from)
+	_, err := j.file.Write(j.buf)
+	j.torn = err != nil
+	j.dirty = true
+	j.lines++
+	if j.rewriting {
+		j.since = append(j.since, j.buf[from:]...)
+	}
+	return err
+}
+
+// facts are the lines of a journal that says just this.
+func (m *memory) facts(plan string) (b []byte) {
+	fact := func(kind string, words ...any) { from := len(b); b = sealLine(appendFact(b, kind, words...), from) }
+	fact("plan", plan)
+	fact("low", m.low)
+	for _, s := range m.skipped {
+		fact("skip", s.seq, s.name, s.reason)
+	}
+	settled := slices.SortedFunc(maps.Keys(m.settled), seq.compare)
+	for i := 0; i < len(settled); {
+		a, n := settled[i], 1
+		for i+n < len(settled) && n < longestSpan && settled[i+n] == (seq{a.epoch, a.pos + n}) {
+			n++
+		}
+		if i += n; n == 1 {
+			fact("ack", a, "")
+		} else {
+			fact("span", a, a.pos+n-1)
+		}
+	}
+	for a, h := range m.history {
+		fact("try", a, h.attempts, h.failures, h.used)
+	}
+	if m.recut {
+		fact("recut")
+	}
+	for a, g := range m.leases {
+		fact("lease", g.id, g.reader, a)
+	}
+	for k, g := range m.shares {
+		fact("share", g.id, g.reader, k.seq, k.group)
+	}
+	for k := range m.parts {
+		fact("part", k.seq, k.group, "")
+	}
+	for _, id := range m.acked {
+		fact("acked", id)
+	}
+	for name, epoch := range m.readers {
+		fact("reader", name, epoch)
+	}
+	for a, sum := range m.sums {
+		fact("sum", a, sum)
+	}
+	return b
+}
+
+// write puts the facts into a new file beside the journal, and returns when the disk has
+// them: a loss of power must not replace the journal by an empty file. The space of what
+// comes later is reserved, so that a disk that others fill does not stop it.
+func (j *journal) write(root *os.Root, facts []byte) (*disk.Replacing, error) {
+	next, err := disk.Replacement(root, journalName, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = next.Write(facts); err == nil {
+		if j.reserve > int64(len(facts)) {
+			_ = unix.Fallocate(int(next.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, j.reserve) // where it can
+		}
+		if j.durable {
+			err = next.Sync()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, next.Close())
+	}
+	return next, nil
+}
+
+// replace goes on with the file that write has made. The caller then calls finish.
+func (j *journal) replace(next *disk.Replacing) error {
+	_, err := next.Write(j.since)
+	if err == nil {
+		err = next.Commit()
+	}
+	if err != nil {
+		return errors.Join(err, next.Close())
+	}
+	old := j.file
+	*j = journal{file: next.File, reserve: j.reserve, durable: j.durable, buf: j.buf, dirty: len(j.since) > 0}
+	if old != nil {
+		return old.Close()
+	}
+	return nil
+}
+
+// finish returns when the disk has the journal's new name.
+func finish(next *disk.Replacing, durable disk.Durable) (err error) {
+	if durable {
+		err = next.SyncName()
+	}
+	_, derr := next.Detach()
+	return errors.Join(err, derr)
+}
+
+// rewrite replaces the journal by one that tells just this.
+func (j *journal) rewrite(root *os.Root, plan string, m memory) error {
+	next, err := j.write(root, m.facts(plan))
+	if err == nil {
+		if err = j.replace(next); err == nil {
+			err = finish(next, j.durable)
+		}
+	}
+	return err
+}
+
+func (j *journal) close() error {
+	if j == nil || j.file == nil {
+		return nil
+	}
+	var err error
+	if j.dirty && bool(j.durable) {
+		err = j.file.Sync()
+	}
+	return errors.Join(err, j.file.Close())
+}
+
+// openJournal reads what the journal holds about the plan, and goes on in the same file,
+// which needs no room on the disk: compact writes it anew. An error of the disk is no end
+// of the journal: it leaves everything as it was.
+func (w *Window) openJournal() (*journal, memory, error) {
+	m, root := newMemory(), w.stage.Root()
+	file, err := disk.OpenFile(root, journalName, os.O_RDONLY, 0)
+	if err == nil {
+		m, err = readJournal(io.LimitReader(file, journalLimit), w.planName())
+		file.Close() //nolint:errcheck // opened for reading
+	}
+	if err != nil && !w.ignored(journalName, err) {
+		return nil, m, fmt.Errorf("the position in the epoch cannot be read from %s, and nothing was changed: %w", filepath.Join(w.dir, journalName), err)
+	}
+	j := &journal{durable: w.durable(), torn: true} // its last line may be
+	if m.about {
+		j.file, err = disk.OpenOwn(root, journalName, os.O_WRONLY|os.O_APPEND, 0o644)
+		if err != nil {
+			return nil, m, err
+		}
+		if info, err := j.file.Stat(); err == nil && info.Size() > 0 {
+			return j, m, nil
+		}
+	}
+	return j, m, j.rewrite(root, w.planName(), m)
+}
+
+// compact writes the journal anew: only what still matters. Others go on meanwhile: what
+// they add is in both files.
+func (w *Window) compact() {
+	w.mu.Lock()
+	facts := w.factsLocked()
+	w.journal.rewriting, w.journal.since = true, nil
+	w.mu.Unlock()
+
+	next, err := w.journal.write(w.stage.Root(), facts)
+
+	w.mu.Lock()
+	w.journal.rewriting = false
+	if err == nil {
+		err = w.journal.replace(next)
+	}
+	if err != nil {
+		w.troubleLocked("write the journal anew", err)
+		w.journal.lines = 0 // tried again after as many more
+		w.compactAt = time.Now().Add(lookEvery)
+		if failKind(err) == failDisk {
+			w.relieveLocked("the journal needs room")
+		}
+	}
+	w.mu.Unlock()
+	if err != nil {
+		return
+	}
+	if err := finish(next, w.durable()); err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.troubleLocked("sync the journal", err)
+	}
+}
+
+// factsLocked are those of a new journal.
+func (w *Window) factsLocked() []byte {
+	m := newMemory()
+	m.low, m.settled, m.skipped, m.acked, m.recut = w.low, w.settled, w.skipped, w.acked.ids(), w.course.recut
+	for a, h := range w.history {
+		if e := w.active[a]; e != nil && e.lease != nil && e.shares == nil {
+			h.attempts-- // the one under way is told by the lease, or by where the file is
+		}
+		m.history[a] = h
+	}
+	for id, l := range w.leases {
+		if l.e.shares != nil {
+			m.shares[shareKey{l.e.seq, l.group}] = grant{id, l.reader.name}
+		} else {
+			m.leases[l.e.seq] = grant{id, l.reader.name}
+		}
+	}
+	m.parts = w.parts
+	for name, rd := range w.readers {
+		m.readers[name] = rd.epoch
+	}
+	for a, e := range w.active {
+		if e.digest != "" && w.cfg.Items[e.item].Digest == "" {
+			m.sums[a] = e.digest
+		}
+	}
+	return m.facts(w.planName())
+}
+
+// syncJournal has the disk take what the journal holds.
+func (w *Window) syncJournal() {
+	w.mu.Lock()
+	file := w.journal.file
+	w.journal.dirty = false
+	w.mu.Unlock()
+	var err error
+	if w.durable() {
+		err = file.Sync()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.syncing = false
+	if err != nil && w.journal.file == file { // else the new one was synced
+		w.journal.dirty = true
+		w.troubleLocked("sync the journal", err)
+	}
+}
