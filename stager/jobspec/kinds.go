@@ -13,6 +13,7 @@ import (
 type facts struct {
 	role    string         // which part of the job they are; "": it has only one
 	job     source         // the job's name
+	uid     source         // its identity, which no other job of this name has; empty where pods cannot read one
 	attempt source         // how often it was begun before
 	index   source         // which of the pods that share the data this one is
 	helpers []variable     // that index is made of
@@ -121,6 +122,7 @@ func number(n *yamledit.Node, key string, fallback int) int {
 }
 
 func tellPod(t *template, f *facts) {
+	f.uid = uidOfPod(t)
 	labels := t.node.Get("metadata", "labels")
 	for _, name := range []string{jobSetName, kubeflowName, jobNameLabel, argoName} {
 		if labels.Get(name) != nil {
@@ -144,7 +146,7 @@ func tellPod(t *template, f *facts) {
 
 func tellJob(t *template, f *facts) {
 	f.jobSpec = t.up(1)
-	f.job = label(jobNameLabel)
+	f.job, f.uid = label(jobNameLabel), label(controllerUID)
 	if f.jobSpec.Get("backoffLimitPerIndex") != nil {
 		f.attempt = annotationSource(failuresNote)
 	}
@@ -157,7 +159,7 @@ func tellJobSet(t *template, f *facts) {
 	f.jobSpec = t.up(1)
 	group := t.up(3) // the replicatedJob: template, spec, template
 	f.role = group.Get("name").Text()
-	f.job, f.attempt = label(jobSetName), label(jobSetAttempt)
+	f.job, f.uid, f.attempt = label(jobSetName), label(jobSetUID), label(jobSetAttempt)
 	jobs := number(group, "replicas", 1)
 	pods := number(f.jobSpec, "completions", number(f.jobSpec, "parallelism", 1))
 	f.count = strconv.Itoa(jobs * pods)
@@ -172,7 +174,7 @@ func tellJobSet(t *template, f *facts) {
 
 func tellRuntime(t *template, f *facts) {
 	f.role = t.up(3).Get("name").Text()
-	f.job, f.attempt = label(jobSetName), label(jobSetAttempt)
+	f.job, f.uid, f.attempt = label(jobSetName), label(jobSetUID), label(jobSetAttempt)
 	f.caution = "how many nodes a TrainJob has is not known to its runtime: say so by shard in the plan, or the pods end with code 78"
 }
 
@@ -221,6 +223,7 @@ func tellRay(t *template, f *facts) {
 func tellVolcano(t *template, f *facts) {
 	task := t.up(1)
 	f.role = task.Get("name").Text()
+	f.uid = annotationSource(volcanoGroup)
 	replicas := number(task, "replicas", 1)
 	if replicas == 1 {
 		return
@@ -234,7 +237,7 @@ func tellVolcano(t *template, f *facts) {
 func tellFramework(t *template, f *facts) {
 	role := t.up(2)
 	f.role = role.Get("name").Text()
-	f.job, f.attempt = annotationSource(frameworkName), annotationSource(frameworkTries)
+	f.job, f.uid, f.attempt = annotationSource(frameworkName), annotationSource(frameworkUID), annotationSource(frameworkTries)
 	if n := number(role, "taskNumber", 1); n > 1 {
 		f.count, f.index = strconv.Itoa(n), annotationSource(frameworkIndex)
 	}

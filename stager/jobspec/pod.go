@@ -349,6 +349,7 @@ func (p *pod) variables() []variable {
 	if count != "" {
 		all = append(all, variable{"STAGER_COUNT", literalSource(count)})
 	}
+	all = append(all, p.identity()...)
 	for _, name := range sortedKeys(p.opts.Env) {
 		if own := func(v variable) bool { return v.name == name }; slices.Contains(ownVariables, name) || slices.ContainsFunc(all, own) {
 			refuse(nil, "the variable %s is set by inject itself; leave it out of the variables of stager's containers", name)
