@@ -1,0 +1,121 @@
+package format
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math/bits"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// longestSafetensors is the longest header that the format allows.
+const longestSafetensors = 100 << 20
+
+// judgeSafetensors: the length of a header, the header in JSON, and as many bytes as the
+// header says.
+func judgeSafetensors(in input) (Result, error) {
+	if in.size < 8 {
+		return in.incomplete("breaks off within the length of its header"), nil
+	}
+	n := binary.LittleEndian.Uint64(in.head)
+	if n > longestSafetensors {
+		return unknown, nil // something else under this name
+	}
+	header := int64(n)
+	if header > in.size-8 {
+		return in.incomplete("is shorter than its header"), nil
+	}
+	if header > headerLimit {
+		return unknown, nil
+	}
+	text, err := in.read(8, header)
+	if err != nil {
+		return unknown, err
+	}
+	var tensors map[string]json.RawMessage
+	if json.Unmarshal(text, &tensors) != nil {
+		return in.incomplete("has a header that is no JSON object"), nil
+	}
+	var end int64
+	for key, raw := range tensors {
+		var tensor struct {
+			Offsets [2]int64 `json:"data_offsets"`
+		}
+		if key == "__metadata__" {
+			continue
+		}
+		if json.Unmarshal(raw, &tensor) != nil || tensor.Offsets[0] < 0 || tensor.Offsets[1] < tensor.Offsets[0] {
+			return in.incomplete("has a header whose offsets are invalid"), nil
+		}
+		end = max(end, tensor.Offsets[1])
+	}
+	switch data := in.size - 8 - header; {
+	case end > data:
+		return in.incomplete("has %d of the %d bytes of data that its header says", data, end), nil
+	case end < data:
+		return unknown, nil
+	}
+	return whole, nil
+}
+
+var (
+	npyDescr = regexp.MustCompile(`'descr': *'[<>|=]?([a-zA-Z?])([0-9]{0,6})(?:\[[^\]]*\])?'`)
+	npyShape = regexp.MustCompile(`'shape': *\(([0-9, ]*)\)`)
+)
+
+// judgeNPY: magic, version, the length of a header that is a dict of Python, and the
+// data of the array.
+func judgeNPY(in input) (Result, error) {
+	const short = "breaks off within its header"
+	if in.size < 10 {
+		return in.incomplete(short), nil
+	}
+	start, n := int64(10), int64(binary.LittleEndian.Uint16(in.head[8:]))
+	if in.head[6] > 1 {
+		if in.size < 12 {
+			return in.incomplete(short), nil
+		}
+		start, n = 12, int64(binary.LittleEndian.Uint32(in.head[8:]))
+	}
+	if n > in.size-start {
+		return in.incomplete(short), nil
+	}
+	if n > 1<<20 {
+		return unknown, nil
+	}
+	header, err := in.read(start, n)
+	if err != nil {
+		return unknown, err
+	}
+	descr, shape := npyDescr.FindSubmatch(header), npyShape.FindSubmatch(header)
+	if descr == nil || shape == nil || string(descr[1]) == "O" {
+		return unknown, nil // fields, or a pickle
+	}
+	item, _ := strconv.ParseUint(string(descr[2]), 10, 32) // the pattern allows no other
+	switch string(descr[1]) {
+	case "U":
+		item *= 4
+	case "?":
+		item = max(item, 1)
+	}
+	want := item
+	for _, dim := range strings.Split(string(shape[1]), ",") {
+		if dim = strings.TrimSpace(dim); dim == "" {
+			continue
+		}
+		d, err := strconv.ParseUint(dim, 10, 63)
+		hi, lo := bits.Mul64(want, d)
+		if err != nil || hi > 0 {
+			return unknown, nil
+		}
+		want = lo
+	}
+	switch data := uint64(in.size - start - n); {
+	case want > data:
+		return in.incomplete("has %d of the %d bytes of its array", data, want), nil
+	case want < data:
+		return unknown, nil
+	}
+	return whole, nil
+}
