@@ -1,0 +1,593 @@
+"""Records how libraries write checkpoints: python3 record.py NAME...
+
+record.py runs each case below under strace with the Python that runs record.py, and writes
+testdata/NAME-VERSION.jsonl.gz: the operations on the output directory in order, one a line,
+with the seconds since the first. The tests replay them. The first line holds the
+versions of the libraries. "mark" lines say that a step is complete, as the library's
+own return or callback reports it.
+
+    python3 record.py --install VENV NAME=VERSION...    # a Python with these packages
+    VENV/bin/python record.py torch_save safetensors    # these cases
+    VENV/bin/python record.py                           # every case that can be imported
+"""
+
+import base64
+import gzip
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "testdata")
+CALLS = ("openat,creat,open,close,fsync,fdatasync,mkdir,mkdirat,rename,renameat,renameat2,unlink,unlinkat,rmdir,write,pwrite64,writev,pwritev,pwritev2,"
+         "ftruncate,fallocate,link,linkat,symlink,symlinkat,sendfile,copy_file_range,lseek")
+MARK = "/stager-mark/"
+CASES = {}
+
+
+def case(*packages):
+    """A case, and the packages whose versions name its fixture; the first must import."""
+    def add(f):
+        CASES[f.__name__] = (f, packages)
+        return f
+    return add
+
+
+def mark(name):
+    """Leaves a call in the log: the checkpoint of this name is complete."""
+    try:
+        os.mkdir(MARK + name)
+    except FileNotFoundError:
+        pass
+
+
+def model_and_optimizer():
+    import torch
+
+    torch.manual_seed(1)
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(8)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+@case("torch")
+def torch_save(out):
+    import torch
+
+    model, _ = model_and_optimizer()
+    for step in (500, 1000):
+        torch.save({"model": model.state_dict(), "step": step}, f"{out}/model-{step}.pt")
+        mark(f"model-{step}.pt")
+
+
+@case("torch")
+def torch_save_legacy(out):
+    import torch
+
+    model, _ = model_and_optimizer()
+    for step in (500, 1000):
+        torch.save({"model": model.state_dict(), "step": step}, f"{out}/model-{step}.pt", _use_new_zipfile_serialization=False)
+        mark(f"model-{step}.pt")
+
+
+@case("torch")
+def torch_save_directory(out):
+    import torch
+
+    model, optimizer = model_and_optimizer()
+    for step in (500, 1000, 1500):
+        os.mkdir(f"{out}/step-{step}")
+        torch.save(model.state_dict(), f"{out}/step-{step}/model.pt")
+        torch.save(optimizer.state_dict(), f"{out}/step-{step}/optim.pt")
+        mark(f"step-{step}")
+
+
+def ranks(work, out):
+    """Runs work(rank, out) in two processes of one group."""
+    import torch.multiprocessing as mp
+
+    with tempfile.TemporaryDirectory() as top:
+        mp.start_processes(grouped, args=(work, out, os.path.join(top, "store")), nprocs=2, start_method="fork")
+
+
+def grouped(rank, work, out, store):
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
+    work(rank, out)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def saves(how):
+    def work(rank, out):
+        import torch
+        import torch.distributed as dist
+        import torch.distributed.checkpoint as dcp
+
+        model = torch.nn.Linear(8, 8)
+        for step in (500, 1000):
+            state = {"w": model.state_dict(), f"only{rank}": torch.ones(8) * rank}
+            how(dcp, state, f"{out}/step-{step}")
+            dist.barrier()
+            if rank == 0:
+                mark(f"step-{step}")
+            dist.barrier()
+    return work
+
+
+@case("torch")
+def torch_dcp(out):
+    ranks(saves(lambda dcp, state, to: dcp.save(state, storage_writer=dcp.FileSystemWriter(to))), out)
+
+
+@case("torch")
+def torch_dcp_async(out):
+    ranks(saves(lambda dcp, state, to: dcp.async_save(state, checkpoint_id=to).result()), out)
+
+
+@case("torch")
+def torch_dcp_no_collectives(out):
+    ranks(saves(lambda dcp, state, to: dcp.save(state, checkpoint_id=to, use_collectives=False)), out)
+
+
+@case("torch")
+def torch_fsdp2(out):
+    def work(rank, out):
+        import torch
+        import torch.distributed as dist
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        model = fully_shard(torch.nn.Linear(8, 8), mesh=init_device_mesh("cpu", (2,)))
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(8)).sum().backward()
+        optimizer.step()
+        for step in (500, 1000):
+            parts = get_state_dict(model, optimizer)
+            dcp.save({"model": parts[0], "optim": parts[1]}, checkpoint_id=f"{out}/step-{step}")
+            dist.barrier()
+            if rank == 0:
+                mark(f"step-{step}")
+            dist.barrier()
+    ranks(work, out)
+
+
+@case("safetensors", "torch")
+def safetensors(out):
+    import torch
+    from safetensors.torch import save_file
+
+    for step in (500, 1000):
+        save_file({"a": torch.ones(16), "b": torch.zeros(4, 4)}, f"{out}/model-{step}.safetensors")
+        mark(f"model-{step}.safetensors")
+
+
+@case("huggingface_hub", "torch", "safetensors")
+def safetensors_sharded(out):
+    import torch
+    from huggingface_hub import save_torch_state_dict
+
+    for step in (500, 1000):
+        os.mkdir(f"{out}/step-{step}")
+        save_torch_state_dict({f"w{i}": torch.ones(16) * i for i in range(6)}, f"{out}/step-{step}", max_shard_size=128)
+        mark(f"step-{step}")
+
+
+def tiny_trainer(out, **more):
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+
+    class Marks(TrainerCallback):
+        def on_save(self, args, state, control, **_):
+            mark(f"checkpoint-{state.global_step}")
+
+    torch.manual_seed(1)
+    model = BertForSequenceClassification(BertConfig(vocab_size=10, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4, max_position_embeddings=4))
+    data = [{"input_ids": torch.tensor([1, 2]), "labels": torch.tensor(0)} for _ in range(64)]
+    args = TrainingArguments(out, max_steps=4, per_device_train_batch_size=2, report_to=[], disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False, **more)
+    return Trainer(model, args, train_dataset=data, callbacks=[Marks()])
+
+
+@case("transformers", "torch", "safetensors", "accelerate")
+def trainer(out):
+    tiny_trainer(out, save_steps=2).train()
+
+
+@case("transformers", "torch", "safetensors", "accelerate")
+def trainer_keeps_one(out):
+    tiny_trainer(out, save_steps=1, save_total_limit=1).train()
+
+
+@case("transformers", "torch", "safetensors", "accelerate")
+def trainer_just_in_time(out):
+    from transformers import TrainerCallback
+
+    class Ends(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            import time
+            if state.global_step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(4)  # longer than transformers waits for a second signal
+
+    t = tiny_trainer(out, save_steps=100, enable_jit_checkpoint=True)
+    t.add_callback(Ends())
+    try:
+        t.train()
+    except SystemExit:
+        pass
+    for name in sorted(os.listdir(out)):
+        mark(name)
+
+
+@case("accelerate", "torch", "safetensors")
+def accelerate(out):
+    from accelerate import Accelerator
+
+    a = Accelerator(cpu=True)
+    model, optimizer = model_and_optimizer()
+    a.prepare(model, optimizer)
+    for step in (500, 1000):
+        a.save_state(f"{out}/checkpoint-{step}")
+        mark(f"checkpoint-{step}")
+
+
+@case("peft", "torch", "safetensors")
+def peft(out):
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), LoraConfig(r=1, target_modules=["0"]))
+    for step in (500, 1000):
+        model.save_pretrained(f"{out}/step-{step}")
+        mark(f"step-{step}")
+
+
+@case("lightning", "torch")
+def lightning(out):
+    import lightning as L
+    import torch
+    from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+
+    class Net(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, _):
+            return self.w(batch[0]).sum()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    class Saves(ModelCheckpoint):
+        def _save_checkpoint(self, trainer, filepath):
+            super()._save_checkpoint(trainer, filepath)
+            mark(os.path.relpath(filepath, out))
+
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 4)), batch_size=1)
+    saves = Saves(out, filename="{step}", every_n_train_steps=2, save_top_k=-1)
+    L.Trainer(max_steps=4, accelerator="cpu", devices=1, callbacks=[saves], logger=False, enable_progress_bar=False, enable_model_summary=False).fit(Net(), data)
+
+
+@case("orbax-checkpoint", "jax")
+def orbax(out):
+    import numpy as np
+    import orbax.checkpoint as ocp
+
+    with ocp.CheckpointManager(out, options=ocp.CheckpointManagerOptions(max_to_keep=1)) as m:
+        for step in (500, 1000):
+            m.save(step, args=ocp.args.StandardSave({"w": np.ones((4, 4), np.float32)}))
+            m.wait_until_finished()
+            mark(str(step))
+
+
+@case("flax", "orbax-checkpoint", "jax")
+def flax(out):
+    import numpy as np
+    from flax import config
+    from flax.training import checkpoints
+
+    for orbax_too in (False, True):
+        config.update("flax_use_orbax_checkpointing", orbax_too)
+        for step in (500, 1000):
+            checkpoints.save_checkpoint(out, {"w": np.ones((4, 4), np.float32)}, step + orbax_too, keep=4, prefix="checkpoint_")
+            mark(f"checkpoint_{step + orbax_too}")
+
+
+def tiny_keras():
+    import keras
+
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    return model
+
+
+@case("keras", "tensorflow_cpu", "h5py")
+def keras(out):
+    model = tiny_keras()
+    for step in (500, 1000):
+        model.save(f"{out}/model-{step}.keras")
+        mark(f"model-{step}.keras")
+        model.save_weights(f"{out}/model-{step + 1}.weights.h5")
+        mark(f"model-{step + 1}.weights.h5")
+
+
+@case("keras", "tensorflow_cpu", "h5py")
+def keras_backup(out):
+    import keras
+    import numpy as np
+
+    class Marks(keras.callbacks.BackupAndRestore):
+        def _save_model(self, *args, **kw):
+            super()._save_model(*args, **kw)
+            mark("backup")
+
+    tiny_keras().fit(np.ones((4, 2)), np.ones((4, 2)), epochs=2, verbose=0, callbacks=[Marks(out + "/backup", delete_checkpoint=False)])
+
+
+@case("tensorflow_cpu")
+def tensorflow(out):
+    import tensorflow as tf
+
+    checkpoint = tf.train.Checkpoint(v=tf.Variable(tf.ones((4, 4))))
+    manager = tf.train.CheckpointManager(checkpoint, out, max_to_keep=3)
+    for step in (500, 1000):
+        manager.save(checkpoint_number=step)
+        mark(f"ckpt-{step}")
+
+
+@case("numpy")
+def numpy(out):
+    import numpy as np
+
+    for step in (500, 1000):
+        np.savez(f"{out}/state-{step}.npz", a=np.ones(32), b=np.zeros((3, 3)))
+        mark(f"state-{step}.npz")
+    for step in (1500, 2000):
+        os.mkdir(f"{out}/step-{step}")
+        np.save(f"{out}/step-{step}/a.npy", np.ones(64))
+        np.save(f"{out}/step-{step}/b.npy", np.ones((2, 2), np.int8))
+        mark(f"step-{step}")
+
+
+@case("joblib", "scikit-learn", "numpy")
+def joblib(out):
+    import joblib as lib
+    import numpy as np
+    from sklearn.linear_model import SGDClassifier
+
+    model = SGDClassifier().fit(np.eye(4), [0, 1, 0, 1])
+    for step in (500, 1000):
+        os.mkdir(f"{out}/step-{step}")
+        lib.dump(model, f"{out}/step-{step}/model.joblib")
+        lib.dump({"rounds": step, "a": np.ones(64)}, f"{out}/step-{step}/state.joblib.gz")
+        mark(f"step-{step}")
+
+
+@case("xgboost-cpu")
+def xgboost(out):
+    import numpy as np
+    import xgboost as xgb
+
+    model = xgb.train({"max_depth": 2}, xgb.DMatrix(np.eye(4), label=[0, 1, 0, 1]), num_boost_round=2)
+    for step in (500, 1000):
+        os.mkdir(f"{out}/step-{step}")
+        model.save_model(f"{out}/step-{step}/model.ubj")
+        model.save_model(f"{out}/step-{step}/model.json")
+        mark(f"step-{step}")
+
+
+@case("deepspeed", "torch")
+def deepspeed(out):
+    import deepspeed as ds
+
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "DS_ACCELERATOR": "cpu"}.items():
+        os.environ[name] = value
+    model, _ = model_and_optimizer()
+    for stage in (1, 2, 3):
+        engine, *_ = ds.initialize(model=model, model_parameters=model.parameters(), dist_init_required=True, config={
+            "train_batch_size": 1, "optimizer": {"type": "Adam", "params": {"torch_adam": True}}, "zero_optimization": {"stage": stage}})
+        for step in (500, 1000):
+            engine.save_checkpoint(out, tag=f"global_step{1000 * stage + step}")
+            mark(f"global_step{1000 * stage + step}")
+
+
+# A call as strace tells it: "1234 1.5 write(5</out/x>, "\x41", 1) = 1".
+LINE = re.compile(r"^(\d+) +([\d.]+) +(\w+)\((.*)\) += (-?\d+)(?:<.*>| E.*)?")
+STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+FD = re.compile(r"^(\d+|AT_FDCWD)<((?:[^>\\]|\\.)*)>")
+
+
+def unquote(text):
+    return re.sub(rb"\\x([0-9a-f]{2})", lambda m: bytes([int(m[1], 16)]), text.encode())
+
+
+def calls(log):
+    """The whole calls of a log, each where it ended."""
+    begun = {}
+    for line in log:
+        pid = line.split(" ", 1)[0]
+        line = line.rstrip("\n")
+        if line.endswith("<unfinished ...>"):
+            begun[pid] = line[: -len("<unfinished ...>")].rstrip()
+            continue
+        if resumed := re.match(r"^\d+ +[\d.]+ +<\.\.\. \w+ resumed>(.*)$", line):
+            line = begun.pop(pid, "") + resumed[1]
+        if m := LINE.match(line):
+            yield float(m[2]), m[3], m[4], int(m[5])
+
+
+class Recorder:
+    """Turns calls into operations, and keeps what the directory holds after each."""
+
+    def __init__(self, out):
+        self.out, self.files, self.dirs = out, {}, set()
+        self.ends, self.writers = {}, {}
+
+    def inside(self, path):
+        path = os.path.normpath(path.removesuffix(" (deleted)"))
+        return os.path.relpath(path, self.out) if path.startswith(os.path.dirname(self.out) + "/") and path != self.out else None
+
+    def paths(self, args):
+        dirs, found = re.findall(r"(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>", args), STRING.findall(args)
+        at = [unquote(d).decode() for d in dirs] or [os.getcwd()]
+        return [os.path.join(at[min(i, len(at) - 1)], unquote(f).decode()) for i, f in enumerate(found)]
+
+    def write(self, path, off, data):
+        old = self.files.get(path, b"")
+        self.files[path] = old[:off].ljust(off, b"\0") + data + old[off + len(data):]
+        return {"op": "write", "path": path, "off": off, "data": data}
+
+    def named(self, call, args, result):
+        if call in ("openat", "creat", "open"):
+            path = self.inside(self.paths(args)[0])
+            if path and result >= 0 and (call == "creat" or re.search("O_(WRONLY|RDWR|CREAT|TRUNC)", args)) and "O_DIRECTORY" not in args:
+                self.ends[path, result] = 0
+                self.writers[result] = self.writers.get(result, 0) + 1
+                truncate = "O_TRUNC" in args or call == "creat"
+                if truncate or path not in self.files:
+                    self.files[path] = b""
+                yield {"op": "create", "path": path, "truncate": truncate}
+        elif call in ("mkdir", "mkdirat", "rmdir", "unlink", "unlinkat"):
+            full = self.paths(args)[0]
+            if full.startswith(MARK):
+                yield {"op": "mark", "path": full.removeprefix(MARK)}
+            elif (path := self.inside(full)) and result >= 0:
+                self.files.pop(path, None)
+                yield {"op": "mkdir" if call.startswith("mkdir") else "remove", "path": path}
+        elif call in ("rename", "renameat", "renameat2", "link", "linkat"):
+            was, now = (self.inside(p) for p in self.paths(args)[:2])
+            if now and result >= 0:
+                assert was, ("came from elsewhere", now)
+                for p in [p for p in self.files if p == was or p.startswith(was + "/")]:
+                    self.files[now + p[len(was):]] = self.files[p] if call.startswith("link") else self.files.pop(p)
+                yield {"op": "link" if call.startswith("link") else "rename", "path": was, "to": now}
+
+    def opened(self, call, args, result, end):
+        m = FD.match(args)
+        path, fd = m and self.inside(unquote(m[2]).decode()), m and int(m[1]) if m and m[1] != "AT_FDCWD" else None
+        if not path or result < 0:
+            return
+        if call == "close":
+            if self.writers.get(fd):
+                self.writers[fd] -= 1
+                yield {"op": "close", "path": path}
+        elif call in ("fsync", "fdatasync"):
+            yield {"op": "fsync", "path": path}
+        elif call == "lseek":
+            self.ends[path, fd] = result
+        elif call in ("write", "writev", "pwrite64", "pwritev", "pwritev2"):
+            data = b"".join(unquote(s) for s in STRING.findall(args[m.end():]))[:result]
+            assert len(data) == result, (call, path, result, len(data))
+            place = not call.startswith("w")
+            off = int(args.split(", ")[-2 if call == "pwritev2" else -1], 0) if place else self.ends.get((path, fd), 0)
+            if not place:
+                self.ends[path, fd] = off + result
+            yield self.write(path, off, data)
+        elif call in ("sendfile", "copy_file_range"):
+            with open(os.path.join(self.out, path), "rb") as f:  # the source is elsewhere
+                data = f.read()
+            if self.files.get(path) != data:
+                yield self.write(path, 0, data)
+        elif call == "ftruncate":
+            size = int(args.rsplit(", ", 1)[1])
+            self.files[path] = self.files.get(path, b"")[:size].ljust(size, b"\0")
+            yield {"op": "truncate", "path": path, "size": size}
+        elif call == "fallocate":
+            yield {"op": "truncate", "path": path, "size": max(len(self.files.get(path, b"")), end)}
+
+    def operations(self, log):
+        first = None
+        for at, call, args, result in calls(log):
+            found = self.named(call, args, result)
+            if call not in ("openat", "creat", "open", "mkdir", "mkdirat", "rmdir", "unlink", "unlinkat", "rename", "renameat", "renameat2", "link", "linkat"):
+                numbers = re.findall(r"-?\d+", args.rsplit("]", 1)[-1])
+                found = self.opened(call, args, result, sum(map(int, numbers[-2:])) if call == "fallocate" else 0)
+            for op in found:
+                if op["path"].startswith("../"):  # a temporary file elsewhere
+                    if op.get("to", "../").startswith("../"):
+                        continue
+                    op = {"op": "arrive", "path": op["to"], "data": base64.b64encode(self.files[op["to"]]).decode()}
+                first = at if first is None else first
+                yield {**op, "t": round(at - first, 3)}
+
+
+def merged(ops):
+    """Writes that follow one another in a file become two: the first half and the rest."""
+    runs = []
+    for op in ops:
+        last = runs[-1] if runs else None
+        if op["op"] == "write" and last and last["op"] == "write" and last["path"] == op["path"] and last["off"] + len(last["data"]) == op["off"]:
+            last["data"] += op["data"]
+        else:
+            runs.append(op)
+    for op in runs:
+        if op["op"] != "write":
+            yield op
+            continue
+        half = len(op["data"]) // 2
+        for off, data in ((0, op["data"][:half]), (half, op["data"][half:])):
+            if data:
+                yield {**op, "off": op["off"] + off, "data": base64.b64encode(data).decode()}
+
+
+def record(name):
+    versions = {}
+    for package in CASES[name][1]:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            print(f"{name}: there is no {package} in this Python", flush=True)
+            return
+    with tempfile.TemporaryDirectory() as top:
+        out, log = os.path.join(os.path.realpath(top), "out"), os.path.join(top, "log")
+        os.mkdir(out)
+        os.mkdir(os.path.join(top, "tmp"))
+        done = subprocess.run(["strace", "-f", "-y", "-xx", "-ttt", "-s", "100000000", "-e", "trace=" + CALLS, "-o", log, sys.executable, __file__, "--write", name, out],
+                              capture_output=True, text=True, timeout=300, env={**os.environ, "TMPDIR": os.path.join(os.path.realpath(top), "tmp")})
+        recorder = Recorder(out)
+        with open(log, errors="replace") as lines:
+            ops = list(merged(recorder.operations(lines)))
+        if not any(op["op"] == "mark" for op in ops):
+            print(f"{name}: nothing was saved: {done.stderr[-1500:]}", flush=True)
+            return
+        inside = {path: data for path, data in recorder.files.items() if not path.startswith("../")}
+        for path, data in inside.items():  # the calls, replayed, must give what lies there
+            with open(os.path.join(out, path), "rb") as f:
+                assert f.read() == data, f"{name}: {path} is not what the calls give"
+        first = CASES[name][1][0]
+        to = os.path.join(HERE, f"{name}-{versions[first]}.jsonl.gz")
+        text = "\n".join(json.dumps(line) for line in [{"op": "versions", "versions": versions}, *ops]) + "\n"
+        with open(to, "wb") as f:
+            f.write(gzip.compress(text.encode(), 9, mtime=0))
+        print(f"{name}: {len(ops)} operations, {os.path.getsize(to)} bytes, {versions}", flush=True)
+
+
+def install(venv, packages):
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    subprocess.run([os.path.join(venv, "bin/pip"), "install", "-q", *[p.replace("=", "==", 1) if "==" not in p else p for p in packages]], check=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--write"]:
+        CASES[sys.argv[2]][0](sys.argv[3])
+    elif sys.argv[1:2] == ["--install"]:
+        install(sys.argv[2], sys.argv[3:])
+    else:
+        os.makedirs(HERE, exist_ok=True)
+        for name in sys.argv[1:] or CASES:
+            try:
+                record(name)
+            except Exception as e:  # the other cases still can be recorded
+                print(f"{name}: {type(e).__name__}: {e}", flush=True)

@@ -1,0 +1,156 @@
+package evidence
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/stager/checkpoint/format"
+)
+
+// spreadSlack is added to twice the time within which the files of the last checkpoint
+// were written.
+const spreadSlack = 10 * time.Second
+
+// files are those of a checkpoint whose paths have one pattern: a path with # for each
+// number.
+type files struct {
+	n     int
+	sizes []int64 // ascending
+}
+
+// shape is what the files of a checkpoint are, and how far apart they were written.
+type shape struct {
+	files  map[string]files
+	spread int64 // nanoseconds
+}
+
+func pattern(name string) string {
+	var b strings.Builder
+	for i := range len(name) {
+		switch digit := name[i] >= '0' && name[i] <= '9'; {
+		case !digit:
+			b.WriteByte(name[i])
+		case i == 0 || name[i-1] < '0' || name[i-1] > '9':
+			b.WriteByte('#')
+		}
+	}
+	return b.String()
+}
+
+func shapeOf(v View) shape {
+	s := shape{files: make(map[string]files)}
+	first, last := int64(math.MaxInt64), int64(math.MinInt64)
+	for _, f := range v.Files {
+		p := pattern(f.Path)
+		of := s.files[p]
+		s.files[p] = files{of.n + 1, append(of.sizes, f.Size)}
+		first, last = min(first, f.Modified), max(last, f.Modified)
+	}
+	for _, of := range s.files {
+		slices.Sort(of.sizes)
+	}
+	s.spread = last - first
+	return s
+}
+
+// equal reports whether two shapes have the same number of files of each pattern.
+func (s shape) equal(other shape) bool {
+	return maps.EqualFunc(s.files, other.files, func(a, b files) bool { return a.n == b.n })
+}
+
+// Shapes are the shapes of the complete checkpoints of an output, by the pattern of their
+// names. The zero Shapes knows none. It is for one goroutine at a time.
+type Shapes struct {
+	known map[string]shape
+	other map[string]differing
+}
+
+// differing is a shape that one checkpoint had, and not those before it.
+type differing struct {
+	name string
+	shape
+}
+
+// Learn takes note of a checkpoint that was complete. A shape that differs from the known
+// one is known when a second checkpoint has it; then line says what changed, for the log.
+func (s *Shapes) Learn(v View) (line string) {
+	if s.known == nil {
+		s.known, s.other = make(map[string]shape), make(map[string]differing)
+	}
+	name, now := pattern(v.Name), shapeOf(v)
+	known, ok := s.known[name]
+	switch before := s.other[name]; {
+	case !ok:
+		s.known[name] = now
+	case known.equal(now):
+		s.known[name] = now
+		delete(s.other, name)
+	case before.name != v.Name && before.equal(now):
+		s.known[name] = now
+		delete(s.other, name)
+		return fmt.Sprintf("checkpoints have other files than before: %s", difference(known, now))
+	default:
+		s.other[name] = differing{v.Name, now}
+	}
+	return ""
+}
+
+// difference names one pattern whose number changed.
+func difference(before, now shape) string {
+	all := maps.Clone(before.files)
+	maps.Copy(all, now.files)
+	for _, p := range slices.Sorted(maps.Keys(all)) {
+		if was, is := before.files[p].n, now.files[p].n; was != is {
+			return fmt.Sprintf("%d of %s instead of %d", is, p, was)
+		}
+	}
+	return "none"
+}
+
+// compare returns a pattern of which earlier checkpoints had more files, and whether the
+// checkpoint is as they were: it has as many files of each pattern; each is whole by its
+// own structure, or files of its pattern have the sizes of before; and all were written
+// within about the same time, so that none is left of an earlier save. A name without a
+// number is written again and again, and may hold files of two saves.
+func (s *Shapes) compare(v View) (missing string, same bool) {
+	if !s.Known(v.Name) {
+		return "", false
+	}
+	known, now := s.known[pattern(v.Name)], shapeOf(v)
+	for _, p := range slices.Sorted(maps.Keys(known.files)) {
+		if n := known.files[p].n; now.files[p].n < n {
+			if n > 1 {
+				return fmt.Sprintf("%d of %s", n, p), false
+			}
+			return p, false
+		}
+	}
+	if !known.equal(now) || now.spread > 2*known.spread+int64(spreadSlack) || pattern(v.Name) == v.Name {
+		return "", false
+	}
+	for _, f := range v.Files {
+		if p := pattern(f.Path); f.Format.Verdict != format.Whole && !slices.Equal(known.files[p].sizes, now.files[p].sizes) {
+			return "", false
+		}
+	}
+	return "", true
+}
+
+// Known reports whether a shape is known for checkpoints of such a name.
+func (s *Shapes) Known(name string) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.known[pattern(name)]
+	return ok
+}
+
+// Fits reports whether a checkpoint has the known shape of its name.
+func (s *Shapes) Fits(v View) bool {
+	_, same := s.compare(v)
+	return same
+}
