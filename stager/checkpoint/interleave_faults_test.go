@@ -3,7 +3,11 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/mem"
@@ -50,25 +54,87 @@ func TestInterleavingsFindTheUnconditionalReplacement(t *testing.T) {
 	}
 }
 
-// A writer dies at each of its operations, or its answer is lost, beside another one.
-func TestInterleavingsWithACrashOrALostAnswer(t *testing.T) {
-	two := scenes(t)["two writers"]
-	for n := 1; n <= 14; n++ {
-		for _, lose := range []bool{false, true} {
-			sc := two
-			sc.name = fmt.Sprintf("%s, operation %d, answer lost: %t", two.name, n, lose)
-			sc.actors = func(dir string) ([]*actor, func(*mem.Backend) error) {
-				actors, check := two.actors(dir)
-				if lose {
-					actors[0].loseAt = n
-				} else {
-					actors[0].crashAt = n
+// faultScenes are those in which something befalls the actors.
+var faultScenes = []string{"two writers", "fail", "same", "suffix", "pruner", "daemon", "daemon, reference", "replacement"}
+
+// After faults, whoever knows that nobody writes any more removes what they left, and all
+// that is committed stays whole.
+func sweptAfterwards(check func(*mem.Backend) error) func(*mem.Backend) error {
+	return func(m *mem.Backend) error {
+		if err := check(m); err != nil {
+			return err
+		}
+		before := commits(m)
+		if _, err := Prune(context.Background(), PruneConfig{Store: newStore(m), Keep: Keep{Last: 99}}); err != nil {
+			return err
+		}
+		if after := commits(m); !slices.Equal(after, before) {
+			return fmt.Errorf("after a prune that keeps all there is %v, and there was %v", after, before)
+		}
+		return wrong(m)
+	}
+}
+
+// Each of the actors is killed before or after each of its operations, or does not get the
+// answer, beside another one that goes on.
+func TestInterleavingsWithOneFault(t *testing.T) {
+	const longest = 45 // no actor has more operations
+	most, random, full := 1, 0, os.Getenv("STAGER_TRIAL") == "full"
+	if full {
+		most, random = 40, 10
+	}
+	all := scenes(t)
+	for _, name := range faultScenes {
+		t.Run(name, func(t *testing.T) {
+			began, total := time.Now(), 0
+			for who := range 2 {
+				for n := 1; n <= longest; n++ {
+					for _, f := range []fault{killedBefore, killedAfter, answerLost} {
+						if !full && int(f) != n%3 {
+							continue // the short form takes one of them at each operation
+						}
+						sc := all[name]
+						sc.name = fmt.Sprintf("%s, actor %d, operation %d, fault %d", sc.name, who, n, f)
+						sc.actors = func(dir string) ([]*actor, func(*mem.Backend) error) {
+							actors, check := all[name].actors(dir)
+							actors[who].faultAt, actors[who].fault = n, f
+							return actors, sweptAfterwards(check)
+						}
+						played, broken := explore(t, sc, 1, most, random)
+						if total += played; broken != "" {
+							t.Fatal(broken)
+						}
+					}
 				}
-				return actors, check
 			}
-			if _, broken := explore(t, sc, 1, 12, 2); broken != "" {
+			t.Logf("%d schedules in %v", total, time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// Something befalls both of the actors, each at a random operation, in a random schedule.
+func TestInterleavingsWithFaultsOfBoth(t *testing.T) {
+	rounds := 25
+	if os.Getenv("STAGER_TRIAL") == "full" {
+		rounds = 10_000
+	}
+	all := scenes(t)
+	for _, name := range faultScenes {
+		t.Run(name, func(t *testing.T) {
+			began, r := time.Now(), rand.New(rand.NewPCG(24, 24))
+			sc := all[name]
+			sc.actors = func(dir string) ([]*actor, func(*mem.Backend) error) {
+				actors, check := all[name].actors(dir)
+				for _, a := range actors[:2] {
+					a.faultAt, a.fault = 1+r.IntN(30), fault(r.IntN(3))
+				}
+				return actors, sweptAfterwards(check)
+			}
+			played, broken := explore(t, sc, 0, 0, rounds)
+			if broken != "" {
 				t.Error(broken)
 			}
-		}
+			t.Logf("%d schedules in %v", played, time.Since(began).Round(time.Millisecond))
+		})
 	}
 }

@@ -2,16 +2,15 @@ package checkpoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/cryptotest"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -26,8 +25,9 @@ import (
 type actor struct {
 	name    string
 	run     func(ctx context.Context, store *backends.Store) error
-	crashAt int // the operation, counted from 1, at which it dies; 0: none
-	loseAt  int // the operation whose answer is lost; 0: none
+	faultAt int // the operation, counted from 1, at which fault happens; 0: none
+	fault   fault
+	text    string // what a writer saves in the file "w"
 
 	ops   int
 	asks  chan string // an operation that waits for its turn; closed at the end
@@ -36,6 +36,15 @@ type actor struct {
 	dead  bool
 	trace *[]string
 }
+
+// fault is what befalls an actor at one of its operations.
+type fault int
+
+const (
+	killedBefore fault = iota // it dies before the operation
+	killedAfter               // it dies when the operation has taken effect
+	answerLost                // the operation takes effect, and fails for the actor
+)
 
 var errCrashed = backends.Errorf(backends.Permission, "", "", "the process was killed")
 
@@ -48,7 +57,7 @@ func (a *actor) do(op, key string, f func() error) error {
 	n := a.ops
 	a.asks <- op + " " + key
 	<-a.turn
-	if n == a.crashAt {
+	if n == a.faultAt && a.fault == killedBefore {
 		a.dead = true
 		*a.trace = append(*a.trace, fmt.Sprintf("%-9s %-6s %s: killed", a.name, op, key))
 		return errCrashed
@@ -58,7 +67,10 @@ func (a *actor) do(op, key string, f func() error) error {
 	if err != nil {
 		result = backends.KindOf(err).String()
 	}
-	if n == a.loseAt {
+	if n == a.faultAt && a.fault == killedAfter {
+		a.dead = true
+		err, result = errCrashed, result+", and then killed"
+	} else if n == a.faultAt {
 		err, result = backends.Errorf(backends.Permission, op, key, "the answer was lost"), result+", and the answer is lost"
 	}
 	*a.trace = append(*a.trace, fmt.Sprintf("%-9s %-6s %s: %s", a.name, op, key, result))
@@ -71,25 +83,40 @@ type stepped struct {
 	a *actor
 }
 
+// pageLength is how many objects one request of a listing returns.
+const pageLength = 2
+
+// List asks for one page after the other, as a store over a network does: what others do
+// in between is in some pages and not in others.
 func (s stepped) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		var objs []backends.Object
-		err := s.a.do("list", prefix, func() error {
-			for obj, err := range s.Backend.List(ctx, prefix) {
-				if err != nil {
-					return err
+		for after, more := "", true; more; {
+			var page []backends.Object
+			err := s.a.do("list", prefix, func() error {
+				more = false
+				for obj, err := range s.Backend.List(ctx, prefix) {
+					switch {
+					case err != nil:
+						return err
+					case obj.Key <= after:
+					case len(page) == pageLength:
+						more = true
+						return nil
+					default:
+						page = append(page, obj)
+					}
 				}
-				objs = append(objs, obj)
-			}
-			return nil
-		})
-		for _, obj := range objs {
-			if err == nil && !yield(obj, nil) {
+				return nil
+			})
+			if err != nil {
+				yield(backends.Object{}, err)
 				return
 			}
-		}
-		if err != nil {
-			yield(backends.Object{}, err)
+			for _, obj := range page {
+				if after = obj.Key; !yield(obj, nil) {
+					return
+				}
+			}
 		}
 	}
 }
@@ -162,12 +189,29 @@ type scene struct {
 	actors func(dir string) (actors []*actor, check func(b *mem.Backend) error)
 }
 
+// scratch is a directory in memory if there can be one: actors sync their files to the disk
+// in each schedule.
+func scratch(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "stager-test-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 // explore plays a scene depth first with at most so many preemptions, and at most most
 // schedules, then random ones. It returns the first schedule that breaks a promise.
 func explore(t *testing.T, sc scene, preemptions, most, random int) (played int, broken string) {
 	t.Helper()
-	dir := t.TempDir()
+	dir := scratch(t)
 	once := func(choose func(int, bool) int) string {
+		cryptotest.SetGlobalRandom(t, 24) // ids decide the order of listings
 		b := mem.New()
 		sc.setup(t, b)
 		at, err := os.MkdirTemp(dir, "")
@@ -194,7 +238,7 @@ func explore(t *testing.T, sc scene, preemptions, most, random int) (played int,
 				options = 1
 			}
 			if len(made) < len(prefix) {
-				chosen = prefix[len(made)]
+				chosen = min(prefix[len(made)], waiting-1)
 			}
 			made = append(made, decision{chosen, options, used})
 			if running && chosen > 0 {
@@ -227,114 +271,12 @@ func explore(t *testing.T, sc scene, preemptions, most, random int) (played int,
 	return played, ""
 }
 
-// saved is a checkpoint that an actor pushes.
-func saved(t *testing.T, name string, step int64, conflict string, files map[string]string) func() *actor {
-	t.Helper()
-	dir := t.TempDir()
-	write(t, dir, files)
-	return func() *actor {
-		return &actor{name: name, run: func(ctx context.Context, store *backends.Store) error {
-			_, err := PushCheckpoint(ctx, PushCheckpointConfig{Store: store, Path: dir, Step: step, Conflict: conflict})
-			return err
-		}}
-	}
-}
-
-func pruner(last int) *actor {
-	return &actor{name: "pruner", run: func(ctx context.Context, store *backends.Store) error {
-		_, err := Prune(ctx, PruneConfig{Store: store, Keep: Keep{Last: last}, Abandoned: Abandoned})
-		return err
-	}}
-}
-
-// wrong says which promise a destination breaks at the end: a COMMIT without its data, or
-// a step that should be there and is not.
-func wrong(b *mem.Backend, steps ...int64) error {
-	store := newStore(b)
-	for _, dir := range commits(b) {
-		if err := Verify(context.Background(), store, dir, func(int64) {}); err != nil {
-			return fmt.Errorf("a COMMIT without its data: %w", err)
-		}
-	}
-	for _, step := range steps {
-		if !slices.Contains(commits(b), stepDir(step, 0)) {
-			return fmt.Errorf("step %d was reported as committed, and is not there", step)
-		}
-	}
-	return nil
-}
-
-// succeeded are the steps of the actors that ended well.
-func succeeded(actors map[*actor]int64) (steps []int64) {
-	for a, step := range actors {
-		if a.err == nil && !a.dead {
-			steps = append(steps, step)
-		}
-	}
-	return steps
-}
-
-func pushTo(t *testing.T, b *mem.Backend, step int64, dir string) {
-	t.Helper()
-	if _, err := PushCheckpoint(t.Context(), PushCheckpointConfig{Store: newStore(b), Path: dir, Step: step}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func scenes(t *testing.T) map[string]scene {
-	one := map[string]string{"w": "one"}
-	old, other := t.TempDir(), t.TempDir()
-	write(t, old, map[string]string{"base": "frozen", "w": "old"})
-	write(t, other, map[string]string{"w": "other"})
-	first := saved(t, "first", 5, ConflictOverwrite, one)
-	second := saved(t, "second", 5, ConflictOverwrite, map[string]string{"w": "two"})
-	refers := saved(t, "refers", 4, ConflictFail, map[string]string{"base": "frozen", "w": "new"})
-	newer := saved(t, "newer", 3, ConflictFail, map[string]string{"w": "three"})
-	return map[string]scene{
-		"two writers": {"two writers of one step", func(*testing.T, *mem.Backend) {}, func(string) ([]*actor, func(*mem.Backend) error) {
-			a, b := first(), second()
-			return []*actor{a, b}, func(m *mem.Backend) error { return wrong(m, succeeded(map[*actor]int64{a: 5, b: 5})...) }
-		}},
-		"pruner": {
-			"a writer of an older step beside a retention", func(t *testing.T, b *mem.Backend) { pushTo(t, b, 9, other) },
-			func(string) ([]*actor, func(*mem.Backend) error) {
-				a := first()
-				return []*actor{a, pruner(9)}, func(m *mem.Backend) error { return wrong(m, append(succeeded(map[*actor]int64{a: 5}), 9)...) }
-			},
-		},
-		"reference": {
-			"a writer that refers to a step that goes", func(t *testing.T, b *mem.Backend) { pushTo(t, b, 2, old) },
-			func(string) ([]*actor, func(*mem.Backend) error) {
-				a := refers()
-				return []*actor{a, newer(), pruner(1)}, func(m *mem.Backend) error { return wrong(m, succeeded(map[*actor]int64{a: 4})...) }
-			},
-		},
-		"restore": {
-			"a restore beside a writer and a retention", func(t *testing.T, b *mem.Backend) { pushTo(t, b, 2, other) },
-			func(dir string) ([]*actor, func(*mem.Backend) error) {
-				var got Restored
-				r := &actor{name: "restore"}
-				r.run = func(ctx context.Context, store *backends.Store) (err error) {
-					got, err = Restore(ctx, RestoreConfig{Store: store, Dir: filepath.Join(dir, "x"), Step: Newest, Parallel: 1})
-					return err
-				}
-				return []*actor{r, newer(), pruner(1)}, func(m *mem.Backend) error {
-					if r.err != nil || got.Step < 2 || len(got.FellBackFrom) > 0 {
-						return fmt.Errorf("restored %+v: %w", got, errors.Join(r.err, wrong(m)))
-					}
-					return wrong(m)
-				}
-			},
-		},
-	}
-}
-
 // TestInterleavingsKeepEveryPromise explores the scenes: the default form is bounded by a
 // number of schedules, STAGER_TRIAL=full by larger ones.
 func TestInterleavingsKeepEveryPromise(t *testing.T) {
-	preemptions, most, random := 2, 130, 20
+	preemptions, most, random := 2, 40, 10
 	if os.Getenv("STAGER_TRIAL") == "full" {
-		preemptions, most, random = 3, 6000, 2000
+		preemptions, most, random = 3, 12_000, 12_000
 	}
 	for name, sc := range scenes(t) {
 		t.Run(name, func(t *testing.T) {
@@ -351,17 +293,26 @@ func TestInterleavingsKeepEveryPromise(t *testing.T) {
 // Each protection is turned off in turn, and the exploration finds what it prevents.
 func TestInterleavingsFindWhatEachProtectionPrevents(t *testing.T) {
 	defer func() {
-		weaken.tidyYoung, weaken.sweepYoung, weaken.forgetRefs, weaken.trustListing = false, false, false, false
+		weaken.tidyYoung, weaken.sweepYoung, weaken.forgetRefs, weaken.trustListing, weaken.unconditional = false, false, false, false, false
 	}()
 	for _, tt := range []struct {
 		scene string
 		off   *bool
+		long  bool // it is found after many schedules
 	}{
-		{"two writers", &weaken.tidyYoung},
-		{"pruner", &weaken.sweepYoung},
-		{"reference", &weaken.forgetRefs},
-		{"restore", &weaken.trustListing},
+		{"two writers", &weaken.tidyYoung, false},
+		{"pruner", &weaken.sweepYoung, false},
+		{"reference", &weaken.forgetRefs, true},
+		{"restore", &weaken.trustListing, false},
+		{"daemon", &weaken.sweepYoung, false},
+		{"daemon, reference", &weaken.forgetRefs, false},
+		{"replacement", &weaken.unconditional, true},
+		{"replacement", &weaken.tidyYoung, true},
+		{"fail", &weaken.unconditional, false},
 	} {
+		if tt.long && os.Getenv("STAGER_TRIAL") != "full" {
+			continue
+		}
 		t.Run(tt.scene, func(t *testing.T) {
 			*tt.off = true
 			defer func() { *tt.off = false }()
