@@ -21,7 +21,8 @@ func (s shape) json() bool { return s.JSON || s.Output == "json" }
 type checkCmd struct {
 	storing
 	shape
-	URL      string   `arg:"" help:"A folder of a store that may be written to, such as s3://bucket/scratch/."`
+	URL      string   `arg:"" optional:"" help:"A folder of a store that may be written to, such as s3://bucket/scratch/."`
+	File     string   `short:"f" help:"Try the destinations of this StagePlan that several nodes share (nodes: all), with a few requests; - is standard input." placeholder:"PLAN"`
 	ReadOnly bool     `help:"Write nothing: check what can be told by reading what is there."`
 	Size     quantity `help:"Size of the file that the speed of one stream is measured with, such as 1Gi; 0 is what takes a few seconds." default:"0"`
 }
@@ -35,10 +36,20 @@ Exit code 0 says that all holds; 76 that bytes were wrong, 77 that something was
     stager check s3://bucket/scratch/
     stager check smb://user@server/share/ -o json > report.json
     stager check --read-only hdfs://namenode:8020/datasets/imagenet/
-    stager check --size 4Gi nfs://server/export/`
+    stager check --size 4Gi nfs://server/export/
+
+With -f it says of each output that several nodes save together how its destination keeps them apart, and which promise is weaker there.
+
+    stager check -f plan.yaml`
 }
 
 func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
+	switch {
+	case (c.URL == "") == (c.File == ""):
+		return &usageError{errors.New("name a URL, or a plan with -f")}
+	case c.File != "":
+		return c.plan(ctx, log)
+	}
 	store, err := c.open(ctx, c.URL, log)
 	if err != nil {
 		return err

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/stager-dev/stager/backends/all"
+	"github.com/stager-dev/stager/stager/check"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// plan checks the destinations that several nodes share.
+func (c checkCmd) plan(ctx context.Context, log *slog.Logger) error {
+	p, err := c.readPlan()
+	if err != nil {
+		return err
+	}
+	var found []*check.Together
+	var broken []error
+	node, _, err := p.Spec.Shard.Resolve(os.Getenv)
+	if err != nil {
+		node = plan.Shard{Index: 0, Count: 1} // here is not where the plan will run
+	}
+	if p, err = p.Expand(p.Vars(node, time.Now(), os.Getenv)); err != nil {
+		return err
+	}
+	for _, out := range p.Spec.Outputs {
+		if out.Nodes != plan.NodesAll {
+			continue
+		}
+		t, err := c.destination(ctx, out, log)
+		if err != nil {
+			return err
+		}
+		t.Output, t.Nodes = out.Name, node.Count
+		found, broken = append(found, t), append(broken, t.Err())
+	}
+	if len(found) == 0 {
+		return &usageError{fmt.Errorf("no output of %s is saved by several nodes (nodes: all); give a URL to check a store", c.File)}
+	}
+	if c.json() {
+		out := json.NewEncoder(os.Stdout)
+		out.SetIndent("", "  ")
+		err = out.Encode(found)
+	} else {
+		printTogether(found)
+	}
+	return errors.Join(append(broken, err)...)
+}
+
+func (c checkCmd) readPlan() (*plan.StagePlan, error) {
+	text, err := runCmd{File: c.File}.readPlan()
+	if err != nil {
+		return nil, err
+	}
+	p, err := plan.Parse(text, all.Registry().Check)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not a good plan:\n%w", c.File, err)
+	}
+	return p, nil
+}
+
+// destination tries that of one output.
+func (c checkCmd) destination(ctx context.Context, out plan.Output, log *slog.Logger) (*check.Together, error) {
+	at := c.storing
+	if secret := out.Credentials.Secret; secret != "" && at.Secrets != "" {
+		at.Secrets = filepath.Join(at.Secrets, secret)
+	}
+	store, err := at.open(ctx, out.Destination, log)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close() // what was written is removed
+	return check.Several(ctx, store)
+}
+
+func printTogether(found []*check.Together) {
+	for _, t := range found {
+		fmt.Printf("output %s, saved by all nodes together at %s\n", t.Output, t.Store)
+		fmt.Printf("  creates only if absent       %s\n", t.CreateWords())
+		fmt.Printf("  replaces one version only    %s\n", t.GuardWords())
+		for _, text := range t.Weaker {
+			paragraph(os.Stdout, "  weaker                       ", text)
+		}
+		for _, text := range t.Broken {
+			paragraph(os.Stdout, "  BROKEN                       ", text)
+		}
+	}
+	if id, from := plan.JobIdentity(os.Getenv); id != "" {
+		fmt.Printf("job %s, from %s\n", id, from)
+		return
+	}
+	fmt.Println("no identity of the job here; in a pod inject sets STAGER_JOB_UID where the kind has one")
+}

@@ -1,0 +1,108 @@
+package check
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Together says how a destination keeps the nodes of a job apart that save one checkpoint.
+type Together struct {
+	Output string         `json:"output"`
+	Store  string         `json:"store"`
+	Nodes  int            `json:"nodes"`
+	Create bool           `json:"conditionalCreate"` // the store decides who creates a record
+	Guard  backends.Guard `json:"guard"`             // how it decides who replaces one; "" is not at all
+	Weaker []string       `json:"weaker,omitempty"`  // what does not hold as it does where the server decides
+	Broken []string       `json:"broken,omitempty"`  // what the store promises and does not keep
+}
+
+// Err returns an error of kind Invalid when the store does not keep what it promises.
+func (t *Together) Err() error {
+	if len(t.Broken) == 0 {
+		return nil
+	}
+	return &backends.Error{Op: "check", Store: t.Store, Kind: backends.Invalid, Err: errors.New(
+		"it cannot hold checkpoints of several nodes: " + strings.Join(t.Broken, "; "))}
+}
+
+// CreateWords says how a record is created by one node only.
+func (t *Together) CreateWords() string {
+	if t.Create {
+		return "yes, decided by the store in one step"
+	}
+	return "no, looked for just before"
+}
+
+// GuardWords says how a record is replaced by one node only.
+func (t *Together) GuardWords() string {
+	switch t.Guard {
+	case backends.GuardServer:
+		return "yes, decided by the server in one step"
+	case backends.GuardLock:
+		return "yes, by a lock of the kernel and a rename"
+	case backends.GuardClaim:
+		return "yes, by a claim file beside the record"
+	}
+	return "no, compared just before"
+}
+
+// Several tries at a destination what checkpoints of several nodes need: six small
+// requests, and nothing is left.
+func Several(ctx context.Context, store *backends.Store) (*Together, error) {
+	facts := store.Facts()
+	t := &Together{Store: store.Name(), Create: facts.ConditionalCreate, Guard: facts.Guard}
+	if !t.Create {
+		t.Weaker = append(t.Weaker, "two nodes that create one record at the same instant may both take it for theirs; COMMIT.json is read again before success is reported, so one of them ends with an error")
+	}
+	switch t.Guard {
+	case backends.GuardServer:
+	case backends.GuardLock:
+		t.Weaker = append(t.Weaker, "nodes on different machines exclude each other only if the file system has locks across machines, as NFS has; on one without, two replacements at the same instant may both succeed")
+	case backends.GuardClaim:
+		t.Weaker = append(t.Weaker, "a node that dies while it replaces a record holds up the others for "+backends.ClaimTimeout.String())
+	default:
+		t.Weaker = append(t.Weaker, "of two nodes that replace one record at the same instant both may succeed, and one record is lost; a lost member record is written again with the next heartbeat")
+	}
+	key := Scratch + strings.ToLower(rand.Text()[:10])
+	err := t.try(ctx, store, key)
+	if kept := store.Delete(context.WithoutCancel(ctx), key); err == nil {
+		err = kept
+	}
+	return t, err
+}
+
+// try creates and replaces a key twice.
+func (t *Together) try(ctx context.Context, store *backends.Store, key string) error {
+	put := func(text string, opts backends.CreateOptions) (backends.Object, error) {
+		return store.PutBytes(ctx, key, []byte(text), opts)
+	}
+	first, err := put("1", backends.CreateOptions{IfAbsent: true})
+	if err != nil {
+		return err
+	}
+	if _, err := put("22", backends.CreateOptions{IfAbsent: true}); err == nil {
+		t.Broken = append(t.Broken, "a second create of one key succeeds")
+	} else if backends.KindOf(err) != backends.Exist {
+		return err
+	}
+	if first.Version == "" {
+		if first, err = store.Stat(ctx, key); err != nil {
+			return err
+		}
+	}
+	if _, err := put("333", backends.CreateOptions{IfVersion: first.Version}); err != nil && backends.KindOf(err) != backends.Changed {
+		return err
+	} else if err != nil && len(t.Broken) == 0 {
+		t.Broken = append(t.Broken, "a replacement of the version that is there is refused")
+	}
+	if _, err := put("4444", backends.CreateOptions{IfVersion: first.Version}); err == nil {
+		t.Broken = append(t.Broken, "a replacement of an older version succeeds")
+	} else if backends.KindOf(err) != backends.Changed {
+		return err
+	}
+	return nil
+}
