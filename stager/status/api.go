@@ -156,7 +156,8 @@ type CommitOrder struct {
 }
 
 // commit answers when the checkpoint is held fast by links, so that the trainer may
-// prune; with ?wait=30s when it is saved, or the time is over (202).
+// prune; with ?wait=30s when it is saved, or the time is over (202). Of files that changed
+// since it says so (409).
 func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 	u := a.uploader(w, r)
 	if u == nil {
@@ -187,7 +188,7 @@ func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 		case err == nil:
 			code = http.StatusOK
 		case !errors.Is(err, errNotYetSaved):
-			fail(w, http.StatusInternalServerError, err)
+			fail(w, codeForSaving(err), err)
 			return
 		}
 	}
@@ -217,6 +218,15 @@ func codeForCommit(err error) int {
 	switch backends.KindOf(err) {
 	case backends.Invalid, backends.NotExist, backends.Exist, backends.Permission, backends.Unsupported:
 		return http.StatusUnprocessableEntity
+	}
+	return codeForSaving(err)
+}
+
+// codeForSaving is for a commit that was taken on and did not end well. Files that changed
+// are whole some time later: the same request may succeed then.
+func codeForSaving(err error) int {
+	if backends.KindOf(err) == backends.Changed {
+		return http.StatusConflict
 	}
 	return http.StatusInternalServerError
 }

@@ -215,6 +215,45 @@ func TestCommit(t *testing.T) {
 	}
 }
 
+// A trainer overwrote a file in place after its commit was taken on. The answer was 500,
+// and stager commit --wait ended with 70, as for an error in stager.
+func TestCommitAnswersThatFilesChanged(t *testing.T) {
+	h := newHouse(t, 1, 10)
+	dir := t.TempDir()
+	u, err := checkpoint.New(checkpoint.Config{Output: "ckpt", Dir: dir, Store: backends.NewStore(mem.New(), "mem://b", backends.Options{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "last"), 0o755), os.WriteFile(filepath.Join(dir, "last/model.pt"), []byte("before"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	h.api.Uploader = func(string) (*checkpoint.Uploader, error) { return u, nil }
+	answered := make(chan *httptest.ResponseRecorder)
+	go func() {
+		w := httptest.NewRecorder()
+		h.api.Handler().ServeHTTP(w, httptest.NewRequest("POST", "/v1/outputs/ckpt/commit?wait=5m", strings.NewReader(`{"path":"last","step":7}`)))
+		answered <- w
+	}()
+	h.settle(func() bool { return len(u.Status().Pending) == 1 })
+	held, err := filepath.Glob(filepath.Join(dir, ".stager/*/*/data/model.pt")) // a second name of the file
+	if err != nil || len(held) != 1 {
+		t.Fatalf("got held files %q, %v; want one", held, err)
+	}
+	if err := os.WriteFile(held[0], []byte("overwritten"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.Drain(t.Context(), checkpoint.Exit{}); err == nil {
+		t.Error("got no error of the end, want one that names what is not saved")
+	}
+	got := <-answered
+	var refused error = &RefusedError{Status: got.Code, Words: got.Body.String()}
+	var exits interface{ ExitCode() int }
+	if !errors.As(refused, &exits) || exits.ExitCode() != 75 || !strings.Contains(got.Body.String(), "commit it again when it is complete") {
+		t.Errorf("got %d %s, exit code %d, want 75 and what to do", got.Code, got.Body, exits.ExitCode())
+	}
+}
+
 // What ends a container waits for the answer of save, so each has one meaning: 200 safe,
 // 503 ask again, 500 not safe.
 func TestSave(t *testing.T) {
