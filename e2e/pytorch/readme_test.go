@@ -1,0 +1,136 @@
+package pytorch
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// loaderLines are the examples of loaders in the README, each with its language.
+func loaderLines(t *testing.T) (python, shell []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok := strings.Cut(string(text), "\nThe trainer takes shards in whichever way suits it:\n")
+	if rest, _, _ = strings.Cut(rest, "\n## "); !ok {
+		t.Fatal("the README has no loaders any more")
+	}
+	for {
+		var block, language string
+		if _, rest, ok = strings.Cut(rest, "\n```"); !ok {
+			return python, shell
+		}
+		if language, rest, ok = strings.Cut(rest, "\n"); ok {
+			block, rest, ok = strings.Cut(rest, "\n```")
+		}
+		switch {
+		case !ok:
+			t.Fatal("a block of the README has no end")
+		case language == "python":
+			python = append(python, block)
+		case language == "sh":
+			shell = append(shell, block)
+		}
+	}
+}
+
+// What stands before and after the README's lines. Each ends by printing how many samples
+// there were.
+var around = []struct{ of, before, after string }{
+	{"wds.DataPipeline", "import webdataset as wds\nfrom stager_window import shards\nepoch = 0\n", "\nprint(sum(1 for _ in ds))\n"},
+	{"pipe:curl", "import webdataset as wds\n", // 1,000 are far more than there are
+		"\nprint(sum(1 for _ in wds.WebDataset(urls[:40], shardshuffle=False)))\n"},
+	{"in batches(", "import sys; sys.path.append('EXAMPLES')\nfrom generator import batches\nepoch, state = 0, 0\n" +
+		"def decode(samples): return len(samples)\ndef step(state, n): return state + n\n", "\nprint(state)\n"},
+}
+
+// Three of these lines did not work as they were printed, while the tests that named them
+// ran others: a generator is no stage of a DataPipeline; single quotes kept $PPID from
+// being expanded; and a for over a pattern ends with what is there when it begins.
+func TestLoadersOfTheReadmeRunAsPrinted(t *testing.T) {
+	l := newLab(t)
+	python, shell := loaderLines(t)
+	if len(python) != len(around) {
+		t.Errorf("got %d blocks of Python, want %d", len(python), len(around))
+	}
+	for _, block := range python {
+		i := slices.IndexFunc(around, func(a struct{ of, before, after string }) bool { return strings.Contains(block, a.of) })
+		if i < 0 {
+			t.Errorf("nothing is known of %q", block)
+			continue
+		}
+		t.Run(around[i].of, func(t *testing.T) {
+			out := l.runs(t, l.trainer.Python, "-B", "-c", around[i].before+block+around[i].after)
+			if got, want := strings.TrimSpace(out), strconv.Itoa(samples); got != want {
+				t.Errorf("got %s samples, want %s", got, want)
+			}
+		})
+	}
+	tried := 0
+	for _, block := range shell {
+		if strings.Contains(block, "\nstager sample ") {
+			continue // it is no loader
+		}
+		tried++
+		t.Run("sh", func(t *testing.T) {
+			out := l.runs(t, "sh", "-c", block+"\ncat taken")
+			taken := strings.Fields(out)
+			slices.Sort(taken)
+			if got := len(slices.Compact(taken)); got != count {
+				t.Errorf("got %d different shards, want %d:\n%s", got, count, out)
+			}
+		})
+	}
+	if tried != 2 {
+		t.Errorf("got %d shell loops, want 2", tried)
+	}
+}
+
+// runs runs a program that has the README's paths, beside a window of its own, and returns
+// what it prints.
+func (l *lab) runs(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	own := *l
+	own.t, l = t, &own // whose failures are this test's
+	socket := l.window()
+	folder, work := filepath.Dir(socket), t.TempDir()
+	step := "#!/bin/sh\nname=${1##*digits-}\necho digits-$name >>taken\n"
+	if err := os.WriteFile(filepath.Join(work, "step"), []byte(step), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l.await(t, socket)
+	examples, err := filepath.Abs(filepath.Join("..", "..", "window", "python", "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := strings.NewReplacer("/run/stager/stager.sock", socket, "/data/train/", folder+"/data/", "EXAMPLES", examples)
+	last := len(args) - 1
+	args[last] = paths.Replace(args[last])
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = work
+	cmd.Env = append(l.command(socket).Env, "PATH="+filepath.Dir(l.stager)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return string(l.run(cmd))
+}
+
+// await waits until a window has something ready.
+func (l *lab) await(t *testing.T, socket string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if exec.Command(l.stager, "status", "--ready", "--socket", socket).Run() == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the window is not ready after a minute")
+		}
+	}
+}
