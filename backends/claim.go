@@ -75,6 +75,8 @@ type Claim struct {
 	open   bool // a request to replace the object may still be carried out
 	own    seenClaim
 	other  seenClaim // the highest one, as it was seen last
+	// strange is why a claim that this writer created is not recognised; nil: it is.
+	strange error
 }
 
 // seenClaim is a claim file and since when it has been known.
@@ -94,7 +96,8 @@ func NewClaim(store Claims, key string, want Version) *Claim {
 // Replace calls replace while it holds the claim and current returns the expected
 // version. It fails with kind Changed when current returns another version or an error
 // of kind NotExist. After an error of kind Throttled or Unavailable it may be called
-// again. When an error of replace leaves open whether the object was replaced, the
+// again. It fails with kind Unsupported when the store does not keep claim files as they
+// were created. When an error of replace leaves open whether the object was replaced, the
 // claim stays until Release or ClaimTimeout.
 func (c *Claim) Replace(ctx context.Context, current func(context.Context) (Version, error), replace func(context.Context) error) error {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
@@ -105,6 +108,9 @@ func (c *Claim) Replace(ctx context.Context, current func(context.Context) (Vers
 		if err := c.compare(ctx, current); err != nil {
 			c.fail(ctx, err)
 			return err
+		}
+		if c.strange != nil { // nobody has replaced the object, so nobody had a right to the name
+			return c.strange
 		}
 		if held {
 			if held, err = c.confirm(ctx); err != nil {
@@ -224,6 +230,11 @@ func (c *Claim) confirm(ctx context.Context) (held bool, err error) {
 	_, above := c.store.ReadClaim(ctx, c.name(c.own.n+1))
 	if above != nil && KindOf(above) != NotExist {
 		return false, above
+	}
+	if token != "" && token != c.own.token {
+		c.strange = Errorf(Unsupported, "commit", c.name(c.own.n),
+			"this writer created the claim file as %q, and the store says that it is %q: something changes files after they are written, "+
+				"so writers cannot exclude each other here; remove the file, and write with one process at a time", c.own.token, token)
 	}
 	if token != c.own.token || above == nil {
 		c.own, c.looked = seenClaim{}, true

@@ -327,3 +327,47 @@ func TestClaimInRandomSchedules(t *testing.T) {
 		}
 	}
 }
+
+// touched is a store that changes claim files after they are written.
+type touched struct{ created int }
+
+func (c *touched) CreateClaim(context.Context, string) (string, error) {
+	c.created++
+	return fmt.Sprint("created ", c.created), nil
+}
+
+func (*touched) ReadClaim(_ context.Context, name string) (string, error) {
+	if !strings.HasSuffix(name, "-0") {
+		return "", backends.Errorf(backends.NotExist, "commit", name, "it is not there")
+	}
+	return "another", nil
+}
+
+func (*touched) DeleteClaim(context.Context, string) error { return nil }
+
+// An NFS server changed the modification time of a file, which is part of the token, when
+// it was linked. The writer took its own claim for one of another writer, and waited for
+// ever.
+func TestClaimThatIsNotRecognisedIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		current := func(context.Context) (backends.Version, error) { return "v0", nil }
+		err := backends.NewClaim(&touched{}, "k", "v0").Replace(t.Context(), current, func(context.Context) error {
+			t.Error("the object was replaced, want it left alone")
+			return nil
+		})
+		if backends.KindOf(err) != backends.Unsupported || !strings.Contains(err.Error(), `as "created 1", and the store says that it is "another"`) {
+			t.Errorf("got %v, want an error of kind unsupported that names both tokens", err)
+		}
+		// Whoever replaced the object before had a right to remove all claims, and a late
+		// writer may have made one of the same name.
+		versions := []backends.Version{"v0", "v1"}
+		err = backends.NewClaim(&touched{}, "k", "v0").Replace(t.Context(), func(context.Context) (backends.Version, error) {
+			v := versions[0]
+			versions = versions[1:]
+			return v, nil
+		}, func(context.Context) error { return nil })
+		if backends.KindOf(err) != backends.Changed {
+			t.Errorf("got %v, want an error of kind changed", err)
+		}
+	})
+}
