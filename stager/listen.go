@@ -118,10 +118,7 @@ func listen(path string) (net.Listener, error) {
 	if len(path) > longestSocketPath {
 		return nil, refuse("the socket's path has %d bytes and the kernel takes %d", len(path), longestSocketPath)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, refuse("%w", err)
-	}
-	root, err := os.OpenRoot(filepath.Dir(path))
+	root, err := disk.MakeRoot(filepath.Dir(path))
 	if err != nil {
 		return nil, refuse("%w", err)
 	}
@@ -148,7 +145,20 @@ func listen(path string) (net.Listener, error) {
 
 // letIn opens a socket to every user who can reach its folder.
 func letIn(path string) error {
-	if err := os.Chmod(path, 0o666); err != nil {
+	root, err := disk.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return &SocketError{err}
+	}
+	defer root.Close() // opened for its name
+	// Through a link in the socket's place another file would become everybody's.
+	info, err := root.Lstat(filepath.Base(path))
+	if err == nil && info.Mode().Type() != fs.ModeSocket {
+		err = fmt.Errorf("%s was replaced by another program", path)
+	}
+	if err == nil {
+		err = root.Chmod(filepath.Base(path), 0o666)
+	}
+	if err != nil {
 		return &SocketError{err}
 	}
 	return nil

@@ -53,7 +53,7 @@ func writePreempt(dir string, said preemption) (err error) {
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := disk.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func writePreempt(dir string, said preemption) (err error) {
 // removePreempt removes the file, of this process or an earlier one, unless somebody else
 // wrote it.
 func removePreempt(dir string) {
-	root, err := os.OpenRoot(dir)
+	root, err := disk.OpenRoot(dir)
 	if err != nil {
 		return // there is no directory, and so no file
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // pace is how the last checkpoint went; a hint that stays on the disk, so that the
@@ -30,7 +31,7 @@ func (p pace) needs() time.Duration {
 // keepPace remembers how an upload went, and foretells the next.
 func (u *Uploader) keepPace(p pace) {
 	if text, err := json.Marshal(p); err == nil {
-		_ = u.root.WriteFile(paceName, text, 0o600) // a hint
+		_ = disk.ReplaceSmall(u.root, paceName, text, 0o600, false) // a hint
 	}
 	u.foretell(p)
 }
@@ -38,7 +39,7 @@ func (u *Uploader) keepPace(p pace) {
 // recallPace foretells what an earlier process learned.
 func (u *Uploader) recallPace() {
 	var p pace
-	if text, err := u.root.ReadFile(paceName); err == nil && json.Unmarshal(text, &p) == nil && p.Bytes > 0 && p.Rate > 0 {
+	if text, err := disk.ReadSmall(u.root, paceName, disk.Limit); err == nil && json.Unmarshal(text, &p) == nil && p.Bytes > 0 && p.Rate > 0 {
 		u.foretell(p)
 	}
 }

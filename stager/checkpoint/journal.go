@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // A journal remembers which files of an upload have arrived, and by what the store
@@ -30,7 +31,7 @@ type sentFile struct {
 // tore is ignored, with what follows.
 func openJournal(root *os.Root, name string) *journal {
 	j := &journal{sent: make(map[string]sentFile)}
-	file, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	file, err := disk.OpenOwn(root, name, os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return j
 	}

@@ -11,9 +11,8 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // plain is a file that is mirrored, and its state. Unlike that of a checkpoint's file it
@@ -59,7 +58,7 @@ type sentPlain struct {
 // tore is ignored. Lines that later ones replace are removed when they are the most.
 func openLedger(root *os.Root, name, store string) *ledger {
 	l := &ledger{sent: make(map[string]sentPlain)}
-	file, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o600)
+	file, err := disk.OpenOwn(root, name, os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return l
 	}
@@ -97,17 +96,12 @@ func (l *ledger) rewrite(root *os.Root, name, store string) {
 			text = append(append(text, line...), '\n')
 		}
 	}
-	as := name + ".new-" + newID()
-	err := root.WriteFile(as, text, 0o600)
-	if err == nil {
-		err = root.Rename(as, name)
-	}
+	err := disk.ReplaceSmall(root, name, text, 0o600, false)
 	_ = l.file.Close() // it was read
 	if l.file = nil; err != nil {
-		_ = root.Remove(as) // a hint is lost, no more
-		return
+		return // a hint is lost, no more
 	}
-	if file, err := root.OpenFile(name, os.O_WRONLY|os.O_APPEND|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0); err == nil {
+	if file, err := disk.OpenFile(root, name, os.O_WRONLY|os.O_APPEND, 0); err == nil {
 		l.file = file
 	}
 }

@@ -337,7 +337,7 @@ func readMark(root *os.Root, step int64) (mark, error) {
 	if err != nil || info.Size() > 1<<16 {
 		return m, err
 	}
-	text, err := root.ReadFile(markerName)
+	text, err := readPlain(root, markerName, 1<<16)
 	if err != nil || !strings.HasPrefix(strings.TrimSpace(string(text)), "{") {
 		return m, err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // plan is what publish does where the directory exists. While it is on the disk every
@@ -111,18 +111,20 @@ func (s *site) writeNew(name string, text []byte) error {
 	if err := s.at("write " + path.Base(name)); err != nil {
 		return err
 	}
-	file, err := s.root.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	file, err := disk.Replacement(s.root, name, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = file.Write(text)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
+	if _, err = file.Write(text); err == nil {
+		err = file.Sync()
 	}
-	if err := s.at("name " + path.Base(name)); err != nil {
-		return err
+	if err == nil {
+		err = s.at("name " + path.Base(name))
 	}
-	return s.root.Rename(name+".new", name)
+	if err == nil {
+		err = file.Commit()
+	}
+	return errors.Join(err, file.Close())
 }
 
 // writeRecord writes the RESTORED.json of a plan into work.

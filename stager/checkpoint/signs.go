@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"regexp"
@@ -10,6 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // The frameworks below say in ways of their own that a checkpoint is whole: by a
@@ -114,8 +119,30 @@ func readSmall(root *os.Root, p string) ([]byte, time.Time, error) {
 	if info.Size() > 1<<20 {
 		return nil, time.Time{}, fmt.Errorf("%s has %d bytes", p, info.Size())
 	}
-	text, err := root.ReadFile(p)
+	text, err := readPlain(root, p, 1<<20)
 	return text, info.ModTime(), err
+}
+
+// readPlain reads a file of the trainer's, with so many bytes at most. It follows links
+// within root, as trainers make them, and never waits for what is no file.
+func readPlain(root *os.Root, p string, limit int64) ([]byte, error) {
+	file, err := root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // opened for reading
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &disk.NotRegularError{Path: p, Mode: info.Mode()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = &disk.TooLargeError{Path: p, Limit: limit}
+	}
+	return text, err
 }
 
 var underWay = regexp.MustCompile(`^\.tmp[A-Za-z0-9]{6}$|^\.metadata\.tmp$|\.tempstate[0-9]+$`)
@@ -219,7 +246,7 @@ func (c candidate) huggingFace() lack {
 		if l := c.sign(state, "the Trainer of Hugging Face", data); l.reason != "" {
 			return l
 		}
-		if text, err := c.tree.root.ReadFile(state); err != nil || !json.Valid(text) {
+		if text, err := readPlain(c.tree.root, state, 256<<20); err != nil || !json.Valid(text) {
 			return lack{reason: "its " + state + " is not whole"}
 		}
 	case c.any(ofAccelerate):

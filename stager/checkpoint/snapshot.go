@@ -12,6 +12,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // shelfDir is where snapshots lie, in the output folder.
@@ -195,11 +197,18 @@ func (s *shelf) left() ([]*snapshot, error) {
 	return snaps, nil
 }
 
+// mostSnapshot bounds what is read of a snapshot's description.
+const mostSnapshot = 256 << 20
+
 func (s *shelf) read(name string) (*snapshot, error) {
 	if strings.HasPrefix(name, "new-") {
 		return nil, errors.New("it was not finished")
 	}
-	text, err := s.root.ReadFile(path.Join(shelfDir, name, "snapshot.json"))
+	description := path.Join(shelfDir, name, "snapshot.json")
+	text, err := disk.ReadSmall(s.root, description, mostSnapshot)
+	if odd := new(disk.NotRegularError); errors.As(err, &odd) {
+		err = &fs.PathError{Op: "read", Path: description, Err: err} // an error of the disk, which deletes nothing
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // Abandoned is how long nothing must have come of a write before it counts as one that
@@ -100,7 +101,7 @@ const uploadsName = private + "/uploads"
 // recallIDs reads what noteID wrote.
 func recallIDs(root *os.Root) map[string]bool {
 	ids := make(map[string]bool)
-	file, err := root.Open(uploadsName)
+	file, err := disk.OpenFile(root, uploadsName, os.O_RDONLY, 0)
 	if err != nil {
 		return ids // then age decides
 	}
@@ -119,7 +120,7 @@ func (u *Uploader) noteIDLocked(id string) {
 		return
 	}
 	u.ids[id] = true
-	file, err := u.root.OpenFile(uploadsName, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	file, err := disk.OpenOwn(u.root, uploadsName, os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil {
 		_, _ = file.WriteString(id + "\n") // a hint
 		_ = file.Close()

@@ -13,9 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // Mode says what an output holds.
@@ -69,7 +68,7 @@ type Uploader struct {
 	cfg   Config
 	log   *slog.Logger
 	root  *os.Root
-	lock  *flock.Flock
+	lock  *disk.FileLock // nil until begin
 	shelf *shelf
 
 	folder   sync.Mutex    // held by who looks at the folder and takes snapshots
@@ -174,7 +173,6 @@ func New(cfg Config) (*Uploader, error) {
 	u := &Uploader{
 		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root,
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		lock: flock.New(filepath.Join(cfg.Dir, private, "uploader.lock")),
 		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce), waits: make(map[int64]string),
@@ -233,18 +231,15 @@ func checkConflict(mode string) error {
 }
 
 // openOutput opens the folder. One that it makes may be written by every user, as
-// the trainer often is another one than stager.
+// the trainer often is another one than stager; the sticky bit keeps each of them, and
+// stager's own folder, from being renamed and removed by others.
 func openOutput(dir string) (*os.Root, error) {
-	_, err := os.Stat(dir)
+	root, err := disk.OpenRoot(dir)
 	if errors.Is(err, os.ErrNotExist) {
-		if err = os.MkdirAll(dir, 0o755); err == nil {
-			err = os.Chmod(dir, 0o777) // as above
+		if root, err = disk.MakeRoot(dir); err == nil {
+			err = root.Chmod(".", 0o777|os.ModeSticky) // as above
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -257,12 +252,15 @@ func openOutput(dir string) (*os.Root, error) {
 // begin takes the folder, picks up what an earlier process left, and asks the store.
 func (u *Uploader) begin() error {
 	u.cfg.Metrics.begin(u.cfg.Output, u.cfg.Grace, u.lag)
-	if held, err := u.lock.TryLock(); err != nil {
-		return err
-	} else if !held {
+	lock, _, err := disk.TakeLock(u.root, private+"/uploader.lock")
+	if errors.Is(err, disk.ErrLocked) {
 		return &BusyError{u.cfg.Dir}
 	}
-	if text, err := u.root.ReadFile(shippedName); err == nil && json.Unmarshal(text, &u.shipped) != nil {
+	if err != nil {
+		return err
+	}
+	u.lock = lock
+	if text, err := disk.ReadSmall(u.root, shippedName, mostSnapshot); err == nil && json.Unmarshal(text, &u.shipped) != nil {
 		u.shipped = make(map[string]shipment) // a hint, and a torn one
 	}
 	u.recallPace()
@@ -307,7 +305,11 @@ func (u *Uploader) begin() error {
 // Close gives the folder free. What is not shipped stays for the next process.
 func (u *Uploader) Close() error {
 	u.ledger.close()
-	return errors.Join(u.lock.Unlock(), u.root.Close())
+	var err error
+	if u.lock != nil {
+		err = u.lock.Unlock()
+	}
+	return errors.Join(err, u.root.Close())
 }
 
 // holdLocked takes a snapshot into account.
@@ -336,10 +338,7 @@ const shippedName = private + "/shipped"
 func (u *Uploader) rememberLocked() {
 	text, err := json.Marshal(u.shipped)
 	if err == nil {
-		err = u.root.WriteFile(shippedName+".new", text, 0o600)
-	}
-	if err == nil {
-		err = u.root.Rename(shippedName+".new", shippedName)
+		err = disk.ReplaceSmall(u.root, shippedName, text, 0o600, false)
 	}
 	if err != nil {
 		u.log.Warn("what was saved cannot be remembered, so a restart reads it again", "error", err)

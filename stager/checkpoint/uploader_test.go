@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -920,8 +921,8 @@ func TestNewSaysWhatCannotWork(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "out")
 	newUploader(t, dir, mem.New(), nil)
-	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o777 {
-		t.Errorf("the folder is %v (%v), want one that any trainer may write to", info, err)
+	if info, err := os.Stat(dir); err != nil || info.Mode() != fs.ModeDir|fs.ModeSticky|0o777 {
+		t.Errorf("the folder is %v (%v), want one that any trainer may write to, and remove from what is its own", info, err)
 	}
 	if _, err := New(Config{Dir: dir, Store: store}); err == nil {
 		t.Error("two took one folder")

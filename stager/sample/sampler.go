@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	mathrand "math/rand/v2"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -339,9 +338,6 @@ func (s *Sampler) Fetch(ctx context.Context, item int, in *disk.Incoming) (strin
 }
 
 var _ window.Fetcher = (*Sampler)(nil)
-
-// path is where the state is kept.
-func (s *Sampler) path() string { return filepath.Join(s.cfg.Dir, "sample.json") }
 
 // anew is how a sampler begins that has nothing to go on with.
 func (s *Sampler) anew() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -161,8 +162,8 @@ func TestWithoutItsStateASamplerLosesNothing(t *testing.T) {
 		name  string
 		spoil func(h *house)
 	}{
-		{"no state", func(h *house) { _ = os.Remove(h.sampler.path()) }},
-		{"half a state", func(h *house) { _ = os.Truncate(h.sampler.path(), 20) }},
+		{"no state", func(h *house) { _ = os.Remove(filepath.Join(h.sampler.cfg.Dir, stateName)) }},
+		{"half a state", func(h *house) { _ = os.Truncate(filepath.Join(h.sampler.cfg.Dir, stateName), 20) }},
 		{"another seed", func(h *house) { h.cfg.Seed++ }},
 		{"leases ended", func(h *house) {
 			for _, id := range h.sampler.leases() {

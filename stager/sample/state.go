@@ -6,11 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"sync"
 
 	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// stateName is below the directory of the sampler, and mostState bounds what is read of it.
+const (
+	stateName = "sample.json"
+	mostState = 64 << 20
 )
 
 // state is what the next process needs to plan the same files again. Without it samples
@@ -53,21 +59,29 @@ func (s *Sampler) saveLocked() error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(s.path()+".tmp", text, 0o644); err != nil {
+	root, err := disk.OpenRoot(s.cfg.Dir)
+	if err != nil {
 		return err
 	}
-	return os.Rename(s.path()+".tmp", s.path())
+	defer root.Close() // opened for what is in it
+	return disk.ReplaceSmall(root, stateName, text, 0o644, false)
 }
 
 // restore takes over what an earlier sampler left, and returns the items of the files that it
 // had planned.
 func (s *Sampler) restore() ([]window.Item, error) {
-	if err := os.MkdirAll(s.cfg.Dir, 0o755); err != nil {
+	root, err := disk.MakeRoot(s.cfg.Dir)
+	if err != nil {
 		return nil, err
 	}
+	defer root.Close() // opened for what is in it
 	s.anew()
-	text, err := os.ReadFile(s.path())
+	text, err := disk.ReadSmall(root, stateName, mostState)
 	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if odd := new(disk.NotRegularError); errors.As(err, &odd) {
+		s.log.Warn("the state of the sampler before is no file; beginning anew", "error", err)
 		return nil, nil
 	}
 	if err != nil {

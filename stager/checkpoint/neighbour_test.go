@@ -1,0 +1,55 @@
+package checkpoint
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// In an output's directory, where the trainer may write, something that is no file had the
+// name of one of stager's own: stager hung at a FIFO, for good, and wrote through a link.
+func TestUploaderOpensOnlyFilesOfItsOwn(t *testing.T) {
+	const secret = "of somebody else"
+	for _, name := range []string{paceName, ledgerName, uploadsName, shippedName, shippedName + ".new", private + "/uploader.lock"} {
+		for kind, put := range map[string]func(path, victim string) error{
+			"link":      func(path, victim string) error { return os.Symlink(victim, path) },
+			"hard link": func(path, victim string) error { return os.Link(victim, path) },
+			"FIFO":      func(path, _ string) error { return unix.Mkfifo(path, 0o666) },
+			"socket":    func(path, _ string) error { return unix.Mknod(path, unix.S_IFSOCK|0o666, 0) },
+		} {
+			t.Run(filepath.Base(name)+" "+kind, func(t *testing.T) {
+				inBubble(t, func(t *testing.T) {
+					b, dir := mem.New(), t.TempDir()
+					victim := filepath.Join(dir, "victim.of")
+					for _, err := range []error{
+						os.MkdirAll(filepath.Join(dir, private), 0o755), os.WriteFile(victim, []byte(secret), 0o600), put(filepath.Join(dir, name), victim),
+					} {
+						if err != nil {
+							t.Fatal(err)
+						}
+					}
+					for step := int64(1); step < 3; step++ {
+						u := newUploader(t, dir, b, nil)
+						write(t, dir, map[string]string{fmt.Sprintf("step-%d/model.pt", step): "of a step"})
+						write(t, dir, map[string]string{fmt.Sprintf("step-%d/.ready", step): ""})
+						settled(t, u)
+						if err := u.Close(); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if got := commits(b); len(got) != 2 {
+						t.Errorf("got the commits %q, want those of steps 1 and 2", got)
+					}
+					if text, err := os.ReadFile(victim); err != nil || string(text) != secret {
+						t.Errorf("the other's file holds %q (%v), want %q", text, err, secret)
+					}
+				})
+			})
+		}
+	}
+}
