@@ -13,13 +13,16 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stager-dev/stager/window/disk"
 )
 
 // shelfDir is where snapshots lie, in the output folder.
 const shelfDir = private + "/snap"
 
-// A snapshot is a complete checkpoint held fast by hard links, until it is shipped.
+// A snapshot is a complete checkpoint held fast until it is shipped, by hard links, or by
+// copies that share their blocks where its name is likely to be used again.
 // It is on the disk as <shelfDir>/<ID>/: snapshot.json, the journal sent, and data/.
 type snapshot struct {
 	ID       string    `json:"id"` // also that of its data in the store
@@ -31,6 +34,7 @@ type snapshot struct {
 	InPlace  bool      `json:"inPlace,omitempty"` // links were refused
 	Complete time.Time `json:"complete"`
 	Files    []local   `json:"files"`
+	Held     []local   `json:"held,omitempty"` // the state of the copies; nil: there are links only
 
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	Cursors Cursors            `json:"cursors,omitempty"`
@@ -44,7 +48,16 @@ type snapshot struct {
 type shelf struct {
 	root     *os.Root
 	hardLink func(oldname, newname string) error // of root; some file systems refuse
+	clone    func(to, from *os.File) error       // makes to share all blocks of from
 	log      *slog.Logger
+}
+
+// held is the state of the files that are sent.
+func (snap *snapshot) held() []local {
+	if snap.Held != nil {
+		return snap.Held
+	}
+	return snap.Files
 }
 
 // newID names an upload.
@@ -69,9 +82,12 @@ func (s *shelf) take(snap *snapshot) (err error) {
 			_ = s.root.RemoveAll(dir) // swept at the next start
 		}
 	}()
-	switch err := s.link(snap, dir+"/"+dataDir); {
+	copied, err := s.hold(snap, dir+"/"+dataDir)
+	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return changed(snap.Name)
+	case errors.Is(err, errChanged):
+		return err
 	case err != nil:
 		s.log.Warn("hard links are refused, so this checkpoint is read in place: it must stay until it is saved",
 			"checkpoint", snap.Name, "error", err)
@@ -85,7 +101,12 @@ func (s *shelf) take(snap *snapshot) (err error) {
 			return err
 		}
 		defer linked.Close() // it is only read through
-		if err := same(linked, snap.Files); err != nil {
+		if copied {
+			snap.Held, err = stateOf(linked, snap.Files)
+		} else {
+			err = same(linked, snap.Files)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -113,22 +134,92 @@ func (s *shelf) writeSynced(name string, text []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// link links every file of the snapshot to the same path below data. Links are of
+// hold links every file of the snapshot to the same path below data. Links are of
 // symbolic links themselves, which lead to the same place below data.
-func (s *shelf) link(snap *snapshot, data string) error {
+//
+// A name without a number, such as last.pt, is likely to be overwritten in place, and a
+// link would change with it. Its files are copied by sharing blocks where the file system
+// can. Other names are not: a copy is read from the disk, and a link from the page cache.
+func (s *shelf) hold(snap *snapshot, data string) (copied bool, err error) {
 	from := snap.Name
-	if info, err := s.root.Lstat(snap.Name); err != nil || !info.IsDir() {
+	info, err := s.root.Lstat(snap.Name)
+	folder := err == nil && info.IsDir()
+	if !folder {
 		from = path.Dir(snap.Name) // if it is a group of files, and has not gone
 	}
+	_, numbered := stepOf(snap.Name, folder)
 	for _, f := range snap.Files {
 		if err := s.root.MkdirAll(path.Dir(path.Join(data, f.Path)), 0o700); err != nil {
-			return err
+			return false, err
 		}
-		if err := s.hardLink(path.Join(from, f.Path), path.Join(data, f.Path)); err != nil {
-			return err
+		old, name := path.Join(from, f.Path), path.Join(data, f.Path)
+		if !numbered {
+			done, err := s.copyFile(old, name, f)
+			if err != nil {
+				return false, err
+			}
+			if copied = copied || done; done {
+				continue
+			}
+		}
+		if err := s.hardLink(old, name); err != nil {
+			return false, err
 		}
 	}
-	return nil
+	return copied, nil
+}
+
+// copyFile gives a file a copy that shares its blocks, with the same modification time.
+// done is false when that is not possible. The error is errChanged when the file is not as
+// it was listed, or somebody has it open for writing.
+func (s *shelf) copyFile(old, name string, f local) (done bool, err error) {
+	from, err := disk.OpenFile(s.root, old, os.O_RDONLY, 0)
+	if odd := (*disk.NotRegularError)(nil); errors.As(err, &odd) {
+		return false, nil // a link leads to the copy of its file
+	}
+	if err != nil {
+		return false, err
+	}
+	defer from.Close() // opened for reading
+	to, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return false, err
+	}
+	err = s.clone(to, from)
+	if cerr := to.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		s.log.Debug("files that may be overwritten in place are held by links, which show that", "file", old, "error", err)
+		return false, s.root.Remove(name)
+	}
+	if err := unchanged(from, f); err != nil {
+		return false, err
+	}
+	return true, s.root.Chtimes(name, f.modified(), f.modified())
+}
+
+// cloneFile makes to share all blocks of from, as xfs and btrfs can.
+func cloneFile(to, from *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) }
+
+// stateOf is the state of the files below root, which are links or copies of those listed.
+func stateOf(root *os.Root, files []local) (state []local, err error) {
+	for _, f := range files {
+		info, err := root.Stat(f.Path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, changed(f.Path)
+		}
+		if err != nil {
+			return nil, err
+		}
+		now := describe(f.Path, info)
+		now.Mode = f.Mode
+		if now.Size != f.Size || now.MTime != f.MTime {
+			return nil, changed(f.Path)
+		}
+		state = append(state, now)
+	}
+	return state, nil
 }
 
 // same tells by errChanged when the files below root are not those listed.
@@ -225,5 +316,5 @@ func (s *shelf) read(name string) (*snapshot, error) {
 		return nil, err
 	}
 	defer t.close()
-	return snap, same(t.root, snap.Files)
+	return snap, same(t.root, snap.held())
 }

@@ -154,7 +154,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 		s.attempt = snap.Attempt
 	}
 	return s.ship(ctx, cargo{
-		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.Files, sent: sent, brought: snap.brought,
+		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent, brought: snap.brought,
 		idle: u.givesWay,
 	})
 }
