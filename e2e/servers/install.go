@@ -12,7 +12,7 @@ import (
 )
 
 // Protocols are those that have a server here. Install knows "python", "pytorch"
-// and "streaming" too, for trainers.
+// and "streaming" too, for trainers, and "foreign", servers of other projects.
 var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
@@ -53,6 +53,8 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		return pytorchWheels.install(ctx, progress, torchModules)
 	case "streaming":
 		return streamingWheels.install(ctx, progress, streamingModules)
+	case "foreign":
+		return foreignWheels.install(ctx, progress, foreignModules)
 	}
 	return fmt.Errorf("nobody knows how to install %q", protocol)
 }
