@@ -27,8 +27,9 @@ func (h *house) afterwards(t *testing.T) {
 	t.Helper()
 	const last = 1_000_000
 	h.epochs = 0
+	h.letGo(t)
 	h.startStager(t)
-	ctx, cancel := context.WithTimeout(t.Context(), hungAfter)
+	ctx, cancel := context.WithTimeout(t.Context(), h.patience)
 	defer cancel()
 	work, reading := sync.WaitGroup{}, make(chan struct{})
 	work.Go(func() {
@@ -73,6 +74,26 @@ func (h *house) afterwards(t *testing.T) {
 			h.restored(to, saved, last)
 		}
 	}
+}
+
+// letGo removes the shards that the neighbour took out of ready/, as a reader does with
+// those that it has read: until then a window waits for it, and no epoch ends.
+func (h *house) letGo(t *testing.T) {
+	t.Helper()
+	err := filepath.WalkDir(filepath.Join(h.dir, "vol"), func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (!Tracked(p) || p == filepath.Join(h.dir, "vol", "win", "ready")) {
+			return fs.SkipDir
+		}
+		var st unix.Stat_t
+		if unix.Lstat(p, &st) != nil || st.Mode != unix.S_IFREG|0o444 || st.Nlink < 2 || st.Uid != stagerUser {
+			return nil
+		}
+		return os.Remove(p)
+	})
+	h.must(t, err)
 }
 
 // prefetched checks what a prefetch reported as done.

@@ -55,12 +55,14 @@ func TestHostileNeighbour(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start processes of other users")
 	}
-	long := 5 * time.Second
+	long, patience := 5*time.Second, hungAfter
 	switch {
 	case full:
 		long = 10 * time.Minute
 	case os.Getenv("STAGER_TRIAL") != "neighbour":
 		t.Skip("STAGER_TRIAL is neither full nor neighbour")
+	default:
+		patience = 10 * time.Second
 	}
 	if d, err := time.ParseDuration(os.Getenv("STAGER_TRIAL_FOR")); err == nil {
 		long = d
@@ -72,6 +74,7 @@ func TestHostileNeighbour(t *testing.T) {
 				t.Parallel()
 			}
 			h := newHouse(t, binary)
+			h.patience = patience
 			h.befriend(t, uid, long)
 			h.afterwards(t)
 			h.judge(t)
@@ -84,6 +87,7 @@ type house struct {
 	dir, secret, binary string
 	shards              map[string]string // SHA-256 by name
 	token               []byte            // what the secret contains
+	patience            time.Duration     // for an epoch to end when the neighbour has gone
 	filled              int64             // bytes that fill the volumes; 0: they are not to be filled
 
 	stager *process
