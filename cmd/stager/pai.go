@@ -27,7 +27,7 @@ type paiConvertCmd struct {
 	injecting
 	storing
 	socket
-	File        string            `arg:"" help:"The job, JSON with comments; - is standard input."`
+	File        string            `arg:"" help:"The job, JSON with comments or, in the second format, YAML; - is standard input."`
 	DefaultFS   string            `name:"default-fs" help:"The URL in place of $PAI_DEFAULT_FS_URI, such as hdfs://namenode:8020." placeholder:"URL"`
 	User        string            `help:"Who submits the job; without it $USER." placeholder:"NAME"`
 	Data        string            `help:"stage: dataDir and outputDir are folders of the task, brought before and saved. uri: they are URLs in variables, as in OpenPAI." enum:"stage,uri" default:"stage"`
@@ -43,7 +43,7 @@ type paiConvertCmd struct {
 
 // Help shows what is typed.
 func (paiConvertCmd) Help() string {
-	return `Reads a job of OpenPAI's first format and prints what kubectl applies: an Indexed Job with its Service, or a JobSet when there are several task roles or retries, with stager in the pods. Commands find the variables, ports and folders that they found in OpenPAI. What is different is a warning.
+	return `Reads a job of OpenPAI's first or second format and prints what kubectl applies: an Indexed Job with its Service, or a JobSet when there are several task roles or retries, with stager in the pods. Commands find the variables, ports and folders that they found in OpenPAI. What is different is a warning.
 
     stager pai convert job.json --default-fs hdfs://namenode:8020 | kubectl apply -f -
     stager pai convert job.json --default-fs s3://bucket --read-secret s3-read --write-secret s3-write --data-size 80Gi

@@ -99,7 +99,12 @@ func (c *conversion) begin() error {
 	if c.opts.Data == "" {
 		c.opts.Data = DataStage
 	}
-	if root := c.parse(); root != nil {
+	if secondFormat.Match(c.text) {
+		var registry []byte
+		if c.job, registry = c.reader.job2(); c.opts.Registry == nil {
+			c.opts.Registry = registry
+		}
+	} else if root := c.parse(); root != nil {
 		c.job = c.reader.job(root)
 	}
 	if len(c.faults) > 0 {
@@ -135,7 +140,7 @@ func (c *conversion) leastSize() (bytes int) {
 // locations puts values for variables into the URLs of the job.
 func (c *conversion) locations() {
 	c.opts.DefaultFS = strings.TrimRight(c.opts.DefaultFS, "/")
-	if c.outputDir == "" && c.opts.DefaultFS != "" && c.opts.User != "" {
+	if c.outputDir == "" && !c.second && c.opts.DefaultFS != "" && c.opts.User != "" {
 		c.outputDir = "$PAI_DEFAULT_FS_URI/Output/$PAI_USER_NAME/$PAI_JOB_NAME"
 	}
 	for _, l := range []struct {
@@ -161,7 +166,7 @@ func (c *conversion) locations() {
 	if c.codeDir != "" && len(c.faults) == 0 && c.codeBase() == "" {
 		c.fault(c.at["codeDir"], "codeDir is the root of its store; give the folder that the code is in")
 	}
-	if c.outputDir == "" && c.staged() {
+	if c.outputDir == "" && c.staged() && !c.second {
 		c.warn("there is no outputDir, and no user and default file system to make OpenPAI's own of: what the tasks leave in $PAI_OUTPUT_DIR is lost")
 	}
 }
@@ -177,7 +182,7 @@ func (c *conversion) expand(field, text string) string {
 			return c.opts.DefaultFS
 		case "PAI_JOB_NAME":
 			return c.name
-		case "PAI_USER_NAME":
+		case "PAI_USER_NAME", "PAI_USERNAME": // both stand in OpenPAI's examples
 			if c.opts.User == "" {
 				c.fault(c.at[field], "%s asks for $PAI_USER_NAME, and who submits the job is not said; give it by --user", field)
 			}

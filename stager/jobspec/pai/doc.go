@@ -1,5 +1,5 @@
 // Package pai makes Kubernetes manifests of jobs that were written for OpenPAI, in the
-// first version of its job format, a JSON file with comments.
+// first version of its job format, a JSON file with comments, or in the second, YAML.
 //
 // Begin with [Convert]: it reads a job, gives each task role an Indexed Job, and puts
 // stager into the pods by package jobspec. [Local] makes of one task what "stager run"

@@ -23,7 +23,7 @@ func TestFaults(t *testing.T) {
 		{"role", `{"jobName": "j", "image": "i", "taskRoles": [{"name": "w"}]}`, "line 1, column 46: task role w has no taskNumber, which OpenPAI requires; add it"},
 		{"twice", `{"jobName": "j", "jobName": "k"}`, "column 18: jobName is there twice; keep one"},
 		{"bad name", strings.Replace(one("", ""), `"j"`, `"a b"`, 1), `jobName is "a b"; its characters are letters, digits, - . _ and ~`},
-		{"bad role", strings.Replace(one("", ""), `"w"`, `"a-b"`, 1), `name is "a-b"; its characters are letters, digits, . _ and ~`},
+		{"bad role", strings.Replace(one("", ""), `"w"`, `"a/b"`, 1), `name is "a/b"; its characters are letters, digits, - . _ and ~`},
 		{"kinds", one(`"retryCount": "3",`, `"shmMB": 1.5,`), "line 1, column 46: the job: retryCount is \"3\"; write a whole number\nline 1, column 155: task role w: shmMB is 1.5; write a whole number"},
 		{"shared memory", one("", `"shmMB": 2048,`), "task role w: shmMB is 2048 and memoryMB 1024: shared memory is part of the memory; raise memoryMB or lower shmMB"},
 		{"too little", strings.Replace(one("", ""), `1024`, `64`, 1), "task role w: memoryMB is 64, and at least 100 is needed"},

@@ -8,7 +8,8 @@ type job struct {
 	dataDir, outputDir, codeDir     string
 	virtualCluster, gpuType, extras string // extras is JSON
 	roles                           []*role
-	retries                         int // endless, or so many
+	retries                         int  // endless, or so many
+	second                          bool // it is of the second format
 	env                             []variable
 	at                              map[string]int // where fields are
 }
@@ -18,7 +19,7 @@ const endless = -1
 
 // role is a task role.
 type role struct {
-	name                    string
+	name, image             string // image: its own, in the second format
 	tasks                   int
 	cpu, memory, gpu, shm   int // memory and shm in MiB, as OpenPAI took its MB
 	ports                   []portType
@@ -55,7 +56,7 @@ func (r *reader) job(root *hujson.Value) *job {
 	}
 	j := &job{at: o.at}
 	if at, ok := o.at["protocolVersion"]; ok {
-		r.fault(at, "this is a job of OpenPAI's second format; this reads the first, which has taskRoles as a list and no protocolVersion")
+		r.fault(at, "this is a job of OpenPAI's second format as JSON; write it as YAML, with protocolVersion in a line of its own")
 		return nil
 	}
 	j.name = o.named("jobName", jobName)

@@ -1,6 +1,7 @@
 package pai
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -35,7 +36,7 @@ func (c *conversion) manifests() ([]byte, error) {
 		comments, docs = append(comments, comment), append(docs, doc)
 	}
 	if registry := c.registry(); registry != nil {
-		add("From authFile: opens the registry of the image.", registry)
+		add("From "+c.authField()+": opens the registry of the image.", registry)
 	}
 	head := entries{
 		{key: "name", value: c.names.job, comment: changed("jobName", c.name, c.names.job)},
@@ -226,7 +227,7 @@ func (c *conversion) pod(t *role) entries {
 	}
 	spec = append(spec, c.nodes(t)...)
 	if c.authFile != "" || c.opts.Registry != nil {
-		spec = append(spec, entry{"imagePullSecrets", list(flow(entries{{key: "name", value: c.pullSecret()}})), "authFile"})
+		spec = append(spec, entry{"imagePullSecrets", list(flow(entries{{key: "name", value: c.pullSecret()}})), c.authField()})
 	}
 	size := func() *yaml.Node {
 		limits := entries{{key: "cpu", value: t.cpu}, {key: "memory", value: fmt.Sprintf("%dMi", t.memory)}}
@@ -251,7 +252,7 @@ func (c *conversion) pod(t *role) entries {
 		spec,
 		entry{key: "containers", value: list(entries{
 			{key: "name", value: "main"},
-			{key: "image", value: c.image},
+			{key: "image", value: cmp.Or(t.image, c.image)},
 			{key: "command", value: list("bash", "-c", jobspec.Dollars(c.script(t)))},
 			{key: "env", value: c.variables(t)},
 			{key: "resources", value: entries{
@@ -324,6 +325,14 @@ func quote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// authField is where the job says who may pull its image.
+func (c *conversion) authField() string {
+	if c.second {
+		return "auth"
+	}
+	return "authFile"
 }
 
 func (c *conversion) pullSecret() string { return c.names.job + "-registry" }

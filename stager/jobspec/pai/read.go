@@ -20,7 +20,7 @@ const fileMax = 3 << 20
 // What names may be, and how that is told.
 var (
 	jobName  = format{regexp.MustCompile(`^[A-Za-z0-9\-._~]+$`), "letters, digits, - . _ and ~"}
-	roleName = format{regexp.MustCompile(`^[A-Za-z0-9._~]+$`), "letters, digits, . _ and ~"}
+	roleName = format{regexp.MustCompile(`^[A-Za-z0-9\-._~]+$`), "letters, digits, - . _ and ~"}
 	envName  = format{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`), "letters, digits and _, and do not begin with a digit"}
 )
 

@@ -1,0 +1,395 @@
+package pai
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/stager-dev/stager/stager/jobspec"
+)
+
+// secondFormat is how a job of OpenPAI's second format shows itself: YAML, with the
+// version of the protocol at the top.
+var secondFormat = regexp.MustCompile(`(?m)^["']?protocolVersion["']?[ \t]*:[ \t]*["']?2\b`)
+
+// version2 reads a job of the second format.
+type version2 struct {
+	*reader
+	parameters, secrets *yaml.Node
+	prerequisites       map[string]map[string]*yaml.Node // by type and name
+	deployment          *yaml.Node                       // taskRoles of the chosen one
+	auth                *yaml.Node                       // of the first image that has one
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
+
+// job2 reads a job; what is wrong with it is in the reader afterwards.
+func (r *reader) job2() (j *job, registry []byte) {
+	if len(r.text) > fileMax {
+		r.faults = jobspec.Faults{{Text: fmt.Sprintf("the file has %d bytes, and a job has %d at most", len(r.text), fileMax)}}
+		return nil, nil
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(r.text, &doc); err != nil || len(doc.Content) == 0 {
+		f := jobspec.Fault{Text: fmt.Sprintf("this is not YAML: %v", err)}
+		if m := yamlLine.FindStringSubmatch(fmt.Sprint(err)); m != nil {
+			f.Line, _ = strconv.Atoi(m[1])
+			f.Text = "this is not YAML: " + m[2]
+		}
+		r.faults = append(r.faults, f)
+		return nil, nil
+	}
+	v := &version2{reader: r, prerequisites: make(map[string]map[string]*yaml.Node)}
+	root := doc.Content[0]
+	j = v.job(root)
+	if at := bytes.Index(r.text, []byte("{{")); at >= 0 && len(r.faults) > 0 {
+		r.faults = nil
+		r.fault(at, "this is the template of another program; have that program fill in what stands in {{…}} first")
+	}
+	if v.auth != nil && len(r.faults) == 0 {
+		registry = v.registry()
+	}
+	return j, registry
+}
+
+// offset of a node in the file.
+func (v *version2) offset(n *yaml.Node) int {
+	line, at := 1, 0
+	for i, b := range v.reader.text {
+		if line == n.Line {
+			at = i
+			break
+		}
+		if b == '\n' {
+			line++
+			at = i + 1
+		}
+	}
+	return at + max(n.Column-1, 0)
+}
+
+func (v *version2) wrong(n *yaml.Node, form string, args ...any) { v.fault(v.offset(n), form, args...) }
+
+// get is a field of a mapping; nil where there is none, or null.
+func get(n *yaml.Node, names ...string) *yaml.Node {
+	for _, name := range names {
+		if n == nil {
+			return nil
+		}
+		if n.Kind == yaml.AliasNode {
+			n = n.Alias
+		}
+		var found *yaml.Node
+		for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == name {
+				found = n.Content[i+1]
+			}
+		}
+		n = found
+	}
+	if n != nil && n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n != nil && n.Tag == "!!null" {
+		return nil
+	}
+	return n
+}
+
+// pairs are the fields of a mapping, in order.
+func (v *version2) pairs(n *yaml.Node, what string) (names []string, values []*yaml.Node) {
+	if n == nil {
+		return nil, nil
+	}
+	if n.Kind != yaml.MappingNode {
+		v.wrong(n, "%s is not a mapping; write name: value, one a line", what)
+		return nil, nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		names, values = append(names, n.Content[i].Value), append(values, n.Content[i+1])
+	}
+	return names, values
+}
+
+func (v *version2) text(n *yaml.Node, what string) string {
+	if n == nil {
+		return ""
+	}
+	if n.Kind != yaml.ScalarNode {
+		v.wrong(n, "%s is not a text", what)
+	}
+	return n.Value
+}
+
+func (v *version2) number(n *yaml.Node, what string, fallback, least int) int {
+	if n == nil {
+		return fallback
+	}
+	i, err := strconv.Atoi(n.Value)
+	if err != nil || n.Kind != yaml.ScalarNode {
+		v.wrong(n, "%s is %q; write a whole number", what, n.Value)
+		return fallback
+	}
+	if i < least {
+		v.wrong(n, "%s is %d, and at least %d is needed", what, i, least)
+	}
+	return i
+}
+
+func (v *version2) job(root *yaml.Node) *job {
+	if root.Kind != yaml.MappingNode {
+		v.wrong(root, "the job is not a mapping")
+		return nil
+	}
+	j := &job{second: true, at: make(map[string]int)}
+	name := get(root, "name")
+	j.name = v.text(name, "name")
+	if name == nil {
+		v.wrong(root, "the job has no name, which OpenPAI requires; add it")
+	} else if !jobName.MatchString(j.name) {
+		v.wrong(name, "name is %q; its characters are %s", j.name, jobName.told)
+	}
+	v.parameters, v.secrets = get(root, "parameters"), get(root, "secrets")
+	v.readPrerequisites(root)
+	j.retries = v.number(get(root, "jobRetryCount"), "jobRetryCount", 0, endless)
+	j.virtualCluster = v.text(get(root, "defaults", "virtualCluster"), "defaults.virtualCluster")
+	v.choose(root)
+	names, roles := v.pairs(get(root, "taskRoles"), "taskRoles")
+	if len(names) == 0 {
+		v.wrong(root, "taskRoles is missing or empty; a job has one task role at least")
+	}
+	for i, name := range names {
+		if t := v.role(name, roles[i]); t != nil {
+			j.roles = append(j.roles, t)
+		}
+	}
+	v.extras(root, j)
+	return j
+}
+
+func (v *version2) readPrerequisites(root *yaml.Node) {
+	list := get(root, "prerequisites")
+	if list == nil {
+		return
+	}
+	if list.Kind != yaml.SequenceNode {
+		v.wrong(list, "prerequisites is not a list")
+		return
+	}
+	for _, p := range list.Content {
+		kind, name := v.text(get(p, "type"), "type"), v.text(get(p, "name"), "name")
+		if v.prerequisites[kind] == nil {
+			v.prerequisites[kind] = make(map[string]*yaml.Node)
+		}
+		if v.prerequisites[kind][name] != nil {
+			v.wrong(p, "two prerequisites of type %s are called %q; give each a name of its own", kind, name)
+		}
+		v.prerequisites[kind][name] = p
+	}
+}
+
+// prerequisite is what a field of a task role names; nil where it names none.
+func (v *version2) prerequisite(role *yaml.Node, field, kind string) *yaml.Node {
+	n := get(role, field)
+	if n == nil {
+		return nil
+	}
+	p := v.prerequisites[kind][n.Value]
+	if p == nil {
+		v.wrong(n, "%s is %q, and there is no prerequisite of type %s with this name; add it to prerequisites", field, n.Value, kind)
+	}
+	return p
+}
+
+// choose finds the deployment that defaults name.
+func (v *version2) choose(root *yaml.Node) {
+	wanted := get(root, "defaults", "deployment")
+	if wanted == nil {
+		return
+	}
+	if all := get(root, "deployments"); all != nil {
+		for _, d := range all.Content {
+			if n := get(d, "name"); n != nil && n.Value == wanted.Value {
+				v.deployment = get(d, "taskRoles")
+				return
+			}
+		}
+	}
+	v.wrong(wanted, "the deployment %q is not among deployments", wanted.Value)
+}
+
+func (v *version2) role(name string, n *yaml.Node) *role {
+	what := "task role " + name
+	if n.Kind != yaml.MappingNode {
+		v.wrong(n, "%s is not a mapping", what)
+		return nil
+	}
+	if !roleName.MatchString(name) {
+		v.wrong(n, "the task role is called %q; its characters are %s", name, roleName.told)
+	}
+	t := &role{name: name, at: v.offset(n), tasks: v.number(get(n, "instances"), what+": instances", 1, 1)}
+	t.minFailed = v.completion(t, n, "minFailedInstances", 1)
+	t.minSucceeded = v.completion(t, n, "minSucceededInstances", never)
+	if tries := v.number(get(n, "taskRetryCount"), what+": taskRetryCount", 0, -1); tries != 0 {
+		v.warn("%s: taskRetryCount %d has no equivalent: a task that fails counts as failed; the job is tried again by jobRetryCount", what, tries)
+	}
+	size := get(n, "resourcePerInstance")
+	if size == nil {
+		v.wrong(n, "%s has no resourcePerInstance, which OpenPAI requires; add it", what)
+	}
+	t.cpu = v.number(get(size, "cpu"), what+": cpu", 1, 1)
+	t.memory = v.number(get(size, "memoryMB"), what+": memoryMB", leastMemory, leastMemory)
+	t.gpu = v.number(get(size, "gpu"), what+": gpu", 0, 0)
+	t.shm = v.number(get(n, "extraContainerOptions", "shmMB"), what+": shmMB", usualShared, 1)
+	if ib := get(n, "extraContainerOptions", "infiniband"); ib != nil && ib.Value == "true" {
+		v.warn("%s: infiniband is not asked for: name the resource of your cluster's device plugin in the pod", what)
+	}
+	labels, counts := v.pairs(get(size, "ports"), what+": ports")
+	for i, label := range labels {
+		t.ports = append(t.ports, portType{label: label, number: v.number(counts[i], "port "+label, 1, 1), at: v.offset(counts[i])})
+	}
+	for _, label := range []string{"http", "ssh"} {
+		if !slices.Contains(labels, label) {
+			t.ports = append(t.ports, portType{label: label, number: 1, at: t.at})
+		}
+	}
+	v.image(t, n)
+	v.commands(t, n)
+	return t
+}
+
+// completion is a count of tasks; -1 and null are never.
+func (v *version2) completion(t *role, n *yaml.Node, field string, fallback int) int {
+	count := v.number(get(n, "completion", field), "task role "+t.name+": "+field, fallback, -1)
+	if count < 1 {
+		return never
+	}
+	if count > t.tasks {
+		v.warn("task role %s: %s is %d, and there are %d instances, so it is never reached", t.name, field, count, t.tasks)
+		return never
+	}
+	return count
+}
+
+func (v *version2) image(t *role, n *yaml.Node) {
+	p := v.prerequisite(n, "dockerImage", "dockerimage")
+	switch {
+	case p != nil:
+		uri := get(p, "uri")
+		if t.image = v.text(uri, "uri"); t.image == "" {
+			v.wrong(p, "the docker image has no uri; add it")
+			return
+		}
+		t.image = v.expand(uri, t.image, v.scope(n), 0)
+		if auth := get(p, "auth"); auth != nil && v.auth == nil {
+			v.auth = auth
+		} else if auth != nil && auth != v.auth {
+			v.warn("several images have an auth, and the pull secret is made of the first; make a secret of your own for the others")
+		}
+	case get(n, "dockerImage") == nil:
+		v.wrong(n, "task role %s has no dockerImage, which OpenPAI requires; add it", t.name)
+	}
+}
+
+// registry is the auth of an image, as an authFile has it.
+func (v *version2) registry() []byte {
+	field := func(name string) string {
+		n := get(v.auth, name)
+		if n == nil {
+			return ""
+		}
+		return v.expand(n, n.Value, v.scope(nil), 0)
+	}
+	server := field("registryuri")
+	if server == "" {
+		server = "docker.io"
+	}
+	user, password := field("username"), field("password")
+	if user == "" || password == "" {
+		v.wrong(v.auth, "auth has no username or no password; write both, as <%% $secrets.NAME %%>")
+	}
+	return []byte(server + "\n" + user + "\n" + password + "\n")
+}
+
+func (v *version2) commands(t *role, n *yaml.Node) {
+	list := get(n, "commands")
+	if list == nil || list.Kind != yaml.SequenceNode || len(list.Content) == 0 {
+		v.wrong(n, "task role %s has no commands, which OpenPAI requires; add a list of them", t.name)
+		return
+	}
+	all := slices.Clone(list.Content)
+	if pre := get(v.deployment, t.name, "preCommands"); pre != nil {
+		all = append(slices.Clone(pre.Content), all...)
+	}
+	if post := get(v.deployment, t.name, "postCommands"); post != nil {
+		all = append(all, post.Content...)
+	}
+	scope := v.scope(n)
+	lines := make([]string, len(all))
+	for i, c := range all {
+		text := v.text(c, "a command")
+		lines[i] = v.expand(c, text, scope, 0)
+		if strings.Contains(text, "$secrets") && lines[i] != text {
+			v.warn("task role %s: a command has the value of a secret, and everybody who can read the job can read it", t.name)
+		}
+	}
+	t.command = strings.Join(lines, "\n")
+}
+
+// extras are kept as they are, and what they ask for is named.
+func (v *version2) extras(root *yaml.Node, j *job) {
+	extras := get(root, "extras")
+	if extras == nil {
+		return
+	}
+	var value any
+	if err := extras.Decode(&value); err != nil {
+		v.wrong(extras, "extras cannot be read: %v", err)
+		return
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		v.wrong(extras, "extras cannot be written as JSON: %v", err)
+		return
+	}
+	j.extras = string(text)
+	if plugins := get(extras, "com.microsoft.pai.runtimeplugin"); plugins != nil {
+		for _, p := range plugins.Content {
+			if name := get(p, "plugin"); name != nil {
+				v.warn("the runtime plugin %s is not carried out: %s", name.Value, pluginAdvice[name.Value])
+			}
+		}
+	}
+	if gang := get(extras, "gangAllocation"); gang != nil && gang.Value == "true" {
+		v.warn("gangAllocation: let Kueue admit the job as a whole, by --queue")
+	}
+	kinds := make(map[string]bool)
+	for _, t := range j.roles {
+		for _, field := range []string{"gpuType", "skuType"} {
+			if n := get(extras, "hivedScheduler", "taskRoles", t.name, field); n != nil {
+				kinds[n.Value], j.gpuType = true, n.Value
+			}
+		}
+	}
+	if len(kinds) > 1 {
+		j.gpuType = ""
+		v.warn("hivedScheduler asks for several kinds of GPU, and no nodes are chosen by them: write a nodeSelector for each task role")
+	}
+}
+
+// pluginAdvice is what to do in place of a plugin.
+var pluginAdvice = map[string]string{
+	"ssh":              "use kubectl exec",
+	"teamwise_storage": "mount the storage as a volume, or stage it as an input",
+	"storage":          "mount the storage as a volume, or stage it as an input",
+	"teamwiseStorage":  "mount the storage as a volume, or stage it as an input",
+	"tensorboard":      "run TensorBoard over the saved output",
+	"cmd":              "write its commands into those of the task role",
+	"":                 "see its documentation",
+}
