@@ -242,7 +242,7 @@ func (s *site) tidy() {
 			_ = s.root.RemoveAll(s.work) // as above
 		}
 	}
-	entries, err := fs.ReadDir(s.root.FS(), s.shop)
+	entries, err := disk.ReadDir(s.root, s.shop)
 	if err == nil && (len(entries) == 0 || len(entries) == 1 && entries[0].Name() == disk.LockName) {
 		_ = s.locks[0].Remove()   // as above
 		_ = s.root.Remove(s.shop) // as above
@@ -254,7 +254,7 @@ func (s *site) recover() error {
 	if s.exists {
 		s.recall()
 	}
-	entries, err := fs.ReadDir(s.root.FS(), s.shop)
+	entries, err := disk.ReadDir(s.root, s.shop)
 	if err != nil {
 		return err
 	}

@@ -70,6 +70,15 @@ func TestOpenFollowsNoLinkOutOfASharedDirectory(t *testing.T) {
 	}
 }
 
+// A FIFO had the name of a directory: a restore waited for somebody to write to it.
+func TestReadDirWaitsForNoFIFO(t *testing.T) {
+	plant(t, "shop", func(t *testing.T, _ string, root *os.Root, _ string) {
+		if entries, err := ReadDir(root, "shop"); err == nil && len(entries) > 0 {
+			t.Errorf("got %v, want an error or nothing", entries)
+		}
+	})
+}
+
 // The directory of a running stager was renamed, with a link in its place.
 func TestFolderStaysWhereItWasOpened(t *testing.T) {
 	dir := t.TempDir()

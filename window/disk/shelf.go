@@ -101,6 +101,17 @@ func openDir(root *os.Root, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// ReadDir lists a directory below root. What has its name and is none, such as a FIFO at
+// which a reader would wait, is an error.
+func ReadDir(root *os.Root, name string) ([]fs.DirEntry, error) {
+	dir, err := openDir(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close() // opened for reading
+	return dir.ReadDir(-1)
+}
+
 // Keep has Mend see to the modes of these shelves.
 func (f *Folder) Keep(shelves ...*Shelf) { f.shelves = append(f.shelves, shelves...) }
 
