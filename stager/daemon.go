@@ -30,7 +30,9 @@ type Config struct {
 	// Options are those of every store. Secrets is the folder in which each Secret
 	// that the plan names has a folder of its own.
 	Options backends.Options
-	Attempt int    // fencing token: how often this job has been started before
+	Attempt int    // how often this job has been started before
+	Job     string // its identity; empty: derived from the plan
+	Pod     string // this run of the pod
 	Version string // of stager, for the records
 	Socket  string // path of the API's socket
 	AnyUser bool   // the socket is for every user who can reach it, not for its owner and group

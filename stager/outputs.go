@@ -56,13 +56,19 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 		} else {
 			node = 0
 		}
+		job := d.cfg.Job
+		if job == "" && nodes > 1 {
+			job = d.cfg.Plan.Metadata.Name + " " + spec.Destination
+			d.log.Warn("nothing tells two runs of this job apart: set STAGER_JOB_UID to one value on all nodes, and to another one for each job",
+				"output", spec.Name, "job", job)
+		}
 		u, err := checkpoint.New(checkpoint.Config{
 			Output: spec.Name, Dir: spec.Path, Store: store, Mode: checkpoint.Mode(spec.Commit),
 			When: when(spec), Settle: time.Duration(spec.Settle), Grace: time.Duration(spec.Deadline), Node: node, Nodes: nodes,
 			Keep: checkpoint.Keep{
 				Last: spec.Keep.Last, Every: spec.Keep.Every, Best: spec.Keep.Best, Metric: spec.Keep.Metric, Highest: spec.Keep.Mode == plan.BestHighest,
 			},
-			Conflict: spec.Conflict, Attempt: d.cfg.Attempt, Stager: d.cfg.Version,
+			Conflict: spec.Conflict, Attempt: d.cfg.Attempt, Job: job, Pod: d.cfg.Pod, Stager: d.cfg.Version,
 			Cursors: d.cursors, Reached: d.reached, Log: d.log, Metrics: d.checkpointMetrics,
 		})
 		if err != nil {
@@ -71,6 +77,9 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 		out.mu.Lock()
 		out.store, out.uploader = store, u
 		out.mu.Unlock()
+		if err := u.Register(ctx); err != nil {
+			return fmt.Errorf("output %s: %w", spec.Name, err)
+		}
 	}
 	return nil
 }

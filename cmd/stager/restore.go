@@ -26,7 +26,7 @@ type restoreCmd struct {
 	Dst       string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
 	Step      int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
 	Optional  bool   `help:"Begin without where no checkpoint is committed as yet: that is said, and the code is 0. Whatever else goes wrong is an error all the same." env:"STAGER_RESTORE_OPTIONAL"`
-	Node      int    `help:"Which of the job's nodes this is: where several wrote another file under one name, it gets its own." default:"0" env:"STAGER_RESTORE_NODE"`
+	Node      int    `help:"Take the files of this node where several nodes saved different files under one name." default:"-1" env:"STAGER_RESTORE_NODE"`
 	Write     string `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
 	Overwrite bool   `help:"Replace and remove files in DST that no restore wrote, or that changed since." env:"STAGER_RESTORE_OVERWRITE"`
 	Rewind    bool   `help:"Have the inputs of the stager on --socket go on where they stood at the checkpoint." env:"STAGER_RESTORE_REWIND"`

@@ -86,6 +86,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 	}
 	attempt, _ := strconv.Atoi(vars["attempt"]) // a job system's attempt that is no number is the first
+	job, _ := plan.JobIdentity(os.Getenv)
 	opts := c.options(log)
 	if opts.Secrets == "" {
 		opts.Secrets = plan.SecretsDir
@@ -98,6 +99,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	d := stager.New(stager.Config{
 		Plan: p, Shard: part, Node: node, Registry: all.Registry(), Options: opts, Attempt: attempt, Version: version,
+		Job: job, Pod: podID(os.Getenv, vars["attempt"]),
 		Socket: c.path(), AnyUser: c.AnyUser, Listen: c.Listen, Token: token, Log: log, Child: child, Notice: c.Notice,
 		Stage: c.Prefetch == plan.PartPrefetch,
 	})
@@ -107,6 +109,12 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	defer end()
 	go spareIdleMemory(lives)
 	return d.Run(ctx)
+}
+
+// podID names this run of a pod: with another one the same volume is another member of
+// the job.
+func podID(getenv func(string) string, attempt string) string {
+	return strings.TrimSpace(getenv("STAGER_POD_UID") + " " + attempt)
 }
 
 // planName is the plan's file for people.

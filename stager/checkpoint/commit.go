@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
 // What COMMIT.json says of itself, and how large it may be.
@@ -39,6 +40,12 @@ type Commit struct {
 	Files       []File    `json:"files"`
 
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+
+	// Requires names features without which a reader must not use the checkpoint. Unknown
+	// fields may be ignored.
+	Requires []string `json:"requires,omitempty"`
+	// Group is which save of which members it is, of several nodes.
+	Group *group.Joined `json:"group,omitempty"`
 
 	// Cursors are where the inputs stood, of each those of all nodes.
 	Cursors map[string][]json.RawMessage `json:"cursors,omitempty"`
@@ -76,13 +83,12 @@ func checkAt(at string) error {
 	return checkPath(p)
 }
 
-// DecodeCommit reads a COMMIT.json and refuses one that this version does not
-// understand whole, or whose paths could lead out of the folder it is restored to.
+// DecodeCommit reads a COMMIT.json, ignores fields that it does not know, and refuses one
+// that requires a feature that this version has not, or whose paths could lead out of the folder it is restored to.
 // Its errors are of kind Corrupt, or Unsupported.
 func DecodeCommit(p []byte) (Commit, error) {
 	var c Commit
 	dec := json.NewDecoder(bytes.NewReader(p))
-	dec.DisallowUnknownFields()
 	if err := dec.Decode(&c); err != nil {
 		return Commit{}, backends.Errorf(backends.Corrupt, "read", commitKey, "%w", err)
 	}
@@ -92,6 +98,9 @@ func DecodeCommit(p []byte) (Commit, error) {
 	if c.APIVersion != apiVersion || c.Kind != commitKind {
 		return Commit{}, backends.Errorf(backends.Unsupported, "read", commitKey,
 			"it is a %q of %q; this stager reads a %q of %q", c.Kind, c.APIVersion, commitKind, apiVersion)
+	}
+	if len(c.Requires) > 0 { // this version knows none
+		return Commit{}, backends.Errorf(backends.Unsupported, "read", commitKey, "it requires %q, which a later version of stager knows", c.Requires)
 	}
 	if err := c.check(); err != nil {
 		return Commit{}, backends.Errorf(backends.Corrupt, "read", commitKey, "%w", err)
@@ -112,7 +121,7 @@ func (c *Commit) check() error {
 		node int
 		path string
 	}
-	seen, files := make(map[place]bool, len(c.Files)), make(map[string]bool, len(c.Files))
+	seen := make(map[place]bool, len(c.Files))
 	for _, f := range c.Files {
 		if err := checkPath(f.Path); err != nil {
 			return err
@@ -128,7 +137,7 @@ func (c *Commit) check() error {
 		if seen[place{f.Node, f.Path}] {
 			return fmt.Errorf("%q is listed twice", f.Path)
 		}
-		seen[place{f.Node, f.Path}], files[f.Path] = true, true
+		seen[place{f.Node, f.Path}] = true
 		if f.Size < 0 || f.Size > math.MaxInt64-total {
 			return fmt.Errorf("%q cannot have %d bytes", f.Path, f.Size)
 		}
@@ -139,7 +148,7 @@ func (c *Commit) check() error {
 	}
 	for _, f := range c.Files {
 		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
-			if files[dir] {
+			if seen[place{f.Node, dir}] {
 				return fmt.Errorf("%q is a file and a folder", dir)
 			}
 		}

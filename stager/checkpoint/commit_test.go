@@ -65,11 +65,46 @@ func TestDecodeCommitRefuses(t *testing.T) {
 			t.Errorf("the path %.40q is taken", p)
 		}
 	}
-	for _, text := range []string{"", "{}", "null", string(text) + "{}", strings.Replace(string(text), `"step"`, `"stop"`, 1)} {
+	for _, text := range []string{"", "{}", "null", string(text) + "{}", strings.Replace(string(text), `"kind"`, `"sort"`, 1)} {
 		if _, err := DecodeCommit([]byte(text)); err == nil {
 			t.Errorf("decoded %.60q", text)
 		}
 	}
+}
+
+// A COMMIT.json with one more field was corrupt (76), and retention removed its step.
+func TestCommitOfLaterVersion(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		u := newUploader(t, t.TempDir(), b, func(c *Config) { c.Keep.Last = 1 })
+		write(t, filepath.Join(u.cfg.Dir, "step-1"), model("1"))
+		settled(t, u)
+		key := stepDir(1, 0) + "/" + commitKey
+		text, _ := b.Get(key)
+		add := func(field string) { b.Put(key, []byte(strings.Replace(string(text), "{", "{"+field+",", 1))) }
+		add(`"later": {"x": 1}`)
+		if r, _ := restoreNewest(t, b); r.Step != 1 {
+			t.Errorf("with an unknown field: restored step %d, want 1", r.Step)
+		}
+		add(`"requires": ["striping"]`)
+		_, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: filepath.Join(t.TempDir(), "x"), Step: Newest})
+		if got := backends.KindOf(err); got != backends.Unsupported {
+			t.Errorf("with an unknown feature: got %v (%v), want kind Unsupported", got, err)
+		}
+		for _, damage := range []string{`"requires": ["striping"]`, `"step": "one"`} {
+			add(damage)
+			for _, step := range []string{"2", "3"} {
+				write(t, filepath.Join(u.cfg.Dir, "step-"+step), model(step+damage))
+				settled(t, u)
+			}
+			if _, err := Prune(t.Context(), PruneConfig{Store: newStore(b), Keep: Keep{Last: 1}}); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := b.Get(key); !ok {
+				t.Errorf("with %s: retention removed a COMMIT.json that it cannot read", damage)
+			}
+		}
+	})
 }
 
 func FuzzDecodeCommit(f *testing.F) {

@@ -45,8 +45,14 @@ func (u *Uploader) came(entry string) {
 	if of, grouped := groupOf(name); grouped {
 		name = of
 	}
-	_, file := stepOf(name, false)
+	step, file := stepOf(name, false)
+	if !file {
+		step, _ = stepOf(name, true)
+	}
 	_, folder := stepOf(name, true)
+	if u.member != nil && (file || folder) {
+		u.member.expect(step)
+	}
 	if !file && !folder || u.cfg.Cursors == nil {
 		return
 	}

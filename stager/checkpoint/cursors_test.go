@@ -137,18 +137,18 @@ func TestANameThatComesIsStampedAtOnce(t *testing.T) {
 func TestCursorsOfAllNodesAreInOneCommit(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		for node := range 3 {
-			dir := t.TempDir()
-			u := newUploader(t, dir, b, func(c *Config) {
-				c.Node, c.Nodes = node, 3
-				c.Cursors = func() Cursors { return Cursors{"train": json.RawMessage(fmt.Sprint(node))} }
-			})
-			write(t, filepath.Join(dir, "step-1"), map[string]string{fmt.Sprintf("rank%d.pt", node): "x"})
+		g := startGang(t, b, "job", 3, func(c *Config) {
+			node := c.Node
+			c.Cursors = func() Cursors { return Cursors{"train": json.RawMessage(fmt.Sprint(node))} }
+		})
+		time.Sleep(time.Minute)
+		for node, u := range g.us {
+			write(t, filepath.Join(g.dirs[node], "step-1"), map[string]string{fmt.Sprintf("rank%d.pt", node): "x"})
 			if _, err := u.Commit(t.Context(), CommitRequest{Path: "step-1", Step: -1}); err != nil {
 				t.Fatal(err)
 			}
-			pass(t, u)
 		}
+		g.waitFor(1)
 		r, _ := restoreNewest(t, b)
 		if got, err := json.Marshal(r.Cursors); err != nil || string(got) != `{"train":[0,1,2]}` {
 			t.Errorf("got %s (%v), want those of all nodes", got, err)

@@ -45,8 +45,7 @@ type delivery struct {
 }
 
 // ship sends a checkpoint and commits it. It returns the COMMIT that makes the step
-// exist, which may be that of another upload of the same bytes, and its folder. When
-// parts of other nodes are missing the error is a *waitingError.
+// exist, which may be that of another upload of the same bytes, and its folder.
 //
 // Nothing that it leaves after an error counts: a later call with the same id goes
 // on with it, any other sweeps it. What is in the files' places is sent only as it
@@ -67,14 +66,14 @@ func (s *shipper) ship(ctx context.Context, c cargo) (Commit, string, error) {
 			return Commit{}, at.dir, err
 		case at.found != nil:
 			return *at.found, at.dir, nil
-		case at.former != nil && at.former.brought(at.dir, dataDir+"/"+c.id) && s.nodes <= 1:
+		case at.former != nil && at.former.brought(at.dir, dataDir+"/"+c.id):
 			c, sent = c.anew(), delivery{} // its data is gone
 		}
 		commit, err := s.shipTo(ctx, c, at, &sent)
 		switch {
 		case errors.Is(err, errTaken) && taken < maxTaken:
 			taken++
-		case errors.Is(err, errVanished) && vanished < maxVanished && s.nodes <= 1:
+		case errors.Is(err, errVanished) && vanished < maxVanished:
 			vanished++
 			s.log.Warn("data of this upload was removed by another process, sending it again", "step", at.dir, "error", err)
 			c, sent = c.anew(), delivery{}
@@ -88,7 +87,7 @@ func (s *shipper) ship(ctx context.Context, c cargo) (Commit, string, error) {
 // removes what was sent may not have finished.
 func (c cargo) anew() cargo {
 	c.sent.forget()
-	c.id, c.brought = newID(), false
+	c.id = newID()
 	return c
 }
 
@@ -135,8 +134,6 @@ func (s *shipper) placeSame(ctx context.Context, at spot, there Commit, obj back
 		return at, err
 	case missing == nil:
 		at.found = &there
-	case s.nodes > 1:
-		return at, missing // others brought it
 	default:
 		s.log.Warn("the store has a COMMIT of this step without its data, sending it again", "step", at.dir, "error", missing)
 		at.replace, at.over, at.former = true, obj, &there
@@ -159,18 +156,14 @@ func interrupted(dir string, why error) error {
 // shipTo sends what sent does not have, and commits it. It fails with errTaken when
 // COMMIT.json is no longer as at says.
 func (s *shipper) shipTo(ctx context.Context, c cargo, at spot, sent *delivery) (Commit, error) {
-	if !c.brought && sent.dir == "" {
+	if sent.dir == "" {
 		own, err := s.deliver(ctx, c, at.dir)
 		if err != nil {
 			return Commit{}, err
 		}
 		*sent = delivery{at.dir, own}
 	}
-	parts, err := s.gather(ctx, at.dir, sent.part)
-	if err != nil {
-		return Commit{}, err
-	}
-	commit := s.join(c.step, at.dir, parts)
+	commit := s.single(at.dir, sent.part)
 	// What must not be restored must not be written.
 	if err := commit.check(); err != nil {
 		return Commit{}, &backends.Error{Op: "commit", Key: at.dir, Kind: backends.Invalid, Err: err}
@@ -207,8 +200,10 @@ func (s *shipper) deliver(ctx context.Context, c cargo, dir string) (part, error
 				return part{}, err
 			}
 		}
-		if err := s.bring(ctx, dir, own); err != nil {
-			return part{}, err
+		if s.nodes <= 1 { // of several, package group creates the part
+			if err := s.bring(ctx, dir, own); err != nil {
+				return part{}, err
+			}
 		}
 		// What an earlier step shares stays only as long as a COMMIT says so: who
 		// removes that one looks for others afterwards, and finds this record.

@@ -24,7 +24,7 @@
 //     folder must be complete anew.
 //     What the committed step before has too is referred to, and not sent (reuse.go).
 //  4. COMMIT.json, which lists every file with size and digest, is created last, and
-//     only where there is none, when all nodes have brought their parts (nodes.go). Of
+//     only where there is none; of several nodes as package group decides (member.go). Of
 //     many who upload the same step one wins.
 //  5. Older steps that Keep does not name go, COMMIT.json first, and so does what nobody
 //     refers to (retain.go).
@@ -33,7 +33,7 @@
 //
 //	step-00012000/COMMIT.json         makes the step exist; names the data and lists it
 //	step-00012000/data/7c1f…/model.pt one upload's files, under a name of its own
-//	step-00012000/parts/node-000.json what one node brought
+//	step-00012000/parts/node-000.json what a single node sent; see package group for several
 //	LATEST                            a hint for people; nothing reads it
 //	files/logs/train.log              what is no checkpoint, mirrored as it settles
 //

@@ -19,9 +19,7 @@ func (u *Uploader) Due() (left int64, by time.Time) {
 		return 0, time.Time{}
 	}
 	newest := u.snaps[steps[0]]
-	if !newest.brought {
-		left = totalSize(newest.Files)
-	}
+	left = totalSize(newest.Files)
 	if up := u.uploading; up != nil {
 		if up.snap != newest {
 			left += up.total

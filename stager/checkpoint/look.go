@@ -22,6 +22,11 @@ type entry struct {
 	reason  string    // why it is not complete
 	refused bool      // waiting does not help: somebody must change it
 	fault   bool      // it may be complete, and cannot be saved
+
+	// Of several nodes: where its files belong, and what they are.
+	view  string
+	round int
+	files []local
 }
 
 // look finds what is complete and takes snapshots of it. With ended the trainer is
@@ -213,19 +218,37 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	defer u.mu.Unlock()
 	e := u.seen[name]
 	if e == nil || e.print != state || e.step != step {
+		before := e
 		e = &entry{step: step, print: state, since: time.Now(), renamed: u.hasInode(name, at.temporary)}
+		if err == nil {
+			u.labelLocked(e, before, t, files)
+		}
 		u.seen[name] = e
 	}
-	held := u.snaps[step]
+	held, scan := u.snaps[step], u.scanOf(step)
 	// Of what is held less may be left: the trainer is removing it.
-	if u.shipped[name].Fingerprint == state || u.failed[name].print == state || held != nil && err == nil && within(files, held.Files) {
+	if held != nil && err == nil && within(files, held.Files) {
+		if scan != nil {
+			scan.fresh = true
+		}
 		delete(u.seen, name)
 		return
 	}
+	if e.view == beforeRun || scan == nil && (u.shipped[name].Fingerprint == state || u.failed[name].print == state) {
+		delete(u.seen, name)
+		return
+	}
+	whole := candidate{u.root, name, step, t, files}
 	signed := marker != nil || e.renamed
 	var lacks lack
-	if err == nil && !signed && u.cfg.Node == 0 { // the signs are the first node's
-		lacks = candidate{u.root, name, step, t, files}.lacks()
+	// The signs are the first node's. Another node waits for its announcement where there
+	// is to be a sign.
+	if err == nil && !signed && (u.cfg.Node == 0 || u.member != nil && scan == nil) && (scan == nil || !scan.job) {
+		lacks = whole.lacks()
+	}
+	quiet := u.cfg.Settle
+	if scan != nil && scan.job {
+		quiet = 0
 	}
 	e.reason, e.refused, e.fault = "", true, false
 	switch {
@@ -243,7 +266,9 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		e.reason, e.fault = lacks.reason, lacks.unsure
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
 		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false
-	case !signed && !at.ended && time.Since(e.since) < u.cfg.Settle:
+	case scan != nil && scan.job && newerThan(files, scan.began) != "":
+		e.reason, e.refused = newerThan(files, scan.began)+" was written after the checkpoint was complete", false
+	case !signed && !at.ended && time.Since(e.since) < quiet:
 		e.reason, e.refused = fmt.Sprintf("something in it changed within the last %s", u.cfg.Settle), false
 	}
 	if e.reason != "" {
@@ -263,13 +288,19 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	case busy != "":
 		e.since, e.reason, e.refused = time.Now(), busy+" is open for writing", false
 	default:
-		_, err := u.takeLocked(&snapshot{
+		snap := &snapshot{
 			Step: step, Name: name, Complete: markedAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
-			Cursors: mark.at(u.reached(u.stood[name].cursors, mark.SamplesSeen)), Files: files,
-		})
-		if err != nil {
+			Cursors: mark.at(u.reached(u.stood[name].cursors, mark.SamplesSeen)), Files: files, print: state,
+		}
+		if u.member != nil {
+			u.member.adoptLocked(snap, e, whole.signOf(signed || at.ended))
+		}
+		if _, err := u.takeLocked(snap); err != nil {
 			e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true
 			return
+		}
+		if scan != nil {
+			scan.fresh = true
 		}
 		delete(u.seen, name)
 	}
@@ -352,7 +383,6 @@ func readMark(root *os.Root, step int64) (mark, error) {
 
 // takeLocked puts a checkpoint on the shelf, in the place of an older state of it.
 func (u *Uploader) takeLocked(snap *snapshot) (*snapshot, error) {
-	snap.Attempt = u.cfg.Attempt
 	if err := u.shelf.take(snap); err != nil {
 		return nil, err
 	}
@@ -372,6 +402,9 @@ func (u *Uploader) takeLocked(snap *snapshot) (*snapshot, error) {
 // Newer is what was complete later, whatever its number: a trainer that goes back to
 // an earlier step saves lower numbers than the run before it.
 func (u *Uploader) supersedeLocked() {
+	if u.member != nil {
+		return // the nodes decide together
+	}
 	for step, snap := range u.snaps {
 		limit := u.cfg.Keep.Last
 		if !u.cfg.When.Change && !snap.Said {
@@ -395,7 +428,6 @@ func (u *Uploader) supersedeLocked() {
 			u.log.Info("newer checkpoints are complete, so this one is not sent", "step", step)
 			u.shelf.drop(snap)
 			delete(u.snaps, step)
-			delete(u.waits, step)
 			u.shipped[snap.Name] = shipment{Step: step, Fingerprint: snap.print, Complete: snap.Complete}
 			u.rememberLocked()
 			u.notifyLocked()

@@ -2,11 +2,10 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,170 +14,307 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// shardOf is what one node writes of a step, and under one name all write.
+// shardOf is what one node writes of a step.
 func shardOf(node int, step string) map[string]string {
-	return map[string]string{
-		fmt.Sprintf("rank%d.pt", node): fmt.Sprintf("rank %d of %s", node, step), "shared.json": "of all",
-		"own.json": fmt.Sprintf("of node %d", node),
-	}
+	return map[string]string{fmt.Sprintf("rank%d.pt", node): fmt.Sprintf("rank %d of %s", node, step), "shared.json": "of all"}
 }
 
-// together is what a node restores: everything, and of what all have its own.
-func together(node, nodes int, step string) map[string]string {
+// together is what a node restores: everything.
+func together(nodes int, step string) map[string]string {
 	all := make(map[string]string)
 	for n := range nodes {
 		maps.Copy(all, shardOf(n, step))
 	}
-	maps.Copy(all, shardOf(node, step))
 	return all
 }
 
-// gang are the Uploaders of the nodes of one job.
-func gang(t *testing.T, b backends.Backend, nodes, attempt int) (us []*Uploader, dirs []string) {
+// gang are the running Uploaders of the nodes of one job.
+type gang struct {
+	t    *testing.T
+	b    backends.Backend
+	job  string
+	us   []*Uploader
+	dirs []string
+	stop []func()
+	more []func(*Config)
+}
+
+func startGang(t *testing.T, b backends.Backend, job string, nodes int, more ...func(*Config)) *gang {
 	t.Helper()
-	for n := range nodes {
-		dirs = append(dirs, t.TempDir())
-		us = append(us, newUploader(t, dirs[n], b, func(c *Config) { c.Node, c.Nodes, c.Attempt = n, nodes, attempt }))
+	g := &gang{t: t, b: b, job: job, more: more}
+	for range nodes {
+		g.dirs = append(g.dirs, t.TempDir())
+		g.us, g.stop = append(g.us, nil), append(g.stop, nil)
 	}
-	return us, dirs
+	for n := range nodes {
+		g.start(n)
+	}
+	return g
 }
 
-func TestAStepOfSeveralNodesIsWholeWhenAllHaveBroughtTheirs(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		b := mem.New()
-		us, dirs := gang(t, b, 3, 0)
-		for i, n := range []int{2, 0, 1} {
-			write(t, filepath.Join(dirs[n], "step-1"), shardOf(n, "1"))
-			settled(t, us[n])
-			if got := len(commits(b)); got != i/2 {
-				t.Errorf("after %d parts %d steps are committed", i+1, got)
-			}
-		}
-		if w := fmt.Sprint(us[2].Status().Waiting); !strings.Contains(w, "waits for the parts of nodes 0 1") {
-			t.Errorf("node 2 waits for %s, want the others' parts", w)
-		}
-		for n, u := range us {
-			pass(t, u)
-			if err := u.Wait(t.Context(), 1); err != nil {
-				t.Errorf("node %d: %v", n, err)
-			}
-			if s := u.Status(); len(s.Pending)+len(s.Waiting)+len(s.Failed) > 0 || s.Committed.Step != 1 {
-				t.Errorf("node %d: %+v, want step 1 committed and nothing left", n, s)
-			}
-			dir := filepath.Join(t.TempDir(), "x")
-			r, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: dir, Step: Newest, Node: n})
-			if err != nil || r.Step != 1 {
-				t.Fatalf("node %d restores step %d: %v", n, r.Step, err)
-			}
-			equal(t, fmt.Sprint("node ", n), read(t, dir), together(n, 3, "1"))
-		}
-		if got := unreferenced(t, b); len(got) != 0 {
-			t.Errorf("unreferenced: %v", got)
-		}
-		if steps, err := Steps(t.Context(), newStore(b)); err != nil || len(steps) != 1 || steps[0].Nodes != 3 || steps[0].Files != 9 || steps[0].Shared != 0 {
-			t.Errorf("got %+v, %v; want one step by 3 nodes with 9 files", steps, err)
+// start starts the process of a node.
+func (g *gang) start(n int) {
+	g.t.Helper()
+	g.startAs(n, n, len(g.dirs))
+}
+
+func (g *gang) startAs(n, index, count int) {
+	g.t.Helper()
+	u := newUploader(g.t, g.dirs[n], g.b, func(c *Config) {
+		c.Node, c.Nodes, c.Job = index, count, g.job
+		for _, change := range g.more {
+			change(c)
 		}
 	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		u.poll()
+		u.run(ctx, nil) // no watch of the kernel in virtual time
+	}()
+	g.us[n], g.stop[n] = u, func() {
+		cancel()
+		<-ended
+	}
+	g.t.Cleanup(g.stop[n])
 }
 
-// A node dies in the middle of step 3: nobody commits it, all go back to step 2. The
-// next attempt makes a step 3 of its own, of which nothing is the old one's; and what
-// comes late from the old attempt changes nothing.
-func TestANodeThatDiesLeavesTheStepBefore(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		b := mem.New()
-		us, dirs := gang(t, b, 3, 0)
-		for _, step := range []string{"1", "2", "3"} {
-			for n, u := range us {
-				if step == "3" && n == 1 {
-					continue // it is dead
-				}
-				write(t, filepath.Join(dirs[n], "step-"+step), shardOf(n, step))
-				settled(t, u)
-			}
-		}
-		if r, _ := restoreNewest(t, b); r.Step != 2 || len(r.FellBackFrom) > 0 {
-			t.Errorf("restored %+v, want step 2", r)
-		}
-		later, dirs2 := gang(t, b, 3, 1)
-		for n, u := range later[:2] {
-			write(t, filepath.Join(dirs2[n], "step-3"), shardOf(n, "3 again"))
-			settled(t, u)
-		}
-		// The dead node's old process was only slow.
-		write(t, filepath.Join(dirs[1], "step-3"), shardOf(1, "3"))
-		settled(t, us[1])
-		if got := commits(b); len(got) != 2 {
-			t.Errorf("committed %v: two attempts were mixed, or the older one won", got)
-		}
-		if f := us[1].Status().Failed; len(f) != 1 || !strings.Contains(f[0].Reason, "attempt 1 has begun") {
-			t.Errorf("the old attempt: %+v, want that it was told", f)
-		}
-		write(t, filepath.Join(dirs2[2], "step-3"), shardOf(2, "3 again"))
-		settled(t, later[2])
-		dir := filepath.Join(t.TempDir(), "x")
-		if _, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: dir, Step: 3, Node: 1}); err != nil {
-			t.Fatal(err)
-		}
-		equal(t, "step 3", read(t, dir), together(1, 3, "3 again"))
-		// What the old attempt sent may go when nobody can be at it any more.
-		time.Sleep(Abandoned)
-		if _, err := Prune(t.Context(), PruneConfig{Store: newStore(b), Keep: Keep{Last: 9}, Abandoned: Abandoned}); err != nil {
-			t.Error(err)
-		}
-		if got := unreferenced(t, b); len(got) != 0 {
-			t.Errorf("unreferenced: %v", got)
-		}
-	})
+// kill ends the process of a node without a word.
+func (g *gang) kill(n int) {
+	u := g.us[n]
+	g.stop[n]()
+	u.member.cancel()
+	<-u.member.ended
+	u.member.state = memberStarting // it does not leave
+	if err := u.Close(); err != nil {
+		g.t.Fatal(err)
+	}
 }
 
-func TestTheEndOfSeveralNodesWaitsForTheOthers(t *testing.T) {
+// newPod gives a node a process with an empty volume.
+func (g *gang) newPod(n int) {
+	g.kill(n)
+	g.dirs[n] = g.t.TempDir()
+	g.start(n)
+}
+
+// save has all nodes write a step, with the marker that makes it complete.
+func (g *gang) save(step string) {
+	for n, dir := range g.dirs {
+		g.saveOn(n, dir, step)
+	}
+}
+
+func (g *gang) saveOn(n int, dir, step string) {
+	g.t.Helper()
+	files := shardOf(n, step)
+	write(g.t, filepath.Join(dir, "step-"+step), files)
+	write(g.t, filepath.Join(dir, "step-"+step), map[string]string{markerName: ""})
+}
+
+// waitFor waits for a step on all nodes.
+func (g *gang) waitFor(step int64) {
+	g.t.Helper()
+	time.Sleep(10 * time.Second) // all have looked
+	ctx, cancel := context.WithTimeout(g.t.Context(), 10*time.Minute)
+	defer cancel()
+	for n, u := range g.us {
+		if err := u.Wait(ctx, step); err != nil {
+			g.t.Errorf("node %d: step %d: %v; status %+v", n, step, err, u.Status())
+		}
+	}
+}
+
+func TestStepOfSeveralNodesIsCommittedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		us, dirs := gang(t, b, 2, 0)
-		write(t, filepath.Join(dirs[0], "step-1"), shardOf(0, "1"))
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		ended := make(chan error)
-		go func() { ended <- us[0].Drain(ctx, Exit{}) }()
+		g := startGang(t, b, "job-a", 3)
 		time.Sleep(time.Minute)
-		write(t, filepath.Join(dirs[1], "step-1"), shardOf(1, "1"))
-		settled(t, us[1])
-		if err := <-ended; err != nil || len(commits(b)) != 1 {
-			t.Errorf("%v, committed %v; want step 1", err, commits(b))
+		g.save("1")
+		time.Sleep(time.Minute)
+		g.waitFor(1)
+		r, files := restoreNewest(t, b)
+		if r.Step != 1 {
+			t.Errorf("restored step %d, want 1", r.Step)
 		}
-		// And not for ever.
-		write(t, filepath.Join(dirs[0], "step-2"), shardOf(0, "2"))
-		ctx, cancel = context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		if err := us[0].Drain(ctx, Exit{}); err == nil || !strings.Contains(err.Error(), "step 2 (step-2) is not safe") {
-			t.Errorf("got %v, want that step 2 is not safe", err)
+		equal(t, "restored", files, together(3, "1"))
+		for n, u := range g.us {
+			if s := u.Status(); len(s.Pending)+len(s.Waiting)+len(s.Failed) > 0 || s.Nodes != "" {
+				t.Errorf("node %d: got %+v, want nothing left", n, s)
+			}
 		}
 	})
 }
 
-// Its part survives a restart of stager, which sends nothing twice.
-func TestARestartWaitsOn(t *testing.T) {
+// restoreOf restores a step as a node, and returns its files.
+func restoreOf(t *testing.T, b backends.Backend, step int64, node int) (map[string]string, error) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "restored")
+	_, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: dir, Step: step, Node: node})
+	if err != nil {
+		return nil, err
+	}
+	return read(t, dir), nil
+}
+
+// A job of three nodes ends in the middle of step 2 and comes back with two. Parts of the
+// three were once joined with those of the two: step 2 was restored without the files of
+// the third.
+func TestFewerNodesDoNotFinishStepOfMore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		us, dirs := gang(t, b, 2, 0)
-		write(t, filepath.Join(dirs[0], "step-1"), shardOf(0, "1"))
-		settled(t, us[0])
-		us[0].Close()
-		if err := os.RemoveAll(filepath.Join(dirs[0], "step-1")); err != nil { // the trainer prunes
+		g := startGang(t, b, "job-a", 3)
+		time.Sleep(time.Minute)
+		g.save("1")
+		g.waitFor(1)
+		g.kill(2)
+		for n := range 2 {
+			g.saveOn(n, g.dirs[n], "2")
+		}
+		time.Sleep(30 * time.Second)
+		g.kill(0)
+		g.kill(1)
+		for n := range 2 {
+			g.startAs(n, n, 2)
+		}
+		time.Sleep(5 * time.Minute)
+		if r, _ := restoreNewest(t, b); r.Step != 1 {
+			t.Errorf("restored step %d, want 1: step 2 was never whole", r.Step)
+		}
+		g.dirs, g.us = g.dirs[:2], g.us[:2]
+		g.save("3")
+		g.waitFor(3)
+		r, files := restoreNewest(t, b)
+		if r.Step != 3 {
+			t.Errorf("restored step %d, want 3", r.Step)
+		}
+		equal(t, "step 3", files, together(2, "3"))
+		for n, u := range g.us {
+			if f := u.Status().Failed; len(f) != 1 || f[0].Step != 2 {
+				t.Errorf("node %d: got failed %+v, want step 2", n, f)
+			}
+		}
+	})
+}
+
+// A pod is replaced in the middle of step 2: its files were joined with those that the
+// other node wrote before.
+func TestReplacedPodDoesNotFinishStepOfOneBefore(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		g.saveOn(1, g.dirs[1], "2")
+		time.Sleep(20 * time.Second)
+		g.newPod(0)
+		time.Sleep(2 * time.Minute)
+		g.saveOn(0, g.dirs[0], "2")
+		time.Sleep(5 * time.Minute)
+		if got := commits(b); len(got) != 0 {
+			t.Errorf("got %v committed, want nothing: the files of step 2 are of two runs", got)
+		}
+		write(t, filepath.Join(g.dirs[1], "step-3"), shardOf(1, "3"))
+		g.save("3")
+		g.waitFor(3)
+		_, files := restoreNewest(t, b)
+		equal(t, "step 3", files, together(2, "3"))
+	})
+}
+
+// Rank 0 alone writes checkpoints: the others bring empty parts. Nothing was ever
+// committed.
+func TestStepThatOneNodeWritesIsCommitted(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		g.saveOn(0, g.dirs[0], "1")
+		time.Sleep(10 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		if err := g.us[0].Wait(ctx, 1); err != nil {
 			t.Fatal(err)
 		}
-		before := b.Keys()
-		again := newUploader(t, dirs[0], b, func(c *Config) { c.Nodes = 2 })
-		pass(t, again)
-		if !slices.Equal(b.Keys(), before) {
-			t.Errorf("it sent %v, had %v", b.Keys(), before)
+		_, files := restoreNewest(t, b)
+		equal(t, "restored", files, shardOf(0, "1"))
+		// The last one of all: node 1 has nothing to save, and stays for it.
+		g.saveOn(0, g.dirs[0], "2")
+		ended := make(chan error, 2)
+		for _, u := range g.us {
+			go func() { ended <- u.Drain(ctx, Exit{Success: true, Gone: true}) }()
 		}
-		write(t, filepath.Join(dirs[1], "step-1"), shardOf(1, "1"))
-		settled(t, us[1])
-		pass(t, again)
-		if err := again.Wait(t.Context(), 1); err != nil || len(commits(b)) != 1 {
-			t.Errorf("%v, committed %v; want step 1", err, commits(b))
+		for range g.us {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if r, _ := restoreNewest(t, b); r.Step != 2 {
+			t.Errorf("restored step %d, want 2", r.Step)
+		}
+	})
+}
+
+// Node 1 pauses between its files longer than the quiet period. Its first burst became
+// its part, and the sign of node 0 committed it.
+func TestBurstsOfNodeAreOnePart(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		step := func(n int) string { return filepath.Join(g.dirs[n], "step-1") }
+		write(t, step(0), map[string]string{"__0_0.distcp": "0"})
+		write(t, step(1), map[string]string{"__1_0.distcp": "1"})
+		time.Sleep(30 * time.Second)
+		write(t, step(1), map[string]string{"__1_1.distcp": "11"})
+		write(t, step(0), map[string]string{".metadata": "pickle."})
+		g.waitFor(1)
+		_, files := restoreNewest(t, b)
+		equal(t, "restored", files, map[string]string{"__0_0.distcp": "0", "__1_0.distcp": "1", "__1_1.distcp": "11", ".metadata": "pickle."})
+	})
+}
+
+// A second job at the destination of one that is alive is refused; when the first one is
+// gone it takes over.
+func TestSecondJobAtDestinationIsRefused(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		other := startGang(t, b, "job-b", 2)
+		for n, u := range other.us {
+			err := u.Register(t.Context())
+			var refused *RefusedError
+			if !errors.As(err, &refused) || refused.Job != "job-a" || refused.ExitCode() != 78 {
+				t.Errorf("node %d: got %v, want that job-a is alive", n, err)
+			}
+		}
+	})
+}
+
+func TestRestoreDoesNotChooseBetweenNodes(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		for n, dir := range g.dirs {
+			write(t, filepath.Join(dir, "step-1"), map[string]string{"state.json": fmt.Sprint("of node ", n)})
+			write(t, filepath.Join(dir, "step-1"), map[string]string{markerName: ""})
+		}
+		g.waitFor(1)
+		var chosen *NodeError
+		if _, err := restoreOf(t, b, 1, AnyNode); !errors.As(err, &chosen) || !strings.Contains(err.Error(), "nodes 0 and 1") {
+			t.Errorf("without a node: got %v, want that nodes 0 and 1 differ", err)
+		}
+		if _, err := restoreOf(t, b, 1, 5); !errors.As(err, &chosen) || !strings.Contains(err.Error(), "has no node 5") {
+			t.Errorf("node 5: got %v, want that there is none", err)
+		}
+		for n := range 2 {
+			files, err := restoreOf(t, b, 1, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, fmt.Sprint("node ", n), files, map[string]string{"state.json": fmt.Sprint("of node ", n)})
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
 // What may be removed of the uploads in a destination. No COMMIT names it, nor the record
@@ -31,8 +32,8 @@ func (r *retention) finish(dir string, c *Commit) {
 	for _, f := range c.Files {
 		r.finished.keys[c.key(dir, f)] = true
 	}
-	for node := range c.Nodes {
-		r.finished.keys[dir+"/"+partKey(c.Attempt, node)] = true
+	for _, key := range c.partKeys(dir) {
+		r.finished.keys[key] = true
 	}
 	for id := range c.uploads(dir) {
 		r.finished.ids[id] = true
@@ -122,6 +123,7 @@ func (r *retention) name(ctx context.Context, s *survey) error {
 	for _, g := range s.good {
 		g.commit.name(g.dir, s.named)
 	}
+	var view *group.View
 	for _, l := range s.steps {
 		var ids map[string]bool
 		if c := s.says[l.dir]; c != nil {
@@ -131,6 +133,19 @@ func (r *retention) name(ctx context.Context, s *survey) error {
 			rest := strings.TrimPrefix(obj.Key, l.dir+"/")
 			id := uploadOf(rest)
 			_, _, part := parsePartKey(rest)
+			if save, _, ok := group.ParsePartKey(rest); ok {
+				if view == nil {
+					now, err := r.currentView(ctx)
+					if err != nil {
+						return err
+					}
+					view = &now
+				}
+				if err := r.namePart(ctx, s, *view, obj, l.dir, save); err != nil {
+					return err
+				}
+				continue
+			}
 			switch {
 			case strings.HasPrefix(rest, dataDir+"/") || id == "" && (!part || l.committed):
 				continue
@@ -159,12 +174,66 @@ func (c *Commit) name(dir string, named map[string]bool) {
 	for _, f := range c.Files {
 		named[c.key(dir, f)] = true
 	}
-	for node := range c.Nodes {
-		named[dir+"/"+partKey(c.Attempt, node)] = true
+	for _, key := range c.partKeys(dir) {
+		named[key] = true
 	}
 	for id := range c.uploads(dir) {
 		named[dir+"/"+recordKey(id)] = true
 	}
+}
+
+// partKeys are the keys of the parts that a COMMIT is of.
+func (c *Commit) partKeys(dir string) (keys []string) {
+	for node := range c.Nodes {
+		key := dir + "/" + partKey(c.Attempt, node)
+		if c.Group != nil {
+			key = group.PartKey(c.Step, group.SaveID{View: c.Group.View, Number: c.Group.Save}, node)
+		}
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// currentView reads which members of a job save together now; the zero View is none.
+func (r *retention) currentView(ctx context.Context) (group.View, error) {
+	text, _, err := r.store.ReadAll(ctx, group.ViewKey, group.RecordLimit)
+	if err != nil && backends.KindOf(err) != backends.NotExist {
+		return group.View{}, err
+	}
+	view, err := group.DecodeView(text)
+	if err != nil {
+		return group.View{}, nil // then age decides
+	}
+	return view, nil
+}
+
+// namePart names what the part of a save refers to that is not committed and may be.
+func (r *retention) namePart(ctx context.Context, s *survey, view group.View, obj backends.Object, dir string, id group.SaveID) error {
+	still := time.Duration(0)
+	if r.old(obj.ModTime) {
+		still = r.abandoned
+	}
+	if s.named[obj.Key] || r.finished.keys[obj.Key] || group.Sweepable(view, id.View, still, r.abandoned) {
+		return nil
+	}
+	text, _, err := r.store.ReadAll(ctx, obj.Key, group.RecordLimit)
+	if err != nil {
+		return err
+	}
+	s.named[obj.Key] = true
+	rec, err := group.DecodePart(text)
+	if err != nil {
+		return nil // what cannot be read stays
+	}
+	parts, err := payloads([]group.Part{rec})
+	if err != nil {
+		return nil
+	}
+	c := joinParts(dir, "", parts)
+	for _, f := range c.Files {
+		s.named[f.At] = true
+	}
+	return nil
 }
 
 // forgetGoing leaves out of what is named what only steps name that would go.
@@ -184,19 +253,19 @@ func (r *retention) forgetGoing(ctx context.Context, s *survey, going map[string
 // behind says that also uploads count that are not committed and abandoned.
 func (r *retention) removable(s survey, dir string, objects []backends.Object, behind bool) (keys []backends.Object) {
 	last := make(map[string]time.Time) // when something came of an upload
-	group := func(obj backends.Object) string {
+	uploadKey := func(obj backends.Object) string {
 		if id := uploadOf(strings.TrimPrefix(obj.Key, dir+"/")); id != "" {
 			return id
 		}
 		return obj.Key
 	}
 	for _, obj := range objects {
-		if g := group(obj); obj.ModTime.After(last[g]) {
+		if g := uploadKey(obj); obj.ModTime.After(last[g]) {
 			last[g] = obj.ModTime
 		}
 	}
 	for _, obj := range objects {
-		g := group(obj)
+		g := uploadKey(obj)
 		over := r.finished.keys[obj.Key] || r.finished.ids[g] || behind && (r.ids[g] || r.old(last[g]))
 		if over && !s.named[obj.Key] {
 			keys = append(keys, obj)
@@ -208,6 +277,9 @@ func (r *retention) removable(s survey, dir string, objects []backends.Object, b
 // sweep removes what nobody needs of a step's folder; committed says that its COMMIT was
 // removed.
 func (r *retention) sweep(ctx context.Context, s survey, l *listed, committed, older bool) error {
+	if s.bad[l.dir] != nil {
+		return nil // a COMMIT that cannot be read may name anything
+	}
 	objects := r.removable(s, l.dir, l.objects, older || l.committed)
 	done := Pruned{Step: l.step, Dir: l.dir, Committed: committed}
 	objects, err := r.stillRemovable(ctx, s, l.dir, objects)

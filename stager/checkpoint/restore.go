@@ -27,12 +27,23 @@ import (
 // Newest is the Step of a RestoreConfig that asks for the newest good one.
 const Newest = -1
 
+// AnyNode is the Node of a RestoreConfig that refuses to choose between nodes.
+const AnyNode = -1
+
+// NodeError says that the files of a step cannot be chosen for a node.
+type NodeError struct{ Reason string }
+
+func (e *NodeError) Error() string { return e.Reason }
+
+// ExitCode is EX_CONFIG: trying again does not help.
+func (e *NodeError) ExitCode() int { return 78 }
+
 // RestoreConfig says what Restore brings back.
 type RestoreConfig struct {
 	Store    *backends.Store // the destination that an Uploader had
 	Dir      string          // where the files go; made if missing
 	Step     int64           // Newest, or this one and no other
-	Node     int             // whose file it is where several nodes have another one under one path
+	Node     int             // whose file it is where several nodes have another one under one path; AnyNode: there must be none
 	Parallel int             // ranges at once; 0: what the store likes
 	Write    disk.Write      // how large files get to the disk; empty: as is fastest there
 	Log      *slog.Logger    // nil: silent
@@ -66,6 +77,7 @@ type FellBack struct {
 	Step   int64  `json:"step"`
 	Source string `json:"source"`
 	Reason string `json:"reason"`
+	kind   backends.Kind
 }
 
 // Restore brings the newest good checkpoint's files to Dir, checked byte for byte.
@@ -149,7 +161,7 @@ func restoreListed(ctx context.Context, cfg RestoreConfig, site *site) (done Res
 			return Restored{}, err, err
 		}
 		cfg.Log.Warn("a checkpoint is not good, the one before is tried", "step", l.dir, "error", err)
-		passed = append(passed, FellBack{l.step, cfg.Store.Sub(l.dir).Name(), err.Error()})
+		passed = append(passed, FellBack{l.step, cfg.Store.Sub(l.dir).Name(), err.Error(), backends.KindOf(err)})
 	}
 	err = noneGood(cfg, passed, uncommitted)
 	if stands, lerr := stillListed(ctx, cfg.Store, steps, true); lerr != nil {
@@ -202,6 +214,9 @@ func noneGood(cfg RestoreConfig, passed []FellBack, uncommitted int) error {
 	}
 	if len(passed) > 0 {
 		e.Kind, what = backends.Corrupt, "no committed checkpoint is good"
+		if !slices.ContainsFunc(passed, func(p FellBack) bool { return p.kind != backends.Unsupported }) {
+			e.Kind, what = backends.Unsupported, "every committed checkpoint is of a later version of stager"
+		}
 	}
 	errs := []error{errors.New(what)}
 	if cfg.Step < 0 && len(passed) == 0 {
@@ -239,7 +254,9 @@ func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Comm
 	if err != nil {
 		return Commit{}, err
 	}
-	commit.choose(cfg.Node)
+	if err := commit.choose(cfg.Node); err != nil {
+		return Commit{}, err
+	}
 	for _, f := range commit.Files {
 		key := commit.key(dir, f)
 		if obj, ok := there[key]; !ok || obj.Size != f.Size {
@@ -278,8 +295,12 @@ func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Comm
 	return commit, syncAll(root)
 }
 
-// choose leaves one file a path: this node's, or that of the first that has one.
-func (c *Commit) choose(node int) {
+// choose leaves one file a path: this node's, or that of the first that has one. It returns
+// a *NodeError when the step has no such node, or when nodes differ and none is given.
+func (c *Commit) choose(node int) error {
+	if node >= c.Nodes && c.Nodes > 1 {
+		return &NodeError{fmt.Sprintf("step %d was saved by %d nodes, counted from 0, and has no node %d: name one of them by --node, or none", c.Step, c.Nodes, node)}
+	}
 	byPath := make(map[string]int)
 	var files []File
 	for _, f := range c.Files {
@@ -290,12 +311,31 @@ func (c *Commit) choose(node int) {
 			files = append(files, f)
 		case f.Node == node:
 			files[i] = f
+		case node == AnyNode && (files[i].Digest != f.Digest || files[i].Size != f.Size):
+			return &NodeError{fmt.Sprintf("nodes %d and %d of step %d saved different files as %s: choose one by --node", files[i].Node, f.Node, c.Step, f.Path)}
 		}
 	}
 	c.Files, c.Bytes = files, 0
 	for _, f := range files {
 		c.Bytes += f.Size
 	}
+	return c.apart()
+}
+
+// apart returns a *NodeError when a path is a file of one node and a directory of another.
+func (c *Commit) apart() error {
+	files := make(map[string]int, len(c.Files))
+	for _, f := range c.Files {
+		files[f.Path] = f.Node
+	}
+	for _, f := range c.Files {
+		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
+			if node, ok := files[dir]; ok {
+				return &NodeError{fmt.Sprintf("in step %d %s is a file of node %d and a directory of node %d: they cannot be restored to one place", c.Step, dir, node, f.Node)}
+			}
+		}
+	}
+	return nil
 }
 
 // fetchFile begins to fetch one file, large ones in several ranges. The last range

@@ -68,8 +68,12 @@ func TestADamagedCheckpointIsPassedOver(t *testing.T) {
 			}
 			where := t.TempDir()
 			_, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: where, Step: 2})
-			if backends.KindOf(err) != backends.Corrupt || !strings.Contains(err.Error(), "step 2: ") {
-				t.Errorf("asked for step 2 alone: %v, want corrupt", err)
+			want := backends.Corrupt
+			if name == "COMMIT is of a later" { // it is good, and not for this version
+				want = backends.Unsupported
+			}
+			if got := backends.KindOf(err); got != want || !strings.Contains(err.Error(), "step 2: ") {
+				t.Errorf("asked for step 2 alone: got kind %v (%v), want %v", got, err, want)
 			}
 			if left, _ := os.ReadDir(where); len(left) > 0 {
 				t.Errorf("left behind %v", left)

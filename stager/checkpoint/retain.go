@@ -190,8 +190,8 @@ func (r *retention) surveyOnce(ctx context.Context) (s survey, err error) {
 }
 
 // apply removes what does not stay, and uploads that nobody goes on with, of steps older
-// than the newest good one. A COMMIT that cannot be read does not count, and goes only when
-// it is older than all that stay for their age. The newest good one stays always, and so do
+// than the newest good one. A COMMIT that cannot be read does not count, and never goes: it
+// may be of a later version. The newest good one stays always, and so do
 // the last ones that this process committed, whatever steps an earlier run has left. It
 // returns the newest good step, -1 for none.
 //
@@ -274,18 +274,12 @@ func (r *retention) going(s survey) map[string]bool {
 	for _, dir := range r.own[max(0, len(r.own)-r.keep.Last):] {
 		stay[dir] = true
 	}
-	kept := 0
 	for _, l := range s.steps {
 		switch _, unreadable := s.bad[l.dir]; {
 		case !l.committed:
-		case unreadable:
-			if kept >= r.keep.Last && backends.KindOf(s.bad[l.dir]) != backends.Unsupported {
-				going[l.dir] = true
-			}
+		case unreadable: // it may be of a later version, or be mended
 		case stay[l.dir]:
-			kept++
 		default:
-			kept++
 			going[l.dir] = true
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
 // How often Run looks, and how it waits for a store that fails.
@@ -186,7 +187,7 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 	when := u.cfg.When
 	final := when.Change || when.Exit || when.Success && exit.Success || when.Failure && !exit.Success
 	retry := firstRetry / 5
-	told := false
+	told, quiet := false, time.Duration(0)
 	for {
 		if err := u.look(exit.Gone && exit.Success); err != nil {
 			return u.note(err)
@@ -204,12 +205,31 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 		if err != nil {
 			retry = min(2*retry, longestRetry)
 		} else if wait = u.unsettled(); !final || wait == 0 {
-			return u.unsaved(nil, final)
+			if wait = u.linger(&quiet); !final || wait == 0 {
+				return u.unsaved(nil, final)
+			}
+		} else {
+			quiet = 0
 		}
 		if cut := pause(ctx, wait); cut != nil {
 			return u.unsaved(errors.Join(err, cut), final)
 		}
 	}
+}
+
+// linger returns how long a node of several waits that never had files of a checkpoint:
+// another node may be about to announce one, and needs the empty part of this one.
+func (u *Uploader) linger(quiet *time.Duration) time.Duration {
+	m := u.member
+	if m == nil || !m.is(memberRegistered) || *quiet >= min(u.cfg.Settle, DefaultSettle)+5*time.Second {
+		return 0
+	}
+	if view, _ := m.resolve("", 0); view == "" || m.writes() {
+		return 0
+	}
+	m.post(group.Event{What: group.Expect})
+	*quiet += time.Second
+	return time.Second
 }
 
 // hopeless tells whether the store refuses in a way that waiting does not mend: the
@@ -247,7 +267,7 @@ func (u *Uploader) waitsNewerLocked(snap *snapshot) bool {
 func (u *Uploader) unsettled() (pause time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.waits) > 0 {
+	if u.member != nil && (len(u.pendingLocked()) > 0 || u.member.busy()) {
 		pause = time.Second
 	}
 	for _, e := range u.seen {

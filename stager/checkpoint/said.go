@@ -95,7 +95,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	held, done := u.snaps[r.Step], u.shipped[name]
 	switch {
 	case held != nil && held.print == state:
-		held.Said, held.refused = true, nil // what was in its way may be gone
+		held.Said, held.refused, held.reported = true, nil, false // what was in its way may be gone
 		u.wakeSender()
 		return step, nil
 	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "":
@@ -103,10 +103,19 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
 		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
 	}
-	_, err = u.takeLocked(&snapshot{
+	snap := &snapshot{
 		Step: r.Step, Name: name, Complete: time.Now().UTC(), Samples: samples, Metrics: said.Metrics,
-		Cursors: cursors, Said: true, Files: files,
-	})
+		Cursors: cursors, Said: true, Files: files, print: state,
+	}
+	if u.member != nil {
+		e := &entry{step: r.Step}
+		u.labelLocked(e, u.seen[name], t, files)
+		if e.view == beforeRun { // whoever commits it knows what it is of
+			e.view, e.round = u.member.at(time.Now())
+		}
+		u.member.adoptLocked(snap, e, candidate{u.root, name, r.Step, t, files}.signOf(true))
+	}
+	_, err = u.takeLocked(snap)
 	if err != nil {
 		return Step{}, err
 	}

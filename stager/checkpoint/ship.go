@@ -64,7 +64,6 @@ type cargo struct {
 	tree    tree
 	files   []local
 	sent    *journal    // of an earlier try; nil when nobody keeps one
-	brought bool        // its part is in the store already
 	idle    func() bool // whether its files are read in the idle class; nil: no
 }
 

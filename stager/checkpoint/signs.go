@@ -306,3 +306,21 @@ func (c candidate) tensorFlow() lack {
 	}
 	return c.after(hint, at.UnixNano(), func(p string) bool { return !strings.HasSuffix(p, ".meta") })
 }
+
+// forAllRanks reports whether files of the checkpoint are of a framework that writes its
+// sign after the ranks of all nodes are done.
+func (c candidate) forAllRanks() bool {
+	return megatronFolder.MatchString(path.Base(c.name)) || slices.ContainsFunc(c.files, func(f local) bool {
+		return path.Ext(f.Path) == ".distcp" || deepSpeedFile.MatchString(path.Base(f.Path))
+	})
+}
+
+// hasFramework reports whether files of the checkpoint are of a framework that writes a
+// sign for its own files.
+func (c candidate) hasFramework() bool {
+	if checkpointFolder.MatchString(path.Base(c.name)) && (c.any(ofTrainer) || c.any(ofAccelerate)) {
+		return true
+	}
+	_, orbax := c.find("_CHECKPOINT_METADATA")
+	return orbax || c.tree.grouped
+}

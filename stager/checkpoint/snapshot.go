@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stager-dev/stager/stager/checkpoint/group"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -27,8 +28,7 @@ const shelfDir = private + "/snap"
 type snapshot struct {
 	ID       string    `json:"id"` // also that of its data in the store
 	Step     int64     `json:"step"`
-	Name     string    `json:"name"`              // in the output folder
-	Attempt  int       `json:"attempt,omitempty"` // of the job, in which it was taken
+	Name     string    `json:"name"` // in the output folder
 	Samples  int64     `json:"samplesSeen,omitempty"`
 	Said     bool      `json:"said,omitempty"`    // by Commit: shipped whatever When says
 	InPlace  bool      `json:"inPlace,omitempty"` // links were refused
@@ -39,9 +39,16 @@ type snapshot struct {
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	Cursors Cursors            `json:"cursors,omitempty"`
 
-	brought bool   // its part is in the store
-	refused error  // why the destination does not take it as things are; it is held until somebody decides
-	print   string // the fingerprint of Files
+	// Of several nodes: where its files belong, how often the step was written there, and
+	// how this node knows that it is complete.
+	View    string     `json:"view,omitempty"`
+	Round   int        `json:"round,omitempty"`
+	Writing int        `json:"writing,omitempty"`
+	Sign    group.Sign `json:"sign,omitempty"`
+
+	reported bool   // the other nodes may be asked to save it
+	refused  error  // why the destination does not take it as things are; it is held until somebody decides
+	print    string // the fingerprint of Files
 }
 
 // shelf keeps the snapshots of one output folder.
@@ -238,6 +245,17 @@ func same(root *os.Root, files []local) error {
 		}
 	}
 	return nil
+}
+
+// rewrite writes the description of a snapshot anew.
+func (s *shelf) rewrite(snap *snapshot) {
+	text, err := json.Marshal(snap)
+	if err == nil {
+		err = disk.ReplaceSmall(s.root, s.dir(snap)+"/snapshot.json", text, 0o600, true)
+	}
+	if err != nil {
+		s.log.Warn("a snapshot cannot be described anew", "step", snap.Step, "error", err)
+	}
 }
 
 // open opens a snapshot for reading.

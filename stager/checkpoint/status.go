@@ -26,6 +26,8 @@ type Status struct {
 	NotSaved    []Omission `json:"notSaved,omitempty"` // files that cannot be mirrored, the first hundred
 	Blind       bool       `json:"blind,omitempty"`    // the kernel does not tell who writes: sizes and times decide alone
 	LastError   string     `json:"lastError,omitempty"`
+	Nodes       string     `json:"nodes,omitempty"` // what this node waits for from others
+	View        string     `json:"view,omitempty"`  // which nodes save together now
 }
 
 // StepTime is a step and when it became what it is.
@@ -94,10 +96,9 @@ func (u *Uploader) Status() Status {
 	for _, name := range slices.Sorted(maps.Keys(u.halfWritten)) {
 		s.Waiting = append(s.Waiting, Waiting{name, halfWritten})
 	}
-	for _, step := range slices.Sorted(maps.Keys(u.waits)) {
-		if snap := u.snaps[step]; snap != nil {
-			s.Waiting = append(s.Waiting, Waiting{snap.Name, u.waits[step]})
-		}
+	if u.member != nil {
+		s.Nodes = u.member.waitsFor()
+		s.View, _ = u.member.position()
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.failed)) {
 		f := u.failed[name]
@@ -146,7 +147,9 @@ type Metrics struct {
 	lag                  *lags
 	uploading            *prometheus.GaugeVec
 	forecast, grace      *prometheus.GaugeVec
+	missing              *prometheus.GaugeVec
 	committed, failures  *prometheus.CounterVec
+	abandoned            *prometheus.CounterVec
 	bytes, mirroredBytes *prometheus.CounterVec
 	omitted              *prometheus.GaugeVec
 }
@@ -169,13 +172,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		committed: counter("stager_checkpoint_committed_total", "Checkpoints that exist in the store."),
 		failures: counter("stager_checkpoint_failures_total",
 			"Uploads that ended without a COMMIT; the log says why, and whether they are tried again."),
+		missing: gauge("stager_checkpoint_missing_nodes",
+			"Other nodes of the job that this one waits for, to begin or to finish a checkpoint."),
+		abandoned: counter("stager_checkpoint_abandoned_total",
+			"Checkpoints of several nodes that were announced and will not be committed."),
 		bytes:         counter("stager_checkpoint_bytes_total", "Bytes of committed checkpoints."),
 		mirroredBytes: counter("stager_checkpoint_mirrored_bytes_total", "Bytes of plain files that were mirrored."),
 		omitted: gauge("stager_checkpoint_not_saved_files",
 			"Files of the output's directory that cannot be saved, as the log and the status say why."),
 	}
 	if reg != nil {
-		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.committed, m.failures, m.bytes, m.mirroredBytes, m.omitted)
+		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.missing, m.abandoned, m.committed, m.failures, m.bytes, m.mirroredBytes, m.omitted)
 	}
 	return m
 }
@@ -187,7 +194,8 @@ func (m *Metrics) begin(output string, grace time.Duration, lag func() time.Dura
 	m.grace.WithLabelValues(output).Set(grace.Seconds())
 	m.lag.tell(output, lag)
 	m.uploading.WithLabelValues(output).Set(0)
-	for _, c := range []*prometheus.CounterVec{m.committed, m.failures, m.bytes, m.mirroredBytes} {
+	m.missing.WithLabelValues(output).Set(0)
+	for _, c := range []*prometheus.CounterVec{m.abandoned, m.committed, m.failures, m.bytes, m.mirroredBytes} {
 		c.WithLabelValues(output).Add(0)
 	}
 }

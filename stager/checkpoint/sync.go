@@ -46,8 +46,11 @@ func (u *Uploader) send(ctx context.Context, final bool) error {
 	u.mu.Unlock()
 	all := final || u.cfg.When.Change || interval
 	var err error
-	tried := make(map[*snapshot]bool) // those that wait for other nodes are asked for once
-	for err == nil {
+	tried := make(map[*snapshot]bool)
+	if u.member != nil {
+		u.member.reportDue(all)
+	}
+	for err == nil && u.member == nil {
 		snap := u.next(all, tried)
 		if snap == nil {
 			break
@@ -97,15 +100,8 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	commit, dir, err := u.shipSnapshot(ctx, up)
 	u.mu.Lock()
 	u.uploading = nil
-	if !snap.brought { // else nothing was sent
-		u.lastRate = up.rate()
-	}
-	delete(u.waits, snap.Step)
+	u.lastRate = up.rate()
 	u.mu.Unlock()
-	if waiting := (*waitingError)(nil); errors.As(err, &waiting) {
-		u.waitForOthers(snap, waiting)
-		return nil
-	}
 	if err != nil {
 		return u.shipFailed(snap, err)
 	}
@@ -148,36 +144,12 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	u.mu.Unlock()
 	s := &shipper{
 		own: ids, store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,
-		moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node, nodes: u.cfg.Nodes,
-	}
-	if u.cfg.Nodes > 1 {
-		s.attempt = snap.Attempt
+		moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node,
 	}
 	return s.ship(ctx, cargo{
-		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent, brought: snap.brought,
+		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
 		idle: u.givesWay,
 	})
-}
-
-// patienceWithOthers is how long a step waits for other nodes when a newer one is
-// committed already.
-const patienceWithOthers = 10 * time.Minute
-
-// waitForOthers keeps a snapshot whose part is sent until all have sent theirs.
-func (u *Uploader) waitForOthers(snap *snapshot, why *waitingError) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if !snap.brought {
-		u.log.Info("a checkpoint waits for other nodes", "step", snap.Step, "nodes", why.nodes)
-	}
-	snap.brought = true
-	u.waits[snap.Step] = why.Error()
-	if u.upTo.After(snap.Complete) && time.Since(snap.Complete) > patienceWithOthers {
-		u.log.Warn("a checkpoint is given up, since other nodes never sent theirs and a newer one is committed", "step", snap.Step, "nodes", why.nodes)
-		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Complete: snap.Complete}
-		u.rememberLocked()
-		u.leaveLocked(snap)
-	}
 }
 
 // shipFailed settles the fate of a snapshot that could not be committed.
@@ -205,7 +177,6 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 			u.log.Warn("it is held until the destination takes it: mend that and restart stager, or take the files from there",
 				"step", snap.Step, "folder", u.cfg.Dir+"/"+u.shelf.dir(snap))
 			snap.refused = err
-			delete(u.waits, snap.Step)
 			u.notifyLocked()
 			return nil
 		}
@@ -223,7 +194,6 @@ func (u *Uploader) leaveLocked(snap *snapshot) {
 	u.shelf.drop(snap)
 	if u.snaps[snap.Step] == snap {
 		delete(u.snaps, snap.Step)
-		delete(u.waits, snap.Step)
 	}
 	u.notifyLocked()
 }
@@ -234,6 +204,9 @@ func (u *Uploader) retain(ctx context.Context) {
 	u.mu.Lock()
 	own, ids := u.own, u.idsLocked()
 	u.mu.Unlock()
+	if u.member != nil {
+		ids = nil // another node may commit what this one sent
+	}
 	r := u.retention(ids)
 	r.keep, r.own, r.read = u.cfg.Keep, own, u.read
 	newest, err := r.apply(ctx)

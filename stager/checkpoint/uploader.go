@@ -50,9 +50,11 @@ type Config struct {
 	Grace    time.Duration  // how long the end may take, for forecasts; 0: not known
 	Keep     Keep           // which committed steps the store keeps
 	Conflict string         // ConflictFail when empty
-	Attempt  int            // fencing token: how often the job was started before
+	Attempt  int            // how often the job was started before
 	Node     int            // which of the job's nodes this is
-	Nodes    int            // how many bring a part to each step; 0: this one has all of it
+	Nodes    int            // how many have a part of each step; 0: this one has all of it
+	Job      string         // identity of the job, which tells two with one destination apart; of several nodes
+	Pod      string         // run of the pod; another one with the same volume is another member
 	Stager   string         // version, for the record
 	Cursors  func() Cursors // where the inputs stand; nil: nobody knows
 	// Reached are such cursors of a moment at which the trainer had used so many samples,
@@ -65,11 +67,12 @@ type Config struct {
 // An Uploader saves one output. All methods may be called from many goroutines at
 // once.
 type Uploader struct {
-	cfg   Config
-	log   *slog.Logger
-	root  *os.Root
-	lock  *disk.FileLock // nil until begin
-	shelf *shelf
+	cfg    Config
+	log    *slog.Logger
+	root   *os.Root
+	lock   *disk.FileLock // nil until begin
+	shelf  *shelf
+	member *member // nil with a single node
 
 	folder   sync.Mutex    // held by who looks at the folder and takes snapshots
 	shipping chan struct{} // holds a token while somebody sends
@@ -99,7 +102,6 @@ type Uploader struct {
 	polls       bool                       // nobody tells that a name came
 	swept       bool                       // the destination was looked through for what killed uploads left
 	read        map[string]readOnce        // COMMITs; only who holds the shipping token
-	waits       map[int64]string           // steps that wait for other nodes, and for which
 	uploading   *upload
 	complete    StepTime      // newest; step -1 for none
 	apart       time.Duration // how long the newest came after the one before; 0: it is the first
@@ -175,7 +177,7 @@ func New(cfg Config) (*Uploader, error) {
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
-		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce), waits: make(map[int64]string),
+		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
@@ -184,7 +186,22 @@ func New(cfg Config) (*Uploader, error) {
 	if err := u.begin(); err != nil {
 		return nil, errors.Join(err, u.Close())
 	}
+	if cfg.Nodes > 1 && cfg.Mode == ModeCheckpoint {
+		if u.member, err = startMember(u); err != nil {
+			return nil, errors.Join(err, u.Close())
+		}
+	}
 	return u, nil
+}
+
+// Register returns when this node is registered at the destination, or cannot reach it for
+// now. It returns a *RefusedError when another job that is alive saves there. With a single
+// node it does nothing.
+func (u *Uploader) Register(ctx context.Context) error {
+	if u.member == nil {
+		return nil
+	}
+	return u.member.register(ctx)
 }
 
 func (cfg *Config) complete() error {
@@ -216,6 +233,8 @@ func (cfg *Config) complete() error {
 		return errors.New("the best steps cannot be kept without the name of a metric")
 	case cfg.Node < 0 || cfg.Node >= max(cfg.Nodes, 1) && cfg.Nodes > 0:
 		return fmt.Errorf("node %d is none of %d, which are counted from 0", cfg.Node, cfg.Nodes)
+	case cfg.Nodes > 1 && cfg.Mode == ModeCheckpoint && cfg.Job == "":
+		return errors.New("several nodes need the identity of their job")
 	}
 	dir, err := filepath.Abs(cfg.Dir)
 	cfg.Dir = dir
@@ -304,6 +323,9 @@ func (u *Uploader) begin() error {
 
 // Close gives the folder free. What is not shipped stays for the next process.
 func (u *Uploader) Close() error {
+	if u.member != nil {
+		u.member.close()
+	}
 	u.ledger.close()
 	var err error
 	if u.lock != nil {

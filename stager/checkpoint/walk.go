@@ -64,7 +64,7 @@ type tree struct {
 // openTree opens what name stands for below root.
 func openTree(root *os.Root, name string) (tree, error) {
 	info, err := root.Lstat(name)
-	grouped := errors.Is(err, fs.ErrNotExist) && len(group(root, name)) > 0
+	grouped := errors.Is(err, fs.ErrNotExist) && len(groupMembers(root, name)) > 0
 	switch {
 	case grouped:
 		sub, err := root.OpenRoot(path.Dir(name))
@@ -81,9 +81,9 @@ func openTree(root *os.Root, name string) (tree, error) {
 	return tree{}, fmt.Errorf("%s is neither a folder nor a plain file (%s)", name, info.Mode().Type())
 }
 
-// group lists the files that are a checkpoint of this name together, without their
+// groupMembers lists the files that are a checkpoint of this name together, without their
 // folder.
-func group(root *os.Root, name string) (members []string) {
+func groupMembers(root *os.Root, name string) (members []string) {
 	entries, err := fs.ReadDir(root.FS(), path.Dir(name))
 	if err != nil {
 		return nil // it is gone, as openTree says
@@ -99,7 +99,7 @@ func group(root *os.Root, name string) (members []string) {
 // present tells whether there is something under this name, or a group of it.
 func present(root *os.Root, name string) bool {
 	_, err := root.Lstat(name)
-	return !errors.Is(err, fs.ErrNotExist) || len(group(root, name)) > 0
+	return !errors.Is(err, fs.ErrNotExist) || len(groupMembers(root, name)) > 0
 }
 
 func (t tree) close() { _ = t.root.Close() } // it is only read through
@@ -112,7 +112,7 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 	if t.only != "" {
 		members := []string{t.only}
 		if t.grouped {
-			members = group(t.root, t.only)
+			members = groupMembers(t.root, t.only)
 		}
 		for _, p := range members {
 			info, err := t.root.Lstat(p)

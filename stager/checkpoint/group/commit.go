@@ -128,7 +128,7 @@ func (m *Machine) sort(s *save, records []Record) (parts []Part, digests []strin
 		case r.Outcome != OK || err != nil:
 			m.tell(Report{Topic: Unreadable, Key: r.Key})
 		case p.View != s.id.View || p.Save != s.id.Number || p.Step != s.what.Step || p.Count != s.view.Count ||
-			s.view.Boots[p.Index] != p.Boot || r.Key != partKey(s.what.Step, s.id, p.Index):
+			s.view.Boots[p.Index] != p.Boot || r.Key != PartKey(s.what.Step, s.id, p.Index):
 		case p.Failed != "":
 			failed = p.Failed
 		default:

@@ -106,7 +106,8 @@ const (
 	Commit
 	// Scan looks for this node's files of Save after the announcement was read. It
 	// answers when all are closed and unchanged: OK when there are some and they are
-	// held, NotExist when there are none, Changed when they are lost.
+	// held, NotExist when there are none, Changed when they are lost. Files of the
+	// step that are of another view or round are lost, too: this node has some.
 	Scan
 	// Upload sends what was held for Save and answers OK with the part's payload in
 	// Body when it is durable, or Changed when it is lost.
@@ -290,6 +291,18 @@ func (m *Machine) Open() []Announcement {
 	}
 	return open
 }
+
+// Announced returns the last announcements of the current view, oldest first.
+func (m *Machine) Announced() []Announcement {
+	known := make([]Announcement, len(m.log.known))
+	for i := range m.log.known {
+		known[i] = m.log.known[i].Announcement
+	}
+	return known
+}
+
+// HasLeft reports whether Leave is done.
+func (m *Machine) HasLeft() bool { return m.member.phase == memberLeft }
 
 // Step takes an event and returns the actions that follow. An event that nothing waits
 // for has no effect.

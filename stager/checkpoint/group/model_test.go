@@ -265,6 +265,8 @@ func (w *world) local(a *actor, act Action, e *Event) {
 		return h.is(act.Save.Round, act.Save.Step, act.Save.Writing) && (h.View == act.Save.View || w.sc.off&rule(2) != 0)
 	})
 	switch {
+	case i < 0 && act.Do == Scan && slices.ContainsFunc(a.held, func(h holding) bool { return h.Step == act.Save.Step }):
+		e.Outcome = Changed // of another view or round
 	case i < 0 && act.Do == Scan:
 		e.Outcome = NotExist
 	case i < 0:

@@ -168,7 +168,8 @@ func (w *world) trainers(moves []move, i int, a *actor) []move {
 	}
 	c, b := w.clone(i)
 	step := w.sc.saves[a.pos]
-	if w.sc.halves && !a.half {
+	writes := w.sc.mode != "rank0" || a.cfg.Index == 0
+	if w.sc.halves && !a.half && writes {
 		b.half = true
 		c.hold(b, false, 0)
 		return append(moves, move{fmt.Sprintf("node %s: the trainer writes half of step %d", a.name, step), c, false})

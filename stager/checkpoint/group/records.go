@@ -344,7 +344,8 @@ func PartsPrefix(step int64, id SaveID) string {
 	return fmt.Sprintf("%s/%s/%s/%08d/", StepDir(step, 0), partsName, id.View, id.Number)
 }
 
-func partKey(step int64, id SaveID, index int) string {
+// PartKey is the key of one part of a save.
+func PartKey(step int64, id SaveID, index int) string {
 	return fmt.Sprintf("%s%06d%s", PartsPrefix(step, id), index, ending)
 }
 

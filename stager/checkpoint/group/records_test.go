@@ -22,7 +22,7 @@ func TestDecodeIgnoresUnknownFieldsAndRefusesUnknownFeatures(t *testing.T) {
 
 func TestParsePartKeyReadsWhatPartKeyWrote(t *testing.T) {
 	id := SaveID{digestOf("j", []string{"a"}), 7}
-	rest := partKey(5, id, 3)[len(StepDir(5, 0))+1:]
+	rest := PartKey(5, id, 3)[len(StepDir(5, 0))+1:]
 	if got, index, ok := ParsePartKey(rest); !ok || got != id || index != 3 {
 		t.Errorf("%s: got %v %d %v, want %v 3 true", rest, got, index, ok, id)
 	}

@@ -73,7 +73,7 @@ func (m *Machine) enter(s *save, p savePhase) {
 	a := Action{For: s.task(), Save: s.what}
 	switch p {
 	case saveOwn:
-		a.Do, a.Key = Read, partKey(s.what.Step, s.id, m.cfg.Index)
+		a.Do, a.Key = Read, PartKey(s.what.Step, s.id, m.cfg.Index)
 	case saveScan:
 		a.Do = Scan
 	case saveWaitLocal:
@@ -81,7 +81,7 @@ func (m *Machine) enter(s *save, p savePhase) {
 	case saveUpload:
 		a.Do = Upload
 	case savePart:
-		a.Do, a.Key, a.Body = Create, partKey(s.what.Step, s.id, m.cfg.Index), encode(s.own)
+		a.Do, a.Key, a.Body = Create, PartKey(s.what.Step, s.id, m.cfg.Index), encode(s.own)
 		if !m.on(4) {
 			a.Do, a.Version = Replace, anyVersion
 		}
@@ -184,7 +184,7 @@ func (m *Machine) ownWasRead(s *save, e Event) {
 	}
 	p, err := DecodePart(e.Body)
 	if e.Outcome != OK || err != nil || p.Boot != m.cfg.Boot {
-		m.tell(Report{Topic: Unreadable, Key: partKey(s.what.Step, s.id, m.cfg.Index)})
+		m.tell(Report{Topic: Unreadable, Key: PartKey(s.what.Step, s.id, m.cfg.Index)})
 		m.finish(s, Abandoned, "the part of this node cannot be read")
 		return
 	}

@@ -1,0 +1,355 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/stager/checkpoint/group"
+)
+
+// A step of several nodes is whole when every node has created its final part of one
+// save. Package group decides what a node does; a member carries it out. One goroutine
+// feeds the machine; each request runs in a goroutine of its own and answers with an
+// event.
+
+// member is this node of a job whose nodes save together.
+type member struct {
+	u       *Uploader
+	machine *group.Machine // used by loop alone
+	count   int
+
+	ctx    context.Context // until close; requests obey it
+	cancel context.CancelFunc
+	wake   chan struct{}
+	ended  chan struct{}
+	work   sync.WaitGroup
+
+	mu        sync.Mutex // leaf: held with or without Uploader.mu; guards all below
+	queue     []queued
+	timers    map[group.Task]*memberTimer
+	home      home                   // on the volume
+	announced []group.Announcement   // of the current view
+	open      []group.Announcement   // neither committed nor abandoned
+	brought   map[group.Local]string // fingerprints of what this node uploaded; Sign is zero
+	scans     map[int64]*scan        // by step
+	viewed    bool                   // this process has adopted a view
+	told      map[string]bool        // keys of records that were reported as unreadable
+	commits   map[string][]byte      // COMMIT.json by key, as last read or written
+	records   map[string]group.Record
+	missing   missing
+	state     memberState
+	left      bool // the record says that this member ended
+	refused   *RefusedError
+	changed   chan struct{} // closed and made anew when any of this changes
+	restoring []chan group.Agreement
+}
+
+// memberState is how far this member is.
+type memberState uint8
+
+const (
+	memberStarting   memberState = iota
+	memberWatching               // waits whether another job is alive
+	memberRegistered             // takes part
+	memberFenced                 // replaced by a newer pod; open saves go on
+	memberRefused                // another job uses the destination
+)
+
+// queued is an event with the timer that it is of.
+type queued struct {
+	event group.Event
+	timer *memberTimer // of a Fired
+}
+
+type memberTimer struct{ *time.Timer }
+
+// missing is what this member waits for from others.
+type missing struct {
+	step  int64 // -1: a view
+	nodes []int
+	since time.Time
+}
+
+// startMember starts the member of an Uploader.
+func startMember(u *Uploader) (*member, error) {
+	m := &member{
+		told: make(map[string]bool),
+		u:    u, count: u.cfg.Nodes, wake: make(chan struct{}, 1), ended: make(chan struct{}), timers: make(map[group.Task]*memberTimer),
+		brought: make(map[group.Local]string), scans: make(map[int64]*scan), commits: make(map[string][]byte),
+		records: make(map[string]group.Record), changed: make(chan struct{}),
+	}
+	if err := m.readHome(); err != nil {
+		return nil, err
+	}
+	view, round := m.home.last()
+	machine, err := group.New(group.Config{
+		Job: u.cfg.Job, Index: u.cfg.Node, Count: u.cfg.Nodes, Boot: m.home.Boot, View: view, Round: round,
+		Conflict: groupConflict(u.cfg.Conflict), Settle: min(u.cfg.Settle, DefaultSettle),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("node %d of %d: %w", u.cfg.Node, u.cfg.Nodes, err)
+	}
+	m.machine = machine
+	m.warnOfStore()
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	go m.loop()
+	m.post(group.Event{What: group.Start})
+	return m, nil
+}
+
+func groupConflict(mode string) group.Conflict {
+	switch mode {
+	case ConflictOverwrite:
+		return group.ConflictOverwrite
+	case ConflictSuffix:
+		return group.ConflictSuffix
+	}
+	return group.ConflictFail
+}
+
+// post queues an event. It never blocks.
+func (m *member) post(e group.Event) { m.enqueue(queued{event: e}) }
+
+func (m *member) enqueue(q queued) {
+	m.mu.Lock()
+	m.queue = append(m.queue, q)
+	m.mu.Unlock()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop feeds the machine until close.
+func (m *member) loop() {
+	defer close(m.ended)
+	for {
+		select {
+		case <-m.ctx.Done():
+			m.stopTimers()
+			return
+		case <-m.wake:
+		}
+		for {
+			q, ok := m.dequeue()
+			if !ok {
+				break
+			}
+			for _, a := range m.machine.Step(q.event) {
+				m.act(a)
+			}
+			m.follow()
+		}
+	}
+}
+
+// dequeue returns the next event. A timer that was replaced fires no more.
+func (m *member) dequeue() (queued, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.queue) > 0 {
+		q := m.queue[0]
+		m.queue = m.queue[1:]
+		if q.timer == nil {
+			return q, true
+		}
+		if m.timers[q.event.For] == q.timer {
+			delete(m.timers, q.event.For)
+			return q, true
+		}
+	}
+	return queued{}, false
+}
+
+// act starts what an action asks for.
+func (m *member) act(a group.Action) {
+	if a.Do == group.Tell {
+		m.report(a.Report)
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t := m.timers[a.For]; t != nil {
+		t.Stop()
+		delete(m.timers, a.For)
+	}
+	if a.Do == group.Wait {
+		t := &memberTimer{}
+		m.timers[a.For] = t
+		t.Timer = time.AfterFunc(a.After, func() {
+			m.enqueue(queued{group.Event{What: group.Fired, For: a.For}, t})
+		})
+		return
+	}
+	m.work.Go(func() {
+		e := m.exec(m.ctx, a)
+		e.What, e.For = group.Answer, a.For
+		m.post(e)
+	})
+}
+
+func (m *member) stopTimers() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.timers {
+		t.Stop()
+	}
+	clear(m.timers)
+}
+
+// follow notes what others ask the machine for, after each event.
+func (m *member) follow() {
+	open, announced, left := m.machine.Open(), m.machine.Announced(), m.machine.HasLeft()
+	view, round, ok := m.machine.Position()
+	m.mu.Lock()
+	m.open, m.announced, m.left = open, announced, left
+	moved := ok && !m.home.isAt(view, round)
+	m.notifyLocked()
+	m.mu.Unlock()
+	if moved {
+		m.moveTo(view, round)
+	}
+}
+
+func (m *member) notifyLocked() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// busy reports whether a save is open.
+func (m *member) busy() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.open) > 0
+}
+
+// register waits until this member is registered, or cannot be for now. It returns a
+// *RefusedError when another job uses the destination.
+func (m *member) register(ctx context.Context) error {
+	timeout := time.NewTimer(checkTimeout)
+	defer timeout.Stop()
+	for {
+		m.mu.Lock()
+		state, refused, changed := m.state, m.refused, m.changed
+		m.mu.Unlock()
+		late := timeout.C
+		switch state {
+		case memberRefused:
+			return refused
+		case memberRegistered, memberFenced:
+			return nil
+		case memberWatching: // this ends
+			late = nil
+		}
+		select {
+		case <-changed:
+		case <-late:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// leaveTimeout is how long the end waits for the record that says that it is one.
+const leaveTimeout = 3 * time.Second
+
+// close writes that this member left, and ends it.
+func (m *member) close() {
+	m.mu.Lock()
+	alive := m.state == memberRegistered
+	m.mu.Unlock()
+	if alive {
+		m.leave()
+	}
+	m.cancel()
+	<-m.ended
+	m.work.Wait()
+}
+
+func (m *member) leave() {
+	m.post(group.Event{What: group.Leave})
+	timeout := time.NewTimer(leaveTimeout)
+	defer timeout.Stop()
+	for {
+		m.mu.Lock()
+		changed := m.changed
+		left := m.left
+		m.mu.Unlock()
+		if left {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout.C:
+			return
+		}
+	}
+}
+
+// waitsFor returns what this member waits for from others, for people; "" is nothing.
+func (m *member) waitsFor() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.missing.nodes) == 0 {
+		return ""
+	}
+	return m.missing.String()
+}
+
+func (w missing) String() string {
+	what := fmt.Sprintf("the part of step %d of", w.step)
+	if w.step < 0 {
+		what = "the start of"
+	}
+	return fmt.Sprintf("%s %s, since %s", what, nodeWords(w.nodes), w.since.UTC().Format(time.RFC3339))
+}
+
+// nodeWords names nodes by their indices.
+func nodeWords(nodes []int) string {
+	if len(nodes) == 1 {
+		return fmt.Sprint("node ", nodes[0])
+	}
+	text := "nodes"
+	for i, n := range nodes {
+		if i == 8 {
+			return fmt.Sprintf("%s and %d more", text, len(nodes)-i)
+		}
+		text += fmt.Sprint(" ", n)
+	}
+	return text
+}
+
+// writing returns the number of a writing of a step that has the fingerprint print:
+// one more than that of the last announcement that this node took part in with other
+// files.
+func (m *member) writing(l group.Local, print string, sent bool) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := 0
+	for _, a := range m.announced {
+		if a.Round == l.Round && a.Step == l.Step {
+			last = max(last, a.Writing)
+		}
+	}
+	if last == 0 {
+		return 1
+	}
+	l.Writing, l.Sign = last, 0
+	if other, ok := m.brought[l]; ok && other != print || !ok && sent {
+		return last + 1
+	}
+	return last
+}
+
+// noteBrought remembers what was uploaded for a writing.
+func (m *member) noteBrought(l group.Local, print string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l.Sign = 0
+	maps.DeleteFunc(m.brought, func(o group.Local, _ string) bool { return o.View != l.View })
+	m.brought[l] = print
+}

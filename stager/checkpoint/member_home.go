@@ -1,0 +1,190 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// home is what a member keeps on its volume, so that a restarted process is the same
+// member: its boot id, and since when it was in which view and round. A pod with a
+// volume of its own begins a home of its own. Times are those of the volume's file
+// system.
+type home struct {
+	Boot      string     `json:"boot"`
+	Pod       string     `json:"pod,omitempty"` // the run of the pod that the boot id is of
+	Since     time.Time  `json:"since"`
+	Positions []position `json:"positions,omitempty"` // oldest first
+	Seen      []int64    `json:"seen,omitempty"`      // steps of which this node has had files
+}
+
+type position struct {
+	View  string    `json:"view"`
+	Round int       `json:"round"`
+	Since time.Time `json:"since"`
+}
+
+const (
+	homeName  = private + "/member"
+	stampName = private + "/stamp"
+	// maxPositions and maxSeen bound a home.
+	maxPositions = 32
+	maxSeen      = 64
+	// beforeRun is the view of files that are older than this run of the pod.
+	beforeRun = "-"
+)
+
+func (h *home) last() (view string, round int) {
+	if len(h.Positions) == 0 {
+		return "", 0
+	}
+	p := h.Positions[len(h.Positions)-1]
+	return p.View, p.Round
+}
+
+// position is where this member is now.
+func (m *member) position() (view string, round int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.home.last()
+}
+
+func (h *home) isAt(view string, round int) bool {
+	v, r := h.last()
+	return v == view && r == round
+}
+
+// readHome reads the home, or begins a new one.
+func (m *member) readHome() error {
+	text, err := disk.ReadSmall(m.u.root, homeName, disk.Limit)
+	var odd *disk.NotRegularError
+	switch {
+	case err == nil && json.Unmarshal(text, &m.home) == nil && m.home.Boot != "" && m.home.Pod == m.u.cfg.Pod:
+		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.As(err, &odd):
+		return err
+	}
+	since := time.Time{} // all on a new volume is of this run, also what came before stager
+	if err == nil {
+		if since, err = m.stamp(); err != nil {
+			return err
+		}
+	}
+	m.home = home{Boot: disk.Unique(), Pod: m.u.cfg.Pod, Since: since}
+	return m.writeHome()
+}
+
+// stamp returns what time it is by the clock of the volume.
+func (m *member) stamp() (time.Time, error) {
+	if err := disk.ReplaceSmall(m.u.root, stampName, nil, 0o600, false); err != nil {
+		return time.Time{}, err
+	}
+	info, err := m.u.root.Lstat(stampName)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
+}
+
+// nextStamp is a stamp that is later than that of every file there is: file systems count
+// in steps of some milliseconds.
+func (m *member) nextStamp() (time.Time, error) {
+	first, err := m.stamp()
+	next := first
+	for try := 0; err == nil && !next.After(first) && try < 200; try++ {
+		if err = pause(m.ctx, time.Millisecond); err == nil {
+			next, err = m.stamp()
+		}
+	}
+	return next, err
+}
+
+func (m *member) writeHome() error {
+	text, err := json.Marshal(m.home)
+	if err == nil {
+		err = disk.ReplaceSmall(m.u.root, homeName, text, 0o600, true)
+	}
+	return err
+}
+
+// moveTo notes that this member is in another view or round from now on.
+func (m *member) moveTo(view string, round int) {
+	since, err := m.nextStamp()
+	if err != nil {
+		since = time.Now()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.home.Positions) == 0 { // files that came before there was any view are of the first one
+		since = m.home.Since
+	}
+	m.home.Positions = append(m.home.Positions, position{view, round, since})
+	if n := len(m.home.Positions); n > maxPositions {
+		m.home.Positions = m.home.Positions[n-maxPositions:]
+	}
+	if werr := m.writeHome(); err == nil {
+		err = werr
+	}
+	if err != nil {
+		m.u.log.Warn("the view cannot be kept on the volume: after a restart what is held may not be saved", "error", err)
+	}
+}
+
+// at returns where files belong that came to the volume at a time.
+func (m *member) at(t time.Time) (view string, round int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t.Before(m.home.Since) {
+		return beforeRun, 0
+	}
+	for i, p := range m.home.Positions {
+		if i == 0 || !t.Before(p.Since) {
+			view, round = p.View, p.Round
+		}
+	}
+	return view, round
+}
+
+// resolve gives files that came before there was a view the first one.
+func (m *member) resolve(view string, round int) (string, int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if view == "" && len(m.home.Positions) > 0 {
+		return m.home.Positions[0].View, m.home.Positions[0].Round
+	}
+	return view, round
+}
+
+// sighted notes that this node has files of a step.
+func (m *member) sighted(step int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if slices.Contains(m.home.Seen, step) {
+		return
+	}
+	m.home.Seen = append(m.home.Seen, step)
+	if n := len(m.home.Seen); n > maxSeen {
+		m.home.Seen = m.home.Seen[n-maxSeen:]
+	}
+	if err := m.writeHome(); err != nil {
+		m.u.log.Warn("a step cannot be noted on the volume", "step", step, "error", err)
+	}
+}
+
+// writes reports whether this run of the pod ever had files of a checkpoint.
+func (m *member) writes() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.home.Seen) > 0
+}
+
+// hasSeen reports whether this run of the pod ever had files of a step.
+func (m *member) hasSeen(step int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Contains(m.home.Seen, step)
+}

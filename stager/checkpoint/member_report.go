@@ -1,0 +1,277 @@
+package checkpoint
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint/group"
+)
+
+// RefusedError says that another job that is alive saves to the destination.
+type RefusedError struct{ Job, Destination string }
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("job %q is alive and saves to %s; give each job a destination of its own, such as with {job} in its URL", e.Job, e.Destination)
+}
+
+// ExitCode is EX_CONFIG: trying again does not help.
+func (e *RefusedError) ExitCode() int { return 78 }
+
+// report carries what the machine reports to log, status, metrics and whoever waits.
+func (m *member) report(r group.Report) {
+	u := m.u
+	switch r.Topic {
+	case group.Registered:
+		m.setState(memberRegistered)
+		u.log.Info("registered as a node of the job", "node", u.cfg.Node, "nodes", u.cfg.Nodes, "job", u.cfg.Job)
+	case group.Refused:
+		m.mu.Lock()
+		m.refused = &RefusedError{r.Who, u.cfg.Store.Name()}
+		m.mu.Unlock()
+		m.setState(memberRefused)
+		u.log.Error("another job saves to the destination", "error", m.refused)
+	case group.Fenced:
+		m.setState(memberFenced)
+		m.giveUpAll("a newer pod has taken the place of this node")
+		u.log.Warn("a newer pod has taken the place of this node: saves that are open are finished, no new one begins", "node", u.cfg.Node)
+	case group.Unreadable:
+		m.unreadable(r)
+	case group.Viewed:
+		m.viewedNow(r.View)
+	case group.Waiting:
+		m.waiting(r)
+	case group.Announced:
+		u.log.Info("a checkpoint of all nodes begins", "step", r.Step, "save", r.Save.Number)
+		m.clearMissing()
+	case group.Skipped:
+		m.skipped(r)
+	case group.Committed, group.Superseded:
+		m.clearMissing()
+		m.safe(r)
+	case group.Abandoned, group.Conflicted, group.Damaged:
+		m.clearMissing()
+		m.lost(r)
+	case group.RestoreAgreed:
+		m.agreed(r.Agreement)
+	}
+}
+
+func (m *member) setState(s memberState) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state = s
+	m.notifyLocked()
+}
+
+func (m *member) is(s memberState) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state == s
+}
+
+// giveUpAll gives up what is held and not announced.
+func (m *member) giveUpAll(why string) {
+	u := m.u
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, snap := range u.snaps {
+		if l := snap.local(m); snap.refused == nil && !m.isOpen(l) {
+			m.giveUpLocked(snap, why)
+		}
+	}
+}
+
+// isOpen reports whether a save of these files is announced and not finished.
+func (m *member) isOpen(l group.Local) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.open, func(a group.Announcement) bool {
+		return a.View == l.View && a.Round == l.Round && a.Step == l.Step && a.Writing == l.Writing
+	})
+}
+
+// unreadable logs each record once.
+func (m *member) unreadable(r group.Report) {
+	m.mu.Lock()
+	known := m.told[r.Key]
+	m.told[r.Key] = true
+	m.mu.Unlock()
+	if !known {
+		m.u.log.Warn("a record cannot be read, and stays as it is", "key", r.Key, "reason", r.Why)
+	}
+}
+
+// viewedNow reports what is held to the machine, which drops what is of another view.
+func (m *member) viewedNow(v group.View) {
+	m.u.log.Info("all nodes of the job are there", "nodes", v.Count, "view", v.Digest)
+	m.clearMissing()
+	m.mu.Lock()
+	m.viewed = true
+	m.mu.Unlock()
+	u := m.u
+	u.mu.Lock()
+	for _, snap := range u.snaps {
+		snap.reported = false
+	}
+	u.mu.Unlock()
+	u.wakeSender()
+}
+
+func (m *member) waiting(r group.Report) {
+	if r.Who != "" {
+		m.setState(memberWatching)
+		m.u.log.Warn("another job has registered at the destination, waiting whether it is alive", "job", r.Who, "node", m.u.cfg.Node)
+		return
+	}
+	step := int64(-1)
+	if r.Save.View != "" {
+		step = r.Step
+	}
+	m.mu.Lock()
+	since := time.Now()
+	if m.missing.step == step && len(m.missing.nodes) > 0 {
+		since = m.missing.since
+	}
+	m.missing = missing{step, r.Missing, since}
+	text := m.missing.String()
+	m.mu.Unlock()
+	m.u.cfg.Metrics.missing.WithLabelValues(m.u.cfg.Output).Set(float64(len(r.Missing)))
+	m.u.log.Info("waiting for other nodes", "for", text)
+}
+
+func (m *member) clearMissing() {
+	m.mu.Lock()
+	m.missing = missing{}
+	m.mu.Unlock()
+	m.u.cfg.Metrics.missing.WithLabelValues(m.u.cfg.Output).Set(0)
+}
+
+// held returns the snapshot that a save is of; nil when there is none any more.
+func (m *member) heldLocked(l group.Local) *snapshot {
+	l.Sign = 0
+	if snap := m.u.snaps[l.Step]; snap != nil && snap.local(m) == l {
+		return snap
+	}
+	return nil
+}
+
+// saveOf returns what the files of a save are known by.
+func (m *member) saveOf(r group.Report) (l group.Local, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, list := range [][]group.Announcement{m.open, m.announced} {
+		for _, a := range list {
+			if a.View == r.Save.View && a.Save == r.Save.Number {
+				return group.Local{View: a.View, Round: a.Round, Step: a.Step, Writing: a.Writing}, true
+			}
+		}
+	}
+	return group.Local{}, false
+}
+
+// skipped drops a checkpoint that will not be saved: a later one was announced, or the
+// members have changed.
+func (m *member) skipped(r group.Report) {
+	u := m.u
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	snap := m.heldLocked(r.Local)
+	if snap == nil {
+		return
+	}
+	if m.is(memberFenced) {
+		r.Why = "a newer pod has taken the place of this node"
+	}
+	if r.Why != "" {
+		m.giveUpLocked(snap, r.Why)
+		return
+	}
+	u.log.Info("all nodes save a later checkpoint, so this one is not sent", "step", snap.Step)
+	u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Complete: snap.Complete}
+	u.rememberLocked()
+	u.leaveLocked(snap)
+}
+
+// safe notes that a save is committed.
+func (m *member) safe(r group.Report) {
+	u := m.u
+	l, known := m.saveOf(r)
+	dir := group.StepDir(r.Step, 0)
+	u.log.Info("a checkpoint is safe", "step", r.Step, "folder", dir, "save", r.Save.Number)
+	u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()
+	u.mu.Lock()
+	u.own = append(u.own, dir)
+	u.saved[r.Step] = true
+	u.committed = StepTime{r.Step, now()}
+	if snap := m.heldLocked(l); known && snap != nil {
+		u.upTo = snap.Complete
+		delete(u.failed, snap.Name)
+		u.shipped[snap.Name] = shipment{snap.Step, snap.print, dir, snap.Complete}
+		u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(totalSize(snap.Files)))
+		u.rememberLocked()
+		u.leaveLocked(snap)
+	}
+	u.notifyLocked()
+	u.mu.Unlock()
+	if u.cfg.Node == 0 {
+		m.work.Go(func() { m.tidy(dir) })
+	}
+}
+
+// tidy writes the hint LATEST, and removes what is too old. Node 0 does it for all.
+func (m *member) tidy(dir string) {
+	u := m.u
+	if _, err := u.cfg.Store.PutBytes(m.ctx, latestKey, []byte(dir+"\n"), backends.CreateOptions{}); err != nil {
+		u.log.Warn("the hint LATEST is not written; restore does not need it", "error", err)
+	}
+	select {
+	case u.shipping <- struct{}{}:
+	case <-m.ctx.Done():
+		return
+	}
+	defer func() { <-u.shipping }()
+	u.retain(m.ctx)
+}
+
+// lost notes that a save will not be committed.
+func (m *member) lost(r group.Report) {
+	u := m.u
+	l, known := m.saveOf(r)
+	u.cfg.Metrics.abandoned.WithLabelValues(u.cfg.Output).Inc()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if snap := m.heldLocked(l); known && snap != nil {
+		m.giveUpLocked(snap, r.Why)
+		return
+	}
+	u.log.Error("a checkpoint of all nodes is abandoned", "step", r.Step, "reason", r.Why)
+	u.failed[fmt.Sprintf("step %d", r.Step)] = failure{r.Step, "", r.Why, backends.Changed}
+	u.notifyLocked()
+}
+
+// giveUpLocked names a checkpoint that will not be saved. What the trainer committed is
+// held: it may have removed its own copy.
+func (m *member) giveUpLocked(snap *snapshot, why string) {
+	u := m.u
+	u.log.Error("a checkpoint is abandoned", "step", snap.Step, "reason", why)
+	err := backends.Errorf(backends.Changed, "commit", stepDir(snap.Step, 0), "%s", why)
+	if snap.Said {
+		snap.refused = err
+		u.notifyLocked()
+		return
+	}
+	u.failed[snap.Name] = failure{snap.Step, snap.print, why, backends.Changed}
+	u.leaveLocked(snap)
+}
+
+// agreed hands an agreement to those who wait for it.
+func (m *member) agreed(a group.Agreement) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.restoring {
+		c <- a // it has room
+	}
+	m.restoring = nil
+}

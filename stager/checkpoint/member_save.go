@@ -1,0 +1,211 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint/group"
+)
+
+// now is the time that records carry.
+func now() time.Time { return time.Now().UTC() }
+
+// scan is a save for which this node looks for its files after it was announced.
+type scan struct {
+	save  group.Announcement
+	job   bool      // the announcement says that every node's files are complete
+	began time.Time // by the clock of the volume; files that were written later are not of the save
+	fresh bool      // what is held was taken or compared since it began
+}
+
+// scanPause is how long a scan waits before it looks again, at first.
+const scanPause = 250 * time.Millisecond
+
+// scan looks for this node's files of an announced save until they are closed and
+// unchanged, and holds them.
+func (m *member) scan(ctx context.Context, save group.Announcement) group.Event {
+	began, err := m.stamp()
+	if err != nil {
+		began = time.Now()
+	}
+	s := &scan{save: save, job: save.Scope == group.ScopeJob, began: began}
+	m.mu.Lock()
+	m.scans[save.Step] = s
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.scans[save.Step] == s {
+			delete(m.scans, save.Step)
+		}
+	}()
+	for wait := scanPause; ; wait = min(2*wait, longestPause) {
+		if err := m.u.look(false); err != nil {
+			_ = m.u.note(err)
+		} else if outcome := m.scanned(s); outcome != 0 {
+			return group.Event{Outcome: outcome}
+		}
+		if pause(ctx, wait) != nil {
+			return group.Event{Outcome: group.Unavailable}
+		}
+	}
+}
+
+// scanned returns what a look has found for a scan; 0 is nothing yet.
+func (m *member) scanned(s *scan) group.Outcome {
+	u := m.u
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	snap := u.snaps[s.save.Step]
+	if snap != nil && snap.refused == nil && s.fresh {
+		if !m.belongs(snap.View, snap.Round, s.save) {
+			return group.Changed
+		}
+		snap.Writing, snap.reported = s.save.Writing, true
+		u.shelf.rewrite(snap)
+		return group.OK
+	}
+	for _, e := range u.seen {
+		if e.step != s.save.Step {
+			continue
+		}
+		if !m.belongs(e.view, e.round, s.save) {
+			return group.Changed
+		}
+		return 0
+	}
+	switch {
+	case snap != nil && snap.Sign >= group.SignOwn: // the trainer has removed it since
+		snap.Writing, snap.reported = s.save.Writing, true
+		return group.OK
+	case snap != nil, m.hasSeen(s.save.Step): // of another view, or lost
+		return group.Changed
+	}
+	return group.NotExist
+}
+
+// belongs reports whether files with a label are of a save's view and round.
+func (m *member) belongs(view string, round int, save group.Announcement) bool {
+	view, round = m.resolve(view, round)
+	return view == save.View && round == save.Round
+}
+
+// upload sends what is held for a save, and returns the payload of this node's part.
+func (m *member) upload(ctx context.Context, save group.Announcement) group.Event {
+	u := m.u
+	select {
+	case u.shipping <- struct{}{}:
+	case <-ctx.Done():
+		return group.Event{Outcome: group.Unavailable}
+	}
+	defer func() { <-u.shipping }()
+	local := group.Local{View: save.View, Round: save.Round, Step: save.Step, Writing: save.Writing}
+	u.mu.Lock()
+	snap := u.snaps[save.Step]
+	if snap == nil { // it was given up with an earlier save of the same files
+		u.mu.Unlock()
+		if e := m.scan(ctx, save); e.Outcome == group.Unavailable {
+			return e
+		}
+		u.mu.Lock()
+		snap = u.snaps[save.Step]
+	}
+	if snap == nil || snap.local(m) != local {
+		u.mu.Unlock()
+		return group.Event{Outcome: group.Changed}
+	}
+	up := &upload{snap: snap, total: totalSize(snap.Files), start: time.Now(), cancel: func() {}}
+	u.uploading = up
+	u.mu.Unlock()
+	p, err := u.deliverSnapshot(ctx, up, group.StepDir(save.Step, 0))
+	u.mu.Lock()
+	u.uploading, u.lastRate = nil, up.rate()
+	u.mu.Unlock()
+	if err == nil {
+		var text []byte
+		if text, err = json.Marshal(p); err == nil {
+			m.noteBrought(local, snap.print)
+			u.keepPace(pace{snap.Step, up.total, up.rate()})
+			return group.Event{Outcome: group.OK, Body: text}
+		}
+	}
+	return m.uploadFailed(snap, err)
+}
+
+func (m *member) uploadFailed(snap *snapshot, err error) group.Event {
+	u := m.u
+	if backends.KindOf(err) == backends.Canceled {
+		return group.Event{Outcome: group.Unavailable}
+	}
+	u.cfg.Metrics.failures.WithLabelValues(u.cfg.Output).Inc()
+	if errors.Is(err, errChanged) || errors.As(err, new(*unholdableError)) {
+		u.log.Warn("the files of this node cannot be saved as they are", "step", snap.Step, "error", err)
+		return group.Event{Outcome: group.Changed}
+	}
+	u.log.Warn("a checkpoint is not safe yet", "step", snap.Step, "error", err)
+	_ = u.note(err)
+	return group.Event{Outcome: group.Unavailable}
+}
+
+// deliverSnapshot sends the files of a snapshot to a step's directory.
+func (u *Uploader) deliverSnapshot(ctx context.Context, up *upload, dir string) (part, error) {
+	snap := up.snap
+	t, err := u.shelf.open(snap)
+	if err != nil {
+		return part{}, errors.Join(changed(snap.Name), err)
+	}
+	defer t.close()
+	sent := u.shelf.journal(snap)
+	defer sent.close()
+	if err := u.cfg.Store.CheckKeys(pathsOf(snap.held())); err != nil {
+		return part{}, &unholdableError{err}
+	}
+	s := &shipper{
+		store: u.cfg.Store, stager: u.cfg.Stager, log: u.log, moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node, nodes: u.cfg.Nodes,
+	}
+	return s.deliver(ctx, cargo{
+		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
+		idle: u.givesWay,
+	}, dir)
+}
+
+// local is what the machine knows a snapshot by.
+func (snap *snapshot) local(m *member) group.Local {
+	view, round := m.resolve(snap.View, snap.Round)
+	return group.Local{View: view, Round: round, Step: snap.Step, Writing: snap.Writing}
+}
+
+// reportDue reports what is complete and due to the machine, oldest first. all says that
+// everything is due.
+func (m *member) reportDue(all bool) {
+	if m.is(memberFenced) {
+		m.giveUpAll("a newer pod has taken the place of this node")
+		return
+	}
+	u := m.u
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	m.mu.Lock()
+	ready := len(m.home.Positions) > 0 && m.viewed
+	m.mu.Unlock()
+	if !ready {
+		return
+	}
+	steps := u.pendingLocked()
+	for i := len(steps) - 1; i >= 0; i-- {
+		snap := u.snaps[steps[i]]
+		if snap.reported || !all && !snap.Said {
+			continue
+		}
+		snap.reported = true
+		l := snap.local(m)
+		l.Sign = snap.Sign
+		if snap.Said {
+			l.Sign = max(l.Sign, group.SignOwn)
+		}
+		m.post(group.Event{What: group.Complete, Local: l})
+	}
+}
