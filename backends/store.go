@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -112,6 +113,16 @@ func (s *Store) Facts() Facts { return s.facts }
 // Backend is what the store stands on, and what its keys begin with there. It is for
 // tests of the contract: it has nothing of what a Store adds.
 func (s *Store) Backend() (b Backend, prefix string) { return s.backend, s.prefix }
+
+// LocalPath returns the directory of this machine that the store's keys are below, and
+// whether it is such a store.
+func (s *Store) LocalPath() (dir string, ok bool) {
+	local, ok := s.backend.(interface{ Dir() string })
+	if !ok {
+		return "", false
+	}
+	return filepath.Join(local.Dir(), filepath.FromSlash(s.prefix)), true
+}
 
 // Connections is how many requests the store makes at once, now.
 func (s *Store) Connections() int { return s.slots.now() }

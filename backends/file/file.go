@@ -57,6 +57,9 @@ var (
 // New is the store of a folder that need not exist yet.
 func New(dir string) *Backend { return &Backend{dir: dir} }
 
+// Dir is the folder.
+func (b *Backend) Dir() string { return b.dir }
+
 // Facts implements backends.Backend.
 func (b *Backend) Facts() backends.Facts {
 	guard := backends.GuardLock

@@ -296,7 +296,7 @@ func (r *retention) sweep(ctx context.Context, s survey, l *listed, committed, o
 		return nil // others live on it
 	}
 	if !committed {
-		r.log.Info("data without a COMMIT is swept", "step", l.dir, "objects", done.Objects)
+		r.log.Info(r.removing("data without a COMMIT", "swept"), "step", l.dir, "objects", done.Objects)
 	}
 	r.removed = append(r.removed, done)
 	return r.remove(ctx, keys...)

@@ -239,10 +239,18 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 	return newest, nil
 }
 
+// removing is what the log says of something that goes: a dry run removes nothing.
+func (r *retention) removing(what, done string) string {
+	if r.dry {
+		return what + " would be " + done
+	}
+	return what + " is " + done
+}
+
 // removeCommit removes the COMMIT of a step, unless it is no longer the one that was
 // listed. It reports whether the step goes.
 func (r *retention) removeCommit(ctx context.Context, l *listed, says *Commit) (bool, error) {
-	r.log.Info("an older step is removed", "step", l.dir)
+	r.log.Info(r.removing("an older step", "removed"), "step", l.dir)
 	if !r.dry {
 		now, err := r.store.Stat(ctx, l.dir+"/"+commitKey)
 		switch {

@@ -1,8 +1,10 @@
 package checkpoint
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -159,6 +161,23 @@ func TestTheBestByTheMarkersMetricStays(t *testing.T) {
 			t.Errorf("committed %v, want %v", got, want)
 		}
 	})
+}
+
+// A dry run logged that steps were removed.
+func TestPruneDryRunLogsWhatWouldBeRemoved(t *testing.T) {
+	b := mem.New()
+	for step := range int64(3) {
+		push(t, b, step, frozen(fmt.Sprint(step)))
+	}
+	b.Put(stepDir(2, 1)+"/data/0123456789abcdef/x", []byte("xyz"))
+	var text bytes.Buffer
+	cfg := PruneConfig{Store: newStore(b), Keep: Keep{Last: 1}, DryRun: true, Log: slog.New(slog.NewTextHandler(&text, nil))}
+	if _, err := Prune(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if got := text.String(); !strings.Contains(got, "an older step would be removed") || strings.Contains(got, " is removed") || strings.Contains(got, " is swept") {
+		t.Errorf("got %s, want what would be removed and nothing that is", got)
+	}
 }
 
 func TestPruneTellsFirstAndRemovesThen(t *testing.T) {

@@ -56,7 +56,7 @@ func (r *retention) sweepRemains(ctx context.Context, prefix string) error {
 		byDir[dir].Bytes += left.Size
 	}
 	for _, p := range byDir {
-		r.log.Info("what is left of writes that never ended is swept", "step", p.Dir, "writes", p.Objects, "bytes", p.Bytes)
+		r.log.Info(r.removing("what is left of writes that never ended", "swept"), "step", p.Dir, "writes", p.Objects, "bytes", p.Bytes)
 		r.removed = append(r.removed, *p)
 	}
 	return err

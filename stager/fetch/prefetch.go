@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,6 +125,8 @@ func (p *pass) run(ctx context.Context) (err error) {
 		return err
 	}
 	host, _ := os.Hostname() // words for a person
+	made := notThere(filepath.Clean(p.cfg.Dir))
+	fresh := len(notThere(filepath.Join(p.cfg.Dir, disk.Private))) > 0
 	p.folder, err = disk.Open(p.cfg.Dir, fmt.Sprintf("stager prefetch of %s, process %d on %s", p.summary.Source, os.Getpid(), host))
 	var busy *disk.BusyError
 	if errors.As(err, &busy) {
@@ -133,6 +136,11 @@ func (p *pass) run(ctx context.Context) (err error) {
 		return local("the destination", err)
 	}
 	defer p.folder.Close() // what it holds is synced, or said not to be
+	defer func() {
+		if err != nil && fresh {
+			p.clear(made)
+		}
+	}()
 	if err := p.folder.SetWrite(p.cfg.Write, func(err error) {
 		p.log.Debug("the file system takes no direct writes, large files go through the page cache", "error", err)
 	}); err != nil {

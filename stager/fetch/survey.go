@@ -51,7 +51,11 @@ func (e *examples) String() string {
 // well. It changes nothing that anybody but stager knows.
 func (p *pass) survey(ctx context.Context, left *disk.Leftovers) (f findings, err error) {
 	defer p.todo.end()
+	within := p.within()
 	for obj, err := range p.chosen(ctx) {
+		if err == nil {
+			err = p.refuseOwn(obj.Key, within)
+		}
 		if err != nil {
 			return f, err
 		}

@@ -145,12 +145,8 @@ func clean(t *testing.T, dir string, wanted ...string) {
 	if extra := extra(t, dir, wanted...); len(extra) > 0 {
 		t.Errorf("there are %q, want nothing", extra)
 	}
-	left, err := os.ReadDir(filepath.Join(dir, disk.Private, "incoming"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range left {
-		t.Errorf("%s is left", e.Name())
+	for _, name := range waiting(t, dir) {
+		t.Errorf("%s is left", name)
 	}
 }
 

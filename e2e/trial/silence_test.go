@@ -1,0 +1,289 @@
+package trial
+
+import (
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// loss is a way in which work is not done, and where that is said: in the log, by the exit
+// code, in the status and by a metric.
+type loss struct {
+	name   string
+	plan   string       // the spec; DIR is the row's directory
+	args   []string     // of "stager run"; of the command where there is no plan
+	shell  string       // what the shell does before it starts stager
+	setup  func(*quiet) // before the start
+	work   func(*quiet) // while it runs
+	status string       // expression that GET /v1/status matches after work
+	log    []string     // expressions
+	code   int
+	moves  []string // metrics
+	term   bool     // it ends by SIGTERM, not by itself
+}
+
+// losses are the rows of the table. What needs a real server, a full disk or another user
+// has a script or a test of its own.
+var losses = []loss{
+	{
+		name: "the source is not there", args: []string{"prefetch", "URL/none/", "DIR/to"},
+		log: []string{"none: no such file or directory"}, code: 66,
+	},
+	{
+		name: "a name is no path", args: []string{"prefetch", "URL/src/", "DIR/to"},
+		setup: func(q *quiet) { q.write("src/bad\xff", "x") },
+		log:   []string{`"bad\\xff": the key cannot be a path: it is not UTF-8; exclude it`}, code: 78,
+	},
+	{
+		name: "the destination is in the source", args: []string{"prefetch", "URL/src/", "DIR/src/to"},
+		setup: func(q *quiet) { q.write("src/a", "x") },
+		log:   []string{"copied into itself; name another one"}, code: 78,
+	},
+	{
+		name: "a local file differs", args: []string{"prefetch", "URL/src/", "DIR/to"},
+		setup: func(q *quiet) { q.write("src/a", "x"); q.write("to/a", "yy") },
+		log:   []string{`1 file in the way: .*"a"; move it away, or replace it with --overwrite`}, code: 78,
+	},
+	{
+		name: "more than allowed", args: []string{"prefetch", "URL/src/", "DIR/to", "--max-bytes", "1"},
+		setup: func(q *quiet) { q.write("src/a", "xx") },
+		log:   []string{"at most 1 bytes are allowed"}, code: 78,
+	},
+	{
+		name: "the destination of a copy differs", args: []string{"copy", "URL/src/", "URL/to/"},
+		setup: func(q *quiet) { q.write("src/a", "x"); q.write("to/a", "yy") },
+		log:   []string{`objects that are there and differ from the source: 1, such as "a"; nothing was copied`}, code: 78,
+	},
+	{
+		name: "a copy is not whole", args: []string{"copy", "--verify", "URL/src/", "URL/to/"},
+		setup: func(q *quiet) { q.write("src/a", "x"); q.write("src/b", "x"); q.write("to/a", "y") },
+		log:   []string{`"b" missing`, `"a" differs: its bytes`, "1 objects are missing and 1 differ"}, code: 76,
+	},
+	{
+		name: "no checkpoint", args: []string{"restore", "URL/none/", "DIR/to"},
+		log: []string{"there is no committed checkpoint"}, code: 66,
+	},
+	{
+		name: "no checkpoint, and none is needed", args: []string{"restore", "--optional", "URL/none/", "DIR/to"},
+		log: []string{"nothing is restored, and that is allowed"}, code: 0,
+	},
+	{
+		name: "the newest checkpoint is damaged", args: []string{"restore", "URL/ckpt/", "DIR/to"},
+		setup: func(q *quiet) { q.push(1, "aaaa"); q.push(2, "bbbb"); q.damage(2, "bxbb") },
+		log:   []string{`level=WARN .*step-00000002`}, code: 0,
+	},
+	{
+		name: "every checkpoint is damaged", args: []string{"restore", "URL/ckpt/", "DIR/to"},
+		setup: func(q *quiet) { q.push(1, "aaaa"); q.damage(1, "axaa") },
+		log:   []string{"step-00000001.*model"}, code: 76,
+	},
+	{
+		name: "a dry run of prune", args: []string{"prune", "--dry-run", "--last", "1", "URL/ckpt/"},
+		setup: func(q *quiet) { q.push(1, "aaaa"); q.push(2, "bbbb") },
+		log:   []string{"an older step would be removed.* step=step-00000001", "would go.* steps=1"}, code: 0,
+	},
+	{
+		name: "a step of a later version", args: []string{"prune", "--last", "1", "URL/ckpt/"},
+		setup: func(q *quiet) {
+			q.push(1, "aaaa")
+			q.push(2, "bbbb")
+			q.edit("ckpt/step-00000002/COMMIT.json", "stager.dev/v1alpha1", "stager.dev/v9")
+		},
+		log: []string{"later version of stager"}, code: 0,
+	},
+	{
+		name: "a checkpoint differs from the committed one", args: []string{"push", "--commit", "DIR/step-1", "URL/ckpt/"},
+		setup: func(q *quiet) { q.push(1, "aaaa"); q.write("step-1/model", "bbbb") },
+		log:   []string{"commit step-00000001: the destination has this step with other content: remove it"}, code: 78,
+	},
+	{
+		name: "a shard is refused three times", plan: window("", ""), setup: func(q *quiet) { q.shards(2) },
+		work:   func(q *quiet) { q.refuse(3) },
+		status: `"error":"[^"]*cannot be delivered: readers refused it[^"]*torn`,
+		log:    []string{"shard-0.tar .*cannot be delivered: readers refused it .*torn"}, code: 76, term: true,
+		moves: []string{"stager_window_delivered_total", "stager_window_redelivered_total", "stager_window_items", "stager_window_limit_bytes", "stager_window_bytes", "stager_window_peak_bytes"},
+	},
+	{
+		name: "a shard changed after it was listed", plan: window("size: 64Ki, ", ""), setup: func(q *quiet) { q.shards(3) },
+		work: func(q *quiet) {
+			q.replace("src/shard-2.tar", strings.Repeat("y", 24<<10+1))
+			q.take(1)
+		},
+		status: `"error":"[^"]*shard-2.tar[^"]*changed`,
+		log:    []string{"shard-2.tar.*changed"}, code: 75, term: true, moves: []string{"stager_window_fetch_failures_total", "stager_window_acknowledged_total"},
+	},
+	{
+		name: "a shard vanished after it was listed", plan: window("size: 64Ki, ", ""), setup: func(q *quiet) { q.shards(3) },
+		work: func(q *quiet) {
+			q.must(os.Remove(q.path("src/shard-2.tar")))
+			q.take(1)
+		},
+		status: `"error":"[^"]*shard-2.tar`,
+		log:    []string{"shard-2.tar"}, code: 75, term: true, moves: []string{"stager_window_fetch_failures_total", "stager_store_requests_total"},
+	},
+	{
+		name: "an optional input is not there", plan: "  inputs:\n  - {name: train, source: \"URL/none/\", path: DIR/win, mode: prefetch, optional: true}\n",
+		status: `"name":"train"`, log: []string{"optional"}, code: 0, term: true,
+	},
+	{
+		name: "a reader waits for the others", plan: window("reuse: fit, ", ", epochs: 2"), setup: func(q *quiet) { q.shards(1) },
+		work: func(q *quiet) {
+			q.take(1)
+			lease := q.lease("a")
+			go q.try("POST", "/v1/inputs/train/lease?reader=b&wait=1m&end=all", "") //nolint:errcheck // it gets the end, or nothing
+			q.await("a wait is counted", func() bool { q.scrape(); return q.moved["stager_window_wait_seconds_total"] })
+			q.ack(lease)
+		},
+		status: `"waits":{"[a-z]+":[0-9.e-]*[1-9]`, code: 0, term: true,
+		moves: []string{"stager_window_wait_seconds_total", "stager_window_reused_total", "stager_window_epoch", "stager_api_connections"},
+	},
+	{
+		name: "the deadline of a drain passes", plan: output(", deadline: 1s, required: true", "{bandwidth: 64Ki}"),
+		work: func(q *quiet) {
+			q.write("out/step-1/model", strings.Repeat("m", 1<<20))
+			q.commit("step-1", http.StatusAccepted)
+			q.await("it is being sent", func() bool { q.scrape(); return q.moved["stager_checkpoint_uploading_bytes"] })
+		},
+		status: `"uploading":{"step":1`,
+		log:    []string{"outputs are not saved: output ckpt: ", "step 1 .*is not safe"}, code: 75, term: true,
+		moves: []string{"stager_checkpoint_uploading_bytes", "stager_checkpoint_lag_seconds", "stager_checkpoint_grace_seconds"},
+	},
+	{
+		name: "the destination has the step with other content", plan: output(", conflict: fail, required: true", ""),
+		setup: func(q *quiet) { q.push(1, "aaaa") },
+		work: func(q *quiet) {
+			q.write("out/step-1/model", "bbbb")
+			q.call("POST", "/v1/outputs/ckpt/commit?wait=1m", `{"path":"step-1"}`)
+			q.await("it is counted", func() bool { q.scrape(); return q.moved["stager_checkpoint_failures_total"] })
+		},
+		status: `"failed":\[{"name":"step-1","step":1,"reason":"[^"]*other content`,
+		log:    []string{"other content"}, code: 75, term: true, moves: []string{"stager_checkpoint_failures_total"},
+	},
+	{
+		name: "what is committed is not there", plan: output("", ""),
+		work:   func(q *quiet) { q.commit("step-7", http.StatusUnprocessableEntity) },
+		status: `"output":"ckpt"`, code: 0, term: true,
+	},
+	{
+		name: "idle connections come in hundreds", plan: output(", required: true", ""), shell: "ulimit -n 128;", args: []string{"--listen", "127.0.0.1:0"},
+		work: func(q *quiet) {
+			q.flood(300)
+			q.write("out/step-1/model", "aaaa")
+			q.write("out/notes.txt", "plain")
+			q.commit("step-1", http.StatusOK)
+			q.await("a forecast", func() bool { q.scrape(); return q.moved["stager_checkpoint_forecast_seconds"] })
+		},
+		status: `"committed":{"step":1`,
+		log:    []string{"too many connections to the API.* listener=socket", "too many connections to the API.* listener=port"}, code: 0, term: true,
+		moves: []string{"stager_api_refused_total", "stager_checkpoint_committed_total", "stager_checkpoint_bytes_total", "stager_store_request_seconds", "stager_store_bytes_total", "stager_checkpoint_forecast_seconds"},
+	},
+	{
+		name: "plain files", plan: "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", commit: none, settle: 10ms}\n",
+		work: func(q *quiet) {
+			q.write("out/notes.txt", "plain")
+			q.await("it is sent", func() bool { q.scrape(); return q.moved["stager_checkpoint_mirrored_bytes_total"] })
+		},
+		status: `"mirrored":{"files":1`, code: 0, term: true, moves: []string{"stager_checkpoint_mirrored_bytes_total"},
+	},
+}
+
+// movedElsewhere are the metrics that no short row moves, with the test that does.
+var movedElsewhere = map[string]string{
+	"stager_store_retries_total":  "TestRetriesAreCounted",
+	"stager_store_hedges_total":   "TestALateAnswerIsNotWaitedFor",
+	"stager_window_skipped_total": "TestSkippedPositionsAreCounted", // no plan asks for it
+}
+
+func window(more, order string) string {
+	size := ""
+	if !strings.Contains(more, "size:") {
+		size = "size: 1Mi, "
+	}
+	return "  inputs:\n  - {name: train, source: \"URL/src/\", path: DIR/win, mode: window, window: {" + more + size +
+		"parallel: 1, minReady: {files: 1}}, order: {by: name" + order + "}}\n"
+}
+
+func output(more, limits string) string {
+	if limits != "" {
+		limits = "  limits: " + limits + "\n"
+	}
+	return limits + "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", settle: 1h" + more + "}\n"
+}
+
+// TestLossesAreReported walks the table: each row's loss is in the log, in the exit code,
+// in the status and in a metric.
+func TestLossesAreReported(t *testing.T) {
+	binary := build(t)
+	var mu sync.Mutex
+	moved := make(map[string]bool)
+	t.Run("rows", func(t *testing.T) {
+		for _, l := range losses {
+			t.Run(l.name, func(t *testing.T) {
+				t.Parallel()
+				q := newQuiet(t, binary)
+				q.walk(l)
+				mu.Lock()
+				defer mu.Unlock()
+				maps.Copy(moved, q.moved)
+			})
+		}
+	})
+	if !t.Failed() {
+		everyMetricMoves(t, moved)
+	}
+}
+
+// everyMetricMoves looks whether each metric that the handbook has was seen to move, or
+// has a test that sees it.
+func everyMetricMoves(t *testing.T, moved map[string]bool) {
+	t.Helper()
+	handbook, err := os.ReadFile("../../stager/HANDBOOK.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := testNames(t)
+	named := regexp.MustCompile("(?m)^\\| `(stager_[a-z_]+)`").FindAllStringSubmatch(string(handbook), -1)
+	for _, m := range named {
+		name := m[1]
+		elsewhere := movedElsewhere[name]
+		switch {
+		case strings.HasPrefix(name, "stager_webhook_"): // of another process; package admission has its tests
+		case moved[name] && elsewhere != "":
+			t.Errorf("%s moves in a row, want it out of movedElsewhere", name)
+		case !moved[name] && elsewhere == "":
+			t.Errorf("%s never moved, want a row that moves it", name)
+		case !moved[name] && !slices.Contains(tests, elsewhere):
+			t.Errorf("%s is said to be moved by %s, which does not exist", name, elsewhere)
+		}
+	}
+	if len(named) < 30 {
+		t.Errorf("got %d metrics of the handbook's table, want 30 and more", len(named))
+	}
+}
+
+// testNames are those of all tests of the product.
+func testNames(t *testing.T) (names []string) {
+	t.Helper()
+	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := fs.WalkDir(os.DirFS("../.."), ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join("../..", path))
+		for _, m := range name.FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
