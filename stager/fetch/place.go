@@ -75,7 +75,7 @@ func (p *pass) clear(made []string) {
 	err = p.folder.Root().RemoveAll(disk.Private)
 	for _, dir := range made {
 		if err == nil {
-			err = os.Remove(dir)
+			err = unix.Rmdir(dir) // an empty directory or nothing, never a file or a link
 		}
 	}
 	if err != nil && !errors.Is(err, unix.ENOTEMPTY) { // somebody else put something there
