@@ -185,6 +185,20 @@ var losses = []loss{
 		moves: []string{"stager_api_refused_total", "stager_checkpoint_committed_total", "stager_checkpoint_bytes_total", "stager_store_request_seconds", "stager_store_bytes_total", "stager_checkpoint_forecast_seconds"},
 	},
 	{
+		name: "a name that cannot be saved", plan: "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", commit: none, settle: 10ms}\n",
+		work: func(q *quiet) {
+			q.write("out/notes.txt", "plain")
+			q.write("out/bad\xff", "x")
+			q.await("it is counted", func() bool { q.scrape(); return q.moved["stager_checkpoint_not_saved_files"] })
+		},
+		status: `"notSaved":\[`, log: []string{`bad\\+xff`}, code: 75, term: true, moves: []string{"stager_checkpoint_not_saved_files", "stager_checkpoint_mirrored_bytes_total"},
+	},
+	{
+		name: "a name that cannot be pushed", args: []string{"push", "DIR/src", "URL/to/"},
+		setup: func(q *quiet) { q.write("src/a", "x"); q.write("src/bad\xff", "x") },
+		log:   []string{`bad\\+xff`}, code: 75,
+	},
+	{
 		name: "plain files", plan: "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", commit: none, settle: 10ms}\n",
 		work: func(q *quiet) {
 			q.write("out/notes.txt", "plain")
