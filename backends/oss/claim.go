@@ -2,27 +2,19 @@ package oss
 
 import (
 	"context"
-	"crypto/rand"
 	"io"
 
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
 var _ backends.Claims = (*bucket)(nil)
 
-// CreateClaim implements backends.Claims. The token is the ETag of random bytes.
+// CreateClaim implements backends.Claims.
 func (b *bucket) CreateClaim(ctx context.Context, name string) (string, error) {
-	w, err := b.Create(ctx, name, backends.CreateOptions{Size: -1, IfAbsent: true})
-	if err == nil {
-		_, err = io.WriteString(w, rand.Text())
-	}
-	if err != nil {
-		return "", err
-	}
-	obj, err := w.Commit(ctx)
-	return string(obj.Version), err
+	return httpstore.CreateClaim(ctx, b, name)
 }
 
 // ReadClaim implements backends.Claims.
@@ -51,7 +43,7 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 		}
 		err = u.claim.Replace(ctx, current, replace)
 	} else {
-		err = u.compareFirst(ctx, current, replace)
+		err = httpstore.CompareFirst(ctx, u.key, u.replaces, current, replace)
 	}
 	if backends.KindOf(err) == backends.Changed {
 		// The answer to an earlier request may have been lost.
@@ -62,41 +54,22 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 	return obj, err
 }
 
-// compareFirst is what can be done in a bucket with versioning: of two writers at the
-// same moment both may succeed.
-func (u *upload) compareFirst(ctx context.Context, current func(context.Context) (backends.Version, error), replace func(context.Context) error) error {
-	is, err := current(ctx)
-	if err != nil && backends.KindOf(err) != backends.NotExist {
-		return err
-	}
-	if err := backends.CompareVersion(u.key, u.replaces, is); err != nil {
-		return err
-	}
-	return replace(ctx)
-}
-
 // sweepClaims deletes claims in the directory of prefix that nobody holds any more.
 func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
-	claims, ok := backends.ClaimsBelow(prefix)
-	if !ok || !b.conditional {
+	if !b.conditional {
 		return nil
 	}
-	for token := ""; ; {
+	return httpstore.SweepClaims(ctx, b, prefix, over, func(ctx context.Context, claims, token string) (objects []backends.Object, next string, err error) {
 		page, err := b.page(ctx, claims, token)
 		if err != nil {
-			return b.explain("sweep", prefix, err)
+			return nil, "", b.explain("sweep", prefix, err)
 		}
 		for _, entry := range page.Objects {
-			if !backends.IsClaim(entry.Key) || !over(backends.Remains{Key: entry.Key, Size: entry.Size, Touched: entry.LastModified, Marked: true}) {
-				continue
-			}
-			if err := b.Delete(ctx, entry.Key); err != nil {
-				return err
-			}
+			objects = append(objects, backends.Object{Key: entry.Key, Size: entry.Size, ModTime: entry.LastModified})
 		}
-		if !page.IsTruncated || page.NextContinuationToken == token {
-			return nil
+		if page.IsTruncated {
+			next = page.NextContinuationToken
 		}
-		token = page.NextContinuationToken
-	}
+		return objects, next, nil
+	})
 }

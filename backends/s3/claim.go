@@ -2,10 +2,10 @@ package s3
 
 import (
 	"context"
-	"crypto/rand"
 	"io"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
 )
 
 var _ backends.Claims = (*bucket)(nil)
@@ -21,17 +21,9 @@ func (b *bucket) guard() backends.Guard {
 	return backends.GuardNone
 }
 
-// CreateClaim implements backends.Claims. The token is the ETag of random bytes.
+// CreateClaim implements backends.Claims.
 func (b *bucket) CreateClaim(ctx context.Context, name string) (string, error) {
-	w, err := b.Create(ctx, name, backends.CreateOptions{Size: -1, IfAbsent: true})
-	if err == nil {
-		_, err = io.WriteString(w, rand.Text())
-	}
-	if err != nil {
-		return "", err
-	}
-	obj, err := w.Commit(ctx)
-	return string(obj.Version), err
+	return httpstore.CreateClaim(ctx, b, name)
 }
 
 // ReadClaim implements backends.Claims.
@@ -70,7 +62,7 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 		}
 		err = u.claim.Replace(ctx, current, replace)
 	default:
-		err = u.compareFirst(ctx, current, replace)
+		err = httpstore.CompareFirst(ctx, u.key, u.replaces, current, replace)
 	}
 	if backends.KindOf(err) == backends.Changed {
 		// The answer to an earlier request may have been lost.
@@ -81,41 +73,19 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 	return obj, err
 }
 
-// compareFirst is what can be done where the store decides nothing: of two writers at
-// the same moment both may succeed.
-func (u *upload) compareFirst(ctx context.Context, current func(context.Context) (backends.Version, error), replace func(context.Context) error) error {
-	is, err := current(ctx)
-	if err != nil && backends.KindOf(err) != backends.NotExist {
-		return err
-	}
-	if err := backends.CompareVersion(u.key, u.replaces, is); err != nil {
-		return err
-	}
-	return replace(ctx)
-}
-
 // sweepClaims deletes claims in the directory of prefix that nobody holds any more.
 func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
-	claims, ok := backends.ClaimsBelow(prefix)
-	if !ok || b.guard() != backends.GuardClaim {
+	if b.guard() != backends.GuardClaim {
 		return nil
 	}
-	for token := ""; ; {
+	return httpstore.SweepClaims(ctx, b, prefix, over, func(ctx context.Context, claims, token string) ([]backends.Object, string, error) {
 		page, _, err := b.reader.list(ctx, claims, "", token, nil)
 		if err != nil {
-			return b.explain("sweep", prefix, err)
+			return nil, "", b.explain("sweep", prefix, err)
 		}
-		for _, obj := range page.objects {
-			if !backends.IsClaim(obj.Key) || !over(backends.Remains{Key: obj.Key, Size: obj.Size, Touched: obj.ModTime, Marked: true}) {
-				continue
-			}
-			if err := b.Delete(ctx, obj.Key); err != nil {
-				return err
-			}
+		if !page.more {
+			page.next = ""
 		}
-		if !page.more || page.next == token {
-			return nil
-		}
-		token = page.next
-	}
+		return page.objects, page.next, nil
+	})
 }
