@@ -342,9 +342,9 @@ func TestEndBeforeReady(t *testing.T) {
 	}
 }
 
-// A window that fails in the middle says so to its readers; the rest goes on.
+// The window has room for one shard. One that fails in the middle says so to its readers; the rest goes on.
 func TestWindowThatFails(t *testing.T) {
-	j := newJob(t, " inputs:\n"+strings.ReplaceAll(windowInput, "1Mi", "1")+" outputs:\n"+ckptOutput)
+	j := newJob(t, " inputs:\n"+strings.ReplaceAll(windowInput, "1Mi", "135Ki")+" outputs:\n"+ckptOutput)
 	j.start()
 	j.ready()
 	one := j.lease()

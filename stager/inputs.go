@@ -212,7 +212,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 	parts := newParts(d.log.With("input", spec.Name), spec.Order, m, shard)
 	fetcher := fetch.NewWindow(from, m, fetch.Verify(spec.Verify))
 	cfg := window.Config{
-		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), MinFree: int64(spec.Window.MinFree),
+		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), CountOwn: true, MinFree: int64(spec.Window.MinFree),
 		Release: window.Release(spec.Window.Release), Reuse: window.Reuse(spec.Window.Reuse), MinAge: time.Duration(spec.Window.MinAge),
 		MinReady:     window.MinReady{Files: spec.Window.MinReady.Files, Bytes: int64(spec.Window.MinReady.Bytes)},
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs, Groups: spec.Window.Groups,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -55,7 +56,7 @@ func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, 
 	classes := spec.Order.By == plan.Balanced
 	counts := classes || spec.Order.Equal()
 	grouped := spec.Window.Grouped()
-	groups := plan.NewGroups(*spec.Window, disk.Room)
+	groups := plan.NewGroups(*spec.Window, disk.Room, 0)
 	from := store.List(ctx, "")
 	if counts && source.Index == "" && !grouped {
 		from = aside(from, func(obj backends.Object) bool {
@@ -187,14 +188,39 @@ func items(spec plan.Input, m plan.Manifest) []window.Item {
 			Name: itemName(spec, obj), Size: obj.Size, Digest: obj.Sum.String(), Version: string(obj.Version),
 			Tree: m.Members != nil,
 		}
+		items[i].Beside = disk.Beside(items[i].Name, obj.Size)
+		if m.Members != nil {
+			items[i].Beside += treeRoom + besides(m.Members[i])
+		} else {
+			items[i].Beside += disk.Room(obj.Size) - obj.Size
+		}
 		if room := spec.UnpackedRoom(obj.Key, obj.Size, disk.Block); room > 0 {
 			items[i].Tree, items[i].UpTo, items[i].Size, items[i].Digest = true, true, room, ""
+			items[i].Beside = disk.Beside(items[i].Name, room) + treeRoom + fetch.SpareNames
 		}
 		if m.Counts != nil {
 			items[i].Samples = m.Counts[i].Samples
 		}
 	}
 	return items
+}
+
+// treeRoom is what a tree takes besides what is in it: its directory, the one of its second
+// links and the one around that, and a note while it is fetched.
+const treeRoom = disk.DirRoom + 2*disk.Block
+
+// besides is what a group takes besides the blocks of its files: directories and names,
+// each with its second link.
+func besides(group plan.Members) (sum int64) {
+	made := make(map[string]bool)
+	for name, obj := range group.All() {
+		sum += 2*disk.NameRoom(path.Base(name)) + obj.Size>>16
+		for dir := path.Dir(name); dir != "." && !made[dir]; dir = path.Dir(dir) {
+			made[dir] = true
+			sum += disk.DirRoom + 2*disk.NameRoom(path.Base(dir))
+		}
+	}
+	return sum
 }
 
 // itemName is what an item is called on the disk.

@@ -35,6 +35,7 @@ type Item struct {
 	Name    string // a safe file name of at most 200 bytes
 	Size    int64  // in bytes, on disk; of a tree the sum of disk.Room of its files
 	Tree    bool   // it is a folder of files; the Fetcher is a TreeFetcher then
+	Beside  int64  // what it takes besides Size: the rest of its last block, directories, names
 	UpTo    bool   // a tree may take less than Size, which nobody knows before; the rest is given back when it is there
 	Samples int    // 0 if unknown
 	Digest  string // such as "crc64nvme:…"; empty if unknown before the fetch
@@ -87,8 +88,11 @@ type Config struct {
 	Input string // the input's name in logs and metrics
 	Dir   string
 
-	Size    int64 // the bound in bytes
-	MinFree int64 // what to leave free on the disk for others
+	Size int64 // the bound in bytes
+	// CountOwn has Size bound also what the window writes for itself: its directories and
+	// those of trees, the journal, the reports.
+	CountOwn bool
+	MinFree  int64 // what to leave free on the disk for others
 
 	Release  Release       // ReleaseLease
 	Reuse    Reuse         // ReuseNone
@@ -219,12 +223,15 @@ func (c *Config) defaults() error {
 	return c.budget()
 }
 
+// room is what an item takes of the budget.
+func (i Item) room() int64 { return i.Size + i.Beside }
+
 func (i Item) check() error {
 	switch {
 	case i.Name == "" || len(i.Name) > 200 || strings.ContainsAny(i.Name, "/\x00\n"):
 		return fmt.Errorf("%q cannot be an item's name: 1 to 200 bytes without \"/\"", i.Name)
-	case i.Size < 0:
-		return fmt.Errorf("item %s has a size of %d", i.Name, i.Size)
+	case i.Size < 0 || i.Beside < 0:
+		return fmt.Errorf("item %s has a size of %d, and %d besides", i.Name, i.Size, i.Beside)
 	}
 	return nil
 }
@@ -233,15 +240,16 @@ func (i Item) check() error {
 func (c *Config) budget() error {
 	var largest, total int64
 	for _, item := range c.Items {
-		largest, total = max(largest, item.Size), total+item.Size
+		largest, total = max(largest, item.room()), total+item.room()
 	}
+	own := c.leastOwn()
 	need := max(largest, c.MinReady.Bytes)
 	comfortable := max(need, min(total, 2*int64(c.Parallel)*largest))
 	if c.Release == ReleaseNever {
 		need, comfortable = total, total
 	}
-	if c.Size < need {
-		return &BudgetError{Have: c.Size, Need: need, Comfortable: comfortable}
+	if c.Size-own < need {
+		return &BudgetError{Have: c.Size, Need: need + own, Comfortable: comfortable + own}
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (w *Window) fetch(ctx context.Context, e *entry) {
 }
 
 func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error) {
-	var room int64
+	var took room
 	began := time.Now()
 	w.mu.Lock()
 	item := w.cfg.Items[e.item]
@@ -70,7 +70,7 @@ func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error)
 		w.mu.Lock()
 		w.moveLocked(e, Verifying, "all bytes are there")
 		w.mu.Unlock()
-		room, err = in.verify(digest)
+		took, err = in.verify(digest)
 	}
 	if err == nil {
 		err = in.land()
@@ -80,7 +80,7 @@ func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error)
 		w.mu.Lock()
 		w.allocatedLocked(e, true)
 		if item.UpTo {
-			w.resizeLocked(e, room)
+			w.resizeLocked(e, took.files, item.Beside+w.dirs(took.dirs))
 		}
 		w.mu.Unlock()
 		return digest, nil
@@ -99,7 +99,7 @@ func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error)
 type arrival struct {
 	began          interface{ Began() (time.Time, bool) } // when its first byte came, or file
 	fetch          func(context.Context) (digest string, err error)
-	verify         func(digest string) (room int64, err error) // room: what it takes
+	verify         func(digest string) (room, error)
 	land           func() error
 	close, discard func() error
 }
@@ -112,7 +112,7 @@ func (w *Window) open(e *entry, item Item) (arrival, error) {
 			fetch: func(ctx context.Context) (string, error) {
 				return "", w.cfg.Fetcher.(TreeFetcher).FetchTree(ctx, e.item, in)
 			},
-			verify: func(string) (int64, error) { return verifyTree(item, in) },
+			verify: func(string) (room, error) { return verifyTree(item, in) },
 			land:   func() error { return w.stage.landTree(in, e.name) },
 			close:  func() error { return nil }, discard: in.Discard,
 		}, err
@@ -121,20 +121,23 @@ func (w *Window) open(e *entry, item Item) (arrival, error) {
 	return arrival{
 		began:  in,
 		fetch:  func(ctx context.Context) (string, error) { return w.cfg.Fetcher.Fetch(ctx, e.item, in) },
-		verify: func(digest string) (int64, error) { return item.Size, verify(item, in, digest) },
+		verify: func(digest string) (room, error) { return room{files: item.Size}, verify(item, in, digest) },
 		land:   func() error { return w.stage.land(in, e.name) },
 		close:  in.Close, discard: in.Discard,
 	}, err
 }
 
+// room is what the files of an item take, and the directories of a tree beside its own.
+type room struct{ files, dirs int64 }
+
 // verifyTree is what the window itself can tell about a tree. One with another room
 // would break the budget, and not be known again.
-func verifyTree(item Item, in *disk.IncomingTree) (room int64, err error) {
+func verifyTree(item Item, in *disk.IncomingTree) (room, error) {
 	st, err := in.Stat()
 	if err == nil && st.Room != item.Size && !(item.UpTo && st.Room < item.Size) {
 		err = fmt.Errorf("%w: the files of %s take %d bytes and should take %d", ErrCorrupt, item.Name, st.Room, item.Size)
 	}
-	return st.Room, err
+	return room{st.Room, dirsOf(st)}, err
 }
 
 // verify is what the window itself can tell about a file that its Fetcher has
@@ -158,9 +161,9 @@ func (w *Window) allocatedLocked(e *entry, is bool) {
 	}
 	e.allocated = is
 	if is {
-		w.unallocated -= e.size
+		w.unallocated -= e.room()
 	} else {
-		w.unallocated += e.size
+		w.unallocated += e.room()
 	}
 }
 
@@ -204,8 +207,8 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 		if kind == failCorrupt {
 			reason = fmt.Sprintf("fetched %d times: %v", e.corrupt, err)
 		}
-		w.unallocated -= e.size // its file is discarded
-		w.resizeLocked(e, 0)
+		w.unallocated -= e.room() // its file is discarded
+		w.resizeLocked(e, 0, 0)
 		w.quarantineLocked(e, reason, err)
 		return
 	}

@@ -41,8 +41,8 @@ func (w *Window) askMore(ctx context.Context, epoch int) {
 	if err == nil {
 		err = item.check()
 	}
-	if err == nil && item.Size > w.cfg.Size {
-		err = &BudgetError{Have: w.cfg.Size, Need: item.Size, Comfortable: 2 * int64(w.cfg.Parallel) * item.Size}
+	if err == nil && item.room() > w.cfg.Size-w.cfg.leastOwn() {
+		err = &BudgetError{Have: w.cfg.Size, Need: item.room() + w.cfg.leastOwn(), Comfortable: 2*int64(w.cfg.Parallel)*item.room() + w.cfg.leastOwn()}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

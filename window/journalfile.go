@@ -24,9 +24,11 @@ type journal struct {
 	file    *os.File
 	reserve int64 // bytes that the file has on the disk from its beginning
 	durable disk.Durable
-	lines   int  // since it was last written anew
-	torn    bool // the last write came through in part, or not at all
-	dirty   bool // the disk may not have the last facts
+	size    int64 // in bytes
+	fresh   int64 // its size when it was last written anew
+	lines   int   // since it was last written anew
+	torn    bool  // the last write came through in part, or not at all
+	dirty   bool  // the disk may not have the last facts
 	buf     []byte
 
 	rewriting bool
@@ -48,6 +50,7 @@ func (j *journal) add(kind string, words ...any) error {
 	_, err := j.file.Write(j.buf)
 	j.torn = err != nil
 	j.dirty = true
+	j.size += int64(len(j.buf))
 	j.lines++
 	if j.rewriting {
 		j.since = append(j.since, j.buf[from:]...)
@@ -134,7 +137,11 @@ func (j *journal) replace(next *disk.Replacing) error {
 		return errors.Join(err, next.Close())
 	}
 	old := j.file
-	*j = journal{file: next.File, reserve: j.reserve, durable: j.durable, buf: j.buf, dirty: len(j.since) > 0}
+	var size int64
+	if info, err := next.Stat(); err == nil {
+		size = info.Size()
+	}
+	*j = journal{file: next.File, reserve: j.reserve, durable: j.durable, buf: j.buf, size: size, fresh: size, dirty: len(j.since) > 0}
 	if old != nil {
 		return old.Close()
 	}
@@ -185,13 +192,14 @@ func (w *Window) openJournal() (*journal, memory, error) {
 	if err != nil && !w.ignored(journalName, err) {
 		return nil, m, fmt.Errorf("the position in the epoch cannot be read from %s, and nothing was changed: %w", filepath.Join(w.dir, journalName), err)
 	}
-	j := &journal{durable: w.durable(), torn: true} // its last line may be
+	j := &journal{durable: w.durable(), reserve: w.cfg.journalReserve(), torn: true} // its last line may be
 	if m.about {
 		j.file, err = disk.OpenOwn(root, journalName, os.O_WRONLY|os.O_APPEND, 0o644)
 		if err != nil {
 			return nil, m, err
 		}
 		if info, err := j.file.Stat(); err == nil && info.Size() > 0 {
+			j.size, j.fresh = info.Size(), info.Size()
 			return j, m, nil
 		}
 	}

@@ -82,7 +82,7 @@ func (w *Window) plan(now time.Time) todo {
 	} else {
 		alarm(scanAt)
 	}
-	t.compact = (w.journal.lines > compactFrom+4*(len(w.active)+len(w.settled)) || w.journal.torn) && !now.Before(w.compactAt)
+	t.compact = (w.journal.size > w.journalMost() || w.journal.lines > compactFrom+4*(len(w.active)+len(w.settled)) || w.journal.torn) && !now.Before(w.compactAt)
 	if w.journal.dirty && !w.syncing {
 		if t.sync = !now.Before(w.syncAt); t.sync {
 			w.syncing, w.syncAt = true, now.Add(syncEvery)
@@ -207,14 +207,14 @@ func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
 			return
 		}
 		item := w.orders[a.epoch][a.pos]
-		size := w.cfg.Items[item].Size
+		size := w.cfg.Items[item].room()
 		if !w.roomLocked(now, a, size, alarm) || !w.diskLocked(now, size) {
 			return
 		}
 		if at, found := slices.BinarySearchFunc(w.again, a, seq.compare); found {
 			w.again = slices.Delete(w.again, at, at+1)
 		}
-		e := &entry{seq: a, item: item, name: a.fileName(w.cfg.Items[item].Name), size: size, state: Planned}
+		e := &entry{seq: a, item: item, name: a.fileName(w.cfg.Items[item].Name), size: w.cfg.Items[item].Size, beside: w.cfg.Items[item].Beside, state: Planned}
 		w.active[a] = e
 		if !a.before(w.top) {
 			w.top = seq{a.epoch, a.pos + 1}

@@ -195,7 +195,7 @@ func (w *Window) causeLocked(now time.Time) Cause {
 		return w.cfg.Waits()
 	case !more || a.epoch > w.low.epoch:
 		return CauseReaders // the rest of the epoch is with others
-	case w.used+w.cfg.Items[w.orders[a.epoch][a.pos]].Size > w.cfg.Size:
+	case w.used+w.cfg.Items[w.orders[a.epoch][a.pos]].room() > w.cfg.Size-w.ownMost:
 		return CauseBudget
 	}
 	return CauseBackend

@@ -315,7 +315,7 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 	at := found[st.Ino]
 	if e == nil {
 		// Of an epoch that is over, or not what the plan says: not a position.
-		e = &entry{item: orphan, name: name, size: st.Size, state: Planned, shown: true, ino: st.Ino, at: at, planned: true}
+		e = &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, shown: true, ino: st.Ino, at: at, planned: true}
 		w.foundLocked(e, Zombie)
 		w.buryLocked(e)
 		return
@@ -393,7 +393,11 @@ func (w *Window) entryOf(name string, st disk.Stat) *entry {
 	if item.Name != base || !fits || item.Tree != st.Dir || w.active[a] != nil {
 		return nil
 	}
-	return &entry{seq: a, item: order[a.pos], name: name, size: st.Size, state: Planned}
+	beside := item.Beside
+	if item.UpTo {
+		beside += w.dirs(st.Dirs)
+	}
+	return &entry{seq: a, item: order[a.pos], name: name, size: st.Size, beside: beside, state: Planned}
 }
 
 // foundLocked counts a file that was found.
@@ -430,7 +434,7 @@ func (w *Window) takeDoomed(found map[uint64]place) error {
 			at = place{} // his until he lets go
 		}
 		_, name, _ = strings.Cut(name, "-")
-		e := &entry{item: orphan, name: name, size: st.Size, state: Planned, shown: true, ino: st.Ino, at: at, planned: true}
+		e := &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, shown: true, ino: st.Ino, at: at, planned: true}
 		w.foundLocked(e, Zombie)
 		w.buryLocked(e)
 	}

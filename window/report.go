@@ -33,6 +33,9 @@ type reports struct {
 	root  *os.Root
 	epoch int
 	file  *os.File // of that epoch; nil before the first line
+
+	most  int64         // bytes of all; 0: no limit
+	sizes map[int]int64 // of the files, by epoch
 }
 
 const reportsDir = disk.Private + "/reports"
@@ -40,8 +43,51 @@ const reportsDir = disk.Private + "/reports"
 // reportLimit is how many bytes of a report are read.
 const reportLimit = 4 << 30
 
-func openReports(root *os.Root) (*reports, error) {
-	return &reports{root: root}, root.MkdirAll(reportsDir, 0o755)
+// openReports makes the directory of the reports, which take an eighth of a window's size
+// at most when it bounds them, too.
+func openReports(root *os.Root, bounded bool, size int64) (*reports, error) {
+	r := &reports{root: root, sizes: map[int]int64{}}
+	if bounded {
+		r.most = size / 8
+	}
+	if err := root.MkdirAll(reportsDir, 0o755); err != nil {
+		return nil, err
+	}
+	files, err := fs.ReadDir(root.FS(), reportsDir)
+	for _, file := range files {
+		var epoch int
+		if _, serr := fmt.Sscanf(file.Name(), "e%d.jsonl", &epoch); serr == nil && r.name(epoch) == reportsDir+"/"+file.Name() {
+			if info, err := file.Info(); err == nil {
+				r.sizes[epoch] = info.Size()
+			}
+		}
+	}
+	return r, err
+}
+
+// fit removes the oldest reports until so many bytes more are allowed. That of the epoch
+// itself stays, and ends where they are not.
+func (r *reports) fit(epoch int, more int64) error {
+	if r.most == 0 {
+		return nil
+	}
+	for _, old := range slices.Sorted(maps.Keys(r.sizes)) {
+		sum := more
+		for _, size := range r.sizes {
+			sum += size
+		}
+		if sum <= r.most {
+			return nil
+		}
+		if old == epoch {
+			return fmt.Errorf("the report of epoch %d takes %d bytes, an eighth of the window's size: later positions are not in it; raise the size", epoch, r.sizes[epoch])
+		}
+		if err := r.root.RemoveAll(r.name(old)); err != nil {
+			return err
+		}
+		delete(r.sizes, old)
+	}
+	return nil
 }
 
 func (r *reports) name(epoch int) string { return fmt.Sprintf("%s/e%04d.jsonl", reportsDir, epoch) }
@@ -55,10 +101,15 @@ func (r *reports) add(d Delivery) error {
 		if err := errors.Join(r.close(), r.root.RemoveAll(r.name(d.Epoch-keepReports))); err != nil {
 			return errors.Join(err, file.Close())
 		}
+		delete(r.sizes, d.Epoch-keepReports)
 		r.file, r.epoch = file, d.Epoch
 	}
 	line, err := json.Marshal(d)
 	if err == nil {
+		err = r.fit(d.Epoch, int64(len(line))+1)
+	}
+	if err == nil {
+		r.sizes[d.Epoch] += int64(len(line)) + 1
 		_, err = r.file.Write(append(line, '\n'))
 	}
 	return err

@@ -39,10 +39,10 @@ func (w *Window) wantLocked(epoch int, order []int) {
 	for pos, item := range order {
 		if item != others && v.at[item] == nowhere {
 			v.at[item] = int32(pos) // there are not as many items as that
-			sum += w.cfg.Items[item].Size
+			sum += w.cfg.Items[item].room()
 		}
 	}
-	v.fits = sum <= w.cfg.Size
+	v.fits = sum <= w.cfg.Size-w.cfg.leastOwn()
 	if w.cfg.Reuse == ReuseFit && !v.fits && epoch == w.low.epoch+1 {
 		w.log.Info("shards are fetched again in each epoch: all of them do not fit", "need", sum, "size", w.cfg.Size)
 	}
@@ -111,7 +111,7 @@ func (w *Window) heirLocked(e *entry) *entry {
 	if a.before(w.low) || w.settled[a] || w.active[a] != nil || w.journal.torn {
 		return nil
 	}
-	heir := &entry{seq: a, item: e.item, name: a.fileName(w.cfg.Items[e.item].Name), size: e.size, digest: e.digest, state: Planned}
+	heir := &entry{seq: a, item: e.item, name: a.fileName(w.cfg.Items[e.item].Name), size: e.size, beside: e.beside, digest: e.digest, state: Planned}
 	w.active[a] = heir
 	w.again = slices.DeleteFunc(w.again, func(b seq) bool { return a == b })
 	if !a.before(w.top) {

@@ -8,10 +8,11 @@ import (
 // roomLocked tells whether size more bytes fit the budget. When they don't it has
 // something make room, if there is what may.
 func (w *Window) roomLocked(now time.Time, a seq, size int64, alarm func(time.Time)) bool {
-	if w.used+size <= w.cfg.Size {
+	limit := w.limitLocked(now)
+	if w.used+size <= limit {
 		return true
 	}
-	for w.used-w.leaving+size > w.cfg.Size {
+	for w.used-w.leaving+size > limit {
 		freed := false
 		if w.cfg.Release == ReleaseRolling {
 			freed = w.replaceLocked(now, alarm)
@@ -83,7 +84,7 @@ func (w *Window) replanLocked(e *entry, why string) {
 func (w *Window) undropLocked(e *entry) {
 	w.again = slices.DeleteFunc(w.again, func(a seq) bool { return a == e.seq })
 	e.planned, e.leaving = false, false
-	w.leaving -= e.size
+	w.leaving -= e.room()
 	w.moveLocked(e, Ready, "a reader took it before it went")
 	w.active[e.seq], w.files[e.name] = e, e
 	w.offerLocked(e)
@@ -100,7 +101,7 @@ func (w *Window) forgetLocked(e *entry) {
 func (w *Window) buryLocked(e *entry) {
 	w.burials = append(w.burials, e)
 	e.leaving = true
-	w.leaving += e.size
+	w.leaving += e.room()
 }
 
 // diskLocked tells whether the disk has room for size bytes more than what is

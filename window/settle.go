@@ -65,7 +65,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 func (w *Window) buriedLocked(e *entry, gone bool, err error) {
 	if e.leaving {
 		e.leaving = false
-		w.leaving -= e.size
+		w.leaving -= e.room()
 	}
 	to := Freed
 	if e.state == Quarantined {

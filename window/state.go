@@ -47,10 +47,12 @@ var holding = []State{Reserved, Fetching, Verifying, Ready, Leased, Acked, Zombi
 // entry is a position that takes room, or a file of an earlier plan.
 type entry struct {
 	seq
-	item  int    // index in Config.Items; orphan for a file of no position
-	name  string // its file's
-	size  int64  // what it takes of the budget
-	state State
+	item int    // index in Config.Items; orphan for a file of no position
+	name string // its file's
+	size int64  // of its file, or of the files of its tree
+	// beside is what else it takes of the budget.
+	beside int64
+	state  State
 
 	// Reserved to Verifying.
 	tries     int       // fetches in a row that ended in an error
@@ -84,9 +86,9 @@ func (w *Window) moveLocked(e *entry, to State, why string) {
 		panic(fmt.Sprintf("window: %s cannot move from %s to %s", e.name, e.state, to))
 	}
 	from := e.state
-	w.countLocked(from, -1, -e.size)
+	w.countLocked(from, -1, -e.room())
 	e.state = to
-	w.countLocked(to, 1, e.size)
+	w.countLocked(to, 1, e.room())
 	level := slog.LevelDebug
 	if to == Quarantined || to == Skipped {
 		level = slog.LevelWarn
@@ -112,15 +114,18 @@ func (w *Window) countLocked(s State, items int, bytes int64) {
 	t.items += items
 	t.bytes += bytes
 	w.used += bytes
-	if w.used > w.peak {
-		w.peak = w.used
+	if w.used+w.own > w.peak {
+		w.peak = w.used + w.own
 		w.metrics.peak.Set(float64(w.peak))
 	}
 	w.metrics.state(s, *t)
 }
 
 // resizeLocked is for files that turn out to take another room than planned.
-func (w *Window) resizeLocked(e *entry, size int64) {
-	w.countLocked(e.state, 0, size-e.size)
-	e.size = size
+func (w *Window) resizeLocked(e *entry, size, beside int64) {
+	w.countLocked(e.state, 0, size+beside-e.room())
+	e.size, e.beside = size, beside
 }
+
+// room is what an entry takes of the budget.
+func (e *entry) room() int64 { return e.size + e.beside }

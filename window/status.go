@@ -78,7 +78,7 @@ func (w *Window) Status() Status {
 	s := Status{
 		Input: w.cfg.Input, Dir: w.dir, Plan: w.planName(), Release: w.cfg.Release,
 		Epoch: w.low.epoch, Epochs: w.cfg.Epochs,
-		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.used, Limit: w.cfg.Size, Peak: w.peak,
+		Items: map[State]int{}, Bytes: map[State]int64{}, Used: w.used + w.own, Limit: w.cfg.Size, Peak: w.peak,
 		Delivered: w.stats.delivered, Acknowledged: w.stats.acknowledged, Redelivered: w.stats.redelivered, Reused: w.stats.reused, Report: report,
 		Waiting: len(w.waiters), Strangers: w.strangerNames(), Ready: w.ready, Done: w.doneLocked(),
 		OpenFilesSeen: w.stage.seesOpen, Cautions: w.cautions(), LastError: w.lastError,

@@ -64,10 +64,13 @@ func (s *stage) linked(shelf *disk.Shelf, name string) (disk.Stat, error) {
 	if err != nil {
 		return st, err
 	}
-	st.Links, st.Size = tree.Links, tree.Room
+	st.Links, st.Size, st.Dirs = tree.Links, tree.Room, dirsOf(tree)
 	st.Ino, err = s.origin(shelf, name)
 	return st, err
 }
+
+// dirsOf is what the directories of a tree take beside its own, with their second links.
+func dirsOf(tree disk.TreeStat) int64 { return int64(tree.Dirs-1)*disk.DirRoom + tree.Names }
 
 // glimpse is linked without a look at every file of a tree: for one that is known to have
 // its names.
@@ -86,7 +89,7 @@ func (s *stage) landed(name string) (disk.Stat, error) {
 	if err == nil && st.Dir {
 		var tree disk.TreeStat
 		tree, err = s.whole.TreeStat(name)
-		st.Size = tree.Room
+		st.Size, st.Dirs = tree.Room, dirsOf(tree)
 	}
 	return st, err
 }

@@ -57,7 +57,11 @@ type Window struct {
 	inodes map[uint64]*entry // those that were shown
 	totals map[State]*total
 	used   int64 // the sum of totals
-	peak   int64
+	own    int64 // what the window's own files take
+	// ownMost is what they can take until they are looked at again, from ownAt on.
+	ownMost int64
+	ownAt   time.Time
+	peak    int64
 
 	queue       []*entry // Reserved, ascending
 	fetching    map[*entry]bool
@@ -152,7 +156,7 @@ func New(cfg Config) (*Window, error) {
 	for _, s := range holding {
 		w.totals[s] = &total{}
 	}
-	if w.reports, err = openReports(stage.Root()); err == nil {
+	if w.reports, err = openReports(stage.Root(), cfg.CountOwn, cfg.Size); err == nil {
 		err = w.recover(time.Now())
 	}
 	if err != nil {
@@ -161,6 +165,7 @@ func New(cfg Config) (*Window, error) {
 	for _, words := range w.cautions() {
 		w.log.Warn("what is promised does not hold here", "dir", dir, "why", words)
 	}
+	w.measureLocked()
 	if free, err := w.free(); err == nil && free-cfg.MinFree+w.used < cfg.Size {
 		w.log.Warn("the disk has less room than the window may take: it will wait for room before it is full",
 			"size", cfg.Size, "has", w.used, "free", free, "min_free", cfg.MinFree)

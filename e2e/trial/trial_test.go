@@ -125,7 +125,7 @@ func (s store) window(t *testing.T, binary, dir string, all shards, cfg Config) 
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
 	cfg.Stager, cfg.Env, cfg.Source, cfg.Shards, cfg.Work = binary, s.Env(), s.url(dir), all.digests, work
 	cfg.Epochs, cfg.Say = max(cfg.Epochs, 1), func(string, ...any) {}
-	cfg.Window = cmp.Or(cfg.Window, int64(all.count)*int64(all.size)/8)
+	cfg.Window = cmp.Or(cfg.Window, int64(all.count)*int64(all.size)/8+512<<10)
 	if cfg.ReaderCmd == nil {
 		cfg.ReaderCmd = readerCmd
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -12,6 +13,9 @@ import (
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
+
+// SpareNames is what the window keeps for names in an archive besides room.
+const SpareNames = disk.Block
 
 // Unpack has w open those items that are archives, and trees in the window. room tells
 // what the window keeps for the files of one; what needs more is refused.
@@ -28,18 +32,20 @@ func (w *Window) unpack(ctx context.Context, item int, in *disk.IncomingTree) (e
 	folder, _ := unpack.Folder(obj.Key)
 	into := &landing{folder: plan.FlatName(folder)}
 	room := w.room(obj)
-	left := room
-	into.admit = func(name string, size int64) error {
-		if left -= disk.Room(size); left < 0 || size > room {
+	left := room + SpareNames
+	take := func(name string, size, takes int64) error {
+		if left -= takes + 2*disk.NameRoom(path.Base(name)); left < 0 || size > room {
 			return &backends.Error{Op: "unpack", Store: store.Name(), Key: obj.Key, Kind: backends.Invalid, Err: fmt.Errorf(
 				"with %q its files take more than the %d bytes that the window keeps for them, by the archive's size of %d; raise window.expand of the input",
 				name, room, obj.Size)}
 		}
 		return nil
 	}
+	into.admit = func(name string, size int64) error { return take(name, size, disk.Room(size)) }
 	if into.to, err = in.Fill(0o777, time.Time{}); err != nil {
 		return local(folder, err)
 	}
+	into.to.Made = func(name string) error { return take(name, 0, disk.DirRoom) }
 	c, _, err := unpackObject(ctx, store, obj, into, Options{Verify: w.verify})
 	if err == nil && c.Files == 0 {
 		// A folder without files has no second links, by which a window knows it.

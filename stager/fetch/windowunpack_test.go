@@ -32,7 +32,7 @@ func TestWindowUnpacksWithinItsRoom(t *testing.T) {
 		if strings.HasSuffix(obj.Key, ".gz") {
 			return 3 * disk.Block
 		}
-		return 4 * disk.Block
+		return 4*disk.Block + disk.DirRoom
 	})
 	dir := t.TempDir()
 	f := folder(t, dir)

@@ -35,6 +35,7 @@ func (w Window) Grouped() bool { return w.Items != "" && w.Items != ItemsFiles }
 type Groups struct {
 	window Window
 	room   func(size int64) int64 // what a file takes on disk
+	dir    int64                  // what a directory takes, for the size of a bundle
 
 	list     []*group
 	byFolder map[string]*group
@@ -43,13 +44,16 @@ type Groups struct {
 type group struct {
 	key     string
 	room    int64
+	dirs    int64  // what the directories take
+	last    string // the directory of the last member
 	sum     hash.Hash
 	members Members
 }
 
-// NewGroups begins a grouping as a window wants it.
-func NewGroups(w Window, room func(size int64) int64) *Groups {
-	return &Groups{window: w, room: room, byFolder: make(map[string]*group)}
+// NewGroups begins a grouping as a window wants it. room is what a file of a size takes,
+// and dir what a directory does: of these a bundle holds as many as its size allows.
+func NewGroups(w Window, room func(size int64) int64, dir int64) *Groups {
+	return &Groups{window: w, room: room, dir: dir, byFolder: make(map[string]*group)}
 }
 
 // Add takes the next object of the listing.
@@ -58,6 +62,8 @@ func (g *Groups) Add(obj backends.Object) error {
 	if room < obj.Size || in.room > math.MaxInt64-room {
 		return fmt.Errorf("%s: the files of %s are more than can be counted", obj.Key, in.key)
 	}
+	in.dirs += in.newDirs(obj.Key) * g.dir
+	in.last = path.Dir(obj.Key)
 	in.room += room
 	in.sum.Write(in.members.Add(obj)) // a hash takes all
 	return nil
@@ -77,8 +83,11 @@ func (g *Groups) group(obj backends.Object) *group {
 			return in
 		}
 	} else {
-		if n := len(g.list); n > 0 && g.list[n-1].room+g.room(obj.Size) <= int64(g.window.Bundle) {
-			return g.list[n-1]
+		if n := len(g.list); n > 0 {
+			in := g.list[n-1]
+			if in.room+in.dirs+in.newDirs(obj.Key)*g.dir+g.room(obj.Size) <= int64(g.window.Bundle) {
+				return in
+			}
 		}
 		key = fmt.Sprintf("bundle-%06d", len(g.list))
 	}
@@ -90,6 +99,14 @@ func (g *Groups) group(obj backends.Object) *group {
 		g.list[n-2].members.clip()
 	}
 	return in
+}
+
+// newDirs is how many directories a file of a bundle needs that the one before it did not.
+func (in *group) newDirs(key string) (n int64) {
+	for dir := path.Dir(key); dir != "." && dir != in.last && !strings.HasPrefix(in.last, dir+"/"); dir = path.Dir(dir) {
+		n++
+	}
+	return n
 }
 
 // Manifest is that of the groups, folders by name.

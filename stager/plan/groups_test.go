@@ -13,7 +13,7 @@ import (
 
 func grouped(t rapid.TB, w Window, objects []backends.Object) Manifest {
 	t.Helper()
-	g := NewGroups(w, func(size int64) int64 { return max(1, (size+9)/10) * 10 })
+	g := NewGroups(w, func(size int64) int64 { return max(1, (size+9)/10) * 10 }, 0)
 	for _, obj := range objects {
 		if err := g.Add(obj); err != nil {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func BenchmarkGroups(b *testing.B) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		g := NewGroups(Window{Items: ItemsBundles, Bundle: 16 << 20}, func(int64) int64 { return 4096 })
+		g := NewGroups(Window{Items: ItemsBundles, Bundle: 16 << 20}, func(int64) int64 { return 4096 }, 8192)
 		for i := range files {
 			err := g.Add(backends.Object{
 				Key: fmt.Sprintf("train/%03d/%07d.jpg", i/1000, i), Size: 1024, Version: backends.Version(fmt.Sprintf("%032x", i)),

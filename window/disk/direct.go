@@ -45,6 +45,7 @@ type Writing struct {
 	from    int64       // the least size of a file that is written so
 	refused func(error) // told once why direct is not what was asked for; may be nil
 	memory  bool        // the file system is memory
+	ahead   bool        // it gives files that grow more space than they need
 }
 
 // SetWrite chooses how large files are written that are opened from now on; until it is
@@ -62,6 +63,7 @@ func (w *Writing) Set(path string, how Write, refused func(error)) error {
 		return &os.PathError{Op: "statfs", Path: path, Err: err}
 	}
 	w.refused, w.from, w.memory = refused, directFrom, int64(st.Type) == unix.TMPFS_MAGIC
+	w.ahead = int64(st.Type) == unix.XFS_SUPER_MAGIC
 	switch how {
 	case "", WriteAuto:
 		w.direct.Store(slices.Contains([]int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}, int64(st.Type)))
@@ -98,6 +100,10 @@ func isRefusal(err error) bool {
 // that costs as much as to write them.
 const reserveFrom = 1 << 20
 
+// aheadFrom is how large a file is at least that xfs gives more space than it needs while
+// it grows: as much again.
+const aheadFrom = 64 << 10
+
 // Reserves tells whether a file of that size has its space when it is opened, and not
 // only as it is written. Memory has to be filled either way, so there it would only keep
 // the first bytes waiting: for a second where it is 4 GiB.
@@ -108,8 +114,11 @@ func (w *Writing) reserves(size int64) bool { return size >= reserveFrom && !w.m
 // reserve takes the space of a file, if it reserves; where the file system cannot, and in
 // memory, a large file only gets its length.
 func (w *Writing) reserve(name string, file *os.File, size int64) error {
-	if size < reserveFrom {
+	switch {
+	case size < aheadFrom, size < reserveFrom && !w.ahead:
 		return nil
+	case size < reserveFrom: // what does not grow has no more than it needs
+		return file.Truncate(size)
 	}
 	err := error(unix.EOPNOTSUPP)
 	if !w.memory {

@@ -25,6 +25,7 @@ type Stat struct {
 	Links int    // how many names it has
 	Size  int64
 	Dir   bool
+	Dirs  int64 // of a tree, what its directories take beside its own, with those of the second links; 0 of one that was not walked
 }
 
 // Take opens a file for reading that is this very one: a regular file of that inode on
@@ -154,7 +155,7 @@ func (s *Shelf) Stat(name string) (Stat, error) {
 	if err != nil {
 		return Stat{}, s.fail("stat", name, err)
 	}
-	return Stat{st.Ino, int(st.Nlink), st.Size, st.Mode&unix.S_IFMT == unix.S_IFDIR}, nil // Nlink differs by machine
+	return Stat{Ino: st.Ino, Links: int(st.Nlink), Size: st.Size, Dir: st.Mode&unix.S_IFMT == unix.S_IFDIR}, nil // Nlink differs by machine
 }
 
 // Create makes an empty file that was not there.

@@ -19,16 +19,38 @@ const Block = 4096
 // whole blocks, and one at least.
 func Room(size int64) int64 { return max(1, (size+Block-1)/Block) * Block }
 
+// DirRoom is what a directory of a tree takes, and the one that has the second links of
+// its files.
+const DirRoom = 2 * Block
+
+// NameRoom is what a name takes in a directory at most: file systems leave as much free
+// again between names.
+func NameRoom(name string) int64 { return 3 * int64(len(name)+12) }
+
+// Beside is what a window needs for a file or tree besides its bytes in whole blocks: its
+// names, notes of a fetch, and lines of the journal and the report. Of a large file it is
+// also where its blocks are, which file systems count to it.
+func Beside(name string, size int64) int64 {
+	return 4*NameRoom(name) + 1024 + size>>16
+}
+
 // TreeStat is what a Shelf tells about the files of a tree.
 type TreeStat struct {
 	Files int
-	Room  int64
-	Links int // how many names that file has which has most
+	Room  int64 // of the files
+	Links int   // how many names that file has which has most
+	Dirs  int   // with the tree's own
+	Names int64 // NameRoom of all, with their second links
 }
 
 // TreeStat looks at every file of a tree. fs.ErrNotExist when it is not there.
 func (s *Shelf) TreeStat(name string) (sum TreeStat, err error) {
-	err = s.walk(name, nil, func(dir *Shelf, name string, st Stat) error {
+	err = s.walk(name, func(name string) error {
+		sum.Dirs++
+		sum.Names += 2 * NameRoom(name)
+		return nil
+	}, func(dir *Shelf, name string, st Stat) error {
+		sum.Names += 2 * NameRoom(name)
 		sum.Files++
 		sum.Room += Room(st.Size)
 		sum.Links = max(sum.Links, st.Links)

@@ -1,0 +1,181 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// volume mounts a file system of its own, or skips the test where this is not possible.
+func volume(t *testing.T, kind string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if kind == "tmpfs" {
+		if err := unix.Mount(kind, dir, kind, 0, "size=64m"); err != nil {
+			t.Skipf("no %s can be mounted here: %v", kind, err)
+		}
+	} else {
+		image := filepath.Join(t.TempDir(), "image")
+		if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 400<<20)); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"mkfs." + kind, "-q", image}, {"mount", "-o", "loop", image, dir}} {
+			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+				t.Skipf("no %s can be mounted here: %v: %v: %s", kind, args, err, out)
+			}
+		}
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// taking is what the whole volume has given away, at one instant. A walk is none: files
+// come and go while it lasts.
+func taking(t *testing.T, dir string) int64 {
+	t.Helper()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return int64(st.Blocks-st.Bfree) * st.Bsize
+}
+
+// deepTree brings trees whose files each lie in directories of their own.
+type deepTree struct{ fake }
+
+const deepFiles, deepDirs = 8, 6
+
+func deepName(i int) string {
+	name := "file"
+	for range deepDirs {
+		name = path.Join(fmt.Sprint("directory-", i), name)
+	}
+	return name
+}
+
+func (f *deepTree) FetchTree(_ context.Context, _ int, in *disk.IncomingTree) error {
+	for i := range deepFiles {
+		file, err := in.File(deepName(i), 1, "")
+		if err != nil {
+			return err
+		}
+		if _, err := file.WriteAt([]byte("x"), 0); err != nil {
+			return err
+		}
+		if err := in.Keep(deepName(i), file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func deepItems(n int) (list []Item) {
+	const dirs = deepFiles * deepDirs
+	for i := range n {
+		name := fmt.Sprintf("t%02d", i)
+		list = append(list, Item{
+			Name: name, Size: deepFiles * disk.Block, Tree: true,
+			Beside: disk.Beside(name, 0) + (dirs+1)*disk.DirRoom + 2*disk.Block + (dirs+deepFiles)*2*disk.NameRoom("directory-0"),
+		})
+	}
+	return list
+}
+
+func fileItems(n int, size int64) []Item {
+	list := items(n, size)
+	for i := range list {
+		list[i].Beside = disk.Room(size) - size + disk.Beside(list[i].Name, size)
+	}
+	return list
+}
+
+// A window of 8 MiB took 59 MB, since directories did not count, and one of 24,000,000
+// bytes took 24,337,932 with its journal and reports.
+func TestWindowTakesNoMoreThanItsSize(t *testing.T) {
+	shards, folders, epochs := 150, 40, 3
+	if os.Getenv("STAGER_TRIAL") == "full" {
+		shards, folders, epochs = 2000, 400, 10
+	}
+	// Not xfs: it gives the room of removed files back in its own time, and says so late.
+	for _, kind := range []string{"ext4", "tmpfs"} {
+		for name, cfg := range map[string]Config{
+			"small files": {Items: fileItems(shards, 3000), Size: 512 << 10},
+			"files":       {Items: fileItems(shards, 200<<10), Size: 2 << 20},
+			"deep trees":  {Items: deepItems(folders), Size: 3 << 20},
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				dir := volume(t, kind)
+				before := taking(t, dir)
+				cfg.Dir, cfg.Input, cfg.Manifest, cfg.Epochs, cfg.CountOwn = filepath.Join(dir, "window"), "train", "p", epochs, true
+				cfg.Fetcher = &fake{items: cfg.Items}
+				if cfg.Items[0].Tree {
+					cfg.Fetcher = &deepTree{}
+				}
+				w, err := New(cfg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.Close()
+				peak := watch(t, w, func() int64 { return taking(t, dir) - before })
+				if peak > cfg.Size {
+					t.Errorf("%d bytes were on the disk of %d", peak, cfg.Size)
+				}
+				if s := w.Status(); s.Acknowledged != int64(len(cfg.Items)*epochs) || s.Peak > cfg.Size {
+					t.Errorf("%d of %d were acknowledged, with %d bytes of %d", s.Acknowledged, len(cfg.Items)*epochs, s.Peak, cfg.Size)
+				}
+			})
+		}
+	}
+}
+
+// watch runs a window with two readers, and returns the most that taken returned meanwhile.
+func watch(t *testing.T, w *Window, taken func() int64) (peak int64) {
+	t.Helper()
+	var work sync.WaitGroup
+	for _, reader := range []string{"a", "b"} {
+		work.Go(func() {
+			for {
+				l, err := w.Lease(t.Context(), LeaseRequest{Reader: reader, Wait: time.Minute, Bound: true})
+				if end := (*EndError)(nil); errors.As(err, &end) && end.Epoch < w.Epochs()-1 {
+					continue
+				} else if err != nil {
+					return
+				}
+				if err := w.Ack(l.ID); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan error)
+	go func() { done <- w.Run(t.Context()) }()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		peak = max(peak, taken())
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+			work.Wait()
+			return max(peak, taken())
+		case <-tick.C:
+		}
+	}
+}
