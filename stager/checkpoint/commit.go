@@ -41,6 +41,12 @@ type Commit struct {
 
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 
+	// Evidence is what said that the checkpoint is complete, such as "sign .metadata".
+	Evidence string `json:"evidence,omitempty"`
+	// Provisional says that only a quiet period did: the uploader that wrote this COMMIT
+	// replaces it when the checkpoint grows; of several nodes, a later save does.
+	Provisional bool `json:"provisional,omitempty"`
+
 	// Requires names features without which a reader must not use the checkpoint. Unknown
 	// fields may be ignored.
 	Requires []string `json:"requires,omitempty"`

@@ -111,6 +111,10 @@ func (s *shipper) place(ctx context.Context, c cargo) (at spot, err error) {
 		case kind != backends.Corrupt && kind != backends.Unsupported && kind != backends.Invalid:
 			return at, err
 		}
+		if there.Provisional && s.wrote(there) {
+			at.replace, at.over = true, obj
+			return at, nil
+		}
 		switch s.conflict {
 		case ConflictSuffix:
 		case ConflictOverwrite:
@@ -123,6 +127,12 @@ func (s *shipper) place(ctx context.Context, c cargo) (at spot, err error) {
 			return at, conflict(at.dir, "remove it, choose another destination, or set conflict (push: --conflict) to %s or %s", ConflictOverwrite, ConflictSuffix)
 		}
 	}
+}
+
+// wrote reports whether this attempt of this uploader wrote a COMMIT.
+func (s *shipper) wrote(c Commit) bool {
+	id, _ := strings.CutPrefix(c.Data, dataDir+"/")
+	return s.own[id] && c.Attempt == s.attempt && s.nodes <= 1
 }
 
 // placeSame is place where a COMMIT has these very bytes. It counts when its data is
@@ -192,7 +202,7 @@ func (s *shipper) deliver(ctx context.Context, c cargo, dir string) (part, error
 		}
 		own := part{
 			APIVersion: apiVersion, Kind: partKind, Step: c.step, Node: s.node, Attempt: s.attempt,
-			SamplesSeen: c.samples, Metrics: c.metrics, Cursors: c.cursors, Data: data, Files: files,
+			SamplesSeen: c.samples, Metrics: c.metrics, Cursors: c.cursors, Evidence: c.because, Provisional: c.quiet, Data: data, Files: files,
 		}
 		refers := before.used(files)
 		if refers {

@@ -9,14 +9,12 @@
 // The way of a checkpoint:
 //
 //  1. Complete? A folder of the output whose name ends in a number (checkpoint-500),
-//     or a file such as epoch=3-step=500.ckpt, counts when the first of these that
-//     applies says so: Commit was called; it was renamed from a temporary name
-//     (500.tmp, tmp-500, 500.orbax-checkpoint-tmp-7, or 500-unfinished beside it has
-//     gone); it holds the marker .ready, no older than its data; or nothing in it
-//     changed for Settle, no file of it breaks off in its middle, and it has the sign
-//     of each framework that had a part in it (signs.go). In each case nobody may have
-//     a file of it open for writing, which the kernel tells of files that stager may
-//     ask about. Files of TensorFlow that share the beginning of their name are one.
+//     or a file such as epoch=3-step=500.ckpt, is judged by package evidence: somebody
+//     said so, by Commit, the marker .ready or a rename; a framework wrote its sign; it
+//     has the shape of those before it; or nothing in it changed for Settle, which is
+//     provisional. In each case nobody may have a file of it open for writing, which
+//     the kernel reports of files that stager may ask about. Files of TensorFlow that
+//     share the beginning of their name are one.
 //  2. Snapshot: its files are hard-linked aside below .stager in the output folder,
 //     so that the trainer may prune. Where links are refused it is read in place.
 //  3. Shipped: the files go to a place of the store that only this snapshot uses,
@@ -24,8 +22,8 @@
 //     folder must be complete anew.
 //     What the committed step before has too is referred to, and not sent (reuse.go).
 //  4. COMMIT.json, which lists every file with size and digest, is created last, and
-//     only where there is none; of several nodes as package group decides (member.go). Of
-//     many who upload the same step one wins.
+//     only where there is none or a provisional one of this uploader; of several nodes
+//     as package group decides (member.go). Of many who upload the same step one wins.
 //  5. Older steps that Keep does not name go, COMMIT.json first, and so does what nobody
 //     refers to (retain.go).
 //

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -11,17 +12,20 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/stager-dev/stager/stager/checkpoint/evidence"
 )
 
 // entry is a checkpoint of the folder that is not complete.
 type entry struct {
 	step    int64
 	print   string
-	since   time.Time // when it was first seen in this state
-	renamed bool      // it came from a temporary name
-	reason  string    // why it is not complete
-	refused bool      // waiting does not help: somebody must change it
-	fault   bool      // it may be complete, and cannot be saved
+	since   time.Time     // when it was first seen in this state
+	renamed bool          // it came from a temporary name
+	reason  string        // why it is not complete
+	refused bool          // waiting does not help: somebody must change it
+	fault   bool          // it may be complete, and cannot be saved
+	wait    time.Duration // without a change it is complete then; 0: not known
 
 	// Of several nodes: where its files belong, and what they are.
 	view  string
@@ -53,10 +57,11 @@ func (u *Uploader) look(ended bool) error {
 			delete(u.seen, name)
 		}
 	}
+	maps.DeleteFunc(u.trails, func(name string, _ *trail) bool { _, ok := names[name]; return !ok })
 	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return !present(u.root, name) })
 	u.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		u.consider(name, names[name], looked{unfinished[unfinishedName(name)], was, ended})
+		u.consider(name, names[name], looked{unfinished: unfinished[unfinishedName(name)], temporary: was, ended: ended})
 	}
 	u.mu.Lock()
 	for name, reason := range claimed {
@@ -184,6 +189,10 @@ type looked struct {
 	unfinished string          // a temporary name of the checkpoint that still is there
 	temporary  map[uint64]bool // inodes that had temporary names at the last look
 	ended      bool            // as for look
+
+	marked bool          // it holds a valid marker
+	other  bool          // signs of frameworks are not asked for: another node has them
+	quiet  time.Duration // how long nothing may change
 }
 
 // consider takes a snapshot of a checkpoint if it is complete, and notes why if not.
@@ -238,19 +247,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		delete(u.seen, name)
 		return
 	}
-	whole := candidate{u.root, name, step, t, files}
-	signed := marker != nil || e.renamed
-	var lacks lack
-	// The signs are the first node's. Another node waits for its announcement where there
-	// is to be a sign.
-	if err == nil && !signed && (u.cfg.Node == 0 || u.member != nil && scan == nil) && (scan == nil || !scan.job) {
-		lacks = whole.lacks()
-	}
-	quiet := u.cfg.Settle
-	if scan != nil && scan.job {
-		quiet = 0
-	}
-	e.reason, e.refused, e.fault = "", true, false
+	e.reason, e.refused, e.fault, e.wait = "", true, false, 0
 	switch {
 	case err != nil:
 		e.reason, e.fault = err.Error(), true
@@ -260,50 +257,79 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		e.reason = fmt.Sprintf("something was added to it or removed from it after its %s: write the marker last", markerName)
 	case marker != nil && newerThan(files, marker.ModTime()) != "":
 		e.reason = fmt.Sprintf("its %s is older than %s: write the marker last", markerName, newerThan(files, marker.ModTime()))
-	case at.unfinished != "":
-		e.reason = at.unfinished + " still stands beside it"
-	case lacks.reason != "":
-		e.reason, e.fault = lacks.reason, lacks.unsure
-	case held != nil && u.uploading != nil && u.uploading.snap == held:
-		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false
 	case scan != nil && scan.job && newerThan(files, scan.began) != "":
 		e.reason, e.refused = newerThan(files, scan.began)+" was written after the checkpoint was complete", false
-	case !signed && !at.ended && time.Since(e.since) < quiet:
-		e.reason, e.refused = fmt.Sprintf("something in it changed within the last %s", u.cfg.Settle), false
 	}
 	if e.reason != "" {
 		return
 	}
+	at.marked = marker != nil
+	at.other, at.quiet = u.expects(scan)
+	view, judgement, ok := u.evaluateLocked(t, name, files, e, at)
+	switch {
+	case !ok:
+		return
+	case held != nil && u.uploading != nil && u.uploading.snap == held:
+		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false
+		return
+	}
+	judgement = scan.confirm(judgement)
+	snap := &snapshot{
+		Step: step, Name: name, Complete: markedAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
+		Cursors: mark.at(u.reached(u.stood[name].cursors, mark.SamplesSeen)), Files: files, print: state,
+		Evidence: judgement.Word, Provisional: !judgement.Final(),
+	}
+	if u.member != nil {
+		u.member.adoptLocked(snap, e, signOf(view, judgement))
+	}
+	if _, err := u.takeLocked(snap); err != nil {
+		e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true
+		return
+	}
+	if scan != nil {
+		scan.fresh = true
+	}
+	delete(u.seen, name)
+}
+
+// evaluateLocked decides by the evidence whether a checkpoint is complete, and notes in e
+// why it is not.
+func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, at looked) (v evidence.View, j evidence.Judgement, ok bool) {
+	v, err := u.weigh(t, name, files)
+	if err == nil {
+		v.Mark, v.Marked, v.Renamed, v.Quiet, v.Ended = at.unfinished, at.marked, e.renamed, time.Since(e.since), at.ended
+		v.Draining, v.Other = u.ending.Load(), at.other
+		j, err = u.judgeView(t, &v, at.quiet)
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
+		e.reason, e.refused = "files in it come or go", false
+		return v, j, false
+	}
+	if err != nil {
+		e.reason, e.fault = err.Error(), true
+		return v, j, false
+	}
+	if !j.Complete() {
+		if u.learn(v, j); j.Word == "missing" && u.shapes.Fits(v) { // the second of a new shape
+			j = evidence.Judge(v, &u.shapes, at.quiet)
+		}
+	}
+	if !j.Complete() {
+		e.reason, e.fault, e.refused, e.wait = j.Reason, j.Unsure, j.Kind == evidence.Denied || j.Wait == 0, j.Wait
+		return v, j, false
+	}
 	busy, blind, err := t.writers(files)
 	u.blind = u.blind || blind
-	broken := ""
-	if err == nil && busy == "" && !signed {
-		broken, err = t.torn(files)
-	}
 	switch {
 	case err != nil:
 		e.reason, e.fault = err.Error(), true
-	case broken != "":
-		e.reason = broken
 	case busy != "":
 		e.since, e.reason, e.refused = time.Now(), busy+" is open for writing", false
 	default:
-		snap := &snapshot{
-			Step: step, Name: name, Complete: markedAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
-			Cursors: mark.at(u.reached(u.stood[name].cursors, mark.SamplesSeen)), Files: files, print: state,
-		}
-		if u.member != nil {
-			u.member.adoptLocked(snap, e, whole.signOf(signed || at.ended))
-		}
-		if _, err := u.takeLocked(snap); err != nil {
-			e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true
-			return
-		}
-		if scan != nil {
-			scan.fresh = true
-		}
-		delete(u.seen, name)
+		u.learn(v, j)
+		return v, j, true
 	}
+	return v, j, false
 }
 
 // hasInode tells whether what is there under this name is one of inodes.
@@ -390,7 +416,7 @@ func (u *Uploader) takeLocked(snap *snapshot) (*snapshot, error) {
 		u.shelf.drop(held)
 	}
 	u.log.Info("a checkpoint is complete", "step", snap.Step, "checkpoint", snap.Name,
-		"files", len(snap.Files), "bytes", totalSize(snap.Files))
+		"files", len(snap.Files), "bytes", totalSize(snap.Files), "evidence", snap.Evidence, "provisional", snap.Provisional)
 	u.holdLocked(snap)
 	return snap, nil
 }

@@ -248,6 +248,9 @@ func joinParts(dir, to string, parts []part) Commit {
 		if first {
 			c.Data, c.SamplesSeen, c.Metrics = p.Data, p.SamplesSeen, p.Metrics
 		}
+		if first || p.Provisional && !c.Provisional { // the weakest counts
+			c.Evidence, c.Provisional = p.Evidence, p.Provisional
+		}
 		for _, f := range p.Files {
 			if f.Node = p.Node; f.At == "" && !(first && (to == "" || to == dir)) {
 				f.At = dir + "/" + p.Data + "/" + f.Path
@@ -267,6 +270,7 @@ func (m *member) commit(ctx context.Context, a group.Action) group.Event {
 	if err == nil {
 		c = joinParts(group.StepDir(a.Save.Step, 0), to, parts)
 		c.Step, c.Created, c.Stager, c.Group = a.Save.Step, now(), m.u.cfg.Stager, &a.Joined
+		c.Provisional = a.Joined.Provisional
 		err = c.check() // what must not be restored must not be written
 	}
 	var text []byte

@@ -1,8 +1,10 @@
 package checkpoint
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/stager-dev/stager/stager/checkpoint/evidence"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
@@ -95,16 +97,50 @@ func (m *member) adoptLocked(snap *snapshot, e *entry, sign group.Sign) {
 	snap.Writing = m.writing(group.Local{View: view, Round: round, Step: snap.Step}, snap.print, sent)
 }
 
-// signOf says how this node knows that a checkpoint is complete. Signs that a framework
-// writes after all ranks are done are those of every node.
-func (c candidate) signOf(signed bool) group.Sign {
+// expects returns what a checkpoint needs on this node to be complete: whether signs of
+// frameworks are not asked for, and how long nothing in it may change. The signs are the
+// first node's; another node waits for its announcement where there is to be a sign.
+func (u *Uploader) expects(s *scan) (other bool, quiet time.Duration) {
 	switch {
-	case c.forAllRanks():
-		return group.SignJob
-	case signed, c.hasFramework():
-		return group.SignOwn
+	case s != nil && s.job:
+		return true, 0
+	case s != nil:
+		return u.cfg.Node > 0, u.cfg.Settle
 	}
-	return group.SignQuiet
+	return u.cfg.Node > 0 && u.member == nil, u.cfg.Settle
+}
+
+// confirm returns the judgement on files that a scan found: an announcement for all nodes
+// proves what time alone does not.
+func (s *scan) confirm(j evidence.Judgement) evidence.Judgement {
+	if s == nil || !s.job || j.Final() {
+		return j
+	}
+	return evidence.Judgement{Kind: evidence.Sign, Word: s.evidence(), Reason: "another node announced it for all nodes"}
+}
+
+// evidence names an announcement for all nodes.
+func (s *scan) evidence() string { return fmt.Sprintf("sign of node %d", s.save.By) }
+
+// signOf returns what a judgement proves to the other nodes. A quiet period proves nothing,
+// and only a sign that a framework writes after all ranks proves it for every node.
+func signOf(v evidence.View, j evidence.Judgement) group.Sign {
+	switch {
+	case !j.Final():
+		return group.SignQuiet
+	case v.SignedForAll():
+		return group.SignJob
+	}
+	return group.SignOwn
+}
+
+// saidSign returns what a commit by the trainer proves to the other nodes.
+func (u *Uploader) saidSign(t tree, name string, files []local) group.Sign {
+	v, err := u.weigh(t, name, files)
+	if err != nil {
+		return group.SignOwn // the commit is of this node's files
+	}
+	return signOf(v, evidence.Judgement{Kind: evidence.Said})
 }
 
 // expect notes that files of a step come, and has announcements looked for sooner.

@@ -65,6 +65,9 @@ func (m *member) scanned(s *scan) group.Outcome {
 			return group.Changed
 		}
 		snap.Writing, snap.reported = s.save.Writing, true
+		if s.job && snap.Provisional {
+			snap.Evidence, snap.Provisional = s.evidence(), false
+		}
 		u.shelf.rewrite(snap)
 		return group.OK
 	}
@@ -168,6 +171,7 @@ func (u *Uploader) deliverSnapshot(ctx context.Context, up *upload, dir string) 
 	}
 	return s.deliver(ctx, cargo{
 		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
+		because: snap.Evidence, quiet: snap.Provisional,
 		idle: u.givesWay,
 	}, dir)
 }

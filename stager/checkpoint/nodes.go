@@ -17,6 +17,8 @@ type part struct {
 	SamplesSeen int64              `json:"samplesSeen,omitempty"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 	Cursors     Cursors            `json:"cursors,omitempty"`
+	Evidence    string             `json:"evidence,omitempty"`
+	Provisional bool               `json:"provisional,omitempty"`
 	Data        string             `json:"data"`
 	Files       []File             `json:"files"`
 }

@@ -65,7 +65,7 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 	s := &shipper{
 		store: cfg.Store, conflict: cfg.Conflict, attempt: cfg.Attempt, stager: cfg.Stager, log: cfg.Log, moved: progress.add,
 	}
-	commit, _, err := s.ship(ctx, cargo{id: newID(), step: cfg.Step, samples: cfg.SamplesSeen, tree: t, files: files})
+	commit, _, err := s.ship(ctx, cargo{id: newID(), step: cfg.Step, samples: cfg.SamplesSeen, tree: t, files: files, because: saidEvidence})
 	return commit, err
 }
 

@@ -109,7 +109,7 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 		}
 		u.wakeSender()
 		rest := lookAtMostOne * time.Since(start)
-		timer := time.NewTimer(max(min(u.cfg.Settle/4, longestPause), rest))
+		timer := time.NewTimer(max(min(u.cfg.Settle/4, longestPause, u.soonest()), rest))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -123,6 +123,19 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// soonest is when the first checkpoint may be complete by waiting, if that is known.
+func (u *Uploader) soonest() time.Duration {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	soonest := longestPause
+	for _, e := range u.seen {
+		if e.wait > 0 {
+			soonest = min(soonest, e.wait+time.Millisecond)
+		}
+	}
+	return soonest
 }
 
 // pause waits, or returns why ctx ended.
@@ -275,6 +288,9 @@ func (u *Uploader) unsettled() (pause time.Duration) {
 			continue
 		}
 		left := max(u.cfg.Settle-time.Since(e.since), time.Second/10)
+		if e.wait > 0 {
+			left = max(e.wait, time.Second/10)
+		}
 		if pause == 0 || left < pause {
 			pause = left
 		}

@@ -96,6 +96,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	switch {
 	case held != nil && held.print == state:
 		held.Said, held.refused, held.reported = true, nil, false // what was in its way may be gone
+		held.Evidence, held.Provisional = saidEvidence, false
 		u.wakeSender()
 		return step, nil
 	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "":
@@ -105,7 +106,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	}
 	snap := &snapshot{
 		Step: r.Step, Name: name, Complete: time.Now().UTC(), Samples: samples, Metrics: said.Metrics,
-		Cursors: cursors, Said: true, Files: files, print: state,
+		Cursors: cursors, Said: true, Files: files, print: state, Evidence: saidEvidence,
 	}
 	if u.member != nil {
 		e := &entry{step: r.Step}
@@ -113,7 +114,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		if e.view == beforeRun { // whoever commits it knows what it is of
 			e.view, e.round = u.member.at(time.Now())
 		}
-		u.member.adoptLocked(snap, e, candidate{u.root, name, r.Step, t, files}.signOf(true))
+		u.member.adoptLocked(snap, e, u.saidSign(t, name, files))
 	}
 	_, err = u.takeLocked(snap)
 	if err != nil {
@@ -123,6 +124,9 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	u.wakeSender()
 	return step, nil
 }
+
+// saidEvidence is the evidence of a checkpoint that somebody committed.
+const saidEvidence = "commit"
 
 // within is p relative to the output's folder.
 func (u *Uploader) within(p string) (string, error) {

@@ -63,6 +63,8 @@ type cargo struct {
 	cursors Cursors
 	tree    tree
 	files   []local
+	because string      // the evidence
+	quiet   bool        // of a quiet period only
 	sent    *journal    // of an earlier try; nil when nobody keeps one
 	idle    func() bool // whether its files are read in the idle class; nil: no
 }

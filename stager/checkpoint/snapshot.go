@@ -33,8 +33,12 @@ type snapshot struct {
 	Said     bool      `json:"said,omitempty"`    // by Commit: shipped whatever When says
 	InPlace  bool      `json:"inPlace,omitempty"` // links were refused
 	Complete time.Time `json:"complete"`
-	Files    []local   `json:"files"`
-	Held     []local   `json:"held,omitempty"` // the state of the copies; nil: there are links only
+	Evidence string    `json:"evidence,omitempty"` // what says that it is complete
+	// Provisional says that only a quiet period completed it.
+	Provisional bool `json:"provisional,omitempty"`
+
+	Files []local `json:"files"`
+	Held  []local `json:"held,omitempty"` // the state of the copies; nil: there are links only
 
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	Cursors Cursors            `json:"cursors,omitempty"`

@@ -28,6 +28,9 @@ type StepInfo struct {
 	Verified    bool      `json:"verified,omitempty"`    // every byte was read, and is right
 
 	Metrics map[string]float64 `json:"metrics,omitempty"`
+
+	Evidence    string `json:"evidence,omitempty"`    // what said that it is complete
+	Provisional bool   `json:"provisional,omitempty"` // only a quiet period did
 }
 
 // Steps lists the steps of a destination, newest first. That every file of a committed
@@ -58,6 +61,7 @@ func Steps(ctx context.Context, store *backends.Store) ([]StepInfo, error) {
 				infos[i] = StepInfo{
 					Step: l.step, Dir: l.dir, Committed: true, Created: c.Created, Attempt: c.Attempt, Nodes: c.Nodes,
 					SamplesSeen: c.SamplesSeen, Metrics: c.Metrics, Files: len(c.Files), Bytes: c.Bytes,
+					Evidence: c.Evidence, Provisional: c.Provisional,
 				}
 				for _, f := range c.Files {
 					if f.At != "" && !strings.HasPrefix(f.At, l.dir+"/") {

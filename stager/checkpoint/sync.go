@@ -148,6 +148,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	}
 	return s.ship(ctx, cargo{
 		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
+		because: snap.Evidence, quiet: snap.Provisional,
 		idle: u.givesWay,
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint/evidence"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -74,11 +75,14 @@ type Uploader struct {
 	shelf  *shelf
 	member *member // nil with a single node
 
-	folder   sync.Mutex    // held by who looks at the folder and takes snapshots
-	shipping chan struct{} // holds a token while somebody sends
-	wake     chan struct{} // tells Run that there is something to send
-	classes  bool          // the disk serves who reads by classes
-	ending   atomic.Bool   // Drain was called: nothing is more urgent than what is saved
+	folder   sync.Mutex        // held by who looks at the folder and takes snapshots
+	trails   map[string]*trail // what was seen of checkpoints that are not complete; of who holds folder, as are the next two
+	shapes   evidence.Shapes   // of complete checkpoints
+	quietOne *evidence.View    // the newest that only a quiet period completed
+	shipping chan struct{}     // holds a token while somebody sends
+	wake     chan struct{}     // tells Run that there is something to send
+	classes  bool              // the disk serves who reads by classes
+	ending   atomic.Bool       // Drain was called: nothing is more urgent than what is saved
 
 	mu          sync.Mutex                 // guards all below
 	seen        map[string]*entry          // checkpoints that are not complete, by name
@@ -175,7 +179,7 @@ func New(cfg Config) (*Uploader, error) {
 	u := &Uploader{
 		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root,
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
-		seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
+		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},

@@ -261,19 +261,3 @@ func (t tree) writers(files []local) (name string, blind bool, err error) {
 	}
 	return "", blind, nil
 }
-
-// torn tells why the files cannot all have been written to their ends, or "".
-func (t tree) torn(files []local) (string, error) {
-	for _, want := range files {
-		f, err := t.openFile(want.Path)
-		if err != nil {
-			return "", err
-		}
-		reason, err := torn(f, want.Path, want.Size)
-		_ = f.Close() // opened for reading
-		if err != nil || reason != "" {
-			return reason, err
-		}
-	}
-	return "", nil
-}

@@ -137,7 +137,7 @@ var written = []struct {
 	{name: "torch_dcp", ends: []end{{500, "step-500/.metadata", 1}, {1000, "step-1000/.metadata", 1}}},
 	{name: "trainer", ends: []end{{2, "checkpoint-2/trainer_state.json", 3}, {4, "checkpoint-4/trainer_state.json", 3}}},
 	{name: "accelerate", ends: []end{{500, "checkpoint-500/random_states_0.pkl", 3}, {1000, "checkpoint-1000/random_states_0.pkl", 3}}},
-	{name: "tensorflow", ends: []end{{500, "checkpoint", 1}, {1000, "checkpoint", 3}}},
+	{name: "tensorflow", ends: []end{{500, "ckpt-500_temp", 2}, {1000, "ckpt-1000_temp", 2}}},
 	{name: "orbax", ends: []end{{500, "500", 1}, {1000, "1000", 1}}},
 	// DeepSpeed's engine.save_checkpoint: each rank its states, a barrier, then rank 0 latest.
 	{name: "deepspeed", calls: inOrder(
@@ -247,7 +247,7 @@ func TestWhatAFrameworkHasWrittenComesWithinItsTime(t *testing.T) {
 func TestASignThatIsOlderThanItsDataIsRefused(t *testing.T) {
 	signs := map[string]string{
 		"torch_dcp": "step-500/.metadata", "trainer": "checkpoint-2/trainer_state.json", "accelerate": "checkpoint-500/random_states_0.pkl",
-		"tensorflow": "checkpoint", "orbax": "500/commit_success.txt", "deepspeed": "latest", "megatron": "latest_checkpointed_iteration.txt",
+		"tensorflow": "ckpt-500.index", "orbax": "500/commit_success.txt", "deepspeed": "latest", "megatron": "latest_checkpointed_iteration.txt",
 	}
 	for _, w := range written {
 		if signs[w.name] == "" {

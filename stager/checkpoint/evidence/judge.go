@@ -44,21 +44,32 @@ func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 	if j := v.broken(); j.Kind != "" {
 		return j
 	}
-	sign, j := v.signs()
-	if j.Kind != "" {
-		return j
+	sign := ""
+	if !v.Other {
+		var j Judgement
+		if sign, j = v.signs(); j.Kind != "" {
+			return j
+		}
 	}
-	missing, same := shapes.compare(v)
+	missing, same := "", false
+	if !v.Part { // files that other nodes have come and go
+		missing, same = shapes.compare(v)
+	}
+	bySign := Judgement{Kind: Sign, Word: "sign " + path.Base(sign), Reason: sign + " says that it is complete"}
 	switch {
+	case sign != "" && missing == "" && v.Part:
+		return after(v.Quiet, quiet, bySign) // other ranks may still write here
 	case sign != "" && missing == "" && !v.changedAfter(sign):
-		return Judgement{Kind: Sign, Word: "sign " + path.Base(sign), Reason: sign + " says that it is complete"}
+		return bySign
+	case v.Ended && missing == "":
+		return Judgement{Kind: End, Word: "end", Reason: "the trainer ended, and ended well"}
 	case v.Ended:
-		return Judgement{Kind: Quiet, Word: "end", Reason: "the trainer ended"}
-	case missing != "" && sign == "":
+		return Judgement{Kind: Quiet, Word: "end", Reason: "the trainer ended, though earlier checkpoints had " + missing}
+	case missing != "" && sign == "" && !v.Draining:
 		return Judgement{Kind: Waiting, Word: "missing", Reason: "earlier checkpoints had " + missing + ", which is not there"}
 	case same && sign == "":
 		return after(v.Quiet, ShortQuiet, Judgement{Kind: Shape, Word: "shape", Reason: "it has the files of the checkpoints before it, all of them whole"})
-	case v.One && ends(v.Files[0]):
+	case v.One && !v.Part && ends(v.Files[0]):
 		return after(v.Quiet, ShortQuiet, Judgement{Kind: Structure, Word: "structure " + v.Files[0].Format.Kind, Reason: "its only file was written to its end"})
 	}
 	return after(v.Quiet, quiet, Judgement{Kind: Quiet, Word: fmt.Sprintf("quiet %v", quiet), Reason: fmt.Sprintf("nothing in it changed for %v", quiet)})
@@ -141,6 +152,9 @@ func (v View) broken() Judgement {
 		if f.Format.Verdict == format.Incomplete {
 			return denied("torn", "%s %s", f.Path, f.Format.Reason)
 		}
+	}
+	if v.Part {
+		return Judgement{} // the others may have what is not here
 	}
 	if missing := format.MissingParts(names); missing != "" {
 		return denied("parts", "only %s", missing)

@@ -29,6 +29,20 @@ func (v View) signs() (sign string, j Judgement) {
 	return sign, Judgement{}
 }
 
+// SignedForAll reports whether the checkpoint has a sign that a framework writes when the
+// ranks of all nodes have written their files.
+func (v View) SignedForAll() bool {
+	signed := false
+	for _, look := range []func(View) (string, Judgement){View.torchDistributed, View.deepSpeed, View.megatron} {
+		sign, j := look(v)
+		if j.Kind != "" {
+			return false
+		}
+		signed = signed || sign != ""
+	}
+	return signed
+}
+
 // sign looks for a file that a framework writes after all that data matches.
 func (v View) sign(p, whose string, data func(p string) bool) Judgement {
 	f, ok := v.find(p)
@@ -117,7 +131,7 @@ func (v View) torchDistributed() (sign string, j Judgement) {
 		case len(d.metadata) == 0:
 			return "", denied("no sign", "it has no %s yet, which %s writes last", p, whose)
 		default:
-			if j := d.eachRank(dir, whose); j.Kind != "" {
+			if j := d.eachRank(dir, whose, v.Part); j.Kind != "" {
 				return "", j
 			}
 		}
@@ -125,8 +139,9 @@ func (v View) torchDistributed() (sign string, j Judgement) {
 	return sign, Judgement{}
 }
 
-// eachRank denies a checkpoint in which a rank up to the largest has no metadata.
-func (d *dcp) eachRank(dir, whose string) Judgement {
+// eachRank denies a checkpoint in which a rank up to the largest has no metadata. In the
+// part of one node other ranks may be missing.
+func (d *dcp) eachRank(dir, whose string, part bool) Judgement {
 	last := 0
 	for rank := range d.metadata {
 		last = max(last, rank)
@@ -140,7 +155,7 @@ func (d *dcp) eachRank(dir, whose string) Judgement {
 			return old(sign.Path, f.Path)
 		}
 	}
-	if len(d.metadata) <= last {
+	if len(d.metadata) <= last && !part {
 		return denied("no sign", "%d of at least %d ranks have written their metadata", len(d.metadata), last+1)
 	}
 	return Judgement{}
@@ -158,11 +173,11 @@ func (v View) orbax() (string, Judgement) {
 		return "", Judgement{}
 	}
 	const success, metadata = "commit_success.txt", "_CHECKPOINT_METADATA"
+	if _, ok := v.find(metadata); !ok {
+		return "", denied("no sign", "it has no %s, which Orbax writes before it renames the directory, and removes first", metadata)
+	}
 	if f, ok := v.find(success); ok {
 		return success, v.after(success, f.Modified, func(string) bool { return true })
-	}
-	if _, ok := v.find(metadata); !ok {
-		return "", Judgement{Kind: Denied, Word: "no sign", Reason: "it has no " + metadata + ", which Orbax writes before it renames the directory, and removes first"}
 	}
 	return "", Judgement{}
 }
@@ -262,8 +277,14 @@ func (v View) huggingFace() (string, Judgement) {
 	switch {
 	case anyOf(ofTrainer):
 		j := v.sign(state, "the Trainer of Hugging Face", data)
-		if f, _ := v.find(state); j.Kind != "" || f.Format.Verdict != format.Whole || anyOf(ofRanks) {
+		f, _ := v.find(state)
+		switch {
+		case j.Kind != "":
 			return "", j
+		case f.Format.Verdict != format.Whole:
+			return "", denied("torn", "its %s is not whole", state)
+		case anyOf(ofRanks):
+			return "", Judgement{}
 		}
 		return state, Judgement{}
 	case anyOf(ofAccelerate):
@@ -303,8 +324,8 @@ func (v View) tensorFlow() (string, Judgement) {
 			}
 		}
 	}
-	if f.Format.Verdict == format.Whole {
-		return index, Judgement{}
+	if f.Format.Verdict != format.Whole {
+		return "", denied("torn", "its %s is not whole", index)
 	}
-	return "", Judgement{}
+	return index, Judgement{}
 }

@@ -43,6 +43,9 @@ type View struct {
 	Changed   int64         // when an entry of its directories last came or went, in nanoseconds; 0: not known
 	Quiet     time.Duration // how long nothing changed
 	Ended     bool          // the trainer ended, and ended well
+	Draining  bool          // stager ends, and the trainer may go on
+	Part      bool          // other nodes hold other files of it
+	Other     bool          // signs of frameworks are not asked for: another node has them
 }
 
 // WantsNote reports whether Judge reads the content of a file of this path, in the
@@ -81,13 +84,14 @@ func Removed(before, now []string) string {
 // A Kind is a kind of evidence.
 type Kind string
 
-// The kinds. Said, Sign, Shape and Structure are final; Quiet is provisional; of the
+// The kinds. Said, Sign, Shape, Structure and End are final; Quiet is provisional; of the
 // others the checkpoint is not complete.
 const (
 	Said      Kind = "said"
 	Sign      Kind = "sign"
 	Shape     Kind = "shape"
 	Structure Kind = "structure"
+	End       Kind = "end"
 	Quiet     Kind = "quiet"
 	Waiting   Kind = "waiting" // time or another file may complete it
 	Denied    Kind = "denied"  // time does not complete it
@@ -108,7 +112,7 @@ func (j Judgement) Complete() bool { return j.Final() || j.Kind == Quiet }
 // Final reports whether the checkpoint is complete beyond doubt.
 func (j Judgement) Final() bool {
 	switch j.Kind {
-	case Said, Sign, Shape, Structure:
+	case Said, Sign, Shape, Structure, End:
 		return true
 	}
 	return false

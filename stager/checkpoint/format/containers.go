@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"regexp"
 )
 
 // judgeHDF5: the superblock says where the file ends, and holds a mark while the library
@@ -95,12 +96,21 @@ func judgeJSON(in input) (Result, error) {
 	if len(tail) > 0 && tail[len(tail)-1] != '}' {
 		return in.incomplete("is a JSON object that breaks off"), nil
 	}
-	if in.size > 1<<20 {
+	if in.size > headerLimit {
 		return unknown, nil
 	}
 	text, err := in.read(0, in.size)
-	if err != nil || !json.Valid(text) {
+	if err != nil {
 		return unknown, err
 	}
-	return whole, nil
+	if json.Valid(text) || json.Valid(notNumbers.ReplaceAll(text, []byte("0"))) {
+		return whole, nil
+	}
+	if dec := json.NewDecoder(bytes.NewReader(text)); dec.Decode(new(json.RawMessage)) == nil {
+		return unknown, nil // a value a line
+	}
+	return in.incomplete("is a JSON object that breaks off"), nil
 }
+
+// notNumbers are what Python writes and JSON does not know.
+var notNumbers = regexp.MustCompile(`-?\b(?:NaN|Infinity)\b`)

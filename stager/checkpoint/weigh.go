@@ -1,0 +1,175 @@
+package checkpoint
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+	"github.com/stager-dev/stager/stager/checkpoint/format"
+)
+
+// judged is what was read of a file in one state.
+type judged struct {
+	result format.Result
+	text   string // of a file whose content is evidence
+}
+
+// trail is what earlier scans saw of a checkpoint.
+type trail struct {
+	judged map[local]judged
+	paths  []string // ascending; those of before when some were removed since
+	shrunk int64    // when the newest file was written at the time a removal was seen; 0: none was
+}
+
+// weigh returns what is known of a checkpoint. Each file is read once in each state.
+func (u *Uploader) weigh(t tree, name string, files []local) (evidence.View, error) {
+	before := u.trails[name]
+	now := &trail{judged: make(map[local]judged, len(files))}
+	v := evidence.View{
+		Name: name, One: t.only != "" && !t.grouped, Group: t.grouped, Notes: make(map[string]evidence.Note), Beside: make(map[string]evidence.Note),
+		Part: u.cfg.Nodes > 1,
+	}
+	written := int64(0)
+	for _, f := range files {
+		j, ok := judged{}, false
+		if before != nil {
+			j, ok = before.judged[f]
+		}
+		if !ok {
+			var err error
+			if j, err = t.judge(f); err != nil {
+				return v, err
+			}
+		}
+		now.judged[f] = j
+		now.paths = append(now.paths, f.Path)
+		written = max(written, f.MTime)
+		v.Files = append(v.Files, evidence.File{Path: f.Path, Size: f.Size, Modified: f.MTime, Format: j.result})
+		if j.text != "" {
+			v.Notes[f.Path] = evidence.Note{Text: j.text, Modified: f.MTime}
+		}
+	}
+	if before != nil {
+		gone := evidence.Removed(before.paths, now.paths)
+		if now.shrunk = before.shrunk; gone != "" && now.shrunk == 0 {
+			now.shrunk = written
+		}
+		// Who writes on is not removing it.
+		if gone == "" || written > now.shrunk {
+			now.shrunk = 0
+		} else {
+			v.Shrunk, now.paths = gone, before.paths
+		}
+	}
+	u.trails[name] = now
+	return v, u.beside(&v)
+}
+
+// judge reads what the structure of a file says, and its content where that is evidence.
+func (t tree) judge(want local) (judged, error) {
+	f, err := t.openFile(want.Path)
+	if err != nil {
+		return judged{}, err
+	}
+	defer f.Close() // opened for reading
+	result, err := format.Judge(want.Path, f, want.Size)
+	if err != nil || want.Size > evidence.NoteLimit || !evidence.WantsNote(want.Path) {
+		return judged{result: result}, err
+	}
+	text := make([]byte, want.Size)
+	n, err := f.ReadAt(text, 0)
+	if n < len(text) {
+		return judged{}, err
+	}
+	return judged{result, string(text)}, nil
+}
+
+// beside reads the files in the directory of a checkpoint that may name it.
+func (u *Uploader) beside(v *evidence.View) error {
+	for _, base := range []string{"latest", "latest_checkpointed_iteration.txt", "checkpoint"} {
+		p := path.Join(path.Dir(v.Name), base)
+		if p == v.Name {
+			continue
+		}
+		note, err := readNote(u.root, p)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if note.Text != "" {
+			v.Beside[base] = note
+		}
+	}
+	return nil
+}
+
+// readNote reads a small regular file; of anything else the text is empty.
+func readNote(root *os.Root, p string) (note evidence.Note, err error) {
+	f, err := root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return note, err
+	}
+	defer f.Close() // opened for reading
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 {
+		return note, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	return evidence.Note{Text: string(text), Modified: info.ModTime().UnixNano()}, err
+}
+
+// judgeView returns the judgement on a checkpoint. A sign is held against the times of the
+// directories. quiet is how long nothing may change.
+func (u *Uploader) judgeView(t tree, v *evidence.View, quiet time.Duration) (evidence.Judgement, error) {
+	j := evidence.Judge(*v, &u.shapes, quiet)
+	if j.Kind != evidence.Sign || t.only != "" {
+		return j, nil
+	}
+	err := fs.WalkDir(t.root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			v.Changed = max(v.Changed, info.ModTime().UnixNano())
+		}
+		return err
+	})
+	return evidence.Judge(*v, &u.shapes, quiet), err
+}
+
+// learn takes note of a complete checkpoint. One that only a quiet period completed counts
+// when the next one has begun. What one of several nodes has says nothing of the next.
+func (u *Uploader) learn(v evidence.View, j evidence.Judgement) {
+	if v.Part {
+		return
+	}
+	if u.quietOne != nil && u.quietOne.Name != v.Name {
+		u.learnShape(*u.quietOne)
+		u.quietOne = nil
+	}
+	switch {
+	case j.Final():
+		u.learnShape(v)
+	case j.Kind == evidence.Quiet:
+		u.quietOne = &v
+	case j.Word == "missing" && v.Quiet >= u.cfg.Settle:
+		u.learnShape(v)
+	}
+}
+
+func (u *Uploader) learnShape(v evidence.View) {
+	v.Files = slices.Clone(v.Files)
+	if line := u.shapes.Learn(v); line != "" {
+		u.log.Info("checkpoints of this output have changed", "checkpoint", v.Name, "change", line)
+	}
+}
