@@ -110,6 +110,9 @@ func TestJudge(t *testing.T) {
 		"part of another node": {with(viewOf("step-500", "__1_0.distcp"), func(v *View) {
 			v.Part, v.Other, v.Quiet = true, true, quiet
 		}), Quiet, "quiet 10s"},
+		"one file of a node": {with(viewOf("a-5.pt", "a-5.pt"), func(v *View) {
+			v.One, v.Part, v.Quiet = true, true, ShortQuiet
+		}), Waiting, "changing"},
 		"one file":         {with(viewOf("a-5.pt", "a-5.pt"), func(v *View) { v.One, v.Quiet = true, ShortQuiet }), Structure, "structure zip"},
 		"one file at once": {with(viewOf("a-5.pt", "a-5.pt"), func(v *View) { v.One = true }), Waiting, "changing"},
 		"one file, unknown": {with(viewOf("a-5.ckpt", "a-5.ckpt"), func(v *View) {
@@ -317,4 +320,46 @@ func FuzzJudge(f *testing.F) {
 			t.Errorf("%+v has no reason", got)
 		}
 	})
+}
+
+// Nodes may have other files in each checkpoint.
+func TestShapesOfPartsCountForNothing(t *testing.T) {
+	const quiet = 10 * time.Second
+	shapes := new(Shapes)
+	shapes.Learn(viewOf("step-1", "a.pt", "b.pt").sameTime())
+	for _, paths := range [][]string{{"a.pt"}, {"a.pt", "b.pt"}} {
+		v := viewOf("step-2", paths...).sameTime()
+		v.Part, v.Quiet = true, ShortQuiet
+		if got := Judge(v, shapes, quiet); got.Word != "changing" {
+			t.Errorf("%q: after a second got %+v, want changing", paths, got)
+		}
+		v.Quiet = quiet
+		if got := Judge(v, shapes, quiet); got.Kind != Quiet {
+			t.Errorf("%q: after the quiet period got %+v, want quiet", paths, got)
+		}
+	}
+}
+
+func TestSignedForAll(t *testing.T) {
+	named := func(v View, name, text string) View {
+		v.Beside[name] = Note{Text: text, Modified: 2}
+		return v.sameTime()
+	}
+	for name, c := range map[string]struct {
+		View
+		want bool
+	}{
+		"dcp":           {viewOf("step-5", ".metadata", "__0_0.distcp").sameTime(), true},
+		"dcp, no sign":  {viewOf("step-5", "__0_0.distcp").sameTime(), false},
+		"dcp by rank":   {viewOf("step-5", "__0.metadata", "__0_0.distcp").sameTime(), false},
+		"deepspeed":     {named(viewOf("global_step5", "mp_rank_00_model_states.pt"), "latest", "global_step5"), true},
+		"deepspeed old": {named(viewOf("global_step5", "mp_rank_00_model_states.pt"), "latest", "global_step4"), false},
+		"megatron":      {named(viewOf("iter_0000005", "mp_rank_00/model.pt"), "latest_checkpointed_iteration.txt", "5"), true},
+		"trainer":       {viewOf("checkpoint-5", "optimizer.pt", "trainer_state.json").sameTime(), false},
+		"plain":         {viewOf("step-5", "model.pt").sameTime(), false},
+	} {
+		if got := c.SignedForAll(); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
 }

@@ -1,0 +1,99 @@
+package checkpoint
+
+import (
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// The evidence of a step of several nodes is that of all of them. What only quiet periods
+// completed passed for a sign of all ranks where its files were of
+// torch.distributed.checkpoint.
+func TestEvidenceOfSeveralNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, second map[string]string // by node
+		provisional   bool
+		evidence      string
+	}{
+		"sign for all nodes": {
+			map[string]string{"__0_0.distcp": "0", ".metadata": "pickle."},
+			map[string]string{"__1_0.distcp": "1"},
+			false, "sign .metadata",
+		},
+		"sign for all nodes, announced by the second": {
+			map[string]string{"__0_0.distcp": "0"},
+			map[string]string{"__1_0.distcp": "1", ".metadata": "pickle."},
+			false, "sign of node 1",
+		},
+		"metadata of each rank": {
+			map[string]string{"__0_0.distcp": "0", "__0.metadata": "pickle."},
+			map[string]string{"__1_0.distcp": "1", "__1.metadata": "pickle."},
+			true, "quiet 10s",
+		},
+		"quiet on each node": {
+			map[string]string{"rank0.pt": zipped(t, "0")},
+			map[string]string{"rank1.pt": zipped(t, "1")},
+			true, "quiet 10s",
+		},
+		"marker on each node": {
+			map[string]string{"rank0.pt": "0", markerName: ""},
+			map[string]string{"rank1.pt": "1", markerName: ""},
+			false, "marker",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b := mem.New()
+				g := startGang(t, b, "job-a", 2)
+				time.Sleep(time.Minute)
+				want := make(map[string]string)
+				for n, files := range []map[string]string{c.first, c.second} {
+					data, signs := make(map[string]string), make(map[string]string)
+					for p, text := range files {
+						if p == markerName || filepath.Ext(p) == ".metadata" {
+							signs[p] = text
+						} else {
+							data[p] = text
+						}
+					}
+					write(t, filepath.Join(g.dirs[n], "step-1"), data)
+					write(t, filepath.Join(g.dirs[n], "step-1"), signs)
+					maps.Copy(want, files)
+				}
+				delete(want, markerName)
+				time.Sleep(time.Minute)
+				g.waitFor(1)
+				got := commitOf(t, b, 1)
+				if got.Provisional != c.provisional || got.Group == nil || got.Group.Provisional != c.provisional || got.Evidence != c.evidence {
+					t.Errorf("got evidence %q, provisional %v, group %+v, want %q, %v", got.Evidence, got.Provisional, got.Group, c.evidence, c.provisional)
+				}
+				_, files := restoreNewest(t, b)
+				equal(t, "restored", files, want)
+			})
+		})
+	}
+}
+
+// A commit by the trainer on one node is of the files of that node: where the sign of all
+// ranks is missing, it does not complete the files of the others at once.
+func TestCommitOfOneNodeIsNoSignForAll(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		write(t, filepath.Join(g.dirs[0], "step-1"), map[string]string{"__0_0.distcp": "0"})
+		write(t, filepath.Join(g.dirs[1], "step-1"), map[string]string{"__1_0.distcp": "1"})
+		if _, err := g.us[0].Commit(t.Context(), CommitRequest{Path: "step-1", Step: -1}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		g.waitFor(1)
+		if got := commitOf(t, b, 1); !got.Provisional || !strings.HasPrefix(got.Evidence, "quiet") || len(got.Files) != 2 {
+			t.Errorf("got evidence %q, provisional %v, %d files, want the quiet period of node 1", got.Evidence, got.Provisional, len(got.Files))
+		}
+	})
+}
