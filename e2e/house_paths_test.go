@@ -37,8 +37,8 @@ var pathsAllowed = map[string]struct {
 	"stager/checkpoint/mirror.go":    {[]string{"root.OpenFile("}, "files of an output, opened without following a link or blocking"},
 	"stager/checkpoint/pushfiles.go": {[]string{"os.MkdirAll(", "os.OpenRoot("}, "a directory of this user alone"},
 	"stager/checkpoint/place.go":     {[]string{"root.Open("}, "the directory itself"},
+	"stager/checkpoint/readplain.go": {[]string{"root.OpenFile("}, "a trainer's file, opened without blocking"},
 	"stager/checkpoint/restore.go":   {[]string{"root.OpenFile("}, "a new file, in a directory of its own"},
-	"stager/checkpoint/signs.go":     {[]string{"root.OpenFile("}, "a trainer's file, opened without blocking"},
 	"stager/checkpoint/site.go":      {[]string{"root.Open(", "root.WriteFile("}, "the directory itself; and a new file, in a directory of its own"},
 	"stager/checkpoint/snapshot.go": {
 		[]string{"root.OpenFile("}, "a new file, in a directory of its own",

@@ -9,10 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stager-dev/stager/stager/checkpoint/evidence"
 	"github.com/stager-dev/stager/stager/checkpoint/format"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // judged is what was read of a file in one state.
@@ -99,7 +98,7 @@ func (u *Uploader) beside(v *evidence.View) error {
 			continue
 		}
 		note, err := readNote(u.root, p)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ELOOP) {
+		if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*disk.NotRegularError)) {
 			continue
 		}
 		if err != nil {
@@ -112,15 +111,15 @@ func (u *Uploader) beside(v *evidence.View) error {
 	return nil
 }
 
-// readNote reads a small regular file; of anything else the text is empty.
+// readNote reads a small regular file; of a large one the text is empty.
 func readNote(root *os.Root, p string) (note evidence.Note, err error) {
-	f, err := root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	f, err := disk.OpenFile(root, p, os.O_RDONLY, 0)
 	if err != nil {
 		return note, err
 	}
 	defer f.Close() // opened for reading
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 {
+	if err != nil || info.Size() > 1<<20 {
 		return note, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
