@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -241,6 +242,27 @@ func TestFilesHoldOneConcept(t *testing.T) {
 				t.Errorf("%s has %d lines; split it, or say in longFiles why not", name, lines)
 			}
 		}
+	}
+}
+
+// A test that is skipped says so at the end of "make test", by live.Require.
+func TestNothingIsSkippedInSilence(t *testing.T) {
+	skips := regexp.MustCompile(`\b(t|tb|b)\.Skip(f|Now)?\(`)
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == ".cache" {
+			return fs.SkipDir
+		}
+		if err != nil || !strings.HasSuffix(path, "_test.go") || strings.Contains(path, "backendtest/live/") || path == "../e2e/house_test.go" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if found := skips.Find(text); found != nil {
+			t.Errorf("%s has %s, want live.Require", path, found)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stager-dev/stager/backends/backendtest/live"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -22,9 +23,7 @@ func volume(t *testing.T, kind string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	if kind == "tmpfs" {
-		if err := unix.Mount(kind, dir, kind, 0, "size=64m"); err != nil {
-			t.Skipf("no %s can be mounted here: %v", kind, err)
-		}
+		live.Require(t, "mount", unix.Mount(kind, dir, kind, 0, "size=64m"))
 	} else {
 		image := filepath.Join(t.TempDir(), "image")
 		if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 400<<20)); err != nil {
@@ -32,7 +31,7 @@ func volume(t *testing.T, kind string) (dir string) {
 		}
 		for _, args := range [][]string{{"mkfs." + kind, "-q", image}, {"mount", "-o", "loop", image, dir}} {
 			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-				t.Skipf("no %s can be mounted here: %v: %v: %s", kind, args, err, out)
+				live.Require(t, "mount", fmt.Errorf("%v: %w: %s", args, err, out))
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stager-dev/stager/backends/backendtest/live"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -343,9 +344,7 @@ func TestEmptyStampKeepsThePosition(t *testing.T) {
 // anew: nobody made room.
 func TestStartOnAFullDiskGoesOn(t *testing.T) {
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("no file system can be mounted here: %v", err)
-	}
+	live.Require(t, "mount", unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"))
 	defer unix.Unmount(dir, unix.MNT_DETACH) //nolint:errcheck // it goes with the machine
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Dir: dir, Items: items(3, 64<<10), Size: 192 << 10, Epochs: 1})

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stager-dev/stager/backends/backendtest/live"
 	"golang.org/x/sys/unix"
 )
 
@@ -53,14 +54,14 @@ func runNeighbour(settings string) {
 // minutes for each.
 func TestHostileNeighbour(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root can start processes of other users")
+		live.Require(t, "root", errors.New("only root can start processes of other users"))
 	}
 	long, patience := 5*time.Second, hungAfter
 	switch {
 	case full:
 		long = 10 * time.Minute
 	case os.Getenv("STAGER_TRIAL") != "neighbour":
-		t.Skip("STAGER_TRIAL is neither full nor neighbour")
+		live.Require(t, "trial", errors.New("the hostile neighbour comes with STAGER_TRIAL=neighbour, or full"))
 	default:
 		patience = 10 * time.Second
 	}

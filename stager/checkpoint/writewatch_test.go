@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest/live"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -21,11 +22,11 @@ func memoryDir(t *testing.T) string {
 	t.Helper()
 	var st unix.Statfs_t
 	if unix.Statfs("/dev/shm", &st) != nil || int64(st.Type)&0xffffffff != unix.TMPFS_MAGIC {
-		t.Skip("there is no tmpfs at /dev/shm")
+		live.Require(t, "tmpfs", errors.New("there is none at /dev/shm"))
 	}
 	dir, err := os.MkdirTemp("/dev/shm", "stager-test-")
 	if err != nil {
-		t.Skip(err)
+		live.Require(t, "tmpfs", err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the test has told what matters
 	return dir

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
 // In a directory where others may write, a link took the place of a directory on the way:
@@ -163,7 +165,7 @@ func TestPublishGivesTheNameToWhatWasWritten(t *testing.T) {
 // Another user had made .stager, with a record of its own choice and files on their way.
 func TestOpenRefusesThePrivateDirectoryOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root can make directories of other users")
+		live.Require(t, "root", errors.New("only root can make directories of other users"))
 	}
 	for _, name := range []string{Private, incomingDir} {
 		dir := t.TempDir()
