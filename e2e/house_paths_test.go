@@ -17,7 +17,7 @@ var sharing = []string{
 
 // byPath is what opens or changes a file by its path alone, which follows links, and waits
 // at a FIFO.
-var byPath = regexp.MustCompile(`\bos\.(Open|OpenFile|OpenRoot|ReadFile|ReadDir|DirFS|Create|CreateTemp|WriteFile|Rename|Remove|RemoveAll|Link|Symlink|Chmod|Chown|Chtimes|Truncate|Mkdir|MkdirAll|MkdirTemp)\(|\b[rR]oot\.(ReadFile|WriteFile|Create|OpenFile|Open)\(`)
+var byPath = regexp.MustCompile(`\bos\.(Open|OpenFile|OpenRoot|ReadFile|ReadDir|DirFS|Create|CreateTemp|WriteFile|Rename|Remove|RemoveAll|Link|Symlink|Chmod|Chown|Chtimes|Truncate|Mkdir|MkdirAll|MkdirTemp)\(|\b[rR]oot(\(\))?\.FS\(\)|\b[rR]oot\.(ReadFile|WriteFile|Create|OpenFile|Open)\(`)
 
 // pathsAllowed says by file which of these calls stand there, and why they may.
 var pathsAllowed = map[string]struct {
@@ -25,6 +25,7 @@ var pathsAllowed = map[string]struct {
 	reason string
 }{
 	"window/disk/shared.go":     {[]string{"os.OpenRoot("}, "it opens a path as far as others can change nothing on it"},
+	"window/disk/fs.go":        {[]string{"root.OpenFile("}, "it opens without blocking, and lists directories alone"},
 	"window/disk/small.go":      {[]string{"os.OpenRoot(", "root.OpenFile("}, "the directory is the one that was named; what is in it is opened without following a link"},
 	"window/disk/state.go":      {[]string{"root.OpenFile("}, "directories alone, and none out of the folder"},
 	"window/disk/folder.go":     {[]string{"root.Open("}, "the folder itself"},

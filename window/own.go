@@ -107,7 +107,7 @@ func (s *stage) own() (fixed, reports int64, err error) {
 	for _, name := range readers {
 		add(&fixed, path.Join(s.claimed.Name(), name))
 	}
-	files, err := fs.ReadDir(s.Root().FS(), reportsDir)
+	files, err := fs.ReadDir(disk.FS(s.Root()), reportsDir)
 	for _, file := range files {
 		add(&reports, path.Join(reportsDir, file.Name()))
 	}

@@ -53,7 +53,7 @@ func openReports(root *os.Root, bounded bool, size int64) (*reports, error) {
 	if err := root.MkdirAll(reportsDir, 0o755); err != nil {
 		return nil, err
 	}
-	files, err := fs.ReadDir(root.FS(), reportsDir)
+	files, err := fs.ReadDir(disk.FS(root), reportsDir)
 	for _, file := range files {
 		var epoch int
 		if _, serr := fmt.Sscanf(file.Name(), "e%d.jsonl", &epoch); serr == nil && r.name(epoch) == reportsDir+"/"+file.Name() {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // entry is a checkpoint of the folder that is not complete.
@@ -39,7 +40,7 @@ func (u *Uploader) look(ended bool) error {
 	u.folder.Lock()
 	defer u.folder.Unlock()
 	began := time.Now()
-	entries, err := fs.ReadDir(u.root.FS(), ".")
+	entries, err := fs.ReadDir(disk.FS(u.root), ".")
 	if err != nil {
 		return fmt.Errorf("the output folder: %w", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // plainTree is what a directory has for a mirror.
@@ -33,7 +35,7 @@ type plainTree struct {
 // An entry that is removed while it is listed is omitted as well: strictly.
 func plainWalk(root *os.Root, strictly bool, skip func(p string) bool) (plainTree, error) {
 	w := plainWalker{root: root, strictly: strictly, skip: skip, full: make(map[string]bool)}
-	err := fs.WalkDir(root.FS(), ".", w.visit)
+	err := fs.WalkDir(disk.FS(root), ".", w.visit)
 	for _, dir := range w.dirs {
 		if !w.full[dir] {
 			w.empty = append(w.empty, Omission{dir, "an empty directory"})

@@ -288,7 +288,7 @@ func (s *shelf) left() ([]*snapshot, error) {
 	if err := s.root.MkdirAll(shelfDir, 0o700); err != nil {
 		return nil, err
 	}
-	entries, err := fs.ReadDir(s.root.FS(), shelfDir)
+	entries, err := fs.ReadDir(disk.FS(s.root), shelfDir)
 	if err != nil {
 		return nil, err
 	}

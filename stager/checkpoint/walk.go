@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stager-dev/stager/window/disk"
 	"golang.org/x/sys/unix"
 )
 
@@ -84,7 +85,7 @@ func openTree(root *os.Root, name string) (tree, error) {
 // groupMembers lists the files that are a checkpoint of this name together, without their
 // folder.
 func groupMembers(root *os.Root, name string) (members []string) {
-	entries, err := fs.ReadDir(root.FS(), path.Dir(name))
+	entries, err := fs.ReadDir(disk.FS(root), path.Dir(name))
 	if err != nil {
 		return nil // it is gone, as openTree says
 	}
@@ -127,7 +128,7 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 		return files, nil, nil
 	}
 	dirs := make(map[string]fs.FileInfo)
-	err = fs.WalkDir(t.root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(disk.FS(t.root), ".", func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -203,7 +204,7 @@ const atOnce = 2 * time.Second
 // than that: a trainer that removes a checkpoint may remove its marker last.
 func (t tree) changedAfter(at time.Time) bool {
 	later := errors.New("later")
-	err := fs.WalkDir(t.root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(disk.FS(t.root), ".", func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}

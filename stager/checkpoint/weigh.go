@@ -133,7 +133,7 @@ func (u *Uploader) judgeView(t tree, v *evidence.View, quiet time.Duration) (evi
 	if j.Kind != evidence.Sign || t.only != "" {
 		return j, nil
 	}
-	err := fs.WalkDir(t.root.FS(), ".", func(_ string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(disk.FS(t.root), ".", func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}

@@ -250,7 +250,7 @@ func (p *pass) takenFolder(folder string) error {
 // unpacked: these have one time, which is in the record, or that of the archive.
 func (p *pass) allOurs(obj backends.Object, folder, at string) (ours bool, err error) {
 	ours = true
-	err = fs.WalkDir(p.folder.Root().FS(), at, func(_ string, e fs.DirEntry, err error) error {
+	err = fs.WalkDir(disk.FS(p.folder.Root()), at, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}

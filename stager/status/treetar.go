@@ -60,7 +60,7 @@ func treeHeader(name string, size int64) *tar.Header {
 
 // eachFile goes through the files below root, ascending.
 func eachFile(root *os.Root, do func(name string, size int64) error) error {
-	return fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+	return fs.WalkDir(disk.FS(root), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err
 		}

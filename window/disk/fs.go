@@ -1,0 +1,46 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// FS returns the tree below root for [fs.WalkDir] and [fs.ReadDir]. Unlike root.FS it never
+// waits: a FIFO that somebody put in the place of a directory, after the directory above was
+// listed, is an error.
+func FS(root *os.Root) fs.FS { return tree{root} }
+
+type tree struct{ root *os.Root }
+
+func (t tree) Open(name string) (fs.File, error) { return t.open(name, 0) }
+
+func (t tree) open(name string, flags int) (*os.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	return t.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|flags, 0)
+}
+
+func (t tree) Stat(name string) (fs.FileInfo, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrInvalid}
+	}
+	return t.root.Stat(name)
+}
+
+// ReadDir lists a directory by name. Entries that were read before an error are returned
+// with it.
+func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
+	dir, err := t.open(name, unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := dir.ReadDir(-1)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, errors.Join(err, dir.Close())
+}
