@@ -25,7 +25,7 @@ var pathsAllowed = map[string]struct {
 	reason string
 }{
 	"window/disk/shared.go":     {[]string{"os.OpenRoot("}, "it opens a path as far as others can change nothing on it"},
-	"window/disk/fs.go":        {[]string{"root.OpenFile("}, "it opens without blocking, and lists directories alone"},
+	"window/disk/fs.go":         {[]string{"root.OpenFile("}, "it opens without blocking, and lists directories alone"},
 	"window/disk/small.go":      {[]string{"os.OpenRoot(", "root.OpenFile("}, "the directory is the one that was named; what is in it is opened without following a link"},
 	"window/disk/state.go":      {[]string{"root.OpenFile("}, "directories alone, and none out of the folder"},
 	"window/disk/folder.go":     {[]string{"root.Open("}, "the folder itself"},

@@ -88,7 +88,7 @@ func trusted(path string) (base, rest string, err error) {
 	for links := 0; ; {
 		base, rest = "/", strings.TrimPrefix(path, "/")
 		for {
-			info, err := os.Lstat(base)
+			info, err := os.Stat(base) // no link, or one of the kernel's
 			if err != nil {
 				return "", "", err
 			}
@@ -104,7 +104,7 @@ func trusted(path string) (base, rest string, err error) {
 			if err != nil {
 				return "", "", err
 			}
-			if info.Mode().Type() == fs.ModeSymlink {
+			if info.Mode().Type() == fs.ModeSymlink && !ofKernel(base) {
 				if links++; links > mostLinks {
 					return "", "", &fs.PathError{Op: "open", Path: path, Err: unix.ELOOP}
 				}
@@ -121,6 +121,13 @@ func trusted(path string) (base, rest string, err error) {
 			base, rest = next, after
 		}
 	}
+}
+
+// ofKernel reports whether links in a directory are made by the kernel. Those of /proc, such
+// as /proc/self/fd/3 and /proc/1/root, lead to directories that may have no path.
+func ofKernel(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
 }
 
 // isShared reports whether others may put something else in the place of what is in a
