@@ -111,7 +111,7 @@ var losses = []loss{
 		moves: []string{"stager_window_delivered_total", "stager_window_redelivered_total", "stager_window_items", "stager_window_limit_bytes", "stager_window_bytes", "stager_window_peak_bytes"},
 	},
 	{
-		name: "a shard changed after it was listed", plan: window("size: 64Ki, ", ""), setup: func(q *quiet) { q.shards(3) },
+		name: "a shard changed after it was listed", plan: window("size: 192Ki, ", ""), setup: func(q *quiet) { q.shards(3) },
 		work: func(q *quiet) {
 			q.replace("src/shard-2.tar", strings.Repeat("y", 24<<10+1))
 			q.take(1)
@@ -120,7 +120,7 @@ var losses = []loss{
 		log:    []string{"shard-2.tar.*changed"}, code: 75, term: true, moves: []string{"stager_window_fetch_failures_total", "stager_window_acknowledged_total"},
 	},
 	{
-		name: "a shard vanished after it was listed", plan: window("size: 64Ki, ", ""), setup: func(q *quiet) { q.shards(3) },
+		name: "a shard vanished after it was listed", plan: window("size: 192Ki, ", ""), setup: func(q *quiet) { q.shards(3) },
 		work: func(q *quiet) {
 			q.must(os.Remove(q.path("src/shard-2.tar")))
 			q.take(1)
