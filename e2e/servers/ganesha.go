@@ -113,9 +113,9 @@ func (g *Ganesha) command() *exec.Cmd {
 }
 
 // register makes sure that there is a port mapper: the server ends at once when it
-// cannot register version 3.
+// cannot register version 3. One of another process may have gone since the last start.
 func (g *Ganesha) register() error {
-	if g.mapper != nil {
+	if g.mapper != nil && len(g.mapper.listeners) > 0 {
 		return nil
 	}
 	var err error

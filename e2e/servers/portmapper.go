@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // portMapper is the part of rpcbind without which an NFS server of version 3 does not
@@ -27,9 +28,19 @@ type portMapper struct {
 
 const rpcbindSocket = "/run/rpcbind.sock"
 
-// startPortMapper returns a mapper that does nothing when there is one already.
+// startPortMapper returns a mapper that does nothing when there is one already. Tests of
+// several processes, and several of one, start servers at the same time: the lock lets one
+// of them make the mapper.
 func startPortMapper() (*portMapper, error) {
 	m := &portMapper{ports: make(map[[2]uint32]uint32), conns: make(map[net.Conn]struct{})}
+	lock, err := os.OpenFile(rpcbindSocket+".stager-tests", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close() // which unlocks it
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, err
+	}
 	if conn, err := net.Dial("unix", rpcbindSocket); err == nil {
 		return m, conn.Close()
 	}
