@@ -78,7 +78,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	limits, _ := status.DefaultLimits(descriptors())
 	limits.Metrics = status.NewMetrics(s.cfg.Metrics)
 	all.start(socket, status.NewServer(api.Handler(), limits, s.cfg.Log), func(err error) {
-		s.cfg.Log.Error("the API fails, so the end begins", "error", err)
+		s.cfg.Log.Error("the API fails, so stager ends", "error", err)
 		s.drain()
 	})
 	err = ended(s.live(ctx))

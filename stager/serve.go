@@ -47,7 +47,7 @@ func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 	}
 	s := new(servers)
 	failed := func(err error) {
-		d.log.Error("the API fails, so the end begins", "error", err)
+		d.log.Error("the API fails, so stager ends", "error", err)
 		d.Drain(0)
 	}
 	onSocket, onPort := status.DefaultLimits(descriptors())

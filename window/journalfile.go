@@ -246,7 +246,7 @@ func (w *Window) factsLocked() []byte {
 	m.low, m.settled, m.skipped, m.acked, m.recut = w.low, w.settled, w.skipped, w.acked.ids(), w.course.recut
 	for a, h := range w.history {
 		if e := w.active[a]; e != nil && e.lease != nil && e.shares == nil {
-			h.attempts-- // the one under way is told by the lease, or by where the file is
+			h.attempts-- // the one under way is known by the lease, or by where the file is
 		}
 		m.history[a] = h
 	}

@@ -351,10 +351,10 @@ func TestWhatTheStoreDoesAfterTheInterruptIsRemovedToo(t *testing.T) {
 	})
 }
 
-// stubborn fails each delete of a key that is not there, as rclone serve s3 does.
-type stubborn struct{ backends.Backend }
+// refusing fails each delete of a key that is not there, as rclone serve s3 does.
+type refusing struct{ backends.Backend }
 
-func (s stubborn) Delete(ctx context.Context, key string) error {
+func (s refusing) Delete(ctx context.Context, key string) error {
 	if _, err := s.Stat(ctx, key); err != nil {
 		return backends.Errorf(backends.Unavailable, "delete", key, "the server answers HTTP 500")
 	}
@@ -367,7 +367,7 @@ func TestAStoreThatFailsOneRequestForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		m := mem.New()
-		store := backends.NewStore(slow().Wrap(stubborn{m}), "mem://test", backends.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		store := backends.NewStore(slow().Wrap(refusing{m}), "mem://test", backends.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		began := time.Now()
 		_, err := Run(t.Context(), Config{Store: store, Size: 1 << 20})
 		if err != nil {

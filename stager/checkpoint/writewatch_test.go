@@ -167,7 +167,7 @@ func TestSteadyComparesWhereTheKernelCannotTell(t *testing.T) {
 }
 
 // Two names of one file are watched by one watch of the kernel. It ends with the last of
-// both, and each file is told of its own writes only.
+// both, and each file learns of its own writes only.
 func TestWriteWatchesTellFilesApart(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"a": "bytes of a", "b": "bytes of b"})

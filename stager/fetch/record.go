@@ -154,7 +154,7 @@ func (r *record) load() error {
 	return err
 }
 
-// eachLine calls f with each line, but for those longer than mostLine; whole tells whether
+// eachLine calls f with each line, but for those longer than mostLine; whole reports whether
 // it had its end.
 func eachLine(from io.Reader, f func(raw []byte, whole bool) error) error {
 	in := bufio.NewReaderSize(from, 64<<10)

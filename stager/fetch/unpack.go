@@ -246,7 +246,7 @@ func (p *pass) takenFolder(folder string) error {
 		"the folder %q is in the way: it came or changed while the archive was unpacked, and stager did not make what is in it; move it away", folder)}
 }
 
-// allOurs tells whether a folder, which lies at a path, holds nothing but files that were
+// allOurs reports whether a folder, which lies at a path, holds nothing but files that were
 // unpacked: these have one time, which is in the record, or that of the archive.
 func (p *pass) allOurs(obj backends.Object, folder, at string) (ours bool, err error) {
 	ours = true

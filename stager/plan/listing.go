@@ -71,7 +71,7 @@ type Listing struct {
 	// Chosen is called with each object that the filter chooses, those of other shards
 	// included. May be nil.
 	Chosen func(backends.Object)
-	// Skipped is told of each entry of the source's directories that is no object: FIFOs,
+	// Skipped is called for each entry of the source's directories that is no object: FIFOs,
 	// sockets, devices, directories without files. May be nil.
 	Skipped func(key, what string)
 }
