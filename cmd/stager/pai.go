@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/stager-dev/stager/stager/jobspec/pai"
 	"github.com/stager-dev/stager/stager/plan"
@@ -35,6 +37,7 @@ type paiConvertCmd struct {
 	Queue       string            `help:"Kueue's queue; without it virtualCluster names it, and none leaves Kueue out." placeholder:"NAME"`
 	GPUType     map[string]string `name:"gpu-type" help:"The node label of a gpuType. May stand several times." placeholder:"TYPE=LABEL=VALUE" mapsep:"none"`
 	AuthFile    string            `help:"File with authFile's three lines: registry, user, password." placeholder:"FILE"`
+	Storage     map[string]string `help:"URL that is staged in place of a storage of OpenPAI's second format; without it the storage is the PersistentVolumeClaim of its name. May stand several times." placeholder:"NAME=URL" mapsep:"none"`
 	ReadSecret  string            `help:"Secret that opens the stores of codeDir and dataDir." placeholder:"NAME"`
 	WriteSecret string            `help:"Secret that opens the store of outputDir." placeholder:"NAME"`
 	RunLocal    string            `help:"Run this task here instead, by its role and index." placeholder:"ROLE[/INDEX]"`
@@ -48,6 +51,7 @@ func (paiConvertCmd) Help() string {
     stager pai convert job.json --default-fs hdfs://namenode:8020 | kubectl apply -f -
     stager pai convert job.json --default-fs s3://bucket --read-secret s3-read --write-secret s3-write --data-size 80Gi
     stager pai convert job.json --gpu-type K80=nvidia.com/gpu.product=Tesla-K80 --queue team-a
+    stager pai convert job.yaml --storage results=s3://bucket/results --read-secret s3-read
     stager pai convert job.json --default-fs hdfs://namenode:8020 --run-local worker/0`
 }
 
@@ -57,7 +61,7 @@ func (c paiConvertCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	opts := pai.Options{
-		User: c.User, DefaultFS: c.DefaultFS, Data: c.Data, DataSize: plan.Bytes(c.DataSize), Queue: c.Queue, GPUTypes: c.GPUType,
+		User: c.User, DefaultFS: c.DefaultFS, Data: c.Data, DataSize: plan.Bytes(c.DataSize), Queue: c.Queue, GPUTypes: c.GPUType, Storages: c.Storage,
 		ReadSecret: c.ReadSecret, WriteSecret: c.WriteSecret, Inject: c.injecting.options(),
 	}
 	if opts.User == "" {
@@ -122,18 +126,30 @@ func (c paiConvertCmd) run(ctx context.Context, log *slog.Logger, name string, j
 	for _, w := range task.Warnings {
 		log.Warn(w, "file", name)
 	}
-	if task.Plan == "" {
-		return &usageError{errors.New("nothing is staged for this task: give the job a codeDir, or leave out --data=uri")}
-	}
 	for _, variable := range task.Env {
 		key, value, _ := strings.Cut(variable, "=")
 		if err := os.Setenv(key, value); err != nil {
 			return err
 		}
 	}
+	if task.Plan == "" { // nothing is staged, and so nothing is left to do but the command
+		return execute(task.Command)
+	}
 	run := runCmd{storing: c.storing, socket: c.socket, PlanYAML: task.Plan, Prefetch: plan.PartAll, Command: task.Command}
 	if run.Socket == "" {
 		run.Socket = filepath.Join(dir, "stager.sock") // several tasks may run at once
 	}
 	return run.Run(ctx, log)
+}
+
+// execute becomes a command.
+func execute(command []string) error {
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return &usageError{fmt.Errorf("the command cannot be started: %w", err)}
+	}
+	if err := syscall.Exec(path, command, os.Environ()); err != nil {
+		return fmt.Errorf("the command cannot be started: %w", err)
+	}
+	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 // Fault is one thing that keeps a file from being injected.
 type Fault struct {
-	Line, Column int    // of the file, from 1; 0: the file as a whole
+	Line, Column int    // of the file, from 1; 0: the file as a whole, or the line
 	Object       string // "Job/train", or ""
 	Text         string // what is wrong and what to do
 }
@@ -21,8 +21,11 @@ func (f Fault) String() string {
 	if f.Object != "" {
 		s = f.Object + ": " + s
 	}
-	if f.Line > 0 {
+	switch {
+	case f.Line > 0 && f.Column > 0:
 		s = fmt.Sprintf("line %d, column %d: %s", f.Line, f.Column, s)
+	case f.Line > 0:
+		s = fmt.Sprintf("line %d: %s", f.Line, s)
 	}
 	return s
 }

@@ -32,6 +32,9 @@ type Options struct {
 	GPUTypes  map[string]string // node label, NAME=VALUE, of each gpuType
 	Registry  []byte            // authFile's three lines: registry, user, password
 
+	// Storages are URLs that are staged in place of OpenPAI's storages, by their names.
+	Storages map[string]string
+
 	ReadSecret, WriteSecret string // Secrets that open the stores of inputs and outputs
 
 	Inject jobspec.Options // how stager is put in
@@ -99,14 +102,7 @@ func (c *conversion) begin() error {
 	if c.opts.Data == "" {
 		c.opts.Data = DataStage
 	}
-	if secondFormat.Match(c.text) {
-		var registry []byte
-		if c.job, registry = c.reader.job2(); c.opts.Registry == nil {
-			c.opts.Registry = registry
-		}
-	} else if root := c.parse(); root != nil {
-		c.job = c.reader.job(root)
-	}
+	c.job = c.reader.read()
 	if len(c.faults) > 0 {
 		slices.SortStableFunc(c.faults, func(a, b jobspec.Fault) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
 		return c.faults
@@ -114,9 +110,13 @@ func (c *conversion) begin() error {
 	if c.leastSize() > objectMax {
 		return tooLarge
 	}
+	if c.opts.Registry != nil {
+		c.registries = c.reader.registryFile(c.opts.Registry)
+	}
 	c.set = len(c.roles) > 1 || c.retries != 0
 	c.names = c.job.names(c.set)
 	c.locations()
+	c.mount()
 	c.listen()
 	c.commands()
 	if len(c.faults) > 0 {

@@ -2,6 +2,7 @@ package pai
 
 import (
 	"os"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -116,9 +117,10 @@ func one(inJob, inRole string) string {
 
 // Each job of testdata becomes the manifests beside it.
 func TestGolden(t *testing.T) {
-	for _, name := range []string{"tutorial", "single"} {
+	for _, file := range []string{"tutorial.jsonc", "single.jsonc", "second.yaml"} {
+		name := strings.TrimSuffix(file, path.Ext(file))
 		t.Run(name, func(t *testing.T) {
-			job, err := os.ReadFile("testdata/" + name + ".jsonc")
+			job, err := os.ReadFile("testdata/" + file)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,9 @@
 //     refused: all [jobspec.Faults] of a job are told at once, with line and column;
 //   - each line of the manifests that is not obvious says where it comes from.
 //
-// One file a step: the job as its file has it (job.go, read.go), what its tasks are
-// called (names.go), where they listen (ports.go), what they find in their environment
-// (environment.go), what is staged (plan.go), and the objects (manifest.go, write.go).
+// One file a step: the job as its file has it (job.go and read.go for the first format,
+// version2.go, references.go and plugins.go for the second), what its tasks are called
+// (names.go), where they listen (ports.go), what they find in their environment
+// (environment.go), what is staged (plan.go), and the objects (manifest.go, registry.go,
+// write.go).
 package pai

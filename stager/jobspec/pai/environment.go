@@ -1,6 +1,7 @@
 package pai
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -33,12 +34,21 @@ func (c *conversion) environment(t *role, index int) []section {
 
 // jobVariables are the same for all tasks.
 func (c *conversion) jobVariables() []variable {
+	name := c.name
+	if c.second && c.opts.User != "" {
+		name = c.opts.User + "~" + name // as OpenPAI names its frameworks
+	}
 	all := []variable{
-		{name: "PAI_JOB_NAME", value: c.name},
+		{name: "PAI_JOB_NAME", value: name},
 		{name: "PAI_USER_NAME", value: c.opts.User},
 		{name: "PAI_DEFAULT_FS_URI", value: c.opts.DefaultFS},
-		{name: "PAI_JOB_VC_NAME", value: c.virtualCluster},
 	}
+	if c.second {
+		return append(all, variable{name: "PAI_FRAMEWORK_NAME", value: name},
+			variable{name: "PAI_USERNAME", value: c.opts.User},
+			variable{name: "PAI_VIRTUAL_CLUSTER", value: cmp.Or(c.virtualCluster, "default")})
+	}
+	all = append(all, variable{name: "PAI_JOB_VC_NAME", value: c.virtualCluster})
 	for _, dir := range []struct {
 		name, url, path string
 		staged          bool
@@ -67,6 +77,7 @@ func (c *conversion) roleVariables() []variable {
 		{name: "PAI_TASK_ROLE_COUNT", value: strconv.Itoa(len(c.roles))},
 		{name: "PAI_TASK_ROLE_LIST", value: strings.Join(names, ",")},
 	}
+	var instances []string
 	for _, t := range c.roles {
 		tasks += t.tasks
 		hosts := make([]string, t.tasks)
@@ -80,19 +91,33 @@ func (c *conversion) roleVariables() []variable {
 					hosts[i] = host + ":" + strconv.Itoa(first)
 				}
 				each = append(each, variable{name: fmt.Sprintf("PAI_PORT_LIST_%s_%d_%s", t.name, i, p.label), value: portList(first, p.number)})
+				if c.second {
+					each = append(each, variable{name: fmt.Sprintf("PAI_%s_%d_%s_PORT", t.name, i, p.label), value: portList(first, p.number)})
+				}
 			}
+			instances = append(instances, fmt.Sprintf("%s:%d", t.name, i))
 		}
 		all = append(
 			all,
 			variable{name: "PAI_TASK_ROLE_TASK_COUNT_" + t.name, value: strconv.Itoa(t.tasks)},
 			variable{name: "PAI_TASK_ROLE_" + t.name + "_HOST_LIST", value: strings.Join(hosts, ",")},
-			variable{name: "PAI_RESOURCE_" + t.name, value: fmt.Sprintf("%d,%d,%d,%d", t.gpu, t.cpu, t.memory, t.shm)},
-			variable{name: "PAI_MIN_FAILED_TASK_COUNT_" + t.name, value: orNull(t.minFailed)},
-			variable{name: "PAI_MIN_SUCCEEDED_TASK_COUNT_" + t.name, value: orNull(t.minSucceeded)},
+			variable{name: "PAI_RESOURCE_" + t.name, value: fmt.Sprintf("%d,%d,%d,%s", t.gpu, t.cpu, t.memory, t.told.shm)},
+			variable{name: "PAI_MIN_FAILED_TASK_COUNT_" + t.name, value: t.told.failed},
+			variable{name: "PAI_MIN_SUCCEEDED_TASK_COUNT_" + t.name, value: t.told.succeeded},
 		)
 		all = append(all, each...)
 	}
 	all = append(all, variable{name: "PAI_TASKS_NUM", value: strconv.Itoa(tasks)})
+	if c.second {
+		all = append(
+			all,
+			variable{name: "PAI_JOB_TASK_COUNT", value: strconv.Itoa(tasks)},
+			variable{name: "PAI_TASK_ROLES_NUM", value: strconv.Itoa(len(c.roles))},
+			variable{name: "PAI_JOB_TASK_ROLE_COUNT", value: strconv.Itoa(len(c.roles))},
+			variable{name: "PAI_JOB_TASK_ROLE_LIST", value: strings.Join(names, ",")},
+			variable{name: "PAI_TASK_ROLE_INSTANCES", value: strings.Join(instances, ",")},
+		)
+	}
 	return c.reachable(all)
 }
 
@@ -119,12 +144,23 @@ func (c *conversion) taskVariables(t *role, index int) []variable {
 		ip.as("PAI_CURRENT_CONTAINER_IP"),
 		ip.as("PAI_CONTAINER_HOST_IP"),
 	}
+	every := "" // port list, as label:1,2;
 	for k, p := range t.ports {
 		ports := portList(c.ports[t.name][which][k], p.number)
 		all = append(all, variable{name: "PAI_CONTAINER_HOST_" + p.label + "_PORT_LIST", value: ports})
-		if p.label == "ssh" {
-			first, _, _ := strings.Cut(ports, ",")
+		every += p.label + ":" + ports + ";"
+		first, _, _ := strings.Cut(ports, ",")
+		switch {
+		case p.label == "ssh":
 			all = append(all, variable{name: "PAI_CONTAINER_SSH_PORT", value: first})
+		case p.label == "http" && c.second:
+			all = append(all, variable{name: "PAI_CONTAINER_HOST_PORT", value: first}, variable{name: "PAI_CURRENT_CONTAINER_PORT", value: first})
+		}
+	}
+	if c.second {
+		all = append(all, variable{name: "PAI_CONTAINER_HOST_PORT_LIST", value: every})
+		if t.gpu == 0 {
+			all = append(all, variable{name: "NVIDIA_VISIBLE_DEVICES", value: "none"})
 		}
 	}
 	return c.reachable(all)

@@ -1,6 +1,10 @@
 package pai
 
-import "github.com/tailscale/hujson"
+import (
+	"strconv"
+
+	"github.com/tailscale/hujson"
+)
 
 // job is a job as its file says it. What the file leaves out has OpenPAI's default.
 type job struct {
@@ -10,12 +14,19 @@ type job struct {
 	roles                           []*role
 	retries                         int  // endless, or so many
 	second                          bool // it is of the second format
+	gang                            bool // its tasks begin together
 	env                             []variable
+	storages                        []storage      // folders that OpenPAI mounts into each task
+	registries                      []registry     // of the images
 	at                              map[string]int // where fields are
 }
 
-// endless is the retryCount of a job that is tried again for ever.
-const endless = -1
+// Values of retryCount: a job that is tried again for ever, and one that is tried again
+// even after a success, as services were.
+const (
+	endless = -1
+	always  = -2
+)
 
 // role is a task role.
 type role struct {
@@ -24,8 +35,23 @@ type role struct {
 	cpu, memory, gpu, shm   int // memory and shm in MiB, as OpenPAI took its MB
 	ports                   []portType
 	command                 string
-	minFailed, minSucceeded int // never, or so many tasks
+	secret                  bool // the command has the value of a secret in it
+	minFailed, minSucceeded int  // never, or so many tasks
+	tries                   int  // endless, or how often a task that failed is tried again
+	told                    told
 	at                      int
+}
+
+// told is what OpenPAI's variables say of a role where that is not what counts: the
+// second format has defaults that its variables show in another way.
+type told struct{ failed, succeeded, shm string }
+
+// storage is a folder that OpenPAI mounts into each task: a PersistentVolumeClaim of
+// this name.
+type storage struct {
+	name, path string
+	readOnly   bool
+	at         int
 }
 
 // never is a count of tasks that decides nothing: null in the file.
@@ -43,9 +69,10 @@ type variable struct{ name, value, field string }
 
 // limits of OpenPAI.
 const (
-	leastMemory = 100 // MiB
-	usualShared = 64  // MiB
-	mostPort    = 65535
+	leastMemory  = 100 // MiB
+	usualShared  = 64  // MiB
+	usualShared2 = 512 // MiB, in the second format
+	mostPort     = 65535
 )
 
 // readJob reads a job; what is wrong with it is in the reader afterwards.
@@ -55,24 +82,21 @@ func (r *reader) job(root *hujson.Value) *job {
 		return nil
 	}
 	j := &job{at: o.at}
-	if at, ok := o.at["protocolVersion"]; ok {
-		r.fault(at, "this is a job of OpenPAI's second format as JSON; write it as YAML, with protocolVersion in a line of its own")
-		return nil
-	}
 	j.name = o.named("jobName", jobName)
 	j.image = o.text("image", true)
 	j.authFile, j.gpuType = o.text("authFile", false), o.text("gpuType", false)
 	j.dataDir, j.outputDir, j.codeDir = o.text("dataDir", false), o.text("outputDir", false), o.text("codeDir", false)
 	j.virtualCluster = o.text("virtualCluster", false)
 	j.retries = o.number("retryCount", 0, 0, func(n int) string {
-		switch {
-		case n == -2:
-			return "-2 tries again by the kind of failure, which Kubernetes cannot tell; write how often, or -1 for ever"
-		case n < endless:
-			return "it is how often the job is tried again: 0 or more, or -1 for ever"
+		if n < always {
+			return "it is how often the job is tried again: 0 or more, -1 for ever, or -2 for ever and after a success, too"
 		}
 		return ""
 	})
+	if j.retries == always {
+		r.warn("retryCount -2 has no equivalent: the job begins again after a failure, for ever, and not after a success; a service is better a Deployment")
+		j.retries = endless
+	}
 	j.env = o.variables("jobEnvs")
 	j.extras = o.json("extras")
 	seen := map[string]bool{}
@@ -119,6 +143,7 @@ func (r *reader) role(v *hujson.Value) *role {
 	}
 	t.minFailed = o.numberOrNull("minFailedTaskCount", 1, count)
 	t.minSucceeded = o.numberOrNull("minSucceededTaskCount", never, count)
+	t.told = told{orNull(t.minFailed), orNull(t.minSucceeded), strconv.Itoa(t.shm)}
 	seen := map[string]bool{}
 	for _, v := range o.list("portList", false) {
 		p := r.port(v)

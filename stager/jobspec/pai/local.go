@@ -14,6 +14,9 @@ type Task struct {
 	Warnings []string
 }
 
+// scriptVariable is where a script with secrets in it is on a workstation.
+const scriptVariable = "STAGER_PAI_SCRIPT"
+
 // Local is one task of a role, with all its folders below dir, which must be
 // absolute. Tasks that run on the same machine find each other.
 func Local(file []byte, roleName string, index int, dir string, opts Options) (*Task, error) {
@@ -38,7 +41,12 @@ func Local(file []byte, roleName string, index int, dir string, opts Options) (*
 			}
 		}
 		work := quote(dir + "/work")
-		task.Command = []string{"bash", "-c", "mkdir -p " + work + " && cd " + work + " || exit\n" + c.script(t)}
+		script := c.script(t)
+		if t.secret { // other users read a command line, and not an environment
+			task.Env = append(task.Env, scriptVariable+"="+script)
+			script = `eval "$` + scriptVariable + `"`
+		}
+		task.Command = []string{"bash", "-c", "mkdir -p " + work + " && cd " + work + " || exit\n" + script}
 		task.Warnings = c.warnings
 		return task, nil
 	}

@@ -2,11 +2,8 @@ package pai
 
 import (
 	"cmp"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -35,11 +32,14 @@ func (c *conversion) manifests() ([]byte, error) {
 	add := func(comment string, doc entries) {
 		comments, docs = append(comments, comment), append(docs, doc)
 	}
-	if registry := c.registry(); registry != nil {
-		add("From "+c.authField()+": opens the registry of the image.", registry)
+	if registry := c.registrySecret(); registry != nil {
+		add("From "+c.field("authFile")+": opens the registry of the image.", registry)
+	}
+	if commands := c.commandSecret(); commands != nil {
+		add("From secrets: the commands that have the value of one in them.", commands)
 	}
 	head := entries{
-		{key: "name", value: c.names.job, comment: changed("jobName", c.name, c.names.job)},
+		{key: "name", value: c.names.job, comment: changed(c.field("jobName"), c.name, c.names.job)},
 		{key: "labels", value: c.queue()},
 		{key: "annotations", value: c.notes()},
 	}
@@ -90,7 +90,7 @@ func (c *conversion) queue() any {
 		queue = dnsName(c.virtualCluster, labelMax)
 		c.warn("virtualCluster %s becomes Kueue's queue %s: the job stays suspended until Kueue admits it; --queue names another queue, and --queue=none leaves Kueue out", c.virtualCluster, queue)
 	}
-	return entries{{queueLabel, queue, "virtualCluster"}}
+	return entries{{queueLabel, queue, c.field("virtualCluster")}}
 }
 
 // suspend holds the job for Kueue.
@@ -110,7 +110,7 @@ func (c *conversion) jobSet(head entries) entries {
 			{"name", name, changed("name", t.name, name)},
 			{key: "template", value: entries{{key: "spec", value: c.jobSpec(t)}}},
 		})
-		if t.minSucceeded != never {
+		if t.minSucceeded != never && !t.ignoresExit() {
 			winners = append(winners, name)
 		}
 	}
@@ -126,7 +126,7 @@ func (c *conversion) jobSet(head entries) entries {
 		spec = append(spec, entry{"successPolicy", entries{
 			{key: "operator", value: "Any"},
 			{key: "targetReplicatedJobs", value: flow(list(winners...))},
-		}, "minSucceededTaskCount: these roles end the job"})
+		}, c.field("minSucceededTaskCount") + ": these roles end the job"})
 	}
 	spec = append(spec, entry{"replicatedJobs", list(roles...), "taskRoles"})
 	return entries{
@@ -144,7 +144,7 @@ func (c *conversion) failurePolicy() entries {
 	if restarts == endless {
 		restarts = math.MaxInt32
 	}
-	policy := entries{{"maxRestarts", restarts, "retryCount " + strconv.Itoa(c.retries)}}
+	policy := entries{{"maxRestarts", restarts, c.field("retryCount") + " " + strconv.Itoa(c.retries)}}
 	if restarts > 0 {
 		policy = append(policy, entry{key: "rules", value: list(entries{
 			{key: "name", value: "hopeless"},
@@ -185,49 +185,69 @@ func (c *conversion) service() entries {
 func (c *conversion) jobSpec(t *role) entries {
 	spec := entries{
 		{key: "completionMode", value: "Indexed"},
-		{"completions", t.tasks, "taskNumber"},
+		{"completions", t.tasks, c.field("taskNumber")},
 		{key: "parallelism", value: t.tasks},
 	}
-	switch {
-	case t.minFailed == 1:
-		spec = append(spec, entry{"backoffLimit", 0, "minFailedTaskCount 1"})
-	case t.minFailed != never:
-		spec = append(
-			spec,
-			entry{key: "backoffLimitPerIndex", value: 0},
-			entry{"maxFailedIndexes", t.minFailed - 1, "minFailedTaskCount " + strconv.Itoa(t.minFailed)},
-		)
-		c.warn("task role %s: a job in which fewer than %d tasks fail ends as failed in Kubernetes, though not before the others have ended; OpenPAI counted it as a success", t.name, t.minFailed)
-	case t.minSucceeded != never:
-		spec = append(spec, entry{"backoffLimitPerIndex", 0, "minFailedTaskCount null: the others go on"})
-		c.warn("task role %s: minFailedTaskCount null has no equivalent: when fewer than %d tasks succeed, the job ends as failed", t.name, t.minSucceeded)
-	default:
-		spec = append(spec, entry{"backoffLimit", 0, "minFailedTaskCount null: the command ends with 0"})
-		c.warn("task role %s: minFailedTaskCount null has no equivalent: the command's exit code is only told in the log, and counts as 0", t.name)
-	}
-	if t.minSucceeded != never {
+	spec = append(spec, c.failures(t)...)
+	if t.minSucceeded != never && t.minSucceeded != t.tasks {
 		spec = append(spec, entry{"successPolicy", entries{
 			{key: "rules", value: list(flow(entries{{key: "succeededCount", value: t.minSucceeded}}))},
-		}, "minSucceededTaskCount"})
+		}, c.field("minSucceededTaskCount")})
 	}
 	return append(spec, entry{key: "template", value: c.pod(t)})
 }
 
-// ignoresExit tells whether a failing command must not make its pod fail.
-func (t *role) ignoresExit() bool { return t.minFailed == never && t.minSucceeded == never }
+// failures are how often a task of a role is tried again, and how many tasks that failed
+// end its Job.
+func (c *conversion) failures(t *role) entries {
+	failed, succeeded := c.field("minFailedTaskCount"), c.field("minSucceededTaskCount")
+	tries := entry{key: "backoffLimitPerIndex", value: t.tries}
+	if t.tries < 0 {
+		tries.value = math.MaxInt32
+	}
+	if t.tries != 0 {
+		tries.comment = "taskRetryCount " + strconv.Itoa(t.tries)
+	}
+	switch {
+	case t.minFailed == 1 && t.tries == 0:
+		return entries{{"backoffLimit", 0, failed + " 1"}}
+	case t.minFailed == 1:
+		return entries{tries, {"maxFailedIndexes", 0, failed + " 1"}}
+	case t.minFailed != never:
+		c.warn("task role %s: a job in which fewer than %d tasks fail ends as failed in Kubernetes, though not before the others have ended; OpenPAI counted it as a success", t.name, t.minFailed)
+		return entries{tries, {"maxFailedIndexes", t.minFailed - 1, failed + " " + strconv.Itoa(t.minFailed)}}
+	case !t.ignoresExit():
+		c.warn("task role %s: %s null has no equivalent: when fewer than %d tasks succeed, the job ends as failed", t.name, failed, t.minSucceeded)
+		if tries.comment == "" {
+			tries.comment = failed + " null: the others go on"
+		}
+		return entries{tries}
+	}
+	c.warn("task role %s: %s null has no equivalent: the command's exit code is only told in the log, and counts as 0", t.name, failed)
+	if t.minSucceeded != never && c.set {
+		c.warn("task role %s: %s %d does not end the job: a task that fails counts as one that succeeded", t.name, succeeded, t.minSucceeded)
+	}
+	return entries{{"backoffLimit", 0, failed + " null: the command ends with 0"}}
+}
+
+// ignoresExit reports whether a failing command must not make its pod fail: no number of
+// failures ends the job, and none of successes that is not all.
+func (t *role) ignoresExit() bool {
+	return t.minFailed == never && (t.minSucceeded == never || t.minSucceeded == t.tasks)
+}
 
 func (c *conversion) pod(t *role) entries {
 	notes := entries{{key: noteRole, value: t.name}}
 	if plan := c.plan(t); plan != "" {
-		notes = append(notes, entry{jobspec.AnnotationPlanYAML, plan, "codeDir, dataDir and outputDir"})
+		notes = append(notes, entry{jobspec.AnnotationPlanYAML, plan, c.field("codeDir, dataDir and outputDir")})
 	}
 	spec := entries{{key: "restartPolicy", value: "Never"}}
 	if !c.set {
 		spec = append(spec, entry{"subdomain", c.names.job, "the Service"})
 	}
 	spec = append(spec, c.nodes(t)...)
-	if c.authFile != "" || c.opts.Registry != nil {
-		spec = append(spec, entry{"imagePullSecrets", list(flow(entries{{key: "name", value: c.pullSecret()}})), c.authField()})
+	if c.authFile != "" || len(c.registries) > 0 {
+		spec = append(spec, entry{"imagePullSecrets", list(flow(entries{{key: "name", value: c.pullSecret()}})), c.field("authFile")})
 	}
 	size := func() *yaml.Node {
 		limits := entries{{key: "cpu", value: t.cpu}, {key: "memory", value: fmt.Sprintf("%dMi", t.memory)}}
@@ -239,8 +259,23 @@ func (c *conversion) pod(t *role) entries {
 	mounts := []any{flow(entries{{key: "name", value: "shm"}, {key: "mountPath", value: "/dev/shm"}})}
 	volumes := []any{entries{
 		{key: "name", value: "shm"},
-		{"emptyDir", flow(entries{{key: "medium", value: "Memory"}, {key: "sizeLimit", value: fmt.Sprintf("%dMi", t.shm)}}), "shmMB"},
+		{"emptyDir", flow(entries{{key: "medium", value: "Memory"}, {key: "sizeLimit", value: fmt.Sprintf("%dMi", t.shm)}}), c.field("shmMB")},
 	}}
+	for _, s := range c.storages {
+		if c.opts.Storages[s.name] == "" {
+			mount, volume := s.claim()
+			mounts, volumes = append(mounts, mount), append(volumes, volume)
+		}
+	}
+	command := list("bash", "-c", jobspec.Dollars(c.script(t)))
+	if t.secret {
+		mounts = append(mounts, flow(entries{{key: "name", value: "commands"}, {key: "mountPath", value: commandsPath}, {key: "readOnly", value: true}}))
+		volumes = append(volumes, entries{
+			{key: "name", value: "commands"},
+			{"secret", flow(entries{{key: "secretName", value: c.commandSecretName()}}), "commands with secrets"},
+		})
+		command = list("bash", commandsPath+"/"+c.names.roles[t.name])
+	}
 	if c.codeDir != "" {
 		mounts = append(mounts, flow(entries{{key: "name", value: "code"}, {key: "mountPath", value: c.codePath()}, {key: "readOnly", value: true}}))
 		volumes = append(volumes, entries{
@@ -253,10 +288,10 @@ func (c *conversion) pod(t *role) entries {
 		entry{key: "containers", value: list(entries{
 			{key: "name", value: "main"},
 			{key: "image", value: cmp.Or(t.image, c.image)},
-			{key: "command", value: list("bash", "-c", jobspec.Dollars(c.script(t)))},
+			{key: "command", value: command},
 			{key: "env", value: c.variables(t)},
 			{key: "resources", value: entries{
-				{"requests", size(), "cpuNumber, memoryMB, gpuNumber"},
+				{"requests", size(), c.field("cpuNumber, memoryMB, gpuNumber")},
 				{key: "limits", value: size()},
 			}},
 			{key: "volumeMounts", value: list(mounts...)},
@@ -295,10 +330,10 @@ func (c *conversion) nodes(t *role) entries {
 	}
 	label, value, ok := strings.Cut(c.opts.GPUTypes[c.gpuType], "=")
 	if !ok || label == "" {
-		c.warn("gpuType %s chooses no nodes: say which label they have by --gpu-type %s=LABEL=VALUE", c.gpuType, c.gpuType)
+		c.warn("%s %s chooses no nodes: say which label they have by --gpu-type %s=LABEL=VALUE", c.field("gpuType"), c.gpuType, c.gpuType)
 		return nil
 	}
-	return entries{{"nodeSelector", entries{{key: label, value: value}}, "gpuType " + c.gpuType}}
+	return entries{{"nodeSelector", entries{{key: label, value: value}}, c.field("gpuType") + " " + c.gpuType}}
 }
 
 // script is what bash runs: OpenPAI copied the code into the working directory, and
@@ -325,43 +360,4 @@ func quote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// authField is where the job says who may pull its image.
-func (c *conversion) authField() string {
-	if c.second {
-		return "auth"
-	}
-	return "authFile"
-}
-
-func (c *conversion) pullSecret() string { return c.names.job + "-registry" }
-
-// registry is the Secret of the registry; nil when nothing is known of it.
-func (c *conversion) registry() entries {
-	if c.opts.Registry == nil {
-		if c.authFile != "" {
-			c.warn("authFile is not read: bring its three lines by --auth-file, or make the Secret yourself: kubectl create secret docker-registry %s --docker-server=… --docker-username=… --docker-password=…", c.pullSecret())
-		}
-		return nil
-	}
-	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(c.opts.Registry), "\r", "")), "\n")
-	if len(lines) != 3 || slices.Contains(lines, "") {
-		c.faults = append(c.faults, jobspec.Fault{Text: fmt.Sprintf("the authFile has %d lines; it needs three: registry, user, password", len(lines))})
-		return nil
-	}
-	server := lines[0]
-	if server == "docker.io" {
-		server = "https://index.docker.io/v1/" // by this the kubelet knows Docker Hub
-	}
-	config, _ := json.Marshal(map[string]any{"auths": map[string]any{server: map[string]string{ // strings only
-		"username": lines[1], "password": lines[2], "auth": base64.StdEncoding.EncodeToString([]byte(lines[1] + ":" + lines[2])),
-	}}})
-	return entries{
-		{key: "apiVersion", value: "v1"},
-		{key: "kind", value: "Secret"},
-		{key: "metadata", value: entries{{key: "name", value: c.pullSecret()}}},
-		{key: "type", value: "kubernetes.io/dockerconfigjson"},
-		{key: "data", value: entries{{key: ".dockerconfigjson", value: base64.StdEncoding.EncodeToString(config)}}},
-	}
 }

@@ -28,6 +28,15 @@ func (c *conversion) plan(t *role) string {
 		}
 		inputs = append(inputs, c.input("data", c.dataDir, c.dataPath(), more...))
 	}
+	for _, s := range c.storages {
+		if url := c.opts.Storages[s.name]; url != "" {
+			at := s.path
+			if c.local {
+				at = c.root + at
+			}
+			inputs = append(inputs, c.input("storage-"+dnsName(s.name, labelMax-len("storage-")), url, at))
+		}
+	}
 	if c.outputDir != "" && c.staged() {
 		destination := folder(c.outputDir, "")
 		if len(c.roles) > 1 || t.tasks > 1 {

@@ -44,6 +44,11 @@ func (r *reader) fault(offset int, form string, args ...any) {
 	}
 }
 
+// faultInFile is a fault that is not at a place of the job.
+func (r *reader) faultInFile(form string, args ...any) {
+	r.faults = append(r.faults, jobspec.Fault{Text: fmt.Sprintf(form, args...)})
+}
+
 func (r *reader) warn(form string, args ...any) {
 	if text := fmt.Sprintf(form, args...); !slices.Contains(r.warnings, text) {
 		r.warnings = append(r.warnings, text)
@@ -57,6 +62,29 @@ func position(text []byte, offset int) (line, column int) {
 }
 
 var syntax = regexp.MustCompile(`^hujson: line (\d+), column (\d+): (.*)$`)
+
+// read reads a job of either format; what is wrong with it is in the reader afterwards.
+// The first format is JSON; the second is YAML, and may be JSON, too.
+func (r *reader) read() *job {
+	root := r.parse()
+	switch {
+	case root == nil && secondFormat.Match(r.text):
+		r.faults = nil
+		return r.job2()
+	case root == nil:
+		return nil
+	}
+	if o, ok := root.Value.(*hujson.Object); ok {
+		for i := range o.Members {
+			if name, ok := o.Members[i].Name.Value.(hujson.Literal); ok && name.String() == "protocolVersion" {
+				root.Standardize() // comments become spaces, so that all places stay
+				r.text = root.Pack()
+				return r.job2()
+			}
+		}
+	}
+	return r.job(root)
+}
 
 // parse reads JSON with // and /* */ outside strings and with trailing commas.
 func (r *reader) parse() *hujson.Value {

@@ -16,24 +16,26 @@ import (
 
 // secondFormat is how a job of OpenPAI's second format shows itself: YAML, with the
 // version of the protocol at the top.
-var secondFormat = regexp.MustCompile(`(?m)^["']?protocolVersion["']?[ \t]*:[ \t]*["']?2\b`)
+var secondFormat = regexp.MustCompile(`(?m)^[ \t]*[{]?[ \t]*["']?protocolVersion["']?[ \t]*:[ \t]*["']?2\b`)
 
 // version2 reads a job of the second format.
 type version2 struct {
 	*reader
 	parameters, secrets *yaml.Node
 	prerequisites       map[string]map[string]*yaml.Node // by type and name
+	named               map[string]*yaml.Node            // prerequisites by name alone
 	deployment          *yaml.Node                       // taskRoles of the chosen one
-	auth                *yaml.Node                       // of the first image that has one
+	plugins             []*yaml.Node                     // of the runtime
+	auths               map[*yaml.Node]bool              // of images, those that were read
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
 
 // job2 reads a job; what is wrong with it is in the reader afterwards.
-func (r *reader) job2() (j *job, registry []byte) {
+func (r *reader) job2() *job {
 	if len(r.text) > fileMax {
-		r.faults = jobspec.Faults{{Text: fmt.Sprintf("the file has %d bytes, and a job has %d at most", len(r.text), fileMax)}}
-		return nil, nil
+		r.faultInFile("the file has %d bytes, and a job has %d at most", len(r.text), fileMax)
+		return nil
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(r.text, &doc); err != nil || len(doc.Content) == 0 {
@@ -43,19 +45,16 @@ func (r *reader) job2() (j *job, registry []byte) {
 			f.Text = "this is not YAML: " + m[2]
 		}
 		r.faults = append(r.faults, f)
-		return nil, nil
+		return nil
 	}
-	v := &version2{reader: r, prerequisites: make(map[string]map[string]*yaml.Node)}
+	v := &version2{reader: r, prerequisites: make(map[string]map[string]*yaml.Node), named: make(map[string]*yaml.Node), auths: make(map[*yaml.Node]bool)}
 	root := doc.Content[0]
-	j = v.job(root)
+	j := v.job(root)
 	if at := bytes.Index(r.text, []byte("{{")); at >= 0 && len(r.faults) > 0 {
 		r.faults = nil
 		r.fault(at, "this is the template of another program; have that program fill in what stands in {{…}} first")
 	}
-	if v.auth != nil && len(r.faults) == 0 {
-		registry = v.registry()
-	}
-	return j, registry
+	return j
 }
 
 // offset of a node in the file.
@@ -157,18 +156,25 @@ func (v *version2) job(root *yaml.Node) *job {
 	}
 	v.parameters, v.secrets = get(root, "parameters"), get(root, "secrets")
 	v.readPrerequisites(root)
-	j.retries = v.number(get(root, "jobRetryCount"), "jobRetryCount", 0, endless)
+	if j.retries = v.number(get(root, "jobRetryCount"), "jobRetryCount", 0, always); j.retries == always {
+		v.warn("jobRetryCount -2 has no equivalent: the job begins again after a failure, for ever, and not after a success; a service is better a Deployment")
+		j.retries = endless
+	}
+	gang := get(root, "extras", "gangAllocation")
+	j.gang = gang == nil || gang.Value != "false"
 	j.virtualCluster = v.text(get(root, "defaults", "virtualCluster"), "defaults.virtualCluster")
 	v.choose(root)
+	v.readPlugins(root)
 	names, roles := v.pairs(get(root, "taskRoles"), "taskRoles")
 	if len(names) == 0 {
 		v.wrong(root, "taskRoles is missing or empty; a job has one task role at least")
 	}
 	for i, name := range names {
-		if t := v.role(name, roles[i]); t != nil {
+		if t := v.role(j, name, roles[i], i == 0); t != nil {
 			j.roles = append(j.roles, t)
 		}
 	}
+	v.early(j)
 	v.extras(root, j)
 	return j
 }
@@ -191,6 +197,7 @@ func (v *version2) readPrerequisites(root *yaml.Node) {
 			v.wrong(p, "two prerequisites of type %s are called %q; give each a name of its own", kind, name)
 		}
 		v.prerequisites[kind][name] = p
+		v.named[name] = p
 	}
 }
 
@@ -224,7 +231,7 @@ func (v *version2) choose(root *yaml.Node) {
 	v.wrong(wanted, "the deployment %q is not among deployments", wanted.Value)
 }
 
-func (v *version2) role(name string, n *yaml.Node) *role {
+func (v *version2) role(j *job, name string, n *yaml.Node, first bool) *role {
 	what := "task role " + name
 	if n.Kind != yaml.MappingNode {
 		v.wrong(n, "%s is not a mapping", what)
@@ -234,10 +241,16 @@ func (v *version2) role(name string, n *yaml.Node) *role {
 		v.wrong(n, "the task role is called %q; its characters are %s", name, roleName.told)
 	}
 	t := &role{name: name, at: v.offset(n), tasks: v.number(get(n, "instances"), what+": instances", 1, 1)}
-	t.minFailed = v.completion(t, n, "minFailedInstances", 1)
-	t.minSucceeded = v.completion(t, n, "minSucceededInstances", never)
-	if tries := v.number(get(n, "taskRetryCount"), what+": taskRetryCount", 0, -1); tries != 0 {
-		v.warn("%s: taskRetryCount %d has no equivalent: a task that fails counts as failed; the job is tried again by jobRetryCount", what, tries)
+	t.minFailed, t.told.failed = v.completion(t, n, "minFailedInstances", 1)
+	t.minSucceeded, t.told.succeeded = v.completion(t, n, "minSucceededInstances", t.tasks)
+	t.tries = v.number(get(n, "taskRetryCount"), what+": taskRetryCount", 0, always)
+	if t.tries != 0 && j.gang {
+		v.warn("%s: taskRetryCount %d has no effect, as in OpenPAI: it needs gangAllocation: false in extras", what, t.tries)
+		t.tries = 0
+	}
+	if t.tries == always {
+		v.warn("%s: taskRetryCount -2 has no equivalent: a task begins again after a failure, for ever, and not after a success", what)
+		t.tries = endless
 	}
 	size := get(n, "resourcePerInstance")
 	if size == nil {
@@ -246,9 +259,13 @@ func (v *version2) role(name string, n *yaml.Node) *role {
 	t.cpu = v.number(get(size, "cpu"), what+": cpu", 1, 1)
 	t.memory = v.number(get(size, "memoryMB"), what+": memoryMB", leastMemory, leastMemory)
 	t.gpu = v.number(get(size, "gpu"), what+": gpu", 0, 0)
-	t.shm = v.number(get(n, "extraContainerOptions", "shmMB"), what+": shmMB", usualShared, 1)
+	shm := get(n, "extraContainerOptions", "shmMB")
+	t.shm, t.told.shm = v.number(shm, what+": shmMB", usualShared2, 1), "0"
+	if shm != nil {
+		t.told.shm = strconv.Itoa(t.shm)
+	}
 	if ib := get(n, "extraContainerOptions", "infiniband"); ib != nil && ib.Value == "true" {
-		v.warn("%s: infiniband is not asked for: name the resource of your cluster's device plugin in the pod", what)
+		v.warn("%s: infiniband is not asked for; OpenPAI asked for one rdma/hca: name the resource of your cluster's device plugin in the pod", what)
 	}
 	labels, counts := v.pairs(get(size, "ports"), what+": ports")
 	for i, label := range labels {
@@ -259,25 +276,42 @@ func (v *version2) role(name string, n *yaml.Node) *role {
 			t.ports = append(t.ports, portType{label: label, number: 1, at: t.at})
 		}
 	}
-	v.image(t, n)
-	v.commands(t, n)
+	v.image(j, t, n)
+	v.commands(t, n, first)
 	return t
 }
 
-// completion is a count of tasks; -1 and null are never.
-func (v *version2) completion(t *role, n *yaml.Node, field string, fallback int) int {
-	count := v.number(get(n, "completion", field), "task role "+t.name+": "+field, fallback, -1)
-	if count < 1 {
-		return never
+// completion is a count of tasks, and as OpenPAI's variables have it. What is missing,
+// null or 0 has a default, and -1 is never.
+func (v *version2) completion(t *role, n *yaml.Node, field string, fallback int) (count int, told string) {
+	count = v.number(get(n, "completion", field), "task role "+t.name+": "+field, fallback, -1)
+	if count == 0 {
+		count = fallback
 	}
-	if count > t.tasks {
+	told = strconv.Itoa(count)
+	switch {
+	case count < 0:
+		return never, told
+	case count > t.tasks:
 		v.warn("task role %s: %s is %d, and there are %d instances, so it is never reached", t.name, field, count, t.tasks)
-		return never
+		return never, told
 	}
-	return count
+	return count, told
 }
 
-func (v *version2) image(t *role, n *yaml.Node) {
+// early warns of a role of several whose end is that of the job.
+func (v *version2) early(j *job) {
+	if len(j.roles) < 2 {
+		return
+	}
+	for _, t := range j.roles {
+		if t.minSucceeded == t.tasks && !t.ignoresExit() {
+			v.warn("task role %s: the job ends, and its other tasks are stopped, when all tasks of this role have succeeded, as in OpenPAI; minSucceededInstances: -1 waits for the others", t.name)
+		}
+	}
+}
+
+func (v *version2) image(j *job, t *role, n *yaml.Node) {
 	p := v.prerequisite(n, "dockerImage", "dockerimage")
 	switch {
 	case p != nil:
@@ -287,37 +321,39 @@ func (v *version2) image(t *role, n *yaml.Node) {
 			return
 		}
 		t.image = v.expand(uri, t.image, v.scope(n), 0)
-		if auth := get(p, "auth"); auth != nil && v.auth == nil {
-			v.auth = auth
-		} else if auth != nil && auth != v.auth {
-			v.warn("several images have an auth, and the pull secret is made of the first; make a secret of your own for the others")
+		if auth := get(p, "auth"); auth != nil && !v.auths[auth] {
+			v.auths[auth] = true
+			v.registry(j, auth)
 		}
 	case get(n, "dockerImage") == nil:
 		v.wrong(n, "task role %s has no dockerImage, which OpenPAI requires; add it", t.name)
 	}
 }
 
-// registry is the auth of an image, as an authFile has it.
-func (v *version2) registry() []byte {
+// registry adds the auth of an image to those of the job.
+func (v *version2) registry(j *job, auth *yaml.Node) {
 	field := func(name string) string {
-		n := get(v.auth, name)
+		n := get(auth, name)
 		if n == nil {
 			return ""
 		}
-		return v.expand(n, n.Value, v.scope(nil), 0)
+		return v.expand(n, v.text(n, name), map[string]*yaml.Node{"secrets": v.secrets}, 0)
 	}
-	server := field("registryuri")
-	if server == "" {
-		server = "docker.io"
+	r := registry{field("registryuri"), field("username"), field("password")}
+	if r.user == "" || r.password == "" {
+		v.wrong(auth, "auth has no username or no password; write both, as <%% $secrets.NAME %%>")
 	}
-	user, password := field("username"), field("password")
-	if user == "" || password == "" {
-		v.wrong(v.auth, "auth has no username or no password; write both, as <%% $secrets.NAME %%>")
+	for _, other := range j.registries {
+		if other.server == r.server && other != r {
+			v.wrong(auth, "two images of one registry have another auth each, and a pull secret has one for a registry; give them the same")
+		}
 	}
-	return []byte(server + "\n" + user + "\n" + password + "\n")
+	j.registries = append(j.registries, r)
 }
 
-func (v *version2) commands(t *role, n *yaml.Node) {
+// commands are the script of a role: its commands after those of its plugins and of the
+// deployment. As in OpenPAI it ends at the first command that fails.
+func (v *version2) commands(t *role, n *yaml.Node, first bool) {
 	list := get(n, "commands")
 	if list == nil || list.Kind != yaml.SequenceNode || len(list.Content) == 0 {
 		v.wrong(n, "task role %s has no commands, which OpenPAI requires; add a list of them", t.name)
@@ -331,15 +367,21 @@ func (v *version2) commands(t *role, n *yaml.Node) {
 		all = append(all, post.Content...)
 	}
 	scope := v.scope(n)
-	lines := make([]string, len(all))
-	for i, c := range all {
-		text := v.text(c, "a command")
+	before, after := v.callbacks(t, n, scope, first)
+	lines := append([]string{"set -o errexit -o nounset -o pipefail"}, before...)
+	lines = append(lines, v.lines(t, all, scope)...)
+	t.command = strings.Join(append(lines, after...), "\n")
+}
+
+// lines are commands with what their references stand for.
+func (v *version2) lines(t *role, commands []*yaml.Node, scope map[string]*yaml.Node) []string {
+	lines := make([]string, len(commands))
+	for i, c := range commands {
+		text := strings.TrimSpace(v.text(c, "a command"))
 		lines[i] = v.expand(c, text, scope, 0)
-		if strings.Contains(text, "$secrets") && lines[i] != text {
-			v.warn("task role %s: a command has the value of a secret, and everybody who can read the job can read it", t.name)
-		}
+		t.secret = t.secret || strings.Contains(text, "$secrets") && lines[i] != text
 	}
-	t.command = strings.Join(lines, "\n")
+	return lines
 }
 
 // extras are kept as they are, and what they ask for is named.
@@ -359,16 +401,8 @@ func (v *version2) extras(root *yaml.Node, j *job) {
 		return
 	}
 	j.extras = string(text)
-	if plugins := get(extras, "com.microsoft.pai.runtimeplugin"); plugins != nil {
-		for _, p := range plugins.Content {
-			if name := get(p, "plugin"); name != nil {
-				v.warn("the runtime plugin %s is not carried out: %s", name.Value, pluginAdvice[name.Value])
-			}
-		}
-	}
-	if gang := get(extras, "gangAllocation"); gang != nil && gang.Value == "true" {
-		v.warn("gangAllocation: let Kueue admit the job as a whole, by --queue")
-	}
+	v.storages(extras, j)
+	v.unsupported(extras)
 	kinds := make(map[string]bool)
 	for _, t := range j.roles {
 		for _, field := range []string{"gpuType", "skuType"} {
@@ -381,15 +415,4 @@ func (v *version2) extras(root *yaml.Node, j *job) {
 		j.gpuType = ""
 		v.warn("hivedScheduler asks for several kinds of GPU, and no nodes are chosen by them: write a nodeSelector for each task role")
 	}
-}
-
-// pluginAdvice is what to do in place of a plugin.
-var pluginAdvice = map[string]string{
-	"ssh":              "use kubectl exec",
-	"teamwise_storage": "mount the storage as a volume, or stage it as an input",
-	"storage":          "mount the storage as a volume, or stage it as an input",
-	"teamwiseStorage":  "mount the storage as a volume, or stage it as an input",
-	"tensorboard":      "run TensorBoard over the saved output",
-	"cmd":              "write its commands into those of the task role",
-	"":                 "see its documentation",
 }

@@ -33,7 +33,7 @@ taskRoles:
     taskRetryCount: 2
     dockerImage: tf
     data: digits
-    extraContainerOptions: {shmMB: 512}
+    extraContainerOptions: {shmMB: 640}
     resourcePerInstance: {cpu: 4, memoryMB: 8192, gpu: 1, ports: {grpc: 2}}
     commands:
       - fetch <% $data.uri[1] %>
@@ -56,22 +56,189 @@ func TestJobOfTheSecondFormat(t *testing.T) {
 	out := string(result.Output)
 	for _, want := range []string{
 		"kind: JobSet", "maxRestarts: 1", "registry.example/tf:2", "busybox", "kubernetes.io/dockerconfigjson", "kueue.x-k8s.io/queue-name: vc1",
+		"set -o errexit -o nounset -o pipefail\n",
 		"before\n", "fetch https://data.example/b\n", "train --epochs 3 --out /models/lenet-v3\n", "after\n",
-		"sizeLimit: 512Mi", "nvidia.com/gpu: 1", "completions: 2", "succeededCount: 2", "gpu: k80",
-		"PAI_PORT_LIST_worker_1_grpc", "PAI_HOST_IP_ps_server_0", "PAI_TASK_ROLE_TASK_COUNT_worker",
+		"sizeLimit: 640Mi", "sizeLimit: 512Mi", "nvidia.com/gpu: 1", "completions: 2 # instances", "targetReplicatedJobs: [worker]", "gpu: k80",
+		"PAI_PORT_LIST_worker_1_grpc", "PAI_HOST_IP_ps_server_0", "PAI_TASK_ROLE_TASK_COUNT_worker", "PAI_worker_1_grpc_PORT",
+		`PAI_JOB_NAME, value: bob~mnist_train`, `PAI_TASK_ROLE_INSTANCES, value: "ps-server:0,worker:0,worker:1"`,
+		`PAI_RESOURCE_worker, value: "1,4,8192,640"`, `PAI_RESOURCE_ps_server, value: "0,1,2048,0"`,
+		`PAI_MIN_SUCCEEDED_TASK_COUNT_ps_server, value: "-1"`, `PAI_MIN_FAILED_TASK_COUNT_worker, value: "1"`,
+		`PAI_CONTAINER_HOST_PORT_LIST, value: "grpc:20000,20001;http:20002;ssh:20003;"`, `NVIDIA_VISIBLE_DEVICES, value: none`,
 	} {
 		if !strings.Contains(strings.ReplaceAll(out, "\\n", "\n"), want) && !strings.Contains(out, strings.TrimSpace(want)) {
 			t.Errorf("the manifests have no %q:\n%s", want, out)
 		}
 	}
 	warnings := strings.Join(result.Warnings, "\n")
-	for _, want := range []string{"taskRetryCount 2 has no equivalent", "the runtime plugin ssh is not carried out", "gangAllocation"} {
+	for _, want := range []string{"taskRetryCount 2 has no effect, as in OpenPAI", "the runtime plugin ssh is not carried out", "the job ends, and its other tasks are stopped, when all tasks of this role have succeeded"} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("the warnings have no %q: %s", want, warnings)
 		}
 	}
 	if strings.Contains(out, "<%") {
 		t.Errorf("a reference is left in the manifests:\n%s", out)
+	}
+}
+
+// single is a job of one role of the second format; what is given stands in the job, and
+// in its role.
+func single(inJob, inRole string) string {
+	return "protocolVersion: 2\nname: j\ntype: job\n" + inJob + `
+prerequisites:
+  - {name: image, type: dockerimage, uri: busybox}
+  - {name: tools, type: script, plugin: com.microsoft.pai.runtimeplugin.cmd, callbacks: [{event: taskStarts, commands: [install]}, {event: taskSucceeds, commands: [clean]}]}
+taskRoles:
+  w:
+    instances: 3
+    dockerImage: image
+    resourcePerInstance: {cpu: 1, memoryMB: 1024, gpu: 0}
+` + inRole
+}
+
+// script is what the only task role runs, as its pod has it.
+func script(t *testing.T, file string, opts Options) string {
+	t.Helper()
+	job := decodes(t, convert(t, file, opts).Output).job
+	command := job.Spec.Template.Spec.Containers[0].Command
+	return command[len(command)-1]
+}
+
+// Before and after its own commands a role runs those of its prerequisites and plugins.
+func TestPluginsOfTheSecondFormat(t *testing.T) {
+	plugins := `extras:
+  com.microsoft.pai.runtimeplugin:
+    - {plugin: cmd, taskroles: [w], failurePolicy: ignore, parameters: {preCommands: ["echo <% $parameters.x %>"], postCommands: [tell]}}
+    - {plugin: cmd, taskroles: [other], parameters: {preCommands: [never]}}
+    - {plugin: tensorboard, parameters: {port: 6006, logdir: {a: "/logs/it's", b: /b}}}
+parameters: {x: 7}
+`
+	got := script(t, single(plugins, "    prerequisites: [tools]\n    commands: [\"  run  \", more]\n"), Options{Queue: NoQueue})
+	want := `set -o errexit -o nounset -o pipefail
+( set +o nounset +o pipefail
+install
+)
+( set +o errexit
+set +o nounset +o pipefail
+echo 7
+true )
+if [ "$PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX" = 0 ]; then
+  command -v tensorboard >/dev/null || pip install tensorboard
+  tensorboard '--logdir_spec=a:/logs/it'\''s,b:/b' --port=6006 --bind_all >&2 &
+fi
+run
+more
+( set +o errexit
+set +o nounset +o pipefail
+tell
+true )
+( set +o nounset +o pipefail
+clean
+)`
+	if got != want {
+		t.Errorf("got the script\n%s\nwant\n%s", got, want)
+	}
+}
+
+// A storage is the claim of its name, or what a URL names is staged where it was.
+func TestStoragesOfTheSecondFormat(t *testing.T) {
+	older := single("extras: {com.microsoft.pai.runtimeplugin: [{plugin: teamwise_storage, parameters: {storageConfigNames: [Shared_Data]}}]}\n", "    commands: [run]\n")
+	job := decodes(t, convert(t, older, Options{}).Output).job
+	found := false
+	for _, v := range job.Spec.Template.Spec.Volumes {
+		found = found || v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == "Shared_Data"
+	}
+	if !found {
+		t.Errorf("got the volumes %v, want the claim Shared_Data", job.Spec.Template.Spec.Volumes)
+	}
+	newer := single("extras: {storages: [{name: data, mountPath: /data, readOnly: true}]}\n", "    commands: [run]\n")
+	out := string(convert(t, newer, Options{Storages: map[string]string{"data": "s3://bucket/data"}}).Output)
+	for _, want := range []string{"source: s3://bucket/data/", "path: /data"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the manifests have no %q:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "persistentVolumeClaim") {
+		t.Errorf("the claim is mounted beside what is staged:\n%s", out)
+	}
+}
+
+// A command that has the value of a secret in it stands in a Secret, and nowhere else.
+func TestSecretsOfTheSecondFormat(t *testing.T) {
+	result := convert(t, single("secrets: {token: hunter2}\n", "    commands: [\"login --token '<% $secrets.token %>'\"]\n"), Options{})
+	if strings.Contains(string(result.Output), "hunter2") {
+		t.Errorf("the secret stands in the manifests:\n%s", result.Output)
+	}
+	all := decodes(t, result.Output)
+	if got := string(all.secret.Data["w"]); !strings.Contains(got, "login --token 'hunter2'") {
+		t.Errorf("the Secret has %q, want the script", got)
+	}
+	command := all.job.Spec.Template.Spec.Containers[0].Command
+	if got := command[len(command)-1]; got != "/pai/commands/w" {
+		t.Errorf("the command ends in %q, want the script of the Secret", got)
+	}
+	task, err := Local([]byte(single("secrets: {token: hunter2}\n", "    commands: [\"login <% $secrets.token %>\"]\n")), "w", 0, "/work", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(strings.Join(task.Command, " "), "hunter2") {
+		t.Errorf("the command is %q, which has the secret", task.Command)
+	}
+}
+
+// What OpenPAI counted, and what the Job counts. taskRetryCount works without gang
+// allocation only, and a count that is missing, null or 0 has OpenPAI's default.
+func TestCompletionOfTheSecondFormat(t *testing.T) {
+	for _, tt := range []struct{ name, job, role, want string }{
+		{"default", "", "", "backoffLimit 0"},
+		{"null", "", "completion: {minFailedInstances: null, minSucceededInstances: 0}", "backoffLimit 0"},
+		{"two may fail", "", "completion: {minFailedInstances: 3}", "backoffLimitPerIndex 0, maxFailedIndexes 2"},
+		{"one is enough", "", "completion: {minFailedInstances: 1, minSucceededInstances: 1}", "backoffLimit 0, succeededCount 1"},
+		{"failures do not count", "", "completion: {minFailedInstances: -1}", "backoffLimit 0, exit code ignored"},
+		{"failures do not count, one is enough", "", "completion: {minFailedInstances: -1, minSucceededInstances: 1}", "backoffLimitPerIndex 0, succeededCount 1"},
+		{"tries without effect", "", "taskRetryCount: 2", "backoffLimit 0"},
+		{"tries", "extras: {gangAllocation: false}", "taskRetryCount: 2", "backoffLimitPerIndex 2, maxFailedIndexes 0"},
+		{"tries for ever", "extras: {gangAllocation: false}", "taskRetryCount: -1", "backoffLimitPerIndex 2147483647, maxFailedIndexes 0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := single(tt.job, "    "+tt.role+"\n    commands: [run]\n")
+			job := decodes(t, convert(t, file, Options{Queue: NoQueue}).Output).job
+			var got []string
+			count := func(what string, n *int32) {
+				if n != nil {
+					got = append(got, fmt.Sprintf("%s %d", what, *n))
+				}
+			}
+			count("backoffLimit", job.Spec.BackoffLimit)
+			count("backoffLimitPerIndex", job.Spec.BackoffLimitPerIndex)
+			count("maxFailedIndexes", job.Spec.MaxFailedIndexes)
+			if p := job.Spec.SuccessPolicy; p != nil {
+				count("succeededCount", p.Rules[0].SucceededCount)
+			}
+			if strings.Contains(script(t, file, Options{Queue: NoQueue}), "does not count") {
+				got = append(got, "exit code ignored")
+			}
+			if strings.Join(got, ", ") != tt.want {
+				t.Errorf("got %s, want %s", strings.Join(got, ", "), tt.want)
+			}
+		})
+	}
+}
+
+// JSON is YAML, so that a job of the second format may be JSON; comments do not move its
+// places.
+func TestJobOfTheSecondFormatAsJSON(t *testing.T) {
+	file := `// a job
+{"name": "j", "type": "job", "protocolVersion": "2", // of the second format
+  "prerequisites": [{"name": "image", "type": "dockerimage", "uri": "busybox"}],
+  "taskRoles": {"w": {"dockerImage": "image", "resourcePerInstance": {"cpu": 1, "memoryMB": 1024, "gpu": 0}, "commands": ["echo /* \"$PAI_TASK_INDEX\" */ // <% $parameters.x %>"]}},
+  "parameters": {"x": "\u00e9t\u00e9"},
+}`
+	if got := script(t, file, Options{}); !strings.HasSuffix(got, `echo /* "$PAI_TASK_INDEX" */ // été`) {
+		t.Errorf("got the script %q, want the command of the job", got)
+	}
+	_, err := Convert([]byte(strings.Replace(file, "parameters.x", "parameters.y", 1)), Options{})
+	if want := "line 4, column 123: <% $parameters.y %> is not defined"; !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
@@ -106,6 +273,11 @@ func TestFaultsOfTheSecondFormat(t *testing.T) {
 		{"no resources", replaced("    resourcePerInstance: {cpu: 1, memoryMB: 2048, gpu: 0}\n", ""), "task role ps-server has no resourcePerInstance"},
 		{"no commands", replaced("    commands: [sleep 1]\n", ""), "task role ps-server has no commands"},
 		{"a text as a number", replaced("instances: 2", "instances: two"), `line 22, column 16: task role worker: instances is "two"; write a whole number`},
+		{"two auths of one registry", replaced("uri: busybox}", "uri: busybox, auth: {username: eve, password: x, registryuri: registry.example}}"), "two images of one registry have another auth each"},
+		{"no such prerequisite", replaced("    data: digits\n", "    data: digits\n    prerequisites: [nothing]\n"), `there is no prerequisite called "nothing"`},
+		{"no such event", replaced("{plugin: ssh, parameters: {jobssh: true}}", "{plugin: cmd, parameters: {callbacks: [{event: taskFails}]}}"), `the event "taskFails" is not known`},
+		{"a storage twice", replaced("gangAllocation: true", "storages: [{name: a}, {name: a}]"), "the storage a or its path /mnt/a is there twice"},
+		{"a storage at no path", replaced("gangAllocation: true", "storages: [{name: a, mountPath: data}]"), `the storage a is mounted at "data"; write an absolute path`},
 		{"no name", replaced("name: mnist_train\n", ""), "the job has no name"},
 		{"no task roles", "protocolVersion: 2\nname: x\n", "taskRoles is missing or empty"},
 		{"a tab", replaced("type: job", "\ttype: job"), "this is not YAML"},

@@ -1,0 +1,78 @@
+package pai
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// registry is where images are, and who may pull them.
+type registry struct{ server, user, password string }
+
+// dockerHub is by what the kubelet knows Docker Hub.
+const dockerHub = "https://index.docker.io/v1/"
+
+// registryFile reads the three lines of an authFile of the first format.
+func (r *reader) registryFile(text []byte) []registry {
+	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(text), "\r", "")), "\n")
+	if len(lines) != 3 || slices.Contains(lines, "") {
+		r.faultInFile("the authFile has %d lines; it needs three: registry, user, password", len(lines))
+		return nil
+	}
+	return []registry{{lines[0], lines[1], lines[2]}}
+}
+
+func (c *conversion) pullSecret() string { return c.names.job + "-registry" }
+
+// registrySecret is the Secret of the registries; nil when nothing is known of them.
+func (c *conversion) registrySecret() entries {
+	if len(c.registries) == 0 {
+		if c.authFile != "" {
+			c.warn("authFile is not read: bring its three lines by --auth-file, or make the Secret yourself: kubectl create secret docker-registry %s --docker-server=… --docker-username=… --docker-password=…", c.pullSecret())
+		}
+		return nil
+	}
+	auths := make(map[string]map[string]string)
+	for _, r := range c.registries {
+		if r.server == "" || r.server == "docker.io" {
+			r.server = dockerHub
+		}
+		auths[r.server] = map[string]string{
+			"username": r.user, "password": r.password, "auth": base64.StdEncoding.EncodeToString([]byte(r.user + ":" + r.password)),
+		}
+	}
+	config, _ := json.Marshal(map[string]any{"auths": auths}) // strings only
+	return secretObject(c.pullSecret(), "kubernetes.io/dockerconfigjson", entries{{key: ".dockerconfigjson", value: base64.StdEncoding.EncodeToString(config)}})
+}
+
+// commandsPath is where the commands are that have secrets in them.
+const commandsPath = podRoot + "/commands"
+
+func (c *conversion) commandSecretName() string { return c.names.job + "-commands" }
+
+// commandSecret is the Secret with the scripts of the roles whose commands have secrets
+// in them, each under the name of its role; nil where there is none. What stands in the
+// job can be read by many more than a Secret can.
+func (c *conversion) commandSecret() entries {
+	var scripts entries
+	for _, t := range c.roles {
+		if t.secret {
+			scripts = append(scripts, entry{key: c.names.roles[t.name], value: base64.StdEncoding.EncodeToString([]byte(c.script(t)))})
+		}
+	}
+	if len(scripts) == 0 {
+		return nil
+	}
+	return secretObject(c.commandSecretName(), "Opaque", scripts)
+}
+
+func secretObject(name, kind string, data entries) entries {
+	return entries{
+		{key: "apiVersion", value: "v1"},
+		{key: "kind", value: "Secret"},
+		{key: "metadata", value: entries{{key: "name", value: name}}},
+		{key: "type", value: kind},
+		{key: "data", value: data},
+	}
+}
