@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/records"
 )
 
 // COMMIT.json is created where there is none, or replaced in the version that was read
@@ -231,10 +232,10 @@ func (s *shipper) commit(ctx context.Context, at spot, c *Commit, data string) (
 		return nil, err
 	}
 	opts := backends.CreateOptions{IfAbsent: !at.replace}
-	guarded := s.store.Facts().ConditionalCreate
+	guarded, replaces := records.Decides(s.store)
 	if at.replace {
 		opts.IfVersion = at.over.Version
-		guarded = s.store.Facts().Guard != backends.GuardNone && opts.IfVersion != ""
+		guarded = replaces && opts.IfVersion != ""
 	}
 	if !guarded {
 		s.log.Warn("this store cannot compare and replace COMMIT.json in one step: of two writers of one step at the same instant both may succeed",

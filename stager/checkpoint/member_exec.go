@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
+	"github.com/stager-dev/stager/stager/records"
 )
 
 // gatherWidth is how many records are read at once.
@@ -20,8 +20,7 @@ const gatherWidth = 32
 
 // warnOfStore says which promises are weaker in a store without conditional writes.
 func (m *member) warnOfStore() {
-	f := m.u.cfg.Store.Facts()
-	if !f.ConditionalCreate || f.Guard == backends.GuardNone {
+	if create, replace := records.Decides(m.u.cfg.Store); !create || !replace {
 		m.u.log.Warn("this store cannot compare and write a record in one step: of two nodes at the same instant both may succeed, "+
 			"and COMMIT.json is read again before a checkpoint is reported safe", "destination", m.u.cfg.Store.Name())
 	}
@@ -33,7 +32,7 @@ func (m *member) exec(ctx context.Context, a group.Action) group.Event {
 	case group.Read:
 		return m.read(ctx, a.Key)
 	case group.Create, group.Replace:
-		return m.put(ctx, a)
+		return m.put(ctx, a.Key, a.Body, a.Do == group.Create, a.Version)
 	case group.Gather:
 		return m.gather(ctx, a.Key)
 	case group.Look:
@@ -59,11 +58,13 @@ func (m *member) read(ctx context.Context, key string) group.Event {
 }
 
 func (m *member) readRecord(ctx context.Context, key string) group.Record {
-	body, obj, err := m.u.cfg.Store.ReadAll(ctx, key, group.RecordLimit)
-	for tries := 1; backends.KindOf(err) == backends.Changed && tries < 5; tries++ { // it was replaced under way
-		body, obj, err = m.u.cfg.Store.ReadAll(ctx, key, group.RecordLimit)
-	}
-	r := group.Record{Key: key, Body: body, Version: string(obj.Version), Outcome: group.OK}
+	body, version, err := records.Read(ctx, m.u.cfg.Store, key, group.RecordLimit)
+	return m.recordOf(key, body, version, err)
+}
+
+// recordOf is what the machine learns of a record that was read.
+func (m *member) recordOf(key string, body []byte, version backends.Version, err error) group.Record {
+	r := group.Record{Key: key, Body: body, Version: string(version), Outcome: group.OK}
 	switch backends.KindOf(err) {
 	case backends.NotExist:
 		r.Outcome = group.NotExist
@@ -86,30 +87,26 @@ func (m *member) note(err error, failed bool) {
 	}
 }
 
-// put creates or replaces a record.
-func (m *member) put(ctx context.Context, a group.Action) group.Event {
-	opts := backends.CreateOptions{IfAbsent: a.Do == group.Create, IfVersion: backends.Version(a.Version)}
-	if a.Do == group.Replace && a.Version == "" {
-		m.note(errors.New("the store gives records no version"), true)
-		return group.Event{Outcome: group.Unavailable}
+// put creates a record, or replaces it in a version.
+func (m *member) put(ctx context.Context, key string, body []byte, create bool, over string) group.Event {
+	var version backends.Version
+	var err error
+	if create {
+		version, err = records.Create(ctx, m.u.cfg.Store, key, body)
+	} else {
+		version, err = records.Replace(ctx, m.u.cfg.Store, key, body, backends.Version(over))
 	}
-	return m.putBytes(ctx, a.Key, a.Body, opts)
-}
-
-func (m *member) putBytes(ctx context.Context, key string, body []byte, opts backends.CreateOptions) group.Event {
-	obj, err := m.u.cfg.Store.PutBytes(ctx, key, body, opts)
-	e := group.Event{Outcome: group.OK, Version: string(obj.Version)}
-	switch backends.KindOf(err) {
-	case backends.Exist:
+	e := group.Event{Outcome: group.OK, Version: string(version)}
+	switch kind := backends.KindOf(err); {
+	case err == nil:
+	case kind == backends.Exist:
 		e.Outcome = group.Exists
-	case backends.Changed, backends.NotExist:
+	case kind == backends.Changed:
 		e.Outcome = group.Changed
-	case backends.Permission, backends.Invalid, backends.Unsupported, backends.NoSpace:
+	case records.Unwritten(err):
 		e.Outcome = group.Unavailable
 	default:
-		if err != nil {
-			e.Outcome = group.Unknown
-		}
+		e.Outcome = group.Unknown
 	}
 	m.note(err, e.Outcome == group.Unknown || e.Outcome == group.Unavailable)
 	return e
@@ -130,19 +127,20 @@ func (m *member) gather(ctx context.Context, prefix string) group.Event {
 		}
 		listed = append(listed, obj)
 	}
-	records := make([]group.Record, len(listed))
+	read := make([]group.Record, len(listed))
 	var failed sync.Once
 	e := group.Event{Outcome: group.OK}
 	g := new(errgroup.Group)
 	g.SetLimit(gatherWidth)
 	for i, obj := range listed {
 		if known, ok := m.known(obj); ok {
-			records[i] = known
+			read[i] = known
 			continue
 		}
 		g.Go(func() error {
-			records[i] = m.readRecord(ctx, obj.Key)
-			if records[i].Outcome == group.Unavailable {
+			body, version, err := records.ReadListed(ctx, store, obj, group.RecordLimit)
+			read[i] = m.recordOf(obj.Key, body, version, err)
+			if read[i].Outcome == group.Unavailable {
 				failed.Do(func() { e.Outcome = group.Unavailable })
 			}
 			return nil
@@ -152,7 +150,7 @@ func (m *member) gather(ctx context.Context, prefix string) group.Event {
 	if e.Outcome != group.OK {
 		return e
 	}
-	e.Records = slices.DeleteFunc(records, func(r group.Record) bool { return r.Outcome == group.NotExist })
+	e.Records = slices.DeleteFunc(read, func(r group.Record) bool { return r.Outcome == group.NotExist })
 	m.keepRecords(prefix, e.Records)
 	return e
 }
@@ -165,13 +163,13 @@ func (m *member) known(obj backends.Object) (group.Record, bool) {
 }
 
 // keepRecords keeps the records of one prefix: others are not asked for soon.
-func (m *member) keepRecords(prefix string, records []group.Record) {
+func (m *member) keepRecords(prefix string, read []group.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.records, func(key string, _ group.Record) bool {
 		return strings.HasPrefix(key, prefix) || !strings.HasPrefix(key, group.MembersPrefix)
 	})
-	for _, r := range records {
+	for _, r := range read {
 		if r.Outcome == group.OK {
 			m.records[r.Key] = r
 		}
@@ -281,7 +279,7 @@ func (m *member) commit(ctx context.Context, a group.Action) group.Event {
 		m.u.log.Error("a checkpoint cannot be committed", "step", a.Save.Step, "error", err)
 		return group.Event{Outcome: group.Unavailable}
 	}
-	e := m.putBytes(ctx, a.Key, text, backends.CreateOptions{IfAbsent: a.Version == "", IfVersion: backends.Version(a.Version)})
+	e := m.put(ctx, a.Key, text, a.Version == "", a.Version)
 	if e.Outcome == group.OK {
 		m.noteCommit(a.Key, text)
 	}

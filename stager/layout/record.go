@@ -14,6 +14,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/records"
 )
 
 const (
@@ -65,7 +66,7 @@ func newRecord(l Layout, run int) record {
 
 // read returns the record of a layout and its version.
 func read(ctx context.Context, dst *backends.Store, key string) (r record, v backends.Version, err error) {
-	text, obj, err := dst.ReadAll(ctx, key, recordMax)
+	text, v, err := records.Read(ctx, dst, key, recordMax)
 	if err != nil {
 		return r, "", err
 	}
@@ -81,7 +82,7 @@ func read(ctx context.Context, dst *backends.Store, key string) (r record, v bac
 	if r.ID == "" || r.Workers < 1 || r.Workers > plan.Stripes {
 		return r, "", refuse("the record of the layout is incomplete; if no worker is running, run this command with --reset-layout")
 	}
-	return r, obj.Version, nil
+	return r, v, nil
 }
 
 // Tally finds in a listing of the destination what concerns one layout.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/records"
 )
 
 // joinTries is how often a record may change under a worker that joins: each time
@@ -49,8 +50,10 @@ func Join(ctx context.Context, dst *backends.Store, l Layout, index int) (*Worke
 
 // join tries once; again says that the record changed meanwhile.
 func (w *Worker) join(ctx context.Context, l Layout) (again bool, err error) {
-	err = w.put(ctx, newRecord(l, 1), backends.CreateOptions{IfAbsent: true})
-	if err == nil && !w.dst.Facts().ConditionalCreate {
+	err = w.put(newRecord(l, 1), func(key string, text []byte) (backends.Version, error) {
+		return records.Create(ctx, w.dst, key, text)
+	})
+	if decided, _ := records.Decides(w.dst); err == nil && !decided {
 		return w.settled(ctx)
 	}
 	if err == nil {
@@ -100,9 +103,10 @@ func (w *Worker) rejoin(ctx context.Context) (again bool, err error) {
 }
 
 func (w *Worker) replace(ctx context.Context, next record, over backends.Version) (again bool, err error) {
-	err = w.put(ctx, next, backends.CreateOptions{IfVersion: over})
-	switch backends.KindOf(err) {
-	case backends.Changed, backends.NotExist:
+	err = w.put(next, func(key string, text []byte) (backends.Version, error) {
+		return records.Replace(ctx, w.dst, key, text, over)
+	})
+	if backends.KindOf(err) == backends.Changed {
 		return true, nil
 	}
 	return false, err
@@ -122,14 +126,15 @@ func (w *Worker) settled(ctx context.Context) (again bool, err error) {
 	return t.version != w.version, nil
 }
 
-func (w *Worker) put(ctx context.Context, r record, opts backends.CreateOptions) error {
+// put writes a record, and remembers it as this worker's.
+func (w *Worker) put(r record, write func(key string, text []byte) (backends.Version, error)) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	obj, err := w.dst.PutBytes(ctx, base(r.Layout)+suffix, append(text, '\n'), opts)
+	version, err := write(base(r.Layout)+suffix, append(text, '\n'))
 	if err == nil {
-		w.record, w.version = r, obj.Version
+		w.record, w.version = r, version
 	}
 	return err
 }
