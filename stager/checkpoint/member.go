@@ -37,7 +37,8 @@ type member struct {
 	scans     map[int64]*scan        // by step
 	viewed    bool                   // this process has adopted a view
 	told      map[string]bool        // keys of records that were reported as unreadable
-	commits   map[string][]byte      // COMMIT.json by key, as last read or written
+	last      *earlier               // the COMMIT.json that was read or written last, with this node's files
+	asked     bool                   // LATEST was read
 	records   map[string]group.Record
 	missing   missing
 	state     memberState
@@ -78,7 +79,7 @@ func startMember(u *Uploader) (*member, error) {
 	m := &member{
 		told: make(map[string]bool),
 		u:    u, count: u.cfg.Nodes, wake: make(chan struct{}, 1), ended: make(chan struct{}), timers: make(map[group.Task]*memberTimer),
-		brought: make(map[group.Local]string), scans: make(map[int64]*scan), commits: make(map[string][]byte),
+		brought: make(map[group.Local]string), scans: make(map[int64]*scan),
 		records: make(map[string]group.Record), changed: make(chan struct{}),
 	}
 	if err := m.readHome(); err != nil {

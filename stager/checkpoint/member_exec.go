@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -52,7 +51,7 @@ func (m *member) exec(ctx context.Context, a group.Action) group.Event {
 func (m *member) read(ctx context.Context, key string) group.Event {
 	r := m.readRecord(ctx, key)
 	if strings.HasSuffix(key, "/"+commitKey) && r.Outcome == group.OK {
-		m.noteCommit(key, r.Body)
+		m.noteCommit(key, r.Body, r.Version)
 	}
 	return group.Event{Outcome: r.Outcome, Body: r.Body, Version: r.Version}
 }
@@ -162,136 +161,20 @@ func (m *member) known(obj backends.Object) (group.Record, bool) {
 	return r, ok && obj.Version != "" && r.Version == string(obj.Version)
 }
 
-// keepRecords keeps the records of one prefix: others are not asked for soon.
+// keepRecords keeps what was read below a prefix, in place of what was known of members or
+// of saves: only one save is gathered at a time.
 func (m *member) keepRecords(prefix string, read []group.Record) {
+	members := strings.HasPrefix(prefix, group.MembersPrefix)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.records, func(key string, _ group.Record) bool {
-		return strings.HasPrefix(key, prefix) || !strings.HasPrefix(key, group.MembersPrefix)
+		return strings.HasPrefix(key, group.MembersPrefix) == members
 	})
 	for _, r := range read {
 		if r.Outcome == group.OK {
 			m.records[r.Key] = r
 		}
 	}
-}
-
-// parts decodes what nodes saved. A node without files has no part here.
-func payloads(parts []group.Part) ([]part, error) {
-	all := make([]part, len(parts))
-	for i, p := range parts {
-		if p.Payload == nil {
-			continue
-		}
-		if err := json.Unmarshal(p.Payload, &all[i]); err != nil {
-			return nil, err
-		}
-		all[i].Node = p.Index
-	}
-	return all, nil
-}
-
-// look looks up the data that parts name.
-func (m *member) look(ctx context.Context, a group.Action) group.Event {
-	parts, err := payloads(a.Parts)
-	if err != nil {
-		return group.Event{Outcome: group.NotExist}
-	}
-	c := joinParts(group.StepDir(a.Save.Step, 0), "", parts)
-	sizes, err := m.sizes(ctx, group.StepDir(a.Save.Step, 0), &c, len(a.Parts))
-	switch {
-	case err != nil:
-		m.note(err, true)
-		return group.Event{Outcome: group.Unavailable}
-	case c.missing(group.StepDir(a.Save.Step, 0), sizes) != nil:
-		return group.Event{Outcome: group.NotExist}
-	}
-	return group.Event{Outcome: group.OK}
-}
-
-// sizes lists what the store has of the files of c: of many nodes all data of the step
-// at once.
-func (m *member) sizes(ctx context.Context, dir string, c *Commit, nodes int) (map[string]int64, error) {
-	if nodes <= 1 {
-		return sizesOf(ctx, m.u.cfg.Store, dir, c)
-	}
-	folders, sizes := make(map[string]bool), make(map[string]int64)
-	for _, f := range c.Files {
-		folder := dir + "/" + dataDir + "/"
-		if key := c.key(dir, f); !strings.HasPrefix(key, folder) {
-			folder = uploadFolder(key)
-		}
-		folders[folder] = true
-	}
-	for folder := range folders {
-		for obj, err := range m.u.cfg.Store.List(ctx, folder) {
-			if err != nil {
-				return nil, err
-			}
-			sizes[obj.Key] = obj.Size
-		}
-	}
-	return sizes, nil
-}
-
-// joinParts lists the files of all parts as a COMMIT in the directory to does; data lies
-// below dir.
-func joinParts(dir, to string, parts []part) Commit {
-	c := Commit{APIVersion: apiVersion, Kind: commitKind, Nodes: len(parts), Cursors: joinCursors(parts)}
-	for _, p := range parts {
-		if p.Data == "" {
-			continue
-		}
-		first := c.Data == ""
-		if first {
-			c.Data, c.SamplesSeen, c.Metrics = p.Data, p.SamplesSeen, p.Metrics
-		}
-		if first || p.Provisional && !c.Provisional { // the weakest counts
-			c.Evidence, c.Provisional = p.Evidence, p.Provisional
-		}
-		for _, f := range p.Files {
-			if f.Node = p.Node; f.At == "" && !(first && (to == "" || to == dir)) {
-				f.At = dir + "/" + p.Data + "/" + f.Path
-			}
-			c.Bytes += f.Size
-			c.Files = append(c.Files, f)
-		}
-	}
-	return c
-}
-
-// commit writes COMMIT.json.
-func (m *member) commit(ctx context.Context, a group.Action) group.Event {
-	to := strings.TrimSuffix(a.Key, "/"+commitKey)
-	parts, err := payloads(a.Parts)
-	var c Commit
-	if err == nil {
-		c = joinParts(group.StepDir(a.Save.Step, 0), to, parts)
-		c.Step, c.Created, c.Stager, c.Group = a.Save.Step, now(), m.u.cfg.Stager, &a.Joined
-		c.Provisional = a.Joined.Provisional
-		err = c.check() // what must not be restored must not be written
-	}
-	var text []byte
-	if err == nil {
-		text, err = encode(&c)
-	}
-	if err != nil {
-		m.u.log.Error("a checkpoint cannot be committed", "step", a.Save.Step, "error", err)
-		return group.Event{Outcome: group.Unavailable}
-	}
-	e := m.put(ctx, a.Key, text, a.Version == "", a.Version)
-	if e.Outcome == group.OK {
-		m.noteCommit(a.Key, text)
-	}
-	return e
-}
-
-// noteCommit keeps the newest COMMIT.json that this process has seen.
-func (m *member) noteCommit(key string, text []byte) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	clear(m.commits)
-	m.commits[key] = text
 }
 
 // newest finds the newest good step that is final, by the time of its COMMIT.

@@ -123,7 +123,7 @@ func (m *member) upload(ctx context.Context, save group.Announcement) group.Even
 	up := &upload{snap: snap, total: totalSize(snap.Files), start: time.Now(), cancel: func() {}}
 	u.uploading = up
 	u.mu.Unlock()
-	p, err := u.deliverSnapshot(ctx, up, group.StepDir(save.Step, 0))
+	p, err := m.deliverSnapshot(ctx, up, group.StepDir(save.Step, 0))
 	u.mu.Lock()
 	u.uploading, u.lastRate = nil, up.rate()
 	u.mu.Unlock()
@@ -154,8 +154,8 @@ func (m *member) uploadFailed(snap *snapshot, err error) group.Event {
 }
 
 // deliverSnapshot sends the files of a snapshot to a step's directory.
-func (u *Uploader) deliverSnapshot(ctx context.Context, up *upload, dir string) (part, error) {
-	snap := up.snap
+func (m *member) deliverSnapshot(ctx context.Context, up *upload, dir string) (part, error) {
+	u, snap := m.u, up.snap
 	t, err := u.shelf.open(snap)
 	if err != nil {
 		return part{}, errors.Join(changed(snap.Name), err)
@@ -168,6 +168,7 @@ func (u *Uploader) deliverSnapshot(ctx context.Context, up *upload, dir string) 
 	}
 	s := &shipper{
 		store: u.cfg.Store, stager: u.cfg.Stager, log: u.log, moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node, nodes: u.cfg.Nodes,
+		recall: m.recall,
 	}
 	return s.deliver(ctx, cargo{
 		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,

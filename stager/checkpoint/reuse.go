@@ -22,8 +22,15 @@ type earlier struct {
 }
 
 // earlier is the newest good step but the one in dir. It is a saving only, so nothing
-// that fails here is an error.
+// that fails here is an error. A single node finds it in a listing; one of several has it
+// from recall, since the listings of all of them would be many.
 func (s *shipper) earlier(ctx context.Context, dir string) *earlier {
+	if s.recall != nil {
+		if e := s.recall(ctx); e != nil && e.dir != dir {
+			return s.reusable(ctx, *e)
+		}
+		return nil
+	}
 	steps, err := listSteps(ctx, s.store)
 	if err != nil {
 		return nil
@@ -36,21 +43,39 @@ func (s *shipper) earlier(ctx context.Context, dir string) *earlier {
 		if err != nil {
 			continue
 		}
-		sizes, err := sizesOf(ctx, s.store, l.dir, &commit) // what is missing is sent again
-		if err != nil {
-			return nil
-		}
-		e := &earlier{l.dir, commit, obj.Version, make(map[string]File)}
-		for _, f := range commit.Files {
-			key := commit.key(l.dir, f)
-			if size, ok := sizes[key]; f.Node == s.node && ok && size == f.Size && f.Size > 0 && telling(f.Digest) {
-				f.At = key
-				e.files[f.Path] = f
-			}
-		}
-		return e
+		return s.reusable(ctx, earlier{dir: l.dir, commit: commit, version: obj.Version})
 	}
 	return nil
+}
+
+// reusable looks up what the store has of this node's files of an earlier step: what is
+// missing is sent again.
+func (s *shipper) reusable(ctx context.Context, e earlier) *earlier {
+	own := e.commit
+	own.Files = filesOf(e.commit, s.node)
+	sizes, err := sizesOf(ctx, s.store, e.dir, &own)
+	if err != nil {
+		return nil
+	}
+	e.files = make(map[string]File)
+	for _, f := range own.Files {
+		key := own.key(e.dir, f)
+		if size, ok := sizes[key]; ok && size == f.Size && f.Size > 0 && telling(f.Digest) {
+			f.At = key
+			e.files[f.Path] = f
+		}
+	}
+	return &e
+}
+
+// filesOf returns the files that a node brought.
+func filesOf(c Commit, node int) (files []File) {
+	for _, f := range c.Files {
+		if f.Node == node {
+			files = append(files, f)
+		}
+	}
+	return files
 }
 
 // telling tells whether a digest has at least 64 bits: with fewer, two checkpoints in

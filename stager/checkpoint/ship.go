@@ -52,6 +52,9 @@ type shipper struct {
 	moved    func(n int64) // told of bytes as they are read; negative when they must go again
 	// own are the ids of uploads that no other process goes on with; may be nil.
 	own map[string]bool
+	// recall returns the last committed step that a node of several knows, or nil. It is
+	// nil with a single node.
+	recall func(ctx context.Context) *earlier
 }
 
 // cargo is a checkpoint that is to be shipped.

@@ -1,0 +1,196 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint/group"
+)
+
+// COMMIT.json of a step of several nodes: the files of all their parts.
+
+// parts decodes what nodes saved. A node without files has no part here.
+func payloads(parts []group.Part) ([]part, error) {
+	all := make([]part, len(parts))
+	for i, p := range parts {
+		if p.Payload == nil {
+			continue
+		}
+		if err := json.Unmarshal(p.Payload, &all[i]); err != nil {
+			return nil, err
+		}
+		all[i].Node = p.Index
+	}
+	return all, nil
+}
+
+// look looks up the data that parts name.
+func (m *member) look(ctx context.Context, a group.Action) group.Event {
+	parts, err := payloads(a.Parts)
+	if err != nil {
+		return group.Event{Outcome: group.NotExist}
+	}
+	c := joinParts(group.StepDir(a.Save.Step, 0), "", parts)
+	sizes, err := m.sizes(ctx, group.StepDir(a.Save.Step, 0), &c, len(a.Parts))
+	switch {
+	case err != nil:
+		m.note(err, true)
+		return group.Event{Outcome: group.Unavailable}
+	case c.missing(group.StepDir(a.Save.Step, 0), sizes) != nil:
+		return group.Event{Outcome: group.NotExist}
+	}
+	return group.Event{Outcome: group.OK}
+}
+
+// sizes lists what the store has of the files of c, a step of several nodes.
+func (m *member) sizes(ctx context.Context, dir string, c *Commit, nodes int) (map[string]int64, error) {
+	if nodes <= 1 {
+		return sizesOf(ctx, m.u.cfg.Store, dir, c)
+	}
+	sizes := make(map[string]int64)
+	var mu sync.Mutex // guards sizes
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(gatherWidth)
+	for _, prefix := range dataPrefixes(dir, c) {
+		g.Go(func() error {
+			for obj, err := range m.u.cfg.Store.List(gctx, prefix) {
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				sizes[obj.Key] = obj.Size
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	return sizes, g.Wait()
+}
+
+// fewUploads is up to how many uploads of an earlier step are listed one by one.
+const fewUploads = 4
+
+// dataPrefixes returns what to list to see all files of c: all data of the step's own
+// directory at once, and of an earlier step all, or the uploads that c refers to when
+// these are few. A thousand nodes refer to a thousand uploads of one earlier step.
+func dataPrefixes(dir string, c *Commit) (prefixes []string) {
+	uploads := make(map[string]map[string]bool) // by the step's directory
+	for _, f := range c.Files {
+		folder := uploadFolder(c.key(dir, f))
+		of, _, _ := strings.Cut(folder, "/")
+		if uploads[of] == nil {
+			uploads[of] = make(map[string]bool)
+		}
+		uploads[of][folder] = true
+	}
+	for of, folders := range uploads {
+		if of == dir || len(folders) > fewUploads {
+			prefixes = append(prefixes, of+"/"+dataDir+"/")
+			continue
+		}
+		prefixes = slices.AppendSeq(prefixes, maps.Keys(folders))
+	}
+	return prefixes
+}
+
+// joinParts lists the files of all parts as a COMMIT in the directory to does; data lies
+// below dir.
+func joinParts(dir, to string, parts []part) Commit {
+	c := Commit{APIVersion: apiVersion, Kind: commitKind, Nodes: len(parts), Cursors: joinCursors(parts)}
+	for _, p := range parts {
+		if p.Data == "" {
+			continue
+		}
+		first := c.Data == ""
+		if first {
+			c.Data, c.SamplesSeen, c.Metrics = p.Data, p.SamplesSeen, p.Metrics
+		}
+		if first || p.Provisional && !c.Provisional { // the weakest counts
+			c.Evidence, c.Provisional = p.Evidence, p.Provisional
+		}
+		for _, f := range p.Files {
+			if f.Node = p.Node; f.At == "" && !(first && (to == "" || to == dir)) {
+				f.At = dir + "/" + p.Data + "/" + f.Path
+			}
+			c.Bytes += f.Size
+			c.Files = append(c.Files, f)
+		}
+	}
+	return c
+}
+
+// commit writes COMMIT.json.
+func (m *member) commit(ctx context.Context, a group.Action) group.Event {
+	to := strings.TrimSuffix(a.Key, "/"+commitKey)
+	parts, err := payloads(a.Parts)
+	var c Commit
+	if err == nil {
+		c = joinParts(group.StepDir(a.Save.Step, 0), to, parts)
+		c.Step, c.Created, c.Stager, c.Group = a.Save.Step, now(), m.u.cfg.Stager, &a.Joined
+		c.Provisional = a.Joined.Provisional
+		err = c.check() // what must not be restored must not be written
+	}
+	var text []byte
+	if err == nil {
+		text, err = encode(&c)
+	}
+	if err != nil {
+		m.u.log.Error("a checkpoint cannot be committed", "step", a.Save.Step, "error", err)
+		return group.Event{Outcome: group.Unavailable}
+	}
+	e := m.put(ctx, a.Key, text, a.Version == "", a.Version)
+	if e.Outcome == group.OK {
+		m.noteCommit(a.Key, text, e.Version)
+	}
+	return e
+}
+
+// noteCommit remembers this node's files of the last COMMIT.json that it read or wrote.
+func (m *member) noteCommit(key string, text []byte, version string) {
+	dir := strings.TrimSuffix(key, "/"+commitKey)
+	m.mu.Lock()
+	known := m.last != nil && m.last.dir == dir && version != "" && string(m.last.version) == version
+	m.mu.Unlock()
+	if known {
+		return
+	}
+	c, err := DecodeCommit(text)
+	if err != nil {
+		return // it is not good, and nothing can be taken from it
+	}
+	c.Files = filesOf(c, m.u.cfg.Node)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = &earlier{dir: dir, commit: c, version: backends.Version(version)}
+}
+
+// recall returns the last committed step that this node knows. A process that has seen
+// none reads the one that LATEST names, once.
+func (m *member) recall(ctx context.Context) *earlier {
+	m.mu.Lock()
+	last, asked := m.last, m.asked
+	m.asked = true
+	m.mu.Unlock()
+	if last != nil || asked {
+		return last
+	}
+	text, _, err := m.u.cfg.Store.ReadAll(ctx, latestKey, maxName)
+	if err != nil {
+		return nil
+	}
+	dir := strings.TrimSpace(string(text))
+	if _, _, ok := parseStepDir(dir); !ok {
+		return nil
+	}
+	m.read(ctx, dir+"/"+commitKey)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
+}

@@ -1,0 +1,202 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// metered is a store over a network: each request takes a while and is counted.
+type metered struct {
+	backends.Backend
+	latency time.Duration
+
+	mu     sync.Mutex           // guards all below
+	counts map[string]int       // requests by kind and by what they are of
+	came   map[string]time.Time // when a key was written first
+}
+
+func (b *metered) request(ctx context.Context, op, key string) error {
+	b.mu.Lock()
+	b.counts[op+" "+kindOfKey(key)]++
+	b.mu.Unlock()
+	return pause(ctx, b.latency)
+}
+
+// kindOfKey is what an object is for.
+func kindOfKey(key string) string {
+	switch {
+	case strings.HasSuffix(key, commitKey):
+		return "COMMIT"
+	case strings.HasPrefix(key, "nodes/members/"):
+		return "member"
+	case strings.HasPrefix(key, "nodes/views/"):
+		return "announcement"
+	case strings.HasPrefix(key, "nodes/"):
+		return "view"
+	case strings.Contains(key, "/parts/"):
+		return "part"
+	case strings.Contains(key, "/data/"):
+		return "data"
+	case strings.HasPrefix(key, "step-"):
+		return "step"
+	}
+	return "other"
+}
+
+// reset forgets what was counted, and returns it.
+func (b *metered) reset() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	counts := b.counts
+	b.counts = make(map[string]int)
+	return counts
+}
+
+func sum(counts map[string]int) (total int) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
+
+func words(counts map[string]int) string {
+	var text []string
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		text = append(text, fmt.Sprint(what, " ", counts[what]))
+	}
+	return strings.Join(text, ", ")
+}
+
+// commitLag is how long after the last part of a step its COMMIT came.
+func (b *metered) commitLag(dir string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var last time.Time
+	for key, at := range b.came {
+		if strings.HasPrefix(key, dir+"/parts/") && at.After(last) {
+			last = at
+		}
+	}
+	return b.came[dir+"/"+commitKey].Sub(last)
+}
+
+// List takes a request for each thousand objects.
+func (b *metered) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		n := 0
+		if err := b.request(ctx, "list", prefix); err != nil {
+			yield(backends.Object{}, err)
+			return
+		}
+		for obj, err := range b.Backend.List(ctx, prefix) {
+			if n++; n%1000 == 0 && err == nil {
+				err = b.request(ctx, "list", prefix)
+			}
+			if !yield(obj, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (b *metered) Stat(ctx context.Context, key string) (backends.Object, error) {
+	if err := b.request(ctx, "stat", key); err != nil {
+		return backends.Object{}, err
+	}
+	return b.Backend.Stat(ctx, key)
+}
+
+func (b *metered) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
+	if err := b.request(ctx, "read", obj.Key); err != nil {
+		return nil, err
+	}
+	return b.Backend.OpenRange(ctx, obj, off, n)
+}
+
+func (b *metered) Delete(ctx context.Context, key string) error {
+	if err := b.request(ctx, "delete", key); err != nil {
+		return err
+	}
+	return b.Backend.Delete(ctx, key)
+}
+
+func (b *metered) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	w, err := b.Backend.Create(ctx, key, opts)
+	return meteredWriter{w, b, key}, err
+}
+
+type meteredWriter struct {
+	backends.Writer
+	b   *metered
+	key string
+}
+
+func (w meteredWriter) Commit(ctx context.Context) (backends.Object, error) {
+	if err := w.b.request(ctx, "put", w.key); err != nil {
+		return backends.Object{}, err
+	}
+	obj, err := w.Writer.Commit(ctx)
+	if err == nil {
+		w.b.mu.Lock()
+		if _, ok := w.b.came[w.key]; !ok {
+			w.b.came[w.key] = time.Now()
+		}
+		w.b.mu.Unlock()
+	}
+	return obj, err
+}
+
+func newMetered(latency time.Duration) *metered {
+	return &metered{Backend: mem.New(), latency: latency, counts: make(map[string]int), came: make(map[string]time.Time)}
+}
+
+// The cost of a checkpoint on a store of 20 ms. A node once listed all steps and all
+// nodes' data of the newest one before it sent its own files.
+func TestCheckpointOfSeveralNodesCostsFewRequests(t *testing.T) {
+	for _, nodes := range []int{2, 3, 8, 50} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) { inBubble(t, func(t *testing.T) { testCost(t, nodes) }) })
+	}
+}
+
+func testCost(t *testing.T, nodes int) {
+	b := newMetered(20 * time.Millisecond)
+	g := startGang(t, b, "job-a", nodes)
+	time.Sleep(5 * time.Minute)
+	for step := range 4 {
+		name := fmt.Sprint(step + 1)
+		dir := stepDir(int64(step+1), 0)
+		b.reset()
+		for n, folder := range g.dirs { // a file that does not change, and one that does
+			write(t, filepath.Join(folder, "step-"+name), map[string]string{
+				fmt.Sprintf("rank%d.pt", n): fmt.Sprintf("rank %d of %s", n, name), fmt.Sprintf("frozen%d.pt", n): strings.Repeat("frozen ", 10),
+			})
+		}
+		for _, folder := range g.dirs {
+			write(t, filepath.Join(folder, "step-"+name), map[string]string{markerName: ""})
+		}
+		began := time.Now()
+		g.waitFor(int64(step + 1))
+		counts, took := b.reset(), time.Since(began)
+		lag := b.commitLag(dir)
+		t.Logf("%d nodes, step %d: %d requests, %.1f a node, safe on all after %v, COMMIT %v after the last part\n\t%s",
+			nodes, step+1, sum(counts), float64(sum(counts))/float64(nodes), took, lag, words(counts))
+		if most := 60 + 22*nodes; sum(counts) > most {
+			t.Errorf("%d nodes, step %d: got %d requests, want %d at most:\n\t%s", nodes, step+1, sum(counts), most, words(counts))
+		}
+		if lag > time.Second {
+			t.Errorf("%d nodes: COMMIT %v after the last part, want 1s at most", nodes, lag)
+		}
+	}
+}
