@@ -22,15 +22,16 @@ type restoreCmd struct {
 	storing
 	socket
 	patient
-	Src       string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
-	Dst       string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
-	Step      int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
-	Optional  bool   `help:"Begin without where no checkpoint is committed as yet: that is said, and the code is 0. Whatever else goes wrong is an error all the same." env:"STAGER_RESTORE_OPTIONAL"`
-	Node      int    `help:"Take the files of this node where several nodes saved different files under one name." default:"-1" env:"STAGER_RESTORE_NODE"`
-	Write     string `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
-	Overwrite bool   `help:"Replace and remove files in DST that no restore wrote, or that changed since." env:"STAGER_RESTORE_OVERWRITE"`
-	Rewind    bool   `help:"Have the inputs of the stager on --socket go on where they stood at the checkpoint." env:"STAGER_RESTORE_REWIND"`
-	JSON      bool   `help:"Print what was restored as JSON on standard output."`
+	Src         string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
+	Dst         string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
+	Step        int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
+	Optional    bool   `help:"Begin without where no checkpoint is committed as yet: that is said, and the code is 0. Whatever else goes wrong is an error all the same." env:"STAGER_RESTORE_OPTIONAL"`
+	Node        int    `help:"Take the files of this node where several nodes saved different files under one name." default:"-1" env:"STAGER_RESTORE_NODE"`
+	Write       string `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
+	Overwrite   bool   `help:"Replace and remove files in DST that no restore wrote, or that changed since." env:"STAGER_RESTORE_OVERWRITE"`
+	Provisional bool   `name:"allow-provisional" help:"Restore the newest step also when only a quiet period says that it is complete, and it has other files than those before." env:"STAGER_RESTORE_ALLOW_PROVISIONAL"`
+	Rewind      bool   `help:"Have the inputs of the stager on --socket go on where they stood at the checkpoint." env:"STAGER_RESTORE_REWIND"`
+	JSON        bool   `help:"Print what was restored as JSON on standard output."`
 }
 
 // Help shows what is typed.
@@ -52,7 +53,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	defer store.Close() // only read from
 	show := newDisplay(to, log)
 	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
-		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Overwrite: c.Overwrite, Write: disk.Write(c.Write), Log: log,
+		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Overwrite: c.Overwrite, AllowProvisional: c.Provisional, Write: disk.Write(c.Write), Log: log,
 		Progress: func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) },
 	})
 	show.close()

@@ -97,3 +97,30 @@ func TestCommitOfOneNodeIsNoSignForAll(t *testing.T) {
 		}
 	})
 }
+
+// Provisional steps of several nodes become final when two saves ended with the same files.
+func TestProvisionalStepsOfSeveralNodesBecomeFinal(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		for step := int64(1); step <= 3; step++ {
+			for n := range g.dirs {
+				rank := map[string]string{"rank0.pt": zipped(t, "0")}
+				if n == 1 {
+					rank = map[string]string{"rank1.pt": zipped(t, "1")}
+				}
+				write(t, filepath.Join(g.dirs[n], stepDir(step, 0)), rank)
+			}
+			time.Sleep(time.Minute)
+			g.waitFor(step)
+			time.Sleep(time.Minute)
+		}
+		if got := provisionals(t, b); got != "" {
+			t.Errorf("provisional are %q, want none", got)
+		}
+		if c := commitOf(t, b, 1); c.Group == nil || c.Group.Provisional {
+			t.Errorf("group of step 1: %+v, want a final one", c.Group)
+		}
+	})
+}

@@ -70,7 +70,8 @@ func TestProvisionalCommitIsReplacedWhenTheCheckpointGrows(t *testing.T) {
 			t.Errorf("steps: %+v, %v, want the evidence of the provisional one", steps, err)
 		}
 		// The next one has the shape of the first, and waits for the second file, however
-		// long that takes; with it a second of quiet is enough.
+		// long that takes. A killed writer may have left the first, so that its shape
+		// completes none; the shape of two does.
 		write(t, filepath.Join(dir, "step-1000"), map[string]string{"model.pt": whole["model.pt"]})
 		settled(t, u)
 		time.Sleep(time.Hour)
@@ -79,11 +80,16 @@ func TestProvisionalCommitIsReplacedWhenTheCheckpointGrows(t *testing.T) {
 			t.Errorf("with half of step 1000: committed %v, want step 500 alone", got)
 		}
 		write(t, filepath.Join(dir, "step-1000"), map[string]string{"optim.pt": whole["optim.pt"]})
+		settled(t, u)
+		write(t, filepath.Join(dir, "step-1500"), whole)
 		pass(t, u)
 		time.Sleep(time.Second)
 		pass(t, u)
-		if !slices.Contains(commits(b), stepDir(1000, 0)) {
-			t.Errorf("a second after the whole step 1000: committed %v; waiting %v", commits(b), u.Status().Waiting)
+		if !slices.Contains(commits(b), stepDir(1500, 0)) {
+			t.Errorf("a second after the whole step 1500: committed %v; waiting %v", commits(b), u.Status().Waiting)
+		}
+		if c := commitOf(t, b, 1500); c.Provisional || c.Evidence != "shape" {
+			t.Errorf("step 1500: provisional %v, evidence %q, want a final one by its shape", c.Provisional, c.Evidence)
 		}
 	})
 }

@@ -1,73 +1,169 @@
 package checkpoint
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"iter"
 	"log/slog"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
+// A choice is a step in the order in which they are restored.
+type choice struct {
+	*listed
+	commit *Commit
+	err    error    // why its COMMIT is not good
+	seen   int      // so many of those listed were looked at
+	passed []choice // newer ones that are provisional and have other files
+}
+
+// preferred yields the committed ones of steps, which are newest first, in the order in
+// which they are to be restored. A provisional step goes before the final one below it
+// when it has as many files of each pattern; else it comes after all final ones. With
+// all provisional ones count as final. Its error is one of the store.
+func preferred(ctx context.Context, store *backends.Store, steps []*listed, all bool) iter.Seq2[choice, error] {
+	return func(yield func(choice, error) bool) {
+		var later []choice
+		for i, l := range steps {
+			if !l.committed {
+				continue
+			}
+			c := choice{listed: l, seen: i + 1}
+			commit, err := readCommit(ctx, store, l.dir)
+			switch {
+			case err != nil && !bad(err):
+				yield(c, err)
+				return
+			case err != nil:
+				c.err = err
+			case commit.Provisional && !all:
+				c.commit = &commit
+				later = append(later, c)
+				continue
+			default:
+				c.commit = &commit
+			}
+			var others []choice
+			for _, p := range later {
+				if c.commit == nil || !maps.Equal(shapeOf(p.commit), shapeOf(c.commit)) {
+					others = append(others, p)
+					continue
+				}
+				p.seen, p.passed = c.seen, others
+				if !yield(p, nil) {
+					return
+				}
+			}
+			if later, c.passed = others, others; !yield(c, nil) {
+				return
+			}
+		}
+		for _, p := range later {
+			if p.seen = len(steps); !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
 // newestStep finds the good step that was committed last, which after a rollback need not
-// have the highest number. A provisional one counts when no final one was committed
-// before, or when it has the same files. The zero Found is none.
+// have the highest number. The zero Found is none.
 func newestStep(ctx context.Context, store *backends.Store, log *slog.Logger) (group.Found, error) {
 	steps, err := listSteps(ctx, store)
 	if err != nil {
 		return group.Found{}, err
 	}
-	slices.SortStableFunc(steps, func(a, b *listed) int { return b.modified.Compare(a.modified) })
-	var provisional group.Found
-	var shape map[string]int
-	for _, l := range steps {
-		if !l.committed {
-			continue
+	if err := byCreation(ctx, store, steps); err != nil {
+		return group.Found{}, err
+	}
+	for c, err := range preferred(ctx, store, steps, false) {
+		if err != nil {
+			return group.Found{}, err
 		}
-		found, c, err := readFound(ctx, store, l)
+		var found group.Found
+		if err = c.err; err == nil {
+			found, err = readFound(ctx, store, c.listed)
+		}
 		switch {
 		case err != nil && !bad(err):
 			return group.Found{}, err
 		case err != nil:
-			log.Warn("a checkpoint is not good, the one before is tried", "step", l.dir, "error", err)
-		case c.Group != nil && c.Group.Provisional:
-			if provisional.Dir == "" {
-				provisional, shape = found, shapeOf(c)
-			}
-		case provisional.Dir != "" && maps.Equal(shape, shapeOf(c)):
-			return provisional, nil
-		default:
-			if provisional.Dir != "" {
-				log.Warn("a newer checkpoint that no sign proves complete has other files than the one before, which is taken",
-					"step", provisional.Step, "before", found.Step)
-			}
-			return found, nil
+			log.Warn("a checkpoint is not good, the one before is tried", "step", c.dir, "error", err)
+			continue
+		}
+		for _, p := range c.passed {
+			log.Warn("a newer checkpoint that no sign proves complete has other files than the one before, which is taken",
+				"step", p.step, "before", found.Step)
+		}
+		return found, nil
+	}
+	return group.Found{}, nil
+}
+
+// skew is how far the clocks of a writer and of the store may be apart.
+const skew = 5 * time.Minute
+
+// byCreation orders steps by when they were committed first, the newest first. The time
+// of a COMMIT.json is later when it was replaced since, so that those of the newest time
+// are read.
+func byCreation(ctx context.Context, store *backends.Store, steps []*listed) error {
+	slices.SortStableFunc(steps, func(a, b *listed) int { return b.modified.Compare(a.modified) })
+	var newest time.Time
+	created := make(map[*listed]time.Time)
+	for _, l := range steps {
+		if !l.committed {
+			continue
+		}
+		if l.modified.Add(skew).Before(newest) {
+			break
+		}
+		c, err := readCommit(ctx, store, l.dir)
+		if err != nil && !bad(err) {
+			return err
+		}
+		if created[l] = l.modified; err == nil {
+			created[l] = c.Created
+		}
+		if created[l].After(newest) {
+			newest = created[l]
 		}
 	}
-	return provisional, nil
+	slices.SortStableFunc(steps, func(a, b *listed) int {
+		at, ok := created[a]
+		if !ok {
+			at = a.modified
+		}
+		bt, ok := created[b]
+		if !ok {
+			bt = b.modified
+		}
+		return bt.Compare(at)
+	})
+	return nil
 }
 
 // readFound reads a COMMIT, and looks up its data.
-func readFound(ctx context.Context, store *backends.Store, l *listed) (group.Found, *Commit, error) {
+func readFound(ctx context.Context, store *backends.Store, l *listed) (group.Found, error) {
 	text, _, err := store.ReadAll(ctx, l.dir+"/"+commitKey, commitLimit)
 	if err != nil {
-		return group.Found{}, nil, err
+		return group.Found{}, err
 	}
 	c, err := DecodeCommit(text)
 	if err != nil {
-		return group.Found{}, nil, err
+		return group.Found{}, err
 	}
 	sizes, err := sizesOf(ctx, store, l.dir, &c)
 	if err == nil {
 		err = c.missing(l.dir, sizes)
 	}
-	return group.Found{Step: l.step, Dir: l.dir, Digest: commitDigest(text)}, &c, err
+	return group.Found{Step: l.step, Dir: l.dir, Digest: commitDigest(text)}, err
 }
 
 // commitDigest names the bytes of a COMMIT.json.
@@ -82,7 +178,10 @@ var digits = regexp.MustCompile(`[0-9]+`)
 func shapeOf(c *Commit) map[string]int {
 	shape := make(map[string]int)
 	for _, f := range c.Files {
-		shape[path.Join(cmp.Or(digits.ReplaceAllString(f.Path, "#"), "."))]++
+		shape[patternOf(f.Path)]++
 	}
 	return shape
 }
+
+// patternOf is a path with # for each number.
+func patternOf(p string) string { return digits.ReplaceAllString(p, "#") }

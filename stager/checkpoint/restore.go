@@ -50,6 +50,9 @@ type RestoreConfig struct {
 	// Overwrite replaces and removes also files that no restore wrote, or that changed
 	// since.
 	Overwrite bool
+	// AllowProvisional restores the newest step also when only a quiet period says that it
+	// is complete, and it has other files than the final ones before it.
+	AllowProvisional bool
 	// Progress is told of bytes, one call at a time. A step that is passed over
 	// begins anew at 0. May be nil.
 	Progress func(done, total int64)
@@ -69,7 +72,9 @@ type Restored struct {
 	Restored     time.Time                    `json:"restored"`
 	Bytes        int64                        `json:"bytes"`
 	Files        []string                     `json:"files"`
-	FellBackFrom []FellBack                   `json:"fellBackFrom,omitempty"` // newer steps that are not good
+	FellBackFrom []FellBack                   `json:"fellBackFrom,omitempty"` // newer steps that are not good, or provisional
+	Evidence     string                       `json:"evidence,omitempty"`     // what said that it is complete
+	Provisional  bool                         `json:"provisional,omitempty"`  // only a quiet period did
 }
 
 // FellBack is a committed step that was passed over.
@@ -81,7 +86,8 @@ type FellBack struct {
 }
 
 // Restore brings the newest good checkpoint's files to Dir, checked byte for byte.
-// A step that is damaged is passed over and told of; a store that cannot be reached
+// A step that is damaged is passed over and told of, and so is one that is provisional and
+// has other files than the newest final one; a store that cannot be reached
 // is an error, since a newer step might be good.
 //
 // The files come to Dir only after all of them have been checked: by one rename
@@ -134,37 +140,45 @@ func restoreListed(ctx context.Context, cfg RestoreConfig, site *site) (done Res
 	}
 	var passed []FellBack
 	uncommitted := 0
-	for i, l := range steps {
+	for _, l := range steps {
 		if !l.committed {
 			uncommitted++
 		}
-		if !l.committed || cfg.Step >= 0 && l.step != cfg.Step {
-			continue
+	}
+	of := slices.DeleteFunc(slices.Clone(steps), func(l *listed) bool { return cfg.Step >= 0 && l.step != cfg.Step })
+	for c, err := range preferred(ctx, cfg.Store, of, cfg.AllowProvisional || cfg.Step >= 0) {
+		if err != nil {
+			return Restored{}, nil, err
 		}
-		commit, err := fetch(ctx, cfg, l.dir, site)
+		commit, err := fetch(ctx, cfg, c, site)
 		if err == nil {
+			source := cfg.Store.Sub(c.dir).Name()
 			done := Restored{
-				Step: l.step, Source: cfg.Store.Sub(l.dir).Name(), SamplesSeen: commit.SamplesSeen, Cursors: commit.Cursors, Restored: time.Now().UTC(),
-				Bytes: commit.Bytes, FellBackFrom: passed,
+				Step: c.step, Source: source, SamplesSeen: commit.SamplesSeen, Cursors: commit.Cursors, Restored: time.Now().UTC(),
+				Bytes: commit.Bytes, FellBackFrom: append(passed, passedOver(cfg, c)...), Evidence: commit.Evidence, Provisional: commit.Provisional,
 			}
 			for _, f := range commit.Files {
 				done.Files = append(done.Files, f.Path)
+			}
+			if commit.Provisional {
+				cfg.Log.Warn("nothing but a quiet period says that this checkpoint is complete", "step", c.step, "evidence", commit.Evidence)
 			}
 			return done, nil, site.publish(ctx, done, commit.Files)
 		}
 		if !bad(err) || isLocal(err) {
 			return Restored{}, nil, err
 		}
-		if stands, lerr := stillListed(ctx, cfg.Store, steps[:i+1], false); lerr != nil {
+		seen := slices.Index(steps, of[c.seen-1]) + 1
+		if stands, lerr := stillListed(ctx, cfg.Store, steps[:seen], c.dir, false); lerr != nil {
 			return Restored{}, nil, lerr
 		} else if !stands && !weaken.trustListing {
 			return Restored{}, err, err
 		}
-		cfg.Log.Warn("a checkpoint is not good, the one before is tried", "step", l.dir, "error", err)
-		passed = append(passed, FellBack{l.step, cfg.Store.Sub(l.dir).Name(), err.Error(), backends.KindOf(err)})
+		cfg.Log.Warn("a checkpoint is not good, the one before is tried", "step", c.dir, "error", err)
+		passed = append(passed, FellBack{c.step, cfg.Store.Sub(c.dir).Name(), err.Error(), backends.KindOf(err)})
 	}
 	err = noneGood(cfg, passed, uncommitted)
-	if stands, lerr := stillListed(ctx, cfg.Store, steps, true); lerr != nil {
+	if stands, lerr := stillListed(ctx, cfg.Store, steps, "", true); lerr != nil {
 		return Restored{}, nil, lerr
 	} else if !stands {
 		return Restored{}, err, err
@@ -172,10 +186,22 @@ func restoreListed(ctx context.Context, cfg RestoreConfig, site *site) (done Res
 	return Restored{}, nil, err
 }
 
+// passedOver are the newer provisional steps that restore does not prefer.
+func passedOver(cfg RestoreConfig, c choice) []FellBack {
+	var passed []FellBack
+	for _, p := range c.passed {
+		reason := fmt.Sprintf("it is provisional (%s), and has other files than step %d before it; --allow-provisional restores it", p.commit.Evidence, c.step)
+		cfg.Log.Warn("a newer checkpoint is provisional and has other files than the ones before it, so it is passed over; --allow-provisional restores it",
+			"step", p.dir, "evidence", p.commit.Evidence)
+		passed = append(passed, FellBack{p.step, cfg.Store.Sub(p.dir).Name(), reason, backends.Changed})
+	}
+	return passed
+}
+
 // stillListed reports whether another listing has the same COMMITs in the folders of
-// steps, which are the newest ones, and no newer ones, and whatever was in the last of
-// them. With whole there must be no older ones either.
-func stillListed(ctx context.Context, store *backends.Store, steps []*listed, whole bool) (bool, error) {
+// steps, which are the newest ones, and no newer ones, and whatever was in the folder dir;
+// "" is that of the last one. With whole there must be no older ones either.
+func stillListed(ctx context.Context, store *backends.Store, steps []*listed, dir string, whole bool) (bool, error) {
 	now, err := listSteps(ctx, store)
 	if err != nil {
 		return false, err
@@ -193,11 +219,15 @@ func stillListed(ctx context.Context, store *backends.Store, steps []*listed, wh
 	if len(before) == 0 {
 		return true, nil
 	}
+	at := len(before) - 1
+	if dir != "" {
+		at = slices.IndexFunc(before, func(l *listed) bool { return l.dir == dir })
+	}
 	versions := make(map[string]backends.Version)
-	for _, obj := range after[len(before)-1].objects {
+	for _, obj := range after[at].objects {
 		versions[obj.Key] = obj.Version
 	}
-	for _, obj := range before[len(before)-1].objects {
+	for _, obj := range before[at].objects {
 		if version, ok := versions[obj.Key]; !ok || version != obj.Version {
 			return false, nil
 		}
@@ -245,11 +275,11 @@ func isLocal(err error) bool {
 }
 
 // fetch brings all files of a step below the site's workshop, checked.
-func fetch(ctx context.Context, cfg RestoreConfig, dir string, site *site) (Commit, error) {
-	commit, err := readCommit(ctx, cfg.Store, dir)
-	if err != nil {
-		return Commit{}, err
+func fetch(ctx context.Context, cfg RestoreConfig, c choice, site *site) (Commit, error) {
+	if c.err != nil {
+		return Commit{}, c.err
 	}
+	commit, dir := *c.commit, c.dir
 	there, err := objectsOf(ctx, cfg.Store, dir, &commit)
 	if err != nil {
 		return Commit{}, err

@@ -23,17 +23,23 @@ type Keep struct {
 
 // good is a step whose COMMIT can be read.
 type good struct {
-	dir    string
-	commit Commit
+	dir     string
+	commit  Commit
+	version backends.Version // of the COMMIT.json
 }
 
-// choose tells which of the good steps stay, given newest first.
+// choose returns which of the good steps stay, given newest first. The newest final one
+// always does, as restore prefers it to provisional ones.
 func (k Keep) choose(steps []good) map[string]bool {
 	stay := make(map[string]bool)
 	var ranked []good
+	final := false
 	for i, g := range steps {
 		if k.Last == 0 || i < k.Last || k.Every > 0 && g.commit.Step%k.Every == 0 {
 			stay[g.dir] = true
+		}
+		if !final && !g.commit.Provisional {
+			final, stay[g.dir] = true, true
 		}
 		if _, ok := g.commit.Metrics[k.Metric]; ok {
 			ranked = append(ranked, g)
@@ -122,6 +128,7 @@ type retention struct {
 	finished  finished
 
 	removed []Pruned
+	left    []good // steps that stay, newest first
 }
 
 // readOnce is a COMMIT in the version that was read.
@@ -173,7 +180,7 @@ func (r *retention) surveyOnce(ctx context.Context) (s survey, err error) {
 		}
 		switch kind := backends.KindOf(err); {
 		case err == nil:
-			s.good = append(s.good, good{l.dir, before.commit})
+			s.good = append(s.good, good{l.dir, before.commit, l.version})
 			s.says[l.dir] = &before.commit
 			if r.read != nil {
 				r.read[l.dir] = before
@@ -219,6 +226,7 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 			return newest, err
 		}
 	}
+	r.left = s.good
 	if s.later {
 		r.log.Warn("a step was committed by a later version of stager, so no data is removed that it may need")
 		return newest, nil

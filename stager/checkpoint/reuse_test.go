@@ -123,7 +123,7 @@ func TestKeepChooses(t *testing.T) {
 		if step == 600 {
 			c.Metrics = nil
 		}
-		steps = append(steps, good{fmt.Sprint(step), c})
+		steps = append(steps, good{dir: fmt.Sprint(step), commit: c})
 	}
 	for _, tt := range []struct {
 		keep Keep

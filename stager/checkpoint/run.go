@@ -219,6 +219,9 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 			retry = min(2*retry, longestRetry)
 		} else if wait = u.unsettled(); !final || wait == 0 {
 			if wait = u.linger(&quiet); !final || wait == 0 {
+				if exit.Gone && exit.Success && u.member == nil && u.cfg.Mode == ModeCheckpoint {
+					u.becomeFinal(ctx)
+				}
 				return u.unsaved(nil, final)
 			}
 		} else {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -215,6 +216,7 @@ func (u *Uploader) retain(ctx context.Context) {
 		u.log.Warn("older steps are not removed now", "error", err)
 		return
 	}
+	u.finalize(ctx, slices.DeleteFunc(r.left, func(g good) bool { return r.busy(g.commit.Step) }), false)
 	u.sweepRemains(ctx, r, "step-")
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -146,29 +146,29 @@ func (u *Uploader) judgeView(t tree, v *evidence.View, quiet time.Duration) (evi
 	return evidence.Judge(*v, &u.shapes, quiet), err
 }
 
-// learn takes note of a complete checkpoint. One that only a quiet period completed counts
-// when the next one has begun. What one of several nodes has says nothing of the next.
+// learn takes note of a complete checkpoint. One that only a quiet period completed has
+// ended when the next one has begun. What one of several nodes has says nothing of the next.
 func (u *Uploader) learn(v evidence.View, j evidence.Judgement) {
 	if v.Part {
 		return
 	}
 	if u.quietOne != nil && u.quietOne.Name != v.Name {
-		u.learnShape(*u.quietOne)
+		u.learnShape(*u.quietOne, false)
 		u.quietOne = nil
 	}
 	switch {
 	case j.Final():
-		u.learnShape(v)
+		u.learnShape(v, true)
 	case j.Kind == evidence.Quiet:
 		u.quietOne = &v
 	case j.Word == "missing" && v.Quiet >= u.cfg.Settle:
-		u.learnShape(v)
+		u.learnShape(v, false)
 	}
 }
 
-func (u *Uploader) learnShape(v evidence.View) {
+func (u *Uploader) learnShape(v evidence.View, final bool) {
 	v.Files = slices.Clone(v.Files)
-	if line := u.shapes.Learn(v); line != "" {
+	if line := u.shapes.Learn(v, final); line != "" {
 		u.log.Info("checkpoints of this output have changed", "checkpoint", v.Name, "change", line)
 	}
 }

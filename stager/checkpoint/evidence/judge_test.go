@@ -136,13 +136,13 @@ func TestShapes(t *testing.T) {
 		return v, Judge(v, shapes, quiet).Kind
 	}
 	v, got := judge("step-1", "model.pt", "optim.pt")
-	if line := shapes.Learn(v); got != Waiting || line != "" {
+	if line := shapes.Learn(v, true); got != Waiting || line != "" {
 		t.Errorf("the first: %s, %q, want waiting and no line", got, line)
 	}
 	if v, got = judge("step-2", "model.pt", "optim.pt"); got != Shape {
 		t.Errorf("one of the same shape: %s, want shape", got)
 	}
-	shapes.Learn(v)
+	shapes.Learn(v, true)
 	v, _ = judge("step-3", "model.pt")
 	v.Quiet = time.Hour
 	if j := Judge(v, shapes, quiet); j.Kind != Waiting || !strings.Contains(j.Reason, "optim.pt") {
@@ -158,7 +158,7 @@ func TestShapes(t *testing.T) {
 	for i, want := range []string{"", "", "checkpoints have other files than before: 1 of ema.pt instead of 0", ""} {
 		step := []int{4, 4, 5, 6}[i]
 		v, got := judge(fmt.Sprintf("step-%d", step), "model.pt", "optim.pt", "ema.pt")
-		if line := shapes.Learn(v); line != want || i < 3 && got == Shape || i == 3 && got != Shape {
+		if line := shapes.Learn(v, true); line != want || i < 3 && got == Shape || i == 3 && got != Shape {
 			t.Errorf("step %d with ema.pt: %s, line %q, want line %q", step, got, line, want)
 		}
 	}
@@ -168,8 +168,8 @@ func TestShapes(t *testing.T) {
 // written again and again.
 func TestShapesOfTwoSaves(t *testing.T) {
 	shapes := new(Shapes)
-	shapes.Learn(viewOf("step-1", "a.pt", "b.pt").sameTime())
-	shapes.Learn(viewOf("latest", "a.pt", "b.pt").sameTime())
+	shapes.Learn(viewOf("step-1", "a.pt", "b.pt").sameTime(), true)
+	shapes.Learn(viewOf("latest", "a.pt", "b.pt").sameTime(), true)
 	v := viewOf("step-2", "a.pt", "b.pt").sameTime()
 	v.Quiet = ShortQuiet
 	v.Files[1].Modified += int64(time.Hour)
@@ -193,7 +193,7 @@ func TestShapesOfTwoSaves(t *testing.T) {
 // Names that are the same when numbers are replaced are counted.
 func TestShapesCountNamesThatCollide(t *testing.T) {
 	shapes := new(Shapes)
-	shapes.Learn(viewOf("step-1", "layer1.pt", "layer2.pt", "layer10.pt", "1/2.pt", "2/1.pt").sameTime())
+	shapes.Learn(viewOf("step-1", "layer1.pt", "layer2.pt", "layer10.pt", "1/2.pt", "2/1.pt").sameTime(), true)
 	v := viewOf("step-2", "layer1.pt", "layer2.pt", "1/2.pt", "2/1.pt", "3/3.pt").sameTime()
 	v.Quiet = time.Hour
 	if got := Judge(v, shapes, time.Minute); got.Kind != Waiting || !strings.Contains(got.Reason, "3 of layer#.pt") {
@@ -216,7 +216,7 @@ func TestJudgeManyFiles(t *testing.T) {
 	if got := Judge(v, shapes, time.Minute); got.Kind != Quiet {
 		t.Errorf("got %+v, want quiet", got)
 	}
-	shapes.Learn(v)
+	shapes.Learn(v, true)
 	if got := Judge(v, shapes, time.Minute); got.Kind != Shape {
 		t.Errorf("got %+v, want shape", got)
 	}
@@ -272,7 +272,7 @@ func TestJudgeIsMonotone(t *testing.T) {
 		v := randomView(r)
 		shapes := new(Shapes)
 		if r.IntN(2) == 0 {
-			shapes.Learn(v)
+			shapes.Learn(v, true)
 		}
 		got := Judge(v, shapes, 10*time.Second)
 		kinds[got.Kind]++
@@ -315,7 +315,7 @@ func FuzzJudge(f *testing.F) {
 		v := viewOf(name, strings.Split(paths, "\n")...)
 		v.Notes[note], v.Beside[note] = Note{text, 1}, Note{text, 1}
 		shapes := new(Shapes)
-		shapes.Learn(v)
+		shapes.Learn(v, true)
 		if got := Judge(v, shapes, time.Second); got.Reason == "" {
 			t.Errorf("%+v has no reason", got)
 		}
@@ -326,7 +326,7 @@ func FuzzJudge(f *testing.F) {
 func TestShapesOfPartsCountForNothing(t *testing.T) {
 	const quiet = 10 * time.Second
 	shapes := new(Shapes)
-	shapes.Learn(viewOf("step-1", "a.pt", "b.pt").sameTime())
+	shapes.Learn(viewOf("step-1", "a.pt", "b.pt").sameTime(), true)
 	for _, paths := range [][]string{{"a.pt"}, {"a.pt", "b.pt"}} {
 		v := viewOf("step-2", paths...).sameTime()
 		v.Part, v.Quiet = true, ShortQuiet

@@ -245,7 +245,7 @@ func replay(t *testing.T, name string, ops []op) (out outcome) {
 				out.missed++
 				t.Errorf("%s: %s is complete at operation %d, and judged %s: %s", name, o.Path, i, j.Kind, j.Reason)
 			}
-			shapes.Learn(v)
+			shapes.Learn(v, true)
 			continue
 		}
 		d.do(o)

@@ -11,9 +11,9 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/format"
 )
 
-// spreadSlack is added to twice the time within which the files of the last checkpoint
+// SpreadSlack is added to twice the time within which the files of the last checkpoint
 // were written.
-const spreadSlack = 10 * time.Second
+const SpreadSlack = 10 * time.Second
 
 // files are those of a checkpoint whose paths have one pattern: a path with # for each
 // number.
@@ -25,7 +25,9 @@ type files struct {
 // shape is what the files of a checkpoint are, and how far apart they were written.
 type shape struct {
 	files  map[string]files
-	spread int64 // nanoseconds
+	spread int64  // nanoseconds
+	of     string // the name of the newest checkpoint of this shape
+	sure   bool   // a checkpoint of it was complete beyond doubt, or two saves ended with it
 }
 
 func pattern(name string) string {
@@ -42,7 +44,7 @@ func pattern(name string) string {
 }
 
 func shapeOf(v View) shape {
-	s := shape{files: make(map[string]files)}
+	s := shape{files: make(map[string]files), of: v.Name}
 	first, last := int64(math.MaxInt64), int64(math.MinInt64)
 	for _, f := range v.Files {
 		p := pattern(f.Path)
@@ -66,35 +68,34 @@ func (s shape) equal(other shape) bool {
 // names. The zero Shapes knows none. It is for one goroutine at a time.
 type Shapes struct {
 	known map[string]shape
-	other map[string]differing
+	other map[string]shape // that one checkpoint had, and not those before it
 }
 
-// differing is a shape that one checkpoint had, and not those before it.
-type differing struct {
-	name string
-	shape
-}
-
-// Learn takes note of a checkpoint that was complete. A shape that differs from the known
-// one is known when a second checkpoint has it; then line says what changed, for the log.
-func (s *Shapes) Learn(v View) (line string) {
+// Learn takes note of a checkpoint whose save has ended. final reports whether it was
+// complete beyond doubt; a killed writer may have left any other, so that its shape
+// completes the next ones only when a second save ended with it. A shape that differs from
+// the known one is known when a second checkpoint has it; then line says what changed, for
+// the log.
+func (s *Shapes) Learn(v View, final bool) (line string) {
 	if s.known == nil {
-		s.known, s.other = make(map[string]shape), make(map[string]differing)
+		s.known, s.other = make(map[string]shape), make(map[string]shape)
 	}
 	name, now := pattern(v.Name), shapeOf(v)
+	now.sure = final
 	known, ok := s.known[name]
 	switch before := s.other[name]; {
 	case !ok:
 		s.known[name] = now
 	case known.equal(now):
+		now.sure = final || known.sure || known.of != v.Name
 		s.known[name] = now
 		delete(s.other, name)
-	case before.name != v.Name && before.equal(now):
+	case before.of != "" && before.of != v.Name && before.equal(now):
 		s.known[name] = now
 		delete(s.other, name)
 		return fmt.Sprintf("checkpoints have other files than before: %s", difference(known, now))
 	default:
-		s.other[name] = differing{v.Name, now}
+		s.other[name] = now
 	}
 	return ""
 }
@@ -129,7 +130,7 @@ func (s *Shapes) compare(v View) (missing string, same bool) {
 			return p, false
 		}
 	}
-	if !known.equal(now) || now.spread > 2*known.spread+int64(spreadSlack) || pattern(v.Name) == v.Name {
+	if !known.sure || !known.equal(now) || now.spread > 2*known.spread+int64(SpreadSlack) || pattern(v.Name) == v.Name {
 		return "", false
 	}
 	for _, f := range v.Files {

@@ -1,0 +1,177 @@
+package checkpoint
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+)
+
+// A provisional COMMIT becomes final when later saves confirm it: one that has ended has
+// the same files. That the next save begins proves less, since the writer may have been
+// killed and started again. The COMMIT.json is then replaced by compare-and-swap.
+
+// recentSteps bounds how many of the newest steps are compared.
+const recentSteps = 20
+
+// confirmed returns the provisional ones of steps that are final, each with what confirms
+// it: a final step with the same files, or one whose save has ended, if its own has too. A
+// save has ended when a later one was committed, or when ended reports that the trainer
+// ended well. Then also the last one is final, unless it lacks what the one before had.
+func confirmed(steps []good, ended bool) map[string]string {
+	steps = slices.Clone(steps)
+	slices.SortStableFunc(steps, func(a, b good) int { return a.commit.Created.Compare(b.commit.Created) })
+	steps = steps[max(0, len(steps)-recentSteps):]
+	found := make(map[string]string)
+	last := len(steps) - 1
+	if last >= 0 && ended && steps[last].commit.Provisional &&
+		(last == 0 || noneMissing(shapeOf(&steps[last-1].commit), shapeOf(&steps[last].commit))) {
+		found[steps[last].dir] = "end"
+	}
+	for again := true; again; {
+		again = false
+		for i, g := range steps {
+			if !g.commit.Provisional || found[g.dir] != "" {
+				continue
+			}
+			for j, other := range steps {
+				final := !other.commit.Provisional || found[other.dir] != ""
+				if j != i && (final || i < last && j < last) && g.commit.confirmedBy(&other.commit) {
+					found[g.dir], again = "as "+other.dir, true
+					break
+				}
+			}
+		}
+	}
+	return found
+}
+
+// noneMissing reports whether a shape has at least as many files of each pattern as before.
+func noneMissing(before, now map[string]int) bool {
+	for p, n := range before {
+		if now[p] < n {
+			return false
+		}
+	}
+	return true
+}
+
+// endsInFormat are the endings of files that are not committed when they break off.
+var endsInFormat = []string{".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".npy", ".h5", ".hdf5", ".keras", ".parquet", ".json", ".pkl"}
+
+// confirmedBy reports whether another checkpoint has as many files of each pattern, files
+// of formats that record no end have the same sizes there, and all were written within
+// about the same time, so that none is left of an earlier save.
+func (c *Commit) confirmedBy(other *Commit) bool {
+	if c.Nodes != other.Nodes || !maps.Equal(shapeOf(c), shapeOf(other)) || c.spread() > 2*other.spread()+evidence.SpreadSlack {
+		return false
+	}
+	here, there := c.openSizes(), other.openSizes()
+	return maps.EqualFunc(here, there, slices.Equal)
+}
+
+// spread is how far apart the files were written.
+func (c *Commit) spread() time.Duration {
+	first, last := c.Files[0].Modified, c.Files[0].Modified
+	for _, f := range c.Files {
+		if f.Modified.Before(first) {
+			first = f.Modified
+		}
+		if f.Modified.After(last) {
+			last = f.Modified
+		}
+	}
+	return last.Sub(first)
+}
+
+// openSizes are the sizes of files of formats that record no end, by pattern, ascending.
+func (c *Commit) openSizes() map[string][]int64 {
+	sizes := make(map[string][]int64)
+	for _, f := range c.Files {
+		if !slices.Contains(endsInFormat, path.Ext(f.Path)) {
+			p := patternOf(f.Path)
+			sizes[p] = append(sizes[p], f.Size)
+		}
+	}
+	for _, s := range sizes {
+		slices.Sort(s)
+	}
+	return sizes
+}
+
+// finalize replaces the COMMITs of steps that are final now. What it fails with is tried
+// again after the next save.
+func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
+	found := confirmed(steps, ended)
+	for _, g := range steps {
+		why, ok := found[g.dir]
+		if !ok {
+			continue
+		}
+		c := g.commit
+		c.Provisional, c.Evidence = false, c.Evidence+", "+why
+		if c.Group != nil {
+			joined := *c.Group
+			joined.Provisional = false
+			c.Group = &joined
+		}
+		err := replaceCommit(ctx, u.cfg.Store, g, &c)
+		if err == nil {
+			u.log.Info("provisional checkpoint is final", "step", c.Step, "evidence", c.Evidence)
+			continue
+		}
+		switch backends.KindOf(err) {
+		case backends.Exist, backends.Changed, backends.NotExist:
+			u.log.Debug("a provisional checkpoint was replaced or removed meanwhile", "step", c.Step)
+		default:
+			u.log.Warn("a provisional checkpoint cannot be marked as final now", "step", c.Step, "error", err)
+		}
+	}
+}
+
+// replaceCommit replaces a COMMIT in the version that was read.
+func replaceCommit(ctx context.Context, store *backends.Store, g good, c *Commit) error {
+	text, err := encode(c)
+	if err != nil {
+		return err
+	}
+	key := g.dir + "/" + commitKey
+	opts := backends.CreateOptions{IfVersion: g.version}
+	if store.Facts().Guard == backends.GuardNone || g.version == "" {
+		now, err := store.Stat(ctx, key)
+		if err == nil && now.Version != g.version {
+			err = backends.Errorf(backends.Changed, "commit", key, "it was replaced")
+		}
+		if err != nil {
+			return err
+		}
+		opts = backends.CreateOptions{}
+	}
+	_, err = store.PutBytes(ctx, key, text, opts)
+	return err
+}
+
+// endedSteps is how many steps the end of a run may make final. Older ones had their
+// chance after each save.
+const endedSteps = 3
+
+// becomeFinal makes provisional steps final at the end of a run that ended well.
+func (u *Uploader) becomeFinal(ctx context.Context) {
+	u.mu.Lock()
+	own := slices.Clone(u.own[max(0, len(u.own)-endedSteps):])
+	u.mu.Unlock()
+	var steps []good
+	for i, dir := range own {
+		if slices.Contains(own[:i], dir) {
+			continue
+		}
+		if c, obj, err := readCommitAt(ctx, u.cfg.Store, dir); err == nil {
+			steps = append(steps, good{dir, c, obj.Version})
+		}
+	}
+	u.finalize(ctx, steps, true)
+}
