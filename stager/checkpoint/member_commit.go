@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -31,19 +33,48 @@ func payloads(parts []group.Part) ([]part, error) {
 	return all, nil
 }
 
-// look looks up the data that parts name.
-func (m *member) look(ctx context.Context, a group.Action) group.Event {
+// join makes the COMMIT of a save. Its error says why there can be none: what must not be
+// restored must not be written.
+func (m *member) join(a group.Action, to string) (c Commit, text []byte, err error) {
 	parts, err := payloads(a.Parts)
 	if err != nil {
-		return group.Event{Outcome: group.NotExist}
+		return c, nil, err
 	}
-	c := joinParts(group.StepDir(a.Save.Step, 0), "", parts)
-	sizes, err := m.sizes(ctx, group.StepDir(a.Save.Step, 0), &c, len(a.Parts))
+	if c = joinParts(group.StepDir(a.Save.Step, 0), to, parts); len(c.Files) == 0 {
+		return c, nil, errors.New("no node has files of this step")
+	}
+	c.Step, c.Created, c.Stager, c.Group = a.Save.Step, now(), m.u.cfg.Stager, &a.Joined
+	c.Provisional = a.Joined.Provisional
+	if err := c.check(); err != nil {
+		return c, nil, err
+	}
+	if text, err = encode(&c); err == nil && len(text) > commitLimit {
+		err = fmt.Errorf("it would have %d bytes, and may have %d", len(text), commitLimit)
+	}
+	return c, text, err
+}
+
+// look looks up the data that parts name. Of this node's part alone there may be none.
+func (m *member) look(ctx context.Context, a group.Action) group.Event {
+	dir := group.StepDir(a.Save.Step, 0)
+	var c Commit
+	var err error
+	if len(a.Parts) == 1 {
+		var parts []part
+		parts, err = payloads(a.Parts)
+		c = joinParts(dir, "", parts)
+	} else {
+		c, _, err = m.join(a, "")
+	}
+	if err != nil {
+		return group.Event{Outcome: group.Corrupt, Why: err.Error()}
+	}
+	sizes, err := m.sizes(ctx, dir, &c, len(a.Parts))
 	switch {
 	case err != nil:
 		m.note(err, true)
 		return group.Event{Outcome: group.Unavailable}
-	case c.missing(group.StepDir(a.Save.Step, 0), sizes) != nil:
+	case c.missing(dir, sizes) != nil:
 		return group.Event{Outcome: group.NotExist}
 	}
 	return group.Event{Outcome: group.OK}
@@ -128,22 +159,9 @@ func joinParts(dir, to string, parts []part) Commit {
 
 // commit writes COMMIT.json.
 func (m *member) commit(ctx context.Context, a group.Action) group.Event {
-	to := strings.TrimSuffix(a.Key, "/"+commitKey)
-	parts, err := payloads(a.Parts)
-	var c Commit
-	if err == nil {
-		c = joinParts(group.StepDir(a.Save.Step, 0), to, parts)
-		c.Step, c.Created, c.Stager, c.Group = a.Save.Step, now(), m.u.cfg.Stager, &a.Joined
-		c.Provisional = a.Joined.Provisional
-		err = c.check() // what must not be restored must not be written
-	}
-	var text []byte
-	if err == nil {
-		text, err = encode(&c)
-	}
+	_, text, err := m.join(a, strings.TrimSuffix(a.Key, "/"+commitKey))
 	if err != nil {
-		m.u.log.Error("a checkpoint cannot be committed", "step", a.Save.Step, "error", err)
-		return group.Event{Outcome: group.Unavailable}
+		return group.Event{Outcome: group.Corrupt, Why: err.Error()}
 	}
 	e := m.put(ctx, a.Key, text, a.Version == "", a.Version)
 	if e.Outcome == group.OK {

@@ -34,6 +34,9 @@ func (m *Machine) commitAnswered(s *save, e Event) {
 	case saveGather:
 		m.gathered(s, e)
 	case saveLook:
+		if m.invalid(s, e) {
+			return
+		}
 		if e.Outcome != OK {
 			m.finish(s, Abandoned, "data that a part names is missing")
 			return
@@ -42,6 +45,9 @@ func (m *Machine) commitAnswered(s *save, e Event) {
 	case saveBefore:
 		m.beforeCommit(s, e)
 	case saveWrite:
+		if m.invalid(s, e) {
+			return
+		}
 		if e.Outcome == OK {
 			m.enter(s, saveGatherAgain)
 			return
@@ -61,6 +67,15 @@ func (m *Machine) commitAnswered(s *save, e Event) {
 		}
 		m.finish(s, Committed, "")
 	}
+}
+
+// invalid ends a save whose parts make no valid COMMIT.json: parts are never replaced, so
+// trying again cannot help.
+func (m *Machine) invalid(s *save, e Event) bool {
+	if e.Outcome == Corrupt {
+		m.finish(s, Damaged, "its parts make no valid COMMIT.json: "+e.Why)
+	}
+	return e.Outcome == Corrupt
 }
 
 // commitWasRead is for members that wait for another to commit.

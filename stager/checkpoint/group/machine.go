@@ -99,10 +99,11 @@ const (
 	Create                  // create Key with Body if it is absent
 	Replace                 // replace Key with Body if it is there in Version
 	Gather                  // list the keys that begin with Key, and read each
-	// Look looks up the data that Parts name: OK when all is there.
+	// Look looks up the data that Parts name: OK when all is there, NotExist when
+	// something is missing, Corrupt with Why when Parts make no valid COMMIT.json.
 	Look
 	// Commit joins Parts to a COMMIT.json with Joined, and creates Key, or replaces it
-	// if Version is not empty.
+	// if Version is not empty. It answers Corrupt as Look does.
 	Commit
 	// Scan looks for this node's files of Save after the announcement was read. It
 	// answers when all are closed and unchanged: OK when there are some and they are
@@ -146,7 +147,7 @@ const (
 	NotExist            // nothing there
 	Unknown             // the reply was lost: a write may have happened, or happen yet
 	Unavailable         // nothing happened; try later
-	Corrupt             // the bytes cannot be read
+	Corrupt             // the bytes cannot be read, or cannot be right
 )
 
 // What says what an Event is.
@@ -187,7 +188,8 @@ type Event struct {
 	Body    []byte // Read, Upload
 	Records []Record
 	Found   Found
-	Local   Local // Complete
+	Local   Local  // Complete
+	Why     string // Look, Commit: for people, with Corrupt
 	// Provisional is that of Scan and Upload: no sign proves that the files are
 	// complete.
 	Provisional bool
@@ -229,7 +231,7 @@ const (
 	Abandoned           // Save, Why: will not be committed
 	Superseded          // Save: a later save of the step is committed
 	Conflicted          // Save: the step has another COMMIT
-	Damaged             // Save: data vanished while COMMIT was written
+	Damaged             // Save, Why: what the nodes saved makes no COMMIT.json, or vanished while it was written
 	RestoreAgreed       // Agreement: restore this
 )
 
