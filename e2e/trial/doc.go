@@ -15,6 +15,9 @@
 // A sampler has one, too: with readers, the sampler and stager killed again and again, the files
 // that were acknowledged are those of a calm run, byte for byte, and each once.
 //
+// The nodes of a job save together: pods are killed, replaced, fewer, swapped and late, and
+// what is restored is compared with what one save of all nodes wrote.
+//
 // Several stagers meet at one destination: writers of one step, a retention and restores,
 // some of them killed. And a hostile [Neighbour] shares the volumes of a stager, and tries
 // to get at a secret, to have files of its own removed, and to have wrong bytes passed on.

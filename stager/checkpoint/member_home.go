@@ -16,7 +16,8 @@ import (
 // system.
 type home struct {
 	Boot      string     `json:"boot"`
-	Pod       string     `json:"pod,omitempty"` // the run of the pod that the boot id is of
+	Pod       string     `json:"pod,omitempty"`   // the run of the pod that the boot id is of
+	Nodes     int        `json:"nodes,omitempty"` // of the job, when the boot id was made
 	Since     time.Time  `json:"since"`
 	Positions []position `json:"positions,omitempty"` // oldest first
 	Seen      []int64    `json:"seen,omitempty"`      // steps of which this node has had files
@@ -58,32 +59,76 @@ func (h *home) isAt(view string, round int) bool {
 	return v == view && r == round
 }
 
-// readHome reads the home, or begins a new one.
+// readHome reads the home of a member, or begins a new one.
 func (m *member) readHome() error {
-	text, err := disk.ReadSmall(m.u.root, homeName, disk.Limit)
+	h, fresh, err := m.u.readHome(func(h home) bool { return h.Pod == m.u.cfg.Pod && (h.Nodes == m.count || h.Nodes == 0) })
+	m.home = h
+	if err == nil && fresh {
+		m.u.mu.Lock()
+		m.u.disownLocked(func(view string) bool { return view == "" })
+		m.u.mu.Unlock()
+	}
+	return err
+}
+
+// readHome reads the home on the volume, or begins a new one where there is none that is
+// of this run. fresh says that it took the place of another one.
+func (u *Uploader) readHome(own func(home) bool) (h home, fresh bool, err error) {
+	text, err := disk.ReadSmall(u.root, homeName, disk.Limit)
 	var odd *disk.NotRegularError
 	switch {
-	case err == nil && json.Unmarshal(text, &m.home) == nil && m.home.Boot != "" && m.home.Pod == m.u.cfg.Pod:
-		return nil
+	case err == nil && json.Unmarshal(text, &h) == nil && h.Boot != "" && own(h):
+		return h, false, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.As(err, &odd):
-		return err
+		return h, false, err
 	}
 	since := time.Time{} // all on a new volume is of this run, also what came before stager
-	if err == nil {
-		if since, err = m.stamp(); err != nil {
-			return err
+	if fresh = err == nil; fresh {
+		if since, err = u.stamp(); err != nil {
+			return h, fresh, err
 		}
 	}
-	m.home = home{Boot: disk.Unique(), Pod: m.u.cfg.Pod, Since: since}
-	return m.writeHome()
+	h = home{Boot: disk.Unique(), Pod: u.cfg.Pod, Nodes: max(u.cfg.Nodes, 1), Since: since}
+	return h, fresh, u.writeHome(h)
+}
+
+// disownLocked notes that what is held under some views was taken before this run: it is
+// never a part of what this run saves.
+func (u *Uploader) disownLocked(former func(view string) bool) {
+	for _, snap := range u.snaps {
+		if former(snap.View) {
+			snap.View = beforeRun
+			u.shelf.rewrite(snap)
+		}
+	}
+}
+
+// startAlone is for a single node. What the volume has of a job of several nodes is a part
+// of a step and no step: a job that came back with one node committed the files of one
+// rank as the whole.
+func (u *Uploader) startAlone() error {
+	h, _, err := u.readHome(func(h home) bool { return h.Nodes == 1 })
+	if err != nil {
+		return err
+	}
+	u.since = h.Since
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.disownLocked(func(view string) bool { return view != "" })
+	for _, snap := range u.snaps {
+		if snap.View == beforeRun {
+			u.giveUpLocked(snap, "it is one node's part of a checkpoint of several nodes, and this job has one", snap.Said)
+		}
+	}
+	return nil
 }
 
 // stamp returns what time it is by the clock of the volume.
-func (m *member) stamp() (time.Time, error) {
-	if err := disk.ReplaceSmall(m.u.root, stampName, nil, 0o600, false); err != nil {
+func (u *Uploader) stamp() (time.Time, error) {
+	if err := disk.ReplaceSmall(u.root, stampName, nil, 0o600, false); err != nil {
 		return time.Time{}, err
 	}
-	info, err := m.u.root.Lstat(stampName)
+	info, err := u.root.Lstat(stampName)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -93,20 +138,22 @@ func (m *member) stamp() (time.Time, error) {
 // nextStamp is a stamp that is later than that of every file there is: file systems count
 // in steps of some milliseconds.
 func (m *member) nextStamp() (time.Time, error) {
-	first, err := m.stamp()
+	first, err := m.u.stamp()
 	next := first
 	for try := 0; err == nil && !next.After(first) && try < 200; try++ {
 		if err = pause(m.ctx, time.Millisecond); err == nil {
-			next, err = m.stamp()
+			next, err = m.u.stamp()
 		}
 	}
 	return next, err
 }
 
-func (m *member) writeHome() error {
-	text, err := json.Marshal(m.home)
+func (m *member) writeHome() error { return m.u.writeHome(m.home) }
+
+func (u *Uploader) writeHome(h home) error {
+	text, err := json.Marshal(h)
 	if err == nil {
-		err = disk.ReplaceSmall(m.u.root, homeName, text, 0o600, true)
+		err = disk.ReplaceSmall(u.root, homeName, text, 0o600, true)
 	}
 	return err
 }

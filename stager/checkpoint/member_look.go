@@ -23,13 +23,16 @@ func restoredCopy(t tree, files []local) bool {
 func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 	m := u.member
 	if m == nil {
+		if newest, some := newestOf(files); some && newest.Before(u.since) {
+			e.view = beforeRun
+		}
 		return
 	}
 	if e.files = files; before != nil && shares(files, before.files) {
 		e.view, e.round = before.view, before.round
 		return
 	}
-	first, last := time.Time{}, time.Time{}
+	first := time.Time{}
 	for _, f := range files {
 		info, err := t.root.Lstat(f.Path)
 		if err != nil {
@@ -42,10 +45,8 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 		if first.IsZero() || at.Before(first) {
 			first = at
 		}
-		if f.modified().After(last) {
-			last = f.modified()
-		}
 	}
+	last, _ := newestOf(files)
 	switch {
 	case first.IsZero():
 		first = time.Now()
@@ -55,6 +56,16 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 	}
 	e.view, e.round = m.at(first)
 	m.sighted(e.step)
+}
+
+// newestOf returns when the last of some files was written.
+func newestOf(files []local) (newest time.Time, some bool) {
+	for _, f := range files {
+		if at := f.modified(); !some || at.After(newest) {
+			newest, some = at, true
+		}
+	}
+	return newest, some
 }
 
 // shares reports whether a file is in both lists in the same state.

@@ -78,7 +78,7 @@ func (m *member) giveUpAll(why string) {
 	defer u.mu.Unlock()
 	for _, snap := range u.snaps {
 		if l := snap.local(m); snap.refused == nil && !m.isOpen(l) {
-			m.giveUpLocked(snap, why, snap.Said)
+			u.giveUpLocked(snap, why, snap.Said)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (m *member) skipped(r group.Report) {
 		r.Why = "a newer pod has taken the place of this node"
 	}
 	if r.Why != "" {
-		m.giveUpLocked(snap, r.Why, snap.Said)
+		u.giveUpLocked(snap, r.Why, snap.Said)
 		return
 	}
 	u.log.Info("all nodes save a later checkpoint, so this one is not sent", "step", snap.Step)
@@ -243,7 +243,7 @@ func (m *member) lost(r group.Report) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if snap := m.heldLocked(l); known && snap != nil {
-		m.giveUpLocked(snap, r.Why, snap.Said || r.Topic == group.Damaged)
+		u.giveUpLocked(snap, r.Why, snap.Said || r.Topic == group.Damaged)
 		return
 	}
 	u.log.Error("a checkpoint of all nodes is abandoned", "step", r.Step, "reason", r.Why)
@@ -253,8 +253,7 @@ func (m *member) lost(r group.Report) {
 
 // giveUpLocked names a checkpoint that will not be saved. hold keeps it on the volume: the
 // trainer that committed it may have removed its own copy.
-func (m *member) giveUpLocked(snap *snapshot, why string, hold bool) {
-	u := m.u
+func (u *Uploader) giveUpLocked(snap *snapshot, why string, hold bool) {
 	u.log.Error("a checkpoint is abandoned", "step", snap.Step, "reason", why)
 	err := backends.Errorf(backends.Changed, "commit", stepDir(snap.Step, 0), "%s", why)
 	if hold {

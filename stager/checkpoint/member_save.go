@@ -27,7 +27,7 @@ const scanPause = 250 * time.Millisecond
 // scan looks for this node's files of an announced save until they are closed and
 // unchanged, and holds them.
 func (m *member) scan(ctx context.Context, save group.Announcement) group.Event {
-	began, err := m.stamp()
+	began, err := m.u.stamp()
 	if err != nil {
 		began = time.Now()
 	}

@@ -73,7 +73,8 @@ type Uploader struct {
 	root   *os.Root
 	lock   *disk.FileLock // nil until begin
 	shelf  *shelf
-	member *member // nil with a single node
+	member *member   // nil with a single node
+	since  time.Time // of a single node: what is older is of a job of several; zero: nothing is
 
 	folder   sync.Mutex        // held by who looks at the folder and takes snapshots
 	trails   map[string]*trail // what was seen of checkpoints that are not complete; of who holds folder, as are the next two
@@ -190,10 +191,15 @@ func New(cfg Config) (*Uploader, error) {
 	if err := u.begin(); err != nil {
 		return nil, errors.Join(err, u.Close())
 	}
-	if cfg.Nodes > 1 && cfg.Mode == ModeCheckpoint {
-		if u.member, err = startMember(u); err != nil {
-			return nil, errors.Join(err, u.Close())
-		}
+	switch {
+	case cfg.Mode != ModeCheckpoint:
+	case cfg.Nodes > 1:
+		u.member, err = startMember(u)
+	default:
+		err = u.startAlone()
+	}
+	if err != nil {
+		return nil, errors.Join(err, u.Close())
 	}
 	return u, nil
 }
