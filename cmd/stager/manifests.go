@@ -25,10 +25,11 @@ type installation struct {
 	Namespace   string `short:"n" help:"Where the webhook runs; nothing else is to run there." default:"stager"`
 	CertManager bool   `help:"Have cert-manager make the certificate; without it the webhook makes its own."`
 	ConfigMaps  bool   `help:"Let pods name plans of ConfigMaps with the label stager.dev/plan." default:"true" negatable:""`
+	Owners      bool   `help:"Let the webhook read the Job of a pod that is one of several, which knows of how many." default:"true" negatable:""`
 }
 
 func (i installation) webhook() setup.Webhook {
-	return setup.Webhook{Name: i.Name, Namespace: i.Namespace, CertManager: i.CertManager, ConfigMaps: i.ConfigMaps}
+	return setup.Webhook{Name: i.Name, Namespace: i.Namespace, CertManager: i.CertManager, ConfigMaps: i.ConfigMaps, Owners: i.Owners}
 }
 
 type webhookManifests struct {

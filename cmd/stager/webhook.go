@@ -24,6 +24,7 @@ type webhookCmd struct {
 	Probes     string `help:"Address for /healthz, /readyz and /metrics." default:":9090"`
 	TLSDir     string `help:"Folder with tls.crt and tls.key, which another program renews; without it the webhook makes its own." placeholder:"DIR"`
 	ConfigMaps bool   `help:"Read the plans of ConfigMaps with the label stager.dev/plan, for pods that name one." default:"true" negatable:""`
+	Owners     bool   `help:"Read the Job of a pod that is one of several, which knows of how many." default:"true" negatable:""`
 }
 
 // Help tells how it comes into a cluster.
@@ -34,7 +35,7 @@ func (webhookCmd) Help() string {
 
 What it does to a pod is what "stager inject" does. A pod that cannot be served is refused with a sentence, and warnings reach whoever creates it. The certificate is made and renewed by the replicas together.
 
-    stager webhook --tls-dir /tls --no-config-maps    # needs nothing of the API server`
+    stager webhook --tls-dir /tls --no-config-maps --no-owners    # needs nothing of the API server`
 }
 
 func (c webhookCmd) Run(ctx context.Context, log *slog.Logger) error {
@@ -47,10 +48,11 @@ func (c webhookCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 		server.Certificates = folder
 	}
-	if c.TLSDir == "" || c.ConfigMaps {
+	server.Mutator = &admission.Mutator{}
+	if c.TLSDir == "" || c.ConfigMaps || c.Owners {
 		api, namespace, err := kube.InCluster(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), kube.AccountDir)
 		if errors.Is(err, fs.ErrNotExist) {
-			return &usageError{fmt.Errorf("this is no pod with a service account (%w); run it in the cluster, as stager manifests webhook prints it, or give --tls-dir and --no-config-maps", err)}
+			return &usageError{fmt.Errorf("this is no pod with a service account (%w); run it in the cluster, as stager manifests webhook prints it, or give --tls-dir, --no-config-maps and --no-owners", err)}
 		} else if err != nil {
 			return err
 		}
@@ -64,8 +66,11 @@ func (c webhookCmd) Run(ctx context.Context, log *slog.Logger) error {
 			server.Plans = &admission.Plans{API: api}
 			opts.ConfigMap = server.Plans.Find
 		}
+		if c.Owners {
+			server.Mutator.Owner = (&admission.Owners{API: api}).Find
+		}
 	}
-	server.Mutator = &admission.Mutator{Options: opts}
+	server.Mutator.Options = opts
 	reviews, err := net.Listen("tcp", c.Reviews)
 	if err != nil {
 		return &stager.PortError{Err: err}

@@ -298,13 +298,19 @@ func (j *job) killSidecar(t *testing.T, pod string, restarts int) {
 func (j *job) restored(t *testing.T) (string, error) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "back")
-	cmd := exec.CommandContext(t.Context(), filepath.Join(j.c.bin, "stager"), "restore", "-q", "s3://"+j.name+"/ckpt/", dir)
-	cmd.Env = append(os.Environ(), j.s3.Env()...)
-	if _, err := output(cmd); err != nil {
+	if _, err := j.stager(t, "restore", "-q", "s3://"+j.name+"/ckpt/", dir); err != nil {
 		return "", err
 	}
 	model, err := os.ReadFile(filepath.Join(dir, "model"))
 	return string(model), err
+}
+
+// stager runs the program as a user of the store does.
+func (j *job) stager(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(j.c.bin, "stager"), args...)
+	cmd.Env = append(os.Environ(), j.s3.Env()...)
+	return output(cmd)
 }
 
 // stored is the text of an object in the job's bucket.

@@ -52,7 +52,7 @@ func TestLifecycle(t *testing.T) {
 	c := asked(t, oneNode)
 	s3 := startNodeAndStore(t, c)
 	t.Run("rows", func(t *testing.T) { // which ends when all of them have
-		for _, r := range slices.Concat(endings, resuming, feeding, []row{atWork}) {
+		for _, r := range slices.Concat(endings, resuming, feeding, severalNodes, []row{atWork}) {
 			t.Run(r.name, func(t *testing.T) {
 				t.Parallel()
 				j := newJob(t, c, s3, r.name, r.size, r.objects...)

@@ -87,6 +87,9 @@ func (e *RequestError) Error() string { return e.Text }
 type Mutator struct {
 	// Options are for every pod. Admission is set, whatever they say.
 	Options jobspec.Options
+	// Owner returns the object that created a pod, as Owners.Find does; nil: none is looked
+	// for. It is called for pods that are one of several and do not say of how many.
+	Owner func(namespace string, owner Owner) (object []byte, err error)
 }
 
 // Review answers one AdmissionReview. An error is of type [RequestError]; a pod that
@@ -126,6 +129,7 @@ func (m *Mutator) respond(req *request) (*response, Outcome) {
 		// The pod itself need not name its namespace yet.
 		opts.ConfigMap = func(_, name string) ([]byte, bool) { return find(req.Namespace, name) }
 	}
+	opts.Owner, opts.NoOwner = m.owner(req)
 	result, err := jobspec.Inject(req.Object, opts)
 	if err != nil {
 		return refuse(http.StatusUnprocessableEntity, "Invalid", sentence(err)), Refused
@@ -145,6 +149,40 @@ func (m *Mutator) respond(req *request) (*response, Outcome) {
 	}
 	resp.PatchType = "JSONPatch"
 	return resp, Injected
+}
+
+// owner returns the object that created the pod of a request, or why it is not known.
+func (m *Mutator) owner(req *request) (object []byte, why string) {
+	var pod struct {
+		Metadata struct {
+			Labels          map[string]string `json:"labels"`
+			Annotations     map[string]string `json:"annotations"`
+			OwnerReferences []Owner           `json:"ownerReferences"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(req.Object, &pod) != nil || !jobspec.OneOfSeveral(pod.Metadata.Labels) {
+		return nil, ""
+	}
+	if meta := pod.Metadata; meta.Annotations[jobspec.AnnotationCount] != "" || meta.Annotations[jobspec.AnnotationStatus] != "" {
+		return nil, ""
+	}
+	for _, owner := range pod.Metadata.OwnerReferences {
+		switch {
+		case !owner.Controller:
+			continue
+		case m.Owner == nil:
+			return nil, fmt.Sprintf("%s %s created it, and this webhook reads no owners (--no-owners)", owner.Kind, owner.Name)
+		}
+		object, err := m.Owner(req.Namespace, owner)
+		switch {
+		case err != nil:
+			return nil, err.Error()
+		case object == nil:
+			return nil, fmt.Sprintf("%s %s created it, which is of a kind that the webhook does not read", owner.Kind, owner.Name)
+		}
+		return object, ""
+	}
+	return nil, "no object says that it created it"
 }
 
 func refuse(code int, reason, message string) *response {

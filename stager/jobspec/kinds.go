@@ -163,13 +163,7 @@ func tellJobSet(t *template, f *facts) {
 	jobs := number(group, "replicas", 1)
 	pods := number(f.jobSpec, "completions", number(f.jobSpec, "parallelism", 1))
 	f.count = strconv.Itoa(jobs * pods)
-	switch {
-	case jobs > 1 && pods > 1:
-		f.helpers = []variable{{"STAGER_JOB_INDEX", label(jobSetIndex)}, {"STAGER_POD_INDEX", label(indexLabel)}}
-		f.index = literalSource(fmt.Sprintf("$(STAGER_JOB_INDEX)*%d+$(STAGER_POD_INDEX)", pods))
-	case jobs > 1:
-		f.index = label(jobSetIndex)
-	}
+	f.index, f.helpers = jobSetPlace(jobs, pods)
 }
 
 func tellRuntime(t *template, f *facts) {

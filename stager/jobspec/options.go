@@ -90,6 +90,11 @@ type Options struct {
 	// Admission is for a webhook: the file is one Pod as the API server has it, and
 	// one that has been injected before, by whomever, is left as it is.
 	Admission bool
+	// Owner is, for Admission, the object that created the pod, as JSON: it knows of how many
+	// pods this is one. Nil: it is not known, and NoOwner says why. Where either is set, a pod
+	// whose number of likes remains unknown is refused if its plan needs it.
+	Owner   []byte
+	NoOwner string
 }
 
 // Action is what was done about a pod template or object.

@@ -40,7 +40,11 @@ type shape struct {
 }
 
 func newPod(opts Options, t *template, r *request) *pod {
-	return &pod{opts: opts, t: t, req: r, facts: t.facts()}
+	f := t.facts()
+	if opts.Admission && opts.Owner != nil {
+		f.learn(opts.Owner, t)
+	}
+	return &pod{opts: opts, t: t, req: r, facts: f}
 }
 
 // warn tells something, once for all containers.
@@ -341,6 +345,9 @@ func (p *pod) variables() []variable {
 	}
 	if p.req.plan.Spec.Shard.By == plan.ShardAuto && f.caution != "" && (p.req.count == "" || f.count != "") && len(p.req.plan.Spec.Inputs) > 0 {
 		p.warn("%s", f.caution)
+	}
+	if count == "" {
+		p.countless()
 	}
 	if f.index != (source{}) {
 		all = append(all, f.helpers...)

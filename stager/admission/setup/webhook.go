@@ -29,6 +29,7 @@ type Webhook struct {
 	Args            []string // of stager, behind webhook and its name
 	CertManager     bool     // makes the certificate, instead of the webhook itself
 	ConfigMaps      bool     // whose plans are read, with the label stager.dev/plan
+	Owners          bool     // of pods are read, for the number of pods that they have
 }
 
 // Names are those that the webhook's certificate is for.
@@ -53,6 +54,9 @@ func (w Webhook) Command() []string {
 	}
 	if !w.ConfigMaps {
 		args = append(args, "--no-config-maps")
+	}
+	if !w.Owners {
+		args = append(args, "--no-owners")
 	}
 	return args
 }

@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// together is the checkpoint of all nodes of a job. It ends fast enough that a node is
+// deleted while it sends: 1 MiB a second, and saveSlowly writes 12 MiB.
+const (
+	slowly = "plan-yaml: {apiVersion: stager.dev/v1alpha1, kind: StagePlan, metadata: {name: slow}, spec: {limits: {bandwidth: 1Mi}}}"
+
+	together = "out.ckpt: /out -> $BUCKET/ckpt/ ? commit=checkpoint&nodes=all&deadline=30s"
+
+	// saveTogether is a trainer of several nodes: each writes its part, of so many MiB, and
+	// the first says when the step is complete.
+	saveTogether = `i=$JOB_COMPLETION_INDEX
+	save() { mkdir /out/step-$1.tmp && dd if=/dev/zero of=/out/step-$1.tmp/weights-$i bs=1M count=$2 2>/dev/null &&
+	echo "node $i of step $1" >/out/step-$1.tmp/model-$i && mv /out/step-$1.tmp /out/step-$1 && stager commit ckpt /out/step-$1; }
+	`
+)
+
+// severalNodes are jobs whose nodes save one checkpoint together.
+var severalNodes = []row{
+	{
+		// Node 2 is deleted, without any time, while all send their parts of step 2. What it
+		// sent is in no checkpoint: its replacement is another member, and the four save the
+		// step after it.
+		name:        "four-nodes",
+		annotations: []string{slowly, together},
+		job:         "completions: 4\nparallelism: 4\ncompletionMode: Indexed\nbackoffLimit: 4\n", pod: "restartPolicy: Never\n",
+		main: saveTogether + `echo begun; until test -e /tmp/go; do sleep 0.2; done
+		test -e /tmp/later || { save 1 0; save 2 12; echo saved; until test -e /tmp/later; do sleep 0.2; done; }
+		save 3 0`,
+		do: func(t *testing.T, j *job) {
+			pods := j.nodes(t, 4)
+			for _, pod := range pods {
+				j.letGo(t, pod)
+			}
+			j.whole(t, 1, 4)
+			j.said(t, "2", "saved")
+			j.deletes(t, pods[2], "--grace-period=0", "--force")
+			j.until(t, "node 2 is replaced", func(ctx context.Context) bool {
+				out, err := j.c.kubectl(ctx, "", "get", "pod", "-l", j.pods("2"), "-o", "jsonpath={.items[*].metadata.name}")
+				if err != nil || out == "" || strings.Contains(out, " ") || out == pods[2] {
+					return false
+				}
+				pods[2] = out
+				return true
+			})
+			j.said(t, "2", "begun")
+			for _, pod := range pods {
+				if _, err := j.c.kubectl(t.Context(), "", "exec", pod, "-c", "main", "--", "touch", "/tmp/later", "/tmp/go"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		ends: "Complete",
+		also: func(t *testing.T, j *job) {
+			j.whole(t, 3, 4)
+			if text, err := j.stored("ckpt/step-00000002/COMMIT.json"); err == nil {
+				t.Errorf("step 2 exists, and node 2 was gone before it had sent its part: %s", text)
+			}
+			j.restoredOfAll(t, 3, 4)
+		},
+	},
+}
+
+// nodes waits until the main containers of all indices have begun, and returns their pods
+// by index.
+func (j *job) nodes(t *testing.T, count int) (pods []string) {
+	t.Helper()
+	for i := range count {
+		pods = append(pods, j.said(t, fmt.Sprint(i), "begun"))
+	}
+	return pods
+}
+
+// whole waits until a step exists, and looks whether it has a part of each node, in one
+// save.
+func (j *job) whole(t *testing.T, step, nodes int) {
+	t.Helper()
+	var commit struct {
+		Nodes int
+		Group struct {
+			Count int
+			Parts []string
+		}
+		Files []struct{ Node int }
+	}
+	name := fmt.Sprintf("ckpt/step-%08d/COMMIT.json", step)
+	j.until(t, name+" exists", func(context.Context) bool {
+		text, err := j.stored(name)
+		return err == nil && json.Unmarshal([]byte(text), &commit) == nil
+	})
+	if commit.Nodes != nodes || len(commit.Group.Parts) != nodes || commit.Group.Count != nodes {
+		t.Errorf("%s is of %d nodes and joins %d parts, want %d", name, commit.Nodes, len(commit.Group.Parts), nodes)
+	}
+	files := make(map[int]int)
+	for _, f := range commit.Files {
+		files[f.Node]++
+	}
+	for node := range nodes {
+		if files[node] != 2 {
+			t.Errorf("%s has %d files of node %d, want 2", name, files[node], node)
+		}
+	}
+}
+
+// restoredOfAll restores a step of all nodes, as a user does who has one machine.
+func (j *job) restoredOfAll(t *testing.T, step, nodes int) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "all")
+	if out, err := j.stager(t, "restore", "-q", "s3://"+j.name+"/ckpt/", dir); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want, got := make(map[string]string), make(map[string]string)
+	for i := range nodes {
+		name := fmt.Sprintf("model-%d", i)
+		want[name] = fmt.Sprintf("node %d of step %d\n", i, step)
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			text = []byte(err.Error())
+		}
+		got[name] = string(text)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("restored %q, want %q", got, want)
+	}
+}
