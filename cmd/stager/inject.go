@@ -110,8 +110,9 @@ func (m manifests) read() (all []manifest, err error) {
 }
 
 // change runs every file through a function and hands out what comes. Nothing is
-// written when one of them is refused.
-func (m manifests) change(files []manifest, log *slog.Logger, work func([]byte) (*jobspec.Result, error)) error {
+// written when one of them is refused, or has what is written for stager without effect and
+// refuseUnmatched is true.
+func (m manifests) change(files []manifest, log *slog.Logger, refuseUnmatched bool, work func([]byte) (*jobspec.Result, error)) error {
 	results := make([]*jobspec.Result, len(files))
 	var refused []error
 	for i, f := range files {
@@ -125,10 +126,17 @@ func (m manifests) change(files []manifest, log *slog.Logger, work func([]byte) 
 	if len(refused) > 0 {
 		return errors.Join(refused...)
 	}
+	unmatched := false
 	for i, f := range files {
 		tell(log, f.name, results[i])
+		for _, o := range results[i].Objects {
+			unmatched = unmatched || len(o.Unmatched) > 0
+		}
 	}
 	switch {
+	case unmatched && refuseUnmatched:
+		log.Error("nothing is written; mend what has no effect, or give --allow-unmatched")
+		return exitError(exitData)
 	case m.Write:
 		return rewrite(files, results)
 	case m.Format == "diff":
@@ -172,7 +180,7 @@ func tell(log *slog.Logger, name string, r *jobspec.Result) {
 		if o.Kind == "" {
 			continue
 		}
-		if o.Action == jobspec.LeftAlone && len(r.Objects) > manyObjects {
+		if o.Action == jobspec.LeftAlone && len(r.Objects) > manyObjects && len(o.Unmatched) == 0 {
 			left++
 			continue
 		}
@@ -184,7 +192,7 @@ func tell(log *slog.Logger, name string, r *jobspec.Result) {
 			said = append(said, "because", o.Reason)
 		}
 		log.Info(string(o.Action), said...)
-		for _, w := range o.Warnings {
+		for _, w := range slices.Concat(o.Unmatched, o.Warnings) {
 			log.Warn(w, "file", name, "object", o.String())
 		}
 	}
@@ -244,6 +252,8 @@ type injectCmd struct {
 	injecting
 	Plan  string `help:"A StagePlan for the pod templates that name none." placeholder:"PLAN" env:"STAGER_INJECT_PLAN"`
 	Check bool   `help:"Print nothing but what is out of date, and exit with 1 if anything is."`
+
+	AllowUnmatched bool `help:"Write what can be injected beside annotations and labels that have no effect, such as stager.io/, or those of a kind without a pod template. Without it they are warned of, and the exit code is 65."`
 }
 
 // Help shows what is typed.
@@ -284,7 +294,7 @@ func (c injectCmd) Run(log *slog.Logger) error {
 	if c.Check {
 		return c.check(files, opts)
 	}
-	return c.change(files, log, func(text []byte) (*jobspec.Result, error) { return jobspec.Inject(text, opts) })
+	return c.change(files, log, !c.AllowUnmatched, func(text []byte) (*jobspec.Result, error) { return jobspec.Inject(text, opts) })
 }
 
 // check tells what is out of date.
@@ -323,5 +333,5 @@ func (c uninjectCmd) Run(log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return c.change(files, log, jobspec.Uninject)
+	return c.change(files, log, false, jobspec.Uninject)
 }

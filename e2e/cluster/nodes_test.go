@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -55,6 +56,7 @@ var severalNodes = []row{
 				return true
 			})
 			j.said(t, "2", "begun")
+			j.viewed(t, pods) // what a node writes before belongs to the view before
 			for _, pod := range pods {
 				if _, err := j.c.kubectl(t.Context(), "", "exec", pod, "-c", "main", "--", "touch", "/tmp/later", "/tmp/go"); err != nil {
 					t.Fatal(err)
@@ -80,6 +82,24 @@ func (j *job) nodes(t *testing.T, count int) (pods []string) {
 		pods = append(pods, j.said(t, fmt.Sprint(i), "begun"))
 	}
 	return pods
+}
+
+// viewed waits until the sidecars of all pods are in one view, in which all of them are.
+func (j *job) viewed(t *testing.T, pods []string) {
+	t.Helper()
+	last := regexp.MustCompile(`(?s).*msg="all nodes of the job are there" [^\n]* view=([0-9a-f]+)`)
+	j.until(t, "its nodes agree on their view", func(ctx context.Context) bool {
+		views := make(map[string]bool)
+		for _, pod := range pods {
+			out, err := j.c.kubectl(ctx, "", "logs", pod, "-c", "stager")
+			found := last.FindStringSubmatch(out)
+			if err != nil || found == nil {
+				return false
+			}
+			views[found[1]] = true
+		}
+		return len(views) == 1
+	})
 }
 
 // whole waits until a step exists, and looks whether it has a part of each node, in one

@@ -136,7 +136,7 @@ func (m *Mutator) respond(req *request) (*response, Outcome) {
 	}
 	resp := &response{Allowed: true}
 	for _, o := range result.Objects {
-		resp.Warnings = append(resp.Warnings, o.Warnings...)
+		resp.Warnings = append(append(resp.Warnings, o.Unmatched...), o.Warnings...)
 		if o.Action == jobspec.LeftAlone && o.Reason != "" {
 			resp.Warnings = append(resp.Warnings, fmt.Sprintf("stager left %s alone: %s", o, o.Reason))
 		}

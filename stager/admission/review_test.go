@@ -86,7 +86,7 @@ func TestReview(t *testing.T) {
 		"a pod that asks":     {pod: podWith(asking), what: Injected},
 		"a plan by ConfigMap": {pod: podWith(`"stager.dev/plan": "configmap:there"`), what: Injected},
 		"a plan that is not there": {
-			pod: podWith(`"stager.dev/plan": "configmap:gone"`), what: Refused, message: "the ConfigMap gone",
+			pod: podWith(`"stager.dev/plan": "configmap:gone"`), what: Refused, message: "the webhook knows no ConfigMap gone with the key plan.yaml in this namespace; create it with the label stager.dev/plan",
 		},
 		"a label alone": {pod: podWith(`"other": "x"`), what: Unchanged, message: "it asks for no data"},
 		"an annotation that does not parse": {
@@ -143,6 +143,28 @@ func TestReview(t *testing.T) {
 				t.Errorf("asked again: %s %s, want unchanged", what, again.Patch)
 			}
 		})
+	}
+}
+
+// Who reads a refusal of the webhook created an object of the cluster, and typed no command
+// of stager's. It once advised him to give a file, or --plan.
+func TestRefusalsAreNotAboutTheCommandLine(t *testing.T) {
+	for name, pod := range map[string]string{
+		"a plan that is not there": podWith(`"stager.dev/plan": "configmap:gone"`),
+		"a RAM disk over the memory limit": strings.Replace(podWith(`"stager.dev/in.train": "s3://b/ -> /data ? medium=memory&size=20Gi"`),
+			`"image":"trainer",`, `"image":"trainer","resources":{"limits":{"memory":"16Gi"}},`, 1),
+		"checkpoints of nodes without an identity": podWith(`"stager.dev/out.ckpt": "/out -> s3://b/ ? nodes=all&deadline=1m"`),
+	} {
+		r, what := answered(t, &Mutator{}, reviewOf(t, pod, nil))
+		got := strings.Join(r.Warnings, "\n")
+		if r.Result != nil {
+			got += r.Result.Message
+		}
+		for _, flag := range []string{"--plan", "or let --adjust-memory", "--container-env", "give its file"} {
+			if got == "" || strings.Contains(got, flag) {
+				t.Errorf("%s: %s, %q, want a sentence without %s", name, what, got, flag)
+			}
+		}
 	}
 }
 

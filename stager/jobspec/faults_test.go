@@ -3,6 +3,7 @@ package jobspec
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -180,7 +181,7 @@ func TestWarnings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := strings.Join(result.Objects[0].Warnings, "\n")
+			got := strings.Join(slices.Concat(result.Objects[0].Unmatched, result.Objects[0].Warnings), "\n")
 			if !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
 				t.Errorf("got the warnings %q, want %q", got, tt.want)
 			}

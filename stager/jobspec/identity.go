@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -36,8 +37,12 @@ func (p *pod) identity() (all []variable) {
 	case p.facts.uid != (source{}):
 		all = append(all, variable{jobUIDVariable, p.facts.uid})
 	case !named:
-		p.warn("output %s is saved by all nodes together, and pods of %s cannot read an identity of their job: another job with the same destination can be told from this one only by its members; give each job a destination of its own, or another %s by --container-env",
-			outputs[i].Name, article(p.t.object.kind), jobUIDVariable)
+		or := fmt.Sprintf(", or another %s by --container-env", jobUIDVariable)
+		if p.opts.Admission {
+			or = ", such as with {job} in its URL"
+		}
+		p.warn("output %s is saved by all nodes together, and pods of %s cannot read an identity of their job: another job with the same destination can be told from this one only by its members; give each job a destination of its own%s",
+			outputs[i].Name, article(p.t.object.kind), or)
 	}
 	return append(all, variable{podUIDVariable, source{field: "metadata.uid"}})
 }

@@ -186,6 +186,10 @@ func (in *injector) document(d *yamledit.Document) []byte {
 			told := in.result.Objects[len(in.result.Objects)-1].Action
 			same = same && told != Injected && told != Removed
 		}
+		if last := len(in.result.Objects) - 1; last >= 0 { // of this object
+			list := &in.result.Objects[last].Unmatched
+			*list = append(*list, o.unmatched()...)
+		}
 	}
 	if same || len(in.faults) > faults {
 		return d.Text
@@ -232,10 +236,6 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 		return nil
 	}
 	var p *pod
-	var slips []string
-	for _, name := range t.nearlyOurs() {
-		slips = append(slips, "the annotation "+name+" is not stager's; its own begin with "+prefix)
-	}
 	fault := catch(func() {
 		r, why := in.request(t)
 		if r == nil {
@@ -243,7 +243,7 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 			if before.own(AnnotationUndo) != nil {
 				action = Removed
 			}
-			in.tell(t, Object{Action: action, Reason: why, Warnings: slips})
+			in.tell(t, Object{Action: action, Reason: why, Unmatched: t.labelAlone()})
 			return
 		}
 		p = newPod(in.opts, t, r)
@@ -253,7 +253,7 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 		if p.stands(before) {
 			action = Unchanged
 		}
-		in.tell(t, Object{Action: action, Warnings: slices.Concat(slips, p.warnings)})
+		in.tell(t, Object{Action: action, Warnings: p.warnings})
 	})
 	if fault != nil {
 		in.fault(t.object, fault)

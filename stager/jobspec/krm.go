@@ -39,7 +39,7 @@ func KRM(list []byte, opts Options) (out []byte, failed bool, err error) {
 	}
 	var results []any
 	for _, o := range result.Objects {
-		for _, w := range o.Warnings {
+		for _, w := range slices.Concat(o.Unmatched, o.Warnings) {
 			results = append(results, resultOf("warning", w, o.String()))
 		}
 	}

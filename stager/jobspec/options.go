@@ -117,6 +117,9 @@ type Object struct {
 	Action   Action
 	Reason   string   // why it was left alone
 	Warnings []string // what its user should know
+	// Unmatched is what was written for stager, or nearly so, and has no effect: most likely a
+	// slip, after which the job would run without its data.
+	Unmatched []string
 }
 
 // String is "Job/train".

@@ -145,6 +145,10 @@ func (in *injector) base(t *template, notes map[string]*yamledit.Node) (text str
 	if in.opts.Plan != nil {
 		return string(in.opts.Plan), named
 	}
+	if in.opts.Admission {
+		refuse(named, "the webhook knows no ConfigMap %s with the key %s in this namespace; create it with the label %s, whose ConfigMaps are read every 10 s, or write the plan itself as the annotation %s",
+			name, planKey, AnnotationPlan, AnnotationPlanYAML)
+	}
 	refuse(named, "the ConfigMap %s with its key %s is not here; give its file, too, or the plan by --plan", name, planKey)
 	return "", nil
 }

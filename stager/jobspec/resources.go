@@ -217,8 +217,12 @@ func (p *pod) jobMemory(disk plan.Bytes) {
 		return
 	}
 	if !p.opts.AdjustMemory {
-		refuse(limits.Get("memory"), "the RAM disk of %s is charged to container %s, whose memory limit is %s: raise it to %s, make the disk smaller, or let --adjust-memory add the disk to it",
-			disk, p.names[0], limit, limit+disk)
+		or := "or let --adjust-memory add the disk to it"
+		if p.opts.Admission {
+			or = "or have the cluster's administrator start the webhook with --adjust-memory, which adds the disk to it"
+		}
+		refuse(limits.Get("memory"), "the RAM disk of %s is charged to container %s, whose memory limit is %s: raise it to %s, make the disk smaller, %s",
+			disk, p.names[0], limit, limit+disk, or)
 	}
 	p.warn("the memory limit of container %s was %s and is now %s: the RAM disk of %s is charged to it", p.names[0], limit, limit+disk, disk)
 	in := p.inTarget(0).in("resources")

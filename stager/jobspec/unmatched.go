@@ -1,0 +1,104 @@
+package jobspec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+)
+
+// unmatched returns what an object says for stager, or nearly so, that no pod template of it
+// hears: annotations where none stands below them, and keys whose prefix is nearly
+// stager's. Nobody else would report it.
+func (o *object) unmatched() (all []string) {
+	heard := make(map[*yamledit.Node]bool)
+	for _, t := range o.templates {
+		for _, n := range t.chain[len(o.around):] {
+			if n.Kind == yamledit.Mapping {
+				heard[n.Get("metadata")] = true
+			}
+		}
+	}
+	var names []string // that nobody hears
+	w := walker{visit: func(n *yamledit.Node) bool {
+		if n.Kind != yamledit.Mapping {
+			return true
+		}
+		for _, list := range []string{"annotations", "labels"} {
+			group := n.Get(list)
+			if group == nil || group.Kind != yamledit.Mapping {
+				continue
+			}
+			for _, p := range group.Pairs {
+				switch key := p.Key.Text(); {
+				case nearlyOurs(key):
+					all = append(all, fmt.Sprintf("the %s %s is not stager's; its own begin with %s", strings.TrimSuffix(list, "s"), key, prefix))
+				case list == "annotations" && asks(key) && !heard[n] && !forTheWebhook(n):
+					names = append(names, key)
+				}
+			}
+		}
+		return true
+	}}
+	w.walk(o.root)
+	if len(names) == 0 {
+		return all
+	}
+	slices.Sort(names)
+	list := strings.Join(slices.Compact(names), ", ")
+	if len(o.templates) > 0 {
+		return append(all, fmt.Sprintf("%s stands where no pod template is below; write it among the annotations of the pod template, or of the object", list))
+	}
+	return append(all, fmt.Sprintf("%s has no effect: %s has no pod template here; if its controller copies labels and annotations to its pods, add the label %s: \"true\" beside them for the admission webhook, or name the pod template by --path",
+		list, article(o.kind), LabelInject))
+}
+
+// asks reports whether an annotation asks for data.
+func asks(key string) bool {
+	return key == AnnotationPlan || key == AnnotationPlanYAML || strings.HasPrefix(key, AnnotationInput) || strings.HasPrefix(key, AnnotationOutput)
+}
+
+// forTheWebhook reports whether metadata is left to the webhook, when its pods are created.
+func forTheWebhook(metadata *yamledit.Node) bool {
+	return metadata.Get("labels").Get(LabelInject).Text() == "true"
+}
+
+// labelAlone returns that a template has the label for the webhook, and asks for nothing.
+func (t *template) labelAlone() []string {
+	if !forTheWebhook(t.node.Get("metadata")) {
+		return nil
+	}
+	return []string{fmt.Sprintf("it has the label %s: \"true\", and no annotation says which data it needs; write %sNAME, %sNAME or %s", LabelInject, AnnotationInput, AnnotationOutput, AnnotationPlan)}
+}
+
+// nearlyOurs reports whether the prefix of a key is nearly stager's.
+func nearlyOurs(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	near := strings.HasPrefix(domain, "stager") || distance(domain+"/", prefix) <= 2
+	return ok && near && domain+"/" != prefix
+}
+
+// distance returns how many bytes must be changed, put in or left out to make b of a. It
+// is at most 3 for texts whose lengths differ by more than 2.
+func distance(a, b string) int {
+	if len(a) > len(b)+2 || len(b) > len(a)+2 {
+		return 3
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			before, row[j+1] = row[j+1], min(before+cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

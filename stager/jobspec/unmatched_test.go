@@ -1,0 +1,51 @@
+package jobspec
+
+import (
+	"strings"
+	"testing"
+)
+
+// What is written for stager and has no effect was passed by without a word: inject ended
+// with 0, and the job ran without its data.
+func TestUnmatched(t *testing.T) {
+	const (
+		in      = `stager.dev/in.train: "s3://b/train/ -> /data"`
+		noPod   = "stager.dev/in.train has no effect: "
+		service = `{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, metadata: {name: x, annotations: {` + in + `}}, spec: {predictor: {model: {}}}}`
+	)
+	for _, tt := range []struct {
+		name, file string
+		opts       Options
+		want       string // ""; nothing is unmatched
+	}{
+		{"a job that asks", job(in, "", ""), Options{}, ""},
+		{"an InferenceService", service, Options{}, noPod + "an InferenceService has no pod template here"},
+		{"a SparkApplication", `{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: x}, spec: {driver: {annotations: {` + in + `}}}}`, Options{}, noPod + "a SparkApplication has no pod template here"},
+		{"a TaskRun", `{apiVersion: tekton.dev/v1, kind: TaskRun, metadata: {name: x, annotations: {` + in + `}}, spec: {taskSpec: {steps: [{name: s, image: i}]}}}`, Options{}, noPod + "a TaskRun has no pod template here"},
+		{"a TrainJob", `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: x, annotations: {` + in + `}}, spec: {runtimeRef: {name: torch}}}`, Options{}, noPod + "a TrainJob has no pod template here"},
+		{"a Workflow without the label", `{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: x}, spec: {podMetadata: {annotations: {` + in + `}}}}`, Options{}, noPod + "a Workflow has no pod template here"},
+		{"a Workflow for the webhook", `{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: x}, spec: {podMetadata: {labels: {stager.dev/inject: "true"}, annotations: {` + in + `}}}}`, Options{}, ""},
+		{"beside the pod template", strings.Replace(job(in, "", ""), "metadata: {name: train}", "metadata: {name: train}\nstatus: {metadata: {annotations: {stager.dev/out.o: x}}}", 1), Options{}, "stager.dev/out.o stands where no pod template is below"},
+		{"another prefix", job(`stager.io/in.train: "s3://b/train/ -> /data"`, "", ""), Options{}, "the annotation stager.io/in.train is not stager's; its own begin with stager.dev/"},
+		{"another prefix of a kind without a pod template", strings.Replace(service, "stager.dev/in.train", "stager/in.train", 1), Options{}, "the annotation stager/in.train is not stager's"},
+		{"a label of another prefix", strings.Replace(job(in, "", ""), "metadata: {name: train}", `metadata: {name: train, labels: {stager.io/inject: "true"}}`, 1), Options{}, "the label stager.io/inject is not stager's"},
+		{"the label alone", `{apiVersion: v1, kind: Pod, metadata: {name: x, labels: {stager.dev/inject: "true"}}, spec: {containers: [{name: main, image: x}]}}`, Options{}, "no annotation says which data it needs"},
+		{"the label and a plan for all", `{apiVersion: v1, kind: Pod, metadata: {name: x, labels: {stager.dev/inject: "true"}}, spec: {containers: [{name: main, image: x}]}}`, Options{Plan: []byte(onePlan)}, ""},
+		{"the label of a ConfigMap with a plan", `{apiVersion: v1, kind: ConfigMap, metadata: {name: x, labels: {stager.dev/plan: ""}}, data: {}}`, Options{}, ""},
+		{"others", `{apiVersion: v1, kind: Service, metadata: {name: x, annotations: {a: b, prometheus.io/scrape: "true"}}, spec: {}}`, Options{}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			result, err := Inject([]byte(tt.file), tt.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			for _, o := range result.Objects {
+				got += strings.Join(o.Unmatched, "\n")
+			}
+			if !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
