@@ -327,8 +327,9 @@ func (m *team) committed(step int, pods ...*pod) {
 }
 
 var (
-	safeLine = regexp.MustCompile(`msg="a checkpoint is safe".* step=(\d+)`)
-	skipLine = regexp.MustCompile(`so this one is not sent".* step=(\d+)`)
+	safeLine    = regexp.MustCompile(`msg="a checkpoint is safe".* step=(\d+)`)
+	removedLine = regexp.MustCompile(`this one is no longer at the destination".* step=(\d+)`)
+	skipLine    = regexp.MustCompile(`so this one is not sent".* step=(\d+)`)
 )
 
 // safe are the steps that a pod reported to be safe.

@@ -50,6 +50,9 @@ func (m *member) report(r group.Report) {
 	case group.Committed, group.Superseded:
 		m.clearMissing()
 		m.safe(r)
+	case group.Removed:
+		m.clearMissing()
+		m.removed(r)
 	case group.Abandoned, group.Conflicted, group.Damaged:
 		m.clearMissing()
 		m.lost(r)
@@ -218,6 +221,21 @@ func (m *member) safe(r group.Report) {
 	if u.cfg.Node == 0 {
 		m.work.Go(func() { m.tidy(dir) })
 	}
+}
+
+// removed drops a checkpoint that retention has removed before this node saw its COMMIT.
+func (m *member) removed(r group.Report) {
+	u := m.u
+	l, known := m.saveOf(r)
+	u.log.Info("a later checkpoint is committed, and this one is no longer at the destination", "step", r.Step)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if snap := m.heldLocked(l); known && snap != nil {
+		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Complete: snap.Complete}
+		u.rememberLocked()
+		u.leaveLocked(snap)
+	}
+	u.notifyLocked()
 }
 
 // tidy writes the hint LATEST, and removes what is too old. Node 0 does it for all.

@@ -60,6 +60,12 @@ func (m *Machine) commitAnswered(s *save, e Event) {
 			return
 		}
 		m.enter(s, saveLookAgain)
+	case saveNewest:
+		if e.Outcome == OK && e.Found.Step > s.what.Step {
+			m.finish(s, Removed, "")
+			return
+		}
+		m.finish(s, Abandoned, "its parts were removed")
 	case saveLookAgain:
 		if e.Outcome != OK {
 			m.finish(s, Damaged, "data vanished while COMMIT.json was written")
@@ -78,6 +84,19 @@ func (m *Machine) invalid(s *save, e Event) bool {
 	return e.Outcome == Corrupt
 }
 
+// lookSooner reads COMMIT.json of open saves of the view now: whoever announces the next
+// save has finished them, and retention may remove them when the next ones are committed.
+func (m *Machine) lookSooner() {
+	if m.cfg.Index == 0 { // it does not wait long
+		return
+	}
+	for i := range m.saves {
+		if s := &m.saves[i]; s.phase == saveWatch && s.id.View == m.view.now.Digest {
+			m.enter(s, saveRead)
+		}
+	}
+}
+
 // commitWasRead is for members that wait for another to commit.
 func (m *Machine) commitWasRead(s *save, e Event) {
 	joined, err := DecodeJoined(e.Body)
@@ -87,7 +106,7 @@ func (m *Machine) commitWasRead(s *save, e Event) {
 	case e.Outcome == OK && err == nil && joined != nil && joined.View == s.id.View && joined.Save > s.id.Number:
 		m.finish(s, Superseded, "a later save of the step is committed")
 	case s.gone:
-		m.finish(s, Abandoned, "its parts were removed")
+		m.enter(s, saveNewest)
 	case s.overdue || m.patienceOver(s):
 		m.enter(s, saveGather)
 	default:

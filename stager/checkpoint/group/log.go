@@ -220,6 +220,7 @@ func (m *Machine) announced(a Announcement) {
 		return // each node sends what it likes
 	}
 	m.tell(Report{Topic: Announced, Save: SaveID{a.View, a.Save}, Step: a.Step})
+	m.lookSooner()
 	m.saves = append(m.saves, newSave(a, m.view.now))
 	m.begin(&m.saves[len(m.saves)-1])
 }

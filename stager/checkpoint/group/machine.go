@@ -230,6 +230,7 @@ const (
 	Committed           // Save: safe
 	Abandoned           // Save, Why: will not be committed
 	Superseded          // Save: a later save of the step is committed
+	Removed             // Save: it is no longer there, and a later step is committed
 	Conflicted          // Save: the step has another COMMIT
 	Damaged             // Save, Why: what the nodes saved makes no COMMIT.json, or vanished while it was written
 	RestoreAgreed       // Agreement: restore this

@@ -48,6 +48,7 @@ const (
 	saveWrite                          // writes it
 	saveGatherAgain
 	saveLookAgain
+	saveNewest // its parts are gone: looks for a later checkpoint
 	saveDone
 )
 
@@ -93,6 +94,8 @@ func (m *Machine) enter(s *save, p savePhase) {
 		a.Do, a.Key = Read, s.commitKey()
 	case saveGather, saveGatherAgain:
 		a.Do, a.Key = Gather, PartsPrefix(s.what.Step, s.id)
+	case saveNewest:
+		a.Do = Newest
 	case saveLook, saveLookAgain:
 		a.Do, a.Parts = Look, s.parts
 	case saveLookOwn:
