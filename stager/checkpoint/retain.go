@@ -89,14 +89,15 @@ type Pruned struct {
 }
 
 // Prune removes the steps that Keep does not name, and uploads that were never committed,
-// of steps older than the newest that is, when nothing came of them for Abandoned. What a
+// of steps older than the newest that is, when nothing came of them for Abandoned, and the
+// records of nodes that no step and no living node needs. What a
 // step that stays refers to stays too, and so does the newest good step, and what stager
 // did not write.
 func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	r := retention{store: cfg.Store, keep: cfg.Keep, abandoned: cfg.Abandoned, dry: cfg.DryRun, foreign: cfg.Foreign, log: cfg.Log}
+	r := retention{store: cfg.Store, keep: cfg.Keep, nodes: true, abandoned: cfg.Abandoned, dry: cfg.DryRun, foreign: cfg.Foreign, log: cfg.Log}
 	err := r.askTime(ctx)
 	if err == nil {
 		_, err = r.apply(ctx)
@@ -118,6 +119,7 @@ type retention struct {
 	own   []string            // folders that this process committed, oldest first
 	busy  func(int64) bool    // steps that are on their way; nil: none
 	read  map[string]readOnce // COMMITs that were read before, by folder; may be nil
+	nodes bool                // records of former nodes go, too
 	dry   bool
 	log   *slog.Logger
 
@@ -244,7 +246,10 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 			return newest, err
 		}
 	}
-	return newest, nil
+	if r.nodes {
+		err = r.sweepNodes(ctx, s)
+	}
+	return newest, err
 }
 
 // removing is what the log says of something that goes: a dry run removes nothing.

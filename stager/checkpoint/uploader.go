@@ -107,6 +107,7 @@ type Uploader struct {
 	polls       bool                       // nobody tells that a name came
 	swept       bool                       // the destination was looked through for what killed uploads left
 	read        map[string]readOnce        // COMMITs; only who holds the shipping token
+	nodesSwept  time.Time                  // when records of former nodes were looked for; the same
 	uploading   *upload
 	complete    StepTime      // newest; step -1 for none
 	apart       time.Duration // how long the newest came after the one before; 0: it is the first

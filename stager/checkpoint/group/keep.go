@@ -1,6 +1,12 @@
 package group
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // Sweepable reports whether data that no COMMIT names, but a part of the view does, may
 // be removed. It may not while the view is current. still is how long, on the
@@ -8,4 +14,73 @@ import "time"
 // have not changed; abandon must be longer than any upload and Config.Patience take.
 func Sweepable(current View, view string, still, abandon time.Duration) bool {
 	return current.Digest != view && still >= abandon
+}
+
+// RecordsPrefix is where all records are that belong to no step.
+const RecordsPrefix = "nodes/"
+
+// RecordKey is what a key below RecordsPrefix says of its record.
+type RecordKey struct {
+	Key    string
+	View   string // of an announcement and an agreement
+	Number int    // the index of a member, the number of a save, the round of an agreement
+}
+
+// ParseRecordKey reads the key of a member, an announcement or an agreement. ok is false
+// for any other key, also for one that is only similar to what a machine writes.
+func ParseRecordKey(key string) (k RecordKey, ok bool) {
+	k.Key = key
+	switch dir, name, _ := strings.Cut(strings.TrimPrefix(key, RecordsPrefix), "/"); dir + "/" {
+	case strings.TrimPrefix(MembersPrefix, RecordsPrefix):
+		k.Number, ok = numberOf(name)
+		return k, ok && key == memberKey(k.Number)
+	case strings.TrimPrefix(ViewsPrefix, RecordsPrefix):
+		k.View, name, _ = strings.Cut(name, "/")
+		k.Number, ok = numberOf(name)
+		return k, ok && viewDigest.MatchString(k.View) && key == announceKey(k.View, k.Number)
+	case strings.TrimPrefix(RestoresPrefix, RecordsPrefix):
+		k.View, name, _ = strings.Cut(name, "/")
+		k.Number, ok = numberOf(name)
+		return k, ok && viewDigest.MatchString(k.View) && key == roundKey(k.View, k.Number)
+	}
+	return k, false
+}
+
+func numberOf(name string) (int, bool) {
+	text, ok := strings.CutSuffix(name, ending)
+	n, err := strconv.Atoi(text)
+	return n, ok && err == nil && n >= 0
+}
+
+// Needs reports whether a record may still matter to the members of v, the current view: a
+// member at one of its indices, or a record of v or of one of its former views.
+func (v *View) Needs(k RecordKey) bool {
+	if k.View == "" {
+		return k.Number < v.Count
+	}
+	return k.View == v.Digest || slices.Contains(v.Former, k.View)
+}
+
+// Check returns an error unless body is a record that a machine wrote under this key.
+func (k RecordKey) Check(body []byte) error {
+	var key string
+	var err error
+	switch {
+	case strings.HasPrefix(k.Key, MembersPrefix):
+		var m Member
+		m, err = DecodeMember(body)
+		key = memberKey(m.Index)
+	case strings.HasPrefix(k.Key, ViewsPrefix):
+		var a Announcement
+		a, err = DecodeAnnouncement(body)
+		key = announceKey(a.View, a.Save)
+	default:
+		var a Agreement
+		a, err = DecodeAgreement(body)
+		key = roundKey(a.View, a.Round)
+	}
+	if err == nil && key != k.Key {
+		err = fmt.Errorf("it is the record of %s", key)
+	}
+	return err
 }

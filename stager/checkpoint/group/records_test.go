@@ -31,6 +31,32 @@ func TestParsePartKeyReadsWhatPartKeyWrote(t *testing.T) {
 	}
 }
 
+func TestParseRecordKeyReadsWhatMembersWrite(t *testing.T) {
+	view := digestOf("j", []string{"a"})
+	member := encode(Member{Header: Header{APIVersion: apiVersion, Kind: kindMember}, Job: "j", Index: 3, Count: 4, Boot: "b"})
+	for key, want := range map[string]RecordKey{
+		memberKey(3):         {Number: 3},
+		announceKey(view, 7): {View: view, Number: 7},
+		roundKey(view, 2):    {View: view, Number: 2},
+	} {
+		want.Key = key
+		if got, ok := ParseRecordKey(key); !ok || got != want {
+			t.Errorf("%s: got %+v, %v, want %+v", key, got, ok, want)
+		}
+		if err := want.Check(member); (err == nil) != (key == memberKey(3)) {
+			t.Errorf("%s with the record of member 3: got %v", key, err)
+		}
+	}
+	for _, key := range []string{
+		ViewKey, "nodes/members/3.json", "nodes/members/000003.json/x", "nodes/views/x/00000001.json", "nodes/views/" + view + "/000001.json",
+		"nodes/restores/" + view + "/-00001.json", "nodes/", "members/000003.json",
+	} {
+		if got, ok := ParseRecordKey(key); ok {
+			t.Errorf("%s: got %+v, want no record", key, got)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"stager.dev/v1alpha1","kind":"View","seq":1,"job":"j","count":1,"view":"x","boots":["b"]}`))
 	f.Add([]byte(`{"apiVersion":"stager.dev/v1alpha1","kind":"Part","view":"x","save":1,"index":0,"count":1,"boot":"b","payload":{}}`))
