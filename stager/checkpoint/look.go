@@ -58,6 +58,7 @@ func (u *Uploader) look(ended bool) error {
 			delete(u.seen, name)
 		}
 	}
+	u.forgetMovedLocked()
 	maps.DeleteFunc(u.trails, func(name string, _ *trail) bool { _, ok := names[name]; return !ok })
 	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return !present(u.root, name) })
 	u.mu.Unlock()
@@ -235,6 +236,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		}
 		u.seen[name] = e
 	}
+	e.renamed = u.movedLocked(name) || e.renamed
 	held, scan := u.snaps[step], u.scanOf(step)
 	// Of what is held less may be left: the trainer is removing it.
 	if held != nil && err == nil && within(files, held.Files) {

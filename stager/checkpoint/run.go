@@ -5,12 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
@@ -34,46 +30,22 @@ func (u *Uploader) Run(ctx context.Context) error {
 	return nil
 }
 
-// watch tells of entries that come. Without it Run still looks.
+// watch reports entries that come, and files that are closed. Without it Run still looks.
 func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
-	w, err := fsnotify.NewWatcher()
+	hint, ended := make(chan struct{}, 1), make(chan struct{})
+	w, err := newDirWatch(u, hint)
 	if err != nil {
-		u.log.Info("the kernel does not tell of changes; they are seen a few seconds later", "error", err)
+		u.log.Info("the kernel does not tell of changes here; they are seen a few seconds later", "error", err)
 		u.poll()
 		return nil, func() {}
 	}
-	if err := w.Add(u.cfg.Dir); err != nil {
-		u.log.Info("the kernel does not tell of changes here; they are seen a few seconds later", "error", err)
-		u.poll()
-	}
-	hint, ended := make(chan struct{}, 1), make(chan struct{})
+	w.rescan()
 	go func() {
 		defer close(ended)
-		for {
-			select {
-			case event, ok := <-w.Events:
-				if !ok {
-					return
-				}
-				if event.Has(fsnotify.Create) { // also what a rename brings
-					if filepath.Dir(event.Name) == u.cfg.Dir {
-						u.came(filepath.Base(event.Name))
-					}
-					u.watchInside(w, event.Name)
-					select {
-					case hint <- struct{}{}:
-					default:
-					}
-				}
-			case _, ok := <-w.Errors:
-				if !ok {
-					return
-				}
-			}
-		}
+		w.run()
 	}()
 	return hint, func() {
-		_ = w.Close() // nothing is read from it any more
+		_ = w.file.Close() // nothing is read from it any more
 		<-ended
 	}
 }
@@ -83,13 +55,6 @@ func (u *Uploader) poll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.polls = true
-}
-
-// watchInside has what comes into a new folder seen at once, such as a marker.
-func (u *Uploader) watchInside(w *fsnotify.Watcher, name string) {
-	if info, err := os.Lstat(name); err == nil && info.IsDir() && filepath.Dir(name) == u.cfg.Dir {
-		_ = w.Add(name) // it may have gone, or no more can be watched: it is seen later
-	}
 }
 
 // run looks, and wakes the one that sends: a long upload must not keep a checkpoint

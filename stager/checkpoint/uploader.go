@@ -88,6 +88,7 @@ type Uploader struct {
 	mu          sync.Mutex                 // guards all below
 	seen        map[string]*entry          // checkpoints that are not complete, by name
 	temporary   map[uint64]bool            // inodes that had temporary names at the last look
+	moved       map[string]uint64          // inodes of what was renamed into place, by name
 	snaps       map[int64]*snapshot        // complete and not shipped, by step
 	said        map[string]bool            // names that Commit was called for
 	saved       map[int64]bool             // steps that this process committed
@@ -183,6 +184,7 @@ func New(cfg Config) (*Uploader, error) {
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
+		moved: make(map[string]uint64),
 		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),

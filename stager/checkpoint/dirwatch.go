@@ -1,0 +1,195 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// dirWatch reads the kernel's notifications of what comes to the output's directory and to
+// the directories in it. fsnotify does not pair the two names of a rename, which show that
+// a checkpoint was renamed into place.
+type dirWatch struct {
+	u     *Uploader
+	file  *os.File         // of the inotify instance
+	hint  chan<- struct{}  // has room for one
+	top   int32            // watch descriptor of the output's directory
+	names map[int32]string // of directories in it
+	from  map[uint32]string
+}
+
+const (
+	topEvents    = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_CLOSE_WRITE | unix.IN_ONLYDIR
+	insideEvents = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ONLYDIR
+	mostFrom     = 1000 // renames out of the directory, which have no second name
+)
+
+// newDirWatch returns a watch of the output's directory. Its error says that the kernel
+// cannot, or has no room for more.
+func newDirWatch(u *Uploader, hint chan<- struct{}) (*dirWatch, error) {
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	w := &dirWatch{u: u, file: os.NewFile(uintptr(fd), "inotify"), hint: hint, names: make(map[int32]string), from: make(map[uint32]string)}
+	if w.top, err = w.add(".", topEvents); err != nil {
+		return nil, errors.Join(err, w.file.Close())
+	}
+	return w, nil
+}
+
+// add watches a directory below the output's, and follows no link.
+func (w *dirWatch) add(name string, events uint32) (int32, error) {
+	dir, err := w.u.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close() // only its descriptor was needed
+	var wd int
+	var cerr error
+	conn, err := w.file.SyscallConn()
+	if err == nil {
+		err = conn.Control(func(fd uintptr) {
+			wd, cerr = unix.InotifyAddWatch(int(fd), fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), events)
+		})
+	}
+	return int32(wd), errors.Join(err, cerr)
+}
+
+// run reads notifications until the watch is closed.
+func (w *dirWatch) run() {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := w.file.Read(buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return
+		}
+		for events := buf[:n]; len(events) >= unix.SizeofInotifyEvent; {
+			length := min(len(events), unix.SizeofInotifyEvent+int(binary.NativeEndian.Uint32(events[12:])))
+			name, _, _ := bytes.Cut(events[unix.SizeofInotifyEvent:length], []byte{0})
+			w.event(int32(binary.NativeEndian.Uint32(events)), binary.NativeEndian.Uint32(events[4:]),
+				binary.NativeEndian.Uint32(events[8:]), string(name))
+			events = events[length:]
+		}
+	}
+}
+
+func (w *dirWatch) event(wd int32, mask, cookie uint32, name string) {
+	switch {
+	case mask&unix.IN_Q_OVERFLOW != 0:
+		w.u.log.Warn("the kernel dropped notifications of the output's directory, scanning it; what was renamed meanwhile waits for other evidence")
+		w.rescan()
+		w.wake()
+		return
+	case mask&unix.IN_IGNORED != 0:
+		delete(w.names, wd) // the directory is gone
+		return
+	case wd != w.top:
+		w.wake()
+		return
+	case strings.HasPrefix(name, private):
+		return
+	case mask&unix.IN_MOVED_FROM != 0:
+		if len(w.from) >= mostFrom {
+			clear(w.from)
+		}
+		w.from[cookie] = name
+		return
+	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
+		w.u.came(name)
+		if mask&unix.IN_ISDIR != 0 {
+			w.inside(name)
+		}
+	}
+	if mask&unix.IN_MOVED_TO != 0 {
+		from, paired := w.from[cookie]
+		delete(w.from, cookie)
+		if !paired || !claimsStep(from) {
+			w.u.movedInto(name)
+		}
+	}
+	w.wake()
+}
+
+// inside has what comes into a new directory seen at once, such as a marker.
+func (w *dirWatch) inside(name string) {
+	if wd, err := w.add(name, insideEvents); err == nil { // else it has gone, or no more can be watched: it is seen later
+		w.names[wd] = name
+	}
+}
+
+// rescan watches the directories that are there now.
+func (w *dirWatch) rescan() {
+	clear(w.from)
+	dir, err := w.u.root.Open(".")
+	if err != nil {
+		return // look reports it
+	}
+	defer dir.Close() // only read from
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return // the same
+	}
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), private) {
+			w.inside(e.Name())
+		}
+	}
+}
+
+func (w *dirWatch) wake() {
+	select {
+	case w.hint <- struct{}{}:
+	default:
+	}
+}
+
+// claimsStep reports whether a name is that of a checkpoint, and no temporary one.
+func claimsStep(name string) bool {
+	if _, temporary := finalName(name); temporary {
+		return false
+	}
+	_, file := stepOf(name, false)
+	_, dir := stepOf(name, true)
+	return file || dir
+}
+
+// movedInto notes that something was renamed to a name in the output's directory.
+func (u *Uploader) movedInto(name string) {
+	info, err := u.root.Lstat(name)
+	if err != nil {
+		return // it has gone again
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.moved[name] = inode(info)
+}
+
+// movedLocked reports, once, whether a checkpoint was renamed into place.
+func (u *Uploader) movedLocked(name string) bool {
+	want, ok := u.moved[name]
+	if !ok {
+		return false
+	}
+	delete(u.moved, name)
+	info, err := u.root.Lstat(name)
+	return err == nil && inode(info) == want
+}
+
+// forgetMovedLocked forgets renames of what has gone.
+func (u *Uploader) forgetMovedLocked() {
+	for name := range u.moved {
+		if _, err := u.root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			delete(u.moved, name)
+		}
+	}
+}
