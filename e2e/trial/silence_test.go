@@ -167,6 +167,20 @@ var losses = []loss{
 		log:    []string{"other content"}, code: 75, term: true, moves: []string{"stager_checkpoint_failures_total"},
 	},
 	{
+		name: "a checkpoint is removed before it is complete", plan: output("", ""),
+		work: func(q *quiet) {
+			q.write("out/step-1/model-00001-of-00002.bin", "half")
+			q.await("it waits", func() bool {
+				_, status := q.call("GET", "/v1/status", "")
+				return strings.Contains(status, `"waiting":[{"name":"step-1"`)
+			})
+			q.must(os.RemoveAll(q.path("out/step-1")))
+			q.await("it is counted", func() bool { q.scrape(); return q.moved["stager_checkpoint_missed_total"] })
+		},
+		status: `"missed":\[{"name":"step-1"`, log: []string{"was removed before it was complete.* checkpoint=step-1"},
+		code: 0, term: true, moves: []string{"stager_checkpoint_missed_total"},
+	},
+	{
 		name: "what is committed is not there", plan: output("", ""),
 		work:   func(q *quiet) { q.commit("step-7", http.StatusUnprocessableEntity) },
 		status: `"output":"ckpt"`, code: 0, term: true,

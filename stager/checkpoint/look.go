@@ -24,6 +24,7 @@ type entry struct {
 	since   time.Time     // when it was first seen in this state
 	renamed bool          // it came from a temporary name
 	reason  string        // why it is not complete
+	word    string        // the same in one word; empty: see reason
 	refused bool          // waiting does not help: somebody must change it
 	fault   bool          // it may be complete, and cannot be saved
 	wait    time.Duration // without a change it is complete then; 0: not known
@@ -53,18 +54,16 @@ func (u *Uploader) look(ended bool) error {
 	u.mu.Lock()
 	was := u.temporary
 	u.temporary = temporary
-	for name := range u.seen {
-		if _, ok := names[name]; !ok {
-			delete(u.seen, name)
-		}
-	}
+	gone := u.goneLocked(names)
 	u.forgetMovedLocked()
 	maps.DeleteFunc(u.trails, func(name string, _ *trail) bool { _, ok := names[name]; return !ok })
 	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return !present(u.root, name) })
 	u.mu.Unlock()
+	later := u.laterOnes(names, unfinished)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		u.consider(name, names[name], looked{unfinished: unfinished[unfinishedName(name)], temporary: was, ended: ended})
+		u.consider(name, names[name], looked{unfinished: unfinished[unfinishedName(name)], temporary: was, ended: ended, later: later[names[name]]})
 	}
+	u.rescue(names, later, gone)
 	u.mu.Lock()
 	for name, reason := range claimed {
 		if u.said[name] {
@@ -191,6 +190,7 @@ type looked struct {
 	unfinished string          // a temporary name of the checkpoint that still is there
 	temporary  map[uint64]bool // inodes that had temporary names at the last look
 	ended      bool            // as for look
+	later      time.Time       // when the newest checkpoint of a higher step changed last; zero: there is none
 
 	marked bool          // it holds a valid marker
 	other  bool          // signs of frameworks are not asked for: another node has them
@@ -250,7 +250,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		delete(u.seen, name)
 		return
 	}
-	e.reason, e.refused, e.fault, e.wait = "", true, false, 0
+	e.reason, e.word, e.refused, e.fault, e.wait = "", "", true, false, 0
 	switch {
 	case err != nil:
 		e.reason, e.fault = err.Error(), true
@@ -271,6 +271,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	view, judgement, ok := u.evaluateLocked(t, name, files, e, at)
 	switch {
 	case !ok:
+		u.holdEarlyLocked(t, name, step, files, at)
 		return
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
 		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false
@@ -293,6 +294,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		scan.fresh = true
 	}
 	delete(u.seen, name)
+	u.dropEarlyLocked(name)
 }
 
 // evaluateLocked decides by the evidence whether a checkpoint is complete, and notes in e
@@ -301,7 +303,7 @@ func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, 
 	v, err := u.weigh(t, name, files)
 	if err == nil {
 		v.Mark, v.Marked, v.Renamed, v.Quiet, v.Ended = at.unfinished, at.marked, e.renamed, time.Since(e.since), at.ended
-		v.Draining, v.Other = u.ending.Load(), at.other
+		v.Draining, v.Other, v.Next = u.ending.Load(), at.other, newerThan(files, at.later) == "" && !at.later.IsZero()
 		j, err = u.judgeView(t, &v, at.quiet)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -318,6 +320,7 @@ func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, 
 		}
 	}
 	if !j.Complete() {
+		e.word = j.Word
 		e.reason, e.fault, e.refused, e.wait = j.Reason, j.Unsure, j.Kind == evidence.Denied || j.Wait == 0, j.Wait
 		return v, j, false
 	}

@@ -121,6 +121,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 		return Step{}, err
 	}
 	delete(u.seen, name)
+	u.dropEarlyLocked(name)
 	u.wakeSender()
 	return step, nil
 }

@@ -121,6 +121,11 @@ func (s *shelf) take(snap *snapshot) (err error) {
 			return err
 		}
 	}
+	return s.adopt(snap, dir)
+}
+
+// adopt puts on the shelf what is held in dir.
+func (s *shelf) adopt(snap *snapshot, dir string) error {
 	text, err := json.Marshal(snap)
 	if err != nil {
 		return err
@@ -314,7 +319,7 @@ func (s *shelf) left() ([]*snapshot, error) {
 const mostSnapshot = 256 << 20
 
 func (s *shelf) read(name string) (*snapshot, error) {
-	if strings.HasPrefix(name, "new-") {
+	if strings.HasPrefix(name, "new-") || strings.HasPrefix(name, earlyPrefix) {
 		return nil, errors.New("it was not finished")
 	}
 	description := path.Join(shelfDir, name, "snapshot.json")

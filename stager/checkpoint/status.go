@@ -22,6 +22,7 @@ type Status struct {
 	Pending     []int64    `json:"pending,omitempty"` // complete and not yet in the store, newest first
 	Waiting     []Waiting  `json:"waiting,omitempty"` // not complete
 	Failed      []Failed   `json:"failed,omitempty"`  // not tried again as they are
+	Missed      []Waiting  `json:"missed,omitempty"`  // removed before they were complete, the last hundred
 	Mirrored    Mirrored   `json:"mirrored"`
 	NotSaved    []Omission `json:"notSaved,omitempty"` // files that cannot be mirrored, the first hundred
 	Blind       bool       `json:"blind,omitempty"`    // the kernel does not tell who writes: sizes and times decide alone
@@ -74,6 +75,7 @@ func (u *Uploader) Status() Status {
 		Mirrored: u.mirrored, Blind: u.blind, LastError: u.lastError,
 	}
 	s.NotSaved = u.omittedLocked()
+	s.Missed = slices.Clone(u.missed)
 	s.NotSaved = s.NotSaved[:min(len(s.NotSaved), 100)]
 	if u.complete.Step >= 0 {
 		at := u.complete
@@ -152,6 +154,7 @@ type Metrics struct {
 	abandoned            *prometheus.CounterVec
 	bytes, mirroredBytes *prometheus.CounterVec
 	omitted              *prometheus.GaugeVec
+	missed               *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics; with nil they are counted but not shown.
@@ -176,13 +179,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Other nodes of the job that this one waits for, to begin or to finish a checkpoint."),
 		abandoned: counter("stager_checkpoint_abandoned_total",
 			"Checkpoints of several nodes that were announced and will not be committed."),
+		missed: counter("stager_checkpoint_missed_total",
+			"Checkpoints that were removed before they were complete, and are not saved; the log names them."),
 		bytes:         counter("stager_checkpoint_bytes_total", "Bytes of committed checkpoints."),
 		mirroredBytes: counter("stager_checkpoint_mirrored_bytes_total", "Bytes of plain files that were mirrored."),
 		omitted: gauge("stager_checkpoint_not_saved_files",
 			"Files of the output's directory that cannot be saved, as the log and the status say why."),
 	}
 	if reg != nil {
-		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.missing, m.abandoned, m.committed, m.failures, m.bytes, m.mirroredBytes, m.omitted)
+		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.missing, m.abandoned, m.committed, m.failures, m.bytes, m.mirroredBytes, m.omitted, m.missed)
 	}
 	return m
 }
@@ -195,7 +200,7 @@ func (m *Metrics) begin(output string, grace time.Duration, lag func() time.Dura
 	m.lag.tell(output, lag)
 	m.uploading.WithLabelValues(output).Set(0)
 	m.missing.WithLabelValues(output).Set(0)
-	for _, c := range []*prometheus.CounterVec{m.abandoned, m.committed, m.failures, m.bytes, m.mirroredBytes} {
+	for _, c := range []*prometheus.CounterVec{m.abandoned, m.committed, m.failures, m.bytes, m.mirroredBytes, m.missed} {
 		c.WithLabelValues(output).Add(0)
 	}
 }

@@ -77,8 +77,9 @@ type Uploader struct {
 	since  time.Time // of a single node: what is older is of a job of several; zero: nothing is
 
 	folder   sync.Mutex        // held by who looks at the folder and takes snapshots
-	trails   map[string]*trail // what was seen of checkpoints that are not complete; of who holds folder, as are the next two
+	trails   map[string]*trail // what was seen of checkpoints that are not complete; of who holds folder, as are the next three
 	shapes   evidence.Shapes   // of complete checkpoints
+	early    map[string]*early // what is held before it is known to be complete, by name
 	quietOne *evidence.View    // the newest that only a quiet period completed
 	shipping chan struct{}     // holds a token while somebody sends
 	wake     chan struct{}     // tells Run that there is something to send
@@ -115,6 +116,7 @@ type Uploader struct {
 	committed   StepTime      // newest; step -1 for none
 	upTo        time.Time     // when the newest that this process committed was complete
 	mirrored    Mirrored
+	missed      []Waiting // what was removed before it was complete, the last mostMissed
 	blind       bool
 	lastSent    time.Time // when Interval began
 	lastRate    float64   // bytes per second of the last upload; 0 before
@@ -184,7 +186,7 @@ func New(cfg Config) (*Uploader, error) {
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
 		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
-		moved: make(map[string]uint64),
+		moved: make(map[string]uint64), early: make(map[string]*early),
 		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),

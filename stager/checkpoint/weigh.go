@@ -161,7 +161,7 @@ func (u *Uploader) learn(v evidence.View, j evidence.Judgement) {
 		u.learnShape(v, true)
 	case j.Kind == evidence.Quiet:
 		u.quietOne = &v
-	case j.Word == "missing" && v.Quiet >= u.cfg.Settle:
+	case j.Word == "missing" && (v.Quiet >= u.cfg.Settle || v.Next && v.Quiet >= evidence.ShortQuiet):
 		u.learnShape(v, false)
 	}
 }

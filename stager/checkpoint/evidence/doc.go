@@ -9,7 +9,8 @@
 //   - shape: the files of the last complete checkpoints of this output, numbers of step
 //     and rank replaced, all whole;
 //   - structure: a checkpoint of one file whose format records where the file ends;
-//   - quiet: nothing changed for a while. Only such a checkpoint is provisional.
+//   - quiet: nothing changed for a while, a shorter one when a later checkpoint has begun.
+//     Only such a checkpoint is provisional.
 //
 // Against all of these but a commit stand denials: files under temporary names or open
 // for writing, files that break off, missing files of a numbered set, a sign that is

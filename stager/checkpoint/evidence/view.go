@@ -42,6 +42,7 @@ type View struct {
 	Shrunk    string        // a file that Removed returned since it was first seen, or ""
 	Changed   int64         // when an entry of its directories last came or went, in nanoseconds; 0: not known
 	Quiet     time.Duration // how long nothing changed
+	Next      bool          // a later checkpoint has begun since it changed last
 	Ended     bool          // the trainer ended, and ended well
 	Draining  bool          // stager ends, and the trainer may go on
 	Part      bool          // other nodes hold other files of it

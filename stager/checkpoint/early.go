@@ -1,0 +1,268 @@
+package checkpoint
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+)
+
+// A trainer that keeps one or two checkpoints may remove one before its evidence is there.
+// So the files of a checkpoint that is not complete are linked aside at first sight, within
+// a budget. When the trainer removes it and a later one has begun, what is held is judged
+// as what its save left in the end.
+
+// early is a checkpoint that is held before it is known to be complete, in
+// <shelfDir>/early-<id>/data.
+type early struct {
+	snap    *snapshot
+	one     bool // it is a file
+	grouped bool
+	since   time.Time
+	linked  map[string]local // by path
+}
+
+const (
+	earlyPrefix = "early-"
+	mostEarly   = 2 // held at once
+	earlyShare  = 4 // of so many parts of the free space one
+	mostLinks   = 10_000
+	mostMissed  = 100
+)
+
+func (e *early) dir() string { return path.Join(shelfDir, earlyPrefix+e.snap.ID) }
+
+// holdEarlyLocked links the files of a checkpoint that is not complete. It is a precaution
+// only, so nothing that it fails with is an error.
+func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []local, at looked) {
+	if u.member != nil || u.said[name] || len(files) == 0 || len(files) > mostLinks {
+		return
+	}
+	e := u.early[name]
+	if e == nil {
+		if !u.roomForEarly(totalSize(files)) {
+			return
+		}
+		e = &early{
+			snap: &snapshot{ID: newID(), Step: step, Name: name}, one: t.only != "", grouped: t.grouped,
+			since: time.Now(), linked: make(map[string]local),
+		}
+		if err := u.root.MkdirAll(e.dir()+"/"+dataDir, 0o700); err != nil {
+			return
+		}
+		u.early[name] = e
+	}
+	now := make([]string, len(files))
+	for i, f := range files {
+		now[i] = f.Path
+	}
+	if evidence.Removed(slices.Sorted(maps.Keys(e.linked)), now) != "" {
+		return // the trainer removes it
+	}
+	for _, f := range files {
+		if before, ok := e.linked[f.Path]; ok && before.Inode == f.Inode {
+			continue
+		}
+		if err := u.linkEarly(e, name, f); err != nil {
+			u.log.Debug("a file of a checkpoint that is not complete cannot be held", "checkpoint", name, "file", f.Path, "error", err)
+			u.dropEarlyLocked(name)
+			return
+		}
+	}
+	for p := range e.linked {
+		if _, ok := slices.BinarySearch(now, p); !ok {
+			_ = u.root.Remove(path.Join(e.dir(), dataDir, p)) // as above
+			delete(e.linked, p)
+		}
+	}
+	e.snap.Step = step
+}
+
+func (u *Uploader) linkEarly(e *early, name string, f local) error {
+	from := name
+	if e.one {
+		from = path.Dir(name)
+	}
+	to := path.Join(e.dir(), dataDir, f.Path)
+	if err := u.root.MkdirAll(path.Dir(to), 0o700); err != nil {
+		return err
+	}
+	if err := u.root.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err := u.shelf.hardLink(path.Join(from, f.Path), to)
+	if err == nil {
+		e.linked[f.Path] = f
+	}
+	return err
+}
+
+// roomForEarly reports whether so many more bytes may be held, and lets the oldest go for
+// them. Links take space only when the trainer has removed its own.
+func (u *Uploader) roomForEarly(size int64) bool {
+	for len(u.early) >= mostEarly {
+		oldest := ""
+		for name, e := range u.early {
+			if oldest == "" || e.since.Before(u.early[oldest].since) {
+				oldest = name
+			}
+		}
+		u.dropEarlyLocked(oldest)
+	}
+	for _, e := range u.early {
+		size += totalSize(slices.Collect(maps.Values(e.linked)))
+	}
+	var fsys unix.Statfs_t
+	dir, err := u.root.Open(".")
+	if err != nil {
+		return false
+	}
+	defer dir.Close() // only its descriptor was needed
+	return unix.Fstatfs(int(dir.Fd()), &fsys) == nil && size <= int64(fsys.Bavail)*fsys.Bsize/earlyShare
+}
+
+func (u *Uploader) dropEarlyLocked(name string) {
+	if e := u.early[name]; e != nil {
+		delete(u.early, name)
+		if err := u.root.RemoveAll(e.dir()); err != nil {
+			u.log.Warn("a snapshot is left behind and takes space", "folder", e.dir(), "error", err)
+		}
+	}
+}
+
+// laterOnes returns, for each step, when the newest candidate of a higher one changed last.
+func (u *Uploader) laterOnes(names map[string]int64, unfinished map[string]string) map[int64]time.Time {
+	changed := make(map[int64]time.Time)
+	note := func(name string, step int64) {
+		if info, err := u.root.Lstat(name); err == nil && info.ModTime().After(changed[step]) {
+			changed[step] = info.ModTime()
+		}
+	}
+	for name, step := range names {
+		note(name, step)
+	}
+	for final, name := range unfinished {
+		if step, ok := stepOf(final, true); ok {
+			note(name, step)
+		}
+	}
+	later := make(map[int64]time.Time)
+	var newest time.Time
+	for _, step := range slices.Backward(slices.Sorted(maps.Keys(changed))) {
+		if later[step] = newest; changed[step].After(newest) {
+			newest = changed[step]
+		}
+	}
+	return later
+}
+
+// goneLocked forgets and returns the checkpoints that were not complete and have gone.
+func (u *Uploader) goneLocked(names map[string]int64) map[string]*entry {
+	gone := make(map[string]*entry)
+	for name, e := range u.seen {
+		if _, ok := names[name]; !ok {
+			gone[name] = e
+			delete(u.seen, name)
+		}
+	}
+	return gone
+}
+
+// rescue takes over what the trainer has removed, as far as it was held and its save had
+// ended, and reports what is lost.
+func (u *Uploader) rescue(names map[string]int64, later map[int64]time.Time, gone map[string]*entry) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(u.early)) {
+		e, seen := u.early[name], u.seen[name]
+		_, there := names[name]
+		begun := there && !later[e.snap.Step].IsZero() || !there && higher(names, e.snap.Step)
+		switch {
+		case there && seen == nil: // it was complete, or fails for now
+		case there && seen.word != "removed":
+			continue
+		case begun && u.rescueLocked(e):
+			delete(u.early, name)
+			delete(gone, name)
+			continue
+		case there:
+			continue // it may be written anew
+		case gone[name] == nil:
+			gone[name] = &entry{step: e.snap.Step, since: e.since, reason: "it was removed"}
+		}
+		u.dropEarlyLocked(name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(gone)) {
+		e := gone[name]
+		if u.shipped[name].Dir != "" || u.snaps[e.step] != nil || e.step < 0 || e.view == beforeRun || present(u.root, name) {
+			continue
+		}
+		u.missed = append(u.missed[max(0, len(u.missed)+1-mostMissed):], Waiting{name, e.reason})
+		u.cfg.Metrics.missed.WithLabelValues(u.cfg.Output).Inc()
+		u.log.Warn("a checkpoint was removed before it was complete, and is not saved: call stager commit after each save, or write a marker or a temporary name first",
+			"checkpoint", name, "step", e.step, "age", time.Since(e.since).Round(time.Second), "reason", e.reason)
+	}
+}
+
+func higher(names map[string]int64, step int64) bool {
+	for _, other := range names {
+		if other > step {
+			return true
+		}
+	}
+	return false
+}
+
+// rescueLocked makes a snapshot of what is held of a removed checkpoint, if that is
+// complete.
+func (u *Uploader) rescueLocked(e *early) bool {
+	name := e.snap.Name
+	root, err := u.root.OpenRoot(e.dir() + "/" + dataDir)
+	if err != nil {
+		return false
+	}
+	t := tree{root: root}
+	defer t.close()
+	files, marker, err := t.files()
+	if err != nil || len(files) == 0 {
+		return false
+	}
+	before := u.trails[name]
+	delete(u.trails, name) // which knows that files were removed
+	v, err := u.weigh(t, name, files)
+	if u.trails[name] = before; before == nil {
+		delete(u.trails, name)
+	}
+	if err != nil {
+		return false
+	}
+	v.One, v.Group, v.Next, v.Quiet, v.Marked = e.one && !e.grouped, e.grouped, true, time.Hour, marker != nil
+	j := evidence.Judge(v, &u.shapes, u.cfg.Settle)
+	busy, _, err := t.writers(files)
+	if !j.Complete() || err != nil || busy != "" || u.snaps[e.snap.Step] != nil {
+		u.log.Debug("what is held of a removed checkpoint is not complete", "checkpoint", name, "reason", j.Reason)
+		return false
+	}
+	u.learn(v, j)
+	snap := e.snap
+	snap.Complete, snap.Files, snap.print = time.Now().UTC(), files, fingerprint(files)
+	snap.Evidence, snap.Provisional = j.Word, !j.Final()
+	snap.Cursors = u.stood[name].cursors
+	if u.shipped[name].Fingerprint == snap.print {
+		return false
+	}
+	if err := u.shelf.adopt(snap, e.dir()); err != nil {
+		u.log.Warn("a checkpoint that was removed cannot be held", "checkpoint", name, "error", err)
+		return false
+	}
+	u.log.Info("a checkpoint was removed after a later one had begun, and is saved from what was held", "step", snap.Step, "checkpoint", name,
+		"files", len(files), "bytes", totalSize(files), "evidence", snap.Evidence, "provisional", snap.Provisional)
+	u.holdLocked(snap)
+	return true
+}
