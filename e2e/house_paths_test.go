@@ -24,14 +24,16 @@ var pathsAllowed = map[string]struct {
 	calls  []string
 	reason string
 }{
-	"window/disk/shared.go":     {[]string{"os.OpenRoot("}, "it opens a path as far as others can change nothing on it"},
-	"window/disk/fs.go":         {[]string{"root.OpenFile("}, "it opens without blocking, and lists directories alone"},
-	"window/disk/small.go":      {[]string{"os.OpenRoot(", "root.OpenFile("}, "the directory is the one that was named; what is in it is opened without following a link"},
-	"window/disk/state.go":      {[]string{"root.OpenFile("}, "directories alone, and none out of the folder"},
-	"window/disk/folder.go":     {[]string{"root.Open("}, "the folder itself"},
-	"window/disk/incoming.go":   {[]string{"os.ReadFile("}, "a file of the kernel's"},
-	"window/disk/speed.go":      {[]string{"os.MkdirAll(", "os.MkdirTemp(", "os.RemoveAll("}, "bench measures a disk that a person names, in a directory of its own"},
-	"stager/checkpoint/push.go": {[]string{"os.OpenRoot("}, "what a person names is what is pushed"},
+	"window/disk/shared.go":         {[]string{"os.OpenRoot("}, "it opens a path as far as others can change nothing on it"},
+	"window/disk/fs.go":             {[]string{"root.OpenFile("}, "it opens without blocking, and lists directories alone"},
+	"window/disk/small.go":          {[]string{"os.OpenRoot(", "root.OpenFile("}, "the directory is the one that was named; what is in it is opened without following a link"},
+	"window/disk/state.go":          {[]string{"root.OpenFile("}, "directories alone, and none out of the folder"},
+	"window/disk/folder.go":         {[]string{"root.Open("}, "the folder itself"},
+	"window/disk/incoming.go":       {[]string{"os.ReadFile("}, "a file of the kernel's"},
+	"window/disk/speed.go":          {[]string{"os.MkdirAll(", "os.MkdirTemp(", "os.RemoveAll("}, "bench measures a disk that a person names, in a directory of its own"},
+	"stager/checkpoint/push.go":     {[]string{"os.OpenRoot("}, "what a person names is what is pushed"},
+	"stager/checkpoint/dirwatch.go": {[]string{"root.OpenFile("}, "a directory of the trainer's, opened without following a link or blocking, and not read"},
+	"stager/checkpoint/early.go":    {[]string{"root.Open("}, "the directory itself"},
 	"stager/checkpoint/ioclass.go": {
 		[]string{"os.ReadDir(", "os.ReadFile("}, "files of the kernel's",
 	},

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // dirWatch reads the kernel's notifications of what comes to the output's directory and to
@@ -130,14 +132,9 @@ func (w *dirWatch) inside(name string) {
 // rescan watches the directories that are there now.
 func (w *dirWatch) rescan() {
 	clear(w.from)
-	dir, err := w.u.root.Open(".")
+	entries, err := fs.ReadDir(disk.FS(w.u.root), ".")
 	if err != nil {
 		return // look reports it
-	}
-	defer dir.Close() // only read from
-	entries, err := dir.ReadDir(-1)
-	if err != nil {
-		return // the same
 	}
 	for _, e := range entries {
 		if e.IsDir() && !strings.HasPrefix(e.Name(), private) {
