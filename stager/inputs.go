@@ -144,6 +144,10 @@ func (d *Daemon) open(ctx context.Context, url string, c plan.Credentials) (*bac
 func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store) error {
 	spec, l := in.spec, listing(in.spec)
 	l.Shard = d.cfg.Shard
+	d.log.Info("fetching an input", "input", spec.Name, "from", store.Name(), "into", spec.Path)
+	told, stop := context.WithCancel(ctx)
+	defer stop()
+	go in.logProgress(told, d.log)
 	var single *backends.Object // the source may name one object
 	folder, obj, err := store.Self(ctx)
 	switch {
@@ -167,7 +171,7 @@ func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store)
 	in.mu.Lock()
 	in.fetched = true
 	in.mu.Unlock()
-	d.log.Info("input is complete", "input", spec.Name, "files", summary.Files, "bytes", summary.Bytes)
+	d.log.Info("input is complete", "input", spec.Name, "files", summary.Files, "bytes", backends.Size(summary.Bytes))
 	return nil
 }
 

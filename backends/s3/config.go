@@ -27,7 +27,7 @@ func Scheme() backends.Scheme {
 		Summary: "Amazon S3 and stores that speak its protocol: Ceph, MinIO, Google, R2 and others",
 		Example: "s3://bucket/folder/",
 		Params: []backends.Param{
-			{Name: "endpoint", Summary: "the server's URL; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL", Default: "AWS"},
+			{Name: "endpoint", Summary: "the server's URL; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, of the Secret or the environment", Default: "AWS"},
 			{Name: "region", Summary: "the bucket's region", Default: "found on AWS, us-east-1 elsewhere"},
 			{Name: "path-style", Summary: "true puts the bucket into the path, false into the host name", Default: "true for endpoints other than AWS, OSS and COS"},
 			{Name: "anonymous", Summary: "true sends requests unsigned, for public buckets", Default: "false"},
@@ -58,9 +58,14 @@ func parse(t backends.Target) (settings, error) {
 	invalid := func(format string, args ...any) (settings, error) {
 		return settings{}, backends.Errorf(backends.Invalid, "open", "", format, args...)
 	}
-	getenv := t.Getenv
-	if getenv == nil {
-		getenv = func(string) string { return "" }
+	var unread error
+	getenv := func(name string) string {
+		text, err := secretFile(t.Options, name)
+		unread = errors.Join(unread, err)
+		if text == "" && t.Getenv != nil {
+			text = t.Getenv(name)
+		}
+		return text
 	}
 	first := func(param string, env ...string) string {
 		value := t.Params.Get(param)
@@ -77,9 +82,12 @@ func parse(t backends.Target) (settings, error) {
 	c := settings{
 		endpoint: first("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
 		region:   first("region"),
-		caBundle: first("ca-bundle", "AWS_CA_BUNDLE"),
 		checksum: first("checksum"),
+		caBundle: t.Params.Get("ca-bundle"),
 		aws:      true,
+	}
+	if c.caBundle == "" && t.Getenv != nil {
+		c.caBundle = t.Getenv("AWS_CA_BUNDLE") // a file's name, which means nothing in a Secret
 	}
 	host := ""
 	if c.endpoint != "" {
@@ -95,6 +103,9 @@ func parse(t backends.Target) (settings, error) {
 				c.region = "us-east-1"
 			}
 		}
+	}
+	if unread != nil {
+		return invalid("the files with endpoint and region cannot be read: %w", unread)
 	}
 	c.pathStyle = c.endpoint != "" && !c.aws && !under(host, "aliyuncs.com", "myqcloud.com")
 	for name, to := range map[string]*bool{"path-style": &c.pathStyle, "anonymous": &c.anonymous, "requester-pays": &c.requesterPays} {
@@ -147,7 +158,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if err != nil {
 		return backends.Opened{}, err
 	}
-	b := &bucket{name: t.Host, transport: transport, log: t.Log}
+	b := &bucket{name: t.Host, transport: transport, log: t.Log, unset: set.endpoint == ""}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -70,6 +72,45 @@ func TestParse(t *testing.T) {
 	for _, host := range []string{"", "host:9000"} {
 		if _, err := parse(backends.Target{Host: host}); backends.KindOf(err) != backends.Invalid {
 			t.Errorf("host %q: %v, want kind invalid", host, err)
+		}
+	}
+}
+
+// The Secret of a store that is not AWS says where it is, beside the keys: these reached
+// the store's folder in the pod and nobody read them, so AWS was asked for the bucket.
+func TestEndpointOfASecret(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"AWS_ENDPOINT_URL_S3": "http://minio:9000\n", "AWS_REGION": "here\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := func(name string) string {
+		return map[string]string{"AWS_ENDPOINT_URL_S3": "http://other", "AWS_REGION": "there"}[name]
+	}
+	for _, tt := range []struct {
+		query string
+		want  settings
+	}{
+		{"", settings{endpoint: "http://minio:9000", region: "here", pathStyle: true, checksum: "auto"}},
+		{"endpoint=http://b&region=r", settings{endpoint: "http://b", region: "r", pathStyle: true, checksum: "auto"}},
+	} {
+		params, _ := url.ParseQuery(tt.query)
+		got, err := parse(backends.Target{Host: "bucket", Params: params, Options: backends.Options{Getenv: env, Secrets: dir}})
+		if err != nil || got != tt.want {
+			t.Errorf("%q: got %+v, %v, want %+v", tt.query, got, err, tt.want)
+		}
+	}
+}
+
+// Where nobody says an endpoint, what fails is most often that: the sentence begins with it.
+func TestSentenceNamesTheMissingEndpoint(t *testing.T) {
+	lookup := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "bucket.s3.amazonaws.com", IsNotFound: true}}
+	for _, unset := range []bool{true, false} {
+		b := &bucket{name: "bucket", log: slog.New(slog.DiscardHandler), unset: unset}
+		got := b.explain("list", "", lookup).Error()
+		if want := "no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3, in the environment or the Secret), and that of AWS cannot be reached: "; strings.Contains(got, want) != unset || !strings.Contains(got, "no such host") {
+			t.Errorf("with unset %v: got %q, want the endpoint in it: %v", unset, got, unset)
 		}
 	}
 }

@@ -17,6 +17,18 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
+// secretFile returns what a file of a mounted Secret says; "" without one.
+func secretFile(opts backends.Options, name string) (string, error) {
+	if opts.Secrets == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(filepath.Join(opts.Secrets, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(text)), err
+}
+
 // credentials are those of doc.go's list, in its order.
 type credentials struct {
 	opts  backends.Options
@@ -28,13 +40,7 @@ type credentials struct {
 const rereadAfter = 5 * time.Minute
 
 func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	fromFiles := func(name string) (string, error) {
-		text, err := os.ReadFile(filepath.Join(c.opts.Secrets, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			return "", nil
-		}
-		return strings.TrimSpace(string(text)), err
-	}
+	fromFiles := func(name string) (string, error) { return secretFile(c.opts, name) }
 	if c.opts.Secrets != "" {
 		found, err := threeNames(fromFiles, "files")
 		if err == nil && !found.HasKeys() {

@@ -3,9 +3,9 @@
 //	s3://bucket/folder/                                              on AWS
 //	s3://bucket/folder/?endpoint=https://rgw.example.org:8443        anywhere else
 //
-// [Scheme] says which parameters there are. The endpoint may also come from
-// AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. On AWS the bucket's region is found by
-// asking; elsewhere it is us-east-1 unless given.
+// [Scheme] says which parameters there are. The endpoint may also come from files in
+// Options.Secrets or variables named AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. On AWS the
+// bucket's region is found by asking; elsewhere it is that of AWS_REGION, or us-east-1.
 //
 // # Credentials
 //

@@ -212,7 +212,7 @@ func (b *bucket) sentence(a answer, err error) error {
 		return missing
 	}
 	if words := connection(err); words != nil {
-		return words
+		return b.withoutEndpoint(words)
 	}
 	switch {
 	case a.page:
@@ -232,7 +232,16 @@ func (b *bucket) sentence(a answer, err error) error {
 	case a.code != "":
 		return fmt.Errorf("%s (%s)", httpstore.Shorten(a.message), a.code)
 	}
-	return httpstore.Innermost(err)
+	return b.withoutEndpoint(httpstore.Innermost(err))
+}
+
+// withoutEndpoint adds to what keeps AWS from being reached that it is asked only because
+// no endpoint is set: most who see that have another store.
+func (b *bucket) withoutEndpoint(err error) error {
+	if !b.unset {
+		return err
+	}
+	return fmt.Errorf("no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3, in the environment or the Secret), and that of AWS cannot be reached: %w", err)
 }
 
 // bare: the SDK made the code up from the status, for want of a body.

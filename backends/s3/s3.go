@@ -31,6 +31,7 @@ type bucket struct {
 	reader    *reader
 	transport *http.Transport
 	payer     types.RequestPayer
+	unset     bool // no endpoint is set, so that AWS is asked
 	log       *slog.Logger
 	renew     func() bool // has the next request read the credentials again; false: they cannot be others. May be nil
 

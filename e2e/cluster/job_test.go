@@ -20,7 +20,8 @@ type job struct {
 	c  *cluster
 	s3 *servers.S3
 
-	name    string // also the bucket's
+	name    string
+	bucket  string
 	objects string // the bucket's folder
 }
 
@@ -56,7 +57,7 @@ func (c *cluster) apply(t *testing.T, text string) {
 // with its name.
 func newJob(t *testing.T, c *cluster, s3 *servers.S3, name string, size int, objects ...string) *job {
 	t.Helper()
-	j := &job{c: c, s3: s3, name: name, objects: filepath.Join(c.file("s3"), "objects", name)}
+	j := &job{c: c, s3: s3, name: name, bucket: name, objects: filepath.Join(c.file("s3"), "objects", name)}
 	if err := os.MkdirAll(filepath.Join(j.objects, "data"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func (j *job) submit(t *testing.T, r row) {
 	for _, a := range r.annotations {
 		key, value, _ := strings.Cut(a, ": ")
 		if strings.Contains(value, "$BUCKET") {
-			value = strings.ReplaceAll(value, "$BUCKET", "s3://"+j.name) + "&secret=" + secret
+			value = strings.ReplaceAll(value, "$BUCKET", "s3://"+j.bucket) + "&secret=" + secret
 		}
 		fmt.Fprintf(&annotations, "        stager.dev/%s: %q\n", key, value)
 	}
@@ -110,7 +111,7 @@ spec:
           - -c
           - |
 %s`, j.name, indent("  ", r.job), annotations.String(), indent("      ", r.pod), trainerImage,
-		secret, j.s3.Endpoint, j.s3.Region, "s3://"+j.name, script.String())
+		secret, j.s3.Endpoint, j.s3.Region, "s3://"+j.bucket, script.String())
 	j.c.apply(t, j.c.inject(t, manifest, append([]string{
 		"--image", stagerImage, "--image-pull-policy", "Never",
 		"--container-env", "AWS_ENDPOINT_URL_S3=" + j.s3.Endpoint, "--container-env", "AWS_REGION=" + j.s3.Region,
@@ -298,7 +299,7 @@ func (j *job) killSidecar(t *testing.T, pod string, restarts int) {
 func (j *job) restored(t *testing.T) (string, error) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "back")
-	if _, err := j.stager(t, "restore", "-q", "s3://"+j.name+"/ckpt/", dir); err != nil {
+	if _, err := j.stager(t, "restore", "-q", "s3://"+j.bucket+"/ckpt/", dir); err != nil {
 		return "", err
 	}
 	model, err := os.ReadFile(filepath.Join(dir, "model"))
