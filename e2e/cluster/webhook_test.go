@@ -112,6 +112,40 @@ func podAsking(spec, annotations string) string {
 		spec: {%s restartPolicy: Never, containers: [{name: main, image: trainer}]}}`, annotations, spec)
 }
 
+// jobOf is a Job with a name, and with annotations and labels of its pod template.
+const jobOf = `{apiVersion: batch/v1, kind: Job, metadata: {name: %s}, spec: {template: {metadata: {%s}, spec: {restartPolicy: Never, containers: [{name: main, image: trainer}]}}}}`
+
+// warns looks at what a user hears of what he wrote for stager and has no effect.
+func (c *cluster) warns(t *testing.T) {
+	t.Helper()
+	const in = `annotations: {stager.dev/in.code: "s3://b/code/ -> /code"}`
+	c.define(t, kind{"serving.kserve.io", "v1beta1", "InferenceService", "inferenceservices", ""})
+	service := `{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, metadata: {name: x, ` + in + `}, spec: {predictor: {model: {}}}}`
+	for _, test := range []struct{ name, object, want string }{
+		{"label and annotations", fmt.Sprintf(jobOf, "x", `labels: {stager.dev/inject: "true"}, `+in), ""},
+		{"annotations without the label", fmt.Sprintf(jobOf, "x", in), `the label stager.dev/inject: "true" is not beside them`},
+		{"the label without annotations", fmt.Sprintf(jobOf, "x", `labels: {stager.dev/inject: "true"}`), "no annotation beside it says which data the pods need"},
+		{"a key of another prefix", fmt.Sprintf(jobOf, "x", `annotations: {stager.io/in.code: x}`), "a prefix that is nearly stager's"},
+		{"annotations of the Job itself", strings.Replace(fmt.Sprintf(jobOf, "x", ""), "name: x", "name: x, "+in, 1), "annotations of an object are not seen by the webhook"},
+		{"a kind without a pod template", service, "annotations of an object are not seen by the webhook"},
+		{"a Job that was injected", c.inject(t, fmt.Sprintf(jobOf, "x", in)), ""},
+		{"nothing of stager's", fmt.Sprintf(jobOf, "x", `annotations: {a: b}`), ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var complaints string
+			if err := c.until(ctx, "the policy is heard", func() bool {
+				var taken bool
+				_, complaints, taken = c.said(t, test.object)
+				return taken && strings.Contains(complaints, test.want)
+			}); err != nil || test.want == "" && complaints != "" {
+				t.Errorf("its user sees %q, %v, want %q", complaints, err, test.want)
+			}
+		})
+	}
+}
+
 // TestWebhook asks the API server for pods, and the API server the webhook.
 func TestWebhook(t *testing.T) {
 	c := asked(t, apiServer)
@@ -156,6 +190,26 @@ func TestWebhook(t *testing.T) {
 			}
 		})
 	}
+
+	c.warns(t)
+
+	t.Run("one of several", func(t *testing.T) {
+		c.apply(t, strings.Replace(fmt.Sprintf(jobOf, "several", ""), "spec: {", "spec: {suspend: true, completions: 4, parallelism: 4, completionMode: Indexed, ", 1))
+		out, err := c.kubectl(t.Context(), "", "get", "job", "several", "-o", "jsonpath={.metadata.uid}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := strings.Replace(podAsking("", in), "labels: {", `ownerReferences: [{apiVersion: batch/v1, kind: Job, name: several, uid: `+out+`, controller: true}],
+			labels: {batch.kubernetes.io/job-completion-index: "1", `, 1)
+		o, complaints, taken := c.said(t, pod)
+		if text, _ := json.Marshal(o); !taken || !strings.Contains(string(text), `{"name":"STAGER_COUNT","value":"4"}`) {
+			t.Errorf("taken: %v, %s, %s, want a pod of 4", taken, complaints, text)
+		}
+		stranger := strings.Replace(pod, "controller: true", "controller: false", 1)
+		if _, complaints, taken := c.said(t, stranger); taken || !strings.Contains(complaints, "of how many is not known") {
+			t.Errorf("a pod of nobody knows how many is taken (%v): %s", taken, complaints)
+		}
+	})
 
 	t.Run("injected before", func(t *testing.T) {
 		injected := c.inject(t, podAsking("", in))

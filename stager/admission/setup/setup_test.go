@@ -31,7 +31,9 @@ var typed = map[string]func() any{
 	"MutatingWebhookConfiguration": func() any { return new(admissionv1.MutatingWebhookConfiguration) },
 	"MutatingAdmissionPolicy":      func() any { return new(admissionv1.MutatingAdmissionPolicy) },
 
-	"MutatingAdmissionPolicyBinding": func() any { return new(admissionv1.MutatingAdmissionPolicyBinding) },
+	"ValidatingAdmissionPolicy":        func() any { return new(admissionv1.ValidatingAdmissionPolicy) },
+	"ValidatingAdmissionPolicyBinding": func() any { return new(admissionv1.ValidatingAdmissionPolicyBinding) },
+	"MutatingAdmissionPolicyBinding":   func() any { return new(admissionv1.MutatingAdmissionPolicyBinding) },
 }
 
 // manifests compares them with a file and decodes them strictly; kinds of others than

@@ -62,7 +62,7 @@ func (w Webhook) Command() []string {
 }
 
 // YAML is everything that is to be applied.
-func (w Webhook) YAML() ([]byte, error) { return w.fill("namespace", "rbac", "webhook") }
+func (w Webhook) YAML() ([]byte, error) { return w.fill("namespace", "rbac", "webhook", "warnings") }
 
 // RBAC is the service account and its rights alone.
 func (w Webhook) RBAC() ([]byte, error) { return w.fill("rbac") }
