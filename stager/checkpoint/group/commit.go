@@ -153,16 +153,23 @@ func words(indices []int) string {
 }
 
 // sort puts the parts of a save in order. A part counts when it is of this save and of
-// the member that the view has at its index.
+// the member that the view has at its index. failed says why the save cannot complete: a
+// node said so, or its part cannot be read, since parts are never replaced.
 func (m *Machine) sort(s *save, records []Record) (parts []Part, digests []string, missing []int, failed string) {
 	parts, digests = make([]Part, s.view.Count), make([]string, s.view.Count)
 	for _, r := range records {
 		p, err := DecodePart(r.Body)
 		switch {
 		case r.Outcome != OK || err != nil:
-			m.tell(Report{Topic: Unreadable, Key: r.Key})
+			m.unreadable(r.Key, err)
+			if i, ok := s.partOf(r.Key); ok {
+				failed = fmt.Sprintf("the part of node %d cannot be read", i)
+			}
 		case p.View != s.id.View || p.Save != s.id.Number || p.Step != s.what.Step || p.Count != s.view.Count ||
 			s.view.Boots[p.Index] != p.Boot || r.Key != PartKey(s.what.Step, s.id, p.Index):
+			if i, ok := s.partOf(r.Key); ok {
+				failed = fmt.Sprintf("what is in the place of the part of node %d is not of this save", i)
+			}
 		case p.Failed != "":
 			failed = p.Failed
 		default:
@@ -175,6 +182,12 @@ func (m *Machine) sort(s *save, records []Record) (parts []Part, digests []strin
 		}
 	}
 	return parts, digests, missing, failed
+}
+
+// partOf returns which node's part of this save has a key.
+func (s *save) partOf(key string) (index int, ok bool) {
+	id, index, ok := ParsePartKey(strings.TrimPrefix(key, StepDir(s.what.Step, 0)+"/"))
+	return index, ok && id == s.id && index < s.view.Count && key == PartKey(s.what.Step, s.id, index)
 }
 
 // joined is what COMMIT.json says of this save.
@@ -195,7 +208,7 @@ func (m *Machine) beforeCommit(s *save, e Event) {
 	}
 	there, err := DecodeJoined(e.Body)
 	if e.Outcome != OK || err != nil {
-		m.tell(Report{Topic: Unreadable, Key: s.commitKey()})
+		m.unreadable(s.commitKey(), err)
 		m.finish(s, Conflicted, "the step has a COMMIT.json that cannot be read")
 		return
 	}

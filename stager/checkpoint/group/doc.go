@@ -46,7 +46,7 @@
 //  5. Part. After it read an announcement, a node uploads what it held for that save,
 //     or scans its files again, and creates its part. A node without files creates an
 //     empty part. A node that cannot take part creates a failed part, which ends the
-//     save for all.
+//     save for all; so does a part that cannot be read, since parts are never replaced.
 //  6. Commit. Index 0 lists the parts. When all n are there, it looks up the data that
 //     they name, writes COMMIT.json by compare-and-swap, and reads parts and data
 //     again before it reports success. The other nodes read COMMIT.json, and look up

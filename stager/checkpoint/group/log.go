@@ -120,7 +120,7 @@ func (m *Machine) resume(records []Record) {
 		}
 		m.log.next = max(m.log.next, number+1)
 		if r.Outcome != OK || err != nil || r.Key != announceKey(a.View, a.Save) {
-			m.tell(Report{Topic: Unreadable, Key: r.Key})
+			m.unreadable(r.Key, err)
 			continue
 		}
 		m.know(a)
@@ -137,17 +137,18 @@ func (m *Machine) resume(records []Record) {
 
 func (m *Machine) logWasRead(e Event) {
 	key := announceKey(m.view.now.Digest, m.log.next)
+	var err error
 	switch e.Outcome {
 	case OK:
-		a, err := DecodeAnnouncement(e.Body)
-		if err == nil && key == announceKey(a.View, a.Save) {
+		var a Announcement
+		if a, err = DecodeAnnouncement(e.Body); err == nil && key == announceKey(a.View, a.Save) {
 			m.announced(a)
 			m.afterAnnounced()
 			return
 		}
 		fallthrough
 	case Corrupt: // so it is for every member, and the save never happens
-		m.tell(Report{Topic: Unreadable, Key: key})
+		m.unreadable(key, err)
 		m.log.next++
 		m.pollLog()
 	case NotExist:

@@ -222,7 +222,7 @@ const (
 	Registered    Topic = iota + 1
 	Refused             // Who: the job that is alive; final
 	Fenced              // Who: the boot id that replaced this member; final
-	Unreadable          // Key: a record that cannot be read and stays as it is
+	Unreadable          // Key, Why: a record that cannot be read and stays as it is
 	Viewed              // View: this member is in it now
 	Waiting             // Missing: the indices that a view or a save waits for
 	Announced           // Save: will be saved next
@@ -386,6 +386,16 @@ func (m *Machine) do(a Action) { m.out = append(m.out, a) }
 func (m *Machine) wait(t Task, after time.Duration) { m.do(Action{Do: Wait, For: t, After: after}) }
 
 func (m *Machine) tell(r Report) { m.do(Action{Do: Tell, Report: r}) }
+
+// unreadable reports a record that cannot be used and stays as it is. Without err its bytes
+// could not be read, or are those of another record.
+func (m *Machine) unreadable(key string, err error) {
+	why := "it is not the record that belongs there"
+	if err != nil {
+		why = err.Error()
+	}
+	m.tell(Report{Topic: Unreadable, Key: key, Why: why})
+}
 
 // payload returns what stands in a part, which must be JSON.
 func payload(body []byte) json.RawMessage {

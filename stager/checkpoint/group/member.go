@@ -1,6 +1,9 @@
 package group
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // membership is the state of this node's member record.
 type membership struct {
@@ -79,23 +82,26 @@ func (m *Machine) memberWasRead(e Event) {
 	switch e.Outcome {
 	case OK:
 		rec, err := DecodeMember(e.Body)
+		if err == nil && rec.Index != m.cfg.Index {
+			err = fmt.Errorf("it is the record of node %d", rec.Index)
+		}
 		if err != nil {
-			m.unreadableMember(err.Error())
+			m.unreadableMember(err)
 			return
 		}
 		m.decide(rec, e.Version)
 	case NotExist:
 		m.writeMember(memberWrite, "", "")
 	case Corrupt:
-		m.unreadableMember("its bytes cannot be read")
+		m.unreadableMember(nil)
 	default:
 		m.retryMember()
 	}
 }
 
 // unreadableMember reports a record that stays as it is, and looks again later.
-func (m *Machine) unreadableMember(why string) {
-	m.tell(Report{Topic: Unreadable, Key: memberKey(m.cfg.Index), Why: why})
+func (m *Machine) unreadableMember(err error) {
+	m.unreadable(memberKey(m.cfg.Index), err)
 	m.retryMember()
 }
 

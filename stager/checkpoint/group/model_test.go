@@ -279,10 +279,13 @@ func (w *world) local(a *actor, act Action, e *Event) {
 }
 
 type modelCommit struct {
+	Header
 	Step  int64
 	Group Joined `json:"group"`
 	Parts []Part
 }
+
+var commitHeader = Header{APIVersion: apiVersion, Kind: kindCommit}
 
 func readModelCommit(o object) (c modelCommit, ok bool) {
 	if !strings.HasSuffix(o.key, commitName) {
@@ -294,7 +297,7 @@ func readModelCommit(o object) (c modelCommit, ok bool) {
 func (w *world) write(act Action, e *Event) {
 	body := string(act.Body)
 	if act.Do == Commit {
-		text, _ := json.Marshal(modelCommit{act.Save.Step, act.Joined, act.Parts})
+		text, _ := json.Marshal(modelCommit{commitHeader, act.Save.Step, act.Joined, act.Parts})
 		body = string(text)
 	}
 	there, ok := w.get(act.Key)

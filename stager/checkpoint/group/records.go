@@ -134,6 +134,7 @@ const (
 	kindAnnouncement = "Announcement"
 	kindPart         = "Part"
 	kindAgreement    = "RestoreAgreement"
+	kindCommit       = "Checkpoint"
 )
 
 var (
@@ -267,16 +268,18 @@ func DecodePart(body []byte) (Part, error) { return decode[Part](body) }
 // DecodeAgreement reads what members agreed to restore.
 func DecodeAgreement(body []byte) (Agreement, error) { return decode[Agreement](body) }
 
-// DecodeJoined reads which save a COMMIT.json holds; nil when no group wrote it. The
+// DecodeJoined reads which save a COMMIT.json holds; nil when no group wrote it. It refuses
+// one that requires what this version does not know: such a COMMIT is never replaced. The
 // caller checks the rest of the file.
 func DecodeJoined(body []byte) (*Joined, error) {
 	var c struct {
+		Header
 		Group *Joined `json:"group"`
 	}
 	if err := json.Unmarshal(body, &c); err != nil {
 		return nil, err
 	}
-	return c.Group, nil
+	return c.Group, c.Header.check(kindCommit)
 }
 
 func encode(v any) []byte {

@@ -84,7 +84,7 @@ func (m *Machine) roundsWereRead(records []Record) {
 	for _, r := range records {
 		a, err := DecodeAgreement(r.Body)
 		if r.Outcome != OK || err != nil || r.Key != roundKey(m.looked(), a.Round) || a.View != m.looked() {
-			m.tell(Report{Topic: Unreadable, Key: r.Key})
+			m.unreadable(r.Key, err)
 			m.waitRestore()
 			return
 		}

@@ -186,8 +186,8 @@ func (m *Machine) ownWasRead(s *save, e Event) {
 		return
 	}
 	p, err := DecodePart(e.Body)
-	if e.Outcome != OK || err != nil || p.Boot != m.cfg.Boot {
-		m.tell(Report{Topic: Unreadable, Key: PartKey(s.what.Step, s.id, m.cfg.Index)})
+	if e.Outcome != OK || err != nil || p.Boot != m.cfg.Boot || p.View != s.id.View || p.Save != s.id.Number || p.Step != s.what.Step {
+		m.unreadable(PartKey(s.what.Step, s.id, m.cfg.Index), err)
 		m.finish(s, Abandoned, "the part of this node cannot be read")
 		return
 	}

@@ -146,7 +146,7 @@ func (f *fleet) exec(i int, a Action) (Event, time.Duration) {
 		default:
 			body := string(a.Body)
 			if a.Do == Commit {
-				text, _ := json.Marshal(modelCommit{a.Save.Step, a.Joined, nil})
+				text, _ := json.Marshal(modelCommit{commitHeader, a.Save.Step, a.Joined, nil})
 				body, f.commit = string(text), f.now
 			}
 			if strings.Contains(a.Key, "/"+partsName+"/") {

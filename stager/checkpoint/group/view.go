@@ -89,7 +89,7 @@ func (m *Machine) formView(records []Record) {
 		rec, err := DecodeMember(r.Body)
 		switch {
 		case r.Outcome != OK || err != nil:
-			m.tell(Report{Topic: Unreadable, Key: r.Key})
+			m.unreadable(r.Key, err)
 		case rec.Job == m.cfg.Job && rec.Count == m.cfg.Count && r.Key == memberKey(rec.Index):
 			boots[rec.Index] = rec.Boot
 		}
@@ -136,7 +136,7 @@ func (m *Machine) viewWasRead(e Event) {
 		rec, err = DecodeView(e.Body)
 	case NotExist:
 	case Corrupt:
-		m.tell(Report{Topic: Unreadable, Key: ViewKey})
+		m.unreadable(ViewKey, nil)
 		m.waitView()
 		return
 	default:
@@ -145,7 +145,7 @@ func (m *Machine) viewWasRead(e Event) {
 	}
 	switch {
 	case err != nil:
-		m.tell(Report{Topic: Unreadable, Key: ViewKey, Why: err.Error()})
+		m.unreadable(ViewKey, err)
 		m.waitView()
 	case m.keeper() && rec.Digest != m.view.want.Digest:
 		m.view.want.Seq, m.view.want.Former = rec.Seq+1, nil
