@@ -196,6 +196,8 @@ func (c pruneCmd) print(gone []checkpoint.Pruned, store string, log *slog.Logger
 			state = "committed"
 		case p.Unfinished:
 			state = "unfinished"
+		case p.Step < 0:
+			state = "records of former nodes"
 		}
 		if p.Kept {
 			word = "kept"

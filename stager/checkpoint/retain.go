@@ -76,7 +76,8 @@ type Pruned struct {
 	Dir       string `json:"dir"`
 	Committed bool   `json:"committed"` // else what was left of it, or was on its way
 	// Unfinished are writes that never ended, which no List shows: files of a temporary
-	// name, or uploads in parts. Outside of all steps' folders Dir is empty.
+	// name, or uploads in parts. Outside of all steps' folders Step is -1 and Dir is empty, or
+	// "nodes" for records of former nodes, which are not Unfinished.
 	Unfinished bool `json:"unfinished,omitempty"`
 	// Foreign is an upload in parts, of the key Key, that may be another program's. Kept
 	// says that it is only listed.
