@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,7 +27,7 @@ type checkpointsCmd struct {
 
 // Help shows what is typed.
 func (checkpointsCmd) Help() string {
-	return `Newest first. committed: restore takes it. damaged: it was committed, and a file of it is missing or wrong; restore passes over it. partial: it is on its way, or was broken off. Sizes are always compared; bytes with --verify. It ends with 76 when a step is damaged.
+	return `Newest first. committed: restore takes it. provisional: only a quiet period says that it is complete; restore takes it when it has the files of the final one before it. damaged: it was committed, and a file of it is missing or wrong; restore passes over it. partial: it is on its way, or was broken off. Sizes are always compared; bytes with --verify. It ends with 76 when a step is damaged.
 
     stager checkpoints s3://runs/today/ckpt/
     stager checkpoints --verify -o json s3://runs/today/ckpt/ | jq 'select(.committed)'`
@@ -115,7 +116,7 @@ func (c checkpointsCmd) print(w io.Writer, steps []checkpoint.StepInfo) error {
 		return nil
 	}
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "STEP\tSTATE\tSIZE\tSHARED\tFILES\tNODES\tAGE\tVERIFIED\tFOLDER")
+	fmt.Fprintln(out, "STEP\tSTATE\tSIZE\tSHARED\tFILES\tNODES\tAGE\tEVIDENCE\tVERIFIED\tFOLDER")
 	for _, s := range steps {
 		state, nodes, age, verified := "partial", "–", "–", "–"
 		switch {
@@ -123,6 +124,9 @@ func (c checkpointsCmd) print(w io.Writer, steps []checkpoint.StepInfo) error {
 			state, verified = "damaged", "no"
 		case s.Committed:
 			state, verified = "committed", "size"
+			if s.Provisional {
+				state = "provisional"
+			}
 		}
 		if s.Committed {
 			nodes, age = fmt.Sprint(s.Nodes), time.Since(s.Created).Round(time.Second).String()
@@ -130,7 +134,7 @@ func (c checkpointsCmd) print(w io.Writer, steps []checkpoint.StepInfo) error {
 		if s.Verified {
 			verified = "bytes"
 		}
-		fmt.Fprintf(out, "%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.Step, state, size(s.Bytes), size(s.Shared), s.Files, nodes, age, verified, s.Dir)
+		fmt.Fprintf(out, "%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", s.Step, state, size(s.Bytes), size(s.Shared), s.Files, nodes, age, cmp.Or(s.Evidence, "–"), verified, s.Dir)
 	}
 	return out.Flush()
 }

@@ -89,7 +89,10 @@ func printWindow(out io.Writer, s window.Status) {
 func printOutput(out io.Writer, o checkpoint.Status) {
 	fmt.Fprintf(out, "output %s\t%s\t%s\n", o.Output, o.Mode, o.Destination)
 	if o.Committed != nil {
-		fmt.Fprintf(out, "  committed\tstep %d\tlag %.0f s\n", o.Committed.Step, o.LagSeconds)
+		fmt.Fprintf(out, "  committed\tstep %d\tlag %.0f s%s\n", o.Committed.Step, o.LagSeconds, evidenceOf(o.Committed))
+	}
+	for _, m := range o.Missed {
+		fmt.Fprintf(out, "  missed\t%s\t%s\n", m.Name, m.Reason)
 	}
 	if u := o.Uploading; u != nil {
 		fmt.Fprintf(out, "  uploading\tstep %d\t%s of %s, %s/s\n", u.Step, size(u.BytesDone), size(u.BytesTotal), size(int64(u.BytesPerSecond)))
@@ -113,3 +116,14 @@ func printOutput(out io.Writer, o checkpoint.Status) {
 
 // size is a number of bytes for people.
 func size(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
+
+// evidenceOf is what says that a step is complete, after a comma, or "".
+func evidenceOf(s *checkpoint.StepTime) string {
+	switch {
+	case s.Evidence == "":
+		return ""
+	case s.Provisional:
+		return ", provisional: " + s.Evidence
+	}
+	return ", " + s.Evidence
+}

@@ -28,3 +28,15 @@ func (u *Uploader) Due() (left int64, by time.Time) {
 	}
 	return max(left, 0), newest.Complete.Add(within / 4 * 3)
 }
+
+// warnOverdueLocked warns once of a checkpoint that is not complete after twice the time
+// between the last two.
+func (u *Uploader) warnOverdueLocked(name string, e *entry) {
+	age := time.Since(e.first)
+	if e.warned || u.apart <= 0 || age < 2*u.apart {
+		return
+	}
+	e.warned = true
+	u.log.Warn("a checkpoint is still not complete, twice as long as between the last two; if it is, call stager commit, or write a marker or a temporary name first",
+		"checkpoint", name, "step", e.step, "age", age.Round(time.Second), "reason", e.reason)
+}

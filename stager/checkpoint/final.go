@@ -122,6 +122,11 @@ func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
 		err := replaceCommit(ctx, u.cfg.Store, g, &c)
 		if err == nil {
 			u.log.Info("provisional checkpoint is final", "step", c.Step, "evidence", c.Evidence)
+			u.mu.Lock()
+			if u.committed.Step == c.Step {
+				u.committed.Evidence, u.committed.Provisional = c.Evidence, false
+			}
+			u.mu.Unlock()
 			continue
 		}
 		switch backends.KindOf(err) {

@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"bytes"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -218,6 +220,57 @@ func TestNewestStepIsNotOneThatBecameFinal(t *testing.T) {
 		found, err := newestStep(t.Context(), newStore(b), u.log)
 		if err != nil || found.Step != 300 {
 			t.Errorf("newest is %+v, %v, want step 300", found, err)
+		}
+	})
+}
+
+// What one process learned of the files of checkpoints the next one knows: a half waits
+// for the rest. It was committed after the quiet period.
+func TestShapesAreRememberedOverARestart(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		for _, step := range []string{"step-100", "step-200", "step-300"} {
+			saveQuietly(t, u, step, "model.pt", "optim.pt")
+		}
+		if err := u.Close(); err != nil {
+			t.Fatal(err)
+		}
+		u = newUploader(t, dir, b, nil)
+		saveQuietly(t, u, "step-400", "model.pt")
+		if got := len(commits(b)); got != 3 {
+			t.Errorf("with the half of a fourth: committed %v, want three; waiting %v", commits(b), u.Status().Waiting)
+		}
+		saveQuietly(t, u, "step-400", "optim.pt")
+		if c := commitOf(t, b, 400); c.Evidence != "shape" || c.Provisional {
+			t.Errorf("step 400: evidence %q, provisional %v, want its shape", c.Evidence, c.Provisional)
+		}
+		if s := u.Status(); s.Committed.Evidence != "shape" || s.Complete.Evidence != "shape" {
+			t.Errorf("the status has committed %+v, complete %+v, want the evidence", s.Committed, s.Complete)
+		}
+	})
+}
+
+// A checkpoint that lacks what earlier ones had is a warning when it takes twice as long
+// as between the last two.
+func TestOverdueCheckpointIsReportedOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		var said bytes.Buffer
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&said, nil)) })
+		saveQuietly(t, u, "step-100", "model.pt", "optim.pt")
+		saveQuietly(t, u, "step-200", "model.pt", "optim.pt")
+		saveQuietly(t, u, "step-300", "model.pt")
+		const warning = "is still not complete"
+		if got := strings.Count(said.String(), warning); got != 0 {
+			t.Errorf("after one interval: %d warnings, want none", got)
+		}
+		for range 3 {
+			time.Sleep(2 * time.Minute)
+			pass(t, u)
+		}
+		if got := strings.Count(said.String(), warning); got != 1 || !strings.Contains(said.String(), "optim.pt, which is not there") {
+			t.Errorf("after more than two: %d warnings, want one that names optim.pt", got)
 		}
 	})
 }

@@ -22,6 +22,8 @@ type entry struct {
 	step    int64
 	print   string
 	since   time.Time     // when it was first seen in this state
+	first   time.Time     // when it was first seen
+	warned  bool          // that it is overdue
 	renamed bool          // it came from a temporary name
 	reason  string        // why it is not complete
 	word    string        // the same in one word; empty: see reason
@@ -230,7 +232,10 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	e := u.seen[name]
 	if e == nil || e.print != state || e.step != step {
 		before := e
-		e = &entry{step: step, print: state, since: time.Now(), renamed: u.hasInode(name, at.temporary)}
+		e = &entry{step: step, print: state, since: time.Now(), first: time.Now(), renamed: u.hasInode(name, at.temporary)}
+		if before != nil && !before.first.IsZero() {
+			e.first, e.warned = before.first, before.warned
+		}
 		if err == nil {
 			u.labelLocked(e, before, t, files)
 		}
@@ -272,6 +277,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	switch {
 	case !ok:
 		u.holdEarlyLocked(t, name, step, files, at)
+		u.warnOverdueLocked(name, e)
 		return
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
 		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false

@@ -207,9 +207,11 @@ func (m *member) safe(r group.Report) {
 	u.mu.Lock()
 	u.own = append(u.own, dir)
 	u.saved[r.Step] = true
-	u.committed = StepTime{r.Step, now()}
+	u.committed = StepTime{Step: r.Step, Time: now()}
 	if snap := m.heldLocked(l); known && snap != nil {
 		u.upTo = snap.Complete
+		u.committed.Evidence, u.committed.Provisional = snap.Evidence, snap.Provisional
+		u.cfg.Metrics.countEvidence(u.cfg.Output, snap.Evidence)
 		delete(u.failed, snap.Name)
 		u.shipped[snap.Name] = shipment{snap.Step, snap.print, dir, snap.Complete}
 		u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(totalSize(snap.Files)))

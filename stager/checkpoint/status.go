@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,10 +32,13 @@ type Status struct {
 	View        string     `json:"view,omitempty"`  // which nodes save together now
 }
 
-// StepTime is a step and when it became what it is.
+// StepTime is a step, when it became what it is, and what says that it is complete, as far
+// as this process knows.
 type StepTime struct {
-	Step int64     `json:"step"`
-	Time time.Time `json:"time,omitzero"`
+	Step        int64     `json:"step"`
+	Time        time.Time `json:"time,omitzero"`
+	Evidence    string    `json:"evidence,omitempty"`
+	Provisional bool      `json:"provisional,omitempty"`
 }
 
 // Uploading is a checkpoint on its way.
@@ -155,6 +159,7 @@ type Metrics struct {
 	bytes, mirroredBytes *prometheus.CounterVec
 	omitted              *prometheus.GaugeVec
 	missed               *prometheus.CounterVec
+	evidence             *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics; with nil they are counted but not shown.
@@ -186,10 +191,19 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		omitted: gauge("stager_checkpoint_not_saved_files",
 			"Files of the output's directory that cannot be saved, as the log and the status say why."),
 	}
+	m.evidence = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "stager_checkpoint_evidence_total", Help: "Checkpoints that were committed, by the kind of evidence that they are complete; those of next and quiet are provisional at first.",
+	}, []string{"output", "evidence"})
 	if reg != nil {
-		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.missing, m.abandoned, m.committed, m.failures, m.bytes, m.mirroredBytes, m.omitted, m.missed)
+		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.missing, m.abandoned, m.committed, m.failures, m.bytes, m.mirroredBytes, m.omitted, m.missed, m.evidence)
 	}
 	return m
+}
+
+// countEvidence counts a committed checkpoint by the first word of its evidence.
+func (m *Metrics) countEvidence(output, word string) {
+	kind, _, _ := strings.Cut(word, " ")
+	m.evidence.WithLabelValues(output, cmp.Or(kind, "none")).Inc()
 }
 
 // begin makes the metrics of an output exist before the first event.

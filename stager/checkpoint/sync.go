@@ -107,14 +107,15 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 		return u.shipFailed(snap, err)
 	}
 	u.log.Info("a checkpoint is safe", "step", snap.Step, "folder", dir, "files", len(commit.Files), "bytes", commit.Bytes,
-		"took", time.Since(up.start).Round(time.Millisecond))
+		"evidence", commit.Evidence, "provisional", commit.Provisional, "took", time.Since(up.start).Round(time.Millisecond))
+	u.cfg.Metrics.countEvidence(u.cfg.Output, commit.Evidence)
 	u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()
 	u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(commit.Bytes))
 	u.mu.Lock()
 	u.own = append(u.own, dir)
 	if !snap.Complete.Before(u.upTo) {
 		u.upTo = snap.Complete
-		u.committed = StepTime{snap.Step, time.Now().UTC()}
+		u.committed = StepTime{snap.Step, time.Now().UTC(), commit.Evidence, commit.Provisional}
 	}
 	u.saved[snap.Step] = true
 	delete(u.failed, snap.Name)

@@ -298,6 +298,7 @@ func (u *Uploader) begin() error {
 		u.shipped = make(map[string]shipment) // a hint, and a torn one
 	}
 	u.recallPace()
+	u.recallShapes()
 	u.ids = recallIDs(u.root)
 	snaps, err := u.shelf.left()
 	if err != nil {
@@ -357,7 +358,7 @@ func (u *Uploader) holdLocked(snap *snapshot) {
 		if snap.Step != u.complete.Step && u.complete.Step >= 0 {
 			u.apart = snap.Complete.Sub(u.complete.Time)
 		}
-		u.complete = StepTime{snap.Step, snap.Complete}
+		u.complete = StepTime{snap.Step, snap.Complete, snap.Evidence, snap.Provisional}
 	}
 	u.notifyLocked()
 }

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -170,5 +171,23 @@ func (u *Uploader) learnShape(v evidence.View, final bool) {
 	v.Files = slices.Clone(v.Files)
 	if line := u.shapes.Learn(v, final); line != "" {
 		u.log.Info("checkpoints of this output have changed", "checkpoint", v.Name, "change", line)
+	}
+	text, err := json.Marshal(&u.shapes)
+	if err == nil {
+		err = disk.ReplaceSmall(u.root, shapesName, text, 0o600, false)
+	}
+	if err != nil {
+		u.log.Warn("the shapes of checkpoints cannot be remembered, so a restart learns them anew", "error", err)
+	}
+}
+
+// shapesName is what earlier processes learned of the shapes of checkpoints; a hint.
+const shapesName = private + "/shapes"
+
+// recallShapes reads what an earlier process learned.
+func (u *Uploader) recallShapes() {
+	text, err := disk.ReadSmall(u.root, shapesName, mostSnapshot)
+	if err != nil || json.Unmarshal(text, &u.shapes) != nil {
+		u.shapes = evidence.Shapes{} // there are none, or it is torn
 	}
 }

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -154,4 +155,55 @@ func (s *Shapes) Known(name string) bool {
 func (s *Shapes) Fits(v View) bool {
 	_, same := s.compare(v)
 	return same
+}
+
+// stored is a Shapes as it is written.
+type stored struct {
+	Known map[string]storedShape `json:"known"`
+	Other map[string]storedShape `json:"other,omitempty"`
+}
+
+type storedShape struct {
+	Files  map[string][]int64 `json:"files"` // sizes by pattern
+	Spread int64              `json:"spread"`
+	Of     string             `json:"of"`
+	Sure   bool               `json:"sure,omitempty"`
+}
+
+// MarshalJSON lets a later process go on with what this one knows.
+func (s *Shapes) MarshalJSON() ([]byte, error) {
+	convert := func(shapes map[string]shape) map[string]storedShape {
+		all := make(map[string]storedShape, len(shapes))
+		for name, sh := range shapes {
+			sizes := make(map[string][]int64, len(sh.files))
+			for p, of := range sh.files {
+				sizes[p] = of.sizes
+			}
+			all[name] = storedShape{sizes, sh.spread, sh.of, sh.sure}
+		}
+		return all
+	}
+	return json.Marshal(stored{convert(s.known), convert(s.other)})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (s *Shapes) UnmarshalJSON(text []byte) error {
+	var from stored
+	if err := json.Unmarshal(text, &from); err != nil {
+		return err
+	}
+	convert := func(shapes map[string]storedShape) map[string]shape {
+		all := make(map[string]shape, len(shapes))
+		for name, st := range shapes {
+			sh := shape{make(map[string]files, len(st.Files)), st.Spread, st.Of, st.Sure}
+			for p, sizes := range st.Files {
+				slices.Sort(sizes)
+				sh.files[p] = files{len(sizes), sizes}
+			}
+			all[name] = sh
+		}
+		return all
+	}
+	s.known, s.other = convert(from.Known), convert(from.Other)
+	return nil
 }
