@@ -72,12 +72,14 @@ func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error)
 		w.mu.Unlock()
 		took, err = in.verify(digest)
 	}
+	var mark disk.Mark
 	if err == nil {
-		err = in.land()
+		mark, err = in.land()
 	}
 	switch {
 	case err == nil:
 		w.mu.Lock()
+		e.mark = mark
 		w.allocatedLocked(e, true)
 		if item.UpTo {
 			w.resizeLocked(e, took.files, item.Beside+w.dirs(took.dirs))
@@ -100,7 +102,7 @@ type arrival struct {
 	began          interface{ Began() (time.Time, bool) } // when its first byte came, or file
 	fetch          func(context.Context) (digest string, err error)
 	verify         func(digest string) (room, error)
-	land           func() error
+	land           func() (disk.Mark, error)
 	close, discard func() error
 }
 
@@ -113,7 +115,7 @@ func (w *Window) open(e *entry, item Item) (arrival, error) {
 				return "", w.cfg.Fetcher.(TreeFetcher).FetchTree(ctx, e.item, in)
 			},
 			verify: func(string) (room, error) { return verifyTree(item, in) },
-			land:   func() error { return w.stage.landTree(in, e.name) },
+			land:   func() (disk.Mark, error) { return w.stage.landTree(in, e.name) },
 			close:  func() error { return nil }, discard: in.Discard,
 		}, err
 	}
@@ -122,7 +124,7 @@ func (w *Window) open(e *entry, item Item) (arrival, error) {
 		began:  in,
 		fetch:  func(ctx context.Context) (string, error) { return w.cfg.Fetcher.Fetch(ctx, e.item, in) },
 		verify: func(digest string) (room, error) { return room{files: item.Size}, verify(item, in, digest) },
-		land:   func() error { return w.stage.land(in, e.name) },
+		land:   func() (disk.Mark, error) { return w.stage.land(in, e.name) },
 		close:  in.Close, discard: in.Discard,
 	}, err
 }
@@ -220,11 +222,18 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 func (w *Window) arrivedLocked(e *entry) {
 	w.files[e.name] = e
 	w.landLocked(e)
-	if e.digest != "" && w.cfg.Items[e.item].Digest == "" {
-		if err := w.journal.add("sum", e.seq, e.digest); err != nil {
-			w.troubleLocked("write the journal", err) // the digest is told until the next start
-		}
+	landed := w.landingLocked(e)
+	if err := w.journal.add("sum", e.seq, landed.digest, landed.mark.Inode, landed.mark.Time); err != nil {
+		w.troubleLocked("write the journal", err) // after a restart it is fetched again
 	}
+}
+
+// landingLocked is what the journal holds of a file that lies in whole/, or is shown.
+func (w *Window) landingLocked(e *entry) landing {
+	if w.cfg.Items[e.item].Digest != "" {
+		return landing{"", e.mark}
+	}
+	return landing{e.digest, e.mark}
 }
 
 // requeueLocked has a fetch begun again.

@@ -31,7 +31,7 @@ import (
 //	part E P GROUP "ID"                acknowledged by a group of several
 //	acked "ID"                         a lease that was acknowledged lately
 //	reader "name" E                    was told all ends before epoch E
-//	sum E P "digest"                   what was verified of a file
+//	sum E P "digest" INODE TIME        what was verified of a file, and what tells it from others
 
 // memory is what a journal tells.
 type memory struct {
@@ -44,7 +44,7 @@ type memory struct {
 	parts   map[shareKey]bool
 	acked   []string
 	readers map[string]int
-	sums    map[seq]string
+	sums    map[seq]landing
 	recut   bool
 	about   bool // it says that it is of this plan
 }
@@ -61,13 +61,18 @@ type (
 		died               time.Time // when the last death counted; a restart forgets it
 	}
 	grant struct{ id, reader string }
+	// landing is what tells a file that was verified.
+	landing struct {
+		digest string // empty where the plan has it
+		mark   disk.Mark
+	}
 )
 
 func newMemory() memory {
 	return memory{
 		settled: map[seq]bool{}, history: map[seq]history{}, leases: map[seq]grant{},
 		shares: map[shareKey]grant{}, parts: map[shareKey]bool{},
-		readers: map[string]int{}, sums: map[seq]string{},
+		readers: map[string]int{}, sums: map[seq]landing{},
 	}
 }
 
@@ -198,9 +203,11 @@ func (m *memory) learn(f []string) {
 		}
 	case kind == "recut" && words(1):
 		m.recut = true
-	case kind == "sum" && words(4):
-		if a := at(1); !bad {
-			m.sums[a] = f[3]
+	case kind == "sum" && words(6):
+		ino, err := strconv.ParseUint(f[4], 10, 64)
+		changed, terr := strconv.ParseInt(f[5], 10, 64)
+		if a := at(1); !bad && err == nil && terr == nil {
+			m.sums[a] = landing{f[3], disk.Mark{Inode: ino, Time: changed}}
 		}
 	}
 }
@@ -218,6 +225,10 @@ func appendFact(b []byte, kind string, words ...any) []byte {
 		switch v := word.(type) {
 		case int:
 			b = strconv.AppendInt(b, int64(v), 10)
+		case int64:
+			b = strconv.AppendInt(b, v, 10)
+		case uint64:
+			b = strconv.AppendUint(b, v, 10)
 		case seq:
 			b = strconv.AppendInt(b, int64(v.epoch), 10)
 			b = append(b, ' ')

@@ -100,7 +100,7 @@ func (m *memory) facts(plan string) (b []byte) {
 		fact("reader", name, epoch)
 	}
 	for a, sum := range m.sums {
-		fact("sum", a, sum)
+		fact("sum", a, sum.digest, sum.mark.Inode, sum.mark.Time)
 	}
 	return b
 }
@@ -262,8 +262,8 @@ func (w *Window) factsLocked() []byte {
 		m.readers[name] = rd.epoch
 	}
 	for a, e := range w.active {
-		if e.digest != "" && w.cfg.Items[e.item].Digest == "" {
-			m.sums[a] = e.digest
+		if e.state == Ready || e.state == Leased {
+			m.sums[a] = w.landingLocked(e)
 		}
 	}
 	return m.facts(w.planName())

@@ -31,7 +31,7 @@ func (s Shard) Close() error {
 // Open opens the shard of a lease. It returns ErrNoLease when there is no such lease, and
 // ErrLost when the file is not the one that the window put there.
 //
-// It opens the second link, which only stager can reach, and compares its inode and size:
+// It opens the second link, which only stager can reach, and compares its inode, size and time:
 // the name in ready/ is one that every reader may give to a link to something else.
 func (w *Window) Open(id string) (Shard, error) {
 	w.mu.Lock()
@@ -41,7 +41,7 @@ func (w *Window) Open(id string) (Shard, error) {
 		return Shard{}, err
 	}
 	e := l.e
-	opened, err := w.stage.openHeld(e.name, e.ino, e.size, w.cfg.Items[e.item].Tree)
+	opened, err := w.stage.openHeld(e, w.cfg.Items[e.item].Tree)
 	if errors.Is(err, fs.ErrNotExist) {
 		w.log.Warn("another program removed or changed a shard's file, fetching it again", "file", e.name, "error", err)
 		w.lostLocked(time.Now(), e)
@@ -52,9 +52,10 @@ func (w *Window) Open(id string) (Shard, error) {
 
 // openHeld opens the second link of a shown file or tree if it is that of the inode and
 // size. Otherwise it returns an error that is fs.ErrNotExist.
-func (s *stage) openHeld(name string, ino uint64, size int64, tree bool) (Shard, error) {
+func (s *stage) openHeld(e *entry, tree bool) (Shard, error) {
+	name, ino, size := e.name, e.ino, e.size
 	if !tree {
-		file, err := s.held.Take(name, ino, size)
+		file, err := s.held.Take(name, ino, size, e.mark.Time)
 		return Shard{File: file}, err
 	}
 	st, err := s.linked(s.held, name)

@@ -32,6 +32,13 @@ func (w *Window) recover(now time.Time) error {
 	if err != nil {
 		return err
 	}
+	removed, err := w.stage.clear()
+	if len(removed) > 0 {
+		w.log.Warn("another program put files into stager's own directories; they are removed", "files", len(removed), "first", removed[0])
+	}
+	if err != nil {
+		return err
+	}
 	found, err := w.stage.findings()
 	if err != nil {
 		return err
@@ -281,14 +288,14 @@ func (w *Window) takeStock(now time.Time, m memory, found map[uint64]place) erro
 			}
 		}
 		e := w.entryOf(name, st)
-		if e == nil || w.settled[e.seq] || e.before(w.low) {
+		if e == nil || w.settled[e.seq] || e.before(w.low) || !w.landedHere(e, st, m) {
 			if _, err := w.stage.discard(name); err != nil {
 				return err
 			}
 			continue
 		}
 		w.foundLocked(e, Ready)
-		e.since, e.digest = now, m.sums[e.seq]
+		e.since = now
 		w.landLocked(e)
 	}
 	held, err := w.stage.held.Names()
@@ -304,30 +311,40 @@ func (w *Window) takeStock(now time.Time, m memory, found map[uint64]place) erro
 		if err != nil {
 			return err
 		}
-		w.takeHeld(now, name, st, m, found)
+		if err := w.takeHeld(now, name, st, m, found); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // takeHeld takes over one file that was shown.
-func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, found map[uint64]place) {
+func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, found map[uint64]place) error {
 	e := w.entryOf(name, st)
 	at := found[st.Ino]
+	ready, err := w.stage.ready.Stat(name)
+	visible := err == nil && ready.Ino == st.Ino
+	settled := e != nil && (w.settled[e.seq] || e.before(w.low))
+	acked := settled || !visible && (st.Links == 1 || at.name != "" && at.reader == "")
+	if e != nil && !w.landedHere(e, st, m) && visible && !acked {
+		// At once, before a reader finds it; takeDoomed counts it while somebody has it open.
+		// A file that a reader has taken away is looked at when it comes back.
+		w.log.Warn("nothing says that a shard's file is the one that was verified, fetching it again", "file", name)
+		_, err := w.stage.bury(name, st.Ino, at, false)
+		return err
+	}
 	if e == nil {
 		// Of an epoch that is over, or not what the plan says: not a position.
 		e = &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, shown: true, ino: st.Ino, at: at, planned: true}
 		w.foundLocked(e, Zombie)
 		w.buryLocked(e)
-		return
+		return nil
 	}
 	e.shown, e.ino, e.at = true, st.Ino, at
-	e.since, e.digest = now, m.sums[e.seq]
-	ready, err := w.stage.ready.Stat(name)
-	visible := err == nil && ready.Ino == st.Ino
-	settled := w.settled[e.seq] || e.before(w.low)
+	e.since = now
 	given := m.leases[e.seq]
 	switch {
-	case settled, !visible && st.Links == 1, !visible && at.name != "" && at.reader == "":
+	case acked:
 		w.foundLocked(e, Acked)
 		if !settled {
 			w.reportLocked(e, Delivery{Reader: cmp.Or(given.reader, at.reader), Attempt: w.history[e.seq].attempts + 1})
@@ -344,7 +361,6 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 		w.settled[e.seq] = true
 		w.forgetLocked(e)
 		w.buryLocked(e)
-		return
 	case !visible:
 		w.foundLocked(e, Ready)
 		if at.reader == "" {
@@ -369,6 +385,15 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 		w.offerLocked(e)
 		w.resumeSharesLocked(now, e, m)
 	}
+	return nil
+}
+
+// landedHere reports whether a file that was found is the one that was verified for its
+// position, as the journal has it, and takes over what is known of it.
+func (w *Window) landedHere(e *entry, st disk.Stat, m memory) bool {
+	is, known := m.sums[e.seq]
+	e.digest, e.mark = is.digest, is.mark
+	return known && w.stage.mark(st) == is.mark
 }
 
 // countFoundLocked counts a delivery that an earlier process made, and whose end this one

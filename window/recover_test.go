@@ -14,7 +14,9 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Each instant at which a kill can fall leaves the folder in one of these states.
+// Each instant at which a kill can fall leaves the folder in one of these states. Without
+// the journal nothing says which file was verified for which position: those that no reader
+// has are fetched again.
 func TestWhereverItIsKilled(t *testing.T) {
 	type states map[State]int
 	for _, tt := range []struct {
@@ -42,20 +44,20 @@ func TestWhereverItIsKilled(t *testing.T) {
 		{"unlinked by a reader, and the journal lost", func(b *bench) {
 			b.ok(os.Remove(b.at("ready", first)))
 			b.ok(os.Remove(b.at(".stager/journal")))
-		}, states{Ready: 1, Acked: 1}, []int{1, 2}, 1},
+		}, states{Acked: 1}, []int{1, 2}, 1},
 		{"done, and the journal lost", func(b *bench) {
 			b.rename("ready/"+first, "done/anything")
 			b.ok(os.Remove(b.at(".stager/journal")))
-		}, states{Ready: 1, Acked: 1}, []int{1, 2}, 1},
+		}, states{Acked: 1}, []int{1, 2}, 1},
 		{"claimed, and the journal lost", func(b *bench) {
 			b.rename("ready/"+first, "claimed/r/anything")
 			b.ok(os.Remove(b.at(".stager/journal")))
-		}, states{Ready: 1, Leased: 1}, []int{1, 2}, 1},
+		}, states{Leased: 1}, []int{1, 2}, 1},
 		{"leased", func(b *bench) { b.must(b.lease("r")) }, states{Ready: 1, Leased: 1}, []int{1, 2}, 1},
 		{"leased, and the journal lost", func(b *bench) {
 			b.must(b.lease("r"))
 			b.ok(os.Remove(b.at(".stager/journal")))
-		}, states{Ready: 2}, []int{0, 1, 2}, 1},
+		}, states{}, []int{0, 1, 2}, 1},
 		{"leased and returned", func(b *bench) {
 			b.ok(b.Return(b.must(b.lease("r")).ID))
 		}, states{Ready: 2}, []int{0, 1, 2}, 2},
@@ -191,7 +193,7 @@ func FuzzJournal(f *testing.F) {
 		{"gone", "id-2", seq{1, 5}},
 		{"acked", "id-0"},
 		{"reader", "r", 1},
-		{"sum", seq{1, 5}, "crc64nvme:abc"},
+		{"sum", seq{1, 5}, "crc64nvme:abc", uint64(1) << 63, int64(-7)},
 	} {
 		from := len(text)
 		text = sealLine(appendFact(text, fact[0].(string), fact[1:]...), from)

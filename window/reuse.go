@@ -111,7 +111,7 @@ func (w *Window) heirLocked(e *entry) *entry {
 	if a.before(w.low) || w.settled[a] || w.active[a] != nil || w.journal.torn {
 		return nil
 	}
-	heir := &entry{seq: a, item: e.item, name: a.fileName(w.cfg.Items[e.item].Name), size: e.size, beside: e.beside, digest: e.digest, state: Planned}
+	heir := &entry{seq: a, item: e.item, name: a.fileName(w.cfg.Items[e.item].Name), size: e.size, beside: e.beside, digest: e.digest, mark: e.mark, state: Planned}
 	w.active[a] = heir
 	w.again = slices.DeleteFunc(w.again, func(b seq) bool { return a == b })
 	if !a.before(w.top) {

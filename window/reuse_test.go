@@ -169,8 +169,8 @@ func TestWhatIsAcknowledgedFarAheadDoesNotStay(t *testing.T) {
 		}
 		b.settle()
 		b.ok(os.Remove(b.at(".stager", "journal")))
-		b.crash()
 		b.ok(os.Remove(b.at("ready", seq{1, 0}.fileName(two[0].Name))))
+		b.crash()
 		seen := map[seq]int{}
 		b.take(100, seen)
 		if s := b.Status(); !s.Done || len(seen) != 7 {

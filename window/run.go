@@ -94,7 +94,12 @@ func (w *Window) act(ctx context.Context, t todo) {
 		w.spawn(func() { w.askMore(ctx, t.more) })
 	}
 	for _, e := range t.show {
-		ino, err := w.stage.show(e.name)
+		ino, err := w.stage.show(e.name, e.mark)
+		if errors.Is(err, ErrLost) {
+			// Now, and not by a burial: the file that is fetched next has the same name.
+			_, derr := w.stage.discard(e.name)
+			err = errors.Join(err, derr)
+		}
 		w.mu.Lock()
 		w.shownLocked(time.Now(), e, ino, err)
 		w.mu.Unlock()
@@ -136,7 +141,7 @@ func (w *Window) bury(e *entry) {
 	w.mu.Unlock()
 
 	if heir != nil {
-		ok, err := w.stage.pass(name, ino, at, heir.name, heir.size)
+		ok, err := w.stage.pass(name, ino, at, heir)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.passedLocked(e, ok, err)
@@ -223,6 +228,15 @@ func (w *Window) checkOrder(epoch int, order []int) error {
 func (w *Window) shownLocked(now time.Time, e *entry, ino uint64, err error) {
 	e.showing = false
 	w.showing--
+	if errors.Is(err, ErrLost) {
+		w.log.Warn("another program removed or changed a shard's file, fetching it again", "file", e.name, "error", err)
+		w.moveLocked(e, Zombie, "somebody removed or changed its file in .stager/whole")
+		w.forgetLocked(e)
+		w.planAgainLocked(e.seq)
+		w.goneLocked(e, Freed, "its file was lost")
+		w.note()
+		return
+	}
 	if err != nil {
 		w.troubleLocked("show a file", err)
 		e.notBefore = now.Add(lookEvery)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"time"
 
 	"github.com/stager-dev/stager/window/disk"
@@ -73,18 +74,31 @@ func (s *stage) close() error {
 }
 
 // land gives a verified file its name, where nobody sees it yet.
-func (s *stage) land(in *disk.Incoming, name string) error {
-	return in.Publish(disk.Private+"/whole/"+name, 0o444, time.Time{})
+func (s *stage) land(in *disk.Incoming, name string) (disk.Mark, error) {
+	state, err := in.PublishNew(disk.Private+"/whole/"+name, 0o444, time.Time{}, func(disk.State) bool { return true })
+	return s.Mark(state.Inode, state.ModTime.UnixNano()), err
 }
 
-func (s *stage) landTree(in *disk.IncomingTree, name string) error {
-	return in.Publish(disk.Private + "/whole/" + name)
+func (s *stage) landTree(in *disk.IncomingTree, name string) (disk.Mark, error) {
+	return disk.Mark{}, in.Publish(disk.Private + "/whole/" + name)
+}
+
+// mark is that of a landed or shown file; the zero Mark of a tree, whose files have none.
+func (s *stage) mark(st disk.Stat) disk.Mark {
+	if st.Dir {
+		return disk.Mark{}
+	}
+	return s.Mark(st.Ino, st.Time)
 }
 
 // show makes a landed file visible: first its link in held, so that a reader's
-// unlink can be told from a file that was never shown, then the rename.
-func (s *stage) show(name string) (ino uint64, err error) {
+// unlink can be told from a file that was never shown, then the rename. It returns ErrLost
+// when the file is gone, or not the one that landed.
+func (s *stage) show(name string, landed disk.Mark) (ino uint64, err error) {
 	st, err := s.whole.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && s.mark(st) != landed {
+		return 0, errors.Join(ErrLost, err)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -229,7 +243,7 @@ func (s *stage) bury(name string, ino uint64, at place, acked bool) (gone bool, 
 
 // pass moves a file that was acknowledged to whole/, under the name of the position
 // that it stays for. It says false when it cannot stay: then it is to be buried.
-func (s *stage) pass(name string, ino uint64, at place, to string, size int64) (ok bool, err error) {
+func (s *stage) pass(name string, ino uint64, at place, to *entry) (ok bool, err error) {
 	if err := errors.Join(s.hide(s.ready, name, ino), s.take(at, ino)); err != nil {
 		return false, err
 	}
@@ -237,13 +251,13 @@ func (s *stage) pass(name string, ino uint64, at place, to string, size int64) (
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil || st.Ino != ino || st.Size != size || st.Links > 1 { // somebody has a name of their own for it
+	if err != nil || st.Ino != ino || st.Size != to.size || s.mark(st) != to.mark || st.Links > 1 { // somebody has a name of their own for it
 		return false, err
 	}
 	if st.Dir {
-		err = s.passTree(name, ino, to)
+		err = s.passTree(name, ino, to.name)
 	} else {
-		err = s.held.Move(name, s.whole, to)
+		err = s.held.Move(name, s.whole, to.name)
 	}
 	return err == nil, err
 }
@@ -305,6 +319,30 @@ func (s *stage) unmarkEnd(epoch int) error {
 		return nil
 	}
 	return err
+}
+
+// clear removes from the directories of stager's own what no stager puts there and no
+// reader can have: links, FIFOs, sockets, devices, and marks of an epoch's end that have a
+// content. It returns their names.
+func (s *stage) clear() (removed []string, err error) {
+	for _, shelf := range []*disk.Shelf{s.whole, s.held, s.doomed, s.leaving} {
+		names, err := shelf.Names()
+		if err != nil {
+			return removed, err
+		}
+		for _, name := range names {
+			st, err := shelf.Stat(name)
+			_, end := parseEnd(name)
+			if err != nil || !st.Odd && !(end && shelf == s.held && !st.Dir && st.Size > 0) {
+				continue // what is gone now is not in the way
+			}
+			if err := shelf.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return removed, err
+			}
+			removed = append(removed, path.Join(shelf.Name(), name))
+		}
+	}
+	return removed, nil
 }
 
 // findings are the files that readers put somewhere, by inode.

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // State is where a position of the plan stands.
@@ -72,9 +74,10 @@ type entry struct {
 	leaving bool      // its burial has not been tried yet
 	since   time.Time // when it became ready
 	digest  string
-	lease   *lease  // while Leased
-	shares  []share // by group, while Leased and broadcast
-	heir    *entry  // the position that its file is about to be kept for
+	mark    disk.Mark // of its file
+	lease   *lease    // while Leased
+	shares  []share   // by group, while Leased and broadcast
+	heir    *entry    // the position that its file is about to be kept for
 }
 
 // orphan is the item of a file that belongs to no position.

@@ -50,7 +50,11 @@ func (s *stage) origin(shelf *disk.Shelf, name string) (uint64, error) {
 	if err != nil || len(names) != 1 {
 		return 0, err
 	}
-	return strconv.ParseUint(names[0], 10, 64)
+	ino, err := strconv.ParseUint(names[0], 10, 64)
+	if err != nil {
+		return 0, nil // no window made that directory
+	}
+	return ino, nil
 }
 
 // linked is what a second link tells of the file or tree: of a tree, as Links, how many
@@ -187,7 +191,9 @@ func (s *stage) leave(away string) error {
 func (s *stage) takeLeave() error {
 	names, err := s.leaving.Names()
 	for _, name := range names {
-		err = errors.Join(err, s.leave(name))
+		if st, serr := s.leaving.Stat(name); serr == nil && st.Dir { // only trees are put there
+			err = errors.Join(err, s.leave(name))
+		}
 	}
 	return err
 }

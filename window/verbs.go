@@ -67,6 +67,10 @@ func (w *Window) mend() {
 // lies there again.
 func (w *Window) lookLocked(now time.Time, e *entry, found map[uint64]place) {
 	if st, err := w.stage.ready.Stat(e.name); err == nil && st.Ino == e.ino {
+		if e.lease != nil && e.lease.claim() && w.stage.mark(st) != e.mark {
+			w.lostLocked(now, e)
+			return
+		}
 		if e.lease != nil && e.lease.claim() {
 			e.at = place{}
 			w.dropLeaseLocked(e)
@@ -143,7 +147,7 @@ func (w *Window) claimLocked(now time.Time, e *entry, at place) {
 // lostLocked plans a position anew whose link in held somebody removed: nobody can
 // tell whether the file was wanted still.
 func (w *Window) lostLocked(now time.Time, e *entry) {
-	if e.shares != nil {
+	if e.shares != nil || e.lease != nil && e.lease.claim() {
 		w.dropLeaseLocked(e)
 		w.moveLocked(e, Ready, "its file was lost")
 	} else if e.lease != nil {

@@ -26,6 +26,7 @@ type Folder struct {
 	root        *os.Root
 	private     *os.Root // Private, which somebody may rename
 	passing     bool     // inode numbers may be others next time
+	settled     bool     // modification times stay as they are
 	incoming    *os.Root // incomingDir, so that each step of each file is a short way
 	dir         *os.File // root, and incoming, to rename from one to the other
 	incomingDir *os.File
@@ -60,7 +61,8 @@ func (f *Folder) open(holder string) (err error) {
 	if f.dir, err = f.root.Open("."); err != nil {
 		return err
 	}
-	f.passing = slices.Contains(passing, f.Kind())
+	kind := f.Kind()
+	f.passing, f.settled = slices.Contains(passing, kind), slices.Contains(settled, kind)
 	if err := f.makeOwn(f.root, Private); err != nil {
 		return err
 	}

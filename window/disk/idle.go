@@ -39,13 +39,17 @@ func (f *Folder) SeesOpenFiles() bool {
 	return errors.Is(lease(first), unix.EAGAIN)
 }
 
-// Idle tells whether nobody has the file open or mapped.
+// Idle reports whether nobody has the file open or mapped. What is no regular file has no
+// content that somebody could be reading.
 func (s *Shelf) Idle(name string) (bool, error) {
-	file, err := s.open(name, unix.O_RDONLY)
-	if err != nil {
-		return false, err
+	file, st, err := s.openIdle(name)
+	if err != nil || file == nil {
+		return err == nil, err
 	}
 	defer file.Close() // opened for reading
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return true, nil
+	}
 	switch err := lease(file); {
 	case err == nil:
 		return true, unlease(file)
@@ -56,19 +60,22 @@ func (s *Shelf) Idle(name string) (bool, error) {
 	}
 }
 
-// RemoveIdle removes the file unless somebody has it open or mapped, or it has
-// other names; then it stays and RemoveIdle says false.
+// RemoveIdle removes the file unless somebody has it open or mapped, or it has other
+// names; then it stays and RemoveIdle returns false. It removes what is no regular file, but
+// no directory.
 func (s *Shelf) RemoveIdle(name string) (bool, error) {
-	file, err := s.open(name, unix.O_RDONLY)
+	file, st, err := s.openIdle(name)
 	if err != nil {
 		return false, err
 	}
-	defer file.Close() // opened for reading; the lease ends here
-	var st unix.Stat_t
-	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
-		return false, s.fail("stat", name, err)
+	if file == nil {
+		return true, s.Remove(name)
 	}
-	if st.Nlink > 1 {
+	defer file.Close() // opened for reading; the lease ends here
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return true, s.Remove(name)
+	case st.Nlink > 1:
 		return false, nil
 	}
 	switch err := lease(file); {
@@ -79,6 +86,22 @@ func (s *Shelf) RemoveIdle(name string) (bool, error) {
 	default:
 		return false, s.fail("lease", name, err)
 	}
+}
+
+// openIdle opens a file for a lease. It returns nil for what cannot be opened since it is a
+// link or a socket.
+func (s *Shelf) openIdle(name string) (file *os.File, st unix.Stat_t, err error) {
+	file, err = s.open(name, unix.O_RDONLY)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		return nil, st, nil
+	}
+	if err != nil {
+		return nil, st, err
+	}
+	if err := retryErr(func() error { return unix.Fstat(int(file.Fd()), &st) }); err != nil {
+		return nil, st, errors.Join(s.fail("stat", name, err), file.Close())
+	}
+	return file, st, nil
 }
 
 func lease(file *os.File) error   { return setLease(file, unix.F_WRLCK) }

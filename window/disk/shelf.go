@@ -25,13 +25,16 @@ type Stat struct {
 	Links int    // how many names it has
 	Size  int64
 	Dir   bool
+	Odd   bool  // neither a regular file nor a directory: a link, a FIFO, a socket, a device
+	Time  int64 // when its content was last changed, in nanoseconds since 1970
 	Dirs  int64 // of a tree, what its directories take beside its own, with those of the second links; 0 of one that was not walked
 }
 
 // Take opens a file for reading that is this very one: a regular file of that inode on
-// the shelf's file system, with that many bytes. Otherwise it returns an error that is
-// fs.ErrNotExist, since the file is lost. It follows no link and never blocks.
-func (s *Shelf) Take(name string, ino uint64, size int64) (*os.File, error) {
+// the shelf's file system, with that many bytes, and last changed at that time unless it
+// is 0. Otherwise it returns an error that is fs.ErrNotExist, since the file is lost. It
+// follows no link and never blocks.
+func (s *Shelf) Take(name string, ino uint64, size, changed int64) (*os.File, error) {
 	file, err := s.open(name, unix.O_RDONLY)
 	switch {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO): // a link, a socket
@@ -49,6 +52,8 @@ func (s *Shelf) Take(name string, ino uint64, size int64) (*os.File, error) {
 		err = &changedError{fmt.Sprintf("it is another file (inode %d, want %d)", st.Ino, ino)}
 	case st.Size != size:
 		err = &changedError{fmt.Sprintf("it has %d bytes, want %d", st.Size, size)}
+	case changed != 0 && st.Mtim.Nano() != changed:
+		err = &changedError{"somebody wrote to it"}
 	default:
 		return file, nil
 	}
@@ -155,7 +160,11 @@ func (s *Shelf) Stat(name string) (Stat, error) {
 	if err != nil {
 		return Stat{}, s.fail("stat", name, err)
 	}
-	return Stat{Ino: st.Ino, Links: int(st.Nlink), Size: st.Size, Dir: st.Mode&unix.S_IFMT == unix.S_IFDIR}, nil // Nlink differs by machine
+	kind := st.Mode & unix.S_IFMT
+	return Stat{
+		Ino: st.Ino, Links: int(st.Nlink), Size: st.Size, Time: st.Mtim.Nano(), // Nlink differs by machine
+		Dir: kind == unix.S_IFDIR, Odd: kind != unix.S_IFDIR && kind != unix.S_IFREG,
+	}, nil
 }
 
 // Create makes an empty file that was not there.

@@ -246,13 +246,13 @@ func TestTakeOpensThatFileOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, ino := range []uint64{st.Ino, st.Ino + 1} {
-			file, err := s.Take("a", ino, st.Size)
+			file, err := s.Take("a", ino, st.Size, 0)
 			if kind == "hard link" && ino == st.Ino {
 				if err != nil {
 					t.Fatal(err)
 				}
 				file.Close()
-				_, err = s.Take("a", ino, st.Size+1)
+				_, err = s.Take("a", ino, st.Size+1, 0)
 			}
 			if !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("got %v, want fs.ErrNotExist", err)

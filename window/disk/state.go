@@ -36,6 +36,29 @@ func (f *Folder) State(name string) (State, error) {
 	return f.stateOf(info), nil
 }
 
+// settled are file systems that change no file's modification time by themselves. A client
+// of a server may see another time when the server has the last bytes.
+var settled = []string{"tmpfs", "ext4", "xfs", "btrfs", "overlay"}
+
+// Mark tells a file from others of its name and size, also after a restart of this process
+// and however often it is renamed or linked: another file has another inode, and writing to
+// it changes its time. What the file system may change by itself is 0.
+type Mark struct {
+	Inode uint64
+	Time  int64 // of the last change of its content, in nanoseconds since 1970
+}
+
+// Mark is that of a file as a Shelf or a State describes it.
+func (f *Folder) Mark(ino uint64, changed int64) Mark {
+	if f.passing {
+		ino = 0
+	}
+	if !f.settled {
+		changed = 0
+	}
+	return Mark{ino, changed}
+}
+
 // StateOf describes an open file of the folder.
 func (f *Folder) StateOf(file *os.File) (State, error) {
 	info, err := file.Stat()
