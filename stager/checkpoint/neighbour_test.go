@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,5 +52,36 @@ func TestUploaderOpensOnlyFilesOfItsOwn(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A neighbour of the same user put a file, a link and a FIFO among the snapshots. Each start
+// of stager ended with an error about a checkpoint that cannot be read, so nothing was saved
+// any more.
+func TestUploaderStartsBesideForeignSnapshots(t *testing.T) {
+	for kind, put := range map[string]func(path string) error{
+		"file": func(path string) error { return os.WriteFile(path, []byte("mine"), 0o644) },
+		"link": func(path string) error { return os.Symlink("/", path) },
+		"FIFO": func(path string) error { return unix.Mkfifo(path, 0o666) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b, dir := mem.New(), t.TempDir()
+				foreign := filepath.Join(dir, shelfDir, "e0001.END")
+				if err := errors.Join(os.MkdirAll(filepath.Dir(foreign), 0o700), put(foreign)); err != nil {
+					t.Fatal(err)
+				}
+				u := newUploader(t, dir, b, nil)
+				write(t, dir, map[string]string{"step-1/model.pt": "of a step"})
+				write(t, dir, map[string]string{"step-1/.ready": ""})
+				settled(t, u)
+				if got := commits(b); len(got) != 1 {
+					t.Errorf("got the commits %q, want that of step 1", got)
+				}
+				if _, err := os.Lstat(foreign); err != nil {
+					t.Errorf("the neighbour's %s: got %v, want it left alone", kind, err)
+				}
+			})
+		})
 	}
 }

@@ -299,6 +299,10 @@ func (s *shelf) left() ([]*snapshot, error) {
 	}
 	var snaps []*snapshot
 	for _, e := range entries {
+		if !e.IsDir() && !uploadID.MatchString(e.Name()) {
+			s.log.Warn("another program put a file among the snapshots; it is left alone", "file", path.Join(shelfDir, e.Name()))
+			continue
+		}
 		snap, err := s.read(e.Name())
 		if err != nil && isLocal(err) && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("a checkpoint that waits to be saved cannot be read, and nothing was changed: %w", err)
