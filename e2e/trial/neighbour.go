@@ -52,6 +52,9 @@ type neighbour struct {
 	bytes int // in its files
 }
 
+// foreign begins each of the neighbour's own files.
+const foreign = "foreign "
+
 // mostForeign bounds the bytes of the neighbour's own files.
 const mostForeign = 8 << 20
 
@@ -151,7 +154,7 @@ func (w *neighbour) file(p string) error {
 		p = w.beside(p)
 	}
 	w.count++
-	body := fmt.Appendf(nil, "foreign %d %d ", w.count, w.rng.Uint64())
+	body := fmt.Appendf(nil, foreign+"%d %d ", w.count, w.rng.Uint64())
 	body = append(body, make([]byte, w.rng.IntN(16<<10))...)
 	file, err := os.OpenFile(p, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NONBLOCK, 0o666)
 	if err != nil {

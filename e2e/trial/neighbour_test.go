@@ -91,9 +91,12 @@ type house struct {
 	patience            time.Duration     // for an epoch to end when the neighbour has gone
 	filled              int64             // bytes that fill the volumes; 0: they are not to be filled
 
-	stager *process
-	log    *os.File
-	exits  map[int]int // stager's exit codes while the neighbour worked
+	stager  *process
+	started int64       // bytes of its log when it started
+	own     *os.File    // what stager logs
+	log     *os.File    // what its other commands log, and the neighbour
+	exits   map[int]int // stager's exit codes while the neighbour worked
+	reasons []string    // of those that are neither 0 nor 75, where something could not be saved
 
 	mu     sync.Mutex // guards all below
 	ledger Ledger
@@ -114,8 +117,8 @@ func newHouse(t *testing.T, binary string) *house {
 	h.must(t, os.Chmod(dir, 0o755))
 	vol := filepath.Join(dir, "vol")
 	h.must(t, os.Mkdir(vol, 0o755))
-	if unix.Mount("tmpfs", vol, "tmpfs", 0, "size=96m,mode=755") == nil {
-		h.filled = 96 << 20
+	if unix.Mount("tmpfs", vol, "tmpfs", 0, "size=192m,mode=755") == nil { // the steps of ten minutes
+		h.filled = 192 << 20
 		t.Cleanup(func() { _ = unix.Unmount(vol, unix.MNT_DETACH) })
 	}
 	for _, root := range h.roots() {
@@ -145,6 +148,8 @@ func newHouse(t *testing.T, binary string) *house {
 		}
 	}
 	h.log, err = os.Create(filepath.Join(dir, "log"))
+	h.must(t, err)
+	h.own, err = os.Create(filepath.Join(dir, "log-of-run"))
 	h.must(t, err)
 	h.must(t, os.WriteFile(filepath.Join(dir, "plan.yaml"), fmt.Appendf(nil, `apiVersion: stager.dev/v1alpha1
 kind: StagePlan
@@ -201,7 +206,19 @@ func (h *house) start(t *testing.T, cmd *exec.Cmd) *process {
 
 func (h *house) startStager(t *testing.T) {
 	t.Helper()
-	h.stager = h.start(t, h.command(stagerUser, h.binary, "run", "-f", "plan.yaml", "--socket", filepath.Join(h.dir, "vol", "run", "s.sock")))
+	cmd := h.command(stagerUser, h.binary, "run", "-f", "plan.yaml", "--socket", filepath.Join(h.dir, "vol", "run", "s.sock"))
+	cmd.Stderr = h.own
+	h.started = int64(len(h.said(0)))
+	h.stager = h.start(t, cmd)
+}
+
+// said is what stager has logged, without the first bytes.
+func (h *house) said(from int64) string {
+	text, err := os.ReadFile(h.own.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[min(from, int64(len(text))):])
 }
 
 // endStager ends it as a pod's end does, and returns its exit code.
@@ -210,6 +227,10 @@ func (h *house) endStager(t *testing.T) int {
 	_ = h.stager.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	code := h.within(t, h.stager, "stager after SIGTERM")
 	h.exits[code]++
+	if code != 0 && code != 75 && len(h.reasons) < 20 {
+		_, why, _ := strings.Cut(h.said(h.started), "\nstager: ")
+		h.reasons = append(h.reasons, fmt.Sprintf("%d: %s", code, why[:min(len(why), 300)]))
+	}
 	return code
 }
 
@@ -272,7 +293,14 @@ func (h *house) befriend(t *testing.T, uid int, long time.Duration) {
 	work.Go(func() {
 		h.again(ctx, t, "restore", "--optional", h.url("store"), filepath.Join(h.dir, "vol", "back", "ckpt"))
 	})
-	replaced := time.NewTicker(max(long/20, 2*time.Second)) // as pods are
+	work.Go(func() {
+		for ctx.Err() == nil {
+			h.letGo()
+			time.Sleep(200 * time.Millisecond)
+		}
+	})
+	period := max(long/20, 2*time.Second)
+	replaced := time.NewTicker(period) // as pods are
 	defer replaced.Stop()
 	for ending := time.After(long * 9 / 10); ctx.Err() == nil; {
 		select {
@@ -285,6 +313,7 @@ func (h *house) befriend(t *testing.T, uid int, long time.Duration) {
 		h.endStager(t)
 		if ctx.Err() == nil {
 			h.startStager(t)
+			replaced.Reset(period) // not before it has begun
 		}
 	}
 	work.Wait()
@@ -292,6 +321,9 @@ func (h *house) befriend(t *testing.T, uid int, long time.Duration) {
 	h.must(t, json.Unmarshal(did.Bytes(), &h.ledger))
 	t.Logf("%d bodies, %d ends of epochs; stager ended with %v; the neighbour has %d files and did %v",
 		h.read, h.epochs, h.exits, len(h.ledger.Files), h.ledger.Did)
+	for _, reason := range h.reasons {
+		t.Logf("stager ended with %s", reason)
+	}
 }
 
 func (h *house) url(dir string) string { return "file://" + filepath.Join(h.dir, dir) + "/" }
@@ -376,5 +408,5 @@ func (h *house) stepFile(step int, name string) []byte {
 	if name == ".ready" {
 		return nil
 	}
-	return content(step, name, 128<<10)["model.pt"]
+	return content(step, name, 16<<10)["model.pt"]
 }
