@@ -51,6 +51,7 @@ func (u *Uploader) look(ended bool) error {
 	if u.cfg.Mode == ModeCheckpoint {
 		names, claimed = candidates(entries)
 	}
+	u.addAuto(names, entries)
 	unfinished, temporary := unfinishedOnes(entries)
 	u.noteCursors(names, unfinished, began)
 	u.mu.Lock()
@@ -214,6 +215,10 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return // it is being removed, or rearranged
 	}
+	auto := step == autoStep
+	if auto {
+		step = writtenStep(files)
+	}
 	if errors.Is(err, errChanged) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
@@ -276,7 +281,9 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	view, judgement, ok := u.evaluateLocked(t, name, files, e, at)
 	switch {
 	case !ok:
-		u.holdEarlyLocked(t, name, step, files, at)
+		if !auto { // what is overwritten in place changes under a link
+			u.holdEarlyLocked(t, name, step, files, at)
+		}
 		u.warnOverdueLocked(name, e)
 		return
 	case held != nil && u.uploading != nil && u.uploading.snap == held:
@@ -420,11 +427,20 @@ func readMark(root *os.Root, step int64) (mark, error) {
 }
 
 // takeLocked puts a checkpoint on the shelf, in the place of an older state of it.
+//
+// It releases the lock meanwhile, since copies take their time; who holds folder takes no
+// other.
 func (u *Uploader) takeLocked(snap *snapshot) (*snapshot, error) {
-	if err := u.shelf.take(snap); err != nil {
+	u.mu.Unlock()
+	err := u.shelf.take(snap)
+	u.mu.Lock()
+	if err != nil {
 		return nil, err
 	}
-	if held := u.snaps[snap.Step]; held != nil {
+	if held := u.snaps[snap.Step]; held != nil && u.uploading != nil && u.uploading.snap == held {
+		u.shelf.drop(snap)
+		return nil, fmt.Errorf("step %d is on its way with other content: try again when it is saved", snap.Step)
+	} else if held != nil {
 		u.shelf.drop(held)
 	}
 	u.log.Info("a checkpoint is complete", "step", snap.Step, "checkpoint", snap.Name,

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -97,7 +98,7 @@ func (s *shelf) take(snap *snapshot) (err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return changed(snap.Name)
-	case errors.Is(err, errChanged):
+	case errors.Is(err, errChanged), errors.As(err, new(*copyError)):
 		return err
 	case err != nil:
 		s.log.Warn("hard links are refused, so this checkpoint is read in place: it must stay until it is saved",
@@ -154,7 +155,7 @@ func (s *shelf) writeSynced(name string, text []byte) error {
 // symbolic links themselves, which lead to the same place below data.
 //
 // A name without a number, such as last.pt, is likely to be overwritten in place, and a
-// link would change with it. Its files are copied by sharing blocks where the file system
+// link would change with it. Its files are copied, by sharing blocks where the file system
 // can. Other names are not: a copy is read from the disk, and a link from the page cache.
 func (s *shelf) hold(snap *snapshot, data string) (copied bool, err error) {
 	from := snap.Name
@@ -185,9 +186,15 @@ func (s *shelf) hold(snap *snapshot, data string) (copied bool, err error) {
 	return copied, nil
 }
 
-// copyFile gives a file a copy that shares its blocks, with the same modification time.
-// done is false when that is not possible. The error is errChanged when the file is not as
-// it was listed, or somebody has it open for writing.
+// copyError says that a file could not be copied.
+type copyError struct{ error }
+
+func (e *copyError) Unwrap() error { return e.error }
+
+// copyFile gives a file a copy, which shares its blocks where that is possible, with the
+// same modification time. done is false for a symbolic link. The error is errChanged when
+// the file is not as it was listed, or somebody has it open for writing, and a *copyError
+// when there is no room.
 func (s *shelf) copyFile(old, name string, f local) (done bool, err error) {
 	from, err := disk.OpenFile(s.root, old, os.O_RDONLY, 0)
 	if odd := (*disk.NotRegularError)(nil); errors.As(err, &odd) {
@@ -201,13 +208,14 @@ func (s *shelf) copyFile(old, name string, f local) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	err = s.clone(to, from)
+	if err = s.clone(to, from); err != nil {
+		_, err = io.Copy(to, io.LimitReader(from, f.Size+1))
+	}
 	if cerr := to.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
-		s.log.Debug("files that may be overwritten in place are held by links, which show that", "file", old, "error", err)
-		return false, s.root.Remove(name)
+		return false, &copyError{fmt.Errorf("%s may be overwritten in place and cannot be copied, free some space or give each checkpoint a name of its own: %w", old, err)}
 	}
 	if err := unchanged(from, f); err != nil {
 		return false, err

@@ -16,7 +16,7 @@ import (
 // the checkpoint denies, and completes nothing: others may follow it.
 func (v View) signs() (sign string, j Judgement) {
 	for _, look := range []func(View) (string, Judgement){
-		View.torchDistributed, View.orbax, View.deepSpeed, View.megatron, View.huggingFace, View.tensorFlow,
+		View.torchDistributed, View.orbax, View.deepSpeed, View.megatron, View.huggingFace, View.tensorFlow, View.keras,
 	} {
 		found, j := look(v)
 		if j.Kind != "" {
@@ -301,7 +301,7 @@ var named = regexp.MustCompile(`model_checkpoint_paths?: *"([^"]*)"`)
 
 // tensorFlow: the index comes after all shards, and then the file checkpoint names it.
 func (v View) tensorFlow() (string, Judgement) {
-	if !v.Group {
+	if _, ok := v.find(kerasWeights); !v.Group || ok {
 		return "", Judgement{}
 	}
 	base := path.Base(v.Name)
@@ -328,4 +328,24 @@ func (v View) tensorFlow() (string, Judgement) {
 		return "", denied("torn", "its %s is not whole", index)
 	}
 	return index, Judgement{}
+}
+
+const kerasWeights = "latest.weights.h5"
+
+// keras: BackupAndRestore overwrites the weights, and then training_metadata.json.
+func (v View) keras() (string, Judgement) {
+	const metadata = "training_metadata.json"
+	weights, ok := v.find(kerasWeights)
+	f, signed := v.find(metadata)
+	switch {
+	case !ok && !signed || ok && !signed && !v.Group && path.Base(v.Name) != "backup":
+		return "", Judgement{} // another callback of Keras writes weights alone
+	case !ok || !signed:
+		return "", denied("no sign", "it has not both %s and %s, which Keras writes last", kerasWeights, metadata)
+	case weights.Modified > f.Modified:
+		return "", old(metadata, kerasWeights)
+	case f.Format.Verdict != format.Whole:
+		return "", denied("torn", "its %s is not whole", metadata)
+	}
+	return metadata, Judgement{}
 }

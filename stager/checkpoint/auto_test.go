@@ -1,0 +1,149 @@
+package checkpoint
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// rewriteInPlace truncates and writes files, in the order of names, at a time of its own.
+func rewriteInPlace(t *testing.T, dir string, at int, text func(name string) string, names ...string) {
+	t.Helper()
+	for i, name := range names {
+		write(t, dir, map[string]string{name: text(name)})
+		when := time.Unix(1_800_000_000+int64(at), int64(i))
+		if err := os.Chtimes(filepath.Join(dir, name), when, when); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A trainer that overwrites one checkpoint of a name without a number has each complete
+// state of it saved as a step. It was mirrored as plain files, and restore found nothing.
+func TestNamesWithoutNumbersAreSaved(t *testing.T) {
+	for name, written := range map[string][]string{
+		"a file":                 {"last.pt"},
+		"of Lightning":           {"last.ckpt"},
+		"a directory":            {"latest/model.pt", "latest/optim.pt"}, // which the saves before it confirm
+		"Keras":                  {kerasWeights, kerasMetadata},
+		"Keras in its directory": {"backup/" + kerasWeights, "backup/" + kerasMetadata},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b, dir := mem.New(), t.TempDir()
+				u := newUploader(t, dir, b, nil)
+				text := func(i int) func(string) string {
+					return func(name string) string {
+						if filepath.Ext(name) == ".json" {
+							return fmt.Sprintf(`{"epoch": %d}`, i)
+						}
+						return zipped(t, fmt.Sprint(name, i))
+					}
+				}
+				for i := range 3 {
+					rewriteInPlace(t, dir, 60*i, text(i), written...)
+					pass(t, u)
+					time.Sleep(time.Second)
+					pass(t, u)
+					settled(t, u)
+				}
+				if got := len(commits(b)); got != 3 {
+					t.Errorf("committed %v, want three steps; waiting %v, failed %v", commits(b), u.Status().Waiting, u.Status().Failed)
+				}
+				r, files := restoreNewest(t, b)
+				if r.Step != 1_800_000_120_000 || r.Provisional {
+					t.Errorf("restored step %d, provisional %v, want that of the last time, final", r.Step, r.Provisional)
+				}
+				for _, file := range written {
+					if got := files[filepath.Base(file)]; got != text(2)(file) {
+						t.Errorf("%s: got %.40q, want its last content", file, got)
+					}
+				}
+				// The same state is not another step, also after a restart.
+				if err := u.Close(); err != nil {
+					t.Fatal(err)
+				}
+				settled(t, newUploader(t, dir, b, nil))
+				if got := len(commits(b)); got != 3 {
+					t.Errorf("after a restart: committed %v, want the same three", commits(b))
+				}
+			})
+		})
+	}
+}
+
+// Keras overwrites the weights, and then the file that says of which epoch they are: new
+// weights with the old one are not a checkpoint.
+func TestHalfOverwrittenKerasBackupIsNotSaved(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		text := func(name string) string {
+			if name == kerasMetadata {
+				return "{}"
+			}
+			return zipped(t, name)
+		}
+		rewriteInPlace(t, dir, 0, text, kerasWeights, kerasMetadata)
+		settled(t, u)
+		rewriteInPlace(t, dir, 60, text, kerasWeights)
+		settled(t, u)
+		settled(t, u)
+		if got := len(commits(b)); got != 1 {
+			t.Errorf("committed %v, want the first state alone", commits(b))
+		}
+	})
+}
+
+// Beside numbered checkpoints last.ckpt is one of them under another name, and only
+// mirrored; so it is where the destination has numbered steps.
+func TestNamesWithoutNumbersBesideOthersAreMirrored(t *testing.T) {
+	for _, here := range []bool{true, false} {
+		inBubble(t, func(t *testing.T) {
+			b, dir := mem.New(), t.TempDir()
+			u := newUploader(t, dir, b, nil)
+			write(t, dir, map[string]string{"epoch=1-step=100.ckpt": zipped(t, "x"), "last.ckpt": zipped(t, "x")})
+			settled(t, u)
+			if !here {
+				if err := os.Remove(filepath.Join(dir, "epoch=1-step=100.ckpt")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			settled(t, u)
+			settled(t, u)
+			if got := commits(b); len(got) != 1 || got[0] != stepDir(100, 0) {
+				t.Errorf("committed %v, want step 100 alone", got)
+			}
+			if _, ok := b.Get(filesDir + "/last.ckpt"); !ok {
+				t.Errorf("last.ckpt is not mirrored; there are %v", b.Keys())
+			}
+		})
+	}
+}
+
+func TestAutoCandidates(t *testing.T) {
+	for want, names := range map[string][]string{
+		"last.pt":            {"last.pt", "best.pt", "train.log"},
+		"latest":             {"latest.weights.h5", "training_metadata.json"},
+		"checkpoint_last.pt": {"checkpoint_best.pt", "checkpoint_last.pt"},
+		"ckpt.pt":            {"ckpt.pt"},
+		"best.pth":           {"best.pth", "model.pt"},
+		"":                   {"model.pt", "tokenizer.json", "latest", "last.pt.tmp", "blast.pt", ".last.pt"},
+	} {
+		dir := t.TempDir()
+		for _, name := range names {
+			write(t, dir, map[string]string{name: "x"})
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := autoCandidate(entries); got != want {
+			t.Errorf("of %q: got %q, want %q", names, got, want)
+		}
+	}
+}
