@@ -72,6 +72,7 @@ type missing struct {
 	step  int64 // -1: a view
 	nodes []int
 	since time.Time
+	other string // a node that counts differently
 }
 
 // startMember starts the member of an Uploader.
@@ -306,7 +307,11 @@ func (w missing) String() string {
 	if w.step < 0 {
 		what = "the start of"
 	}
-	return fmt.Sprintf("%s %s, since %s", what, nodeWords(w.nodes), w.since.UTC().Format(time.RFC3339))
+	text := fmt.Sprintf("%s %s, since %s", what, nodeWords(w.nodes), w.since.UTC().Format(time.RFC3339))
+	if w.other != "" {
+		text += "; there is " + w.other
+	}
+	return text
 }
 
 // nodeWords names nodes by their indices.

@@ -137,7 +137,7 @@ func (m *member) waiting(r group.Report) {
 	if m.missing.step == step && len(m.missing.nodes) > 0 {
 		since = m.missing.since
 	}
-	m.missing = missing{step, r.Missing, since}
+	m.missing = missing{step, r.Missing, since, r.Why}
 	text := m.missing.String()
 	m.mu.Unlock()
 	m.u.cfg.Metrics.missing.WithLabelValues(m.u.cfg.Output).Set(float64(len(r.Missing)))

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,6 +86,7 @@ func (m *Machine) viewAnswered(e Event) {
 // formView compares the members with the view that index 0 knows.
 func (m *Machine) formView(records []Record) {
 	boots := make([]string, m.cfg.Count)
+	var others []string // that count differently
 	for _, r := range records {
 		rec, err := DecodeMember(r.Body)
 		switch {
@@ -92,6 +94,8 @@ func (m *Machine) formView(records []Record) {
 			m.unreadable(r.Key, err)
 		case rec.Job == m.cfg.Job && rec.Count == m.cfg.Count && r.Key == memberKey(rec.Index):
 			boots[rec.Index] = rec.Boot
+		case rec.Job == m.cfg.Job && rec.State != Left:
+			others = append(others, fmt.Sprintf("node %d, which counts %d nodes and not %d", rec.Index, rec.Count, m.cfg.Count))
 		}
 	}
 	var missing []int
@@ -102,7 +106,7 @@ func (m *Machine) formView(records []Record) {
 	}
 	switch {
 	case len(missing) > 0 || boots[0] != m.cfg.Boot:
-		m.waitsFor(missing)
+		m.waitsFor(missing, others)
 		m.waitView()
 	case digestOf(m.cfg.Job, boots) == m.view.now.Digest:
 		m.waitView()
@@ -116,15 +120,20 @@ func (m *Machine) formView(records []Record) {
 	}
 }
 
-// waitsFor reports for which members there is no view, once for each set of them.
-func (m *Machine) waitsFor(missing []int) {
+// waitsFor reports for which members there is no view, and which ones count other nodes,
+// once for each set of them.
+func (m *Machine) waitsFor(missing []int, others []string) {
 	words := make([]string, len(missing))
 	for i, index := range missing {
 		words[i] = strconv.Itoa(index)
 	}
-	if now := strings.Join(words, " "); now != m.view.missing && len(missing) > 0 {
+	why := ""
+	if len(others) > 0 {
+		why = others[0]
+	}
+	if now := strings.Join(append(words, why), " "); now != m.view.missing && len(missing) > 0 {
 		m.view.missing = now
-		m.tell(Report{Topic: Waiting, Missing: missing})
+		m.tell(Report{Topic: Waiting, Missing: missing, Why: why})
 	}
 }
 

@@ -1,0 +1,250 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/mem"
+	"github.com/stager-dev/stager/stager/checkpoint/group"
+)
+
+// logs collects what Uploaders log.
+type logs struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// count returns how many lines have a text.
+func (l *logs) count(text string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}
+
+func (l *logs) into(c *Config) { c.Log = slog.New(slog.NewTextHandler(l, nil)) }
+
+// drained ends an Uploader, and returns its error.
+func drained(t *testing.T, u *Uploader) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	return u.Drain(ctx, Exit{Success: true, Gone: true})
+}
+
+// Two daemons have the index of one node. The later one is the node; the one before
+// finishes nothing, names what it has, and what both nodes saved stays.
+func TestTwoDaemonsWithOneIndex(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		g.save("1")
+		g.waitFor(1)
+		old := g.us[0]
+		g.dirs[0] = t.TempDir()
+		g.start(0)
+		time.Sleep(time.Minute)
+		write(t, old.cfg.Dir+"/step-2", shardOf(0, "2 of the old one"))
+		write(t, old.cfg.Dir+"/step-2", map[string]string{markerName: ""})
+		g.save("2")
+		g.waitFor(2)
+		_, files := restoreNewest(t, b)
+		equal(t, "step 2", files, together(2, "2"))
+		if err := drained(t, old); err == nil || !strings.Contains(err.Error(), "a newer pod has taken the place of this node") {
+			t.Errorf("the old daemon ended with %v, want that a newer pod took its place", err)
+		}
+	})
+}
+
+// Nodes that count differently save nothing together, and each says what the other counts.
+func TestNodesThatCountDifferently(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := &gang{t: t, b: b, job: "job-a", dirs: []string{t.TempDir(), t.TempDir()}, us: make([]*Uploader, 2), stop: make([]func(), 2)}
+		g.startAs(0, 0, 2)
+		g.startAs(1, 1, 3)
+		time.Sleep(time.Minute)
+		g.save("1")
+		time.Sleep(time.Minute)
+		if got := commits(b); len(got) != 0 {
+			t.Errorf("got %v committed, want nothing", got)
+		}
+		if got, want := g.us[0].Status().Nodes, "node 1, which counts 3 nodes and not 2"; !strings.Contains(got, want) {
+			t.Errorf("node 0 waits for %q, want %q", got, want)
+		}
+		if err := drained(t, g.us[1]); err == nil || !strings.Contains(err.Error(), "step 1") {
+			t.Errorf("node 1 ended with %v, want that step 1 is not safe", err)
+		}
+		g.kill(1)
+		g.start(1)
+		time.Sleep(time.Minute)
+		g.save("2")
+		g.waitFor(2)
+	})
+}
+
+// The identity of a job changes: the members of before are gone, and after their lease
+// the nodes go on. What was committed stays, what was not is not joined.
+func TestJobIdentityThatChanges(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		g.save("1")
+		g.waitFor(1)
+		g.saveOn(0, g.dirs[0], "2")
+		time.Sleep(time.Second)
+		g.kill(0)
+		g.kill(1)
+		g.job = "job-b"
+		g.start(0)
+		g.start(1)
+		time.Sleep(3 * time.Minute)
+		if r, files := restoreNewest(t, b); r.Step != 1 {
+			t.Errorf("restored step %d of %v, want 1", r.Step, files)
+		}
+		g.save("3")
+		g.waitFor(3)
+		_, files := restoreNewest(t, b)
+		equal(t, "step 3", files, together(2, "3"))
+	})
+}
+
+// A store that cannot compare and write in one step is named at the start.
+func TestStoreWithoutConditionalCreateIsNamed(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, said := mem.New(), new(logs)
+		g := startGang(t, weak{b}, "job-a", 2, said.into)
+		time.Sleep(time.Minute)
+		if got := said.count("this store cannot compare and write a record in one step"); got != 2 {
+			t.Errorf("got %d warnings of 2 nodes, want one of each", got)
+		}
+		g.save("1")
+		g.waitFor(1)
+	})
+}
+
+// weak is a store that keeps no conditions.
+type weak struct{ *mem.Backend }
+
+func (w weak) Facts() backends.Facts {
+	f := w.Backend.Facts()
+	f.ConditionalCreate, f.Guard = false, backends.GuardNone
+	return f
+}
+
+const memberKey0 = group.MembersPrefix + "000000.json"
+
+// A record of a node that cannot be read stays as it is, and is named once. The node waits,
+// saves nothing, and goes on when somebody has removed it.
+func TestMemberRecordThatCannotBeRead(t *testing.T) {
+	for name, text := range map[string]string{
+		"cut short":       `{"apiVersion":"stager.dev/v1alpha1","kind":"Member","job":"job-a","ind`,
+		"empty":           "",
+		"of another kind": `{"apiVersion":"stager.dev/v1alpha1","kind":"View"}`,
+		"impossible":      `{"apiVersion":"stager.dev/v1alpha1","kind":"Member","job":"job-a","index":7,"count":2,"boot":"b","beat":1}`,
+		"later version":   `{"apiVersion":"stager.dev/v1alpha1","kind":"Member","requires":["more"],"job":"job-a","index":0,"count":2,"boot":"b","beat":1}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b, said := mem.New(), new(logs)
+				b.Put(memberKey0, []byte(text))
+				g := startGang(t, b, "job-a", 2, said.into)
+				time.Sleep(time.Minute)
+				g.save("1")
+				time.Sleep(time.Minute)
+				if got, _ := b.Get(memberKey0); string(got) != text {
+					t.Errorf("the record is now %q, want it as it was", got)
+				}
+				if got := said.count(`msg="a record cannot be read, and stays as it is" output=ckpt key=` + memberKey0); got != 1 {
+					t.Errorf("it was named %d times, want once", got)
+				}
+				if err := drained(t, g.us[0]); err == nil || !strings.Contains(err.Error(), "step 1") {
+					t.Errorf("node 0 ended with %v, want that step 1 is not safe", err)
+				}
+				if err := b.Delete(t.Context(), memberKey0); err != nil {
+					t.Fatal(err)
+				}
+				g.waitFor(1)
+				_, files := restoreNewest(t, b)
+				equal(t, "step 1", files, together(2, "1"))
+			})
+		})
+	}
+}
+
+// A forged record in the place of a node fences it. What is committed stays.
+func TestMemberRecordThatIsForged(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		g.save("1")
+		g.waitFor(1)
+		forged, err := json.Marshal(group.Member{
+			Header: group.Header{APIVersion: apiVersion, Kind: "Member"}, Job: "job-a", Index: 0, Count: 2, Boot: "forged", Beat: 99,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Put(memberKey0, forged)
+		time.Sleep(time.Minute)
+		g.save("2")
+		time.Sleep(time.Minute)
+		if err := drained(t, g.us[0]); err == nil || !strings.Contains(err.Error(), "a newer pod has taken the place of this node") {
+			t.Errorf("node 0 ended with %v, want that a newer pod took its place", err)
+		}
+		if r, files := restoreNewest(t, b); r.Step != 1 {
+			t.Errorf("restored step %d of %v, want 1", r.Step, files)
+		}
+	})
+}
+
+// One node may not write to the destination. It says so, the other one names it, and no step
+// is committed without it.
+func TestDestinationIsReadOnlyForOneNode(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, faults := mem.New(), new(backendtest.Faults)
+		faults.Always(backendtest.Create, backendtest.Fail(backends.Permission))
+		g := &gang{t: t, b: b, job: "job-a", dirs: []string{t.TempDir(), t.TempDir()}, us: make([]*Uploader, 2), stop: make([]func(), 2)}
+		g.start(0)
+		g.b = faults.Wrap(b)
+		g.start(1)
+		time.Sleep(time.Minute)
+		g.save("1")
+		time.Sleep(time.Minute)
+		if got := g.us[1].Status().LastError; !strings.Contains(got, "permission") {
+			t.Errorf("node 1 has the error %q, want that it lacks the permission", got)
+		}
+		if got := g.us[0].Status().Nodes; !strings.Contains(got, "node 1") {
+			t.Errorf("node 0 waits for %q, want node 1", got)
+		}
+		if got := commits(b); len(got) != 0 {
+			t.Errorf("got %v committed, want nothing", got)
+		}
+		err := drained(t, g.us[1])
+		var refused *backends.Error
+		if err == nil || !strings.Contains(err.Error(), "step 1") {
+			t.Errorf("node 1 ended with %v (%v), want that step 1 is not safe", err, errors.As(err, &refused))
+		}
+	})
+}
