@@ -43,7 +43,7 @@ func (c wrapCmd) Run(log *slog.Logger) error {
 	// A signal is the command's, and does not end the saving: what ends a pod has a grace
 	// period of its own.
 	return wrap.Run(context.Background(), wrap.Config{
-		Command: command, Env: os.Environ(), Signals: signals, Save: c.save, Away: status.Unready,
+		Command: command, Env: os.Environ(), Signals: signals, Save: c.save, Away: status.Unready, Ended: c.ended,
 		Wait: c.SaveWait, SuccessOnly: c.SaveAfter == "success", Log: log,
 	})
 }
@@ -52,4 +52,20 @@ func (c wrapCmd) Run(log *slog.Logger) error {
 func (c wrapCmd) save(ctx context.Context, code int) error {
 	_, _, err := c.call(ctx, http.MethodPost, "/v1/save", url.Values{"code": {strconv.Itoa(code)}}, nil, nil)
 	return err
+}
+
+// ended reports whether the sidecar was told of the pod's end, and has everything saved.
+func (c wrapCmd) ended(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var snap status.Snapshot
+	if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &snap); err != nil || snap.Phase != status.Drained {
+		return false
+	}
+	for _, out := range snap.Outputs {
+		if out.Uploading != nil || len(out.Pending)+len(out.Waiting)+len(out.Failed) > 0 || out.LastError != "" {
+			return false
+		}
+	}
+	return true
 }

@@ -62,12 +62,20 @@ var endings = []row{
 		ends: "Failed", failed: 1, model: "weights 1\n",
 	},
 	{
-		// The sidecar hears SIGTERM when the main container has used up all of the
-		// grace period; its preStop comes at once.
+		// The sidecar hears SIGTERM when the main container has used up all of the grace
+		// period; its preStop comes at once. When all is saved the main container's stager
+		// ends the command, and nobody waits for the rest of the period.
 		name:        "deleted-ignores-term",
 		annotations: []string{atTheEnd}, job: "backoffLimit: 0\n", pod: "restartPolicy: Never\n",
 		main: save + `trap "" TERM; save 1; echo begun; while :; do sleep 1; done`,
-		do:   func(t *testing.T, j *job) { j.deletes(t, j.said(t, "", "begun")) },
+		do: func(t *testing.T, j *job) {
+			pod := j.said(t, "", "begun")
+			all := j.follow(t, pod, "main")
+			j.deletes(t, pod)
+			if said, want := all(), "the command ignores SIGTERM, and all its outputs are saved"; !strings.Contains(said, want) {
+				t.Errorf("stager in the main container did not say %q but\n%s", want, said)
+			}
+		},
 		ends: "Failed", failed: 1, model: "weights 1\n",
 	},
 	{
@@ -85,7 +93,7 @@ var endings = []row{
 		echo saved; while :; do sleep 1; done`,
 		do: func(t *testing.T, j *job) {
 			pod := j.said(t, "", "begun")
-			all := j.follow(t, pod)
+			all := j.follow(t, pod, "stager")
 			j.committed(t, "ckpt/", 1, 0)
 			j.letGo(t, pod)
 			j.said(t, "", "saved")

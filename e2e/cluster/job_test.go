@@ -229,12 +229,12 @@ func (j *job) letGo(t *testing.T, pod string) {
 	}
 }
 
-// follow listens to a pod's sidecar, of which nothing can be asked when the pod is gone.
-// What it returns waits for the sidecar's end and tells what it said.
-func (j *job) follow(t *testing.T, pod string) (all func() string) {
+// follow listens to a container, of which nothing can be asked when its pod is gone. What it
+// returns waits for the container's end and returns what it said.
+func (j *job) follow(t *testing.T, pod, container string) (all func() string) {
 	t.Helper()
 	var said strings.Builder
-	cmd := j.c.admins(t.Context(), "", "logs", "-f", pod, "-c", "stager", "--request-timeout=0")
+	cmd := j.c.admins(t.Context(), "", "logs", "-f", pod, "-c", container, "--request-timeout=0")
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ var resuming = []row{
 		echo begun; until test -e /tmp/go; do sleep 0.2; done; save 1 "of the older"`,
 		do: func(t *testing.T, j *job) {
 			pod := j.said(t, "", "begun")
-			all := j.follow(t, pod)
+			all := j.follow(t, pod, "stager")
 			j.deletes(t, pod)
 			j.committed(t, "ckpt/", 1, 1)
 			j.letGo(t, pod)

@@ -169,6 +169,8 @@ func TestWarnings(t *testing.T) {
 		{"outputs of a command", job(saves, "", "        command: [train]"), Options{JobPolicies: true}, ""},
 		{"outputs that are not required", job(`stager.dev/out.o: "/out -> s3://b/ ? required=false"`, "", ""), Options{JobPolicies: true}, ""},
 		{"outputs left to the sidecar", job(saves+`, stager.dev/finalize: sidecar`, "", ""), Options{JobPolicies: true}, ""},
+		{"a shell that gets no SIGTERM", job(saves+`, stager.dev/finalize: sidecar`, "", "        command: [/bin/sh, -c, train]"), Options{JobPolicies: true}, "the command of container main is a shell, which as the first process of the container gets no SIGTERM unless it traps it"},
+		{"a shell that is not the first process", job(saves, "", "        command: [/bin/sh, -c, train]"), Options{JobPolicies: true}, ""},
 		{"outputs of two containers", strings.Replace(job(saves+`, stager.dev/containers: "main,more"`, "", "        command: [train]"), "containers:\n", "containers:\n      - {name: more, image: x, command: [more]}\n", 1), Options{JobPolicies: true}, "outputs can be lost: stager.dev/containers names 2 containers"},
 		{"Secrets in the job's container", job(`stager.dev/out.o: "/out -> s3://b/ ? secret=rw", stager.dev/finalize: run`, "", "        command: [train]"), Options{JobPolicies: true}, "container main gets the Secrets of its stores, as stager.dev/finalize: run needs them there: [rw]"},
 		{"a prefix of another domain", job(`stager.io/in.train: "s3://b/train/ -> /data"`, "", ""), Options{}, "the annotation stager.io/in.train is not stager's; its own begin with stager.dev/"},

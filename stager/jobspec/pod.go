@@ -3,6 +3,7 @@ package jobspec
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,7 @@ func (p *pod) build() {
 	p.addVolumes()
 	p.finish()
 	p.grace()
+	p.firstProcess()
 	p.nodes()
 	p.policies()
 }
@@ -186,6 +188,24 @@ func (p *pod) grace() {
 		p.warn("%s was %d and is now %d: the last upload may take %s", key, has, need, longest)
 	}
 	p.put(at("spec", key), need)
+}
+
+// shells are the programs that, as the first process of a container, are not ended by a
+// SIGTERM that they do not trap.
+var shells = []string{"sh", "bash", "dash", "ash", "zsh", "ksh"}
+
+// firstProcess warns of commands that no SIGTERM reaches: their pods wait for the whole of
+// the grace period when they are deleted, and so does the drain of a node.
+func (p *pod) firstProcess() {
+	if len(p.req.plan.Spec.Outputs) == 0 || p.shape.wrap || p.shape.inside || p.spec("shareProcessNamespace").Text() == "true" {
+		return
+	}
+	for i, target := range p.targets {
+		if words := target.Get("command").All(); len(words) > 0 && slices.Contains(shells, path.Base(words[0].Text())) {
+			p.warn("the command of container %s is a shell, which as the first process of the container gets no SIGTERM unless it traps it: its pod, when it is deleted, waits for the end of the grace period though its outputs are saved; write trap, or %s: %s",
+				p.names[i], AnnotationFinalize, FinalizeWrap)
+		}
+	}
 }
 
 // nodes chooses the nodes that the plan wants.

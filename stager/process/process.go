@@ -26,6 +26,11 @@ const signalBase = 128
 // may start children while a command runs. A nil env is this process's; of two values of
 // a variable the later one counts.
 func Run(command, env []string, signals <-chan os.Signal) (code int, err error) {
+	return RunStarted(command, env, signals, func(int) {})
+}
+
+// RunStarted is [Run], and calls started with the process's number when it runs.
+func RunStarted(command, env []string, signals <-chan os.Signal, started func(pid int)) (code int, err error) {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
 		return 0, err
@@ -36,6 +41,7 @@ func Run(command, env []string, signals <-chan os.Signal) (code int, err error) 
 	if err != nil {
 		return 0, err
 	}
+	started(child.Pid)
 	for {
 		select {
 		case s := <-signals:

@@ -19,7 +19,7 @@ import (
 	"github.com/stager-dev/stager/stager/process"
 )
 
-// Config is what Run needs. All fields but SuccessOnly and Log must be set.
+// Config is what Run needs. All fields but SuccessOnly, Ended and Log must be set.
 type Config struct {
 	Command []string         // the program and its arguments
 	Env     []string         // of the command
@@ -34,7 +34,11 @@ type Config struct {
 	// SuccessOnly waits only for a command that ended with 0. In a pod that restarts its
 	// container after a failure the volumes and the sidecar stay.
 	SuccessOnly bool
-	Log         *slog.Logger // nil: silent
+	// Ended reports whether the sidecar was told of the pod's end and has saved everything
+	// that there is. A command that ignores SIGTERM is killed then, since nothing but the
+	// grace period would end its pod. Nil: it is never killed.
+	Ended func(ctx context.Context) bool
+	Log   *slog.Logger // nil: silent
 }
 
 // pause is the time between two calls to a sidecar that does not answer.
@@ -49,7 +53,15 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = silent
 	}
-	code, err := process.Run(cfg.Command, cfg.Env, cfg.Signals)
+	signals, runs := cfg.Signals, func(int) {}
+	if cfg.Ended != nil {
+		d := &deaf{cfg: cfg, ignores: ignoresTerm, signals: make(chan os.Signal), pid: make(chan int, 1)}
+		watching, stop := context.WithCancel(ctx)
+		defer stop()
+		go d.watch(watching)
+		signals, runs = d.signals, func(pid int) { d.pid <- pid }
+	}
+	code, err := process.RunStarted(cfg.Command, cfg.Env, signals, runs)
 	if err != nil {
 		return &stager.StartError{Err: err}
 	}

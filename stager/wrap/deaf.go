@@ -1,0 +1,66 @@
+package wrap
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// deaf passes the signals of a command on, and kills a command that ignores SIGTERM once
+// all its outputs are saved.
+type deaf struct {
+	cfg     Config
+	ignores func(pid int) bool
+	signals chan os.Signal // of the command
+	pid     chan int       // of the command, once
+}
+
+// watch runs until ctx ends.
+func (d *deaf) watch(ctx context.Context) {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	pid, ending := 0, false
+	for {
+		var send os.Signal
+		select {
+		case <-ctx.Done():
+			return
+		case pid = <-d.pid:
+			continue
+		case send = <-d.cfg.Signals:
+			ending = ending || send == syscall.SIGTERM
+		case <-tick.C:
+			if !ending || pid == 0 || !d.ignores(pid) || !d.cfg.Ended(ctx) {
+				continue
+			}
+			d.cfg.Log.Warn("the command ignores SIGTERM, and all its outputs are saved; it is killed, so that its pod need not wait for the end of the grace period")
+			send, ending = os.Kill, false
+		}
+		select {
+		case d.signals <- send:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ignoresTerm reports whether a process ignores SIGTERM.
+func ignoresTerm(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return false
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		if mask, ok := strings.CutPrefix(lines.Text(), "SigIgn:"); ok {
+			ignored, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return err == nil && ignored&(1<<(syscall.SIGTERM-1)) != 0
+		}
+	}
+	return false
+}
