@@ -240,6 +240,8 @@ func (b *bucket) findRegion(ctx context.Context, opts s3.Options) (string, error
 	}
 	var e *backends.Error
 	errors.As(b.explain("open", "", err), &e)
-	e.Err = fmt.Errorf("the bucket's region could not be found (%w): say it with ?region=", e.Err)
+	if !b.unset || answerOf(err).status != 0 { // else the missing endpoint is what comes first
+		e.Err = fmt.Errorf("the bucket's region could not be found (%w): say it with ?region=", e.Err)
+	}
 	return "", e
 }

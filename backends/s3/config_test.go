@@ -2,6 +2,7 @@ package s3
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -111,6 +112,27 @@ func TestSentenceNamesTheMissingEndpoint(t *testing.T) {
 		got := b.explain("list", "", lookup).Error()
 		if want := "no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3, in the environment or the Secret), and that of AWS cannot be reached: "; strings.Contains(got, want) != unset || !strings.Contains(got, "no such host") {
 			t.Errorf("with unset %v: got %q, want the endpoint in it: %v", unset, got, unset)
+		}
+	}
+}
+
+// Opening a bucket asks AWS for its region first, and that sentence once hid the missing
+// endpoint: "the bucket's region could not be found: say it with ?region=".
+func TestRegionIsNotAskedForWithoutAnEndpoint(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "http://" + l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for unset, want := range map[bool]string{true: "no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3", false: "the bucket's region could not be found ("} {
+		b := &bucket{name: "bucket", log: slog.New(slog.DiscardHandler), unset: unset}
+		_, err := b.findRegion(t.Context(), s3.Options{BaseEndpoint: &nobody, UsePathStyle: true, Retryer: aws.NopRetryer{}})
+		var e *backends.Error
+		if !errors.As(err, &e) || !strings.HasPrefix(e.Err.Error(), want) {
+			t.Errorf("with unset %v: got %v, want it to begin with %q", unset, err, want)
 		}
 	}
 }
