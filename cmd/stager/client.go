@@ -213,7 +213,7 @@ type commitCmd struct {
 
 // Help shows what is typed.
 func (commitCmd) Help() string {
-	return `When it returns the files are held by hard links: the trainer may delete its own. With --wait it returns when they are saved.
+	return `When it returns the files are held by hard links: the trainer may delete its own. It may overwrite them in place only where their name has no number and the file system can share blocks (xfs, btrfs): those are held by copies. Elsewhere such a checkpoint is not saved, and stager says so. With --wait it returns when they are saved.
 
     stager commit ckpt /out/step-12000
     stager commit ckpt /out/last --step 12000 --wait 10m`
