@@ -89,7 +89,7 @@ func (b *Backend) open(mkdir bool) (*os.Root, error) {
 	}
 	root, err := os.OpenRoot(b.dir)
 	if mkdir && errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		if err := makeDir(b.dir); err != nil {
 			return nil, err
 		}
 		root, err = os.OpenRoot(b.dir)
@@ -99,6 +99,27 @@ func (b *Backend) open(mkdir bool) (*os.Root, error) {
 	}
 	b.root = root
 	return root, nil
+}
+
+// makeDir makes a folder and those it lies in, and returns when the disk has their names:
+// what is committed below must not be lost with them.
+func makeDir(dir string) error {
+	if err := os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrNotExist) {
+		if err := makeDir(filepath.Dir(dir)); err != nil {
+			return err
+		}
+		return makeDir(dir)
+	} else if errors.Is(err, fs.ErrExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	up, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return err
+	}
+	defer up.Close() // opened for its name
+	return syncDir(up, ".")
 }
 
 // describe is a regular file as an object. Its version has the change time, which nobody

@@ -25,9 +25,11 @@ func identityOf(st *unix.Stat_t) identity {
 }
 
 // same reports whether two identities are of one file with the same contents, as far as
-// a rename in between lets it tell: that changes the change time.
+// a rename in between lets it tell: that changes the change time. The device of a file
+// system may have another number after it was mounted again.
 func (i identity) same(other identity) bool {
 	i.CTime, other.CTime = 0, 0
+	i.Dev, other.Dev = 0, 0
 	return i == other
 }
 

@@ -62,6 +62,11 @@ func (s *site) publish(ctx context.Context, done Restored, files []File) error {
 	if err := s.writeNew(path.Join(s.work, planFile), text); err != nil {
 		return err
 	}
+	// Files move only when a loss of power cannot take the plan, which knows whose they are.
+	staged := dirsOf(path.Join(s.work, stagedDir), placedPaths(p.Files))
+	if err := syncNames(s.root, append(staged, s.work, s.shop, ".")...); err != nil {
+		return err
+	}
 	if err := s.move(s.work, p, false); err != nil {
 		return err
 	}
@@ -250,10 +255,22 @@ func (s *site) conclude(work string, p plan) error {
 	if err := s.at("sweep"); err != nil {
 		return err
 	}
+	// The plan goes when the disk has the names that it gave.
+	if err := syncNames(s.root, dirsOf(".", placedPaths(p.Files))...); err != nil {
+		return err
+	}
 	if err := s.root.Remove(path.Join(work, planFile)); err != nil {
 		return err
 	}
 	return s.root.RemoveAll(work)
+}
+
+func placedPaths(files []placed) []string {
+	paths := make([]string, len(files))
+	for i, f := range files {
+		paths[i] = f.Path
+	}
+	return paths
 }
 
 // finish brings to its end what a killed restore left in work, or removes it.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -105,6 +106,14 @@ type FellBack struct {
 // those that are is good, and NoSpace, before the first byte, when the step does not
 // fit beside what is there.
 func Restore(ctx context.Context, cfg RestoreConfig) (Restored, error) {
+	done, err := restoreTo(ctx, cfg)
+	if err != nil && isLocal(err) && !strings.Contains(err.Error(), cfg.Dir) {
+		err = fmt.Errorf("restore to %s: %w", cfg.Dir, err) // paths of a Root are relative
+	}
+	return done, err
+}
+
+func restoreTo(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}

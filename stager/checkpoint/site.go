@@ -271,6 +271,9 @@ func (s *site) recover() error {
 			return err
 		}
 	}
+	if _, now, err := s.report(restored); s.exists && err == nil && now.same(s.record) {
+		s.record = now // a second name of it may have gone with a directory, which sets its change time
+	}
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -156,6 +157,43 @@ func TestRestoreGoesOnAfterAKillAtAnyStep(t *testing.T) {
 
 // What another actor does to a directory while files move into it is not lost, and no
 // success is reported: the restore that fails leaves everything as it was.
+// After a boot, or on another node, the device of a volume has another number than the plan
+// of a killed restore says. The restore was refused from then on: "files of it changed".
+func TestRestoreGoesOnUnderAnotherDeviceNumber(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ckpt")
+	b, one, _ := twoSteps(t)
+	begun["restored"](t, b, dir)
+	cfg := RestoreConfig{Store: newStore(b), Dir: dir, Step: 1, hook: func(at string) error {
+		if at == "check" { // all files have moved
+			return errKilled
+		}
+		return nil
+	}}
+	if _, err := Restore(t.Context(), cfg); !errors.Is(err, errKilled) {
+		t.Fatalf("got %v, want the kill", err)
+	}
+	plans, err := filepath.Glob(filepath.Join(dir, workshopDir, "*", planFile))
+	if err != nil || len(plans) != 1 {
+		t.Fatalf("got the plans %q (%v), want one", plans, err)
+	}
+	text, err := os.ReadFile(plans[0])
+	if err == nil {
+		err = os.WriteFile(plans[0], regexp.MustCompile(`"dev":\d+`).ReplaceAll(text, []byte(`"dev":987654`)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.hook = nil
+	if _, err := Restore(t.Context(), cfg); err != nil {
+		t.Fatalf("got %v, want the restore finished", err)
+	}
+	for name, want := range one {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+			t.Errorf("got %.20q (%v) in %s, want %.20q", got, err, name, want)
+		}
+	}
+}
+
 func TestRestoreLeavesWhatAppearsWhileItMoves(t *testing.T) {
 	for name, disturb := range map[string]func(t *testing.T, dir string){
 		"a file appears": func(t *testing.T, dir string) { write(t, dir, map[string]string{"only/in-1": "mine"}) },

@@ -100,6 +100,8 @@ func (s *shelf) take(snap *snapshot) (err error) {
 		return changed(snap.Name)
 	case errors.Is(err, errChanged), errors.As(err, new(*copyError)):
 		return err
+	case err != nil && snap.Said && !refusesLinks(err):
+		return err // whoever commits removes the files next
 	case err != nil:
 		s.log.Warn("hard links are refused, so this checkpoint is read in place: it must stay until it is saved",
 			"checkpoint", snap.Name, "error", err)
@@ -134,7 +136,33 @@ func (s *shelf) adopt(snap *snapshot, dir string) error {
 	if err := s.writeSynced(dir+"/snapshot.json", text); err != nil {
 		return err
 	}
-	return s.root.Rename(dir, s.dir(snap))
+	if err := s.syncLinks(snap, dir); err != nil {
+		return err
+	}
+	if err := s.root.Rename(dir, s.dir(snap)); err != nil {
+		return err
+	}
+	// The trainer may remove its files from here on: the links must not be lost with power.
+	return syncNames(s.root, shelfDir, private, ".")
+}
+
+// refusesLinks reports whether an error is that of a file system, or a rule, without links,
+// and not one of the disk.
+func refusesLinks(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) ||
+		errors.Is(err, unix.EMLINK) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EINVAL)
+}
+
+// syncLinks returns when the disk has the names in the directory of a new snapshot.
+func (s *shelf) syncLinks(snap *snapshot, dir string) error {
+	if snap.InPlace {
+		return syncNames(s.root, dir)
+	}
+	paths := make([]string, len(snap.Files))
+	for i, f := range snap.Files {
+		paths[i] = f.Path
+	}
+	return syncNames(s.root, append(dirsOf(dir+"/"+dataDir, paths), dir)...)
 }
 
 // writeSynced writes a small new file and waits until the disk has it: after a power loss

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,6 +181,32 @@ func TestWhereLinksAreRefusedTheCheckpointIsReadInPlace(t *testing.T) {
 		}
 		_, files := restoreNewest(t, b)
 		equal(t, "restored", files, map[string]string{"single-3.pt": "weights"})
+	})
+}
+
+// One EIO of a link made stager read the checkpoint in place and answer that it had taken
+// it over, so that the trainer removed the only copy.
+func TestCommitFailsWhenTheDiskFails(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, func(c *Config) { c.When = When{Exit: true} })
+		link := u.shelf.hardLink
+		u.shelf.hardLink = func(old, name string) error { return &os.LinkError{Op: "link", Old: old, New: name, Err: syscall.EIO} }
+		write(t, filepath.Join(dir, "good-1"), model("1"))
+		if _, err := u.Commit(t.Context(), CommitRequest{Path: "good-1", Step: -1}); !errors.Is(err, syscall.EIO) {
+			t.Fatalf("got %v, want EIO", err)
+		}
+		u.shelf.hardLink = link
+		if _, err := u.Commit(t.Context(), CommitRequest{Path: "good-1", Step: -1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(dir, "good-1")); err != nil {
+			t.Fatal(err)
+		}
+		pass(t, u)
+		if got, want := commits(b), []string{stepDir(1, 0)}; !slices.Equal(got, want) {
+			t.Errorf("committed %v, want %v", got, want)
+		}
 	})
 }
 
