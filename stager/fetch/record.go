@@ -239,7 +239,11 @@ func (r *record) judge(obj backends.Object, now disk.State) standing {
 		}
 		return warm
 	}
+	// A loss of power takes the last bytes of a file, and leaves its name and time.
+	cut := r.suspect && now.Mode.IsRegular() && now.Size < obj.Size && !obj.ModTime.IsZero() && now.ModTime.Unix() == obj.ModTime.Unix()
 	switch {
+	case cut:
+		return ours
 	case !same:
 		return foreign
 	case r.suspect:
