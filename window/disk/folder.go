@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +53,9 @@ func Open(path, holder string) (*Folder, error) {
 	}
 	f := &Folder{path: path, root: root}
 	if err := f.open(holder); err != nil {
+		if !strings.Contains(err.Error(), path) { // paths of a Root are relative
+			err = fmt.Errorf("open %s: %w", path, err)
+		}
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
