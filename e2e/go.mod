@@ -11,6 +11,8 @@ require (
 	golang.org/x/sys v0.49.0
 )
 
+require github.com/hanwen/go-fuse/v2 v2.12.1
+
 require (
 	github.com/rogpeppe/go-internal v1.16.0
 	golang.org/x/tools v0.49.0 // indirect

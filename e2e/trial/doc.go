@@ -22,6 +22,9 @@
 // some of them killed. And a hostile [Neighbour] shares the volumes of a stager, and tries
 // to get at a secret, to have files of its own removed, and to have wrong bytes passed on.
 //
+// What stager writes to a disk is recorded by a file system of package lossyfs: it starts on
+// each state that a loss of power may leave, and with each call failing in turn.
+//
 // Its tests do the same to servers of every protocol: they are killed, or fall silent,
 // in the middle of a prefetch, a push and a window, and come back.
 package trial

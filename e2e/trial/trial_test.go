@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 		runNeighbour(settings)
 		os.Exit(0)
 	}
+	if os.Getenv(asWatched) != "" {
+		fmt.Fprintln(os.Stderr, "watched:", runWatched())
+		os.Exit(2)
+	}
 	settings := os.Getenv(asReader)
 	if settings == "" {
 		os.Exit(m.Run())
