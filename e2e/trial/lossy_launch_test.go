@@ -52,6 +52,9 @@ func runWatched() error {
 	return unix.Exec(os.Args[1], os.Args[1:], os.Environ())
 }
 
+// errUnwatched says that the machine does not let a process be watched.
+var errUnwatched = errors.New("calls of syncfs cannot be watched")
+
 // watched starts a command of which each syncfs is one of the file system.
 func watched(fs *lossyfs.FS, cmd *exec.Cmd) (*process, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -71,7 +74,7 @@ func watched(fs *lossyfs.FS, cmd *exec.Cmd) (*process, error) {
 	listener, err := receiveFile(pair[0])
 	if err != nil {
 		p.kill()
-		return nil, fmt.Errorf("no listener for syncfs: %w", err)
+		return nil, fmt.Errorf("%w: %w", errUnwatched, err)
 	}
 	go answerSyncs(fs, listener)
 	return p, nil

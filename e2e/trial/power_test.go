@@ -81,6 +81,9 @@ func record(t *testing.T, binary, dir string, sc scene) *lossyfs.Recording {
 	s.watch = true
 	s.fs.Record()
 	code, err := sc.run(s)
+	if errors.Is(err, errUnwatched) {
+		live.Require(t, "fuse", err)
+	}
 	if err == nil && code != 0 {
 		err = fmt.Errorf("exit code %d", code)
 	}
