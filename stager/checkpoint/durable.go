@@ -1,28 +1,17 @@
 package checkpoint
 
 import (
-	"errors"
 	"os"
 	"path"
 	"slices"
-	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/stager-dev/stager/window/disk"
 )
 
-// syncNames returns when the disk has the names in directories below root. File systems
-// that know no sync of directories are passed over.
+// syncNames returns when the disk has the names in directories below root.
 func syncNames(root *os.Root, dirs ...string) error {
 	for _, dir := range dirs {
-		file, err := root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return err
-		}
-		err = file.Sync()
-		if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) {
-			err = nil
-		}
-		if err = errors.Join(err, file.Close()); err != nil {
+		if err := disk.SyncNames(root, dir); err != nil {
 			return err
 		}
 	}

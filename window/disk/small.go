@@ -292,3 +292,16 @@ func Unique() string {
 	rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
+
+// SyncNames returns when the disk has the names in a directory below root. A file system
+// that knows no sync of directories is passed over.
+func SyncNames(root *os.Root, dir string) error {
+	file, err := root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	if err = file.Sync(); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = nil
+	}
+	return errors.Join(err, file.Close())
+}
