@@ -162,13 +162,16 @@ func (u *Uploader) laterOnes(names map[string]int64, unfinished map[string]strin
 	return later
 }
 
-// goneLocked forgets and returns the checkpoints that were not complete and have gone.
+// goneLocked forgets the checkpoints that were not complete and have gone, and returns
+// those of which no complete state was saved or superseded.
 func (u *Uploader) goneLocked(names map[string]int64) map[string]*entry {
 	gone := make(map[string]*entry)
 	for name, e := range u.seen {
 		if _, ok := names[name]; !ok {
-			gone[name] = e
 			delete(u.seen, name)
+			if u.shipped[name].Fingerprint == "" {
+				gone[name] = e
+			}
 		}
 	}
 	return gone

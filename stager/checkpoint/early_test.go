@@ -126,6 +126,23 @@ func TestRemovedIncompleteCheckpointIsReported(t *testing.T) {
 	}
 }
 
+// A saved checkpoint that a scan sees half removed, or empty, is not missed.
+func TestRemovalOfASavedCheckpointIsNotReported(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		write(t, filepath.Join(dir, "step-1"), map[string]string{"a.raw": "a", "b.raw": "b"})
+		settled(t, u)
+		for _, name := range []string{"step-1/a.raw", "step-1/b.raw", "step-1"} {
+			removeAll(t, dir, name)
+			pass(t, u)
+		}
+		if missed := u.Status().Missed; len(missed) > 0 || len(commits(b)) != 1 {
+			t.Errorf("missed %v, committed %v, want step 1 saved", missed, commits(b))
+		}
+	})
+}
+
 // A checkpoint whose files are removed one by one is saved from what was held, and its
 // rest is not another checkpoint.
 func TestCheckpointRemovedFileByFileIsSavedWhole(t *testing.T) {
