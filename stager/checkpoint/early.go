@@ -41,7 +41,7 @@ func (e *early) dir() string { return path.Join(shelfDir, earlyPrefix+e.snap.ID)
 // holdEarlyLocked links the files of a checkpoint that is not complete. It is a precaution
 // only, so nothing that it fails with is an error.
 func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []local, at looked) {
-	if u.member != nil || u.said[name] || len(files) == 0 || len(files) > mostLinks {
+	if u.member != nil || u.said[name] || u.shipped[name].Fingerprint != "" || len(files) == 0 || len(files) > mostLinks {
 		return
 	}
 	e := u.early[name]
