@@ -211,8 +211,14 @@ func (q *quiet) try(method, path, body string) (int, string, error) {
 // call is a request to the API.
 func (q *quiet) call(method, path, body string) (int, string) {
 	q.t.Helper()
-	code, text, err := q.try(method, path, body)
-	q.must(err)
+	var code int
+	var text string
+	q.await("inputs and outputs are open", func() (open bool) {
+		var err error
+		code, text, err = q.try(method, path, body)
+		q.must(err)
+		return !strings.Contains(text, "still being opened") // ready does not say that
+	})
 	return code, text
 }
 
