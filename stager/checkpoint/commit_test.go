@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"math/rand/v2"
@@ -103,6 +104,27 @@ func TestCommitOfLaterVersion(t *testing.T) {
 			if _, ok := b.Get(key); !ok {
 				t.Errorf("with %s: retention removed a COMMIT.json that it cannot read", damage)
 			}
+		}
+	})
+}
+
+// conflict: overwrite replaced a COMMIT that only a later version of stager can read.
+func TestCommitOfLaterVersionIsNotReplaced(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		if err := pushed(t, b, 5, ConflictFail, "first"); err != nil {
+			t.Fatal(err)
+		}
+		key := stepDir(5, 0) + "/" + commitKey
+		good, _ := b.Get(key)
+		later := edited(t, good, "requires", []string{"what only a later version knows"})
+		b.Put(key, later)
+		err := pushed(t, b, 5, ConflictOverwrite, "second")
+		if want := "replaces nothing of a later version"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+		if now, _ := b.Get(key); !bytes.Equal(now, later) {
+			t.Errorf("the COMMIT became %q, want it as it was", now)
 		}
 	})
 }

@@ -92,7 +92,8 @@ func (c cargo) anew() cargo {
 	return c
 }
 
-// place chooses the step's folder, and reads what is there.
+// place chooses the step's folder, and reads what is there. A COMMIT of a later version of
+// stager is never replaced: that it cannot be read here says nothing against it.
 func (s *shipper) place(ctx context.Context, c cargo) (at spot, err error) {
 	for suffix := 0; ; suffix = max(suffix+1, s.attempt) {
 		at = spot{dir: stepDir(c.step, suffix)}
@@ -119,6 +120,9 @@ func (s *shipper) place(ctx context.Context, c cargo) (at spot, err error) {
 		switch s.conflict {
 		case ConflictSuffix:
 		case ConflictOverwrite:
+			if kind := backends.KindOf(err); err != nil && (kind == backends.Unsupported || kind == backends.Invalid) {
+				return at, conflict(at.dir, "this stager cannot read it, and replaces nothing of a later version: %v", err)
+			}
 			if there.Attempt > s.attempt {
 				return at, conflict(at.dir, "attempt %d wrote it, and this is attempt %d", there.Attempt, s.attempt)
 			}
