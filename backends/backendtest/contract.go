@@ -70,6 +70,7 @@ var checks = []struct {
 	{"a listing ascends and ends at its prefix", listOrder},
 	{"a long listing is whole", listLong},
 	{"a listing can be left in the middle", listLeft},
+	{"a listing reports what is removed under way", listRemoved},
 	{"a range is what was asked for", ranges},
 	{"a range that does not fit is an error", rangesUnfit},
 	{"a stream can be read in bits and left early", oddReading},
@@ -113,7 +114,7 @@ func Run[P Runner[P]](t P, open func(P) *backends.Store, opts Options) {
 			continue
 		}
 		t.Run(c.name, func(t P) {
-			store := open(t).Sub("contract-" + strings.ToLower(rand.Text()))
+			store := open(t).Sub(folderPrefix + strings.ToLower(rand.Text()))
 			backend, prefix := store.Backend()
 			defer sweep(t, store)
 			c.run(&check{t, t.Context(), store, backend, prefix, store.Facts(), opts})

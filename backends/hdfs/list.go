@@ -36,10 +36,13 @@ type lister struct {
 	prefix string
 	yield  func(backends.Object, error) bool
 	told   bool // that a file was left out
+	depth  int  // of folders that it is in
 }
 
 // folder yields what lies below dir and tells whether to go on.
 func (l *lister) folder(dir string) bool {
+	l.depth++
+	defer func() { l.depth-- }()
 	var order order
 	after := ""
 	for more := true; more; {
@@ -50,7 +53,10 @@ func (l *lister) folder(dir string) bool {
 		})
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) || notAFolder(err) {
-				return true // it was removed meanwhile, or never was
+				if l.depth > 1 { // else it may never have been there
+					backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a folder", Gone: true})
+				}
+				return true
 			}
 			l.yield(backends.Object{}, err)
 			return false
@@ -129,7 +135,8 @@ func (l *lister) stillEmpty(key string) (open bool, err error) {
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil // it was removed meanwhile
+		backends.Skip(l.ctx, backends.Skipped{Key: key, What: "a file", Gone: true})
+		return true, nil
 	}
 	if open && !l.told {
 		l.told = true

@@ -159,7 +159,11 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 			b.mu.Lock()
 			o, ok := b.objects[key]
 			b.mu.Unlock()
-			if ok && !yield(o.meta, nil) {
+			if !ok {
+				backends.Skip(ctx, backends.Skipped{Key: key, What: "an object", Gone: true})
+				continue
+			}
+			if !yield(o.meta, nil) {
 				return
 			}
 		}

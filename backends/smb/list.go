@@ -99,6 +99,9 @@ func (l *lister) entries(dir string) (entries []entry, err error) {
 		return err
 	})
 	if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
+		if len(l.within) > 1 { // else it may never have been there
+			backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a folder", Gone: true})
+		}
 		return nil, nil
 	}
 	if err != nil {
@@ -111,6 +114,7 @@ func (l *lister) entries(dir string) (entries []entry, err error) {
 			// Elsewhere it leads to a file or a folder, or nowhere.
 			info, err := statPath(l.ctx, s, path.Join(dir, e.name))
 			if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
+				backends.Skip(l.ctx, backends.Skipped{Key: path.Join(dir, e.name), What: "a link that leads nowhere"})
 				continue
 			}
 			if err != nil {
