@@ -179,7 +179,9 @@ func TestTrainerGoesOnAtItsCheckpoint(t *testing.T) {
 	socket, record := l.window(), t.TempDir()
 	checkpoint := filepath.Join(t.TempDir(), "model.pt")
 	broken := l.command(socket, record, "--checkpoint", checkpoint, "--kill", "1")
-	if out, err := broken.CombinedOutput(); err == nil || !bytes.Contains(out, []byte("DataLoader worker (pid")) {
+	// Most often it is "DataLoader worker (pid 1) is killed"; a worker that was killed while it
+	// handed on a batch leaves a ConnectionResetError or an EOFError.
+	if out, err := broken.CombinedOutput(); err == nil || !bytes.Contains(out, []byte("torch/utils/data/dataloader.py")) {
 		t.Fatalf("with a worker killed the trainer ended with %v, want an error of its loader that says so\n%s", err, out)
 	}
 	var read []byte
