@@ -55,6 +55,9 @@ var promises = map[string]struct{ area, means, do string }{
 	"a listing can be left in the middle": {
 		listing, "Connections are lost with each listing that is not read to its end: restore and long-running windows come to a stand.", report,
 	},
+	"a listing reports what is removed under way": {
+		listing, "A prefetch of a source from which something is removed meanwhile ends as complete with less than there was when it began.", report,
+	},
 	"stat tells what the listing told": {
 		listing, "An object looks changed between listing and reading: prefetch and window end with code 75, although nothing changed.", straight,
 	},
