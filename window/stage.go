@@ -325,21 +325,21 @@ func (s *stage) unmarkEnd(epoch int) error {
 // reader can have: links, FIFOs, sockets, devices, and marks of an epoch's end that have a
 // content. It returns their names.
 func (s *stage) clear() (removed []string, err error) {
-	for _, shelf := range []*disk.Shelf{s.whole, s.held, s.doomed, s.leaving} {
-		names, err := shelf.Names()
+	for _, dir := range []*disk.Shelf{s.whole, s.held, s.doomed, s.leaving} {
+		names, err := dir.Names()
 		if err != nil {
 			return removed, err
 		}
 		for _, name := range names {
-			st, err := shelf.Stat(name)
+			st, err := dir.Stat(name)
 			_, end := parseEnd(name)
-			if err != nil || !st.Odd && !(end && shelf == s.held && !st.Dir && st.Size > 0) {
+			if err != nil || !st.Odd && !(end && dir == s.held && !st.Dir && st.Size > 0) {
 				continue // what is gone now is not in the way
 			}
-			if err := shelf.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return removed, err
 			}
-			removed = append(removed, path.Join(shelf.Name(), name))
+			removed = append(removed, path.Join(dir.Name(), name))
 		}
 	}
 	return removed, nil

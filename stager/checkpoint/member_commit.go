@@ -18,7 +18,7 @@ import (
 
 // COMMIT.json of a step of several nodes: the files of all their parts.
 
-// parts decodes what nodes saved. A node without files has no part here.
+// payloads decodes what nodes saved. A node without files has no part here.
 func payloads(parts []group.Part) ([]part, error) {
 	all := make([]part, len(parts))
 	for i, p := range parts {

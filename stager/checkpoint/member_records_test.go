@@ -260,10 +260,7 @@ func testUnreadableOfSave(t *testing.T, what, how string) {
 func TestCommitOfLaterVersionIsNotReplacedByNodes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2, func(c *Config) { c.Conflict = ConflictOverwrite })
-		time.Sleep(time.Minute)
-		g.save("1")
-		g.waitFor(1)
+		g := savedGang(t, b, 2, func(c *Config) { c.Conflict = ConflictOverwrite })
 		good, _ := b.Get("step-00000001/" + commitKey)
 		later := edited(t, edited(t, good, "step", 2), "requires", []string{"what only a later version knows"})
 		b.Put("step-00000002/"+commitKey, later)

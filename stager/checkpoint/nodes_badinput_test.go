@@ -55,10 +55,7 @@ func drained(t *testing.T, u *Uploader) error {
 func TestTwoDaemonsWithOneIndex(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2)
-		time.Sleep(time.Minute)
-		g.save("1")
-		g.waitFor(1)
+		g := savedGang(t, b, 2)
 		old := g.us[0]
 		g.dirs[0] = t.TempDir()
 		g.start(0)
@@ -107,10 +104,7 @@ func TestNodesThatCountDifferently(t *testing.T) {
 func TestJobIdentityThatChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2)
-		time.Sleep(time.Minute)
-		g.save("1")
-		g.waitFor(1)
+		g := savedGang(t, b, 2)
 		g.saveOn(0, g.dirs[0], "2")
 		time.Sleep(time.Second)
 		g.kill(0)
@@ -196,10 +190,7 @@ func TestMemberRecordThatCannotBeRead(t *testing.T) {
 func TestMemberRecordThatIsForged(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2)
-		time.Sleep(time.Minute)
-		g.save("1")
-		g.waitFor(1)
+		g := savedGang(t, b, 2)
 		forged, err := json.Marshal(group.Member{
 			Header: group.Header{APIVersion: apiVersion, Kind: "Member"}, Job: "job-a", Index: 0, Count: 2, Boot: "forged", Beat: 99,
 		})

@@ -13,10 +13,7 @@ import (
 func TestOneNodeDoesNotSavePartOfStepOfSeveral(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2)
-		time.Sleep(time.Minute)
-		g.save("1")
-		g.waitFor(1)
+		g := savedGang(t, b, 2)
 		g.kill(1)
 		g.saveOn(0, g.dirs[0], "2")
 		time.Sleep(30 * time.Second)

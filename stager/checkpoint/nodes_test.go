@@ -52,6 +52,17 @@ func startGang(t *testing.T, b backends.Backend, job string, nodes int, more ...
 	return g
 }
 
+// savedGang starts nodes of the job "job-a", and returns when step 1 of all of them is
+// committed.
+func savedGang(t *testing.T, b backends.Backend, nodes int, more ...func(*Config)) *gang {
+	t.Helper()
+	g := startGang(t, b, "job-a", nodes, more...)
+	time.Sleep(time.Minute)
+	g.save("1")
+	g.waitFor(1)
+	return g
+}
+
 // start starts the process of a node.
 func (g *gang) start(n int) {
 	g.t.Helper()
@@ -164,10 +175,7 @@ func restoreOf(t *testing.T, b backends.Backend, step int64, node int) (map[stri
 func TestFewerNodesDoNotFinishStepOfMore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 3)
-		time.Sleep(time.Minute)
-		g.save("1")
-		g.waitFor(1)
+		g := savedGang(t, b, 3)
 		g.kill(2)
 		for n := range 2 {
 			g.saveOn(n, g.dirs[n], "2")

@@ -127,7 +127,7 @@ func (s *shelf) take(snap *snapshot) (err error) {
 	return s.adopt(snap, dir)
 }
 
-// adopt puts on the shelf what is held in dir.
+// adopt makes what is held in dir the files of a snapshot.
 func (s *shelf) adopt(snap *snapshot, dir string) error {
 	text, err := json.Marshal(snap)
 	if err != nil {

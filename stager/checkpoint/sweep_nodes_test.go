@@ -37,10 +37,7 @@ func announce(t *testing.T, b *mem.Backend, view string, save int) (key string) 
 func TestRecordsOfFormerNodesAreSwept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 3)
-		time.Sleep(time.Minute)
-		g.save("1")
-		g.waitFor(1)
+		g := savedGang(t, b, 3)
 		committed := viewOf(t, b).Digest // of step 1
 		for n := range g.us {
 			g.kill(n)
@@ -134,10 +131,7 @@ func TestRecordsStayWhileSomethingCannotBeRead(t *testing.T) {
 func TestPruneRemovesRecordsOfFormerNodes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2)
-		time.Sleep(time.Minute)
-		g.save("1")
-		g.waitFor(1)
+		savedGang(t, b, 2)
 		old := announce(t, b, strings.Repeat("a", 32), 1)
 		for _, dry := range []bool{true, false} {
 			gone, err := Prune(t.Context(), PruneConfig{Store: newStore(b), DryRun: dry})

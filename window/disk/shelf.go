@@ -31,7 +31,7 @@ type Stat struct {
 }
 
 // Take opens a file for reading that is this very one: a regular file of that inode on
-// the shelf's file system, with that many bytes, and last changed at that time unless it
+// the directory's file system, with that many bytes, and last changed at that time unless it
 // is 0. Otherwise it returns an error that is fs.ErrNotExist, since the file is lost. It
 // follows no link and never blocks.
 func (s *Shelf) Take(name string, ino uint64, size, changed int64) (*os.File, error) {
