@@ -73,7 +73,7 @@ type socket struct {
 	net.Listener
 	root *os.Root // its directory
 	name string
-	lock *disk.FileLock
+	lock *disk.Lock
 	info fs.FileInfo // of the socket
 }
 
@@ -84,7 +84,7 @@ func (s *socket) Close() error {
 	if info, lerr := s.root.Lstat(s.name); lerr == nil && os.SameFile(info, s.info) {
 		err = errors.Join(err, s.root.Remove(s.name))
 	}
-	return errors.Join(err, note{Stager: os.Getpid()}.write(s.lock), s.lock.Unlock(), s.root.Close())
+	return errors.Join(err, note{Stager: os.Getpid()}.write(s.lock), s.lock.Close(), s.root.Close())
 }
 
 // note is what the lock file tells of the socket, so that one whose process was killed is
@@ -94,7 +94,7 @@ type note struct {
 	Inode  uint64 `json:"inode,omitempty"`
 }
 
-func (n note) write(lock *disk.FileLock) error {
+func (n note) write(lock *disk.Lock) error {
 	text, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -123,8 +123,8 @@ func listen(path string) (net.Listener, error) {
 		return nil, refuse("%w", err)
 	}
 	name := filepath.Base(path)
-	lock, _, err := disk.TakeLock(root, name+".lock")
-	if errors.Is(err, disk.ErrLocked) {
+	lock, err := disk.AcquireFile(root, name+".lock")
+	if errors.As(err, new(*disk.BusyError)) {
 		return nil, errors.Join(&SocketInUseError{path}, root.Close())
 	}
 	if err != nil {
@@ -138,7 +138,7 @@ func listen(path string) (net.Listener, error) {
 		err = s.listen(path, before, refuse)
 	}
 	if err != nil {
-		return nil, errors.Join(err, lock.Unlock(), root.Close())
+		return nil, errors.Join(err, lock.Close(), root.Close())
 	}
 	return s, nil
 }

@@ -58,14 +58,14 @@ func TestListenReplacesTheSocketOfAKilledStager(t *testing.T) {
 	}
 	s := l.(*socket)
 	// What SIGKILL leaves: the kernel closes all, and removes nothing.
-	if err := errors.Join(s.Listener.Close(), s.lock.Unlock(), s.root.Close()); err != nil {
+	if err := errors.Join(s.Listener.Close(), s.lock.Close(), s.root.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if l, err = listen(path); err != nil {
 		t.Fatalf("got %v, want the socket replaced", err)
 	}
 	s = l.(*socket)
-	if err := errors.Join(s.Listener.Close(), s.lock.Unlock(), s.root.Close(), os.Rename(path, path+".old")); err != nil {
+	if err := errors.Join(s.Listener.Close(), s.lock.Close(), s.root.Close(), os.Rename(path, path+".old")); err != nil {
 		t.Fatal(err)
 	}
 	abandon(t, path) // by another program, after the kill

@@ -71,7 +71,7 @@ type Uploader struct {
 	cfg    Config
 	log    *slog.Logger
 	root   *os.Root
-	lock   *disk.FileLock // nil until begin
+	lock   *disk.Lock // nil until begin
 	shelf  *shelf
 	member *member   // nil with a single node
 	since  time.Time // of a single node: what is older is of a job of several; zero: nothing is
@@ -102,12 +102,10 @@ type Uploader struct {
 	there       map[string]backends.Object // what the store mirrors; nil until it was asked
 	ledger      *ledger                    // of what was mirrored; nil as long as there is
 	own         []string                   // folders committed by this process, oldest first
-	ids         map[string]bool            // of uploads from this folder, also of earlier processes; a hint, kept on the disk
 	sweepsBlind bool                       // it cannot be looked through
 	stood       map[string]stood           // when a name came
 	before      Cursors                    // where the inputs stood at the last look
 	polls       bool                       // nobody tells that a name came
-	swept       bool                       // the destination was looked through for what killed uploads left
 	read        map[string]readOnce        // COMMITs; only who holds the shipping token
 	nodesSwept  time.Time                  // when records of former nodes were looked for; the same
 	uploading   *upload
@@ -286,8 +284,8 @@ func openOutput(dir string) (*os.Root, error) {
 // begin takes the folder, picks up what an earlier process left, and asks the store.
 func (u *Uploader) begin() error {
 	u.cfg.Metrics.begin(u.cfg.Output, u.cfg.Grace, u.lag)
-	lock, _, err := disk.TakeLock(u.root, private+"/uploader.lock")
-	if errors.Is(err, disk.ErrLocked) {
+	lock, err := disk.AcquireFile(u.root, private+"/uploader.lock")
+	if errors.As(err, new(*disk.BusyError)) {
 		return &BusyError{u.cfg.Dir}
 	}
 	if err != nil {
@@ -345,7 +343,7 @@ func (u *Uploader) Close() error {
 	u.ledger.close()
 	var err error
 	if u.lock != nil {
-		err = u.lock.Unlock()
+		err = u.lock.Close()
 	}
 	return errors.Join(err, u.root.Close())
 }

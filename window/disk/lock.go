@@ -18,46 +18,72 @@ const LockName = "LOCK"
 // ErrNoLocks is the error of a file system that has no locks.
 var ErrNoLocks = errors.New("the file system has no file locks")
 
-// A Lock is an exclusive lock on a directory, which ends with its process. Its file
-// holds a note about the holder, for a person.
+// A Lock is an exclusive lock on a file, which ends with its process, however that ends.
+// The file stays, and holds a note about the holder.
 type Lock struct {
 	file *os.File
-	dir  *os.File
+	dir  *os.File // of the file
+	base string   // its name there
 }
 
 // Acquire locks the file LockName in dir, and writes holder into it. path names what is
 // locked, in a *BusyError, when another process holds the lock. With create the file is
 // made if need be; without it a missing file is an error that is fs.ErrNotExist.
 //
-// The file is opened without following a link and without blocking. A holder may remove
-// it with Remove, so Acquire checks that what it locked still has the name.
+// The file is opened without following a link and without blocking.
 func Acquire(dir *os.Root, path, holder string, create bool) (*Lock, error) {
 	at, err := dir.Open(".")
 	if err != nil {
 		return nil, err
 	}
-	for {
-		l, err := acquire(at, path, holder, create)
-		switch {
-		case err != nil:
-			return nil, errors.Join(err, at.Close())
-		case l.Held():
-			l.note(holder)
-			return l, nil
-		}
-		_ = l.file.Close() // it has lost its name, so it locks nothing
-	}
-}
-
-func acquire(at *os.File, path, holder string, create bool) (*Lock, error) {
-	file, err := openLock(at, create)
+	l, err := acquire(at, LockName, path, func() (*os.File, error) { return openLock(at, create) })
 	if err != nil {
 		return nil, err
 	}
-	err = retryErr(func() error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	_ = l.SetNote([]byte(holder + "\n")) // words for a person
+	return l, nil
+}
+
+// AcquireFile locks the file name below root, which no other program uses: what has the
+// name and is not a regular file with a single name is removed first. It keeps the note of
+// the previous holder. When another process holds the lock, it returns a *BusyError.
+func AcquireFile(root *os.Root, name string) (*Lock, error) {
+	at, base, err := parent(root, name)
+	if err != nil {
+		return nil, err
+	}
+	return acquire(at, base, name, func() (*os.File, error) {
+		// A job that copies the directory, as whichever user, must not fail at the file.
+		return openOwnAt(at, base, name, os.O_RDWR, 0o644)
+	})
+}
+
+// acquire locks the file base in the directory at, which it closes with the lock or when
+// it fails. A holder may remove the file, or another program may replace it, between open
+// and lock, so acquire checks that what it locked still has the name.
+func acquire(at *os.File, base, path string, open func() (*os.File, error)) (*Lock, error) {
+	for {
+		file, err := open()
+		if err == nil {
+			err = flock(file, path)
+		}
+		if err != nil {
+			return nil, errors.Join(err, at.Close())
+		}
+		l := &Lock{file, at, base}
+		if l.Held() {
+			return l, nil
+		}
+		_ = file.Close() // it has lost its name, so it locks nothing
+	}
+}
+
+// flock locks a file without waiting. It closes the file when it fails.
+func flock(file *os.File, path string) error {
+	err := retryErr(func() error { return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	switch {
 	case err == nil:
-		return &Lock{file, at}, nil
+		return nil
 	case errors.Is(err, unix.EWOULDBLOCK):
 		err = &BusyError{path, holderOf(file)}
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOLCK):
@@ -65,7 +91,7 @@ func acquire(at *os.File, path, holder string, create bool) (*Lock, error) {
 	default:
 		err = &fs.PathError{Op: "flock", Path: path, Err: err}
 	}
-	return nil, errors.Join(err, file.Close())
+	return errors.Join(err, file.Close())
 }
 
 // openLock opens the lock file, for reading alone where it belongs to another user.
@@ -112,9 +138,19 @@ func holderOf(file *os.File) string {
 	return who
 }
 
-func (l *Lock) note(holder string) {
-	_ = l.file.Truncate(0)                        // words for a person, like the next line
-	_, _ = l.file.WriteAt([]byte(holder+"\n"), 0) // as above
+// Note returns the first 64 KiB of what SetNote wrote last, in this process or an earlier
+// one.
+func (l *Lock) Note() ([]byte, error) {
+	return io.ReadAll(io.NewSectionReader(l.file, 0, 64<<10))
+}
+
+// SetNote writes a note about the holder into the file.
+func (l *Lock) SetNote(note []byte) error {
+	if err := l.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := l.file.WriteAt(note, 0)
+	return err
 }
 
 // Held reports whether the lock file still has its name. Without it another process can
@@ -123,15 +159,15 @@ func (l *Lock) Held() bool {
 	var here, there unix.Stat_t
 	err := retryErr(func() error { return unix.Fstat(int(l.file.Fd()), &here) })
 	if err == nil {
-		err = retryErr(func() error { return unix.Fstatat(int(l.dir.Fd()), LockName, &there, unix.AT_SYMLINK_NOFOLLOW) })
+		err = retryErr(func() error { return unix.Fstatat(int(l.dir.Fd()), l.base, &there, unix.AT_SYMLINK_NOFOLLOW) })
 	}
 	return err == nil && here.Dev == there.Dev && here.Ino == there.Ino
 }
 
 // Remove removes the lock file. The lock is held until Close.
 func (l *Lock) Remove() error {
-	return retryErr(func() error { return unix.Unlinkat(int(l.dir.Fd()), LockName, 0) })
+	return retryErr(func() error { return unix.Unlinkat(int(l.dir.Fd()), l.base, 0) })
 }
 
-// Close gives the lock back.
+// Close releases the lock.
 func (l *Lock) Close() error { return errors.Join(l.file.Close(), l.dir.Close()) }

@@ -165,36 +165,35 @@ func TestOpenLocksAFileOfItsOwn(t *testing.T) {
 	})
 }
 
-// The lock file was taken away while it was held: who came next locked a new file of that
-// name, and two worked at once. What nobody can prevent is seen at least by who locks next.
-func TestTakeLockLooksAtTheNameAgain(t *testing.T) {
+func TestAcquireFileKeepsTheNote(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	first, _, err := TakeLock(root, "LOCK")
+	first, err := AcquireFile(root, "LOCK")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := first.SetNote([]byte("me")); err != nil {
 		t.Fatal(err)
 	}
-	if _, note, err := TakeLock(root, "LOCK"); !errors.Is(err, ErrLocked) || string(note) != "me" {
-		t.Errorf("got %q, %v; want ErrLocked and the note", note, err)
+	var busy *BusyError
+	if _, err := AcquireFile(root, "LOCK"); !errors.As(err, &busy) || *busy != (BusyError{"LOCK", "me"}) {
+		t.Errorf("got %v, want a BusyError with the note", err)
 	}
-	if err := first.Unlock(); err != nil {
+	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second, _, err := TakeLock(root, "LOCK")
+	second, err := AcquireFile(root, "LOCK")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if note, err := second.Note(); err != nil || string(note) != "me" {
 		t.Errorf("got %q (%v), want the note of before", note, err)
 	}
-	if err := second.Unlock(); err != nil {
+	if err := second.Close(); err != nil {
 		t.Error(err)
 	}
 }
