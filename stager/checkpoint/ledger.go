@@ -47,7 +47,12 @@ type ledger struct {
 	mu   sync.Mutex // guards all below
 	sent map[string]sentPlain
 	file *os.File // lines are appended; nil when it cannot be written
+	text []byte   // lines that are not yet in the file
 }
+
+// ledgerBuffer is how many bytes of lines wait to be written together. A system call for
+// each of many small files cost a fifth of the time of a push.
+const ledgerBuffer = 32 << 10
 
 type sentPlain struct {
 	plain
@@ -126,12 +131,30 @@ func (l *ledger) note(f plain, version backends.Version) {
 	defer l.mu.Unlock()
 	l.sent[f.Path] = sentPlain{f, version}
 	if line, err := json.Marshal(l.sent[f.Path]); err == nil && l.file != nil {
-		_, _ = l.file.Write(append(line, '\n')) // a hint
+		if l.text = append(append(l.text, line...), '\n'); len(l.text) >= ledgerBuffer {
+			l.flushLocked()
+		}
+	}
+}
+
+func (l *ledger) flushLocked() {
+	if l.file != nil && len(l.text) > 0 {
+		_, _ = l.file.Write(l.text) // a hint
+	}
+	l.text = l.text[:0]
+}
+
+// flush writes what note noted to the file.
+func (l *ledger) flush() {
+	if l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.flushLocked()
 	}
 }
 
 func (l *ledger) close() {
-	if l != nil && l.file != nil {
+	if l.flush(); l != nil && l.file != nil {
 		_ = l.file.Close() // a hint
 	}
 }

@@ -102,6 +102,7 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 		u.there = there
 		u.ledger = openLedger(u.root, ledgerName, store.Name())
 	}
+	defer u.ledger.flush()
 	later := u.namesakes(due)
 	var unread error // guarded by u.mu
 	g, gctx := errgroup.WithContext(ctx)
