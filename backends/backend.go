@@ -60,11 +60,12 @@ type CreateOptions struct {
 	// the object to find out.
 	IfVersion Version
 	// Begun and Resume carry a large object over the end of its writer, where the store
-	// can. Begun, when not nil, is told a token, and Abort leaves what the store has to
-	// whoever gives that as Resume for the same key and size; Sweep finds it if nobody
+	// can. Begun, when not nil, is called with the ID of the upload, which Sweep reports,
+	// and with a token, and Abort leaves what the store has to
+	// whoever gives the token as Resume for the same key and size; Sweep finds it if nobody
 	// comes. Of what is there already, bytes that are still those of the source are not
 	// sent again; all others are, so an old token or a wrong one costs only time.
-	Begun  func(token string)
+	Begun  func(id, token string)
 	Resume string
 }
 
@@ -197,6 +198,7 @@ type Sweeper interface {
 // Remains are what is there of a write that has not ended.
 type Remains struct {
 	Key     string    // that of the write, or a name in the same folder that no object has
+	ID      string    // of an upload in parts, as Begun reported it; else empty
 	Size    int64     // in bytes, as far as the store tells
 	Touched time.Time // when something last came, by the store's clock
 	Folder  bool      // it is a folder with nothing in it

@@ -58,9 +58,10 @@ func Sweeps(t TB, killed, store *backends.Store) {
 func Resumes(t TB, killed, store *backends.Store) {
 	t.Helper()
 	size := 4 * killed.Facts().PartLength(64<<20)
+	ids := make(map[string]string) // by key
 	half := func(key string) (token string) {
 		b, prefix := killed.Backend()
-		w, err := b.(backends.PartCreator).CreateParts(t.Context(), prefix+key, backends.CreateOptions{Size: size, Begun: func(told string) { token = told }})
+		w, err := b.(backends.PartCreator).CreateParts(t.Context(), prefix+key, backends.CreateOptions{Size: size, Begun: func(id, told string) { ids[key], token = id, told }})
 		for _, off := range []int64{0, size / 2} {
 			if err == nil {
 				err = w.WritePart(t.Context(), off, io.NewSectionReader(ContentsOf(key, size), off, size/4))
@@ -78,7 +79,12 @@ func Resumes(t TB, killed, store *backends.Store) {
 	if err := killed.Close(); err != nil {
 		t.Errorf("closing the store of the writer that was killed: %v", err)
 	}
-	err := store.Sweep(t.Context(), "swept", func(backends.Remains) bool { return true })
+	err := store.Sweep(t.Context(), "swept", func(left backends.Remains) bool {
+		if left.ID != ids["swept"] || left.ID == "" {
+			t.Errorf("the sweep reports the ID %q, and Begun reported %q", left.ID, ids["swept"])
+		}
+		return true
+	})
 	if err != nil {
 		t.Errorf("a sweep: %v", err)
 	}
@@ -88,7 +94,7 @@ func Resumes(t TB, killed, store *backends.Store) {
 	}{{"same", "same", size / 2}, {"changed", "other", size}, {"swept", "swept", size}, {"unknown", "unknown", size}} {
 		src := &counted{ReaderAt: ContentsOf(tt.seed, size)}
 		begun := 0
-		obj, err := store.Put(t.Context(), tt.key, src, size, backends.CreateOptions{Resume: tokens[i], Begun: func(string) { begun++ }})
+		obj, err := store.Put(t.Context(), tt.key, src, size, backends.CreateOptions{Resume: tokens[i], Begun: func(string, string) { begun++ }})
 		if err != nil || begun != 1 {
 			t.Errorf("going on with %q: %v, and %d tokens were told, want 1", tt.key, err, begun)
 			continue

@@ -25,8 +25,8 @@ type Uploader interface {
 	// Resume goes on with an upload that had this Token instead, and tells whether the
 	// store still has it. Send is called for all parts nevertheless.
 	Resume(ctx context.Context, token string) (bool, error)
-	// Token names the upload that was begun.
-	Token() (string, error)
+	// Token returns the store's ID of the upload that was begun, and what Resume needs.
+	Token() (id, token string, err error)
 	// Send sends one of the parts, which are numbered from 1, and may be sent again;
 	// many are sent at once.
 	Send(ctx context.Context, number int, src *io.SectionReader) error
@@ -60,12 +60,12 @@ func CreateParts(ctx context.Context, to Uploader, key string, opts backends.Cre
 		return nil, err
 	}
 	if opts.Begun != nil {
-		token, err := to.Token()
+		id, token, err := to.Token()
 		if err != nil {
 			return nil, errors.Join(err, u.Abort())
 		}
 		u.left = true
-		opts.Begun(token)
+		opts.Begun(id, token)
 	}
 	return u, nil
 }

@@ -69,7 +69,7 @@ func (n *noted) Resume(_ context.Context, token string) (bool, error) {
 	return token == "there", err
 }
 
-func (n *noted) Token() (string, error) { return "there", nil }
+func (n *noted) Token() (id, token string, err error) { return "id", "there", nil }
 
 func (n *noted) Drop(context.Context) error { return n.call("drop") }
 
@@ -183,13 +183,13 @@ func TestWritersGoOnWithParts(t *testing.T) {
 		{"secret", []string{"resume secret", "begin"}},
 	} {
 		var to noted
-		told := ""
-		opts := backends.CreateOptions{Size: SmallObject + 1, Resume: tt.resume, Begun: func(token string) { told = token }}
+		told, named := "", ""
+		opts := backends.CreateOptions{Size: SmallObject + 1, Resume: tt.resume, Begun: func(id, token string) { named, told = id, token }}
 		w, err := CreateParts(t.Context(), &to, "k", opts, backends.Facts{PartSize: SmallObject})
 		if err == nil {
 			err = w.Abort()
 		}
-		if err != nil || told != "there" || !slices.Equal(to.calls, tt.want) {
+		if err != nil || told != "there" || named != "id" || !slices.Equal(to.calls, tt.want) {
 			t.Errorf("resuming %q: %q was told, and asked were %q (%v), want %q", tt.resume, told, to.calls, err, tt.want)
 		}
 	}

@@ -17,21 +17,21 @@ import (
 
 var _ backends.Sweeper = (*bucket)(nil)
 
-// token is what another process must know of an upload to go on with it.
-type token struct {
+// resumeToken is what another process must know of an upload to go on with it.
+type resumeToken struct {
 	ID   string `json:"id"`
 	Mark string `json:"mark"`
 }
 
-// Token names the upload.
-func (u *upload) Token() (string, error) {
-	text, err := json.Marshal(token{u.id, u.mark})
-	return string(text), err
+// Token implements httpstore.Uploader.
+func (u *upload) Token() (id, token string, err error) {
+	text, err := json.Marshal(resumeToken{u.id, u.mark})
+	return u.id, string(text), err
 }
 
 // Resume asks for the parts that the store has.
 func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
-	var t token
+	var t resumeToken
 	if json.Unmarshal([]byte(text), &t) != nil || t.ID == "" {
 		return false, nil
 	}
@@ -122,7 +122,7 @@ func (b *bucket) sweepUpload(ctx context.Context, found oss.UncompletedUpload, o
 		}
 		return err
 	}
-	left := backends.Remains{Key: found.Key, Touched: found.Initiated}
+	left := backends.Remains{Key: found.Key, ID: found.UploadID, Touched: found.Initiated}
 	for _, p := range parts {
 		left.Size += int64(p.Size)
 		if p.LastModified.After(left.Touched) {

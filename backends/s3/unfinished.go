@@ -19,22 +19,22 @@ import (
 
 var _ backends.Sweeper = (*bucket)(nil)
 
-// token is what another process must know of an upload to go on with it.
-type token struct {
+// resumeToken is what another process must know of an upload to go on with it.
+type resumeToken struct {
 	ID     string `json:"id"`
 	Mark   string `json:"mark"`
 	Summed bool   `json:"summed,omitempty"`
 }
 
-// Token names the upload.
-func (u *upload) Token() (string, error) {
-	text, err := json.Marshal(token{u.id, u.mark, u.summed})
-	return string(text), err
+// Token implements httpstore.Uploader.
+func (u *upload) Token() (id, token string, err error) {
+	text, err := json.Marshal(resumeToken{u.id, u.mark, u.summed})
+	return u.id, string(text), err
 }
 
 // Resume asks for the parts that the store has.
 func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
-	var t token
+	var t resumeToken
 	if json.Unmarshal([]byte(text), &t) != nil || t.ID == "" {
 		return false, nil
 	}
@@ -121,7 +121,7 @@ func (b *bucket) sweepUpload(ctx context.Context, key, id string, begun time.Tim
 		}
 		return err
 	}
-	left := backends.Remains{Key: key, Touched: begun}
+	left := backends.Remains{Key: key, ID: id, Touched: begun}
 	for _, p := range parts {
 		left.Size += value(p.Size)
 		if at := value(p.LastModified); at.After(left.Touched) {

@@ -19,7 +19,8 @@ const (
 
 // provenOwn reports whether stager wrote what is left of a write: its name has stager's
 // mark, or it belongs to the data of an upload, whose keys have an id of stager's form.
-// Stores return nothing else of an upload in parts that would tell whose it is.
+// Stores return nothing else of an upload in parts that would tell whose it is; those of
+// mirrored files are recorded, see uploadLog.
 func provenOwn(left backends.Remains) bool {
 	if left.Marked || left.Folder {
 		return true

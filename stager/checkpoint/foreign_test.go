@@ -14,7 +14,9 @@ import (
 // partsStore is a store that has incomplete uploads in parts, as S3 lists them.
 type partsStore struct {
 	*mem.Backend
-	left []backends.Remains
+	left   []backends.Remains
+	begun  int  // uploads in parts
+	broken bool // parts do not arrive
 }
 
 func (p *partsStore) Sweep(_ context.Context, _ string, over func(backends.Remains) bool) error {

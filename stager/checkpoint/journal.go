@@ -25,6 +25,7 @@ type sentFile struct {
 	Digest  string           `json:"digest"`
 	Version backends.Version `json:"version"`
 	Begun   string           `json:"begun,omitempty"` // for CreateOptions.Resume; there is no digest then
+	ID      string           `json:"id,omitempty"`    // of the upload that begun
 }
 
 // openJournal reads the journal at name, and goes on with it. A line that a kill
@@ -75,8 +76,21 @@ func (j *journal) resuming(key string) (opts backends.CreateOptions) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	opts.Resume = j.sent[key].Begun
-	opts.Begun = func(token string) { j.add(sentFile{Key: key, Begun: token}) }
+	opts.Begun = func(id, token string) { j.add(sentFile{Key: key, Begun: token, ID: id}) }
 	return opts
+}
+
+// incomplete returns the IDs of the uploads that began and did not end, by key.
+func (j *journal) incomplete() map[string]string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	ids := make(map[string]string)
+	for key, s := range j.sent {
+		if s.Begun != "" && s.ID != "" {
+			ids[key] = s.ID
+		}
+	}
+	return ids
 }
 
 func (j *journal) note(key, digest string, version backends.Version) {

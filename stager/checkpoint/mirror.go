@@ -102,6 +102,8 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 		u.there = there
 		u.ledger = openLedger(u.root, ledgerName, store.Name())
 	}
+	u.openUploads()
+	defer u.uploads.tidy(ctx)
 	defer u.ledger.flush()
 	later := u.namesakes(due)
 	var unread error // guarded by u.mu
@@ -145,7 +147,8 @@ func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *pla
 	u.mu.Unlock()
 	known, err := mirrors(ctx, store, u.root, u.ledger, f, u.there[f.Path])
 	if err == nil && !known {
-		f, err = sendPlain(ctx, store, u.root, u.ledger, f, !final, func(int64) {})
+		opts := u.uploads.options(ctx, u.plainKey(f.Path))
+		f, err = sendPlain(ctx, store, u.root, u.ledger, f, opts, !final, func(int64) {})
 	}
 	if errors.Is(err, errBusy) || errors.Is(err, fs.ErrNotExist) && gone(u.root, f) {
 		return nil // its turn comes when it is closed, or never
@@ -159,6 +162,7 @@ func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *pla
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.uploads.done(u.plainKey(f.Path))
 	if p.refused != "" {
 		u.cfg.Metrics.omitted.WithLabelValues(u.cfg.Output).Dec()
 	}
@@ -221,7 +225,7 @@ func openPlain(root *os.Root, f plain) (*os.File, error) {
 // With closed it refuses one that somebody writes to. It tells moved of the bytes as
 // they are read, of as many as the file has. The ledger notes a file only if it did not
 // change meanwhile.
-func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *ledger, f plain, closed bool, moved func(int64)) (plain, error) {
+func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *ledger, f plain, opts backends.CreateOptions, closed bool, moved func(int64)) (plain, error) {
 	file, err := openPlain(root, f)
 	if err != nil {
 		return f, err
@@ -238,7 +242,7 @@ func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *led
 	f = f.as(info)
 	src := &told{file: file, moved: moved}
 	src.left.Store(f.Size)
-	obj, err := store.Put(ctx, f.Path, src, f.Size, backends.CreateOptions{})
+	obj, err := store.Put(ctx, f.Path, src, f.Size, opts)
 	if err != nil {
 		return f, err
 	}

@@ -16,7 +16,7 @@ import (
 // name of one of stager's own: stager hung at a FIFO, for good, and wrote through a link.
 func TestUploaderOpensOnlyFilesOfItsOwn(t *testing.T) {
 	const secret = "of somebody else"
-	for _, name := range []string{paceName, ledgerName, uploadsName, shippedName, shippedName + ".new", private + "/uploader.lock"} {
+	for _, name := range []string{paceName, ledgerName, resumesName, uploadsName, shippedName, shippedName + ".new", private + "/uploader.lock"} {
 		for kind, put := range map[string]func(path, victim string) error{
 			"link":      func(path, victim string) error { return os.Symlink(victim, path) },
 			"hard link": func(path, victim string) error { return os.Link(victim, path) },

@@ -171,7 +171,7 @@ const maxRefused = 100
 func (p *pusher) send(ctx context.Context, f plain) error {
 	known, err := mirrors(ctx, p.cfg.Store, p.root, p.memory, f, p.there[f.Path])
 	if err == nil && !known {
-		_, err = sendPlain(ctx, p.cfg.Store, p.root, p.memory, f, false, p.progress.add)
+		_, err = sendPlain(ctx, p.cfg.Store, p.root, p.memory, f, backends.CreateOptions{}, false, p.progress.add)
 	}
 	if errors.Is(err, fs.ErrNotExist) && gone(p.root, f) {
 		p.omit(f.Path, "it was removed since the directory was listed")

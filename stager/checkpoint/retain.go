@@ -98,13 +98,16 @@ func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	r := retention{store: cfg.Store, keep: cfg.Keep, nodes: true, abandoned: cfg.Abandoned, dry: cfg.DryRun, foreign: cfg.Foreign, log: cfg.Log}
+	r := retention{store: cfg.Store, keep: cfg.Keep, nodes: true, abandoned: cfg.Abandoned, dry: cfg.DryRun, foreign: cfg.Foreign, log: cfg.Log, alive: make(map[string]bool)}
 	err := r.askTime(ctx)
 	if err == nil {
 		_, err = r.apply(ctx)
 	}
 	if err == nil {
 		err = r.sweepRemains(ctx, "")
+	}
+	if err == nil {
+		err = r.sweepUploadRecords(ctx)
 	}
 	if mayNotLook(err) {
 		cfg.Log.Warn("what killed uploads may have left cannot be looked for", "error", err)
@@ -127,7 +130,9 @@ type retention struct {
 	ids       map[string]bool // of uploads of which nobody else goes on with; see sweepRemains
 	abandoned time.Duration
 	foreign   Foreign
-	now       time.Time // by the store's clock, as late as is known; see removal.go
+	uploads   *recordedUploads // nil until it is needed
+	alive     map[string]bool  // records of uploads that a sweep found, by key
+	now       time.Time        // by the store's clock, as late as is known; see removal.go
 	finished  finished
 
 	removed []Pruned

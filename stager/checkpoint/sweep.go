@@ -21,8 +21,8 @@ const Abandoned = 24 * time.Hour
 func (r *retention) sweepRemains(ctx context.Context, prefix string) error {
 	found, doubtful, again := make(map[string]backends.Remains), false, false
 	timed := !r.now.IsZero()
-	over := func(left backends.Remains) bool {
-		if !provenOwn(left) {
+	isOver := func(left backends.Remains) bool {
+		if !provenOwn(left) && !r.recordedUpload(ctx, left) {
 			return !again && r.foreignIsOver(left)
 		}
 		switch own := r.isOwn(left); {
@@ -34,6 +34,13 @@ func (r *retention) sweepRemains(ctx context.Context, prefix string) error {
 		}
 		found[left.Key] = left
 		return !r.dry
+	}
+	over := func(left backends.Remains) bool {
+		remove := isOver(left)
+		if !remove {
+			r.keepRecords(left)
+		}
+		return remove
 	}
 	err := r.store.Sweep(ctx, prefix, over)
 	if err == nil && doubtful {
@@ -87,6 +94,9 @@ func (r *retention) isOver(left backends.Remains) bool {
 // isOwn reports whether a write was of this process or one before it, and is not on its
 // way.
 func (r *retention) isOwn(left backends.Remains) bool {
+	if left.ID != "" && r.ids[left.ID] {
+		return true
+	}
 	dir, rest, _ := strings.Cut(left.Key, "/")
 	step, _, ok := parseStepDir(dir)
 	data, rest, _ := strings.Cut(rest, "/")
@@ -135,6 +145,10 @@ func (u *Uploader) sweepOnce(ctx context.Context) {
 	u.mu.Unlock()
 	if swept {
 		return
+	}
+	u.openUploads()
+	for _, id := range u.uploads.ids(u.mirrorsLater) {
+		ids[id] = true
 	}
 	if !u.sweepRemains(ctx, u.retention(ids), "") {
 		return

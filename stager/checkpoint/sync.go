@@ -232,7 +232,7 @@ func (u *Uploader) retain(ctx context.Context) {
 // retention is one that leaves alone what is on its way.
 func (u *Uploader) retention(ids map[string]bool) *retention {
 	return &retention{
-		store: u.cfg.Store, ids: ids, abandoned: Abandoned, log: u.log,
+		store: u.cfg.Store, ids: ids, abandoned: Abandoned, log: u.log, alive: make(map[string]bool),
 		busy: func(step int64) bool {
 			u.mu.Lock()
 			defer u.mu.Unlock()

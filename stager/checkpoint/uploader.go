@@ -101,11 +101,14 @@ type Uploader struct {
 	halfWritten map[string]bool            // checkpoints under temporary names
 	there       map[string]backends.Object // what the store mirrors; nil until it was asked
 	ledger      *ledger                    // of what was mirrored; nil as long as there is
+	uploads     *uploadLog                 // of what is mirrored; nil until it is needed
 	own         []string                   // folders committed by this process, oldest first
+	ids         map[string]bool            // of uploads from this folder, also of earlier processes; a hint, kept on the disk
 	sweepsBlind bool                       // it cannot be looked through
 	stood       map[string]stood           // when a name came
 	before      Cursors                    // where the inputs stood at the last look
 	polls       bool                       // nobody tells that a name came
+	swept       bool                       // the destination was looked through for what killed uploads left
 	read        map[string]readOnce        // COMMITs; only who holds the shipping token
 	nodesSwept  time.Time                  // when records of former nodes were looked for; the same
 	uploading   *upload
@@ -341,6 +344,7 @@ func (u *Uploader) Close() error {
 		u.member.close()
 	}
 	u.ledger.close()
+	u.uploads.close()
 	var err error
 	if u.lock != nil {
 		err = u.lock.Close()

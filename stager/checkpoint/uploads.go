@@ -1,0 +1,242 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// Uploads in parts of mirrored files are recorded, since neither their keys nor the store
+// tell whose they are: in the output's directory, so that the next process there resumes
+// them, and at the destination, so that whoever sweeps after the pod is gone finds them.
+const (
+	resumesName    = private + "/resumes"
+	uploadsPrefix  = ".stager-uploads/" // at the destination, an object a process
+	uploadsKind    = "IncompleteUploads"
+	mostUploadsDoc = 1 << 20 // bytes
+)
+
+// uploadsDoc is what an object below uploadsPrefix holds.
+type uploadsDoc struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Uploads    map[string]string `json:"uploads"` // key in the destination, by the store's ID of the upload
+}
+
+// uploadLog records the uploads in parts that one process has begun and not finished.
+type uploadLog struct {
+	store *backends.Store // the destination
+	local *journal
+	key   string // of the record at the destination
+	log   *slog.Logger
+
+	mu      sync.Mutex        // guards all below
+	begun   map[string]string // IDs, by key
+	written bool              // the record may be there
+}
+
+func newUploadLog(store *backends.Store, local *journal, log *slog.Logger) *uploadLog {
+	return &uploadLog{
+		store: store, local: local, key: uploadsPrefix + disk.Unique() + ".json", log: log,
+		begun: make(map[string]string),
+	}
+}
+
+// options returns the options to upload key with, which resume what an earlier try began.
+func (l *uploadLog) options(ctx context.Context, key string) backends.CreateOptions {
+	opts := l.local.resuming(key)
+	note := opts.Begun
+	opts.Begun = func(id, token string) {
+		note(id, token)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.begun[key] = id
+		l.writeLocked(ctx)
+	}
+	return opts
+}
+
+// writeLocked writes the record. Without it an upload whose process is killed counts as
+// another program's, and stays.
+func (l *uploadLog) writeLocked(ctx context.Context) {
+	doc := uploadsDoc{apiVersion, uploadsKind, make(map[string]string, len(l.begun))}
+	for key, id := range l.begun {
+		doc.Uploads[id] = key
+	}
+	text, err := json.Marshal(doc)
+	if err == nil {
+		l.written = true
+		_, err = l.store.PutBytes(ctx, l.key, text, backends.CreateOptions{})
+	}
+	if err != nil {
+		l.log.Info("cannot record an incomplete upload", "key", l.key, "error", err)
+	}
+}
+
+// done forgets the upload of key, which is complete.
+func (l *uploadLog) done(key string) {
+	l.mu.Lock()
+	_, began := l.begun[key]
+	delete(l.begun, key)
+	l.mu.Unlock()
+	if began {
+		l.local.note(key, "", "")
+	}
+}
+
+// close closes the local record. A nil log has none.
+func (l *uploadLog) close() {
+	if l != nil {
+		l.local.close()
+	}
+}
+
+// openUploads opens the record of uploads of mirrored files. Only who holds the shipping
+// token calls it.
+func (u *Uploader) openUploads() {
+	if u.uploads == nil {
+		u.uploads = newUploadLog(u.cfg.Store, openJournal(u.root, resumesName), u.log)
+	}
+}
+
+// plainKey returns the key of a mirrored file at the destination.
+func (u *Uploader) plainKey(path string) string {
+	if u.cfg.Mode == ModeCheckpoint {
+		return filesDir + "/" + path
+	}
+	return path
+}
+
+// mirrorsLater reports whether key is of a file that is still to be mirrored, so that its
+// upload may be resumed.
+func (u *Uploader) mirrorsLater(key string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for path, p := range u.plain {
+		if u.plainKey(path) == key {
+			return p.sent != p.now
+		}
+	}
+	return false
+}
+
+// tidy removes the record when no upload is incomplete.
+func (l *uploadLog) tidy(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.written || len(l.begun) > 0 {
+		return
+	}
+	if err := l.store.Delete(ctx, l.key); err != nil {
+		l.log.Info("cannot remove the record of uploads that are complete", "key", l.key, "error", err)
+		return
+	}
+	l.written = false
+}
+
+// ids returns the IDs of local uploads whose keys pending does not report: nobody resumes
+// these.
+func (l *uploadLog) ids(pending func(key string) bool) (ids []string) {
+	for key, id := range l.local.incomplete() {
+		if !pending(key) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// recordedUploads are what the records at a destination name.
+type recordedUploads struct {
+	objects map[string]backends.Object // records, by key
+	of      map[string][]string        // keys of the records that name an upload, by its ID
+}
+
+// readUploads reads the records of incomplete uploads. A record that cannot be read, or is
+// of another version, names nothing and is not returned, so nobody removes it.
+func readUploads(ctx context.Context, store *backends.Store) (recordedUploads, error) {
+	r := recordedUploads{make(map[string]backends.Object), make(map[string][]string)}
+	for obj, err := range store.List(ctx, uploadsPrefix) {
+		if backends.Empty(err) {
+			break
+		}
+		if err != nil {
+			return r, err
+		}
+		if !strings.HasSuffix(obj.Key, ".json") || obj.Size > mostUploadsDoc {
+			continue
+		}
+		text, _, err := store.ReadAll(ctx, obj.Key, mostUploadsDoc)
+		switch kind := backends.KindOf(err); {
+		case err != nil && (kind == backends.NotExist || kind == backends.Changed):
+			continue // its process lives
+		case err != nil:
+			return r, fmt.Errorf("reading %s: %w", obj.Key, err)
+		}
+		var doc uploadsDoc
+		if json.Unmarshal(text, &doc) != nil || doc.APIVersion != apiVersion || doc.Kind != uploadsKind {
+			continue
+		}
+		r.objects[obj.Key] = obj
+		for id := range maps.Keys(doc.Uploads) {
+			r.of[id] = append(r.of[id], obj.Key)
+		}
+	}
+	return r, nil
+}
+
+// recordedUpload reports whether a record at the destination names an upload, which stager
+// has begun then.
+func (r *retention) recordedUpload(ctx context.Context, left backends.Remains) bool {
+	if left.ID == "" || r.ids[left.ID] {
+		return left.ID != ""
+	}
+	r.readUploads(ctx)
+	return len(r.uploads.of[left.ID]) > 0
+}
+
+// readUploads reads the records of incomplete uploads, once.
+func (r *retention) readUploads(ctx context.Context) {
+	if r.uploads != nil {
+		return
+	}
+	uploads, err := readUploads(ctx, r.store)
+	if err != nil {
+		r.log.Info("cannot read the records of incomplete uploads, so they are kept", "error", err)
+	}
+	r.uploads = &uploads
+}
+
+// keepRecords keeps the records of an upload that stays.
+func (r *retention) keepRecords(left backends.Remains) {
+	if r.uploads == nil || left.ID == "" {
+		return
+	}
+	for _, key := range r.uploads.of[left.ID] {
+		r.alive[key] = true
+	}
+}
+
+// sweepUploadRecords removes records that were written long ago and name no upload that
+// the last sweep found.
+func (r *retention) sweepUploadRecords(ctx context.Context) error {
+	if r.dry {
+		return nil
+	}
+	r.readUploads(ctx)
+	for key, obj := range r.uploads.objects {
+		if r.alive[key] || !r.old(obj.ModTime) {
+			continue
+		}
+		if err := r.store.Delete(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
