@@ -347,13 +347,20 @@ func (d *Daemon) Snapshot() status.Snapshot {
 		}
 		s.Inputs = append(s.Inputs, one)
 	}
+	var opening []string
 	for _, out := range d.outputs {
 		if u := out.get(); u != nil {
 			s.Outputs = append(s.Outputs, u.Status())
 		}
+		if !out.isOpen() {
+			opening = append(opening, out.spec.Name)
+		}
 	}
-	s.Ready = len(waiting) == 0 && (s.Phase == status.Starting || s.Phase == status.Running)
-	if len(waiting) > 0 {
+	s.Ready = len(opening)+len(waiting) == 0 && (s.Phase == status.Starting || s.Phase == status.Running)
+	switch {
+	case len(opening) > 0:
+		s.Waiting = "outputs are being opened: " + strings.Join(opening, ", ")
+	case len(waiting) > 0:
 		s.Waiting = "inputs are being filled: " + strings.Join(waiting, ", ")
 	}
 	switch s.Phase {

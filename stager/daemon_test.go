@@ -342,6 +342,28 @@ func TestEndBeforeReady(t *testing.T) {
 	}
 }
 
+// A daemon was ready before its outputs were open, and a commit right after that was
+// answered with 503.
+func TestDaemonIsNotReadyBeforeOutputsAreOpen(t *testing.T) {
+	j := newJob(t, " outputs:\n"+strings.ReplaceAll(ckptOutput, "mem:", "gated:"))
+	j.write("out/step-1/m", "of step 1")
+	j.start()
+	j.await("the socket", func() bool { _, err := os.Stat(j.socket); return err == nil })
+	for range 2 {
+		if code, body := j.call("GET", "/readyz", ""); code != 503 || !strings.Contains(body, "outputs are being opened: ckpt") {
+			t.Errorf("readyz before the output is open: got %d %s, want 503 and that ckpt is being opened", code, body)
+		}
+	}
+	close(j.gate)
+	j.await("readyz answers 200", func() bool { code, _ := j.call("GET", "/readyz", ""); return code == 200 })
+	if code, body := j.call("POST", "/v1/outputs/ckpt/commit", `{"path": "step-1"}`); code != 202 {
+		t.Errorf("a commit once the daemon is ready: got %d %s, want 202", code, body)
+	}
+	if err := j.finish(); err != nil {
+		t.Error(err)
+	}
+}
+
 // The window has room for one shard. One that fails in the middle says so to its readers; the rest goes on.
 func TestWindowThatFails(t *testing.T) {
 	j := newJob(t, " inputs:\n"+strings.ReplaceAll(windowInput, "1Mi", "135Ki")+" outputs:\n"+ckptOutput)

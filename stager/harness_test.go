@@ -22,8 +22,8 @@ import (
 	"github.com/stager-dev/stager/stager/status"
 )
 
-// job is a daemon over stores in memory: mem:// works, dead:// never answers, and
-// full:// takes no writes.
+// job is a daemon over stores in memory: mem:// works, dead:// never answers, gated://
+// answers once the gate is open, and full:// takes no writes.
 type job struct {
 	t      *testing.T
 	mem    *mem.Backend
@@ -31,6 +31,7 @@ type job struct {
 	socket string
 	plan   string
 	child  *Child
+	gate   chan struct{} // closed when gated:// may answer
 
 	anyUser bool
 	*Daemon
@@ -46,6 +47,23 @@ func (dead) List(ctx context.Context, _ string) iter.Seq2[backends.Object, error
 	return func(yield func(backends.Object, error) bool) {
 		<-ctx.Done()
 		yield(backends.Object{}, ctx.Err())
+	}
+}
+
+// gated is a store that lists nothing before its gate is open.
+type gated struct {
+	*mem.Backend
+	gate chan struct{}
+}
+
+func (g gated) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
+	return func(yield func(backends.Object, error) bool) {
+		select {
+		case <-g.gate:
+			g.Backend.List(ctx, prefix)(yield)
+		case <-ctx.Done():
+			yield(backends.Object{}, ctx.Err())
+		}
 	}
 }
 
@@ -74,7 +92,7 @@ func (j *job) registry() *backends.Registry {
 			return backends.Opened{Backend: b, Prefix: strings.Trim(t.Path, "/")}, nil
 		}}
 	}
-	return backends.NewRegistry(scheme("mem", j.mem), scheme("dead", dead{j.mem}),
+	return backends.NewRegistry(scheme("mem", j.mem), scheme("dead", dead{j.mem}), scheme("gated", gated{j.mem, j.gate}),
 		scheme("full", full{j.mem, false}), scheme("slow", full{j.mem, true}))
 }
 
@@ -86,7 +104,7 @@ func newJob(t *testing.T, spec string) *job {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(short) })
-	j := &job{t: t, mem: mem.New(), dir: t.TempDir(), socket: filepath.Join(short, "run", "s.sock")}
+	j := &job{t: t, mem: mem.New(), gate: make(chan struct{}), dir: t.TempDir(), socket: filepath.Join(short, "run", "s.sock")}
 	j.plan = "apiVersion: stager.dev/v1alpha1\nkind: StagePlan\nmetadata: {name: p}\nspec:\n" + strings.ReplaceAll(spec, "DIR", j.dir)
 	for i := range 4 {
 		j.mem.Put(fmt.Sprintf("train/s%d.tar", i), []byte{byte('0' + i)})

@@ -21,6 +21,7 @@ type output struct {
 	mu       sync.Mutex // guards all below
 	store    *backends.Store
 	uploader *checkpoint.Uploader
+	open     bool // the uploader is there and, of several nodes, registered
 }
 
 func (o *output) close() (err error) {
@@ -36,6 +37,12 @@ func (o *output) get() *checkpoint.Uploader {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.uploader
+}
+
+func (o *output) isOpen() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.open
 }
 
 // openOutputs opens every destination: a trainer must not start whose results have
@@ -80,6 +87,9 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 		if err := u.Register(ctx); err != nil {
 			return fmt.Errorf("output %s: %w", spec.Name, err)
 		}
+		out.mu.Lock()
+		out.open = true
+		out.mu.Unlock()
 	}
 	return nil
 }

@@ -211,14 +211,8 @@ func (q *quiet) try(method, path, body string) (int, string, error) {
 // call is a request to the API.
 func (q *quiet) call(method, path, body string) (int, string) {
 	q.t.Helper()
-	var code int
-	var text string
-	q.await("inputs and outputs are open", func() (open bool) {
-		var err error
-		code, text, err = q.try(method, path, body)
-		q.must(err)
-		return !strings.Contains(text, "still being opened") // ready does not say that
-	})
+	code, text, err := q.try(method, path, body)
+	q.must(err)
 	return code, text
 }
 
