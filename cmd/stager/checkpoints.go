@@ -56,7 +56,7 @@ func (c checkpointsCmd) Run(ctx context.Context, log *slog.Logger, to *console) 
 		return &backends.Error{Op: "list", Store: store.Name(), Kind: backends.NotExist, Err: errors.New("there is no checkpoint here")}
 	}
 	if c.Verify {
-		if err := c.verify(ctx, store, steps, newDisplay(to, log)); err != nil {
+		if steps, err = c.verify(ctx, store, steps, newDisplay(to, log)); err != nil {
 			return err
 		}
 	}
@@ -75,8 +75,9 @@ func (c checkpointsCmd) Run(ctx context.Context, log *slog.Logger, to *console) 
 	return nil
 }
 
-// verify reads what the steps say of themselves.
-func (c checkpointsCmd) verify(ctx context.Context, store *backends.Store, steps []checkpoint.StepInfo, show *display) error {
+// verify reads what the steps say of themselves. It leaves out those that are removed
+// meanwhile.
+func (c checkpointsCmd) verify(ctx context.Context, store *backends.Store, steps []checkpoint.StepInfo, show *display) (there []checkpoint.StepInfo, err error) {
 	defer show.close()
 	var total int64
 	for _, s := range steps {
@@ -85,24 +86,27 @@ func (c checkpointsCmd) verify(ctx context.Context, store *backends.Store, steps
 		}
 	}
 	var done atomic.Int64
-	for i := range steps {
-		s := &steps[i]
+	for _, s := range steps {
 		if !s.Committed || s.Problem != "" {
+			there = append(there, s)
 			continue
 		}
 		err := checkpoint.Verify(ctx, store, s.Dir, func(n int64) {
 			show.update(moving{Phase: "reading", Bytes: done.Add(n), BytesTotal: total})
 		})
 		switch {
+		case errors.Is(err, checkpoint.ErrRemoved):
+			continue
 		case err == nil:
 			s.Verified = true
 		case checkpoint.Bad(err):
 			s.Problem = err.Error()
 		default:
-			return err
+			return nil, err
 		}
+		there = append(there, s)
 	}
-	return nil
+	return there, nil
 }
 
 func (c checkpointsCmd) print(w io.Writer, steps []checkpoint.StepInfo) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"iter"
 	"log/slog"
 	"maps"
@@ -74,37 +75,58 @@ func preferred(ctx context.Context, store *backends.Store, steps []*listed, all 
 }
 
 // newestStep finds the good step that was committed last, which after a rollback need not
-// have the highest number. The zero Found is none.
+// have the highest number. The zero Found is none. It lists anew while steps are committed
+// and removed under way: a listing whose steps all went since does not mean that there is
+// none.
 func newestStep(ctx context.Context, store *backends.Store, log *slog.Logger) (group.Found, error) {
-	steps, err := listSteps(ctx, store)
-	if err != nil {
-		return group.Found{}, err
-	}
-	if err := byCreation(ctx, store, steps); err != nil {
-		return group.Found{}, err
-	}
-	for c, err := range preferred(ctx, store, steps, false) {
+	for range maxListings {
+		steps, err := listSteps(ctx, store)
 		if err != nil {
 			return group.Found{}, err
 		}
-		var found group.Found
+		listed := slices.Clone(steps)
+		found, passed, err := newestOfListed(ctx, store, steps, log)
+		if err != nil || found.Dir != "" && !passed {
+			return found, err
+		}
+		if stands, err := stillListed(ctx, store, listed, "", true); err != nil || stands {
+			return found, err
+		}
+	}
+	return group.Found{}, &backends.Error{
+		Op: "list", Store: store.Name(), Kind: backends.Changed,
+		Err: fmt.Errorf("steps came and went during each of %d tries", maxListings),
+	}
+}
+
+// newestOfListed is newestStep for one listing. passed says that a newer step is not good,
+// or was removed since it was listed.
+func newestOfListed(ctx context.Context, store *backends.Store, steps []*listed, log *slog.Logger) (found group.Found, passed bool, err error) {
+	if err := byCreation(ctx, store, steps); err != nil {
+		return found, false, err
+	}
+	for c, err := range preferred(ctx, store, steps, false) {
+		if err != nil {
+			return found, passed, err
+		}
 		if err = c.err; err == nil {
 			found, err = readFound(ctx, store, c.listed)
 		}
 		switch {
 		case err != nil && !bad(err):
-			return group.Found{}, err
+			return group.Found{}, passed, err
 		case err != nil:
 			log.Warn("a checkpoint is not good, the one before is tried", "step", c.dir, "error", err)
+			found, passed = group.Found{}, true
 			continue
 		}
 		for _, p := range c.passed {
 			log.Warn("a newer checkpoint that no sign proves complete has other files than the one before, which is taken",
 				"step", p.step, "before", found.Step)
 		}
-		return found, nil
+		return found, passed, nil
 	}
-	return group.Found{}, nil
+	return group.Found{}, passed, nil
 }
 
 // skew is how far the clocks of a writer and of the store may be apart.

@@ -34,52 +34,105 @@ type StepInfo struct {
 }
 
 // Steps lists the steps of a destination, newest first. That every file of a committed
-// one is there with its size is looked at; Verify reads them.
+// one is there with its size is looked at; Verify reads them. A step that a retention
+// removes, or a writer replaces, after it was listed is looked at again.
 func Steps(ctx context.Context, store *backends.Store) ([]StepInfo, error) {
 	listed, err := listSteps(ctx, store)
 	if err != nil {
 		return nil, err
 	}
-	infos := make([]StepInfo, len(listed))
+	found := make([]StepInfo, len(listed))
+	gone := make([]bool, len(listed))
 	sizes := make(map[string]int64)
 	for _, l := range listed {
 		for _, obj := range l.objects {
 			sizes[obj.Key] = obj.Size
 		}
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel(store, 0))
 	for i, l := range listed {
-		infos[i] = StepInfo{Step: l.step, Dir: l.dir, Files: len(l.objects), Bytes: l.bytes}
-		if !l.committed {
+		if found[i] = partial(l); !l.committed {
 			continue
 		}
-		g.Go(func() error {
-			c, err := readCommit(ctx, store, l.dir)
-			switch {
-			case err == nil:
-				infos[i] = StepInfo{
-					Step: l.step, Dir: l.dir, Committed: true, Created: c.Created, Attempt: c.Attempt, Nodes: c.Nodes,
-					SamplesSeen: c.SamplesSeen, Metrics: c.Metrics, Files: len(c.Files), Bytes: c.Bytes,
-					Evidence: c.Evidence, Provisional: c.Provisional,
-				}
-				for _, f := range c.Files {
-					if f.At != "" && !strings.HasPrefix(f.At, l.dir+"/") {
-						infos[i].Shared += f.Size
-					}
-				}
-				if err := c.missing(l.dir, sizes); err != nil {
-					infos[i].Problem = err.Error()
-				}
-			case bad(err):
-				infos[i].Problem = err.Error()
-			default:
-				return err
+		g.Go(func() (err error) {
+			if found[i], err = infoOf(gctx, store, l, sizes); err == nil && found[i].Problem != "" {
+				found[i], gone[i], err = lookAgain(gctx, store, l)
 			}
-			return nil
+			return err
 		})
 	}
-	return infos, g.Wait()
+	err = g.Wait()
+	infos := make([]StepInfo, 0, len(found))
+	for i, info := range found {
+		if !gone[i] {
+			infos = append(infos, info)
+		}
+	}
+	return infos, err
+}
+
+// partial describes a step that is not committed.
+func partial(l *listed) StepInfo {
+	return StepInfo{Step: l.step, Dir: l.dir, Files: len(l.objects), Bytes: l.bytes}
+}
+
+// infoOf reads the COMMIT of a step, and compares it with what the store has. Without
+// sizes it asks the store.
+func infoOf(ctx context.Context, store *backends.Store, l *listed, sizes map[string]int64) (StepInfo, error) {
+	info := partial(l)
+	c, err := readCommit(ctx, store, l.dir)
+	if err == nil {
+		info = StepInfo{
+			Step: l.step, Dir: l.dir, Committed: true, Created: c.Created, Attempt: c.Attempt, Nodes: c.Nodes,
+			SamplesSeen: c.SamplesSeen, Metrics: c.Metrics, Files: len(c.Files), Bytes: c.Bytes,
+			Evidence: c.Evidence, Provisional: c.Provisional,
+		}
+		for _, f := range c.Files {
+			if f.At != "" && !strings.HasPrefix(f.At, l.dir+"/") {
+				info.Shared += f.Size
+			}
+		}
+		if sizes == nil {
+			sizes, err = sizesOf(ctx, store, l.dir, &c)
+		}
+		if err == nil {
+			err = c.missing(l.dir, sizes)
+		}
+	}
+	if err != nil && !bad(err) {
+		return info, err
+	}
+	if err != nil {
+		info.Problem = err.Error()
+	}
+	return info, nil
+}
+
+// lookAgain looks at a step whose COMMIT could not be read, or whose data were missing,
+// after a listing. gone says that the step was removed since. A problem counts only when
+// the COMMIT stayed the same while the data were looked up.
+func lookAgain(ctx context.Context, store *backends.Store, l *listed) (info StepInfo, gone bool, err error) {
+	for range maxListings {
+		before, err := listBelow(ctx, store, l.dir+"/")
+		if err != nil || len(before) == 0 {
+			return info, true, err
+		}
+		if l = before[0]; !l.committed {
+			return partial(l), false, nil
+		}
+		if info, err = infoOf(ctx, store, l, nil); err != nil || info.Problem == "" {
+			return info, false, err
+		}
+		after, err := listBelow(ctx, store, l.dir+"/")
+		if err != nil {
+			return info, false, err
+		}
+		if len(after) > 0 && after[0].committed && after[0].version == l.version && after[0].modified.Equal(l.modified) {
+			return info, false, nil
+		}
+	}
+	return info, false, nil
 }
 
 // bad tells whether an error means that a checkpoint is not good, and not that the
@@ -106,8 +159,13 @@ type listed struct {
 
 // listSteps lists the folders of steps, newest first.
 func listSteps(ctx context.Context, store *backends.Store) ([]*listed, error) {
+	return listBelow(ctx, store, "step-")
+}
+
+// listBelow is listSteps of the keys that begin with a prefix.
+func listBelow(ctx context.Context, store *backends.Store, prefix string) ([]*listed, error) {
 	var steps []*listed
-	for obj, err := range store.List(ctx, "step-") {
+	for obj, err := range store.List(ctx, prefix) {
 		if backends.Empty(err) {
 			break
 		}

@@ -3,22 +3,45 @@ package checkpoint
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
 )
 
+// ErrRemoved says that a step was removed while it was read.
+var ErrRemoved = errors.New("the step was removed while it was read")
+
 // Verify reads every byte of a committed step and compares it with what its COMMIT
 // promises; dir is the step's folder in the store. An error of kind Corrupt, NotExist
-// or Changed means that the step is not good, any other that it cannot be told now.
+// or Changed means that the step is not good, ErrRemoved that a retention removed it, any
+// other that it cannot be told now. A step that is replaced meanwhile is read again.
 // moved is told of bytes as they come, from several goroutines.
 func Verify(ctx context.Context, store *backends.Store, dir string, moved func(n int64)) error {
-	commit, err := readCommit(ctx, store, dir)
-	if err != nil {
-		return err
+	for tries := 1; ; tries++ {
+		commit, obj, err := readCommitAt(ctx, store, dir)
+		if err == nil {
+			err = verify(ctx, store, dir, &commit, moved)
+		}
+		if err == nil || !bad(err) {
+			return err
+		}
+		now, serr := store.Stat(ctx, dir+"/"+commitKey)
+		switch {
+		case backends.KindOf(serr) == backends.NotExist:
+			return ErrRemoved
+		case serr != nil:
+			return serr
+		case now.Version == obj.Version && now.ModTime.Equal(obj.ModTime) || tries == maxListings:
+			return err
+		}
 	}
-	objects, err := objectsOf(ctx, store, dir, &commit)
+}
+
+// verify compares what the store has with a COMMIT.
+func verify(ctx context.Context, store *backends.Store, dir string, commit *Commit, moved func(n int64)) error {
+	objects, err := objectsOf(ctx, store, dir, commit)
 	if err != nil {
 		return err
 	}
