@@ -110,14 +110,10 @@ func (c *chaos) resume() {
 func (c *chaos) check() int {
 	c.t.Helper()
 	newest := c.judge()
-	provisional := make(map[int]bool)
-	for _, s := range c.steps() {
-		provisional[s.Step] = s.Provisional
-	}
 	safe := -1
 	for _, p := range c.team.pods {
 		for _, step := range p.safe() {
-			if slices.ContainsFunc(c.writings, func(w *writing) bool { return w.step == step && w.whole() && !provisional[step] }) {
+			if slices.ContainsFunc(c.writings, func(w *writing) bool { return w.step == step && w.whole() }) {
 				safe = max(safe, step)
 			}
 		}

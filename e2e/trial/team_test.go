@@ -320,16 +320,20 @@ func (m *team) save(name string, step int, pods ...*pod) *writing {
 	return w
 }
 
-// committed waits until pods report that a step is safe.
+// committed waits until pods report that a step is safe, or saved as provisional.
 func (m *team) committed(step int, pods ...*pod) {
 	m.t.Helper()
 	for _, p := range pods {
-		m.awaitNew(fmt.Sprintf("%s reports that step %d is safe", p.name, step), func() bool { return slices.Contains(p.safe(), step) })
+		m.awaitNew(fmt.Sprintf("%s reports that step %d is saved", p.name, step), func() bool {
+			return slices.Contains(p.safe(), step) || slices.Contains(p.named(provisionalLine), step)
+		})
 	}
 }
 
 var (
-	safeLine    = regexp.MustCompile(`msg="a checkpoint is safe".* step=(\d+)`)
+	safeLine        = regexp.MustCompile(`msg="a checkpoint is safe".* step=(\d+)`)
+	provisionalLine = regexp.MustCompile(`msg="a checkpoint is saved, provisional".* step=(\d+)`)
+
 	removedLine = regexp.MustCompile(`this one is no longer at the destination".* step=(\d+)`)
 	skipLine    = regexp.MustCompile(`so this one is not sent".* step=(\d+)`)
 )
@@ -439,7 +443,7 @@ func (m *team) steps() (all []listedStep) {
 	cmd := exec.Command(m.binary, "checkpoints", "--quiet", "-o", "json", m.url)
 	cmd.Env = append(os.Environ(), m.env...)
 	out, err := cmd.Output()
-	removed := bytes.Contains(out, []byte("no such")) // by retention, since it was listed
+	removed := m.other && bytes.Contains(out, []byte("no such")) // by retention, since it was listed
 	if code := cmd.ProcessState.ExitCode(); err != nil && code != exitMissing && !removed {
 		m.t.Errorf("stager checkpoints: %v\n%s", err, out)
 	}

@@ -122,6 +122,7 @@ func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
 		err := replaceCommit(ctx, u.cfg.Store, g, &c)
 		if err == nil {
 			u.log.Info("provisional checkpoint is final", "step", c.Step, "evidence", c.Evidence)
+			u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()
 			u.mu.Lock()
 			if u.committed.Step == c.Step {
 				u.committed.Evidence, u.committed.Provisional = c.Evidence, false

@@ -197,20 +197,19 @@ func (m *member) skipped(r group.Report) {
 	u.leaveLocked(snap)
 }
 
-// safe notes that a save is committed.
+// safe notes that a save is committed: it is safe, unless it is provisional.
 func (m *member) safe(r group.Report) {
 	u := m.u
 	l, known := m.saveOf(r)
 	dir := group.StepDir(r.Step, 0)
-	u.log.Info("a checkpoint is safe", "step", r.Step, "folder", dir, "save", r.Save.Number)
-	u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()
+	u.log.Info(u.saveWord(r.Provisional), "step", r.Step, "folder", dir, "save", r.Save.Number)
 	u.mu.Lock()
 	u.own = append(u.own, dir)
 	u.saved[r.Step] = true
-	u.committed = StepTime{Step: r.Step, Time: now()}
+	u.committed = StepTime{Step: r.Step, Time: now(), Provisional: r.Provisional}
 	if snap := m.heldLocked(l); known && snap != nil {
 		u.upTo = snap.Complete
-		u.committed.Evidence, u.committed.Provisional = snap.Evidence, snap.Provisional
+		u.committed.Evidence = snap.Evidence
 		u.cfg.Metrics.countEvidence(u.cfg.Output, snap.Evidence)
 		delete(u.failed, snap.Name)
 		u.shipped[snap.Name] = shipment{snap.Step, snap.print, dir, snap.Complete}

@@ -155,6 +155,7 @@ type Metrics struct {
 	forecast, grace      *prometheus.GaugeVec
 	missing              *prometheus.GaugeVec
 	committed, failures  *prometheus.CounterVec
+	provisional          *prometheus.CounterVec
 	abandoned            *prometheus.CounterVec
 	bytes, mirroredBytes *prometheus.CounterVec
 	omitted              *prometheus.GaugeVec
@@ -176,8 +177,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Bytes of the checkpoint on its way; 0 when there is none."),
 		forecast: gauge("stager_checkpoint_forecast_seconds",
 			"How long the last checkpoint would take at the rate it had; above the grace, one that is complete at the end would be lost."),
-		grace:     gauge("stager_checkpoint_grace_seconds", "How long the end may take, as the plan says."),
-		committed: counter("stager_checkpoint_committed_total", "Checkpoints that exist in the store."),
+		grace: gauge("stager_checkpoint_grace_seconds", "How long the end may take, as the plan says."),
+		committed: counter("stager_checkpoint_committed_total",
+			"Checkpoints that exist in the store and are safe; a provisional one is counted when it becomes final."),
+		provisional: counter("stager_checkpoint_provisional_total",
+			"Checkpoints that were saved as provisional: no sign proves that they are complete."),
 		failures: counter("stager_checkpoint_failures_total",
 			"Uploads that ended without a COMMIT; the log says why, and whether they are tried again."),
 		missing: gauge("stager_checkpoint_missing_nodes",
@@ -195,7 +199,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "stager_checkpoint_evidence_total", Help: "Checkpoints that were committed, by the kind of evidence that they are complete; those of next and quiet are provisional at first.",
 	}, []string{"output", "evidence"})
 	if reg != nil {
-		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.missing, m.abandoned, m.committed, m.failures, m.bytes, m.mirroredBytes, m.omitted, m.missed, m.evidence)
+		reg.MustRegister(m.lag, m.uploading, m.forecast, m.grace, m.missing, m.abandoned, m.committed, m.provisional, m.failures, m.bytes, m.mirroredBytes, m.omitted, m.missed, m.evidence)
 	}
 	return m
 }
@@ -214,7 +218,7 @@ func (m *Metrics) begin(output string, grace time.Duration, lag func() time.Dura
 	m.lag.tell(output, lag)
 	m.uploading.WithLabelValues(output).Set(0)
 	m.missing.WithLabelValues(output).Set(0)
-	for _, c := range []*prometheus.CounterVec{m.abandoned, m.committed, m.failures, m.bytes, m.mirroredBytes, m.missed} {
+	for _, c := range []*prometheus.CounterVec{m.abandoned, m.committed, m.provisional, m.failures, m.bytes, m.mirroredBytes, m.missed} {
 		c.WithLabelValues(output).Add(0)
 	}
 }

@@ -106,10 +106,9 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	if err != nil {
 		return u.shipFailed(snap, err)
 	}
-	u.log.Info("a checkpoint is safe", "step", snap.Step, "folder", dir, "files", len(commit.Files), "bytes", commit.Bytes,
+	u.log.Info(u.saveWord(commit.Provisional), "step", snap.Step, "folder", dir, "files", len(commit.Files), "bytes", commit.Bytes,
 		"evidence", commit.Evidence, "provisional", commit.Provisional, "took", time.Since(up.start).Round(time.Millisecond))
 	u.cfg.Metrics.countEvidence(u.cfg.Output, commit.Evidence)
-	u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()
 	u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(commit.Bytes))
 	u.mu.Lock()
 	u.own = append(u.own, dir)
@@ -127,6 +126,17 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	u.keepPace(pace{snap.Step, up.total, rate})
 	u.retain(ctx)
 	return nil
+}
+
+// saveWord counts a checkpoint that is committed, and returns what the log says of it. A
+// provisional one is not safe: restore passes over it while an older one has other files.
+func (u *Uploader) saveWord(provisional bool) string {
+	if provisional {
+		u.cfg.Metrics.provisional.WithLabelValues(u.cfg.Output).Inc()
+		return "a checkpoint is saved, provisional"
+	}
+	u.cfg.Metrics.committed.WithLabelValues(u.cfg.Output).Inc()
+	return "a checkpoint is safe"
 }
 
 // givesWay tells whether files are read in the idle class.

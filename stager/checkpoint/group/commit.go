@@ -49,6 +49,7 @@ func (m *Machine) commitAnswered(s *save, e Event) {
 			return
 		}
 		if e.Outcome == OK {
+			s.guess = s.joined(m.cfg.Job).Provisional
 			m.enter(s, saveGatherAgain)
 			return
 		}
@@ -102,8 +103,10 @@ func (m *Machine) commitWasRead(s *save, e Event) {
 	joined, err := DecodeJoined(e.Body)
 	switch {
 	case e.Outcome == OK && err == nil && joined != nil && joined.View == s.id.View && joined.Save == s.id.Number:
+		s.guess = joined.Provisional
 		m.enter(s, saveLookOwn)
 	case e.Outcome == OK && err == nil && joined != nil && joined.View == s.id.View && joined.Save > s.id.Number:
+		s.guess = joined.Provisional
 		m.finish(s, Superseded, "a later save of the step is committed")
 	case s.gone:
 		m.enter(s, saveNewest)
@@ -213,6 +216,7 @@ func (m *Machine) beforeCommit(s *save, e Event) {
 		return
 	}
 	sameJob := there != nil && there.Job == m.cfg.Job
+	s.guess = there != nil && there.Provisional
 	switch {
 	case there != nil && there.View == s.id.View && there.Save == s.id.Number:
 		m.enter(s, saveGatherAgain)

@@ -227,7 +227,7 @@ const (
 	Waiting             // Missing: the indices that a view or a save waits for
 	Announced           // Save: will be saved next
 	Skipped             // Local: will not be saved
-	Committed           // Save: safe
+	Committed           // Save: safe, unless it is Provisional
 	Abandoned           // Save, Why: will not be committed
 	Superseded          // Save: a later save of the step is committed
 	Removed             // Save: it is no longer there, and a later step is committed
@@ -248,6 +248,9 @@ type Report struct {
 	Why       string
 	Local     Local
 	Agreement Agreement
+	// Provisional is of Committed and Superseded: no sign proves that what the COMMIT
+	// holds is complete, so that it must not be reported safe.
+	Provisional bool
 }
 
 // Machine is one member. It is not safe for concurrent use.

@@ -395,6 +395,9 @@ func (w *world) told(a *actor, r Report) {
 			w.violated("node %s reports save %d of step %d safe, and COMMIT does not hold it", a.name, r.Save.Number, r.Step)
 			return
 		}
+		if r.Provisional != c.Group.Provisional {
+			w.violated("node %s reports step %d with provisional %t, and COMMIT says %t", a.name, r.Step, r.Provisional, c.Group.Provisional)
+		}
 		for _, p := range c.Parts {
 			if !w.dataThere(p.Payload) {
 				w.violated("node %s reports step %d safe, and data of node %d is missing", a.name, r.Step, p.Index)

@@ -28,6 +28,7 @@ type save struct {
 	suffix  int      // of the directory of COMMIT.json
 	missing string   // reported
 	gone    bool     // the own part is no longer there
+	guess   bool     // the COMMIT.json that ends it is provisional
 }
 
 type savePhase uint8
@@ -269,7 +270,7 @@ func (m *Machine) endView(why string) {
 // finish ends a save with a report.
 func (m *Machine) finish(s *save, topic Topic, why string) {
 	s.phase = saveDone
-	m.tell(Report{Topic: topic, Save: s.id, Step: s.what.Step, Why: why})
+	m.tell(Report{Topic: topic, Save: s.id, Step: s.what.Step, Why: why, Provisional: s.guess})
 }
 
 // forgetDone drops what is done. Then the next save can be announced.
