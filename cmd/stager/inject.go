@@ -322,7 +322,7 @@ type uninjectCmd struct {
 
 // Help shows what is typed.
 func (uninjectCmd) Help() string {
-	return `Every byte comes back that was there before inject; what others have changed since stays.
+	return `Every byte comes back that was there before inject; what others have changed since stays. From a file that another program has written anew, such as kubectl get -o yaml, the objects come back as they were; one where that is not certain is refused.
 
     stager uninject -f job.yaml
     stager uninject -w -f manifests/`

@@ -172,6 +172,7 @@ type record struct {
 	Made  []string             `json:"made,omitempty"`  // lists and groups that were not there
 	Empty map[string]string    `json:"empty,omitempty"` // those that were empty, as they were written
 	Was   map[string][2]string `json:"was,omitempty"`   // values before and after
+	Open  []string             `json:"open,omitempty"`  // those whose text the end of the file ended, without a line break
 }
 
 // applier writes a branch into a document.
@@ -205,6 +206,9 @@ func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 			pair := &n.Pairs[i]
 			unshared(pair.Value, here)
 			was := n.Region(pair)
+			if yamledit.EndsOpen(pair.Value) {
+				a.rec.Open = append(a.rec.Open, here.String())
+			}
 			a.rec.Was = set(a.rec.Was, here.String(), [2]string{was, a.edit.Replace(n, pair, c.value)})
 		case nth(n, i).Empty() && n.Kind == yamledit.Mapping:
 			pair := &n.Pairs[i]
@@ -218,15 +222,20 @@ func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 			a.apply(nth(n, i), c, here)
 		}
 	}
-	behind := n.Len() - 1
+	last := n.Len() - 1
+	if yamledit.EndsOpen(n) {
+		last-- // what comes behind the text at the end of the file would add a line break to it
+	}
+	behind := last
 	if b.behind != nil {
 		behind = *b.behind
 	}
-	if behind < 0 && len(fresh) > 0 && !yamledit.CanLead(n) {
-		refuse(n, "%s is written in a way that nothing can be put in front; begin it on a line of its own", p.called())
-	}
-	if len(fresh) > 0 && yamledit.EndsOpen(n) {
+	switch {
+	case len(fresh) == 0:
+	case behind > last:
 		refuse(n, "the text at the end of the file has no line break behind it; add one")
+	case behind < 0 && !yamledit.CanLead(n):
+		refuse(n, "%s is written in a way that nothing can be put in front; begin it on a line of its own", p.called())
 	}
 	if !a.dry {
 		a.edit.Insert(n, behind, fresh)

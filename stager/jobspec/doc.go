@@ -11,6 +11,8 @@
 // What is promised, whatever the file looks like:
 //
 //   - Inject(Inject(x)) == Inject(x) and Uninject(Inject(x)) == x, byte for byte;
+//   - Uninject(rewrite(Inject(x))) is x as an object, whichever program wrote the file
+//     anew, or is refused;
 //   - comments, unknown fields, formatting and all other documents stay as they are;
 //   - a file that cannot be changed so is refused with a sentence, and so is a plan
 //     that would lose data or never run: all [Faults] are told at once.

@@ -102,7 +102,6 @@ func TestWhatIsRefused(t *testing.T) {
 		{"an anchor in the way", job(train, "      volumes: &v [{name: a}]", "") + "other: *v\n", Options{}, "spec.volumes has the anchor &v, which an alias elsewhere means, too"},
 		{"a merge in the way", "a: &v {volumes: []}\n" + job(train, "      <<: *v", ""), Options{}, "takes fields from an anchor by <<"},
 		{"a key twice", job(train, "      volumes: []\n      volumes: []", ""), Options{}, "volumes stands twice in spec; say it once"},
-		{"a text that the file's end closes", strings.TrimSuffix(job(train, "", "        command:\n        - sh\n        - |\n          echo"), "\n"), Options{}, "the text at the end of the file has no line break behind it; add one"},
 		{"a tab", "a:\n\tb: c\n", Options{}, "line 2, column 1: a tab indents this line"},
 		{"no YAML", "a: [1, 2\n", Options{}, "is not closed"},
 		{"no YAML in the second document", "a: 1\n---\nb: {\n", Options{}, "line 3, column 4: this { is not closed"},

@@ -82,6 +82,9 @@ func (p *pod) runInside() {
 // becomeParent puts stager, with arguments, in front of the target's command. The binary
 // comes from an init container, since the image is the user's.
 func (p *pod) becomeParent(args []any) {
+	if has := p.targets[0].Get("command"); has.All()[0].Is(binDir + "/stager") {
+		refuse(has, "container %s is wrapped by stager already, and %s does not know how; write its own command there", p.names[0], AnnotationUndo)
+	}
 	words := append([]any{binDir + "/stager"}, args...)
 	words = append(words, "--")
 	for _, word := range p.targets[0].Get("command").All() {

@@ -56,6 +56,7 @@ type template struct {
 	node   *yamledit.Node
 	chain  []*yamledit.Node // from the document's root to node, both included
 	path   []string         // from the object's root: spec, tasks, [0], template
+	kept   []string         // places that inject changed, and others since
 }
 
 // Path is spec.tasks[0].template; a Pod's is "".
@@ -80,11 +81,20 @@ func (o *object) findTemplates(path string) {
 			here = len(w.steps) == len(want) && n.Get("spec", "containers") != nil
 		}
 		if here {
-			o.templates = append(o.templates, &template{o, n, slices.Clone(w.chain), w.path()})
+			o.templates = append(o.templates, &template{object: o, node: n, chain: slices.Clone(w.chain), path: w.path()})
 		}
 		return !here
 	}
 	w.walk(o.root)
+}
+
+// likeness is the template of o that stands where another stands in another state of the
+// document. Without one it is the other itself.
+func (o *object) likeness(of *template) *template {
+	if i := slices.IndexFunc(o.templates, func(t *template) bool { return slices.Equal(t.path, of.path) }); i >= 0 {
+		return o.templates[i]
+	}
+	return of
 }
 
 // isTemplate tells whether n has a spec with containers, each with a name, or was
@@ -172,6 +182,9 @@ func (t *template) find(p place) (parent *yamledit.Node, child int) {
 			return nil, -1
 		}
 		n, p = t.chain[len(t.chain)-2], p[1:]
+	}
+	if len(p) == 0 {
+		return nil, -1
 	}
 	for i, part := range p {
 		child := index(n, part)

@@ -45,7 +45,7 @@ func FuzzInject(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			before, after := meaning(without.Output), meaning(result.Output)
+			before, after := objectsOf(without.Output), objectsOf(result.Output)
 			switch {
 			case before == nil: // the library does not read it
 			case after == nil:
@@ -57,8 +57,8 @@ func FuzzInject(f *testing.F) {
 	})
 }
 
-// meaning is every document as the library reads it; nil: it does not.
-func meaning(file []byte) (all []any) {
+// objectsOf is every document as the library reads it; nil: it does not.
+func objectsOf(file []byte) (all []any) {
 	all = []any{}
 	for _, d := range yamledit.Split(file) {
 		var v any

@@ -84,23 +84,25 @@ func Uninject(file []byte) (*Result, error) {
 	for _, d := range yamledit.Split(file) {
 		in.parse(d)
 		var objects []*object
-		text := in.undo(d, func(o *object) { objects = append(objects, o) })
-		if err := in.memory.result.Parse(&yamledit.Document{Text: text, Line: d.Line}); err != nil {
-			in.faults = append(in.faults, Fault{Line: d.Line, Column: 1, Text: AnnotationUndo + " is not what inject wrote; take stager out by hand, or from the file that was injected"})
-		}
+		clean := in.undo(d, func(o *object) { objects = append(objects, o) })
 		for _, o := range objects {
 			for _, t := range o.templates {
-				action, reason := Removed, ""
+				did := Object{Action: Removed}
 				if t.own(AnnotationUndo) == nil {
-					action, reason = LeftAlone, "inject has put nothing in"
+					did = Object{Action: LeftAlone, Reason: "inject has put nothing in"}
 				}
-				in.tell(t, Object{Action: action, Reason: reason})
+				for _, path := range t.kept {
+					did.Warnings = append(did.Warnings, fmt.Sprintf("%s was changed since inject, which had changed it before; it stays as it is", parsePlace(path).called()))
+				}
+				in.tell(t, did)
 			}
 			if len(o.templates) == 0 {
 				in.tellBare(o)
 			}
 		}
-		out.Write(text)
+		if clean != nil {
+			out.Write(clean.Text)
+		}
 	}
 	return in.end(out.Bytes())
 }
@@ -156,30 +158,22 @@ func plansOf(file []byte) map[string]string {
 
 // document injects one document and returns its text.
 func (in *injector) document(d *yamledit.Document) []byte {
-	clean := *d
 	var was []*object // as the file has them
-	if text := in.undo(d, func(o *object) { was = append(was, o) }); !bytes.Equal(text, d.Text) {
-		clean.Text = text
-		if err := in.memory.clean.Parse(&clean); err != nil {
-			in.faults = append(in.faults, unreadable(err))
-			return d.Text
-		}
-	}
-	if clean.Root == nil {
+	clean := in.undo(d, func(o *object) { was = append(was, o) })
+	if clean == nil || clean.Root == nil {
 		return d.Text
 	}
 	faults := len(in.faults)
-	edit := yamledit.NewEditor(&clean)
+	edit := yamledit.NewEditor(clean)
 	var built []*pod
 	same := true
-	for i, o := range objectsIn(&clean) {
+	for i, o := range objectsIn(clean) {
 		o.findTemplates(in.opts.Path)
 		if len(o.templates) == 0 {
 			in.tellBare(o)
 		}
-		for j, t := range o.templates {
-			before := was[i].templates[j]
-			p := in.template(t, before, edit)
+		for _, t := range o.templates {
+			p := in.template(t, was[i].likeness(t), edit)
 			if p != nil {
 				built = append(built, p)
 			}
@@ -195,38 +189,11 @@ func (in *injector) document(d *yamledit.Document) []byte {
 		return d.Text
 	}
 	text := edit.Text()
-	if err := verify(&in.memory.result, &clean, text, built); err != nil {
+	if err := verify(&in.memory.result, clean, text, built); err != nil {
 		in.faults = append(in.faults, Fault{Line: d.Line, Column: 1, Text: err.Error()})
 		return d.Text
 	}
 	return text
-}
-
-// undo takes out of a document what was put in, and shows its objects, with their
-// templates, as they are in the file.
-func (in *injector) undo(d *yamledit.Document, show func(*object)) []byte {
-	if d.Root == nil {
-		return d.Text
-	}
-	u := &undoer{yamledit.NewEditor(d), make(map[*yamledit.Node]map[int]bool)}
-	changed := false
-	for _, o := range objectsIn(d) {
-		o.findTemplates(in.opts.Path)
-		show(o)
-		for _, t := range o.templates {
-			if in.opts.Admission && t.own(AnnotationStatus) != nil {
-				continue
-			}
-			if fault := catch(func() { changed = u.undo(t) || changed }); fault != nil {
-				in.fault(o, fault)
-			}
-		}
-	}
-	if !changed {
-		return d.Text
-	}
-	u.flush(d.Root)
-	return u.edit.Text()
 }
 
 // template injects one pod template; nil: nothing was put in.
@@ -294,7 +261,7 @@ func verify(r *yamledit.Reader, clean *yamledit.Document, text []byte, built []*
 	}
 	in := new(injector)
 	i := 0
-	without := in.undo(d, func(o *object) {
+	objects := in.objects(d, func(o *object) {
 		for _, t := range o.templates {
 			if i < len(built) && t.own(AnnotationUndo) != nil {
 				if built[i].missing(t) {
@@ -304,6 +271,10 @@ func verify(r *yamledit.Reader, clean *yamledit.Document, text []byte, built []*
 			}
 		}
 	})
+	without, _ := in.without(d, objects, false)
+	if without == nil {
+		without = text
+	}
 	if len(in.faults) > 0 || i != len(built) || !bytes.Equal(without, clean.Text) {
 		return refused
 	}

@@ -326,10 +326,14 @@ func (p *pod) get(where place) any {
 	return b.value
 }
 
-// missing tells whether a template does not say what was put in.
+// missing tells whether a template does not say what was put in. Its record may be
+// another: that is of the text, which programs write anew.
 func (p *pod) missing(t *template) bool {
 	var walk func(b *branch, where place) bool
 	walk = func(b *branch, where place) bool {
+		if b.part == AnnotationUndo {
+			return t.get(where) == nil
+		}
 		if b.leaf {
 			return !alike(b.value, t.get(where))
 		}

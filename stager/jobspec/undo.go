@@ -2,8 +2,9 @@ package jobspec
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
@@ -11,52 +12,121 @@ import (
 
 // undoer takes out of a document what records say was put in.
 type undoer struct {
-	edit *yamledit.Editor
-	gone map[*yamledit.Node]map[int]bool // children to be taken out, by parent
+	edit    *yamledit.Editor
+	byValue bool                            // restore values, not text: another program has written the document
+	gone    map[*yamledit.Node]map[int]bool // children to be removed, by parent
+	fresh   map[*yamledit.Node]restored     // what takes the place of a node
+}
+
+// restored is a value that takes the place of another.
+type restored struct {
+	byText bool
+	region string // as it was written
+	value  any    // without a region
+}
+
+func newUndoer(d *yamledit.Document, byValue bool) *undoer {
+	return &undoer{yamledit.NewEditor(d), byValue, make(map[*yamledit.Node]map[int]bool), make(map[*yamledit.Node]restored)}
 }
 
 // undo takes out what was put into a pod template, if anything was. Behind it
-// removals have to be flushed.
-func (u *undoer) undo(t *template) (changed bool) {
+// removals have to be flushed. It returns the places whose values inject changed and
+// somebody else changed again: they stay as they are.
+func (u *undoer) undo(t *template) (changed bool, kept []string) {
 	note := t.own(AnnotationUndo)
 	if note == nil {
-		return false
+		return false, nil
 	}
 	var rec record
 	if err := json.Unmarshal([]byte(note.Text()), &rec); err != nil {
 		refuse(note, "%s is not what inject wrote (%v); take stager out by hand, or from the file that was injected", AnnotationUndo, err)
 	}
 	for _, put := range rec.Put {
-		if parent, i := t.find(parsePlace(put)); i >= 0 {
+		if parent, i := t.reach(put); i >= 0 {
 			u.remove(parent, i)
 		}
 	}
 	// What was made goes when nothing else has come in; the inner ones first.
 	slices.SortStableFunc(rec.Made, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
 	for _, made := range rec.Made {
-		if parent, i := t.find(parsePlace(made)); i >= 0 && u.emptied(nth(parent, i)) {
+		if parent, i := t.reach(made); i >= 0 && u.emptied(nth(parent, i)) {
 			u.remove(parent, i)
 		}
 	}
-	for path, text := range rec.Empty {
-		if parent, i := t.find(parsePlace(path)); i >= 0 && parent.Kind == yamledit.Mapping && u.emptied(nth(parent, i)) {
+	for _, path := range slices.Sorted(maps.Keys(rec.Empty)) {
+		if parent, i := t.reach(path); i >= 0 && parent.Kind == yamledit.Mapping && u.emptied(nth(parent, i)) {
 			delete(u.gone, nth(parent, i))
-			u.restore(parent, i, text)
+			u.restore(note, parent, i, written{text: rec.Empty[path]})
 		}
 	}
-	for path, was := range rec.Was {
-		parent, i := t.find(parsePlace(path))
-		if i < 0 || parent.Kind != yamledit.Mapping {
-			continue
-		}
-		switch region := parent.Region(&parent.Pairs[i]); {
-		case region == was[1]:
-			u.restore(parent, i, was[0])
-		case sameValue(region, was[1]): // written anew by some program
-			u.edit.Replace(parent, &parent.Pairs[i], value(was[0]))
+	for _, path := range slices.Sorted(maps.Keys(rec.Was)) {
+		if parent, i := t.reach(path); i >= 0 && parent.Kind == yamledit.Mapping && !u.revert(note, parent, i, path, written{rec.Was[path][0], slices.Contains(rec.Open, path)}, rec.Was[path][1]) {
+			kept = append(kept, path)
 		}
 	}
-	return true
+	return true, kept
+}
+
+// reach is find for a place of a record. It refuses what an alias hides.
+func (t *template) reach(path string) (parent *yamledit.Node, child int) {
+	p := parsePlace(path)
+	parent, child = t.find(p)
+	if parent != nil && parent.Kind == yamledit.Alias {
+		refuse(parent, "the alias *%s hides what inject put in at %s; write out what it means", parent.Anchor, p.called())
+	}
+	return parent, child
+}
+
+// written is a region as it was before inject.
+type written struct {
+	text string
+	open bool // the end of the file ended it
+}
+
+func (w written) value() (v any, known bool) { return value(w.text, w.open) }
+
+// revert restores a value that inject changed. It returns false if another change has come
+// since, which then stays.
+func (u *undoer) revert(note, parent *yamledit.Node, i int, path string, was written, is string) bool {
+	pair := &parent.Pairs[i]
+	if parent.Region(pair) == is {
+		u.restore(note, parent, i, was)
+		return true
+	}
+	after, known := value(is, false)
+	if !known {
+		return false
+	}
+	if equal(after, pair.Value) || strings.Contains(path, "/resources/") && sameQuantity(after, pair.Value) {
+		u.replace(parent, i, meaning(note, was))
+		return true
+	}
+	if rest, ok := behind(after, was, pair.Value); ok {
+		u.replace(parent, i, rest)
+		return true
+	}
+	return false
+}
+
+// behind returns the items of a list behind those that inject put in front, when only the
+// others were changed since.
+func behind(after any, before written, n *yamledit.Node) (rest []any, ok bool) {
+	is, _ := after.([]any)
+	was, known := before.value()
+	list, isList := was.([]any)
+	front := len(is) - len(list)
+	if !known || !isList || front <= 0 || n.Kind != yamledit.Sequence || len(n.Items) < front || hasAlias(n) {
+		return nil, false
+	}
+	rest = []any{}
+	for i, item := range n.Items {
+		if i >= front {
+			rest = append(rest, decode(item))
+		} else if !equal(is[i], item) {
+			return nil, false
+		}
+	}
+	return rest, true
 }
 
 func (u *undoer) remove(parent *yamledit.Node, i int) {
@@ -66,14 +136,28 @@ func (u *undoer) remove(parent *yamledit.Node, i int) {
 	u.gone[parent][i] = true
 }
 
-// restore puts a region back as it was written, unless the style of the document has
-// become one in which it cannot stand.
-func (u *undoer) restore(parent *yamledit.Node, i int, region string) {
-	if parent.Flow && strings.Contains(region, "\n") {
-		u.edit.Replace(parent, &parent.Pairs[i], value(region))
+// restore puts a region back, as it was written or by its value.
+func (u *undoer) restore(note, parent *yamledit.Node, i int, was written) {
+	if u.byValue || was.open && !nth(parent, i).AtEnd() {
+		u.replace(parent, i, meaning(note, was))
 		return
 	}
-	u.edit.Restore(&parent.Pairs[i], region)
+	u.fresh[nth(parent, i)] = restored{byText: true, region: was.text}
+	u.edit.Restore(&parent.Pairs[i], was.text)
+}
+
+func (u *undoer) replace(parent *yamledit.Node, i int, v any) {
+	u.fresh[nth(parent, i)] = restored{value: v}
+	u.edit.Replace(parent, &parent.Pairs[i], v)
+}
+
+// meaning is the value of a region, which has to be known.
+func meaning(note *yamledit.Node, was written) any {
+	v, known := was.value()
+	if !known {
+		refuse(note, "another program has written this document since inject, and %s cannot tell there what%s means; use the document as it was before inject", AnnotationUndo, was.text)
+	}
+	return v
 }
 
 // emptied tells whether nothing is left of n.
@@ -94,84 +178,112 @@ func (u *undoer) flush(root *yamledit.Node) {
 	}
 }
 
-// region is the text of a pair's value as a tree.
-func regionNode(region string) *yamledit.Node {
-	d := yamledit.Split([]byte("v:" + region + "\n"))[0]
-	if yamledit.Parse(d) != nil {
-		return nil
+// leaves reports whether one tree is what has to be left of another: the same without what
+// is gone, and with what was restored. anchors are those that an alias may name.
+func (u *undoer) leaves(was, is *yamledit.Node, anchors map[string]bool) bool {
+	if is == nil || was.Kind != is.Kind || was.Anchor != is.Anchor || was.Tagged() != is.Tagged() {
+		return false
 	}
-	return d.Root.Get("v")
-}
-
-func sameValue(a, b string) bool {
-	return alike(value(a), regionNode(b))
-}
-
-// value is what a region means.
-func value(region string) any { return decode(regionNode(region)) }
-
-func decode(n *yamledit.Node) any {
-	switch {
-	case n == nil:
-		return nil
-	case n.Kind == yamledit.Mapping:
-		m := yamledit.Map{}
-		for _, p := range n.Pairs {
-			m = append(m, yamledit.Entry{Key: p.Key.Text(), Value: decode(p.Value)})
-		}
-		return m
-	case n.Kind == yamledit.Sequence:
-		items := []any{}
-		for _, item := range n.Items {
-			items = append(items, decode(item))
-		}
-		return items
-	case n.IsNull():
-		return nil
+	if is.Kind == yamledit.Alias {
+		return anchors[is.Anchor]
 	}
-	raw, text := n.Raw(), n.Text()
-	if raw == text { // plain
-		if i, err := strconv.ParseInt(text, 10, 64); err == nil {
-			return i
-		}
-		if b, err := strconv.ParseBool(text); err == nil && len(text) > 1 {
-			return b
-		}
+	if is.Anchor != "" {
+		anchors[is.Anchor] = true
 	}
-	return text
-}
-
-// alike tells whether a node says what value does; a group may say more.
-func alike(value any, n *yamledit.Node) bool {
-	if n == nil {
-		return value == nil
+	if was.Kind != yamledit.Mapping && was.Kind != yamledit.Sequence {
+		raw := was.Raw()
+		block := raw != "" && (raw[0] == '|' || raw[0] == '>')
+		return raw == is.Raw() && (!block || was.Text() == is.Text())
 	}
-	switch v := value.(type) {
-	case nil:
-		return n.IsNull()
-	case yamledit.Map:
-		return n.Kind == yamledit.Mapping && !slices.ContainsFunc(v, func(e yamledit.Entry) bool {
-			p := n.Pair(e.Key)
-			return p == nil || !alike(e.Value, p.Value)
-		})
-	case []any:
-		if n.Kind != yamledit.Sequence || len(n.Items) < len(v) {
+	next := 0
+	for i := range was.Len() {
+		if u.gone[was][i] {
+			continue
+		}
+		if next >= is.Len() || !u.childLeaves(was, is, i, next, anchors) {
 			return false
 		}
-		for i, item := range v {
-			if !alike(item, n.Items[i]) {
-				return false
-			}
-		}
-		return true
+		next++
 	}
-	return n.Is(scalarText(value))
+	return next == is.Len()
 }
 
-func scalarText(v any) string {
-	if s, ok := v.(string); ok {
-		return s
+// childLeaves is leaves for the i-th child of one node and the j-th of another.
+func (u *undoer) childLeaves(was, is *yamledit.Node, i, j int, anchors map[string]bool) bool {
+	if was.Kind == yamledit.Mapping && was.Pairs[i].Key.Raw() != is.Pairs[j].Key.Raw() {
+		return false
 	}
-	text, _ := json.Marshal(v) // a number or bool
-	return string(text)
+	switch back, ok := u.fresh[nth(was, i)]; {
+	case !ok:
+		return u.leaves(nth(was, i), nth(is, j), anchors)
+	case back.byText:
+		return is.Region(&is.Pairs[j]) == back.region
+	default:
+		return equal(back.value, nth(is, j))
+	}
+}
+
+// undo returns a document without what was put in, and shows its objects, with their
+// templates, as they are in the file. What was put in is taken out by its text where that
+// is as inject wrote it, and otherwise by structure and value. A document from which
+// neither takes just what the records say is a fault, and nil is returned.
+func (in *injector) undo(d *yamledit.Document, show func(*object)) *yamledit.Document {
+	objects := in.objects(d, show)
+	for _, byValue := range []bool{false, true} {
+		text, u := in.without(d, objects, byValue)
+		switch {
+		case u == nil:
+			return nil
+		case text == nil:
+			return d
+		}
+		clean := &yamledit.Document{Text: text, Line: d.Line}
+		if err := in.memory.clean.Parse(clean); err == nil && clean.Root != nil && u.leaves(d.Root, clean.Root, make(map[string]bool)) {
+			return clean
+		}
+	}
+	in.faults = append(in.faults, Fault{Line: d.Line, Column: 1, Text: fmt.Sprintf(
+		"what inject put in cannot be taken out as %s says: the document was changed in a way that leaves nothing valid; take stager out by hand, or use the document as it was before inject", AnnotationUndo)})
+	return nil
+}
+
+// objects shows the objects of a document, with their templates.
+func (in *injector) objects(d *yamledit.Document, show func(*object)) []*object {
+	objects := objectsIn(d)
+	for _, o := range objects {
+		o.findTemplates(in.opts.Path)
+		show(o)
+	}
+	return objects
+}
+
+// without returns the text of a document without what was put into its objects, or nil if
+// nothing was. Without an undoer there were faults.
+func (in *injector) without(d *yamledit.Document, objects []*object, byValue bool) ([]byte, *undoer) {
+	if d.Root == nil {
+		return nil, new(undoer)
+	}
+	u := newUndoer(d, byValue)
+	changed, faults := false, len(in.faults)
+	for _, o := range objects {
+		for _, t := range o.templates {
+			if in.opts.Admission && t.own(AnnotationStatus) != nil {
+				continue
+			}
+			if fault := catch(func() {
+				did, kept := u.undo(t)
+				changed, t.kept = changed || did, kept
+			}); fault != nil {
+				in.fault(o, fault)
+			}
+		}
+	}
+	if len(in.faults) > faults {
+		return nil, nil
+	}
+	if !changed {
+		return nil, u
+	}
+	u.flush(d.Root)
+	return u.edit.Text(), u
 }

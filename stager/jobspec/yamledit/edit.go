@@ -110,8 +110,7 @@ func CanLead(parent *Node) bool {
 		return true
 	}
 	first := parent.child(0)
-	bol := parent.doc.bol(first)
-	return bol > 0 && len(trimBlanks(parent.doc.Text[bol:first])) == 0
+	return parent.doc.bol(first) > 0 && parent.doc.leadsLine(first)
 }
 
 // EndsOpen tells whether a node ends in a block text that the end of the file closes,
@@ -207,7 +206,8 @@ func (e *Editor) Restore(p *Pair, region string) {
 	e.splices = append(e.splices, splice{p.Colon, max(p.Colon, p.Value.End), region})
 }
 
-// Remove takes children out of a mapping or sequence, by index. It undoes Insert.
+// Remove removes children from a mapping or sequence, by index. It undoes Insert, and
+// leaves a document that can be read wherever the children stand.
 func (e *Editor) Remove(parent *Node, gone func(i int) bool) {
 	d, n := e.doc, parent.Len()
 	for i := 0; i < n; i++ {
@@ -220,18 +220,44 @@ func (e *Editor) Remove(parent *Node, gone func(i int) bool) {
 		}
 		cut := splice{start: parent.child(i), end: parent.childEnd(last)}
 		switch {
-		case !parent.Flow:
+		case i == 0 && last+1 == n:
+			cut = e.clear(parent)
+		case parent.Flow && i > 0:
+			cut.start = parent.childEnd(i - 1)
+		case parent.Flow || !d.leadsLine(cut.start): // the next one moves behind the same dash
+			cut.end = parent.child(last + 1)
+		default:
 			cut.start = d.beforeBreak(max(d.bol(cut.start)-1, 0))
 			cut.end = d.eol(cut.end)
-		case i > 0:
-			cut.start = parent.childEnd(i - 1)
-		case last+1 < n:
-			cut.end = parent.child(last + 1)
 		}
 		e.splices = append(e.splices, cut)
 		i = last
 	}
 }
+
+// clear returns the splice that leaves an empty mapping or sequence of parent.
+func (e *Editor) clear(parent *Node) splice {
+	d := e.doc
+	cut := splice{start: parent.child(0), end: parent.childEnd(parent.Len() - 1)}
+	empty := "{}"
+	if parent.Kind == Sequence {
+		empty = "[]"
+	}
+	switch above := d.beforeBreak(max(d.bol(cut.start)-1, 0)); {
+	case parent.Flow:
+		return splice{parent.Start + 1, parent.End - 1, ""}
+	case !d.leadsLine(cut.start):
+		cut.text = empty
+	case bytes.IndexByte(d.Text[d.bol(above):above], '#') >= 0: // it could be a comment
+		cut.text = "  " + empty
+	default:
+		cut = splice{above, d.eol(cut.end), " " + empty}
+	}
+	return cut
+}
+
+// leadsLine reports whether only blanks precede an offset on its line.
+func (d *Document) leadsLine(at int) bool { return len(trimBlanks(d.Text[d.bol(at):at])) == 0 }
 
 // Changed tells whether there are changes.
 func (e *Editor) Changed() bool { return len(e.splices) > 0 }

@@ -52,7 +52,7 @@ func (p *parser) toFlowToken(n *Node) {
 
 func (p *parser) flowPair(parent *Node) Pair {
 	key := p.flowNode(parent)
-	if key.Kind != Scalar || key.Anchor != "" || key.tagged {
+	if key.Kind != Scalar || key.Anchor != "" || key.tag != "" {
 		p.fail(key.Start, "a key is a single word")
 	}
 	pair := Pair{Key: key, Colon: key.End, Value: p.newNode(key.End)}

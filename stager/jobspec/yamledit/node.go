@@ -2,6 +2,7 @@ package yamledit
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -25,8 +26,8 @@ const (
 // End, where its value would begin.
 type Node struct {
 	Kind       Kind
-	Flow       bool // written with brackets or braces
-	tagged     bool // it has a tag of its own
+	Flow       bool   // written with brackets or braces
+	tag        string // of its own, as it is written; or ""
 	Start, End int
 	Anchor     string // the name behind &, or of an Alias the one behind *
 	Pairs      []Pair // of a Mapping
@@ -118,7 +119,7 @@ func (n *Node) Text() string {
 		group.V = &text
 		err = yaml.Unmarshal(fmt.Appendf(nil, "%sv: !!str %s", strings.Repeat(" ", n.in), raw), &group)
 	}
-	if err != nil {
+	if err != nil && (raw[0] != '"' || json.Unmarshal(raw, &text) != nil) { // only JSON has pairs of \u
 		return string(n.doc.Text[n.Start:n.End])
 	}
 	return text
@@ -232,6 +233,15 @@ func (n *Node) Item(key, value string) *Node {
 	}
 	return nil
 }
+
+// AtEnd reports whether the document's text ends with the node.
+func (n *Node) AtEnd() bool { return n.End == len(n.doc.Text) }
+
+// Tagged reports whether the node has a tag of its own.
+func (n *Node) Tagged() bool { return n.tag != "" }
+
+// Written is the node's text with its tag, if it has one.
+func (n *Node) Written() string { return n.tag + " " + n.Raw() }
 
 // Shared tells whether an alias elsewhere means this node, so that a change within it
 // would be one there, too.

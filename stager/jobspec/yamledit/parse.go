@@ -298,7 +298,7 @@ func (p *parser) node(indent int, dashOK bool) *Node {
 // property reads an anchor or tag and the blanks behind it.
 func (p *parser) property(n *Node) {
 	start := p.at
-	if p.peek() == '&' && n.Anchor != "" || p.peek() == '!' && n.tagged {
+	if p.peek() == '&' && n.Anchor != "" || p.peek() == '!' && n.tag != "" {
 		p.fail(start, "a value has one anchor and one tag at most")
 	}
 	if p.peek() == '&' {
@@ -307,7 +307,7 @@ func (p *parser) property(n *Node) {
 		for !space(p.peek()) {
 			p.at++
 		}
-		n.tagged = true
+		n.tag = string(p.src[start:p.at])
 	}
 	n.Start, n.End = p.at, p.at
 	p.blanks()

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Map is a mapping that keeps its order. Values are Map, []any, string, int64, int
-// and bool.
+// Map is a mapping that keeps its order. Values are Map, []any, string, int64, int,
+// uint64, float64, bool and nil.
 type Map []Entry
 
 // Entry is a key with its value.
@@ -234,8 +234,11 @@ func quantity(s string) bool {
 }
 
 func (w *writer) scalar(v any, flow bool) string {
-	if s, ok := v.(string); ok {
-		return w.text(s, flow)
+	switch v := v.(type) {
+	case string:
+		return w.text(v, flow)
+	case nil:
+		return "null"
 	}
 	return fmt.Sprint(v)
 }

@@ -39,7 +39,7 @@ func (p *parser) quoted(n *Node) {
 
 // alias reads *name.
 func (p *parser) alias(n *Node) {
-	if n.Anchor != "" || n.tagged {
+	if n.Anchor != "" || n.tag != "" {
 		p.fail(p.at, "an alias has neither anchor nor tag of its own")
 	}
 	n.Kind, n.Start = Alias, p.at
