@@ -36,6 +36,12 @@ type Answer struct {
 	ContentRange string
 }
 
+// partial reports whether the bytes are a range of the object. "rclone serve s3" sends the
+// range that it was asked for with status 200.
+func (a Answer) partial() bool {
+	return a.Status == http.StatusPartialContent || a.ContentRange != ""
+}
+
 // Wanted compares the answer with the question, n bytes of obj from off, and returns
 // how many bytes of it are wanted. Servers and proxies exist that ignore If-Match or
 // Range, and a mixture of versions would go unseen.
@@ -49,7 +55,7 @@ func (a Answer) Wanted(obj backends.Object, off, n int64) (int64, error) {
 	switch {
 	case a.Length < 0:
 		return refuse(backends.Unsupported, "the server, or a proxy before it, does not say how many bytes come")
-	case a.Status == http.StatusPartialContent:
+	case a.partial():
 		var first, last, size int64
 		if _, err := fmt.Sscanf(a.ContentRange, "bytes %d-%d/%d", &first, &last, &size); err != nil || first != off || a.Length != last-first+1 {
 			return refuse(backends.Corrupt, "the server was asked for bytes %s and answers with %q and %d bytes", Range(off, n), a.ContentRange, a.Length)
@@ -62,7 +68,7 @@ func (a Answer) Wanted(obj backends.Object, off, n int64) (int64, error) {
 	case n < 0:
 		n = a.Length
 	}
-	if obj.Version != "" && a.Status == http.StatusOK && a.Length != obj.Size {
+	if obj.Version != "" && !a.partial() && a.Length != obj.Size {
 		return refuse(backends.Changed, "the object has %d bytes, not %d as was listed", a.Length, obj.Size)
 	}
 	return n, nil

@@ -23,6 +23,9 @@ func TestAnswersThatDoNotFitTheQuestion(t *testing.T) {
 		{10, 20, Answer{206, "E", 20, "bytes 11-30/100"}, 0, backends.Corrupt},
 		{10, 20, Answer{206, "E", 19, "bytes 10-29/100"}, 0, backends.Corrupt},
 		{10, 20, Answer{206, "E", 20, "nonsense"}, 0, backends.Corrupt},
+		{10, 20, Answer{200, "E", 20, "bytes 10-29/100"}, 20, backends.Unknown}, // as rclone does
+		{10, -1, Answer{200, "E", 90, "bytes 10-99/100"}, 90, backends.Unknown},
+		{10, 20, Answer{200, "E", 100, "bytes 10-29/100"}, 0, backends.Corrupt},
 		{0, -1, Answer{200, "E", 99, ""}, 0, backends.Changed},
 		{0, -1, Answer{200, "E", -1, ""}, 0, backends.Unsupported},
 	} {

@@ -41,12 +41,14 @@ func answerOf(err error) (a answer) {
 	if errors.As(err, &api) {
 		a.code, a.message = api.ErrorCode(), api.ErrorMessage()
 	}
+	if a.code != "" && !bare(a) {
+		a.page = false // the body is an error of S3, which moto sends as text/html
+	}
 	return a
 }
 
-// isPage reports whether an answer is a web page. The answer to HEAD has no body, so its
-// type means nothing: moto sends text/html with every 404. Only S3 servers send
-// X-Amz-Request-Id.
+// isPage reports whether the header of an answer is that of a web page. The answer to HEAD
+// has no body, so its type means nothing. Only S3 servers send X-Amz-Request-Id.
 func isPage(res *http.Response) bool {
 	if res.Request != nil && res.Request.Method == http.MethodHead || res.Header.Get("X-Amz-Request-Id") != "" {
 		return false

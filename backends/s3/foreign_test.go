@@ -50,6 +50,46 @@ func TestRefusalWithAPageTypeAndARequestID(t *testing.T) {
 	}
 }
 
+// moto sends every error of S3 as text/html and without a request id. Each was taken for a
+// web page: a missing object was not missing, and a conditional write that lost was tried
+// again until --retry-for ended.
+func TestRefusalsWithAPageType(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		code   string
+		do     func(*bucket) error
+		want   backends.Kind
+	}{
+		{404, "NoSuchKey", func(b *bucket) error {
+			_, err := b.OpenRange(t.Context(), backends.Object{Key: "k", Size: 10}, 0, -1)
+			return err
+		}, backends.NotExist},
+		{412, "PreconditionFailed", func(b *bucket) error {
+			_, err := b.OpenRange(t.Context(), backends.Object{Key: "k", Size: 10, Version: "E"}, 2, 3)
+			return err
+		}, backends.Changed},
+		{412, "PreconditionFailed", func(b *bucket) error {
+			w, err := b.Create(t.Context(), "k", backends.CreateOptions{Size: 1, IfAbsent: true})
+			if err == nil {
+				_, err = w.Write([]byte("x"))
+			}
+			if err == nil {
+				_, err = w.Commit(t.Context())
+			}
+			return err
+		}, backends.Changed}, // HEAD decides whether it exists
+		{403, "AccessDenied", func(b *bucket) error { return b.Delete(t.Context(), "k") }, backends.Permission},
+	} {
+		b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			refuse(tt.status, tt.code)(w, r)
+		})
+		if err := tt.do(b); backends.KindOf(err) != tt.want {
+			t.Errorf("%s: got %v (%v), want kind %v", tt.code, err, backends.KindOf(err), tt.want)
+		}
+	}
+}
+
 // A web server that is no S3 server is not believed about a missing key: what follows
 // HEAD is a page.
 func TestStatOfAWebServer(t *testing.T) {
