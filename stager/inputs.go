@@ -222,7 +222,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		LeaseTimeout: time.Duration(spec.Window.LeaseTimeout), AnyOrder: spec.Window.AnyOrder, Epochs: spec.Order.Epochs, Groups: spec.Window.Groups,
 		Items: items(spec, m), Manifest: plan.Digest(m, spec.Order, plan.Shard{}), Part: shard.String(),
 		Order: parts.order, Trim: parts.trim, Owns: shard.Owns, Parallel: spec.Window.Parallel,
-		Fetcher: fetcher, Write: disk.Write(spec.Write),
+		Fetcher: fetcher, Write: disk.Write(spec.Write), OnBad: onBad(spec.Window.OnBad),
 		Log: d.log, Metrics: d.windowMetrics,
 	}
 	if spec.Unpack == plan.UnpackAuto {
@@ -236,7 +236,11 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		in.setWindow(w)
 		d.noteChange()
 		d.log.Info("window is open", "input", spec.Name, "shards", len(cfg.Items), "limit", spec.Window.Size, "order", spec.Order.By, "part", shard)
-		if err := d.runAndTell(ctx, w); !errors.Is(err, window.ErrRewound) {
+		err = d.runAndTell(ctx, w)
+		if err = ended(err); err == nil && spec.Window.OnBad == plan.BadSkip {
+			return w.Skipped() // training went on without them
+		}
+		if !errors.Is(err, window.ErrRewound) {
 			return err
 		}
 		in.setWindow(nil)
@@ -244,6 +248,14 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 			return err
 		}
 	}
+}
+
+// onBad is what a window does about a bad position, as the plan has it.
+func onBad(is string) string {
+	if is == plan.BadSkip || is == plan.BadAllow {
+		return window.BadSkip
+	}
+	return window.BadFail
 }
 
 func (in *input) setWindow(w *window.Window) {

@@ -3,6 +3,7 @@ package window
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 var (
@@ -87,3 +88,20 @@ func (e *BadItemError) Error() string {
 }
 
 func (e *BadItemError) Unwrap() error { return e.Err }
+
+// SkippedError lists the positions that a window left out, as Config.OnBad allows.
+type SkippedError struct{ Items []BadItem }
+
+func (e *SkippedError) Error() string {
+	const most = 5
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d shards were skipped:", len(e.Items))
+	for i, item := range e.Items {
+		if i == most {
+			fmt.Fprintf(&b, " and %d more; the status lists them", len(e.Items)-most)
+			break
+		}
+		fmt.Fprintf(&b, " %s (epoch %d, position %d): %s;", item.Name, item.Epoch, item.Pos, item.Reason)
+	}
+	return strings.TrimSuffix(b.String(), ";")
+}

@@ -99,9 +99,7 @@ func (w *Window) Status() Status {
 	if bad, ok := errors.AsType[*BadItemError](w.failed); ok {
 		s.Quarantined = append(s.Quarantined, BadItem{bad.Name, bad.Epoch, bad.Pos, bad.Reason})
 	}
-	for _, k := range w.skipped {
-		s.Skipped = append(s.Skipped, BadItem{k.name, k.epoch, k.pos, k.reason})
-	}
+	s.Skipped = w.skippedLocked()
 	leases := w.leasesLocked()
 	for _, rd := range slices.SortedFunc(maps.Values(w.readers), func(a, b *reader) int { return cmp.Compare(a.name, b.name) }) {
 		waits := map[Cause]float64{}
@@ -138,4 +136,22 @@ func (w *Window) cautions() []string {
 	}
 	return []string{fmt.Sprintf("the file system of %s (%s) does not tell who has files open: a shard goes as soon as it is acknowledged, "+
 		"also while somebody reads or maps it, and such bytes are not counted in the limit; acknowledge after closing, or put the window on a local disk", w.dir, w.stage.Kind())}
+}
+
+// skippedLocked lists the positions that were left out.
+func (w *Window) skippedLocked() (items []BadItem) {
+	for _, k := range w.skipped {
+		items = append(items, BadItem{k.name, k.epoch, k.pos, k.reason})
+	}
+	return items
+}
+
+// Skipped returns a *SkippedError when positions were left out, and nil otherwise.
+func (w *Window) Skipped() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.skipped) == 0 {
+		return nil
+	}
+	return &SkippedError{w.skippedLocked()}
 }

@@ -105,6 +105,7 @@ func codeFor(err error) int {
 		busy        *disk.BusyError
 		budget      *window.BudgetError
 		bad         *window.BadItemError
+		skipped     *window.SkippedError
 		unsaved     *stager.UnsavedError
 		code        interface{ ExitCode() int }
 	)
@@ -125,6 +126,8 @@ func codeFor(err error) int {
 		return exitTryAgain
 	case errors.As(err, &bad) && bad.Err == nil:
 		return exitCorrupt // its readers say so
+	case errors.As(err, &skipped):
+		return exitCorrupt
 	}
 	var local *backends.LocalError
 	var e *backends.Error

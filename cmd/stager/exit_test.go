@@ -74,6 +74,7 @@ func TestExitCodes(t *testing.T) {
 		{&window.BadItemError{Name: "s"}, 76},
 		{&window.BadItemError{Name: "s", Err: window.ErrCorrupt}, 76},
 		{&window.BadItemError{Name: "s", Err: window.ErrGone}, 75},
+		{&window.SkippedError{Items: []window.BadItem{{Name: "s"}}}, 76},
 
 		{&stager.ChildError{Code: 3}, 3},
 		{&stager.ChildError{Code: 137}, 137},

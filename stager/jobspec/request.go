@@ -294,6 +294,7 @@ var params = map[string]struct{ in, out string }{
 	"parallel":     {in: "window.parallel"},
 	"anyOrder":     {in: "window.anyOrder"},
 	"reuse":        {in: "window.reuse"},
+	"onBad":        {in: "window.onBad"},
 	"groups":       {in: "window.groups"},
 	"order":        {in: "order.by"},
 	"seed":         {in: "order.seed"},

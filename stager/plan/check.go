@@ -183,6 +183,9 @@ func (c *checker) window(at string, w *Window) {
 			c.add(at+".reuse", "with release: %s nothing is acknowledged, and so nothing stays for a next epoch; leave it out", w.Release)
 		}
 	}
+	if w.OnBad != "" {
+		c.oneOf(at+".onBad", w.OnBad, BadFail, BadSkip, BadAllow)
+	}
 	if w.Release != ReleaseLease && w.LeaseTimeout != 0 {
 		c.add(at+".leaseTimeout", "it is read with release: lease only")
 	}

@@ -189,6 +189,7 @@ type Window struct {
 	AnyOrder     bool     `json:"anyOrder,omitzero"`     // lease: give what is ready; false: wait for what comes first in the order
 	Reuse        string   `json:"reuse,omitempty"`       // lease, unlink: what stays from epoch to epoch; "": ReuseNone
 	Groups       int      `json:"groups,omitzero"`       // lease: so many groups of readers get every shard each; 0: all share them
+	OnBad        string   `json:"onBad,omitempty"`       // what becomes of a position that cannot be delivered; "": BadFail
 	Layout       string   `json:"layout"`
 	Parallel     int      `json:"parallel,omitzero"` // files on their way at once; 0: the window's default
 }
@@ -199,6 +200,14 @@ type MinReady struct {
 	Files int   `json:"files,omitzero"`
 	Bytes Bytes `json:"bytes,omitzero"`
 }
+
+// What becomes of a position that cannot be delivered: its object changed, is gone, does not
+// match its checksum, or was refused by readers three times.
+const (
+	BadFail  = "fail"  // the input fails
+	BadSkip  = "skip"  // it is left out and listed, and the exit code is 76 at the end
+	BadAllow = "allow" // it is left out and listed
+)
 
 // In which order the objects of an input come; see [Order].
 const (
