@@ -303,6 +303,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true
 		return
 	}
+	logOmitted(u.log, nil, t.contentless())
 	if scan != nil {
 		scan.fresh = true
 	}

@@ -153,7 +153,11 @@ func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *pla
 	if errors.Is(err, errBusy) || errors.Is(err, fs.ErrNotExist) && gone(u.root, f) {
 		return nil // its turn comes when it is closed, or never
 	}
-	if reason, ok := refusal(err); ok {
+	reason, ok := refusal(err)
+	if !ok {
+		reason, ok = unreadable(err)
+	}
+	if ok {
 		u.refuse(p, f, reason)
 		return nil
 	}

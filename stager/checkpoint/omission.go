@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
 
@@ -61,6 +62,15 @@ func refusal(err error) (reason string, ok bool) {
 		return e.Err.Error(), true
 	}
 	return "", false
+}
+
+// unreadable returns why a local file cannot be read when that is for its permissions: other
+// files may be readable.
+func unreadable(err error) (reason string, ok bool) {
+	if errors.As(err, new(*backends.Error)) || !errors.Is(err, fs.ErrPermission) {
+		return "", false
+	}
+	return "it cannot be read: " + cause(err).Error(), true
 }
 
 // oneName is the reason of a file that would replace another of the same directory.

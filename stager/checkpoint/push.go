@@ -50,6 +50,7 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 	if len(files) == 0 {
 		return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "there is no file in it")
 	}
+	logOmitted(cfg.Log, nil, t.contentless())
 	if cfg.Step < 0 {
 		name, err := filepath.Abs(cfg.Path)
 		if err != nil {

@@ -89,7 +89,7 @@ type pusher struct {
 
 	mu      sync.Mutex // guards all below
 	summary PushSummary
-	refusal error // the first of those that the store answered
+	refusal error // the first of those that the store answered, or of files that cannot be read
 	refused int   // how many these were
 }
 
@@ -177,7 +177,11 @@ func (p *pusher) send(ctx context.Context, f plain) error {
 		p.omit(f.Path, "it was removed since the directory was listed")
 		return nil
 	}
-	if reason, ok := refusal(err); ok {
+	reason, ok := refusal(err)
+	if !ok {
+		reason, ok = unreadable(err)
+	}
+	if ok {
 		p.omit(f.Path, reason)
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -120,6 +120,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
+	logOmitted(u.log, nil, t.contentless())
 	delete(u.seen, name)
 	u.dropEarlyLocked(name)
 	u.wakeSender()

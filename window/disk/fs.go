@@ -23,14 +23,25 @@ func (t tree) open(name string, flags int) (*os.File, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	return t.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|flags, 0)
+	file, err := t.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|flags, 0)
+	return file, t.named(name, err)
+}
+
+// named puts the path of the root into an error about the root itself, which would be ".".
+func (t tree) named(name string, err error) error {
+	var path *fs.PathError
+	if name == "." && errors.As(err, &path) {
+		return &fs.PathError{Op: "open", Path: t.root.Name(), Err: path.Err}
+	}
+	return err
 }
 
 func (t tree) Stat(name string) (fs.FileInfo, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrInvalid}
 	}
-	return t.root.Stat(name)
+	info, err := t.root.Stat(name)
+	return info, t.named(name, err)
 }
 
 // ReadDir lists a directory by name. Entries that were read before an error are returned
