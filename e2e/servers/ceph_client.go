@@ -73,26 +73,26 @@ const versioning = "versioning"
 
 // ask sends a request, signed as S3 first did it, and returns the answer, which must
 // be good.
-func (c *Ceph) ask(ctx context.Context, method, path string, query url.Values, body string) ([]byte, error) {
-	transport, err := c.transport()
+func (s *S3) ask(ctx context.Context, method, path string, query url.Values, body string) ([]byte, error) {
+	transport, err := s.transport()
 	if err != nil {
 		return nil, err
 	}
 	resource := (&url.URL{Path: path}).EscapedPath() // the rest of a query is not signed
-	address := c.Endpoint + resource + "?" + query.Encode()
+	address := s.Endpoint + resource + "?" + query.Encode()
 	if query.Has(versioning) {
 		resource += "?" + versioning
-		address = c.Endpoint + resource
+		address = s.Endpoint + resource
 	}
 	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	date := time.Now().UTC().Format(http.TimeFormat)
-	mac := hmac.New(sha1.New, []byte(c.SecretKey))
+	mac := hmac.New(sha1.New, []byte(s.SecretKey))
 	fmt.Fprintf(mac, "%s\n\n\n%s\n%s", method, date, resource)
 	req.Header.Set("Date", date)
-	req.Header.Set("Authorization", "AWS "+c.AccessKey+":"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	req.Header.Set("Authorization", "AWS "+s.AccessKey+":"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 	res, err := transport.RoundTrip(req)
 	if err != nil {
 		return nil, err

@@ -80,12 +80,9 @@ const hdfsStartsWithin = 2 * time.Minute
 // StartHDFS formats a cluster, starts it on free ports of this machine and returns
 // when files can be written. It needs what [Install] installs.
 func StartHDFS(ctx context.Context, opts HDFSOptions) (h *HDFS, err error) {
-	jars, err := hadoopJars()
-	if err == nil {
-		err = errors.Join(javaMissing(), jarsMissing(jars))
-	}
+	jars, err := hadoopJars.found("hdfs")
 	if err != nil {
-		return nil, notHere("hdfs", err)
+		return nil, err
 	}
 	h = &HDFS{User: "stager", java: java(), log: opts.Log, daemons: make(map[string]*process)}
 	defer closeUnlessStarted(&h, &err)
@@ -99,7 +96,7 @@ func StartHDFS(ctx context.Context, opts HDFSOptions) (h *HDFS, err error) {
 	if err := h.configure(ctx, dir, opts); err != nil {
 		return h, err
 	}
-	h.Classpath = h.ConfDir + ":" + filepath.Join(jars, "*")
+	h.Classpath = h.ConfDir + ":" + jars
 	if out, err := h.Command(ctx, namenodeClass, h.id(h.namenodes[0].name, "-format", "-nonInteractive")...).CombinedOutput(); err != nil {
 		return h, fmt.Errorf("formatting the NameNode: %w\n%s", err, out)
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // Protocols are those that have a server here. Install knows "python", "pytorch"
-// and "streaming" too, for trainers, and "foreign", servers of other projects.
+// and "streaming" too, for trainers, and "foreign" and "foreign-more", servers of other
+// projects.
 var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
@@ -43,7 +44,7 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		}
 		return install(ctx, progress, ganeshaMissing, "nfs-ganesha", "nfs-ganesha-vfs")
 	case "hdfs":
-		if err := installHDFS(ctx, progress); err != nil {
+		if err := hadoopJars.install(ctx, progress); err != nil {
 			return err
 		}
 		return installKDC(ctx, progress)
@@ -53,8 +54,8 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		return pytorchWheels.install(ctx, progress, torchModules)
 	case "streaming":
 		return streamingWheels.install(ctx, progress, streamingModules)
-	case "foreign":
-		return foreignWheels.install(ctx, progress, foreignModules)
+	case foreign, foreignMore:
+		return installForeign(ctx, protocol, progress)
 	}
 	return fmt.Errorf("nobody knows how to install %q", protocol)
 }

@@ -12,28 +12,39 @@ import (
 	"path/filepath"
 )
 
+// jars are what Maven fetches for a server that is written in Java.
+type jars struct {
+	name string // as people know the server
+	pom  []byte // which releases
+	size string // of all that is fetched, such as "90 MB"
+}
+
 // hadoopPOM names the release, the first that supports Java 17.
 //
 //go:embed hdfs_pom.xml
 var hadoopPOM []byte
 
+// hadoopJars are those of a NameNode and a DataNode: about 70 MB, and 20 MB of Maven's own
+// plugins, in eleven seconds where the repository is near.
+var hadoopJars = jars{name: "hadoop", pom: hadoopPOM, size: "90 MB"}
+
 // copyDependencies is the plugin that fetches, by version.
 const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-// hadoopJars is the folder with the jars of a NameNode and a DataNode, in the user's
-// cache.
-func hadoopJars() (string, error) {
+// folder is the directory with the jars, in the user's cache.
+func (j jars) folder() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
 	}
-	key := sha256.Sum256(append(hadoopPOM, copyDependencies...))
-	return filepath.Join(cache, "stager-test-servers", fmt.Sprintf("hadoop-%x", key[:6])), nil
+	key := sha256.Sum256(append(j.pom[:len(j.pom):len(j.pom)], copyDependencies...))
+	return filepath.Join(cache, "stager-test-servers", fmt.Sprintf("%s-%x", j.name, key[:6])), nil
 }
 
-func jarsMissing(jars string) error {
-	if info, err := os.Stat(jars); err != nil || !info.IsDir() {
-		return errors.New("the jars of Hadoop are not on this machine")
+// missing is nil when the jars lie in a directory.
+func (j jars) missing(folder string) error {
+	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+		return fmt.Errorf("the jars of %s are not on this machine", j.name)
 	}
 	return nil
 }
@@ -54,44 +65,55 @@ func javaMissing() error {
 	return nil
 }
 
-// installHDFS installs Java and has Maven fetch the jars: about 70 MB, and 20 MB of
-// its own plugins, in eleven seconds where the repository is near. Maven's repository
-// stays where Maven keeps it.
-func installHDFS(ctx context.Context, progress io.Writer) error {
-	jars, err := hadoopJars()
+// install installs Java and has Maven fetch the jars. Maven's repository stays where Maven
+// keeps it.
+func (j jars) install(ctx context.Context, progress io.Writer) error {
+	folder, err := j.folder()
 	if err != nil {
 		return err
 	}
 	if err := install(ctx, progress, javaMissing, "default-jre-headless"); err != nil {
 		return err
 	}
-	if jarsMissing(jars) == nil {
+	if j.missing(folder) == nil {
 		return nil
 	}
 	mavenMissing := func() error { _, err := find("mvn"); return err }
 	if err := install(ctx, progress, mavenMissing, "maven"); err != nil {
 		return err
 	}
-	fmt.Fprintln(progress, "fetching the test server HDFS by Maven, about 90 MB, once")
-	if err := os.MkdirAll(filepath.Dir(jars), 0o755); err != nil {
+	fmt.Fprintf(progress, "fetching the test server %s by Maven, about %s, once\n", j.name, j.size)
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
 		return err
 	}
-	next, err := os.MkdirTemp(filepath.Dir(jars), "hadoop-next-")
+	next, err := os.MkdirTemp(filepath.Dir(folder), j.name+"-next-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(next) // what it had is in its place
-	if err := os.WriteFile(filepath.Join(next, "pom.xml"), hadoopPOM, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(next, "pom.xml"), j.pom, 0o644); err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "mvn", "--batch-mode", "--quiet", copyDependencies, "-DincludeScope=runtime", "-DoutputDirectory=jars")
 	cmd.Dir = next
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("fetching Hadoop's jars by Maven: %w\n%s", err, out)
+		return fmt.Errorf("fetching the jars of %s by Maven: %w\n%s", j.name, err, out)
 	}
 	// Two at once each fetch theirs; the first rename wins, and both are good.
-	if err := os.Rename(filepath.Join(next, "jars"), jars); err != nil && jarsMissing(jars) != nil {
+	if err := os.Rename(filepath.Join(next, "jars"), folder); err != nil && j.missing(folder) != nil {
 		return err
 	}
 	return nil
+}
+
+// found is the classpath of jars that install fetched. The error names what installs them.
+func (j jars) found(name string) (classpath string, err error) {
+	folder, err := j.folder()
+	if err == nil {
+		err = errors.Join(javaMissing(), j.missing(folder))
+	}
+	if err != nil {
+		return "", notHere(name, err)
+	}
+	return filepath.Join(folder, "*"), nil
 }

@@ -33,6 +33,9 @@ type Proxy struct {
 	slow   int
 	cuts   int
 	cutAt  int64
+
+	expires bool // after so many requests
+	good    int
 }
 
 // Request is what Proxy counts by.
@@ -79,6 +82,9 @@ func (p *Proxy) SlowDown(n int) { p.set(func() { p.slow = n }) }
 // Cut breaks the next n answers to GET after so many bytes of their bodies.
 func (p *Proxy) Cut(n int, after int64) { p.set(func() { p.cuts, p.cutAt = n, after }) }
 
+// ExpireAfter answers all requests but the next n with the 400 of a token that has expired.
+func (p *Proxy) ExpireAfter(n int) { p.set(func() { p.expires, p.good = true, n }) }
+
 func (p *Proxy) set(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,6 +122,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return false
 	}
 	reset := down || take(&p.resets)
+	expired := p.expires && !take(&p.good)
 	slow := !reset && take(&p.slow)
 	counted := &countingWriter{ResponseWriter: w, proxy: p, left: -1}
 	if !reset && !slow && r.Method == http.MethodGet && take(&p.cuts) {
@@ -132,6 +139,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case reset:
 		breakOff(w)
+	case expired:
+		w.Header().Set("Content-Type", "application/xml")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>")
 	case slow:
 		w.Header().Set("Content-Type", "application/xml")
 		w.WriteHeader(http.StatusServiceUnavailable)

@@ -100,6 +100,19 @@ func (w wheels) trainer(name string, m modules) (Trainer, error) {
 	return Trainer{Python: debianPython, Path: path}, nil
 }
 
+// program finds a program in a wheel that install installed.
+func (w wheels) program(name, program string) (string, error) {
+	path, err := w.folder()
+	if err == nil {
+		path = filepath.Join(path, "bin", program)
+		_, err = exec.LookPath(path)
+	}
+	if err != nil {
+		return "", notHere(name, fmt.Errorf("%s is not on this machine", w[0]))
+	}
+	return path, nil
+}
+
 func (w wheels) install(ctx context.Context, progress io.Writer, m modules) error {
 	if err := install(ctx, progress, m.missing, m.packages()...); err != nil {
 		return err

@@ -31,9 +31,11 @@ const (
 
 // SambaOptions say what server is wanted. The zero value works.
 type SambaOptions struct {
-	Mode     SambaMode // "": SambaPlain
-	Kerberos *KDC      // whose tickets for cifs/localhost it takes, beside passwords; nil: none
-	Log      io.Writer // what it says
+	Mode SambaMode // "": SambaPlain
+	// IgnoreCase has names that differ only in case be one name, as on Windows.
+	IgnoreCase bool
+	Kerberos   *KDC      // whose tickets for cifs/localhost it takes, beside passwords; nil: none
+	Log        io.Writer // what it says
 }
 
 // Samba is a running file server with three shares over one folder: "data",
@@ -96,7 +98,7 @@ func StartSamba(ctx context.Context, opts SambaOptions) (s *Samba, err error) {
 		}
 		s.variables = append(k.Env(), "KRB5_CLIENT_KTNAME="+own)
 	}
-	if err := os.WriteFile(s.conf, []byte(s.configuration(opts.Mode, keys)), 0o600); err != nil {
+	if err := os.WriteFile(s.conf, []byte(s.configuration(opts, keys)), 0o600); err != nil {
 		return s, err
 	}
 	add := exec.CommandContext(ctx, "pdbedit", "--configfile="+s.conf, "--create", "--password-from-stdin", "--user="+s.User)
@@ -108,7 +110,7 @@ func StartSamba(ctx context.Context, opts SambaOptions) (s *Samba, err error) {
 	return s, s.Start(ctx)
 }
 
-func (s *Samba) configuration(mode SambaMode, keytab string) string {
+func (s *Samba) configuration(opts SambaOptions, keytab string) string {
 	_, port, _ := net.SplitHostPort(s.Address) // from ports.Free
 	var b bytes.Buffer
 	set := func(name, value string) { fmt.Fprintf(&b, "\t%s = %s\n", name, value) }
@@ -130,11 +132,11 @@ func (s *Samba) configuration(mode SambaMode, keytab string) string {
 	}
 	set("passdb backend", "tdbsam:"+filepath.Join(s.temp.path, "private", "passdb.tdb"))
 	set("log level", "0")
-	// Keys that differ only in case are different keys, and names that Windows could
-	// not hold are shown as they are.
-	set("case sensitive", "yes")
+	// Keys that differ only in case are different keys, unless that is not wanted, and
+	// names that Windows could not hold are shown as they are.
+	set("case sensitive", map[bool]string{false: "yes", true: "no"}[opts.IgnoreCase])
 	set("mangled names", "no")
-	switch mode {
+	switch opts.Mode {
 	case SambaSigned:
 		set("server signing", "mandatory")
 	case SambaEncrypted:

@@ -1,28 +1,171 @@
 package trial
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"text/tabwriter"
 	"time"
 
 	"github.com/stager-dev/stager/backends/backendtest/live"
-	"github.com/stager-dev/stager/e2e/servers"
 )
 
-// exits runs stager to its end, which must be of a code, and returns what it says.
-func (s store) exits(t *testing.T, binary string, want int, args ...string) string {
-	t.Helper()
-	m, err := measure(s.command(t, binary, args...), 0, nil)
-	if err != nil || m.exit != want {
-		t.Errorf("%s: got exit %d, %v; want %d\n%s", strings.Join(args, " "), m.exit, err, want, m.log)
-	}
-	return m.log
+// foreignCommands are the columns of the table, in their order.
+var foreignCommands = []string{"push", "prefetch", "check", "push --commit", "stager commit", "restore", "prune", "window"}
+
+// results are the table of servers and commands.
+type results struct {
+	mu    sync.Mutex
+	cells map[string]map[string]string // by server and command
 }
 
-// equalTrees checks that two folders have the same files.
+func (r *results) add(server, command, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cells[server] == nil {
+		r.cells[server] = make(map[string]string)
+	}
+	r.cells[server][command] = text
+}
+
+func (r *results) String() string {
+	var text strings.Builder
+	out := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(out, "server\t%s\n", strings.Join(foreignCommands, "\t"))
+	for _, f := range foreigners {
+		row := r.cells[f.name]
+		if row == nil {
+			continue // it is not here
+		}
+		fmt.Fprint(out, f.name)
+		for _, command := range foreignCommands {
+			fmt.Fprint(out, "\t", row[command])
+		}
+		fmt.Fprintln(out)
+	}
+	_ = out.Flush() // to memory
+	return text.String()
+}
+
+// TestForeignServers walks every command over servers of other projects, and prints a table
+// of both. In its short form all servers run at the same time.
+func TestForeignServers(t *testing.T) {
+	binary := build(t)
+	table := &results{cells: make(map[string]map[string]string)}
+	t.Run("over", func(t *testing.T) {
+		for _, f := range foreigners {
+			t.Run(f.name, func(t *testing.T) {
+				if !full { // whose figures nobody reads
+					t.Parallel()
+				}
+				s, err := f.start(t)
+				live.Require(t, f.needs, err)
+				t.Cleanup(func() {
+					if err := s.Close(); err != nil {
+						t.Error(err)
+					}
+				})
+				(&foreignWalk{store: s, foreigner: f, binary: binary, work: shortDir(t), table: table}).all(t)
+			})
+		}
+	})
+	t.Logf("\n%s", table)
+}
+
+// shortDir is a directory whose path is short enough for a socket in it.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "foreign-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// foreignWalk is what goes through the commands over one server.
+type foreignWalk struct {
+	store
+	foreigner
+	binary, work string
+	table        *results
+}
+
+func (w *foreignWalk) path(name string) string { return filepath.Join(w.work, name) }
+
+// exits runs stager to its end, which must be of a code, and returns what it printed.
+func (w *foreignWalk) exits(t *testing.T, want int, args ...string) (out, log string) {
+	t.Helper()
+	cmd := w.command(t, w.binary, args...)
+	var stdout strings.Builder
+	cmd.Stdout = &stdout
+	m, err := measure(cmd, 0, nil)
+	if err != nil || m.exit != want {
+		t.Errorf("%s: got exit %d, %v; want %d\n%s\n%s", strings.Join(args, " "), m.exit, err, want, m.log, stdout.String())
+	}
+	return stdout.String(), m.log
+}
+
+// step runs a part of the walk as a test of its own, and notes how it went.
+func (w *foreignWalk) step(t *testing.T, command string, do func(t *testing.T)) {
+	began := time.Now()
+	text := "ok"
+	if w.readOnly && !slices.Contains([]string{"prefetch", "check", "window"}, command) {
+		text, do = "refused", w.refused(command)
+	}
+	if !t.Run(strings.ReplaceAll(command, " ", "_"), do) {
+		text = "FAILED"
+	}
+	w.table.add(w.name, command, fmt.Sprintf("%s, %.1f s", text, time.Since(began).Seconds()))
+}
+
+// all walks all commands. What one of them needs of another is made beforehand.
+func (w *foreignWalk) all(t *testing.T) {
+	source := w.path("source")
+	if w.readOnly {
+		source = filepath.Join(w.disk, "data")
+	}
+	if err := foreignTree(source); err != nil {
+		t.Fatal(err)
+	}
+	w.step(t, "push", func(t *testing.T) { w.push(t, source) })
+	w.step(t, "prefetch", func(t *testing.T) { w.prefetch(t, source) })
+	w.step(t, "check", w.check)
+	w.step(t, "push --commit", func(t *testing.T) { w.commit(t, source) })
+	w.step(t, "stager commit", func(t *testing.T) { w.stagerCommit(t, source) })
+	w.step(t, "restore", func(t *testing.T) { w.restore(t, source) })
+	w.step(t, "prune", w.prune)
+	w.step(t, "window", w.readWindow)
+	if w.ignoresCase {
+		t.Run("names that are one", w.collide)
+	}
+	if w.name == "impacket" {
+		t.Run("wrong password", w.wrongPassword)
+	}
+}
+
+// foreignTree makes files whose names servers order and write differently, with one that
+// needs several parts.
+func foreignTree(dir string) error {
+	sizes := map[string]int64{"model.bin": 20 << 20, "a/1": 100, "a/2": 0, "a-b": 10, "a.tar": 1536, "ab/c d+e&f=g.txt": 20, "Ünï/ß": 30, "a b": 5, "a%20b": 6}
+	for i := range 20 {
+		sizes[fmt.Sprintf("many/%02d/x", i)] = int64(1000 + i)
+	}
+	var errs []error
+	for name, size := range sizes {
+		errs = append(errs, writeNoise(filepath.Join(dir, filepath.FromSlash(name)), size))
+	}
+	return errors.Join(errs...)
+}
+
+// equalTrees checks that two directories have the same files.
 func equalTrees(t *testing.T, a, b string) {
 	t.Helper()
 	if out, err := exec.Command("diff", "-r", "--exclude=.stager", "--exclude=RESTORED.json", a, b).CombinedOutput(); err != nil {
@@ -30,83 +173,130 @@ func equalTrees(t *testing.T, a, b string) {
 	}
 }
 
-// moto answers HEAD of a missing key with a type of HTML, and forgets all when it is
-// killed; so it is only kept from answering.
-func TestForeignServerMoto(t *testing.T) {
-	moto, err := servers.StartMoto(t.Context(), "trial")
-	live.Require(t, "foreign", err)
-	t.Cleanup(func() {
-		if err := moto.Close(); err != nil {
-			t.Error(err)
+func (w *foreignWalk) push(t *testing.T, source string) {
+	w.exits(t, 0, "push", source, w.url("data"))
+	w.exits(t, 0, "push", source, w.url("data")) // again, onto what is there
+}
+
+func (w *foreignWalk) prefetch(t *testing.T, source string) {
+	w.exits(t, 0, "prefetch", w.url("data"), w.path("back"))
+	equalTrees(t, source, w.path("back"))
+}
+
+// check finds what is known to be broken there, and nothing else. It writes only in the long
+// form: where a server answers 500 to what it cannot do, that takes minutes.
+func (w *foreignWalk) check(t *testing.T) {
+	args, want := []string{"check", "--size", "4Mi", w.url("check")}, w.checked
+	if !full || w.readOnly {
+		args = []string{"check", "--read-only", w.url("data")}
+	}
+	if !full && !w.readOnly {
+		want = 0
+	}
+	out, _ := w.exits(t, want, args...)
+	for line := range strings.Lines(out) {
+		if what, broken := strings.CutPrefix(strings.TrimSpace(line), "✗ "); broken && !slices.Contains(w.broken, what) {
+			t.Errorf("broken there, and not known to be: %s\n%s", what, out)
 		}
-	})
-	s := store{Server: moto, url: func(dir string) string { return "s3://trial/" + dir + "/" }}
-	binary, back := build(t), t.TempDir()
-	all := s.fill(t, binary, "noise", 40, 64<<10)
-	if full {
-		s.exits(t, binary, 0, "check", s.url("check"))
 	}
-	s.exits(t, binary, 0, "prefetch", s.url("noise"), filepath.Join(back, "noise"))
+}
+
+func (w *foreignWalk) commit(t *testing.T, source string) {
 	for _, step := range []string{"5", "6"} {
-		s.exits(t, binary, 0, "push", "--commit", "--step", step, filepath.Join(back, "noise"), s.url("ckpt"))
+		w.exits(t, 0, "push", "--commit", "--step", step, source, w.url("ckpt"))
 	}
-	s.exits(t, binary, 0, "restore", s.url("ckpt"), filepath.Join(back, "ckpt"))
-	equalTrees(t, filepath.Join(back, "noise"), filepath.Join(back, "ckpt"))
-	s.exits(t, binary, 0, "prune", "--last", "1", s.url("ckpt"))
-	frozen := false
-	s.window(t, binary, "noise", all, Config{
+	w.exits(t, 0, "push", "--commit", "--step", "6", source, w.url("ckpt"))
+}
+
+// stagerCommit is a trainer that saves a checkpoint and says so.
+func (w *foreignWalk) stagerCommit(t *testing.T, source string) {
+	plan := fmt.Sprintf("apiVersion: stager.dev/v1alpha1\nkind: StagePlan\nmetadata: {name: foreign}\nspec:\n  outputs:\n"+
+		"  - {name: ckpt, path: %s, destination: %q, settle: 1h, required: true}\n", w.path("out"), w.url("ckpt"))
+	if err := os.WriteFile(w.path("plan.yaml"), []byte(plan), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf("cp -r '%s' '%s/step-7' && '%s' commit --socket '%s' --wait 1m ckpt '%[2]s/step-7'", source, w.path("out"), w.binary, w.path("s"))
+	w.exits(t, 0, "run", "-f", w.path("plan.yaml"), "--socket", w.path("s"), "--", "sh", "-c", script)
+}
+
+func (w *foreignWalk) restore(t *testing.T, source string) {
+	w.exits(t, 0, "restore", w.url("ckpt"), w.path("ckpt"))
+	equalTrees(t, source, w.path("ckpt"))
+	w.exits(t, 0, "checkpoints", "--verify", w.url("ckpt"))
+}
+
+func (w *foreignWalk) prune(t *testing.T) {
+	w.exits(t, 0, "prune", "--last", "1", w.url("ckpt"))
+	out, _ := w.exits(t, 0, "checkpoints", "-o", "json", w.url("ckpt"))
+	var committed []int
+	for line := range strings.Lines(out) {
+		var step struct {
+			Step      int
+			Committed bool
+		}
+		if err := json.Unmarshal([]byte(line), &step); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if step.Committed {
+			committed = append(committed, step.Step)
+		}
+	}
+	if !slices.Equal(committed, []int{7}) {
+		t.Errorf("after prune the steps %v are committed, want 7 alone:\n%s", committed, out)
+	}
+}
+
+// refused runs a command that writes where nothing may be written.
+func (w *foreignWalk) refused(command string) func(*testing.T) {
+	return func(t *testing.T) {
+		small := w.path("small")
+		if err := writeNoise(filepath.Join(small, "a"), 10); err != nil {
+			t.Fatal(err)
+		}
+		switch command {
+		case "push":
+			w.exits(t, 77, "push", small, w.url("new"))
+		case "push --commit":
+			w.exits(t, 77, "push", "--commit", "--step", "5", small, w.url("ckpt"))
+		}
+	}
+}
+
+// readWindow reads all shards through a window whose server goes away in the middle.
+func (w *foreignWalk) readWindow(t *testing.T) {
+	all := shards{count: 40, size: 64 << 10}
+	if w.readOnly {
+		dir := filepath.Join(w.disk, "shards")
+		err := os.Mkdir(dir, 0o755)
+		if err == nil {
+			all.digests, err = PackNoise(dir, all.count, all.size)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		all = w.fill(t, w.binary, "shards", all.count, all.size)
+	}
+	gone := false
+	w.window(t, w.binary, "shards", all, Config{
 		Readers: 2, Pace: 10 * time.Millisecond,
 		During: func(acked, total int) error {
-			if frozen || acked < total/2 {
+			if gone || acked < total/2 {
 				return nil
 			}
-			frozen = true
-			if err := moto.Freeze(); err != nil {
+			gone = true
+			if !w.forgets {
+				_, err := w.goAway(t.Context(), time.Second)
+				return err
+			}
+			if err := w.Freeze(); err != nil {
 				return err
 			}
 			time.Sleep(time.Second) // it is the outage itself, not a wait for something
-			return moto.Thaw()
+			return w.Thaw()
 		},
 	})
-}
-
-// impacket's server sets all ids of files to 0, refuses a login with a short answer, and
-// denies what stager asks for to write.
-func TestForeignServerImpacket(t *testing.T) {
-	smb, err := servers.StartImpacket(t.Context())
-	live.Require(t, "foreign", err)
-	t.Cleanup(func() {
-		if err := smb.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := store{Server: smb, url: func(dir string) string { return "smb://" + smb.Address + "/data/" + dir + "/" }}
-	binary, back := build(t), t.TempDir()
-	noise := filepath.Join(smb.Dir, "noise")
-	if err := os.Mkdir(noise, 0o755); err != nil {
-		t.Fatal(err)
+	if !gone {
+		t.Error("the server never went away")
 	}
-	all := shards{count: 40, size: 64 << 10}
-	if all.digests, err = PackNoise(noise, all.count, all.size); err != nil {
-		t.Fatal(err)
-	}
-	s.exits(t, binary, 0, "prefetch", s.url("noise"), filepath.Join(back, "noise"))
-	equalTrees(t, noise, filepath.Join(back, "noise"))
-	wrong := s.command(t, binary, "ls", s.url("noise"))
-	wrong.Env = append(wrong.Env, "SMB_PASSWORD=wrong")
-	if m, err := measure(wrong, 0, nil); err != nil || m.exit != 77 || !strings.Contains(m.log, "does not take this user name with this password") {
-		t.Errorf("a wrong password: got exit %d, %v; want 77\n%s", m.exit, err, m.log)
-	}
-	died := false
-	s.window(t, binary, "noise", all, Config{
-		Readers: 2, Pace: 10 * time.Millisecond,
-		During: func(acked, total int) error {
-			if died || acked < total/2 {
-				return nil
-			}
-			died = true
-			_, err := s.goAway(t.Context(), time.Second)
-			return err
-		},
-	})
 }

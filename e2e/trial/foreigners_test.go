@@ -1,0 +1,118 @@
+package trial
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stager-dev/stager/e2e/servers"
+)
+
+// foreigner is a server of another project, and what is known to be different there.
+type foreigner struct {
+	name, needs string // needs is what STAGER_TEST_REQUIRE calls it
+	start       func(*testing.T) (store, error)
+	checked     int      // the exit code of check
+	broken      []string // promises that check may find broken
+	forgets     bool     // everything, when it is killed: it is only kept from answering
+	readOnly    bool     // it refuses writes
+	ignoresCase bool
+}
+
+var foreigners = []foreigner{
+	// Errors have a type of HTML, and no request id.
+	{name: "moto", needs: "foreign", start: foreignS3(servers.StartMoto), forgets: true},
+	// Ranges come with status 200; directories are objects; conditions are not looked at;
+	// the ETag of a completed upload is another one later.
+	{
+		name: "rclone", needs: "foreign", start: foreignS3(servers.StartRclone), checked: 69,
+		broken: []string{
+			"a missing key is not there", "objects of all sizes come back as they were written", "at full speed bytes come back as they were written",
+			"a change between two ranges is noticed", "a write answers what stat tells later", "parts may come in any order, and twice",
+			"a delete removes one key, and may be repeated", "a key that is taken is kept, if asked", "of eight writers of a free key one wins",
+			"a replacement leaves nothing behind", "of several writers that replace one version one wins, each round", "claims are hidden and can be swept",
+			"a read can be cancelled", "broken streams are resumed",
+		},
+	},
+	// Completions with a field for a checksum are answered with 500, as are long names.
+	{
+		name: "s3proxy", needs: "foreign", start: foreignS3(servers.StartS3Proxy), checked: 69,
+		broken: []string{"a missing key is not there", "odd names come back as they were given", "many at once do not disturb each other"},
+	},
+	// Listings of a directory and of what begins as its name does are out of byte order.
+	{
+		name: "seaweedfs", needs: "foreign-more", start: foreignS3(servers.StartSeaweedFS), checked: 78,
+		broken: []string{"a missing key is not there", "odd names come back as they were given"},
+	},
+	{name: "s3mock", needs: "foreign-more", start: foreignS3(servers.StartS3Mock)},
+	// All ids of files are 0, a login is refused with a short answer, and writes are denied.
+	{
+		name: "impacket", needs: "foreign", start: startImpacket, readOnly: true, checked: 78,
+		broken: []string{"stat tells what the listing told"},
+	},
+	{name: "samba ignoring case", needs: "smb", start: startCaseless, ignoresCase: true},
+	{name: "nfs without READDIRPLUS", needs: "nfs", start: startNoPlus},
+}
+
+func foreignS3(start func(ctx context.Context, bucket string) (*servers.Foreign, error)) func(*testing.T) (store, error) {
+	return func(t *testing.T) (store, error) {
+		s, err := start(t.Context(), "trial")
+		return store{Server: s, url: func(dir string) string { return "s3://trial/" + dir + "/" }}, err
+	}
+}
+
+func startImpacket(t *testing.T) (store, error) {
+	s, err := servers.StartImpacket(t.Context())
+	if err != nil {
+		return store{}, err
+	}
+	return store{Server: s, url: func(dir string) string { return "smb://" + s.Address + "/data/" + dir + "/" }, disk: s.Dir}, nil
+}
+
+func startCaseless(t *testing.T) (store, error) {
+	s, err := servers.StartSamba(t.Context(), servers.SambaOptions{IgnoreCase: true})
+	if err != nil {
+		return store{}, err
+	}
+	return store{Server: s, url: func(dir string) string { return "smb://" + s.Address + "/data/" + dir + "/" }, disk: s.Dir}, nil
+}
+
+func startNoPlus(t *testing.T) (store, error) {
+	n, err := servers.StartNoPlus(t.Context(), servers.GaneshaOptions{})
+	if err != nil {
+		return store{}, err
+	}
+	return store{Server: n, url: func(dir string) string {
+		return "nfs://" + n.Address + "/data/" + dir + "/?vers=3&mountport=" + n.MountPort
+	}, disk: n.Dir}, nil
+}
+
+// collide pushes two names that are one there: the second is named, and saved by nobody.
+func (w *foreignWalk) collide(t *testing.T) {
+	for _, name := range []string{"A.txt", "a.txt", "b.txt"} {
+		if err := os.MkdirAll(w.path("both"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(w.path("both"), name), []byte("of "+name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, log := w.exits(t, 75, "push", w.path("both"), w.url("both"))
+	if !strings.Contains(log, "A.txt") || !strings.Contains(log, "a.txt") {
+		t.Errorf("the log names not both files:\n%s", log)
+	}
+	if text, err := os.ReadFile(filepath.Join(w.disk, "both", "b.txt")); err != nil || string(text) != "of b.txt" {
+		t.Errorf("got %q, %v of the third file, want it saved", text, err)
+	}
+}
+
+// wrongPassword is refused at once, in words.
+func (w *foreignWalk) wrongPassword(t *testing.T) {
+	wrong := w.command(t, w.binary, "ls", w.url("data"))
+	wrong.Env = append(wrong.Env, "SMB_PASSWORD=wrong")
+	if m, err := measure(wrong, 0, nil); err != nil || m.exit != 77 || !strings.Contains(m.log, "does not take this user name with this password") {
+		t.Errorf("a wrong password: got exit %d, %v; want 77\n%s", m.exit, err, m.log)
+	}
+}
