@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stager-dev/stager/backends/backendtest/live"
 )
 
 // quiet is one row of the table of losses under way, in a directory of its own whose
@@ -24,6 +26,7 @@ import (
 type quiet struct {
 	t           *testing.T
 	binary, dir string
+	env         []string
 	moved       map[string]bool // metrics that were seen other than 0
 	client      *http.Client
 
@@ -137,6 +140,9 @@ func (q *quiet) here(text string) string {
 // walk goes through a row.
 func (q *quiet) walk(l loss) {
 	q.t.Helper()
+	if l.root && os.Geteuid() != 0 {
+		live.Require(q.t, "root", errors.New("this row takes root"))
+	}
 	if l.setup != nil {
 		l.setup(q)
 	}
@@ -148,7 +154,8 @@ func (q *quiet) walk(l loss) {
 	for _, arg := range l.args {
 		args = append(args, q.here(arg))
 	}
-	cmd := exec.Command("sh", append([]string{"-c", l.shell + ` exec "$0" "$@"`, q.binary}, args...)...)
+	cmd := exec.Command("sh", append([]string{"-c", q.here(l.shell) + ` exec "$0" "$@"`, q.binary}, args...)...)
+	cmd.Env = append(os.Environ(), q.env...)
 	cmd.Stdout, cmd.Stderr = q, q
 	run, err := start(cmd)
 	q.must(err)
