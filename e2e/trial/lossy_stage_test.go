@@ -125,11 +125,15 @@ func (s *stage) daemon(spec string, work func(c *apiClient) error) (code int, er
 		return -1, err
 	}
 	defer p.kill()
-	err = work(&apiClient{process: p, http: &http.Client{Timeout: 2 * patience, Transport: &http.Transport{
+	api := &apiClient{process: p, http: &http.Client{Timeout: 2 * patience, Transport: &http.Transport{
 		MaxConnsPerHost: 1, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},
-	}}})
+	}}}
+	err = work(api)
+	if err == nil { // one that has just been started has no handler of signals yet
+		_, err = api.call("GET", "/healthz", "", nil)
+	}
 	if errors.Is(err, errEnded) {
 		err = nil // its exit code says more
 	}
