@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // A trainer that keeps one or two checkpoints may remove one before its evidence is there.
@@ -119,7 +120,7 @@ func (u *Uploader) roomForEarly(size int64) bool {
 		size += totalSize(slices.Collect(maps.Values(e.linked)))
 	}
 	var fsys unix.Statfs_t
-	dir, err := u.root.Open(".")
+	dir, err := disk.OpenDir(u.root)
 	if err != nil {
 		return false
 	}

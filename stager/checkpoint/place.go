@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/window/disk"
 )
 
 // identity is what tells one state of a file from another without reading it.
@@ -42,7 +44,7 @@ type place struct {
 }
 
 func openPlace(root *os.Root) (*place, error) {
-	dir, err := root.Open(".")
+	dir, err := disk.OpenDir(root)
 	return &place{root: dir}, err
 }
 

@@ -21,7 +21,7 @@ import (
 
 // syncAll returns when the files below root are durable.
 func syncAll(root *os.Root) error {
-	dir, err := root.Open(".")
+	dir, err := disk.OpenDir(root)
 	if err != nil {
 		return err
 	}

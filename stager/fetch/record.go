@@ -292,7 +292,7 @@ func (r *record) begin() error {
 		return err
 	}
 	r.pending = true
-	dir, err := r.folder.Private().Open(".")
+	dir, err := disk.OpenDir(r.folder.Private())
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func Open(path, holder string) (*Folder, error) {
 }
 
 func (f *Folder) open(holder string) (err error) {
-	if f.dir, err = f.root.Open("."); err != nil {
+	if f.dir, err = OpenDir(f.root); err != nil {
 		return err
 	}
 	kind := f.Kind()
@@ -92,7 +92,7 @@ func (f *Folder) open(holder string) (err error) {
 	if err := f.sweepReplacements(); err != nil {
 		return err
 	}
-	f.incomingDir, err = f.incoming.Open(".")
+	f.incomingDir, err = OpenDir(f.incoming)
 	return err
 }
 
@@ -129,7 +129,7 @@ var mapping = append([]string{"nfs"}, passing...)
 // sweepReplacements removes files of Private that a kill left without their names. Only
 // the holder of the lock makes any.
 func (f *Folder) sweepReplacements() error {
-	dir, err := f.private.Open(".")
+	dir, err := OpenDir(f.private)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (f *Folder) Private() *os.Root { return f.private }
 
 // Empty tells whether there is nothing in the folder but Private.
 func (f *Folder) Empty() (bool, error) {
-	dir, err := f.root.Open(".")
+	dir, err := OpenDir(f.root)
 	if err != nil {
 		return false, err
 	}

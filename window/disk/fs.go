@@ -36,6 +36,13 @@ func (t tree) named(name string, err error) error {
 	return err
 }
 
+// OpenDir opens the directory of a root. Its error names the directory; that of root.Open
+// would be about ".".
+func OpenDir(root *os.Root) (*os.File, error) {
+	dir, err := root.Open(".")
+	return dir, tree{root}.named(".", err)
+}
+
 func (t tree) Stat(name string) (fs.FileInfo, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrInvalid}

@@ -19,7 +19,7 @@ type Leftovers struct {
 
 // Leftovers looks for them. It is called before the first Incoming of this process.
 func (f *Folder) Leftovers() (*Leftovers, error) {
-	dir, err := f.incoming.Open(".")
+	dir, err := OpenDir(f.incoming)
 	if err != nil {
 		return nil, err
 	}

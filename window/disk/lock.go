@@ -32,7 +32,7 @@ type Lock struct {
 //
 // The file is opened without following a link and without blocking.
 func Acquire(dir *os.Root, path, holder string, create bool) (*Lock, error) {
-	at, err := dir.Open(".")
+	at, err := OpenDir(dir)
 	if err != nil {
 		return nil, err
 	}
