@@ -250,7 +250,17 @@ func (r *readme) inject(block string) {
 
 func (r *readme) pai(block string) {
 	r.write("job.json", `{"jobName": "demo", "image": "trainer", "taskRoles": [{"name": "worker", "taskNumber": 1, "cpuNumber": 1, "memoryMB": 512, "gpuNumber": 0, "command": "echo trained"}]}`)
-	r.types(block)
+	for line := range strings.Lines(block) {
+		if strings.Contains(line, "--run-local") {
+			r.sh(line)
+			continue
+		}
+		cmd := exec.Command("bash", "-o", "pipefail", "-c", line) // the addresses are those of a cluster
+		cmd.Dir, cmd.Env = r.work, r.env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			r.t.Fatalf("%s: %v\n%s", line, err, out)
+		}
+	}
 }
 
 // list is a list that a block of YAML has under a key, such as args.

@@ -65,16 +65,16 @@ var foreseen = []int{0, 66, 69, 73, 74, 75, 76, 77, 78}
 // TestFailingCalls has each call of stager to the file system fail in turn, in each way:
 // stager goes on, or ends with a code of the manual and a sentence that names what failed;
 // a second start, after the fault, completes the work, and nothing is lost.
-// STAGER_TRIAL=full takes all calls, STAGER_TRIAL=faults 14 of each scene, and the short form 4.
+// STAGER_TRIAL=full takes all calls, STAGER_TRIAL=faults 40 of each scene, and the short form 8.
 func TestFailingCalls(t *testing.T) {
-	most := 4
+	most := 8
 	if os.Getenv("STAGER_TRIAL") == "faults" {
-		most = 14
+		most = 40
 	}
 	binary := build(t)
 	for _, sc := range lossyScenes {
 		t.Run(sc.name, func(t *testing.T) {
-			if most == 4 && !full {
+			if most == 8 && !full {
 				t.Parallel()
 			}
 			dir := t.TempDir()

@@ -188,10 +188,7 @@ func (w *foreignWalk) prefetch(t *testing.T, source string) {
 func (w *foreignWalk) check(t *testing.T) {
 	args, want := []string{"check", "--size", "4Mi", w.url("check")}, w.checked
 	if !full || w.readOnly {
-		args = []string{"check", "--read-only", w.url("data")}
-	}
-	if !full && !w.readOnly {
-		want = 0
+		args, want = []string{"check", "--read-only", "--retry-for", "2s", w.url("data")}, w.read
 	}
 	out, _ := w.exits(t, want, args...)
 	for line := range strings.Lines(out) {

@@ -15,6 +15,7 @@ type foreigner struct {
 	name, needs string // needs is what STAGER_TEST_REQUIRE calls it
 	start       func(*testing.T) (store, error)
 	checked     int      // the exit code of check
+	read        int      // that of check --read-only
 	broken      []string // promises that check may find broken
 	forgets     bool     // everything, when it is killed: it is only kept from answering
 	readOnly    bool     // it refuses writes
@@ -36,9 +37,10 @@ var foreigners = []foreigner{
 			"a read can be cancelled", "broken streams are resumed",
 		},
 	},
-	// Completions with a field for a checksum are answered with 500, as are long names.
+	// Completions with a field for a checksum are answered with 500, as are long names and
+	// those below a file.
 	{
-		name: "s3proxy", needs: "foreign", start: foreignS3(servers.StartS3Proxy), checked: 69,
+		name: "s3proxy", needs: "foreign", start: foreignS3(servers.StartS3Proxy), checked: 69, read: 69,
 		broken: []string{"a missing key is not there", "odd names come back as they were given", "many at once do not disturb each other"},
 	},
 	// Listings of a directory and of what begins as its name does are out of byte order.
@@ -49,7 +51,7 @@ var foreigners = []foreigner{
 	{name: "s3mock", needs: "foreign-more", start: foreignS3(servers.StartS3Mock)},
 	// All ids of files are 0, a login is refused with a short answer, and writes are denied.
 	{
-		name: "impacket", needs: "foreign", start: startImpacket, readOnly: true, checked: 78,
+		name: "impacket", needs: "foreign", start: startImpacket, readOnly: true, read: 78,
 		broken: []string{"stat tells what the listing told"},
 	},
 	{name: "samba ignoring case", needs: "smb", start: startCaseless, ignoresCase: true},
