@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,6 +38,13 @@ var stores = []stored{
 	{"nfs-4.1", "nfs", startNFS("4.1")},
 	{"nfs-3", "nfs", startNFS("3")},
 	{"hdfs", "hdfs", startHDFS},
+}
+
+// wanted reports whether a store is one of those that STAGER_TRIAL_STORES names, if it names
+// any: a trial in its full form takes minutes a store.
+func wanted(s stored) bool {
+	names := os.Getenv("STAGER_TRIAL_STORES")
+	return names == "" || slices.Contains(strings.Split(names, ","), s.name)
 }
 
 // overStores runs a test over each of them. Servers that cannot be had are left out,
