@@ -121,7 +121,10 @@ func (f *fleet) exec(i int, a Action) (Event, time.Duration) {
 		body, ok := f.store[a.Key]
 		if e.Body, e.Version = []byte(body), body; !ok {
 			e.Outcome = NotExist
+			return e, 0
 		}
+		f.requests++ // one finds the record, and one reads it
+		return e, storeLatency
 	case Gather:
 		news := 0
 		for key, body := range f.store {
@@ -184,7 +187,7 @@ func TestThousandMembersCommitWithinASecond(t *testing.T) {
 		view, round, _ := f.members[i].Position()
 		f.push(timed{at: f.now, to: i, event: Event{What: Expect}})
 		if i == 7 {
-			f.push(timed{at: f.now + time.Second, to: i, event: Event{What: Complete, Local: Local{view, round, 100, 1, SignJob}}})
+			f.push(timed{at: f.now + time.Second, to: i, event: Event{What: Complete, Local: Local{View: view, Round: round, Step: 100, Writing: 1, Edition: 1, Sign: SignJob}}})
 		}
 	}
 	f.run(func() bool { return f.safe == n }, f.now+time.Hour)
