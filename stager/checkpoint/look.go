@@ -35,6 +35,7 @@ type entry struct {
 	view  string
 	round int
 	files []local
+	late  string // a file that was written after the checkpoint was announced as complete
 }
 
 // look finds what is complete and takes snapshots of it. With ended the trainer is
@@ -260,7 +261,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 		delete(u.seen, name)
 		return
 	}
-	e.reason, e.word, e.refused, e.fault, e.wait = "", "", true, false, 0
+	e.reason, e.word, e.refused, e.fault, e.wait, e.late = "", "", true, false, 0, ""
 	switch {
 	case err != nil:
 		e.reason, e.fault = err.Error(), true
@@ -271,7 +272,8 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	case marker != nil && newerThan(files, marker.ModTime()) != "":
 		e.reason = fmt.Sprintf("its %s is older than %s: write the marker last", markerName, newerThan(files, marker.ModTime()))
 	case scan != nil && scan.job && newerThan(files, scan.began) != "":
-		e.reason, e.refused = newerThan(files, scan.began)+" was written after the checkpoint was complete", false
+		e.late = newerThan(files, scan.began)
+		e.reason, e.refused = e.late+" was written after the checkpoint was complete", false
 	}
 	if e.reason != "" {
 		return
@@ -279,6 +281,9 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	at.marked = marker != nil
 	at.other, at.quiet = u.expects(scan)
 	view, judgement, ok := u.evaluateLocked(t, name, files, e, at)
+	if ok && judgement.Final() && u.member != nil {
+		u.member.sawLocked(e, step, state, files)
+	}
 	switch {
 	case !ok:
 		if !auto { // what is overwritten in place changes under a link

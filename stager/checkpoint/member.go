@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -30,17 +29,20 @@ type member struct {
 	mu        sync.Mutex // leaf: held with or without Uploader.mu; guards all below
 	queue     []queued
 	timers    map[group.Task]*memberTimer
-	home      home                   // on the volume
-	announced []group.Announcement   // of the current view
-	open      []group.Announcement   // neither committed nor abandoned
-	brought   map[group.Local]string // fingerprints of what this node uploaded; Sign is zero
-	scans     map[int64]*scan        // by step
-	viewed    bool                   // this process has adopted a view
-	told      map[string]bool        // keys of records that were reported as unreadable
-	last      *earlier               // the COMMIT.json that was read or written last, with this node's files
-	asked     bool                   // LATEST was read
+	home      home                       // on the volume
+	announced []group.Announcement       // of the current view
+	open      []group.Announcement       // neither committed nor abandoned
+	brought   map[group.Local]string     // fingerprints of what this node uploaded, by writing
+	scans     map[int64]*scan            // by step
+	began     map[group.SaveID]time.Time // when saves were announced
+	counted   map[int64][]local          // the files of the writings that were counted last, by step
+	viewed    bool                       // this process has adopted a view
+	told      map[string]bool            // keys of records that were reported as unreadable
+	last      *earlier                   // the COMMIT.json that was read or written last, with this node's files
+	asked     bool                       // LATEST was read
 	records   map[string]group.Record
 	missing   missing
+	trouble   string // why records cannot be read or written
 	state     memberState
 	left      bool // the record says that this member ended
 	refused   *RefusedError
@@ -80,7 +82,8 @@ func startMember(u *Uploader) (*member, error) {
 	m := &member{
 		told: make(map[string]bool),
 		u:    u, count: u.cfg.Nodes, wake: make(chan struct{}, 1), ended: make(chan struct{}), timers: make(map[group.Task]*memberTimer),
-		brought: make(map[group.Local]string), scans: make(map[int64]*scan),
+		brought: make(map[group.Local]string), scans: make(map[int64]*scan), counted: make(map[int64][]local),
+		began:   make(map[group.SaveID]time.Time),
 		records: make(map[string]group.Record), changed: make(chan struct{}),
 	}
 	if err := m.readHome(); err != nil {
@@ -292,6 +295,13 @@ func (m *member) leave() {
 	}
 }
 
+// troubled returns why records cannot be read or written; "" is nothing.
+func (m *member) troubled() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.trouble
+}
+
 // waitsFor returns what this member waits for from others, for people; "" is nothing.
 func (m *member) waitsFor() string {
 	m.mu.Lock()
@@ -327,35 +337,4 @@ func nodeWords(nodes []int) string {
 		text += fmt.Sprint(" ", n)
 	}
 	return text
-}
-
-// writing returns the number of a writing of a step that has the fingerprint print:
-// one more than that of the last announcement that this node took part in with other
-// files.
-func (m *member) writing(l group.Local, print string, sent bool) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	last := 0
-	for _, a := range m.announced {
-		if a.Round == l.Round && a.Step == l.Step {
-			last = max(last, a.Writing)
-		}
-	}
-	if last == 0 {
-		return 1
-	}
-	l.Writing, l.Sign = last, 0
-	if other, ok := m.brought[l]; ok && other != print || !ok && sent {
-		return last + 1
-	}
-	return last
-}
-
-// noteBrought remembers what was uploaded for a writing.
-func (m *member) noteBrought(l group.Local, print string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	l.Sign = 0
-	maps.DeleteFunc(m.brought, func(o group.Local, _ string) bool { return o.View != l.View })
-	m.brought[l] = print
 }

@@ -78,12 +78,20 @@ func (m *member) recordOf(key string, body []byte, version backends.Version, err
 	return r
 }
 
-// note keeps the error of a store that cannot do its part for the Status.
+// note keeps the error of a store that cannot do its part for the Status, until a record is
+// written.
 func (m *member) note(err error, failed bool) {
-	if failed && m.ctx.Err() == nil {
-		m.u.log.Debug("a record cannot be read or written now", "error", err)
-		_ = m.u.note(err)
+	if !failed || m.ctx.Err() != nil {
+		return
 	}
+	m.u.log.Debug("a record cannot be read or written now", "error", err)
+	m.setTrouble(err.Error())
+}
+
+func (m *member) setTrouble(text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.trouble = text
 }
 
 // put creates a record, or replaces it in a version.
@@ -98,6 +106,7 @@ func (m *member) put(ctx context.Context, key string, body []byte, create bool, 
 	e := group.Event{Outcome: group.OK, Version: string(version)}
 	switch kind := backends.KindOf(err); {
 	case err == nil:
+		m.setTrouble("")
 	case kind == backends.Exist:
 		e.Outcome = group.Exists
 	case kind == backends.Changed:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stager-dev/stager/stager/checkpoint/group"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -21,6 +22,8 @@ type home struct {
 	Since     time.Time  `json:"since"`
 	Positions []position `json:"positions,omitempty"` // oldest first
 	Seen      []int64    `json:"seen,omitempty"`      // steps of which this node has had files
+
+	Writings group.Writings `json:"writings,omitempty"`
 }
 
 type position struct {
@@ -117,7 +120,7 @@ func (u *Uploader) startAlone() error {
 	u.disownLocked(func(view string) bool { return view != "" })
 	for _, snap := range u.snaps {
 		if snap.View == beforeRun {
-			u.giveUpLocked(snap, "it is one node's part of a checkpoint of several nodes, and this job has one", snap.Said)
+			u.giveUpLocked(snap, "it is one node's part of a checkpoint of several nodes, and this job has one", snap.Said, true)
 		}
 	}
 	return nil
@@ -168,6 +171,9 @@ func (m *member) moveTo(view string, round int) {
 	defer m.mu.Unlock()
 	if len(m.home.Positions) == 0 { // files that came before there was any view are of the first one
 		since = m.home.Since
+		for i := range m.home.Writings {
+			m.home.Writings[i].View, m.home.Writings[i].Round = view, round
+		}
 	}
 	m.home.Positions = append(m.home.Positions, position{view, round, since})
 	if n := len(m.home.Positions); n > maxPositions {

@@ -105,7 +105,21 @@ func (m *member) adoptLocked(snap *snapshot, e *entry, sign group.Sign) {
 	done := m.u.shipped[snap.Name]
 	failed := m.u.failed[snap.Name]
 	sent := done.Step == snap.Step && done.Fingerprint != "" && done.Dir != "" || failed.step == snap.Step && failed.print != ""
-	snap.Writing = m.writing(group.Local{View: view, Round: round, Step: snap.Step}, snap.print, sent)
+	l := group.Local{View: view, Round: round, Step: snap.Step}
+	l.Writing = m.countLocked(l, snap.print, snap.Files, sign >= group.SignOwn)
+	snap.Writing, snap.Edition = l.Writing, m.edition(l, snap.print, sent)
+}
+
+// signedLocked notes that what is held was complete before it was signed.
+func (m *member) signedLocked(snap *snapshot) {
+	m.noteWriting(snap.local(m), snap.print, snap.Files)
+}
+
+// sawLocked counts the writing of a checkpoint that a sign completed, also where it cannot
+// be held now.
+func (m *member) sawLocked(e *entry, step int64, print string, files []local) {
+	view, round := m.resolve(e.view, e.round)
+	m.countLocked(group.Local{View: view, Round: round, Step: step}, print, files, true)
 }
 
 // expects returns what a checkpoint needs on this node to be complete: whether signs of

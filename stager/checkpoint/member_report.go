@@ -44,6 +44,7 @@ func (m *member) report(r group.Report) {
 		m.waiting(r)
 	case group.Announced:
 		u.log.Info("a checkpoint of all nodes begins", "step", r.Step, "save", r.Save.Number)
+		m.begun(r.Save)
 		m.clearMissing()
 	case group.Skipped:
 		m.skipped(r)
@@ -81,7 +82,7 @@ func (m *member) giveUpAll(why string) {
 	defer u.mu.Unlock()
 	for _, snap := range u.snaps {
 		if l := snap.local(m); snap.refused == nil && !m.isOpen(l) {
-			u.giveUpLocked(snap, why, snap.Said)
+			u.giveUpLocked(snap, why, snap.Said, true)
 		}
 	}
 }
@@ -153,7 +154,7 @@ func (m *member) clearMissing() {
 
 // held returns the snapshot that a save is of; nil when there is none any more.
 func (m *member) heldLocked(l group.Local) *snapshot {
-	l.Sign = 0
+	l.Sign, l.Edition = 0, 0
 	if snap := m.u.snaps[l.Step]; snap != nil && snap.local(m) == l {
 		return snap
 	}
@@ -188,7 +189,7 @@ func (m *member) skipped(r group.Report) {
 		r.Why = "a newer pod has taken the place of this node"
 	}
 	if r.Why != "" {
-		u.giveUpLocked(snap, r.Why, snap.Said)
+		u.giveUpLocked(snap, r.Why, snap.Said, true)
 		return
 	}
 	u.log.Info("all nodes save a later checkpoint, so this one is not sent", "step", snap.Step)
@@ -206,9 +207,15 @@ func (m *member) safe(r group.Report) {
 	u.mu.Lock()
 	u.own = append(u.own, dir)
 	u.saved[r.Step] = true
+	delete(u.failed, unnamed(r.Step))
 	u.committed = StepTime{Step: r.Step, Time: now(), Provisional: r.Provisional}
+	if at := m.beganAt(r.Save); at.After(u.upTo) { // this node may have had no files of it
+		u.upTo = at
+	}
 	if snap := m.heldLocked(l); known && snap != nil {
-		u.upTo = snap.Complete
+		if snap.Complete.After(u.upTo) {
+			u.upTo = snap.Complete
+		}
 		u.committed.Evidence = snap.Evidence
 		u.cfg.Metrics.countEvidence(u.cfg.Output, snap.Evidence)
 		delete(u.failed, snap.Name)
@@ -252,37 +259,6 @@ func (m *member) tidy(dir string) {
 	}
 	defer func() { <-u.shipping }()
 	u.retain(m.ctx)
-}
-
-// lost notes that a save will not be committed.
-func (m *member) lost(r group.Report) {
-	u := m.u
-	l, known := m.saveOf(r)
-	u.cfg.Metrics.abandoned.WithLabelValues(u.cfg.Output).Inc()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if snap := m.heldLocked(l); known && snap != nil {
-		u.giveUpLocked(snap, r.Why, snap.Said || r.Topic == group.Damaged)
-		return
-	}
-	u.log.Error("a checkpoint of all nodes is abandoned", "step", r.Step, "reason", r.Why)
-	u.failed[fmt.Sprintf("step %d", r.Step)] = failure{r.Step, "", r.Why, backends.Changed}
-	u.notifyLocked()
-}
-
-// giveUpLocked names a checkpoint that will not be saved. hold keeps it on the volume: the
-// trainer that committed it may have removed its own copy.
-func (u *Uploader) giveUpLocked(snap *snapshot, why string, hold bool) {
-	u.log.Error("a checkpoint is abandoned", "step", snap.Step, "reason", why)
-	err := backends.Errorf(backends.Changed, "commit", stepDir(snap.Step, 0), "%s", why)
-	if hold {
-		u.log.Warn("it is held on this node until stager is restarted", "step", snap.Step, "folder", u.cfg.Dir+"/"+u.shelf.dir(snap))
-		snap.refused = err
-		u.notifyLocked()
-		return
-	}
-	u.failed[snap.Name] = failure{snap.Step, snap.print, why, backends.Changed}
-	u.leaveLocked(snap)
 }
 
 // agreed hands an agreement to those who wait for it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -45,8 +46,8 @@ func (m *member) scan(ctx context.Context, save group.Announcement) group.Event 
 	for wait := scanPause; ; wait = min(2*wait, longestPause) {
 		if err := m.u.look(false); err != nil {
 			_ = m.u.note(err)
-		} else if outcome := m.scanned(s); outcome != 0 {
-			return group.Event{Outcome: outcome}
+		} else if e := m.scanned(s); e.Outcome != 0 {
+			return e
 		}
 		if pause(ctx, wait) != nil {
 			return group.Event{Outcome: group.Unavailable}
@@ -54,40 +55,60 @@ func (m *member) scan(ctx context.Context, save group.Announcement) group.Event 
 	}
 }
 
-// scanned returns what a look has found for a scan; 0 is nothing yet.
-func (m *member) scanned(s *scan) group.Outcome {
-	u := m.u
+// scanned returns what a look has found for a scan; no Outcome is nothing yet.
+func (m *member) scanned(s *scan) group.Event {
+	u, step := m.u, s.save.Step
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	snap := u.snaps[s.save.Step]
+	lost := func(format string, args ...any) group.Event {
+		return group.Event{Outcome: group.Changed, Why: fmt.Sprintf(format, args...)}
+	}
+	if count := m.writingOf(s.save); count > s.save.Writing {
+		return lost("has writing %d of step %d, and writing %d was announced", count, step, s.save.Writing)
+	}
+	snap := u.snaps[step]
 	if snap != nil && snap.refused == nil && s.fresh {
-		if !m.belongs(snap.View, snap.Round, s.save) {
-			return group.Changed
+		switch {
+		case !m.belongs(snap.View, snap.Round, s.save):
+			return lost("has files of step %d from before the members changed or restored", step)
+		case snap.Sign >= group.SignOwn && snap.Writing < s.save.Writing && !s.job:
+			return lost("has writing %d of step %d only, and writing %d was announced", snap.Writing, step, s.save.Writing)
 		}
-		snap.Writing, snap.reported = s.save.Writing, true
-		if s.job && snap.Provisional {
-			snap.Evidence, snap.Provisional = s.evidence(), false
-		}
-		u.shelf.rewrite(snap)
-		return group.OK
+		m.adopt(snap, s)
+		return group.Event{Outcome: group.OK}
 	}
 	for _, e := range u.seen {
-		if e.step != s.save.Step {
+		switch {
+		case e.step != step:
 			continue
+		case !m.belongs(e.view, e.round, s.save):
+			return lost("has files of step %d from before the members changed or restored", step)
+		case e.late != "":
+			return lost("wrote %s after step %d was announced as complete", e.late, step)
 		}
-		if !m.belongs(e.view, e.round, s.save) {
-			return group.Changed
-		}
-		return 0
+		return group.Event{}
 	}
 	switch {
 	case snap != nil && snap.Sign >= group.SignOwn: // the trainer has removed it since
-		snap.Writing, snap.reported = s.save.Writing, true
-		return group.OK
-	case snap != nil, m.hasSeen(s.save.Step): // of another view, or lost
-		return group.Changed
+		m.adopt(snap, s)
+		return group.Event{Outcome: group.OK}
+	case snap != nil, m.hasSeen(step):
+		return lost("no longer has the files of step %d", step)
 	}
-	return group.NotExist
+	return group.Event{Outcome: group.NotExist}
+}
+
+// adopt makes what is held that of an announced save. An announcement for all nodes proves
+// which writing it is.
+func (m *member) adopt(snap *snapshot, s *scan) {
+	snap.Writing, snap.Edition, snap.reported = s.save.Writing, s.save.Edition, true
+	if s.job {
+		m.noteWriting(snap.local(m), snap.print, snap.Files)
+		if snap.Provisional {
+			snap.Evidence, snap.Provisional = s.evidence(), false
+		}
+	}
+	m.u.shelf.rewrite(snap)
 }
 
 // belongs reports whether files with a label are of a save's view and round.
@@ -177,7 +198,7 @@ func (m *member) deliverSnapshot(ctx context.Context, up *upload, dir string) (p
 	}, dir)
 }
 
-// local is what the machine knows a snapshot by.
+// local is what the machine knows a snapshot by, but for its edition and sign.
 func (snap *snapshot) local(m *member) group.Local {
 	view, round := m.resolve(snap.View, snap.Round)
 	return group.Local{View: view, Round: round, Step: snap.Step, Writing: snap.Writing}
@@ -207,7 +228,7 @@ func (m *member) reportDue(all bool) {
 		}
 		snap.reported = true
 		l := snap.local(m)
-		l.Sign = snap.Sign
+		l.Edition, l.Sign = max(snap.Edition, 1), snap.Sign
 		if snap.Said {
 			l.Sign = max(l.Sign, group.SignOwn)
 		}

@@ -97,6 +97,9 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	case held != nil && held.print == state:
 		held.Said, held.refused, held.reported = true, nil, false // what was in its way may be gone
 		held.Evidence, held.Provisional = saidEvidence, false
+		if u.member != nil {
+			u.member.signedLocked(held)
+		}
 		u.wakeSender()
 		return step, nil
 	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "":

@@ -44,16 +44,18 @@ type snapshot struct {
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	Cursors Cursors            `json:"cursors,omitempty"`
 
-	// Of several nodes: where its files belong, how often the step was written there, and
-	// how this node knows that it is complete.
+	// Of several nodes: where its files belong, how often the step was written there, which
+	// files of that writing it has, and how this node knows that it is complete.
 	View    string     `json:"view,omitempty"`
 	Round   int        `json:"round,omitempty"`
 	Writing int        `json:"writing,omitempty"`
+	Edition int        `json:"edition,omitempty"`
 	Sign    group.Sign `json:"sign,omitempty"`
 
-	reported bool   // the other nodes may be asked to save it
-	refused  error  // why the destination does not take it as things are; it is held until somebody decides
-	print    string // the fingerprint of Files
+	reported  bool      // the other nodes may be asked to save it
+	abandoned time.Time // when it was complete, if it is refused since it was abandoned; see failure
+	refused   error     // why the destination does not take it as things are; it is held until somebody decides
+	print     string    // the fingerprint of Files
 }
 
 // shelf keeps the snapshots of one output folder.

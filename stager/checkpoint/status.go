@@ -103,7 +103,7 @@ func (u *Uploader) Status() Status {
 		s.Waiting = append(s.Waiting, Waiting{name, halfWritten})
 	}
 	if u.member != nil {
-		s.Nodes = u.member.waitsFor()
+		s.Nodes, s.LastError = u.member.waitsFor(), cmp.Or(s.LastError, u.member.troubled())
 		s.View, _ = u.member.position()
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.failed)) {

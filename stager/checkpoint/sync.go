@@ -178,7 +178,7 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 	case errors.Is(err, errChanged):
 		u.log.Warn("a checkpoint was not committed, since it changed", "step", snap.Step, "error", err)
 		if !u.watchesLocked(snap.Name) {
-			u.failed[snap.Name] = failure{snap.Step, snap.print, err.Error() + "; commit it again when it is complete", backends.Changed}
+			u.failed[snap.Name] = failure{step: snap.Step, print: snap.print, reason: err.Error() + "; commit it again when it is complete", kind: backends.Changed}
 		} else if u.seen[snap.Name] == nil {
 			// It must be complete anew, as look finds it.
 			u.seen[snap.Name] = &entry{step: snap.Step, since: time.Now(), reason: err.Error()}
@@ -193,7 +193,7 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 			u.notifyLocked()
 			return nil
 		}
-		u.failed[snap.Name] = failure{snap.Step, snap.print, err.Error(), backends.Invalid}
+		u.failed[snap.Name] = failure{step: snap.Step, print: snap.print, reason: err.Error(), kind: backends.Invalid}
 	default:
 		u.log.Warn("a checkpoint is not safe yet", "step", snap.Step, "error", err)
 		return fmt.Errorf("step %d: %w", snap.Step, err)

@@ -140,6 +140,9 @@ type failure struct {
 	print  string
 	reason string
 	kind   backends.Kind // of the error that Wait returns
+	// abandoned is when a checkpoint of several nodes was complete that cannot be saved any
+	// more, as the members changed; zero: another reason. See overtakenLocked.
+	abandoned time.Time
 }
 
 // upload is a checkpoint on its way.

@@ -220,7 +220,7 @@ func (m *Machine) beforeCommit(s *save, e Event) {
 	switch {
 	case there != nil && there.View == s.id.View && there.Save == s.id.Number:
 		m.enter(s, saveGatherAgain)
-	case sameJob && !there.Provisional && there.Save < s.id.Number && m.sameWriting(there.Save, s.what) && there.View == s.id.View:
+	case sameJob && !there.Provisional && there.Save < s.id.Number && m.sameFiles(there.Save, s.what) && there.View == s.id.View:
 		m.finish(s, Superseded, "the same files are committed by an earlier save")
 	case sameJob && (there.Seq > s.view.Seq || there.View == s.id.View && there.Save > s.id.Number):
 		m.finish(s, Superseded, "a later save of the step is committed")

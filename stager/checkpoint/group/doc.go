@@ -55,6 +55,24 @@
 //     another view. Saves for which all parts exist are still committed; others are
 //     abandoned and reported.
 //
+// # Writings
+//
+// A trainer may write a step again. Each node counts the writings of a step that it has
+// seen complete by a sign ([Writings]), and the count is in the announcement. A node that
+// holds a later writing, or still holds an earlier one, ends the save by a failed part; the
+// step is announced again when the nodes hold the same writing. So files of two writings
+// make no COMMIT where the nodes' counts tell them apart. They cannot where
+//
+//   - a node missed a writing: it was replaced before the node saw it complete, or while
+//     stager was not running there;
+//   - a node has no sign of its own for its files, and an announcement for all nodes is
+//     the only one: what it finds after it read the announcement may have been written
+//     after the sign. Files that were written after the node began to look end the save;
+//   - a trainer starts again in the same pods without restoring by stager, so that no new
+//     round begins.
+//
+// A step that some nodes write again and others do not is not saved.
+//
 // The order of store operations alone makes a COMMIT correct. Timers decide only how
 // soon something happens, and whether a second job is refused.
 package group

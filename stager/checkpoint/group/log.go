@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -201,7 +202,7 @@ func (m *Machine) announce() {
 	}
 	m.log.mine = Announcement{
 		Header: Header{APIVersion: apiVersion, Kind: kindAnnouncement}, View: m.view.now.Digest, Save: m.log.next,
-		Step: h.Step, Round: h.Round, Writing: h.Writing, Scope: scope, By: m.cfg.Index,
+		Step: h.Step, Round: h.Round, Writing: h.Writing, Edition: h.Edition, Scope: scope, By: m.cfg.Index,
 	}
 	m.log.phase = logCreate
 	m.do(Action{Do: Create, For: m.logTask(), Key: announceKey(m.view.now.Digest, m.log.next), Body: encode(m.log.mine)})
@@ -235,6 +236,10 @@ func (m *Machine) completed(l Local) {
 	if !m.on(4) && m.replaceParts(l) {
 		return
 	}
+	if m.writtenAgain(l) {
+		m.tell(Report{Topic: Skipped, Local: l, Step: l.Step})
+		return
+	}
 	m.hold(l)
 	for i := range m.saves {
 		s := &m.saves[i]
@@ -244,35 +249,57 @@ func (m *Machine) completed(l Local) {
 		if h := m.match(s.what); h != nil {
 			m.begin(s)
 		} else if m.on(5) && later(l, s.what) {
-			m.fail(s, fmt.Sprintf("node %d has saved step %d without step %d", m.cfg.Index, l.Step, s.what.Step))
+			why := fmt.Sprintf("node %d has saved step %d without step %d", m.cfg.Index, l.Step, s.what.Step)
+			if l.Step == s.what.Step {
+				why = fmt.Sprintf("node %d has a later writing of step %d", m.cfg.Index, l.Step)
+			}
+			m.fail(s, why)
 		}
 	}
 	m.pokeLog()
 }
 
+// writtenAgain reports whether a later writing of l's step was announced.
+func (m *Machine) writtenAgain(l Local) bool {
+	return slices.ContainsFunc(m.log.known, func(k known) bool { return k.Round == l.Round && k.Step == l.Step && k.Writing > l.Writing })
+}
+
 // hold notes a checkpoint that may be announced, unless it was: then only a save that
-// waits for it needs it.
+// waits for it needs it. An earlier writing of the step is no longer on the volume.
 func (m *Machine) hold(l Local) {
 	for i := range m.ready {
-		if r := &m.ready[i]; r.View == l.View && r.is(l.Round, l.Step, l.Writing) {
-			r.Sign = max(r.Sign, l.Sign)
+		if r := &m.ready[i]; r.View == l.View && r.of(l.Round, l.Step, l.Writing) {
+			r.Sign, r.Edition = max(r.Sign, l.Sign), max(r.Edition, l.Edition)
 			return
 		}
 	}
-	announced, before := m.knownSign(l.Round, l.Step, l.Writing)
+	m.ready = slices.DeleteFunc(slices.Clone(m.ready), func(h held) bool {
+		return h.View == l.View && h.Round == l.Round && h.Step == l.Step && h.Writing < l.Writing
+	})
+	announced, before := m.knownFiles(l)
 	waiting := slices.ContainsFunc(m.saves, func(s save) bool {
-		return (s.phase == saveWaitLocal || s.phase == saveOwn) && l.is(s.what.Round, s.what.Step, s.what.Writing)
+		return (s.phase == saveWaitLocal || s.phase == saveOwn) && l.of(s.what.Round, s.what.Step, s.what.Writing)
 	})
 	if !announced || waiting || before < SignOwn && l.Sign >= SignOwn && m.guessed(l) || l.Sign == SignJob && !m.forJob(l) {
 		m.ready = append(m.ready, held{Local: l})
 	}
 }
 
-// knownSign returns whether a checkpoint was announced, and the best sign that this node
-// had for it.
-func (m *Machine) knownSign(round int, step int64, writing int) (announced bool, sign Sign) {
+// knownSign returns the best sign that this node had for an announced writing.
+func (m *Machine) knownSign(a Announcement) (sign Sign) {
 	for _, k := range m.log.known {
-		if k.Round == round && k.Step == step && k.Writing == writing {
+		if k.Round == a.Round && k.Step == a.Step && k.Writing == a.Writing {
+			sign = max(sign, k.sign)
+		}
+	}
+	return sign
+}
+
+// knownFiles reports whether the very files of l were announced, and the best sign that
+// this node had for them.
+func (m *Machine) knownFiles(l Local) (announced bool, sign Sign) {
+	for _, k := range m.log.known {
+		if l.is(k.Announcement) {
 			announced, sign = true, max(sign, k.sign)
 		}
 	}
@@ -282,18 +309,18 @@ func (m *Machine) knownSign(round int, step int64, writing int) (announced bool,
 // guessed reports whether this node took part in a save of l without a sign, so that
 // only a provisional COMMIT came of it.
 func (m *Machine) guessed(l Local) bool {
-	return slices.ContainsFunc(m.log.known, func(k known) bool { return k.Scope == ScopeNode && l.is(k.Round, k.Step, k.Writing) })
+	return slices.ContainsFunc(m.log.known, func(k known) bool { return k.Scope == ScopeNode && l.of(k.Round, k.Step, k.Writing) })
 }
 
 // forJob reports whether l was announced for all nodes.
 func (m *Machine) forJob(l Local) bool {
-	return slices.ContainsFunc(m.log.known, func(k known) bool { return k.Scope == ScopeJob && l.is(k.Round, k.Step, k.Writing) })
+	return slices.ContainsFunc(m.log.known, func(k known) bool { return k.Scope == ScopeJob && l.is(k.Announcement) })
 }
 
-// sameWriting reports whether a save of the view was announced for the same files.
-func (m *Machine) sameWriting(number int, a Announcement) bool {
+// sameFiles reports whether a save of the view was announced for the same files.
+func (m *Machine) sameFiles(number int, a Announcement) bool {
 	return slices.ContainsFunc(m.log.known, func(k known) bool {
-		return k.View == a.View && k.Save == number && k.Round == a.Round && k.Step == a.Step && k.Writing == a.Writing
+		return k.View == a.View && k.Save == number && k.Round == a.Round && k.Step == a.Step && k.Writing == a.Writing && k.Edition == a.Edition
 	})
 }
 
@@ -306,33 +333,44 @@ func (m *Machine) noteSign(a Announcement, sign Sign) {
 	}
 }
 
-func (l *Local) is(round int, step int64, writing int) bool {
+// of reports whether l is of a writing.
+func (l *Local) of(round int, step int64, writing int) bool {
 	return l.Round == round && l.Step == step && l.Writing == writing
+}
+
+// is reports whether l has the files that were announced.
+func (l *Local) is(a Announcement) bool {
+	return l.of(a.Round, a.Step, a.Writing) && l.Edition == a.Edition
 }
 
 // later reports whether the trainer wrote l after what was announced.
 func later(l Local, a Announcement) bool {
-	if l.Round != a.Round {
-		return l.Round > a.Round
-	}
-	return l.Step > a.Step || l.Step == a.Step && l.Writing > a.Writing
+	return cmp.Or(cmp.Compare(l.Round, a.Round), cmp.Compare(l.Step, a.Step), cmp.Compare(l.Writing, a.Writing), cmp.Compare(l.Edition, a.Edition)) > 0
 }
 
 // match returns the held checkpoint that belongs to an announcement.
 func (m *Machine) match(a Announcement) *held {
 	for i := range m.ready {
-		if h := &m.ready[i]; h.is(a.Round, a.Step, a.Writing) && (h.View == a.View || !m.on(2)) {
+		if h := &m.ready[i]; h.of(a.Round, a.Step, a.Writing) && (h.View == a.View || !m.on(2)) {
 			return h
 		}
 	}
 	return nil
 }
 
+// replaced reports whether this node holds a later writing of an announced step, in place
+// of the one that was announced.
+func (m *Machine) replaced(a Announcement) bool {
+	return slices.ContainsFunc(m.ready, func(h held) bool {
+		return h.View == a.View && h.Round == a.Round && h.Step == a.Step && h.Writing > a.Writing
+	})
+}
+
 // know notes an announcement, and skips what the trainer wrote before.
 func (m *Machine) know(a Announcement) {
 	m.log.known = append(slices.Clone(m.log.known[max(0, len(m.log.known)-maxKnown+1):]), known{Announcement: a})
 	if m.on(5) {
-		m.skip(func(h *held) bool { return !later(h.Local, a) && !h.is(a.Round, a.Step, a.Writing) })
+		m.skip(func(h *held) bool { return !later(h.Local, a) && !h.of(a.Round, a.Step, a.Writing) })
 	}
 }
 

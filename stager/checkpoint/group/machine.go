@@ -108,7 +108,7 @@ const (
 	// Scan looks for this node's files of Save after the announcement was read. It
 	// answers when all are closed and unchanged: OK when there are some and they are
 	// held, NotExist when there are none, Changed when they are lost. Files of the
-	// step that are of another view or round are lost, too: this node has some.
+	// step that are of another view, round or writing are lost, too: this node has some.
 	Scan
 	// Upload sends what was held for Save and answers OK with the part's payload in
 	// Body when it is durable, or Changed when it is lost.
@@ -189,7 +189,7 @@ type Event struct {
 	Records []Record
 	Found   Found
 	Local   Local  // Complete
-	Why     string // Look, Commit: for people, with Corrupt
+	Why     string // for people: of Look and Commit with Corrupt, of Scan with Changed
 	// Provisional is that of Scan and Upload: no sign proves that the files are
 	// complete.
 	Provisional bool
@@ -210,7 +210,8 @@ type Local struct {
 	View    string // when its first file was held; see Machine.Position
 	Round   int    // the same
 	Step    int64
-	Writing int // how often the step was written in this round, from 1
+	Writing int // how often the step was written in this round, from 1; see Writings
+	Edition int // which files of the writing, from 1: some may be added after it was saved
 	Sign    Sign
 }
 
@@ -272,6 +273,9 @@ type Machine struct {
 type rules uint16
 
 func rule(n int) rules { return 1 << n }
+
+// ruleOfWritings is that nodes compare which writing of a step they hold, a part of rule 4.
+const ruleOfWritings = 14
 
 func (m *Machine) on(n int) bool { return m.off&rule(n) == 0 }
 

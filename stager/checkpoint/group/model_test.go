@@ -1,9 +1,7 @@
 package group
 
 import (
-	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -33,6 +31,11 @@ type holding struct {
 	content content
 }
 
+// print names the state of the files.
+func (h *holding) print() string {
+	return fmt.Sprint(h.content.Run, "/", h.content.Writing, "/", h.content.Whole)
+}
+
 type trainerState uint8
 
 const (
@@ -56,7 +59,9 @@ type actor struct {
 	half    bool // of the current save is written
 	whole   bool // the leader waits for the others
 	guessed bool
-	held    []holding
+	disk    []holding // what the trainer wrote last, one a step
+	held    []holding // what stager holds of it
+	counts  Writings
 	key     []byte
 }
 
@@ -68,10 +73,13 @@ type scenario struct {
 	mode   string // job, each, rank0, quiet
 	halves bool   // checkpoints are written in two bursts
 	cold   bool   // begins before registration
+	misses bool   // a node may not see that a writing is complete before the next one replaces it
 	lazy   bool   // reads are on their way, too, instead of at once
+	brief  bool   // uploads, registration, and the beginning of a new view are done at once: other scenarios have them interleave
 	// how often may happen:
 	crash, replace, resize, second, kill, lost, sweep int
 	drain                                             bool // a replaced member is still there
+	victim                                            int  // the member whose pod is replaced, from 1; 0: any
 	off                                               rules
 }
 
@@ -85,6 +93,7 @@ type world struct {
 	left   struct{ crash, replace, resize, second, kill, lost, sweep int }
 	runs   []int64 // what each run of a trainer restored
 	done   []SaveID
+	vacant []Config // of pods that are gone and not replaced yet
 	boots  int
 	bad    string
 }
@@ -156,6 +165,7 @@ func (w *world) clone(i int) (*world, *actor) {
 	c.runs = slices.Clone(w.runs)
 	c.done = slices.Clone(w.done)
 	c.limbo = slices.Clone(w.limbo)
+	c.vacant = slices.Clone(w.vacant)
 	if i < 0 {
 		return &c, nil
 	}
@@ -165,7 +175,7 @@ func (w *world) clone(i int) (*world, *actor) {
 func (w *world) own(i int) *actor {
 	a := *w.actors[i]
 	a.m = a.m.clone()
-	a.pend, a.timers, a.held = slices.Clone(a.pend), slices.Clone(a.timers), slices.Clone(a.held)
+	a.pend, a.timers, a.disk, a.held = slices.Clone(a.pend), slices.Clone(a.timers), slices.Clone(a.disk), slices.Clone(a.held)
 	a.key = nil
 	w.actors[i] = &a
 	return &a
@@ -190,17 +200,25 @@ func (w *world) feed(a *actor, e Event) {
 				w.told(a, act.Report)
 			case Wait:
 				a.timers = append(a.timers, act.For)
-			case Read, Gather, Look, Newest:
-				if !w.sc.lazy {
+			default:
+				if w.sc.atOnce(act) {
 					queue = append(queue, w.exec(a, act))
 					continue
 				}
 				a.pend = append(a.pend, act)
-			default:
-				a.pend = append(a.pend, act)
 			}
 		}
 	}
+}
+
+// atOnce reports whether a request is done as soon as it is made, so that nothing happens
+// in between.
+func (sc *scenario) atOnce(act Action) bool {
+	switch act.Do {
+	case Read, Gather, Look, Newest:
+		return !sc.lazy
+	}
+	return sc.brief && (act.Do == Upload || act.For.Of == OfMember || act.For.Of == OfRestore)
 }
 
 func (w *world) get(key string) (string, bool) {
@@ -260,22 +278,50 @@ func (w *world) exec(a *actor, act Action) Event {
 	return e
 }
 
+// local looks for this node's files of a save, or uploads them.
 func (w *world) local(a *actor, act Action, e *Event) {
-	i := slices.IndexFunc(a.held, func(h holding) bool {
-		return h.is(act.Save.Round, act.Save.Step, act.Save.Writing) && (h.View == act.Save.View || w.sc.off&rule(2) != 0)
-	})
-	switch {
-	case i < 0 && act.Do == Scan && slices.ContainsFunc(a.held, func(h holding) bool { return h.Step == act.Save.Step }):
-		e.Outcome = Changed // of another view or round
-	case i < 0 && act.Do == Scan:
-		e.Outcome = NotExist
-	case i < 0:
-		e.Outcome = Changed
-	case act.Do == Upload:
-		key := fmt.Sprintf("data/%s/%d/%d", act.Save.View, act.Save.Save, a.cfg.Index)
-		w.put(key, "")
-		e.Body, _ = json.Marshal(payloadOf{a.held[i].content, key})
+	if act.Do == Scan {
+		w.scan(a, act.Save, e)
+		return
 	}
+	i := slices.IndexFunc(a.held, func(h holding) bool { return h.Step == act.Save.Step })
+	if i < 0 || !w.belongs(&a.held[i], act.Save) || a.held[i].Writing != act.Save.Writing {
+		e.Outcome = Changed
+		return
+	}
+	key := fmt.Sprintf("data/%s/%d/%d", act.Save.View, act.Save.Save, a.cfg.Index)
+	w.put(key, "")
+	e.Body, _ = json.Marshal(payloadOf{a.held[i].content, key})
+}
+
+// scan holds what is on the disk now, unless it is of another view, round or writing.
+func (w *world) scan(a *actor, save Announcement, e *Event) {
+	i := slices.IndexFunc(a.disk, func(h holding) bool { return h.Step == save.Step })
+	if i < 0 {
+		e.Outcome = NotExist
+		return
+	}
+	h := a.disk[i]
+	counted := a.counts.At(h.View, h.Round, h.Step)
+	behind := counted > 0 && counted < save.Writing && a.counts.Print(h.View, h.Round, h.Step) == h.print() && save.Scope == ScopeNode
+	if !w.belongs(&h, save) || w.sc.off&rule(ruleOfWritings) == 0 && (counted > save.Writing || behind) {
+		e.Outcome = Changed
+		return
+	}
+	if h.Writing, h.Edition = save.Writing, save.Edition; save.Scope == ScopeJob {
+		a.counts, _ = a.counts.Note(h.Local, h.print())
+	}
+	a.keep(h)
+}
+
+// belongs reports whether files are of a save's view and round.
+func (w *world) belongs(h *holding, save Announcement) bool {
+	return h.Round == save.Round && (h.View == save.View || w.sc.off&rule(2) != 0)
+}
+
+// keep holds a state of a step in place of an earlier one.
+func (a *actor) keep(h holding) {
+	a.held = append(slices.DeleteFunc(a.held, func(o holding) bool { return o.Step == h.Step }), h)
 }
 
 type modelCommit struct {
@@ -344,10 +390,30 @@ func (w *world) violated(format string, args ...any) {
 	}
 }
 
-// checkOrder demands that without faults the save before is committed.
+// failed reports whether a node has ended a save by a failed part, as it does when the
+// trainer wrote the step again meanwhile.
+func (w *world) failed(id SaveID) bool {
+	return slices.ContainsFunc(w.store, func(o object) bool {
+		p, err := DecodePart([]byte(o.body))
+		return err == nil && p.View == id.View && p.Save == id.Number && p.Failed != ""
+	})
+}
+
+// rewrites reports whether the trainer writes a step more than once.
+func (sc *scenario) rewrites() bool {
+	for i, step := range sc.saves {
+		if slices.Contains(sc.saves[:i], step) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkOrder demands that without faults the save before is committed, unless a node ended
+// it because the trainer wrote the step again.
 func (w *world) checkOrder(act Action) {
 	a, err := DecodeAnnouncement(act.Body)
-	if err == nil && a.Save > 1 && !slices.Contains(w.done, SaveID{a.View, a.Save - 1}) {
+	if err == nil && a.Save > 1 && !slices.Contains(w.done, SaveID{a.View, a.Save - 1}) && !(w.sc.rewrites() && w.failed(SaveID{a.View, a.Save - 1})) {
 		w.violated("node %d announces save %d, and save %d is not committed", a.By, a.Save, a.Save-1)
 	}
 }
@@ -421,47 +487,4 @@ func (w *world) told(a *actor, r Report) {
 			w.violated("node %s restores step %d, and another node restored step %d", a.name, r.Step, w.runs[a.run])
 		}
 	}
-}
-
-// id hashes all that decides what can happen next.
-func (w *world) id() [16]byte {
-	var b bytes.Buffer
-	for _, a := range w.actors {
-		if a.key == nil {
-			a.key = a.canon()
-		}
-		b.Write(a.key)
-	}
-	for _, o := range w.store {
-		b.WriteString(o.key)
-		b.WriteString(o.body)
-		b.WriteByte(0)
-	}
-	for _, l := range w.limbo {
-		fmt.Fprint(&b, l.Do, l.Key, string(l.Body), l.Version)
-	}
-	fmt.Fprint(&b, w.left, w.runs, w.done, w.bad)
-	sum := sha256.Sum256(b.Bytes())
-	return [16]byte(sum[:16])
-}
-
-func (a *actor) canon() []byte {
-	m := a.m.clone()
-	m.out, m.log.delay, m.view.delay, m.cfg = nil, 0, 0, Config{}
-	for i := range m.saves {
-		s := &m.saves[i]
-		s.delay, s.waited = 0, min(s.waited, 1)
-		s.view, s.digests = View{Seq: s.view.Seq}, nil
-	}
-	var b bytes.Buffer
-	fmt.Fprint(&b, a.name, a.dead, a.drains, a.trainer, a.run, a.pos, a.half, a.whole, a.guessed, a.held, m.member, m.view, m.log, m.restore, m.ready, m.saves)
-	for _, p := range a.pend {
-		fmt.Fprint(&b, p.Do, p.For, p.Key, len(p.Body), p.Version)
-	}
-	slices.SortFunc(a.timers, func(x, y Task) int {
-		return cmp.Or(cmp.Compare(x.Of, y.Of), cmp.Compare(x.Save.View, y.Save.View), cmp.Compare(x.Save.Number, y.Save.Number))
-	})
-	fmt.Fprint(&b, a.timers)
-	sum := sha256.Sum256(b.Bytes())
-	return sum[:16]
 }

@@ -37,6 +37,11 @@ func (w *world) next() []move {
 		moves = append(moves, move{"a delayed request arrives: " + describe(l), c, false})
 	}
 	moves = w.sweeper(moves)
+	if len(w.vacant) > 0 {
+		c, _ := w.clone(-1)
+		c.succeed()
+		moves = append(moves, move{"new pods start, all nodes are in one view, and the trainers restore", c, false})
+	}
 	return w.faults(moves)
 }
 
@@ -138,7 +143,7 @@ func (w *world) peers(a *actor, all func(*actor) bool) bool {
 }
 
 func (w *world) trainers(moves []move, i int, a *actor) []move {
-	if a.drains {
+	if a.drains || a.trainer == down && len(w.vacant) > 0 {
 		return moves
 	}
 	if a.trainer == down {
@@ -171,26 +176,31 @@ func (w *world) trainers(moves []move, i int, a *actor) []move {
 	writes := w.sc.mode != "rank0" || a.cfg.Index == 0
 	if w.sc.halves && !a.half && writes {
 		b.half = true
-		c.hold(b, false, 0)
+		c.hold(b, false)
 		return append(moves, move{fmt.Sprintf("node %s: the trainer writes half of step %d", a.name, step), c, false})
 	}
 	if leader {
 		b.whole = true
-		c.hold(b, true, 0)
+		c.hold(b, true)
 		return append(moves, move{fmt.Sprintf("node %s: the trainer writes step %d", a.name, step), c, false})
 	}
 	switch w.sc.mode {
 	case "job":
-		c.hold(b, true, 0)
+		c.hold(b, true)
 	case "each":
-		c.hold(b, true, 0)
+		c.hold(b, true)
+		if w.sc.misses && a.pos < len(w.sc.saves)-1 {
+			d, e := c.clone(i)
+			e.pos, e.half, e.guessed = e.pos+1, false, false
+			moves = append(moves, move{fmt.Sprintf("node %s: the trainer writes step %d, and stager does not look before it is written again", a.name, step), d, false})
+		}
 		c.complete(b, SignOwn)
 	case "quiet":
-		c.hold(b, true, 0)
+		c.hold(b, true)
 		c.complete(b, SignQuiet)
 	case "rank0":
 		if a.cfg.Index == 0 {
-			c.hold(b, true, 0)
+			c.hold(b, true)
 			c.complete(b, SignJob)
 		}
 	}
@@ -220,29 +230,34 @@ func (w *world) now(a *actor) (step int64, writing int) {
 	return step, writing
 }
 
-// hold keeps what is on the disk of an actor now.
-func (w *world) hold(a *actor, whole bool, sign Sign) {
+// hold puts the files of the current save on the disk of an actor, in place of an earlier
+// state of the step.
+func (w *world) hold(a *actor, whole bool) {
 	step, writing := w.now(a)
 	view, round, _ := a.m.Position()
-	h := holding{Local{view, round, step, writing, sign}, content{step, a.run, writing, whole}}
-	i := slices.IndexFunc(a.held, func(o holding) bool { return o.View == view && o.is(round, step, writing) })
-	if i < 0 {
-		a.held = append(a.held, h)
-	} else {
-		a.held[i].content = h.content
-	}
+	h := holding{Local{View: view, Round: round, Step: step}, content{step, a.run, writing, whole}}
+	a.disk = append(slices.DeleteFunc(a.disk, func(o holding) bool { return o.Step == step }), h)
 }
 
-// complete reports what is held of the current save to the machine.
+// complete holds what is on the disk of the current save, and reports it to the machine.
 func (w *world) complete(a *actor, sign Sign) {
-	step, writing := w.now(a)
-	view, round, _ := a.m.Position()
-	for i := range a.held {
-		if h := &a.held[i]; h.View == view && h.is(round, step, writing) {
-			h.Sign = sign
-			w.feed(a, Event{What: Complete, Local: h.Local})
-			return
+	step, _ := w.now(a)
+	for _, h := range a.disk {
+		if h.Step != step {
+			continue
 		}
+		run, writing, whole := 0, 0, false
+		_, _ = fmt.Sscanf(a.counts.Print(h.View, h.Round, h.Step), "%d/%d/%t", &run, &writing, &whole) // none is no state
+		h.Sign, h.Edition = sign, 1
+		h.Writing = a.counts.Number(h.Local, h.print(), run == h.content.Run && writing == h.content.Writing, 1)
+		if w.sc.off&rule(ruleOfWritings) != 0 {
+			h.Writing = 1
+		}
+		if sign >= SignOwn {
+			a.counts, _ = a.counts.Note(h.Local, h.print())
+		}
+		a.keep(h)
+		w.feed(a, Event{What: Complete, Local: h.Local})
 	}
 }
 
@@ -303,14 +318,18 @@ func (w *world) faults(moves []move) []move {
 		if w.left.kill > 0 {
 			c, b := w.clone(i)
 			c.left.kill--
-			b.dead, b.m, b.pend, b.timers, b.held = true, &Machine{}, nil, nil, nil
+			b.dead, b.m, b.pend, b.timers, b.disk, b.held = true, &Machine{}, nil, nil, nil, nil
 			moves = append(moves, move{fmt.Sprintf("node %s dies", a.name), c, true})
 		}
-		if w.left.replace > 0 && !a.drains && a.trainer == trains {
+		if w.left.replace > 0 && !a.drains && a.trainer == trains && (w.sc.victim == 0 || w.sc.victim == i+1) {
 			c, _ := w.clone(-1)
 			c.left.replace--
+			label := "the pod of node %s is replaced"
+			if w.sc.brief {
+				label = "the pod of node %s is gone"
+			}
 			c.replacePod(i)
-			moves = append(moves, move{fmt.Sprintf("the pod of node %s is replaced", a.name), c, true})
+			moves = append(moves, move{fmt.Sprintf(label, a.name), c, true})
 		}
 	}
 	if w.left.resize > 0 && w.running() {
@@ -319,7 +338,14 @@ func (w *world) faults(moves []move) []move {
 		for i := range c.actors {
 			c.retire(i)
 		}
-		c.begin("job-a", w.sc.n-1)
+		if w.sc.brief {
+			c.runs = append(c.runs, notRestored)
+			for i := range w.sc.n - 1 {
+				c.vacant = append(c.vacant, Config{Job: "job-a", Index: i, Count: w.sc.n - 1})
+			}
+		} else {
+			c.begin("job-a", w.sc.n-1)
+		}
 		moves = append(moves, move{fmt.Sprintf("the job comes back with %d nodes", w.sc.n-1), c, true})
 	}
 	if w.left.second > 0 {
@@ -357,7 +383,7 @@ func (w *world) retire(i int) {
 	a := w.own(i)
 	a.trainer, a.drains = down, true
 	if !w.sc.drain {
-		a.dead, a.m, a.pend, a.timers, a.held = true, &Machine{}, nil, nil, nil
+		a.dead, a.m, a.pend, a.timers, a.disk, a.held = true, &Machine{}, nil, nil, nil, nil
 	}
 }
 
@@ -373,5 +399,52 @@ func (w *world) replacePod(i int) {
 			b.trainer = down
 		}
 	}
+	if w.sc.brief {
+		w.vacant = append(w.vacant, cfg)
+		return
+	}
 	w.add(cfg.Job, cfg.Index, cfg.Count)
+}
+
+// succeed starts the pods that take the place of those that are gone, forms the view of all
+// nodes and has their trainers restore. What is on its way for saves stays on its way.
+func (w *world) succeed() {
+	job := w.vacant[0].Job
+	for _, cfg := range w.vacant {
+		w.add(cfg.Job, cfg.Index, cfg.Count)
+	}
+	w.vacant = nil
+	live := func(a *actor) bool { return !a.dead && !a.drains && a.cfg.Job == job }
+	for range 10 {
+		for i, a := range w.actors {
+			if live(a) {
+				w.poll(w.own(i))
+			}
+		}
+	}
+	for i, a := range w.actors {
+		if !live(a) {
+			continue
+		}
+		b := w.own(i)
+		b.trainer, b.run, b.pos, b.half, b.whole, b.guessed = restores, w.lastRun(job), 0, false, false, false
+		w.feed(b, Event{What: Restore})
+	}
+}
+
+// poll has an actor do all that it does for the view.
+func (w *world) poll(a *actor) {
+	for range 2 {
+		for k := 0; k < len(a.pend); k++ {
+			if act := a.pend[k]; act.For.Of == OfView {
+				a.pend = slices.Delete(a.pend, k, k+1)
+				w.feed(a, w.exec(a, act))
+				k = -1
+			}
+		}
+		if k := slices.Index(a.timers, ofView); k >= 0 {
+			a.timers = slices.Delete(a.timers, k, k+1)
+			w.feed(a, Event{What: Fired, For: ofView})
+		}
+	}
 }

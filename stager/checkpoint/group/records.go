@@ -83,7 +83,8 @@ type Announcement struct {
 	Save    int    `json:"save"` // its number, from 1
 	Step    int64  `json:"step"`
 	Round   int    `json:"round"`   // which restore of the view came before
-	Writing int    `json:"writing"` // how often the step was written in the round, from 1
+	Writing int    `json:"writing"` // how often the step was written in the round, as node By counts, from 1
+	Edition int    `json:"edition"` // which files of the writing, from 1
 	Scope   Scope  `json:"scope"`
 	By      int    `json:"by"`
 }
@@ -203,7 +204,7 @@ func (a *Announcement) check() error {
 	if err := a.Header.check(kindAnnouncement); err != nil {
 		return err
 	}
-	if !viewDigest.MatchString(a.View) || a.Save < 1 || a.Step < 0 || a.Round < 0 || a.Writing < 1 || a.By < 0 {
+	if !viewDigest.MatchString(a.View) || a.Save < 1 || a.Step < 0 || a.Round < 0 || a.Writing < 1 || a.Edition < 0 || a.By < 0 {
 		return fmt.Errorf("save %d of step %d (round %d, writing %d) in view %q cannot be", a.Save, a.Step, a.Round, a.Writing, a.View)
 	}
 	if a.Scope != ScopeJob && a.Scope != ScopeNode {

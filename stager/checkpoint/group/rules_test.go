@@ -19,12 +19,13 @@ func TestEachRuleIsNeeded(t *testing.T) {
 	}{
 		{0, scenario{n: 2, saves: []int64{1}, mode: "rank0"}, "never committed", false},
 		{1, scenario{n: 2, saves: []int64{1}, mode: "rank0", second: 1}, "is alive", false},
-		{2, scenario{n: 2, saves: []int64{1}, mode: "each", replace: 1}, "COMMIT mixes run", true},
+		{2, scenario{n: 2, saves: []int64{1}, mode: "each", replace: 1, brief: true}, "COMMIT mixes run", false},
 		{3, scenario{n: 2, saves: []int64{1}, mode: "job", halves: true}, "COMMIT of half", false},
 		{4, scenario{n: 2, saves: []int64{1, 1}, mode: "each"}, "COMMIT mixes run", false},
+		{ruleOfWritings, scenario{n: 2, saves: []int64{1, 1}, mode: "each"}, "COMMIT mixes run", false},
 		{5, scenario{n: 2, saves: []int64{1, 2}, mode: "each"}, "is not committed", false},
 		{6, scenario{n: 2, saves: []int64{1}, mode: "each"}, "COMMIT without the part", false},
-		{7, scenario{n: 2, saves: []int64{1}, mode: "rank0", replace: 1}, "never committed", true},
+		{7, scenario{n: 2, saves: []int64{1}, mode: "rank0", replace: 1, victim: 2, brief: true}, "never committed", false},
 		{8, scenario{n: 2, saves: []int64{1}, mode: "each", replace: 1}, "restored step", true},
 		{10, scenario{n: 2, saves: []int64{1}, mode: "each", sweep: 1}, "is missing", false},
 	} {

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -112,15 +113,17 @@ const anyVersion = "*"
 
 // begin brings this node's part of a save on its way.
 func (m *Machine) begin(s *save) {
-	_, sign := m.knownSign(s.what.Round, s.what.Step, s.what.Writing)
+	sign := m.knownSign(s.what)
 	if h := m.match(s.what); h != nil {
 		sign = max(sign, h.Sign)
 		m.ready = slices.DeleteFunc(slices.Clone(m.ready), func(h held) bool {
-			return h.is(s.what.Round, s.what.Step, s.what.Writing) && (h.Sign < SignJob || s.what.Scope == ScopeJob)
+			return h.of(s.what.Round, s.what.Step, s.what.Writing) && (h.Sign < SignJob || s.what.Scope == ScopeJob)
 		})
 	}
 	m.noteSign(s.what, sign)
 	switch {
+	case m.replaced(s.what) && m.on(ruleOfWritings):
+		m.fail(s, fmt.Sprintf("node %d has a later writing of step %d", m.cfg.Index, s.what.Step))
 	case sign >= SignOwn || sign > 0 && !m.on(3):
 		m.enter(s, saveUpload)
 	case sign > 0 && s.what.Scope == ScopeNode && s.what.By == m.cfg.Index:
@@ -208,7 +211,7 @@ func (m *Machine) scanned(s *save, e Event) {
 		}
 		m.bring(s, Event{Provisional: s.provisional})
 	default:
-		m.fail(s, fmt.Sprintf("node %d no longer has the files of this save", m.cfg.Index))
+		m.fail(s, fmt.Sprintf("node %d %s", m.cfg.Index, cmp.Or(e.Why, "no longer has the files of this save")))
 	}
 }
 
