@@ -277,11 +277,14 @@ func (u *Uploader) unsaved(cut error, final bool) error {
 		}
 	}
 	for _, step := range slices.Sorted(maps.Keys(u.snaps)) {
-		if snap := u.snaps[step]; snap.refused != nil {
+		if snap := u.snaps[step]; snap.refused != nil && !u.overtakenLocked(step, snap.abandoned) {
 			errs = append(errs, fmt.Errorf("step %d (%s) is not safe, and is held in %s/%s: %w", step, snap.Name, u.cfg.Dir, u.shelf.dir(snap), snap.refused))
 		}
 	}
 	for name, f := range u.failed {
+		if u.overtakenLocked(f.step, f.abandoned) {
+			continue
+		}
 		errs = append(errs, fmt.Errorf("step %d (%s) is not safe: %s", f.step, name, f.reason))
 	}
 	for name, e := range u.seen {
