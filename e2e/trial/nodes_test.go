@@ -296,17 +296,17 @@ func slowUploads(m *team) {
 		second.write(w)
 	}
 	terminate([]int{0}, pods...)
-	safe := pods[0].safe()
-	other := append(pods[1].safe(), pods[1].named(removedLine)...) // retention may come before it looks
-	if slices.Sort(other); !slices.Equal(safe, other) {
-		m.t.Errorf("node 0 reported steps %v to be safe, node 1 %v", safe, other)
+	saved := pods[0].saved()
+	other := append(pods[1].saved(), pods[1].named(removedLine)...) // retention may come before it looks
+	if slices.Sort(other); !slices.Equal(saved, other) {
+		m.t.Errorf("node 0 reported steps %v to be saved, node 1 %v", saved, other)
 	}
 	for _, p := range pods { // one that a node skipped may still be saved, where another announces it late
 		skipped := p.named(skipLine)
-		done := slices.Concat(safe, skipped)
+		done := slices.Concat(saved, skipped)
 		slices.Sort(done)
 		if len(slices.Compact(done)) != saves {
-			m.t.Errorf("of %d steps %s reported %v to be safe and skipped %v", saves, p.name, safe, skipped)
+			m.t.Errorf("of %d steps %s reported %v to be saved and skipped %v", saves, p.name, saved, skipped)
 		}
 	}
 	for _, s := range m.steps() {

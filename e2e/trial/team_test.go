@@ -325,7 +325,7 @@ func (m *team) committed(step int, pods ...*pod) {
 	m.t.Helper()
 	for _, p := range pods {
 		m.awaitNew(fmt.Sprintf("%s reports that step %d is saved", p.name, step), func() bool {
-			return slices.Contains(p.safe(), step) || slices.Contains(p.named(provisionalLine), step)
+			return slices.Contains(p.saved(), step)
 		})
 	}
 }
@@ -340,6 +340,14 @@ var (
 
 // safe are the steps that a pod reported to be safe.
 func (p *pod) safe() []int { return p.named(safeLine) }
+
+// saved are the steps that a pod reported to be safe, or saved as provisional. A slow node
+// may know only later by which sign its files were complete.
+func (p *pod) saved() []int {
+	steps := append(p.safe(), p.named(provisionalLine)...)
+	slices.Sort(steps)
+	return slices.Compact(steps)
+}
 
 // named are the steps in some lines of a pod's log, in order, each once.
 func (p *pod) named(line *regexp.Regexp) (steps []int) {

@@ -75,7 +75,7 @@ func (m *member) scanned(s *scan) group.Event {
 			return lost("has writing %d of step %d only, and writing %d was announced", snap.Writing, step, s.save.Writing)
 		}
 		m.adopt(snap, s)
-		return group.Event{Outcome: group.OK}
+		return group.Event{Outcome: group.OK, Provisional: snap.Provisional}
 	}
 	for _, e := range u.seen {
 		switch {
@@ -91,7 +91,7 @@ func (m *member) scanned(s *scan) group.Event {
 	switch {
 	case snap != nil && snap.Sign >= group.SignOwn: // the trainer has removed it since
 		m.adopt(snap, s)
-		return group.Event{Outcome: group.OK}
+		return group.Event{Outcome: group.OK, Provisional: snap.Provisional}
 	case snap != nil, m.hasSeen(step):
 		return lost("no longer has the files of step %d", step)
 	}

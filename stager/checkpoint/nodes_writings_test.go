@@ -62,7 +62,7 @@ func TestTwoWritingsOfStepMakeNoCommit(t *testing.T) {
 				time.Sleep(time.Minute)
 				open := g.keepOpen("1")
 				g.saveOn(0, g.dirs[0], "1")
-				time.Sleep(30 * time.Second)
+				time.Sleep(time.Minute) // node 1 looks for its files
 				g.save("2")
 				time.Sleep(30 * time.Second)
 				g.rewrite(0, "2", "2, again")
@@ -110,7 +110,7 @@ func TestWritingsAreCountedOverRestart(t *testing.T) {
 		time.Sleep(time.Minute)
 		open := g.keepOpen("1")
 		g.saveOn(0, g.dirs[0], "1")
-		time.Sleep(30 * time.Second)
+		time.Sleep(time.Minute) // node 1 looks for its files
 		g.save("2")
 		time.Sleep(30 * time.Second)
 		g.kill(0)
@@ -177,5 +177,24 @@ func TestFilesWrittenAfterAnnouncementEndSave(t *testing.T) {
 		}
 		g.save("2")
 		g.waitFor(2)
+	})
+}
+
+// Node 1 is slow to see that its files are complete, and finds it when it looks for those of
+// the announcement. Its part was provisional, and the step not safe, though a marker proves
+// the files of each node.
+func TestMarkerThatScanFindsIsFinal(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b := mem.New()
+		g := startGang(t, b, "job-a", 2)
+		time.Sleep(time.Minute)
+		file := g.keepOpen("1")
+		g.saveOn(0, g.dirs[0], "1")
+		time.Sleep(time.Minute) // node 1 looks for its files
+		g.finish(file)
+		g.waitFor(1)
+		if c := commitOf(t, b, 1); c.Provisional || c.Group == nil || c.Group.Provisional {
+			t.Errorf("got provisional %t, group %+v, want a final step", c.Provisional, c.Group)
+		}
 	})
 }

@@ -308,6 +308,7 @@ func (w *world) scan(a *actor, save Announcement, e *Event) {
 		e.Outcome = Changed
 		return
 	}
+	e.Provisional = save.Scope == ScopeNode && a.counts.Print(h.View, h.Round, h.Step) != h.print()
 	if h.Writing, h.Edition = save.Writing, save.Edition; save.Scope == ScopeJob {
 		a.counts, _ = a.counts.Note(h.Local, h.print())
 	}

@@ -200,11 +200,12 @@ func (m *Machine) ownWasRead(s *save, e Event) {
 }
 
 func (m *Machine) scanned(s *save, e Event) {
-	s.provisional = e.Provisional || s.what.Scope == ScopeNode
+	s.provisional = e.Provisional
 	switch e.Outcome {
 	case OK:
 		m.enter(s, saveUpload)
-	case NotExist:
+	case NotExist: // some may come yet, unless a sign is for all nodes
+		s.provisional = s.what.Scope == ScopeNode
 		if !m.on(0) {
 			m.enter(s, saveWaitLocal)
 			return
