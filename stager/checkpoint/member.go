@@ -47,7 +47,6 @@ type member struct {
 	left      bool // the record says that this member ended
 	refused   *RefusedError
 	changed   chan struct{} // closed and made anew when any of this changes
-	restoring []chan group.Agreement
 }
 
 // memberState is how far this member is.

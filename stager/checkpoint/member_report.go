@@ -57,8 +57,6 @@ func (m *member) report(r group.Report) {
 	case group.Abandoned, group.Conflicted, group.Damaged:
 		m.clearMissing()
 		m.lost(r)
-	case group.RestoreAgreed:
-		m.agreed(r.Agreement)
 	}
 }
 
@@ -259,14 +257,4 @@ func (m *member) tidy(dir string) {
 	}
 	defer func() { <-u.shipping }()
 	u.retain(m.ctx)
-}
-
-// agreed hands an agreement to those who wait for it.
-func (m *member) agreed(a group.Agreement) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, c := range m.restoring {
-		c <- a // it has room
-	}
-	m.restoring = nil
 }

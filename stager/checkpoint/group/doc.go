@@ -1,8 +1,9 @@
 // Package group is the protocol by which the nodes of a job save and restore
-// checkpoints together. It decides and does nothing else: a [Machine] takes events
-// (answers of the store, timers, complete checkpoints on this node) and returns
-// actions (requests, timers, reports). It has no clock, no goroutine and no I/O, so a
-// test can run every order of events. The caller executes the actions; see [Action].
+// checkpoints together. It decides and does nothing else: a [Machine], which saves, and a
+// [Restorer] take events (answers of the store, timers, complete checkpoints on this node)
+// and return actions (requests, timers, reports). They have no clock, no goroutine and no
+// I/O, so a test can run every order of events. The caller executes the actions; see
+// [Action].
 //
 // # Terms
 //
@@ -10,15 +11,16 @@
 // index of a job; its boot id is random and kept on the pod's volume, so a restarted
 // container is the same member and a new pod is not. A view is the set of members of
 // all indices 0…n-1 that agree on job and n. Its name is a digest of their boot ids. A
-// round counts the restores within a view. A save is one writing of a step by the
-// trainer; its number is the number of its announcement in the view.
+// save is one writing of a step by the trainer; its number is the number of its
+// announcement in the view.
 //
 // # Records
 //
 //	nodes/members/<index>.json              who runs at an index; replaced by compare-and-swap
 //	nodes/view.json                         the current view; replaced by compare-and-swap
 //	nodes/views/<view>/<save>.json          the announcement of a save; created once
-//	nodes/restores/<view>/<round>.json      which step all members restore; created once
+//	nodes/restores/<job>/<number>.json      which checkpoint all nodes of a job restore; created once
+//	nodes/followers/<job>/<index>.json      what a node has restored; replaced by compare-and-swap
 //	step-S/parts/<view>/<save>/<index>.json what one node saved; created once
 //	step-S/COMMIT.json                      the step exists; created or replaced by compare-and-swap
 //
@@ -37,8 +39,9 @@
 //  2. Form a view. The member of index 0 reads all member records. When all n agree on
 //     job and n, it writes the view. The others read that one record. This costs no
 //     availability: no step can be saved without index 0 in any case.
-//  3. Restore. The first member to decide creates the agreement of the round. All
-//     others follow it. The next round begins when a save of this round was announced.
+//  3. Restore. Each node restores at its own time, often before it is a member. The first
+//     to decide creates an agreement, and all others follow it. The next agreement is made
+//     when the job is known to have run since; see [Restorer].
 //  4. Save. A checkpoint that is complete on a node is announced by the node with the
 //     job-wide sign, or by the lowest index that has its own. Announcements are
 //     numbered and created if absent, so all nodes see one order. Nothing is

@@ -22,11 +22,12 @@ const RecordsPrefix = "nodes/"
 // RecordKey is what a key below RecordsPrefix says of its record.
 type RecordKey struct {
 	Key    string
-	View   string // of an announcement and an agreement
-	Number int    // the index of a member, the number of a save, the round of an agreement
+	View   string // of an announcement
+	Job    string // digest of the job of an agreement or a follower
+	Number int    // the index of a member or a follower, the number of a save or an agreement
 }
 
-// ParseRecordKey reads the key of a member, an announcement or an agreement. ok is false
+// ParseRecordKey reads the key of a member, an announcement, an agreement or a follower. ok is false
 // for any other key, also for one that is only similar to what a machine writes.
 func ParseRecordKey(key string) (k RecordKey, ok bool) {
 	k.Key = key
@@ -38,10 +39,10 @@ func ParseRecordKey(key string) (k RecordKey, ok bool) {
 		k.View, name, _ = strings.Cut(name, "/")
 		k.Number, ok = numberOf(name)
 		return k, ok && viewDigest.MatchString(k.View) && key == announceKey(k.View, k.Number)
-	case strings.TrimPrefix(RestoresPrefix, RecordsPrefix):
-		k.View, name, _ = strings.Cut(name, "/")
+	case strings.TrimPrefix(RestoresPrefix, RecordsPrefix), strings.TrimPrefix(FollowersPrefix, RecordsPrefix):
+		k.Job, name, _ = strings.Cut(name, "/")
 		k.Number, ok = numberOf(name)
-		return k, ok && viewDigest.MatchString(k.View) && key == roundKey(k.View, k.Number)
+		return k, ok && viewDigest.MatchString(k.Job) && key == fmt.Sprintf("%s%s/%s/%06d%s", RecordsPrefix, dir, k.Job, k.Number, ending)
 	}
 	return k, false
 }
@@ -53,9 +54,13 @@ func numberOf(name string) (int, bool) {
 }
 
 // Needs reports whether a record may still matter to the members of v, the current view: a
-// member at one of its indices, or a record of v or of one of its former views.
+// member at one of its indices, a record of v or of one of its former views, or one of what
+// their job restores.
 func (v *View) Needs(k RecordKey) bool {
-	if k.View == "" {
+	switch {
+	case k.Job != "":
+		return k.Job == jobDigest(v.Job)
+	case k.View == "":
 		return k.Number < v.Count
 	}
 	return k.View == v.Digest || slices.Contains(v.Former, k.View)
@@ -74,10 +79,14 @@ func (k RecordKey) Check(body []byte) error {
 		var a Announcement
 		a, err = DecodeAnnouncement(body)
 		key = announceKey(a.View, a.Save)
+	case strings.HasPrefix(k.Key, FollowersPrefix):
+		var f Follower
+		f, err = DecodeFollower(body)
+		key = followerKey(f.Job, f.Index)
 	default:
 		var a Agreement
 		a, err = DecodeAgreement(body)
-		key = roundKey(a.View, a.Round)
+		key = agreementKey(a.Job, a.Number)
 	}
 	if err == nil && key != k.Key {
 		err = fmt.Errorf("it is the record of %s", key)

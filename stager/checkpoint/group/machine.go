@@ -11,6 +11,7 @@ type Config struct {
 	Index int    // of this node
 	Count int    // of nodes
 	Boot  string // random, kept on the pod's volume
+	Pod   string // this run of the pod; empty: unknown
 	// Conflict says what happens to another save's COMMIT of the same step.
 	Conflict Conflict
 	// View and Round are where this member was before its process restarted; see
@@ -75,7 +76,7 @@ type SaveID struct {
 // Task. A task has one action at a time: either a request or a timer.
 type Task struct {
 	Of   Concern
-	Save SaveID // of OfSave; of OfLog and OfRestore its View alone
+	Save SaveID // of OfSave; of OfLog its View alone
 }
 
 // Concern is the kind of a Task.
@@ -87,7 +88,7 @@ const (
 	OfView                       // the current view
 	OfLog                        // announcements
 	OfSave                       // one save
-	OfRestore                    // the agreement on what to restore
+	OfRestore                    // what to restore; see Restorer
 )
 
 // Verb says what an Action does.
@@ -113,8 +114,14 @@ const (
 	// Upload sends what was held for Save and answers OK with the part's payload in
 	// Body when it is durable, or Changed when it is lost.
 	Upload
-	// Newest finds the newest valid checkpoint: OK with Found, or NotExist.
+	// Newest finds the newest valid checkpoint: OK with Found, or NotExist. For a
+	// Restorer it is none of the contents that Bad names, and of Step if that is not
+	// [Nothing]; Since has what was committed after Past.
 	Newest
+	// Last reads the last agreement below Key: OK with Body, or NotExist.
+	Last
+	// Fetch restores Past: OK, or Corrupt when the checkpoint is damaged, gone or another.
+	Fetch
 	// Wait replaces the timer of the task. When it fires, the Event has What == Fired.
 	Wait
 	// Tell reports something to the user.
@@ -134,6 +141,9 @@ type Action struct {
 	Parts  []Part       // Look, Commit
 	Joined Joined       // Commit
 	Report Report       // Tell
+	Past   Agreement    // Newest, Fetch
+	Step   int64        // Newest
+	Bad    []string     // Newest
 }
 
 // Outcome is how a request ended.
@@ -148,6 +158,7 @@ const (
 	Unknown             // the reply was lost: a write may have happened, or happen yet
 	Unavailable         // nothing happened; try later
 	Corrupt             // the bytes cannot be read, or cannot be right
+	Denied              // Create, Replace: this process may not write; nothing happened
 )
 
 // What says what an Event is.
@@ -161,7 +172,6 @@ const (
 	Fired                    // a timer fired
 	Complete                 // a checkpoint is complete on this node
 	Expect                   // files of a new checkpoint appeared: poll sooner
-	Restore                  // the trainer wants to restore
 )
 
 // Record is one object that Gather read.
@@ -188,8 +198,9 @@ type Event struct {
 	Body    []byte // Read, Upload
 	Records []Record
 	Found   Found
-	Local   Local  // Complete
-	Why     string // for people: of Look and Commit with Corrupt, of Scan with Changed
+	Since   []Candidate // Newest: committed after the Action's Past, newest first
+	Local   Local       // Complete
+	Why     string      // for people: of Look and Commit with Corrupt, of Scan with Changed
 	// Provisional is that of Scan and Upload: no sign proves that the files are
 	// complete.
 	Provisional bool
@@ -225,7 +236,7 @@ const (
 	Fenced              // Who: the boot id that replaced this member; final
 	Unreadable          // Key, Why: a record that cannot be read and stays as it is
 	Viewed              // View: this member is in it now
-	Waiting             // Missing: the indices that a view or a save waits for
+	Waiting             // Missing: the indices that a view, a save or a restore waits for
 	Announced           // Save: will be saved next
 	Skipped             // Local: will not be saved
 	Committed           // Save: safe, unless it is Provisional
@@ -234,7 +245,9 @@ const (
 	Removed             // Save: it is no longer there, and a later step is committed
 	Conflicted          // Save: the step has another COMMIT
 	Damaged             // Save, Why: what the nodes saved makes no COMMIT.json, or vanished while it was written
-	RestoreAgreed       // Agreement: restore this
+	RestoreAgreed       // Agreement: this is restored; final
+	RestoreNone         // there is nothing to restore; Agreement: that was agreed on; final
+	RestoreAlone        // Why: no agreement can be made; final
 )
 
 // Report is something that the user must know.
@@ -259,12 +272,12 @@ type Machine struct {
 	cfg Config
 	off rules // switched off by tests
 
-	member  membership
-	view    viewing
-	log     logging
-	restore restoring
-	ready   []held // not announced, in the order in which they became complete
-	saves   []save // open
+	member membership
+	view   viewing
+	log    logging
+	round  int
+	ready  []held // not announced, in the order in which they became complete
+	saves  []save // open
 
 	out []Action
 }
@@ -290,7 +303,7 @@ func New(cfg Config) (*Machine, error) {
 // Position is where what the node holds from now on belongs: the view and the round.
 // ok is false while there is no view, and then nothing can be saved.
 func (m *Machine) Position() (view string, round int, ok bool) {
-	return m.view.now.Digest, m.restore.round, m.view.now.Digest != ""
+	return m.view.now.Digest, m.round, m.view.now.Digest != ""
 }
 
 // Open returns the saves that are neither committed nor abandoned.
@@ -330,8 +343,6 @@ func (m *Machine) Step(e Event) []Action {
 	case Expect:
 		m.log.delay = 0
 		m.pokeLog()
-	case Restore:
-		m.wantRestore()
 	case Answer:
 		m.answered(e)
 	case Fired:
@@ -351,10 +362,6 @@ func (m *Machine) answered(e Event) {
 		if e.For == m.logTask() {
 			m.logAnswered(e)
 		}
-	case OfRestore:
-		if e.For == m.restoreTask() {
-			m.restoreAnswered(e)
-		}
 	case OfSave:
 		if s := m.open(e.For.Save); s != nil {
 			m.saveAnswered(s, e)
@@ -373,10 +380,6 @@ func (m *Machine) fired(t Task) {
 	case OfLog:
 		if m.log.phase == logWait && t == m.logTask() {
 			m.logFired()
-		}
-	case OfRestore:
-		if m.restore.phase == restoreWait && t == m.restoreTask() {
-			m.beginRestore()
 		}
 	case OfSave:
 		if s := m.open(t.Save); s != nil {

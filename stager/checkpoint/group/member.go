@@ -184,10 +184,10 @@ func (m *Machine) leave() {
 	}
 }
 
-// fenced ends what a replaced member must not go on with: it announces nothing, forms
-// no view and restores nothing. Its open saves go on.
+// fenced ends what a replaced member must not go on with: it announces nothing and forms
+// no view. Its open saves go on.
 func (m *Machine) fenced() {
-	m.view.phase, m.log.phase, m.restore.phase = viewIdle, logIdle, restoreIdle
+	m.view.phase, m.log.phase = viewIdle, logIdle
 	m.skip(func(*held) bool { return true })
 	m.endView("this member was replaced")
 }

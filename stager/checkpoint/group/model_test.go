@@ -40,7 +40,6 @@ type trainerState uint8
 
 const (
 	down trainerState = iota
-	restores
 	trains
 )
 
@@ -91,14 +90,12 @@ type world struct {
 	store  []object // by key
 	limbo  []Action // writes whose reply was lost before they happen
 	left   struct{ crash, replace, resize, second, kill, lost, sweep int }
-	runs   []int64 // what each run of a trainer restored
+	runs   int // of trainers
 	done   []SaveID
 	vacant []Config // of pods that are gone and not replaced yet
 	boots  int
 	bad    string
 }
-
-const notRestored = -2
 
 func (sc *scenario) start() *world {
 	w := &world{sc: sc}
@@ -127,7 +124,7 @@ func (w *world) running() bool {
 
 // begin adds the members of a job.
 func (w *world) begin(job string, n int) {
-	w.runs = append(w.runs, notRestored)
+	w.runs++
 	for i := range n {
 		w.add(job, i, n)
 	}
@@ -136,7 +133,7 @@ func (w *world) begin(job string, n int) {
 func (w *world) add(job string, index, n int) {
 	w.boots++
 	a := &actor{
-		name: fmt.Sprintf("%d(b%d)", index, w.boots), run: len(w.runs) - 1,
+		name: fmt.Sprintf("%d(b%d)", index, w.boots), run: w.runs - 1,
 		cfg: Config{Job: job, Index: index, Count: n, Boot: fmt.Sprintf("b%d", w.boots), Conflict: ConflictOverwrite, Stagger: 1, TakeOver: 1, Patience: 1},
 	}
 	if job != "job-a" {
@@ -162,7 +159,6 @@ func (w *world) clone(i int) (*world, *actor) {
 	c := *w
 	c.actors = slices.Clone(w.actors)
 	c.store = slices.Clone(w.store)
-	c.runs = slices.Clone(w.runs)
 	c.done = slices.Clone(w.done)
 	c.limbo = slices.Clone(w.limbo)
 	c.vacant = slices.Clone(w.vacant)
@@ -218,7 +214,7 @@ func (sc *scenario) atOnce(act Action) bool {
 	case Read, Gather, Look, Newest:
 		return !sc.lazy
 	}
-	return sc.brief && (act.Do == Upload || act.For.Of == OfMember || act.For.Of == OfRestore)
+	return sc.brief && (act.Do == Upload || act.For.Of == OfMember)
 }
 
 func (w *world) get(key string) (string, bool) {
@@ -475,17 +471,6 @@ func (w *world) told(a *actor, r Report) {
 			if b != a && !b.dead && b.cfg.Job != a.cfg.Job && b.cfg.Index == a.cfg.Index && b.m.member.phase == memberBeating {
 				w.violated("node %s of %s registers while node %s of %s is alive", a.name, a.cfg.Job, b.name, b.cfg.Job)
 			}
-		}
-	case RestoreAgreed:
-		if a.trainer != restores {
-			return
-		}
-		a.trainer = trains
-		if w.runs[a.run] == notRestored {
-			w.runs[a.run] = r.Step
-		}
-		if w.runs[a.run] != r.Step {
-			w.violated("node %s restores step %d, and another node restored step %d", a.name, r.Step, w.runs[a.run])
 		}
 	}
 }

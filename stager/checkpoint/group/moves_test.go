@@ -46,7 +46,7 @@ func (w *world) next() []move {
 }
 
 func describe(a Action) string {
-	verb := map[Verb]string{Read: "reads", Create: "creates", Replace: "replaces", Gather: "lists", Look: "looks up the data of save", Commit: "writes", Scan: "scans for save", Upload: "uploads save", Newest: "finds the newest checkpoint"}[a.Do]
+	verb := map[Verb]string{Read: "reads", Create: "creates", Replace: "replaces", Gather: "lists", Look: "looks up the data of save", Commit: "writes", Scan: "scans for save", Upload: "uploads save", Newest: "finds the newest checkpoint", Last: "reads the last agreement in", Fetch: "restores"}[a.Do]
 	if a.Key == "" && a.Save.Save > 0 {
 		return fmt.Sprintf("%s %d (step %d)", verb, a.Save.Save, a.Save.Step)
 	}
@@ -142,15 +142,31 @@ func (w *world) peers(a *actor, all func(*actor) bool) bool {
 	return true
 }
 
+// together reports whether all members of an actor's job are in one view: its trainers
+// have met.
+func (w *world) together(a *actor) bool {
+	if a.m.view.now.Digest == "" || !a.m.active() {
+		return false
+	}
+	for _, b := range w.actors {
+		if b.cfg.Job == a.cfg.Job && !b.drains && b.m.view.now.Digest != a.m.view.now.Digest {
+			return false
+		}
+	}
+	return true
+}
+
 func (w *world) trainers(moves []move, i int, a *actor) []move {
 	if a.drains || a.trainer == down && len(w.vacant) > 0 {
 		return moves
 	}
 	if a.trainer == down {
+		if !w.together(a) {
+			return moves
+		}
 		c, b := w.clone(i)
-		b.trainer, b.run, b.pos, b.half, b.whole, b.guessed = restores, w.lastRun(a.cfg.Job), 0, false, false, false
-		c.feed(b, Event{What: Restore})
-		return append(moves, move{fmt.Sprintf("node %s: the trainer starts and restores", a.name), c, false})
+		b.trainer, b.run, b.pos, b.half, b.whole, b.guessed = trains, w.lastRun(a.cfg.Job), 0, false, false, false
+		return append(moves, move{fmt.Sprintf("node %s: the trainer has restored and starts", a.name), c, false})
 	}
 	if a.trainer != trains || a.pos == len(w.sc.saves) || !w.peers(a, func(b *actor) bool { return !b.dead && b.trainer == trains && b.pos >= a.pos }) {
 		return moves
@@ -339,7 +355,7 @@ func (w *world) faults(moves []move) []move {
 			c.retire(i)
 		}
 		if w.sc.brief {
-			c.runs = append(c.runs, notRestored)
+			c.runs++
 			for i := range w.sc.n - 1 {
 				c.vacant = append(c.vacant, Config{Job: "job-a", Index: i, Count: w.sc.n - 1})
 			}
@@ -373,9 +389,6 @@ func (w *world) restart(a *actor) {
 			w.feed(a, Event{What: Complete, Local: h.Local})
 		}
 	}
-	if a.trainer == restores {
-		w.feed(a, Event{What: Restore})
-	}
 }
 
 // retire ends the trainer of an actor whose pod was replaced.
@@ -392,7 +405,7 @@ func (w *world) retire(i int) {
 func (w *world) replacePod(i int) {
 	cfg := w.actors[i].cfg
 	w.retire(i)
-	w.runs = append(w.runs, notRestored)
+	w.runs++
 	for k, a := range w.actors {
 		if k != i && !a.drains && a.cfg.Job == cfg.Job {
 			b := w.own(k)
@@ -407,7 +420,7 @@ func (w *world) replacePod(i int) {
 }
 
 // succeed starts the pods that take the place of those that are gone, forms the view of all
-// nodes and has their trainers restore. What is on its way for saves stays on its way.
+// nodes and starts their trainers. What is on its way for saves stays on its way.
 func (w *world) succeed() {
 	job := w.vacant[0].Job
 	for _, cfg := range w.vacant {
@@ -427,8 +440,7 @@ func (w *world) succeed() {
 			continue
 		}
 		b := w.own(i)
-		b.trainer, b.run, b.pos, b.half, b.whole, b.guessed = restores, w.lastRun(job), 0, false, false, false
-		w.feed(b, Event{What: Restore})
+		b.trainer, b.run, b.pos, b.half, b.whole, b.guessed = trains, w.lastRun(job), 0, false, false, false
 	}
 }
 

@@ -62,8 +62,7 @@ type View struct {
 	Count  int      `json:"count"`
 	Digest string   `json:"view"`
 	Boots  []string `json:"boots"` // by index
-	// Former are the views of this job before, newest first. A restore that was agreed
-	// on in one of them and not followed by a save holds for this view, too.
+	// Former are the views of this job before, newest first.
 	Former []string `json:"former,omitempty"`
 }
 
@@ -98,24 +97,11 @@ type Part struct {
 	Index       int             `json:"index"`
 	Count       int             `json:"count"`
 	Boot        string          `json:"boot"`
+	Pod         string          `json:"pod,omitempty"`         // this run of the pod
 	Failed      string          `json:"failed,omitempty"`      // why this node cannot take part; ends the save
 	Provisional bool            `json:"provisional,omitempty"` // no sign proves that it is complete
 	Payload     json.RawMessage `json:"payload,omitempty"`     // what the node saved; absent when it has no files
 }
-
-// Agreement is nodes/restores/<view>/<round>.json: what all members restore.
-type Agreement struct {
-	Header
-	View   string `json:"view"`
-	Round  int    `json:"round"`
-	Step   int64  `json:"step"`             // [Nothing]: there is no checkpoint
-	Dir    string `json:"dir,omitempty"`    // of the step, below the destination
-	Digest string `json:"digest,omitempty"` // of COMMIT.json
-	By     int    `json:"by"`
-}
-
-// Nothing is the Step of an Agreement to begin without a checkpoint.
-const Nothing = -1
 
 // Joined is the "group" object of a COMMIT.json: which save it holds.
 type Joined struct {
@@ -134,7 +120,6 @@ const (
 	kindView         = "View"
 	kindAnnouncement = "Announcement"
 	kindPart         = "Part"
-	kindAgreement    = "RestoreAgreement"
 	kindCommit       = "Checkpoint"
 )
 
@@ -223,19 +208,6 @@ func (p *Part) check() error {
 	return checkIdentity("any", p.Boot, p.Index, p.Count)
 }
 
-func (a *Agreement) check() error {
-	if err := a.Header.check(kindAgreement); err != nil {
-		return err
-	}
-	if !viewDigest.MatchString(a.View) || a.Round < 1 || a.Step < Nothing || a.By < 0 {
-		return fmt.Errorf("round %d of view %q with step %d cannot be", a.Round, a.View, a.Step)
-	}
-	if (a.Step == Nothing) != (a.Dir == "") {
-		return fmt.Errorf("step %d in directory %q cannot be", a.Step, a.Dir)
-	}
-	return nil
-}
-
 // checker is a record that can tell a fault of its own.
 type checker[T any] interface {
 	*T
@@ -265,9 +237,6 @@ func DecodeAnnouncement(body []byte) (Announcement, error) { return decode[Annou
 
 // DecodePart reads a part.
 func DecodePart(body []byte) (Part, error) { return decode[Part](body) }
-
-// DecodeAgreement reads what members agreed to restore.
-func DecodeAgreement(body []byte) (Agreement, error) { return decode[Agreement](body) }
 
 // DecodeJoined reads which save a COMMIT.json holds; nil when no group wrote it. It refuses
 // one that requires what this version does not know: such a COMMIT is never replaced. The
@@ -314,11 +283,9 @@ const (
 	ViewKey = "nodes/view.json"
 	// ViewsPrefix is where announcements are.
 	ViewsPrefix = "nodes/views/"
-	// RestoresPrefix is where agreements are.
-	RestoresPrefix = "nodes/restores/"
-	commitName     = "COMMIT.json"
-	partsName      = "parts"
-	ending         = ".json"
+	commitName  = "COMMIT.json"
+	partsName   = "parts"
+	ending      = ".json"
 )
 
 func memberKey(index int) string { return fmt.Sprintf("%s%06d%s", MembersPrefix, index, ending) }
@@ -327,12 +294,6 @@ func logPrefix(view string) string { return ViewsPrefix + view + "/" }
 
 func announceKey(view string, save int) string {
 	return fmt.Sprintf("%s%08d%s", logPrefix(view), save, ending)
-}
-
-func roundsPrefix(view string) string { return RestoresPrefix + view + "/" }
-
-func roundKey(view string, round int) string {
-	return fmt.Sprintf("%s%06d%s", roundsPrefix(view), round, ending)
 }
 
 // StepDir is the directory of a step; suffix 0 is the plain one.

@@ -37,7 +37,8 @@ func TestParseRecordKeyReadsWhatMembersWrite(t *testing.T) {
 	for key, want := range map[string]RecordKey{
 		memberKey(3):         {Number: 3},
 		announceKey(view, 7): {View: view, Number: 7},
-		roundKey(view, 2):    {View: view, Number: 2},
+		agreementKey("j", 2): {Job: jobDigest("j"), Number: 2},
+		followerKey("j", 5):  {Job: jobDigest("j"), Number: 5},
 	} {
 		want.Key = key
 		if got, ok := ParseRecordKey(key); !ok || got != want {
@@ -49,7 +50,7 @@ func TestParseRecordKeyReadsWhatMembersWrite(t *testing.T) {
 	}
 	for _, key := range []string{
 		ViewKey, "nodes/members/3.json", "nodes/members/000003.json/x", "nodes/views/x/00000001.json", "nodes/views/" + view + "/000001.json",
-		"nodes/restores/" + view + "/-00001.json", "nodes/", "members/000003.json",
+		"nodes/restores/" + view + "/-00001.json", "nodes/followers/" + view + "/0000001.json", "nodes/restores/x/000001.json", "nodes/", "members/000003.json",
 	} {
 		if got, ok := ParseRecordKey(key); ok {
 			t.Errorf("%s: got %+v, want no record", key, got)
@@ -72,6 +73,9 @@ func FuzzDecode(f *testing.F) {
 		}
 		if a, err := DecodeAgreement(body); err == nil && a.Step < Nothing {
 			t.Errorf("%q: got step %d", body, a.Step)
+		}
+		if r, err := DecodeFollower(body); err == nil && (r.Done < 0 || r.Follows < r.Done) {
+			t.Errorf("%q: got a node that has restored %d and follows %d", body, r.Done, r.Follows)
 		}
 		_, _ = DecodeAnnouncement(body)
 		_, _ = DecodeJoined(body)

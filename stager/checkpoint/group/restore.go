@@ -1,173 +1,400 @@
 package group
 
-// restoring is the state of the agreement on what to restore.
-type restoring struct {
-	phase  restorePhase
-	wanted bool // the trainer waits
-	round  int  // how many restores of the view this node took part in
-	rounds int  // how many the view has
-	at     int  // which view is looked at: 0 the current one, from 1 on former ones
-	last   Agreement
-	mine   Agreement // being created, or followed
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// RestoreConfig says what a Restorer is for.
+type RestoreConfig struct {
+	Job   string // identity from the scheduler
+	Index int    // of this node
+	Count int    // of nodes
+	Pod   string // this run of the pod; empty: unknown
+	Step  int64  // to restore by hand; [Nothing]: what is agreed on
+	// Empty says that the job may begin without a checkpoint.
+	Empty bool
+	Wait  time.Duration // between looks for nodes that hold a damaged checkpoint
+}
+
+// Restorer agrees with the other nodes of a job on one checkpoint, which each of them
+// restores at its own time and with a Restorer of its own. Nobody else needs to live. Like
+// [Machine] it decides, and its caller acts.
+//
+// The last agreement of the job counts. A node follows it until it is known that the job
+// ran since, or until this node has restored it: then the node makes the next agreement.
+// A node that restores again while nothing proves that the job ran may be the only one, so
+// the next agreement is on the same checkpoint, also when a newer one was committed. It
+// divides what was saved before from what is saved afterwards, as a checkpoint carries the
+// number of the last agreement when its files appeared; see [Restorer.proof].
+type Restorer struct {
+	cfg RestoreConfig
+	off restoreRules // switched off by tests
+
+	phase   restorePhase
+	began   int       // the number of the last agreement when this process began; -1: not read
+	last    Agreement // that counts; Number 0: none
+	own     Follower
+	version string // of the own record
+	since   []Candidate
+	found   *Candidate // the newest that can be restored
+	ran     *Candidate // proves that the job ran since last
+	bad     bool       // last cannot be restored
+	mute    bool       // nothing can be written
+	mine    Agreement  // being created
+
+	out []Action
 }
 
 type restorePhase uint8
 
 const (
-	restoreIdle    restorePhase = iota
-	restoreRounds               // reads all agreements of a view
-	restoreLog                  // reads all announcements of a view
-	restoreNewest               // finds the newest checkpoint
-	restoreCreate               // creates the agreement
-	restoreConfirm              // reads whether the view is still the current one
-	restoreWait                 // waits for the store
+	restoreIdle   restorePhase = iota
+	restoreLast                // reads the last agreement
+	restoreOwn                 // reads what this node has restored
+	restoreNewest              // finds what was committed since
+	restorePart                // reads which pod took part in what was committed since
+	restoreCreate              // creates an agreement
+	restoreFollow              // notes that this node follows the last one
+	restoreOthers              // reads what the other nodes hold
+	restoreWait                // waits for them
+	restoreFetch               // restores
+	restoreDone                // notes that this node has restored
+	restoreCheck               // reads whether the agreement is still the last one
+	restoreEnd
 )
 
-// restoreTask is of one view, so that late answers about another are dropped.
-func (m *Machine) restoreTask() Task { return Task{OfRestore, SaveID{View: m.view.now.Digest}} }
-
-// wantRestore begins a restore; without a view it begins when there is one.
-func (m *Machine) wantRestore() {
-	m.restore.wanted = true
-	if m.view.now.Digest != "" && m.active() && m.restore.phase == restoreIdle {
-		m.beginRestore()
+// NewRestorer returns a Restorer, or an error about its RestoreConfig.
+func NewRestorer(cfg RestoreConfig) (*Restorer, error) {
+	if cfg.Wait <= 0 {
+		cfg.Wait = 2 * time.Second
 	}
+	return &Restorer{cfg: cfg, began: -1}, checkIdentity(cfg.Job, "any", cfg.Index, cfg.Count)
 }
 
-func (m *Machine) beginRestore() {
-	m.restore.rounds = 0
-	m.readRounds(0)
-}
+var ofRestore = Task{Of: OfRestore}
 
-// looked is the view whose agreements are read.
-func (m *Machine) looked() string {
-	if m.restore.at == 0 {
-		return m.view.now.Digest
-	}
-	return m.view.now.Former[m.restore.at-1]
-}
+func (r *Restorer) on(rule restoreRules) bool { return r.off&rule == 0 }
 
-func (m *Machine) readRounds(at int) {
-	m.restore.phase, m.restore.at = restoreRounds, at
-	m.do(Action{Do: Gather, For: m.restoreTask(), Key: roundsPrefix(m.looked())})
-}
-
-func (m *Machine) waitRestore() {
-	m.restore.phase = restoreWait
-	m.wait(m.restoreTask(), m.cfg.Retry)
-}
-
-func (m *Machine) restoreAnswered(e Event) {
+// Step takes an event and returns the actions that follow.
+func (r *Restorer) Step(e Event) []Action {
+	r.out = nil
 	switch {
-	case !m.active():
-		m.restore.phase = restoreIdle
-	case m.restore.phase == restoreRounds && e.Outcome == OK:
-		m.roundsWereRead(e.Records)
-	case m.restore.phase == restoreLog && e.Outcome == OK:
-		m.logForRestore(e.Records)
-	case m.restore.phase == restoreNewest:
-		m.newestFound(e)
-	case m.restore.phase == restoreConfirm && e.Outcome == OK:
-		m.confirmed(e)
-	case m.restore.phase == restoreCreate && e.Outcome == OK:
-		m.confirm(m.restore.mine)
-	case m.restore.phase == restoreCreate && e.Outcome != Unavailable:
-		m.beginRestore() // another was first, or nobody knows
-	case m.restore.phase != restoreIdle && m.restore.phase != restoreWait:
-		m.waitRestore()
+	case e.What == Start && r.phase == restoreIdle && !r.on(ruleAgree):
+		r.do(restoreNewest, Action{Do: Newest})
+	case e.What == Start && r.phase == restoreIdle, e.What == Fired && r.phase == restoreWait:
+		r.readLast()
+	case e.What == Answer:
+		r.answered(e)
+	}
+	return r.out
+}
+
+func (r *Restorer) do(p restorePhase, a Action) {
+	r.phase, a.For = p, ofRestore
+	r.out = append(r.out, a)
+}
+
+func (r *Restorer) end(report Report) { r.do(restoreEnd, Action{Do: Tell, Report: report}) }
+
+// readLast begins anew: nothing that was seen before counts.
+func (r *Restorer) readLast() {
+	r.last, r.found, r.ran, r.since, r.bad = Agreement{}, nil, nil, nil, false
+	r.do(restoreLast, Action{Do: Last, Key: AgreementsPrefix(r.cfg.Job)})
+}
+
+func (r *Restorer) readOwn() {
+	r.do(restoreOwn, Action{Do: Read, Key: followerKey(r.cfg.Job, r.cfg.Index)})
+}
+
+func (r *Restorer) answered(e Event) {
+	switch r.phase {
+	case restoreLast:
+		r.lastWasRead(e)
+	case restoreOwn:
+		r.ownWasRead(e)
+	case restoreNewest:
+		r.newestFound(e)
+	case restorePart:
+		r.partWasRead(e)
+	case restoreCreate:
+		r.created(e)
+	case restoreFollow, restoreDone:
+		r.noted(e)
+	case restoreOthers:
+		r.othersWereRead(e)
+	case restoreFetch:
+		r.fetched(e)
+	case restoreCheck:
+		r.checked(e)
 	}
 }
 
-// roundsWereRead looks for the last agreement of a view.
-func (m *Machine) roundsWereRead(records []Record) {
-	m.restore.last = Agreement{}
-	for _, r := range records {
-		a, err := DecodeAgreement(r.Body)
-		if r.Outcome != OK || err != nil || r.Key != roundKey(m.looked(), a.Round) || a.View != m.looked() {
-			m.unreadable(r.Key, err)
-			m.waitRestore()
+// readAgreement decodes the last agreement. It reports false after it ended with one that
+// cannot be read: whoever passes it over may restore another checkpoint than the others.
+func (r *Restorer) readAgreement(e Event) (a Agreement, ok bool) {
+	if e.Outcome == NotExist {
+		return a, true
+	}
+	a, err := DecodeAgreement(e.Body)
+	if err == nil && (a.Job != r.cfg.Job || e.Outcome != OK) {
+		err = fmt.Errorf("it is no agreement of job %q", r.cfg.Job)
+	}
+	if err != nil {
+		r.end(Report{Topic: Unreadable, Key: AgreementsPrefix(r.cfg.Job), Why: err.Error()})
+		return a, false
+	}
+	return a, true
+}
+
+func (r *Restorer) lastWasRead(e Event) {
+	a, ok := r.readAgreement(e)
+	if !ok {
+		return
+	}
+	r.last = a
+	if r.began < 0 {
+		r.began = a.Number
+	}
+	r.readOwn()
+}
+
+func (r *Restorer) ownWasRead(e Event) {
+	r.own, r.version = Follower{Header: Header{APIVersion: apiVersion, Kind: kindFollower}, Job: r.cfg.Job, Index: r.cfg.Index}, ""
+	if e.Outcome != NotExist {
+		f, err := DecodeFollower(e.Body)
+		if err == nil && (e.Outcome != OK || f.Index != r.cfg.Index || f.Job != r.cfg.Job) {
+			err = fmt.Errorf("it is not the record of node %d", r.cfg.Index)
+		}
+		if err != nil {
+			r.end(Report{Topic: Unreadable, Key: followerKey(r.cfg.Job, r.cfg.Index), Why: err.Error()})
 			return
 		}
-		if a.Round > m.restore.last.Round {
-			m.restore.last = a
-		}
+		r.own, r.version = f, e.Version
 	}
-	if m.restore.at == 0 {
-		m.restore.rounds = m.restore.last.Round
+	if r.byHand() && r.last.Number > 0 && r.last.Step == r.cfg.Step {
+		r.follow()
+		return
 	}
-	m.restore.phase = restoreLog
-	m.do(Action{Do: Gather, For: m.restoreTask(), Key: logPrefix(m.looked())})
+	r.findNewest()
 }
 
-// logForRestore follows the last agreement, unless a save was announced that the
-// trainer wrote after it: then all members had restored it, and this is a new round.
-// A view without either says nothing, and the view before it is looked at: a member
-// may have restored there already, which is still a member. A member that restored
-// this round before restores the same step in a new round, so that what its trainer
-// writes now is not taken for what it wrote before.
-func (m *Machine) logForRestore(records []Record) {
-	last := m.restore.last
-	for _, r := range records {
-		if a, err := DecodeAnnouncement(r.Body); r.Outcome == OK && err == nil && a.Round >= last.Round {
-			m.findNewest()
-			return
-		}
+func (r *Restorer) byHand() bool { return r.cfg.Step > Nothing }
+
+// findNewest finds what was committed since the last agreement, newest first, and the
+// newest that can be restored.
+func (r *Restorer) findNewest() {
+	a := Action{Do: Newest, Past: r.last, Step: r.cfg.Step}
+	if a.Bad = r.last.Bad; r.bad {
+		a.Bad = append(slices.Clone(a.Bad), r.last.Digest)
 	}
+	r.do(restoreNewest, a)
+}
+
+func (r *Restorer) newestFound(e Event) {
+	r.since, r.found, r.ran = e.Since, nil, nil
+	if e.Outcome == OK {
+		r.found = &Candidate{Found: e.Found}
+	}
+	if r.last.Number > 0 {
+		r.ran = r.proof(r.last, r.since)
+	}
+	none := Report{Topic: RestoreNone}
 	switch {
-	case last.Round > m.restore.round && m.restore.at == 0:
-		m.confirm(last)
-	case last.Round > 0:
-		m.propose(Found{last.Step, last.Dir, last.Digest})
-	case m.restore.at < len(m.view.now.Former):
-		m.readRounds(m.restore.at + 1)
+	case !r.on(ruleAgree):
+		r.last = r.next(r.newest(), CauseFirst)
+		r.do(restoreFetch, Action{Do: Fetch, Past: r.last})
+	case r.byHand() && r.found == nil, r.bad && r.found == nil:
+		r.end(none)
+	case r.byHand():
+		r.propose(r.newest(), CauseHand)
+	case r.bad && !r.on(ruleBad):
+		r.last = r.next(r.newest(), CauseBad)
+		r.do(restoreFetch, Action{Do: Fetch, Past: r.last})
+	case r.bad:
+		r.propose(r.newest(), CauseBad)
+	case r.last.Number == 0 && r.found == nil && !r.cfg.Empty:
+		r.end(none)
+	case r.last.Number == 0:
+		r.propose(r.newest(), CauseFirst)
+	case r.ran != nil && r.took(r.last):
+		r.propose(r.newest(), CauseRan)
+	case r.ran != nil && r.ran.Joined != nil && r.cfg.Pod != "" && !r.mute:
+		id := SaveID{r.ran.Joined.View, r.ran.Joined.Save}
+		r.do(restorePart, Action{Do: Read, Key: PartKey(r.ran.Step, id, r.cfg.Index)})
 	default:
-		m.findNewest()
+		r.keep()
 	}
 }
 
-func (m *Machine) findNewest() {
-	m.restore.phase = restoreNewest
-	m.do(Action{Do: Newest, For: m.restoreTask()})
+// newest is the newest checkpoint that can be restored, or to begin without one.
+func (r *Restorer) newest() Found {
+	if r.found == nil {
+		return Found{Step: Nothing}
+	}
+	return r.found.Found
 }
 
-func (m *Machine) newestFound(e Event) {
+// partWasRead decides for a node that has not restored the last agreement, while the job
+// saved a checkpoint since. When another pod took part in it for this node, then this pod
+// came later, and begins again. Otherwise this pod was there and had not restored: the
+// others may be about to begin, and wait for it.
+func (r *Restorer) partWasRead(e Event) {
+	p, err := DecodePart(e.Body)
+	if e.Outcome == OK && err == nil && p.Pod != "" && p.Pod != r.cfg.Pod {
+		r.propose(r.newest(), CauseRan)
+		return
+	}
+	r.keep()
+}
+
+// keep stays with the checkpoint of the last agreement. An agreement that came since this
+// process began divides as well as one that it makes itself.
+func (r *Restorer) keep() {
+	again := r.own.Done >= r.last.Base && r.last.Number == r.began
+	if again && r.ran == nil && r.on(ruleAgain) && !r.mute {
+		r.propose(Found{r.last.Step, r.last.Dir, r.last.Digest}, CauseAgain)
+		return
+	}
+	r.follow()
+}
+
+// propose creates the next agreement.
+func (r *Restorer) propose(found Found, cause Cause) {
+	if r.mute {
+		r.end(Report{Topic: RestoreAlone, Why: "nothing can be written to the destination, and no agreement holds"})
+		return
+	}
+	r.mine = r.next(found, cause)
+	r.do(restoreCreate, Action{Do: Create, Key: agreementKey(r.cfg.Job, r.mine.Number), Body: encode(r.mine)})
+}
+
+func (r *Restorer) created(e Event) {
 	switch e.Outcome {
 	case OK:
-		m.propose(e.Found)
-	case NotExist:
-		m.propose(Found{Step: Nothing})
+		r.last = r.mine
+		r.follow()
+	case Denied:
+		r.mute = true
+		if r.bad {
+			r.propose(Found{}, CauseBad) // says so
+			return
+		}
+		r.readLast()
+	default: // another was first, or nobody knows
+		r.readLast()
+	}
+}
+
+// follow notes that this node restores the last agreement.
+func (r *Restorer) follow() {
+	switch {
+	case r.mute && (r.last.Number == 0 || r.ran != nil):
+		r.propose(Found{}, CauseFirst) // says so
+		return
+	case r.mute, r.own.Follows == r.last.Number:
+		r.lookAtOthers()
+		return
+	}
+	r.own.Follows = r.last.Number
+	r.note(restoreFollow)
+}
+
+// note writes what this node follows and has restored.
+func (r *Restorer) note(p restorePhase) {
+	r.own.Pod = r.cfg.Pod
+	a := Action{Do: Replace, Key: followerKey(r.cfg.Job, r.cfg.Index), Body: encode(r.own), Version: r.version}
+	if r.version == "" {
+		a.Do = Create
+	}
+	r.do(p, a)
+}
+
+func (r *Restorer) noted(e Event) {
+	switch {
+	case e.Outcome == OK && r.phase == restoreFollow:
+		r.version = e.Version
+		r.lookAtOthers()
+	case e.Outcome == OK:
+		r.version = e.Version
+		r.do(restoreCheck, Action{Do: Last, Key: AgreementsPrefix(r.cfg.Job)})
+	case e.Outcome == Denied:
+		r.mute = true
+		r.readLast()
+	default: // another process of this node wrote, or nobody knows whether this one did
+		r.readLast()
+	}
+}
+
+// lookAtOthers looks for nodes that hold a checkpoint in whose place the last agreement was
+// made. They did not see it, as this node reads after it was made.
+func (r *Restorer) lookAtOthers() {
+	if r.last.Over == 0 || !r.on(ruleWait) {
+		r.fetch()
+		return
+	}
+	r.do(restoreOthers, Action{Do: Gather, Key: followersPrefix(r.cfg.Job)})
+}
+
+func (r *Restorer) othersWereRead(e Event) {
+	var holds []int
+	for _, rec := range e.Records {
+		f, err := DecodeFollower(rec.Body)
+		if rec.Outcome != OK || err != nil {
+			r.end(Report{Topic: Unreadable, Key: rec.Key, Why: fmt.Sprint(err)})
+			return
+		}
+		if f.Index != r.cfg.Index && f.Index < r.cfg.Count && r.last.blocks(f) {
+			holds = append(holds, f.Index)
+		}
+	}
+	if len(holds) == 0 {
+		r.fetch()
+		return
+	}
+	r.do(restoreWait, Action{Do: Tell, Report: Report{Topic: Waiting, Step: r.last.Step, Missing: holds}})
+	r.do(restoreWait, Action{Do: Wait, After: r.cfg.Wait})
+}
+
+func (r *Restorer) fetch() {
+	if r.last.Step == Nothing {
+		if !r.cfg.Empty {
+			r.end(Report{Topic: RestoreNone, Agreement: r.last})
+			return
+		}
+		r.fetched(Event{Outcome: OK})
+		return
+	}
+	r.do(restoreFetch, Action{Do: Fetch, Past: r.last})
+}
+
+func (r *Restorer) fetched(e Event) {
+	switch {
+	case e.Outcome == OK && (r.mute || !r.on(ruleAgree) || r.bad):
+		r.end(Report{Topic: RestoreAgreed, Agreement: r.last, Step: r.last.Step})
+	case e.Outcome == OK:
+		r.own.Done = max(r.own.Done, r.last.Number)
+		r.note(restoreDone)
+	case !r.on(ruleAgree):
+		r.end(Report{Topic: RestoreNone})
 	default:
-		m.waitRestore()
+		r.bad = true
+		r.findNewest()
 	}
 }
 
-// propose creates the agreement of the next round.
-func (m *Machine) propose(found Found) {
-	m.restore.mine = Agreement{
-		Header: Header{APIVersion: apiVersion, Kind: kindAgreement}, View: m.view.now.Digest, Round: m.restore.rounds + 1,
-		Step: found.Step, Dir: found.Dir, Digest: found.Digest, By: m.cfg.Index,
-	}
-	if !m.on(8) {
-		m.confirm(m.restore.mine)
+// checked ends when the agreement that this node has restored is still the last one, or the
+// last one is on the same checkpoint. Whoever finds it damaged makes the next agreement
+// first and reads who has restored it afterwards, or this node reads that agreement now.
+func (r *Restorer) checked(e Event) {
+	a, ok := r.readAgreement(e)
+	if !ok {
 		return
 	}
-	m.restore.phase = restoreCreate
-	m.do(Action{Do: Create, For: m.restoreTask(), Key: roundKey(m.view.now.Digest, m.restore.mine.Round), Body: encode(m.restore.mine)})
-}
-
-// confirm reads the current view again. Whoever decides in a later view has written
-// that view first and reads this agreement afterwards, or this member reads that view.
-func (m *Machine) confirm(a Agreement) {
-	m.restore.mine, m.restore.phase = a, restoreConfirm
-	m.do(Action{Do: Read, For: m.restoreTask(), Key: ViewKey})
-}
-
-func (m *Machine) confirmed(e Event) {
-	now, err := DecodeView(e.Body)
-	if err != nil || now.Digest != m.view.now.Digest {
-		m.waitRestore() // adopting the new view begins anew
+	if a.Number == r.last.Number || a.Number > 0 && a.Base <= r.last.Number {
+		r.end(Report{Topic: RestoreAgreed, Agreement: r.last, Step: r.last.Step})
 		return
 	}
-	m.restore.phase, m.restore.wanted, m.restore.round = restoreIdle, false, m.restore.mine.Round
-	m.tell(Report{Topic: RestoreAgreed, Agreement: m.restore.mine, Step: m.restore.mine.Step})
+	r.readLast()
 }

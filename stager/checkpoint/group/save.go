@@ -220,7 +220,7 @@ func (m *Machine) scanned(s *save, e Event) {
 func (m *Machine) bring(s *save, e Event) {
 	s.own = Part{
 		Header: Header{APIVersion: apiVersion, Kind: kindPart}, View: s.id.View, Save: s.id.Number, Step: s.what.Step,
-		Index: m.cfg.Index, Count: m.cfg.Count, Boot: m.cfg.Boot, Payload: payload(e.Body),
+		Index: m.cfg.Index, Count: m.cfg.Count, Boot: m.cfg.Boot, Pod: m.cfg.Pod, Payload: payload(e.Body),
 		Provisional: s.provisional || e.Provisional,
 	}
 	m.enter(s, savePart)

@@ -184,16 +184,13 @@ func (m *Machine) adopt(v View) {
 	m.endView("the members of its view changed")
 	v.Boots = slices.Clone(v.Boots)
 	m.view.now, m.view.delay = v, 0
-	m.restore.round = 0
+	m.round = 0
 	if v.Digest == m.cfg.View {
-		m.restore.round = m.cfg.Round
+		m.round = m.cfg.Round
 	}
 	if m.on(2) {
 		m.skip(func(h *held) bool { return h.View != v.Digest })
 	}
 	m.tell(Report{Topic: Viewed, View: v})
 	m.startLog()
-	if m.restore.wanted {
-		m.beginRestore()
-	}
 }

@@ -1,0 +1,128 @@
+package group
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+)
+
+// Agreement is nodes/restores/<job>/<number>.json: which checkpoint all nodes of a job
+// restore. It is created once. The one with the highest number counts.
+type Agreement struct {
+	Header
+	Job    string `json:"job"`
+	Number int    `json:"number"` // from 1
+	// Base is the first agreement of a row on the same checkpoint, of which each was made
+	// because a node restored again before the job is known to have run.
+	Base   int      `json:"base"`
+	Count  int      `json:"count"`            // of nodes, as its writer counts
+	Step   int64    `json:"step"`             // [Nothing]: begin without a checkpoint
+	Dir    string   `json:"dir,omitempty"`    // of the step, below the destination
+	Digest string   `json:"digest,omitempty"` // of the contents of its COMMIT.json
+	Cause  Cause    `json:"cause"`
+	By     int      `json:"by"`            // the node that made it
+	Bad    []string `json:"bad,omitempty"` // digests of checkpoints that a node could not restore
+	// Over is the first of the agreements in whose place this one was made although nodes
+	// may have restored them and still wait with them; 0: none.
+	Over int `json:"over,omitempty"`
+}
+
+// Nothing is the Step of an Agreement to begin without a checkpoint.
+const Nothing = -1
+
+// Cause is why an agreement was made.
+type Cause string
+
+// The causes.
+const (
+	CauseFirst Cause = "first" // the job has restored nothing so far
+	CauseRan   Cause = "ran"   // the job saved a checkpoint since the agreement before
+	CauseAgain Cause = "again" // a node restores again, and the job is not known to have run
+	CauseBad   Cause = "bad"   // the checkpoint agreed on before is damaged, or gone
+	CauseHand  Cause = "hand"  // the step was given by hand
+)
+
+// Follower is nodes/followers/<job>/<index>.json: what a node of a job restores. It is
+// replaced by compare-and-swap.
+type Follower struct {
+	Header
+	Job     string `json:"job"`
+	Index   int    `json:"index"`
+	Follows int    `json:"follows"`       // the number of the last agreement that it began to restore
+	Done    int    `json:"done"`          // of the last one that it has restored; 0: none
+	Pod     string `json:"pod,omitempty"` // that wrote this
+}
+
+const (
+	kindAgreement = "RestoreAgreement"
+	kindFollower  = "RestoreFollower"
+	maxBad        = 1024
+)
+
+func (a *Agreement) check() error {
+	if err := a.Header.check(kindAgreement); err != nil {
+		return err
+	}
+	if err := checkIdentity(a.Job, "any", a.By, a.Count); err != nil {
+		return err
+	}
+	if a.Number < 1 || a.Base < 1 || a.Base > a.Number || a.Over < 0 || a.Over > a.Number || a.Step < Nothing || len(a.Bad) > maxBad {
+		return fmt.Errorf("agreement %d (base %d, over %d) on step %d cannot be", a.Number, a.Base, a.Over, a.Step)
+	}
+	if (a.Step == Nothing) != (a.Dir == "") || (a.Step == Nothing) != (a.Digest == "") {
+		return fmt.Errorf("step %d with the digest %q in directory %q cannot be", a.Step, a.Digest, a.Dir)
+	}
+	return nil
+}
+
+func (f *Follower) check() error {
+	if err := f.Header.check(kindFollower); err != nil {
+		return err
+	}
+	if f.Done < 0 || f.Follows < f.Done {
+		return fmt.Errorf("a node that follows agreement %d and has restored %d cannot be", f.Follows, f.Done)
+	}
+	return checkIdentity(f.Job, "any", f.Index, maxCount)
+}
+
+// DecodeAgreement reads what nodes agreed to restore.
+func DecodeAgreement(body []byte) (Agreement, error) { return decode[Agreement](body) }
+
+// DecodeFollower reads what a node restores.
+func DecodeFollower(body []byte) (Follower, error) { return decode[Follower](body) }
+
+// Keys at the destination.
+const (
+	// RestoresPrefix is where agreements are.
+	RestoresPrefix = "nodes/restores/"
+	// FollowersPrefix is where it is noted who follows them.
+	FollowersPrefix = "nodes/followers/"
+)
+
+// jobDigest names a job in keys.
+func jobDigest(job string) string {
+	sum := sha256.Sum256([]byte(job))
+	return hex.EncodeToString(sum[:16])
+}
+
+// AgreementsPrefix is where the agreements of a job are.
+func AgreementsPrefix(job string) string { return RestoresPrefix + jobDigest(job) + "/" }
+
+func agreementKey(job string, number int) string {
+	return fmt.Sprintf("%s%06d%s", AgreementsPrefix(job), number, ending)
+}
+
+func followersPrefix(job string) string { return FollowersPrefix + jobDigest(job) + "/" }
+
+func followerKey(job string, index int) string {
+	return fmt.Sprintf("%s%06d%s", followersPrefix(job), index, ending)
+}
+
+// AgreementNumber returns the number of an agreement of a job by its key; 0: it is none.
+func AgreementNumber(job, key string) int {
+	k, ok := ParseRecordKey(key)
+	if !ok || key != agreementKey(job, k.Number) {
+		return 0
+	}
+	return k.Number
+}
