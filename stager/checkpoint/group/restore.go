@@ -252,7 +252,7 @@ func (r *Restorer) partWasRead(e Event) {
 // keep stays with the checkpoint of the last agreement. An agreement that came since this
 // process began divides as well as one that it makes itself.
 func (r *Restorer) keep() {
-	again := r.own.Done >= r.last.Base && r.last.Number == r.began
+	again := (r.own.Done >= r.last.Base || r.cfg.Count != r.last.Count) && r.last.Number == r.began
 	if again && r.ran == nil && r.on(ruleAgain) && !r.mute {
 		r.propose(Found{r.last.Step, r.last.Dir, r.last.Digest}, CauseAgain)
 		return

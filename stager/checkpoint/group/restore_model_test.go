@@ -32,19 +32,17 @@ type restorer struct {
 
 // saved is a committed checkpoint of the model.
 type saved struct {
-	id    int
-	seen  int // number of the last agreement when its files appeared
-	pods  string
-	bad   bool
-	alone bool // a single node saved it
+	id   int
+	seen int // number of the last agreement when its files appeared
+	run  int // of the trainers that wrote it
+	bad  bool
 }
 
 // restoreScenario says what may happen, and how often.
 type restoreScenario struct {
 	name    string
 	n       int
-	commits int  // committed in the beginning
-	alone   bool // a single node saves
+	commits int // committed in the beginning
 	// how often may happen:
 	saves  int // of files of a checkpoint that are written
 	end    int // all trainers end while the job runs
@@ -67,7 +65,8 @@ type restoreWorld struct {
 	left    restoreScenario
 	next    int
 	pods    int
-	floor   int // the newest when the job began last
+	run     int // of the trainers
+	floor   int // what the job must not lose
 	bad     string
 }
 
@@ -76,7 +75,7 @@ const modelJob = "job-a"
 func (sc *restoreScenario) start() *restoreWorld {
 	w := &restoreWorld{sc: sc, left: *sc, floor: -1}
 	for range sc.commits {
-		w.commits = append(w.commits, saved{id: w.next, pods: "0", alone: sc.alone})
+		w.commits = append(w.commits, saved{id: w.next})
 		w.floor = w.next
 		w.next++
 	}
@@ -152,9 +151,7 @@ func digestOfSaved(id int) string { return fmt.Sprint("sha256:", id) }
 
 func (s *saved) candidate() Candidate {
 	c := Candidate{Found: Found{Step: int64(s.id), Dir: StepDir(int64(s.id), 0), Digest: digestOfSaved(s.id)}, Restored: s.seen}
-	if !s.alone {
-		c.Joined = &Joined{Job: modelJob, View: strings.Repeat("a", 32), Save: s.id + 1}
-	}
+	c.Joined = &Joined{Job: modelJob, View: strings.Repeat("a", 32), Save: s.id + 1}
 	return c
 }
 
@@ -236,6 +233,7 @@ func (w *restoreWorld) meet() {
 	if got := w.nodes[0].got; got < w.floor && !slices.ContainsFunc(w.commits, func(s saved) bool { return s.id > got && s.bad }) {
 		w.violated("all nodes restored step %d, and step %d was committed before the job began again", got, w.floor)
 	}
+	w.run++
 	for i := range w.nodes {
 		w.own(i).state = runs
 	}
@@ -258,6 +256,6 @@ func (w *restoreWorld) id() [16]byte {
 	for _, l := range w.limbo {
 		fmt.Fprint(h, l.Key, string(l.Body), l.Version)
 	}
-	fmt.Fprint(h, w.left, w.floor, w.bad)
+	fmt.Fprint(h, w.left, w.run, w.floor, w.bad)
 	return [16]byte(h.Sum(nil)[:16])
 }

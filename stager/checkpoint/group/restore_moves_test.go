@@ -112,10 +112,7 @@ func (w *restoreWorld) jobMoves(moves []restoreMove) []restoreMove {
 		c := w.clone()
 		c.left.saves--
 		number, _ := c.lastAgreement()
-		s := saved{id: c.next, seen: number, alone: w.sc.alone}
-		for _, a := range c.nodes {
-			s.pods += fmt.Sprint(a.pod, " ")
-		}
+		s := saved{id: c.next, seen: number, run: w.run}
 		c.next++
 		c.written = append(c.written, s)
 		moves = append(moves, restoreMove{fmt.Sprintf("the trainers write step %d", s.id), c})
@@ -169,13 +166,15 @@ func (w *restoreWorld) jobMoves(moves []restoreMove) []restoreMove {
 	return moves
 }
 
-// endAll ends the trainers of a job that runs. What is committed by then must not be lost.
+// endAll ends the trainers of a job that runs. What they wrote and is committed by then must
+// not be lost, nor what they began with.
 func (w *restoreWorld) endAll() {
 	for i := range w.nodes {
 		w.down(i)
 	}
-	w.floor = -1
 	for _, s := range w.commits {
-		w.floor = max(w.floor, s.id)
+		if s.run == w.run {
+			w.floor = max(w.floor, s.id)
+		}
 	}
 }
