@@ -76,6 +76,7 @@ func (p *pod) build() {
 	for i := range p.targets {
 		p.equip(i)
 	}
+	p.restoring()
 	p.addVolumes()
 	p.finish()
 	p.grace()
