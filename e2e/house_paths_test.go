@@ -36,11 +36,11 @@ var pathsAllowed = map[string]struct {
 	"stager/checkpoint/ioclass.go": {
 		[]string{"os.ReadDir(", "os.ReadFile("}, "files of the kernel's",
 	},
-	"stager/checkpoint/mirror.go":    {[]string{"root.OpenFile("}, "files of an output, opened without following a link or blocking"},
-	"stager/checkpoint/pushfiles.go": {[]string{"os.MkdirAll(", "os.OpenRoot("}, "a directory of this user alone"},
-	"stager/checkpoint/readplain.go": {[]string{"root.OpenFile("}, "a trainer's file, opened without blocking"},
-	"stager/checkpoint/restore.go":   {[]string{"root.OpenFile("}, "a new file, in a directory of its own"},
-	"stager/checkpoint/site.go":      {[]string{"root.WriteFile("}, "a new file, in a directory of its own"},
+	"stager/checkpoint/mirror.go":       {[]string{"root.OpenFile("}, "files of an output, opened without following a link or blocking"},
+	"stager/checkpoint/pushfiles.go":    {[]string{"os.MkdirAll(", "os.OpenRoot("}, "a directory of this user alone"},
+	"stager/checkpoint/readplain.go":    {[]string{"root.OpenFile("}, "a trainer's file, opened without blocking"},
+	"stager/checkpoint/restore_file.go": {[]string{"root.OpenFile("}, "a new file, in a directory of its own"},
+	"stager/checkpoint/site.go":         {[]string{"root.WriteFile("}, "a new file, in a directory of its own"},
 	"stager/checkpoint/snapshot.go": {
 		[]string{"root.OpenFile("}, "a new file, in a directory of its own",
 	},

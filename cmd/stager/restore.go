@@ -11,9 +11,11 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -30,6 +32,7 @@ type restoreCmd struct {
 	Write       string `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
 	Overwrite   bool   `help:"Replace and remove files in DST that no restore wrote, or that changed since." env:"STAGER_RESTORE_OVERWRITE"`
 	Provisional bool   `name:"allow-provisional" help:"Restore the newest step also when only a quiet period says that it is complete, and it has other files than those before." env:"STAGER_RESTORE_ALLOW_PROVISIONAL"`
+	Alone       bool   `help:"Do not agree with the other nodes of the job on the step; take the newest that is good." env:"STAGER_RESTORE_ALONE"`
 	Rewind      bool   `help:"Have the inputs of the stager on --socket go on where they stood at the checkpoint." env:"STAGER_RESTORE_REWIND"`
 	JSON        bool   `help:"Print what was restored as JSON on standard output."`
 }
@@ -37,6 +40,8 @@ type restoreCmd struct {
 // Help shows what is typed.
 func (restoreCmd) Help() string {
 	return `Only committed checkpoints count, and only when every byte is right: otherwise the one before is taken, and said. DST has all of it or nothing; RESTORED.json in it names the step. Files in DST that no restore wrote, or that changed since, are not touched without --overwrite: a step that would replace them is refused with 78. A second restore to DST at the same time ends with 75.
+
+Of a job of several nodes, each restores the step that all agree on, also when another one is committed in between. The job is known by STAGER_JOB_UID, SLURM_JOB_ID or AWS_BATCH_JOB_ID, and the node by STAGER_INDEX and STAGER_COUNT or what its launcher sets. It writes a record below nodes/ of SRC; where it may not write, it follows an agreement that is there.
 
     stager restore s3://runs/today/ckpt/ ./ckpt
     stager restore --optional --rewind s3://runs/$JOB/ckpt/ /newest && exec ./train --resume /newest`
@@ -46,14 +51,17 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	if c.Optional && c.Step >= 0 {
 		return &usageError{errors.New("--step asks for one step, and --optional for the newest if there is one: leave one of them out")}
 	}
+	if c.Secrets == "" {
+		c.Secrets = os.Getenv("STAGER_RESTORE_SECRETS")
+	}
 	store, err := c.open(ctx, c.Src, log)
 	if err != nil {
 		return err
 	}
-	defer store.Close() // only read from
+	defer store.Close() // what was written to it is complete
 	show := newDisplay(to, log)
 	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
-		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Overwrite: c.Overwrite, AllowProvisional: c.Provisional, Write: disk.Write(c.Write), Log: log,
+		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Among: c.among(log), Overwrite: c.Overwrite, AllowProvisional: c.Provisional, Write: disk.Write(c.Write), Log: log,
 		Progress: func(done, total int64) { show.update(moving{Phase: "restoring", Bytes: done, BytesTotal: total}) },
 	})
 	show.close()
@@ -77,6 +85,31 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	}
 	log.Info("restored", "step", restored.Step, "files", len(restored.Files), "bytes", backends.Size(restored.Bytes), "to", c.Dst)
 	return nil
+}
+
+// agreePatience is how long a restore waits for nodes that must restore again.
+const agreePatience = 30 * time.Second
+
+// among finds out which node of a job this is. Without it the node restores alone.
+func (c restoreCmd) among(log *slog.Logger) checkpoint.Among {
+	if c.Alone {
+		return checkpoint.Among{}
+	}
+	job, _ := plan.JobIdentity(os.Getenv)
+	node, _, err := plan.ShardSpec{}.Resolve(os.Getenv)
+	switch {
+	case err != nil && job != "":
+		log.Warn("this may be one of several nodes, and it is not known which, so it does not agree with others on what to restore", "reason", err)
+		return checkpoint.Among{}
+	case err != nil || node.Count < 2:
+		return checkpoint.Among{}
+	case job == "":
+		log.Warn("nothing tells which job this is, so its nodes do not agree on what to restore: set STAGER_JOB_UID to one value on all nodes, and to another one for each job",
+			"node", node.Index, "nodes", node.Count)
+		return checkpoint.Among{}
+	}
+	attempt := (&plan.StagePlan{}).Vars(node, time.Time{}, os.Getenv)["attempt"]
+	return checkpoint.Among{Job: job, Index: node.Index, Count: node.Count, Pod: podID(os.Getenv, attempt), Empty: c.Optional, Patience: agreePatience}
 }
 
 // rewind hands the cursors of a checkpoint to the daemon, so that a trainer that begins

@@ -52,6 +52,9 @@ type Commit struct {
 	Requires []string `json:"requires,omitempty"`
 	// Group is which save of which members it is, of several nodes.
 	Group *group.Joined `json:"group,omitempty"`
+	// Restored is the number of the last agreement on what the nodes of the job restore
+	// when the files appeared; 0: there was none.
+	Restored int `json:"restored,omitempty"`
 
 	// Cursors are where the inputs stood, of each those of all nodes.
 	Cursors map[string][]json.RawMessage `json:"cursors,omitempty"`

@@ -176,7 +176,7 @@ func (u *Uploader) becomeFinal(ctx context.Context) {
 			continue
 		}
 		if c, obj, err := readCommitAt(ctx, u.cfg.Store, dir); err == nil {
-			steps = append(steps, good{dir, c, obj.Version})
+			steps = append(steps, good{dir, c, obj.Version, obj.ModTime})
 		}
 	}
 	u.finalize(ctx, steps, true)

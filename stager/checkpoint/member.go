@@ -41,6 +41,7 @@ type member struct {
 	last      *earlier                   // the COMMIT.json that was read or written last, with this node's files
 	asked     bool                       // LATEST was read
 	records   map[string]group.Record
+	restores  restoresSeen
 	missing   missing
 	trouble   string // why records cannot be read or written
 	state     memberState
@@ -88,9 +89,10 @@ func startMember(u *Uploader) (*member, error) {
 	if err := m.readHome(); err != nil {
 		return nil, err
 	}
+	m.restores = restoresSeen{m: m, seen: make(map[int64]*restoreSeen)}
 	view, round := m.home.last()
 	machine, err := group.New(group.Config{
-		Job: u.cfg.Job, Index: u.cfg.Node, Count: u.cfg.Nodes, Boot: m.home.Boot, View: view, Round: round,
+		Job: u.cfg.Job, Index: u.cfg.Node, Count: u.cfg.Nodes, Boot: m.home.Boot, Pod: u.cfg.Pod, View: view, Round: round,
 		Conflict: groupConflict(u.cfg.Conflict), Settle: min(u.cfg.Settle, DefaultSettle),
 	})
 	if err != nil {

@@ -44,7 +44,7 @@ func (m *member) join(a group.Action, to string) (c Commit, text []byte, err err
 		return c, nil, errors.New("no node has files of this step")
 	}
 	c.Step, c.Created, c.Stager, c.Group = a.Save.Step, now(), m.u.cfg.Stager, &a.Joined
-	c.Provisional = a.Joined.Provisional
+	c.Provisional, c.Restored = a.Joined.Provisional, restoredBefore(parts)
 	if err := c.check(); err != nil {
 		return c, nil, err
 	}
@@ -52,6 +52,18 @@ func (m *member) join(a group.Action, to string) (c Commit, text []byte, err err
 		err = fmt.Errorf("it would have %d bytes, and may have %d", len(text), commitLimit)
 	}
 	return c, text, err
+}
+
+// restoredBefore is the number of the agreement that was the last one when the files of all
+// parts appeared.
+func restoredBefore(parts []part) (number int) {
+	first := true
+	for _, p := range parts {
+		if p.Data != "" && (first || p.Restored < number) {
+			number, first = p.Restored, false
+		}
+	}
+	return number
 }
 
 // look looks up the data that parts name. Of this node's part alone there may be none.

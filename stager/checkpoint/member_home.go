@@ -22,6 +22,7 @@ type home struct {
 	Since     time.Time  `json:"since"`
 	Positions []position `json:"positions,omitempty"` // oldest first
 	Seen      []int64    `json:"seen,omitempty"`      // steps of which this node has had files
+	Restores  int        `json:"restores,omitempty"`  // the last agreement on what to restore that was seen
 
 	Writings group.Writings `json:"writings,omitempty"`
 }

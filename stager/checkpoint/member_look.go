@@ -56,6 +56,7 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 	}
 	e.view, e.round = m.at(first)
 	m.sighted(e.step)
+	m.restores.note(e.step, before != nil)
 }
 
 // newestOf returns when the last of some files was written.
@@ -171,5 +172,6 @@ func (u *Uploader) saidSign(t tree, name string, files []local) group.Sign {
 // expect notes that files of a step come, and has announcements looked for sooner.
 func (m *member) expect(step int64) {
 	m.sighted(step)
+	m.restores.note(step, true)
 	m.post(group.Event{What: group.Expect})
 }

@@ -145,6 +145,9 @@ func (m *member) upload(ctx context.Context, save group.Announcement) group.Even
 	u.uploading = up
 	u.mu.Unlock()
 	p, err := m.deliverSnapshot(ctx, up, group.StepDir(save.Step, 0))
+	if err == nil {
+		p.Restored, err = m.restores.before(ctx, save.Step)
+	}
 	u.mu.Lock()
 	u.uploading, u.lastRate = nil, up.rate()
 	u.mu.Unlock()

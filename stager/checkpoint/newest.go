@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"maps"
 	"regexp"
-	"slices"
-	"time"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
@@ -21,35 +19,30 @@ type choice struct {
 	*listed
 	commit *Commit
 	err    error    // why its COMMIT is not good
-	seen   int      // so many of those listed were looked at
 	passed []choice // newer ones that are provisional and have other files
 }
 
-// preferred yields the committed ones of steps, which are newest first, in the order in
-// which they are to be restored. A provisional step goes before the final one below it
+// preferred yields the committed ones of steps, which are in the order of their numbers, in
+// the order in which they are to be restored: newest first. A provisional step goes before the final one below it
 // when it has as many files of each pattern; else it comes after all final ones. With
 // all provisional ones count as final. Its error is one of the store.
 func preferred(ctx context.Context, store *backends.Store, steps []*listed, all bool) iter.Seq2[choice, error] {
 	return func(yield func(choice, error) bool) {
 		var later []choice
-		for i, l := range steps {
-			if !l.committed {
-				continue
-			}
-			c := choice{listed: l, seen: i + 1}
-			commit, err := readCommit(ctx, store, l.dir)
+		for l, err := range newestFirst(ctx, store, steps) {
+			c := choice{listed: l}
 			switch {
-			case err != nil && !bad(err):
+			case err != nil:
 				yield(c, err)
 				return
-			case err != nil:
-				c.err = err
-			case commit.Provisional && !all:
-				c.commit = &commit
+			case l.commitErr != nil:
+				c.err = l.commitErr
+			case l.commit.Provisional && !all:
+				c.commit = l.commit
 				later = append(later, c)
 				continue
 			default:
-				c.commit = &commit
+				c.commit = l.commit
 			}
 			var others []choice
 			for _, p := range later {
@@ -57,7 +50,7 @@ func preferred(ctx context.Context, store *backends.Store, steps []*listed, all 
 					others = append(others, p)
 					continue
 				}
-				p.seen, p.passed = c.seen, others
+				p.passed = others
 				if !yield(p, nil) {
 					return
 				}
@@ -67,7 +60,7 @@ func preferred(ctx context.Context, store *backends.Store, steps []*listed, all 
 			}
 		}
 		for _, p := range later {
-			if p.seen = len(steps); !yield(p, nil) {
+			if !yield(p, nil) {
 				return
 			}
 		}
@@ -84,12 +77,11 @@ func newestStep(ctx context.Context, store *backends.Store, log *slog.Logger) (g
 		if err != nil {
 			return group.Found{}, err
 		}
-		listed := slices.Clone(steps)
 		found, passed, err := newestOfListed(ctx, store, steps, log)
 		if err != nil || found.Dir != "" && !passed {
 			return found, err
 		}
-		if stands, err := stillListed(ctx, store, listed, "", true); err != nil || stands {
+		if stands, err := stillListed(ctx, store, steps, "", true); err != nil || stands {
 			return found, err
 		}
 	}
@@ -102,9 +94,6 @@ func newestStep(ctx context.Context, store *backends.Store, log *slog.Logger) (g
 // newestOfListed is newestStep for one listing. passed says that a newer step is not good,
 // or was removed since it was listed.
 func newestOfListed(ctx context.Context, store *backends.Store, steps []*listed, log *slog.Logger) (found group.Found, passed bool, err error) {
-	if err := byCreation(ctx, store, steps); err != nil {
-		return found, false, err
-	}
 	for c, err := range preferred(ctx, store, steps, false) {
 		if err != nil {
 			return found, passed, err
@@ -127,48 +116,6 @@ func newestOfListed(ctx context.Context, store *backends.Store, steps []*listed,
 		return found, passed, nil
 	}
 	return group.Found{}, passed, nil
-}
-
-// skew is how far the clocks of a writer and of the store may be apart.
-const skew = 5 * time.Minute
-
-// byCreation orders steps by when they were committed first, the newest first. The time
-// of a COMMIT.json is later when it was replaced since, so that those of the newest time
-// are read.
-func byCreation(ctx context.Context, store *backends.Store, steps []*listed) error {
-	slices.SortStableFunc(steps, func(a, b *listed) int { return b.modified.Compare(a.modified) })
-	var newest time.Time
-	created := make(map[*listed]time.Time)
-	for _, l := range steps {
-		if !l.committed {
-			continue
-		}
-		if l.modified.Add(skew).Before(newest) {
-			break
-		}
-		c, err := readCommit(ctx, store, l.dir)
-		if err != nil && !bad(err) {
-			return err
-		}
-		if created[l] = l.modified; err == nil {
-			created[l] = c.Created
-		}
-		if created[l].After(newest) {
-			newest = created[l]
-		}
-	}
-	slices.SortStableFunc(steps, func(a, b *listed) int {
-		at, ok := created[a]
-		if !ok {
-			at = a.modified
-		}
-		bt, ok := created[b]
-		if !ok {
-			bt = b.modified
-		}
-		return bt.Compare(at)
-	})
-	return nil
 }
 
 // readFound reads a COMMIT, and looks up its data.

@@ -19,6 +19,7 @@ type part struct {
 	Cursors     Cursors            `json:"cursors,omitempty"`
 	Evidence    string             `json:"evidence,omitempty"`
 	Provisional bool               `json:"provisional,omitempty"`
+	Restored    int                `json:"restored,omitempty"` // as in a Commit
 	Data        string             `json:"data"`
 	Files       []File             `json:"files"`
 }

@@ -3,23 +3,18 @@ package checkpoint
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
-	"math"
 	"os"
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/window/disk"
@@ -54,6 +49,9 @@ type RestoreConfig struct {
 	// AllowProvisional restores the newest step also when only a quiet period says that it
 	// is complete, and it has other files than the final ones before it.
 	AllowProvisional bool
+	// Among says which node of a job this is. Several nodes restore the step that they agree
+	// on.
+	Among Among
 	// Progress is told of bytes, one call at a time. A step that is passed over
 	// begins anew at 0. May be nil.
 	Progress func(done, total int64)
@@ -76,6 +74,7 @@ type Restored struct {
 	FellBackFrom []FellBack                   `json:"fellBackFrom,omitempty"` // newer steps that are not good, or provisional
 	Evidence     string                       `json:"evidence,omitempty"`     // what said that it is complete
 	Provisional  bool                         `json:"provisional,omitempty"`  // only a quiet period did
+	Agreement    int                          `json:"agreement,omitempty"`    // of all nodes of the job; 0: nobody agreed
 }
 
 // FellBack is a committed step that was passed over.
@@ -121,7 +120,19 @@ func restoreTo(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 	if err != nil {
 		return Restored{}, err
 	}
-	defer site.close()
+	defer func() {
+		if site != nil {
+			site.close()
+		}
+	}()
+	if cfg.Among.agrees() {
+		done, alone, err := restoreAgreed(ctx, cfg, &site)
+		if err != nil || alone == "" {
+			return done, err
+		}
+		cfg.Log.Warn("the nodes of the job did not agree on what to restore, so each takes the newest good step that it finds; give all nodes one --step",
+			"nodes", cfg.Among.Count, "reason", alone)
+	}
 	var why error
 	for range maxListings {
 		done, again, err := restoreListed(ctx, cfg, site)
@@ -161,24 +172,13 @@ func restoreListed(ctx context.Context, cfg RestoreConfig, site *site) (done Res
 		}
 		commit, err := fetch(ctx, cfg, c, site)
 		if err == nil {
-			source := cfg.Store.Sub(c.dir).Name()
-			done := Restored{
-				Step: c.step, Source: source, SamplesSeen: commit.SamplesSeen, Cursors: commit.Cursors, Restored: time.Now().UTC(),
-				Bytes: commit.Bytes, FellBackFrom: append(passed, passedOver(cfg, c)...), Evidence: commit.Evidence, Provisional: commit.Provisional,
-			}
-			for _, f := range commit.Files {
-				done.Files = append(done.Files, f.Path)
-			}
-			if commit.Provisional {
-				cfg.Log.Warn("nothing but a quiet period says that this checkpoint is complete", "step", c.step, "evidence", commit.Evidence)
-			}
+			done := restoredOf(cfg, c, commit, append(passed, passedOver(cfg, c)...))
 			return done, nil, site.publish(ctx, done, commit.Files)
 		}
 		if !bad(err) || isLocal(err) {
 			return Restored{}, nil, err
 		}
-		seen := slices.Index(steps, of[c.seen-1]) + 1
-		if stands, lerr := stillListed(ctx, cfg.Store, steps[:seen], c.dir, false); lerr != nil {
+		if stands, lerr := stillListed(ctx, cfg.Store, steps, c.dir, false); lerr != nil {
 			return Restored{}, nil, lerr
 		} else if !stands && !weaken.trustListing {
 			return Restored{}, err, err
@@ -195,6 +195,21 @@ func restoreListed(ctx context.Context, cfg RestoreConfig, site *site) (done Res
 	return Restored{}, nil, err
 }
 
+// restoredOf reports what is restored of a step.
+func restoredOf(cfg RestoreConfig, c choice, commit Commit, passed []FellBack) Restored {
+	done := Restored{
+		Step: c.step, Source: cfg.Store.Sub(c.dir).Name(), SamplesSeen: commit.SamplesSeen, Cursors: commit.Cursors, Restored: time.Now().UTC(),
+		Bytes: commit.Bytes, FellBackFrom: passed, Evidence: commit.Evidence, Provisional: commit.Provisional,
+	}
+	for _, f := range commit.Files {
+		done.Files = append(done.Files, f.Path)
+	}
+	if commit.Provisional {
+		cfg.Log.Warn("nothing but a quiet period says that this checkpoint is complete", "step", c.step, "evidence", commit.Evidence)
+	}
+	return done
+}
+
 // passedOver are the newer provisional steps that restore does not prefer.
 func passedOver(cfg RestoreConfig, c choice) []FellBack {
 	var passed []FellBack
@@ -207,9 +222,9 @@ func passedOver(cfg RestoreConfig, c choice) []FellBack {
 	return passed
 }
 
-// stillListed reports whether another listing has the same COMMITs in the folders of
-// steps, which are the newest ones, and no newer ones, and whatever was in the folder dir;
-// "" is that of the last one. With whole there must be no older ones either.
+// stillListed reports whether another listing has the same COMMITs in the folders of those
+// of steps that were read, and no new ones, and whatever was in the folder dir;
+// "" is that of the last one. With whole the others must be the same, too.
 func stillListed(ctx context.Context, store *backends.Store, steps []*listed, dir string, whole bool) (bool, error) {
 	now, err := listSteps(ctx, store)
 	if err != nil {
@@ -217,13 +232,22 @@ func stillListed(ctx context.Context, store *backends.Store, steps []*listed, di
 	}
 	uncommitted := func(l *listed) bool { return !l.committed }
 	before, after := slices.DeleteFunc(slices.Clone(steps), uncommitted), slices.DeleteFunc(now, uncommitted)
-	if len(after) < len(before) || whole && len(after) > len(before) {
-		return false, nil
+	there := make(map[string]*listed, len(after))
+	for _, l := range after {
+		there[l.dir] = l
 	}
-	for i, l := range before {
-		if after[i].dir != l.dir || after[i].version != l.version {
+	same := 0
+	for _, l := range before {
+		n := there[l.dir]
+		if n != nil {
+			same++
+		}
+		if (n == nil || n.version != l.version) && (whole || l.commit != nil || l.commitErr != nil) {
 			return false, nil
 		}
+	}
+	if same < len(after) {
+		return false, nil
 	}
 	if len(before) == 0 {
 		return true, nil
@@ -233,7 +257,10 @@ func stillListed(ctx context.Context, store *backends.Store, steps []*listed, di
 		at = slices.IndexFunc(before, func(l *listed) bool { return l.dir == dir })
 	}
 	versions := make(map[string]backends.Version)
-	for _, obj := range after[at].objects {
+	if there[before[at].dir] == nil {
+		return true, nil // nobody looked at it
+	}
+	for _, obj := range there[before[at].dir].objects {
 		versions[obj.Key] = obj.Version
 	}
 	for _, obj := range before[at].objects {
@@ -375,102 +402,4 @@ func (c *Commit) apart() error {
 		}
 	}
 	return nil
-}
-
-// fetchFile begins to fetch one file, large ones in several ranges. The last range
-// to arrive checks and closes it.
-func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, obj backends.Object, f File, root *os.Root, writing *disk.Writing, moved func(int64)) error {
-	digest, err := backends.ParseChecksum(f.Digest)
-	if err != nil {
-		return err
-	}
-	if err := root.MkdirAll(path.Dir(f.Path), 0o755); err != nil {
-		return err
-	}
-	opened, err := root.OpenFile(f.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(f.Mode)&0o777|0o600)
-	if err != nil {
-		return err
-	}
-	file, err := writing.Open(root, f.Path, opened, f.Size)
-	if err != nil {
-		return err
-	}
-	sums := rangeSums{digest: digest, length: rangeLength(store, digest.Algorithm), size: f.Size}
-	n := sums.count()
-	sums.parts = make([][]byte, n)
-	left := n
-	var mu sync.Mutex // guards left
-	for i := range n {
-		g.Go(func() error {
-			off := int64(i) * sums.length
-			h := digest.Algorithm.New()
-			n := min(sums.length, f.Size-off)
-			_, err := store.ReadRange(ctx, obj, off, n, &counted{file, moved}, h)
-			sums.parts[i] = h.Sum(nil)
-			writeOut(file.File, off, n)
-			mu.Lock()
-			defer mu.Unlock()
-			if left--; left > 0 {
-				return err
-			}
-			if cerr := file.Close(); err == nil {
-				err = cerr
-			}
-			if ctx.Err() != nil || err != nil {
-				return errors.Join(err, ctx.Err())
-			}
-			if err := differs(obj.Key, sums.join(), digest); err != nil {
-				return err
-			}
-			if err := root.Chmod(f.Path, fs.FileMode(f.Mode)&0o777); err != nil {
-				return err
-			}
-			return root.Chtimes(f.Path, f.Modified, f.Modified)
-		})
-	}
-	return nil
-}
-
-// writeOut has the kernel begin to bring a range to the disk, so that little is left for
-// syncAll to wait for.
-func writeOut(file *os.File, off, n int64) {
-	_ = unix.SyncFileRange(int(file.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE) // syncAll tells of what goes wrong
-}
-
-// rangeSums are the sums of a file's ranges.
-type rangeSums struct {
-	digest       backends.Checksum
-	length, size int64
-	parts        [][]byte
-}
-
-func (r *rangeSums) count() int { return max(1, int((r.size+r.length-1)/r.length)) }
-
-func (r *rangeSums) join() backends.Checksum {
-	total := r.parts[0]
-	for i, sum := range r.parts[1:] {
-		total = r.digest.Algorithm.Combine(total, sum, min(r.length, r.size-int64(i+1)*r.length))
-	}
-	return backends.Checksum{Algorithm: r.digest.Algorithm, Value: hex.EncodeToString(total)}
-}
-
-// rangeLength is how files are cut: for latency and width as the store likes, and
-// not at all when the sums of ranges cannot be joined.
-func rangeLength(store *backends.Store, a backends.Algorithm) int64 {
-	if !a.Combinable() {
-		return math.MaxInt64 / 2
-	}
-	return max(store.Facts().PartSize, 32<<20)
-}
-
-// counted is a place to write to that tells of bytes.
-type counted struct {
-	io.WriterAt
-	moved func(int64)
-}
-
-func (c *counted) WriteAt(p []byte, off int64) (int, error) {
-	n, err := c.WriterAt.WriteAt(p, off)
-	c.moved(int64(n))
-	return n, err
 }

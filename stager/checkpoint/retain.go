@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,9 +27,17 @@ type good struct {
 	dir     string
 	commit  Commit
 	version backends.Version // of the COMMIT.json
+
+	modified time.Time // by the store's clock
 }
 
-// choose returns which of the good steps stay, given newest first. The newest final one
+func (g *good) order() *commitOrder {
+	step, suffix, _ := parseStepDir(g.dir)
+	return &commitOrder{step: step, suffix: suffix, created: g.commit.Created, modified: g.modified, group: g.commit.Group}
+}
+
+// choose returns which of the good steps stay, given in the order of their COMMITs, newest
+// first. The newest final one
 // always does, as restore prefers it to provisional ones.
 func (k Keep) choose(steps []good) map[string]bool {
 	stay := make(map[string]bool)
@@ -188,7 +197,7 @@ func (r *retention) surveyOnce(ctx context.Context) (s survey, err error) {
 		}
 		switch kind := backends.KindOf(err); {
 		case err == nil:
-			s.good = append(s.good, good{l.dir, before.commit, l.version})
+			s.good = append(s.good, good{l.dir, before.commit, l.version, l.modified})
 			s.says[l.dir] = &before.commit
 			if r.read != nil {
 				r.read[l.dir] = before
@@ -297,7 +306,10 @@ func (r *retention) going(s survey) map[string]bool {
 	if r.keep.Last == 0 {
 		return going
 	}
-	stay := r.keep.choose(s.good)
+	byCommit := slices.Clone(s.good)
+	sortByCommit(byCommit, func(g good) *commitOrder { return g.order() })
+	stay := r.keep.choose(byCommit)
+	maps.Copy(stay, Keep{Last: 1}.choose(s.good)) // after a rollback the highest numbers are of what was given up
 	for _, dir := range r.own[max(0, len(r.own)-r.keep.Last):] {
 		stay[dir] = true
 	}

@@ -155,6 +155,9 @@ type listed struct {
 	modified  time.Time         // the same
 	objects   []backends.Object // without COMMIT.json
 	bytes     int64
+
+	commit    *Commit // that was read
+	commitErr error   // why it could not be read, or is not good
 }
 
 // listSteps lists the folders of steps, newest first.

@@ -11,19 +11,27 @@ import (
 	"github.com/stager-dev/stager/stager/records"
 )
 
-// Each view leaves announcements and agreements below nodes/, and a job that comes back
-// with fewer nodes leaves members. Such records are removed when all of this holds:
+// Each view leaves announcements below nodes/, each job what its nodes restored, and a job
+// that comes back with fewer nodes leaves members. Such records are removed when all of this
+// holds:
 //
 //   - the record is one that a member of this version wrote: key and contents agree
-//   - the current view can be read, and the record is of no member and no former view of it
-//   - no step has a part of the view, committed or not, and every COMMIT can be read
-//   - nothing was written to the view for the abandon time, by the store's clock
+//   - the current view can be read, and the record is of no member, no former view and not of
+//     the job of it
+//   - no step has a part of the view, committed or not, or a COMMIT of the job, and every
+//     COMMIT can be read
+//   - nothing was written to the view, or by nodes of the job that restore, for the abandon
+//     time, by the store's clock
 //
 // The first two keep what live members read. The third keeps what a COMMIT names; and
-// members that meet again in the same view begin with save 1, which must have no part.
+// members that meet again in the same view begin with save 1, which must have no part. Of
+// the agreements of a job that stay the last ones do, as the very last counts.
 
 // sweepNodesEvery is how often a daemon looks for such records.
 const sweepNodesEvery = time.Hour
+
+// keptAgreements is how many agreements of a job stay, for people.
+const keptAgreements = 16
 
 // mostSwept bounds how many are removed at a time.
 const mostSwept = 1000
@@ -37,7 +45,7 @@ func (r *retention) sweepNodes(ctx context.Context, s survey) error {
 	if err != nil || view.Digest == "" {
 		return err
 	}
-	candidates, err := r.oldRecords(ctx, view, s.views())
+	candidates, err := r.oldRecords(ctx, view, s.inUse())
 	if err != nil || len(candidates) == 0 {
 		return err
 	}
@@ -65,26 +73,30 @@ func (r *retention) sweepNodes(ctx context.Context, s survey) error {
 	return r.remove(ctx, keys...)
 }
 
-// views are those of which a step has a part, or a COMMIT.
-func (s *survey) views() map[string]bool {
-	views := make(map[string]bool)
+// inUse are the views of which a step has a part, and the views and jobs of which one has a
+// COMMIT.
+func (s *survey) inUse() map[string]bool {
+	used := make(map[string]bool)
 	for _, l := range s.steps {
 		for _, obj := range l.objects {
 			if save, _, ok := group.ParsePartKey(strings.TrimPrefix(obj.Key, l.dir+"/")); ok {
-				views[save.View] = true
+				used[save.View] = true
 			}
 		}
 		if c := s.says[l.dir]; c != nil && c.Group != nil {
-			views[c.Group.View] = true
+			view, job := c.Group.Of()
+			used[view], used[job] = true, true
 		}
 	}
-	return views
+	return used
 }
 
-// oldRecords lists the records that nobody needs: of views that are neither needed by the
-// current one nor named, and of members at no index of it.
-func (r *retention) oldRecords(ctx context.Context, view group.View, named map[string]bool) (old []backends.Object, err error) {
-	last := make(map[string]time.Time) // when something was written to a view
+// oldRecords lists the records that nobody needs: of views and jobs that are neither needed
+// by the current view nor used, of members at no index of it, and agreements in whose place
+// there are later ones.
+func (r *retention) oldRecords(ctx context.Context, view group.View, used map[string]bool) (old []backends.Object, err error) {
+	last := make(map[string]time.Time)               // when something was written to a view, or for a job
+	agreements := make(map[string][]backends.Object) // of jobs that stay
 	for obj, err := range r.store.List(ctx, group.RecordsPrefix) {
 		if backends.KindOf(err) == backends.NotExist {
 			break
@@ -94,19 +106,29 @@ func (r *retention) oldRecords(ctx context.Context, view group.View, named map[s
 		}
 		r.noteTime(obj.ModTime)
 		k, ok := group.ParseRecordKey(obj.Key)
-		if !ok || view.Needs(k) || named[k.View] {
+		if !ok {
 			continue
 		}
-		if k.View != "" && obj.ModTime.After(last[k.View]) {
-			last[k.View] = obj.ModTime
+		if view.Needs(k) || used[k.Of()] {
+			if k.IsAgreement() {
+				agreements[k.Job] = append(agreements[k.Job], obj)
+			}
+			continue
+		}
+		if of := k.Of(); of != "" && obj.ModTime.After(last[of]) {
+			last[of] = obj.ModTime
 		}
 		old = append(old, obj)
 	}
+	for _, all := range agreements {
+		slices.SortFunc(all, func(a, b backends.Object) int { return strings.Compare(a.Key, b.Key) })
+		old = append(old, all[:max(0, len(all)-keptAgreements)]...)
+	}
 	return slices.DeleteFunc(old, func(obj backends.Object) bool {
 		k, _ := group.ParseRecordKey(obj.Key)
-		at := obj.ModTime
-		if k.View != "" {
-			at = last[k.View]
+		at := last[k.Of()]
+		if obj.ModTime.After(at) {
+			at = obj.ModTime
 		}
 		return !r.old(at)
 	}), nil

@@ -47,6 +47,18 @@ func ParseRecordKey(key string) (k RecordKey, ok bool) {
 	return k, false
 }
 
+// Of is the view or the job that a record is of; empty: of neither. Another record of it
+// shows that somebody works for it.
+func (k RecordKey) Of() string { return k.View + k.Job }
+
+// IsAgreement reports whether a record is an agreement, of which only the last one of a job
+// counts.
+func (k RecordKey) IsAgreement() bool { return strings.HasPrefix(k.Key, RestoresPrefix) }
+
+// Of returns what records of the view and of the job of a COMMIT.json are of; see
+// [RecordKey.Of].
+func (j *Joined) Of() (view, job string) { return j.View, jobDigest(j.Job) }
+
 func numberOf(name string) (int, bool) {
 	text, ok := strings.CutSuffix(name, ending)
 	n, err := strconv.Atoi(text)

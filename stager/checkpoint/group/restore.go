@@ -27,7 +27,7 @@ type RestoreConfig struct {
 // A node that restores again while nothing proves that the job ran may be the only one, so
 // the next agreement is on the same checkpoint, also when a newer one was committed. It
 // divides what was saved before from what is saved afterwards, as a checkpoint carries the
-// number of the last agreement when its files appeared; see [Restorer.proof].
+// number of the last agreement when its files appeared; see [Agreement.ProvedBy].
 type Restorer struct {
 	cfg RestoreConfig
 	off restoreRules // switched off by tests
@@ -198,7 +198,7 @@ func (r *Restorer) newestFound(e Event) {
 		r.found = &Candidate{Found: e.Found}
 	}
 	if r.last.Number > 0 {
-		r.ran = r.proof(r.last, r.since)
+		r.ran = r.proof()
 	}
 	none := Report{Topic: RestoreNone}
 	switch {
@@ -220,7 +220,7 @@ func (r *Restorer) newestFound(e Event) {
 		r.propose(r.newest(), CauseFirst)
 	case r.ran != nil && r.took(r.last):
 		r.propose(r.newest(), CauseRan)
-	case r.ran != nil && r.ran.Joined != nil && r.cfg.Pod != "" && !r.mute:
+	case r.ran != nil && r.ran.Joined != nil && r.ran.Joined.Job == r.cfg.Job && r.cfg.Pod != "" && !r.mute:
 		id := SaveID{r.ran.Joined.View, r.ran.Joined.Save}
 		r.do(restorePart, Action{Do: Read, Key: PartKey(r.ran.Step, id, r.cfg.Index)})
 	default:
@@ -273,7 +273,7 @@ func (r *Restorer) propose(found Found, cause Cause) {
 func (r *Restorer) created(e Event) {
 	switch e.Outcome {
 	case OK:
-		r.last = r.mine
+		r.last, r.bad = r.mine, false
 		r.follow()
 	case Denied:
 		r.mute = true

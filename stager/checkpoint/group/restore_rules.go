@@ -21,17 +21,21 @@ const (
 	ruleBad                             // nodes agree on what to restore in place of a damaged one
 )
 
-// proof returns the newest of the checkpoints since an agreement that proves that the job
-// ran after it, or nil. Its files appeared when this agreement was the last one, or a
-// single node saved it. No trainer goes on before all nodes have restored, as they wait for
-// each other, so such a checkpoint proves that every node had restored the agreement.
-func (r *Restorer) proof(a Agreement, since []Candidate) *Candidate {
-	for i := range since {
-		c := &since[i]
-		switch {
-		case !r.on(ruleProof), c.Joined == nil:
-			return c
-		case c.Joined.Job == a.Job && c.Restored >= a.Number:
+// ProvedBy reports whether a checkpoint that was committed after the one agreed on proves
+// that the job ran since the agreement: its files appeared when this agreement was the last
+// one. No trainer goes on before all nodes have restored, as they wait for each other, so
+// every node had restored by then. What a single node or another job saved says nothing of
+// agreements, and counts as a proof, since otherwise a job that does not save here would never
+// restore anything newer.
+func (a *Agreement) ProvedBy(c Candidate) bool {
+	return c.Joined == nil || c.Joined.Job != a.Job || c.Restored >= a.Number
+}
+
+// proof returns the newest of the checkpoints since the last agreement that proves that the
+// job ran, or nil.
+func (r *Restorer) proof() *Candidate {
+	for i := range r.since {
+		if c := &r.since[i]; !r.on(ruleProof) || r.last.ProvedBy(*c) {
 			return c
 		}
 	}
