@@ -32,6 +32,8 @@ var nodeCases = []struct {
 	{"rollback-retention", nil, rollbackRetention},
 	{"saved-again", []string{"s3"}, savedAgain},
 	{"later-commit", nil, laterCommit},
+	{"restores-apart", []string{"s3", "smb-plain"}, restoresApart},
+	{"rollback-restore", []string{"nfs-4.1"}, rollbackRestore},
 }
 
 // Nodes that come back fewer, other, swapped or late never make a checkpoint of two saves
