@@ -26,10 +26,11 @@ type installation struct {
 	CertManager bool   `help:"Have cert-manager make the certificate; without it the webhook makes its own."`
 	ConfigMaps  bool   `help:"Let pods name plans of ConfigMaps with the label stager.dev/plan." default:"true" negatable:""`
 	Owners      bool   `help:"Let the webhook read the Job of a pod that is one of several, which knows of how many." default:"true" negatable:""`
+	Namespaces  bool   `help:"Let the webhook read which level of Pod Security a namespace enforces, for pods with stager.dev/privileges." default:"true" negatable:""`
 }
 
 func (i installation) webhook() setup.Webhook {
-	return setup.Webhook{Name: i.Name, Namespace: i.Namespace, CertManager: i.CertManager, ConfigMaps: i.ConfigMaps, Owners: i.Owners}
+	return setup.Webhook{Name: i.Name, Namespace: i.Namespace, CertManager: i.CertManager, ConfigMaps: i.ConfigMaps, Owners: i.Owners, Namespaces: i.Namespaces}
 }
 
 type webhookManifests struct {

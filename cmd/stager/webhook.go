@@ -25,6 +25,7 @@ type webhookCmd struct {
 	TLSDir     string `help:"Folder with tls.crt and tls.key, which another program renews; without it the webhook makes its own." placeholder:"DIR"`
 	ConfigMaps bool   `help:"Read the plans of ConfigMaps with the label stager.dev/plan, for pods that name one." default:"true" negatable:""`
 	Owners     bool   `help:"Read the Job of a pod that is one of several, which knows of how many." default:"true" negatable:""`
+	Namespaces bool   `help:"Read which level of Pod Security a namespace enforces, for pods with stager.dev/privileges; without it --pod-security holds for all." default:"true" negatable:""`
 }
 
 // Help tells how it comes into a cluster.
@@ -35,7 +36,7 @@ func (webhookCmd) Help() string {
 
 What it does to a pod is what "stager inject" does. A pod that cannot be served is refused with a sentence, and warnings reach whoever creates it. The certificate is made and renewed by the replicas together.
 
-    stager webhook --tls-dir /tls --no-config-maps --no-owners    # needs nothing of the API server`
+    stager webhook --tls-dir /tls --no-config-maps --no-owners --no-namespaces    # needs nothing of the API server`
 }
 
 func (c webhookCmd) Run(ctx context.Context, log *slog.Logger) error {
@@ -49,10 +50,10 @@ func (c webhookCmd) Run(ctx context.Context, log *slog.Logger) error {
 		server.Certificates = folder
 	}
 	server.Mutator = &admission.Mutator{}
-	if c.TLSDir == "" || c.ConfigMaps || c.Owners {
+	if c.TLSDir == "" || c.ConfigMaps || c.Owners || c.Namespaces {
 		api, namespace, err := kube.InCluster(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), kube.AccountDir)
 		if errors.Is(err, fs.ErrNotExist) {
-			return &usageError{fmt.Errorf("this is no pod with a service account (%w); run it in the cluster, as stager manifests webhook prints it, or give --tls-dir, --no-config-maps and --no-owners", err)}
+			return &usageError{fmt.Errorf("this is no pod with a service account (%w); run it in the cluster, as stager manifests webhook prints it, or give --tls-dir, --no-config-maps, --no-owners and --no-namespaces", err)}
 		} else if err != nil {
 			return err
 		}
@@ -68,6 +69,9 @@ func (c webhookCmd) Run(ctx context.Context, log *slog.Logger) error {
 		}
 		if c.Owners {
 			server.Mutator.Owner = (&admission.Owners{API: api}).Find
+		}
+		if c.Namespaces {
+			server.Mutator.Level = (&admission.Levels{API: api}).Find
 		}
 	}
 	server.Mutator.Options = opts

@@ -11,15 +11,18 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/stager/wrap"
 )
 
 type wrapCmd struct {
 	socket
-	SaveWait  time.Duration `help:"Limit of the time from the command's end until its outputs are saved. Kubernetes may take 5 minutes to start a sidecar again." default:"16m"`
-	SaveAfter string        `help:"Which ends of the command wait for its outputs: any, or success where the container is started again after a failure." enum:"any,success" default:"any"`
-	Command   []string      `arg:"" passthrough:"" help:"-- and the command to run."`
+	SaveWait   time.Duration `help:"Limit of the time from the command's end until its outputs are saved. Kubernetes may take 5 minutes to start a sidecar again." default:"16m"`
+	SaveAfter  string        `help:"Which ends of the command wait for its outputs: any, or success where the container is started again after a failure." enum:"any,success" default:"any"`
+	ShareFiles bool          `help:"Let the group of the command's new files do what their owner may, so that a stager of another user in this group can save and hold them: the umask keeps its bits for others alone."`
+	Command    []string      `arg:"" passthrough:"" help:"-- and the command to run."`
 }
 
 // Help shows what is typed.
@@ -36,6 +39,9 @@ func (c wrapCmd) Run(log *slog.Logger) error {
 	}
 	if len(command) == 0 {
 		return &usageError{errors.New("there is no command; write it behind --")}
+	}
+	if c.ShareFiles {
+		shareFiles()
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, handedOn()...)
@@ -68,4 +74,10 @@ func (c wrapCmd) ended(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// shareFiles takes the group's bits out of the umask, which the command inherits.
+func shareFiles() {
+	const group = 0o070
+	unix.Umask(unix.Umask(0o077) &^ group)
 }

@@ -18,6 +18,15 @@ type cluster struct {
 	bin   string // its programs
 	ca    *authority
 	admin string // kubeconfig of one who may do everything
+
+	namespace string // of what kubectl is asked about; "": default
+}
+
+// in is the cluster as one sees it who works in a namespace.
+func (c *cluster) in(namespace string) *cluster {
+	there := *c
+	there.namespace = namespace
+	return &there
 }
 
 // startControl starts etcd and the API server and returns when it answers.
@@ -87,7 +96,11 @@ func (c *cluster) kubectl(ctx context.Context, text string, args ...string) (str
 
 // admins is such a command.
 func (c *cluster) admins(ctx context.Context, text string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), append([]string{"--kubeconfig", c.admin, "--request-timeout=20s", "--cache-dir", c.file("discovery")}, args...)...)
+	general := []string{"--kubeconfig", c.admin, "--request-timeout=20s", "--cache-dir", c.file("discovery")}
+	if c.namespace != "" {
+		general = append(general, "--namespace", c.namespace)
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), append(general, args...)...)
 	cmd.Stdin = strings.NewReader(text)
 	return cmd
 }

@@ -33,7 +33,7 @@ func runExamples(t *testing.T, c *cluster, s3 *servers.S3) {
 		j := newJob(t, c, s3, name, 0)
 		for i := range 16 {
 			file := filepath.Join(j.objects, "imagenet", "train", fmt.Sprintf("%02d.tar", i))
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, make([]byte, 100_000+i), 0o600)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, make([]byte, 100_000+i), 0o644)); err != nil {
 				t.Fatal(err)
 			}
 		}

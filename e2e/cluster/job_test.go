@@ -41,8 +41,11 @@ func startNodeAndStore(t *testing.T, c *cluster) *servers.S3 {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s3.Close() })
-	c.apply(t, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: %s}, stringData: {AWS_ACCESS_KEY_ID: %q, AWS_SECRET_ACCESS_KEY: %q}}`,
-		secret, s3.AccessKey, s3.SecretKey))
+	c.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {pod-security.kubernetes.io/enforce: restricted}}}", strict))
+	for _, namespace := range []string{"default", strict} {
+		c.apply(t, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: %s, namespace: %s}, stringData: {AWS_ACCESS_KEY_ID: %q, AWS_SECRET_ACCESS_KEY: %q}}`,
+			secret, namespace, s3.AccessKey, s3.SecretKey))
+	}
 	return s3
 }
 
@@ -99,7 +102,7 @@ spec:
       - name: main
         image: %s
         imagePullPolicy: Never
-        resources: {limits: {memory: 64Mi}, requests: {cpu: 10m, memory: 16Mi}}
+%s        resources: {limits: {memory: 64Mi}, requests: {cpu: 10m, memory: 16Mi}}
         envFrom: [{secretRef: {name: %s}}]
         env:
         - {name: AWS_ENDPOINT_URL_S3, value: %q}
@@ -110,7 +113,7 @@ spec:
           - sh
           - -c
           - |
-%s`, j.name, indent("  ", r.job), annotations.String(), indent("      ", r.pod), trainerImage,
+%s`, j.name, indent("  ", r.job), annotations.String(), indent("      ", r.pod), trainerImage, indent("        ", r.container),
 		secret, j.s3.Endpoint, j.s3.Region, "s3://"+j.bucket, script.String())
 	j.c.apply(t, j.c.inject(t, manifest, append([]string{
 		"--image", stagerImage, "--image-pull-policy", "Never",

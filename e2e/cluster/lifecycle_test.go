@@ -12,6 +12,8 @@ type row struct {
 	size        int      // of each, in bytes
 	annotations []string // of the pod template, without stager.dev/; $BUCKET is the row's own
 	job, pod    string   // fields of the Job and of the pod
+	container   string   // and of the main container
+	namespace   string   // "": default
 	inject      []string // flags of stager inject
 	main        string   // what the main container does, as root in a shell
 
@@ -52,10 +54,10 @@ func TestLifecycle(t *testing.T) {
 	c := asked(t, oneNode)
 	s3 := startNodeAndStore(t, c)
 	t.Run("rows", func(t *testing.T) { // which ends when all of them have
-		for _, r := range slices.Concat(endings, resuming, feeding, severalNodes, []row{atWork}) {
+		for _, r := range slices.Concat(endings, resuming, feeding, severalNodes, users, []row{atWork}) {
 			t.Run(r.name, func(t *testing.T) {
 				t.Parallel()
-				j := newJob(t, c, s3, r.name, r.size, r.objects...)
+				j := newJob(t, c.in(r.namespace), s3, r.name, r.size, r.objects...)
 				j.submit(t, r)
 				if r.do != nil {
 					r.do(t, j)

@@ -26,7 +26,7 @@ func TestSetup(t *testing.T) {
 		{"rbac", "ClusterRole ClusterRoleBinding Role RoleBinding ServiceAccount"},
 		{"rbac --cert-manager", "ClusterRole ClusterRoleBinding ServiceAccount"},
 		{"webhook --image x:1", "ClusterRole ClusterRoleBinding Deployment MutatingWebhookConfiguration Namespace PodDisruptionBudget Role RoleBinding Secret Service ServiceAccount ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"},
-		{"webhook --image x:1 --cert-manager --no-config-maps --no-owners", "Certificate Deployment Issuer MutatingWebhookConfiguration Namespace PodDisruptionBudget Service ServiceAccount ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"},
+		{"webhook --image x:1 --cert-manager --no-config-maps --no-owners --no-namespaces", "Certificate Deployment Issuer MutatingWebhookConfiguration Namespace PodDisruptionBudget Service ServiceAccount ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"},
 		{"map --name imagenet --image x:1 --plan " + plan, "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding"},
 	} {
 		t.Run(strings.ReplaceAll(strings.TrimSuffix(test.args, " --plan "+plan), " ", "_"), func(t *testing.T) {

@@ -211,6 +211,17 @@ func TestWebhook(t *testing.T) {
 		}
 	})
 
+	t.Run("privileges", func(t *testing.T) {
+		c.apply(t, `{apiVersion: v1, kind: Namespace, metadata: {name: limited, labels: {pod-security.kubernetes.io/enforce: restricted}}}`)
+		pod := podAsking("", in+`, stager.dev/privileges: files`)
+		if _, complaints, taken := c.in("limited").said(t, pod); taken || !strings.Contains(complaints, "stager.dev/privileges: files runs stager as root, and the namespace enforces the Pod Security level restricted") {
+			t.Errorf("privileges in a restricted namespace are taken (%v): %s", taken, complaints)
+		}
+		if _, complaints, taken := c.said(t, pod); !taken || complaints != "" {
+			t.Errorf("privileges in another namespace are refused (%v): %s", taken, complaints)
+		}
+	})
+
 	t.Run("injected before", func(t *testing.T) {
 		injected := c.inject(t, podAsking("", in))
 		o, complaints, taken := c.said(t, injected)

@@ -90,6 +90,9 @@ type Mutator struct {
 	// Owner returns the object that created a pod, as Owners.Find does; nil: none is looked
 	// for. It is called for pods that are one of several and do not say of how many.
 	Owner func(namespace string, owner Owner) (object []byte, err error)
+	// Level returns the level of Pod Security that a namespace enforces, as Levels.Find does;
+	// nil, "" and an error: that of Options. It is called for pods that ask for privileges.
+	Level func(namespace string) (level string, err error)
 }
 
 // Review answers one AdmissionReview. An error is of type [RequestError]; a pod that
@@ -129,7 +132,13 @@ func (m *Mutator) respond(req *request) (*response, Outcome) {
 		// The pod itself need not name its namespace yet.
 		opts.ConfigMap = func(_, name string) ([]byte, bool) { return find(req.Namespace, name) }
 	}
-	opts.Owner, opts.NoOwner = m.owner(req)
+	meta := metaOf(req)
+	opts.Owner, opts.NoOwner = m.owner(req, meta)
+	if m.Level != nil && meta.Annotations[jobspec.AnnotationPrivileges] != "" {
+		if level, err := m.Level(req.Namespace); err == nil && level != "" {
+			opts.PodSecurity = level
+		}
+	}
 	result, err := jobspec.Inject(req.Object, opts)
 	if err != nil {
 		return refuse(http.StatusUnprocessableEntity, "Invalid", sentence(err)), Refused
@@ -151,22 +160,30 @@ func (m *Mutator) respond(req *request) (*response, Outcome) {
 	return resp, Injected
 }
 
-// owner returns the object that created the pod of a request, or why it is not known.
-func (m *Mutator) owner(req *request) (object []byte, why string) {
+// meta is what decides about a pod before it is injected.
+type meta struct {
+	Labels          map[string]string `json:"labels"`
+	Annotations     map[string]string `json:"annotations"`
+	OwnerReferences []Owner           `json:"ownerReferences"`
+}
+
+// metaOf returns the metadata of the pod of a request; none where it cannot be read.
+func metaOf(req *request) meta {
 	var pod struct {
-		Metadata struct {
-			Labels          map[string]string `json:"labels"`
-			Annotations     map[string]string `json:"annotations"`
-			OwnerReferences []Owner           `json:"ownerReferences"`
-		} `json:"metadata"`
+		Metadata meta `json:"metadata"`
 	}
-	if json.Unmarshal(req.Object, &pod) != nil || !jobspec.OneOfSeveral(pod.Metadata.Labels) {
+	if json.Unmarshal(req.Object, &pod) != nil {
+		return meta{}
+	}
+	return pod.Metadata
+}
+
+// owner returns the object that created the pod of a request, or why it is not known.
+func (m *Mutator) owner(req *request, pod meta) (object []byte, why string) {
+	if !jobspec.OneOfSeveral(pod.Labels) || pod.Annotations[jobspec.AnnotationCount] != "" || pod.Annotations[jobspec.AnnotationStatus] != "" {
 		return nil, ""
 	}
-	if meta := pod.Metadata; meta.Annotations[jobspec.AnnotationCount] != "" || meta.Annotations[jobspec.AnnotationStatus] != "" {
-		return nil, ""
-	}
-	for _, owner := range pod.Metadata.OwnerReferences {
+	for _, owner := range pod.OwnerReferences {
 		switch {
 		case !owner.Controller:
 			continue

@@ -8,10 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/stager-dev/stager/stager/checkpoint/evidence"
-	"github.com/stager-dev/stager/window/disk"
 )
 
 // A trainer that keeps one or two checkpoints may remove one before its evidence is there.
@@ -119,13 +116,8 @@ func (u *Uploader) roomForEarly(size int64) bool {
 	for _, e := range u.early {
 		size += totalSize(slices.Collect(maps.Values(e.linked)))
 	}
-	var fsys unix.Statfs_t
-	dir, err := disk.OpenDir(u.root)
-	if err != nil {
-		return false
-	}
-	defer dir.Close() // only its descriptor was needed
-	return unix.Fstatfs(int(dir.Fd()), &fsys) == nil && size <= int64(fsys.Bavail)*fsys.Bsize/earlyShare
+	free, err := freeSpace(u.root)
+	return err == nil && size <= free/earlyShare
 }
 
 func (u *Uploader) dropEarlyLocked(name string) {

@@ -207,6 +207,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
+	err = explain(u.root, name, err)
 	var files []local
 	var marker fs.FileInfo
 	if err == nil {

@@ -217,7 +217,7 @@ func openPlain(root *os.Root, f plain) (*os.File, error) {
 	}
 	file, err := root.OpenFile(p, flags, 0)
 	if err != nil {
-		return nil, err
+		return nil, explain(root, p, err)
 	}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.Join(err, file.Close(), &fs.PathError{Op: "open", Path: p, Err: errors.New("it is no plain file any more")})

@@ -108,7 +108,7 @@ func (w *plainWalker) vanished(p string, err error) error {
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
 		return err
 	case errors.Is(err, fs.ErrPermission):
-		w.omit(p, cause(err).Error())
+		w.omit(p, cause(explain(w.root, p, err)).Error())
 	case w.strictly:
 		w.omit(p, "it was removed while the directory was listed")
 	}
@@ -204,6 +204,10 @@ func typeName(mode fs.FileMode) string {
 
 // cause is err without the path that whoever reports it names himself.
 func cause(err error) error {
+	var unreadable *unreadableError
+	if errors.As(err, &unreadable) {
+		return unreadable
+	}
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return path.Err

@@ -63,6 +63,7 @@ type shelf struct {
 	root     *os.Root
 	hardLink func(oldname, newname string) error // of root; some file systems refuse
 	clone    func(to, from *os.File) error       // makes to share all blocks of from
+	free     func(*os.Root) (int64, error)       // bytes on its file system
 	log      *slog.Logger
 }
 
@@ -100,12 +101,12 @@ func (s *shelf) take(snap *snapshot) (err error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return changed(snap.Name)
-	case errors.Is(err, errChanged), errors.As(err, new(*copyError)):
+	case errors.Is(err, errChanged), errors.As(err, new(*copyError)), errors.As(err, new(*unreadableError)):
 		return err
 	case err != nil && snap.Said && !refusesLinks(err):
 		return err // whoever commits removes the files next
 	case err != nil:
-		s.log.Warn("hard links are refused, so this checkpoint is read in place: it must stay until it is saved",
+		s.log.Warn("hard links are refused, and there is no room for copies, so this checkpoint is read in place: it must stay until it is saved",
 			"checkpoint", snap.Name, "error", err)
 		snap.InPlace = true
 		if err := s.root.RemoveAll(dir + "/" + dataDir); err != nil {
@@ -195,13 +196,13 @@ func (s *shelf) hold(snap *snapshot, data string) (copied bool, err error) {
 		from = path.Dir(snap.Name) // if it is a group of files, and has not gone
 	}
 	_, numbered := stepOf(snap.Name, folder)
-	for _, f := range snap.Files {
+	for i, f := range snap.Files {
 		if err := s.root.MkdirAll(path.Dir(path.Join(data, f.Path)), 0o700); err != nil {
 			return false, err
 		}
 		old, name := path.Join(from, f.Path), path.Join(data, f.Path)
 		if !numbered {
-			done, err := s.copyFile(old, name, f)
+			done, err := s.copyFile(old, name, f, 0)
 			if err != nil {
 				return false, err
 			}
@@ -209,11 +210,32 @@ func (s *shelf) hold(snap *snapshot, data string) (copied bool, err error) {
 				continue
 			}
 		}
-		if err := s.hardLink(old, name); err != nil {
+		err := s.hardLink(old, name)
+		if err != nil && refusesLinks(err) {
+			var done bool
+			done, err = s.instead(old, name, f, totalSize(snap.Files[i:]), err)
+			copied = copied || done
+		}
+		if err != nil {
 			return false, err
 		}
 	}
 	return copied, nil
+}
+
+// instead holds a file to which links are refused, as to those of other users
+// (fs.protected_hardlinks): a symbolic link by another of the same target, a file by a copy.
+// It returns the refusal where copies of this and the files to come, with blocks of their
+// own, would take more than half of the free space, which the trainer needs, too.
+func (s *shelf) instead(old, name string, f local, all int64, refusal error) (copied bool, err error) {
+	if target, err := s.root.Readlink(old); err == nil {
+		return false, s.root.Symlink(target, name)
+	}
+	copied, err = s.copyFile(old, name, f, all)
+	if errors.As(err, new(*copyError)) {
+		return false, errors.Join(refusal, s.root.Remove(name))
+	}
+	return copied, err
 }
 
 // copyError says that a file could not be copied.
@@ -223,10 +245,12 @@ func (e *copyError) Unwrap() error { return e.error }
 
 // copyFile gives a file a copy, which shares its blocks where that is possible, with the
 // same modification time. done is false for a symbolic link. The error is errChanged when
-// the file is not as it was listed, or somebody has it open for writing, and a *copyError
-// when there is no room.
-func (s *shelf) copyFile(old, name string, f local) (done bool, err error) {
+// the file is not as it was listed, or somebody has it open for writing, an
+// *unreadableError when stager may not read it, and a *copyError when there is no room:
+// where blocks cannot be shared, all bytes must fit into half of the free space.
+func (s *shelf) copyFile(old, name string, f local, all int64) (done bool, err error) {
 	from, err := disk.OpenFile(s.root, old, os.O_RDONLY, 0)
+	err = explain(s.root, old, err)
 	if odd := (*disk.NotRegularError)(nil); errors.As(err, &odd) {
 		return false, nil // a link leads to the copy of its file
 	}
@@ -239,7 +263,9 @@ func (s *shelf) copyFile(old, name string, f local) (done bool, err error) {
 		return false, err
 	}
 	if err = s.clone(to, from); err != nil {
-		_, err = io.Copy(to, io.LimitReader(from, f.Size+1))
+		if err = s.roomFor(all); err == nil {
+			_, err = io.Copy(to, io.LimitReader(from, f.Size+1))
+		}
 	}
 	if cerr := to.Close(); err == nil {
 		err = cerr
@@ -251,6 +277,31 @@ func (s *shelf) copyFile(old, name string, f local) (done bool, err error) {
 		return false, err
 	}
 	return true, s.root.Chtimes(name, f.modified(), f.modified())
+}
+
+// roomFor returns an error where copies of so many bytes take more than half of the free
+// space.
+func (s *shelf) roomFor(all int64) error {
+	if all == 0 {
+		return nil
+	}
+	free, err := s.free(s.root)
+	if err == nil && all > free/2 {
+		err = fmt.Errorf("%d bytes are free, and copies of %d may take half of them: %w", free, all, unix.ENOSPC)
+	}
+	return err
+}
+
+// freeSpace returns how many bytes the file system of root has left.
+func freeSpace(root *os.Root) (int64, error) {
+	dir, err := disk.OpenDir(root)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close() // only its descriptor was needed
+	var fsys unix.Statfs_t
+	err = unix.Fstatfs(int(dir.Fd()), &fsys)
+	return int64(fsys.Bavail) * fsys.Bsize, err
 }
 
 // cloneFile makes to share all blocks of from, as xfs and btrfs can.

@@ -195,7 +195,7 @@ func New(cfg Config) (*Uploader, error) {
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
-	u.shelf = &shelf{root, root.Link, cloneFile, u.log}
+	u.shelf = &shelf{root, root.Link, cloneFile, freeSpace, u.log}
 	u.classes = hasClasses(root)
 	if err := u.begin(); err != nil {
 		return nil, errors.Join(err, u.Close())

@@ -154,36 +154,6 @@ func TestCommitRefuses(t *testing.T) {
 	}
 }
 
-func TestWhereLinksAreRefusedTheCheckpointIsReadInPlace(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		b, dir := mem.New(), t.TempDir()
-		u := newUploader(t, dir, b, func(c *Config) { c.When = When{Exit: true} })
-		u.shelf.hardLink = func(old, _ string) error { return &os.LinkError{Op: "link", Old: old, Err: os.ErrPermission} }
-		for _, name := range []string{"stays-1", "goes-2", "single-3.pt"} {
-			if strings.HasSuffix(name, ".pt") {
-				write(t, dir, map[string]string{name: "weights"})
-			} else {
-				write(t, filepath.Join(dir, name), model(name))
-			}
-			if _, err := u.Commit(t.Context(), CommitRequest{Path: name, Step: -1}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := os.RemoveAll(filepath.Join(dir, "goes-2")); err != nil {
-			t.Fatal(err)
-		}
-		pass(t, u)
-		if got, want := commits(b), []string{stepDir(1, 0), stepDir(3, 0)}; !slices.Equal(got, want) {
-			t.Errorf("committed %v, want %v", got, want)
-		}
-		if err := u.Wait(t.Context(), 2); err == nil || !strings.Contains(err.Error(), "changed") {
-			t.Errorf("waiting for the one that went: %v", err)
-		}
-		_, files := restoreNewest(t, b)
-		equal(t, "restored", files, map[string]string{"single-3.pt": "weights"})
-	})
-}
-
 // One EIO of a link made stager read the checkpoint in place and answer that it had taken
 // it over, so that the trainer removed the only copy.
 func TestCommitFailsWhenTheDiskFails(t *testing.T) {

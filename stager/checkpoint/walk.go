@@ -171,7 +171,7 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 		err = t.stood(dirs)
 	}
 	slices.SortFunc(files, func(a, b local) int { return strings.Compare(a.Path, b.Path) })
-	return files, marker, err
+	return files, marker, explainWalk(t.root, err)
 }
 
 // stood returns errChanged when an entry of a directory came or went since it was seen as
@@ -219,7 +219,8 @@ func (t tree) changedAfter(at time.Time) bool {
 
 // openFile opens one of the tree's files for reading.
 func (t tree) openFile(p string) (*os.File, error) {
-	return t.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := t.root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	return file, explain(t.root, p, err)
 }
 
 // errCannotTell: the kernel does not say who writes to a file, since it is not ours

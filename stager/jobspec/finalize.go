@@ -57,6 +57,9 @@ func (p *pod) wrap() {
 		// After a failure the container is started again in this pod, and the sidecar goes on.
 		args = append(args, "--save-after=success")
 	}
+	if p.user.foreign {
+		args = append(args, "--share-files")
+	}
 	p.becomeParent(args)
 }
 

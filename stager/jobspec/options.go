@@ -12,6 +12,7 @@ const (
 	AnnotationFinalize   = prefix + "finalize"   // auto, sidecar, wrap or run
 	AnnotationGate       = prefix + "gate"       // init, startup or none
 	AnnotationCount      = prefix + "count"      // how many pods share the data, where the object does not tell
+	AnnotationPrivileges = prefix + "privileges" // files: stager reads files that only root, or their owner, may read
 	AnnotationStatus     = prefix + "status"     // written: v1;sha256:…
 	AnnotationUndo       = prefix + "undo"       // written: what Uninject needs
 
@@ -41,6 +42,10 @@ const (
 	GateStartup = "startup" // these, and the first files of windows, by the sidecar's startupProbe
 	GateNone    = "none"    // nothing: all inputs come while the job runs
 )
+
+// PrivilegesFiles has stager run as root with the capabilities to read and link the files of
+// others. Without it stager has no capability.
+const PrivilegesFiles = "files"
 
 // Levels of the Pod Security Standards.
 const (
@@ -79,8 +84,8 @@ type Options struct {
 	// AdjustMemory raises the job's own memory limit for a RAM disk that is charged to
 	// it, where it would be refused.
 	AdjustMemory bool
-	// PodSecurity is the level that the namespace enforces; without it Privileged, or
-	// Restricted for pods that say runAsNonRoot.
+	// PodSecurity is the level that the namespace enforces; Privileged without it. What is put
+	// in meets Restricted, except where a pod has [AnnotationPrivileges].
 	PodSecurity string
 	// Kubernetes is the cluster's version, such as 1.31; without it it is new enough.
 	Kubernetes string

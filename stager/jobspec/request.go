@@ -21,6 +21,7 @@ type request struct {
 	finalize   string
 	gate       string
 	count      string
+	privileges string // PrivilegesFiles, or ""
 }
 
 // planMax keeps the plan below what one variable of the environment can hold.
@@ -62,7 +63,7 @@ func (in *injector) request(t *template) (r *request, why string) {
 		text: text, plan: p,
 		finalize: choice(notes[AnnotationFinalize], in.opts.Finalize, FinalizeAuto, FinalizeSidecar, FinalizeWrap, FinalizeRun),
 		gate:     choice(notes[AnnotationGate], in.opts.Gate, gateFor(p), GateInit, GateStartup, GateNone),
-		count:    notes[AnnotationCount].Text(),
+		count:    notes[AnnotationCount].Text(), privileges: privilegesOf(notes[AnnotationPrivileges]),
 	}
 	if n := notes[AnnotationContainers]; n != nil {
 		for name := range strings.SplitSeq(n.Text(), ",") {
@@ -95,10 +96,10 @@ func known(name string, at *yamledit.Node) {
 		}
 	}
 	all := []string{
-		AnnotationPlan, AnnotationPlanYAML, AnnotationContainers, AnnotationFinalize, AnnotationGate, AnnotationCount, AnnotationStatus, AnnotationUndo,
+		AnnotationPlan, AnnotationPlanYAML, AnnotationContainers, AnnotationFinalize, AnnotationGate, AnnotationCount, AnnotationPrivileges, AnnotationStatus, AnnotationUndo,
 	}
 	if !slices.Contains(all, name) {
-		refuse(at, "the annotation %s is not known; known are %sNAME, %sNAME, %s", name, AnnotationInput, AnnotationOutput, strings.Join(all[:6], ", "))
+		refuse(at, "the annotation %s is not known; known are %sNAME, %sNAME, %s", name, AnnotationInput, AnnotationOutput, strings.Join(all[:len(all)-2], ", "))
 	}
 }
 

@@ -1,25 +1,45 @@
 package jobspec
 
 import (
+	"slices"
+	"strconv"
+
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// user is whom stager's containers run as. Files of a trainer may be for its user
+// user is whom stager's containers run as. Files of a trainer may be readable by its user
 // alone, so it is the same one where it is known.
 type user struct {
 	uid, gid     int64 // gid -1: as the image has it
-	capabilities []any // kept of root's
-	unknown      bool  // the job's may be another, of no common group
+	capabilities []any // added to those that are dropped, which are all
+	foreign      bool  // the job's user may be another, in the pod's fsGroup
+	unknown      bool  // the job's user may be another, in no common group
 }
 
-// nobody is the user where the target's is not known and root is not allowed: that
-// of stager's image.
+// nobody is the user, and the group, where the target's user is not known: those of
+// stager's image.
 const nobody = 65532
 
-// findUser looks for the first target's user.
+// privilegesOf returns what an annotation says of privileges; "" without one.
+func privilegesOf(n *yamledit.Node) string {
+	if n == nil {
+		return ""
+	}
+	return choice(n, "", PrivilegesFiles)
+}
+
+// findUser returns the first target's user where the pod says it. Otherwise stager runs as
+// nobody and shares files by the pod's fsGroup, which every level of Pod Security allows.
 func (p *pod) findUser() user {
 	own, pods := p.targets[0].Get("securityContext"), p.spec("securityContext")
 	said := func(key string) *yamledit.Node { return orElse(own.Get(key), pods.Get(key)) }
+	level := p.opts.PodSecurity
+	if level != "" && !slices.Contains([]string{Privileged, Baseline, Restricted}, level) {
+		refuse(nil, "%q is not a level of pod security; use %s, %s or %s", level, Privileged, Baseline, Restricted)
+	}
+	if p.req.privileges == PrivilegesFiles {
+		return p.privileged(level)
+	}
 	u := user{gid: -1}
 	if gid := said("runAsGroup"); !gid.IsNull() {
 		u.gid = number64(gid.Text())
@@ -28,47 +48,70 @@ func (p *pod) findUser() user {
 		u.uid = number64(uid.Text())
 		return u
 	}
-	level := p.opts.PodSecurity
-	if said("runAsNonRoot").Text() == "true" {
-		level = Restricted
+	u.uid, u.foreign = nobody, true
+	if u.gid < 0 {
+		u.gid = nobody
 	}
-	switch level {
-	case Restricted:
-		u.uid = nobody
-		if u.gid < 0 {
-			u.gid = nobody
-		}
-		group := pods.Get("fsGroup").Text()
-		if group == "" {
-			p.put(at("spec", "securityContext", "fsGroup"), int64(nobody))
-			group = "65532, which is put in"
-		}
-		p.warn("the user of container %s is not known, so stager runs as %d and meets it by fsGroup %s: files for their user alone are not saved, and a checkpoint that its job removes before it is saved is lost, since links to others' files are refused; say runAsUser", p.names[0], nobody, group)
-	// Others' files are read, and linked, which holds a checkpoint fast: where
-	// fs.protected_hardlinks is set, as it is nearly everywhere, that takes FOWNER or the
-	// right to write them.
-	case Baseline:
-		u.unknown = true
-		u.capabilities = []any{"DAC_OVERRIDE"} // the least that is allowed there
-	case Privileged, "":
-		u.unknown = true
-		u.capabilities = []any{"DAC_READ_SEARCH", "FOWNER"}
-	default:
-		refuse(nil, "%q is not a level of pod security; use %s, %s or %s", level, Privileged, Baseline, Restricted)
+	if !p.shape.inside {
+		p.share()
 	}
 	return u
 }
 
-// context is the security context of each container that is put in: nothing that
-// the Restricted level forbids, but for root where it must be.
+// share gives the pod a group by which stager and the job's user read each other's files.
+func (p *pod) share() {
+	pods := p.spec("securityContext")
+	group := pods.Get("fsGroup").Text()
+	if group == "" {
+		group = strconv.Itoa(nobody)
+		p.put(at("spec", "securityContext", "fsGroup"), int64(nobody))
+		if pods.Get("fsGroupChangePolicy").IsNull() {
+			p.put(at("spec", "securityContext", "fsGroupChangePolicy"), "OnRootMismatch")
+		}
+		for _, v := range p.spec("volumes").All() {
+			if claim := v.Get("persistentVolumeClaim"); claim != nil && claim.Get("readOnly").Text() != "true" {
+				p.warn("the pod has no fsGroup and gets %s: Kubernetes may change the group of the files of volume %s to it; if it must not, write runAsUser or fsGroup", group, v.Get("name").Text())
+			}
+		}
+	}
+	if len(p.req.plan.Spec.Outputs) > 0 && !p.shape.wrap { // who is wrapped lets the group read
+		p.warn("the user of container %s is not known, so stager runs as user %d and reads outputs by group %s: a file that only its owner may read is not saved (exit code 75); write runAsUser, or %s: %s",
+			p.names[0], nobody, group, AnnotationPrivileges, PrivilegesFiles)
+	}
+	for _, m := range p.mounts {
+		if m.host() {
+			p.warn("%s is a directory of the node, whose group Kubernetes does not change: stager, as user %d, can use it only where its mode lets others; write runAsUser, or %s: %s",
+				m.path, nobody, AnnotationPrivileges, PrivilegesFiles)
+		}
+	}
+}
+
+// privileged returns the user of [PrivilegesFiles]: root, with no capability but those that
+// read and link the files of others. Where fs.protected_hardlinks is set, as it is nearly
+// everywhere, a link takes FOWNER or the right to write.
+func (p *pod) privileged(level string) user {
+	u := user{gid: -1, unknown: true}
+	switch level {
+	case Restricted:
+		refuse(p.t.own(AnnotationPrivileges), "%s: %s runs stager as root, and the namespace enforces the Pod Security level %s, which forbids it; remove the annotation and write runAsUser, or have the job write files that its group may read (umask 027), or use a namespace that enforces %s or %s",
+			AnnotationPrivileges, PrivilegesFiles, Restricted, Baseline, Privileged)
+	case Baseline:
+		u.capabilities = []any{"DAC_OVERRIDE"} // the least that is allowed there
+	default:
+		u.capabilities = []any{"DAC_READ_SEARCH", "FOWNER"}
+	}
+	return u
+}
+
+// context returns the security context of each container that is put in. It meets the
+// Restricted level unless the job's own user, or [PrivilegesFiles], is root.
 func (u user) context() yamledit.Map {
 	c := yamledit.Map{{Key: "runAsUser", Value: u.uid}}
 	if u.gid >= 0 {
 		c = append(c, yamledit.Entry{Key: "runAsGroup", Value: u.gid})
 	}
-	if u.uid != 0 {
-		c = append(c, yamledit.Entry{Key: "runAsNonRoot", Value: true})
-	}
+	// False where it is root: the pod's own runAsNonRoot would keep the container from starting.
+	c = append(c, yamledit.Entry{Key: "runAsNonRoot", Value: u.uid != 0})
 	capabilities := yamledit.Map{{Key: "drop", Value: []any{"ALL"}}}
 	if len(u.capabilities) > 0 {
 		capabilities = append(capabilities, yamledit.Entry{Key: "add", Value: u.capabilities})

@@ -34,6 +34,9 @@ type mount struct {
 	written bool // by a container that ends before the job begins
 }
 
+// host reports whether it is a directory of the node.
+func (m mount) host() bool { return len(m.source) > 0 && m.source[0].Key == "hostPath" }
+
 // folder is an input or output and what it says of its volume.
 type folder struct {
 	kind, name, path, volume string

@@ -80,6 +80,7 @@ func expression(spec map[string]any, status string) string {
 func addTo(owner, path, key string, value any) string {
 	here, empty := path+"/"+key, any(nil)
 	var each []string
+	conditional := ""
 	switch v := value.(type) {
 	case []any:
 		empty = []any{}
@@ -93,14 +94,23 @@ func addTo(owner, path, key string, value any) string {
 	case map[string]any:
 		empty = map[string]any{}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			each = append(each, add(here+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), v[name]))
+			term := add(here+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), v[name])
+			if key == "securityContext" { // what the pod says holds
+				conditional += fmt.Sprintf(" +\n(has(%s.%s) && has(%s.%s.%s) ? [] : [%s])", owner, key, owner, key, name, term)
+				continue
+			}
+			each = append(each, term)
 		}
 	case json.Number: // at least so much, such as a grace period
 		return fmt.Sprintf("(has(%s.%s) && %s.%s >= %s ? [] : [%s])", owner, key, owner, key, v, add(here, v))
 	default:
 		return "[" + add(here, v) + "]"
 	}
-	return fmt.Sprintf("(has(%s.%s) ? [] : [%s]) + [\n  %s\n]", owner, key, add(here, empty), strings.Join(each, ",\n  "))
+	begin := fmt.Sprintf("(has(%s.%s) ? [] : [%s])", owner, key, add(here, empty))
+	if len(each) == 0 {
+		return begin + conditional
+	}
+	return begin + fmt.Sprintf(" + [\n  %s\n]", strings.Join(each, ",\n  ")) + conditional
 }
 
 func add(path string, value any) string {

@@ -64,7 +64,7 @@ func manifests(t *testing.T, name string, got []byte, others ...string) map[stri
 }
 
 func usual() Webhook {
-	return Webhook{Name: "stager-webhook", Namespace: "stager", Image: "registry.example.com/stager:1", Replicas: 2, Args: []string{"--image=registry.example.com/stager:1"}, ConfigMaps: true, Owners: true}
+	return Webhook{Name: "stager-webhook", Namespace: "stager", Image: "registry.example.com/stager:1", Replicas: 2, Args: []string{"--image=registry.example.com/stager:1"}, ConfigMaps: true, Owners: true, Namespaces: true}
 }
 
 func TestWebhook(t *testing.T) {
@@ -82,7 +82,8 @@ func TestWebhook(t *testing.T) {
 	for _, rule := range append(objects["Role"].(*rbacv1.Role).Rules, objects["ClusterRole"].(*rbacv1.ClusterRole).Rules...) {
 		plans := rule.Resources[0] == "configmaps" && rule.Verbs[0] == "list" && len(rule.Verbs) == 1
 		owners := (rule.APIGroups[0] == "batch" || rule.APIGroups[0] == "kubeflow.org") && rule.Verbs[0] == "get" && len(rule.Verbs) == 1
-		if len(rule.ResourceNames) != 1 && !plans && !owners {
+		levels := rule.Resources[0] == "namespaces" && rule.Verbs[0] == "get" && len(rule.Verbs) == 1
+		if len(rule.ResourceNames) != 1 && !plans && !owners && !levels {
 			t.Errorf("a right without a name: %+v", rule)
 		}
 	}
@@ -90,7 +91,7 @@ func TestWebhook(t *testing.T) {
 
 func TestWebhookWithCertManager(t *testing.T) {
 	w := usual()
-	w.CertManager, w.ConfigMaps, w.Owners = true, false, false
+	w.CertManager, w.ConfigMaps, w.Owners, w.Namespaces = true, false, false, false
 	text, err := w.YAML()
 	if err != nil {
 		t.Fatal(err)
@@ -153,8 +154,8 @@ func TestPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(warnings) != 2 || !strings.Contains(warnings[0], "outputs can be lost") || !strings.Contains(warnings[1], jobspec.AnnotationCount) {
-		t.Errorf("warnings = %q, want two: what can be lost, and that how many pods there are is not known", warnings)
+	if len(warnings) != 3 || !strings.Contains(warnings[0], "outputs can be lost") || !strings.Contains(warnings[1], "the user of container main is not known") || !strings.Contains(warnings[2], jobspec.AnnotationCount) {
+		t.Errorf("warnings = %q, want three: what can be lost, what is not readable, and that how many pods there are is not known", warnings)
 	}
 	policy := manifests(t, "policy", text)["MutatingAdmissionPolicy"].(*admissionv1.MutatingAdmissionPolicy)
 	if got := policy.Spec.MatchConstraints.ObjectSelector.MatchLabels["stager.dev/plan"]; got != "imagenet" {

@@ -30,6 +30,7 @@ type Webhook struct {
 	CertManager     bool     // makes the certificate, instead of the webhook itself
 	ConfigMaps      bool     // whose plans are read, with the label stager.dev/plan
 	Owners          bool     // of pods are read, for the number of pods that they have
+	Namespaces      bool     // of pods are read, for the level of Pod Security that they enforce
 }
 
 // Names are those that the webhook's certificate is for.
@@ -57,6 +58,9 @@ func (w Webhook) Command() []string {
 	}
 	if !w.Owners {
 		args = append(args, "--no-owners")
+	}
+	if !w.Namespaces {
+		args = append(args, "--no-namespaces")
 	}
 	return args
 }
