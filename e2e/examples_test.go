@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// typed is the command that the comment on top of an example tells to type.
+// typed are the commands that the comment on top of an example tells to type.
 var typed = regexp.MustCompile(`(?m)^(?:#|//)     stager (.*?)(?: \| kubectl apply -f -)?$`)
 
 // Each file of examples/ tells a problem and the command to type, which works as it is
@@ -37,35 +37,51 @@ func TestExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said := typed.FindSubmatch(text)
-			if said == nil || !strings.Contains(string(said[1]), "examples/"+f.Name()) {
+			all := typed.FindAllSubmatch(text, -1)
+			if len(all) == 0 || !strings.Contains(string(all[0][1]), "examples/"+f.Name()) {
 				t.Fatalf("the comment on its top tells no command with examples/%s", f.Name())
 			}
-			args := strings.Fields(string(said[1]))
-			switch {
-			case args[0] == "run": // what it runs is trainer.txtar's; here the plan is some manifest's
-				pod := `{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: main, image: trainer}]}}`
-				typeStager(t, pod, "inject", "-q", "-f", "-", "--plan", "examples/"+f.Name())
-			case args[0] == "pai":
-				if made := typeStager(t, "", args...); !strings.Contains(made, "kind: Job") || !strings.Contains(made, "stager.dev/status") {
-					t.Errorf("it makes no Job with stager in it, but\n%s", made)
+			for _, said := range all {
+				if !strings.Contains(string(said[1]), " job.yaml") { // a user's own file
+					typeExample(t, f.Name(), string(text), strings.Fields(string(said[1])))
 				}
-			case args[0] == "inject":
-				once := typeStager(t, "", args...)
-				if !strings.Contains(once, "stager.dev/status") {
-					t.Errorf("nothing was injected into\n%s", once)
-				}
-				flags := args[3:]
-				if twice := typeStager(t, once, append([]string{"inject", "-f", "-"}, flags...)...); twice != once {
-					t.Errorf("injected twice it is\n%s\nwant\n%s", twice, once)
-				}
-				if back := typeStager(t, once, "uninject", "-f", "-"); back != string(text) {
-					t.Errorf("uninjected it is\n%s\nwant\n%s", back, text)
-				}
-			default:
-				t.Errorf("nobody tests stager %s", args[0])
 			}
 		})
+	}
+}
+
+// typeExample types one command of an example's comment.
+func typeExample(t *testing.T, name, text string, args []string) {
+	t.Helper()
+	switch {
+	case args[0] == "run": // what it runs is trainer.txtar's; here the plan is some manifest's
+		pod := `{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: main, image: trainer}]}}`
+		typeStager(t, pod, "inject", "-q", "-f", "-", "--plan", "examples/"+name)
+	case args[0] == "pai":
+		if made := typeStager(t, "", args...); !strings.Contains(made, "kind: Job") || !strings.Contains(made, "stager.dev/status") {
+			t.Errorf("it makes no Job with stager in it, but\n%s", made)
+		}
+	case args[0] == "explain": // what it prints is explain_test.go's
+		cmd := exec.CommandContext(t.Context(), world.stager, args...)
+		cmd.Dir = ".."
+		out, _ := cmd.Output() // the exit code is the verdict's
+		if !strings.Contains(string(out), "\nVerdict: ") {
+			t.Errorf("stager %s gives no verdict, but\n%s", strings.Join(args, " "), out)
+		}
+	case args[0] == "inject":
+		once := typeStager(t, "", args...)
+		if !strings.Contains(once, "stager.dev/status") {
+			t.Errorf("nothing was injected into\n%s", once)
+		}
+		flags := args[3:]
+		if twice := typeStager(t, once, append([]string{"inject", "-f", "-"}, flags...)...); twice != once {
+			t.Errorf("injected twice it is\n%s\nwant\n%s", twice, once)
+		}
+		if back := typeStager(t, once, "uninject", "-f", "-"); back != text {
+			t.Errorf("uninjected it is\n%s\nwant\n%s", back, text)
+		}
+	default:
+		t.Errorf("nobody tests stager %s", args[0])
 	}
 }
 

@@ -26,6 +26,7 @@ type cli struct {
 	Status      statusCmd      `cmd:"" help:"Show what stager is doing."`
 	Inject      injectCmd      `cmd:"" help:"Put stager into the pod templates of Kubernetes manifests."`
 	Uninject    uninjectCmd    `cmd:"" help:"Take out of manifests what inject put in."`
+	Explain     explainCmd     `cmd:"" help:"Report what a job will stage, whether it fits and how long it takes, before it runs."`
 	Krm         krmCmd         `cmd:"" help:"Inject as a KRM function: for kustomize and kpt."`
 	Pai         paiCmd         `cmd:"" help:"Bring jobs of OpenPAI to Kubernetes."`
 	Webhook     webhookCmd     `cmd:"" help:"Serve an admission webhook that puts stager into pods as they are created."`

@@ -15,6 +15,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/all"
 	"github.com/stager-dev/stager/stager"
+	"github.com/stager-dev/stager/stager/explain"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
@@ -27,7 +28,7 @@ const (
 	exitEnd         = 1  // stager next: the epoch is over
 	exitStale       = 1  // stager inject --check: something is out of date
 	exitUsage       = 64 // bad plan, bad command line
-	exitData        = 65 // stager inject: annotations or labels have no effect
+	exitData        = 65 // stager inject, explain: annotations or labels have no effect
 	exitNoInput     = 66 // the source is missing
 	exitUnavailable = 69 // the store, or the daemon, cannot be reached
 	exitSoftware    = 70 // a failure that nobody foresaw
@@ -41,7 +42,7 @@ const (
 
 const about = `Brings data to GPU jobs whose containers begin empty, and takes their results away before they are destroyed.
 
-Exit codes: 0 done, 1 end of the epoch (next), 64 bad plan or command line, 65 annotations without effect (inject), 66 source missing, 69 store or daemon unreachable, 73 no space, 74 local disk, 75 try again, 76 checksum, 77 permission, 78 configuration.`
+Exit codes: 0 done, 1 end of the epoch (next), 64 bad plan or command line, 65 annotations without effect (inject, explain), 66 source missing, 69 store or daemon unreachable, 73 no space, 74 local disk, 75 try again, 76 checksum, 77 permission, 78 configuration.`
 
 // usageError is a command line that cannot be understood.
 type usageError struct{ err error }
@@ -174,6 +175,20 @@ func codeForKind(kind backends.Kind) int {
 	case backends.Throttled, backends.Unavailable:
 		return exitUnavailable
 	case backends.Unknown:
+	}
+	return exitSoftware
+}
+
+// verdicts are the exit codes of what stager explain finds.
+var verdicts = map[explain.Kind]int{
+	explain.MissingSource: exitNoInput, explain.Forbidden: exitPermission, explain.Unreachable: exitUnavailable,
+	explain.NoSpace: exitNoSpace, explain.BadLimit: exitConfig, explain.NoEffect: exitData, explain.NotKnown: exitTryAgain,
+}
+
+// codeForVerdict is that of the most important finding; "" is none.
+func codeForVerdict(kind explain.Kind) int {
+	if code, known := verdicts[kind]; known || kind == "" {
+		return code
 	}
 	return exitSoftware
 }

@@ -25,23 +25,48 @@ type paiCmd struct {
 // Help tells what there is.
 func (paiCmd) Help() string { return "stager pai convert --help tells the rest." }
 
-type paiConvertCmd struct {
-	injecting
-	storing
-	socket
-	File        string            `arg:"" help:"The job, JSON with comments or, in the second format, YAML; - is standard input."`
+// converting are the flags of everything that reads jobs of OpenPAI.
+type converting struct {
 	DefaultFS   string            `name:"default-fs" help:"The URL in place of $PAI_DEFAULT_FS_URI, such as hdfs://namenode:8020." placeholder:"URL"`
-	User        string            `help:"Who submits the job; without it $USER." placeholder:"NAME"`
+	User        string            `help:"Who submits the job; without it $USER." placeholder:"NAME" env:"STAGER_PAI_USER"`
 	Data        string            `help:"stage: dataDir and outputDir are folders of the task, brought before and saved. uri: they are URLs in variables, as in OpenPAI." enum:"stage,uri" default:"stage"`
-	DataSize    quantity          `help:"Room for dataDir in each pod, such as 80Gi." default:"0"`
+	DataSize    quantity          `help:"Room for dataDir, and for each storage that is staged, in each pod, such as 80Gi." default:"0"`
 	Queue       string            `help:"Kueue's queue; without it virtualCluster names it, and none leaves Kueue out." placeholder:"NAME"`
 	GPUType     map[string]string `name:"gpu-type" help:"The node label of a gpuType. May stand several times." placeholder:"TYPE=LABEL=VALUE" mapsep:"none"`
 	AuthFile    string            `help:"File with authFile's three lines: registry, user, password." placeholder:"FILE"`
 	Storage     map[string]string `help:"URL that is staged in place of a storage of OpenPAI's second format; without it the storage is the PersistentVolumeClaim of its name. May stand several times." placeholder:"NAME=URL" mapsep:"none"`
 	ReadSecret  string            `help:"Secret that opens the stores of codeDir and dataDir." placeholder:"NAME"`
 	WriteSecret string            `help:"Secret that opens the store of outputDir." placeholder:"NAME"`
-	RunLocal    string            `help:"Run this task here instead, by its role and index." placeholder:"ROLE[/INDEX]"`
-	Dir         string            `help:"Where the task of --run-local has its folders: code, data, output and work; without it pai-ROLE-INDEX here." placeholder:"DIR"`
+}
+
+// options are those of a conversion.
+func (c converting) options() (pai.Options, error) {
+	opts := pai.Options{
+		User: c.User, DefaultFS: c.DefaultFS, Data: c.Data, DataSize: plan.Bytes(c.DataSize), Queue: c.Queue, GPUTypes: c.GPUType, Storages: c.Storage,
+		ReadSecret: c.ReadSecret, WriteSecret: c.WriteSecret,
+	}
+	if opts.User == "" {
+		opts.User = os.Getenv("USER")
+	}
+	if c.AuthFile != "" {
+		var err error
+		if opts.Registry, err = os.ReadFile(c.AuthFile); errors.Is(err, fs.ErrNotExist) {
+			return opts, &usageError{fmt.Errorf("the authFile %s does not exist", c.AuthFile)}
+		} else if err != nil {
+			return opts, err
+		}
+	}
+	return opts, nil
+}
+
+type paiConvertCmd struct {
+	injecting
+	converting
+	storing
+	socket
+	File     string `arg:"" help:"The job, JSON with comments or, in the second format, YAML; - is standard input."`
+	RunLocal string `help:"Run this task here instead, by its role and index." placeholder:"ROLE[/INDEX]"`
+	Dir      string `help:"Where the task of --run-local has its folders: code, data, output and work; without it pai-ROLE-INDEX here." placeholder:"DIR"`
 }
 
 // Help shows what is typed.
@@ -60,20 +85,11 @@ func (c paiConvertCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	opts := pai.Options{
-		User: c.User, DefaultFS: c.DefaultFS, Data: c.Data, DataSize: plan.Bytes(c.DataSize), Queue: c.Queue, GPUTypes: c.GPUType, Storages: c.Storage,
-		ReadSecret: c.ReadSecret, WriteSecret: c.WriteSecret, Inject: c.injecting.options(),
+	opts, err := c.converting.options()
+	if err != nil {
+		return err
 	}
-	if opts.User == "" {
-		opts.User = os.Getenv("USER")
-	}
-	if c.AuthFile != "" {
-		if opts.Registry, err = os.ReadFile(c.AuthFile); errors.Is(err, fs.ErrNotExist) {
-			return &usageError{fmt.Errorf("the authFile %s does not exist", c.AuthFile)}
-		} else if err != nil {
-			return err
-		}
-	}
+	opts.Inject = c.injecting.options()
 	if c.RunLocal != "" {
 		return c.run(ctx, log, name, job, opts)
 	}

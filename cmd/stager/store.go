@@ -16,14 +16,19 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// storing are the flags of every command that talks to a store.
-type storing struct {
+// reaching are the flags of every command that asks a store.
+type reaching struct {
 	Connections int           `help:"Requests at once; 0 is what is found to suit the store." default:"0"`
-	Bandwidth   quantity      `help:"Bytes per second at most, such as 200Mi; 0 is no limit." default:"0"`
 	RetryFor    time.Duration `help:"How long a store may fail without progress before giving up." default:"2m"`
 	StallAfter  time.Duration `help:"A stream without bytes for so long is cut and asked for again." default:"30s"`
 	AskOnce     bool          `help:"Never ask for the same bytes a second time while the first answer is awaited; else that is done where it is unusually late."`
 	Secrets     string        `help:"Folder with credential files; without it the environment's credentials are used." placeholder:"DIR"`
+}
+
+// storing are the flags of every command that moves bytes to or from a store.
+type storing struct {
+	reaching
+	Bandwidth quantity `help:"Bytes per second at most, such as 200Mi; 0 is no limit." default:"0"`
 }
 
 // options are the surroundings of a store.

@@ -293,3 +293,15 @@ func (pattern) ReadAt(p []byte, off int64) (n int, err error) {
 }
 
 var _ io.ReaderAt = pattern{}
+
+// ReadSpeed reads objects of a store again and again for a while, as many requests at once as
+// serve it well, and returns how many bytes and how many objects, or parts of large ones, came
+// in a second.
+func ReadSpeed(ctx context.Context, store *backends.Store, objs []backends.Object, during time.Duration) (bytesPerSecond, objectsPerSecond float64, err error) {
+	of := pieces(objs, store.Facts().PartLength(1))
+	if len(of) == 0 {
+		return 0, 0, errors.New("there are no bytes to read")
+	}
+	bytesPerSecond, objectsPerSecond, _, err = read(ctx, store, of, during, false)
+	return bytesPerSecond, objectsPerSecond, err
+}

@@ -171,3 +171,13 @@ func (c *counted) WriteAt(p []byte, off int64) (int, error) {
 	c.arrived(int64(n))
 	return n, err
 }
+
+// Reads returns by how many requests an object of so many bytes is read from a store whose parts
+// have partSize bytes, when nothing fails and none is repeated.
+func Reads(size, partSize int64) int64 {
+	if size <= oneStream {
+		return 1
+	}
+	piece := min(max(partSize, minPiece), maxPiece)
+	return (size + piece - 1) / piece
+}

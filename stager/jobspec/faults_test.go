@@ -40,6 +40,11 @@ func TestWhatIsRefused(t *testing.T) {
 		want       string
 	}{
 		{"two plans for one path", job(train+`, stager.dev/in.val: "s3://b/val/ -> /data/train"`, "", ""), Options{}, "line 7, column 93: Job/train: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) lie in each other; give each a folder of its own"},
+		{
+			"more pods than parts", strings.Replace(job(train, "", ""), "spec:\n", "spec:\n  completions: 841\n  completionMode: Indexed\n", 1),
+			Options{},
+			"line 1, column 1: Job/train: 841 pods share the data, and it can be divided among 840 at most; write shard: {by: none} into the plan",
+		},
 		{"two plans", job(`stager.dev/plan: "configmap:a", stager.dev/plan-yaml: b`, "", ""), Options{}, "both bring a plan; keep one"},
 		{
 			"a volume over a user's mount",

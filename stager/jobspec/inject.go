@@ -25,6 +25,9 @@ type injector struct {
 	memory     *memory
 	result     Result
 	faults     Faults
+
+	describing bool // each pod is described, too
+	pods       []*Pod
 }
 
 // memory holds the trees of one document, and then those of the next.
@@ -38,7 +41,14 @@ var memories = sync.Pool{New: func() any { return new(memory) }}
 // in it. What was injected before is brought up to date. When its error is not nil it
 // is of type [Faults], and nothing was changed.
 func Inject(file []byte, opts Options) (*Result, error) {
-	in := &injector{opts: opts, configMaps: plansOf(file), plans: new(plans)}
+	return newInjector(file, opts).inject(file)
+}
+
+func newInjector(file []byte, opts Options) *injector {
+	return &injector{opts: opts, configMaps: plansOf(file), plans: new(plans)}
+}
+
+func (in *injector) inject(file []byte) (*Result, error) {
 	// Documents have nothing to do with each other, and a file may have thousands: each
 	// is read, changed and forgotten by itself.
 	docs := yamledit.Split(file)
@@ -55,6 +65,7 @@ func Inject(file []byte, opts Options) (*Result, error) {
 	for _, part := range parts {
 		in.faults = append(in.faults, part.faults...)
 		in.result.Objects = append(in.result.Objects, part.result.Objects...)
+		in.pods = append(in.pods, part.pods...)
 	}
 	return in.end(bytes.Join(texts, nil))
 }
@@ -176,6 +187,9 @@ func (in *injector) document(d *yamledit.Document) []byte {
 			p := in.template(t, was[i].likeness(t), edit)
 			if p != nil {
 				built = append(built, p)
+				if in.describing {
+					in.pods = append(in.pods, p.describe(in.result.Objects[len(in.result.Objects)-1]))
+				}
 			}
 			told := in.result.Objects[len(in.result.Objects)-1].Action
 			same = same && told != Injected && told != Removed

@@ -80,17 +80,24 @@ var table = []row{
 // facts looks the template up in the table.
 func (t *template) facts() facts {
 	f := facts{job: literalSource(t.object.name)}
+	if r := t.known(); r != nil {
+		r.tell(t, &f)
+	}
+	return f
+}
+
+// known returns the row of the table that a template fits; nil: there is none.
+func (t *template) known() *row {
 	group, _, core := strings.Cut(t.object.apiVersion, "/")
 	if !core {
 		group = ""
 	}
-	for _, r := range table {
+	for i, r := range table {
 		if r.group == group && slices.Contains(r.kinds, t.object.kind) && fits(t.path, r.pattern) {
-			r.tell(t, &f)
-			break
+			return &table[i]
 		}
 	}
-	return f
+	return nil
 }
 
 // fits tells whether a path matches a pattern.

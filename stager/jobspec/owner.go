@@ -90,6 +90,15 @@ func jobSetPlace(jobs, pods int) (index source, helpers []variable) {
 	return source{}, nil
 }
 
+// divisible refuses more pods than the data can be divided among: each of them would end with
+// code 78.
+func (p *pod) divisible(count string) {
+	n, _ := strconv.Atoi(count)
+	if n > plan.Stripes && p.req.plan.Spec.Shard.By == plan.ShardAuto {
+		refuse(nil, "%d pods share the data, and it can be divided among %d at most; write shard: {by: none} into the plan if each takes all of it, or run fewer pods", n, plan.Stripes)
+	}
+}
+
 // countless refuses a created pod that is one of several, of a number that nobody knows:
 // its plan divides data, or names places, by that number, and it would end with 78 for
 // certain.

@@ -374,6 +374,7 @@ func (p *pod) variables() []variable {
 	if count == "" {
 		p.countless()
 	}
+	p.divisible(count)
 	if f.index != (source{}) {
 		all = append(all, f.helpers...)
 		all = append(all, variable{"STAGER_INDEX", f.index})

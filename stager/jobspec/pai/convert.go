@@ -27,7 +27,7 @@ type Options struct {
 	User      string            // who submits the job
 	DefaultFS string            // the URL in place of $PAI_DEFAULT_FS_URI, such as hdfs://namenode:8020
 	Data      string            // DataStage without it
-	DataSize  plan.Bytes        // room for dataDir in each pod; 0: as much as the node has
+	DataSize  plan.Bytes        // room for dataDir, and for each of Storages, in each pod; 0: as much as the node has
 	Queue     string            // of Kueue; "": named after virtualCluster
 	GPUTypes  map[string]string // node label, NAME=VALUE, of each gpuType
 	Registry  []byte            // authFile's three lines: registry, user, password

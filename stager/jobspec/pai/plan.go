@@ -34,7 +34,13 @@ func (c *conversion) plan(t *role) string {
 			if c.local {
 				at = c.root + at
 			}
-			inputs = append(inputs, c.input("storage-"+dnsName(s.name, labelMax-len("storage-")), url, at))
+			name := "storage-" + dnsName(s.name, labelMax-len("storage-"))
+			var more []yamledit.Entry
+			if c.opts.DataSize > 0 {
+				more = append(more, yamledit.Entry{Key: "volume", Value: name})
+				volumes = append(volumes, yamledit.Map{{Key: "name", Value: name}, {Key: "size", Value: c.opts.DataSize.String()}})
+			}
+			inputs = append(inputs, c.input(name, url, at, more...))
 		}
 	}
 	if c.outputDir != "" && c.staged() {

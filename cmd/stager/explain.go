@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/explain"
+	"github.com/stager-dev/stager/stager/jobspec"
+)
+
+type explainCmd struct {
+	injecting
+	converting
+	reaching
+	shape
+	File string `arg:"" help:"The job: Kubernetes manifests that annotations or --plan ask for data, or a job of OpenPAI; - is standard input."`
+	Plan string `help:"A StagePlan for the pod templates that name none." placeholder:"PLAN" env:"STAGER_INJECT_PLAN"`
+
+	Offline   bool              `help:"Ask no store: sizes are those of --assume and of the plan."`
+	ListLimit int               `help:"Objects after which the listing of a source is cut; 0 lists all." default:"1000000"`
+	Assume    map[string]string `help:"Size of an input, and after a slash its number of objects, such as train=2TB/2000. May stand several times." placeholder:"NAME=SIZE" mapsep:"none"`
+	Pods      int               `help:"Number of pods, where the job does not say it." default:"0"`
+
+	Bandwidth      rateFlag      `help:"Bandwidth of a node, such as 10Gbit/s or 1.2GB/s." placeholder:"RATE" env:"STAGER_NODE_BANDWIDTH" default:"0"`
+	StoreBandwidth rateFlag      `help:"Bandwidth of a store, for all pods together." placeholder:"RATE" default:"0"`
+	StoreRequests  float64       `help:"Requests that a store serves in a second, for all pods together." placeholder:"N" default:"0"`
+	Measure        bool          `help:"Read from each source for 3 s, and take what comes for the bandwidth of a node where --bandwidth does not say it."`
+	Within         time.Duration `help:"Time in which the job is to begin; 0 is any." default:"0"`
+
+	PodsPerNode    int      `help:"Pods that run on one node." default:"1"`
+	NodeDisk       sizeFlag `help:"Ephemeral storage of a node, such as 1.8TB." placeholder:"SIZE" default:"0"`
+	NodeMemory     sizeFlag `help:"Memory of a node, such as 512Gi." placeholder:"SIZE" default:"0"`
+	CheckpointSize []string `help:"The largest checkpoint that one pod saves, such as 20GB; ckpt=20GB is that of one output. May stand several times." placeholder:"[NAME=]SIZE" sep:"none"`
+	Checkpoints    int      `help:"Checkpoints that each pod saves, for requests and prices." default:"1"`
+	Kept           int      `help:"Checkpoints that the trainer keeps on its volume." default:"1"`
+	Prices         string   `help:"File with the prices of stores; examples/s3.prices.yaml shows its fields." placeholder:"FILE"`
+}
+
+// Help shows what is typed.
+func (explainCmd) Help() string {
+	return `Reports what a job will do before it runs: what inject puts into its pods and why, where each byte will lie and how many there are, how long staging takes, which volume, request, limit, deadline or grace period is too small and what to write instead, and what the stores charge for.
+
+Sources are listed with the credentials of the environment, or of --secrets, which has a folder for each Secret. Nothing is written, and nothing is read but listings, unless --measure is given.
+
+Exit code 0 says that it fits; 73 that bytes do not fit or are not requested, 78 that a deadline, the grace period or --within cannot be kept, 66, 77 and 69 that a source is missing, refused or out of reach, 65 that annotations have no effect, 75 that something that decides is not known, and 64 that the job is wrong.
+
+    stager explain job.yaml --bandwidth 10Gbit/s --checkpoint-size 20GB
+    stager explain job.yaml --offline --assume train=2TB/2000 --bandwidth 10Gbit/s --checkpoint-size 20GB
+    stager explain job.yaml --measure --within 15m -o json
+    stager explain pai.yaml --storage data=s3://datasets/imagenet --prices examples/s3.prices.yaml`
+}
+
+// measureFor is how long --measure reads from a source.
+const measureFor = 3 * time.Second
+
+func (c explainCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
+	cfg, err := c.config(log)
+	if err != nil {
+		return err
+	}
+	show := newSpinner(to, log)
+	cfg.Progress = func(now string) { show.update(moving{Phase: now}) }
+	report, err := explain.Explain(ctx, cfg)
+	show.close()
+	var faults jobspec.Faults
+	if errors.As(err, &faults) {
+		return &manifestError{cfg.Name, err}
+	}
+	if err != nil {
+		return err
+	}
+	for _, w := range report.Warnings {
+		log.Warn(w, "file", cfg.Name)
+	}
+	if len(report.Pods) == 0 {
+		return &usageError{fmt.Errorf("%s: no pod template asks for data; write annotations such as stager.dev/in.train, or give --plan", cfg.Name)}
+	}
+	report.Verdict.ExitCode = codeForVerdict(report.Verdict.Kind)
+	if c.json() {
+		out := json.NewEncoder(os.Stdout)
+		out.SetEscapeHTML(false)
+		out.SetIndent("", "  ")
+		err = out.Encode(report)
+	} else {
+		err = report.Text(os.Stdout)
+	}
+	if err == nil && report.Verdict.ExitCode != exitOK {
+		err = exitError(report.Verdict.ExitCode)
+	}
+	return err
+}
+
+// config reads the files that flags name, and the flags.
+func (c explainCmd) config(log *slog.Logger) (cfg explain.Config, err error) {
+	name, file, err := readNamed(c.File)
+	if err != nil {
+		return cfg, err
+	}
+	inject := c.injecting.options()
+	inject.ConfigMap = jobspec.ConfigMaps(file)
+	if c.Plan != "" {
+		if _, inject.Plan, err = readNamed(c.Plan); err != nil {
+			return cfg, err
+		}
+	}
+	convert, err := c.converting.options()
+	if err != nil {
+		return cfg, err
+	}
+	cfg = explain.Config{
+		Name: name, File: file, Inject: inject, Pai: convert, ListLimit: c.ListLimit, Pods: c.Pods,
+		NodeBandwidth: float64(c.Bandwidth), StoreBandwidth: float64(c.StoreBandwidth), StoreRequests: c.StoreRequests, Within: c.Within,
+		PodsPerNode: c.PodsPerNode, NodeDisk: int64(c.NodeDisk), NodeMemory: int64(c.NodeMemory), Checkpoints: c.Checkpoints, Kept: c.Kept, Now: time.Now(),
+	}
+	for flag, n := range map[string]int64{
+		"--list-limit": int64(c.ListLimit), "--pods": int64(c.Pods), "--pods-per-node": int64(c.PodsPerNode), "--checkpoints": int64(c.Checkpoints),
+		"--kept": int64(c.Kept), "--store-requests": int64(c.StoreRequests), "--within": int64(c.Within),
+	} {
+		if n < 0 {
+			return cfg, &usageError{fmt.Errorf("%s must not be negative (got %d)", flag, n)}
+		}
+	}
+	if c.Measure {
+		if c.Offline {
+			return cfg, &usageError{errors.New("--measure reads from the stores, and --offline asks none; leave one of them out")}
+		}
+		cfg.Measure = measureFor
+	}
+	if !c.Offline {
+		cfg.Open = func(ctx context.Context, url, secret string) (*backends.Store, error) {
+			at := c.reaching
+			if secret != "" && at.Secrets != "" {
+				at.Secrets = filepath.Join(at.Secrets, secret)
+			}
+			return storing{reaching: at}.open(ctx, url, log)
+		}
+	}
+	return cfg, c.sizes(&cfg)
+}
+
+// sizes reads the flags with sizes of inputs and checkpoints, and the prices.
+func (c explainCmd) sizes(cfg *explain.Config) error {
+	cfg.Assume, cfg.Checkpoint = make(map[string]explain.Size), make(map[string]int64)
+	for name, text := range c.Assume {
+		size, err := explain.ParseSize(text)
+		if err != nil {
+			return &usageError{fmt.Errorf("--assume %s: %w", name, err)}
+		}
+		cfg.Assume[name] = size
+	}
+	for _, text := range c.CheckpointSize {
+		name, size, named := strings.Cut(text, "=")
+		if !named {
+			name, size = "", text
+		}
+		n, err := explain.ParseBytes(size)
+		if err != nil {
+			return &usageError{fmt.Errorf("--checkpoint-size %s: %w", text, err)}
+		}
+		if n == 0 {
+			return &usageError{fmt.Errorf("--checkpoint-size %s: a checkpoint has more than 0 bytes", text)}
+		}
+		cfg.Checkpoint[name] = n
+	}
+	if c.Prices == "" {
+		return nil
+	}
+	name, text, err := readNamed(c.Prices)
+	if err != nil {
+		return err
+	}
+	if cfg.Prices, err = explain.ParsePrices(text); err != nil {
+		return &usageError{fmt.Errorf("%s: %w", name, err)}
+	}
+	return nil
+}
+
+// readNamed reads a file that a flag names, or standard input.
+func readNamed(path string) (name string, text []byte, err error) {
+	if path == "-" {
+		text, err = io.ReadAll(os.Stdin)
+		return "standard input", text, err
+	}
+	text, err = os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil, &usageError{fmt.Errorf("%s does not exist", path)}
+	}
+	return path, text, err
+}
+
+// rateFlag is a number of bytes per second.
+type rateFlag float64
+
+// UnmarshalText reads one.
+func (r *rateFlag) UnmarshalText(text []byte) error {
+	rate, err := explain.ParseRate(string(text))
+	*r = rateFlag(rate)
+	return err
+}
+
+// sizeFlag is a number of bytes, also as disks are sold: 1.8TB.
+type sizeFlag int64
+
+// UnmarshalText reads one.
+func (s *sizeFlag) UnmarshalText(text []byte) error {
+	n, err := explain.ParseBytes(string(text))
+	*s = sizeFlag(n)
+	return err
+}

@@ -1,0 +1,67 @@
+package explain
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// ParseBytes reads a number of bytes as plans have it, and as people write it: 60Gi, 60GiB, 200GB,
+// 1.8T.
+func ParseBytes(text string) (int64, error) {
+	plain := strings.TrimSpace(text)
+	if short, ok := strings.CutSuffix(plain, "B"); ok && short != "" {
+		plain = short
+	}
+	plain = strings.Replace(plain, "K", "k", 1)
+	plain = strings.Replace(plain, "ki", "Ki", 1)
+	b, err := plan.ParseBytes(plain)
+	if err != nil || plain == "" {
+		return 0, fmt.Errorf("%q is not a number of bytes: write 200GB, 60Gi or a whole number", text)
+	}
+	return int64(b), nil
+}
+
+// ParseSize reads the size of an input: 2TB, or with its number of objects 2TB/2000.
+func ParseSize(text string) (s Size, err error) {
+	size, objects, counted := strings.Cut(text, "/")
+	if s.Bytes, err = ParseBytes(size); err != nil {
+		return s, err
+	}
+	if !counted {
+		return s, nil
+	}
+	if s.Objects, err = strconv.ParseInt(objects, 10, 64); err != nil || s.Objects < 1 {
+		return s, fmt.Errorf("%q is not a number of objects: write SIZE/OBJECTS, such as 2TB/2000", objects)
+	}
+	return s, nil
+}
+
+// bits are the units of a network's bandwidth.
+var bits = []struct {
+	unit  string
+	times float64
+}{{"Tbit", 1e12}, {"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
+
+// ParseRate reads a bandwidth in bytes per second: 10Gbit/s, 1.2GB/s, 200Mi.
+func ParseRate(text string) (float64, error) {
+	plain := strings.TrimSuffix(strings.TrimSpace(text), "/s")
+	for _, b := range bits {
+		number, ok := strings.CutSuffix(plain, b.unit)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || n < 0 || math.IsInf(n, 0) || math.IsNaN(n) {
+			break
+		}
+		return n * b.times / 8, nil
+	}
+	if n, err := ParseBytes(plain); err == nil {
+		return float64(n), nil
+	}
+	return 0, fmt.Errorf("%q is not a bandwidth: write 10Gbit/s, 1.2GB/s or 200Mi", text)
+}

@@ -1,0 +1,87 @@
+package explain
+
+import (
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/plan"
+)
+
+// pageOfKeys is how many objects one request of a listing brings.
+const pageOfKeys = 1000
+
+// ofCommit are the requests for the records of one checkpoint: its manifest and its commit.
+const ofCommit = 2
+
+// asks counts what all pods ask of a source.
+func (e *explainer) asks(p *work, in plan.Input, url string, s *size, mine part) {
+	pods := int64(max(p.Pods, 1))
+	st := Store{Object: p.Object, Role: p.Role, Name: "input " + in.Name, URL: url, AtLeast: s.atLeast || s.from == Nowhere || p.Pods == 0}
+	epochs := int64(1)
+	if in.Window != nil {
+		epochs = int64(in.Order.Epochs)
+		switch {
+		case epochs == 0:
+			epochs, st.AtLeast, st.Note = 1, true, "one epoch of those without end"
+		case epochs > 1 && in.Window.Reuse == plan.ReuseFit && mine.disk > 0 && mine.disk <= int64(in.Window.Size):
+			epochs, st.Note = 1, "what was fetched stays for all epochs"
+		case epochs > 1 && in.Window.Reuse == plan.ReusePin:
+			st.Note = "less by what stays from epoch to epoch"
+		}
+	}
+	// Pods that share a source read it once together; further ones read it again.
+	times := pods
+	if p.Sharing > 1 && s.from != AtMost {
+		times = (pods + int64(p.Sharing) - 1) / int64(p.Sharing)
+	}
+	st.Egress = s.bytes * times * epochs
+	st.Requests = Requests{List: pods * max((s.objects+pageOfKeys-1)/pageOfKeys, 1), Get: s.gets * times * epochs}
+	e.report.Stores = append(e.report.Stores, e.priced(st))
+}
+
+// saves counts what all pods send to a destination.
+func (e *explainer) saves(p *work, out plan.Output, o Output, known bool) {
+	st := Store{Object: p.Object, Role: p.Role, Name: "output " + out.Name, URL: out.Destination, AtLeast: !known || p.Pods == 0}
+	if known {
+		times := int64(max(p.Pods, 1)) * int64(e.Checkpoints)
+		parts := (backends.Facts{PartSize: usualPart, MaxParts: 10_000}).PartLength(o.Checkpoint)
+		puts := (o.Checkpoint + parts - 1) / parts
+		if puts > 1 {
+			puts += 2 // to begin and to complete
+		}
+		st.Ingress = o.Checkpoint * times
+		st.Requests = Requests{Put: (puts + ofCommit) * times}
+	}
+	e.report.Stores = append(e.report.Stores, e.priced(st))
+}
+
+// priced adds the cost of a store, where there is a price.
+func (e *explainer) priced(st Store) Store {
+	if price := e.Prices.of(st.URL); price != nil {
+		cost := float64(st.Requests.List)/1000*price.List + float64(st.Requests.Get)/1000*price.Get + float64(st.Requests.Put)/1000*price.Put +
+			float64(st.Egress)/1e9*price.Egress + float64(st.Ingress)/1e9*price.Ingress
+		st.Cost = &cost
+	}
+	return st
+}
+
+// total adds up all pods and stores.
+func (e *explainer) total() {
+	t := &e.report.Total
+	for _, p := range e.report.Pods {
+		t.Pods += p.Pods
+		t.AtLeast = t.AtLeast || p.Pods == 0
+	}
+	for _, st := range e.report.Stores {
+		t.Requests.List += st.Requests.List
+		t.Requests.Get += st.Requests.Get
+		t.Requests.Put += st.Requests.Put
+		t.Egress += st.Egress
+		t.Ingress += st.Ingress
+		t.AtLeast = t.AtLeast || st.AtLeast
+		if st.Cost != nil {
+			if t.Cost == nil {
+				t.Cost, t.Currency = new(float64), e.Prices.Currency
+			}
+			*t.Cost += *st.Cost
+		}
+	}
+}

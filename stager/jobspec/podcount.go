@@ -1,0 +1,87 @@
+package jobspec
+
+import (
+	"fmt"
+
+	"github.com/stager-dev/stager/stager/jobspec/yamledit"
+)
+
+// Count is how many pods come from a template.
+type Count struct {
+	Total  int    // over the life of the object, failures aside; 0: unknown
+	AtOnce int    // at the same time; 0: unknown
+	Why    string // why it is unknown, or what the number leaves out; "": nothing
+}
+
+// count reads how many pods a template has from what it stands in. Every Kubernetes kind and
+// those of its ecosystem write that in one of few ways: replicas, completions and parallelism,
+// taskNumber, and the size of a group.
+func (t *template) count() Count {
+	c := Count{Total: 1, AtOnce: 1}
+	switch t.object.kind {
+	case "DaemonSet":
+		return Count{Why: "a DaemonSet has one pod on each node"}
+	case "CronJob":
+		c.Why = "of each run"
+	case "TrainingRuntime", "ClusterTrainingRuntime":
+		return Count{Why: "a TrainJob says how many nodes its runtime has"}
+	}
+	inside := t.chain[len(t.object.around):]
+	for i := len(inside) - 2; i >= 0; i-- {
+		n := inside[i]
+		if n.Kind != yamledit.Mapping {
+			continue
+		}
+		times, atOnce := 1, 1
+		switch {
+		case n.Get("parallelism") != nil || n.Get("completions") != nil:
+			parallel := number(n, "parallelism", 1)
+			times = number(n, "completions", parallel)
+			atOnce = min(parallel, times)
+		case n.Get("replicas") != nil:
+			times = number(n, "replicas", 1)
+			atOnce = times
+		case n.Get("taskNumber") != nil:
+			times = number(n, "taskNumber", 1)
+			atOnce = times
+		case n.Get("size") != nil && n.Get("workerTemplate") != nil: // of a LeaderWorkerSet
+			times = t.inGroup(n)
+			atOnce = times
+		}
+		c.Total, c.AtOnce = c.Total*times, c.AtOnce*atOnce
+	}
+	if t.known() == nil && len(inside) > 1 && c.Total == 1 && !t.saysHowMany() {
+		c.Why = fmt.Sprintf("%s does not say how many pods it has; counted is one", article(t.object.kind))
+	}
+	return c
+}
+
+// inGroup is how many of a group's pods come from a template: the leader has one of its own, or
+// is the first of the workers.
+func (t *template) inGroup(group *yamledit.Node) int {
+	size := number(group, "size", 1)
+	switch {
+	case len(t.path) > 0 && t.path[len(t.path)-1] == "leaderTemplate":
+		return 1
+	case group.Get("leaderTemplate") != nil:
+		return size - 1
+	}
+	return size
+}
+
+// saysHowMany reports whether anything around the template is a number of pods.
+func (t *template) saysHowMany() bool {
+	for _, n := range t.chain[len(t.object.around):] {
+		for _, key := range []string{"replicas", "parallelism", "completions", "taskNumber"} {
+			if n.Kind == yamledit.Mapping && n.Get(key) != nil {
+				return true
+			}
+		}
+	}
+	// These have one where they do not say.
+	switch t.object.kind {
+	case "Deployment", "StatefulSet", "ReplicaSet", "ReplicationController":
+		return true
+	}
+	return false
+}
