@@ -1,15 +1,14 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/stager-dev/stager/window/disk/memory"
 )
 
 // limitMemory has the runtime collect garbage before the process reaches the memory limit
@@ -58,7 +57,7 @@ var (
 // it sees.
 func groupLimit() int64 {
 	limit := int64(math.MaxInt64)
-	for _, dir := range memoryGroups() {
+	for _, dir := range memory.Groups(controlGroups, ownGroups) {
 		for _, name := range []string{"memory.max", "memory.high", "memory.limit_in_bytes"} { // of version 2, of version 1
 			text, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
@@ -73,32 +72,4 @@ func groupLimit() int64 {
 		return 0
 	}
 	return limit
-}
-
-// memoryGroups returns the directories of the process's groups that may limit its memory,
-// and of those around them.
-func memoryGroups() []string {
-	roots := []string{controlGroups, filepath.Join(controlGroups, "unified"), filepath.Join(controlGroups, "memory")}
-	all := slices.Clone(roots)
-	text, err := os.ReadFile(ownGroups)
-	if err != nil {
-		return all
-	}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		_, rest, _ := strings.Cut(lines.Text(), ":")
-		controllers, group, ok := strings.Cut(rest, ":")
-		if !ok || controllers != "" && !slices.Contains(strings.Split(controllers, ","), "memory") {
-			continue
-		}
-		in := roots[:2]
-		if controllers != "" {
-			in = roots[2:]
-		}
-		for group = filepath.Clean("/" + group); group != "/"; group = filepath.Dir(group) {
-			for _, root := range in {
-				all = append(all, filepath.Join(root, group))
-			}
-		}
-	}
-	return all
 }
