@@ -23,7 +23,7 @@ type prefetchCmd struct {
 	Dst       string   `arg:"" help:"The local folder, made if need be." type:"path"`
 	MaxBytes  quantity `help:"Refuse a source with more bytes than this, unpacked if it is; 0 is no limit." default:"0"`
 	Verify    string   `help:"auto checks what checksums the store tells, full insists on one, size looks at sizes only." enum:"auto,full,size" default:"auto"`
-	Write     string   `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_PREFETCH_WRITE"`
+	Write     string   `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto measures which is faster on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_PREFETCH_WRITE"`
 	Unpack    string   `help:"auto makes a folder of each tar, tar.gz, tgz, tar.zst and zip, while it arrives: train/1.tar becomes train/1/, and is never on the disk." enum:"none,auto" default:"none"`
 	Overwrite bool     `help:"Replace files in DST that stager did not write and that differ."`
 	Sync      bool     `help:"Wait until everything would outlive a loss of power; without it the job may start sooner."`

@@ -29,7 +29,7 @@ type restoreCmd struct {
 	Step        int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
 	Optional    bool   `help:"Begin without where no checkpoint is committed as yet: that is said, and the code is 0. Whatever else goes wrong is an error all the same." env:"STAGER_RESTORE_OPTIONAL"`
 	Node        int    `help:"Take the files of this node where several nodes saved different files under one name." default:"-1" env:"STAGER_RESTORE_NODE"`
-	Write       string `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto is direct on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
+	Write       string `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto measures which is faster on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
 	Overwrite   bool   `help:"Replace and remove files in DST that no restore wrote, or that changed since." env:"STAGER_RESTORE_OVERWRITE"`
 	Provisional bool   `name:"allow-provisional" help:"Restore the newest step also when only a quiet period says that it is complete, and it has other files than those before." env:"STAGER_RESTORE_ALLOW_PROVISIONAL"`
 	Alone       bool   `help:"Do not agree with the other nodes of the job on the step; take the newest that is good." env:"STAGER_RESTORE_ALONE"`

@@ -198,6 +198,9 @@ func (p *pass) run(ctx context.Context) (err error) {
 	if err == nil {
 		p.meter.phase.Store(Done)
 	}
+	if direct, cached, changes := p.folder.Ways(); direct+cached > 0 {
+		p.log.Debug("large files written", "direct_bytes", direct, "cached_bytes", cached, "changes", changes)
+	}
 	return err
 }
 

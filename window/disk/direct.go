@@ -18,7 +18,9 @@ import (
 type Write string
 
 const (
-	// WriteAuto is WriteDirect where that was seen to be faster: on ext4 and xfs.
+	// WriteAuto measures: on ext4 and xfs it is WriteDirect until more arrives than the disk
+	// takes, and then WriteBuffered for what is too much, while the page cache has room. On
+	// others it is WriteBuffered.
 	WriteAuto Write = "auto"
 	// WriteDirect goes past the page cache: what others have there stays, and what was
 	// written is read from the disk. Where the file system refuses, it is WriteBuffered.
@@ -46,6 +48,9 @@ type Writing struct {
 	refused func(error) // told once why direct is not what was asked for; may be nil
 	memory  bool        // the file system is memory
 	ahead   bool        // it gives files that grow more space than they need
+	chooser *chooser    // of the device, for WriteAuto; nil: all that can be is written past the cache
+
+	moved [2]atomic.Int64 // bytes that the chooser decided about, by way
 }
 
 // SetWrite chooses how large files are written that are opened from now on; until it is
@@ -64,9 +69,17 @@ func (w *Writing) Set(path string, how Write, refused func(error)) error {
 	}
 	w.refused, w.from, w.memory = refused, directFrom, int64(st.Type) == unix.TMPFS_MAGIC
 	w.ahead = int64(st.Type) == unix.XFS_SUPER_MAGIC
+	w.chooser = nil
 	switch how {
 	case "", WriteAuto:
-		w.direct.Store(slices.Contains([]int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}, int64(st.Type)))
+		var file unix.Stat_t
+		if err := unix.Stat(path, &file); err != nil {
+			return &os.PathError{Op: "stat", Path: path, Err: err}
+		}
+		if slices.Contains([]int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}, int64(st.Type)) {
+			w.chooser = chooserOf(file.Dev)
+		}
+		w.direct.Store(w.chooser != nil)
 	case WriteDirect, WriteBuffered:
 		w.direct.Store(how == WriteDirect)
 	default:
@@ -142,6 +155,10 @@ type File struct {
 	// cached is held by the one goroutine that writes through the cache: the kernel lets one
 	// at a time, too, but has the others wait by spinning.
 	cached sync.Mutex
+
+	// Of WriteAuto:
+	under  atomic.Int32 // writes under way
+	shared atomic.Bool  // several were under way at once
 }
 
 // Open takes a file that was opened for writing below a root and is to have so many bytes:
@@ -167,6 +184,9 @@ func (w *Writing) Open(root *os.Root, name string, file *os.File, size int64) (*
 		return nil, errors.Join(err, file.Close(), direct.Close())
 	}
 	f.direct = direct
+	if w.chooser != nil {
+		w.chooser.open(1)
+	}
 	return f, nil
 }
 
@@ -183,15 +203,20 @@ func same(name string, a, b *os.File) error {
 	return err
 }
 
-// WriteAt puts p at off: whole pages of aligned memory past the cache, the rest through it.
+// WriteAt puts p at off: whole pages of aligned memory past the cache, where they are to go
+// there, the rest through it.
 //
 // A page is only ever written in one of the two ways while a file is on its way: a
 // direct write takes whole pages, and ReadRange brings each byte once, so that the page
 // on which a stream broke is finished through the cache.
 func (f *File) WriteAt(p []byte, off int64) (n int, err error) {
-	if f.direct != nil && off%directAlign == 0 && f.how.direct.Load() && isAligned(p) {
-		whole := len(p) - len(p)%int(directAlign)
-		n, err = f.direct.WriteAt(p[:whole], off)
+	whole := len(p) - len(p)%int(directAlign)
+	if f.direct != nil && whole > 0 && off%directAlign == 0 && f.how.direct.Load() && isAligned(p) {
+		if f.how.chooser == nil {
+			n, err = f.direct.WriteAt(p[:whole], off)
+		} else {
+			n, err = f.writeChosen(p[:whole], off)
+		}
 		switch {
 		case err == nil:
 		case n == 0 && isRefusal(err):
@@ -203,10 +228,36 @@ func (f *File) WriteAt(p []byte, off int64) (n int, err error) {
 	if n == len(p) {
 		return n, nil
 	}
+	m, err := f.writeCached(p[n:], off+int64(n))
+	return n + m, err
+}
+
+func (f *File) writeCached(p []byte, off int64) (int, error) {
 	f.cached.Lock()
 	defer f.cached.Unlock()
-	m, err := f.File.WriteAt(p[n:], off+int64(n))
-	return n + m, err
+	return f.File.WriteAt(p, off)
+}
+
+// writeChosen writes whole pages in the way that the chooser returns.
+func (f *File) writeChosen(p []byte, off int64) (n int, err error) {
+	c := f.how.chooser
+	if f.under.Add(1) > 1 && !f.shared.Load() {
+		f.shared.Store(true)
+	}
+	defer f.under.Add(-1)
+	w := c.begin(len(p), f.shared.Load())
+	if w == past {
+		n, err = f.direct.WriteAt(p, off)
+	} else {
+		n, err = f.writeCached(p, off)
+	}
+	c.end(w, n)
+	f.how.moved[w].Add(int64(n))
+	if w == through && err == nil && c.start(n) && c.starting.TryLock() {
+		defer c.starting.Unlock()
+		_ = unix.SyncFileRange(int(f.Fd()), off, int64(n), unix.SYNC_FILE_RANGE_WRITE) // else the kernel does it later
+	}
+	return n, err
 }
 
 // Close closes the file. It may be called again.
@@ -214,6 +265,9 @@ func (f *File) Close() (err error) {
 	if f.direct != nil {
 		err = f.direct.Close()
 		f.direct = nil
+		if f.how.chooser != nil {
+			f.how.chooser.open(-1)
+		}
 	}
 	if cerr := f.File.Close(); cerr != nil && !errors.Is(cerr, os.ErrClosed) {
 		err = errors.Join(err, cerr)

@@ -61,7 +61,10 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 		return 0, false, err
 	}
 	direct = folder.writing.direct.Load()
-	if !direct { // what lies in the cache has not been written yet
+	if c := folder.writing.chooser; c != nil && direct {
+		direct = folder.writing.moved[past].Load() >= folder.writing.moved[through].Load()
+	}
+	if !direct || folder.writing.chooser != nil { // what lies in the cache has not been written yet
 		if err := folder.Sync(); err != nil {
 			return 0, direct, err
 		}

@@ -1,0 +1,356 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stager-dev/stager/window/disk/memory"
+)
+
+// fakeQueue serves one after the other at a rate in bytes per second.
+type fakeQueue struct {
+	rate func() float64
+	free time.Time
+}
+
+// add returns when n bytes more will have been served.
+func (q *fakeQueue) add(n int) time.Time {
+	if now := time.Now(); q.free.Before(now) {
+		q.free = now
+	}
+	q.free = q.free.Add(time.Duration(float64(n) / q.rate() * 1e9))
+	return q.free
+}
+
+// fakeMachine has a network and processors, a page cache and a device.
+type fakeMachine struct {
+	mu         sync.Mutex
+	processors fakeQueue // what arrives passes them, and what is copied to the cache again
+	device     fakeQueue
+	copies     float64      // bytes per second
+	midpoint   func() int64 // of pending bytes, beyond which writers wait
+	dirty      int64
+	flush      int64
+	unknown    bool
+	group      bool
+}
+
+func (m *fakeMachine) room() (memory.Room, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unknown {
+		return memory.Room{}, errors.New("no vmstat")
+	}
+	return memory.Room{Free: m.midpoint() - m.dirty - m.flush - 16<<20, Pending: m.dirty + m.flush, Flush: m.flush, Group: m.group}, nil
+}
+
+// startLocked has the device write dirty bytes.
+func (m *fakeMachine) startLocked(n int64) {
+	m.dirty, m.flush = m.dirty-n, m.flush+n
+	time.AfterFunc(time.Until(m.device.add(int(n))), func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.flush -= n
+		m.backgroundLocked()
+	})
+}
+
+// backgroundLocked does what the kernel does beyond two thirds of the midpoint.
+func (m *fakeMachine) backgroundLocked() {
+	const chunk = 4 << 20
+	for !m.group && m.dirty >= chunk && m.dirty+m.flush > m.midpoint()*2/3 && m.flush < 128<<20 {
+		m.startLocked(chunk)
+	}
+}
+
+func (m *fakeMachine) write(c *chooser, w way, n int) {
+	if w == past {
+		m.mu.Lock()
+		at := m.device.add(n)
+		m.mu.Unlock()
+		time.Sleep(time.Until(at))
+		return
+	}
+	m.mu.Lock()
+	for m.dirty+m.flush > m.midpoint() && m.flush > 0 { // the kernel has it wait
+		m.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		m.mu.Lock()
+	}
+	at := m.processors.add(int(float64(n) * m.processors.rate() / m.copies))
+	m.dirty += int64(n)
+	m.backgroundLocked()
+	m.mu.Unlock()
+	time.Sleep(time.Until(at))
+	if c == nil {
+		return
+	}
+	if c.start(n) {
+		m.mu.Lock()
+		m.startLocked(min(int64(n), m.dirty))
+		m.mu.Unlock()
+	}
+}
+
+// most watches how many bytes are pending at once from a time on, until stop is closed.
+func (m *fakeMachine) most(from time.Time) (stop chan struct{}, most *int64) {
+	stop, most = make(chan struct{}), new(int64)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			m.mu.Lock()
+			if !time.Now().Before(from) {
+				*most = max(*most, m.dirty+m.flush)
+			}
+			m.mu.Unlock()
+		}
+	}()
+	return stop, most
+}
+
+// took is how long a transfer took, and with a sync at its end.
+type took struct{ written, synced time.Duration }
+
+// move has streams move so many bytes. how is "auto" or one of the fixed ways.
+func (m *fakeMachine) move(c *chooser, how Write, streams int, shared bool, bytes int64) (t took) {
+	start := time.Now()
+	files := streams
+	if shared {
+		files = 1
+	}
+	if c != nil {
+		c.open(files)
+		defer c.open(-files)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for range streams {
+		all.Go(func() {
+			for {
+				mu.Lock()
+				more := bytes > 0
+				bytes -= largeWrite
+				mu.Unlock()
+				if !more {
+					return
+				}
+				m.mu.Lock()
+				at := m.processors.add(largeWrite)
+				m.mu.Unlock()
+				time.Sleep(time.Until(at))
+				switch how {
+				case WriteDirect:
+					m.write(nil, past, largeWrite)
+				case WriteBuffered:
+					m.write(nil, through, largeWrite)
+				case WriteAuto:
+					w := c.begin(largeWrite, shared)
+					m.write(c, w, largeWrite)
+					c.end(w, largeWrite)
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.written = time.Since(start)
+	m.mu.Lock()
+	for m.dirty > 0 {
+		m.startLocked(min(m.dirty, 4<<20))
+	}
+	for m.flush > 0 {
+		m.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		m.mu.Lock()
+	}
+	m.mu.Unlock()
+	t.synced = time.Since(start)
+	return t
+}
+
+// newFakeMachine has a device and an arrival of so many GB per second.
+func newFakeMachine(device, arrival float64, midpoint int64) *fakeMachine {
+	fixed := func(rate float64) func() float64 { return func() float64 { return rate * 1e9 } }
+	return &fakeMachine{
+		processors: fakeQueue{rate: fixed(arrival)}, device: fakeQueue{rate: fixed(device)},
+		copies: 8e9, midpoint: func() int64 { return midpoint },
+	}
+}
+
+func TestChooserReachesTheBetterFixedWay(t *testing.T) {
+	for _, to := range []struct {
+		streams int
+		shared  bool // they write one file
+	}{{1, false}, {8, false}, {8, true}, {32, false}, {32, true}} {
+		for _, device := range []float64{0.2, 0.5, 1, 2, 4} {
+			for _, arrival := range []float64{0.3, 2.5} {
+				for _, midpoint := range []int64{64 << 20, 1 << 30, 8 << 30} {
+					name := fmt.Sprintf("%d streams, shared %v, device %v GB/s, arrival %v GB/s, midpoint %d MiB", to.streams, to.shared, device, arrival, midpoint>>20)
+					t.Run(name, func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { compareWays(t, device, arrival, midpoint, to.streams, to.shared) })
+					})
+				}
+			}
+		}
+	}
+}
+
+// compareWays fails if the chooser is slower than the better of the fixed ways by more than
+// a twentieth and by more than a tenth of a second, in which it may learn.
+func compareWays(t *testing.T, device, arrival float64, midpoint int64, streams int, shared bool) {
+	const bytes = 2 << 30
+	best := took{time.Hour, time.Hour}
+	for _, how := range []Write{WriteDirect, WriteBuffered} {
+		got := newFakeMachine(device, arrival, midpoint).move(nil, how, streams, shared, bytes)
+		best.written, best.synced = min(best.written, got.written), min(best.synced, got.synced)
+	}
+	m := newFakeMachine(device, arrival, midpoint)
+	c := newChooser(m.room)
+	got := m.move(c, WriteAuto, streams, shared, bytes)
+	check := func(what string, got, best time.Duration) {
+		if ratio := best.Seconds() / got.Seconds(); ratio < 0.95 && got-best > 100*time.Millisecond {
+			t.Errorf("%s after %v, want 0.95 × the better way's %v at least (got %.2f), %d changes", what, got, best, ratio, c.changes)
+		}
+	}
+	check("written", got.written, best.written)
+	check("synced", got.synced, best.synced)
+}
+
+func TestChooserKeepsToDirectWrites(t *testing.T) {
+	for name, m := range map[string]*fakeMachine{
+		"where the network is slower":    newFakeMachine(1, 0.3, 8<<30),
+		"where the disk is faster":       newFakeMachine(4, 2, 8<<30),
+		"where the kernel tells nothing": func() *fakeMachine { m := newFakeMachine(0.2, 2, 8<<30); m.unknown = true; return m }(),
+		"where there is no memory":       newFakeMachine(0.2, 2, 40<<20),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newChooser(m.room)
+				m.move(c, WriteAuto, 8, false, 512<<20)
+				if c.cached != 0 || c.changes != 0 {
+					t.Errorf("%d bytes went to the page cache in %d changes, want none", c.cached, c.changes)
+				}
+			})
+		})
+	}
+}
+
+func TestChooserFollowsTheDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, start := newFakeMachine(0, 2, 8<<30), time.Now()
+		slow := func() bool { at := time.Since(start); return at > time.Second && at < 2*time.Second }
+		m.device.rate = func() float64 {
+			if slow() {
+				return 0.2e9
+			}
+			return 4e9
+		}
+		c := newChooser(m.room)
+		m.move(c, WriteAuto, 8, true, 1<<30)
+		if c.cached != 0 {
+			t.Errorf("%d bytes went to the page cache while the device was fast, want none", c.cached)
+		}
+		time.Sleep(time.Until(start.Add(1100 * time.Millisecond)))
+		m.move(c, WriteAuto, 8, true, 1<<30)
+		if c.cached < 1<<29 {
+			t.Errorf("%d bytes went to the page cache while the device was slow, want half of all at least", c.cached)
+		}
+		time.Sleep(time.Until(start.Add(10 * time.Second)))
+		m.move(c, WriteAuto, 8, true, 512<<20)
+		before := c.cached
+		m.move(c, WriteAuto, 8, true, 2<<30)
+		if c.cached != before {
+			t.Errorf("%d bytes went to the page cache when the device was fast again, want none", c.cached-before)
+		}
+	})
+}
+
+func TestChooserLeavesMemoryThatBecomesShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, start := newFakeMachine(0.2, 2, 0), time.Now()
+		m.midpoint = func() int64 {
+			if time.Since(start) > 300*time.Millisecond {
+				return 100 << 20
+			}
+			return 4 << 30
+		}
+		stop, most := m.most(start.Add(3 * time.Second))
+		m.move(newChooser(m.room), WriteAuto, 8, false, 1<<30)
+		close(stop)
+		if *most > 100<<20 {
+			t.Errorf("%d bytes were in the page cache at once when memory was short, want %d at most", *most, 100<<20)
+		}
+	})
+}
+
+func TestChooserStaysWithinAControlGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 128 << 20
+		m := newFakeMachine(0.2, 2, limit)
+		m.group = true
+		c := newChooser(m.room)
+		stop, most := m.most(time.Now())
+		m.move(c, WriteAuto, 8, false, 1<<30)
+		close(stop)
+		if *most > limit {
+			t.Errorf("%d bytes were in the page cache at once, want %d at most", *most, limit)
+		}
+		if c.cached < 64<<20 {
+			t.Errorf("%d bytes went to the page cache, want its room used", c.cached)
+		}
+	})
+}
+
+func TestChooserBacksOffFromASlowCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newFakeMachine(1, 1.5, 64<<30)
+		m.copies = 1e9 // to copy takes as long as the device
+		c := newChooser(m.room)
+		m.move(c, WriteAuto, 8, true, 16<<30)
+		if share := float64(c.cached) / (16 << 30); share > 0.1 || c.changes > 12 {
+			t.Errorf("%.2f of the bytes went to the page cache in %d changes, want 0.1 and 12 at most", share, c.changes)
+		}
+	})
+}
+
+// A device that is held at a rate lets some bytes pass at once and then none for a while,
+// so that it seems to be fast for a moment.
+func TestChooserMeasuresDevicesThatComeInBursts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, start := newFakeMachine(0, 1.2, 8<<30), time.Now()
+		m.device.rate = func() float64 {
+			if m.device.free.Sub(start)%(100*time.Millisecond) < 15*time.Millisecond {
+				return 1.8e9
+			}
+			return 0.27e9
+		}
+		c := newChooser(m.room)
+		if took := m.move(c, WriteAuto, 8, true, 2<<30); took.written > 2200*time.Millisecond {
+			t.Errorf("took %v, want 2.2 s at most, as through the page cache", took.written)
+		}
+	})
+}
+
+func TestChooserIsOneForADevice(t *testing.T) {
+	dir := t.TempDir()
+	var a, b Writing
+	if err := errors.Join(a.Set(dir, WriteAuto, nil), b.Set(dir, WriteAuto, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if a.chooser != b.chooser {
+		t.Error("two directories of one device have two choosers, want one")
+	}
+	if err := b.Set(dir, WriteDirect, nil); err != nil {
+		t.Fatal(err)
+	}
+	if b.chooser != nil {
+		t.Error("a fixed way has a chooser, want none")
+	}
+}
