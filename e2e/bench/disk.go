@@ -31,7 +31,7 @@ func newDisk(ctx context.Context, lab *Lab, bytes int64) (disk, error) {
 	}
 	remove := func() error { return os.RemoveAll(path) }
 	if discards(ctx, path) {
-		own, err := mountFile(ctx, path, bytes+bytes/8)
+		own, err := mountFile(ctx, path, "ext4", bytes+bytes/8)
 		if err == nil {
 			what := "ext4 without discard, in a file of " + fileSystem(path)
 			return disk{fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), own.Fd()), what, stops{remove, own.Close}.all}, nil
@@ -47,11 +47,17 @@ func discards(ctx context.Context, folder string) bool {
 	return err == nil && slices.Contains(strings.Split(strings.TrimSpace(string(out)), ","), "discard")
 }
 
-// mountFile makes a file system of about so many bytes in a file in dir. All of the file is
+// makers are the commands that make a file system in a file.
+var makers = map[string][]string{
+	"ext4": {"mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"},
+	"xfs":  {"mkfs.xfs", "-q", "-K"},
+}
+
+// mountFile makes a file system of a kind, ext4 or xfs, of about so many bytes in a file in dir. All of the file is
 // written, so that the disk has a place for it. The file system has no place in the tree of
 // folders: its root is what is returned, and with that it ends, also where the process is
 // killed.
-func mountFile(ctx context.Context, dir string, bytes int64) (root *os.File, err error) {
+func mountFile(ctx context.Context, dir, kind string, bytes int64) (root *os.File, err error) {
 	const block = 4 << 20
 	file, at := filepath.Join(dir, "disk"), filepath.Join(dir, "mount")
 	defer os.Remove(file)
@@ -61,7 +67,7 @@ func mountFile(ctx context.Context, dir string, bytes int64) (root *os.File, err
 	defer os.Remove(at)
 	for _, command := range [][]string{
 		{"dd", "if=/dev/zero", "of=" + file, fmt.Sprintf("bs=%d", block), fmt.Sprintf("count=%d", bytes/block+1), "oflag=direct", "status=none"},
-		{"mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", file},
+		append(makers[kind], file),
 	} {
 		if err := quietly(exec.CommandContext(ctx, command[0], command[1:]...)); err != nil {
 			return nil, err
@@ -78,7 +84,7 @@ func mountFile(ctx context.Context, dir string, bytes int64) (root *os.File, err
 			err = derr
 		}
 	}()
-	if err := unix.Mount(device, at, "ext4", 0, "nodiscard"); err != nil {
+	if err := unix.Mount(device, at, kind, 0, "nodiscard"); err != nil {
 		return nil, fmt.Errorf("mount %s: %w", device, err)
 	}
 	root, err = os.Open(at)

@@ -11,6 +11,8 @@ const (
 	sure         = 0.03
 	patience     = 2 * time.Minute
 	goalPatience = 5 * time.Minute // for a row that has a goal
+
+	rivalPatience = 20 * time.Second // for one of many combinations
 )
 
 // Ratios says of each pair how many times as long as stager the peer took. What slows a

@@ -19,11 +19,20 @@ type Row struct {
 	Reset func(ctx context.Context) error
 	// Ours and Theirs are the commands, made anew for each run.
 	Ours, Theirs Command
+	// Rivals are more peers, each with a command and a result of its own.
+	Rivals []Rival
 	// Reading is the file in which the commands leave a Reading; "" when they are not
 	// trainers.
 	Reading string
 	// Check finds the result of a run to be what it must be.
 	Check func(ctx context.Context) error
+}
+
+// Rival is another peer of a Row.
+type Rival struct {
+	Peer    string
+	Command Command
+	Goal    Goal
 }
 
 // Suite is the rows of one server.

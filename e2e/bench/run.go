@@ -41,45 +41,66 @@ func Run(ctx context.Context, suite Suite, lab *Lab, pairs int, only string, tel
 		if !strings.Contains(row.Store+" "+row.Work, only) {
 			continue
 		}
-		result, err := row.run(ctx, pairs)
+		results, err := row.run(ctx, pairs)
 		if err != nil {
 			return note, fmt.Errorf("%s, %s: %w", row.Store, row.Work, err)
 		}
-		tell(result)
+		for _, r := range results {
+			tell(r)
+		}
 	}
 	return note, nil
 }
 
-func (row Row) run(ctx context.Context, pairs int) (Result, error) {
-	pair := func() (ours, theirs Sample, err error) {
+// run returns a result for each peer. One run of stager is compared with one of each.
+func (row Row) run(ctx context.Context, pairs int) ([]Result, error) {
+	rivals := append([]Rival{{row.Peer, row.Theirs, row.Goal}}, row.Rivals...)
+	turn := func() (ours Sample, theirs []Sample, err error) {
 		if ours, err = row.once(ctx, row.Ours); err != nil {
-			return ours, theirs, fmt.Errorf("stager: %w", err)
+			return ours, nil, fmt.Errorf("stager: %w", err)
 		}
-		if theirs, err = row.once(ctx, row.Theirs); err != nil {
-			return ours, theirs, fmt.Errorf("%s: %w", row.Peer, err)
+		for _, rival := range rivals {
+			one, err := row.once(ctx, rival.Command)
+			if err != nil {
+				return ours, nil, fmt.Errorf("%s: %w", rival.Peer, err)
+			}
+			theirs = append(theirs, one)
 		}
 		return ours, theirs, nil
 	}
-	if _, _, err := pair(); err != nil {
-		return Result{}, err
+	if _, _, err := turn(); err != nil {
+		return nil, err
 	}
-	r := Result{Store: row.Store, Work: row.Work, Peer: row.Peer, Bytes: row.Bytes, Files: row.Files, Goal: row.Goal}
 	may := patience
-	if row.Goal != (Goal{}) {
-		may = goalPatience
+	if len(row.Rivals) > 0 {
+		may = rivalPatience
 	}
-	var ours, theirs []Sample
-	for start := time.Now(); !r.Ratios.enough(pairs, time.Since(start), may); {
-		a, b, err := pair()
-		if err != nil {
-			return Result{}, err
+	results := make([]Result, len(rivals))
+	for i, rival := range rivals {
+		results[i] = Result{Store: row.Store, Work: row.Work, Peer: rival.Peer, Bytes: row.Bytes, Files: row.Files, Goal: rival.Goal}
+		if rival.Goal != (Goal{}) && len(row.Rivals) == 0 {
+			may = goalPatience
 		}
-		ours, theirs = append(ours, a), append(theirs, b)
-		r.Ratios = append(r.Ratios, b.Wall.Seconds()/a.Wall.Seconds())
 	}
-	r.Ours, r.Theirs = median(ours), median(theirs)
-	r.Missed = r.missed()
-	return r, nil
+	var ours []Sample
+	theirs := make([][]Sample, len(rivals))
+	for start := time.Now(); slices.ContainsFunc(results, func(r Result) bool { return !r.Ratios.enough(pairs, time.Since(start), may) }); {
+		a, all, err := turn()
+		if err != nil {
+			return nil, err
+		}
+		ours = append(ours, a)
+		for i, b := range all {
+			theirs[i] = append(theirs[i], b)
+			results[i].Ratios = append(results[i].Ratios, b.Wall.Seconds()/a.Wall.Seconds())
+		}
+	}
+	for i := range results {
+		r := &results[i]
+		r.Ours, r.Theirs = median(ours), median(theirs[i])
+		r.Missed = r.missed()
+	}
+	return results, nil
 }
 
 func (row Row) once(ctx context.Context, command Command) (Sample, error) {
