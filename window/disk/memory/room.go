@@ -75,7 +75,7 @@ func (r *Reader) Read() (Room, error) {
 //
 // Clean pages of files do not count: the kernel drops them when the group needs memory.
 func (r *Reader) group(dir string) (free int64, limited bool) {
-	limit, usage, two := int64(math.MaxInt64), int64(0), false
+	limit, two := int64(math.MaxInt64), false
 	for _, file := range []struct {
 		name string
 		two  bool
