@@ -24,7 +24,7 @@ func Namesakes(keys iter.Seq[string]) map[string]string {
 		switch other, ok := first[form]; {
 		case ok && other != key:
 			later[key] = other
-		case dosShort.MatchString(key):
+		case strings.Contains(key, "~") && dosShort.MatchString(key):
 			later[key] = ""
 			fallthrough
 		default:

@@ -39,19 +39,20 @@ func describePlain(p string, info os.FileInfo) plain {
 	return f
 }
 
-// ledger remembers which state of each file a mirror sent, and which version of the
-// object that made. Times of the store are not compared with those of files: a file that
-// is renamed to another name brings its old time along. A ledger is a hint: what it does
-// not know is compared by checksum, or sent again. A nil ledger remembers nothing.
+// A ledger remembers, from earlier processes, which state of each file a mirror sent, and
+// which version of the object that made. Times of the store are not compared with those of
+// files: a file that is renamed to another name brings its old time along. A ledger is a
+// hint: what it does not know is compared by checksum, or sent again. A nil ledger
+// remembers nothing.
 type ledger struct {
-	mu   sync.Mutex // guards all below
-	sent map[string]sentPlain
-	file *os.File // lines are appended; nil when it cannot be written
-	text []byte   // lines that are not yet in the file
+	mu   sync.Mutex           // guards all below
+	sent map[string]sentPlain // what earlier processes noted and this one did not
+	file *os.File             // lines are appended; nil when it cannot be written
+	text []byte               // lines that are not yet in the file
 }
 
-// ledgerBuffer is how many bytes of lines wait to be written together. A system call for
-// each of many small files cost a fifth of the time of a push.
+// ledgerBuffer is how many bytes of lines wait to be written together, so that small files
+// do not cost a system call each.
 const ledgerBuffer = 32 << 10
 
 type sentPlain struct {
@@ -122,15 +123,15 @@ func (l *ledger) has(f plain, there backends.Object) bool {
 	return ok && s.plain == f && s.Version == there.Version
 }
 
-// note remembers that an object is what was sent of a file.
+// note notes for later processes that an object is what was sent of a file.
 func (l *ledger) note(f plain, version backends.Version) {
 	if l == nil || version == "" {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sent[f.Path] = sentPlain{f, version}
-	if line, err := json.Marshal(l.sent[f.Path]); err == nil && l.file != nil {
+	delete(l.sent, f.Path)
+	if line, err := json.Marshal(sentPlain{f, version}); err == nil && l.file != nil {
 		if l.text = append(append(l.text, line...), '\n'); len(l.text) >= ledgerBuffer {
 			l.flushLocked()
 		}

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends"
@@ -107,28 +106,21 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 	defer u.ledger.flush()
 	later := u.namesakes(due)
 	var unread error // guarded by u.mu
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel(store, 0))
-	for _, p := range due {
-		if gctx.Err() != nil {
-			break
+	now := slices.DeleteFunc(slices.Clone(due), func(p *plainFile) bool {
+		_, ok := later[p.now.Path]
+		return ok
+	})
+	err := forEach(ctx, parallel(store, 0), now, func(ctx context.Context, p *plainFile) error {
+		err := u.mirrorFile(ctx, store, p, final)
+		var ofStore *backends.Error
+		if err == nil || errors.As(err, &ofStore) {
+			return err
 		}
-		if _, ok := later[p.now.Path]; ok {
-			continue
-		}
-		g.Go(func() error {
-			err := u.mirrorFile(gctx, store, p, final)
-			var ofStore *backends.Error
-			if err == nil || errors.As(err, &ofStore) {
-				return err
-			}
-			u.mu.Lock() // it is of this file alone
-			defer u.mu.Unlock()
-			unread = errors.Join(unread, err)
-			return nil
-		})
-	}
-	err := g.Wait()
+		u.mu.Lock() // it is of this file alone
+		defer u.mu.Unlock()
+		unread = errors.Join(unread, err)
+		return nil
+	})
 	if err == nil {
 		err = u.mirrorNamesakes(ctx, store, due, later, final)
 	}

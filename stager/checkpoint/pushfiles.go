@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -115,19 +116,14 @@ func (p *pusher) omit(name, reason string) {
 func (p *pusher) sendAll(ctx context.Context, files []plain) error {
 	later := p.namesakes(files)
 	var last []plain
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(parallel(p.cfg.Store, p.cfg.Parallel))
-	for _, f := range files {
-		if gctx.Err() != nil {
-			break
-		}
-		if _, ok := later[f.Path]; ok {
+	files = slices.DeleteFunc(slices.Clone(files), func(f plain) bool {
+		_, ok := later[f.Path]
+		if ok {
 			last = append(last, f)
-			continue
 		}
-		g.Go(func() error { return p.send(gctx, f) })
-	}
-	if err := g.Wait(); err != nil {
+		return ok
+	})
+	if err := forEach(ctx, parallel(p.cfg.Store, p.cfg.Parallel), files, p.send); err != nil {
 		return err
 	}
 	for _, f := range last {
@@ -144,6 +140,29 @@ func (p *pusher) sendAll(ctx context.Context, files []plain) error {
 		}
 	}
 	return nil
+}
+
+// forEach calls do for all items, in order, by so many workers, until one fails. Workers
+// live as long as there are items: a goroutine for each small file would grow its stack
+// again and again, which cost a tenth of the time of a push.
+func forEach[T any](ctx context.Context, workers int, items []T, do func(context.Context, T) error) error {
+	g, gctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range min(workers, len(items)) {
+		g.Go(func() error {
+			for gctx.Err() == nil {
+				i := next.Add(1) - 1
+				if i >= int64(len(items)) {
+					return nil
+				}
+				if err := do(gctx, items[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // namesakes returns those files that the store may keep as one object with an earlier one,
