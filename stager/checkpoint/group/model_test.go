@@ -79,6 +79,7 @@ type scenario struct {
 	crash, replace, resize, second, kill, lost, sweep int
 	drain                                             bool // a replaced member is still there
 	victim                                            int  // the member whose pod is replaced, from 1; 0: any
+	most                                              int  // states that the long form visits; 0: all
 	off                                               rules
 }
 
