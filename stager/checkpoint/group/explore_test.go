@@ -48,6 +48,7 @@ func explore(sc *scenario, limit int) result {
 		for _, k := range path {
 			m := w.next()[k]
 			labels, w = append(labels, m.label), m.to
+			w.id() // it orders timers, as it did when the state was found
 		}
 		return labels
 	}

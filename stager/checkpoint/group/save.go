@@ -203,6 +203,9 @@ func (m *Machine) scanned(s *save, e Event) {
 	s.provisional = e.Provisional
 	switch e.Outcome {
 	case OK:
+		if !e.Provisional {
+			m.proved(s)
+		}
 		m.enter(s, saveUpload)
 	case NotExist: // some may come yet, unless a sign is for all nodes
 		s.provisional = s.what.Scope == ScopeNode
@@ -214,6 +217,15 @@ func (m *Machine) scanned(s *save, e Event) {
 	default:
 		m.fail(s, fmt.Sprintf("node %d %s", m.cfg.Index, cmp.Or(e.Why, "no longer has the files of this save")))
 	}
+}
+
+// proved notes that a scan found files that a sign of this node completes. They need no
+// save of their own any more.
+func (m *Machine) proved(s *save) {
+	m.noteSign(s.what, SignOwn)
+	m.ready = slices.DeleteFunc(slices.Clone(m.ready), func(h held) bool {
+		return h.View == s.id.View && h.is(s.what) && (h.Sign < SignJob || s.what.Scope == ScopeJob)
+	})
 }
 
 // bring creates this node's part.
