@@ -9,7 +9,8 @@ import (
 )
 
 // Plans could not have a window go on without a bad shard, although the window could. Each
-// way of onBad names the shard; fail ends the epoch, skip fails at the end alone.
+// way of onBad names the shard; fail ends the epoch, skip fails at the end alone. A failure
+// that readers had seen was lost, and the exit code 0, when SIGTERM came at that moment.
 func TestWindowOnBad(t *testing.T) {
 	for _, tt := range []struct {
 		onBad               string

@@ -69,7 +69,7 @@ func (w *Window) loop(ctx context.Context) error {
 		case t.done:
 			return nil
 		case ctx.Err() != nil:
-			return ctx.Err()
+			return w.endedBy(ctx)
 		case t.work():
 			continue
 		}
@@ -80,6 +80,17 @@ func (w *Window) loop(ctx context.Context) error {
 		case <-timer.C:
 		}
 	}
+}
+
+// endedBy returns the error with which Run ends when its context has ended: that of an epoch
+// that failed while the last plan was carried out comes first, as readers have seen it.
+func (w *Window) endedBy(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed != nil {
+		return w.failed
+	}
+	return ctx.Err()
 }
 
 // act does what was planned. Only fetches and orders take goroutines of their own.
