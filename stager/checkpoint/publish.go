@@ -149,11 +149,13 @@ type step struct {
 
 // move carries a plan out, or goes on with that of a killed process. RESTORED.json of
 // before goes first, and the new one comes last, after a look at every file. When
-// something is not as the plan says, what was done is undone.
+// something is not as the plan says, what was done is undone. After RESTORED.json has its name
+// nothing is: the restore is done, and what is left in work is for the next one to remove.
 func (s *site) move(work string, p plan, resumed bool) (err error) {
 	var done []step
+	concluded := false
 	defer func() {
-		if err != nil && !s.killed {
+		if err != nil && !s.killed && !concluded {
 			err = errors.Join(err, s.undo(work, done, resumed))
 		}
 	}()
@@ -189,7 +191,8 @@ func (s *site) move(work string, p plan, resumed bool) (err error) {
 			return err
 		}
 	}
-	return s.conclude(work, p)
+	concluded, err = s.conclude(work, p)
+	return err
 }
 
 // rename makes one step, and takes it back when it moved something else.
@@ -226,43 +229,44 @@ func (s *site) undo(work string, done []step, resumed bool) error {
 	return s.root.Remove(path.Join(work, planFile))
 }
 
-// conclude looks at every file once more, and writes RESTORED.json.
-func (s *site) conclude(work string, p plan) error {
+// conclude looks at every file once more, and writes RESTORED.json. done reports whether
+// that has its name, with an error or without.
+func (s *site) conclude(work string, p plan) (done bool, err error) {
 	if err := s.at("check"); err != nil {
-		return err
+		return false, err
 	}
 	for i, f := range p.Files {
 		st, err := s.place.stat(f.Path)
 		if err != nil || !f.same(identityOf(&st)) {
-			return moved(f.Path)
+			return false, moved(f.Path)
 		}
 		p.Files[i].identity = identityOf(&st)
 	}
 	if err := s.held(); err != nil {
-		return err
+		return false, err
 	}
 	if err := s.writeRecord(work, p); err != nil {
-		return err
+		return false, err
 	}
 	if err := s.at("record"); err != nil {
-		return err
+		return false, err
 	}
 	if err := s.place.move(path.Join(work, restored), s.place, restored); errors.Is(err, fs.ErrExist) {
-		return moved(restored)
+		return false, moved(restored)
 	} else if err != nil {
-		return err
+		return false, err
 	}
 	if err := s.at("sweep"); err != nil {
-		return err
+		return true, err
 	}
 	// The plan goes when the disk has the names that it gave.
 	if err := syncNames(s.root, dirsOf(".", placedPaths(p.Files))...); err != nil {
-		return err
+		return true, err
 	}
 	if err := s.root.Remove(path.Join(work, planFile)); err != nil {
-		return err
+		return true, err
 	}
-	return s.root.RemoveAll(work)
+	return true, s.root.RemoveAll(work)
 }
 
 func placedPaths(files []placed) []string {
