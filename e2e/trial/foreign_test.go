@@ -65,6 +65,9 @@ func TestForeignServers(t *testing.T) {
 				if !full { // whose figures nobody reads
 					t.Parallel()
 				}
+				if f.byHand && !full {
+					live.Require(t, f.needs, errors.New("it is tried by hand, with STAGER_TRIAL=full"))
+				}
 				s, err := f.start(t)
 				live.Require(t, f.needs, err)
 				t.Cleanup(func() {
