@@ -35,7 +35,7 @@ var foreigners = []foreigner{
 			"a change between two ranges is noticed", "a write answers what stat tells later", "parts may come in any order, and twice",
 			"a delete removes one key, and may be repeated", "a key that is taken is kept, if asked", "of eight writers of a free key one wins",
 			"a replacement leaves nothing behind", "of several writers that replace one version one wins, each round", "claims are hidden and can be swept",
-			"a read can be cancelled", "broken streams are resumed",
+			"a read can be cancelled", "broken streams are resumed", "readers see the old object or the new one",
 		},
 	},
 	// Completions with a field for a checksum are answered with 500, as are long names and
