@@ -35,7 +35,10 @@ func (p *pod) containers() {
 // initContainer puts one in front of the user's, but behind those that make the
 // network.
 func (p *pod) initContainer(c yamledit.Map) {
-	list := p.changes.child("spec").child("initContainers")
+	list := &p.changes
+	for _, part := range p.real(at("spec", "initContainers")) {
+		list = list.child(part)
+	}
 	behind := -1
 	for i, have := range p.spec("initContainers").All() {
 		if slices.Contains(meshes, have.Get("name").Text()) {
@@ -69,6 +72,7 @@ func (p *pod) sidecar(mounts []any) yamledit.Map {
 		if !regexp.MustCompile(`^[1-9][0-9]{0,4}$`).MatchString(port) {
 			refuse(nil, "%q is not an address with a port, as in :9090", p.opts.Listen)
 		}
+		p.portIsFree(port)
 		c = append(c, yamledit.Entry{Key: "ports", Value: []any{yamledit.Map{
 			{Key: "name", Value: "stager"}, {Key: "containerPort", Value: number64(port)},
 		}}})
@@ -89,6 +93,19 @@ func (p *pod) sidecar(mounts []any) yamledit.Map {
 		yamledit.Entry{Key: "volumeMounts", Value: onePerPath(slices.Concat(mounts, []any{mountAt(runVolume, runDir), mountAt(tmpVolume, tmpDir)}, p.secretMounts()))},
 	)
 	return c
+}
+
+// portIsFree refuses a port that another container of the pod has: all share one address.
+func (p *pod) portIsFree(port string) {
+	for _, list := range []string{"containers", "initContainers"} {
+		for _, c := range p.spec(list).All() {
+			for _, has := range c.Get("ports").All() {
+				if n := has.Get("containerPort"); n.Text() == port {
+					refuse(n, "container %s has the port %s, on which stager would listen (--pod-listen), and they share the pod's address; choose another", c.Get("name").Text(), port)
+				}
+			}
+		}
+	}
 }
 
 // prefetch brings what must be whole before the job begins. Its socket is its own:

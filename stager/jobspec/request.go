@@ -88,8 +88,14 @@ func (in *injector) optedOut(t *template) bool {
 		t.object.root.Get("metadata", "labels").Get(LabelInject).Text() == "false"
 }
 
+// annotationMax is how long the name of an annotation may be behind its prefix.
+const annotationMax = 63
+
 // known refuses annotations that nobody reads.
 func known(name string, at *yamledit.Node) {
+	if n := len(name) - len(prefix); n > annotationMax {
+		refuse(at, "the annotation %s…%s has %d characters behind the /, and Kubernetes takes %d; give it a shorter name", name[:len(prefix)+10], name[len(name)-10:], n, annotationMax)
+	}
 	for _, group := range []string{AnnotationInput, AnnotationOutput} {
 		if rest, ok := strings.CutPrefix(name, group); ok && rest != "" {
 			return

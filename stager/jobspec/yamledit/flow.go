@@ -9,6 +9,9 @@ func (p *parser) flow(n *Node) {
 	}
 	defer func() { p.depth-- }()
 	n.Flow, n.Start = true, p.at
+	if next := p.byteAt(p.at + 1); p.peek() == '{' && (next == '{' || next == '%') {
+		p.fail(p.at, "{%c begins a template of another program, and this is YAML only after it is rendered, for example by helm template", next)
+	}
 	closing := byte(']')
 	if n.Kind = Sequence; p.peek() == '{' {
 		n.Kind, closing = Mapping, '}'

@@ -105,9 +105,14 @@ func (p *parser) fail(at int, format string, args ...any) {
 	panic(&SyntaxError{line, column, fmt.Sprintf(format, args...)})
 }
 
-// encoding refuses every one but UTF-8.
+// encoding refuses every one but UTF-8, and characters that no reader takes.
 func (p *parser) encoding() {
 	if utf8.Valid(p.src) {
+		for i, c := range p.src {
+			if c < ' ' && c != '\n' && c != '\t' && c != '\r' {
+				p.fail(i, "a control character (U+%04X) stands here; remove it", c)
+			}
+		}
 		return
 	}
 	for i := 0; ; {
