@@ -22,9 +22,10 @@ func (krmCmd) Help() string {
       kind: StagePlan
       metadata:
         name: imagenet
-        annotations: {config.kubernetes.io/function: "exec: {path: stager, args: [krm]}"}
+        annotations: {config.kubernetes.io/function: "exec: {path: stager-krm}"}
       spec: …
 
+    ln -s "$(command -v stager)" ~/bin/stager-krm      # the same as stager krm, without an argument
     kustomize build --enable-alpha-plugins --enable-exec .
     kpt fn eval --exec 'stager krm' --fn-config plan.yaml`
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 
 	"github.com/alecthomas/kong"
 )
@@ -16,7 +17,20 @@ var version = "dev" // set by the linker
 func main() {
 	spareMemory()
 	limitMemory()
-	os.Exit(run(os.Args[1:]))
+	os.Exit(run(argsOf(os.Args)))
+}
+
+// krmName is a name for the binary under which it is "stager krm": kustomize before 5.6
+// passes no arguments to a function.
+const krmName = "stager-krm"
+
+// argsOf returns the arguments of the command line words, which begins with the name of
+// the binary.
+func argsOf(words []string) []string {
+	if filepath.Base(words[0]) == krmName {
+		return append([]string{"krm"}, words[1:]...)
+	}
+	return words[1:]
 }
 
 // run is main with an exit code.

@@ -49,8 +49,14 @@ func itemKey(part string) (field, value string, item bool) {
 	return field, value, true
 }
 
-// index is which child of n a part means; -1: none.
+// index is which child of n a part means; -1: none. [2] is an item by its number.
 func index(n *yamledit.Node, part string) int {
+	if n.Kind == yamledit.Sequence && strings.HasPrefix(part, "[") {
+		if i, err := strconv.Atoi(strings.Trim(part, "[]")); err == nil && 0 <= i && i < len(n.Items) {
+			return i
+		}
+		return -1
+	}
 	if field, value, item := itemKey(part); item && n.Kind == yamledit.Sequence {
 		return slices.IndexFunc(n.Items, func(i *yamledit.Node) bool { return i.Get(field).Is(value) })
 	}
@@ -168,6 +174,7 @@ func spell(to []byte, v any) []byte {
 
 // record is what undoes changes.
 type record struct {
+	At    string               `json:"at,omitempty"`    // where the pod's spec is, if not below "spec"
 	Put   []string             `json:"put,omitempty"`   // what was put in
 	Made  []string             `json:"made,omitempty"`  // lists and groups that were not there
 	Empty map[string]string    `json:"empty,omitempty"` // those that were empty, as they were written

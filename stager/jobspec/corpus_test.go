@@ -3,6 +3,7 @@ package jobspec
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -199,5 +200,32 @@ func TestUninjectRefusesLostAliases(t *testing.T) {
 	want := "another program has written this document since inject"
 	if result != nil || err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, %v, want %q", result, err, want)
+	}
+}
+
+// What the webhook put into a Pod, of which it had compact JSON, comes out of the YAML that
+// kubectl prints.
+func TestUninjectAfterTheWebhook(t *testing.T) {
+	for _, name := range []string{"pod-admission", "pod-argo"} {
+		in, err := os.ReadFile("testdata/golden/" + name + ".in.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := goldenOptions[name+".in.json"]
+		pod, err := corpus.Writers[4].Rewrite(in)
+		if err != nil || bytes.ContainsRune(pod, '\n') {
+			t.Fatalf("%s: this is not compact: %v\n%s", name, err, pod)
+		}
+		printed, err := corpus.Writers[0].Rewrite(mustInject(pod, opts))
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := Uninject(printed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(objectsOf(in), objectsOf(back.Output)); diff != "" || bytes.Equal(back.Output, printed) {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }

@@ -214,7 +214,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 		{
 			"an Argo workflow, whose pods are the webhook's",
 			"apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: w}\nspec:\n  podMetadata: {labels: {stager.dev/inject: \"true\"}}\n  templates: [{name: t, container: {image: x}}]\n",
-			"Workflow/w: left alone: it has no pod template",
+			`Workflow/w: left alone: Argo makes its pods, and the webhook injects those of templates whose metadata has the annotations and the label stager.dev/inject: "true"`,
 		},
 	} {
 		result, err := Inject([]byte(tt.file), Options{})

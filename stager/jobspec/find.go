@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,67 +51,116 @@ func objectsIn(d *yamledit.Document) []*object {
 	return all
 }
 
-// template is a pod template of an object: a group with a spec that has containers.
+// template is a pod template of an object: a group with a spec that has containers. Where
+// an object has a pod's spec without a template around it, it is what has the metadata.
 type template struct {
 	object *object
 	node   *yamledit.Node
 	chain  []*yamledit.Node // from the document's root to node, both included
 	path   []string         // from the object's root: spec, tasks, [0], template
+	spec   place            // where the pod's spec is in node; "spec" in a pod template
+	beside []string         // other specs of pods that have the same metadata
 	kept   []string         // places that inject changed, and others since
 }
 
-// Path is spec.tasks[0].template; a Pod's is "".
+var inTemplate = place{"spec"}
+
+// Path is spec.tasks[0].template; a Pod's is "". That of a pod's spec without a template
+// leads to the spec.
 func (t *template) Path() string {
-	return strings.ReplaceAll(strings.Join(t.path, "."), ".[", "[")
+	path := t.path
+	if !slices.Equal(t.spec, inTemplate) {
+		path = slices.Concat(t.path, t.spec)
+	}
+	return strings.ReplaceAll(strings.Join(path, "."), ".[", "[")
 }
 
-// findTemplates looks for the pod templates of an object: where path says, or by
-// structure.
+// pod is the pod's spec.
+func (t *template) pod() *yamledit.Node { return t.get(t.spec) }
+
+// findTemplates looks for the pod templates of an object: where path says, where its kind
+// has them, or by structure. What was injected before is found, too.
 func (o *object) findTemplates(path string) {
+	if path == "" {
+		path = o.podSpecAt()
+	}
 	var want []string
 	if path != "" {
 		want = strings.Split(strings.ReplaceAll(path, "[", ".["), ".")
 	}
 	w := walker{chain: slices.Clone(o.around)}
 	w.visit = func(n *yamledit.Node) (deeper bool) {
-		if path != "" && !w.along(want) {
+		if n.Kind == yamledit.Mapping && n.Get("metadata", "annotations").Get(AnnotationUndo) != nil {
+			if t := (&template{object: o, node: n, chain: slices.Clone(w.chain), path: w.path(), spec: recordedSpec(n)}); t.pod().Get("containers") != nil {
+				o.templates = append(o.templates, t)
+				return false
+			}
+		}
+		switch {
+		case path != "":
+			if !w.along(want) {
+				return false
+			}
+			if len(w.steps) == len(want) && isPodSpec(n) {
+				o.addPodSpec(&w)
+				return false
+			}
+			if len(w.steps) < len(want) || n.Get("spec", "containers") == nil {
+				return true
+			}
+		case o.opaque():
 			return false
+		case !isTemplate(n) || len(w.steps) == 0 && o.isFlat():
+			return true
 		}
-		here := isTemplate(n)
-		if path != "" {
-			here = len(w.steps) == len(want) && n.Get("spec", "containers") != nil
-		}
-		if here {
-			o.templates = append(o.templates, &template{object: o, node: n, chain: slices.Clone(w.chain), path: w.path()})
-		}
-		return !here
+		o.templates = append(o.templates, &template{object: o, node: n, chain: slices.Clone(w.chain), path: w.path(), spec: inTemplate})
+		return false
 	}
 	w.walk(o.root)
+}
+
+// addPodSpec adds the pod's spec at which a walker is. A spec below the key "spec" makes a
+// pod template of what it stands in; others belong to the nearest metadata.
+func (o *object) addPodSpec(w *walker) {
+	owner := len(w.steps) - 1
+	if w.steps[owner].String() != "spec" {
+		for owner > 0 && (w.steps[owner].from.Kind != yamledit.Mapping || w.steps[owner].from.Get("metadata") == nil) {
+			owner--
+		}
+	}
+	t := &template{
+		object: o, node: w.steps[owner].from, chain: slices.Clone(w.chain[:len(o.around)+owner+1]),
+		path: w.path()[:owner], spec: w.path()[owner:],
+	}
+	for _, other := range o.templates {
+		if other.node == t.node {
+			other.beside = append(other.beside, t.Path())
+			return
+		}
+	}
+	o.templates = append(o.templates, t)
+}
+
+// recordedSpec is where a record says that the pod's spec is in n.
+func recordedSpec(n *yamledit.Node) place {
+	var rec struct{ At string }
+	if json.Unmarshal([]byte(n.Get("metadata", "annotations", AnnotationUndo).Text()), &rec) != nil || rec.At == "" {
+		return inTemplate
+	}
+	return parsePlace(rec.At)
 }
 
 // likeness is the template of o that stands where another stands in another state of the
 // document. Without one it is the other itself.
 func (o *object) likeness(of *template) *template {
-	if i := slices.IndexFunc(o.templates, func(t *template) bool { return slices.Equal(t.path, of.path) }); i >= 0 {
+	if i := slices.IndexFunc(o.templates, func(t *template) bool { return t.Path() == of.Path() }); i >= 0 {
 		return o.templates[i]
 	}
 	return of
 }
 
-// isTemplate tells whether n has a spec with containers, each with a name, or was
-// injected before.
-func isTemplate(n *yamledit.Node) bool {
-	if n.Kind != yamledit.Mapping {
-		return false
-	}
-	containers := n.Get("spec", "containers")
-	if containers != nil && n.Get("metadata", "annotations").Get(AnnotationUndo) != nil {
-		return true
-	}
-	return containers != nil && len(containers.Items) > 0 && !slices.ContainsFunc(containers.Items, func(c *yamledit.Node) bool {
-		return c.Get("name").Text() == ""
-	})
-}
+// isTemplate reports whether n has a spec with containers, each with a name.
+func isTemplate(n *yamledit.Node) bool { return n.Kind == yamledit.Mapping && isPodSpec(n.Get("spec")) }
 
 // walker goes through all groups and lists below a node, until visit says no.
 type walker struct {

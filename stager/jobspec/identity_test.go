@@ -109,7 +109,7 @@ func environments(t *testing.T, text []byte) map[string]map[string]string {
 		for _, tpl := range o.templates {
 			for _, name := range []string{ContainerPrefetch, ContainerSidecar} {
 				env := make(map[string]string)
-				c := tpl.get(at("spec", "initContainers", "name="+name))
+				c := tpl.pod().Get("initContainers").Item("name", name)
 				for _, v := range c.Get("env").All() {
 					env[v.Get("name").Text()] = v.Get("valueFrom", "fieldRef", "fieldPath").Text()
 				}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -195,8 +196,11 @@ func (in *injector) document(d *yamledit.Document) []byte {
 			same = same && told != Injected && told != Removed
 		}
 		if last := len(in.result.Objects) - 1; last >= 0 { // of this object
-			list := &in.result.Objects[last].Unmatched
-			*list = append(*list, o.unmatched()...)
+			told := &in.result.Objects[last]
+			told.Unmatched = append(told.Unmatched, o.unmatched()...)
+			if reason := o.passedBy(); reason != "" && len(o.templates) == 0 && len(in.opts.Plan) > 0 && len(told.Unmatched) == 0 {
+				told.Warnings = append(told.Warnings, "it is not injected: "+reason)
+			}
 		}
 	}
 	if same || len(in.faults) > faults {
@@ -226,6 +230,9 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 			}
 			in.tell(t, Object{Action: action, Reason: why, Unmatched: t.labelAlone()})
 			return
+		}
+		if len(t.beside) > 0 {
+			refuse(nil, "%s and %s have no pod template of their own, and annotations of %s cannot tell them apart; name one of them by --path", t.Path(), strings.Join(t.beside, ", "), t.object.kind)
 		}
 		p = newPod(in.opts, t, r)
 		p.build()
@@ -261,7 +268,7 @@ func (in *injector) tell(t *template, o Object) {
 // tellBare is for objects without a pod.
 func (in *injector) tellBare(o *object) {
 	in.result.Objects = append(in.result.Objects, Object{
-		Line: o.doc.Line, Kind: o.kind, Name: o.name, Action: LeftAlone, Reason: "it has no pod template",
+		Line: o.doc.Line, Kind: o.kind, Name: o.name, Action: LeftAlone, Reason: cmp.Or(o.passedBy(), "it has no pod template"),
 	})
 }
 

@@ -20,6 +20,7 @@ type facts struct {
 	count   string         // how many these are; "": stager finds out, or is told
 	jobSpec *yamledit.Node // of the batch/v1 Job that makes the pods, where its policies stand
 	caution string         // what its user should know about index and count
+	needs   string         // what its user should know about the cluster
 }
 
 // source is where a pod gets the value of a variable from: a literal, or a field.
@@ -74,6 +75,10 @@ var table = []row{
 	{[]string{"PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob"}, "kubeflow.org", "spec.*.*.template", tellKubeflow},
 	{[]string{"RayCluster", "RayJob", "RayService"}, "ray.io", "spec.**.template", tellRay},
 	{[]string{"Job"}, "batch.volcano.sh", "spec.tasks.[].template", tellVolcano},
+	{[]string{"SparkApplication"}, "sparkoperator.k8s.io", "spec.*.template", tellSpark},
+	{[]string{"ScheduledSparkApplication"}, "sparkoperator.k8s.io", "spec.template.*.template", tellSpark},
+	{[]string{"LLMInferenceService", "LLMInferenceServiceConfig"}, "serving.kserve.io", "", tellLLM},
+	{[]string{"Service", "Configuration"}, "serving.knative.dev", "spec.template", tellKnative},
 	{[]string{"Framework"}, "frameworkcontroller.microsoft.com", "spec.taskRoles.[].task.pod", tellFramework},
 }
 
@@ -88,10 +93,7 @@ func (t *template) facts() facts {
 
 // known returns the row of the table that a template fits; nil: there is none.
 func (t *template) known() *row {
-	group, _, core := strings.Cut(t.object.apiVersion, "/")
-	if !core {
-		group = ""
-	}
+	group := t.object.group()
 	for i, r := range table {
 		if r.group == group && slices.Contains(r.kinds, t.object.kind) && fits(t.path, r.pattern) {
 			return &table[i]
@@ -219,6 +221,18 @@ func tellRay(t *template, f *facts) {
 	if f.role == "" && len(t.path) > 1 {
 		f.role = strings.ToLower(strings.TrimSuffix(t.path[len(t.path)-2], "GroupSpec"))
 	}
+}
+
+func tellSpark(t *template, f *facts) { f.role = t.path[len(t.path)-2] }
+
+func tellLLM(t *template, f *facts) {
+	if spec := t.object.root.Get("spec"); !spec.Get("worker").IsNull() || !spec.Get("prefill").IsNull() {
+		f.needs = "only the pods of spec.template get the data, and those of spec.worker and spec.prefill do not"
+	}
+}
+
+func tellKnative(_ *template, f *facts) {
+	f.needs = "Knative takes init containers, emptyDir volumes, fields of the pod in variables, security contexts and a grace period only where the ConfigMap config-features enables them (kubernetes.podspec-init-containers and others), and refuses the Service elsewhere"
 }
 
 func tellVolcano(t *template, f *facts) {

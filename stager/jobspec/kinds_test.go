@@ -104,6 +104,64 @@ var kinds = []struct {
 		`{apiVersion: frameworkcontroller.microsoft.com/v1, kind: Framework, metadata: {name: x}, spec: {taskRoles: [{name: worker, taskNumber: 2, task: {pod: ` + podOf + `}}]}}`,
 		`spec.taskRoles[0].task.pod: JOB=<FC_FRAMEWORK_NAME> ROLE=worker ATTEMPT=<FC_FRAMEWORK_ATTEMPT_ID> INDEX=<FC_TASK_INDEX> COUNT=2`,
 	},
+	{
+		`{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: x}, spec: {rayClusterSpec: {headGroupSpec: {template: ` + podOf + `}}, submitterPodTemplate: ` + podOf + `}}`,
+		`spec.rayClusterSpec.headGroupSpec.template: JOB=x ROLE=head
+		 spec.submitterPodTemplate: JOB=x`,
+	},
+	{
+		`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: x}, spec: {driver: {cores: 1, template: ` + podOf + `}, executor: {instances: 2, template: ` + podOf + `}}}`,
+		`spec.driver.template: JOB=x ROLE=driver
+		 spec.executor.template: JOB=x ROLE=executor`,
+	},
+	{
+		`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: ScheduledSparkApplication, metadata: {name: x}, spec: {template: {driver: {template: ` + podOf + `}}}}`,
+		`spec.template.driver.template: JOB=x ROLE=driver`,
+	},
+	{
+		`{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, metadata: {name: x}, spec: {predictor: {containers: [{name: kserve-container, image: y}]}, transformer: {containers: [{name: t, image: z}]}}}`,
+		`spec.predictor: JOB=x`,
+	},
+	{
+		`{apiVersion: serving.kserve.io/v1alpha1, kind: LLMInferenceService, metadata: {name: x}, spec: {model: {uri: "hf://a/b"}, template: {containers: [{name: main, image: y}]}, worker: {containers: [{name: main, image: y}]}}}`,
+		`spec.template: JOB=x`,
+	},
+	{
+		`{apiVersion: serving.knative.dev/v1, kind: Service, metadata: {name: x}, spec: {template: ` + podOf + `}}`,
+		`spec.template: JOB=x`,
+	},
+	{
+		`{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, metadata: {name: x}, spec: {predictor: {model: {modelFormat: {name: sklearn}}}}}`,
+		`left alone: its container is that of a ServingRuntime; write it out in spec.predictor.containers`,
+	},
+	{
+		`{apiVersion: serving.kserve.io/v1alpha1, kind: ServingRuntime, metadata: {name: x}, spec: {containers: [{name: kserve-container, image: y}]}}`,
+		`left alone: it takes no init containers; inject an InferenceService that has its container in spec.predictor.containers`,
+	},
+	{
+		`{apiVersion: serving.kserve.io/v1alpha1, kind: ClusterServingRuntime, metadata: {name: x}, spec: {containers: [{name: kserve-container, image: y}], workerSpec: {spec: {containers: [{name: a}]}}}}`,
+		`left alone: it takes no init containers; inject an InferenceService that has its container in spec.predictor.containers`,
+	},
+	{
+		`{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: x}, spec: {podTemplateOverrides: [{targetJobs: [{name: node}], spec: {containers: [{name: node}]}}], runtimePatches: [{manager: a, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: node, template: {spec: {template: ` + podOf + `}}}]}}}}]}}`,
+		`left alone: its pods are those of its runtime, to which it cannot add containers; inject the TrainingRuntime or ClusterTrainingRuntime`,
+	},
+	{
+		`{apiVersion: tekton.dev/v1, kind: TaskRun, metadata: {name: x}, spec: {taskSpec: {steps: [{name: a, image: y}]}}}`,
+		`left alone: its steps are containers that Tekton runs one after another, and a sidecar of stager would not end with them; add steps that run stager prefetch and stager push`,
+	},
+	{
+		`{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: x}, spec: {templates: [{name: a, container: {image: y}}]}}`,
+		`left alone: Argo makes its pods, and the webhook injects those of templates whose metadata has the annotations and the label stager.dev/inject: "true"`,
+	},
+	{
+		`{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: x}, spec: {driver: {cores: 1}, executor: {instances: 2}}}`,
+		`left alone: it has no pod template; write one with the container spark-kubernetes-driver as spec.driver.template, and one with spark-kubernetes-executor as spec.executor.template`,
+	},
+	{
+		`{apiVersion: monitoring.coreos.com/v1, kind: Prometheus, metadata: {name: x}, spec: {containers: [{name: prometheus}]}}`,
+		`left alone: the containers in its spec may be no pod's, as the kind Prometheus is not known; if they are, give --path spec`,
+	},
 	{`{apiVersion: example.com/v1, kind: Surprise, metadata: {name: x}, spec: {deep: [{down: ` + podOf + `}]}}`, `spec.deep[0].down: JOB=x`},
 	{`{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {ports: []}}`, `left alone: it has no pod template`},
 	{`{apiVersion: example.com/v1, kind: Surprise, metadata: {name: x}, spec: {containers: 3}}`, `left alone: it has no pod template`},
@@ -135,14 +193,17 @@ func TestKinds(t *testing.T) {
 
 // Where the structure does not show pod templates, or shows too many, --path does.
 func TestPath(t *testing.T) {
-	file := `{apiVersion: example.com/v1, kind: Surprise, metadata: {name: x}, spec: {a: [{t: ` + podOf + `}, {t: ` + podOf + `}], b: {t: ` + podOf + `}}}`
+	file := `{apiVersion: example.com/v1, kind: Surprise, metadata: {name: x}, spec: {a: [{t: ` + podOf + `}, {t: ` + podOf + `}], b: {t: ` + podOf + `}}, body: {containers: [{name: main}]}, list: [{p: {containers: [{name: main}]}}]}`
 	for path, want := range map[string]string{
-		"":            "spec.a[0].t spec.a[1].t spec.b.t",
-		"spec.a[].t":  "spec.a[0].t spec.a[1].t",
-		"spec.a[1].t": "spec.a[1].t",
-		"spec.b.t":    "spec.b.t",
-		"spec.b.x":    "",
-		"spec.b":      "",
+		"":              "spec.a[0].t spec.a[1].t spec.b.t",
+		"spec.a[].t":    "spec.a[0].t spec.a[1].t",
+		"spec.a[1].t":   "spec.a[1].t",
+		"spec.b.t":      "spec.b.t",
+		"spec.b.x":      "",
+		"spec.b":        "",
+		"spec.b.t.spec": "spec.b.t",
+		"body":          "body",
+		"list[].p":      "list[0].p",
 	} {
 		opts := Options{Plan: []byte(onePlan), Path: path}
 		result, err := Inject([]byte(file), opts)
@@ -162,6 +223,52 @@ func TestPath(t *testing.T) {
 	}
 }
 
+// A pod's spec without a pod template is found again without --path, to be brought up to
+// date and to be taken out; several that share their annotations are refused.
+func TestPathIsRecorded(t *testing.T) {
+	file := []byte("apiVersion: example.com/v1\nkind: Surprise\nmetadata:\n  name: x\nspec:\n  a:\n  - pod:\n      containers:\n      - name: main\n        command: [a]\n  b:\n    containers:\n    - name: main\n")
+	opts := Options{Plan: []byte(onePlan), Path: "spec.a[0].pod"}
+	once, err := Inject(file, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Path = ""
+	if again, err := Inject(once.Output, opts); err != nil || string(again.Output) != string(once.Output) {
+		t.Errorf("injected again without --path it is %v, %s, want\n%s", err, again.Output, once.Output)
+	}
+	if back, err := Uninject(once.Output); err != nil || string(back.Output) != string(file) {
+		t.Errorf("uninjected it is %v, %s, want\n%s", err, back.Output, file)
+	}
+	opts.Path = "spec.a[].pod"
+	two := strings.Replace(string(file), "  b:\n", "  - pod: {containers: [{name: main}]}\n  b:\n", 1)
+	want := "spec.a[0].pod and spec.a[1].pod have no pod template of their own, and annotations of Surprise cannot tell them apart; name one of them by --path"
+	if _, err := Inject([]byte(two), opts); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("two that share annotations: got %v, want %s", err, want)
+	}
+}
+
+// A kind that cannot be injected is passed by with a warning when there is data for it.
+func TestPassedKindsAreWarnedOf(t *testing.T) {
+	for _, tt := range []struct {
+		annotations string
+		opts        Options
+		want        string
+	}{
+		{"", Options{}, "[][]"},
+		{"", Options{Plan: []byte(onePlan)}, "[it is not injected: it takes no init containers; inject an InferenceService that has its container in spec.predictor.containers][]"},
+		{train, Options{}, "[][stager.dev/in.train has no effect on this ServingRuntime: it takes no init containers; inject an InferenceService that has its container in spec.predictor.containers]"},
+	} {
+		file := `{apiVersion: serving.kserve.io/v1alpha1, kind: ServingRuntime, metadata: {name: x, annotations: {` + tt.annotations + `}}, spec: {containers: [{name: kserve-container, image: y}]}}`
+		result, err := Inject([]byte(file), tt.opts)
+		if err != nil || string(result.Output) != file {
+			t.Fatalf("got %v, %+v, want nothing changed", err, result)
+		}
+		if got := fmt.Sprint(result.Objects[0].Warnings, result.Objects[0].Unmatched); strings.ReplaceAll(got, "] [", "][") != tt.want {
+			t.Errorf("got %s, want %s", got, tt.want)
+		}
+	}
+}
+
 // places are the variables by which the pods of each template know their place; a
 // field is told by the end of its name.
 func places(t *testing.T, r *Result) (lines []string) {
@@ -174,7 +281,7 @@ func places(t *testing.T, r *Result) (lines []string) {
 		o.findTemplates("")
 		for _, tpl := range o.templates {
 			line := tpl.Path() + ":"
-			for _, v := range tpl.get(at("spec", "initContainers", "name="+ContainerPrefetch)).Get("env").All() {
+			for _, v := range tpl.pod().Get("initContainers").Item("name", ContainerPrefetch).Get("env").All() {
 				name := strings.TrimPrefix(v.Get("name").Text(), "STAGER_")
 				if name == "PLAN_YAML" || name == "NAMESPACE" || name == "POD" || name == "SOCKET" {
 					continue

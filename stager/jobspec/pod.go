@@ -56,11 +56,14 @@ func (p *pod) warn(format string, args ...any) {
 }
 
 // spec is a part of the pod's spec, or nil.
-func (p *pod) spec(keys ...string) *yamledit.Node { return p.t.node.Get("spec").Get(keys...) }
+func (p *pod) spec(keys ...string) *yamledit.Node { return p.t.pod().Get(keys...) }
 
 // build works out all changes.
 func (p *pod) build() {
 	p.preconditions()
+	if p.facts.needs != "" {
+		p.warn("%s", p.facts.needs)
+	}
 	p.findTargets()
 	p.findShape()
 	p.placeVolumes()
@@ -180,7 +183,7 @@ func (p *pod) grace() {
 	}
 	need := int64((longest + 30*time.Second + time.Second - 1) / time.Second)
 	const key = "terminationGracePeriodSeconds"
-	has := int64(number(p.t.node.Get("spec"), key, 30))
+	has := int64(number(p.t.pod(), key, 30))
 	if has >= need {
 		return
 	}
@@ -276,7 +279,15 @@ func failurePolicy(container string) yamledit.Map {
 }
 
 // put adds a change.
-func (p *pod) put(where place, value any) { p.changes.put(where, value) }
+func (p *pod) put(where place, value any) { p.changes.put(p.real(where), value) }
+
+// real is a place of a pod template as one of this one: the pod's spec may be elsewhere.
+func (p *pod) real(where place) place {
+	if where[0] == "spec" {
+		return slices.Concat(p.t.spec, where[1:])
+	}
+	return where
+}
 
 // write writes the changes into the document, with the record that undoes them.
 func (p *pod) write(edit *yamledit.Editor) {
@@ -289,6 +300,9 @@ func (p *pod) write(edit *yamledit.Editor) {
 	p.put(undo, "")
 	// Once for the record alone: it tells of itself, too.
 	rec := new(record)
+	if !slices.Equal(p.t.spec, inTemplate) {
+		rec.At = p.t.spec.String()
+	}
 	p.apply(&applier{yamledit.NewEditor(p.t.object.doc), rec, true})
 	text, _ := json.Marshal(rec) // strings only
 	p.put(undo, string(text))

@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"slices"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,7 +37,9 @@ func decodes(t *testing.T, file []byte) {
 				strict(t, o.String(), o.root, into())
 			}
 			for _, tpl := range o.templates {
-				if len(tpl.path) > 0 {
+				if !slices.Equal(tpl.spec, inTemplate) {
+					strict(t, o.String()+" "+tpl.Path(), tpl.pod(), new(corev1.PodSpec))
+				} else if len(tpl.path) > 0 {
 					strict(t, o.String()+" "+tpl.Path(), tpl.node, new(corev1.PodTemplateSpec))
 				}
 			}

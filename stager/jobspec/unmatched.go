@@ -50,6 +50,9 @@ func (o *object) unmatched() (all []string) {
 	if len(o.templates) > 0 {
 		return append(all, fmt.Sprintf("%s stands where no pod template is below; write it among the annotations of the pod template, or of the object", list))
 	}
+	if reason := o.passedBy(); reason != "" {
+		return append(all, fmt.Sprintf("%s has no effect on this %s: %s", list, o.kind, reason))
+	}
 	return append(all, fmt.Sprintf("%s has no effect: %s has no pod template here; if its controller copies labels and annotations to its pods, add the label %s: \"true\" beside them for the admission webhook, or name the pod template by --path",
 		list, article(o.kind), LabelInject))
 }

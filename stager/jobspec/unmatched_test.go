@@ -9,9 +9,9 @@ import (
 // with 0, and the job ran without its data.
 func TestUnmatched(t *testing.T) {
 	const (
-		in      = `stager.dev/in.train: "s3://b/train/ -> /data"`
-		noPod   = "stager.dev/in.train has no effect: "
-		service = `{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, metadata: {name: x, annotations: {` + in + `}}, spec: {predictor: {model: {}}}}`
+		in       = `stager.dev/in.train: "s3://b/train/ -> /data"`
+		noEffect = "stager.dev/in.train has no effect on this "
+		service  = `{apiVersion: serving.kserve.io/v1beta1, kind: InferenceService, metadata: {name: x, annotations: {` + in + `}}, spec: {predictor: {model: {}}}}`
 	)
 	for _, tt := range []struct {
 		name, file string
@@ -19,11 +19,12 @@ func TestUnmatched(t *testing.T) {
 		want       string // ""; nothing is unmatched
 	}{
 		{"a job that asks", job(in, "", ""), Options{}, ""},
-		{"an InferenceService", service, Options{}, noPod + "an InferenceService has no pod template here"},
-		{"a SparkApplication", `{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: x}, spec: {driver: {annotations: {` + in + `}}}}`, Options{}, noPod + "a SparkApplication has no pod template here"},
-		{"a TaskRun", `{apiVersion: tekton.dev/v1, kind: TaskRun, metadata: {name: x, annotations: {` + in + `}}, spec: {taskSpec: {steps: [{name: s, image: i}]}}}`, Options{}, noPod + "a TaskRun has no pod template here"},
-		{"a TrainJob", `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: x, annotations: {` + in + `}}, spec: {runtimeRef: {name: torch}}}`, Options{}, noPod + "a TrainJob has no pod template here"},
-		{"a Workflow without the label", `{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: x}, spec: {podMetadata: {annotations: {` + in + `}}}}`, Options{}, noPod + "a Workflow has no pod template here"},
+		{"an InferenceService", service, Options{}, noEffect + "InferenceService: its container is that of a ServingRuntime"},
+		{"a SparkApplication", `{apiVersion: sparkoperator.k8s.io/v1beta2, kind: SparkApplication, metadata: {name: x}, spec: {driver: {annotations: {` + in + `}}}}`, Options{}, noEffect + "SparkApplication: it has no pod template; write one with the container spark-kubernetes-driver"},
+		{"a kind that nobody knows", `{apiVersion: example.com/v1, kind: Widget, metadata: {name: x, annotations: {` + in + `}}, spec: {}}`, Options{}, "stager.dev/in.train has no effect: a Widget has no pod template here"},
+		{"a TaskRun", `{apiVersion: tekton.dev/v1, kind: TaskRun, metadata: {name: x, annotations: {` + in + `}}, spec: {taskSpec: {steps: [{name: s, image: i}]}}}`, Options{}, noEffect + "TaskRun: its steps are containers that Tekton runs one after another"},
+		{"a TrainJob", `{apiVersion: trainer.kubeflow.org/v1alpha1, kind: TrainJob, metadata: {name: x, annotations: {` + in + `}}, spec: {runtimeRef: {name: torch}}}`, Options{}, noEffect + "TrainJob: its pods are those of its runtime"},
+		{"a Workflow without the label", `{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: x}, spec: {podMetadata: {annotations: {` + in + `}}}}`, Options{}, noEffect + "Workflow: Argo makes its pods"},
 		{"a Workflow for the webhook", `{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: x}, spec: {podMetadata: {labels: {stager.dev/inject: "true"}, annotations: {` + in + `}}}}`, Options{}, ""},
 		{"beside the pod template", strings.Replace(job(in, "", ""), "metadata: {name: train}", "metadata: {name: train}\nstatus: {metadata: {annotations: {stager.dev/out.o: x}}}", 1), Options{}, "stager.dev/out.o stands where no pod template is below"},
 		{"another prefix", job(`stager.io/in.train: "s3://b/train/ -> /data"`, "", ""), Options{}, "the annotation stager.io/in.train is not stager's; its own begin with stager.dev/"},
