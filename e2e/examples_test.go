@@ -17,33 +17,38 @@ var typed = regexp.MustCompile(`(?m)^(?:#|//)     stager (.*?)(?: \| kubectl app
 // typed; the table in the README has it. What manifests are after that is stager/jobspec's
 // and e2e/cluster's to test.
 func TestExamples(t *testing.T) {
-	files, err := os.ReadDir("../examples")
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, pattern := range []string{"../examples/*.*", "../examples/kinds/*"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(found), err)
+		}
+		files = append(files, found...)
 	}
 	table, err := os.ReadFile("../examples/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if f.Name() == "README.md" {
+		name := strings.TrimPrefix(f, "../examples/")
+		if name == "README.md" {
 			continue
 		}
-		t.Run(f.Name(), func(t *testing.T) {
-			if !strings.Contains(string(table), "("+f.Name()+")") {
+		t.Run(name, func(t *testing.T) {
+			if !strings.Contains(string(table), "("+name+")") {
 				t.Error("the table in examples/README.md does not have it")
 			}
-			text, err := os.ReadFile(filepath.Join("../examples", f.Name()))
+			text, err := os.ReadFile(f)
 			if err != nil {
 				t.Fatal(err)
 			}
 			all := typed.FindAllSubmatch(text, -1)
-			if len(all) == 0 || !strings.Contains(string(all[0][1]), "examples/"+f.Name()) {
-				t.Fatalf("the comment on its top tells no command with examples/%s", f.Name())
+			if len(all) == 0 || !strings.Contains(string(all[0][1]), "examples/"+name) {
+				t.Fatalf("the comment on its top tells no command with examples/%s", name)
 			}
 			for _, said := range all {
 				if !strings.Contains(string(said[1]), " job.yaml") { // a user's own file
-					typeExample(t, f.Name(), string(text), strings.Fields(string(said[1])))
+					typeExample(t, name, string(text), strings.Fields(string(said[1])))
 				}
 			}
 		})

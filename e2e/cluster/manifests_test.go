@@ -22,7 +22,7 @@ func TestManifests(t *testing.T) {
 			c.takes(t, read(t, file))
 		})
 	}
-	for _, file := range find(t, 10, "../../examples/*") {
+	for _, file := range find(t, 10, "../../examples/*.*") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			switch {
 			case strings.HasSuffix(file, ".plan.yaml"):
