@@ -38,6 +38,17 @@ var nodeParts = []part{
 	{"host-local", "cni", "github.com/containernetworking/plugins/plugins/ipam/host-local", "-s -w"},
 }
 
+// build returns the program; modules is the directory of that name.
+func (p part) build(ctx context.Context, modules string, progress io.Writer) (string, error) {
+	return servers.Build(ctx, filepath.Join(modules, p.module), p.pkg, progress,
+		"-tags", "no_btrfs no_devmapper no_zfs", "-ldflags", p.flags)
+}
+
+// Kubectl returns the program that the cluster's tests use, built if it must be.
+func Kubectl(ctx context.Context, modules string, progress io.Writer) (string, error) {
+	return controlParts[slices.IndexFunc(controlParts, func(p part) bool { return p.name == "kubectl" })].build(ctx, modules, progress)
+}
+
 // kubernetesFlags tell the programs their version; without it they refuse each other.
 const kubernetesFlags = "-s -w -X k8s.io/component-base/version.gitVersion=v" + version +
 	" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" +
@@ -54,8 +65,7 @@ func build(ctx context.Context, dir string, node bool, progress io.Writer) error
 		packages["runc"] = "usr/sbin/runc"
 	}
 	for _, p := range parts {
-		bin, err := servers.Build(ctx, filepath.Join("modules", p.module), p.pkg, progress,
-			"-tags", "no_btrfs no_devmapper no_zfs", "-ldflags", p.flags)
+		bin, err := p.build(ctx, "modules", progress)
 		if err != nil {
 			return err
 		}
