@@ -215,7 +215,7 @@ func describeContainers(output []byte, opts Options, pods []*Pod) {
 					continue
 				}
 				pods[i].Containers = containersOf(t, pods[i].Containers)
-				pods[i].Grace = int64(number(t.node.Get("spec"), "terminationGracePeriodSeconds", 30))
+				pods[i].Grace = int64(number(t.pod(), "terminationGracePeriodSeconds", 30))
 				i++
 			}
 		}
@@ -225,7 +225,7 @@ func describeContainers(output []byte, opts Options, pods []*Pod) {
 // containersOf are the containers of a template; of the user's the lines are known.
 func containersOf(t *template, users []Container) (all []Container) {
 	for _, list := range []string{"initContainers", "containers"} {
-		for _, n := range t.node.Get("spec", list).All() {
+		for _, n := range t.pod().Get(list).All() {
 			c := Container{Name: n.Get("name").Text(), Own: true}
 			if i := slices.IndexFunc(users, func(u Container) bool { return u.Name == c.Name }); i >= 0 {
 				c.Own, c.Line = false, users[i].Line

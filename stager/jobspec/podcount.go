@@ -26,6 +26,9 @@ func (t *template) count() Count {
 	case "TrainingRuntime", "ClusterTrainingRuntime":
 		return Count{Why: "a TrainJob says how many nodes its runtime has"}
 	}
+	if t.object.group() == "serving.knative.dev" || t.object.group() == "serving.kserve.io" {
+		return Count{Why: fmt.Sprintf("%s has as many pods as it has requests", article(t.object.kind))}
+	}
 	inside := t.chain[len(t.object.around):]
 	for i := len(inside) - 2; i >= 0; i-- {
 		n := inside[i]
@@ -40,6 +43,9 @@ func (t *template) count() Count {
 			atOnce = min(parallel, times)
 		case n.Get("replicas") != nil:
 			times = number(n, "replicas", 1)
+			atOnce = times
+		case n.Get("instances") != nil: // of Spark's executors
+			times = number(n, "instances", 1)
 			atOnce = times
 		case n.Get("taskNumber") != nil:
 			times = number(n, "taskNumber", 1)
