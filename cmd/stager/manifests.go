@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 
 	"github.com/stager-dev/stager/stager/admission/setup"
@@ -22,6 +23,7 @@ type manifestsCmd struct {
 // installation are the flags that say what the webhook's objects are.
 type installation struct {
 	Name        string `help:"Of the webhook's objects." default:"stager-webhook"`
+	Revision    string `help:"Install beside other revisions: the name is part of the objects' names, and only namespaces with the label stager.dev/revision: NAME are served." placeholder:"NAME"`
 	Namespace   string `short:"n" help:"Where the webhook runs; nothing else is to run there." default:"stager"`
 	CertManager bool   `help:"Have cert-manager make the certificate; without it the webhook makes its own."`
 	ConfigMaps  bool   `help:"Let pods name plans of ConfigMaps with the label stager.dev/plan." default:"true" negatable:""`
@@ -30,13 +32,16 @@ type installation struct {
 }
 
 func (i installation) webhook() setup.Webhook {
-	return setup.Webhook{Name: i.Name, Namespace: i.Namespace, CertManager: i.CertManager, ConfigMaps: i.ConfigMaps, Owners: i.Owners, Namespaces: i.Namespaces}
+	return setup.Webhook{Name: i.Name, Revision: i.Revision, Namespace: i.Namespace, CertManager: i.CertManager, ConfigMaps: i.ConfigMaps, Owners: i.Owners, Namespaces: i.Namespaces}
 }
 
 type webhookManifests struct {
 	installation
 	pods
-	Replicas int `help:"How many pods serve it." default:"2"`
+	Replicas        int    `help:"How many pods serve it." default:"2"`
+	OptIn           bool   `help:"Serve only namespaces with the label stager.dev/injection: enabled. Without it a label of the pod is enough."`
+	CreateNamespace bool   `help:"Print the namespace, too. Without it other revisions in the namespace stay when what is printed is deleted." default:"true" negatable:""`
+	FailurePolicy   string `help:"What becomes of a pod with the label stager.dev/inject: true when no replica answers: Fail refuses it, and its Job tries again; Ignore lets it run without its data, and warns." enum:"Fail,Ignore" default:"Fail"`
 }
 
 // Help shows what is typed.
@@ -56,10 +61,17 @@ func (c webhookManifests) Run() error {
 	if c.Replicas < 1 {
 		return &usageError{fmt.Errorf("%d replicas serve nothing; two are a good number", c.Replicas)}
 	}
+	if c.Revision != "" && !revisionName.MatchString(c.Revision) {
+		return &usageError{fmt.Errorf("%q is not the name of a revision; use lower-case letters, digits and -, such as v0-2-0", c.Revision)}
+	}
 	w := c.webhook()
+	w.OptIn, w.FailurePolicy, w.NoNamespace = c.OptIn, c.FailurePolicy, !c.CreateNamespace
 	w.Image, w.ImagePullPolicy, w.Replicas, w.Args = c.Image, c.ImagePullPolicy, c.Replicas, c.args()
 	return printed(w.YAML())
 }
+
+// revisionName is a part of the names of Kubernetes' objects, and a label's value.
+var revisionName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 
 // args are the flags as they are typed, without those that say nothing.
 func (p pods) args() []string {

@@ -15,8 +15,9 @@ import (
 // Images that a node has; there is no registry to pull others from.
 const (
 	stagerImage  = "localhost/stager:dev"
-	trainerImage = "localhost/trainer:dev" // images/trainer: a shell and a trainer
-	sandboxImage = "localhost/sandbox:dev" // what holds a pod's namespaces
+	trainerImage = "localhost/trainer:dev"   // images/trainer: a shell and a trainer
+	secondImage  = "localhost/stager:second" // that of a second revision
+	sandboxImage = "localhost/sandbox:dev"   // what holds a pod's namespaces
 )
 
 // startNode starts the controllers, the scheduler and one node, and returns when it
@@ -83,6 +84,7 @@ func (c *cluster) loadImages(ctx context.Context) error {
 	trainer := image.Trainer(trainerImage, runtime.GOARCH, shell, stager, script)
 	for _, img := range []image.Image{
 		image.Release(stagerImage, runtime.GOARCH, stager),
+		image.Release(secondImage, runtime.GOARCH, stager),
 		trainer,
 		{Name: sandboxImage, Arch: runtime.GOARCH, Files: trainer.Files, Entrypoint: []string{"/bin/sh", "-c", "trap exit TERM; while :; do sleep 3600 & wait; done"}},
 	} {

@@ -48,7 +48,7 @@ func (a *authority) issue(name, user, group string) error {
 		Subject:     pkix.Name{CommonName: user},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(nodeIP)},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(nodeIP), net.ParseIP(apiServerIP)},
 		DNSNames:    []string{"localhost", "kubernetes.default.svc"},
 	}
 	if group != "" {
@@ -61,7 +61,10 @@ func (a *authority) sign(name string, c *x509.Certificate, key *ecdsa.PrivateKey
 	if c.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
 		return err
 	}
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	if c.NotBefore.IsZero() {
+		c.NotBefore = time.Now().Add(-time.Hour)
+	}
+	c.NotAfter = time.Now().Add(24 * time.Hour)
 	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, key.Public(), a.key)
 	if err != nil {
 		return err

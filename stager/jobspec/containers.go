@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"cmp"
 	"path"
 	"regexp"
 	"slices"
@@ -124,10 +125,7 @@ func (p *pod) prefetch(mounts []any) yamledit.Map {
 
 // container is the beginning of each.
 func (p *pod) container(name string) yamledit.Map {
-	image := p.opts.Image
-	if image == "" {
-		image = DefaultImage
-	}
+	image := cmp.Or(p.req.image, p.opts.Image, DefaultImage)
 	c := yamledit.Map{{Key: "name", Value: name}, {Key: "image", Value: image}}
 	if p.opts.ImagePullPolicy != "" {
 		c = append(c, yamledit.Entry{Key: "imagePullPolicy", Value: p.opts.ImagePullPolicy})

@@ -125,7 +125,7 @@ func (o FanoutOptions) job(name, flag string) yamledit.Map {
 	}
 	args = append(args, literal(o.Source), literal(o.Destination))
 	// What every container of stager has, from an injected pod.
-	c := (&pod{opts: Options{Image: o.Image, ImagePullPolicy: o.ImagePullPolicy}}).container("copy")
+	c := (&pod{req: new(request), opts: Options{Image: o.Image, ImagePullPolicy: o.ImagePullPolicy}}).container("copy")
 	c = append(c, yamledit.Entry{Key: "args", Value: args})
 	if len(o.Env) > 0 {
 		var env []any

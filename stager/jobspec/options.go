@@ -4,17 +4,22 @@ package jobspec
 const (
 	prefix = "stager.dev/"
 
-	AnnotationPlan       = prefix + "plan"       // configmap:NAME, which has the plan under plan.yaml
-	AnnotationPlanYAML   = prefix + "plan-yaml"  // the plan itself
-	AnnotationInput      = prefix + "in."        // and a name: URL -> PATH ? key=value&…
-	AnnotationOutput     = prefix + "out."       // and a name: PATH -> URL ? key=value&…
-	AnnotationContainers = prefix + "containers" // who works with the data; the first without it
-	AnnotationFinalize   = prefix + "finalize"   // auto, sidecar, wrap or run
-	AnnotationGate       = prefix + "gate"       // init, startup or none
-	AnnotationCount      = prefix + "count"      // how many pods share the data, where the object does not tell
-	AnnotationPrivileges = prefix + "privileges" // files: stager reads files that only root, or their owner, may read
-	AnnotationStatus     = prefix + "status"     // written: v1;sha256:…
-	AnnotationUndo       = prefix + "undo"       // written: what Uninject needs
+	AnnotationPlan        = prefix + "plan"       // configmap:NAME, which has the plan under plan.yaml
+	AnnotationPlanYAML    = prefix + "plan-yaml"  // the plan itself
+	AnnotationInput       = prefix + "in."        // and a name: URL -> PATH ? key=value&…
+	AnnotationOutput      = prefix + "out."       // and a name: PATH -> URL ? key=value&…
+	AnnotationContainers  = prefix + "containers" // who works with the data; the first without it
+	AnnotationFinalize    = prefix + "finalize"   // auto, sidecar, wrap or run
+	AnnotationGate        = prefix + "gate"       // init, startup or none
+	AnnotationCount       = prefix + "count"      // how many pods share the data, where the object does not tell
+	AnnotationImage       = prefix + "image"      // of the containers that are put in
+	AnnotationCPU         = prefix + "cpu"        // request of each
+	AnnotationMemory      = prefix + "memory"     // request of each, without its RAM disks
+	AnnotationCPULimit    = prefix + "cpu-limit"
+	AnnotationMemoryLimit = prefix + "memory-limit" // without its RAM disks
+	AnnotationPrivileges  = prefix + "privileges"   // files: stager reads files that only root, or their owner, may read
+	AnnotationStatus      = prefix + "status"       // written: v1;sha256:…
+	AnnotationUndo        = prefix + "undo"         // written: what Uninject needs
 
 	LabelInject = prefix + "inject" // "true": webhooks look at it; "false": nobody does
 )

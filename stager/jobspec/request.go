@@ -22,6 +22,8 @@ type request struct {
 	gate       string
 	count      string
 	privileges string // PrivilegesFiles, or ""
+	image      string // "": that of the options
+	size       size   // zeros: as usual
 }
 
 // planMax keeps the plan below what one variable of the environment can hold.
@@ -65,6 +67,7 @@ func (in *injector) request(t *template) (r *request, why string) {
 		gate:     choice(notes[AnnotationGate], in.opts.Gate, gateFor(p), GateInit, GateStartup, GateNone),
 		count:    notes[AnnotationCount].Text(), privileges: privilegesOf(notes[AnnotationPrivileges]),
 	}
+	r.image, r.size = imageOf(notes[AnnotationImage]), sizeOf(notes)
 	if n := notes[AnnotationContainers]; n != nil {
 		for name := range strings.SplitSeq(n.Text(), ",") {
 			r.containers = append(r.containers, strings.TrimSpace(name))
@@ -102,7 +105,8 @@ func known(name string, at *yamledit.Node) {
 		}
 	}
 	all := []string{
-		AnnotationPlan, AnnotationPlanYAML, AnnotationContainers, AnnotationFinalize, AnnotationGate, AnnotationCount, AnnotationPrivileges, AnnotationStatus, AnnotationUndo,
+		AnnotationPlan, AnnotationPlanYAML, AnnotationContainers, AnnotationFinalize, AnnotationGate, AnnotationCount, AnnotationPrivileges,
+		AnnotationImage, AnnotationCPU, AnnotationMemory, AnnotationCPULimit, AnnotationMemoryLimit, AnnotationStatus, AnnotationUndo,
 	}
 	if !slices.Contains(all, name) {
 		refuse(at, "the annotation %s is not known; known are %sNAME, %sNAME, %s", name, AnnotationInput, AnnotationOutput, strings.Join(all[:len(all)-2], ", "))

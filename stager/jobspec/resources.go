@@ -68,7 +68,7 @@ func milli(cpu int64) string { return resource.NewMilliQuantity(cpu, resource.De
 // measure works out requests and limits, and refuses RAM disks and volumes that the
 // pod's own limits would not let live.
 func (p *pod) measure() {
-	serve := size{cpuRequest, cpuLimit, memoryRequest, memoryLimit, 0}
+	serve := p.req.size.or(size{cpuRequest, cpuLimit, memoryRequest, memoryLimit, 0})
 	fetch := serve
 	var job plan.Bytes // in RAM that the job's container answers for
 	counted := make(map[string]bool)

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/stager-dev/stager/stager/golden"
@@ -100,6 +102,50 @@ func TestWebhookWithCertManager(t *testing.T) {
 	for _, kind := range []string{"Role", "ClusterRole", "Secret"} {
 		if objects[kind] != nil {
 			t.Errorf("there is a %s, and cert-manager does its work", kind)
+		}
+	}
+}
+
+// A revision beside another has objects of its own names, and serves only namespaces that ask
+// for it; those without any revision are served by the installation that has none.
+func TestWebhookOfARevision(t *testing.T) {
+	w := usual()
+	w.Revision, w.OptIn, w.FailurePolicy, w.NoNamespace = "v2", true, "Ignore", true
+	text, err := w.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), "kind: Namespace") {
+		t.Error("the namespace is printed")
+	}
+	objects := manifests(t, "revision", text)
+	hook := objects["MutatingWebhookConfiguration"].(*admissionv1.MutatingWebhookConfiguration)
+	if hook.Name != "stager-webhook-v2" || *hook.Webhooks[0].FailurePolicy != admissionv1.Ignore {
+		t.Errorf("the webhook = %+v", hook)
+	}
+	plain, err := usual().YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := manifests(t, "webhook", plain)["MutatingWebhookConfiguration"].(*admissionv1.MutatingWebhookConfiguration)
+	for _, tt := range []struct {
+		labels        map[string]string
+		first, second bool // which of them serves it
+	}{
+		{nil, true, false},
+		{map[string]string{LabelRevision: "v2"}, false, false}, // it opts in to nothing
+		{map[string]string{LabelRevision: "v2", LabelNamespace: "enabled"}, false, true},
+		{map[string]string{LabelRevision: "v3", LabelNamespace: "enabled"}, false, false},
+		{map[string]string{LabelNamespace: "enabled"}, true, false},
+	} {
+		for i, hook := range []*admissionv1.MutatingWebhookConfiguration{first, hook} {
+			selector, err := metav1.LabelSelectorAsSelector(hook.Webhooks[0].NamespaceSelector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := selector.Matches(labels.Set(tt.labels)), []bool{tt.first, tt.second}[i]; got != want {
+				t.Errorf("%s serves a namespace with the labels %v: %v, want %v", hook.Name, tt.labels, got, want)
+			}
 		}
 	}
 }

@@ -22,6 +22,10 @@ func quote(v any) (string, error) {
 // Webhook is an installation of the admission webhook.
 type Webhook struct {
 	Name            string // of its objects
+	Revision        string // "": none; else a part of their names, and only namespaces that ask for it are served
+	OptIn           bool   // only namespaces with [LabelNamespace] are served
+	FailurePolicy   string // Fail, or Ignore; "": Fail
+	NoNamespace     bool   // the namespace is there, and not part of what is applied
 	Namespace       string
 	Image           string
 	ImagePullPolicy string // "": as the cluster does
@@ -31,6 +35,23 @@ type Webhook struct {
 	ConfigMaps      bool     // whose plans are read, with the label stager.dev/plan
 	Owners          bool     // of pods are read, for the number of pods that they have
 	Namespaces      bool     // of pods are read, for the level of Pod Security that they enforce
+}
+
+// Labels of namespaces.
+const (
+	LabelNamespace = "stager.dev/injection" // enabled: its pods are served where that is asked for
+	LabelRevision  = "stager.dev/revision"  // which revision of the webhook serves its pods
+)
+
+// withRevision is w with the names of its objects.
+func (w Webhook) withRevision() Webhook {
+	if w.Revision != "" {
+		w.Name += "-" + w.Revision
+	}
+	if w.FailurePolicy == "" {
+		w.FailurePolicy = "Fail"
+	}
+	return w
 }
 
 // Names are those that the webhook's certificate is for.
@@ -66,7 +87,13 @@ func (w Webhook) Command() []string {
 }
 
 // YAML is everything that is to be applied.
-func (w Webhook) YAML() ([]byte, error) { return w.fill("namespace", "rbac", "webhook", "warnings") }
+func (w Webhook) YAML() ([]byte, error) {
+	parts := []string{"namespace", "rbac", "webhook", "warnings"}
+	if w.NoNamespace {
+		parts = parts[1:]
+	}
+	return w.fill(parts...)
+}
 
 // RBAC is the service account and its rights alone.
 func (w Webhook) RBAC() ([]byte, error) { return w.fill("rbac") }
@@ -74,7 +101,7 @@ func (w Webhook) RBAC() ([]byte, error) { return w.fill("rbac") }
 func (w Webhook) fill(parts ...string) ([]byte, error) {
 	var out bytes.Buffer
 	for _, part := range parts {
-		if err := templates.ExecuteTemplate(&out, part+".yaml", w); err != nil {
+		if err := templates.ExecuteTemplate(&out, part+".yaml", w.withRevision()); err != nil {
 			return nil, err
 		}
 	}
