@@ -33,6 +33,7 @@ var pathsAllowed = map[string]struct {
 	"window/disk/speed.go":          {[]string{"os.MkdirAll(", "os.MkdirTemp(", "os.RemoveAll("}, "bench measures a disk that a person names, in a directory of its own"},
 	"stager/checkpoint/push.go":     {[]string{"os.OpenRoot("}, "what a person names is what is pushed"},
 	"stager/checkpoint/dirwatch.go": {[]string{"root.OpenFile("}, "a directory of the trainer's, opened without following a link or blocking, and not read"},
+	"stager/checkpoint/copy.go":     {[]string{"root.OpenFile("}, "a new file, in a directory of its own"},
 	"stager/checkpoint/ioclass.go": {
 		[]string{"os.ReadDir(", "os.ReadFile("}, "files of the kernel's",
 	},

@@ -206,16 +206,17 @@ type commitCmd struct {
 	patient
 	Output      string        `arg:"" help:"The output's name in the plan."`
 	Dir         string        `arg:"" help:"The checkpoint: a folder or file within the output's folder." type:"path"`
-	Step        *int64        `help:"Its step; without it the number at the end of the name." placeholder:"N"`
+	Step        *int64        `help:"Its step; without it the number at the end of the name, or for names such as last.pt the time of writing." placeholder:"N"`
 	SamplesSeen int64         `help:"How many samples the trainer has used since the job began, of what this stager brings: a restore goes on with the one behind them." placeholder:"N"`
 	Wait        time.Duration `help:"Return when it is saved, or after this time with code 75." env:"STAGER_COMMIT_WAIT"`
 }
 
 // Help shows what is typed.
 func (commitCmd) Help() string {
-	return `When it returns the files are held by hard links: the trainer may delete its own. It may overwrite them in place only where their name has no number and the file system can share blocks (xfs, btrfs): those are held by copies. Elsewhere such a checkpoint is not saved, and stager says so. With --wait it returns when they are saved.
+	return `When it returns the files are held by hard links: the trainer may delete its own. It may overwrite them in place only where their name has no number, such as last.pt: those are held by copies, which share blocks on xfs and btrfs. Without room for a copy it ends with 75. With --wait it returns when they are saved.
 
     stager commit ckpt /out/step-12000
+    stager commit ckpt /out/last.pt
     stager commit ckpt /out/last --step 12000 --wait 10m`
 }
 

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"cmp"
 	"io/fs"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -81,20 +82,53 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// addAuto adds the checkpoint without a number to the candidates. Where there are others, or
-// the destination has steps of others, it is one of them under another name, and only
-// mirrored.
-func (u *Uploader) addAuto(names map[string]int64, entries []fs.DirEntry) {
-	if u.cfg.Mode != ModeCheckpoint || len(names) > 0 || u.member != nil {
+// number gives the candidates the steps that the configuration asks for. Where there
+// are numbered ones, or the destination has their steps, a checkpoint without a number is
+// one of them under another name, and only mirrored.
+func (u *Uploader) number(names map[string]int64, claimed map[string]string, entries []fs.DirEntry) {
+	if u.cfg.Mode != ModeCheckpoint || u.member != nil || u.cfg.Numbers == NumberByName {
 		return
+	}
+	if u.cfg.Numbers == NumberByTime {
+		for name := range claimed {
+			names[name] = autoStep
+		}
+		clear(claimed)
+		for name := range names {
+			names[name] = autoStep
+		}
 	}
 	name := autoCandidate(entries)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if name == "" || u.said[name] || u.committed.Step >= 0 && u.committed.Step < autoFrom {
+	if len(names) > 0 || name == "" || !u.numbersByTime(name) {
 		return
 	}
-	names[name] = autoStep
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.said[name] {
+		names[name] = autoStep
+	}
+}
+
+// numbersByTime reports whether the time of writing may number a checkpoint of this name,
+// which has no number.
+func (u *Uploader) numbersByTime(name string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch {
+	case u.member != nil || u.cfg.Numbers == NumberByName:
+		return false
+	case u.cfg.Numbers == NumberByTime:
+		return true
+	}
+	return isUnnumbered(path.Base(name)) && (u.committed.Step < 0 || u.committed.Step >= autoFrom)
+}
+
+// isUnnumbered reports whether checkpoints without a number have such names.
+func isUnnumbered(name string) bool {
+	for _, ending := range checkpointFiles {
+		name = strings.TrimSuffix(name, ending)
+	}
+	return slices.ContainsFunc(unnumbered, func(r *regexp.Regexp) bool { return r.MatchString(name) })
 }
 
 // writtenStep is the number of a checkpoint without one.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,4 +147,55 @@ func TestAutoCandidates(t *testing.T) {
 			t.Errorf("of %q: got %q, want %q", names, got, want)
 		}
 	}
+}
+
+// What numbers checkpoints is the plan's: by name alone a file without a number is a plain
+// file, and by time the number in a name counts for nothing.
+func TestStepsFollowTheConfig(t *testing.T) {
+	const written = 1_800_000_000_000
+	for _, c := range []struct {
+		steps Numbering
+		file  string
+		want  string // directory of the COMMIT
+	}{
+		{NumberAuto, "last.pt", stepDir(written, 0)},
+		{NumberAuto, "epoch-3.pt", stepDir(3, 0)},
+		{NumberByName, "last.pt", ""},
+		{NumberByName, "epoch-3.pt", stepDir(3, 0)},
+		{NumberByTime, "last.pt", stepDir(written, 0)},
+		{NumberByTime, "epoch-3.pt", stepDir(written, 0)},
+	} {
+		t.Run(fmt.Sprint(c.steps, " ", c.file), func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				b, dir := mem.New(), t.TempDir()
+				u := newUploader(t, dir, b, func(cfg *Config) { cfg.Numbers = c.steps })
+				rewriteInPlace(t, dir, 0, func(string) string { return zipped(t, "x") }, c.file)
+				settled(t, u)
+				settled(t, u)
+				if got := strings.Join(commits(b), " "); got != c.want {
+					t.Errorf("committed %q, want %q; waiting %v", got, c.want, u.Status().Waiting)
+				}
+				if _, mirrored := b.Get(filesDir + "/" + c.file); mirrored != (c.want == "") {
+					t.Errorf("mirrored %v, want %v; there are %v", mirrored, c.want == "", b.Keys())
+				}
+			})
+		})
+	}
+}
+
+// With steps by time several names are steps each, also of one number.
+func TestStepsByTimeOfNamesThatShareANumber(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, func(cfg *Config) { cfg.Numbers = NumberByTime })
+		rewriteInPlace(t, dir, 0, func(name string) string { return zipped(t, name) }, "a-3.pt", "b-3.pt")
+		if err := os.Chtimes(filepath.Join(dir, "b-3.pt"), time.Unix(1_800_000_060, 0), time.Unix(1_800_000_060, 0)); err != nil {
+			t.Fatal(err)
+		}
+		settled(t, u)
+		settled(t, u)
+		if got := len(commits(b)); got != 2 {
+			t.Errorf("committed %v, want two steps; waiting %v", commits(b), u.Status().Waiting)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"maps"
@@ -24,25 +25,29 @@ type early struct {
 	grouped bool
 	since   time.Time
 	linked  map[string]local // by path
+	gone    *entry           // of several nodes: what it was when the trainer removed it; nil: it is there
 }
 
 const (
 	earlyPrefix = "early-"
-	mostEarly   = 2 // held at once
-	earlyShare  = 4 // of so many parts of the free space one
 	mostLinks   = 10_000
 	mostMissed  = 100
 )
 
 func (e *early) dir() string { return path.Join(shelfDir, earlyPrefix+e.snap.ID) }
 
-// holdEarlyLocked links the files of a checkpoint that is not complete. It is a precaution
-// only, so nothing that it fails with is an error.
-func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []local, at looked) {
-	if u.member != nil || u.said[name] || u.shipped[name].Fingerprint != "" || len(files) == 0 || len(files) > mostLinks {
+// holdEarlyLocked links the files of a checkpoint that is not complete, as seen says. It is
+// a precaution only, so nothing that it fails with is an error.
+func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []local, seen *entry) {
+	if u.said[name] || u.shipped[name].Fingerprint != "" || len(files) == 0 || len(files) > mostLinks {
 		return
 	}
 	e := u.early[name]
+	if e != nil && e.gone != nil { // it is written anew
+		u.loseLocked(name, e.gone)
+		u.dropEarlyLocked(name)
+		e = nil
+	}
 	if e == nil {
 		if !u.roomForEarly(totalSize(files)) {
 			return
@@ -67,7 +72,11 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 		if before, ok := e.linked[f.Path]; ok && before.Inode == f.Inode {
 			continue
 		}
-		if err := u.linkEarly(e, name, f); err != nil {
+		err := u.linkEarly(e, name, f)
+		if errors.Is(err, fs.ErrNotExist) {
+			return // as above, and what is held may be all there was
+		}
+		if err != nil {
 			u.log.Debug("a file of a checkpoint that is not complete cannot be held", "checkpoint", name, "file", f.Path, "error", err)
 			u.dropEarlyLocked(name)
 			return
@@ -79,7 +88,7 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 			delete(e.linked, p)
 		}
 	}
-	e.snap.Step = step
+	e.snap.Step, e.snap.View, e.snap.Round = step, seen.view, seen.round
 }
 
 func (u *Uploader) linkEarly(e *early, name string, f local) error {
@@ -104,20 +113,26 @@ func (u *Uploader) linkEarly(e *early, name string, f local) error {
 // roomForEarly reports whether so many more bytes may be held, and lets the oldest go for
 // them. Links take space only when the trainer has removed its own.
 func (u *Uploader) roomForEarly(size int64) bool {
-	for len(u.early) >= mostEarly {
+	if u.cfg.Hold.Checkpoints == 0 {
+		return false
+	}
+	for len(u.early) >= u.cfg.Hold.Checkpoints {
 		oldest := ""
 		for name, e := range u.early {
 			if oldest == "" || e.since.Before(u.early[oldest].since) {
 				oldest = name
 			}
 		}
+		if gone := u.early[oldest].gone; gone != nil {
+			u.loseLocked(oldest, gone)
+		}
 		u.dropEarlyLocked(oldest)
 	}
 	for _, e := range u.early {
 		size += totalSize(slices.Collect(maps.Values(e.linked)))
 	}
-	free, err := freeSpace(u.root)
-	return err == nil && size <= free/earlyShare
+	free, err := u.shelf.free(u.root)
+	return err == nil && size <= free/100*int64(u.cfg.Hold.Percent)
 }
 
 func (u *Uploader) dropEarlyLocked(name string) {
@@ -183,27 +198,38 @@ func (u *Uploader) rescue(names map[string]int64, later map[int64]time.Time, gon
 		case there && seen == nil: // it was complete, or fails for now
 		case there && seen.word != "removed":
 			continue
-		case begun && u.rescueLocked(e):
+		case u.rescueForScanLocked(e), begun && u.rescueLocked(e, nil):
 			delete(u.early, name)
 			delete(gone, name)
 			continue
 		case there:
 			continue // it may be written anew
-		case gone[name] == nil:
-			gone[name] = &entry{step: e.snap.Step, since: e.since, reason: "it was removed"}
+		default:
+			if gone[name] == nil {
+				gone[name] = cmp.Or(e.gone, &entry{step: e.snap.Step, since: e.since, reason: "it was removed"})
+			}
+			if u.awaitedLocked(e) {
+				e.gone = gone[name]
+				delete(gone, name)
+				continue
+			}
 		}
 		u.dropEarlyLocked(name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(gone)) {
-		e := gone[name]
-		if u.shipped[name].Dir != "" || u.snaps[e.step] != nil || e.step < 0 || e.view == beforeRun || present(u.root, name) {
-			continue
-		}
-		u.missed = append(u.missed[max(0, len(u.missed)+1-mostMissed):], Waiting{name, e.reason})
-		u.cfg.Metrics.missed.WithLabelValues(u.cfg.Output).Inc()
-		u.log.Warn("a checkpoint was removed before it was complete, and is not saved: call stager commit after each save, or write a marker or a temporary name first",
-			"checkpoint", name, "step", e.step, "age", time.Since(e.since).Round(time.Second), "reason", e.reason)
+		u.loseLocked(name, gone[name])
 	}
+}
+
+// loseLocked reports a checkpoint that was removed before it was complete, and is not held.
+func (u *Uploader) loseLocked(name string, e *entry) {
+	if u.shipped[name].Dir != "" || u.snaps[e.step] != nil || e.step < 0 || e.view == beforeRun || present(u.root, name) {
+		return
+	}
+	u.missed = append(u.missed[max(0, len(u.missed)+1-mostMissed):], Waiting{name, e.reason})
+	u.cfg.Metrics.missed.WithLabelValues(u.cfg.Output).Inc()
+	u.log.Warn("a checkpoint was removed before it was complete, and is not saved: call stager commit after each save, or write a marker or a temporary name first",
+		"checkpoint", name, "step", e.step, "age", time.Since(e.since).Round(time.Second), "reason", e.reason)
 }
 
 func higher(names map[string]int64, step int64) bool {
@@ -216,8 +242,8 @@ func higher(names map[string]int64, step int64) bool {
 }
 
 // rescueLocked makes a snapshot of what is held of a removed checkpoint, if that is
-// complete.
-func (u *Uploader) rescueLocked(e *early) bool {
+// complete. of is the save of several nodes that waits for it, or nil.
+func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	name := e.snap.Name
 	root, err := u.root.OpenRoot(e.dir() + "/" + dataDir)
 	if err != nil {
@@ -239,6 +265,7 @@ func (u *Uploader) rescueLocked(e *early) bool {
 		return false
 	}
 	v.One, v.Group, v.Next, v.Quiet, v.Marked = e.one && !e.grouped, e.grouped, true, time.Hour, marker != nil
+	v.Other, _ = u.expects(of)
 	j := evidence.Judge(v, &u.shapes, u.cfg.Settle)
 	busy, _, err := t.writers(files)
 	if !j.Complete() || err != nil || busy != "" || u.snaps[e.snap.Step] != nil {
@@ -246,12 +273,18 @@ func (u *Uploader) rescueLocked(e *early) bool {
 		return false
 	}
 	u.learn(v, j)
+	if v.Part {
+		j = removedPart(v, j, of)
+	}
 	snap := e.snap
 	snap.Complete, snap.Files, snap.print = time.Now().UTC(), files, fingerprint(files)
 	snap.Evidence, snap.Provisional = j.Word, !j.Final()
 	snap.Cursors = u.stood[name].cursors
 	if u.shipped[name].Fingerprint == snap.print {
 		return false
+	}
+	if u.member != nil {
+		u.member.adoptLocked(snap, &entry{view: snap.View, round: snap.Round}, signOf(v, j))
 	}
 	if err := u.shelf.adopt(snap, e.dir()); err != nil {
 		u.log.Warn("a checkpoint that was removed cannot be held", "checkpoint", name, "error", err)

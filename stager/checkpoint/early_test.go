@@ -168,6 +168,31 @@ func TestCheckpointRemovedFileByFileIsSavedWhole(t *testing.T) {
 	})
 }
 
+// A trainer removes a checkpoint while stager links its files: what was held stays held. It
+// was let go when the first file could not be found, and the checkpoint was lost.
+func TestRemovalWhileFilesAreHeldLosesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		write(t, filepath.Join(dir, "step-1"), map[string]string{"a.pt": zipped(t, "a"), "b.pt": zipped(t, "b")})
+		pass(t, u)
+		link := u.shelf.hardLink
+		u.shelf.hardLink = func(oldname, newname string) error {
+			removeAll(t, dir, "step-1")
+			return link(oldname, newname)
+		}
+		write(t, filepath.Join(dir, "step-1"), map[string]string{"c.pt": zipped(t, "c")})
+		pass(t, u)
+		u.shelf.hardLink = link
+		write(t, filepath.Join(dir, "step-2"), map[string]string{"a.pt": zipped(t, "a"), "b.pt": zipped(t, "b")})
+		settled(t, u)
+		settled(t, u)
+		if got := commits(b); len(got) != 2 {
+			t.Errorf("committed %v, want both steps; missed %v", got, u.Status().Missed)
+		}
+	})
+}
+
 // What is held early stays within its budget of two, and goes with the process.
 func TestEarlyHoldsStayWithinTheirBudget(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

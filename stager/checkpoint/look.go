@@ -52,7 +52,7 @@ func (u *Uploader) look(ended bool) error {
 	if u.cfg.Mode == ModeCheckpoint {
 		names, claimed = candidates(entries)
 	}
-	u.addAuto(names, entries)
+	u.number(names, claimed, entries)
 	unfinished, temporary := unfinishedOnes(entries)
 	u.noteCursors(names, unfinished, began)
 	u.mu.Lock()
@@ -288,7 +288,7 @@ func (u *Uploader) consider(name string, step int64, at looked) {
 	switch {
 	case !ok:
 		if !auto { // what is overwritten in place changes under a link
-			u.holdEarlyLocked(t, name, step, files, at)
+			u.holdEarlyLocked(t, name, step, files, e)
 		}
 		u.warnOverdueLocked(name, e)
 		return

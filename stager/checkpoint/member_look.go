@@ -55,6 +55,9 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 		return
 	}
 	e.view, e.round = m.at(first)
+	if !m.hasSeen(e.step) { // no notification of the kernel said so
+		m.post(group.Event{What: group.Expect})
+	}
 	m.sighted(e.step)
 	m.restores.note(e.step, before != nil)
 }

@@ -20,6 +20,7 @@ type scan struct {
 	job   bool      // the announcement says that every node's files are complete
 	began time.Time // by the clock of the volume; files that were written later are not of the save
 	fresh bool      // what is held was taken or compared since it began
+	early bool      // what is held was linked before the trainer removed it
 }
 
 // scanPause is how long a scan waits before it looks again, at first.
@@ -55,7 +56,9 @@ func (m *member) scan(ctx context.Context, save group.Announcement) group.Event 
 	}
 }
 
-// scanned returns what a look has found for a scan; no Outcome is nothing yet.
+// scanned returns what a look has found for a scan; no Outcome is nothing yet. Of files that
+// the trainer has removed it is not certain that all were held: they make the save
+// provisional, unless a sign here completes them.
 func (m *member) scanned(s *scan) group.Event {
 	u, step := m.u, s.save.Step
 	u.mu.Lock()
@@ -92,6 +95,10 @@ func (m *member) scanned(s *scan) group.Event {
 	case snap != nil && snap.Sign >= group.SignOwn: // the trainer has removed it since
 		m.adopt(snap, s)
 		return group.Event{Outcome: group.OK, Provisional: snap.Provisional}
+	case snap != nil && snap.refused == nil && m.belongs(snap.View, snap.Round, s.save) && !present(u.root, snap.Name):
+		s.early = true
+		m.adopt(snap, s)
+		return group.Event{Outcome: group.OK, Provisional: snap.Provisional}
 	case snap != nil, m.hasSeen(step):
 		return lost("no longer has the files of step %d", step)
 	}
@@ -99,10 +106,10 @@ func (m *member) scanned(s *scan) group.Event {
 }
 
 // adopt makes what is held that of an announced save. An announcement for all nodes proves
-// which writing it is.
+// which writing it is, unless the trainer has removed it since.
 func (m *member) adopt(snap *snapshot, s *scan) {
 	snap.Writing, snap.Edition, snap.reported = s.save.Writing, s.save.Edition, true
-	if s.job {
+	if s.job && !s.early {
 		m.noteWriting(snap.local(m), snap.print, snap.Files)
 		if snap.Provisional {
 			snap.Evidence, snap.Provisional = s.evidence(), false

@@ -198,14 +198,15 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 	}
 }
 
-// linger returns how long a node of several waits that never had files of a checkpoint:
-// another node may be about to announce one, and needs the empty part of this one.
+// linger returns how long a node of several waits that never had files of a checkpoint, or
+// holds one that the trainer has removed: another node may be about to announce one, and
+// needs the part of this one.
 func (u *Uploader) linger(quiet *time.Duration) time.Duration {
 	m := u.member
 	if m == nil || !m.is(memberRegistered) || *quiet >= min(u.cfg.Settle, DefaultSettle)+5*time.Second {
 		return 0
 	}
-	if view, _ := m.resolve("", 0); view == "" || m.writes() {
+	if view, _ := m.resolve("", 0); view == "" || m.writes() && !u.awaits() {
 		return 0
 	}
 	m.post(group.Event{What: group.Expect})
@@ -297,6 +298,12 @@ func (u *Uploader) unsaved(cut error, final bool) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.halfWritten)) {
 		u.log.Warn("what is no complete checkpoint was not saved as one", "name", name, "reason", halfWritten)
+	}
+	for _, name := range slices.Sorted(maps.Keys(u.early)) {
+		if e := u.early[name]; e.gone != nil {
+			u.loseLocked(name, e.gone)
+			u.dropEarlyLocked(name)
+		}
 	}
 	if final {
 		logOmitted(u.log, nil, u.empty)

@@ -15,7 +15,7 @@ import (
 // CommitRequest says that a checkpoint is complete.
 type CommitRequest struct {
 	Path        string // absolute, or relative to the output's folder; a folder or a file
-	Step        int64  // -1: the number at the end of its name
+	Step        int64  // -1: the number at the end of its name, or when it was written, as Config.Numbers says
 	SamplesSeen int64  // which the trainer has used since the job began; 0: it doesn't say, or the marker does
 }
 
@@ -30,7 +30,8 @@ type Step struct {
 // Commit takes a complete checkpoint over: when it returns, links hold the files
 // fast, so that the trainer may prune. Run ships it, whatever When says; Wait waits
 // for that. The same checkpoint may be committed again. It fails when a file is open
-// for writing, or when another state of the step is on its way.
+// for writing, or when another state of the step is on its way; with kind NoSpace when a copy
+// is needed, as its name has no number, and there is no room for it.
 func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	if err := ctx.Err(); err != nil {
 		return Step{}, err
@@ -65,8 +66,11 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	}
 	if r.Step < 0 {
 		step, ok := stepOf(name, t.only == "")
-		if !ok {
+		switch {
+		case !ok && !u.numbersByTime(name):
 			return refuse(backends.Invalid, "its name does not end in a number: say which step it is (stager commit: --step)")
+		case !ok || u.cfg.Numbers == NumberByTime:
+			step = writtenStep(files)
 		}
 		r.Step = step
 	}

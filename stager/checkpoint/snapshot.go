@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -103,6 +103,8 @@ func (s *shelf) take(snap *snapshot) (err error) {
 		return changed(snap.Name)
 	case errors.Is(err, errChanged), errors.As(err, new(*copyError)), errors.As(err, new(*unreadableError)):
 		return err
+	case isFull(err) && snap.Said:
+		return &backends.Error{Op: "hold", Key: snap.Name, Kind: backends.NoSpace, Err: err}
 	case err != nil && snap.Said && !refusesLinks(err):
 		return err // whoever commits removes the files next
 	case err != nil:
@@ -202,7 +204,7 @@ func (s *shelf) hold(snap *snapshot, data string) (copied bool, err error) {
 		}
 		old, name := path.Join(from, f.Path), path.Join(data, f.Path)
 		if !numbered {
-			done, err := s.copyFile(old, name, f, 0)
+			done, err := s.copyFile(old, name, f, totalSize(snap.Files[i:]))
 			if err != nil {
 				return false, err
 			}
@@ -222,90 +224,6 @@ func (s *shelf) hold(snap *snapshot, data string) (copied bool, err error) {
 	}
 	return copied, nil
 }
-
-// instead holds a file to which links are refused, as to those of other users
-// (fs.protected_hardlinks): a symbolic link by another of the same target, a file by a copy.
-// It returns the refusal where copies of this and the files to come, with blocks of their
-// own, would take more than half of the free space, which the trainer needs, too.
-func (s *shelf) instead(old, name string, f local, all int64, refusal error) (copied bool, err error) {
-	if target, err := s.root.Readlink(old); err == nil {
-		return false, s.root.Symlink(target, name)
-	}
-	copied, err = s.copyFile(old, name, f, all)
-	if errors.As(err, new(*copyError)) {
-		return false, errors.Join(refusal, s.root.Remove(name))
-	}
-	return copied, err
-}
-
-// copyError says that a file could not be copied.
-type copyError struct{ error }
-
-func (e *copyError) Unwrap() error { return e.error }
-
-// copyFile gives a file a copy, which shares its blocks where that is possible, with the
-// same modification time. done is false for a symbolic link. The error is errChanged when
-// the file is not as it was listed, or somebody has it open for writing, an
-// *unreadableError when stager may not read it, and a *copyError when there is no room:
-// where blocks cannot be shared, all bytes must fit into half of the free space.
-func (s *shelf) copyFile(old, name string, f local, all int64) (done bool, err error) {
-	from, err := disk.OpenFile(s.root, old, os.O_RDONLY, 0)
-	err = explain(s.root, old, err)
-	if odd := (*disk.NotRegularError)(nil); errors.As(err, &odd) {
-		return false, nil // a link leads to the copy of its file
-	}
-	if err != nil {
-		return false, err
-	}
-	defer from.Close() // opened for reading
-	to, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return false, err
-	}
-	if err = s.clone(to, from); err != nil {
-		if err = s.roomFor(all); err == nil {
-			_, err = io.Copy(to, io.LimitReader(from, f.Size+1))
-		}
-	}
-	if cerr := to.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return false, &copyError{fmt.Errorf("%s may be overwritten in place and cannot be copied, free some space or give each checkpoint a name of its own: %w", old, err)}
-	}
-	if err := unchanged(from, f); err != nil {
-		return false, err
-	}
-	return true, s.root.Chtimes(name, f.modified(), f.modified())
-}
-
-// roomFor returns an error where copies of so many bytes take more than half of the free
-// space.
-func (s *shelf) roomFor(all int64) error {
-	if all == 0 {
-		return nil
-	}
-	free, err := s.free(s.root)
-	if err == nil && all > free/2 {
-		err = fmt.Errorf("%d bytes are free, and copies of %d may take half of them: %w", free, all, unix.ENOSPC)
-	}
-	return err
-}
-
-// freeSpace returns how many bytes the file system of root has left.
-func freeSpace(root *os.Root) (int64, error) {
-	dir, err := disk.OpenDir(root)
-	if err != nil {
-		return 0, err
-	}
-	defer dir.Close() // only its descriptor was needed
-	var fsys unix.Statfs_t
-	err = unix.Fstatfs(int(dir.Fd()), &fsys)
-	return int64(fsys.Bavail) * fsys.Bsize, err
-}
-
-// cloneFile makes to share all blocks of from, as xfs and btrfs can.
-func cloneFile(to, from *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) }
 
 // stateOf is the state of the files below root, which are links or copies of those listed.
 func stateOf(root *os.Root, files []local) (state []local, err error) {

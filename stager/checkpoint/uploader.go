@@ -36,6 +36,22 @@ type When struct {
 	Failure  bool          // at the end, when it did not
 }
 
+// Numbering says what numbers checkpoints.
+type Numbering string
+
+// What numbers checkpoints.
+const (
+	NumberAuto   Numbering = "auto" // the number in the name; where there is none, the time of writing
+	NumberByName Numbering = "name" // the number in the name only
+	NumberByTime Numbering = "time" // the time of writing
+)
+
+// Hold bounds what is held of checkpoints before they are complete.
+type Hold struct {
+	Checkpoints int // at once; 0: none
+	Percent     int // of the free space of the folder's file system
+}
+
 // DefaultSettle is how long nothing may change before a checkpoint that nobody
 // speaks of counts as complete.
 const DefaultSettle = 10 * time.Second
@@ -48,6 +64,8 @@ type Config struct {
 	Mode     Mode            // empty: ModeCheckpoint
 	When     When
 	Settle   time.Duration  // 0: DefaultSettle
+	Numbers  Numbering      // empty: NumberAuto
+	Hold     *Hold          // nil: two checkpoints and a quarter of the free space
 	Grace    time.Duration  // how long the end may take, for forecasts; 0: not known
 	Keep     Keep           // which committed steps the store keeps
 	Conflict string         // ConflictFail when empty
@@ -239,6 +257,12 @@ func (cfg *Config) complete() error {
 	if cfg.Mode == "" {
 		cfg.Mode = ModeCheckpoint
 	}
+	if cfg.Numbers == "" {
+		cfg.Numbers = NumberAuto
+	}
+	if cfg.Hold == nil {
+		cfg.Hold = &Hold{Checkpoints: 2, Percent: 25}
+	}
 	switch {
 	case cfg.Dir == "":
 		return errors.New("an output needs a folder")
@@ -246,6 +270,12 @@ func (cfg *Config) complete() error {
 		return errors.New("an output needs a destination")
 	case cfg.Mode != ModeCheckpoint && cfg.Mode != ModeNone:
 		return fmt.Errorf("unknown mode %q; known are %s, %s", cfg.Mode, ModeCheckpoint, ModeNone)
+	case cfg.Numbers != NumberAuto && cfg.Numbers != NumberByName && cfg.Numbers != NumberByTime:
+		return fmt.Errorf("unknown numbering %q; known are %s, %s, %s", cfg.Numbers, NumberAuto, NumberByName, NumberByTime)
+	case cfg.Numbers == NumberByTime && cfg.Nodes > 1:
+		return errors.New("nodes write at different times, so these cannot number the steps of several nodes")
+	case cfg.Hold.Checkpoints < 0 || cfg.Hold.Percent < 0 || cfg.Hold.Percent > 100:
+		return fmt.Errorf("hold: want 0 or more checkpoints and 0 to 100 percent (got %+v)", *cfg.Hold)
 	case cfg.Keep.Last < 0 || cfg.Keep.Every < 0 || cfg.Keep.Best < 0:
 		return fmt.Errorf("less than none cannot be kept: %+v", cfg.Keep)
 	case cfg.Keep.Best > 0 && cfg.Keep.Metric == "":

@@ -157,7 +157,7 @@ type CommitOrder struct {
 
 // commit answers when the checkpoint is held fast by links, so that the trainer may
 // prune; with ?wait=30s when it is saved, or the time is over (202). Of files that changed
-// since it says so (409).
+// since it says so (409), and of files for which there is no room (507).
 func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 	u := a.uploader(w, r)
 	if u == nil {
@@ -218,6 +218,8 @@ func codeForCommit(err error) int {
 	switch backends.KindOf(err) {
 	case backends.Invalid, backends.NotExist, backends.Exist, backends.Permission, backends.Unsupported:
 		return http.StatusUnprocessableEntity
+	case backends.NoSpace:
+		return http.StatusInsufficientStorage
 	}
 	return codeForSaving(err)
 }

@@ -289,3 +289,14 @@ func TestSave(t *testing.T) {
 		t.Errorf("got the codes %v, want %v", codes, want)
 	}
 }
+
+// Without room a commit is refused in a way that trying again may mend.
+func TestCommitWithoutRoomIsTriedAgain(t *testing.T) {
+	code := codeForCommit(backends.Errorf(backends.NoSpace, "hold", "last.pt", "no space"))
+	if code != http.StatusInsufficientStorage {
+		t.Errorf("got %d, want 507", code)
+	}
+	if exit := (&RefusedError{Status: code}).ExitCode(); exit != 75 {
+		t.Errorf("the command ends with %d, want 75", exit)
+	}
+}

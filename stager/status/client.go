@@ -43,7 +43,7 @@ func (e *RefusedError) Error() string { return e.Words }
 // ExitCode follows whose turn the answer says it is.
 func (e *RefusedError) ExitCode() int {
 	switch {
-	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusConflict:
+	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusConflict, e.Status == http.StatusInsufficientStorage:
 		return 75
 	case e.Status < http.StatusInternalServerError:
 		return 64

@@ -57,6 +57,8 @@ func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 	}
 	bySign := Judgement{Kind: Sign, Word: "sign " + path.Base(sign), Reason: sign + " says that it is complete"}
 	switch {
+	case sign != "" && missing == "" && v.Part && v.SignedForAll():
+		return after(v.Quiet, min(quiet, ShortQuiet), bySign)
 	case sign != "" && missing == "" && v.Part:
 		return after(v.Quiet, quiet, bySign) // other ranks may still write here
 	case sign != "" && missing == "" && !v.changedAfter(sign):
@@ -72,7 +74,7 @@ func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 	case v.One && !v.Part && ends(v.Files[0]):
 		return after(v.Quiet, ShortQuiet, Judgement{Kind: Structure, Word: "structure " + v.Files[0].Format.Kind, Reason: "its only file was written to its end"})
 	}
-	if v.Next && !v.Part {
+	if v.Next {
 		return after(v.Quiet, min(quiet, ShortQuiet), Judgement{Kind: Quiet, Word: "next", Reason: "a later one has begun"})
 	}
 	return after(v.Quiet, quiet, Judgement{Kind: Quiet, Word: fmt.Sprintf("quiet %v", quiet), Reason: fmt.Sprintf("nothing in it changed for %v", quiet)})

@@ -203,6 +203,7 @@ func (m *Machine) announce() {
 	m.log.mine = Announcement{
 		Header: Header{APIVersion: apiVersion, Kind: kindAnnouncement}, View: m.view.now.Digest, Save: m.log.next,
 		Step: h.Step, Round: h.Round, Writing: h.Writing, Edition: h.Edition, Scope: scope, By: m.cfg.Index,
+		Provisional: h.Sign == SignQuiet,
 	}
 	m.log.phase = logCreate
 	m.do(Action{Do: Create, For: m.logTask(), Key: announceKey(m.view.now.Digest, m.log.next), Body: encode(m.log.mine)})

@@ -86,6 +86,9 @@ type Announcement struct {
 	Edition int    `json:"edition"` // which files of the writing, from 1
 	Scope   Scope  `json:"scope"`
 	By      int    `json:"by"`
+	// Provisional says that the announcing node has no sign, so that the save is
+	// provisional whatever the others have.
+	Provisional bool `json:"provisional,omitempty"`
 }
 
 // Part is step-S/parts/<view>/<save>/<index>.json.

@@ -126,8 +126,8 @@ func (m *Machine) begin(s *save) {
 		m.fail(s, fmt.Sprintf("node %d has a later writing of step %d", m.cfg.Index, s.what.Step))
 	case sign >= SignOwn || sign > 0 && !m.on(3):
 		m.enter(s, saveUpload)
-	case sign > 0 && s.what.Scope == ScopeNode && s.what.By == m.cfg.Index:
-		s.provisional = true // no sign on any node so far
+	case sign > 0 && s.what.Scope == ScopeNode && (s.what.By == m.cfg.Index || s.what.Provisional):
+		s.provisional = true // no sign on any node so far: waiting for one here changes nothing
 		m.enter(s, saveUpload)
 	case s.what.Scope == ScopeJob:
 		m.enter(s, saveScan)

@@ -1,0 +1,109 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/dustin/go-humanize"
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// instead holds a file to which links are refused, as to those of other users
+// (fs.protected_hardlinks): a symbolic link by another of the same target, a file by a copy.
+// It returns the refusal where copies of this and the files to come, with blocks of their
+// own, would take more than half of the free space, which the trainer needs, too.
+func (s *shelf) instead(old, name string, f local, all int64, refusal error) (copied bool, err error) {
+	if target, err := s.root.Readlink(old); err == nil {
+		return false, s.root.Symlink(target, name)
+	}
+	copied, err = s.copyFile(old, name, f, 2*all)
+	if errors.As(err, new(*copyError)) {
+		return false, errors.Join(refusal, s.root.Remove(name))
+	}
+	return copied, err
+}
+
+// copyError says that a file could not be copied.
+type copyError struct{ error }
+
+func (e *copyError) Unwrap() error { return e.error }
+
+// copyFile gives a file a copy, which shares its blocks where that is possible, with the
+// same modification time; where it is not, so many bytes must be free as need says. done is
+// false for a symbolic link. The error is errChanged when the file is not as it was listed,
+// or somebody has it open for writing, an *unreadableError when stager may not read it, and
+// a *copyError when it cannot be copied: of kind NoSpace, before the first byte, where there
+// is no room.
+func (s *shelf) copyFile(old, name string, f local, need int64) (done bool, err error) {
+	from, err := disk.OpenFile(s.root, old, os.O_RDONLY, 0)
+	err = explain(s.root, old, err)
+	if odd := (*disk.NotRegularError)(nil); errors.As(err, &odd) {
+		return false, nil // a link leads to the copy of its file
+	}
+	if err != nil {
+		return false, err
+	}
+	defer from.Close() // opened for reading
+	to, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return false, err
+	}
+	if err = s.clone(to, from); err != nil {
+		err = s.copyBytes(to, from, f, need)
+	}
+	if cerr := to.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return false, refuseCopy(old, err)
+	}
+	if err := unchanged(from, f); err != nil {
+		return false, err
+	}
+	return true, s.root.Chtimes(name, f.modified(), f.modified())
+}
+
+func (s *shelf) copyBytes(to, from *os.File, f local, need int64) error {
+	free, err := s.free(s.root)
+	if err != nil {
+		return err
+	}
+	if need > free {
+		return &backends.Error{Kind: backends.NoSpace, Err: fmt.Errorf("copies need %s (%d bytes) free, and %s (%d bytes) are free",
+			humanize.IBytes(uint64(need)), need, humanize.IBytes(uint64(free)), free)}
+	}
+	_, err = io.Copy(to, io.LimitReader(from, f.Size+1))
+	return err
+}
+
+// refuseCopy says which file cannot be held, and what helps.
+func refuseCopy(name string, err error) error {
+	kind := backends.KindOf(err)
+	if isFull(err) {
+		kind = backends.NoSpace
+	}
+	return &copyError{backends.Errorf(kind, "hold", name,
+		"it may be overwritten in place, so a copy is needed, which is not possible: %w; free some space in the output's volume, or give each checkpoint a name of its own", err)}
+}
+
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// cloneFile makes to share all blocks of from, as xfs and btrfs can.
+func cloneFile(to, from *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) }
+
+// freeSpace returns how many bytes the file system of root has left.
+func freeSpace(root *os.Root) (int64, error) {
+	dir, err := disk.OpenDir(root)
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close() // only its descriptor was needed
+	var fsys unix.Statfs_t
+	err = unix.Fstatfs(int(dir.Fd()), &fsys)
+	return int64(fsys.Bavail) * fsys.Bsize, err
+}

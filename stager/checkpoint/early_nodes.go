@@ -1,0 +1,75 @@
+package checkpoint
+
+import (
+	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+)
+
+// On a node of several, what the trainer removed may be part of a save that another node
+// announces later: the sign of all ranks lies there. So it stays held until a later save is
+// announced.
+
+// rescueForScanLocked makes a snapshot of what is held of a removed checkpoint when a save of
+// it waits for the files of this node.
+func (u *Uploader) rescueForScanLocked(e *early) bool {
+	s := u.scanOf(e.snap.Step)
+	if s == nil || !u.member.belongs(e.snap.View, e.snap.Round, s.save) || !u.rescueLocked(e, s) {
+		return false
+	}
+	s.fresh, s.early = true, true
+	return true
+}
+
+// awaitedLocked reports whether another node may still announce the save of a checkpoint
+// that the trainer has removed here.
+func (u *Uploader) awaitedLocked(e *early) bool {
+	return u.member != nil && u.member.mayAnnounce(e.snap)
+}
+
+// mayAnnounce reports whether a save of these files is open, or may be announced: their view
+// is the current one, and nothing later was announced in it.
+func (m *member) mayAnnounce(snap *snapshot) bool {
+	if snap.View == beforeRun || m.is(memberFenced) {
+		return false
+	}
+	view, round := m.resolve(snap.View, snap.Round)
+	current, _ := m.position()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range m.open {
+		if a.View == view && a.Round == round && a.Step == snap.Step {
+			return true
+		}
+	}
+	for _, a := range m.announced {
+		if a.View == view && (a.Round > round || a.Round == round && a.Step >= snap.Step) {
+			return false
+		}
+	}
+	return view == current
+}
+
+// removedPart returns what a judgement on the held files of a removed checkpoint is worth
+// on a node of several. Files that came between the last scan and the removal are not held,
+// unless a sign of all ranks, which is written last, is.
+func removedPart(v evidence.View, j evidence.Judgement, of *scan) evidence.Judgement {
+	switch {
+	case j.Kind == evidence.Said || j.Kind == evidence.Sign && v.SignedForAll():
+		return j
+	case of != nil && of.job:
+		return evidence.Judgement{Kind: evidence.Quiet, Word: of.evidence() + ", removed", Reason: "another node announced it for all nodes"}
+	}
+	return evidence.Judgement{Kind: evidence.Quiet, Word: "next", Reason: "a later one has begun"}
+}
+
+// awaits reports whether this node holds what the trainer has removed and another node may
+// announce.
+func (u *Uploader) awaits() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, e := range u.early {
+		if e.gone != nil && u.awaitedLocked(e) {
+			return true
+		}
+	}
+	return false
+}
