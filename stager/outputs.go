@@ -72,6 +72,7 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 		u, err := checkpoint.New(checkpoint.Config{
 			Output: spec.Name, Dir: spec.Path, Store: store, Mode: checkpoint.Mode(spec.Commit),
 			When: when(spec), Settle: time.Duration(spec.Settle), Grace: time.Duration(spec.Deadline), Node: node, Nodes: nodes,
+			Numbers: checkpoint.Numbering(spec.Step), Hold: hold(spec),
 			Keep: checkpoint.Keep{
 				Last: spec.Keep.Last, Every: spec.Keep.Every, Best: spec.Keep.Best, Metric: spec.Keep.Metric, Highest: spec.Keep.Mode == plan.BestHighest,
 			},
@@ -199,4 +200,13 @@ func unknown[T any](what string, specs []T, name func(T) string) error {
 		names = []string{"none"}
 	}
 	return fmt.Errorf("%w; its %s are %s", status.ErrUnknown, what, strings.Join(names, ", "))
+}
+
+// hold is what is held of checkpoints that are not complete.
+func hold(spec plan.Output) *checkpoint.Hold {
+	h := plan.DefaultHold
+	if spec.Hold != nil {
+		h = *spec.Hold
+	}
+	return &checkpoint.Hold{Checkpoints: h.Checkpoints, Percent: h.Percent}
 }

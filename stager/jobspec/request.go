@@ -330,6 +330,8 @@ var params = map[string]struct{ in, out string }{
 	"when":         {out: "when"},
 	"interval":     {out: "interval"},
 	"settle":       {out: "settle"},
+	"step":         {out: "step"},
+	"hold":         {out: "hold.checkpoints"},
 	"keep":         {out: "keep.last"},
 	"nodes":        {out: "nodes"},
 	"conflict":     {out: "conflict"},

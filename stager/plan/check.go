@@ -232,6 +232,7 @@ func (c *checker) outputs(outputs []Output) {
 		c.when(at, out)
 		c.oneOf(at+".conflict", out.Conflict, ConflictFail, ConflictOverwrite, ConflictSuffix)
 		c.keep(at, out)
+		c.completion(at, out)
 		if out.Nodes != "" {
 			c.oneOf(at+".nodes", out.Nodes, NodesAll)
 		}
@@ -242,6 +243,29 @@ func (c *checker) outputs(outputs []Output) {
 			c.add(at+".deadline", "the last upload needs time, as in 10m")
 		}
 		c.secret(at, out.Credentials)
+	}
+}
+
+// completion checks how checkpoints are numbered, and held before they are complete.
+func (c *checker) completion(at string, out Output) {
+	if out.Step != "" {
+		c.oneOf(at+".step", out.Step, StepAuto, StepName, StepTime)
+	}
+	if out.Step == StepTime && out.Nodes == NodesAll {
+		c.add(at+".step", "nodes write at different times; with nodes: %s write the number into the name, or call stager commit --step", NodesAll)
+	}
+	if out.Commit == CommitNone && out.Step != "" {
+		c.add(at+".step", "it numbers checkpoints; it is read with commit: %s only", CommitCheckpoint)
+	}
+	if out.Hold == nil {
+		return
+	}
+	if out.Commit == CommitNone {
+		c.add(at+".hold", "it holds checkpoints; it is read with commit: %s only", CommitCheckpoint)
+	}
+	c.notNegative(at+".hold.checkpoints", out.Hold.Checkpoints)
+	if p := out.Hold.Percent; p < 1 || p > 100 {
+		c.add(at+".hold.percent", "it is a part of the free space, from 1 to 100 (got %d); to hold nothing write checkpoints: 0", p)
 	}
 }
 

@@ -42,6 +42,8 @@ func (out *Output) setDefaults() {
 	out.Deadline = Duration(10 * time.Minute)
 }
 
+func (h *Hold) setDefaults() { *h = DefaultHold }
+
 // boundPrefetches refuses what does not fit into a volume before it is fetched: a pod
 // that fills one over its limit is evicted in the middle.
 func (s *Spec) boundPrefetches() {

@@ -305,6 +305,8 @@ type Output struct {
 	When        []string    `json:"when"`
 	Interval    Duration    `json:"interval,omitzero"` // between two passes of WhenInterval
 	Settle      Duration    `json:"settle"`            // unchanged for so long is finished
+	Step        string      `json:"step,omitempty"`    // what numbers checkpoints; empty: StepAuto
+	Hold        *Hold       `json:"hold,omitempty"`    // what is held of checkpoints that are not complete; nil: DefaultHold
 	Keep        Keep        `json:"keep,omitzero"`
 	Nodes       string      `json:"nodes,omitempty"` // all: a step is whole when each node brought its part; empty: each node's is whole
 	Conflict    string      `json:"conflict"`
@@ -321,6 +323,23 @@ func (o Output) Caution() string {
 	}
 	return ""
 }
+
+// What numbers the checkpoints of an output.
+const (
+	StepAuto = "auto" // the number in the name; the time of writing where there is none, as in last.pt
+	StepName = "name" // the number in the name; others are mirrored as plain files
+	StepTime = "time" // the time of writing, in milliseconds since 1970
+)
+
+// Hold bounds what is held of checkpoints that are not complete, so that a trainer which
+// keeps few may remove them.
+type Hold struct {
+	Checkpoints int `json:"checkpoints"` // at once; 0: none
+	Percent     int `json:"percent"`     // of the free space of the output's volume
+}
+
+// DefaultHold is what holds without a Hold.
+var DefaultHold = Hold{Checkpoints: 2, Percent: 25}
 
 // Keep says which checkpoints stay at the destination.
 type Keep struct {
