@@ -161,6 +161,8 @@ func TestNames(t *testing.T) {
 	for name, want := range map[string]int64{
 		"checkpoint-500": 500, "step_12000": 12000, "epoch-3": 3, "500": 500, "global_step7": 7, "iter_0000500": 500,
 		"epoch=3-step=500.ckpt/": 500, "model-9.safetensors/": 9,
+		"checkpoint_2026-11-25_08-53-52.962076": 1795596832962, "run-2026-11-25T08-53-52": 1795596832000, "2026-13-25_08-53-52.5": 5, // Ray Train
+		"model-501.weights.h5/": 501, "checkpoint_500/": 500, "checkpoint-500/": -1,
 		"latest": -1, "run-1.log/": -1, "events.out.12/": -1, "x99999999999999999999": -1, "v1.5b": -1,
 	} {
 		file := strings.HasSuffix(name, "/") // here: a file

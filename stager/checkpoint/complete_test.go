@@ -94,6 +94,31 @@ func TestProvisionalCommitIsReplacedWhenTheCheckpointGrows(t *testing.T) {
 	})
 }
 
+// A later process of the same folder replaces the provisional COMMIT of the one before. The
+// whole checkpoint was refused as other content of the step, also by the second restart.
+func TestProvisionalCommitIsReplacedAfterRestarts(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, b, nil)
+		want := make(map[string]string)
+		for _, name := range []string{"a.raw", "b.raw", "c.raw"} {
+			write(t, filepath.Join(dir, "step-500"), map[string]string{name: name})
+			want[name] = name
+			settled(t, u)
+			if err := u.Close(); err != nil {
+				t.Fatal(err)
+			}
+			u = newUploader(t, dir, b, nil)
+			settled(t, u)
+			if failed := u.Status().Failed; len(failed) > 0 {
+				t.Errorf("with %s: failed %v, want nothing", name, failed)
+			}
+		}
+		_, files := restoreNewest(t, b)
+		equal(t, "the restored checkpoint", files, want)
+	})
+}
+
 // Another uploader does not replace a provisional COMMIT that is not its own.
 func TestProvisionalCommitOfAnotherIsNotReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

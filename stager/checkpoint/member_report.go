@@ -217,7 +217,7 @@ func (m *member) safe(r group.Report) {
 		u.committed.Evidence = snap.Evidence
 		u.cfg.Metrics.countEvidence(u.cfg.Output, snap.Evidence)
 		delete(u.failed, snap.Name)
-		u.shipped[snap.Name] = shipment{snap.Step, snap.print, dir, snap.Complete}
+		u.shipped[snap.Name] = shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete}
 		u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(totalSize(snap.Files)))
 		u.rememberLocked()
 		u.leaveLocked(snap)

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Names in the store and in the output folder.
@@ -23,6 +24,8 @@ const (
 var (
 	stepFolder = regexp.MustCompile(`^step-([0-9]{8,18})(?:-attempt-([1-9][0-9]{0,8}))?$`)
 	lastNumber = regexp.MustCompile(`[0-9]+$`)
+	timeOfDay  = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}[-_T][0-9]{2}-[0-9]{2}-[0-9]{2}(?:[._][0-9]{1,9})?$`)
+	flaxFile   = regexp.MustCompile(`^checkpoint_[0-9]+$`)
 	namedStep  = regexp.MustCompile(`(?:^|[^a-zA-Z])step=([0-9]+)`) // Lightning and NeMo
 	uploadID   = regexp.MustCompile(`^[0-9a-f]{16}$`)
 )
@@ -90,11 +93,12 @@ func parseStepDir(dir string) (step int64, suffix int, ok bool) {
 
 // checkpointFiles are the endings of files that are a checkpoint by themselves.
 var checkpointFiles = []string{
-	".ckpt", ".pt", ".pth", ".safetensors", ".h5", ".keras", ".npz", ".msgpack", ".tar",
+	".ckpt", ".pt", ".pth", ".safetensors", ".weights.h5", ".h5", ".keras", ".npz", ".msgpack", ".tar",
 }
 
 // stepOf is the number that a name says is its step, or the one at its end, before a
-// file's ending.
+// file's ending. Of a time, as Ray Train has at the end of its names, that is the
+// milliseconds since 1970.
 func stepOf(name string, isDir bool) (int64, bool) {
 	name = path.Base(name)
 	if !isDir {
@@ -104,6 +108,10 @@ func stepOf(name string, isDir bool) (int64, bool) {
 				break
 			}
 		}
+		isDir = isDir || flaxFile.MatchString(name)
+	}
+	if step, ok := stepOfTime(name); ok && isDir {
+		return step, true
 	}
 	digits := lastNumber.FindString(name)
 	if m := namedStep.FindStringSubmatch(name); m != nil {
@@ -114,6 +122,25 @@ func stepOf(name string, isDir bool) (int64, bool) {
 	}
 	step, err := strconv.ParseInt(digits, 10, 64)
 	return step, err == nil
+}
+
+// stepOfTime is the number of a name that ends in a time. The zone is not known, and the same
+// for all names of an output.
+func stepOfTime(name string) (int64, bool) {
+	text := timeOfDay.FindString(name)
+	if len(text) < len("2006-01-02T15-04-05") {
+		return 0, false
+	}
+	text, fraction := text[:10]+"T"+text[11:19], text[19:]
+	at, err := time.Parse("2006-01-02T15-04-05", text)
+	if err != nil || at.UnixMilli() < autoFrom {
+		return 0, false
+	}
+	milli := int64(0)
+	if fraction != "" {
+		milli, err = strconv.ParseInt((fraction[1:] + "00")[:3], 10, 64)
+	}
+	return at.UnixMilli() + milli, err == nil
 }
 
 // orbaxTemporary stands in the names of what Orbax is still writing.

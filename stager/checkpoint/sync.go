@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/stager-dev/stager/backends"
@@ -118,7 +119,11 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	}
 	u.saved[snap.Step] = true
 	delete(u.failed, snap.Name)
-	u.shipped[snap.Name] = shipment{snap.Step, snap.print, dir, snap.Complete}
+	done := shipment{Step: snap.Step, Fingerprint: snap.print, Dir: dir, Complete: snap.Complete}
+	if commit.Provisional {
+		done.Upload = strings.TrimPrefix(commit.Data, dataDir+"/")
+	}
+	u.shipped[snap.Name] = done
 	u.rememberLocked()
 	u.leaveLocked(snap)
 	rate := u.lastRate
@@ -153,6 +158,11 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	defer sent.close()
 	u.mu.Lock()
 	ids := u.idsLocked()
+	for _, done := range u.shipped {
+		if uploadID.MatchString(done.Upload) {
+			ids[done.Upload] = true
+		}
+	}
 	u.mu.Unlock()
 	s := &shipper{
 		own: ids, store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,

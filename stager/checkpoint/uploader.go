@@ -150,6 +150,9 @@ type shipment struct {
 	Dir         string `json:"dir,omitempty"` // in the store; empty when newer ones made it needless
 	// Complete is when the checkpoint was; zero in hints of before.
 	Complete time.Time `json:"complete,omitzero"`
+	// Upload is the id of the data of a provisional COMMIT, which a later process of this
+	// folder replaces by the fuller checkpoint.
+	Upload string `json:"upload,omitempty"`
 }
 
 // failure is a checkpoint that is not tried again in the state it is in.

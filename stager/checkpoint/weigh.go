@@ -93,7 +93,7 @@ func (t tree) judge(want local) (judged, error) {
 
 // beside reads the files in the directory of a checkpoint that may name it.
 func (u *Uploader) beside(v *evidence.View) error {
-	for _, base := range []string{"latest", "latest_checkpointed_iteration.txt", "checkpoint"} {
+	for _, base := range []string{"latest", "latest_checkpointed_iteration.txt", "checkpoint", "checkpoint_manager_snapshot.json"} {
 		p := path.Join(path.Dir(v.Name), base)
 		if p == v.Name {
 			continue

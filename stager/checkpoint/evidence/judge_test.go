@@ -73,6 +73,7 @@ func TestJudge(t *testing.T) {
 		"trainer, state empty": {with(viewOf("checkpoint-5", "optimizer.pt", "trainer_state.json"), func(v *View) {
 			v.Files[1].Format, v.Quiet = format.Result{}, time.Hour
 		}), Denied, "torn"},
+		"orbax of 2023":   {with(viewOf("500", "default/_METADATA", "default/checkpoint"), func(v *View) { v.Quiet = quiet }), Quiet, "quiet 10s"},
 		"orbax, removed":  {with(viewOf("500", "_METADATA", "commit_success.txt"), func(v *View) { v.Quiet = time.Hour }), Denied, "no sign"},
 		"trainer, ranks":  {viewOf("checkpoint-5", "optimizer.pt", "rng_state_0.pth", "trainer_state.json").sameTime(), Waiting, "changing"},
 		"trainer, pruned": {with(viewOf("checkpoint-5", "optimizer.pt", "trainer_state.json"), func(v *View) { v.Changed = int64(time.Hour) }), Waiting, "changing"},
@@ -87,6 +88,12 @@ func TestJudge(t *testing.T) {
 		"megatron": {with(viewOf("iter_0000500", "mp_rank_00/model_optim_rng.pt"), func(v *View) {
 			v.Beside = map[string]Note{"latest_checkpointed_iteration.txt": {"500", 2}}
 		}), Sign, "sign latest_checkpointed_iteration.txt"},
+		"ray train": {with(viewOf("checkpoint_2026-11-25_08-53-52.962076", "model.pt"), func(v *View) {
+			v.Beside = map[string]Note{raySnapshot: {`{"checkpoint_results":[{"checkpoint_dir_name":"checkpoint_2026-11-25_08-53-52.962076"}]}`, 2}}
+		}), Sign, "sign " + raySnapshot},
+		"ray train, before": {with(viewOf("checkpoint_2026-11-25_08-53-52.962076", "model.pt"), func(v *View) {
+			v.Beside = map[string]Note{raySnapshot: {`{"checkpoint_results":[{"checkpoint_dir_name":"checkpoint_2026-11-25_08-53-52.917030"}]}`, 2}}
+		}), Waiting, "changing"},
 		"orbax": {viewOf("500", "_CHECKPOINT_METADATA", "_METADATA", "commit_success.txt").sameTime(), Sign, "sign commit_success.txt"},
 		"tensorflow": {with(viewOf("ckpt-500", "ckpt-500.data-00000-of-00001", "ckpt-500.index"), func(v *View) {
 			v.Group = true

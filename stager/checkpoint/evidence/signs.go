@@ -16,7 +16,7 @@ import (
 // the checkpoint denies, and completes nothing: others may follow it.
 func (v View) signs() (sign string, j Judgement) {
 	for _, look := range []func(View) (string, Judgement){
-		View.torchDistributed, View.orbax, View.deepSpeed, View.megatron, View.huggingFace, View.tensorFlow, View.keras,
+		View.torchDistributed, View.orbax, View.deepSpeed, View.megatron, View.huggingFace, View.tensorFlow, View.keras, View.rayTrain,
 	} {
 		found, j := look(v)
 		if j.Kind != "" {
@@ -174,6 +174,9 @@ func (v View) orbax() (string, Judgement) {
 	}
 	const success, metadata = "commit_success.txt", "_CHECKPOINT_METADATA"
 	if _, ok := v.find(metadata); !ok {
+		if slices.ContainsFunc(v.Files, func(f File) bool { return path.Base(f.Path) == "checkpoint" }) {
+			return "", Judgement{} // of Orbax before 2024, which wrote none: only its rename proves that it is complete
+		}
 		return "", denied("no sign", "it has no %s, which Orbax writes before it renames the directory, and removes first", metadata)
 	}
 	if f, ok := v.find(success); ok {
@@ -348,4 +351,20 @@ func (v View) keras() (string, Judgement) {
 		return "", denied("torn", "its %s is not whole", metadata)
 	}
 	return metadata, Judgement{}
+}
+
+var ofRayTrain = regexp.MustCompile(`^checkpoint_[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}\.[0-9]{1,9}$`)
+
+// raySnapshot is the file beside the checkpoints of Ray Train that names the complete ones.
+const raySnapshot = "checkpoint_manager_snapshot.json"
+
+// rayTrain: it copies what a worker reported into a directory named after the time, and then
+// names the directory in checkpoint_manager_snapshot.json, beside it.
+func (v View) rayTrain() (string, Judgement) {
+	name := path.Base(v.Name)
+	note, ok := v.Beside[raySnapshot]
+	if !ok || !ofRayTrain.MatchString(name) || !strings.Contains(note.Text, `"checkpoint_dir_name":"`+name+`"`) {
+		return "", Judgement{}
+	}
+	return raySnapshot, v.after(raySnapshot, note.Modified, func(string) bool { return true })
 }

@@ -53,7 +53,7 @@ type View struct {
 // checkpoint or beside it. Content of more than NoteLimit bytes is left out.
 func WantsNote(p string) bool {
 	switch path.Base(p) {
-	case "latest", "latest_checkpointed_iteration.txt", "checkpoint":
+	case "latest", "latest_checkpointed_iteration.txt", "checkpoint", raySnapshot:
 		return true
 	}
 	return format.IsIndex(p)
