@@ -9,6 +9,8 @@ own return or callback reports it.
     python3 record.py --install VENV NAME=VERSION...    # a Python with these packages
     VENV/bin/python record.py torch_save safetensors    # these cases
     VENV/bin/python record.py                           # every case that can be imported
+    VENV/bin/python record.py --write torch_save DIR    # the case itself, into a directory
+    VENV/bin/python load.py torch_save DIR              # the library loads what was restored
 """
 
 import base64
@@ -22,6 +24,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "testdata")
 CALLS = ("openat,creat,open,close,fsync,fdatasync,mkdir,mkdirat,rename,renameat,renameat2,unlink,unlinkat,rmdir,write,pwrite64,writev,pwritev,pwritev2,"
@@ -183,7 +186,7 @@ def safetensors_sharded(out):
         mark(f"step-{step}")
 
 
-def tiny_trainer(out, **more):
+def tiny_trainer(out, max_steps=4, **more):
     import torch
     from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
 
@@ -194,7 +197,7 @@ def tiny_trainer(out, **more):
     torch.manual_seed(1)
     model = BertForSequenceClassification(BertConfig(vocab_size=10, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4, max_position_embeddings=4))
     data = [{"input_ids": torch.tensor([1, 2]), "labels": torch.tensor(0)} for _ in range(64)]
-    args = TrainingArguments(out, max_steps=4, per_device_train_batch_size=2, report_to=[], disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False, **more)
+    args = TrainingArguments(out, max_steps=max_steps, per_device_train_batch_size=2, report_to=[], disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False, **more)
     return Trainer(model, args, train_dataset=data, callbacks=[Marks()])
 
 
@@ -214,7 +217,6 @@ def trainer_just_in_time(out):
 
     class Ends(TrainerCallback):
         def on_step_end(self, args, state, control, **_):
-            import time
             if state.global_step == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(4)  # longer than transformers waits for a second signal
@@ -252,11 +254,9 @@ def peft(out):
         mark(f"step-{step}")
 
 
-@case("lightning", "torch")
-def lightning(out):
+def tiny_lightning():
     import lightning as L
     import torch
-    from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
     class Net(L.LightningModule):
         def __init__(self):
@@ -269,14 +269,22 @@ def lightning(out):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
+    return Net(), torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 4)), batch_size=1)
+
+
+@case("lightning", "torch")
+def lightning(out):
+    import lightning as L
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
     class Saves(ModelCheckpoint):
         def _save_checkpoint(self, trainer, filepath):
             super()._save_checkpoint(trainer, filepath)
             mark(os.path.relpath(filepath, out))
 
-    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 4)), batch_size=1)
+    net, data = tiny_lightning()
     saves = Saves(out, filename="{step}", every_n_train_steps=2, save_top_k=-1)
-    L.Trainer(max_steps=4, accelerator="cpu", devices=1, callbacks=[saves], logger=False, enable_progress_bar=False, enable_model_summary=False).fit(Net(), data)
+    L.Trainer(max_steps=4, accelerator="cpu", devices=1, callbacks=[saves], logger=False, enable_progress_bar=False, enable_model_summary=False).fit(net, data)
 
 
 @case("orbax-checkpoint", "jax")
@@ -401,6 +409,58 @@ def deepspeed(out):
         for step in (500, 1000):
             engine.save_checkpoint(out, tag=f"global_step{1000 * stage + step}")
             mark(f"global_step{1000 * stage + step}")
+
+
+@case("megatron-core", "torch")
+def megatron_core(out):
+    def work(rank, out):
+        import torch
+        import torch.distributed as dist
+        from megatron.core import dist_checkpointing as checkpointing
+
+        torch.cuda.synchronize, torch.cuda.current_device = lambda *_: None, lambda: "cpu"  # there is no GPU
+        for step in (500, 1000):
+            to = f"{out}/iter_{step:07d}"
+            if rank == 0:
+                os.mkdir(to)
+            dist.barrier()
+            shard = checkpointing.ShardedTensor.from_rank_offsets("w", torch.ones(4, 8) * rank, (0, rank, 2), replica_id=0)
+            checkpointing.save({"w": shard, "iteration": step}, to, async_sharded_save=False)
+            dist.barrier()
+            if rank == 0:  # as Megatron-LM's training loop does
+                with open(f"{out}/latest_checkpointed_iteration.txt", "w") as f:
+                    f.write(str(step))
+                mark(f"iter_{step:07d}")
+            dist.barrier()
+    ranks(work, out)
+
+
+@case("ray", "torch")
+def ray_train(out):
+    def loop(config):
+        import torch
+        from ray import train
+
+        model, _ = model_and_optimizer()
+        for epoch in (1, 2):
+            with tempfile.TemporaryDirectory() as local:
+                torch.save(model.state_dict(), f"{local}/model.pt")
+                torch.save({"epoch": epoch}, f"{local}/state.pt")
+                train.report({"loss": 1 / epoch}, checkpoint=train.Checkpoint.from_directory(local))
+            newest = max(name for name in os.listdir(config["to"]) if name.startswith("checkpoint_2"))
+            snapshot = config["to"] + "/checkpoint_manager_snapshot.json"
+            while not os.path.exists(snapshot) or newest not in open(snapshot).read():  # report returns before
+                time.sleep(0.05)
+            mark(newest)
+
+    import ray
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    top, name = os.path.split(out)
+    TorchTrainer(loop, train_loop_config={"to": out}, scaling_config=ScalingConfig(num_workers=1),
+                 run_config=RunConfig(storage_path=top, name=name)).fit()
 
 
 # A call as strace tells it: "1234 1.5 write(5</out/x>, "\x41", 1) = 1".

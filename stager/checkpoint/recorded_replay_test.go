@@ -1,0 +1,247 @@
+package checkpoint
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// tally is what replays of a recording count.
+type tally struct {
+	boundaries, torn, provisional, missed int
+	seconds                               float64 // the longest from completion to COMMIT
+	evidence                              map[string]bool
+	words                                 []string // the evidence of each mark
+}
+
+// replay is a recording that is replayed before an Uploader.
+type replay struct {
+	t *testing.T
+	*recording
+	b      *mem.Backend
+	dir    string
+	u      *Uploader
+	w      *writer
+	states map[string]bool // complete ones, canonical
+	known  map[string]bool // texts of COMMITs that were looked at
+	tally  *tally
+}
+
+func newReplay(t *testing.T, r *recording, count *tally) *replay {
+	p := &replay{t: t, recording: r, b: mem.New(), dir: t.TempDir(), states: make(map[string]bool), known: make(map[string]bool), tally: count}
+	p.w = newWriter(t, p.dir)
+	t.Cleanup(p.w.kill)
+	for _, files := range r.truth {
+		p.states[canonical(files)] = true
+	}
+	p.u = newUploader(t, p.dir, p.b, quietly)
+	return p
+}
+
+func quietly(c *Config) { c.Log = nil }
+
+// judge counts what is committed of an incomplete state.
+func (p *replay) judge(i int) {
+	p.t.Helper()
+	for _, c := range committedIn(p.t, p.b, p.known) {
+		p.known[c.text] = true
+		switch whole := p.states[canonical(c.files)]; {
+		case whole:
+		case c.Provisional:
+			p.tally.provisional++
+		default:
+			p.tally.torn++
+			p.t.Errorf("%s: at operation %d (%s %s) %s is final by %q and torn: %q", p.name, i, p.ops[i].Op, p.ops[i].Path, c.dir, c.Evidence, slices.Sorted(maps.Keys(c.files)))
+		}
+	}
+}
+
+// has reports whether a complete state is committed.
+func (p *replay) has(files map[string]string) (c savedStep, ok bool) {
+	p.t.Helper()
+	want := canonical(files)
+	for _, c := range committedIn(p.t, p.b, nil) {
+		if canonical(c.files) == want {
+			return c, true
+		}
+	}
+	return c, false
+}
+
+// outlast lets more time pass than any timeout has.
+func (p *replay) outlast() {
+	p.t.Helper()
+	settled(p.t, p.u)
+	time.Sleep(time.Hour)
+	settled(p.t, p.u)
+}
+
+// mode is what happens at each boundary of a replay.
+type mode struct {
+	name string
+	at   func(*replay)
+}
+
+var modes = []mode{
+	{"a pause longer than all timeouts", (*replay).outlast},
+	{"a kill of the writer", func(p *replay) { p.w.kill(); p.outlast() }},
+	{"a kill of stager", func(p *replay) { // and of the writer at the end of a step
+		if err := p.u.Close(); err != nil {
+			p.t.Fatal(err)
+		}
+		p.u = newUploader(p.t, p.dir, p.b, quietly)
+		p.outlast()
+	}},
+}
+
+// At every boundary of every recording stands a pause longer than all timeouts, with the
+// files open or their writer killed, or a stager that starts anew: no incomplete state is
+// ever final, and every complete one is committed. Then the library writes on without a
+// pause, and the seconds from its word that a step is complete to COMMIT are counted.
+func TestReplayOfRecordingsAtEveryBoundary(t *testing.T) {
+	t.Logf("%-34s %10s %5s %11s %6s %8s  %s", "recording", "boundaries", "torn", "provisional", "missed", "seconds", "evidence")
+	for _, r := range append(recordings(t), described(t)...) {
+		count := &tally{evidence: make(map[string]bool)}
+		for _, m := range modes {
+			t.Run(r.name+"/"+m.name, func(t *testing.T) {
+				inBubble(t, func(t *testing.T) { replayWith(newReplay(t, r, count), m) })
+			})
+		}
+		t.Run(r.name+"/seconds", func(t *testing.T) {
+			inBubble(t, func(t *testing.T) { measure(newReplay(t, r, count)) })
+		})
+		t.Run(r.name+"/removed at once", func(t *testing.T) {
+			inBubble(t, func(t *testing.T) { removeAtOnce(newReplay(t, r, count)) })
+		})
+		t.Logf("%-34s %10d %5d %11d %6d %8.2f  %s", r.name, count.boundaries, count.torn, count.provisional, count.missed, count.seconds,
+			strings.Join(slices.Sorted(maps.Keys(count.evidence)), ", "))
+	}
+}
+
+func replayWith(p *replay, m mode) {
+	for i, o := range p.ops {
+		p.w.do(o)
+		notify(p.u, o)
+		if o.Op == "mark" {
+			p.w.kill()
+		}
+		m.at(p)
+		p.tally.boundaries++
+		p.judge(i)
+		if files := p.truth[i]; o.Op == "mark" {
+			if _, ok := p.has(files); !ok {
+				p.tally.missed++
+				p.t.Errorf("%s: %s is complete at operation %d and not committed; waiting %v, failed %v", p.name, o.Path, i, p.u.Status().Waiting, p.u.Status().Failed)
+			}
+		}
+	}
+	if failed := p.u.Status().Failed; len(failed) > 0 {
+		p.t.Errorf("%s: failed %v", p.name, failed)
+	}
+}
+
+// measure counts the seconds from each completion to its COMMIT.
+func measure(p *replay) {
+	for i, o := range p.ops {
+		p.w.do(o)
+		notify(p.u, o)
+		if o.Op != "mark" {
+			time.Sleep(50 * time.Millisecond)
+			pass(p.t, p.u)
+			p.judge(i)
+			continue
+		}
+		began := time.Now()
+		for {
+			pass(p.t, p.u)
+			p.judge(i)
+			took := time.Since(began)
+			c, ok := p.has(p.truth[i])
+			limit := 2 * time.Second
+			if ok && c.Provisional {
+				limit += p.u.cfg.Settle
+			}
+			if !ok && took <= 2*time.Second+p.u.cfg.Settle {
+				time.Sleep(time.Second / 8)
+				continue
+			}
+			p.tally.seconds = max(p.tally.seconds, took.Seconds())
+			p.tally.evidence[c.Evidence], p.tally.words = true, append(p.tally.words, c.Evidence)
+			if !ok || took > limit {
+				p.t.Errorf("%s: %s was committed %v, %v after its completion by %q, want at most %v; waiting %v", p.name, o.Path, ok, took, c.Evidence, limit, p.u.Status().Waiting)
+			}
+			break
+		}
+	}
+}
+
+// removeAtOnce removes each checkpoint file by file as soon as the library says that it is
+// complete, stager has looked once and a later one has begun, and looks after each removal.
+// All are saved from what was held.
+func removeAtOnce(p *replay) {
+	p.w.lax = true
+	for i, o := range p.ops {
+		p.w.do(o)
+		notify(p.u, o)
+		pass(p.t, p.u)
+		if o.Op != "mark" {
+			p.judge(i)
+			continue
+		}
+		p.w.kill()
+		if unnumberedName(o.Path) {
+			continue // it is overwritten, and not removed
+		}
+		write(p.t, filepath.Join(p.dir, "later-999999999999999"), map[string]string{"weights": "x"})
+		p.remove(o.Path, func() { pass(p.t, p.u); p.judge(i) })
+	}
+	time.Sleep(time.Minute)
+	pass(p.t, p.u)
+	p.judge(len(p.ops) - 1)
+	for i, o := range p.ops {
+		if o.Op != "mark" || unnumberedName(o.Path) {
+			continue
+		}
+		if _, ok := p.has(p.truth[i]); !ok {
+			p.tally.missed++
+			p.t.Errorf("%s: %s was removed when it was complete and is not committed; missed %v", p.name, o.Path, p.u.Status().Missed)
+		}
+	}
+}
+
+func unnumberedName(name string) bool {
+	_, dir := stepOf(name, true)
+	_, file := stepOf(name, false)
+	return !dir && !file
+}
+
+// remove removes a checkpoint file by file, in an order drawn from its name.
+func (p *replay) remove(name string, each func()) {
+	p.t.Helper()
+	var paths []string
+	for _, q := range slices.Sorted(maps.Keys(checkpointAt(p.t, p.dir, name))) {
+		at := filepath.Join(name, q)
+		if info, err := os.Lstat(filepath.Join(p.dir, name)); err != nil || !info.IsDir() {
+			at = filepath.Join(filepath.Dir(name), q)
+		}
+		paths = append(paths, at)
+	}
+	dice := rand.New(rand.NewPCG(1, uint64(len(name))))
+	dice.Shuffle(len(paths), func(i, j int) { paths[i], paths[j] = paths[j], paths[i] })
+	for _, q := range paths {
+		if err := os.Remove(filepath.Join(p.dir, q)); err != nil {
+			p.t.Fatal(fmt.Errorf("%s: %w", p.name, err))
+		}
+		each()
+	}
+	removeAll(p.t, p.dir, name)
+	each()
+}

@@ -1,0 +1,260 @@
+package checkpoint
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stager-dev/stager/backends/mem"
+)
+
+// recordingsDir has what libraries did as they wrote checkpoints: see record.py there.
+const recordingsDir = "../../e2e/frameworks/testdata"
+
+// op is one operation of a recording on the output's directory.
+type op struct {
+	Op       string `json:"op"`
+	Path     string `json:"path"`
+	To       string `json:"to"`
+	Off      int64  `json:"off"`
+	Size     int64  `json:"size"`
+	Data     []byte `json:"data"`
+	Truncate bool   `json:"truncate"`
+}
+
+// recording is what a library did. truth are the files of each complete checkpoint, by the
+// index of the mark at which the library said so.
+type recording struct {
+	name  string // way of saving and version: torch_dcp-2.15.0
+	ops   []op
+	truth map[int]map[string]string
+}
+
+// recordings reads those whose names begin with one of the prefixes; without any, all.
+func recordings(t *testing.T, prefixes ...string) (all []*recording) {
+	t.Helper()
+	paths, err := filepath.Glob(recordingsDir + "/*.jsonl.gz")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d recordings, %v", len(paths), err)
+	}
+	for _, p := range paths {
+		name := strings.TrimSuffix(filepath.Base(p), ".jsonl.gz")
+		if len(prefixes) > 0 && !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			continue
+		}
+		r := &recording{name: name, ops: readOps(t, p)}
+		r.findTruth(t)
+		all = append(all, r)
+	}
+	return all
+}
+
+func readOps(t *testing.T, p string) (ops []op) {
+	t.Helper()
+	f, err := os.Open(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() // opened for reading
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(z)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var o op
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			t.Fatal(err)
+		}
+		if o.Op != "versions" {
+			ops = append(ops, o)
+		}
+	}
+	if lines.Err() != nil {
+		t.Fatal(lines.Err())
+	}
+	return ops
+}
+
+func (r *recording) findTruth(t *testing.T) {
+	t.Helper()
+	w := newWriter(t, t.TempDir())
+	defer w.kill()
+	r.truth = make(map[int]map[string]string)
+	for i, o := range r.ops {
+		if w.do(o); o.Op == "mark" {
+			r.truth[i] = checkpointAt(t, w.dir, o.Path)
+		}
+	}
+}
+
+// checkpointAt returns the files of a checkpoint in a directory: of a directory, a file, or
+// a group of files that begin with its name.
+func checkpointAt(t *testing.T, dir, name string) map[string]string {
+	t.Helper()
+	info, err := os.Lstat(filepath.Join(dir, name))
+	if err == nil && info.IsDir() {
+		return read(t, filepath.Join(dir, name))
+	}
+	files := make(map[string]string)
+	found, _ := filepath.Glob(filepath.Join(dir, name) + "*") // the pattern is a good one
+	for _, p := range found {
+		base := filepath.Base(p)
+		if of, grouped := groupOf(base); base != filepath.Base(name) && (!grouped || of != filepath.Base(name)) {
+			continue
+		}
+		text, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[base] = string(text)
+	}
+	return files
+}
+
+// canonical is one text for a set of files.
+func canonical(files map[string]string) string {
+	var b strings.Builder
+	for _, p := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(&b, "%q %q\n", p, files[p])
+	}
+	return b.String()
+}
+
+// writer does what a library did, with the files open as long as it had them.
+type writer struct {
+	t    *testing.T
+	dir  string
+	open map[string][]*os.File
+	lax  bool // what was removed by another is no fault
+}
+
+func newWriter(t *testing.T, dir string) *writer {
+	return &writer{t: t, dir: dir, open: make(map[string][]*os.File)}
+}
+
+// kill closes all files, as the end of the process does.
+func (w *writer) kill() {
+	for _, files := range w.open {
+		for _, f := range files {
+			_ = f.Close() // the test reads what it wrote
+		}
+	}
+	clear(w.open)
+}
+
+func (w *writer) do(o op) {
+	w.t.Helper()
+	if err := w.try(o); err != nil && !(w.lax && errors.Is(err, fs.ErrNotExist)) {
+		w.t.Fatalf("%s %s: %v", o.Op, o.Path, err)
+	}
+}
+
+func (w *writer) try(o op) error {
+	p := filepath.Join(w.dir, o.Path)
+	switch o.Op {
+	case "mkdir":
+		if err := os.Mkdir(p, 0o755); !errors.Is(err, fs.ErrExist) { // of two ranks one makes it
+			return err
+		}
+	case "create":
+		flags := os.O_RDWR | os.O_CREATE
+		if o.Truncate {
+			flags |= os.O_TRUNC
+		}
+		f, err := os.OpenFile(p, flags, 0o644)
+		if err == nil {
+			w.open[o.Path] = append(w.open[o.Path], f)
+		}
+		return err
+	case "arrive":
+		return os.WriteFile(p, o.Data, 0o644)
+	case "write", "truncate":
+		f, err := os.OpenFile(p, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		if o.Op == "write" {
+			_, err = f.WriteAt(o.Data, o.Off)
+		} else {
+			err = f.Truncate(o.Size)
+		}
+		return errors.Join(err, f.Close())
+	case "close":
+		if files := w.open[o.Path]; len(files) > 0 {
+			w.open[o.Path] = files[1:]
+			return files[0].Close()
+		}
+	case "rename":
+		w.moveOpen(o.Path, o.To)
+		return os.Rename(p, filepath.Join(w.dir, o.To))
+	case "link":
+		return os.Link(p, filepath.Join(w.dir, o.To))
+	case "remove":
+		return os.Remove(p)
+	}
+	return nil // a mark, or fsync
+}
+
+func (w *writer) moveOpen(from, to string) {
+	for p, files := range w.open {
+		if rest, ok := strings.CutPrefix(p, from); ok && (rest == "" || rest[0] == '/') {
+			delete(w.open, p)
+			w.open[to+rest] = files
+		}
+	}
+}
+
+// notify tells an Uploader what the kernel says of an operation.
+func notify(u *Uploader, o op) {
+	to := o.To
+	if o.Op == "arrive" {
+		to = o.Path
+	}
+	if to != "" && !strings.Contains(to, "/") && (o.Op == "arrive" || o.Op == "rename" && !claimsStep(o.Path)) {
+		u.movedInto(to)
+	}
+}
+
+// savedStep is a COMMIT of a store and its files.
+type savedStep struct {
+	Commit
+	dir   string
+	text  string // of COMMIT.json
+	files map[string]string
+}
+
+// committedIn reads all COMMITs of a store, but those of texts in known.
+func committedIn(t *testing.T, b *mem.Backend, known map[string]bool) (all []savedStep) {
+	t.Helper()
+	for _, dir := range commits(b) {
+		text, _ := b.Get(dir + "/" + commitKey)
+		if known[string(text)] {
+			continue
+		}
+		c, err := DecodeCommit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files := make(map[string]string)
+		for _, f := range c.Files {
+			data, ok := b.Get(c.key(dir, f))
+			if !ok {
+				t.Errorf("%s: %s is not in the store", dir, f.Path)
+			}
+			files[f.Path] = string(data)
+		}
+		all = append(all, savedStep{c, dir, string(text), files})
+	}
+	return all
+}
