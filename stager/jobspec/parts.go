@@ -80,6 +80,9 @@ func (p *pod) explainSpec(where place, value any, one Part) []Part {
 		one.Kind, one.Reason = "node", "the plan's nodeSelector"
 	case "securityContext":
 		one.Kind, one.Reason = "security", "stager's user meets the job's by this group"
+		if one.Name == "fsGroupChangePolicy" {
+			one.Reason = "the group of a large volume is set once, and not at each start"
+		}
 	case "resources":
 		one.Kind, one.Name = "resources", strings.Join(where[2:], ".")
 		one.Reason = "the pod's own budget, and what stager's containers take of it"
