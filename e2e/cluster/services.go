@@ -58,7 +58,7 @@ func pass(ctx context.Context, conn net.Conn, targets []string, turn int) {
 		return
 	}
 	defer other.Close()
-	defer context.AfterFunc(ctx, func() { other.Close(); conn.Close() })() //nolint:errcheck // they end
+	defer context.AfterFunc(ctx, func() { other.Close(); conn.Close() })()
 	done := make(chan struct{}, 2)
 	for _, way := range [][2]net.Conn{{conn, other}, {other, conn}} {
 		go func() {
