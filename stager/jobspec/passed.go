@@ -27,27 +27,33 @@ type passedKinds struct {
 // containers of some sort, and why. What looks like a pod template within is none.
 var passed = []passedKinds{
 	{
-		[]string{"ServingRuntime", "ClusterServingRuntime"}, "serving.kserve.io",
+		[]string{"ServingRuntime", "ClusterServingRuntime"},
+		"serving.kserve.io",
 		"it takes no init containers; inject an InferenceService that has its container in spec.predictor.containers",
 	},
 	{
-		[]string{"InferenceService"}, "serving.kserve.io",
+		[]string{"InferenceService"},
+		"serving.kserve.io",
 		"its container is that of a ServingRuntime; write it out in spec.predictor.containers",
 	},
 	{
-		[]string{"TrainJob"}, "trainer.kubeflow.org",
+		[]string{"TrainJob"},
+		"trainer.kubeflow.org",
 		"its pods are those of its runtime, to which it cannot add containers; inject the TrainingRuntime or ClusterTrainingRuntime",
 	},
 	{
-		[]string{"Task", "ClusterTask", "TaskRun", "Pipeline", "PipelineRun"}, "tekton.dev",
+		[]string{"Task", "ClusterTask", "TaskRun", "Pipeline", "PipelineRun"},
+		"tekton.dev",
 		"its steps are containers that Tekton runs one after another, and a sidecar of stager would not end with them; add steps that run stager prefetch and stager push",
 	},
 	{
-		[]string{"Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow"}, "argoproj.io",
+		[]string{"Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow"},
+		"argoproj.io",
 		"Argo makes its pods, and the webhook injects those of templates whose metadata has the annotations and the label " + LabelInject + `: "true"`,
 	},
 	{
-		[]string{"SparkApplication", "ScheduledSparkApplication"}, "sparkoperator.k8s.io",
+		[]string{"SparkApplication", "ScheduledSparkApplication"},
+		"sparkoperator.k8s.io",
 		"it has no pod template; write one with the container spark-kubernetes-driver as spec.driver.template, and one with spark-kubernetes-executor as spec.executor.template",
 	},
 }
