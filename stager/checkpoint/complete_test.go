@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"archive/zip"
 	"bytes"
+	"context"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -116,6 +119,37 @@ func TestProvisionalCommitIsReplacedAfterRestarts(t *testing.T) {
 		}
 		_, files := restoreNewest(t, b)
 		equal(t, "the restored checkpoint", files, want)
+	})
+}
+
+// slowly is a backend in which each object takes a second.
+type slowly struct{ backends.Backend }
+
+func (s slowly) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
+	time.Sleep(time.Second)
+	return s.Backend.Create(ctx, key, opts)
+}
+
+// A backlog is sent newest first, so that the older step is committed last: it is the older
+// one all the same. restore took it for the newest.
+func TestOlderStepThatIsCommittedLaterIsNotTheNewest(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		b, dir := mem.New(), t.TempDir()
+		u := newUploader(t, dir, slowly{b}, nil)
+		for step := 1; step <= 3; step++ {
+			write(t, filepath.Join(dir, fmt.Sprint("step-", step)), map[string]string{"a.raw": fmt.Sprint(step)})
+			if _, err := u.Commit(t.Context(), CommitRequest{Path: fmt.Sprint("step-", step), Step: -1}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		pass(t, u)
+		if got := len(commits(b)); got != 3 {
+			t.Fatalf("committed %v, want three steps", commits(b))
+		}
+		if r, files := restoreNewest(t, b); r.Step != 3 || files["a.raw"] != "3" {
+			t.Errorf("restored step %d with %q, want step 3", r.Step, files)
+		}
 	})
 }
 

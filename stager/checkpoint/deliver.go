@@ -179,6 +179,7 @@ func (s *shipper) shipTo(ctx context.Context, c cargo, at spot, sent *delivery) 
 		*sent = delivery{at.dir, own}
 	}
 	commit := s.single(at.dir, sent.part)
+	commit.Completed = c.completed
 	// What must not be restored must not be written.
 	if err := commit.check(); err != nil {
 		return Commit{}, &backends.Error{Op: "commit", Key: at.dir, Kind: backends.Invalid, Err: err}

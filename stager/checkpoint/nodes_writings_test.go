@@ -160,7 +160,7 @@ func TestFilesWrittenAfterAnnouncementEndSave(t *testing.T) {
 		file := g.keepOpen("1")
 		write(t, filepath.Join(g.dirs[0], "step-1"), map[string]string{"__0_0.distcp": "0"})
 		write(t, filepath.Join(g.dirs[0], "step-1"), map[string]string{".metadata": "pickle."})
-		time.Sleep(time.Minute) // node 1 has read the announcement
+		time.Sleep(time.Minute + time.Second/7) // node 1 has read the announcement, and does not look at this instant
 		write(t, filepath.Join(g.dirs[1], "step-1"), map[string]string{"late.distcp": "1"})
 		late := filepath.Join(g.dirs[1], "step-1", "late.distcp")
 		info, err := os.Stat(late)

@@ -29,7 +29,7 @@ const skew = 5 * time.Minute
 type commitOrder struct {
 	step     int64
 	suffix   int
-	created  time.Time // in it
+	created  time.Time // in it: when the checkpoint was complete, as a backlog is sent newest first; else when it was written
 	modified time.Time // by the store's clock
 	group    *group.Joined
 }
@@ -72,9 +72,17 @@ func (l *listed) read(ctx context.Context, store *backends.Store) (*Commit, erro
 func (l *listed) order() *commitOrder {
 	c := &commitOrder{step: l.step, suffix: l.suffix, created: l.modified, modified: l.modified}
 	if l.commit != nil {
-		c.created, c.group = l.commit.Created, l.commit.Group
+		c.created, c.group = l.commit.completed(), l.commit.Group
 	}
 	return c
+}
+
+// completed is when the checkpoint was complete, as far as the COMMIT says.
+func (c *Commit) completed() time.Time {
+	if c.Completed.IsZero() {
+		return c.Created
+	}
+	return c.Completed
 }
 
 // newestFirst yields the committed ones of steps, which are in the order of their numbers,

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -64,12 +65,14 @@ type cargo struct {
 	samples int64
 	metrics map[string]float64
 	cursors Cursors
-	tree    tree
-	files   []local
-	because string      // the evidence
-	quiet   bool        // of a quiet period only
-	sent    *journal    // of an earlier try; nil when nobody keeps one
-	idle    func() bool // whether its files are read in the idle class; nil: no
+	// completed is when the checkpoint was; zero: not known.
+	completed time.Time
+	tree      tree
+	files     []local
+	because   string      // the evidence
+	quiet     bool        // of a quiet period only
+	sent      *journal    // of an earlier try; nil when nobody keeps one
+	idle      func() bool // whether its files are read in the idle class; nil: no
 }
 
 // send sends the files, the largest first, and returns them as COMMIT lists them.

@@ -170,7 +170,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	}
 	return s.ship(ctx, cargo{
 		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
-		because: snap.Evidence, quiet: snap.Provisional,
+		because: snap.Evidence, quiet: snap.Provisional, completed: snap.Complete,
 		idle: u.givesWay,
 	})
 }
