@@ -94,6 +94,8 @@ type actor struct {
 	at   time.Duration // when it starts
 	dies time.Duration // when it is killed after that; 0: it is not
 
+	began, ended time.Time
+
 	code    int // how it ended; -1: by a signal
 	killed  bool
 	hung    bool
@@ -112,6 +114,8 @@ func (a *actor) String() string {
 // play runs an actor until it ends.
 func (v vault) play(ctx context.Context, a *actor) {
 	time.Sleep(a.at)
+	a.began = time.Now()
+	defer func() { a.ended = time.Now() }()
 	limit := hungAfter
 	if a.dies > 0 {
 		limit = a.dies
@@ -360,13 +364,32 @@ func sameFiles(dir string, files map[string][]byte) error {
 	return nil
 }
 
+// overtaken returns a writer of another step that began after all writers of step had
+// ended, and succeeded; nil when there is none.
+func overtaken(step int, writers []*actor) *actor {
+	var last time.Time
+	for _, w := range writers {
+		if w.step == step && w.ended.After(last) {
+			last = w.ended
+		}
+	}
+	for _, w := range writers {
+		if w.step != step && w.code == 0 && !w.killed && w.began.After(last) {
+			return w
+		}
+	}
+	return nil
+}
+
 // look restores what the round left, when nobody works there.
 func (a *actors) look(t *testing.T, writers []*actor, keep int) {
 	t.Helper()
+	// The newest step is the one that was written last, whatever its number: of writers
+	// that work at once it may be each.
 	atLeast, succeeded := a.newest, make(map[int]bool)
 	for _, w := range writers {
 		if w.code == 0 && !w.killed {
-			atLeast, succeeded[w.step] = max(atLeast, w.step), true
+			atLeast, succeeded[w.step] = max(a.newest, writers[0].step), true
 		}
 	}
 	if next := writers[2]; !next.killed && next.code != 0 {
@@ -383,13 +406,16 @@ func (a *actors) look(t *testing.T, writers []*actor, keep int) {
 		a.breaks(t, "lost", "a step is committed that is not good: %v", newest.restore.FellBackFrom)
 	}
 	a.newest = newest.restore.Step
+	if w := overtaken(a.newest, writers); w != nil {
+		a.breaks(t, "older step restored", "step %d, and this began when its writers had ended: %v", a.newest, w)
+	}
 	older := writers[0].step
 	if older == a.newest {
 		return
 	}
 	one := a.restorer("a look at the older", filepath.Join(dir, "older"), fmt.Sprint("--step=", older))
 	a.play(t.Context(), one)
-	byRule := keep == 1 && a.newest > older
+	byRule := keep == 1
 	switch {
 	case one.code == exitMissing && (byRule || !succeeded[older]):
 	case one.code != 0:

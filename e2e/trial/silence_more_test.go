@@ -55,12 +55,12 @@ var moreLosses = []loss{
 	{
 		name: "a file that is pushed may not be read", args: []string{"push", "DIR/src", "URL/to/"}, shell: asNobody, root: true,
 		setup: func(q *quiet) { q.letIn(); q.write("src/a", "x"); q.write("src/secret", "x"); q.forbid("src/secret") },
-		log:   []string{`"secret".*permission denied`, "1 of the entries cannot be saved, the others are"}, code: 75,
+		log:   []string{`"secret".*cannot be read`, "1 of the entries cannot be saved, the others are"}, code: 75,
 	},
 	{
 		name: "nothing that is pushed may be read", args: []string{"push", "DIR/src", "URL/to/"}, shell: asNobody, root: true,
 		setup: func(q *quiet) { q.letIn(); q.write("src/secret", "x"); q.forbid("src/secret") },
-		log:   []string{"secret.*permission denied"}, code: 77,
+		log:   []string{"secret cannot be read by stager"}, code: 77,
 	},
 	{
 		name: "a file of an output may not be read", plan: mirror, shell: asNobody, root: true,
@@ -73,7 +73,7 @@ var moreLosses = []loss{
 		work: func(q *quiet) {
 			q.await("it is counted", func() bool { q.scrape(); return q.moved["stager_checkpoint_not_saved_files"] })
 		},
-		status: `"notSaved":\[{"name":"secret"`, log: []string{"secret.*permission denied"}, code: 75, term: true,
+		status: `"notSaved":\[{"name":"secret"`, log: []string{"secret.*cannot be read"}, code: 75, term: true,
 		moves: []string{"stager_checkpoint_not_saved_files"},
 	},
 	{
