@@ -142,7 +142,7 @@ func TestRestricted(t *testing.T) {
 	there := c.in("restricted-examples")
 	pods := 0
 	for _, file := range find(t, 10, "../../examples/*.yaml") {
-		if strings.HasSuffix(file, ".plan.yaml") {
+		if strings.Count(filepath.Base(file), ".") > 1 { // plans, prices and jobs of OpenPAI are no objects
 			continue
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
