@@ -77,8 +77,8 @@ type missing struct {
 	other string // a node that counts differently
 }
 
-// startMember starts the member of an Uploader.
-func startMember(u *Uploader) (*member, error) {
+// newMember returns the member of an Uploader, which does nothing before start.
+func newMember(u *Uploader) (*member, error) {
 	m := &member{
 		told: make(map[string]bool),
 		u:    u, count: u.cfg.Nodes, wake: make(chan struct{}, 1), ended: make(chan struct{}), timers: make(map[group.Task]*memberTimer),
@@ -101,9 +101,13 @@ func startMember(u *Uploader) (*member, error) {
 	m.machine = machine
 	m.warnOfStore()
 	m.ctx, m.cancel = context.WithCancel(context.Background())
+	return m, nil
+}
+
+// start begins the work, when the Uploader knows its member.
+func (m *member) start() {
 	go m.loop()
 	m.post(group.Event{What: group.Start})
-	return m, nil
 }
 
 func groupConflict(mode string) group.Conflict {

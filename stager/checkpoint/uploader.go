@@ -224,7 +224,11 @@ func New(cfg Config) (*Uploader, error) {
 	switch {
 	case cfg.Mode != ModeCheckpoint:
 	case cfg.Nodes > 1:
-		u.member, err = startMember(u)
+		var m *member
+		if m, err = newMember(u); err == nil {
+			u.member = m
+			m.start()
+		}
 	default:
 		err = u.startAlone()
 	}
