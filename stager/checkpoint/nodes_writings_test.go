@@ -51,6 +51,20 @@ func (g *gang) rewrite(n int, step, writing string) {
 	write(g.t, dir, map[string]string{markerName: ""})
 }
 
+// savedBehindOpen returns two nodes that have written step 2 while node 1 still has a file
+// of step 1 open.
+func savedBehindOpen(t *testing.T, b *mem.Backend) (*gang, *os.File) {
+	t.Helper()
+	g := startGang(t, b, "job-a", 2)
+	time.Sleep(time.Minute)
+	open := g.keepOpen("1")
+	g.saveOn(0, g.dirs[0], "1")
+	time.Sleep(time.Minute) // node 1 looks for its files
+	g.save("2")
+	time.Sleep(30 * time.Second)
+	return g, open
+}
+
 // Two nodes write step 2 while step 1 is being saved, and node 0 writes it once more. Then
 // node 0 announced it: its second writing and the first one of node 1 made one COMMIT.
 func TestTwoWritingsOfStepMakeNoCommit(t *testing.T) {
@@ -58,13 +72,7 @@ func TestTwoWritingsOfStepMakeNoCommit(t *testing.T) {
 		t.Run(fmt.Sprint(late), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				b := mem.New()
-				g := startGang(t, b, "job-a", 2)
-				time.Sleep(time.Minute)
-				open := g.keepOpen("1")
-				g.saveOn(0, g.dirs[0], "1")
-				time.Sleep(time.Minute) // node 1 looks for its files
-				g.save("2")
-				time.Sleep(30 * time.Second)
+				g, open := savedBehindOpen(t, b)
 				g.rewrite(0, "2", "2, again")
 				if late == 0 {
 					g.rewrite(1, "2", "2, again")
@@ -106,13 +114,7 @@ func TestTwoWritingsOfStepMakeNoCommit(t *testing.T) {
 func TestWritingsAreCountedOverRestart(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2)
-		time.Sleep(time.Minute)
-		open := g.keepOpen("1")
-		g.saveOn(0, g.dirs[0], "1")
-		time.Sleep(time.Minute) // node 1 looks for its files
-		g.save("2")
-		time.Sleep(30 * time.Second)
+		g, open := savedBehindOpen(t, b)
 		g.kill(0)
 		g.rewrite(0, "2", "2, again")
 		g.start(0)
