@@ -119,10 +119,10 @@ var moreLosses = []loss{
 	{
 		name: "a checkpoint changes after it was accepted", plan: output(", required: true, deadline: 5s", "{bandwidth: 64Ki}"),
 		work: func(q *quiet) {
-			q.write("out/step-1/model", strings.Repeat("m", 256<<10))
+			q.write("out/step-1/model", strings.Repeat("m", 3<<18)) // three times what may be sent at once
 			q.commit("step-1", http.StatusAccepted)
 			q.await("it is being sent", func() bool { q.scrape(); return q.moved["stager_checkpoint_uploading_bytes"] })
-			q.write("out/step-1/model", strings.Repeat("M", 256<<10)) // in place
+			q.write("out/step-1/model", strings.Repeat("M", 3<<18)) // in place
 			q.await("it is noticed", func() bool { return strings.Contains(q.said(), "not committed, since it changed") })
 		},
 		status: `"output":"ckpt"`, log: []string{`level=WARN .*not committed, since it changed.* step=1`}, code: 75, term: true,
