@@ -19,15 +19,15 @@ import (
 type benchCmd struct {
 	storing
 	shape
-	URL      string `arg:"" help:"A folder of a store that may be written to, such as s3://bucket/scratch/."`
-	Dir      string `help:"The local folder whose disk is measured, such as the one of a window." default:"." type:"path"`
-	ReadOnly bool   `help:"Write nothing to the store: read what is there." env:"STAGER_BENCH_READ_ONLY"`
-	Write    string `help:"How large files get to the disk, as prefetch has it." enum:"auto,direct,buffered" default:"auto" env:"STAGER_BENCH_WRITE"`
+	URL      string `arg:"" help:"Writable location in a store, such as s3://bucket/scratch/."`
+	Dir      string `help:"Local directory whose disk to measure." default:"." type:"path"`
+	ReadOnly bool   `help:"Do not write to the store; read existing objects instead." env:"STAGER_BENCH_READ_ONLY"`
+	Write    string `help:"How to write large files: direct (O_DIRECT), buffered (page cache), or auto." enum:"auto,direct,buffered" default:"auto" env:"STAGER_BENCH_WRITE"`
 }
 
 // Help shows what is typed.
 func (benchCmd) Help() string {
-	return `Measures one stream, many at once, small objects, writing, and the local disk, in a quarter of a minute, and says which of them a prefetch waits for. All happens in scratch folders of random names below URL and DIR, which are removed at the end. "stager check" measures the store as well, and whether it keeps its promises.
+	return `Measures a single stream, many streams, small objects, writes and the local disk in about 15 seconds, and reports which of them limits a prefetch. Works in randomly named scratch directories below URL and DIR and removes them. "stager check" also tests the store's guarantees.
 
     stager bench s3://bucket/scratch/ --dir /data
     stager bench --read-only s3://datasets/imagenet/ --dir /data -o json`

@@ -12,8 +12,8 @@ import (
 
 // shape is how a command prints what it found.
 type shape struct {
-	Output string `short:"o" help:"text for people, json for programs." enum:"text,json" default:"text"`
-	JSON   bool   `help:"The same as --output json."`
+	Output string `short:"o" help:"Output format: text or json." enum:"text,json" default:"text"`
+	JSON   bool   `help:"Same as --output json."`
 }
 
 func (s shape) json() bool { return s.JSON || s.Output == "json" }
@@ -21,24 +21,24 @@ func (s shape) json() bool { return s.JSON || s.Output == "json" }
 type checkCmd struct {
 	storing
 	shape
-	URL      string   `arg:"" optional:"" help:"A folder of a store that may be written to, such as s3://bucket/scratch/."`
-	File     string   `short:"f" help:"Try the destinations of this StagePlan that several nodes share (nodes: all), with a few requests; - is standard input." placeholder:"PLAN"`
-	ReadOnly bool     `help:"Write nothing: check what can be told by reading what is there."`
-	Size     quantity `help:"Size of the file that the speed of one stream is measured with, such as 1Gi; 0 is what takes a few seconds." default:"0"`
+	URL      string   `arg:"" optional:"" help:"Writable location in a store, such as s3://bucket/scratch/."`
+	File     string   `short:"f" help:"Check the destinations that several nodes of this StagePlan share (nodes: all); - reads standard input." placeholder:"PLAN"`
+	ReadOnly bool     `help:"Do not write; check what reading can prove."`
+	Size     quantity `help:"Size of the file that measures single-stream speed, such as 1Gi; 0 takes a few seconds." default:"0"`
 }
 
 // Help shows what is typed.
 func (checkCmd) Help() string {
-	return `Tries the promises that stager relies on, one after the other, and measures. All happens in a scratch folder of a random name below URL, which is removed at the end; nothing else is touched. Where the credentials may not write, what can be told by reading is checked.
+	return `Tests the guarantees that stager relies on, one by one, and measures speed. Works in a randomly named scratch directory below URL and removes it; nothing else is touched. Without write permission it checks what reading can prove.
 
-Exit code 0 says that all holds; 76 that bytes were wrong, 77 that something was refused, 69 that the store could not be reached, 78 that it answers otherwise than it must. The report says what that means and what to do.
+Exit codes: 0 all guarantees hold, 69 store unreachable, 76 wrong bytes, 77 permission denied, 78 a guarantee does not hold. The report explains each result and what to do.
 
     stager check s3://bucket/scratch/
     stager check smb://user@server/share/ -o json > report.json
     stager check --read-only hdfs://namenode:8020/datasets/imagenet/
     stager check --size 4Gi nfs://server/export/
 
-With -f it says of each output that several nodes save together how its destination keeps them apart, and which promise is weaker there.
+With -f, checks every output that several nodes save together, and reports how its destination keeps the nodes apart.
 
     stager check -f plan.yaml`
 }

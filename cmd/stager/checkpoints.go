@@ -20,14 +20,22 @@ import (
 type checkpointsCmd struct {
 	storing
 	shape
-	Dst    string `arg:"" help:"Where checkpoints are saved, such as s3://bucket/runs/7/."`
-	Step   int64  `help:"This step and no other." default:"-1" env:"STAGER_CHECKPOINTS_STEP"`
-	Verify bool   `help:"Read every byte and compare it with what was promised." env:"STAGER_CHECKPOINTS_VERIFY"`
+	Dst    string `arg:"" help:"Checkpoint location, such as s3://bucket/runs/7/."`
+	Step   int64  `help:"Show only this step." default:"-1" env:"STAGER_CHECKPOINTS_STEP"`
+	Verify bool   `help:"Read every byte and compare checksums." env:"STAGER_CHECKPOINTS_VERIFY"`
 }
 
 // Help shows what is typed.
 func (checkpointsCmd) Help() string {
-	return `Newest first. committed: restore takes it. provisional: only a quiet period says that it is complete; restore takes it when it has the files of the final one before it. damaged: it was committed, and a file of it is missing or wrong; restore passes over it. partial: it is on its way, or was broken off. Sizes are always compared; bytes with --verify. It ends with 76 when a step is damaged.
+	return `Lists checkpoints, newest first. States:
+
+  committed    complete; restore uses it
+  provisional  completeness was inferred from a quiet period; restore uses
+               it if it has the same files as the final one before it
+  damaged      a committed file is missing or wrong; restore skips it
+  partial      being uploaded, or abandoned
+
+Sizes are always compared, bytes with --verify. Exits with 76 if a step is damaged.
 
     stager checkpoints s3://runs/today/ckpt/
     stager checkpoints --verify -o json s3://runs/today/ckpt/ | jq 'select(.committed)'`
@@ -146,21 +154,21 @@ func (c checkpointsCmd) print(w io.Writer, steps []checkpoint.StepInfo) error {
 type pruneCmd struct {
 	storing
 	shape
-	Dst     string `arg:"" help:"Where checkpoints are saved, such as s3://bucket/runs/7/."`
-	Last    int    `help:"How many of the newest committed steps stay; at least one." required:"" env:"STAGER_KEEP_LAST"`
-	Every   int64  `help:"Steps that it divides stay too." placeholder:"N" env:"STAGER_KEEP_EVERY"`
-	Best    int    `help:"So many of the best by --metric stay too." placeholder:"N" env:"STAGER_KEEP_BEST"`
-	Metric  string `help:"A metric that markers told, by which steps are the best." env:"STAGER_KEEP_METRIC"`
-	Highest bool   `help:"The best is the highest; without it the lowest." env:"STAGER_KEEP_HIGHEST"`
-	DryRun  bool   `help:"Only tell what would go." env:"STAGER_PRUNE_DRY_RUN"`
+	Dst     string `arg:"" help:"Checkpoint location, such as s3://bucket/runs/7/."`
+	Last    int    `help:"Number of newest committed steps to keep, at least 1." required:"" env:"STAGER_KEEP_LAST"`
+	Every   int64  `help:"Also keep every step divisible by N." placeholder:"N" env:"STAGER_KEEP_EVERY"`
+	Best    int    `help:"Also keep the N best steps by --metric." placeholder:"N" env:"STAGER_KEEP_BEST"`
+	Metric  string `help:"Metric, recorded in completion markers, that ranks steps." env:"STAGER_KEEP_METRIC"`
+	Highest bool   `help:"Rank higher values first. Default: lower first." env:"STAGER_KEEP_HIGHEST"`
+	DryRun  bool   `help:"Print what would be removed, and remove nothing." env:"STAGER_PRUNE_DRY_RUN"`
 
-	Abandoned time.Duration `help:"Uploads that were killed are swept when nothing came of them for so long; 0 when nobody else writes there." default:"24h" env:"STAGER_PRUNE_ABANDONED"`
-	Foreign   string        `help:"Incomplete uploads in parts that may be another program's: keep, list or remove. To remove is for --abandoned ones only." default:"keep" enum:"keep,list,remove" env:"STAGER_PRUNE_FOREIGN"`
+	Abandoned time.Duration `help:"Remove incomplete uploads without activity for this long; 0 only if nothing else writes here." default:"24h" env:"STAGER_PRUNE_ABANDONED"`
+	Foreign   string        `help:"Incomplete multipart uploads that may belong to other programs: keep, list or remove. Removes only those older than --abandoned." default:"keep" enum:"keep,list,remove" env:"STAGER_PRUNE_FOREIGN"`
 }
 
 // Help shows what is typed.
 func (pruneCmd) Help() string {
-	return `Removes older steps, and what was left of those that were never committed and are older than the newest that is. So does what killed uploads left that no listing shows: files of temporary names, and uploads in parts below the data of a step. Other uploads in parts may be another program's, and are kept; --foreign lists or removes them. What a step that stays shares with others stays too; what stager did not write is not touched.
+	return `Removes old steps, abandoned uploads older than the newest committed step, temporary files, and incomplete multipart uploads of stager's own. Other multipart uploads may belong to other programs and are kept; --foreign lists or removes them. Files that a kept step shares with removed ones are kept. Files that stager did not write are never touched.
 
     stager prune --last 3 --dry-run s3://runs/today/ckpt/
     stager prune --last 3 --every 10000 --best 2 --metric loss s3://runs/today/ckpt/`

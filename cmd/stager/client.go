@@ -18,7 +18,7 @@ import (
 
 // socket is where the daemon listens.
 type socket struct {
-	Socket string `help:"The daemon's socket; without it /run/stager/stager.sock, or stager.sock in $XDG_RUNTIME_DIR for users who cannot write there." placeholder:"PATH"`
+	Socket string `help:"Socket of the running stager. Default: /run/stager/stager.sock, or stager.sock in $XDG_RUNTIME_DIR for users without access there." placeholder:"PATH"`
 }
 
 const systemSocket = "/run/stager/stager.sock"
@@ -38,7 +38,7 @@ func (s socket) path() string {
 // patient are the flags of commands that a trainer's loop runs: they outlast a
 // restart of the daemon.
 type patient struct {
-	Patience time.Duration `help:"How long to wait for a daemon that is starting, or starting again." default:"30s"`
+	Patience time.Duration `help:"How long to wait for a stager that is starting." default:"30s"`
 }
 
 // insist calls until the daemon answers for good, or patience is over.
@@ -68,7 +68,7 @@ func (s socket) call(ctx context.Context, method, path string, query url.Values,
 
 // inGroup is for readers of an input that is broadcast.
 type inGroup struct {
-	Group *int `help:"The reader's group, from 0, of an input whose window has groups." placeholder:"N"`
+	Group *int `help:"Reader group, counted from 0, of an input with groups." placeholder:"N"`
 }
 
 func (g inGroup) add(query url.Values) url.Values {
@@ -82,17 +82,17 @@ type nextCmd struct {
 	socket
 	patient
 	inGroup
-	Input  string        `arg:"" help:"The input's name in the plan."`
-	Reader string        `help:"Who reads; without it the calling process, so that each shell loop is a reader of its own." placeholder:"ID"`
-	Wait   time.Duration `help:"How long to wait for a shard; 0 waits for ever." default:"0s"`
-	Epoch  *int          `help:"The epoch to read, from 0: whoever asks when it is over is told so, and gets nothing of the next." placeholder:"N"`
-	Early  bool          `help:"With --epoch: it is over as soon as others hold the rest of it, for readers that are waited for in turn."`
-	JSON   bool          `help:"Print the whole lease."`
+	Input  string        `arg:"" help:"Name of the input in the plan."`
+	Reader string        `help:"Reader name. Default: the calling process, so each shell loop is one reader." placeholder:"ID"`
+	Wait   time.Duration `help:"How long to wait for a shard; 0 waits forever." default:"0s"`
+	Epoch  *int          `help:"Epoch to read, counted from 0. Exits with 1 when it has ended, instead of starting the next." placeholder:"N"`
+	Early  bool          `help:"With --epoch: treat the epoch as ended when other readers hold all remaining shards."`
+	JSON   bool          `help:"Print the lease as JSON."`
 }
 
 // Help shows the loop that next is made for.
 func (nextCmd) Help() string {
-	return `Exits with 1 at the end of each epoch, so a loop ends there, and with 75 when --wait is over.
+	return `Exits with 1 at the end of each epoch, which ends a shell loop, and with 75 when --wait has passed.
 
     while p=$(stager next train); do ./step "$p" && stager ack "$p"; done
     for e in 0 1 2; do while p=$(stager next train --epoch $e); do ./step "$p" && stager ack "$p"; done; done`
@@ -162,12 +162,12 @@ type ackCmd struct {
 	socket
 	patient
 	inGroup
-	Path string `arg:"" help:"What next printed."`
+	Path string `arg:"" help:"Path that next printed."`
 }
 
 // Help shows the loop that ack is made for.
 func (ackCmd) Help() string {
-	return `A shard that is not acknowledged is delivered again: when its reader's time is over, or after "stager nack".
+	return `A shard that is not acknowledged is delivered again when its lease expires, or after "stager nack".
 
     while p=$(stager next train); do ./step "$p" && stager ack "$p"; done`
 }
@@ -183,13 +183,13 @@ type nackCmd struct {
 	socket
 	patient
 	inGroup
-	Path   string `arg:"" help:"What next printed."`
-	Reason string `help:"Why, for the log and the report."`
+	Path   string `arg:"" help:"Path that next printed."`
+	Reason string `help:"Reason, for the log and the report."`
 }
 
 // Help shows what is typed.
 func (nackCmd) Help() string {
-	return `After three of them, or three readers killed over it, a shard is set aside as bad and the input fails.
+	return `After three nacks, or three readers that died with it, a shard is quarantined and the input fails.
 
     stager nack "$p" --reason "not a tar file"`
 }
@@ -204,16 +204,16 @@ func (c nackCmd) Run(ctx context.Context) error {
 type commitCmd struct {
 	socket
 	patient
-	Output      string        `arg:"" help:"The output's name in the plan."`
-	Dir         string        `arg:"" help:"The checkpoint: a folder or file within the output's folder." type:"path"`
-	Step        *int64        `help:"Its step; without it the number at the end of the name, or for names such as last.pt the time of writing." placeholder:"N"`
-	SamplesSeen int64         `help:"How many samples the trainer has used since the job began, of what this stager brings: a restore goes on with the one behind them." placeholder:"N"`
-	Wait        time.Duration `help:"Return when it is saved, or after this time with code 75." env:"STAGER_COMMIT_WAIT"`
+	Output      string        `arg:"" help:"Name of the output in the plan."`
+	Dir         string        `arg:"" help:"Checkpoint file or directory inside the output's directory." type:"path"`
+	Step        *int64        `help:"Step number. Default: the number at the end of the name, or the modification time for names such as last.pt." placeholder:"N"`
+	SamplesSeen int64         `help:"Samples that the trainer has consumed since the job began; a restore with --rewind continues after them." placeholder:"N"`
+	Wait        time.Duration `help:"Wait this long for the checkpoint to be saved; exit 75 if it is not." env:"STAGER_COMMIT_WAIT"`
 }
 
 // Help shows what is typed.
 func (commitCmd) Help() string {
-	return `When it returns the files are held by hard links: the trainer may delete its own. It may overwrite them in place only where their name has no number, such as last.pt: those are held by copies, which share blocks on xfs and btrfs. Without room for a copy it ends with 75. With --wait it returns when they are saved.
+	return `When it returns, the files are held by hard links, and the trainer may delete its own. Names without a number, such as last.pt, may also be overwritten in place: they are held by copies, which share blocks on xfs and btrfs. Exits with 75 if there is no space for a copy. With --wait, returns when the checkpoint is saved.
 
     stager commit ckpt /out/step-12000
     stager commit ckpt /out/last.pt
@@ -240,13 +240,13 @@ func (c commitCmd) Run(ctx context.Context) error {
 
 type drainCmd struct {
 	socket
-	Deadline time.Duration `help:"How much time is left; without it what the plan says."`
-	Wait     bool          `help:"Return when everything is saved." default:"true" negatable:"" env:"STAGER_DRAIN_WAIT"`
+	Deadline time.Duration `help:"Time left. Default: the deadline of the plan."`
+	Wait     bool          `help:"Wait until everything is saved." default:"true" negatable:"" env:"STAGER_DRAIN_WAIT"`
 }
 
 // Help shows what is typed.
 func (drainCmd) Help() string {
-	return `For a container's preStop hook, and for whoever hears of the end before the signal comes.
+	return `For a preStop hook, or for programs that learn of the end before SIGTERM arrives.
 
     stager drain
     stager drain --deadline 90s --no-wait`

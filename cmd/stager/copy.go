@@ -17,27 +17,27 @@ import (
 
 // copying are the flags that copy and the pods of fanout have in common.
 type copying struct {
-	Src       string `arg:"" help:"A folder or an object of a store, such as s3://bucket/train/; or a local path."`
-	Dst       string `arg:"" help:"The folder of a store that it goes to, such as nfs://server/export/train/."`
-	Overwrite bool   `help:"Replace files in DST that stager did not write and that differ."`
+	Src       string `arg:"" help:"Source: a directory or object in a store, such as s3://bucket/train/, or a local path."`
+	Dst       string `arg:"" help:"Destination in a store, such as nfs://server/export/train/."`
+	Overwrite bool   `help:"Replace files in DST that differ and that stager did not write."`
 }
 
 type copyCmd struct {
 	storing
 	choosing
 	copying
-	Force       bool     `help:"Copy everything, also what is there already."`
-	DryRun      bool     `help:"Only say what would be copied."`
-	Verify      bool     `env:"STAGER_COPY_VERIFY" help:"Copy nothing: compare both sides, and print what is missing or differs."`
-	ResetLayout bool     `help:"Copy nothing: remove the record in DST of a layout whose workers cannot finish. None may be running."`
-	DstSecrets  string   `help:"Folder with credential files for DST; without it the one of --secrets, or the environment." placeholder:"DIR"`
-	Buffers     quantity `help:"Bytes of objects in memory, at least 16Mi; more lets more parts of large objects move at once." default:"32Mi"`
-	JSON        bool     `help:"Print a summary as JSON on standard output."`
+	Force       bool     `help:"Copy everything again."`
+	DryRun      bool     `help:"Print what would be copied, and copy nothing."`
+	Verify      bool     `env:"STAGER_COPY_VERIFY" help:"Compare both sides and print what is missing or differs; copy nothing."`
+	ResetLayout bool     `help:"Remove the layout record in DST of workers that cannot finish; copy nothing. No worker may be running."`
+	DstSecrets  string   `help:"Directory with credential files for DST. Default: --secrets, or the environment." placeholder:"DIR"`
+	Buffers     quantity `help:"Memory for object data, at least 16Mi; more memory moves more parts at once." default:"32Mi"`
+	JSON        bool     `help:"Print a summary as JSON."`
 }
 
 // Help shows what is typed.
 func (copyCmd) Help() string {
-	return `Each object comes to stand under DST by its key relative to SRC. Killed and run again it goes on; what is there with the same contents is left alone, and what differs is not replaced without --overwrite. Nothing is deleted. Workers with --shard agree on the source and the flags by a record in DST/.stager-copy: if the source changes between two of them, the second refuses.
+	return `Writes each object to DST under its key relative to SRC. Resumes when run again: identical objects are skipped, and different ones are not replaced without --overwrite. Nothing is deleted. Workers with --shard agree on the source and flags by a record in DST/.stager-copy; if the source changes between two workers, the second refuses to start.
 
     stager copy s3://datasets/imagenet/ nfs://efs.example/imagenet/ --include '*.tar'
     stager copy hdfs://nn:8020/logs/ s3://logs/ --shard $JOB_COMPLETION_INDEX/8

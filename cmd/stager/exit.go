@@ -40,9 +40,9 @@ const (
 	exitConfig      = 78
 )
 
-const about = `Brings data to GPU jobs whose containers begin empty, and takes their results away before they are destroyed.
+const about = `Stages data into GPU jobs that run in short-lived containers, and saves their results before the containers are removed.
 
-Exit codes: 0 done, 1 end of the epoch (next), 64 bad plan or command line, 65 annotations without effect (inject, explain), 66 source missing, 69 store or daemon unreachable, 73 no space, 74 local disk, 75 try again, 76 checksum, 77 permission, 78 configuration.`
+Exit codes: 0 done, 1 end of the epoch (next), 64 invalid plan or command line, 65 annotations without effect (inject, explain), 66 source missing, 69 store or daemon unreachable, 73 no space, 74 local I/O error, 75 temporary failure, 76 wrong bytes, 77 permission denied, 78 configuration.`
 
 // usageError is a command line that cannot be understood.
 type usageError struct{ err error }

@@ -23,36 +23,36 @@ type explainCmd struct {
 	converting
 	reaching
 	shape
-	File string `arg:"" help:"The job: Kubernetes manifests that annotations or --plan ask for data, or a job of OpenPAI; - is standard input."`
-	Plan string `help:"A StagePlan for the pod templates that name none." placeholder:"PLAN" env:"STAGER_INJECT_PLAN"`
+	File string `arg:"" help:"Job to explain: Kubernetes manifests or an OpenPAI job; - reads standard input."`
+	Plan string `help:"StagePlan for pod templates that name none." placeholder:"PLAN" env:"STAGER_INJECT_PLAN"`
 
-	Offline   bool              `help:"Ask no store: sizes are those of --assume and of the plan."`
-	ListLimit int               `help:"Objects after which the listing of a source is cut; 0 lists all." default:"1000000"`
-	Assume    map[string]string `help:"Size of an input, and after a slash its number of objects, such as train=2TB/2000. May stand several times." placeholder:"NAME=SIZE" mapsep:"none"`
-	Pods      int               `help:"Number of pods, where the job does not say it." default:"0"`
+	Offline   bool              `help:"Do not contact stores; take sizes from --assume and the plan."`
+	ListLimit int               `help:"Stop listing a source after this many objects; 0 lists all." default:"1000000"`
+	Assume    map[string]string `help:"Size of an input and its number of objects, such as train=2TB/2000. Repeatable." placeholder:"NAME=SIZE" mapsep:"none"`
+	Pods      int               `help:"Number of pods, if the job does not define it." default:"0"`
 
-	Bandwidth      rateFlag      `help:"Bandwidth of a node, such as 10Gbit/s or 1.2GB/s." placeholder:"RATE" env:"STAGER_NODE_BANDWIDTH" default:"0"`
-	StoreBandwidth rateFlag      `help:"Bandwidth of a store, for all pods together." placeholder:"RATE" default:"0"`
-	StoreRequests  float64       `help:"Requests that a store serves in a second, for all pods together." placeholder:"N" default:"0"`
-	Measure        bool          `help:"Read from each source for 3 s, and take what comes for the bandwidth of a node where --bandwidth does not say it."`
-	Within         time.Duration `help:"Time in which the job is to begin; 0 is any." default:"0"`
+	Bandwidth      rateFlag      `help:"Bandwidth of each node, such as 10Gbit/s or 1.2GB/s." placeholder:"RATE" env:"STAGER_NODE_BANDWIDTH" default:"0"`
+	StoreBandwidth rateFlag      `help:"Bandwidth of a store, shared by all pods." placeholder:"RATE" default:"0"`
+	StoreRequests  float64       `help:"Requests per second of a store, shared by all pods." placeholder:"N" default:"0"`
+	Measure        bool          `help:"Read each source for 3 s to measure the bandwidth, unless --bandwidth is set."`
+	Within         time.Duration `help:"Maximum staging time; 0 is unlimited." default:"0"`
 
-	PodsPerNode    int      `help:"Pods that run on one node." default:"1"`
-	NodeDisk       sizeFlag `help:"Ephemeral storage of a node, such as 1.8TB." placeholder:"SIZE" default:"0"`
-	NodeMemory     sizeFlag `help:"Memory of a node, such as 512Gi." placeholder:"SIZE" default:"0"`
-	CheckpointSize []string `help:"The largest checkpoint that one pod saves, such as 20GB; ckpt=20GB is that of one output. May stand several times." placeholder:"[NAME=]SIZE" sep:"none"`
-	Checkpoints    int      `help:"Checkpoints that each pod saves, for requests and prices." default:"1"`
+	PodsPerNode    int      `help:"Pods per node." default:"1"`
+	NodeDisk       sizeFlag `help:"Ephemeral storage of each node, such as 1.8TB." placeholder:"SIZE" default:"0"`
+	NodeMemory     sizeFlag `help:"Memory of each node, such as 512Gi." placeholder:"SIZE" default:"0"`
+	CheckpointSize []string `help:"Largest checkpoint of a pod, such as 20GB, or of one output, such as ckpt=20GB. Repeatable." placeholder:"[NAME=]SIZE" sep:"none"`
+	Checkpoints    int      `help:"Checkpoints saved by each pod, for requests and prices." default:"1"`
 	Kept           int      `help:"Checkpoints that the trainer keeps on its volume." default:"1"`
-	Prices         string   `help:"File with the prices of stores; examples/s3.prices.yaml shows its fields." placeholder:"FILE"`
+	Prices         string   `help:"Price file; see examples/s3.prices.yaml." placeholder:"FILE"`
 }
 
 // Help shows what is typed.
 func (explainCmd) Help() string {
-	return `Reports what a job will do before it runs: what inject puts into its pods and why, where each byte will lie and how many there are, how long staging takes, which volume, request, limit, deadline or grace period is too small and what to write instead, and what the stores charge for.
+	return `Reports before a job runs: what inject adds to its pods and why, where the data will be stored and how much there is, how long staging takes, which volume, request, limit, deadline or grace period is too small, and what the stores charge.
 
-Sources are listed with the credentials of the environment, or of --secrets, which has a folder for each Secret. Nothing is written, and nothing is read but listings, unless --measure is given.
+Lists the sources with the credentials of the environment or of --secrets, which has a directory for each Secret. Writes nothing, and reads no data without --measure.
 
-Exit code 0 says that it fits; 73 that bytes do not fit or are not requested, 78 that a deadline, the grace period or --within cannot be kept, 66, 77 and 69 that a source is missing, refused or out of reach, 65 that annotations have no effect, 75 that something that decides is not known, and 64 that the job is wrong.
+Exit codes: 0 the job fits, 64 invalid job, 65 annotations without effect, 66 source missing, 69 store unreachable, 73 not enough space, 75 a needed value is unknown, 77 permission denied, 78 a deadline, grace period or --within cannot be met.
 
     stager explain job.yaml --bandwidth 10Gbit/s --checkpoint-size 20GB
     stager explain job.yaml --offline --assume train=2TB/2000 --bandwidth 10Gbit/s --checkpoint-size 20GB

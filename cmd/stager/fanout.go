@@ -15,20 +15,20 @@ import (
 type fanoutCmd struct {
 	imaging
 	copying
-	Workers   int               `help:"How many pods copy, each its share." required:"" placeholder:"N"`
-	Include   []string          `help:"Only what matches: *.tar, train/**/*.jpg. May stand several times." placeholder:"GLOB" sep:"none"`
-	Exclude   []string          `help:"Not what matches." placeholder:"GLOB" sep:"none"`
-	JobName   string            `help:"The Job's name." default:"stager-copy"`
-	Namespace string            `help:"The Job's namespace." placeholder:"NAME"`
-	Secret    string            `help:"The Secret with the files of credentials, of both sides or of SRC." placeholder:"NAME"`
-	DstSecret string            `help:"The Secret with those of DST, where they are others." placeholder:"NAME"`
-	Claim     map[string]string `help:"A PersistentVolumeClaim and where it is mounted, for file:// URLs. May stand several times." placeholder:"NAME=/PATH" mapsep:"none"`
-	User      int64             `help:"The user and group id that the pods run as." default:"65532"`
+	Workers   int               `help:"Number of pods that copy." required:"" placeholder:"N"`
+	Include   []string          `help:"Only objects that match, such as *.tar or train/**/*.jpg. Repeatable." placeholder:"GLOB" sep:"none"`
+	Exclude   []string          `help:"Skip objects that match. Repeatable." placeholder:"GLOB" sep:"none"`
+	JobName   string            `help:"Name of the Job." default:"stager-copy"`
+	Namespace string            `help:"Namespace of the Job." placeholder:"NAME"`
+	Secret    string            `help:"Secret with credential files, for SRC or both sides." placeholder:"NAME"`
+	DstSecret string            `help:"Secret with credential files for DST, if different." placeholder:"NAME"`
+	Claim     map[string]string `help:"PersistentVolumeClaim and its mount path, for file:// URLs. Repeatable." placeholder:"NAME=/PATH" mapsep:"none"`
+	User      int64             `help:"User and group ID of the pods." default:"65532"`
 }
 
 // Help shows what is typed.
 func (fanoutCmd) Help() string {
-	return `The first lines of what it prints say how to apply it, and how to see that all is there. The pods run stager copy --shard; a second Job runs stager copy --verify at the end.
+	return `Its first lines show how to apply it and how to check the result. The pods run "stager copy --shard"; a second Job runs "stager copy --verify".
 
     stager fanout s3://datasets/imagenet/ nfs://efs.example/imagenet/ --workers 8 --secret s3-read >job.yaml
     stager fanout hdfs://nn:8020/logs/ file:///mnt/logs/ --workers 4 --claim results=/mnt`

@@ -22,20 +22,20 @@ import (
 
 // imaging are the flags of everything that writes containers of stager.
 type imaging struct {
-	Image           string            `help:"The image of stager's containers." default:"stager"`
-	ImagePullPolicy string            `help:"When it is pulled: Always, IfNotPresent or Never." enum:",Always,IfNotPresent,Never" default:""`
-	ContainerEnv    map[string]string `help:"A variable for stager's containers, such as HTTPS_PROXY=http://proxy:3128. May stand several times." placeholder:"NAME=VALUE" mapsep:"none"`
+	Image           string            `help:"Image of stager's containers." default:"stager"`
+	ImagePullPolicy string            `help:"Pull policy: Always, IfNotPresent or Never." enum:",Always,IfNotPresent,Never" default:""`
+	ContainerEnv    map[string]string `help:"Environment variable for stager's containers, such as HTTPS_PROXY=http://proxy:3128. Repeatable." placeholder:"NAME=VALUE" mapsep:"none"`
 }
 
 // pods are the flags of everything that puts stager into pods.
 type pods struct {
 	imaging
-	PodListen    string `help:"Address of a port for probes and metrics in the pod, such as :9090." placeholder:"ADDR"`
-	Finalize     string `help:"How outputs are saved where annotations do not say: by a sidecar; wrap, and the job's container does not end before; run, by stager in the job's container. auto is wrap where the job's command is known." enum:"auto,sidecar,wrap,run" default:"auto"`
-	Gate         string `help:"What holds the job until its data are there: init, startup or none. Without it startup when a window has a minReady, else init." enum:",init,startup,none" default:""`
-	AdjustMemory bool   `help:"Raise the job's own memory limit for a RAM disk that is charged to it."`
-	PodSecurity  string `help:"The level of Pod Security that the namespace enforces: privileged, baseline or restricted." enum:"privileged,baseline,restricted" default:"privileged"`
-	Kubernetes   string `help:"The cluster's version, such as 1.31, to be told what it cannot do." placeholder:"VERSION"`
+	PodListen    string `help:"Address for probes and metrics in the pod, such as :9090." placeholder:"ADDR"`
+	Finalize     string `help:"How to save outputs, unless annotations set it: sidecar; wrap (the job's container exits after the sidecar has saved); run (stager runs the command); auto (wrap if the command is known, else sidecar)." enum:"auto,sidecar,wrap,run" default:"auto"`
+	Gate         string `help:"What delays the job until its data are ready: init, startup or none. Default: startup if a window has minReady, else init." enum:",init,startup,none" default:""`
+	AdjustMemory bool   `help:"Raise the memory limit of the job's container by its RAM disk."`
+	PodSecurity  string `help:"Pod Security level that the namespace enforces: privileged, baseline or restricted." enum:"privileged,baseline,restricted" default:"privileged"`
+	Kubernetes   string `help:"Kubernetes version, such as 1.31, to warn about missing features." placeholder:"VERSION"`
 }
 
 func (p pods) options() jobspec.Options {
@@ -49,8 +49,8 @@ func (p pods) options() jobspec.Options {
 // injecting are the flags of everything that puts stager into manifests.
 type injecting struct {
 	pods
-	Path        string `help:"Where the pod templates are, such as spec.tasks[].template; without it they are found by their structure." placeholder:"PATH"`
-	JobPolicies bool   `help:"Give Jobs that have none a podFailurePolicy by stager's exit codes, and podReplacementPolicy: Failed."`
+	Path        string `help:"Path of the pod templates, such as spec.tasks[].template. Default: found by their structure." placeholder:"PATH"`
+	JobPolicies bool   `help:"Add a podFailurePolicy for stager's exit codes and podReplacementPolicy: Failed to Jobs without one."`
 }
 
 func (i injecting) options() jobspec.Options {
@@ -61,9 +61,9 @@ func (i injecting) options() jobspec.Options {
 
 // manifests are the files that a command reads and what it does with what comes out.
 type manifests struct {
-	Files  []string `short:"f" name:"filename" help:"A file, a folder with all its .yaml, .yml and .json, or - for standard input. May stand several times." placeholder:"FILE" default:"-" sep:"none"`
-	Format string   `short:"o" name:"output-format" help:"yaml prints files as they are written, with the changes; json prints one List; diff prints the changes alone." enum:"yaml,json,diff" default:"yaml"`
-	Write  bool     `short:"w" help:"Change the files themselves and print nothing."`
+	Files  []string `short:"f" name:"filename" help:"Manifest file, directory of .yaml, .yml and .json files, or - for standard input. Repeatable." placeholder:"FILE" default:"-" sep:"none"`
+	Format string   `short:"o" name:"output-format" help:"Output format: yaml keeps the formatting of the files, json prints a List, diff prints only the changes." enum:"yaml,json,diff" default:"yaml"`
+	Write  bool     `short:"w" help:"Edit the files in place and print nothing."`
 }
 
 // manifest is one of these files.
@@ -250,22 +250,22 @@ func printJSON(results []*jobspec.Result) error {
 type injectCmd struct {
 	manifests
 	injecting
-	Plan  string `help:"A StagePlan for the pod templates that name none." placeholder:"PLAN" env:"STAGER_INJECT_PLAN"`
-	Check bool   `help:"Print nothing but what is out of date, and exit with 1 if anything is."`
+	Plan  string `help:"StagePlan for pod templates that name none." placeholder:"PLAN" env:"STAGER_INJECT_PLAN"`
+	Check bool   `help:"Print files that are out of date, and exit with 1 if there are any."`
 
-	AllowUnmatched bool `help:"Write what can be injected beside annotations and labels that have no effect, such as stager.io/, or those of a kind without a pod template. Without it they are warned of, and the exit code is 65."`
+	AllowUnmatched bool `help:"Inject although some annotations or labels have no effect. Default: warn and exit with 65."`
 }
 
 // Help shows what is typed.
 func (injectCmd) Help() string {
-	return `Pod templates say by annotations which data they need, or --plan says it for all that do not:
+	return `Pod templates request data with annotations, or --plan defines it for those without:
 
     metadata:
       annotations:
         stager.dev/in.train: "s3://b/train/ -> /data/train ? mode=window&size=80Gi"
         stager.dev/out.ckpt: "/out -> s3://b/runs/{job}/ ? keep=3"
 
-What is injected already is brought up to date. Comments, order and all else stay as they are, and "stager uninject" gives every byte back.
+Updates what an earlier inject added. Comments and formatting are preserved, and "stager uninject" restores every byte.
 
     stager inject -f job.yaml | kubectl apply -f -
     stager inject -f manifests/ --plan plan.yaml -o diff
@@ -322,7 +322,7 @@ type uninjectCmd struct {
 
 // Help shows what is typed.
 func (uninjectCmd) Help() string {
-	return `Every byte comes back that was there before inject; what others have changed since stays. From a file that another program has written anew, such as kubectl get -o yaml, the objects come back as they were; one where that is not certain is refused.
+	return `Restores every byte from before inject and keeps later changes by others. Files rewritten by another program, such as kubectl get -o yaml, are restored as objects. Refuses if the result is not certain.
 
     stager uninject -f job.yaml
     stager uninject -w -f manifests/`

@@ -6,12 +6,12 @@ import (
 )
 
 type installCmd struct {
-	Dir string `arg:"" help:"The folder, which exists." type:"existingdir"`
+	Dir string `arg:"" help:"Existing directory." type:"existingdir"`
 }
 
 // Help says what it is for.
 func (installCmd) Help() string {
-	return `An init container runs it on a volume that it shares with a container whose image has no stager, so that this one can run "stager run -- COMMAND".
+	return `An init container installs stager into a shared volume, so that a container whose image lacks it can run "stager run -- COMMAND".
 
     stager install /run/stager-bin`
 }

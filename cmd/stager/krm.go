@@ -13,7 +13,7 @@ type krmCmd struct {
 
 // Help shows how it is used.
 func (krmCmd) Help() string {
-	return `Reads a ResourceList from standard input and prints it with its items injected; what is to be known comes as its results. The function's configuration is a StagePlan, for the items that name none, or a ConfigMap whose data are options: image, gate, finalize, podSecurity and the like, and plan.yaml.
+	return `Reads a ResourceList from standard input and prints it with its items injected and warnings as results. The function's configuration is a StagePlan, used by items that name none, or a ConfigMap whose data are options such as image, gate, finalize, podSecurity and plan.yaml.
 
     # kustomization.yaml
     transformers:

@@ -14,9 +14,9 @@ import (
 // logging is how stager speaks while it works. Results go to standard output, all
 // else to standard error.
 type logging struct {
-	LogLevel  slog.Level `help:"How much to say: debug, info, warn or error." default:"info"`
-	LogFormat string     `help:"auto is colours on a terminal and text elsewhere." enum:"auto,text,json" default:"auto"`
-	Quiet     bool       `short:"q" help:"Say nothing but warnings and errors; no progress."`
+	LogLevel  slog.Level `help:"Log level: debug, info, warn or error." default:"info"`
+	LogFormat string     `help:"Log format: auto (colors on a terminal, else text), text or json." enum:"auto,text,json" default:"auto"`
+	Quiet     bool       `short:"q" help:"Log only warnings and errors; show no progress."`
 }
 
 // console is where people are spoken to: standard error, or above the bars while

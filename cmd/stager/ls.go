@@ -24,13 +24,13 @@ var errNothing = errors.New("there is no object here")
 type lsCmd struct {
 	storing
 	shape
-	URL   string `arg:"" help:"What to list, such as s3://bucket/train/."`
-	Total bool   `help:"Only the number of objects and their bytes."`
+	URL   string `arg:"" help:"Location to list, such as s3://bucket/train/."`
+	Total bool   `help:"Print only the number of objects and their total size."`
 }
 
 // Help shows what is typed.
 func (lsCmd) Help() string {
-	return `Tells size, time of the last change (UTC) and key of every object below URL, also in its folders. Listings are streamed: the first lines come at once, however many objects there are. As JSON each line is one object, with its version and its checksum if the store tells one.
+	return `Prints size, modification time (UTC) and key of every object below URL, recursively. Output is streamed. As JSON, each line is one object, with its version and, if the store has one, its checksum.
 
     stager ls s3://bucket/train/
     stager ls -o json hdfs://namenode:8020/train/ | jq .key

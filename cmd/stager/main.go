@@ -37,7 +37,7 @@ func argsOf(words []string) []string {
 func run(args []string) int {
 	var c cli
 	parser := kong.Must(&c, kong.Name("stager"), kong.Description(about), kong.DefaultEnvars("STAGER"),
-		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups))
 	command, err := parser.Parse(args)
 	if err != nil {
 		return report(os.Stderr, &usageError{err})

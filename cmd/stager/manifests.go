@@ -15,20 +15,20 @@ import (
 )
 
 type manifestsCmd struct {
-	Webhook webhookManifests `cmd:"" help:"The admission webhook, with everything that it needs."`
-	Map     policyManifests  `cmd:"" help:"A MutatingAdmissionPolicy for one plan: no pod runs for it. Kubernetes 1.36."`
-	RBAC    rbacManifests    `cmd:"" name:"rbac" help:"The webhook's service account and its rights alone."`
+	Webhook webhookManifests `cmd:"" help:"The admission webhook and everything it needs."`
+	Map     policyManifests  `cmd:"" help:"A MutatingAdmissionPolicy for one plan; needs Kubernetes 1.36 and no webhook."`
+	RBAC    rbacManifests    `cmd:"" name:"rbac" help:"Only the webhook's service account and RBAC."`
 }
 
 // installation are the flags that say what the webhook's objects are.
 type installation struct {
-	Name        string `help:"Of the webhook's objects." default:"stager-webhook"`
-	Revision    string `help:"Install beside other revisions: the name is part of the objects' names, and only namespaces with the label stager.dev/revision: NAME are served." placeholder:"NAME"`
-	Namespace   string `short:"n" help:"Where the webhook runs; nothing else is to run there." default:"stager"`
-	CertManager bool   `help:"Have cert-manager make the certificate; without it the webhook makes its own."`
-	ConfigMaps  bool   `help:"Let pods name plans of ConfigMaps with the label stager.dev/plan." default:"true" negatable:""`
-	Owners      bool   `help:"Let the webhook read the Job of a pod that is one of several, which knows of how many." default:"true" negatable:""`
-	Namespaces  bool   `help:"Let the webhook read which level of Pod Security a namespace enforces, for pods with stager.dev/privileges." default:"true" negatable:""`
+	Name        string `help:"Name of the webhook's objects." default:"stager-webhook"`
+	Revision    string `help:"Install next to other revisions; serves only namespaces labelled stager.dev/revision: NAME." placeholder:"NAME"`
+	Namespace   string `short:"n" help:"Namespace of the webhook; run nothing else there." default:"stager"`
+	CertManager bool   `help:"Let cert-manager issue the certificate. Default: self-issued."`
+	ConfigMaps  bool   `help:"Allow pods to name plans in ConfigMaps labelled stager.dev/plan." default:"true" negatable:""`
+	Owners      bool   `help:"Allow reading the owner of a pod, which defines the number of pods." default:"true" negatable:""`
+	Namespaces  bool   `help:"Allow reading the Pod Security level of namespaces, for pods with stager.dev/privileges." default:"true" negatable:""`
 }
 
 func (i installation) webhook() setup.Webhook {
@@ -38,20 +38,20 @@ func (i installation) webhook() setup.Webhook {
 type webhookManifests struct {
 	installation
 	pods
-	Replicas        int    `help:"How many pods serve it." default:"2"`
-	OptIn           bool   `help:"Serve only namespaces with the label stager.dev/injection: enabled. Without it a label of the pod is enough."`
-	CreateNamespace bool   `help:"Print the namespace, too. Without it other revisions in the namespace stay when what is printed is deleted." default:"true" negatable:""`
-	FailurePolicy   string `help:"What becomes of a pod with the label stager.dev/inject: true when no replica answers: Fail refuses it, and its Job tries again; Ignore lets it run without its data, and warns." enum:"Fail,Ignore" default:"Fail"`
+	Replicas        int    `help:"Number of replicas." default:"2"`
+	OptIn           bool   `help:"Serve only namespaces labelled stager.dev/injection: enabled. Default: all namespaces."`
+	CreateNamespace bool   `help:"Also print the namespace. Disable it if other revisions share the namespace." default:"true" negatable:""`
+	FailurePolicy   string `help:"If no replica responds: Fail rejects labelled pods (their Job retries); Ignore starts them without data, with a warning." enum:"Fail,Ignore" default:"Fail"`
 }
 
 // Help shows what is typed.
 func (webhookManifests) Help() string {
-	return `The flags that inject has are for the containers that the webhook puts into pods.
+	return `The flags of inject apply to the containers that the webhook adds to pods.
 
     stager manifests webhook --image registry.example.com/stager:0.1.0 | kubectl apply -f -
     stager manifests webhook --image … --pod-security restricted --cert-manager
 
-From then on a pod asks for data by a label and annotations, whoever creates it:
+Then any pod can request data with a label and annotations:
 
     labels: {stager.dev/inject: "true"}
     annotations: {stager.dev/in.train: "s3://b/train/ -> /data/train"}`
@@ -105,13 +105,13 @@ func (c rbacManifests) Run() error { return printed(c.webhook().RBAC()) }
 
 type policyManifests struct {
 	pods
-	Plan string `help:"The StagePlan." required:"" placeholder:"PLAN"`
-	Name string `help:"What the label stager.dev/plan of pods is to say." required:""`
+	Plan string `help:"StagePlan file." required:"" placeholder:"PLAN"`
+	Name string `help:"Value of the pods' label stager.dev/plan." required:""`
 }
 
 // Help tells what it can do.
 func (policyManifests) Help() string {
-	return `The API server itself puts stager into the pods of Jobs that have the label stager.dev/plan: NAME. The first container works with the data. The plan is a part of the policy, so that there is one policy a plan; annotations are not read, and wrap is not possible: the webhook can do both.
+	return `The API server injects stager into the pods of Jobs labelled stager.dev/plan: NAME, for their first container. The policy contains the plan, so each plan needs a policy. Annotations and wrap need the webhook.
 
     stager manifests map --name imagenet --plan plan.yaml --image registry.example.com/stager:0.1.0 | kubectl apply -f -`
 }

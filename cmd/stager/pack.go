@@ -12,9 +12,9 @@ import (
 
 type packCmd struct {
 	copyCmd
-	ShardSize quantity `help:"Bytes of a shard, at most; a larger sample has one to itself." default:"256Mi"`
-	Prefix    string   `help:"What the names of shards begin with." default:"shard-"`
-	Shuffle   *uint64  `help:"Draw the order of the samples from this seed; without it they stand in that of the listing." placeholder:"SEED"`
+	ShardSize quantity `help:"Maximum size of a shard; a larger sample gets a shard of its own." default:"256Mi"`
+	Prefix    string   `help:"Prefix of shard names." default:"shard-"`
+	Shuffle   *uint64  `help:"Shuffle samples with this seed. Default: listing order." placeholder:"SEED"`
 }
 
 // minShard is below what anybody means.
@@ -22,7 +22,7 @@ const minShard = 64 << 10
 
 // Help shows what is typed.
 func (packCmd) Help() string {
-	return `Files whose names differ behind the first dot are one sample, 1.jpg and 1.cls, and come to lie side by side in a tar archive. Nothing is packed on a disk: archives are made of the files while they are sent. DST gets shard-000000.tar and so on, and index.jsonl, which tells the size, samples and classes of each; classes are the topmost folders of SRC. The same files make the same bytes, so that a pack that was killed goes on when it is run again. With --overwrite one of a changed folder sends what changed, and removes the shards that it does not need any more. Workers with --shard agree on the files and flags by a record in DST/.stager-copy; the last one writes the index.
+	return `Files that share a name up to the first dot, such as 1.jpg and 1.cls, form one sample and are adjacent in a tar archive. Archives are built while they are uploaded, without local disk. DST receives shard-000000.tar and so on, and index.jsonl with the size, samples and classes of each shard; classes are the top-level directories of SRC. The same files give the same bytes, so a killed pack resumes. With --overwrite, packing a changed source uploads what changed and removes shards that are no longer needed. Workers with --shard agree on the files and flags by a record in DST/.stager-copy; the last one writes the index.
 
     stager pack nfs://server/export/imagenet/train/ s3://datasets/imagenet-wds/ --shuffle 42
     stager pack s3://datasets/coco/ oss://bucket/coco/ --shard-size 1Gi --prefix coco-

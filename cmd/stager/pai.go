@@ -19,7 +19,7 @@ import (
 )
 
 type paiCmd struct {
-	Convert paiConvertCmd `cmd:"" help:"Make Kubernetes manifests of an OpenPAI job, or run one of its tasks here."`
+	Convert paiConvertCmd `cmd:"" help:"Convert an OpenPAI job to Kubernetes manifests, or run one task locally."`
 }
 
 // Help tells what there is.
@@ -27,16 +27,16 @@ func (paiCmd) Help() string { return "stager pai convert --help tells the rest."
 
 // converting are the flags of everything that reads jobs of OpenPAI.
 type converting struct {
-	DefaultFS   string            `name:"default-fs" help:"The URL in place of $PAI_DEFAULT_FS_URI, such as hdfs://namenode:8020." placeholder:"URL"`
-	User        string            `help:"Who submits the job; without it $USER." placeholder:"NAME" env:"STAGER_PAI_USER"`
-	Data        string            `help:"stage: dataDir and outputDir are folders of the task, brought before and saved. uri: they are URLs in variables, as in OpenPAI." enum:"stage,uri" default:"stage"`
-	DataSize    quantity          `help:"Room for dataDir, and for each storage that is staged, in each pod, such as 80Gi." default:"0"`
-	Queue       string            `help:"Kueue's queue; without it virtualCluster names it, and none leaves Kueue out." placeholder:"NAME"`
-	GPUType     map[string]string `name:"gpu-type" help:"The node label of a gpuType. May stand several times." placeholder:"TYPE=LABEL=VALUE" mapsep:"none"`
-	AuthFile    string            `help:"File with authFile's three lines: registry, user, password." placeholder:"FILE"`
-	Storage     map[string]string `help:"URL that is staged in place of a storage of OpenPAI's second format; without it the storage is the PersistentVolumeClaim of its name. May stand several times." placeholder:"NAME=URL" mapsep:"none"`
-	ReadSecret  string            `help:"Secret that opens the stores of codeDir and dataDir." placeholder:"NAME"`
-	WriteSecret string            `help:"Secret that opens the store of outputDir." placeholder:"NAME"`
+	DefaultFS   string            `name:"default-fs" help:"URL that replaces $PAI_DEFAULT_FS_URI, such as hdfs://namenode:8020." placeholder:"URL"`
+	User        string            `help:"User who submits the job. Default: $USER." placeholder:"NAME" env:"STAGER_PAI_USER"`
+	Data        string            `help:"How to pass dataDir and outputDir: stage (local directories, staged and saved) or uri (URLs in variables, as in OpenPAI)." enum:"stage,uri" default:"stage"`
+	DataSize    quantity          `help:"Space in each pod for dataDir and for each staged storage, such as 80Gi." default:"0"`
+	Queue       string            `help:"Kueue queue. Default: the job's virtualCluster; none disables Kueue." placeholder:"NAME"`
+	GPUType     map[string]string `name:"gpu-type" help:"Node label for a gpuType. Repeatable." placeholder:"TYPE=LABEL=VALUE" mapsep:"none"`
+	AuthFile    string            `help:"authFile with three lines: registry, user, password." placeholder:"FILE"`
+	Storage     map[string]string `help:"URL to stage instead of an OpenPAI v2 storage. Default: the PersistentVolumeClaim of that name. Repeatable." placeholder:"NAME=URL" mapsep:"none"`
+	ReadSecret  string            `help:"Secret with credentials for codeDir and dataDir." placeholder:"NAME"`
+	WriteSecret string            `help:"Secret with credentials for outputDir." placeholder:"NAME"`
 }
 
 // options are those of a conversion.
@@ -64,14 +64,14 @@ type paiConvertCmd struct {
 	converting
 	storing
 	socket
-	File     string `arg:"" help:"The job, JSON with comments or, in the second format, YAML; - is standard input."`
-	RunLocal string `help:"Run this task here instead, by its role and index." placeholder:"ROLE[/INDEX]"`
-	Dir      string `help:"Where the task of --run-local has its folders: code, data, output and work; without it pai-ROLE-INDEX here." placeholder:"DIR"`
+	File     string `arg:"" help:"OpenPAI job: v1 (JSON with comments) or v2 (YAML); - reads standard input."`
+	RunLocal string `help:"Run this task locally instead." placeholder:"ROLE[/INDEX]"`
+	Dir      string `help:"Working directory of the --run-local task. Default: ./pai-ROLE-INDEX." placeholder:"DIR"`
 }
 
 // Help shows what is typed.
 func (paiConvertCmd) Help() string {
-	return `Reads a job of OpenPAI's first or second format and prints what kubectl applies: an Indexed Job with its Service, or a JobSet when there are several task roles or retries, with stager in the pods. Commands find the variables, ports and folders that they found in OpenPAI. What is different is a warning.
+	return `Reads an OpenPAI v1 or v2 job and prints an Indexed Job with its Service, or a JobSet if there are several task roles or retries, with stager injected. Commands find the same variables, ports and directories as in OpenPAI. Differences are reported as warnings.
 
     stager pai convert job.json --default-fs hdfs://namenode:8020 | kubectl apply -f -
     stager pai convert job.json --default-fs s3://bucket --read-secret s3-read --write-secret s3-write --data-size 80Gi

@@ -19,20 +19,20 @@ import (
 type prefetchCmd struct {
 	storing
 	choosing
-	Src       string   `arg:"" help:"A folder or an object of a store, such as s3://bucket/train/; or a local path."`
-	Dst       string   `arg:"" help:"The local folder, made if need be." type:"path"`
-	MaxBytes  quantity `help:"Refuse a source with more bytes than this, unpacked if it is; 0 is no limit." default:"0"`
-	Verify    string   `help:"auto checks what checksums the store tells, full insists on one, size looks at sizes only." enum:"auto,full,size" default:"auto"`
-	Write     string   `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto measures which is faster on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_PREFETCH_WRITE"`
-	Unpack    string   `help:"auto makes a folder of each tar, tar.gz, tgz, tar.zst and zip, while it arrives: train/1.tar becomes train/1/, and is never on the disk." enum:"none,auto" default:"none"`
-	Overwrite bool     `help:"Replace files in DST that stager did not write and that differ."`
-	Sync      bool     `help:"Wait until everything would outlive a loss of power; without it the job may start sooner."`
-	JSON      bool     `help:"Print a summary as JSON on standard output."`
+	Src       string   `arg:"" help:"Source: a directory or object in a store, such as s3://bucket/train/, or a local path."`
+	Dst       string   `arg:"" help:"Local directory; created if missing." type:"path"`
+	MaxBytes  quantity `help:"Fail if the source has more bytes than this, after unpacking; 0 is unlimited." default:"0"`
+	Verify    string   `help:"Verification: auto (checksums where the store has them), full (require checksums) or size (compare sizes only)." enum:"auto,full,size" default:"auto"`
+	Write     string   `help:"How to write large files: direct (O_DIRECT), buffered (page cache), or auto (measured on ext4 and xfs)." enum:"auto,direct,buffered" default:"auto" env:"STAGER_PREFETCH_WRITE"`
+	Unpack    string   `help:"auto unpacks each .tar, .tar.gz, .tgz, .tar.zst and .zip while it is read: train/1.tar becomes the directory train/1/." enum:"none,auto" default:"none"`
+	Overwrite bool     `help:"Replace files in DST that differ and that stager did not write."`
+	Sync      bool     `help:"Sync to disk before exiting, so that the data survive a power loss."`
+	JSON      bool     `help:"Print a summary as JSON."`
 }
 
 // Help shows what is typed.
 func (prefetchCmd) Help() string {
-	return `Each object comes to stand under DST by its key relative to SRC. Killed and run again it goes on where it was; a second run costs a listing. Nothing is fetched when it would not fit.
+	return `Writes each object to DST under its key relative to SRC, verified. Resumes when run again; if nothing changed, a second run only lists the source. Fetches nothing if it would not fit.
 
     stager prefetch s3://datasets/imagenet/train/ /data/train --include '*.tar'
     stager prefetch s3://datasets/model.safetensors /models/

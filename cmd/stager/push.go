@@ -14,20 +14,20 @@ import (
 
 type pushCmd struct {
 	storing
-	Src         string `arg:"" help:"A local file or folder." type:"path"`
-	Dst         string `arg:"" help:"The folder of a store that it goes to, such as s3://bucket/runs/7/."`
-	Commit      bool   `help:"Save SRC as a checkpoint of DST: it exists whole or not at all."`
-	Step        int64  `help:"The checkpoint's step; without it the number at the end of SRC's name." default:"-1"`
-	SamplesSeen int64  `help:"How many samples the trainer had used since the job began, for the record." placeholder:"N"`
-	Conflict    string `help:"When DST has this step with other contents: fail, overwrite or attempt-suffix." enum:"fail,overwrite,attempt-suffix" default:"fail"`
-	JSON        bool   `help:"Print a summary as JSON on standard output."`
+	Src         string `arg:"" help:"Local file or directory." type:"path"`
+	Dst         string `arg:"" help:"Destination in a store, such as s3://bucket/runs/7/."`
+	Commit      bool   `help:"Publish SRC atomically as a checkpoint in DST."`
+	Step        int64  `help:"Step number. Default: the number at the end of SRC's name." default:"-1"`
+	SamplesSeen int64  `help:"Samples that the trainer had consumed since the job began, recorded in the checkpoint." placeholder:"N"`
+	Conflict    string `help:"If DST has this step with different content: fail, overwrite or attempt-suffix." enum:"fail,overwrite,attempt-suffix" default:"fail"`
+	JSON        bool   `help:"Print a summary as JSON."`
 }
 
 // Help shows what is typed.
 func (pushCmd) Help() string {
-	return `Files that the store has already are not sent again.
+	return `Skips files that the store already has. With --commit, the directory becomes visible atomically as a checkpoint.
 
-Regular files of any name are saved, and symbolic links to files within SRC as these files. Stager's own are left out: directories named .stager, and names that begin with .stager-tmp-. What cannot be saved is named, and the exit code is 75 although everything else is saved: names that are not UTF-8, that DST has not, or that DST keeps as one with another (by case, or forms of characters); links that lead out of SRC; files that are removed meanwhile. Sockets, FIFOs, devices, empty directories and links that lead nowhere hold nothing to save, and are named.
+Saves regular files of any name, and symbolic links to files within SRC as the files. Skips stager's own files (.stager/ and .stager-tmp-*). Files that cannot be saved are listed, and the exit code is 75: names that are not UTF-8, not allowed in DST, or equal to another in DST (case, Unicode form); links that leave SRC; files removed during the push. Sockets, FIFOs, devices, empty directories and dangling links have no content and are only listed.
 
     stager push results/ s3://runs/today/
     stager push --commit step-500/ s3://runs/today/ckpt/`

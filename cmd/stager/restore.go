@@ -24,24 +24,24 @@ type restoreCmd struct {
 	storing
 	socket
 	patient
-	Src         string `arg:"" help:"Where checkpoints were saved, such as s3://bucket/runs/7/."`
-	Dst         string `arg:"" help:"The local folder that the checkpoint's files come to, made if need be." type:"path"`
-	Step        int64  `help:"This step and no other; without it the newest that is good." default:"-1" env:"STAGER_RESTORE_STEP"`
-	Optional    bool   `help:"Begin without where no checkpoint is committed as yet: that is said, and the code is 0. Whatever else goes wrong is an error all the same." env:"STAGER_RESTORE_OPTIONAL"`
-	Node        int    `help:"Take the files of this node where several nodes saved different files under one name." default:"-1" env:"STAGER_RESTORE_NODE"`
-	Write       string `help:"How large files get to the disk: direct goes past the page cache, buffered through it; auto measures which is faster on ext4 and xfs." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
-	Overwrite   bool   `help:"Replace and remove files in DST that no restore wrote, or that changed since." env:"STAGER_RESTORE_OVERWRITE"`
-	Provisional bool   `name:"allow-provisional" help:"Restore the newest step also when only a quiet period says that it is complete, and it has other files than those before." env:"STAGER_RESTORE_ALLOW_PROVISIONAL"`
-	Alone       bool   `help:"Do not agree with the other nodes of the job on the step; take the newest that is good." env:"STAGER_RESTORE_ALONE"`
-	Rewind      bool   `help:"Have the inputs of the stager on --socket go on where they stood at the checkpoint." env:"STAGER_RESTORE_REWIND"`
-	JSON        bool   `help:"Print what was restored as JSON on standard output."`
+	Src         string `arg:"" help:"Checkpoint location, such as s3://bucket/runs/7/."`
+	Dst         string `arg:"" help:"Local directory for the checkpoint's files; created if missing." type:"path"`
+	Step        int64  `help:"Restore only this step. Default: the newest valid one." default:"-1" env:"STAGER_RESTORE_STEP"`
+	Optional    bool   `help:"Exit with 0 if there is no committed checkpoint yet. Other problems are still errors." env:"STAGER_RESTORE_OPTIONAL"`
+	Node        int    `help:"Prefer this node's files if several nodes saved different files with the same name." default:"-1" env:"STAGER_RESTORE_NODE"`
+	Write       string `help:"How to write large files: direct (O_DIRECT), buffered (page cache), or auto (measured on ext4 and xfs)." enum:"auto,direct,buffered" default:"auto" env:"STAGER_RESTORE_WRITE"`
+	Overwrite   bool   `help:"Replace and remove files in DST that were changed or not written by a restore." env:"STAGER_RESTORE_OVERWRITE"`
+	Provisional bool   `name:"allow-provisional" help:"Also restore a provisional step, whose completeness was inferred from a quiet period only." env:"STAGER_RESTORE_ALLOW_PROVISIONAL"`
+	Alone       bool   `help:"Restore the newest valid step without agreeing with the other nodes of the job." env:"STAGER_RESTORE_ALONE"`
+	Rewind      bool   `help:"Rewind the inputs of the stager on --socket to their position at the checkpoint." env:"STAGER_RESTORE_REWIND"`
+	JSON        bool   `help:"Print what was restored as JSON."`
 }
 
 // Help shows what is typed.
 func (restoreCmd) Help() string {
-	return `Only committed checkpoints count, and only when every byte is right: otherwise the one before is taken, and said. DST has all of it or nothing; RESTORED.json in it names the step. Files in DST that no restore wrote, or that changed since, are not touched without --overwrite: a step that would replace them is refused with 78. A second restore to DST at the same time ends with 75.
+	return `Restores the newest committed checkpoint whose bytes are all valid; skips invalid ones with a warning. DST receives all of it or nothing; RESTORED.json names the step. Files in DST that were changed or not written by a restore are never replaced without --overwrite (exit code 78). A concurrent restore into DST exits with 75.
 
-Of a job of several nodes, each restores the step that all agree on, also when another one is committed in between. The job is known by STAGER_JOB_UID, SLURM_JOB_ID or AWS_BATCH_JOB_ID, and the node by STAGER_INDEX and STAGER_COUNT or what its launcher sets. It writes a record below nodes/ of SRC; where it may not write, it follows an agreement that is there.
+In a job of several nodes, all nodes restore the same step, even if another is committed meanwhile. The job is identified by STAGER_JOB_UID, SLURM_JOB_ID or AWS_BATCH_JOB_ID, the node by STAGER_INDEX and STAGER_COUNT or its launcher's variables. The agreement is a record below nodes/ in SRC; without write permission, an existing agreement is followed.
 
     stager restore s3://runs/today/ckpt/ ./ckpt
     stager restore --optional --rewind s3://runs/$JOB/ckpt/ /newest && exec ./train --resume /newest`

@@ -26,27 +26,27 @@ import (
 type runCmd struct {
 	storing
 	socket
-	File      string   `short:"f" help:"The StagePlan; - is standard input." required:"" xor:"plan" placeholder:"PLAN" env:"STAGER_PLAN"`
-	PlanYAML  string   `name:"plan-yaml" help:"The StagePlan itself, where there is no file." required:"" xor:"plan" placeholder:"YAML"`
-	Prefetch  string   `help:"Which inputs of mode prefetch: all brings them beside the rest of the plan, only brings them alone, looks for the sources of the others, and ends, skip leaves them to another container." enum:"all,only,skip" default:"all"`
-	Listen    string   `help:"Address of a port for probes and metrics, such as :9090; calls that change something need the token." placeholder:"ADDR"`
-	Notice    string   `help:"File whose coming, or address whose answer, tells that this machine is about to be taken away, such as http://169.254.169.254/latest/meta-data/spot/instance-action." placeholder:"PATH|URL"`
-	AnyUser   bool     `help:"Let every user who can reach the socket use it, not its owner and group alone: for a pod whose trainer's user is not known."`
-	TokenFile string   `help:"File with the token for the port." placeholder:"FILE"`
-	Command   []string `arg:"" optional:"" passthrough:"" help:"-- and the command to run when the inputs are ready."`
+	File      string   `short:"f" help:"StagePlan file; - reads standard input." required:"" xor:"plan" placeholder:"PLAN" env:"STAGER_PLAN"`
+	PlanYAML  string   `name:"plan-yaml" help:"StagePlan as a string instead of a file." required:"" xor:"plan" placeholder:"YAML"`
+	Prefetch  string   `help:"Inputs of mode prefetch: all (fetch them alongside the rest), only (fetch them, check the other sources and exit) or skip (another container fetches them)." enum:"all,only,skip" default:"all"`
+	Listen    string   `help:"Address for probes and metrics, such as :9090. Calls that change state need the token." placeholder:"ADDR"`
+	Notice    string   `help:"Preemption notice: a file to watch for, or a URL to poll, such as http://169.254.169.254/latest/meta-data/spot/instance-action." placeholder:"PATH|URL"`
+	AnyUser   bool     `help:"Let every user who can reach the socket use it, not only its owner and group."`
+	TokenFile string   `help:"File with the token for --listen." placeholder:"FILE"`
+	Command   []string `arg:"" optional:"" passthrough:"" help:"Command to run when the inputs are ready, after --."`
 }
 
 // Help tells the two ways.
 func (runCmd) Help() string {
-	return `Without a command stager is a sidecar: it serves until SIGTERM, then saves what there is.
+	return `Without a command, stager is a sidecar: it serves until SIGTERM, then saves the outputs.
 
     stager run -f plan.yaml
 
-With a command it stages the inputs, runs the command, hands signals on and saves the outputs. It exits with the command's code, or with 75 when the command succeeded and required outputs are not safe.
+With a command, it stages the inputs, runs the command, forwards signals and saves the outputs. It exits with the command's exit code, or with 75 if the command succeeded and required outputs are not saved.
 
     stager run -f plan.yaml -- python train.py
 
-SIGUSR1 begins the saving while the command goes on, as sbatch --signal=B:USR1@600 asks for. The command finds the socket in STAGER_SOCKET and the folders in STAGER_INPUT_name and STAGER_OUTPUT_name.`
+SIGUSR1 starts saving while the command continues, as with sbatch --signal=B:USR1@600. The command finds the socket in STAGER_SOCKET and the directories in STAGER_INPUT_name and STAGER_OUTPUT_name.`
 }
 
 func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {

@@ -11,25 +11,25 @@ import (
 
 type sampleCmd struct {
 	socket
-	Input   string   `arg:"" help:"The input's name in the plan of the running stager."`
-	Serve   string   `help:"Socket on which the files are handed out, under the input's name; without it sample-INPUT.sock beside --socket." placeholder:"PATH" type:"path"`
-	Dir     string   `help:"Folder for the files, which should be on a RAM disk; without it /dev/shm/stager/INPUT." placeholder:"DIR" type:"path" env:"STAGER_SAMPLE_DIR"`
-	Size    quantity `help:"All files together never exceed it." default:"1Gi" env:"STAGER_SAMPLE_SIZE"`
-	Samples int      `help:"Samples in each file; the last of an epoch has fewer." default:"1000"`
-	Open    int      `help:"Shards that are mixed at a time; the input's window needs room for twice as many." default:"8"`
-	Seed    int64    `help:"Another seed is another mixture; the same is the same, byte for byte." default:"0"`
+	Input   string   `arg:"" help:"Name of the input in the plan of the running stager."`
+	Serve   string   `help:"Socket that serves the shuffled files under the input's name. Default: sample-INPUT.sock next to --socket." placeholder:"PATH" type:"path"`
+	Dir     string   `help:"Directory for the shuffled files, preferably a RAM disk. Default: /dev/shm/stager/INPUT." placeholder:"DIR" type:"path" env:"STAGER_SAMPLE_DIR"`
+	Size    quantity `help:"Maximum total size of the shuffled files." default:"1Gi" env:"STAGER_SAMPLE_SIZE"`
+	Samples int      `help:"Samples per file; the last file of an epoch may have fewer." default:"1000"`
+	Open    int      `help:"Number of shards to mix at a time. The window needs space for twice as many." default:"8"`
+	Seed    int64    `help:"Shuffle seed; the same seed gives the same files, byte for byte." default:"0"`
 }
 
 // Help shows what is typed.
 func (sampleCmd) Help() string {
-	return `Takes the shards of an input, tar archives or TFRecord files, mixes their samples, and writes files of so many samples into a bounded folder. Readers take these as they would take shards, on the sampler's own socket. A shard is acknowledged when every file with samples of it is.
+	return `Reads the shards of an input (tar archives or TFRecord files), shuffles their samples, and writes files of shuffled samples into a bounded directory. Readers lease these files like shards, on the sampler's own socket. A shard is acknowledged when all files with its samples are.
 
     stager run -f plan.yaml &
     stager sample train --samples 1000 --open 16 --size 4Gi &
     export STAGER_SOCKET=/run/stager/sample-train.sock
     while p=$(stager next train); do ./step "$p" && stager ack "$p"; done
 
-Killed and run again it goes on where it was. It serves until SIGTERM; its leases stay for the next start.`
+Resumes where it was when run again. Serves until SIGTERM; leases are kept for the next start.`
 }
 
 func (c sampleCmd) Run(ctx context.Context, log *slog.Logger) error {

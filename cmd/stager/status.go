@@ -11,13 +11,13 @@ import (
 
 type statusCmd struct {
 	socket
-	JSON  bool `help:"All of it, as JSON."`
-	Ready bool `help:"Print nothing; exit with 0 when ready, 75 when not: for exec probes."`
+	JSON  bool `help:"Print everything as JSON."`
+	Ready bool `help:"Print nothing; exit with 0 if ready, else 75. For exec probes."`
 }
 
 // Help shows what is typed.
 func (statusCmd) Help() string {
-	return `What it is doing, which readers wait for what, and what is saved.
+	return `Prints the phase, inputs with waiting readers, and outputs with their saved checkpoints.
 
     stager status
     stager status --json

@@ -18,17 +18,17 @@ import (
 
 // reaching are the flags of every command that asks a store.
 type reaching struct {
-	Connections int           `help:"Requests at once; 0 is what is found to suit the store." default:"0"`
-	RetryFor    time.Duration `help:"How long a store may fail without progress before giving up." default:"2m"`
-	StallAfter  time.Duration `help:"A stream without bytes for so long is cut and asked for again." default:"30s"`
-	AskOnce     bool          `help:"Never ask for the same bytes a second time while the first answer is awaited; else that is done where it is unusually late."`
-	Secrets     string        `help:"Folder with credential files; without it the environment's credentials are used." placeholder:"DIR"`
+	Connections int           `help:"Maximum concurrent requests; 0 adapts to the store." default:"0"`
+	RetryFor    time.Duration `help:"How long to retry a failing store without progress." default:"2m"`
+	StallAfter  time.Duration `help:"Reconnect a stream that has received no bytes for this long." default:"30s"`
+	AskOnce     bool          `help:"Do not hedge: never send a second request while a slow one is pending."`
+	Secrets     string        `help:"Directory with credential files. Default: credentials of the environment." placeholder:"DIR"`
 }
 
 // storing are the flags of every command that moves bytes to or from a store.
 type storing struct {
 	reaching
-	Bandwidth quantity `help:"Bytes per second at most, such as 200Mi; 0 is no limit." default:"0"`
+	Bandwidth quantity `help:"Bandwidth limit in bytes per second, such as 200Mi; 0 is unlimited." default:"0"`
 }
 
 // options are the surroundings of a store.
@@ -72,9 +72,9 @@ func asURL(location string) (string, error) {
 
 // choosing are the flags of what takes a part of a source.
 type choosing struct {
-	Include []string `help:"Only what matches: *.tar, train/**/*.jpg. May stand several times." placeholder:"GLOB" sep:"none"`
-	Exclude []string `help:"Not what matches." placeholder:"GLOB" sep:"none"`
-	Shard   string   `help:"Only the i-th of n equal parts, counted from 0: one for each node." placeholder:"I/N"`
+	Include []string `help:"Only objects that match, such as *.tar or train/**/*.jpg. Repeatable." placeholder:"GLOB" sep:"none"`
+	Exclude []string `help:"Skip objects that match. Repeatable." placeholder:"GLOB" sep:"none"`
+	Shard   string   `help:"Process only partition I of N, counted from 0, such as one per node." placeholder:"I/N"`
 }
 
 // listing is what they say.

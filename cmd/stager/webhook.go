@@ -19,22 +19,22 @@ import (
 
 type webhookCmd struct {
 	pods
-	Name       string `help:"Of its Service, of its MutatingWebhookConfiguration, and with -tls behind it of the Secret with its certificate." default:"stager-webhook"`
-	Reviews    string `help:"Address for the API server, by TLS." default:":8443"`
+	Name       string `help:"Name of the Service and MutatingWebhookConfiguration; the certificate's Secret is NAME-tls." default:"stager-webhook"`
+	Reviews    string `help:"Address for the API server (TLS)." default:":8443"`
 	Probes     string `help:"Address for /healthz, /readyz and /metrics." default:":9090"`
-	TLSDir     string `help:"Folder with tls.crt and tls.key, which another program renews; without it the webhook makes its own." placeholder:"DIR"`
-	ConfigMaps bool   `help:"Read the plans of ConfigMaps with the label stager.dev/plan, for pods that name one." default:"true" negatable:""`
-	Owners     bool   `help:"Read the Job of a pod that is one of several, which knows of how many." default:"true" negatable:""`
-	Namespaces bool   `help:"Read which level of Pod Security a namespace enforces, for pods with stager.dev/privileges; without it --pod-security holds for all." default:"true" negatable:""`
+	TLSDir     string `help:"Directory with tls.crt and tls.key, renewed by another program. Default: self-issued." placeholder:"DIR"`
+	ConfigMaps bool   `help:"Read plans from ConfigMaps labelled stager.dev/plan." default:"true" negatable:""`
+	Owners     bool   `help:"Read the owner of a pod, which defines the number of pods." default:"true" negatable:""`
+	Namespaces bool   `help:"Read the Pod Security level of namespaces, for pods with stager.dev/privileges. Otherwise --pod-security applies to all." default:"true" negatable:""`
 }
 
 // Help tells how it comes into a cluster.
 func (webhookCmd) Help() string {
-	return `It runs in the cluster, and is asked about pods with the label stager.dev/inject: "true":
+	return `Runs in the cluster and handles pods labelled stager.dev/inject: "true". Install it with:
 
     stager manifests webhook --image REGISTRY/stager:TAG | kubectl apply -f -
 
-What it does to a pod is what "stager inject" does. A pod that cannot be served is refused with a sentence, and warnings reach whoever creates it. The certificate is made and renewed by the replicas together.
+It does what "stager inject" does. Pods that cannot work are rejected with a message, and warnings are returned to the client. The replicas issue and renew the certificate together.
 
     stager webhook --tls-dir /tls --no-config-maps --no-owners --no-namespaces    # needs nothing of the API server`
 }

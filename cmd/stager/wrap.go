@@ -19,15 +19,15 @@ import (
 
 type wrapCmd struct {
 	socket
-	SaveWait   time.Duration `help:"Limit of the time from the command's end until its outputs are saved. Kubernetes may take 5 minutes to start a sidecar again." default:"16m"`
-	SaveAfter  string        `help:"Which ends of the command wait for its outputs: any, or success where the container is started again after a failure." enum:"any,success" default:"any"`
-	ShareFiles bool          `help:"Let the group of the command's new files do what their owner may, so that a stager of another user in this group can save and hold them: the umask keeps its bits for others alone."`
-	Command    []string      `arg:"" passthrough:"" help:"-- and the command to run."`
+	SaveWait   time.Duration `help:"Maximum time from the command's exit until its outputs are saved. Kubernetes may take 5 minutes to restart a sidecar." default:"16m"`
+	SaveAfter  string        `help:"Wait for outputs after any exit of the command, or only after success (if failures restart the container)." enum:"any,success" default:"any"`
+	ShareFiles bool          `help:"Make the command's new files group-accessible (umask 00x), so that a stager of another user in the group can save them."`
+	Command    []string      `arg:"" passthrough:"" help:"Command to run, after --."`
 }
 
 // Help shows what is typed.
 func (wrapCmd) Help() string {
-	return `Runs a command in a container beside stager's sidecar. Signals are passed on, orphans are reaped. When the command has ended, the sidecar saves the outputs, also when it has to be started again first; then the exit code is the command's. It is 75 when the command succeeded and required outputs are not saved, so that the Job is not complete. The container needs the sidecar's socket and no credentials. "stager inject" writes this.
+	return `Runs a command next to stager's sidecar, forwards signals and reaps orphaned processes. After the command has exited, waits until the sidecar has saved the outputs, even if the sidecar is being restarted. Exits with the command's exit code, or with 75 if the command succeeded and required outputs are not saved, so that the Job does not complete. Needs the sidecar's socket and no credentials. "stager inject" adds it.
 
     stager wrap -- python train.py`
 }

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// screen is the number of lines that a terminal shows at once, with some room for a window
+// that somebody has made larger.
+const screen = 30
+
+// TestHelpFitsAScreen walks all commands: each has a group in "stager --help", and what a
+// reader needs, text, examples and arguments, comes before its flags and fits a screen.
+func TestHelpFitsAScreen(t *testing.T) {
+	var c cli
+	var out strings.Builder
+	parser := kong.Must(&c, kong.Name("stager"), kong.Description(about), kong.DefaultEnvars("STAGER"),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.ExplicitGroups(groups),
+		kong.Writers(&out, &out), kong.Exit(func(int) {}))
+	for _, node := range parser.Model.Leaves(true) {
+		words := strings.Fields(strings.TrimPrefix(node.Path(), "stager "))
+		top := node
+		for top.Parent != parser.Model.Node {
+			top = top.Parent
+		}
+		if top.Group == nil {
+			t.Errorf("%s: no group, want one of cli.go", node.Path())
+		}
+		out.Reset()
+		_, _ = parser.Parse(append(words, "--help")) // arguments are missing
+		before, _, found := strings.Cut(out.String(), "\nFlags:\n")
+		if !found {
+			t.Errorf("%s --help: no flags in %q", node.Path(), out.String())
+			continue
+		}
+		if got := strings.Count(before, "\n"); got > screen {
+			t.Errorf("%s --help: %d lines before the flags, want at most %d", node.Path(), got, screen)
+		}
+	}
+}
