@@ -31,7 +31,7 @@ type Commit struct {
 	Kind        string    `json:"kind"`
 	Step        int64     `json:"step"`
 	Created     time.Time `json:"created"`
-	Completed   time.Time `json:"completed,omitzero"` // when the checkpoint was, by the clock of its node; zero: not known
+	Completed   time.Time `json:"completed,omitzero"` // when the checkpoint was, by the clock of Created; zero: not known
 	Nodes       int       `json:"nodes"`
 	Attempt     int       `json:"attempt"`               // fencing token: an older one never overwrites a newer
 	Stager      string    `json:"stager,omitempty"`      // version of the writer

@@ -179,7 +179,6 @@ func (s *shipper) shipTo(ctx context.Context, c cargo, at spot, sent *delivery) 
 		*sent = delivery{at.dir, own}
 	}
 	commit := s.single(at.dir, sent.part)
-	commit.Completed = c.completed
 	// What must not be restored must not be written.
 	if err := commit.check(); err != nil {
 		return Commit{}, &backends.Error{Op: "commit", Key: at.dir, Kind: backends.Invalid, Err: err}
@@ -208,7 +207,7 @@ func (s *shipper) deliver(ctx context.Context, c cargo, dir string) (part, error
 		}
 		own := part{
 			APIVersion: apiVersion, Kind: partKind, Step: c.step, Node: s.node, Attempt: s.attempt,
-			SamplesSeen: c.samples, Metrics: c.metrics, Cursors: c.cursors, Evidence: c.because, Provisional: c.quiet, Data: data, Files: files,
+			SamplesSeen: c.samples, Metrics: c.metrics, Cursors: c.cursors, Evidence: c.because, Provisional: c.quiet, Completed: c.completed, Data: data, Files: files,
 		}
 		refers := before.used(files)
 		if refers {

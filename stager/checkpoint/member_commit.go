@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -44,7 +45,7 @@ func (m *member) join(a group.Action, to string) (c Commit, text []byte, err err
 		return c, nil, errors.New("no node has files of this step")
 	}
 	c.Step, c.Created, c.Stager, c.Group = a.Save.Step, now(), m.u.cfg.Stager, &a.Joined
-	c.Provisional, c.Restored = a.Joined.Provisional, restoredBefore(parts)
+	c.Provisional, c.Restored, c.Completed = a.Joined.Provisional, restoredBefore(parts), completedAt(parts, m.u.cfg.Node, c.Created)
 	if err := c.check(); err != nil {
 		return c, nil, err
 	}
@@ -52,6 +53,21 @@ func (m *member) join(a group.Action, to string) (c Commit, text []byte, err err
 		err = fmt.Errorf("it would have %d bytes, and may have %d", len(text), commitLimit)
 	}
 	return c, text, err
+}
+
+// completedAt is when the checkpoint of all parts was complete: by the clock of the node
+// that commits it if that one has files of it, else when the last of the others was.
+func completedAt(parts []part, node int, created time.Time) (at time.Time) {
+	for _, p := range parts {
+		switch {
+		case p.Data == "" || p.Completed.After(created): // no files here, or a clock that is ahead
+		case p.Node == node:
+			return p.Completed
+		case p.Completed.After(at):
+			at = p.Completed
+		}
+	}
+	return at
 }
 
 // restoredBefore is the number of the agreement that was the last one when the files of all

@@ -203,7 +203,7 @@ func (m *member) deliverSnapshot(ctx context.Context, up *upload, dir string) (p
 	}
 	return s.deliver(ctx, cargo{
 		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
-		because: snap.Evidence, quiet: snap.Provisional,
+		because: snap.Evidence, quiet: snap.Provisional, completed: snap.Complete,
 		idle: u.givesWay,
 	}, dir)
 }

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -20,6 +21,7 @@ type part struct {
 	Evidence    string             `json:"evidence,omitempty"`
 	Provisional bool               `json:"provisional,omitempty"`
 	Restored    int                `json:"restored,omitempty"` // as in a Commit
+	Completed   time.Time          `json:"completed,omitzero"` // the same, by the clock of the node
 	Data        string             `json:"data"`
 	Files       []File             `json:"files"`
 }
@@ -56,6 +58,6 @@ func readPart(ctx context.Context, store *backends.Store, key string) (p part, e
 // single makes the COMMIT of a single node.
 func (s *shipper) single(dir string, own part) Commit {
 	c := joinParts(dir, dir, []part{own})
-	c.Step, c.Created, c.Attempt, c.Stager = own.Step, now(), s.attempt, s.stager
+	c.Step, c.Created, c.Completed, c.Attempt, c.Stager = own.Step, now(), own.Completed, s.attempt, s.stager
 	return c
 }

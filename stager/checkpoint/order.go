@@ -11,16 +11,20 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// The newest step is the one that was committed last, which after a rollback is not the one
-// with the highest number. Of two steps:
+// The newest step is the one that was complete last. After a rollback that is not the one
+// with the highest number. It need not be the one that was committed last either: a backlog
+// is sent newest first, and an old checkpoint may be pushed by hand. Of two steps:
 //
 //   - COMMITs of several nodes of one job have counters: the number of the view, and of the
 //     save in it. They decide, and no clock does.
-//   - Otherwise the higher number is the newer one, unless the time in the COMMIT.json of the
-//     lower one is later, and so is the time that the store gave it. Both must agree, as
+//   - Otherwise the higher number is the newer one, unless the lower one was complete later
+//     by two clocks: that of its writer, and that of the store. Both must agree, as
 //     the clocks of two writers differ, and as a COMMIT.json that is replaced or copied gets
-//     another time of the store. Where they do not, the time in it decides if it differs by more than
-//     clocks do.
+//     another time of the store. Where they do not, the writer's decides if it differs by
+//     more than clocks do.
+//
+// The store knows when a COMMIT.json was written. COMMIT.json says by one clock when it
+// was written and when the checkpoint was complete, so the difference is known by any clock.
 
 // skew is how far the clocks of two writers, or of a writer and of the store, may be apart.
 const skew = 5 * time.Minute
@@ -29,12 +33,25 @@ const skew = 5 * time.Minute
 type commitOrder struct {
 	step     int64
 	suffix   int
-	created  time.Time // in it: when the checkpoint was complete, as a backlog is sent newest first; else when it was written
-	modified time.Time // by the store's clock
+	complete time.Time // when the checkpoint was, by the writer's clock; zero: when COMMIT.json was created
+	created  time.Time // when COMMIT.json was, by the same clock
+	modified time.Time // the same, by the store's clock
 	group    *group.Joined
 }
 
-// after reports whether a was committed after b.
+// byWriter is when the checkpoint was complete by the clock of who committed it.
+func (a *commitOrder) byWriter() time.Time {
+	if a.complete.IsZero() || a.complete.After(a.created) {
+		return a.created
+	}
+	return a.complete
+}
+
+// byStore is when the checkpoint was complete by the clock of the store. It is too late for
+// a COMMIT.json that was replaced or copied.
+func (a *commitOrder) byStore() time.Time { return a.modified.Add(a.byWriter().Sub(a.created)) }
+
+// after reports whether a is newer than b.
 func (a *commitOrder) after(b *commitOrder) bool {
 	if g, h := a.group, b.group; g != nil && h != nil && g.Job == h.Job && (g.Seq != h.Seq || g.Save != h.Save) {
 		return cmp.Or(cmp.Compare(g.Seq, h.Seq), cmp.Compare(g.Save, h.Save)) > 0
@@ -42,16 +59,17 @@ func (a *commitOrder) after(b *commitOrder) bool {
 	if cmp.Or(cmp.Compare(a.step, b.step), cmp.Compare(a.suffix, b.suffix)) > 0 {
 		return !b.after(a)
 	}
-	return a.created.After(b.created) && (a.modified.After(b.modified) || a.created.Sub(b.created) > skew)
+	at, other := a.byWriter(), b.byWriter()
+	return at.After(other) && (a.byStore().After(b.byStore()) || at.Sub(other) > skew)
 }
 
-// mayBeBefore reports whether a may have been committed before a step with a lower number, as
-// far as the store's time of that one tells: a COMMIT.json is not created after it.
+// mayBeBefore reports whether a may be older than a step with a lower number, as far as the
+// store's time of that one tells: its checkpoint was not complete after that.
 func (a *commitOrder) mayBeBefore(modified time.Time) bool {
 	if a.modified.Sub(a.created) > skew { // replaced, or copied
-		return modified.After(a.created)
+		return modified.After(a.byWriter())
 	}
-	return modified.After(a.modified)
+	return modified.After(a.byStore())
 }
 
 // read reads the COMMIT.json of a step, once.
@@ -70,23 +88,18 @@ func (l *listed) read(ctx context.Context, store *backends.Store) (*Commit, erro
 // order returns what the order of a step that was read depends on. One that is not good has
 // the time of the store.
 func (l *listed) order() *commitOrder {
-	c := &commitOrder{step: l.step, suffix: l.suffix, created: l.modified, modified: l.modified}
-	if l.commit != nil {
-		c.created, c.group = l.commit.completed(), l.commit.Group
+	if l.commit == nil {
+		return &commitOrder{step: l.step, suffix: l.suffix, created: l.modified, modified: l.modified}
 	}
-	return c
+	return l.commit.order(l.step, l.suffix, l.modified)
 }
 
-// completed is when the checkpoint was complete, as far as the COMMIT says.
-func (c *Commit) completed() time.Time {
-	if c.Completed.IsZero() {
-		return c.Created
-	}
-	return c.Completed
+func (c *Commit) order(step int64, suffix int, modified time.Time) *commitOrder {
+	return &commitOrder{step: step, suffix: suffix, complete: c.Completed, created: c.Created, modified: modified, group: c.Group}
 }
 
 // newestFirst yields the committed ones of steps, which are in the order of their numbers,
-// in the order of their COMMITs. It reads the COMMIT of each that it yields, and no other
+// newest first. It reads the COMMIT of each that it yields, and no other
 // one unless the times of the listing disagree with the numbers. Its error is one of the
 // store.
 func newestFirst(ctx context.Context, store *backends.Store, steps []*listed) iter.Seq2[*listed, error] {
@@ -115,7 +128,7 @@ func newestFirst(ctx context.Context, store *backends.Store, steps []*listed) it
 	}
 }
 
-// sortByCommit puts steps that were read in the order of their COMMITs, newest first.
+// sortByCommit puts steps that were read in their order, newest first.
 func sortByCommit[T any](steps []T, order func(T) *commitOrder) {
 	for i := range steps { // they are nearly in order
 		for k := i; k > 0 && order(steps[k]).after(order(steps[k-1])); k-- {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -66,8 +67,28 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 	s := &shipper{
 		store: cfg.Store, conflict: cfg.Conflict, attempt: cfg.Attempt, stager: cfg.Stager, log: cfg.Log, moved: progress.add,
 	}
-	commit, _, err := s.ship(ctx, cargo{id: newID(), step: cfg.Step, samples: cfg.SamplesSeen, tree: t, files: files, because: saidEvidence})
+	c := cargo{
+		id: newID(), step: cfg.Step, samples: cfg.SamplesSeen, tree: t, files: files, because: saidEvidence, completed: writtenAt(files, now()),
+	}
+	commit, _, err := s.ship(ctx, c)
 	return commit, err
+}
+
+// earliestWrite is the first time of a file that is taken for that of its writing. Archives
+// that are to be the same each time they are made have files of 1970 or 1980.
+var earliestWrite = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// writtenAt is when the last of the files was written: the checkpoint was complete then. It
+// is zero where their times cannot be right.
+func writtenAt(files []local, now time.Time) time.Time {
+	newest := int64(0)
+	for _, f := range files {
+		newest = max(newest, f.MTime)
+	}
+	if at := time.Unix(0, newest).UTC(); !at.Before(earliestWrite) && !at.After(now) {
+		return at
+	}
+	return time.Time{}
 }
 
 // openPath opens a folder, or the folder of a file, whose name is only.

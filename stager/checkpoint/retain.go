@@ -33,7 +33,7 @@ type good struct {
 
 func (g *good) order() *commitOrder {
 	step, suffix, _ := parseStepDir(g.dir)
-	return &commitOrder{step: step, suffix: suffix, created: g.commit.completed(), modified: g.modified, group: g.commit.Group}
+	return g.commit.order(step, suffix, g.modified)
 }
 
 // choose returns which of the good steps stay, given in the order of their COMMITs, newest
