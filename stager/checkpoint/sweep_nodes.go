@@ -17,7 +17,8 @@ import (
 //
 //   - the record is one that a member of this version wrote: key and contents agree
 //   - the current view can be read, and the record is of no member, no former view and not of
-//     the job of it
+//     the job of it. Where there is no view, as a single node saves, nodes may still agree
+//     on what they restore: of these records alone some are removed.
 //   - no step has a part of the view, committed or not, or a COMMIT of the job, and every
 //     COMMIT can be read
 //   - nothing was written to the view, or by nodes of the job that restore, for the abandon
@@ -25,7 +26,9 @@ import (
 //
 // The first two keep what live members read. The third keeps what a COMMIT names; and
 // members that meet again in the same view begin with save 1, which must have no part. Of
-// the agreements of a job that stay the last ones do, as the very last counts.
+// the agreements of a job that stay the last ones do, as the very last counts. A job that
+// restores while its records are removed keeps those that it reads: only what two
+// listings call old goes.
 
 // sweepNodesEvery is how often a daemon looks for such records.
 const sweepNodesEvery = time.Hour
@@ -42,7 +45,7 @@ func (r *retention) sweepNodes(ctx context.Context, s survey) error {
 		return nil
 	}
 	view, err := r.currentView(ctx)
-	if err != nil || view.Digest == "" {
+	if err != nil {
 		return err
 	}
 	candidates, err := r.oldRecords(ctx, view, s.inUse())
@@ -64,10 +67,20 @@ func (r *retention) sweepNodes(ctx context.Context, s survey) error {
 		done.Objects++
 		done.Bytes += obj.Size
 	}
-	// A view that came back meanwhile needs its records.
-	if now, err := r.currentView(ctx); err != nil || now.Digest != view.Digest || len(keys) == 0 {
+	if len(keys) == 0 {
+		return nil
+	}
+	// A view that came back meanwhile needs its records, and so does a job that restores.
+	if now, err := r.currentView(ctx); err != nil || now.Digest != view.Digest {
 		return err
 	}
+	still, err := r.oldRecords(ctx, view, s.inUse())
+	if err != nil {
+		return err
+	}
+	keys = slices.DeleteFunc(keys, func(key string) bool {
+		return !slices.ContainsFunc(still, func(obj backends.Object) bool { return obj.Key == key })
+	})
 	r.log.Info(r.removing("what former nodes of the job left", "swept"), "objects", done.Objects)
 	r.removed = append(r.removed, done)
 	return r.remove(ctx, keys...)
@@ -96,7 +109,7 @@ func (s *survey) inUse() map[string]bool {
 // there are later ones.
 func (r *retention) oldRecords(ctx context.Context, view group.View, used map[string]bool) (old []backends.Object, err error) {
 	last := make(map[string]time.Time)               // when something was written to a view, or for a job
-	agreements := make(map[string][]backends.Object) // of jobs that stay
+	agreements := make(map[string][]backends.Object) // by job
 	for obj, err := range r.store.List(ctx, group.RecordsPrefix) {
 		if backends.KindOf(err) == backends.NotExist {
 			break
@@ -105,14 +118,17 @@ func (r *retention) oldRecords(ctx context.Context, view group.View, used map[st
 			return nil, err
 		}
 		r.noteTime(obj.ModTime)
+		if view.Digest == "" && obj.Key == group.ViewKey { // it cannot be read
+			return nil, nil
+		}
 		k, ok := group.ParseRecordKey(obj.Key)
-		if !ok {
+		if !ok || view.Digest == "" && k.Job == "" {
 			continue
 		}
+		if k.IsAgreement() {
+			agreements[k.Job] = append(agreements[k.Job], obj)
+		}
 		if view.Needs(k) || used[k.Of()] {
-			if k.IsAgreement() {
-				agreements[k.Job] = append(agreements[k.Job], obj)
-			}
 			continue
 		}
 		if of := k.Of(); of != "" && obj.ModTime.After(last[of]) {
@@ -120,16 +136,25 @@ func (r *retention) oldRecords(ctx context.Context, view group.View, used map[st
 		}
 		old = append(old, obj)
 	}
-	for _, all := range agreements {
-		slices.SortFunc(all, func(a, b backends.Object) int { return strings.Compare(a.Key, b.Key) })
-		old = append(old, all[:max(0, len(all)-keptAgreements)]...)
-	}
-	return slices.DeleteFunc(old, func(obj backends.Object) bool {
+	old = slices.DeleteFunc(old, func(obj backends.Object) bool {
 		k, _ := group.ParseRecordKey(obj.Key)
 		at := last[k.Of()]
 		if obj.ModTime.After(at) {
 			at = obj.ModTime
 		}
 		return !r.old(at)
-	}), nil
+	})
+	listed := make(map[string]bool, len(old))
+	for _, obj := range old {
+		listed[obj.Key] = true
+	}
+	for _, all := range agreements {
+		slices.SortFunc(all, func(a, b backends.Object) int { return strings.Compare(a.Key, b.Key) })
+		for _, obj := range all[:max(0, len(all)-keptAgreements)] {
+			if !listed[obj.Key] && r.old(obj.ModTime) {
+				old = append(old, obj)
+			}
+		}
+	}
+	return old, nil
 }

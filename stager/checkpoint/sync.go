@@ -232,7 +232,7 @@ func (u *Uploader) retain(ctx context.Context) {
 	}
 	r := u.retention(ids)
 	r.keep, r.own, r.read = u.cfg.Keep, own, u.read
-	if r.nodes = u.member != nil && time.Since(u.nodesSwept) >= sweepNodesEvery; r.nodes {
+	if r.nodes = time.Since(u.nodesSwept) >= sweepNodesEvery; r.nodes {
 		u.nodesSwept = time.Now()
 	}
 	newest, err := r.apply(ctx)

@@ -230,6 +230,7 @@ func New(cfg Config) (*Uploader, error) {
 			m.start()
 		}
 	default:
+		u.nodesSwept = time.Now() // other nodes may only restore here: there is little to sweep
 		err = u.startAlone()
 	}
 	if err != nil {
