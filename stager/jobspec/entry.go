@@ -56,6 +56,7 @@ var params = map[string]struct{ in, out string }{
 	"conflict":     {out: "conflict"},
 	"required":     {out: "required"},
 	"deadline":     {out: "deadline"},
+	"minBandwidth": {out: "minBandwidth"},
 	"medium":       {}, // of a volume of its own
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/bmatcuk/doublestar/v4"
 )
@@ -243,6 +244,20 @@ func (c *checker) outputs(outputs []Output) {
 			c.add(at+".deadline", "the last upload needs time, as in 10m")
 		}
 		c.secret(at, out.Credentials)
+	}
+}
+
+// minBandwidths checks those that have a deadline to give. It is called before setDeadlines.
+func (c *checker) minBandwidths(s *Spec) {
+	for i, out := range s.Outputs {
+		at := fmt.Sprintf("spec.outputs[%d].minBandwidth", i)
+		switch {
+		case out.MinBandwidth == 0:
+		case out.Deadline != unstated:
+			c.add(at, "it gives the output a deadline, and deadline: %s is written as well; keep one", time.Duration(out.Deadline))
+		case s.sizeOf(out.Volume) <= 0:
+			c.add(at, "it gives the output a deadline by the size of its volume, which is not written; write that size, or deadline in place of it")
+		}
 	}
 }
 

@@ -28,6 +28,8 @@ func Parse(data []byte, checkURL func(string) error) (*StagePlan, error) {
 	d := &decoder{r}
 	d.value("", root, reflect.ValueOf(p).Elem())
 	c := &checker{r, checkURL}
+	c.minBandwidths(&p.Spec)
+	p.Spec.setDeadlines()
 	c.plan(p)
 	if err := r.err(); err != nil {
 		return nil, err

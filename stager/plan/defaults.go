@@ -1,6 +1,9 @@
 package plan
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Defaults are what a part of the plan is before the file is read over it. So a
 // zero that is written in the file is a zero.
@@ -39,7 +42,50 @@ func (out *Output) setDefaults() {
 	out.Settle = Duration(10 * time.Second)
 	out.Conflict = ConflictFail
 	out.Required = true
-	out.Deadline = Duration(10 * time.Minute)
+	out.Deadline = unstated
+}
+
+// unstated is a deadline that the file leaves out, until setDeadlines has found it.
+const unstated = Duration(-1)
+
+// UsualDeadline is the deadline of an output of which nothing else is known.
+const UsualDeadline = 10 * time.Minute
+
+// shortestDeadline is the least deadline that follows from sizes: requests take time as
+// well as bytes do.
+const shortestDeadline = time.Minute
+
+// setDeadlines gives each output without a deadline the time that its last upload needs:
+// all that its volume holds, at the bandwidth that is relied on, once it has settled.
+// Where one of these is not known it is UsualDeadline.
+func (s *Spec) setDeadlines() {
+	for i := range s.Outputs {
+		out := &s.Outputs[i]
+		if out.Deadline != unstated {
+			continue
+		}
+		size, rate := s.sizeOf(out.Volume), out.MinBandwidth
+		if limit := s.Limits.Bandwidth; limit > 0 && limit < rate {
+			rate = limit
+		}
+		if size <= 0 || rate <= 0 {
+			out.Deadline = Duration(UsualDeadline)
+			continue
+		}
+		seconds := math.Ceil(float64(size) / float64(rate))
+		need := time.Duration(min(seconds, 1e9))*time.Second + time.Duration(out.Settle)
+		out.Deadline = Duration(max(shortestDeadline, need))
+	}
+}
+
+// sizeOf is the size of a volume of the plan, or 0.
+func (s *Spec) sizeOf(volume string) Bytes {
+	for _, v := range s.Volumes {
+		if v.Name == volume {
+			return v.Size
+		}
+	}
+	return 0
 }
 
 func (h *Hold) setDefaults() { *h = DefaultHold }

@@ -297,22 +297,25 @@ const (
 
 // Output is a folder of results and where they go.
 type Output struct {
-	Name        string      `json:"name"`
-	Path        string      `json:"path"` // absolute, with placeholders
-	Volume      string      `json:"volume,omitempty"`
-	Destination string      `json:"destination"` // a URL, with placeholders
-	Commit      string      `json:"commit"`
-	When        []string    `json:"when"`
-	Interval    Duration    `json:"interval,omitzero"` // between two passes of WhenInterval
-	Settle      Duration    `json:"settle"`            // unchanged for so long is finished
-	Step        string      `json:"step,omitempty"`    // what numbers checkpoints; empty: StepAuto
-	Hold        *Hold       `json:"hold,omitempty"`    // what is held of checkpoints that are not complete; nil: DefaultHold
-	Keep        Keep        `json:"keep,omitzero"`
-	Nodes       string      `json:"nodes,omitempty"` // all: a step is whole when each node brought its part; empty: each node's is whole
-	Conflict    string      `json:"conflict"`
-	Required    bool        `json:"required"` // the job fails if this is not safe
-	Deadline    Duration    `json:"deadline"` // for the last upload
-	Credentials Credentials `json:"credentials,omitzero"`
+	Name        string   `json:"name"`
+	Path        string   `json:"path"` // absolute, with placeholders
+	Volume      string   `json:"volume,omitempty"`
+	Destination string   `json:"destination"` // a URL, with placeholders
+	Commit      string   `json:"commit"`
+	When        []string `json:"when"`
+	Interval    Duration `json:"interval,omitzero"` // between two passes of WhenInterval
+	Settle      Duration `json:"settle"`            // unchanged for so long is finished
+	Step        string   `json:"step,omitempty"`    // what numbers checkpoints; empty: StepAuto
+	Hold        *Hold    `json:"hold,omitempty"`    // what is held of checkpoints that are not complete; nil: DefaultHold
+	Keep        Keep     `json:"keep,omitzero"`
+	Nodes       string   `json:"nodes,omitempty"` // all: a step is whole when each node brought its part; empty: each node's is whole
+	Conflict    string   `json:"conflict"`
+	Required    bool     `json:"required"` // the job fails if this is not safe
+	Deadline    Duration `json:"deadline"` // for the last upload
+	// MinBandwidth is how many bytes per second its destination takes at least. Deadline,
+	// where it is left out, follows from it and from the size of the output's volume.
+	MinBandwidth Bytes       `json:"minBandwidth,omitzero"`
+	Credentials  Credentials `json:"credentials,omitzero"`
 }
 
 // Caution is what its user should know of an output, though it can be carried out; ""

@@ -1,0 +1,46 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// A deadline that is left out follows from what the output's volume holds and the rate that
+// its destination takes at least.
+func TestDeadlineFollowsFromSizeAndBandwidth(t *testing.T) {
+	for _, tt := range []struct {
+		fields, volume, limits string
+		want                   time.Duration
+		fault                  string
+	}{
+		{"", "size: 20Gi", "", 10 * time.Minute, ""},
+		{"deadline: 3m", "size: 20Gi", "", 3 * time.Minute, ""},
+		{"minBandwidth: 200Mi", "size: 20Gi", "", 113 * time.Second, ""},
+		{"minBandwidth: 200Mi, settle: 0s", "size: 20Gi", "", 103 * time.Second, ""},
+		{"minBandwidth: 200Mi", "size: 20Gi", "bandwidth: 100Mi", 215 * time.Second, ""},
+		{"minBandwidth: 200Mi", "size: 20Gi", "bandwidth: 400Mi", 113 * time.Second, ""},
+		{"", "size: 20Gi", "bandwidth: 400Mi", 10 * time.Minute, ""}, // a limit is no promise
+		{"minBandwidth: 1Gi", "size: 50Gi", "", time.Minute, ""},
+		{"minBandwidth: 1Gi", "size: 51Gi", "", 61 * time.Second, ""},
+		{"minBandwidth: 1", "size: 1Ei", "", 1_000_000_010 * time.Second, ""}, // and no overflow
+		{"minBandwidth: 1Gi, deadline: 3m", "size: 50Gi", "", 0, "spec.outputs[0].minBandwidth: it gives the output a deadline, and deadline: 3m0s is written as well; keep one"},
+		{"minBandwidth: 1Gi", "medium: 'existing:v'", "", 0, "spec.outputs[0].minBandwidth: it gives the output a deadline by the size of its volume, which is not written; write that size, or deadline in place of it"},
+	} {
+		text := "{apiVersion: stager.dev/v1alpha1, kind: StagePlan, metadata: {name: x}, spec: {volumes: [{name: v, " + tt.volume + "}], limits: {" + tt.limits +
+			"}, outputs: [{name: o, path: /out, volume: v, destination: 's3://b/c/', " + tt.fields + "}]}}"
+		p, err := Parse([]byte(text), nil)
+		if tt.fault != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.fault) {
+				t.Errorf("%s, %s: got %v, want %s", tt.fields, tt.volume, err, tt.fault)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Duration(p.Spec.Outputs[0].Deadline); got != tt.want {
+			t.Errorf("%s, %s, %s: got a deadline of %s, want %s", tt.fields, tt.volume, tt.limits, got, tt.want)
+		}
+	}
+}
