@@ -102,11 +102,32 @@ func (r *reader) parse() *hujson.Value {
 			f.Column, _ = strconv.Atoi(m[2])
 			f.Text = "this is not JSON: " + m[3]
 		}
-		r.faults = append(r.faults, f)
+		r.faults = append(r.faults, r.explained(f))
 		return nil
 	}
 	return &root
 }
+
+// explained says what a person has to do about a line that is not JSON, where it is known.
+func (r *reader) explained(f jobspec.Fault) jobspec.Fault {
+	lines := bytes.Split(r.text, []byte("\n"))
+	if f.Line < 1 || f.Line > len(lines) {
+		return f
+	}
+	line := lines[f.Line-1]
+	switch end := min(max(f.Column-1, 0), len(line)); {
+	case bytes.HasSuffix(bytes.TrimRight(line[:end], " "), []byte("{{")):
+		f.Column = bytes.LastIndex(line[:end], []byte("{{")) + 1
+		f.Text = ofTemplate
+	case bytes.IndexByte(line[end:], '\t') > 0 && line[end] == '"':
+		f.Column += bytes.IndexByte(line[end:], '\t')
+		f.Text = `a tab stands in a text, which JSON does not allow; write \t`
+	}
+	return f
+}
+
+// ofTemplate is what is wrong with a file that another program has yet to fill in.
+const ofTemplate = "this is the template of another program; have that program fill in what stands in {{…}} first"
 
 // fields is an object of the file while it is read.
 type fields struct {

@@ -2,6 +2,7 @@ package pai
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -44,15 +45,16 @@ func (r *reader) job2() *job {
 			f.Line, _ = strconv.Atoi(m[1])
 			f.Text = "this is not YAML: " + m[2]
 		}
-		r.faults = append(r.faults, f)
+		r.faults = append(r.faults, r.indented(f))
 		return nil
 	}
 	v := &version2{reader: r, prerequisites: make(map[string]map[string]*yaml.Node), named: make(map[string]*yaml.Node), auths: make(map[*yaml.Node]bool)}
 	root := doc.Content[0]
 	j := v.job(root)
+	v.twice(root)
 	if at := bytes.Index(r.text, []byte("{{")); at >= 0 && len(r.faults) > 0 {
 		r.faults = nil
-		r.fault(at, "this is the template of another program; have that program fill in what stands in {{…}} first")
+		r.fault(at, "%s", ofTemplate)
 	}
 	return j
 }
@@ -220,15 +222,21 @@ func (v *version2) choose(root *yaml.Node) {
 	if wanted == nil {
 		return
 	}
+	var names []string
 	if all := get(root, "deployments"); all != nil {
 		for _, d := range all.Content {
-			if n := get(d, "name"); n != nil && n.Value == wanted.Value {
+			n := get(d, "name")
+			if n == nil {
+				continue
+			}
+			if n.Value == wanted.Value {
 				v.deployment = get(d, "taskRoles")
 				return
 			}
+			names = append(names, n.Value)
 		}
 	}
-	v.wrong(wanted, "the deployment %q is not among deployments", wanted.Value)
+	v.wrong(wanted, "the deployment %q is not among deployments; there are: %s", wanted.Value, cmp.Or(strings.Join(names, ", "), "none"))
 }
 
 func (v *version2) role(j *job, name string, n *yaml.Node, first bool) *role {
