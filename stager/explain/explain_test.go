@@ -147,10 +147,16 @@ func TestVerdictChangesAtTheBoundary(t *testing.T) {
 			Finding{Kind: NoSpace, Name: "ephemeral-storage request", Has: gi, Needs: gi + 1, Line: 12},
 		},
 		{
-			"memory request",
+			"volume of a RAM disk",
 			one(`stager.dev/out.ckpt: "/out -> s3://b/ckpt/ ? size=3Gi&medium=memory"`, "", "        resources: {requests: {memory: 2944Mi}}"),
 			saved(gi, fast), saved(gi+1, fast), // the sidecar requests 128Mi
 			Finding{Kind: NoSpace, Name: "volume", Has: 3 * gi, Needs: 3*gi + 3, Line: 7},
+		},
+		{
+			"memory request",
+			one(`stager.dev/out.ckpt: "/out -> s3://b/ckpt/ ? deadline=100s"`, "      volumes: [{name: out, emptyDir: {medium: Memory, sizeLimit: 4Gi}}]", "        volumeMounts: [{name: out, mountPath: /out}]\n        resources: {requests: {memory: 2944Mi}}"),
+			saved(gi, fast), saved(gi+1, fast), // 3Gi with the sidecar's 128Mi
+			Finding{Kind: NoSpace, Name: "memory request", Has: 3 * gi, Needs: 3*gi + 3, Line: 12},
 		},
 		{
 			"a node's disk", one(in, "", ""),
