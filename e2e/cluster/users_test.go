@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // strict is a namespace that enforces the level restricted of the Pod Security Standards.
@@ -132,60 +134,91 @@ func notRoot(t *testing.T, j *job) {
 	}
 }
 
-// TestRestricted asks the API server for the pods of all examples in a namespace that enforces
-// the level restricted: as user 1000, with and without a group for files, and of a user that
-// only the image knows.
+// TestRestricted asks the API server for the pods of all examples, of every kind, in a namespace
+// that enforces the level restricted: as root, which the level refuses, as user 1000, with and
+// without a group for files, and of a user that only the image knows.
 func TestRestricted(t *testing.T) {
 	c := asked(t, apiServer)
-	c.define(t)
 	c.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: restricted-examples, labels: {pod-security.kubernetes.io/enforce: restricted}}}")
 	there := c.in("restricted-examples")
 	pods := 0
-	for _, file := range find(t, 10, "../../examples/*.yaml") {
+	for _, file := range append(find(t, 10, "../../examples/*.yaml"), find(t, 10, "../../examples/kinds/*.yaml")...) {
 		if strings.Count(filepath.Base(file), ".") > 1 { // plans, prices and jobs of OpenPAI are no objects
 			continue
 		}
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			for _, o := range c.creates(t, read(t, file)) {
-				for _, template := range templatesIn(o, "") {
-					for _, user := range []string{`"runAsUser":1000`, `"runAsUser":1000,"fsGroup":2000`, `"supplementalGroups":[4000]`} {
-						if pod := secured(t, template, user); pod != "" {
-							there.creates(t, c.inject(t, pod))
-							pods++
-						}
+		t.Run(strings.TrimPrefix(file, "../../examples/"), func(t *testing.T) {
+			for _, user := range []string{`"runAsUser":0`, `"runAsUser":1000`, `"runAsUser":1000,"fsGroup":2000`, `"supplementalGroups":[4000]`} {
+				for _, pod := range injectedPods(t, c, read(t, file), user) {
+					_, complaints, taken := there.said(t, pod)
+					switch root := strings.HasSuffix(user, ":0"); {
+					case root && (taken || !strings.Contains(complaints, "runAsUser=0")):
+						t.Errorf("a trainer as root is taken (%v): %s", taken, complaints)
+					case !root && !taken:
+						t.Errorf("%s: refused: %s", user, complaints)
 					}
+					pods++
 				}
 			}
 		})
 	}
-	if pods < 30 {
-		t.Errorf("%d pods were tried, want 30 or more", pods)
+	if pods < 80 {
+		t.Errorf("%d pods were tried, want 80 or more", pods)
 	}
 }
 
-// secured is a pod that says its user, and whose own containers meet the level restricted;
-// "" where template is no pod.
-func secured(t *testing.T, template, user string) string {
+// injectedPods are the pods of a file's objects with stager in them, after they said their user.
+// The API server need not know the objects' kinds.
+func injectedPods(t *testing.T, c *cluster, file, user string) (pods []string) {
 	t.Helper()
-	var pod map[string]any
-	if err := json.Unmarshal([]byte(template), &pod); err != nil {
-		t.Fatal(err)
-	}
-	if pod["kind"] != "Pod" {
-		return ""
-	}
-	delete(pod["metadata"].(map[string]any), "namespace")
-	spec := pod["spec"].(map[string]any)
-	spec["securityContext"] = json.RawMessage(fmt.Sprintf(`{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"},%s}`, user))
-	for _, list := range []string{"containers", "initContainers"} {
-		all, _ := spec[list].([]any)
-		for _, container := range all {
-			container.(map[string]any)["securityContext"] = json.RawMessage(`{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}`)
+	for _, text := range strings.Split("\n"+file, "\n---\n") {
+		var o map[string]any
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		if o == nil {
+			continue
+		}
+		secure(o, user)
+		manifest, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var injected object
+		if err := json.Unmarshal([]byte(c.inject(t, string(manifest), "--allow-unmatched")), &injected); err != nil {
+			t.Fatal(err)
+		}
+		for _, template := range templatesIn(injected, "") {
+			if strings.Contains(template, `"kind":"Pod"`) && strings.Contains(template, `"name":"stager`) {
+				pods = append(pods, template)
+			}
 		}
 	}
-	text, err := json.Marshal(pod)
-	if err != nil {
-		t.Fatal(err)
+	return pods
+}
+
+// secure has all pod templates of an object say their user, and their own containers meet the
+// level restricted.
+func secure(v any, user string) {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			secure(item, user)
+		}
+	case map[string]any:
+		if spec, _ := v["spec"].(map[string]any); spec["containers"] != nil {
+			if m, ok := v["metadata"].(map[string]any); ok {
+				delete(m, "namespace")
+			}
+			spec["securityContext"] = json.RawMessage(fmt.Sprintf(`{"runAsNonRoot":%v,"seccompProfile":{"type":"RuntimeDefault"},%s}`, !strings.HasSuffix(user, ":0"), user))
+			for _, list := range []string{"containers", "initContainers"} {
+				all, _ := spec[list].([]any)
+				for _, container := range all {
+					container.(map[string]any)["securityContext"] = json.RawMessage(`{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}`)
+				}
+			}
+		}
+		for _, inner := range v {
+			secure(inner, user)
+		}
 	}
-	return string(text)
 }
