@@ -10,8 +10,6 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/stager-dev/stager/e2e/servers"
 )
 
 // What the rows of the suite "disks" differ in: the file system, the rate of the device in
@@ -30,31 +28,16 @@ const atLeast = 0.95
 // ways and beside s5cmd. Devices are loop devices held at a rate by the control group
 // hierarchy blkio of version 1, and memory is limited by its hierarchy memory.
 func disks(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
-	client, err := peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log)
+	size := lab.Data.Size
+	client, s, end, err := startShelf(ctx, lab, "disks", 3*size)
 	if err != nil {
 		return nil, "", nil, err
 	}
-	var end stops
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, end.all())
 		}
 	}()
-	size := lab.Data.Size
-	release, err := keepMemory(ctx, 3*size)
-	if err != nil {
-		return nil, "", nil, err
-	}
-	end = append(end, release)
-	s := shelf{dir: filepath.Join(lab.Dir, "disks")}
-	if err := os.Mkdir(s.dir, 0o755); err != nil {
-		return nil, "", nil, err
-	}
-	end = append(end, func() error { return os.RemoveAll(s.dir) })
-	if s.server, err = servers.StartQuick(s.dir, "bench"); err != nil {
-		return nil, "", nil, err
-	}
-	end = append(end, s.server.Close)
 	for _, kind := range diskKinds {
 		device, close, err := newThrottled(ctx, lab, kind, size)
 		if err != nil && kind != diskKinds[0] {
@@ -65,7 +48,7 @@ func disks(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 			return nil, "", nil, err
 		}
 		end = append(end, close)
-		rows = append(rows, device.rows(lab, &s, client)...)
+		rows = append(rows, device.rows(lab, s, client)...)
 	}
 	return rows, quickNote + "; s5cmd 2.3.0; loop devices", end.all, nil
 }

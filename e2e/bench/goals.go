@@ -20,39 +20,24 @@ const farTrip = 20 * time.Millisecond
 // data of a row are made when it is first run, in place of those of the row before, so
 // that memory has room for both them and what is got.
 func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
-	client, err := peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log)
+	size, files := lab.Data.Size, lab.Data.Files
+	large := Data{Size: 4 * size}
+	small := Data{Files: 10 * files, FileSize: 50 << 10}
+	client, s, end, err := startShelf(ctx, lab, "goals", 2*large.Size+size) // for what is there and what comes
 	if err != nil {
 		return nil, "", nil, err
 	}
-	var end stops
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, end.all())
 		}
 	}()
-	size, files := lab.Data.Size, lab.Data.Files
-	large := Data{Size: 4 * size}
-	small := Data{Files: 10 * files, FileSize: 50 << 10}
-	release, err := keepMemory(ctx, 2*large.Size+size) // for what is there and what comes
-	if err != nil {
-		return nil, "", nil, err
-	}
-	end = append(end, release)
 	disk, err := newDisk(ctx, lab, max(large.Size, small.Files*small.FileSize))
 	if err != nil {
 		return nil, "", nil, err
 	}
 	end = append(end, disk.close)
 	note = quickNote + "; s5cmd 2.3.0; the disk is " + disk.what
-	s := shelf{dir: filepath.Join(lab.Dir, "goals")}
-	if err := os.Mkdir(s.dir, 0o755); err != nil {
-		return nil, "", nil, err
-	}
-	end = append(end, func() error { return os.RemoveAll(s.dir) })
-	if s.server, err = servers.StartQuick(s.dir, "bench"); err != nil {
-		return nil, "", nil, err
-	}
-	end = append(end, s.server.Close)
 	delay, err := servers.StartDelay(strings.TrimPrefix(s.server.Endpoint, "http://"), farTrip)
 	if err != nil {
 		return nil, "", nil, err
@@ -89,6 +74,34 @@ type shelf struct {
 	dir    string // that it serves
 	server *servers.Quick
 	kind   Data // what lies there
+}
+
+// startShelf starts the server of a suite and keeps so many bytes of memory for the suite.
+// client is the path of s5cmd. On success the caller calls end.all.
+func startShelf(ctx context.Context, lab *Lab, suite string, memory int64) (client string, s *shelf, end stops, err error) {
+	if client, err = peer(ctx, "s5cmd", "github.com/peak/s5cmd/v2", lab.Log); err != nil {
+		return "", nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, end.all())
+		}
+	}()
+	release, err := keepMemory(ctx, memory)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	end = append(end, release)
+	s = &shelf{dir: filepath.Join(lab.Dir, suite)}
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		return "", nil, end, err
+	}
+	end = append(end, func() error { return os.RemoveAll(s.dir) })
+	if s.server, err = servers.StartQuick(s.dir, "bench"); err != nil {
+		return "", nil, end, err
+	}
+	end = append(end, s.server.Close)
+	return client, s, end, nil
 }
 
 // row is one that moves data of a kind, which are there when it begins.
