@@ -31,7 +31,7 @@ func openStage(dir string, cfg *Config) (*stage, error) {
 		return nil, err
 	}
 	s := &stage{Folder: folder}
-	if err := folder.SetWrite(cfg.Write, func(err error) {
+	if err := folder.SetWrite(cfg.Write, false, func(err error) {
 		cfg.Log.Debug("the file system takes no direct writes, large files go through the page cache", "input", cfg.Input, "error", err)
 	}); err != nil {
 		return nil, errors.Join(err, folder.Close())

@@ -338,7 +338,9 @@ func fetch(ctx context.Context, cfg RestoreConfig, c choice, site *site) (Commit
 	}
 	defer root.Close() // what counts was synced
 	var writing disk.Writing
-	err = writing.Set(root.Name(), cfg.Write, func(err error) {
+	// Files are synced, but read at once, too: those that the page cache took need not be
+	// read from the disk.
+	err = writing.Set(root.Name(), cfg.Write, false, func(err error) {
 		cfg.Log.Warn("the file system does not take direct writes, so files are written through the page cache", "dir", cfg.Dir, "error", err)
 	})
 	if err != nil {

@@ -141,7 +141,7 @@ func (p *pass) run(ctx context.Context) (err error) {
 			p.clear(made)
 		}
 	}()
-	if err := p.folder.SetWrite(p.cfg.Write, func(err error) {
+	if err := p.folder.SetWrite(p.cfg.Write, p.cfg.Sync, func(err error) {
 		p.log.Debug("the file system takes no direct writes, large files go through the page cache", "error", err)
 	}); err != nil {
 		return local("the destination", err)

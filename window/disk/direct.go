@@ -19,8 +19,8 @@ type Write string
 
 const (
 	// WriteAuto measures: on ext4 and xfs it is WriteDirect until more arrives than the disk
-	// takes, and then WriteBuffered for what is too much, while the page cache has room. On
-	// others it is WriteBuffered.
+	// takes, and then WriteBuffered for what is too much, while the page cache has room. It
+	// stays WriteDirect where the caller syncs. On others it is WriteBuffered.
 	WriteAuto Write = "auto"
 	// WriteDirect goes past the page cache: what others have there stays, and what was
 	// written is read from the disk. Where the file system refuses, it is WriteBuffered.
@@ -57,12 +57,15 @@ type Writing struct {
 // called they are buffered. "" is WriteAuto. Where the file system turns out not to take
 // direct writes they are buffered, and refused, if it is not nil, is told why, once. It
 // is called before the first Incoming.
-func (f *Folder) SetWrite(how Write, refused func(error)) error {
-	return f.writing.Set(f.path, how, refused)
+//
+// synced means that the caller waits at the end until everything is on the disk. The disk's
+// rate then bounds the whole, and the page cache only costs copies and idle time of the disk.
+func (f *Folder) SetWrite(how Write, synced bool, refused func(error)) error {
+	return f.writing.Set(f.path, how, synced, refused)
 }
 
 // Set is Folder.SetWrite for files below a path that are opened by Open.
-func (w *Writing) Set(path string, how Write, refused func(error)) error {
+func (w *Writing) Set(path string, how Write, synced bool, refused func(error)) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return &os.PathError{Op: "statfs", Path: path, Err: err}
@@ -76,10 +79,11 @@ func (w *Writing) Set(path string, how Write, refused func(error)) error {
 		if err := unix.Stat(path, &file); err != nil {
 			return &os.PathError{Op: "stat", Path: path, Err: err}
 		}
-		if slices.Contains([]int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}, int64(st.Type)) {
+		direct := slices.Contains([]int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC}, int64(st.Type))
+		if direct && !synced {
 			w.chooser = chooserOf(file.Dev)
 		}
-		w.direct.Store(w.chooser != nil)
+		w.direct.Store(direct)
 	case WriteDirect, WriteBuffered:
 		w.direct.Store(how == WriteDirect)
 	default:

@@ -24,7 +24,7 @@ func aligned(p []byte) []byte {
 func direct(t *testing.T, dir string) *Folder {
 	t.Helper()
 	f := open(t, dir)
-	if err := f.SetWrite(WriteDirect, func(err error) { t.Logf("buffered: %v", err) }); err != nil {
+	if err := f.SetWrite(WriteDirect, false, func(err error) { t.Logf("buffered: %v", err) }); err != nil {
 		t.Fatal(err)
 	}
 	f.writing.from = 1
@@ -122,7 +122,7 @@ func TestWriteIsBufferedWhereDirectIsRefused(t *testing.T) {
 }
 
 func TestWriteOfAnUnknownKindIsRefused(t *testing.T) {
-	if err := open(t, t.TempDir()).SetWrite("diirect", nil); err == nil {
+	if err := open(t, t.TempDir()).SetWrite("diirect", false, nil); err == nil {
 		t.Error("it was taken")
 	}
 }
@@ -140,12 +140,14 @@ func TestAutoIsBufferedInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := open(t, dir)
-	if err := f.SetWrite(WriteAuto, nil); err != nil {
-		t.Fatal(err)
-	}
 	want := int64(st.Type) == unix.EXT4_SUPER_MAGIC || int64(st.Type) == unix.XFS_SUPER_MAGIC
-	if got := f.writing.direct.Load(); got != want {
-		t.Errorf("direct is %v on a file system of type %#x, want %v", got, st.Type, want)
+	for _, synced := range []bool{false, true} {
+		if err := f.SetWrite(WriteAuto, synced, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.writing.direct.Load(); got != want {
+			t.Errorf("synced %v: direct is %v on a file system of type %#x, want %v", synced, got, st.Type, want)
+		}
 	}
 }
 

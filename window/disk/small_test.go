@@ -208,7 +208,7 @@ func TestIncomingIsAFileOfItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			if err := f.SetWrite(WriteDirect, nil); err != nil {
+			if err := f.SetWrite(WriteDirect, false, nil); err != nil {
 				t.Fatal(err)
 			}
 			in, err := f.Incoming("a", size, "v")

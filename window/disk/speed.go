@@ -34,7 +34,7 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 		return 0, false, err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	if err := folder.SetWrite(how, nil); err != nil {
+	if err := folder.SetWrite(how, false, nil); err != nil {
 		return 0, false, err
 	}
 	raw := make([]byte, speedBuffer+directAlign)
