@@ -141,6 +141,10 @@ func KindOf(err error) Kind {
 // and has nothing of what was looked for.
 var ErrNothing = errors.New("nothing is there")
 
+// ErrStartOver is in an Error of a write whose parts are of no use any more, and which
+// succeeds when all of it is sent again. Store.Put does so once.
+var ErrStartOver = errors.New("the upload must be sent again from its beginning")
+
 // ErrClock is in an Error of kind Permission whose cause is this machine's clock, and
 // not the credentials.
 var ErrClock = errors.New("the clock of this machine is off by more than the store allows")

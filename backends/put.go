@@ -20,6 +20,10 @@ func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64
 	}
 	if s.parts != nil {
 		obj, err = s.putParts(ctx, key, src, opts)
+		if errors.Is(err, ErrStartOver) {
+			opts.Resume = ""
+			obj, err = s.putParts(ctx, key, src, opts)
+		}
 	} else {
 		obj, err = s.putStream(ctx, key, src, opts)
 	}

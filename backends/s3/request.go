@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"bytes"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -140,8 +141,22 @@ func (r *reader) put(ctx context.Context, q *question) (http.Header, error) {
 		return nil, err
 	}
 	defer res.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, refusalLimit))
+	if res.ContentLength == 0 {
+		return res.Header, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, refusalLimit))
+	if err == nil && holdsError(body) {
+		// As the SDK does for requests whose 200 can hold an error.
+		res.StatusCode, res.Body = http.StatusInternalServerError, io.NopCloser(bytes.NewReader(body))
+		return nil, refusal(res)
+	}
 	return res.Header, err
+}
+
+// holdsError reports whether the body of an answer is an error of S3.
+func holdsError(body []byte) bool {
+	var root struct{ XMLName xml.Name }
+	return bytes.Contains(body, []byte("<Error")) && xml.Unmarshal(body, &root) == nil && root.XMLName.Local == "Error"
 }
 
 // get asks, and returns an answer that is no refusal.

@@ -39,11 +39,11 @@ type bucket struct {
 	decidesOne, decidesParts bool
 	matches                  bool // If-Match decides whether a key is replaced, in one step
 
-	sums      atomic.Bool  // writes carry a checksum
-	sumsMayGo bool         // they do until the store refuses
-	byFolders atomic.Bool  // lists are made folder by folder, since the server's order is not that of the bytes
-	failed    atomic.Int32 // requests with a checksum that were answered 500, in a row
-	exists    atomic.Bool  // the bucket was seen
+	sums      atomic.Bool            // writes carry a checksum
+	sumsMayGo bool                   // they do until the store refuses
+	answers   [operations]sumAnswers // to requests with a checksum
+	byFolders atomic.Bool            // lists are made folder by folder, since the server's order is not that of the bytes
+	exists    atomic.Bool            // the bucket was seen
 }
 
 var (

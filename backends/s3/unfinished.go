@@ -28,7 +28,7 @@ type resumeToken struct {
 
 // Token implements httpstore.Uploader.
 func (u *upload) Token() (id, token string, err error) {
-	text, err := json.Marshal(resumeToken{u.id, u.mark, u.summed})
+	text, err := json.Marshal(resumeToken{u.id, u.mark, u.summed.Load()})
 	return u.id, string(text), err
 }
 
@@ -45,7 +45,8 @@ func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
 		}
 		return false, u.b.explain("create", u.key, err)
 	}
-	u.id, u.mark, u.summed, u.there = t.ID, t.Mark, t.Summed, there
+	u.id, u.mark, u.there = t.ID, t.Mark, there
+	u.summed.Store(t.Summed)
 	return true, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -31,7 +32,7 @@ type upload struct {
 	mark     string // by which it knows its own object; in the metadata
 
 	id     string               // of the multipart upload; "" when small
-	summed bool                 // its parts carry checksums
+	summed atomic.Bool          // its parts carry checksums
 	there  map[int32]types.Part // what an earlier writer sent of it
 	small  hash.Hash            // CRC-64/NVME of a small object
 
@@ -65,9 +66,9 @@ func (b *bucket) CreateParts(ctx context.Context, key string, opts backends.Crea
 // Begin starts the multipart upload.
 func (u *upload) Begin(ctx context.Context) error {
 	in := &s3.CreateMultipartUploadInput{Bucket: &u.b.name, Key: &u.key, RequestPayer: u.b.payer, Metadata: u.metadata()}
-	err := u.b.withSum(u.b.sums.Load(), func(sum bool) error {
-		u.summed, in.ChecksumAlgorithm, in.ChecksumType = sum, "", ""
-		if sum {
+	err := u.b.withSum(createOperation, u.b.sums.Load(), func(sum bool) error {
+		in.ChecksumAlgorithm, in.ChecksumType = "", ""
+		if u.summed.Store(sum); sum {
 			in.ChecksumAlgorithm, in.ChecksumType = types.ChecksumAlgorithmCrc64nvme, types.ChecksumTypeFullObject
 		}
 		out, err := u.b.client.CreateMultipartUpload(ctx, in)
@@ -92,14 +93,11 @@ const markName = "stager-write"
 // again and again.
 func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 	number, p := int32(n), part{size: src.Size()} // of 10,000 at most
-	q := u.b.reader.part(u.key, u.id, n)
-	q.body = src
-	if u.summed {
+	if u.summed.Load() {
 		var err error
 		if p.sum, err = u.sumOf(number, src); err != nil {
 			return &backends.LocalError{Err: err}
 		}
-		q.values[crcField] = base64.StdEncoding.EncodeToString(p.sum)
 	}
 	there, err := u.has(number, p, src)
 	if err != nil {
@@ -109,20 +107,40 @@ func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 		p.etag = u.there[number].ETag
 		backends.Moved(ctx)
 	} else {
-		h, err := u.b.reader.put(ctx, q)
-		if err != nil {
+		if err := u.sendPart(ctx, number, &p, src); err != nil {
 			if answerOf(err).brokenBytes() {
 				u.forgetSum(number)
 			}
 			return u.b.explain("write", u.key, err)
 		}
-		p.etag = new(h.Get("Etag"))
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.parts[number] = p
 	delete(u.sums, number)
 	return nil
+}
+
+// sendPart sends the bytes of a part, and sets its ETag. A part that the store accepts only
+// without a checksum has none, and the upload is completed without.
+func (u *upload) sendPart(ctx context.Context, number int32, p *part, src *io.SectionReader) error {
+	return u.b.withSum(partOperation, p.sum != nil, func(sum bool) error {
+		q := u.b.reader.part(u.key, u.id, int(number))
+		q.body = src
+		if sum {
+			q.values[crcField] = base64.StdEncoding.EncodeToString(p.sum)
+		}
+		h, err := u.b.reader.put(ctx, q)
+		if err != nil {
+			return err
+		}
+		if !sum && p.sum != nil {
+			p.sum = nil
+			u.summed.Store(false)
+		}
+		p.etag = new(h.Get("Etag"))
+		return nil
+	})
 }
 
 // sumBuffers are for what is read to be summed, which is to stay in the processor's cache.
@@ -210,7 +228,8 @@ func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (
 	q.values[typeField], q.values[markField], q.values[noneMatchField] = "application/octet-stream", u.mark, value(u.ifNoneMatch())
 	q.values[matchField] = value(u.ifMatch())
 	var h http.Header
-	err := u.b.withSum(u.b.sums.Load(), func(sum bool) (err error) {
+	err := u.b.withSum(putOperation, u.b.sums.Load(), func(sum bool) (err error) {
+		q = new(*q) // an earlier try may still be reading its own
 		if q.values[crcField] = ""; sum {
 			q.values[crcField] = base64.StdEncoding.EncodeToString(u.small.Sum(nil))
 		}
@@ -228,9 +247,10 @@ func (u *upload) complete(ctx context.Context, size int64) (backends.Object, err
 		out *s3.CompleteMultipartUploadOutput
 		sum []byte
 	)
-	err := u.b.withSum(u.summed, func(summed bool) (err error) {
+	summed := u.summed.Load() // no part is under way any more
+	err := u.completeWithSum(ctx, summed, func(ctx context.Context, with bool) (err error) {
 		var in *s3.CompleteMultipartUploadInput
-		in, sum = u.completion(size, summed)
+		in, sum = u.completion(size, with)
 		out, err = u.b.client.CompleteMultipartUpload(ctx, in)
 		return err
 	})
@@ -246,7 +266,7 @@ func (u *upload) complete(ctx context.Context, size int64) (backends.Object, err
 		Key: u.key, Size: size, Version: version(out.ETag),
 		Sum: wholeSum(out.ChecksumType, out.ChecksumCRC64NVME, out.ChecksumCRC32C, out.ChecksumCRC32, out.ChecksumSHA256, out.ChecksumSHA1),
 	}
-	if told := obj.Sum; u.summed && told.Algorithm == backends.CRC64NVME && told.Value != hex.EncodeToString(sum) {
+	if told := obj.Sum; summed && told.Algorithm == backends.CRC64NVME && told.Value != hex.EncodeToString(sum) {
 		return obj, backends.Errorf(backends.Corrupt, "commit", u.key, "the store put the parts together to something else: its checksum is %s, not crc64nvme:%x", told, sum)
 	}
 	return obj, nil
@@ -262,7 +282,7 @@ func (u *upload) completion(size int64, summed bool) (in *s3.CompleteMultipartUp
 	for _, number := range slices.Sorted(maps.Keys(u.parts)) {
 		p := u.parts[number]
 		done := types.CompletedPart{PartNumber: new(number), ETag: p.etag}
-		if u.summed {
+		if u.summed.Load() {
 			sum = backends.CRC64NVME.Combine(sum, p.sum, p.size)
 		}
 		if summed {
@@ -346,32 +366,4 @@ func (u *upload) Drop(ctx context.Context) error {
 		return nil
 	}
 	return u.b.explain("abort", u.key, err)
-}
-
-// withSum runs a request with a checksum if it is to carry one. In checksum mode auto a
-// store that refuses it, and takes the same request without, is sent none from then on.
-// A store that answers 500 to two such requests in a row is taken to refuse.
-func (b *bucket) withSum(want bool, request func(sum bool) error) error {
-	err := request(want)
-	if !want || !b.sumsMayGo {
-		return err
-	}
-	if err == nil {
-		b.failed.Store(0)
-		return nil
-	}
-	switch a := answerOf(err); {
-	case a.status == http.StatusNotImplemented, a.code == "NotImplemented":
-	case a.code == "InvalidArgument", a.code == "InvalidRequest", a.code == "MalformedXML":
-	case a.status == http.StatusInternalServerError && b.failed.Add(1) > 1:
-	default:
-		return err
-	}
-	if err := request(false); err != nil {
-		return err
-	}
-	if b.sums.Swap(false) {
-		b.log.Info("the store takes no checksums with what is written; it gets none from now on", "bucket", b.name, "answer", httpstore.Shorten(answerOf(err).message))
-	}
-	return nil
 }

@@ -1,0 +1,104 @@
+package s3
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/backends/httpstore"
+)
+
+// operation is a kind of request that carries a checksum.
+type operation int
+
+const (
+	putOperation operation = iota
+	createOperation
+	partOperation
+	completeOperation
+	operations
+)
+
+// sumAnswers are what the store answered to requests of one operation with a checksum.
+type sumAnswers struct {
+	accepted atomic.Bool
+	failed   atomic.Int32 // answered 500, in a row
+}
+
+// withSum runs a request with a checksum if want is set. In checksum mode auto it runs the
+// request again without one if the store refused the checksum, as far as refusesSum can
+// tell. If the store accepts that, no later write carries a checksum.
+func (b *bucket) withSum(op operation, want bool, request func(sum bool) error) error {
+	err := request(want)
+	if !want || !b.sumsMayGo {
+		return err
+	}
+	if err == nil {
+		b.answers[op].accepted.Store(true)
+		b.answers[op].failed.Store(0)
+		return nil
+	}
+	if !b.refusesSum(op, err) {
+		return err
+	}
+	refused := answerOf(err)
+	if err := request(false); err != nil {
+		return err
+	}
+	b.dropSums("the store refuses checksums; writes carry none from now on", refused)
+	return nil
+}
+
+// refusesSum reports whether err can be the refusal of a checksum: an answer that the
+// request is invalid or not implemented, or 500 for the second time in a row to an
+// operation that was never accepted with a checksum. Answers about the credentials, the
+// key, its condition, the room or the bytes are about something else.
+func (b *bucket) refusesSum(op operation, err error) bool {
+	a := answerOf(err)
+	switch a.code {
+	case "NotImplemented", "InvalidArgument", "InvalidRequest", "MalformedXML":
+		return true
+	case "NoSuchUpload", "NoSuchBucket", "EntityTooSmall", "EntityTooLarge":
+		return false
+	}
+	switch kind := a.kind(); {
+	case a.status == 0 || a.page || a.status < 400:
+		return false
+	case kind == backends.Invalid || kind == backends.Unsupported:
+		return a.status != http.StatusNotFound
+	}
+	return a.status == http.StatusInternalServerError && !b.answers[op].accepted.Load() && b.answers[op].failed.Add(1) > 1
+}
+
+// dropSums stops checksums of writes, and logs that once.
+func (b *bucket) dropSums(why string, refused answer) {
+	if b.sums.Swap(false) {
+		b.log.Info(why, "bucket", b.name, "status", refused.status, "code", refused.code, "answer", httpstore.Shorten(refused.message))
+	}
+}
+
+// completeWithSum runs the completion of an upload. An upload whose parts have checksums,
+// and whose completion the store refuses with checksums and without, can be completed in no
+// way: the error is then a backends.ErrStartOver, and uploads carry no checksums any more.
+func (u *upload) completeWithSum(ctx context.Context, summed bool, request func(ctx context.Context, sum bool) error) error {
+	var with error
+	err := u.b.withSum(completeOperation, summed, func(sum bool) error {
+		err := request(ctx, sum)
+		if sum {
+			with = err
+		}
+		return err
+	})
+	if err == nil || !summed || !u.b.sumsMayGo || with == nil || with == err { //nolint:errorlint // whether the request was tried twice
+		return err
+	}
+	a := answerOf(err)
+	if kind := a.kind(); a.status == 0 || a.code == "NoSuchUpload" || kind != backends.Invalid && kind != backends.Unsupported && a.status != http.StatusInternalServerError {
+		return err
+	}
+	u.b.dropSums("the store refuses to complete an upload with checksums; it is sent again without, as are all from now on", answerOf(with))
+	dropped := u.Drop(ctx) // also where another process could resume it
+	return backends.Errorf(backends.Invalid, "commit", u.key, "%w: the store refuses its completion: %w", backends.ErrStartOver, errors.Join(u.b.sentence(a, err), dropped))
+}
