@@ -162,18 +162,40 @@ func TestOneRequestThatFailsIsNoOutage(t *testing.T) {
 	})
 }
 
-// A request that can never succeed was retried for two minutes, of which the log said a
-// word in the first second alone.
-func TestFailuresThatLastAreRepeatedInTheLog(t *testing.T) {
+// A server answered 500 to a DELETE that it can never carry out. It was retried for two
+// minutes without a line in the log.
+func TestDeleteThatAlwaysFailsIsLoggedAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		b := newBench(backends.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		log := new(bytes.Buffer)
+		b := newBench(backends.Options{Log: logTo(log), RetryFor: 2 * time.Minute})
+		b.mem.Generate("k", 1)
+		b.mem.Generate("other", 1)
 		b.faults.Always(backendtest.Delete, backendtest.Fail(backends.Unavailable))
-		if err := b.Delete(t.Context(), "k"); backends.KindOf(err) != backends.Unavailable {
-			t.Errorf("got %v, want kind unavailable", err)
+		began := time.Now()
+		done := make(chan error)
+		go func() { done <- b.Delete(t.Context(), "k") }()
+		time.Sleep(2 * time.Second)
+		if _, err := b.Stat(t.Context(), "other"); err != nil { // all else is answered
+			t.Error(err)
 		}
-		if got := strings.Count(log.String(), "trying again"); got < 3 || got > 5 {
-			t.Errorf("the log has %d lines of it, want 3 to 5 in two minutes:\n%s", got, &log)
+		lines := func() int { return strings.Count(log.String(), "level=WARN msg=\"the store fails, trying again\"") }
+		if lines() == 0 {
+			t.Errorf("after 2 s the log has no word of it:\n%s", log)
+		}
+		err := <-done
+		if took := time.Since(began); took > 2*time.Minute || took < time.Minute {
+			t.Errorf("it ended after %v, want up to 2 minutes", took)
+		}
+		if got := lines(); got < 3 || got > 5 {
+			t.Errorf("the log has it %d times, want 3 to 5 in 2 minutes:\n%s", got, log)
+		}
+		for _, want := range []string{"delete", "k: ", "gave up after"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q in it", err, want)
+			}
+		}
+		if !strings.Contains(log.String(), "giving_up_after=2m0s") {
+			t.Errorf("the log has no limit:\n%s", log)
 		}
 	})
 }

@@ -56,14 +56,17 @@ func newSpinner(to *console, log *slog.Logger) *display {
 const lineEvery = 10 * time.Second
 
 func newDisplay(to *console, log *slog.Logger) *display {
-	return startDisplay(to, log, func(d *display) *mpb.Bar {
-		return d.bars.AddBar(0,
-			mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return d.counts() })),
-			mpb.AppendDecorators(
-				decor.Percentage(decor.WCSyncSpace),
-				decor.Any(func(decor.Statistics) string { return d.pace() }, decor.WCSyncSpace),
-			))
-	})
+	return startDisplay(to, log, (*display).addBar)
+}
+
+// addBar adds the bar of a transfer, with its counts and its pace.
+func (d *display) addBar() *mpb.Bar {
+	return d.bars.AddBar(0,
+		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return d.counts() })),
+		mpb.AppendDecorators(
+			decor.Percentage(decor.WCSyncSpace),
+			decor.Any(func(decor.Statistics) string { return d.pace() }, decor.WCSyncSpace),
+		))
 }
 
 func startDisplay(to *console, log *slog.Logger, bar func(*display) *mpb.Bar) *display {
