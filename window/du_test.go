@@ -34,7 +34,11 @@ func volume(t *testing.T, kind string) (dir string) {
 		}
 		for _, args := range [][]string{{"mkfs." + kind, "-q", image}, {"mount", "-o", "loop", image, dir}} {
 			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-				live.Require(t, "mount", fmt.Errorf("%v: %w: %s", args, err, out))
+				name := "mount"
+				if kind == "xfs" {
+					name = kind // whose programs are installed for tests
+				}
+				live.Require(t, name, fmt.Errorf("%v: %w: %s", args, err, out))
 			}
 		}
 	}

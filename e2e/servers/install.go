@@ -13,7 +13,7 @@ import (
 
 // Protocols are those that have a server here. Install knows "python", "pytorch"
 // and "streaming" too, for trainers, and "foreign" and "foreign-more", servers of other
-// projects.
+// projects, and "xfs", the file system.
 var Protocols = []string{"s3", "oss", "smb", "nfs", "hdfs"}
 
 // Install sees to all that the server of a protocol needs on this machine, once, and
@@ -54,6 +54,8 @@ func Install(ctx context.Context, protocol string, progress io.Writer) error {
 		return pytorchWheels.install(ctx, progress, torchModules)
 	case "streaming":
 		return streamingWheels.install(ctx, progress, streamingModules)
+	case "xfs":
+		return installXFS(ctx, progress)
 	case foreign, foreignMore:
 		return installForeign(ctx, protocol, progress)
 	}

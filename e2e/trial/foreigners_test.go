@@ -39,10 +39,15 @@ var foreigners = []foreigner{
 		},
 	},
 	// Completions with a field for a checksum are answered with 500, as are long names and
-	// those below a file.
+	// those below a file, and deletions there. The ETag of a completed upload is another one
+	// later, so that reading what was just written is refused.
 	{
 		name: "s3proxy", needs: "foreign", start: foreignS3(servers.StartS3Proxy), checked: 69, read: 69,
-		broken: []string{"a missing key is not there", "odd names come back as they were given", "many at once do not disturb each other"},
+		broken: []string{
+			"a missing key is not there", "odd names come back as they were given", "many at once do not disturb each other",
+			"objects of all sizes come back as they were written", "a write answers what stat tells later", "a delete removes one key, and may be repeated",
+			"a read can be cancelled",
+		},
 	},
 	// Listings of a directory and of what begins as its name does are out of byte order.
 	{

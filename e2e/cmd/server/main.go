@@ -5,8 +5,8 @@
 //	go run ./cmd/server smb -mode signed > env.sh &
 //
 // The first installs what the server needs, by Debian's packages, and says so; it
-// takes many protocols, and what else tests insist on (file, python, pytorch, foreign,
-// apiserver, cluster), and prints those that can run here, with commas between. It fails where one
+// takes many protocols, and what else tests insist on (file, xfs, python, pytorch,
+// foreign, apiserver, cluster), and prints those that can run here, with commas between. It fails where one
 // that -require names cannot. Servers of smb and nfs run as root, and so does a cluster.
 //
 // Protocols are s3, oss, smb, nfs and hdfs; "go run ./cmd/server smb -h" tells the
