@@ -54,7 +54,17 @@ var foreigners = []foreigner{
 		name: "seaweedfs", needs: "foreign-more", start: foreignS3(servers.StartSeaweedFS), checked: 78, byHand: true,
 		broken: []string{"a missing key is not there", "odd names come back as they were given"},
 	},
-	{name: "s3mock", needs: "foreign-more", start: foreignS3(servers.StartS3Mock), byHand: true},
+	// Completions with a checksum of CRC-64/NVME are refused with 400 BadRequest, and without one
+	// after parts with it, too. Readers see a mixture while an object is replaced, and after
+	// conditional writes stat finds none.
+	{
+		name: "s3mock", needs: "foreign-more", start: foreignS3(servers.StartS3Mock), checked: 76, byHand: true,
+		broken: []string{
+			"odd names come back as they were given", "readers see the old object or the new one", "a key that is taken is kept, if asked",
+			"a commit replaces only the version that it names", "a replacement leaves nothing behind",
+			"of several writers that replace one version one wins, each round",
+		},
+	},
 	// All ids of files are 0, a login is refused with a short answer, and writes are denied.
 	{
 		name: "impacket", needs: "foreign", start: startImpacket, readOnly: true, read: 78,
