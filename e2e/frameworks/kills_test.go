@@ -19,17 +19,21 @@ import (
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
-// roundsVariable is how often a trainer, stager or both are killed.
-const roundsVariable = "STAGER_TRIAL_ROUNDS"
+// roundsVariable is how often a trainer, stager or both are killed; seedVariable draws other
+// moments.
+const (
+	roundsVariable = "STAGER_TRIAL_ROUNDS"
+	seedVariable   = "STAGER_TRIAL_SEED"
+)
 
 // delay is what may pass from a completion to its COMMIT: the quiet period, or 2 s where the
 // evidence is conclusive, and what a loaded machine adds.
 var delays = map[string]time.Duration{"torch_save": 12 * time.Second, "dcp": 2 * time.Second, "trainer": 2 * time.Second}
 
-// Trainers and stager are killed with SIGKILL at moments drawn at random. Each final COMMIT
-// loads in the framework, which goes on from it with the losses of a run that nobody
-// disturbed; what was complete on the disk when the writer was killed is restored, or
-// something later.
+// Trainers are killed with SIGKILL or SIGTERM, and stager with SIGKILL, at moments drawn at
+// random. Each final COMMIT loads in the framework, which goes on from it with the losses of a
+// run that nobody disturbed; what was complete on the disk when the writer was killed is
+// restored, or something later.
 func TestKilledTrainersGoOnFromWhatIsRestored(t *testing.T) {
 	python, tried := os.Getenv(pythonVariable), []string{"torch_save", "dcp", "trainer"}
 	if python == "" {
@@ -38,26 +42,35 @@ func TestKilledTrainersGoOnFromWhatIsRestored(t *testing.T) {
 		python, tried = trainer.Python, []string{"torch_save"}
 		t.Logf("with Debian's torch: %v alone; %s=PYTHON tries dcp and the Hugging Face Trainer", tried, pythonVariable)
 	}
-	rounds := 2
-	if text := os.Getenv(roundsVariable); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("%s: %v", roundsVariable, err)
-		}
-		rounds = n
-	}
+	rounds, seed := fromEnvironment(t, roundsVariable, 2), fromEnvironment(t, seedVariable, 5)
 	stager := buildStager(t)
 	for _, way := range tried {
 		t.Run(way, func(t *testing.T) {
-			k := newKiller(t, stager, python, way)
+			k := newKiller(t, stager, python, way, uint64(seed))
 			for round := range rounds {
 				k.round(round)
 			}
 			k.loadAll()
-			t.Logf("%s: %d kills of the trainer, %d of stager; %d steps said complete, %d final COMMITs loaded, %d provisional ones; longest wait for a COMMIT %v",
-				way, k.kills, k.stagerKills, len(k.said), k.loaded, k.provisional, k.longest.Round(time.Millisecond))
+			k.compareUndisturbed()
+			t.Logf("%s: %d kills of the trainer, %d of them with SIGTERM, %d of stager; %d steps said complete, %d final COMMITs loaded, %d provisional ones; "+
+				"%d losses are those of an undisturbed run; longest wait for a COMMIT %v",
+				way, k.kills, k.terminated, k.stagerKills, len(k.said), k.loaded, k.provisional, len(k.losses), k.longest.Round(time.Millisecond))
 		})
 	}
+}
+
+// fromEnvironment returns the number in a variable, or what stands instead of it.
+func fromEnvironment(t *testing.T, variable string, instead int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return instead
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		t.Fatalf("%s: want a number (got %q)", variable, text)
+	}
+	return n
 }
 
 // killer runs a trainer and a stager beside it.
@@ -74,11 +87,12 @@ type killer struct {
 	said                       map[int]bool   // steps that the framework called complete
 	losses                     map[int]string // by step
 	kills, stagerKills         int
+	terminated                 int // of kills
 	loaded, provisional        int
 	longest                    time.Duration
 }
 
-func newKiller(t *testing.T, stager, python, way string) *killer {
+func newKiller(t *testing.T, stager, python, way string, seed uint64) *killer {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kills-") // a socket's path must be short
 	if err != nil {
@@ -87,7 +101,7 @@ func newKiller(t *testing.T, stager, python, way string) *killer {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	k := &killer{
 		t: t, stager: stager, way: way, dir: dir, out: dir + "/out", dest: "file://" + dir + "/dest", plan: dir + "/plan.yaml", sock: dir + "/s.sock",
-		lines: make(chan string, 10_000), dice: rand.New(rand.NewPCG(5, uint64(len(way)))), from: "-", said: make(map[int]bool), losses: make(map[int]string),
+		lines: make(chan string, 10_000), dice: rand.New(rand.NewPCG(seed, uint64(len(way)))), from: "-", said: make(map[int]bool), losses: make(map[int]string),
 	}
 	text := fmt.Sprintf("apiVersion: stager.dev/v1alpha1\nkind: StagePlan\nmetadata: {name: kills}\nspec:\n  outputs:\n  - {name: ckpt, path: %s, destination: %q}\n", k.out, k.dest)
 	for _, err := range []error{os.Mkdir(k.out, 0o777), os.Mkdir(dir+"/dest", 0o777), os.WriteFile(k.plan, []byte(text), 0o644)} {
@@ -219,7 +233,12 @@ func (k *killer) round(n int) {
 		}
 	}
 	k.kills++
-	_ = syscall.Kill(-pid, syscall.SIGKILL) // it and its ranks
+	signal := syscall.SIGKILL
+	if k.dice.IntN(2) == 0 {
+		signal = syscall.SIGTERM
+		k.terminated++
+	}
+	_ = syscall.Kill(-pid, signal) // it and its ranks
 	k.order("reap", strconv.Itoa(pid))
 	k.await("reaped ", time.Minute)
 	if k.daemon.ProcessState != nil {
@@ -280,8 +299,15 @@ func (k *killer) restoredStep(dir string) int {
 
 func (k *killer) load(dir string) {
 	k.t.Helper()
-	k.order("load", dir)
-	loaded := false
+	if k.order("load", dir); !k.over() {
+		k.t.Errorf("%s: %s is not loaded", k.way, dir)
+	}
+}
+
+// over waits until a trainer that writes elsewhere has ended, and reports whether it had
+// what it loaded.
+func (k *killer) over() (loaded bool) {
+	k.t.Helper()
 	for line := range k.lines {
 		if strings.HasPrefix(line, "over ") {
 			break
@@ -290,8 +316,23 @@ func (k *killer) load(dir string) {
 			k.note(line)
 		}
 	}
-	if !loaded {
-		k.t.Errorf("%s: %s is not loaded", k.way, dir)
+	return loaded
+}
+
+// compareUndisturbed runs a trainer from the beginning to the last step, which nobody kills:
+// its losses are those of the runs before.
+func (k *killer) compareUndisturbed() {
+	k.t.Helper()
+	last := 0
+	for step := range k.losses {
+		last = max(last, step)
+	}
+	before := len(k.losses)
+	if k.order("undisturbed", filepath.Join(k.dir, "undisturbed"), strconv.Itoa(last)); !k.over() {
+		k.t.Errorf("%s: the run that nobody killed did not end", k.way)
+	}
+	if len(k.losses) != before {
+		k.t.Errorf("%s: the run that nobody killed has the losses of %d steps, and the others of %d", k.way, len(k.losses), before)
 	}
 }
 

@@ -20,12 +20,14 @@ import (
 // early is a checkpoint that is held before it is known to be complete, in
 // <shelfDir>/early-<id>/data.
 type early struct {
-	snap    *snapshot
-	one     bool // it is a file
-	grouped bool
-	since   time.Time
-	linked  map[string]local // by path
-	gone    *entry           // of several nodes: what it was when the trainer removed it; nil: it is there
+	snap     *snapshot
+	one      bool // it is a file
+	grouped  bool
+	since    time.Time
+	linked   map[string]local // by path
+	gone     *entry           // of several nodes: what it was when the trainer removed it; nil: it is there
+	known    earlyRecord      // what the disk has of it
+	recalled bool             // an earlier process linked it, and no file since
 }
 
 const (
@@ -68,6 +70,10 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 	if evidence.Removed(slices.Sorted(maps.Keys(e.linked)), now) != "" {
 		return // the trainer removes it
 	}
+	e.snap.Step, e.snap.View, e.snap.Round, e.recalled = step, seen.view, seen.round, false
+	if err := u.rememberEarly(e); err != nil {
+		u.log.Debug("what is held of a checkpoint that is not complete cannot be remembered, so a restart loses it", "checkpoint", name, "error", err)
+	}
 	for _, f := range files {
 		if before, ok := e.linked[f.Path]; ok && before.Inode == f.Inode {
 			continue
@@ -88,7 +94,6 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 			delete(e.linked, p)
 		}
 	}
-	e.snap.Step, e.snap.View, e.snap.Round = step, seen.view, seen.round
 }
 
 func (u *Uploader) linkEarly(e *early, name string, f local) error {
@@ -272,7 +277,9 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 		u.log.Debug("what is held of a removed checkpoint is not complete", "checkpoint", name, "reason", j.Reason)
 		return false
 	}
-	u.learn(v, j)
+	if j.Final() || !e.recalled { // more may have been written while no stager ran
+		u.learn(v, j)
+	}
 	if v.Part {
 		j = removedPart(v, j, of)
 	}

@@ -193,7 +193,7 @@ func TestRemovalWhileFilesAreHeldLosesNothing(t *testing.T) {
 	})
 }
 
-// What is held early stays within its budget of two, and goes with the process.
+// What is held early stays within its budget of two, also in the next process.
 func TestEarlyHoldsStayWithinTheirBudget(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -209,9 +209,10 @@ func TestEarlyHoldsStayWithinTheirBudget(t *testing.T) {
 		if err := u.Close(); err != nil {
 			t.Fatal(err)
 		}
-		newUploader(t, dir, b, nil)
-		if held := heldEarly(t, dir); len(held) != 0 {
-			t.Errorf("after a restart: held %v, want none", held)
+		u = newUploader(t, dir, b, nil)
+		pass(t, u)
+		if held := heldEarly(t, dir); len(held) != 2 {
+			t.Errorf("after a restart: held %v, want two", held)
 		}
 	})
 }

@@ -99,6 +99,7 @@ func (u *Uploader) readHome(own func(home) bool) (h home, fresh bool, err error)
 // disownLocked notes that what is held under some views was taken before this run: it is
 // never a part of what this run saves.
 func (u *Uploader) disownLocked(former func(view string) bool) {
+	u.disownEarlyLocked(former)
 	for _, snap := range u.snaps {
 		if former(snap.View) {
 			snap.View = beforeRun

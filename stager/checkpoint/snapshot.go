@@ -306,6 +306,9 @@ func (s *shelf) left() ([]*snapshot, error) {
 	}
 	var snaps []*snapshot
 	for _, e := range entries {
+		if e.IsDir() && strings.HasPrefix(e.Name(), earlyPrefix) {
+			continue // see recallEarly
+		}
 		if !e.IsDir() && !uploadID.MatchString(e.Name()) {
 			s.log.Warn("another program put a file among the snapshots; it is left alone", "file", path.Join(shelfDir, e.Name()))
 			continue
@@ -330,7 +333,7 @@ func (s *shelf) left() ([]*snapshot, error) {
 const mostSnapshot = 256 << 20
 
 func (s *shelf) read(name string) (*snapshot, error) {
-	if strings.HasPrefix(name, "new-") || strings.HasPrefix(name, earlyPrefix) {
+	if strings.HasPrefix(name, "new-") {
 		return nil, errors.New("it was not finished")
 	}
 	description := path.Join(shelfDir, name, "snapshot.json")

@@ -343,6 +343,9 @@ func (u *Uploader) begin() error {
 	u.recallShapes()
 	u.ids = recallIDs(u.root)
 	snaps, err := u.shelf.left()
+	if err == nil {
+		err = u.recallEarly()
+	}
 	if err != nil {
 		return err
 	}

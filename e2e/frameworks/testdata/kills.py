@@ -2,6 +2,7 @@
 
     run OUT FROM    a trainer in a process of its own; FROM is a checkpoint, or "-"
     load DIR        whether the framework loads DIR and makes a step with it
+    undisturbed OUT STEP    a trainer from the beginning to a step, which nobody kills
 
 It answers with lines: "pid N", "complete NAME STEP" when the framework says so, "loss STEP VALUE",
 "loaded STEP", "failed WHY". Modules are imported once, since trainers are forked.
@@ -155,9 +156,10 @@ def trainer_train(out, start, most=10**6):
     model = BertForSequenceClassification(BertConfig(
         vocab_size=10, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4, max_position_embeddings=4))
     data = [{"input_ids": torch.tensor([i % 10, i % 7]), "labels": torch.tensor(i % 2)} for i in range(64)]
+    just_in_time = {"enable_jit_checkpoint": True} if "enable_jit_checkpoint" in TrainingArguments.__dataclass_fields__ else {}
     args = TrainingArguments(
         out, max_steps=most, save_steps=1, logging_steps=1, save_total_limit=KEEP, per_device_train_batch_size=2, report_to=[], disable_tqdm=True,
-        use_cpu=True, dataloader_pin_memory=False, lr_scheduler_type="constant", seed=1)
+        use_cpu=True, dataloader_pin_memory=False, lr_scheduler_type="constant", seed=1, **just_in_time)
     t = Trainer(model, args, train_dataset=data, callbacks=[Tells()])
     t.train(resume_from_checkpoint=start)
     return t.state.global_step
@@ -187,6 +189,12 @@ def load(at):
     say("loaded", step)
 
 
+def undisturbed(out, step):
+    os.mkdir(out)
+    TRAIN[WAY](out, None, int(step))
+    say("loaded", step)
+
+
 def forked(do, *args):
     pid = os.fork()
     if pid:
@@ -194,6 +202,8 @@ def forked(do, *args):
     os.setpgid(0, 0)
     try:
         do(*args)
+    except SystemExit:
+        pass  # as transformers ends after a save at SIGTERM
     except BaseException:
         say("failed", traceback.format_exc().replace("\n", " | "))
     os._exit(0)
@@ -212,8 +222,8 @@ def main():
             out, start = rest
             pid = forked(TRAIN[WAY], out, None if start == "-" else start)
             say("pid", pid)
-        elif order == "load":
-            pid = forked(load, rest[0])
+        elif order in ("load", "undisturbed"):
+            pid = forked(load if order == "load" else undisturbed, *rest)
             os.waitpid(pid, 0)
             say("over", rest[0])
         elif order == "reap":
