@@ -1,9 +1,9 @@
-"""Has a library load a checkpoint that was restored, and go on: python3 load.py NAME DIR
+"""Has a library load checkpoints that were restored, and go on: python3 load.py NAME DIR...
 
-NAME is a case of record.py, and DIR its newest checkpoint as "stager restore" brings it. It
-prints what was loaded, and fails when it does not load.
+NAME is a case of record.py, and each DIR one of its checkpoints as "stager restore" brings it.
+It prints what was loaded, and fails when it does not load.
 
-    python3 load.py --has NAME    # ends with 3 when the library is not there
+    python3 load.py --has NAME    # prints the version; ends with 3 when the library is not there
 """
 
 import importlib.metadata
@@ -27,6 +27,13 @@ def one(at, ending=""):
     files = [name for name in os.listdir(at) if name.endswith(ending) and name != "RESTORED.json"]
     assert len(files) == 1, files
     return os.path.join(at, files[0])
+
+
+def step_of(at):
+    import json
+
+    with open(f"{at}/RESTORED.json") as f:
+        return json.load(f)["step"]
 
 
 def goes_on(model, optimizer):
@@ -207,8 +214,15 @@ def flax(at):
 
 @load
 def keras(at):
-    model = record.tiny_keras()
-    model.load_weights(one(at, ".weights.h5"))
+    import keras as lib
+    import numpy as np
+
+    if any(name.endswith(".keras") for name in os.listdir(at)):
+        model = lib.models.load_model(one(at, ".keras"))
+    else:
+        model = record.tiny_keras()
+        model.load_weights(one(at, ".weights.h5"))
+    model.fit(np.ones((4, 2)), np.ones((4, 2)), verbose=0)
     return len(model.weights)
 
 
@@ -229,7 +243,7 @@ def tensorflow(at):
     import tensorflow as tf
 
     v = tf.Variable(tf.zeros((4, 4)))
-    tf.train.Checkpoint(v=v).restore(tf.train.latest_checkpoint(at) or f"{at}/ckpt-1000").assert_existing_objects_matched()
+    tf.train.Checkpoint(v=v).restore(tf.train.latest_checkpoint(at) or one(at, ".index").removesuffix(".index")).assert_existing_objects_matched()
     assert bool(tf.reduce_all(v == 1)), v
     return v.shape
 
@@ -238,6 +252,9 @@ def tensorflow(at):
 def numpy(at):
     import numpy as np
 
+    if any(name.endswith(".npz") for name in os.listdir(at)):
+        with np.load(one(at, ".npz")) as arrays:
+            return [arrays[name].shape for name in ("a", "b")]
     return [np.load(f"{at}/{name}").shape for name in ("a.npy", "b.npy")]
 
 
@@ -263,6 +280,27 @@ def xgboost(at):
 
 
 @load
+def deepspeed(at):
+    import deepspeed as ds
+    import torch
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+
+    stage = (step_of(at) - 1) // 1000
+    record.single_rank()
+    model, _ = record.model_and_optimizer()
+    with tempfile.TemporaryDirectory() as top:
+        os.symlink(os.path.abspath(at), f"{top}/tag")  # DeepSpeed asks for a directory and a name in it
+        weights = get_fp32_state_dict_from_zero_checkpoint(top, tag="tag")
+        assert sorted(weights) == ["bias", "weight"], weights
+        engine, *_ = ds.initialize(model=model, model_parameters=model.parameters(), dist_init_required=True, config=record.zero_config(stage))
+        path, _ = engine.load_checkpoint(top, tag="tag")
+        assert path, "DeepSpeed loaded nothing"
+    engine.backward(engine(torch.ones(1, 8)).sum())
+    engine.step()
+    return f"ZeRO {stage}"
+
+
+@load
 def megatron_core(at):
     def work(rank, _):
         import torch
@@ -271,7 +309,7 @@ def megatron_core(at):
         torch.cuda.synchronize, torch.cuda.current_device = lambda *_: None, lambda: "cpu"  # there is no GPU
         shard = checkpointing.ShardedTensor.from_rank_offsets("w", torch.zeros(4, 8), (0, rank, 2), replica_id=0)
         state = checkpointing.load({"w": shard}, at)
-        assert (state["w"] == rank).all() and state["iteration"] == 1000, state
+        assert (state["w"] == rank).all() and state["iteration"] == step_of(at), state
     record.ranks(work, at)
     return "2 ranks"
 
@@ -300,10 +338,19 @@ def missing(name):
     if name not in LOADS:
         print("nobody wrote how it loads")
         sys.exit(3)
+    first = record.CASES[name][1][0]
+    print(importlib.metadata.version(first) if importlib.util.find_spec(first) is None or first != "torch" else torch_version())
+
+
+def torch_version():
+    import torch  # Debian's has no metadata
+
+    return torch.__version__
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--has":
         missing(sys.argv[2])
     else:
-        print(LOADS[sys.argv[1]](sys.argv[2]))
+        for at in sys.argv[2:]:
+            print("loaded", LOADS[sys.argv[1]](at))

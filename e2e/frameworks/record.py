@@ -42,7 +42,11 @@ def case(*packages):
 
 
 def mark(name):
-    """Leaves a call in the log: the checkpoint of this name is complete."""
+    """Leaves a call in the log: the checkpoint of this name is complete. STAGER_MARKS names a
+    file for a line of it, with the time."""
+    if "STAGER_MARKS" in os.environ:
+        with open(os.environ["STAGER_MARKS"], "a") as f:
+            f.write(f"{name}\t{time.time():.3f}\n")
     try:
         os.mkdir(MARK + name)
     except FileNotFoundError:
@@ -396,16 +400,23 @@ def xgboost(out):
         mark(f"step-{step}")
 
 
+def single_rank():
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "DS_ACCELERATOR": "cpu"}.items():
+        os.environ[name] = value
+
+
+def zero_config(stage):
+    return {"train_batch_size": 1, "optimizer": {"type": "Adam", "params": {"torch_adam": True}}, "zero_optimization": {"stage": stage}}
+
+
 @case("deepspeed", "torch")
 def deepspeed(out):
     import deepspeed as ds
 
-    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "DS_ACCELERATOR": "cpu"}.items():
-        os.environ[name] = value
+    single_rank()
     model, _ = model_and_optimizer()
     for stage in (1, 2, 3):
-        engine, *_ = ds.initialize(model=model, model_parameters=model.parameters(), dist_init_required=True, config={
-            "train_batch_size": 1, "optimizer": {"type": "Adam", "params": {"torch_adam": True}}, "zero_optimization": {"stage": stage}})
+        engine, *_ = ds.initialize(model=model, model_parameters=model.parameters(), dist_init_required=True, config=zero_config(stage))
         for step in (500, 1000):
             engine.save_checkpoint(out, tag=f"global_step{1000 * stage + step}")
             mark(f"global_step{1000 * stage + step}")

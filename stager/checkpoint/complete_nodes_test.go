@@ -48,8 +48,7 @@ func TestEvidenceOfSeveralNodes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				b := mem.New()
-				g := startGang(t, b, "job-a", 2)
-				time.Sleep(time.Minute)
+				g := joinedGang(t, b, 2)
 				want := make(map[string]string)
 				for n, files := range []map[string]string{c.first, c.second} {
 					data, signs := make(map[string]string), make(map[string]string)
@@ -83,8 +82,7 @@ func TestEvidenceOfSeveralNodes(t *testing.T) {
 func TestCommitOfOneNodeIsNoSignForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2)
-		time.Sleep(time.Minute)
+		g := joinedGang(t, b, 2)
 		write(t, filepath.Join(g.dirs[0], "step-1"), map[string]string{"__0_0.distcp": "0"})
 		write(t, filepath.Join(g.dirs[1], "step-1"), map[string]string{"__1_0.distcp": "1"})
 		if _, err := g.us[0].Commit(t.Context(), CommitRequest{Path: "step-1", Step: -1}); err != nil {
@@ -102,8 +100,7 @@ func TestCommitOfOneNodeIsNoSignForAll(t *testing.T) {
 func TestProvisionalStepsOfSeveralNodesBecomeFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2)
-		time.Sleep(time.Minute)
+		g := joinedGang(t, b, 2)
 		for step := int64(1); step <= 3; step++ {
 			for n := range g.dirs {
 				rank := map[string]string{"rank0.pt": zipped(t, "0")}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stager-dev/stager/backends/mem"
+	"github.com/stager-dev/stager/stager/metrictest"
 )
 
 // logbook keeps what an Uploader logs.
@@ -31,23 +32,6 @@ func (b *logbook) has(line string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Contains(b.text.String(), line)
-}
-
-// countOf returns the sum of a counter over all outputs.
-func countOf(t *testing.T, reg *prometheus.Registry, name string) (sum float64) {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == name {
-				sum += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
 }
 
 // A provisional checkpoint was logged as safe, and counted as one that is, though restore
@@ -82,7 +66,7 @@ func TestProvisionalCheckpointIsNotReportedSafe(t *testing.T) {
 						if safe != signed || provisional == signed {
 							t.Errorf("node %d: got logged as safe %t, as provisional %t, want %t, %t", n, safe, provisional, signed, !signed)
 						}
-						counted, guessed := countOf(t, regs[n], "stager_checkpoint_committed_total"), countOf(t, regs[n], "stager_checkpoint_provisional_total")
+						counted, guessed := metrictest.CounterSum(t, regs[n], "stager_checkpoint_committed_total"), metrictest.CounterSum(t, regs[n], "stager_checkpoint_provisional_total")
 						if counted+guessed != 1 || (counted == 1) != signed {
 							t.Errorf("node %d: got %v committed and %v provisional, want 1 of them", n, counted, guessed)
 						}

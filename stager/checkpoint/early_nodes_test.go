@@ -63,8 +63,7 @@ func TestQuickTrainersOfSeveralNodesLoseNoCheckpoint(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, %d nodes, keeps %d", name, nodes, keep), func(t *testing.T) {
 					inBubble(t, func(t *testing.T) {
 						b := mem.New()
-						g := startGang(t, b, "job-a", nodes)
-						time.Sleep(time.Minute)
+						g := joinedGang(t, b, nodes)
 						const steps = 6
 						var last map[string]string
 						for step := 1; step <= steps; step++ {
@@ -98,8 +97,7 @@ func TestQuickTrainersOfSeveralNodesLoseNoCheckpoint(t *testing.T) {
 func TestHeldPartOfARemovedCheckpointIsProvisional(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2)
-		time.Sleep(time.Minute)
+		g := joinedGang(t, b, 2)
 		write(t, filepath.Join(g.dirs[1], "step-1"), map[string]string{"__1_0.distcp": "1"})
 		write(t, filepath.Join(g.dirs[0], "step-1"), map[string]string{"__0_0.distcp": "0"})
 		time.Sleep(5 * time.Second) // node 1 has looked
@@ -120,12 +118,11 @@ func TestRemovedIncompleteCheckpointOfSeveralNodesIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var said bytes.Buffer
 		b := mem.New()
-		g := startGang(t, b, "job-a", 2, func(c *Config) {
+		g := joinedGang(t, b, 2, func(c *Config) {
 			if c.Node == 1 {
 				c.Log = slog.New(slog.NewTextHandler(&said, nil))
 			}
 		})
-		time.Sleep(time.Minute)
 		for n, dir := range g.dirs { // the trainer is killed before .metadata
 			write(t, filepath.Join(dir, "step-1"), map[string]string{fmt.Sprintf("__%d_0.distcp", n): "x"})
 		}

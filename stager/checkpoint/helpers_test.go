@@ -19,7 +19,7 @@ import (
 )
 
 // write makes files below dir, whose parents are made.
-func write(t *testing.T, dir string, files map[string]string) {
+func write(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		p := filepath.Join(dir, name)

@@ -52,12 +52,19 @@ func startGang(t *testing.T, b backends.Backend, job string, nodes int, more ...
 	return g
 }
 
+// joinedGang starts nodes of the job "job-a", and returns when they know each other.
+func joinedGang(t *testing.T, b backends.Backend, nodes int, more ...func(*Config)) *gang {
+	t.Helper()
+	g := startGang(t, b, "job-a", nodes, more...)
+	time.Sleep(time.Minute)
+	return g
+}
+
 // savedGang starts nodes of the job "job-a", and returns when step 1 of all of them is
 // committed.
 func savedGang(t *testing.T, b backends.Backend, nodes int, more ...func(*Config)) *gang {
 	t.Helper()
-	g := startGang(t, b, "job-a", nodes, more...)
-	time.Sleep(time.Minute)
+	g := joinedGang(t, b, nodes, more...)
 	g.save("1")
 	g.waitFor(1)
 	return g

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/stager-dev/stager/stager/metrictest"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -67,26 +68,9 @@ func TestServerClosesIdleConnectionsAndKeepsReaders(t *testing.T) {
 	if got := waiter.answer(); got.Pos != 1 {
 		t.Errorf("the reader that waited got %+v, want the shard at position 1", got)
 	}
-	if got := counted(t, reg, "stager_api_refused_total"); got < 290 {
+	if got := metrictest.CounterSum(t, reg, "stager_api_refused_total"); got < 290 {
 		t.Errorf("%v connections are counted as closed, want 290 and more", got)
 	}
-}
-
-// counted is the sum of a family's counters.
-func counted(t *testing.T, reg *prometheus.Registry, name string) (sum float64) {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == name {
-				sum += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
 }
 
 // lastHeld fetches the item after the first when it may.
