@@ -19,8 +19,8 @@ import (
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
-// A Python with the libraries of today, such as record.py --install makes, tries their ways
-// too; without it the tests run what Debian's torch can do.
+// Pythons with the libraries of today, such as record.py --install makes, try their ways too,
+// separated by colons; without them the tests run what Debian's torch can do.
 const pythonVariable = "STAGER_FRAMEWORKS_PYTHON"
 
 // ways are the cases of record.py.

@@ -146,7 +146,7 @@ func (r *recording) parts() (parts [][2]int) {
 // awayFrom returns the boundaries of a part from which stager is away: those of its last
 // operations and of the removal, and some of those before, or all of them in long trials.
 func awayFrom(part [2]int) (boundaries []int) {
-	const always, some, removals = 2, 2, 3
+	const always, some, removals = 1, 2, 2
 	length := part[1] - part[0] + 1
 	for boundary := range length + removals {
 		if os.Getenv("STAGER_TRIAL") == "full" || boundary >= length-always || boundary%(1+length/some) == 0 {
