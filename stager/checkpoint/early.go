@@ -277,7 +277,10 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 		u.log.Debug("what is held of a removed checkpoint is not complete", "checkpoint", name, "reason", j.Reason)
 		return false
 	}
-	if j.Final() || !e.recalled { // more may have been written while no stager ran
+	if e.recalled && j.Kind == evidence.Sign { // more may have been written before it, while no stager ran
+		j = evidence.Judgement{Kind: evidence.Quiet, Word: "next", Reason: "a later one has begun"}
+	}
+	if j.Final() || !e.recalled {
 		u.learn(v, j)
 	}
 	if v.Part {
