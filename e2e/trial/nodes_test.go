@@ -163,10 +163,14 @@ func oldPodBesideNew(m *team) {
 }
 
 // Node 1 pauses between its files longer than the quiet period, and node 0 writes the
-// sign for all: node 1's first burst became its part.
+// sign for all: node 1's first burst became its part. Node 0 is faster to call files quiet,
+// so that it decides before node 1 could find its last file quiet.
 func pauseBetweenFiles(m *team) {
-	m.output = "settle: 1s"
-	pods := m.start("job-a", 2)
+	m.output = "settle: 100ms"
+	pods := []*pod{m.pod("job-a", 0, 2, "")}
+	m.output = "settle: 2s"
+	pods = append(pods, m.pod("job-a", 1, 2, ""))
+	m.meet(pods...)
 	w := m.begin("two nodes", 2, 2)
 	pods[0].put(w, "__0_0.distcp", "0")
 	pods[1].put(w, "__1_0.distcp", "1")
@@ -329,11 +333,15 @@ func rollbackRetention(m *team) {
 	}
 	w := m.save("after", 150, pods[1])
 	pods[1].brought(150)
+	m.save("after", 250, pods...)
+	m.committed(250, pods...)
 	m.stager(m.t, "prune", "--quiet", "--last", "50", m.url)
 	pods[0].write(w)
 	m.committed(150, pods...)
 	m.judge()
-	if !m.other && !strings.Contains(m.restored(150), "after") {
+	if !m.lists("150") {
+		m.t.Error("step 150 of both nodes is not committed")
+	} else if !strings.Contains(m.restored(150), "after") {
 		m.t.Error("step 150 is not restored")
 	}
 }

@@ -56,34 +56,61 @@ func (m *team) lists(step string) bool {
 
 // judge restores every committed step, the newest one as each node. Each must be what one
 // writing of all nodes wrote, a provisional one of some nodes, and each step that a pod reported to be safe must be there.
-// It returns the newest step; -1 is none.
+// It returns the newest step; -1 is none. A step may be committed while it looks, by a node
+// that was replaced and finishes what it began: then it looks again.
 func (m *team) judge() (newest int) {
 	m.t.Helper()
+	for try := 0; ; try++ {
+		before := m.steps()
+		newest, wrong := m.look(before)
+		if len(wrong) > 0 && try < 10 && !slices.Equal(before, m.steps()) {
+			continue
+		}
+		for _, what := range wrong {
+			m.t.Error(what)
+		}
+		return newest
+	}
+}
+
+// look is one look at the destination, which has these steps. It returns the newest step
+// and what is wrong.
+func (m *team) look(steps []listedStep) (newest int, wrong []string) {
+	m.t.Helper()
 	committed := make(map[int]bool)
-	for _, s := range m.steps() {
+	for _, s := range steps {
 		if !s.Committed {
 			continue
 		}
 		committed[s.Step] = true
-		m.bring(0, s.Provisional, "--step", fmt.Sprint(s.Step))
+		if _, _, problem := m.bring(0, s.Provisional, "--step", fmt.Sprint(s.Step)); problem != "" {
+			wrong = append(wrong, problem)
+		}
 	}
 	for _, p := range m.pods {
 		for _, step := range p.safe() {
 			if !committed[step] && m.keep > len(committed) {
-				m.t.Errorf("%s reported that step %d is safe, and it is not committed", p.name, step)
+				wrong = append(wrong, fmt.Sprintf("%s reported that step %d is safe, and it is not committed", p.name, step))
 			}
 		}
 	}
 	if len(committed) == 0 {
-		return -1
+		return -1, wrong
 	}
-	newest, nodes := m.bring(0, true)
+	newest, nodes, problem := m.bring(0, true)
+	if problem != "" {
+		wrong = append(wrong, problem)
+	}
 	for n := 1; n < nodes; n++ {
-		if step, _ := m.bring(n, true); step != newest {
-			m.t.Errorf("node 0 restores step %d and node %d step %d", newest, n, step)
+		step, _, problem := m.bring(n, true)
+		if problem != "" {
+			wrong = append(wrong, problem)
+		}
+		if step != newest {
+			wrong = append(wrong, fmt.Sprintf("node 0 restores step %d and node %d step %d", newest, n, step))
 		}
 	}
-	return newest
+	return newest, wrong
 }
 
 // newest judges, and compares the newest step.
@@ -95,8 +122,8 @@ func (m *team) newest(want int) {
 }
 
 // bring restores as a node, and compares the files with each whole writing of the step.
-// Partly says that the files of some nodes are enough.
-func (m *team) bring(node int, partly bool, args ...string) (step, nodes int) {
+// Partly says that the files of some nodes are enough. It returns what is wrong.
+func (m *team) bring(node int, partly bool, args ...string) (step, nodes int, wrong string) {
 	m.t.Helper()
 	dir, err := os.MkdirTemp(m.work, "back-")
 	if err != nil {
@@ -108,16 +135,15 @@ func (m *team) bring(node int, partly bool, args ...string) (step, nodes int) {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if cmd.ProcessState.ExitCode() == exitMissing && slices.Contains(args, "--step") && !m.lists(args[len(args)-1]) {
-		return -1, 0 // retention came first
+		return -1, 0, "" // retention came first
 	}
 	var r restored
 	if err != nil || json.Unmarshal(out, &r) != nil {
-		m.t.Errorf("restore %q of node %d: %v: %s", args, node, err, said.String())
-		return -1, 0
+		return -1, 0, fmt.Sprintf("restore %q of node %d: %v: %s", args, node, err, said.String())
 	}
 	for _, other := range r.FellBackFrom {
 		if !strings.Contains(fmt.Sprint(other), "it is provisional") {
-			m.t.Errorf("a step was committed that is not good: %+v", other)
+			wrong = fmt.Sprintf("a step was committed that is not good: %+v", other)
 		}
 	}
 	got := make(map[string]string)
@@ -130,11 +156,10 @@ func (m *team) bring(node int, partly bool, args ...string) (step, nodes int) {
 	}
 	for _, w := range m.writings {
 		if w.step == r.Step && (w.whole() && maps.Equal(w.files, got) || partly && w.has(got)) {
-			return r.Step, w.count
+			return r.Step, w.count, wrong
 		}
 	}
-	m.t.Errorf("restore %q of node %d: step %d is of no writing of all nodes, it has%s", args, node, r.Step, firstLines(got))
-	return r.Step, 0
+	return r.Step, 0, fmt.Sprintf("restore %q of node %d: step %d is of no writing of all nodes, it has%s", args, node, r.Step, firstLines(got))
 }
 
 // firstLines says what files hold.
