@@ -36,6 +36,7 @@ var nodeParts = []part{
 	{"bridge", "cni", "github.com/containernetworking/plugins/plugins/main/bridge", "-s -w"},
 	{"loopback", "cni", "github.com/containernetworking/plugins/plugins/main/loopback", "-s -w"},
 	{"host-local", "cni", "github.com/containernetworking/plugins/plugins/ipam/host-local", "-s -w"},
+	{jobSetController, "jobset", jobSetModule, "-s -w"},
 }
 
 // build returns the program; modules is the directory of that name.
@@ -63,6 +64,9 @@ func build(ctx context.Context, dir string, node bool, progress io.Writer) error
 	if node {
 		parts = slices.Concat(parts, nodeParts)
 		packages["runc"] = "usr/sbin/runc"
+		if err := jobSetDefinition(ctx, dir); err != nil {
+			return err
+		}
 	}
 	for _, p := range parts {
 		bin, err := p.build(ctx, "modules", progress)

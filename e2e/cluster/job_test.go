@@ -23,6 +23,7 @@ type job struct {
 	name    string
 	bucket  string
 	objects string // the bucket's folder
+	jobSet  bool   // a JobSet, in which an index is that of one of its Jobs
 }
 
 // secret is what the annotations call the store's credentials.
@@ -175,10 +176,22 @@ func (j *job) wait(t *testing.T) (s jobStatus) {
 
 // pods selects those of one index of the job, or of all for "".
 func (j *job) pods(index string) string {
-	if index == "" {
-		return "job-name=" + j.name
+	all, one := "job-name="+j.name, ",batch.kubernetes.io/job-completion-index="+index
+	if j.jobSet {
+		all, one = "jobset.sigs.k8s.io/jobset-name="+j.name, ",jobset.sigs.k8s.io/job-index="+index
 	}
-	return "job-name=" + j.name + ",batch.kubernetes.io/job-completion-index=" + index
+	if index == "" {
+		return all
+	}
+	return all + one
+}
+
+// kind is the resource that the job is.
+func (j *job) kind() string {
+	if j.jobSet {
+		return jobSetResource
+	}
+	return "job"
 }
 
 // said waits until the main container of an index says something, and returns its
@@ -326,9 +339,9 @@ func (j *job) stored(name string) (string, error) {
 // tell shows what is known of a job that went another way.
 func (j *job) tell(t *testing.T) {
 	for _, args := range [][]string{
-		{"describe", "job", j.name},
-		{"describe", "pod", "-l", "job-name=" + j.name},
-		{"logs", "-l", "job-name=" + j.name, "--all-containers", "--prefix", "--tail=30"},
+		{"describe", j.kind(), j.name},
+		{"describe", "pod", "-l", j.pods("")},
+		{"logs", "-l", j.pods(""), "--all-containers", "--prefix", "--tail=30"},
 	} {
 		out, err := j.c.kubectl(context.Background(), "", args...)
 		t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)

@@ -67,6 +67,10 @@ func TestLifecycle(t *testing.T) {
 		}
 		runExamples(t, c, s3)
 		runOpenPAI(t, c, s3)
+		t.Run("restarted-jobset", func(t *testing.T) {
+			t.Parallel()
+			restartedJobSet(t, c, s3)
+		})
 		t.Run("webhook", func(t *testing.T) {
 			t.Parallel()
 			newcomer(t, c, s3)
