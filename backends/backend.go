@@ -12,7 +12,7 @@ import (
 type Source interface {
 	// List yields the objects whose key begins with prefix, in ascending byte order
 	// of the keys, each once. A prefix that matches nothing yields nothing. After
-	// an error nothing follows. Folders are not objects and are not yielded.
+	// an error nothing follows. Directories are not objects and are not yielded.
 	List(ctx context.Context, prefix string) iter.Seq2[Object, error]
 
 	// Stat describes one object; kind NotExist when there is none.
@@ -23,7 +23,7 @@ type Source interface {
 	// version than obj.Version, OpenRange or a Read fails with kind Changed; an
 	// empty obj.Version asks for whatever is there.
 	//
-	// The reader obeys ctx and may be a [Summer] and a [Lender].
+	// The reader obeys ctx and may be a [ChecksumReader] and a [BufferedReader].
 	OpenRange(ctx context.Context, obj Object, off, n int64) (io.ReadCloser, error)
 }
 
@@ -42,7 +42,7 @@ type Sink interface {
 type Backend interface {
 	Source
 	Sink
-	Facts() Facts
+	Capabilities() Capabilities
 	Close() error
 }
 
@@ -51,11 +51,11 @@ type CreateOptions struct {
 	// Size in bytes; -1 when it is not known.
 	Size int64
 	// IfAbsent makes Commit fail with kind Exist when the key is there already.
-	// Facts.ConditionalCreate says whether the store decides this in one step.
+	// Capabilities.ConditionalCreate says whether the store decides this in one step.
 	IfAbsent bool
 	// IfVersion, when not empty, makes Commit fail with kind Changed unless the key is
 	// there in this version, as Stat or an earlier Commit returned it. It excludes
-	// IfAbsent. Facts.Guard says how the store keeps it. When the answer to a Commit
+	// IfAbsent. Capabilities.Guard says how the store keeps it. When the answer to a Commit
 	// is lost, a second try fails with Changed although the first one succeeded: read
 	// the object to find out.
 	IfVersion Version
@@ -99,7 +99,7 @@ type KeyChecker interface {
 // A PartWriter takes the parts of one object. WritePart may be called from many
 // goroutines at once; Commit comes after all of them returned.
 type PartWriter interface {
-	// WritePart writes src at off. Parts begin at multiples of Facts.PartLength of
+	// WritePart writes src at off. Parts begin at multiples of Capabilities.PartLength of
 	// the object's size and are that long, but for the last. The writer may keep src until Commit or
 	// Abort returns; it may read it more than once. A part that failed may be
 	// written again.
@@ -109,23 +109,23 @@ type PartWriter interface {
 	Abort() error
 }
 
-// A Summer is a reader from OpenRange that learned the checksum of the whole
+// A ChecksumReader is a reader from OpenRange that learned the checksum of the whole
 // object (not of the range) with the answer. A zero Checksum means it did not.
-type Summer interface {
-	ObjectSum() Checksum
+type ChecksumReader interface {
+	ObjectChecksum() Checksum
 }
 
-// A Lender is a reader from OpenRange that lends the memory into which it received, which
+// A BufferedReader is a reader from OpenRange that lends the memory into which it received, which
 // saves its user a buffer and a copy.
-type Lender interface {
-	// Lend returns the next bytes, at least one, in place of Read. They are the caller's,
+type BufferedReader interface {
+	// NextBuffer returns the next bytes, at least one, in place of Read. They are the caller's,
 	// to read, until he calls the reader again. Errors are those of Read, and come
 	// without bytes.
-	Lend() ([]byte, error)
+	NextBuffer() ([]byte, error)
 }
 
-// Facts are what a store promises, and how it likes to be used.
-type Facts struct {
+// Capabilities are what a store promises, and how it likes to be used.
+type Capabilities struct {
 	// AtomicReplace: Commit replaces an existing key in one step; readers see the
 	// old object or the new one.
 	AtomicReplace bool
@@ -176,7 +176,7 @@ const (
 
 // PartLength is how long the parts of an object of so many bytes are: PartSize, or
 // the multiple of it that keeps to MaxParts.
-func (f Facts) PartLength(size int64) int64 {
+func (f Capabilities) PartLength(size int64) int64 {
 	if f.PartSize <= 0 {
 		return max(size, 1)
 	}
@@ -192,15 +192,15 @@ type Sweeper interface {
 	// Sweep asks over about all that was written to keys that begin with prefix and is
 	// neither an object nor dropped, and removes what it says nobody writes any more. A
 	// store that knows better keeps that.
-	Sweep(ctx context.Context, prefix string, over func(Remains) bool) error
+	Sweep(ctx context.Context, prefix string, over func(Orphan) bool) error
 }
 
-// Remains are what is there of a write that has not ended.
-type Remains struct {
-	Key     string    // that of the write, or a name in the same folder that no object has
-	ID      string    // of an upload in parts, as Begun reported it; else empty
-	Size    int64     // in bytes, as far as the store tells
-	Touched time.Time // when something last came, by the store's clock
-	Folder  bool      // it is a folder with nothing in it
-	Marked  bool      // its name shows that stager wrote it; else it may be another program's
+// Orphan are what is there of a write that has not ended.
+type Orphan struct {
+	Key       string    // that of the write, or a name in the same directory that no object has
+	ID        string    // of an upload in parts, as Begun reported it; else empty
+	Size      int64     // in bytes, as far as the store tells
+	Touched   time.Time // when something last came, by the store's clock
+	Directory bool      // it is a directory with nothing in it
+	Marked    bool      // its name shows that stager wrote it; else it may be another program's
 }

@@ -71,10 +71,10 @@ type Claim struct {
 	key   string
 	want  Version
 
-	looked bool // there may be a claim already
-	open   bool // a request to replace the object may still be carried out
-	own    seenClaim
-	other  seenClaim // the highest one, as it was seen last
+	checked bool // there may be a claim already
+	open    bool // a request to replace the object may still be carried out
+	own     seenClaim
+	other   seenClaim // the highest one, as it was seen last
 	// strange is why a claim that this writer created is not recognised; nil: it is.
 	strange error
 }
@@ -101,7 +101,7 @@ func NewClaim(store Claims, key string, want Version) *Claim {
 // claim stays until Release or ClaimTimeout.
 func (c *Claim) Replace(ctx context.Context, current func(context.Context) (Version, error), replace func(context.Context) error) error {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		held, err := c.take(ctx)
+		held, err := c.acquire(ctx)
 		if err != nil {
 			return err
 		}
@@ -130,10 +130,10 @@ func (c *Claim) Replace(ctx context.Context, current func(context.Context) (Vers
 	}
 }
 
-// take creates the next claim file if the highest one is not in use.
-func (c *Claim) take(ctx context.Context) (held bool, err error) {
+// acquire creates the next claim file if the highest one is not in use.
+func (c *Claim) acquire(ctx context.Context) (held bool, err error) {
 	next := 0
-	if c.looked {
+	if c.checked {
 		top, err := c.top(ctx)
 		switch {
 		case err != nil:
@@ -153,11 +153,11 @@ func (c *Claim) take(ctx context.Context) (held bool, err error) {
 	began := time.Now()
 	token, err := c.store.CreateClaim(ctx, c.name(next))
 	if KindOf(err) == Exist && err != nil {
-		c.looked = true
+		c.checked = true
 		return false, nil
 	}
 	if err != nil {
-		c.looked = true
+		c.checked = true
 		return false, err
 	}
 	c.own = seenClaim{next, token, began}
@@ -212,7 +212,7 @@ func (c *Claim) publish(ctx context.Context, replace func(context.Context) error
 		err = Errorf(Unavailable, "commit", c.key, "the store took longer than %v to replace the object", 2*ClaimTimeout/3)
 	}
 	if kind := KindOf(err); kind == Canceled || kind.Retryable() {
-		c.looked, c.open = true, true
+		c.checked, c.open = true, true
 		return err
 	}
 	c.fail(ctx, err)
@@ -237,7 +237,7 @@ func (c *Claim) confirm(ctx context.Context) (held bool, err error) {
 				"so writers cannot exclude each other here; remove the file, and write with one process at a time", c.own.token, token)
 	}
 	if token != c.own.token || above == nil {
-		c.own, c.looked = seenClaim{}, true
+		c.own, c.checked = seenClaim{}, true
 		return false, nil
 	}
 	if age := c.own.age(); age > ClaimTimeout/3 {
@@ -269,7 +269,7 @@ func (c *Claim) Release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	own := c.own
-	c.own, c.looked, c.open = seenClaim{}, true, false
+	c.own, c.checked, c.open = seenClaim{}, true, false
 	token, err := c.store.ReadClaim(ctx, c.name(own.n))
 	if err != nil || token != own.token || own.age() > ClaimTimeout/2 {
 		return // it is another writer's, or about to be

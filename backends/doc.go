@@ -1,5 +1,5 @@
 // Package backends reads and writes objects in stores that sit far away: object
-// stores, file shares, distributed file systems and mounted folders.
+// stores, file shares, distributed file systems and mounted directories.
 //
 // Start with [Registry.Open], which turns a URL into a [Store]; package
 // backends/all has the registry with every protocol. A Store lists, reads ranges,
@@ -10,8 +10,8 @@
 // A protocol implements [Backend], which is small on purpose, and is told about in
 // a [Scheme]. What it can do beyond that it says in two ways: [Facts] are data
 // about the store, abilities are interfaces such as [PartCreator] that Store asks
-// for once. No method answers "unsupported". Package backends/backendtest holds the
-// contract as tests and runs against every protocol; package backends/httpstore is
+// for once. No method answers "unsupported". Package backends/conformance holds the
+// contract as tests and runs against every protocol; package backends/internal/objectstore is
 // what object stores over HTTP share.
 //
 // Three rules carry the rest:

@@ -17,7 +17,7 @@ type Kind uint8
 const (
 	// Unknown errors are retried a few times, and counted under this name.
 	Unknown Kind = iota
-	// NotExist: there is no such object, bucket, share or folder. Never retried,
+	// NotExist: there is no such object, bucket, share or directory. Never retried,
 	// and never guessed from a server's failure.
 	NotExist
 	// Exist: the key is taken, and the caller asked for it to be free.
@@ -150,7 +150,7 @@ var ErrStartOver = errors.New("the upload must be sent again from its beginning"
 var ErrClock = errors.New("the clock of this machine is off by more than the store allows")
 
 // Empty tells whether err says that a place has nothing, as before a job's first run:
-// ErrNothing, or a folder that the first write will make. A bucket or a share that is
+// ErrNothing, or a directory that the first write will make. A bucket or a share that is
 // not there nobody makes, so that is another matter.
 func Empty(err error) bool {
 	var e *Error

@@ -10,7 +10,7 @@ import (
 )
 
 // hedge asks a second time where the answer to a read takes unusually long: longer than
-// 95 of 100 of the last answers took, and than slowAnswer. One server of many that is
+// 95 of 100 of the last answers took, and than slowResponse. One server of many that is
 // busy, or a packet that is lost, would else cost everybody who waits for the last file.
 // The first of both answers counts, and the other request is ended.
 //
@@ -19,19 +19,19 @@ import (
 // at most, none while the store says that it is too much, none while memory is short, and
 // none more than the store may have at once.
 type hedge struct {
-	mu      sync.Mutex // guards all below
-	answers [256]time.Duration
-	count   int           // of them, ever
-	usual   time.Duration // 95 of 100 took less; 0: it is not known
-	credit  float64       // requests that may be made
+	mu        sync.Mutex // guards all below
+	responses [256]time.Duration
+	count     int           // of them, ever
+	usual     time.Duration // 95 of 100 took less; 0: it is not known
+	credit    float64       // requests that may be made
 }
 
 const (
-	hedgeShare  = 0.05
-	hedgeBurst  = 16.0 // as many may be made one after the other
-	slowAnswer  = 100 * time.Millisecond
-	enoughToSay = 64 // answers, before which nothing is unusual
-	sayEvery    = 32 // answers
+	hedgeShare   = 0.05
+	hedgeBurst   = 16.0 // as many may be made one after the other
+	slowResponse = 100 * time.Millisecond
+	enoughToSay  = 64 // answers, before which nothing is unusual
+	sayEvery     = 32 // answers
 )
 
 // patience is how much longer to wait for an answer that was asked for so long ago, and
@@ -41,19 +41,19 @@ func (h *hedge) patience(waited time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.usual == 0 {
-		return slowAnswer
+		return slowResponse
 	}
-	return max(h.usual, slowAnswer) - waited
+	return max(h.usual, slowResponse) - waited
 }
 
-// answered hears how long an answer took.
-func (h *hedge) answered(took time.Duration) {
+// responded hears how long an answer took.
+func (h *hedge) responded(took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.credit = min(h.credit+hedgeShare, hedgeBurst)
-	h.answers[h.count%len(h.answers)] = took
+	h.responses[h.count%len(h.responses)] = took
 	if h.count++; h.count >= enoughToSay && h.count%sayEvery == 0 {
-		sorted := h.answers
+		sorted := h.responses
 		known := sorted[:min(h.count, len(sorted))]
 		slices.Sort(known)
 		h.usual = known[len(known)*95/100]
@@ -82,7 +82,7 @@ func (s *Store) openRange(ctx context.Context, obj Object, off, n int64) (io.Rea
 	asked := time.Now()
 	body, err := s.race(ctx, asked, func(ctx context.Context) (io.ReadCloser, error) { return s.backend.OpenRange(ctx, obj, off, n) })
 	if err == nil {
-		s.hedge.answered(time.Since(asked))
+		s.hedge.responded(time.Since(asked))
 	}
 	return body, err
 }
@@ -104,7 +104,7 @@ func (s *Store) race(ctx context.Context, asked time.Time, ask func(context.Cont
 			return
 		}
 		wait := s.hedge.patience(time.Since(asked))
-		if wait <= 0 && !s.slots.spare(s.hedge.take) {
+		if wait <= 0 && !s.requests.spare(s.hedge.take) {
 			wait = s.hedge.patience(0)
 		}
 		if wait > 0 {
@@ -116,7 +116,7 @@ func (s *Store) race(ctx context.Context, asked time.Time, ask func(context.Cont
 		now, endSecond = context.WithCancelCause(ctx)
 		mu.Unlock()
 		body, err := ask(now)
-		s.slots.unspare(err)
+		s.requests.unspare(err)
 		mu.Lock()
 		won := err == nil && !over
 		over = over || won

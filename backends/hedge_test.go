@@ -19,7 +19,7 @@ import (
 // late is a store whose answers take their time.
 type late struct {
 	*mem.Backend
-	facts  backends.Facts
+	facts  backends.Capabilities
 	answer func(i int) (time.Duration, error) // to the i-th request
 
 	mu     sync.Mutex // guards all below
@@ -29,7 +29,7 @@ type late struct {
 	bodies map[io.ReadCloser]bool // that nobody has closed
 }
 
-func (l *late) Facts() backends.Facts { return l.facts }
+func (l *late) Capabilities() backends.Capabilities { return l.facts }
 
 func (l *late) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	l.mu.Lock()
@@ -96,7 +96,7 @@ func readMany(t *testing.T, l *late, opts backends.Options, objects, workers int
 	obj := l.Put("x", want)
 	s := backends.NewStore(l, "late://", opts)
 	start := time.Now()
-	crew, ctx := backends.NewCrew(t.Context(), func() int { return workers })
+	crew, ctx := backends.NewWorkerPool(t.Context(), func() int { return workers })
 	for range objects {
 		crew.Go(func() error {
 			got := make(memory, len(want))
@@ -143,15 +143,15 @@ type memory []byte
 
 func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
 
-var hedged = backends.Facts{Parallelism: 8, MaxParallelism: 64, Hedged: true}
+var hedged = backends.Capabilities{Parallelism: 8, MaxParallelism: 64, Hedged: true}
 
 func TestALateAnswerIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := every(50, 20*time.Millisecond, time.Second)
-		once := readMany(t, &late{facts: hedged, answer: answers}, backends.Options{AskOnce: true}, 2000, 8)
+		once := readMany(t, &late{facts: hedged, answer: answers}, backends.Options{NoHedge: true}, 2000, 8)
 		twice := readMany(t, &late{facts: hedged, answer: answers}, backends.Options{}, 2000, 8)
 		if once.asked != 2000 || once.second+once.firstAgain > 0 {
-			t.Errorf("with AskOnce %+v, want 2000 asked", once)
+			t.Errorf("with NoHedge %+v, want 2000 asked", once)
 		}
 		if twice.took*3 > once.took*2 {
 			t.Errorf("it takes %v, and %v if each is asked once; want less than two thirds", twice.took, once.took)
@@ -181,7 +181,7 @@ func TestOneOfTheFirstAnswersIsNotWaitedForEither(t *testing.T) {
 func TestWhatIsAskedOnce(t *testing.T) {
 	const objects = 2000
 	for name, tt := range map[string]struct {
-		facts   backends.Facts
+		facts   backends.Capabilities
 		opts    backends.Options
 		workers int
 		answer  func(int) (time.Duration, error)
@@ -189,7 +189,7 @@ func TestWhatIsAskedOnce(t *testing.T) {
 	}{
 		"a quick store": {hedged, backends.Options{}, 8, every(50, time.Millisecond, 90*time.Millisecond), 0},
 		"a protocol that does not answer at once": {
-			backends.Facts{Parallelism: 8, MaxParallelism: 64}, backends.Options{}, 8, every(50, 20*time.Millisecond, time.Second), 0,
+			backends.Capabilities{Parallelism: 8, MaxParallelism: 64}, backends.Options{}, 8, every(50, 20*time.Millisecond, time.Second), 0,
 		},
 		"a store that has become slow": {hedged, backends.Options{}, 8, func(i int) (time.Duration, error) {
 			if i < 200 {

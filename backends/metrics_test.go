@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 )
 
 // Requests that are tried again are counted, by why.
@@ -16,7 +16,7 @@ func TestRetriesAreCounted(t *testing.T) {
 		reg := prometheus.NewRegistry()
 		b := newBench(backends.Options{Metrics: backends.NewMetrics(reg)})
 		b.mem.Put("k", []byte("x"))
-		b.faults.Add(backendtest.Stat, backendtest.Fail(backends.Throttled), backendtest.Fail(backends.Throttled))
+		b.faults.Add(conformance.Stat, conformance.Fail(backends.Throttled), conformance.Fail(backends.Throttled))
 		if _, err := b.Stat(t.Context(), "k"); err != nil {
 			t.Fatal(err)
 		}

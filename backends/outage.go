@@ -12,11 +12,11 @@ import (
 // What still comes to requests from before, out of the buffers between, says nothing
 // of a server that has died; so what counts is when the answered were asked.
 type outage struct {
-	mu    sync.Mutex // guards all below
-	heard time.Time  // when the youngest request was made that was answered
-	since time.Time  // the beginning; zero: there is none, or nobody was told
-	told  time.Time  // when it was first told of
-	again time.Time  // and when last
+	mu           sync.Mutex // guards all below
+	lastResponse time.Time  // when the youngest request was made that was answered
+	since        time.Time  // the beginning; zero: there is none, or nobody was told
+	logged       time.Time  // when it was first told of
+	again        time.Time  // and when last
 }
 
 // fails hears of a request that has failed again and again, first at a moment and
@@ -25,7 +25,7 @@ type outage struct {
 func (o *outage) fails(since, first time.Time) (tell bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.heard.After(first) {
+	if o.lastResponse.After(first) {
 		return true // others are answered, so it is this request's own trouble
 	}
 	now := time.Now()
@@ -36,19 +36,19 @@ func (o *outage) fails(since, first time.Time) (tell bool) {
 		o.again = now
 		return true
 	}
-	o.since, o.told, o.again = since, now, now
+	o.since, o.logged, o.again = since, now, now
 	return true
 }
 
-// answers hears that something came to a request made at a moment. It tells how long
+// responding hears that something came to a request made at a moment. It tells how long
 // the store was away, if that ends an outage of which somebody was told, or 0.
-func (o *outage) answers(asked time.Time) (away time.Duration) {
+func (o *outage) responding(asked time.Time) (away time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if asked.After(o.heard) {
-		o.heard = asked
+	if asked.After(o.lastResponse) {
+		o.lastResponse = asked
 	}
-	if o.since.IsZero() || asked.Before(o.told) {
+	if o.since.IsZero() || asked.Before(o.logged) {
 		return 0
 	}
 	away, o.since = time.Since(o.since), time.Time{}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -45,7 +45,7 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
 		b := newBench(backends.Options{Connections: 30, Log: logTo(log)})
-		b.faults.Always(backendtest.Stat, backendtest.Fail(backends.Unavailable))
+		b.faults.Always(conformance.Stat, conformance.Fail(backends.Unavailable))
 		var all sync.WaitGroup
 		for i := range 30 {
 			key := fmt.Sprint(i)
@@ -58,7 +58,7 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 			})
 		}
 		time.Sleep(10 * time.Second)
-		b.faults.Always(backendtest.Stat, backendtest.Pass())
+		b.faults.Always(conformance.Stat, conformance.Pass())
 		all.Wait()
 		got := outages(log)
 		if len(got) != 2 || got[0] != "away" || !afterTen(got[1]) {
@@ -76,10 +76,10 @@ func TestWhatStillComesIsNoReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mem.New()
 		dripping, obj := trickle{m, 450 * time.Millisecond}, m.Generate("drips", 10)
-		faults := new(backendtest.Faults)
+		faults := new(conformance.Faults)
 		log := new(bytes.Buffer)
 		b := backends.NewStore(faults.Wrap(dripping), "mem://test", backends.Options{Connections: 40, Log: logTo(log)})
-		faults.Always(backendtest.Stat, backendtest.Fail(backends.Unavailable))
+		faults.Always(conformance.Stat, conformance.Fail(backends.Unavailable))
 		var all sync.WaitGroup
 		all.Go(func() {
 			if _, err := b.ReadRange(t.Context(), obj, 0, 10, buffer(make([]byte, 10)), nil); err != nil {
@@ -96,7 +96,7 @@ func TestWhatStillComesIsNoReturn(t *testing.T) {
 			})
 		}
 		time.Sleep(10 * time.Second)
-		faults.Always(backendtest.Stat, backendtest.Pass())
+		faults.Always(conformance.Stat, conformance.Pass())
 		all.Wait()
 		if got := outages(log); len(got) != 2 || got[0] != "away" || !afterTen(got[1]) {
 			t.Errorf("the log says %q, want away once and back once", got)
@@ -117,7 +117,7 @@ func TestWhatNobodyIsAskedForIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
 		b := newBench(backends.Options{Connections: 50, Log: logTo(log)})
-		b.faults.Always(backendtest.Commit, backendtest.Fail(backends.Unavailable))
+		b.faults.Always(conformance.Commit, conformance.Fail(backends.Unavailable))
 		var all sync.WaitGroup
 		for i := range 50 {
 			all.Go(func() {
@@ -128,7 +128,7 @@ func TestWhatNobodyIsAskedForIsNoAnswer(t *testing.T) {
 			})
 		}
 		time.Sleep(10 * time.Second)
-		b.faults.Always(backendtest.Commit, backendtest.Pass())
+		b.faults.Always(conformance.Commit, conformance.Pass())
 		all.Wait()
 		if got := outages(log); len(got) != 2 || got[0] != "away" || !afterTen(got[1]) {
 			t.Errorf("the log says %q, want away once and back once", got)
@@ -141,7 +141,7 @@ func TestOneRequestThatFailsIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
 		b := newBench(backends.Options{RetryFor: 20 * time.Second, Log: logTo(log)})
-		b.faults.Always(backendtest.Stat, backendtest.Fail(backends.Unavailable))
+		b.faults.Always(conformance.Stat, conformance.Fail(backends.Unavailable))
 		obj := b.mem.Generate("good", 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var others sync.WaitGroup
@@ -170,7 +170,7 @@ func TestDeleteThatAlwaysFailsIsLoggedAndEnds(t *testing.T) {
 		b := newBench(backends.Options{Log: logTo(log), RetryFor: 2 * time.Minute})
 		b.mem.Generate("k", 1)
 		b.mem.Generate("other", 1)
-		b.faults.Always(backendtest.Delete, backendtest.Fail(backends.Unavailable))
+		b.faults.Always(conformance.Delete, conformance.Fail(backends.Unavailable))
 		began := time.Now()
 		done := make(chan error)
 		go func() { done <- b.Delete(t.Context(), "k") }()

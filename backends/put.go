@@ -61,7 +61,7 @@ func (s *Store) CheckKey(key string) error {
 // putParts sends parts at once, each retried for itself.
 func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts CreateOptions) (obj Object, err error) {
 	var w PartWriter
-	err = s.retry(ctx, "create", key, func(ctx context.Context, _ *watchdog) error {
+	err = s.retry(ctx, "create", key, func(ctx context.Context, _ *stallDetector) error {
 		w, err = s.parts.CreateParts(ctx, s.prefix+key, opts)
 		return err
 	})
@@ -71,20 +71,20 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 	defer w.Abort() // the error that led here says more
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.Workers())
-	part := s.facts.PartLength(opts.Size)
+	part := s.capabilities.PartLength(opts.Size)
 	for off := int64(0); off < opts.Size && gctx.Err() == nil; off += part {
 		g.Go(func() error {
 			var reached atomic.Int64
-			return s.retry(gctx, "write", key, func(ctx context.Context, dog *watchdog) error {
+			return s.retry(gctx, "write", key, func(ctx context.Context, watchdog *stallDetector) error {
 				n := min(part, opts.Size-off)
-				return w.WritePart(ctx, off, io.NewSectionReader(&paced{s, ctx, src, dog, &reached}, off, n))
+				return w.WritePart(ctx, off, io.NewSectionReader(&paced{s, ctx, src, watchdog, &reached}, off, n))
 			})
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return Object{}, err
 	}
-	err = s.retry(ctx, "commit", key, func(ctx context.Context, _ *watchdog) error {
+	err = s.retry(ctx, "commit", key, func(ctx context.Context, _ *stallDetector) error {
 		obj, err = w.Commit(ctx)
 		return err
 	})
@@ -94,7 +94,7 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 // putStream sends src from its beginning; a failure begins anew.
 func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts CreateOptions) (obj Object, err error) {
 	var reached atomic.Int64
-	err = s.retry(ctx, "write", key, func(ctx context.Context, dog *watchdog) error {
+	err = s.retry(ctx, "write", key, func(ctx context.Context, watchdog *stallDetector) error {
 		w, err := s.backend.Create(ctx, s.prefix+key, opts)
 		if err != nil {
 			return err
@@ -102,12 +102,12 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 		defer w.Abort() // the error that led here says more
 		pooled := largeBuffers.Get().(*[]byte)
 		defer largeBuffers.Put(pooled)
-		from := io.NewSectionReader(&paced{s, ctx, src, dog, &reached}, 0, opts.Size)
+		from := io.NewSectionReader(&paced{s, ctx, src, watchdog, &reached}, 0, opts.Size)
 		if _, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{from}, *pooled); err != nil {
 			return err
 		}
 		if obj, err = w.Commit(ctx); err == nil {
-			s.answered(dog)
+			s.responded(watchdog)
 		}
 		return err
 	})
@@ -118,11 +118,11 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 // watchdog. Its errors are local. What was read for an earlier try is no progress: a
 // store that takes all and then fails, each time, must not be tried for ever.
 type paced struct {
-	store   *Store
-	ctx     context.Context // it lives as long as one request
-	src     io.ReaderAt
-	dog     *watchdog
-	reached *atomic.Int64 // how far any try came
+	store    *Store
+	ctx      context.Context // it lives as long as one request
+	src      io.ReaderAt
+	watchdog *stallDetector
+	reached  *atomic.Int64 // how far any try came
 }
 
 func (p *paced) ReadAt(b []byte, off int64) (int, error) {
@@ -139,17 +139,17 @@ func (p *paced) pace(n int) error {
 	if err := p.yield(n); err != nil {
 		return err
 	}
-	return p.store.throttle(p.ctx, n, p.dog)
+	return p.store.throttle(p.ctx, n, p.watchdog)
 }
 
 // went hears that n bytes from off on went.
 func (p *paced) went(off int64, n int) {
 	if end, before := off+int64(n), p.reached.Load(); end > before {
 		p.reached.CompareAndSwap(before, end)
-		p.dog.kick()
-		p.store.slots.moved(n)
+		p.watchdog.Reset()
+		p.store.requests.moved(n)
 	} else {
-		p.dog.alive()
+		p.watchdog.alive()
 	}
 }
 
@@ -158,8 +158,8 @@ func (p *paced) yield(n int) error {
 	if p.store.opts.Yield == nil {
 		return nil
 	}
-	p.dog.rest()
-	defer p.dog.alive()
+	p.watchdog.Pause()
+	defer p.watchdog.alive()
 	if err := p.store.opts.Yield(p.ctx, n); err != nil {
 		return &Error{Kind: Canceled, Err: err}
 	}

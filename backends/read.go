@@ -63,18 +63,18 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 	at, end := off, off+n
 	key := obj.Key
 	obj.Key = s.prefix + key
-	err := s.retry(ctx, "read", key, func(ctx context.Context, dog *watchdog) error {
+	err := s.retry(ctx, "read", key, func(ctx context.Context, watchdog *stallDetector) error {
 		body, err := s.openRange(ctx, obj, at, end-at)
 		if err != nil {
 			return err
 		}
 		defer body.Close() // what counts is whether all bytes came
 		if told.IsZero() {
-			if summer, ok := body.(Summer); ok {
-				told = summer.ObjectSum()
+			if summer, ok := body.(ChecksumReader); ok {
+				told = summer.ObjectChecksum()
 			}
 		}
-		return s.copyRange(ctx, body, &at, end, dst, sum, dog)
+		return s.copyRange(ctx, body, &at, end, dst, sum, watchdog)
 	})
 	if errors.Is(err, errEndsEarly) {
 		err = &Error{Op: "read", Store: s.name, Key: key, Kind: Corrupt, Err: fmt.Errorf(
@@ -99,22 +99,22 @@ func (s Stretch) WriteAt(p []byte, off int64) (int, error) {
 }
 
 // copyRange moves bytes from body to dst until *at reaches end.
-func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end int64, dst io.WriterAt, sum hash.Hash, dog *watchdog) error {
-	next, done := s.pieces(ctx, body, end-*at, dog)
+func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end int64, dst io.WriterAt, sum hash.Hash, watchdog *stallDetector) error {
+	next, done := s.pieces(ctx, body, end-*at, watchdog)
 	defer done()
 	for *at < end {
 		p, err := next(*at, end)
 		if len(p) > 0 {
-			dog.rest() // the time that the disk takes is not the store's
+			watchdog.Pause() // the time that the disk takes is not the store's
 			if _, err := dst.WriteAt(p, *at); err != nil {
 				return &LocalError{err}
 			}
-			dog.alive()
+			watchdog.alive()
 			if sum != nil {
 				sum.Write(p)
 			}
 			*at += int64(len(p))
-			s.slots.moved(len(p))
+			s.requests.moved(len(p))
 			s.opts.Metrics.bytes.WithLabelValues(s.scheme.Name, "read").Add(float64(len(p)))
 			s.opts.Metrics.received.Add(int64(len(p)))
 		}
@@ -130,20 +130,20 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 
 // pieces are the bytes of body in the order in which they come, n in all: lent, or read
 // into a buffer, which done gives back. What comes with an error counts.
-func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, dog *watchdog) (next func(at, end int64) ([]byte, error), done func()) {
-	kicks := &kicking{body, dog, func() { s.answered(dog) }}
-	if lender, ok := body.(Lender); ok {
+func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *stallDetector) (next func(at, end int64) ([]byte, error), done func()) {
+	kicks := &watchedReader{body, watchdog, func() { s.responded(watchdog) }}
+	if lender, ok := body.(BufferedReader); ok {
 		return func(at, end int64) ([]byte, error) {
-			p, err := lender.Lend()
+			p, err := lender.NextBuffer()
 			if err != nil {
 				return nil, err
 			}
-			kicks.kick()
+			kicks.reset()
 			p = p[:min(int64(len(p)), end-at)]
-			return p, s.throttle(ctx, len(p), dog)
+			return p, s.throttle(ctx, len(p), watchdog)
 		}, func() {}
 	}
-	pool, others := largeBuffers, s.slots.aim()
+	pool, others := largeBuffers, s.requests.aim()
 	switch {
 	case others <= boundStart && n > smallBuffer:
 	case others > few && n <= smallBuffer:
@@ -157,7 +157,7 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, dog *watchd
 		// after a resume at an odd place.
 		size := int64(len(*pooled))
 		buf := (*pooled)[:min(size-at%size, end-at)]
-		if err := s.throttle(ctx, len(buf), dog); err != nil {
+		if err := s.throttle(ctx, len(buf), watchdog); err != nil {
 			return nil, err
 		}
 		n, err := io.ReadFull(kicks, buf)
@@ -170,13 +170,13 @@ var errEndsEarly = errors.New("the stream ended too early")
 
 // throttle waits for n bytes' worth of the bandwidth limit. The watchdog sleeps
 // meanwhile: it is not the store that is silent.
-func (s *Store) throttle(ctx context.Context, n int, dog *watchdog) error {
+func (s *Store) throttle(ctx context.Context, n int, watchdog *stallDetector) error {
 	limit := s.opts.Bandwidth
 	if limit == nil {
 		return nil
 	}
-	dog.rest()
-	defer dog.alive()
+	watchdog.Pause()
+	defer watchdog.alive()
 	for n > 0 {
 		take := min(n, max(limit.Burst(), 1))
 		if err := limit.WaitN(ctx, take); err != nil {
@@ -187,23 +187,23 @@ func (s *Store) throttle(ctx context.Context, n int, dog *watchdog) error {
 	return nil
 }
 
-// kicking tells of each byte that comes.
-type kicking struct {
+// watchedReader tells of each byte that comes.
+type watchedReader struct {
 	io.Reader
-	dog   *watchdog
-	first func() // hears of the first of them; then nil
+	watchdog *stallDetector
+	first    func() // hears of the first of them; then nil
 }
 
-func (k *kicking) Read(p []byte) (int, error) {
+func (k *watchedReader) Read(p []byte) (int, error) {
 	n, err := k.Reader.Read(p)
 	if n > 0 {
-		k.kick()
+		k.reset()
 	}
 	return n, err
 }
 
-func (k *kicking) kick() {
-	k.dog.kick()
+func (k *watchedReader) reset() {
+	k.watchdog.Reset()
 	if k.first != nil {
 		k.first()
 		k.first = nil

@@ -75,7 +75,7 @@ func (r *Registry) Check(rawURL string) error {
 	return err
 }
 
-// Open opens the folder that rawURL names: keys of the Store are relative to it.
+// Open opens the directory that rawURL names: keys of the Store are relative to it.
 // It contacts the store only as far as the protocol must, and is as patient with it as
 // the Store's methods are. [Store.Self] tells
 // whether the URL names one object instead.
@@ -88,7 +88,7 @@ func (r *Registry) Open(ctx context.Context, rawURL string, opts Options) (*Stor
 	s.scheme = scheme
 	target.Options = opts
 	var opened Opened
-	if err := s.retry(ctx, "open", "", func(ctx context.Context, _ *watchdog) error {
+	if err := s.retry(ctx, "open", "", func(ctx context.Context, _ *stallDetector) error {
 		opened, err = scheme.Open(ctx, target)
 		return err
 	}); err != nil {
@@ -99,7 +99,7 @@ func (r *Registry) Open(ctx context.Context, rawURL string, opts Options) (*Stor
 	if s.self != "" {
 		s.prefix = s.self + "/"
 	}
-	s.folder = strings.HasSuffix(target.Path, "/") || s.self == ""
+	s.dir = strings.HasSuffix(target.Path, "/") || s.self == ""
 	return s, nil
 }
 

@@ -129,7 +129,7 @@ func TestSelfOfURLs(t *testing.T) {
 		found       bool
 	}{
 		{"other://b/models/m.bin", "other://b/models", true},
-		{"other://b/models/m.bin/", "", false}, // says it is a folder
+		{"other://b/models/m.bin/", "", false}, // says it is a directory
 		{"other://b/models", "", false},
 		{"other://b/", "", false},
 		{"other://b", "", false},

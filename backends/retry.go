@@ -20,7 +20,7 @@ const unknownTries = 5
 
 // retry calls try until it succeeds, fails for good, or has failed for RetryFor
 // without progress.
-func (s *Store) retry(ctx context.Context, op, key string, try func(context.Context, *watchdog) error) error {
+func (s *Store) retry(ctx context.Context, op, key string, try func(context.Context, *stallDetector) error) error {
 	delay := &backoff.ExponentialBackOff{
 		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 10 * time.Second,
 	}
@@ -98,36 +98,36 @@ func gaveUp(err error, tries int, since time.Duration) error {
 // attempt is one try under the watchdog, holding one of the store's slots; a
 // listing holds none, since those who read what it yields need them, and opening none,
 // since there are none yet. It reports when it asked, and whether bytes moved.
-func (s *Store) attempt(ctx context.Context, op string, try func(context.Context, *watchdog) error) (asked time.Time, moved bool, err error) {
+func (s *Store) attempt(ctx context.Context, op string, try func(context.Context, *stallDetector) error) (asked time.Time, moved bool, err error) {
 	if op != "list" && op != "open" {
-		if err := s.slots.acquire(ctx); err != nil {
+		if err := s.requests.acquire(ctx); err != nil {
 			return time.Now(), false, err
 		}
-		defer func() { s.slots.release(asked, err) }()
+		defer func() { s.requests.release(asked, err) }()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	dog := watch(s.opts.StallAfter, func() { cancel(errStalled) })
-	defer dog.rest()
-	ctx = context.WithValue(ctx, watchdogKey{}, dog)
-	err = try(ctx, dog)
+	watchdog := watch(s.opts.StallAfter, func() { cancel(errStalled) })
+	defer watchdog.Pause()
+	ctx = context.WithValue(ctx, stallDetectorKey{}, watchdog)
+	err = try(ctx, watchdog)
 	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		err = &Error{Kind: Unavailable, Err: errStalled}
 	}
 	if err == nil && answers[op] {
-		s.answered(dog)
+		s.responded(watchdog)
 	}
-	s.opts.Metrics.observe(s.scheme.Name, op, err, time.Since(dog.asked))
-	return dog.asked, dog.moved.Load(), err
+	s.opts.Metrics.observe(s.scheme.Name, op, err, time.Since(watchdog.asked))
+	return watchdog.asked, watchdog.moved.Load(), err
 }
 
 // answers are the operations that a server answers. Others end well without it where a
 // protocol puts off asking.
 var answers = map[string]bool{"list": true, "stat": true, "read": true, "commit": true, "delete": true}
 
-// answered hears that something came to the request that a watchdog watches.
-func (s *Store) answered(dog *watchdog) {
-	if away := s.outage.answers(dog.asked); away > 0 {
+// responded hears that something came to the request that a watchdog watches.
+func (s *Store) responded(watchdog *stallDetector) {
+	if away := s.outage.responding(watchdog.asked); away > 0 {
 		s.opts.Log.Info("the store answers again", "store", s.name, "away", away.Round(100*time.Millisecond))
 	}
 }
@@ -137,7 +137,7 @@ var errStalled = errors.New("no bytes came for too long, so the request was cut"
 
 // A watchdog ends a request in which nothing moves. Total time-outs are of no use
 // for objects of unknown size over links of unknown speed; silence is.
-type watchdog struct {
+type stallDetector struct {
 	timer *time.Timer
 	after time.Duration
 	asked time.Time    // when the request was made
@@ -145,19 +145,19 @@ type watchdog struct {
 	last  atomic.Int64 // when the last came or went, in nanoseconds after asked
 }
 
-func watch(after time.Duration, bite func()) *watchdog {
-	return &watchdog{timer: time.AfterFunc(after, bite), after: after, asked: time.Now()}
+func watch(after time.Duration, bite func()) *stallDetector {
+	return &stallDetector{timer: time.AfterFunc(after, bite), after: after, asked: time.Now()}
 }
 
-type watchdogKey struct{}
+type stallDetectorKey struct{}
 
 // Moved tells the watchdog over the request of ctx that bytes moved. The Store sees
 // those that it hands to a protocol or gets from it; a protocol tells of others,
 // such as what it sends in Commit. They keep the request alive and are no progress: a
 // store that takes all bytes and then fails, again and again, is given up.
 func Moved(ctx context.Context) {
-	if dog, ok := ctx.Value(watchdogKey{}).(*watchdog); ok {
-		dog.alive()
+	if watchdog, ok := ctx.Value(stallDetectorKey{}).(*stallDetector); ok {
+		watchdog.alive()
 	}
 }
 
@@ -165,8 +165,8 @@ func Moved(ctx context.Context) {
 // nothing, such as the blanks of a server that is not done. They keep the request alive
 // for waitsFor times as long as silence would.
 func Waits(ctx context.Context) {
-	if dog, ok := ctx.Value(watchdogKey{}).(*watchdog); ok && time.Since(dog.asked)-time.Duration(dog.last.Load()) < waitsFor*dog.after {
-		dog.timer.Reset(dog.after)
+	if watchdog, ok := ctx.Value(stallDetectorKey{}).(*stallDetector); ok && time.Since(watchdog.asked)-time.Duration(watchdog.last.Load()) < waitsFor*watchdog.after {
+		watchdog.timer.Reset(watchdog.after)
 	}
 }
 
@@ -182,18 +182,18 @@ func AfterStall(ctx context.Context, within time.Duration) (context.Context, con
 	return ctx, func() {}
 }
 
-// kick says that something moved; the silence begins anew.
-func (d *watchdog) kick() {
+// Reset says that something moved; the silence begins anew.
+func (d *stallDetector) Reset() {
 	d.moved.Store(true)
 	d.alive()
 }
 
 // alive says that the store answers, though with nothing new: the silence begins
 // anew, and the patience does not.
-func (d *watchdog) alive() {
+func (d *stallDetector) alive() {
 	d.last.Store(int64(time.Since(d.asked)))
 	d.timer.Reset(d.after)
 }
 
-// rest ends the watch, until the next kick or alive.
-func (d *watchdog) rest() { d.timer.Stop() }
+// Pause ends the watch, until the next kick or alive.
+func (d *stallDetector) Pause() { d.timer.Stop() }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -22,11 +22,11 @@ import (
 type bench struct {
 	*backends.Store
 	mem    *mem.Backend
-	faults *backendtest.Faults
+	faults *conformance.Faults
 }
 
 func newBench(opts backends.Options) bench {
-	b := bench{mem: mem.New(), faults: new(backendtest.Faults)}
+	b := bench{mem: mem.New(), faults: new(conformance.Faults)}
 	b.Store = backends.NewStore(b.faults.Wrap(b.mem), "mem://test", opts)
 	return b
 }
@@ -61,13 +61,13 @@ func TestWhatIsRetried(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(backends.Options{})
-			b.faults.Always(backendtest.Stat, backendtest.Fail(tt.kind))
+			b.faults.Always(conformance.Stat, conformance.Fail(tt.kind))
 			start := time.Now()
 			_, err := b.Stat(t.Context(), "k")
 			if got := backends.KindOf(err); got != tt.kind {
 				t.Errorf("got kind %s (%v), want %s", got, err, tt.kind)
 			}
-			tries, took := len(b.faults.Calls(backendtest.Stat)), time.Since(start)
+			tries, took := len(b.faults.Calls(conformance.Stat)), time.Since(start)
 			if tt.tries > 0 && tries != tt.tries || tt.tries == 0 && tries < 10 {
 				t.Errorf("%s was tried %d times, want %d (0: many)", tt.kind, tries, tt.tries)
 			}
@@ -88,7 +88,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
 		b.mem.Put("k", nil)
-		b.faults.Add(backendtest.Stat, backendtest.FailWith(
+		b.faults.Add(conformance.Stat, conformance.FailWith(
 			&backends.Error{Kind: backends.Throttled, RetryAfter: 42 * time.Second, Err: errors.New("slow down")}))
 		start := time.Now()
 		if _, err := b.Stat(t.Context(), "k"); err != nil {
@@ -105,14 +105,14 @@ func TestReadResumesWhereItBroke(t *testing.T) {
 		const size = 3<<20 + 5
 		b := newBench(backends.Options{})
 		obj := b.mem.Generate("k", size)
-		b.faults.Add(backendtest.Read, backendtest.Cut(0), backendtest.Cut(1), backendtest.Cut(2<<20+1),
-			backendtest.Fail(backends.Throttled), backendtest.Break(7, errors.New("connection reset")))
+		b.faults.Add(conformance.Read, conformance.Cut(0), conformance.Cut(1), conformance.Cut(2<<20+1),
+			conformance.Fail(backends.Throttled), conformance.Break(7, errors.New("connection reset")))
 		got, h := make([]byte, size), backends.CRC64NVME.New()
 		told, err := b.ReadRange(t.Context(), obj, 0, -1, buffer(got), h)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := backendtest.ContentsOf("k", size)
+		want := conformance.ContentsOf("k", size)
 		if string(got) != string(want.Bytes()) {
 			t.Error("the bytes are not those of the object")
 		}
@@ -121,7 +121,7 @@ func TestReadResumesWhereItBroke(t *testing.T) {
 		}
 		at := int64(0)
 		for i, moved := range []int64{0, 1, 2<<20 + 1, 0, 7, 0} {
-			if call := b.faults.Calls(backendtest.Read)[i]; call.Off != at || call.N != size-at {
+			if call := b.faults.Calls(conformance.Read)[i]; call.Off != at || call.N != size-at {
 				t.Errorf("request %d is for %d bytes at %d, want %d at %d", i, call.N, call.Off, size-at, at)
 			}
 			at += moved
@@ -134,9 +134,9 @@ func TestProgressRenewsPatience(t *testing.T) {
 		const size = 100
 		b := newBench(backends.Options{RetryFor: 3 * time.Second})
 		obj := b.mem.Generate("k", size)
-		down := backendtest.Fail(backends.Unavailable)
+		down := conformance.Fail(backends.Unavailable)
 		for range size - 1 { // each byte costs about a second
-			b.faults.Add(backendtest.Read, down, down, down, backendtest.Cut(1))
+			b.faults.Add(conformance.Read, down, down, down, conformance.Cut(1))
 		}
 		start := time.Now()
 		if _, err := b.ReadRange(t.Context(), obj, 0, size, buffer(make([]byte, size)), nil); err != nil {
@@ -152,7 +152,7 @@ func TestStalledStreamIsCutAndResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{StallAfter: 10 * time.Second})
 		obj := b.mem.Generate("k", 1000)
-		b.faults.Add(backendtest.Read, backendtest.Stall(600), backendtest.Stall(0), backendtest.Hang())
+		b.faults.Add(conformance.Read, conformance.Stall(600), conformance.Stall(0), conformance.Hang())
 		got := make([]byte, 1000)
 		start := time.Now()
 		if _, err := b.ReadRange(t.Context(), obj, 0, 1000, buffer(got), nil); err != nil {
@@ -161,10 +161,10 @@ func TestStalledStreamIsCutAndResumed(t *testing.T) {
 		if took := time.Since(start); took < 30*time.Second || took > 32*time.Second {
 			t.Errorf("three stalls of 10s took %v", took)
 		}
-		if string(got) != string(backendtest.ContentsOf("k", 1000).Bytes()) {
+		if string(got) != string(conformance.ContentsOf("k", 1000).Bytes()) {
 			t.Error("the bytes are not those of the object")
 		}
-		b.faults.Always(backendtest.Stat, backendtest.Hang())
+		b.faults.Always(conformance.Stat, conformance.Hang())
 		if _, err := b.Stat(t.Context(), "k"); backends.KindOf(err) != backends.Unavailable {
 			t.Errorf("a stat that hangs for ever: got %v, want kind unavailable", err)
 		}
@@ -222,11 +222,11 @@ func TestSlowIsNotStalled(t *testing.T) {
 		if took := time.Since(start); took < 200*time.Second {
 			t.Errorf("2 MiB at 10 kB a second took %v", took)
 		}
-		if _, err := limited.Put(t.Context(), "up", backendtest.ContentsOf("up", 2<<20), 2<<20, backends.CreateOptions{}); err != nil {
+		if _, err := limited.Put(t.Context(), "up", conformance.ContentsOf("up", 2<<20), 2<<20, backends.CreateOptions{}); err != nil {
 			t.Errorf("putting at 10 kB a second: %v", err)
 		}
 		for _, b := range []bench{b, limited} {
-			if n := len(b.faults.Calls(backendtest.Read)); n != 1 {
+			if n := len(b.faults.Calls(conformance.Read)); n != 1 {
 				t.Errorf("%d requests were made, want 1", n)
 			}
 		}
@@ -249,7 +249,7 @@ func TestLimitBeyondTheDeadlineIsNotWaitedFor(t *testing.T) {
 func TestCancelEndsThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
-		b.faults.Always(backendtest.Stat, backendtest.FailWith(
+		b.faults.Always(conformance.Stat, conformance.FailWith(
 			&backends.Error{Kind: backends.Throttled, RetryAfter: time.Minute, Err: errors.New("slow down")}))
 		why := errors.New("the pod is going away")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -271,7 +271,7 @@ func TestLocalErrorsAreNotRetried(t *testing.T) {
 		if _, err := b.ReadRange(t.Context(), obj, 0, 100, full, nil); !errors.As(err, &local) || !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("reading onto a full disk: got %v, want a LocalError of ENOSPC", err)
 		}
-		if n := len(b.faults.Calls(backendtest.Read)); n != 1 {
+		if n := len(b.faults.Calls(conformance.Read)); n != 1 {
 			t.Errorf("reading onto a full disk was tried %d times, want once", n)
 		}
 		streams := backends.NewStore(struct{ backends.Backend }{b.mem}, "mem://test", backends.Options{})
@@ -298,7 +298,7 @@ func TestAStoreThatTakesAllAndFailsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
 		for range 1000 {
-			b.faults.Add(backendtest.Commit, backendtest.Fail(backends.Unavailable))
+			b.faults.Add(conformance.Commit, conformance.Fail(backends.Unavailable))
 		}
 		start := time.Now()
 		whole := struct{ backends.Backend }{backendOf(b)} // without parts, whose commits alone are repeated

@@ -4,9 +4,9 @@ import "context"
 
 // Skipped is an entry of a directory that a listing found and does not yield.
 type Skipped struct {
-	Key  string // one of a directory ends in "/"
-	What string // what it is, such as "a FIFO"
-	Gone bool   // it was removed while the directory was listed
+	Key      string // one of a directory ends in "/"
+	What     string // what it is, such as "a FIFO"
+	Vanished bool   // it was removed while the directory was listed
 }
 
 type skippedKey struct{}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -26,8 +26,8 @@ func TestListResumesWithoutRepeating(t *testing.T) {
 			want = append(want, fmt.Sprint(i))
 			b.mem.Put("d/"+want[i], nil)
 		}
-		b.faults.Add(backendtest.List, backendtest.Cut(0), backendtest.Cut(3), backendtest.Cut(3),
-			backendtest.Stall(5), backendtest.Break(8, errors.New("reset")))
+		b.faults.Add(conformance.List, conformance.Cut(0), conformance.Cut(3), conformance.Cut(3),
+			conformance.Stall(5), conformance.Break(8, errors.New("reset")))
 		var got []string
 		for obj, err := range b.Sub("d").List(t.Context(), "") {
 			if err != nil {
@@ -51,7 +51,7 @@ func TestListThatBreaksAlwaysGivesUp(t *testing.T) {
 		for i := range 9 {
 			b.mem.Put(fmt.Sprint(i), nil)
 		}
-		b.faults.Always(backendtest.List, backendtest.Break(5, backends.Errorf(backends.Unavailable, "", "", "reset")))
+		b.faults.Always(conformance.List, conformance.Break(5, backends.Errorf(backends.Unavailable, "", "", "reset")))
 		n, last := 0, error(nil)
 		for _, err := range b.List(t.Context(), "") {
 			if last = err; err == nil {
@@ -81,7 +81,7 @@ func TestListWaitsForItsReader(t *testing.T) {
 			}
 			n++
 		}
-		if calls := len(b.faults.Calls(backendtest.List)); n != 5 || calls != 1 {
+		if calls := len(b.faults.Calls(conformance.List)); n != 5 || calls != 1 {
 			t.Errorf("%d objects in %d calls, want 5 in one", n, calls)
 		}
 	})
@@ -110,7 +110,7 @@ func TestSlotsAreHeldAndReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{Connections: 2})
 		b.mem.Put("k", nil)
-		b.faults.Always(backendtest.Stat, backendtest.Slow(time.Second))
+		b.faults.Always(conformance.Stat, conformance.Slow(time.Second))
 		start := time.Now()
 		done := make(chan error)
 		for range 6 {
@@ -137,7 +137,7 @@ func TestObjectThatEndsEarlyIsCorrupt(t *testing.T) {
 			t.Errorf("got %v, want kind corrupt and both sizes", err)
 		}
 		// A store that cannot be reached is not a store that lies.
-		b.faults.Always(backendtest.Read, backendtest.Fail(backends.Unavailable))
+		b.faults.Always(conformance.Read, conformance.Fail(backends.Unavailable))
 		if _, err := b.ReadRange(t.Context(), obj, 0, 100, buffer(make([]byte, 100)), nil); backends.KindOf(err) != backends.Unavailable {
 			t.Errorf("got %v, want kind unavailable", err)
 		}
@@ -148,7 +148,7 @@ func TestReadWithoutAVersionIsNoMixture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
 		b.mem.Put("k", []byte(strings.Repeat("old.", 100)))
-		b.faults.Add(backendtest.Read, backendtest.Meanwhile(100, func() { b.mem.Put("k", []byte(strings.Repeat("new.", 100))) }))
+		b.faults.Add(conformance.Read, conformance.Meanwhile(100, func() { b.mem.Put("k", []byte(strings.Repeat("new.", 100))) }))
 		cut := b.faults.Wrap(struct{ backends.Backend }{b.mem})
 		s := backends.NewStore(cutting{cut}, "mem://test", backends.Options{})
 		got := make([]byte, 400)
@@ -169,7 +169,7 @@ func (b cutting) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 func TestLostAnswerOfCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
-		b.faults.Add(backendtest.Commit, backendtest.Lost(backends.Unavailable))
+		b.faults.Add(conformance.Commit, conformance.Lost(backends.Unavailable))
 		obj, err := b.PutBytes(t.Context(), "k", []byte("x"), backends.CreateOptions{IfAbsent: true})
 		if err != nil || obj.Version != "1" || obj.Key != "k" {
 			t.Errorf("got %+v, %v; want the one version that was made", obj, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// archivesCmd makes small, a folder of 40 files, in good the archives of it, one in each
+// archivesCmd makes small, a directory of 40 files, in good the archives of it, one in each
 // format that Go writes and one of nothing, and in bad those that must be refused.
 func archivesCmd(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 3, "archives SMALL GOOD BAD")

@@ -28,14 +28,14 @@ const patience = 30 * time.Second
 
 // script is what one script has running.
 type script struct {
-	started map[string]*daemon
-	proxy   *servers.Proxy
-	before  map[servers.Request]int // counts that proxy forget took
-	fakes   []*httptest.Server
-	mounts  []string
-	oss     *servers.OSS
-	folder  string       // a name that no other script uses
-	taken   map[any]bool // the shared servers that this script has for itself
+	started   map[string]*daemon
+	proxy     *servers.Proxy
+	before    map[servers.Request]int // counts that proxy forget took
+	fakes     []*httptest.Server
+	mounts    []string
+	oss       *servers.OSS
+	directory string       // a name that no other script uses
+	taken     map[any]bool // the shared servers that this script has for itself
 }
 
 type scriptKey struct{}

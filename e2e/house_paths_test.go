@@ -12,7 +12,7 @@ import (
 // sharing are packages that work in directories where others may write: other containers of
 // the pod, other users, other tools.
 var sharing = []string{
-	"window", "window/disk", "stager", "stager/checkpoint", "stager/fetch", "stager/notice", "stager/sample", "stager/status", "stager/unpack",
+	"window", "window/disk", "stager", "stager/checkpoint", "stager/download", "stager/preemption", "stager/sample", "stager/api", "stager/unpack",
 }
 
 // byPath is what opens or changes a file by its path alone, which follows links, and waits
@@ -28,7 +28,7 @@ var pathsAllowed = map[string]struct {
 	"window/disk/shared.go":         {[]string{"os.OpenRoot("}, "it opens a path as far as others can change nothing on it"},
 	"window/disk/fs.go":             {[]string{"root.OpenFile(", "root.Open("}, "it opens without blocking, and lists directories alone; and the root itself"},
 	"window/disk/small.go":          {[]string{"os.OpenRoot(", "root.OpenFile("}, "the directory is the one that was named; what is in it is opened without following a link"},
-	"window/disk/state.go":          {[]string{"root.OpenFile("}, "directories alone, and none out of the folder"},
+	"window/disk/state.go":          {[]string{"root.OpenFile("}, "directories alone, and none out of the directory"},
 	"window/disk/incoming.go":       {[]string{"os.ReadFile("}, "a file of the kernel's"},
 	"window/disk/speed.go":          {[]string{"os.MkdirAll(", "os.MkdirTemp(", "os.RemoveAll("}, "bench measures a disk that a person names, in a directory of its own"},
 	"stager/checkpoint/push.go":     {[]string{"os.OpenRoot("}, "what a person names is what is pushed"},
@@ -45,8 +45,8 @@ var pathsAllowed = map[string]struct {
 	"stager/checkpoint/snapshot.go": {
 		[]string{"root.OpenFile("}, "a new file, in a directory of its own",
 	},
-	"stager/checkpoint/walk.go": {[]string{"root.OpenFile("}, "a trainer's file, opened without blocking"},
-	"stager/notice/notice.go":   {[]string{"os.OpenFile("}, "Kubernetes makes such files by links; it does not block, and nothing of the file gets out"},
+	"stager/checkpoint/walk.go":       {[]string{"root.OpenFile("}, "a trainer's file, opened without blocking"},
+	"stager/preemption/preemption.go": {[]string{"os.OpenFile("}, "Kubernetes makes such files by links; it does not block, and nothing of the file gets out"},
 }
 
 // What is opened by a path in a shared directory is whatever somebody has put there. So

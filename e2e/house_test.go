@@ -32,24 +32,24 @@ var walls = []struct{ pkg, never, reason string }{
 	{"backends", "github.com/colinmarc/...", "users of a store pay for the protocols they use"},
 	{"backends", module + "window/...", "stores know nothing of what their bytes are for"},
 	{"backends", module + "stager/...", "stores know nothing of what their bytes are for"},
-	{"backends/nfs/rpc", module + "backends/nfs/...", "remote calls know no protocol above them"},
-	{"backends/nfs/nfs3", module + "backends/nfs/nfs4", "the versions of NFS share what remote and rpc have"},
-	{"backends/nfs/nfs4", module + "backends/nfs/nfs3", "the versions of NFS share what remote and rpc have"},
+	{"backends/nfs/internal/rpc", module + "backends/nfs/...", "remote calls know no protocol above them"},
+	{"backends/nfs/internal/nfs3", module + "backends/nfs/internal/nfs4", "the versions of NFS share what remote and rpc have"},
+	{"backends/nfs/internal/nfs4", module + "backends/nfs/internal/nfs3", "the versions of NFS share what remote and rpc have"},
 	{"stager/checkpoint", module + "window", "feeding and saving meet in the daemon only"},
-	{"stager/fetch", module + "stager/checkpoint", "feeding and saving meet in the daemon only"},
+	{"stager/download", module + "stager/checkpoint", "feeding and saving meet in the daemon only"},
 	{"stager/transfer", module + "window/...", "a copy passes through memory and touches no disk"},
 	{"stager/pack", module + "window/...", "archives are made of what passes through memory"},
 	{"stager/check", module + "window/...", "what a store keeps has nothing to do with what its bytes are for"},
 	{"stager/admission/...", module + "window/...", "a webhook changes pods; what they do is the daemon's business"},
 	{"stager/sample", module + "backends/...", "a sampler reads what a window brought"},
-	{"stager/sample", module + "stager/status", "a sampler asks a Source, which may be a window of its own process"},
-	{"stager/notice", module + "...", "it waits for a word, and what to do then is the daemon's business"},
+	{"stager/sample", module + "stager/api", "a sampler asks a Source, which may be a window of its own process"},
+	{"stager/preemption", module + "...", "it waits for a word, and what to do then is the daemon's business"},
 	{"stager/...", module + "backends/all", "the registry is handed in, so that tests bring their own"},
 	{"stager/...", module + "cmd/stager", "the command is the outermost shell"},
 	{"cmd/...", module + "backends/mem", "a store for tests has no place in the product"},
 	{"cmd/...", "testing", "tests have no place in the product"},
-	{"backends/backendtest", "testing", "operators run the contract by the product's own command"},
-	{"backends/backendtest", "os/exec", "operators run the contract by the product's own command"},
+	{"backends/conformance", "testing", "operators run the contract by the product's own command"},
+	{"backends/conformance", "os/exec", "operators run the contract by the product's own command"},
 }
 
 // direct says which packages alone may import something.
@@ -58,15 +58,15 @@ var direct = []struct {
 	except []string
 	reason string
 }{
-	{"net/http", []string{"backends/httpstore", "backends/oss", "backends/s3", "cmd/stager", "stager", "stager/admission", "stager/admission/kube", "stager/notice", "stager/status"}, "the API is the daemon's and the webhook's, and a notice is asked for; the rest knows no protocol"},
+	{"net/http", []string{"backends/internal/objectstore", "backends/oss", "backends/s3", "cmd/stager", "stager", "stager/admission", "stager/admission/kube", "stager/preemption", "stager/api"}, "the API is the daemon's and the webhook's, and a notice is asked for; the rest knows no protocol"},
 	{"os/signal", []string{"cmd/stager"}, "signals are the command's"},
-	{"flag", []string{"stager/golden"}, "flags are the command's, which has kong, and go test's"},
+	{"flag", []string{"stager/internal/golden"}, "flags are the command's, which has kong, and go test's"},
 	{"log", nil, "log/slog is the log"},
 }
 
 // pure are packages of functions that depend on their arguments alone, so that a
 // webhook, a scheduler and a test call the very same.
-var pure = []string{"stager/plan", "stager/draw", "stager/jobspec", "stager/jobspec/pai", "stager/jobspec/yamledit"}
+var pure = []string{"stager/plan", "stager/internal/shuffle", "stager/jobspec", "stager/jobspec/pai", "stager/jobspec/yamledit"}
 
 // impure is what they never import themselves.
 var impure = []string{"net", "net/http", "os", "os/exec", "syscall"}
@@ -197,7 +197,7 @@ func TestProtocolsAreImportedByTheRegistryAlone(t *testing.T) {
 func TestOnlyTheCommandTouchesTheProcess(t *testing.T) {
 	touching := regexp.MustCompile(`\b(os\.(Args|Getenv|LookupEnv|Environ|Exit)|slog\.SetDefault|prometheus\.(DefaultRegisterer|DefaultGatherer|MustRegister)|promauto\.New)\b`)
 	for _, p := range packages(t) {
-		if matches("cmd/...", p.name()) || p.name() == "backends/backendtest/live" {
+		if matches("cmd/...", p.name()) || p.name() == "backends/conformance/live" {
 			continue
 		}
 		for _, file := range p.GoFiles {
@@ -252,7 +252,7 @@ func TestNothingIsSkippedInSilence(t *testing.T) {
 		if err == nil && d.IsDir() && d.Name() == ".cache" {
 			return fs.SkipDir
 		}
-		if err != nil || !strings.HasSuffix(path, "_test.go") || strings.Contains(path, "backendtest/live/") || path == "../e2e/house_test.go" {
+		if err != nil || !strings.HasSuffix(path, "_test.go") || strings.Contains(path, "conformance/live/") || path == "../e2e/house_test.go" {
 			return err
 		}
 		text, err := os.ReadFile(path)

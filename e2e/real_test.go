@@ -14,7 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
@@ -46,7 +46,7 @@ func TestJourney(t *testing.T) {
 // store is the journey's server: $STORE and $PARAMS are its URL, $ESCAPED is how a name
 // with odd characters is written in one.
 //
-//	store copy DIR TO   copies a folder of the store by other means than stager's
+//	store copy DIR TO   copies a directory of the store by other means than stager's
 //	store down TIME     kills the server, or what it stands behind, and starts it again
 func storeCmd(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && (len(args) == 0 || len(args) == 2 && args[0] == "down" || len(args) == 3 && args[0] == "copy"), "store [copy DIR TO | down TIME]")
@@ -55,15 +55,15 @@ func storeCmd(ts *testscript.TestScript, neg bool, args []string) {
 		over = how
 	}
 	use := map[string]struct {
-		begin, down []string
-		cmd         func(*testscript.TestScript, bool, []string)
-		url, folder string // variables
-		params      string
+		begin, down    []string
+		cmd            func(*testscript.TestScript, bool, []string)
+		url, directory string // variables
+		params         string
 	}{
 		"s3":   {nil, []string{"down"}, proxyCmd, "S3", "OBJECTS", ""},
 		"ceph": {nil, []string{"down"}, cephCmd, "CEPH", "", ""},
-		"smb":  {[]string{how}, []string{how, "down"}, smbCmd, "SMB", "SMB_FOLDER", ""},
-		"nfs":  {nil, []string{"down"}, nfsCmd, "NFS", "NFS_FOLDER", "?vers=4.1"},
+		"smb":  {[]string{how}, []string{how, "down"}, smbCmd, "SMB", "SMB_DIR", ""},
+		"nfs":  {nil, []string{"down"}, nfsCmd, "NFS", "NFS_DIR", "?vers=4.1"},
 		"hdfs": {nil, []string{"down", "datanode"}, hdfsCmd, "HDFS", "", ""},
 	}[over]
 	switch {
@@ -78,11 +78,11 @@ func storeCmd(ts *testscript.TestScript, neg bool, args []string) {
 	case args[0] == "down":
 		use.cmd(ts, false, append(use.down, args[1]))
 	case over == "ceph":
-		ts.Check(real.ceph.take(ts).Download(context.Background(), "test", of(ts).folder+"/"+args[1]+"/", ts.MkAbs(args[2])))
-	case use.folder == "":
-		use.cmd(ts, false, []string{"dfs", "-get", "/" + of(ts).folder + "/" + args[1], args[2]})
+		ts.Check(real.ceph.take(ts).Download(context.Background(), "test", of(ts).directory+"/"+args[1]+"/", ts.MkAbs(args[2])))
+	case use.directory == "":
+		use.cmd(ts, false, []string{"dfs", "-get", "/" + of(ts).directory + "/" + args[1], args[2]})
 	default:
-		ts.Check(os.CopyFS(ts.MkAbs(args[2]), os.DirFS(filepath.Join(ts.Getenv(use.folder), args[1]))))
+		ts.Check(os.CopyFS(ts.MkAbs(args[2]), os.DirFS(filepath.Join(ts.Getenv(use.directory), args[1]))))
 	}
 }
 
@@ -175,7 +175,7 @@ func whyNot(name string) (known bool, why error) {
 	return false, nil
 }
 
-// ceph is a Ceph: $CEPH is the URL of a folder of the script's own.
+// ceph is a Ceph: $CEPH is the URL of a directory of the script's own.
 //
 //	ceph down 2s    its gateway is killed, and there again after so long
 func cephCmd(ts *testscript.TestScript, neg bool, args []string) {
@@ -186,11 +186,11 @@ func cephCmd(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	setenv(ts, s.Env())
-	ts.Setenv("CEPH", "s3://test/"+of(ts).folder)
+	ts.Setenv("CEPH", "s3://test/"+of(ts).directory)
 }
 
-// smb MODE is a Samba that is plain, signed or encrypted: $SMB is the URL of a folder
-// of the script's own, $SMB_SERVER the address and $SMB_FOLDER where the folder lies.
+// smb MODE is a Samba that is plain, signed or encrypted: $SMB is the URL of a directory
+// of the script's own, $SMB_SERVER the address and $SMB_DIR where the directory lies.
 //
 //	smb MODE down 2s    it is killed, and there again after so long
 func smbCmd(ts *testscript.TestScript, neg bool, args []string) {
@@ -203,12 +203,12 @@ func smbCmd(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	setenv(ts, s.Env())
-	ts.Setenv("SMB", "smb://"+s.Address+"/data/"+of(ts).folder)
-	ts.Setenv("SMB_FOLDER", filepath.Join(s.Dir, of(ts).folder))
+	ts.Setenv("SMB", "smb://"+s.Address+"/data/"+of(ts).directory)
+	ts.Setenv("SMB_DIR", filepath.Join(s.Dir, of(ts).directory))
 }
 
-// nfs is an NFS-Ganesha: $NFS is the URL of a folder of the script's own, $NFS_SERVER
-// the address and $NFS_FOLDER where the folder lies. $V3 behind a URL is version 3.
+// nfs is an NFS-Ganesha: $NFS is the URL of a directory of the script's own, $NFS_SERVER
+// the address and $NFS_DIR where the directory lies. $V3 behind a URL is version 3.
 //
 //	nfs down 2s    it is killed, and there again after so long
 func nfsCmd(ts *testscript.TestScript, neg bool, args []string) {
@@ -219,8 +219,8 @@ func nfsCmd(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	}
 	setenv(ts, s.Env())
-	ts.Setenv("NFS", "nfs://"+s.Address+"/data/"+of(ts).folder)
-	ts.Setenv("NFS_FOLDER", filepath.Join(s.Dir, of(ts).folder))
+	ts.Setenv("NFS", "nfs://"+s.Address+"/data/"+of(ts).directory)
+	ts.Setenv("NFS_DIR", filepath.Join(s.Dir, of(ts).directory))
 	ts.Setenv("V3", "?vers=3&mountport="+s.MountPort)
 }
 
@@ -232,8 +232,8 @@ var hadoopTools = map[string]string{
 	"ec":       "org.apache.hadoop.hdfs.tools.ECAdmin",
 }
 
-// hdfs is a NameNode and a DataNode: $HDFS is the URL of a folder of the script's own,
-// /$FOLDER, and Hadoop's variables are set.
+// hdfs is a NameNode and a DataNode: $HDFS is the URL of a directory of the script's own,
+// /$DIR, and Hadoop's variables are set.
 //
 //	hdfs dfs -get /a b      runs Hadoop's own tools, as its command of this name does
 //	hdfs down datanode 2s   a daemon is killed, and there again after so long
@@ -241,7 +241,7 @@ func hdfsCmd(ts *testscript.TestScript, neg bool, args []string) {
 	s := real.hdfs.take(ts)
 	if len(args) == 0 {
 		setenv(ts, s.Env())
-		ts.Setenv("HDFS", "hdfs://"+s.Address+"/"+of(ts).folder)
+		ts.Setenv("HDFS", "hdfs://"+s.Address+"/"+of(ts).directory)
 		return
 	}
 	if args[0] == "down" && len(args) == 3 {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
@@ -24,7 +24,7 @@ import (
 var world struct {
 	stager        string // the binary
 	plain, secure *servers.S3
-	objects       string // the plain server's folder: each bucket is a folder in it
+	objects       string // the plain server's directory: each bucket is a directory in it
 }
 
 func TestMain(m *testing.M) {
@@ -96,7 +96,7 @@ func bucketOf(script string) string {
 }
 
 // TestScripts types commands and reads what they say. A script has a bucket of its
-// own, whose URL is $S3 and whose objects lie in the folder $OBJECTS, and the product's files in $PRODUCT; commands_test.go
+// own, whose URL is $S3 and whose objects lie in the directory $OBJECTS, and the product's files in $PRODUCT; commands_test.go
 // has the commands beyond testscript's.
 func TestScripts(t *testing.T) {
 	p := params()
@@ -147,7 +147,7 @@ func setup(env *testscript.Env) error {
 			return err
 		}
 	}
-	s := &script{started: make(map[string]*daemon), folder: strings.ToLower(rand.Text()[:8]), taken: make(map[any]bool)}
+	s := &script{started: make(map[string]*daemon), directory: strings.ToLower(rand.Text()[:8]), taken: make(map[any]bool)}
 	env.Values[scriptKey{}] = s
 	product, err := filepath.Abs("..")
 	if err != nil {
@@ -161,7 +161,7 @@ func setup(env *testscript.Env) error {
 		"S3=s3://"+bucket, "BUCKET="+bucket,
 		"S3_SERVER="+strings.TrimPrefix(world.plain.Endpoint, "http://"),
 		"OBJECTS="+objects,
-		"FOLDER="+s.folder,
+		"DIR="+s.directory,
 		"PRODUCT="+product,
 	)
 	t := env.T()

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/checkpoint"
 	"github.com/stager-dev/stager/stager/plan"
-	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/window"
 )
 
@@ -36,7 +36,7 @@ func (d *Daemon) rewind(ctx context.Context, name string, cursors []window.Curso
 		switch {
 		case err == nil && again != w:
 			return again.Cursor(), nil
-		case err != nil && !errors.Is(err, status.ErrNotYet):
+		case err != nil && !errors.Is(err, api.ErrNotYet):
 			return window.Cursor{}, err
 		}
 		select {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/plan"
-	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/window"
 )
 
@@ -21,8 +21,8 @@ func TestAnInputGoesOnAtACursor(t *testing.T) {
 	const path = "/v1/inputs/train/cursor"
 	j.ack(j.lease())
 	_, at := j.call("GET", path, "")
-	rest := []status.LeaseAnswer{j.lease(), j.lease(), j.lease()}
-	waits := make(chan status.LeaseAnswer)
+	rest := []api.LeaseResponse{j.lease(), j.lease(), j.lease()}
+	waits := make(chan api.LeaseResponse)
 	go func() { waits <- j.lease() }()
 	j.await("a reader waits", func() bool { return j.Snapshot().Inputs[0].Window.Waiting == 1 })
 	if code, now := j.call("PUT", path, at); code != 200 || settled(t, now) != settled(t, at) {

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/checkpoint"
 	"github.com/stager-dev/stager/stager/plan"
-	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/window"
 )
 
@@ -27,22 +27,22 @@ type Config struct {
 	Shard    plan.Shard      // which part of the inputs is this node's
 	Node     plan.Shard      // which node this is; zero when nothing tells
 	Registry *backends.Registry
-	// Options are those of every store. Secrets is the folder in which each Secret
-	// that the plan names has a folder of its own.
-	Options backends.Options
-	Attempt int    // how often this job has been started before
-	Job     string // its identity; empty: derived from the plan
-	Pod     string // this run of the pod
-	Version string // of stager, for the records
-	Socket  string // path of the API's socket
-	AnyUser bool   // the socket is for every user who can reach it, not for its owner and group
-	Listen  string // address of a port for the API; empty: none
-	Token   string // that calls on the port need which change something
-	Child   *Child // nil: a sidecar
-	Notice  string // file or address that tells that the machine is to be taken away; empty: none
-	Stage   bool   // without a child: end when every input is ready; windows stay shut, and their sources are looked for
-	Metrics *prometheus.Registry
-	Log     *slog.Logger
+	// Options are those of every store. Secrets is the directory in which each Secret
+	// that the plan names has a directory of its own.
+	Options    backends.Options
+	Attempt    int    // how often this job has been started before
+	Job        string // its identity; empty: derived from the plan
+	Pod        string // this run of the pod
+	Version    string // of stager, for the records
+	Socket     string // path of the API's socket
+	AnyUser    bool   // the socket is for every user who can reach it, not for its owner and group
+	Listen     string // address of a port for the API; empty: none
+	Token      string // that calls on the port need which change something
+	Child      *Child // nil: a sidecar
+	Preemption string // file or address that tells that the machine is to be taken away; empty: none
+	Stage      bool   // without a child: end when every input is ready; windows stay shut, and their sources are looked for
+	Metrics    *prometheus.Registry
+	Log        *slog.Logger
 }
 
 // Daemon is one plan being carried out.
@@ -55,10 +55,10 @@ type Daemon struct {
 
 	windowMetrics     *window.Metrics
 	checkpointMetrics *checkpoint.Metrics
-	apiMetrics        *status.Metrics
+	apiMetrics        *api.Metrics
 
 	mu      sync.Mutex // guards all below
-	phase   status.Phase
+	phase   api.Phase
 	until   time.Time     // how long there is for saving, as a drain said; zero: as the plan says
 	success bool          // a trainer in another container ended with code 0, as Save was told
 	drain   chan struct{} // closed when the end begins
@@ -85,16 +85,16 @@ func New(cfg Config) *Daemon {
 	}
 	cfg.Options.Metrics = backends.NewMetrics(cfg.Metrics)
 	d := &Daemon{
-		cfg: cfg, log: cfg.Log, started: time.Now(), phase: status.Starting,
+		cfg: cfg, log: cfg.Log, started: time.Now(), phase: api.Starting,
 		drain: make(chan struct{}), changed: make(chan struct{}),
 		windowMetrics:     window.NewMetrics(cfg.Metrics),
 		checkpointMetrics: checkpoint.NewMetrics(cfg.Metrics),
-		apiMetrics:        status.NewMetrics(cfg.Metrics),
+		apiMetrics:        api.NewMetrics(cfg.Metrics),
 	}
 	if cfg.Child != nil {
 		cfg.Child.signals = make(chan os.Signal, 16)
 	}
-	d.cfg.Options.Yield = d.arbiter().yield
+	d.cfg.Options.Yield = d.uploadThrottle().wait
 	for _, spec := range cfg.Plan.Spec.Inputs {
 		d.inputs = append(d.inputs, newInput(spec))
 	}
@@ -119,7 +119,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			return errors.Join(err, socket.Close())
 		}
 	}
-	api, err := d.serve(socket)
+	apiServer, err := d.serve(socket)
 	if err != nil {
 		return errors.Join(err, socket.Close())
 	}
@@ -129,15 +129,15 @@ func (d *Daemon) Run(ctx context.Context) error {
 	stopDrain := context.AfterFunc(ctx, func() { d.Drain(0) })
 	defer stopDrain()
 	removePreempt(filepath.Dir(d.cfg.Socket)) // of an earlier process, if at all
-	if d.cfg.Notice != "" {
-		go d.heed(work)
+	if d.cfg.Preemption != "" {
+		go d.onPreemption(work)
 	}
 
 	err = d.live(ctx, work)
-	d.setPhase(status.Ended)
+	d.setPhase(api.Ended)
 	removePreempt(filepath.Dir(d.cfg.Socket)) // nobody is left to read it
 	stop()
-	if cerr := api.close(); err == nil {
+	if cerr := apiServer.close(); err == nil {
 		err = cerr
 	}
 	for _, in := range d.inputs {
@@ -178,7 +178,7 @@ func (d *Daemon) live(ctx, work context.Context) error {
 		d.Drain(0)
 	case <-d.drain:
 	}
-	d.setPhase(status.Draining)
+	d.setPhase(api.Draining)
 	stopFeeding()
 	inputErr := inputs.Wait()
 	saved := d.save(work, t)
@@ -214,7 +214,7 @@ func (d *Daemon) trainer(ctx context.Context) *trainer {
 	}
 	if d.cfg.Child == nil && !d.cfg.Stage {
 		if !d.draining() {
-			d.setPhase(status.Running)
+			d.setPhase(api.Running)
 		}
 		return &trainer{gone: ctx.Done()}
 	}
@@ -225,7 +225,7 @@ func (d *Daemon) trainer(ctx context.Context) *trainer {
 		return t
 	}
 	d.log.Info("every input is ready, the command starts", "command", d.cfg.Child.Command[0])
-	d.setPhase(status.Running)
+	d.setPhase(api.Running)
 	go func() {
 		defer close(gone)
 		t.err = d.cfg.Child.run(d.environment())
@@ -248,7 +248,7 @@ func (d *Daemon) save(work context.Context, t *trainer) error {
 		default:
 		}
 		if err := d.drainOutputs(early, checkpoint.Exit{}); early.Err() == nil {
-			d.setPhase(status.Drained)
+			d.setPhase(api.Drained)
 			if err != nil {
 				d.log.Warn("not all is saved, it is tried again at the end", "error", err)
 			}
@@ -264,7 +264,7 @@ func (d *Daemon) save(work context.Context, t *trainer) error {
 	err := d.drainOutputs(work, exit)
 	stop()
 	<-done
-	d.setPhase(status.Drained)
+	d.setPhase(api.Drained)
 	return err
 }
 
@@ -280,7 +280,7 @@ func (d *Daemon) Drain(deadline time.Duration) {
 	case <-d.drain:
 	default:
 		d.log.Info("the end begins: nothing more is fetched, outputs are saved")
-		d.tellTrainer()
+		d.signalTrainer()
 		close(d.drain)
 	}
 }
@@ -328,16 +328,16 @@ func (d *Daemon) noteChange() {
 	d.changed = make(chan struct{})
 }
 
-func (d *Daemon) setPhase(p status.Phase) {
+func (d *Daemon) setPhase(p api.Phase) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.phase = p
 }
 
 // Snapshot is the whole state at this moment.
-func (d *Daemon) Snapshot() status.Snapshot {
+func (d *Daemon) Snapshot() api.Snapshot {
 	d.mu.Lock()
-	s := status.Snapshot{Version: d.cfg.Version, Plan: d.cfg.Plan.Metadata.Name, Phase: d.phase, Started: d.started}
+	s := api.Snapshot{Version: d.cfg.Version, Plan: d.cfg.Plan.Metadata.Name, Phase: d.phase, Started: d.started}
 	d.mu.Unlock()
 	var waiting []string
 	for _, in := range d.inputs {
@@ -356,7 +356,7 @@ func (d *Daemon) Snapshot() status.Snapshot {
 			opening = append(opening, out.spec.Name)
 		}
 	}
-	s.Ready = len(opening)+len(waiting) == 0 && (s.Phase == status.Starting || s.Phase == status.Running)
+	s.Ready = len(opening)+len(waiting) == 0 && (s.Phase == api.Starting || s.Phase == api.Running)
 	switch {
 	case len(opening) > 0:
 		s.Waiting = "outputs are being opened: " + strings.Join(opening, ", ")
@@ -364,11 +364,11 @@ func (d *Daemon) Snapshot() status.Snapshot {
 		s.Waiting = "inputs are being filled: " + strings.Join(waiting, ", ")
 	}
 	switch s.Phase {
-	case status.Draining:
+	case api.Draining:
 		s.Waiting = "draining: nothing more is fetched, outputs are being saved"
-	case status.Drained:
+	case api.Drained:
 		s.Waiting = "drained: nothing more is fetched, outputs are saved"
-	case status.Ended:
+	case api.Ended:
 		s.Waiting = "ended"
 	}
 	return s

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/window"
 )
 
@@ -123,7 +123,7 @@ func TestOutputsOfACommand(t *testing.T) {
 		{"saved though it failed", ckptOutput, "exit 4", func(err error) bool { return codeOf(err) == 4 }, true},
 		{"refused", strings.ReplaceAll(ckptOutput, "mem:", "full:"), "exit 0", isUnsaved, false},
 		{"refused and it failed", strings.ReplaceAll(ckptOutput, "mem:", "full:"), "exit 4", func(err error) bool { return codeOf(err) == 4 }, false},
-		{"not required", strings.ReplaceAll(strings.ReplaceAll(ckptOutput, "mem:", "full:"), "settle:", "required: false, settle:"), "exit 0", func(err error) bool { return err == nil }, false},
+		{"not required", strings.ReplaceAll(strings.ReplaceAll(ckptOutput, "mem:", "full:"), "quietPeriod:", "required: false, quietPeriod:"), "exit 0", func(err error) bool { return err == nil }, false},
 		{"too slow", strings.ReplaceAll(strings.ReplaceAll(ckptOutput, "mem:", "slow:"), "20s", "300ms"), "exit 0", isUnsaved, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func isUnsaved(err error) bool {
 // The end may be told while the command goes on: what is there is saved then, and
 // what comes later at its end.
 func TestDrainWhileTheCommandRuns(t *testing.T) {
-	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+strings.ReplaceAll(ckptOutput, "settle:", "when: [exit], settle:"))
+	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+strings.ReplaceAll(ckptOutput, "quietPeriod:", "when: [exit], quietPeriod:"))
 	stop := filepath.Join(j.dir, "stop")
 	j.child = sh("while ! test -e " + stop + "; do sleep 0.01; done")
 	j.start()
@@ -158,7 +158,7 @@ func TestDrainWhileTheCommandRuns(t *testing.T) {
 	if code, body := j.call("POST", "/v1/drain", ""); code != 202 {
 		t.Fatalf("drain: %d %s", code, body)
 	}
-	j.phase(status.Drained)
+	j.phase(api.Drained)
 	if !j.saved(1) {
 		t.Error("step 1 is not saved before the command's end")
 	}
@@ -172,7 +172,7 @@ func TestDrainWhileTheCommandRuns(t *testing.T) {
 // A trainer in another container ends, and its container is held until save answers. The
 // inputs are fed on, as the trainer may be started again in place, and then ends again.
 func TestSaveForATrainerInAnotherContainer(t *testing.T) {
-	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+strings.ReplaceAll(ckptOutput, "settle:", "when: [success], settle:"))
+	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+strings.ReplaceAll(ckptOutput, "quietPeriod:", "when: [success], quietPeriod:"))
 	j.start()
 	j.ready()
 	for step := 1; step <= 2; step++ {
@@ -182,8 +182,8 @@ func TestSaveForATrainerInAnotherContainer(t *testing.T) {
 		}
 		j.ack(j.lease())
 	}
-	if got := j.Snapshot().Phase; got != status.Running {
-		t.Errorf("got the phase %s, want %s", got, status.Running)
+	if got := j.Snapshot().Phase; got != api.Running {
+		t.Errorf("got the phase %s, want %s", got, api.Running)
 	}
 	// The end of the sidecar knows how the trainer ended.
 	j.write("out/step-3/m", "w")
@@ -231,7 +231,7 @@ func TestDrainThenSIGTERM(t *testing.T) {
 	if code, body := j.call("POST", "/v1/drain?deadline=10s", ""); code != 202 {
 		t.Fatalf("drain: %d %s", code, body)
 	}
-	j.phase(status.Drained)
+	j.phase(api.Drained)
 	if !j.saved(1) {
 		t.Error("step 1 is not saved")
 	}
@@ -469,7 +469,7 @@ func TestNotReadyAfterADrain(t *testing.T) {
 	j.start()
 	j.ready()
 	j.Drain(0)
-	j.phase(status.Drained)
+	j.phase(api.Drained)
 	if code, body := j.call("GET", "/readyz", ""); code != 503 || !strings.Contains(body, "drained") {
 		t.Errorf("readyz: got %d %s, want 503 and why", code, body)
 	}

@@ -1,5 +1,5 @@
 // Package stager is the daemon: it feeds a trainer through windows and prefetched
-// folders and saves its outputs, as one StagePlan says.
+// directories and saves its outputs, as one StagePlan says.
 //
 // A [Config] becomes a [Daemon] by [New], which contacts nothing; [Daemon.Run] is
 // its whole life:
@@ -13,12 +13,12 @@
 //  4. The end comes when the child ends, when the context ends (SIGTERM) or when
 //     somebody calls drain: fetching stops, then outputs are saved, the newest
 //     complete checkpoint first.
-//  5. The windows' folders are given free and the socket goes.
+//  5. The windows' directories are given free and the socket goes.
 //
 // It may be killed at any of these points; started again it goes on where it was,
 // since what counts is on the disk and in the store.
 //
 // The parts have packages of their own: stager/plan says what is to be done,
-// stager/fetch brings objects in, window decides which and for how long,
-// stager/checkpoint takes results away, stager/status tells of it all.
+// stager/download brings objects in, window decides which and for how long,
+// stager/checkpoint takes results away, stager/api tells of it all.
 package stager

@@ -18,8 +18,8 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/mem"
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/plan"
-	"github.com/stager-dev/stager/stager/status"
 )
 
 // job is a daemon over stores in memory: mem:// works, dead:// never answers, gated://
@@ -96,7 +96,7 @@ func (j *job) registry() *backends.Registry {
 		scheme("full", full{j.mem, false}), scheme("slow", full{j.mem, true}))
 }
 
-// newJob makes a job of the inputs and outputs of a plan; DIR in it is its folder.
+// newJob makes a job of the inputs and outputs of a plan; DIR in it is its directory.
 func newJob(t *testing.T, spec string) *job {
 	t.Helper()
 	short, err := os.MkdirTemp("", "s")
@@ -122,7 +122,7 @@ func newJob(t *testing.T, spec string) *job {
 const (
 	windowInput   = "  - {name: train, source: mem://b/train/, path: DIR/train, mode: window, window: {size: 1Mi, parallel: 1}, order: {by: name, epochs: 1}}\n"
 	prefetchInput = "  - {name: words, source: mem://b/words/, path: DIR/words, mode: prefetch}\n"
-	ckptOutput    = "  - {name: ckpt, path: DIR/out, destination: mem://b/out/, settle: 50ms, deadline: 20s}\n"
+	ckptOutput    = "  - {name: ckpt, path: DIR/out, destination: mem://b/out/, quietPeriod: 50ms, deadline: 20s}\n"
 )
 
 // sh is a command.
@@ -200,10 +200,10 @@ func (j *job) await(what string, so func() bool) {
 
 func (j *job) ready() {
 	j.t.Helper()
-	j.await("ready", func() bool { s := j.Snapshot(); return s.Ready && s.Phase == status.Running })
+	j.await("ready", func() bool { s := j.Snapshot(); return s.Ready && s.Phase == api.Running })
 }
 
-func (j *job) phase(p status.Phase) {
+func (j *job) phase(p api.Phase) {
 	j.t.Helper()
 	j.await(string(p), func() bool { return j.Snapshot().Phase == p })
 }
@@ -228,7 +228,7 @@ func (j *job) call(method, path, body string) (int, string) {
 }
 
 // lease takes the next shard of train.
-func (j *job) lease() (l status.LeaseAnswer) {
+func (j *job) lease() (l api.LeaseResponse) {
 	j.t.Helper()
 	code, body := j.call("POST", "/v1/inputs/train/lease?wait=10s", "")
 	if err := json.Unmarshal([]byte(body), &l); code != 200 || err != nil {
@@ -237,14 +237,14 @@ func (j *job) lease() (l status.LeaseAnswer) {
 	return l
 }
 
-func (j *job) ack(l status.LeaseAnswer) {
+func (j *job) ack(l api.LeaseResponse) {
 	j.t.Helper()
 	if code, body := j.call("POST", "/v1/leases/"+l.Lease+"/ack", ""); code != 204 {
 		j.t.Fatalf("an acknowledgement is %d %s", code, body)
 	}
 }
 
-// write makes a file below the job's folder.
+// write makes a file below the job's directory.
 func (j *job) write(name, text string) {
 	j.t.Helper()
 	name = filepath.Join(j.dir, name)

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/stager/fetch"
+	"github.com/stager-dev/stager/stager/api"
+	"github.com/stager-dev/stager/stager/download"
 	"github.com/stager-dev/stager/stager/plan"
-	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -23,14 +23,14 @@ import (
 type input struct {
 	spec plan.Input
 
-	mu       sync.Mutex        // guards all below
-	stores   []*backends.Store // one for each source
-	manifest plan.Manifest     // of a window
-	window   *window.Window    // nil until the source is listed
-	progress *fetch.Progress   // of a prefetch
-	fetched  bool              // the prefetch is done
-	absent   error             // why an optional input is not there; it counts as ready
-	err      error             // the input has failed
+	mu       sync.Mutex         // guards all below
+	stores   []*backends.Store  // one for each source
+	manifest plan.Manifest      // of a window
+	window   *window.Window     // nil until the source is listed
+	progress *download.Progress // of a prefetch
+	fetched  bool               // the prefetch is done
+	absent   error              // why an optional input is not there; it counts as ready
+	err      error              // the input has failed
 }
 
 func newInput(spec plan.Input) *input { return &input{spec: spec} }
@@ -45,11 +45,11 @@ func (in *input) state() (ready bool, err error) {
 	return in.fetched || in.absent != nil, in.err
 }
 
-func (in *input) snapshot() status.Input {
+func (in *input) snapshot() api.Input {
 	ready, err := in.state()
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	s := status.Input{
+	s := api.Input{
 		Name: in.spec.Name, Mode: in.spec.Mode, Path: in.spec.Path,
 		Ready: ready, Prefetch: in.progress,
 	}
@@ -71,7 +71,7 @@ func (in *input) snapshot() status.Input {
 	return s
 }
 
-// close gives the folder and the connections free.
+// close gives the directory and the connections free.
 func (in *input) close() (err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -131,11 +131,11 @@ func (d *Daemon) open(ctx context.Context, url string, c plan.Credentials) (*bac
 	opts := d.cfg.Options
 	opts.Log, opts.Secrets = d.log, ""
 	if c.Secret != "" {
-		folder := filepath.Join(d.cfg.Options.Secrets, c.Secret)
-		if _, err := os.Stat(folder); err == nil {
-			opts.Secrets = folder
+		directory := filepath.Join(d.cfg.Options.Secrets, c.Secret)
+		if _, err := os.Stat(directory); err == nil {
+			opts.Secrets = directory
 		} else {
-			d.log.Info("the secret is not mounted here, the environment's credentials are used", "secret", c.Secret, "looked_in", folder)
+			d.log.Info("the secret is not mounted here, the environment's credentials are used", "secret", c.Secret, "looked_in", directory)
 		}
 	}
 	return d.cfg.Registry.Open(ctx, url, opts)
@@ -149,17 +149,17 @@ func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store)
 	defer stop()
 	go in.logProgress(told, d.log)
 	var single *backends.Object // the source may name one object
-	folder, obj, err := store.Self(ctx)
+	directory, obj, err := store.Self(ctx)
 	switch {
 	case err == nil:
-		store, single = folder, &obj
+		store, single = directory, &obj
 	case backends.KindOf(err) != backends.NotExist:
 		return err
 	}
-	summary, err := fetch.Prefetch(ctx, fetch.Config{
-		Store: store, Object: single, Dir: spec.Path, Listing: l, Verify: fetch.Verify(spec.Verify), Write: disk.Write(spec.Write), Log: d.log,
+	summary, err := download.Prefetch(ctx, download.Config{
+		Store: store, Object: single, Dir: spec.Path, Listing: l, Verify: download.Verify(spec.Verify), Write: disk.Write(spec.Write), Log: d.log,
 		Unpack: spec.Unpack == plan.UnpackAuto,
-		Progress: func(p fetch.Progress) {
+		Progress: func(p download.Progress) {
 			in.mu.Lock()
 			in.progress = &p
 			in.mu.Unlock()
@@ -214,7 +214,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		return err
 	}
 	parts := newParts(d.log.With("input", spec.Name), spec.Order, m, shard)
-	fetcher := fetch.NewWindow(from, m, fetch.Verify(spec.Verify))
+	fetcher := download.NewWindow(from, m, download.Verify(spec.Verify))
 	cfg := window.Config{
 		Input: spec.Name, Dir: spec.Path, Size: int64(spec.Window.Size), CountOwn: true, MinFree: int64(spec.Window.MinFree),
 		Release: window.Release(spec.Window.Release), Reuse: window.Reuse(spec.Window.Reuse), MinAge: time.Duration(spec.Window.MinAge),
@@ -236,7 +236,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		in.setWindow(w)
 		d.noteChange()
 		d.log.Info("window is open", "input", spec.Name, "shards", len(cfg.Items), "limit", spec.Window.Size, "order", spec.Order.By, "part", shard)
-		err = d.runAndTell(ctx, w)
+		err = d.runAndReport(ctx, w)
 		if err = ended(err); err == nil && spec.Window.OnBad == plan.BadSkip {
 			return w.Skipped() // training went on without them
 		}
@@ -264,8 +264,8 @@ func (in *input) setWindow(w *window.Window) {
 	in.window = w
 }
 
-// runAndTell runs a window, and wakes the waiting when it becomes ready.
-func (d *Daemon) runAndTell(ctx context.Context, w *window.Window) error {
+// runAndReport runs a window, and wakes the waiting when it becomes ready.
+func (d *Daemon) runAndReport(ctx context.Context, w *window.Window) error {
 	var teller sync.WaitGroup
 	defer teller.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -301,11 +301,11 @@ func (d *Daemon) window(name string) (*window.Window, error) {
 		case in.spec.Mode == plan.ModePrefetch:
 			return nil, fmt.Errorf("its mode is prefetch: all its files are in %s, and none is handed out", in.spec.Path)
 		case in.absent != nil:
-			return nil, status.ErrAbsent
+			return nil, api.ErrAbsent
 		case in.err != nil:
 			return nil, in.err
 		case in.window == nil:
-			return nil, status.ErrNotYet
+			return nil, api.ErrNotYet
 		}
 		return in.window, nil
 	}

@@ -143,7 +143,7 @@ func listen(path string) (net.Listener, error) {
 	return s, nil
 }
 
-// letIn opens a socket to every user who can reach its folder.
+// letIn opens a socket to every user who can reach its directory.
 func letIn(path string) error {
 	root, err := disk.OpenRoot(filepath.Dir(path))
 	if err != nil {

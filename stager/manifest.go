@@ -13,7 +13,7 @@ import (
 	"sync"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/stager/fetch"
+	"github.com/stager-dev/stager/stager/download"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/stager/unpack"
 	"github.com/stager-dev/stager/window"
@@ -28,7 +28,7 @@ const (
 
 // manifest lists the sources of a window, and reads what their order needs to know: a
 // list of names, an index. These are no data, also where they lie among it.
-func (d *Daemon) manifest(ctx context.Context, spec plan.Input, stores []*backends.Store) (m plan.Manifest, from []fetch.From, err error) {
+func (d *Daemon) manifest(ctx context.Context, spec plan.Input, stores []*backends.Store) (m plan.Manifest, from []download.From, err error) {
 	var parts []plan.Manifest
 	var shares []plan.Share
 	for i, source := range spec.From() {
@@ -38,7 +38,7 @@ func (d *Daemon) manifest(ctx context.Context, spec plan.Input, stores []*backen
 		}
 		parts = append(parts, part)
 		shares = append(shares, plan.Share{Source: stores[i].Name(), Objects: len(part.Objects), Weight: source.Weight})
-		from = append(from, fetch.From{Store: stores[i], Objects: len(part.Objects)})
+		from = append(from, download.From{Store: stores[i], Objects: len(part.Objects)})
 	}
 	if len(spec.Sources) == 0 {
 		m = parts[0]
@@ -135,11 +135,11 @@ func (d *Daemon) readAside(ctx context.Context, source plan.Source, store *backe
 			return fmt.Errorf("the %s: %w", what, err)
 		}
 		defer opened.Close() // nothing was written
-		folder, obj, err := opened.Self(ctx)
+		directory, obj, err := opened.Self(ctx)
 		if err != nil {
 			return fmt.Errorf("the %s: %w", what, err)
 		}
-		store, key = folder, obj.Key
+		store, key = directory, obj.Key
 	}
 	text, _, err := store.ReadAll(ctx, key, maxList)
 	if err != nil {
@@ -158,7 +158,7 @@ func (d *Daemon) readAside(ctx context.Context, source plan.Source, store *backe
 // readBeside reads the file beside each shard, of those that were listed.
 func readBeside(ctx context.Context, store *backends.Store, shards []backends.Object, besides map[string]backends.Object, index *plan.Index) error {
 	var mu sync.Mutex // guards index
-	crew, ctx := backends.NewCrew(ctx, store.Connections)
+	crew, ctx := backends.NewWorkerPool(ctx, store.Connections)
 	for _, shard := range shards {
 		obj, there := besides[plan.Beside(shard.Key)]
 		if !there {
@@ -196,7 +196,7 @@ func items(spec plan.Input, m plan.Manifest) []window.Item {
 		}
 		if room := spec.UnpackedRoom(obj.Key, obj.Size, disk.Block); room > 0 {
 			items[i].Tree, items[i].UpTo, items[i].Size, items[i].Digest = true, true, room, ""
-			items[i].Beside = disk.Beside(items[i].Name, room) + treeRoom + fetch.SpareNames
+			items[i].Beside = disk.Beside(items[i].Name, room) + treeRoom + download.SpareNames
 		}
 		if m.Counts != nil {
 			items[i].Samples = m.Counts[i].Samples
@@ -225,8 +225,8 @@ func besides(group plan.Members) (sum int64) {
 
 // itemName is what an item is called on the disk.
 func itemName(spec plan.Input, obj backends.Object) string {
-	if folder, format := unpack.Folder(obj.Key); format != "" && spec.Unpack == plan.UnpackAuto {
-		return plan.FlatName(folder)
+	if directory, format := unpack.Dir(obj.Key); format != "" && spec.Unpack == plan.UnpackAuto {
+		return plan.FlatName(directory)
 	}
 	return plan.FlatName(obj.Key)
 }

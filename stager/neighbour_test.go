@@ -156,7 +156,7 @@ func TestPreemptIsWrittenAndRemoved(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := writePreempt(dir, preemption{}); err != nil {
+		if err := writePreempt(dir, preemptionStatus{}); err != nil {
 			t.Errorf("over %q: %v", there, err)
 		}
 		if text, err := os.ReadFile(preempt); err != nil || string(text) != "{}\n" {
@@ -171,7 +171,7 @@ func TestPreemptIsWrittenAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	removePreempt(dir)
-	if err := writePreempt(dir, preemption{}); err == nil {
+	if err := writePreempt(dir, preemptionStatus{}); err == nil {
 		t.Error("a FIFO was replaced")
 	}
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/checkpoint"
 	"github.com/stager-dev/stager/stager/plan"
-	"github.com/stager-dev/stager/stager/status"
 )
 
 // output is one output of the plan while it is carried out.
@@ -71,7 +71,7 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 		}
 		u, err := checkpoint.New(checkpoint.Config{
 			Output: spec.Name, Dir: spec.Path, Store: store, Mode: checkpoint.Mode(spec.Commit),
-			When: when(spec), Settle: time.Duration(spec.Settle), Grace: time.Duration(spec.Deadline), Node: node, Nodes: nodes,
+			When: when(spec), QuietPeriod: time.Duration(spec.QuietPeriod), Grace: time.Duration(spec.Deadline), Node: node, Nodes: nodes,
 			Numbers: checkpoint.Numbering(spec.Step), Hold: hold(spec),
 			Keep: checkpoint.Keep{
 				Last: spec.Keep.Last, Every: spec.Keep.Every, Best: spec.Keep.Best, Metric: spec.Keep.Metric, Highest: spec.Keep.Mode == plan.BestHighest,
@@ -119,13 +119,13 @@ func (d *Daemon) drainOutputs(ctx context.Context, exit checkpoint.Exit) error {
 }
 
 // Save saves what there is of all outputs, each within its deadline, after a trainer in
-// another container ended with a code. It returns status.ErrNotYet before the
+// another container ended with a code. It returns api.ErrNotYet before the
 // destinations are open, and what required outputs failed with. Inputs are fed on, and it
 // may be called again: a trainer that failed may be started again in place.
 func (d *Daemon) Save(ctx context.Context, code int) error {
 	for _, out := range d.outputs {
 		if out.get() == nil {
-			return fmt.Errorf("output %s: %w", out.spec.Name, status.ErrNotYet)
+			return fmt.Errorf("output %s: %w", out.spec.Name, api.ErrNotYet)
 		}
 	}
 	d.mu.Lock()
@@ -166,7 +166,7 @@ func (d *Daemon) uploader(name string) (*checkpoint.Uploader, error) {
 		if u := out.get(); u != nil {
 			return u, nil
 		}
-		return nil, status.ErrNotYet
+		return nil, api.ErrNotYet
 	}
 	return nil, unknown("outputs", d.cfg.Plan.Spec.Outputs, func(out plan.Output) string { return out.Name })
 }
@@ -190,7 +190,7 @@ func when(spec plan.Output) (w checkpoint.When) {
 	return w
 }
 
-// unknown is status.ErrUnknown with the names there are.
+// unknown is api.ErrUnknown with the names there are.
 func unknown[T any](what string, specs []T, name func(T) string) error {
 	names := make([]string, len(specs))
 	for i, spec := range specs {
@@ -199,7 +199,7 @@ func unknown[T any](what string, specs []T, name func(T) string) error {
 	if len(names) == 0 {
 		names = []string{"none"}
 	}
-	return fmt.Errorf("%w; its %s are %s", status.ErrUnknown, what, strings.Join(names, ", "))
+	return fmt.Errorf("%w; its %s are %s", api.ErrUnknown, what, strings.Join(names, ", "))
 }
 
 // hold is what is held of checkpoints that are not complete.

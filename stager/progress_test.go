@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stager-dev/stager/stager/fetch"
+	"github.com/stager-dev/stager/stager/download"
 	"github.com/stager-dev/stager/stager/plan"
 )
 
@@ -28,7 +28,7 @@ func TestPrefetchLogsItsProgress(t *testing.T) {
 		go in.logProgress(ctx, log)
 		time.Sleep(progressEvery + time.Second)
 		in.mu.Lock()
-		in.progress = &fetch.Progress{Phase: fetch.Fetching, Files: 3, FilesTotal: 9, Bytes: 50 << 20, BytesTotal: 90 << 20}
+		in.progress = &download.Progress{Phase: download.Fetching, Files: 3, FilesTotal: 9, Bytes: 50 << 20, BytesTotal: 90 << 20}
 		in.mu.Unlock()
 		time.Sleep(progressEvery)
 		cancel()

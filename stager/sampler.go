@@ -15,10 +15,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/checkpoint"
 	"github.com/stager-dev/stager/stager/plan"
 	"github.com/stager-dev/stager/stager/sample"
-	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/window"
 )
 
@@ -40,7 +40,7 @@ type Sampler struct {
 	drain   context.CancelFunc
 
 	mu      sync.Mutex // guards all below
-	phase   status.Phase
+	phase   api.Phase
 	sampler *sample.Sampler // nil until the source has answered
 	err     error           // it has failed
 }
@@ -51,11 +51,11 @@ func NewSampler(cfg SamplerConfig) *Sampler {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
 	cfg.Sample.Log, cfg.Sample.Metrics = cfg.Log, window.NewMetrics(cfg.Metrics)
-	return &Sampler{cfg: cfg, started: time.Now(), phase: status.Starting}
+	return &Sampler{cfg: cfg, started: time.Now(), phase: api.Starting}
 }
 
 // Run serves until ctx ends, which is no failure, or sampling fails. The leases stay for
-// whoever goes on in the folder, until they run out.
+// whoever goes on in the directory, until they run out.
 func (s *Sampler) Run(ctx context.Context) error {
 	ctx, s.drain = context.WithCancel(ctx)
 	defer s.drain()
@@ -63,9 +63,9 @@ func (s *Sampler) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	api := &status.API{
+	apiServer := &api.API{
 		Window: s.window, Windows: s.windows, Snapshot: s.Snapshot,
-		Uploader: func(string) (*checkpoint.Uploader, error) { return nil, status.ErrUnknown },
+		Uploader: func(string) (*checkpoint.Uploader, error) { return nil, api.ErrUnknown },
 		Drain:    func(time.Duration) { s.drain() },
 		Save:     func(context.Context, int) error { return nil }, // it has no outputs
 		Rewind: func(context.Context, string, []window.Cursor) (window.Cursor, error) {
@@ -75,19 +75,19 @@ func (s *Sampler) Run(ctx context.Context) error {
 		Metrics: promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}), Log: s.cfg.Log,
 	}
 	all := new(servers)
-	limits, _ := status.DefaultLimits(descriptors())
-	limits.Metrics = status.NewMetrics(s.cfg.Metrics)
-	all.start(socket, status.NewServer(api.Handler(), limits, s.cfg.Log), func(err error) {
+	limits, _ := api.DefaultLimits(descriptors())
+	limits.Metrics = api.NewMetrics(s.cfg.Metrics)
+	all.start(socket, api.NewServer(apiServer.Handler(), limits, s.cfg.Log), func(err error) {
 		s.cfg.Log.Error("the API fails, so stager ends", "error", err)
 		s.drain()
 	})
 	err = ended(s.live(ctx))
-	s.set(status.Ended, err)
+	s.set(api.Ended, err)
 	return errors.Join(err, all.close(), s.close())
 }
 
 func (s *Sampler) live(ctx context.Context) error {
-	from := &inputOf{ctx: ctx, client: status.Client{Socket: s.cfg.Source}, input: s.cfg.Sample.Input, log: s.cfg.Log}
+	from := &inputOf{ctx: ctx, client: api.Client{Socket: s.cfg.Source}, input: s.cfg.Sample.Input, log: s.cfg.Log}
 	of, err := from.status()
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (s *Sampler) live(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.sampler, s.phase = sampler, status.Running
+	s.sampler, s.phase = sampler, api.Running
 	s.mu.Unlock()
 	if err := sampler.Run(ctx); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (s *Sampler) live(ctx context.Context) error {
 	return nil
 }
 
-func (s *Sampler) set(phase status.Phase, err error) {
+func (s *Sampler) set(phase api.Phase, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase, s.err = phase, err
@@ -130,11 +130,11 @@ func (s *Sampler) window(input string) (*window.Window, error) {
 	defer s.mu.Unlock()
 	switch {
 	case input != s.cfg.Sample.Input:
-		return nil, fmt.Errorf("%w: this is a sampler of %s", status.ErrUnknown, s.cfg.Sample.Input)
+		return nil, fmt.Errorf("%w: this is a sampler of %s", api.ErrUnknown, s.cfg.Sample.Input)
 	case s.err != nil:
 		return nil, s.err
 	case s.sampler == nil:
-		return nil, status.ErrNotYet
+		return nil, api.ErrNotYet
 	}
 	return s.sampler.Window(), nil
 }
@@ -149,10 +149,10 @@ func (s *Sampler) windows() (open []*window.Window, more bool) {
 }
 
 // Snapshot is the whole state at this moment.
-func (s *Sampler) Snapshot() status.Snapshot {
+func (s *Sampler) Snapshot() api.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	in := status.Input{Name: s.cfg.Sample.Input, Mode: "sample", Source: s.cfg.Source, Path: s.cfg.Sample.Dir}
+	in := api.Input{Name: s.cfg.Sample.Input, Mode: "sample", Source: s.cfg.Source, Path: s.cfg.Sample.Dir}
 	if s.sampler != nil {
 		w := s.sampler.Window().Status()
 		in.Window, in.Ready = &w, w.Ready
@@ -160,9 +160,9 @@ func (s *Sampler) Snapshot() status.Snapshot {
 	if s.err != nil {
 		in.Error = s.err.Error()
 	}
-	snap := status.Snapshot{
+	snap := api.Snapshot{
 		Version: s.cfg.Version, Plan: "samples of " + in.Name, Phase: s.phase, Started: s.started,
-		Ready: in.Ready && s.phase != status.Ended, Inputs: []status.Input{in},
+		Ready: in.Ready && s.phase != api.Ended, Inputs: []api.Input{in},
 	}
 	if !snap.Ready {
 		snap.Waiting = "the first file is being filled"
@@ -174,7 +174,7 @@ func (s *Sampler) Snapshot() status.Snapshot {
 // starts, or starts again.
 type inputOf struct {
 	ctx    context.Context
-	client status.Client
+	client api.Client
 	input  string
 	log    *slog.Logger
 }
@@ -186,7 +186,7 @@ func (i *inputOf) insist(ctx context.Context, method, path string, query url.Val
 	pause, told := 50*time.Millisecond, false
 	for {
 		code, header, err = i.client.Call(ctx, method, path, query, nil, out)
-		if !status.Unready(err) {
+		if !api.Unready(err) {
 			return code, header, err
 		}
 		if pause > time.Second && !told {
@@ -218,18 +218,18 @@ func (i *inputOf) Lease(ctx context.Context, r window.LeaseRequest) (window.Leas
 	if r.EndEarly {
 		query.Set("end", "early")
 	}
-	var l status.LeaseAnswer
+	var l api.LeaseResponse
 	code, header, err := i.insist(ctx, http.MethodPost, i.path("/lease"), query, &l)
 	switch {
 	case err != nil:
 		return window.Lease{}, err
 	case code == http.StatusNoContent:
-		return window.Lease{}, &window.WaitError{Cause: status.WaitCause(header)}
+		return window.Lease{}, &window.WaitError{Cause: api.WaitCause(header)}
 	case l.End:
 		return window.Lease{}, &window.EndError{Epoch: l.Epoch, Early: l.Early}
 	}
 	return window.Lease{
-		ID: l.Lease, Reader: r.Reader, Epoch: l.Epoch, Pos: l.Pos, Path: l.Path, Name: filepath.Base(l.Path), Tree: l.Folder,
+		ID: l.Lease, Reader: r.Reader, Epoch: l.Epoch, Pos: l.Pos, Path: l.Path, Name: filepath.Base(l.Path), Tree: l.Dir,
 		Size: l.Size, Samples: l.Samples, Digest: l.Digest, Attempt: l.Attempt,
 	}, nil
 }
@@ -237,7 +237,7 @@ func (i *inputOf) Lease(ctx context.Context, r window.LeaseRequest) (window.Leas
 // lease calls a verb of a lease.
 func (i *inputOf) lease(id, verb string, query url.Values) error {
 	_, _, err := i.insist(i.ctx, http.MethodPost, "/v1/leases/"+url.PathEscape(id)+"/"+verb, query, nil)
-	if refused, is := errors.AsType[*status.RefusedError](err); is && refused.Status == http.StatusGone {
+	if refused, is := errors.AsType[*api.RefusedError](err); is && refused.Status == http.StatusGone {
 		return window.ErrNoLease
 	}
 	return err

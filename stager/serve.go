@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/stager/api"
 )
 
 // servers are the API's, on the socket and perhaps on a port.
 type servers struct {
 	group errgroup.Group
-	all   []*status.Server
+	all   []*api.Server
 }
 
 // start serves on a listener, and says when that fails.
-func (s *servers) start(l net.Listener, server *status.Server, failed func(error)) {
+func (s *servers) start(l net.Listener, server *api.Server, failed func(error)) {
 	s.all = append(s.all, server)
 	s.group.Go(func() error {
 		err := server.Serve(l)
@@ -40,7 +40,7 @@ func (s *servers) close() error {
 
 // serve serves the API on the socket, and on a port where one was asked for.
 func (d *Daemon) serve(socket net.Listener) (*servers, error) {
-	api := &status.API{
+	apiServer := &api.API{
 		Window: d.window, Windows: d.windows, Uploader: d.uploader,
 		Snapshot: d.Snapshot, Drain: d.Drain, Save: d.Save, Rewind: d.rewind, Quality: d.quality, Log: d.log,
 		Metrics: promhttp.HandlerFor(d.cfg.Metrics, promhttp.HandlerOpts{}),
@@ -50,10 +50,10 @@ func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 		d.log.Error("the API fails, so stager ends", "error", err)
 		d.Drain(0)
 	}
-	onSocket, onPort := status.DefaultLimits(descriptors())
-	start := func(l net.Listener, limits status.Limits, h http.Handler) {
+	onSocket, onPort := api.DefaultLimits(descriptors())
+	start := func(l net.Listener, limits api.Limits, h http.Handler) {
 		limits.Metrics = d.apiMetrics
-		s.start(l, status.NewServer(h, limits, d.log), failed)
+		s.start(l, api.NewServer(h, limits, d.log), failed)
 	}
 	if d.cfg.Listen != "" {
 		port, err := net.Listen("tcp", d.cfg.Listen)
@@ -62,9 +62,9 @@ func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 		}
 		d.log.Info("the API is on a port", "address", port.Addr().String())
 		host, _, _ := net.SplitHostPort(d.cfg.Listen) // listening has parsed it
-		start(port, onPort, api.Guarded(d.cfg.Token, host))
+		start(port, onPort, apiServer.Guarded(d.cfg.Token, host))
 	}
-	start(socket, onSocket, api.Handler())
+	start(socket, onSocket, apiServer.Handler())
 	return s, nil
 }
 

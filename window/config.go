@@ -34,7 +34,7 @@ const (
 type Item struct {
 	Name    string // a safe file name of at most 200 bytes
 	Size    int64  // in bytes, on disk; of a tree the sum of disk.Room of its files
-	Tree    bool   // it is a folder of files; the Fetcher is a TreeFetcher then
+	Tree    bool   // it is a directory of files; the Fetcher is a TreeFetcher then
 	Beside  int64  // what it takes besides Size: the rest of its last block, directories, names
 	UpTo    bool   // a tree may take less than Size, which nobody knows before; the rest is given back when it is there
 	Samples int    // 0 if unknown
@@ -52,7 +52,7 @@ type Fetcher interface {
 	Fetch(ctx context.Context, item int, in *disk.Incoming) (digest string, err error)
 }
 
-// TreeFetcher is a Fetcher that brings in folders, too.
+// TreeFetcher is a Fetcher that brings in directories, too.
 type TreeFetcher interface {
 	Fetcher
 	// FetchTree keeps in the tree every file of the item that it does not have, each
@@ -125,9 +125,9 @@ type Config struct {
 	More func(ctx context.Context, epoch int) (Item, error)
 	// Waits tells what a call of More waits for.
 	Waits func() Cause
-	// Settled is told of each position that is acknowledged or skipped from now on. It is called
+	// Finished is told of each position that is acknowledged or skipped from now on. It is called
 	// within the window's lock, so it must not block, nor call the window.
-	Settled func(epoch, pos int)
+	Finished func(epoch, pos int)
 	// First is the epoch to begin with, when nothing on disk says a later one.
 	First int
 	// Trim tells of an epoch the position of which not all samples are to be taken, and how
@@ -137,7 +137,7 @@ type Config struct {
 	// nil: all.
 	Owns func(pos int) bool
 	// Manifest names items and order, and Part the positions that are this node's.
-	// State of others in the folder is dropped, and its files are removed unless a
+	// State of others in the directory is dropped, and its files are removed unless a
 	// reader holds them.
 	Manifest, Part string
 
@@ -176,8 +176,8 @@ func (c *Config) defaults() error {
 	if c.Waits == nil {
 		c.Waits = func() Cause { return CauseBackend }
 	}
-	if c.Settled == nil {
-		c.Settled = func(int, int) {}
+	if c.Finished == nil {
+		c.Finished = func(int, int) {}
 	}
 	if c.Owns == nil {
 		c.Owns = func(int) bool { return true }
@@ -217,7 +217,7 @@ func (c *Config) defaults() error {
 			return err
 		}
 		if _, can := c.Fetcher.(TreeFetcher); item.Tree && !can {
-			return fmt.Errorf("item %s is a folder, and the Fetcher is no TreeFetcher", item.Name)
+			return fmt.Errorf("item %s is a directory, and the Fetcher is no TreeFetcher", item.Name)
 		}
 	}
 	return c.budget()

@@ -20,8 +20,8 @@ type Cursor struct {
 	Manifest string `json:"manifest"` // names the items and their order
 	Part     string `json:"part"`     // such as "0/4"
 	Epoch    int    `json:"epoch"`    // all epochs before are settled
-	// Settled are the positions of the part that are settled, by epoch, from Epoch on.
-	Settled map[int][]Span `json:"settled,omitempty"`
+	// Finished are the positions of the part that are settled, by epoch, from Epoch on.
+	Finished map[int][]Span `json:"settled,omitempty"`
 	// Leased are the positions of Epoch that readers had: a window that goes on here
 	// delivers them again.
 	Leased []int `json:"leased,omitempty"`
@@ -32,7 +32,7 @@ type Cursor struct {
 	// Used are positions that are not settled and of which the trainer has used some
 	// samples: leases of them tell how many to skip.
 	Used []Used `json:"used,omitempty"`
-	// Again is why the trainer's count of samples does not tell more than Settled: what
+	// Again is why the trainer's count of samples does not tell more than Finished: what
 	// was leased comes again from its beginning.
 	Again string `json:"again,omitempty"`
 }
@@ -54,14 +54,14 @@ func (c *Cursor) has(a seq) bool {
 	if a.epoch < c.Epoch {
 		return true
 	}
-	spans := c.Settled[a.epoch]
+	spans := c.Finished[a.epoch]
 	i, _ := slices.BinarySearchFunc(spans, a.pos, func(s Span, pos int) int { return s[1] - pos })
 	return i < len(spans) && spans[i][0] <= a.pos
 }
 
 // check refuses what no window writes.
 func (c *Cursor) check() error {
-	for epoch, spans := range c.Settled {
+	for epoch, spans := range c.Finished {
 		last := -1
 		for _, s := range spans {
 			if s[0] <= last || s[1] < s[0] {
@@ -105,7 +105,7 @@ func (w *Window) spans(order []int, settled func(pos int) bool) (spans []Span) {
 func (w *Window) Cursor() Cursor {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: w.low.epoch, Settled: map[int][]Span{}}
+	c := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: w.low.epoch, Finished: map[int][]Span{}}
 	skipped := map[seq]bool{} // what was given up is tried again
 	for _, s := range w.skipped {
 		skipped[s.seq] = true
@@ -116,7 +116,7 @@ func (w *Window) Cursor() Cursor {
 			return (a.before(w.low) || w.settled[a]) && !skipped[a]
 		})
 		if len(spans) > 0 {
-			c.Settled[epoch] = spans
+			c.Finished[epoch] = spans
 		}
 	}
 	for _, e := range w.active {
@@ -135,7 +135,7 @@ func (w *Window) Cursor() Cursor {
 	return c
 }
 
-// Rewind ends this window so that one opened on the same folder goes on where the
+// Rewind ends this window so that one opened on the same directory goes on where the
 // cursors stand: every lease ends, what they say is settled is not delivered again,
 // and everything else is. Files that are there and still wanted are not fetched again.
 // whose tells which of the cursors speaks of a position.
@@ -183,7 +183,7 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 			return Cursor{}, err
 		}
 	}
-	own := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: -1, Settled: map[int][]Span{}}
+	own := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: -1, Finished: map[int][]Span{}}
 	last := 0
 	used := map[int]bool{}
 	for pos, item := range w.masked(w.cfg.Order(0)) {
@@ -200,7 +200,7 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 		}
 		own.Recut = own.Recut || c.Recut || c.Part != own.Part
 		last = max(last, c.Epoch)
-		for epoch := range c.Settled {
+		for epoch := range c.Finished {
 			last = max(last, epoch)
 		}
 	}
@@ -212,7 +212,7 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 		order := w.masked(w.cfg.Order(epoch))
 		spans := w.spans(order, func(pos int) bool { return cursors[whose(pos)].has(seq{epoch, pos}) })
 		if len(spans) > 0 {
-			own.Settled[epoch] = spans
+			own.Finished[epoch] = spans
 		}
 		for i, c := range cursors {
 			for _, u := range c.Used {
@@ -232,7 +232,7 @@ const (
 	cursorLimit = 256 << 20
 )
 
-// goBack does what Rewind wrote down: whoever opens the folder does it, as often as it
+// goBack does what Rewind wrote down: whoever opens the directory does it, as often as it
 // is killed meanwhile.
 func (w *Window) goBack(found map[uint64]place) error {
 	text, err := disk.ReadSmall(w.stage.Root(), cursorName, cursorLimit)
@@ -274,7 +274,7 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 			if where.reader != "" {
 				where = place{}
 			}
-			_, err = w.stage.bury(name, ino, where, false)
+			_, err = w.stage.remove(name, ino, where, false)
 		}
 		if err != nil {
 			return err
@@ -289,7 +289,7 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 	for _, u := range c.Used {
 		m.history[u.seq()] = history{used: u.Samples}
 	}
-	for epoch := range c.Settled {
+	for epoch := range c.Finished {
 		for pos, item := range w.masked(w.cfg.Order(epoch)) {
 			if a := (seq{epoch, pos}); item != others && c.has(a) {
 				m.settled[a] = true

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// nodes are the windows of so many nodes on one plan, in these folders or new ones.
+// nodes are the windows of so many nodes on one plan, in these directories or new ones.
 func nodes(t *testing.T, n int, dirs ...string) (all []*bench) {
 	for i := range n {
 		dir := ""
@@ -113,7 +113,7 @@ func TestARewoundWindowForgetsWhatCameAfter(t *testing.T) {
 		if slices.Contains(b.ls("ready"), "e0000.END") {
 			t.Error("the end of the epoch is still marked")
 		}
-		if s := b.Status(); s.Settled != 7 || s.Used > 60 {
+		if s := b.Status(); s.Finished != 7 || s.Used > 60 {
 			t.Errorf("got %+v, want 7 settled", s)
 		}
 	})
@@ -130,9 +130,9 @@ func TestACursorOfAnotherManifestIsRefused(t *testing.T) {
 		}{
 			{func(c *Cursor) { c.Manifest = "0123456789abcdef" }, "another manifest: it names 0123456789ab, and input train is m"},
 			{func(c *Cursor) { c.Epoch = -1 }, "epoch -1"},
-			{func(c *Cursor) { c.Settled = map[int][]Span{0: {{3, 1}}} }, "not in order"},
+			{func(c *Cursor) { c.Finished = map[int][]Span{0: {{3, 1}}} }, "not in order"},
 			{func(c *Cursor) { c.Epoch = 2 }, "has positions of epoch 0"},
-			{func(c *Cursor) { c.Settled = map[int][]Span{99: {{3, 4}}} }, "epochs apart"},
+			{func(c *Cursor) { c.Finished = map[int][]Span{99: {{3, 4}}} }, "epochs apart"},
 		} {
 			c := good
 			tt.change(&c)
@@ -220,7 +220,7 @@ func TestReportsAreThePlan(t *testing.T) {
 	})
 }
 
-// In mid-epoch two nodes become three, and then one, which go on in the folders of
+// In mid-epoch two nodes become three, and then one, which go on in the directories of
 // before where they have them. The reports of before and after are the plan.
 func TestReportsOfAChangedNumberOfNodesAreThePlan(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -1,8 +1,8 @@
-// Package window keeps a bounded folder filled with the shards that readers will
+// Package window keeps a bounded directory filled with the shards that readers will
 // want next, and empties it behind them.
 //
 // Start with [New], which takes a plan (items, and their order in each epoch) and a
-// folder, and [Window.Run], which fills it. Readers then take shards in one of two
+// directory, and [Window.Run], which fills it. Readers then take shards in one of two
 // ways: by [Window.Lease] and [Window.Ack], which an API offers them, or by verbs on
 // files alone. The package knows no store and no network: it asks a [Fetcher].
 //
@@ -12,7 +12,7 @@
 //  2. Reserved. Its full size is taken out of the budget, before its first byte.
 //  3. Fetching. The Fetcher fills its incoming file.
 //  4. Verifying. The window checks what was fetched against the plan.
-//  5. Ready. It lies whole in the folder; when its epoch is the current one it is
+//  5. Ready. It lies whole in the directory; when its epoch is the current one it is
 //     shown in ready/, by rename.
 //  6. Leased. One reader has it. It comes back to Ready when the reader says no, or
 //     dies.
@@ -38,13 +38,13 @@
 //	<dir>/.stager/whole/              Ready, and of an epoch that has not begun
 //	<dir>/.stager/held/               a second link to each file that is shown
 //	<dir>/.stager/doomed/             files without another name that somebody has open
-//	<dir>/.stager/leaving/            folders out of sight, that are being removed
+//	<dir>/.stager/leaving/            directories out of sight, that are being removed
 //	<dir>/.stager/journal             acknowledgements, leases, ends told
 //	<dir>/.stager/plan                the plan that the state belongs to
 //	<dir>/.stager/cursor              where to go on, from Rewind until it is done
 //	<dir>/.stager/reports/            how the positions of the last epochs were settled
 //
-// The folder ready/ is writable by all (0777, not sticky), because a reader that
+// The directory ready/ is writable by all (0777, not sticky), because a reader that
 // runs as another user acknowledges by rename or unlink there; claimed/ and done/
 // are 0777 and sticky, so that readers cannot disturb each other.
 //
@@ -53,7 +53,7 @@
 // acknowledgement, also when no stager was running at that moment. It also keeps the
 // bytes of a file countable that is unlinked and still open.
 //
-// An item may be a folder of files (Item.Tree, of which Item.Size may be a bound), which comes and goes as one: it is shown
+// An item may be a directory of files (Item.Tree, of which Item.Size may be a bound), which comes and goes as one: it is shown
 // by one rename, taken, moved and removed whole, and its room is free when nobody has any
 // of its files open. What a reader put into it stays, in done/.
 //

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -113,15 +113,15 @@ func fileItems(n int, size int64) []Item {
 // A window of 8 MiB took 59 MB, since directories did not count, and one of 24,000,000
 // bytes took 24,337,932 with its journal and reports.
 func TestWindowTakesNoMoreThanItsSize(t *testing.T) {
-	shards, folders, epochs := 150, 40, 3
+	shards, directories, epochs := 150, 40, 3
 	if os.Getenv("STAGER_TRIAL") == "full" {
-		shards, folders, epochs = 2000, 400, 10
+		shards, directories, epochs = 2000, 400, 10
 	}
 	for _, kind := range []string{"ext4", "tmpfs", "xfs"} {
 		for name, cfg := range map[string]Config{
 			"small files": {Items: fileItems(shards, 3000), Size: 512 << 10},
 			"files":       {Items: fileItems(shards, 200<<10), Size: 2 << 20},
-			"deep trees":  {Items: deepItems(folders), Size: 3 << 20},
+			"deep trees":  {Items: deepItems(directories), Size: 3 << 20},
 		} {
 			t.Run(kind+" "+name, func(t *testing.T) {
 				dir := volume(t, kind)

@@ -40,14 +40,14 @@ func failKind(err error) string {
 
 // fetch brings one file in and tells what came of it.
 func (w *Window) fetch(ctx context.Context, e *entry) {
-	digest, err := w.bring(ctx, e)
+	digest, err := w.fetchEntry(ctx, e)
 	w.mu.Lock()
 	w.landedLocked(time.Now(), e, digest, err, ctx.Err() != nil)
 	w.mu.Unlock()
 	w.note()
 }
 
-func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error) {
+func (w *Window) fetchEntry(ctx context.Context, e *entry) (digest string, err error) {
 	var took room
 	began := time.Now()
 	w.mu.Lock()
@@ -97,8 +97,8 @@ func (w *Window) bring(ctx context.Context, e *entry) (digest string, err error)
 	}
 }
 
-// arrival is what a fetch does to a file or a tree.
-type arrival struct {
+// transfer is what a fetch does to a file or a tree.
+type transfer struct {
 	began          interface{ Began() (time.Time, bool) } // when its first byte came, or file
 	fetch          func(context.Context) (digest string, err error)
 	verify         func(digest string) (room, error)
@@ -106,10 +106,10 @@ type arrival struct {
 	close, discard func() error
 }
 
-func (w *Window) open(e *entry, item Item) (arrival, error) {
+func (w *Window) open(e *entry, item Item) (transfer, error) {
 	if item.Tree {
 		in, err := w.stage.IncomingTree(e.name, item.Version)
-		return arrival{
+		return transfer{
 			began: in,
 			fetch: func(ctx context.Context) (string, error) {
 				return "", w.cfg.Fetcher.(TreeFetcher).FetchTree(ctx, e.item, in)
@@ -120,7 +120,7 @@ func (w *Window) open(e *entry, item Item) (arrival, error) {
 		}, err
 	}
 	in, err := w.stage.Incoming(e.name, item.Size, item.Version)
-	return arrival{
+	return transfer{
 		began:  in,
 		fetch:  func(ctx context.Context) (string, error) { return w.cfg.Fetcher.Fetch(ctx, e.item, in) },
 		verify: func(digest string) (room, error) { return room{files: item.Size}, verify(item, in, digest) },
@@ -181,7 +181,7 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 		e.tries, e.corrupt, e.since, e.digest = 0, 0, now, digest
 		w.diskTries = 0
 		w.moveLocked(e, Ready, "fetched")
-		w.arrivedLocked(e)
+		w.verifiedLocked(e)
 		return
 	}
 	if canceled {
@@ -218,22 +218,22 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 	e.tries++
 }
 
-// arrivedLocked takes a file that lies in whole/.
-func (w *Window) arrivedLocked(e *entry) {
+// verifiedLocked takes a file that lies in whole/.
+func (w *Window) verifiedLocked(e *entry) {
 	w.files[e.name] = e
 	w.landLocked(e)
-	landed := w.landingLocked(e)
+	landed := w.stagedLocked(e)
 	if err := w.journal.add("sum", e.seq, landed.digest, landed.mark.Inode, landed.mark.Time); err != nil {
 		w.troubleLocked("write the journal", err) // after a restart it is fetched again
 	}
 }
 
-// landingLocked is what the journal holds of a file that lies in whole/, or is shown.
-func (w *Window) landingLocked(e *entry) landing {
+// stagedLocked is what the journal holds of a file that lies in whole/, or is shown.
+func (w *Window) stagedLocked(e *entry) staged {
 	if w.cfg.Items[e.item].Digest != "" {
-		return landing{"", e.mark}
+		return staged{"", e.mark}
 	}
-	return landing{e.digest, e.mark}
+	return staged{e.digest, e.mark}
 }
 
 // requeueLocked has a fetch begun again.

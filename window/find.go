@@ -22,9 +22,9 @@ func (w *Window) LeaseOf(path string, group *int) (id string, ok bool) {
 	return l.id, true
 }
 
-// Settled tells whether the shard at a path is acknowledged or given up already, by the
+// Finished tells whether the shard at a path is acknowledged or given up already, by the
 // group where there are groups: an acknowledgement that is sent again is no fault.
-func (w *Window) Settled(path string, group *int) bool {
+func (w *Window) Finished(path string, group *int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := filepath.Base(path)

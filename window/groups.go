@@ -81,7 +81,7 @@ func (w *Window) nextLeaseLocked(now time.Time, group int) *entry {
 		if st, err := w.stage.ready.Stat(e.name); err == nil && st.Ino == e.ino {
 			return e
 		}
-		if w.lookLocked(now, e, nil); e.shares != nil {
+		if w.findLocked(now, e, nil); e.shares != nil {
 			return nil // a reader was faster, by a verb on the file; the next scan tells what it did
 		}
 	}

@@ -47,7 +47,7 @@ func TestEachGroupGetsEveryShard(t *testing.T) {
 		} else {
 			b.ok(b.Ack(l.ID))
 		}
-		if c := b.Cursor(); len(c.Settled[0]) != 1 || c.Settled[0][0] != (Span{0, 0}) {
+		if c := b.Cursor(); len(c.Finished[0]) != 1 || c.Finished[0][0] != (Span{0, 0}) {
 			t.Errorf("got the cursor %+v, want position 0 alone, which both have acknowledged", c)
 		}
 		for pos := 1; pos < 3; pos++ {

@@ -65,7 +65,7 @@ func blocks(item int, of Item) int {
 }
 
 // FetchTree brings one file that is named by its number for each block of the item, half
-// of them in a folder. A script's error comes when the first is there.
+// of them in a directory. A script's error comes when the first is there.
 func (f *fake) FetchTree(ctx context.Context, item int, in *disk.IncomingTree) error {
 	failed := f.next(item)
 	for i := range blocks(item, f.items[item]) {

@@ -44,7 +44,7 @@ type memory struct {
 	parts   map[shareKey]bool
 	acked   []string
 	readers map[string]int
-	sums    map[seq]landing
+	sums    map[seq]staged
 	recut   bool
 	about   bool // it says that it is of this plan
 }
@@ -61,8 +61,8 @@ type (
 		died               time.Time // when the last death counted; a restart forgets it
 	}
 	grant struct{ id, reader string }
-	// landing is what tells a file that was verified.
-	landing struct {
+	// staged is what tells a file that was verified.
+	staged struct {
 		digest string // empty where the plan has it
 		mark   disk.Mark
 	}
@@ -72,7 +72,7 @@ func newMemory() memory {
 	return memory{
 		settled: map[seq]bool{}, history: map[seq]history{}, leases: map[seq]grant{},
 		shares: map[shareKey]grant{}, parts: map[shareKey]bool{},
-		readers: map[string]int{}, sums: map[seq]landing{},
+		readers: map[string]int{}, sums: map[seq]staged{},
 	}
 }
 
@@ -207,7 +207,7 @@ func (m *memory) learn(f []string) {
 		ino, err := strconv.ParseUint(f[4], 10, 64)
 		changed, terr := strconv.ParseInt(f[5], 10, 64)
 		if a := at(1); !bad && err == nil && terr == nil {
-			m.sums[a] = landing{f[3], disk.Mark{Inode: ino, Time: changed}}
+			m.sums[a] = staged{f[3], disk.Mark{Inode: ino, Time: changed}}
 		}
 	}
 }

@@ -210,7 +210,7 @@ func (w *Window) openJournal() (*journal, memory, error) {
 // they add is in both files.
 func (w *Window) compact() {
 	w.mu.Lock()
-	facts := w.factsLocked()
+	facts := w.snapshotLocked()
 	w.journal.rewriting, w.journal.since = true, nil
 	w.mu.Unlock()
 
@@ -240,8 +240,8 @@ func (w *Window) compact() {
 	}
 }
 
-// factsLocked are those of a new journal.
-func (w *Window) factsLocked() []byte {
+// snapshotLocked are those of a new journal.
+func (w *Window) snapshotLocked() []byte {
 	m := newMemory()
 	m.low, m.settled, m.skipped, m.acked, m.recut = w.low, w.settled, w.skipped, w.acked.ids(), w.course.recut
 	for a, h := range w.history {
@@ -263,7 +263,7 @@ func (w *Window) factsLocked() []byte {
 	}
 	for a, e := range w.active {
 		if e.state == Ready || e.state == Leased {
-			m.sums[a] = w.landingLocked(e)
+			m.sums[a] = w.stagedLocked(e)
 		}
 	}
 	return m.facts(w.planName())

@@ -55,7 +55,7 @@ type Lease struct {
 	Epoch, Pos int
 	Path       string // absolute
 	Name       string // the item's
-	Tree       bool   // it is a folder
+	Tree       bool   // it is a directory
 	Size       int64
 	Samples    int
 	Digest     string
@@ -162,7 +162,7 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 		}
 		if r.EndEarly && rd.epoch <= w.low.epoch && w.restHeldLocked(group) {
 			rd.epoch = w.low.epoch + 1
-			w.toldLocked(rd)
+			w.recordReaderLocked(rd)
 			return Lease{}, &EndError{Epoch: w.low.epoch, Early: true}
 		}
 		return Lease{}, &WaitError{w.causeLocked(now)}
@@ -217,7 +217,7 @@ func (w *Window) popLocked(now time.Time) *entry {
 		if st, err := w.stage.ready.Stat(e.name); err == nil && st.Ino == e.ino {
 			return e
 		}
-		w.lookLocked(now, e, nil) // a reader was faster, by a verb on the file
+		w.findLocked(now, e, nil) // a reader was faster, by a verb on the file
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func (m *model) skips(a seq) bool {
 	return m.skipped[a]
 }
 
-// files are the plan's files that readers can see in a folder.
+// files are the plan's files that readers can see in a directory.
 func (m *model) files(dir string) (paths []string) {
 	entries, err := os.ReadDir(m.at(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -264,7 +264,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		},
 		"finish": func(*rapid.T) {
 			if path, ok := one(m, slices.Concat(m.files("ready"), m.files("claimed/v"))); ok {
-				m.finished++ // a folder replaces none of its name, which a lost journal brought twice
+				m.finished++ // a directory replaces none of its name, which a lost journal brought twice
 				m.check(os.Rename(path, m.at("done", fmt.Sprint(filepath.Base(path), ".", m.finished))))
 				m.verb(path, true)
 				m.settle()
@@ -435,7 +435,7 @@ func (m *model) finish() {
 	m.opened = nil
 	for _, path := range m.files("claimed/v") {
 		err := os.Rename(path, m.at("ready", filepath.Base(path)))
-		if errors.Is(err, fs.ErrExist) { // a folder that a lost journal brought twice
+		if errors.Is(err, fs.ErrExist) { // a directory that a lost journal brought twice
 			err = os.RemoveAll(path)
 			m.verb(path, true)
 			m.settle()
@@ -486,7 +486,7 @@ func TestWindowAgainstItsModel(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-		t.Setenv("TMPDIR", "/dev/shm") // so many folders are quicker there
+		t.Setenv("TMPDIR", "/dev/shm") // so many directories are quicker there
 	}
 	virtual(t, func(t *testing.T) {
 		// Without the test's deadline, which is not of virtual time.

@@ -52,10 +52,10 @@ func (w *Window) Open(id string) (Shard, error) {
 
 // openHeld opens the second link of a shown file or tree if it is that of the inode and
 // size. Otherwise it returns an error that is fs.ErrNotExist.
-func (s *stage) openHeld(e *entry, tree bool) (Shard, error) {
+func (s *localDir) openHeld(e *entry, tree bool) (Shard, error) {
 	name, ino, size := e.name, e.ino, e.size
 	if !tree {
-		file, err := s.held.Take(name, ino, size, e.mark.Time)
+		file, err := s.held.Open(name, ino, size, e.mark.Time)
 		return Shard{File: file}, err
 	}
 	st, err := s.linked(s.held, name)

@@ -88,7 +88,7 @@ func (w *Window) measureLocked() {
 func taken(info fs.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks * 512 }
 
 // own are the blocks of directories and records, and of reports.
-func (s *stage) own() (fixed, reports int64, err error) {
+func (s *localDir) own() (fixed, reports int64, err error) {
 	add := func(sum *int64, name string) {
 		if info, serr := s.Root().Lstat(name); serr == nil {
 			*sum += taken(info)
@@ -97,7 +97,7 @@ func (s *stage) own() (fixed, reports int64, err error) {
 	for _, name := range []string{".", disk.Private, disk.Private + "/LOCK", disk.Private + "/plan", cursorName, disk.Private + "/incoming", reportsDir} {
 		add(&fixed, name)
 	}
-	for _, shelf := range []*disk.Shelf{s.ready, s.claimed, s.done, s.whole, s.held, s.doomed, s.leaving} {
+	for _, shelf := range []*disk.Subdir{s.ready, s.claimed, s.done, s.whole, s.held, s.doomed, s.leaving} {
 		add(&fixed, shelf.Name())
 	}
 	readers, err := s.claimed.Names()

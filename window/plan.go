@@ -19,7 +19,7 @@ const (
 type todo struct {
 	fetch   []*entry // Fetching now
 	show    []*entry
-	bury    []*entry
+	remove  []*entry
 	ends    []int
 	order   int // the epoch whose order is wanted; -1: none
 	more    int // the epoch of which more is to be asked for; -1: none
@@ -31,7 +31,7 @@ type todo struct {
 }
 
 // work tells whether doing it may make room for a new plan.
-func (t todo) work() bool { return len(t.show)+len(t.bury)+len(t.ends) > 0 || t.scan }
+func (t todo) work() bool { return len(t.show)+len(t.remove)+len(t.ends) > 0 || t.scan }
 
 // plan makes every move that time and budget allow, and says what to do about it. It
 // touches no file but to ask how much room is left and, when room must be made,
@@ -66,8 +66,8 @@ func (w *Window) plan(now time.Time) todo {
 		w.growth.asking = true
 	}
 
-	t.show = w.takeShowsLocked(now, alarm)
-	t.bury = w.takeBurialsLocked(now, alarm)
+	t.show = w.publishesLocked(now, alarm)
+	t.remove = w.removalsLocked(now, alarm)
 	if now.Before(w.endsAt) {
 		alarm(w.endsAt)
 	} else {
@@ -96,7 +96,7 @@ func (w *Window) plan(now time.Time) todo {
 	w.accountLocked(now)
 	if len(w.waiters) > 0 {
 		alarm(now.Add(sampleEvery))
-		if len(t.bury) == 0 { // else room is being made
+		if len(t.remove) == 0 { // else room is being made
 			w.sceneLocked(now)
 		}
 	}
@@ -124,7 +124,7 @@ func (w *Window) advanceLocked() {
 		}
 		w.log.Info("epoch has ended", "epoch", w.low.epoch)
 		delete(w.orders, w.low.epoch)
-		delete(w.wants, w.low.epoch)
+		delete(w.demand, w.low.epoch)
 		w.low = seq{w.low.epoch + 1, 0}
 		w.next = w.low // over what was awaited of the epoch before, and over what is there
 		w.metrics.epoch.Set(float64(w.low.epoch))
@@ -271,8 +271,8 @@ func (w *Window) landLocked(e *entry) {
 	}
 }
 
-// takeShowsLocked takes what is to be shown now.
-func (w *Window) takeShowsLocked(now time.Time, alarm func(time.Time)) (show []*entry) {
+// publishesLocked takes what is to be shown now.
+func (w *Window) publishesLocked(now time.Time, alarm func(time.Time)) (show []*entry) {
 	w.toShow = slices.DeleteFunc(w.toShow, func(e *entry) bool {
 		switch {
 		case e.state != Ready:
@@ -291,9 +291,9 @@ func (w *Window) takeShowsLocked(now time.Time, alarm func(time.Time)) (show []*
 	return show
 }
 
-// takeBurialsLocked takes files that are to go, and, when it is time, those that
+// removalsLocked takes files that are to go, and, when it is time, those that
 // somebody had open.
-func (w *Window) takeBurialsLocked(now time.Time, alarm func(time.Time)) (bury []*entry) {
+func (w *Window) removalsLocked(now time.Time, alarm func(time.Time)) (bury []*entry) {
 	n := min(len(w.burials), atOnce)
 	bury = slices.Clone(w.burials[:n])
 	w.burials = slices.Delete(w.burials, 0, n)

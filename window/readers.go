@@ -42,12 +42,12 @@ func (w *Window) readerLocked(now time.Time, name string) *reader {
 	}
 	rd := &reader{name: name, epoch: w.low.epoch, waits: map[Cause]time.Duration{}, seen: now}
 	w.readers[name] = rd
-	w.toldLocked(rd)
+	w.recordReaderLocked(rd)
 	return rd
 }
 
-// toldLocked writes down what a reader knows.
-func (w *Window) toldLocked(rd *reader) {
+// recordReaderLocked writes down what a reader knows.
+func (w *Window) recordReaderLocked(rd *reader) {
 	if w.closed {
 		return
 	}
@@ -61,7 +61,7 @@ func (w *Window) endForLocked(rd *reader) (*EndError, bool) {
 	switch {
 	case rd.epoch < w.low.epoch:
 		rd.epoch++
-		w.toldLocked(rd)
+		w.recordReaderLocked(rd)
 		return &EndError{Epoch: rd.epoch - 1}, true
 	case w.overLocked(w.low.epoch):
 		return &EndError{Epoch: w.cfg.Epochs - 1}, true
@@ -161,9 +161,9 @@ func (w *Window) accountLocked(now time.Time) {
 	w.cause = w.causeLocked(now)
 }
 
-// Hungry tells whether readers who hold nothing wait for bytes that are to come from
+// Starved tells whether readers who hold nothing wait for bytes that are to come from
 // the store.
-func (w *Window) Hungry() bool {
+func (w *Window) Starved() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return (w.cause == CauseBackend || w.cause == CauseNetwork) &&

@@ -14,7 +14,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// recover finds out where the last process on this folder was left, at whatever
+// recover finds out where the last process on this directory was left, at whatever
 // instant it was killed. What lies where tells; the journal adds what was
 // acknowledged, leased and told:
 //
@@ -43,7 +43,7 @@ func (w *Window) recover(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(w.stage.takeLeave(), w.takeBack()); err != nil {
+	if err := errors.Join(w.stage.resumeRemoval(), w.takeBack()); err != nil {
 		return err
 	}
 	if string(old) != stamp {
@@ -76,10 +76,10 @@ func (w *Window) recover(now time.Time) error {
 	if err := w.remember(m); err != nil {
 		return err
 	}
-	if err := w.takeStock(now, m, found); err != nil {
+	if err := w.recoverStock(now, m, found); err != nil {
 		return err
 	}
-	if err := w.takeDoomed(found); err != nil {
+	if err := w.recoverPending(found); err != nil {
 		return err
 	}
 	w.advanceLocked()
@@ -89,7 +89,7 @@ func (w *Window) recover(now time.Time) error {
 	burials := w.burials
 	w.burials, w.leaving = nil, 0
 	for _, e := range burials {
-		w.passLocked(e)
+		w.reuseLocked(e)
 	}
 	// Only now: an end that was told may be one that the files tell of, not the journal.
 	for _, rd := range w.readers {
@@ -123,7 +123,7 @@ func (w *Window) takeBack() error {
 		if err != nil || !st.Dir && st.Links < 2 {
 			continue
 		}
-		err = w.stage.doomed.Move(doomedName(name, st.Ino), w.stage.held, name)
+		err = w.stage.doomed.Move(pendingName(name, st.Ino), w.stage.held, name)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -151,7 +151,7 @@ func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
 			if at.reader != "" && !samePlan {
 				at = place{} // its reader may be alive: the file is his until he lets go
 			}
-			_, err = w.stage.bury(name, ino, at, false)
+			_, err = w.stage.remove(name, ino, at, false)
 		}
 		if err != nil {
 			return err
@@ -271,8 +271,8 @@ func (w *Window) order() error {
 	return nil
 }
 
-// takeStock takes over the files in held and whole.
-func (w *Window) takeStock(now time.Time, m memory, found map[uint64]place) error {
+// recoverStock takes over the files in held and whole.
+func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) error {
 	whole, err := w.stage.whole.Names()
 	if err != nil {
 		return err
@@ -311,15 +311,15 @@ func (w *Window) takeStock(now time.Time, m memory, found map[uint64]place) erro
 		if err != nil {
 			return err
 		}
-		if err := w.takeHeld(now, name, st, m, found); err != nil {
+		if err := w.recoverHeld(now, name, st, m, found); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takeHeld takes over one file that was shown.
-func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, found map[uint64]place) error {
+// recoverHeld takes over one file that was shown.
+func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory, found map[uint64]place) error {
 	e := w.entryOf(name, st)
 	at := found[st.Ino]
 	ready, err := w.stage.ready.Stat(name)
@@ -327,20 +327,20 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 	settled := e != nil && (w.settled[e.seq] || e.before(w.low))
 	acked := settled || !visible && (st.Links == 1 || at.name != "" && at.reader == "")
 	if e != nil && !w.landedHere(e, st, m) && visible && !acked {
-		// At once, before a reader finds it; takeDoomed counts it while somebody has it open.
+		// At once, before a reader finds it; recoverPending counts it while somebody has it open.
 		// A file that a reader has taken away is looked at when it comes back.
 		w.log.Warn("nothing says that a shard's file is the one that was verified, fetching it again", "file", name)
-		_, err := w.stage.bury(name, st.Ino, at, false)
+		_, err := w.stage.remove(name, st.Ino, at, false)
 		return err
 	}
 	if e == nil {
 		// Of an epoch that is over, or not what the plan says: not a position.
-		e = &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, shown: true, ino: st.Ino, at: at, planned: true}
+		e = &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, published: true, ino: st.Ino, at: at, planned: true}
 		w.foundLocked(e, Zombie)
-		w.buryLocked(e)
+		w.removeLocked(e)
 		return nil
 	}
-	e.shown, e.ino, e.at = true, st.Ino, at
+	e.published, e.ino, e.at = true, st.Ino, at
 	e.since = now
 	given := m.leases[e.seq]
 	switch {
@@ -360,7 +360,7 @@ func (w *Window) takeHeld(now time.Time, name string, st disk.Stat, m memory, fo
 		}
 		w.settled[e.seq] = true
 		w.forgetLocked(e)
-		w.buryLocked(e)
+		w.removeLocked(e)
 	case !visible:
 		w.foundLocked(e, Ready)
 		if at.reader == "" {
@@ -443,8 +443,8 @@ func (w *Window) foundLocked(e *entry, s State) {
 	}
 }
 
-// takeDoomed counts what was left for somebody who has it open.
-func (w *Window) takeDoomed(found map[uint64]place) error {
+// recoverPending counts what was left for somebody who has it open.
+func (w *Window) recoverPending(found map[uint64]place) error {
 	names, err := w.stage.doomed.Names()
 	if err != nil {
 		return err
@@ -459,16 +459,16 @@ func (w *Window) takeDoomed(found map[uint64]place) error {
 			at = place{} // his until he lets go
 		}
 		_, name, _ = strings.Cut(name, "-")
-		e := &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, shown: true, ino: st.Ino, at: at, planned: true}
+		e := &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, published: true, ino: st.Ino, at: at, planned: true}
 		w.foundLocked(e, Zombie)
-		w.buryLocked(e)
+		w.removeLocked(e)
 	}
 	return nil
 }
 
 // sweepIncoming removes what no fetch will go on with soon.
 func (w *Window) sweepIncoming() error {
-	left, err := w.stage.Leftovers()
+	left, err := w.stage.Orphans()
 	if err != nil {
 		return err
 	}

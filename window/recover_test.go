@@ -10,18 +10,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Each instant at which a kill can fall leaves the folder in one of these states. Without
+// Each instant at which a kill can fall leaves the directory in one of these states. Without
 // the journal nothing says which file was verified for which position: those that no reader
 // has are fetched again.
 func TestWhereverItIsKilled(t *testing.T) {
 	type states map[State]int
 	for _, tt := range []struct {
 		name    string
-		make    func(b *bench) // from a folder in which first and second are ready
+		make    func(b *bench) // from a directory in which first and second are ready
 		want    states
 		deliver []int // positions, in order, when the rest is leased one by one
 		attempt int   // of the first of these
@@ -70,12 +70,12 @@ func TestWhereverItIsKilled(t *testing.T) {
 		{"dropped, and still in sight", func(b *bench) {
 			st, err := b.stage.held.Stat(second)
 			b.ok(err)
-			b.rename(".stager/held/"+second, ".stager/doomed/"+doomedName(second, st.Ino))
+			b.rename(".stager/held/"+second, ".stager/doomed/"+pendingName(second, st.Ino))
 		}, states{Ready: 2}, []int{0, 1, 2}, 1},
 		{"dropped and out of sight", func(b *bench) {
 			st, err := b.stage.held.Stat(second)
 			b.ok(err)
-			b.rename(".stager/held/"+second, ".stager/doomed/"+doomedName(second, st.Ino))
+			b.rename(".stager/held/"+second, ".stager/doomed/"+pendingName(second, st.Ino))
 			b.ok(os.Remove(b.at("ready", second)))
 		}, states{Ready: 1, Zombie: 1}, []int{0, 1, 2}, 1},
 		{"another plan", func(b *bench) { b.cfg.Manifest = "plan-2" }, states{}, []int{0, 1, 2}, 1},
@@ -282,17 +282,17 @@ func TestNamesAreReadAsTheyAreWritten(t *testing.T) {
 // lost, acknowledged shards came again, and no log said so.
 func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
 	dir := t.TempDir()
-	folder, err := disk.Open(dir, "test")
+	directory, err := disk.Open(dir, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer folder.Close()
+	defer directory.Close()
 	path := filepath.Join(dir, journalName)
 	// A directory can be opened and not read, like a file on a bad sector.
 	if err := os.Mkdir(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w := &Window{dir: dir, stage: &stage{Folder: folder}, cfg: Config{Manifest: "plan"}}
+	w := &Window{dir: dir, stage: &localDir{Dir: directory}, cfg: Config{Manifest: "plan"}}
 	_, _, err = w.openJournal()
 	if err == nil || !strings.Contains(err.Error(), path+", and nothing was changed") {
 		t.Errorf("openJournal: %v, want an error that names %s", err, path)

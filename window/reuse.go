@@ -21,8 +21,8 @@ const (
 // needed for what comes earlier, what is wanted last goes first, whether it was fetched
 // or has stayed.
 
-// wants is where an epoch has this node's items.
-type wants struct {
+// demand is where an epoch has this node's items.
+type demand struct {
 	at   []int32 // by item: its first position, or nowhere
 	fits bool    // all of them into Config.Size
 }
@@ -34,7 +34,7 @@ func (w *Window) wantLocked(epoch int, order []int) {
 	if w.cfg.Reuse == ReuseNone {
 		return
 	}
-	v := wants{at: slices.Repeat([]int32{nowhere}, len(w.cfg.Items))}
+	v := demand{at: slices.Repeat([]int32{nowhere}, len(w.cfg.Items))}
 	var sum int64
 	for pos, item := range order {
 		if item != others && v.at[item] == nowhere {
@@ -46,21 +46,21 @@ func (w *Window) wantLocked(epoch int, order []int) {
 	if w.cfg.Reuse == ReuseFit && !v.fits && epoch == w.low.epoch+1 {
 		w.log.Info("shards are fetched again in each epoch: all of them do not fit", "need", sum, "size", w.cfg.Size)
 	}
-	w.wants[epoch] = v
+	w.demand[epoch] = v
 	undecided := w.undecided
 	w.undecided = nil
 	for _, e := range undecided {
-		w.passLocked(e)
+		w.reuseLocked(e)
 	}
 }
 
-func (w *Window) keeps(v wants) bool { return w.cfg.Reuse == ReusePin || v.fits }
+func (w *Window) keeps(v demand) bool { return w.cfg.Reuse == ReusePin || v.fits }
 
 // awaitedLocked tells whether a position of the next epoch is not to be fetched, since
 // the current one has the item yet to be acknowledged, which then stays.
 func (w *Window) awaitedLocked(a seq, item int) bool {
-	want, known := w.wants[a.epoch]
-	now, current := w.wants[w.low.epoch]
+	want, known := w.demand[a.epoch]
+	now, current := w.demand[w.low.epoch]
 	if !known || !current || a.epoch == w.low.epoch || !w.keeps(want) || int(want.at[item]) != a.pos || now.at[item] == nowhere {
 		return false
 	}
@@ -84,25 +84,25 @@ func (w *Window) aheadLocked(a seq) bool {
 	return n >= 2*w.cfg.Parallel
 }
 
-// passLocked has an acknowledged file stay for the next epoch, or go.
-func (w *Window) passLocked(e *entry) {
+// reuseLocked has an acknowledged file stay for the next epoch, or go.
+func (w *Window) reuseLocked(e *entry) {
 	if w.cfg.Reuse != ReuseNone && e.state == Acked && !w.overLocked(e.epoch+1) && (e.epoch == w.low.epoch-1 || e.epoch == w.low.epoch) {
-		if _, known := w.wants[e.epoch+1]; !known {
+		if _, known := w.demand[e.epoch+1]; !known {
 			w.undecided = append(w.undecided, e) // its order is on its way; those of later epochs are not
 			return
 		}
 	}
-	if e.heir = w.heirLocked(e); e.heir != nil {
+	if e.carryOver = w.carryOverLocked(e); e.carryOver != nil {
 		w.burials = append(w.burials, e)
 		return
 	}
-	w.buryLocked(e)
+	w.removeLocked(e)
 }
 
-// heirLocked is the position that the file of an acknowledged one is kept for, if
+// carryOverLocked is the position that the file of an acknowledged one is kept for, if
 // there is one. From now on nothing is fetched for it.
-func (w *Window) heirLocked(e *entry) *entry {
-	want, known := w.wants[e.epoch+1]
+func (w *Window) carryOverLocked(e *entry) *entry {
+	want, known := w.demand[e.epoch+1]
 	if !known || e.state != Acked || e.item == orphan || want.at[e.item] == nowhere || !w.keeps(want) {
 		return nil
 	}
@@ -120,24 +120,24 @@ func (w *Window) heirLocked(e *entry) *entry {
 	return heir
 }
 
-// passedLocked takes the outcome of handing a file on.
-func (w *Window) passedLocked(e *entry, ok bool, err error) {
-	heir := e.heir
-	e.heir = nil
+// reusedLocked takes the outcome of handing a file on.
+func (w *Window) reusedLocked(e *entry, ok bool, err error) {
+	heir := e.carryOver
+	e.carryOver = nil
 	if err != nil {
 		w.troubleLocked("keep a file for the next epoch", err)
 	}
 	if !ok {
 		w.forgetLocked(heir)
 		w.planAgainLocked(heir.seq)
-		w.buryLocked(e)
+		w.removeLocked(e)
 		return
 	}
 	w.goneLocked(e, Freed, "its file stays for the next epoch")
 	w.moveLocked(heir, Ready, "its file stayed")
 	w.stats.reused++
 	w.metrics.reused.Inc()
-	w.arrivedLocked(heir)
+	w.verifiedLocked(heir)
 }
 
 // planAgainLocked has a position fetched whose turn may be over.

@@ -62,7 +62,7 @@ func (w *Window) dropLocked(a seq, why string) bool {
 	}
 	slices.SortFunc(after, func(a, b *entry) int { return b.compare(a.seq) })
 	for _, e := range after {
-		if w.stage.isOpen(e.name, e.shown) {
+		if w.stage.isOpen(e.name, e.published) {
 			continue
 		}
 		w.replanLocked(e, why)
@@ -77,7 +77,7 @@ func (w *Window) replanLocked(e *entry, why string) {
 	w.moveLocked(e, Zombie, why)
 	w.forgetLocked(e)
 	w.planAgainLocked(e.seq)
-	w.buryLocked(e)
+	w.removeLocked(e)
 }
 
 // undropLocked takes a file back that a reader took before it went.
@@ -98,7 +98,7 @@ func (w *Window) forgetLocked(e *entry) {
 	}
 }
 
-func (w *Window) buryLocked(e *entry) {
+func (w *Window) removeLocked(e *entry) {
 	w.burials = append(w.burials, e)
 	e.leaving = true
 	w.leaving += e.room()

@@ -112,7 +112,7 @@ func (w *Window) act(ctx context.Context, t todo) {
 			err = errors.Join(err, derr)
 		}
 		w.mu.Lock()
-		w.shownLocked(time.Now(), e, ino, err)
+		w.publishedLocked(time.Now(), e, ino, err)
 		w.mu.Unlock()
 	}
 	for _, epoch := range t.ends {
@@ -124,8 +124,8 @@ func (w *Window) act(ctx context.Context, t todo) {
 			w.mu.Unlock()
 		}
 	}
-	for _, e := range t.bury {
-		w.bury(e)
+	for _, e := range t.remove {
+		w.remove(e)
 	}
 	if t.scan {
 		w.scan()
@@ -143,19 +143,19 @@ func (w *Window) act(ctx context.Context, t todo) {
 	w.mu.Unlock()
 }
 
-// bury removes a file, wherever it got to.
-func (w *Window) bury(e *entry) {
+// remove removes a file, wherever it got to.
+func (w *Window) remove(e *entry) {
 	w.mu.Lock()
-	name, ino, at, acked, shown := e.name, e.ino, e.at, !e.planned, e.shown
+	name, ino, at, acked, shown := e.name, e.ino, e.at, !e.planned, e.published
 	dropped := e.planned && e.leaving && e.item != orphan
-	heir := e.heir
+	heir := e.carryOver
 	w.mu.Unlock()
 
 	if heir != nil {
-		ok, err := w.stage.pass(name, ino, at, heir)
+		ok, err := w.stage.reuse(name, ino, at, heir)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.passedLocked(e, ok, err)
+		w.reusedLocked(e, ok, err)
 		return
 	}
 	var gone, taken bool
@@ -168,13 +168,13 @@ func (w *Window) bury(e *entry) {
 		taken, err = w.stage.unshow(name, ino)
 	}
 	if shown && !taken && err == nil {
-		gone, err = w.stage.bury(name, ino, at, acked)
+		gone, err = w.stage.remove(name, ino, at, acked)
 	}
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !shown && ino != 0 {
-		e.shown, e.ino = true, ino // it stayed from an epoch whose reader has it open
+		e.published, e.ino = true, ino // it stayed from an epoch whose reader has it open
 	}
 	if taken && err == nil && w.active[e.seq] == nil {
 		w.undropLocked(e)
@@ -235,8 +235,8 @@ func (w *Window) checkOrder(epoch int, order []int) error {
 	return nil
 }
 
-// shownLocked takes the outcome of showing a file.
-func (w *Window) shownLocked(now time.Time, e *entry, ino uint64, err error) {
+// publishedLocked takes the outcome of showing a file.
+func (w *Window) publishedLocked(now time.Time, e *entry, ino uint64, err error) {
 	e.showing = false
 	w.showing--
 	if errors.Is(err, ErrLost) {
@@ -254,7 +254,7 @@ func (w *Window) shownLocked(now time.Time, e *entry, ino uint64, err error) {
 		w.toShow = append(w.toShow, e)
 		return
 	}
-	e.shown, e.ino = true, ino
+	e.published, e.ino = true, ino
 	w.inodes[ino] = e
 	e.since = now
 	w.offerLocked(e)
@@ -262,17 +262,17 @@ func (w *Window) shownLocked(now time.Time, e *entry, ino uint64, err error) {
 	w.serveLocked(now)
 }
 
-// listen has the kernel tell of changes in the folders. It is a hint: what it
+// listen has the kernel tell of changes in the directories. It is a hint: what it
 // misses, the next scan finds.
 func (w *Window) listen() (stop func()) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.log.Info("no news of the folders from the kernel; looking from time to time", "err", err)
+		w.log.Info("no news of the directories from the kernel; looking from time to time", "err", err)
 		return func() {}
 	}
 	for _, dir := range []string{"ready", "done"} {
 		if err := watcher.Add(filepath.Join(w.dir, dir)); err != nil {
-			w.log.Info("no news of a folder from the kernel; looking from time to time", "dir", dir, "err", err)
+			w.log.Info("no news of a directory from the kernel; looking from time to time", "dir", dir, "err", err)
 		}
 	}
 	done := make(chan struct{})
@@ -298,18 +298,18 @@ func (w *Window) listen() (stop func()) {
 	}
 }
 
-// heard takes news of the folders: only what a reader may have done is any.
+// heard takes news of the directories: only what a reader may have done is any.
 func (w *Window) heard(event fsnotify.Event) {
 	done := filepath.Base(filepath.Dir(event.Name)) == "done"
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e := w.files[filepath.Base(event.Name)]
-	if w.closed || e == nil || !e.shown || e.state != Ready && e.state != Leased {
+	if w.closed || e == nil || !e.published || e.state != Ready && e.state != Leased {
 		return
 	}
 	switch {
 	case !done && event.Has(fsnotify.Remove):
-		w.lookLocked(time.Now(), e, nil)
+		w.findLocked(time.Now(), e, nil)
 	case !done && event.Has(fsnotify.Rename), done && event.Has(fsnotify.Create):
 		w.scanWant = true
 	default:

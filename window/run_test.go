@@ -146,12 +146,12 @@ func TestWaitsAreMeasuredByCause(t *testing.T) {
 			got <- err
 		}()
 		time.Sleep(3 * time.Second)
-		hungry := []bool{b.Hungry()}
+		hungry := []bool{b.Starved()}
 		close(b.fetcher.hang)
 		if err := <-got; err != nil {
 			t.Error(err)
 		}
-		if hungry = append(hungry, b.Hungry()); !hungry[0] || hungry[1] {
+		if hungry = append(hungry, b.Starved()); !hungry[0] || hungry[1] {
 			t.Errorf("while a reader waited for the store and after, the window was hungry: %v", hungry)
 		}
 		b.must(b.Lease(t.Context(), LeaseRequest{Reader: "other", Wait: time.Second, Bound: true}))

@@ -15,7 +15,7 @@ func (a seq) compare(b seq) int {
 
 func (a seq) before(b seq) bool { return a.compare(b) < 0 }
 
-// fileName is how an item stands in the folder: names sort as they are delivered.
+// fileName is how an item stands in the directory: names sort as they are delivered.
 func (a seq) fileName(name string) string { return fmt.Sprintf("e%04d-%08d-%s", a.epoch, a.pos, name) }
 
 // endName is the marker of an epoch's end.

@@ -14,7 +14,7 @@ import (
 const (
 	starvePeriod = 5 * time.Minute        // the status tells of the last one or two of these
 	sampleEvery  = 250 * time.Millisecond // while readers wait: for what?
-	starveSaid   = time.Minute            // of waiting, of all readers together, is worth a line in the log
+	starveLogged = time.Minute            // of waiting, of all readers together, is worth a line in the log
 	starveShare  = 200                    // of the readers' time this part may be waited without a word
 )
 
@@ -57,7 +57,7 @@ type scene struct {
 type starving struct {
 	now, before period
 	scenes      map[Cause]scene
-	said        time.Time // when the log last said it
+	logged      time.Time // when the log last said it
 }
 
 func newStarving(now time.Time) starving {
@@ -153,18 +153,18 @@ func (w *Window) starvationLocked(now time.Time) *Starvation {
 
 // sayStarvationLocked logs, once in each period, that readers waited for a minute in all.
 func (w *Window) sayStarvationLocked(now time.Time) {
-	if !w.starving.said.IsZero() && now.Sub(w.starving.said) < starvePeriod {
+	if !w.starving.logged.IsZero() && now.Sub(w.starving.logged) < starvePeriod {
 		return
 	}
 	var waited time.Duration
 	for _, d := range w.starving.now.waits {
 		waited += d
 	}
-	if waited < starveSaid {
+	if waited < starveLogged {
 		return
 	}
 	if s := w.starvationLocked(now); s != nil {
-		w.starving.said = now
+		w.starving.logged = now
 		w.log.Warn("readers wait for data", "cause", string(s.Cause), "seconds", s.Seconds, "readers", s.Readers, "explanation", s.Words)
 	}
 }

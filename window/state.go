@@ -66,18 +66,18 @@ type entry struct {
 	in      interface{ Began() (time.Time, bool) } // while it is fetched
 
 	// Ready and after.
-	showing bool      // it is being given its name
-	shown   bool      // it has, or had, a name in ready/
-	planned bool      // its position is planned anew: this file is not an acknowledgement
-	ino     uint64    // 0 until it is shown
-	at      place     // where a reader put it, if not in ready/
-	leaving bool      // its burial has not been tried yet
-	since   time.Time // when it became ready
-	digest  string
-	mark    disk.Mark // of its file
-	lease   *lease    // while Leased
-	shares  []share   // by group, while Leased and broadcast
-	heir    *entry    // the position that its file is about to be kept for
+	showing   bool      // it is being given its name
+	published bool      // it has, or had, a name in ready/
+	planned   bool      // its position is planned anew: this file is not an acknowledgement
+	ino       uint64    // 0 until it is shown
+	at        place     // where a reader put it, if not in ready/
+	leaving   bool      // its burial has not been tried yet
+	since     time.Time // when it became ready
+	digest    string
+	mark      disk.Mark // of its file
+	lease     *lease    // while Leased
+	shares    []share   // by group, while Leased and broadcast
+	carryOver *entry    // the position that its file is about to be kept for
 }
 
 // orphan is the item of a file that belongs to no position.

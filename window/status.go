@@ -19,7 +19,7 @@ type Status struct {
 	Epoch     int `json:"epoch"`            // the current one, from 0
 	Epochs    int `json:"epochs,omitempty"` // 0: without end
 	Positions int `json:"positions"`        // of the current epoch
-	Settled   int `json:"settled"`          // of these: acknowledged or skipped
+	Finished  int `json:"settled"`          // of these: acknowledged or skipped
 
 	Items map[State]int   `json:"items"` // in the window, by state
 	Bytes map[State]int64 `json:"bytes"`
@@ -90,7 +90,7 @@ func (w *Window) Status() Status {
 		}
 		s.Positions++
 		if pos < w.low.pos || w.settled[seq{w.low.epoch, pos}] {
-			s.Settled++
+			s.Finished++
 		}
 	}
 	for state, t := range w.totals {
@@ -129,7 +129,7 @@ func (w *Window) Held(reader string) ([]string, error) {
 	return w.leasesLocked()[reader], nil
 }
 
-// cautions are what this folder's file system takes away from the promises.
+// cautions are what this directory's file system takes away from the promises.
 func (w *Window) cautions() []string {
 	if w.stage.seesOpen {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// An item that is a folder lives as a file does, with two differences.
+// An item that is a directory lives as a file does, with two differences.
 //
-// Its second link, in held/ and doomed/, is a folder of the item's name. In it is one
-// folder that has the shown one's inode for a name, and in that a second link to each
+// Its second link, in held/ and doomed/, is a directory of the item's name. In it is one
+// directory that has the shown one's inode for a name, and in that a second link to each
 // file:
 //
 //	<dir>/ready/e0000-00000007-NAME/cat/1.jpg
@@ -23,7 +23,7 @@ import (
 // stays: such a remainder is put into done/.
 
 // linkTree makes the second link of a tree that is about to be shown.
-func (s *stage) linkTree(name string, ino uint64) error {
+func (s *localDir) linkTree(name string, ino uint64) error {
 	if err := s.erase(s.held, name); err != nil { // what a kill left of an earlier try
 		return err
 	}
@@ -36,7 +36,7 @@ func (s *stage) linkTree(name string, ino uint64) error {
 
 // origin is the inode of the file or tree that a name in held/ or doomed/ is a second
 // link to; 0 of a tree whose links are not made, or gone.
-func (s *stage) origin(shelf *disk.Shelf, name string) (uint64, error) {
+func (s *localDir) origin(shelf *disk.Subdir, name string) (uint64, error) {
 	st, err := shelf.Stat(name)
 	if err != nil || !st.Dir {
 		return st.Ino, err
@@ -59,7 +59,7 @@ func (s *stage) origin(shelf *disk.Shelf, name string) (uint64, error) {
 
 // linked is what a second link tells of the file or tree: of a tree, as Links, how many
 // names that file has which has most, and as Size the room of all.
-func (s *stage) linked(shelf *disk.Shelf, name string) (disk.Stat, error) {
+func (s *localDir) linked(shelf *disk.Subdir, name string) (disk.Stat, error) {
 	st, err := shelf.Stat(name)
 	if err != nil || !st.Dir {
 		return st, err
@@ -78,7 +78,7 @@ func dirsOf(tree disk.TreeStat) int64 { return int64(tree.Dirs-1)*disk.DirRoom +
 
 // glimpse is linked without a look at every file of a tree: for one that is known to have
 // its names.
-func (s *stage) glimpse(shelf *disk.Shelf, name string) (disk.Stat, error) {
+func (s *localDir) glimpse(shelf *disk.Subdir, name string) (disk.Stat, error) {
 	st, err := shelf.Stat(name)
 	if err == nil && st.Dir {
 		st.Links = 2
@@ -88,7 +88,7 @@ func (s *stage) glimpse(shelf *disk.Shelf, name string) (disk.Stat, error) {
 }
 
 // landed is what is told of a file or tree in whole/.
-func (s *stage) landed(name string) (disk.Stat, error) {
+func (s *localDir) landed(name string) (disk.Stat, error) {
 	st, err := s.whole.Stat(name)
 	if err == nil && st.Dir {
 		var tree disk.TreeStat
@@ -99,7 +99,7 @@ func (s *stage) landed(name string) (disk.Stat, error) {
 }
 
 // idle tells whether nobody has the file, or any of the tree, open or mapped.
-func (s *stage) idle(shelf *disk.Shelf, name string) (bool, error) {
+func (s *localDir) idle(shelf *disk.Subdir, name string) (bool, error) {
 	if st, err := shelf.Stat(name); err != nil || st.Dir {
 		if err != nil {
 			return false, err
@@ -111,12 +111,12 @@ func (s *stage) idle(shelf *disk.Shelf, name string) (bool, error) {
 
 // erase removes what nobody else can have: links of what stays. It is no error when it
 // is not there.
-func (s *stage) erase(shelf *disk.Shelf, name string) error {
+func (s *localDir) erase(shelf *disk.Subdir, name string) error {
 	return s.Root().RemoveAll(path.Join(shelf.Name(), name))
 }
 
-// passTree is pass for a tree: its second link becomes it.
-func (s *stage) passTree(name string, ino uint64, to string) error {
+// reuseTree is pass for a tree: its second link becomes it.
+func (s *localDir) reuseTree(name string, ino uint64, to string) error {
 	held, err := s.held.Sub(name)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *stage) passTree(name string, ino uint64, to string) error {
 }
 
 // discardTree is discard for a tree.
-func (s *stage) discardTree(name string, ino uint64) (uint64, error) {
+func (s *localDir) discardTree(name string, ino uint64) (uint64, error) {
 	tree, err := s.whole.TreeStat(name)
 	if err != nil {
 		return 0, err
@@ -139,7 +139,7 @@ func (s *stage) discardTree(name string, ino uint64) (uint64, error) {
 	if gone, err := s.removeIdle(s.whole, name); gone || err != nil {
 		return 0, err
 	}
-	doomed, err := s.doomed.Mkdir(doomedName(name, ino), 0o700)
+	doomed, err := s.doomed.Mkdir(pendingName(name, ino), 0o700)
 	if err != nil {
 		return 0, err
 	}
@@ -147,7 +147,7 @@ func (s *stage) discardTree(name string, ino uint64) (uint64, error) {
 }
 
 // hide takes the name away if it is that of this file or tree.
-func (s *stage) hide(shelf *disk.Shelf, name string, ino uint64) error {
+func (s *localDir) hide(shelf *disk.Subdir, name string, ino uint64) error {
 	st, err := shelf.Stat(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && st.Ino != ino:
@@ -161,8 +161,8 @@ func (s *stage) hide(shelf *disk.Shelf, name string, ino uint64) error {
 }
 
 // hideTree takes a tree out of sight in one step. fs.ErrNotExist when it is not there.
-func (s *stage) hideTree(shelf *disk.Shelf, name string, ino uint64) error {
-	away := doomedName(name, ino)
+func (s *localDir) hideTree(shelf *disk.Subdir, name string, ino uint64) error {
+	away := pendingName(name, ino)
 	if err := shelf.Move(name, s.leaving, away); err != nil {
 		return err
 	}
@@ -170,8 +170,8 @@ func (s *stage) hideTree(shelf *disk.Shelf, name string, ino uint64) error {
 }
 
 // leave removes those files of a tree that have their second link.
-func (s *stage) leave(away string) error {
-	gone, err := s.leaving.Prune(away, func(dir *disk.Shelf, name string, st disk.Stat) (bool, error) {
+func (s *localDir) leave(away string) error {
+	gone, err := s.leaving.Prune(away, func(dir *disk.Subdir, name string, st disk.Stat) (bool, error) {
 		if st.Links < 2 {
 			return false, nil // somebody else's
 		}
@@ -187,8 +187,8 @@ func (s *stage) leave(away string) error {
 	return err
 }
 
-// takeLeave goes on with what a kill left of that.
-func (s *stage) takeLeave() error {
+// resumeRemoval goes on with what a kill left of that.
+func (s *localDir) resumeRemoval() error {
 	names, err := s.leaving.Names()
 	for _, name := range names {
 		if st, serr := s.leaving.Stat(name); serr == nil && st.Dir { // only trees are put there

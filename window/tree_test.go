@@ -22,9 +22,9 @@ func trees(n int) []Item {
 	return list
 }
 
-// A folder is acknowledged like a file: by call, or when its name is gone or in done/,
+// A directory is acknowledged like a file: by call, or when its name is gone or in done/,
 // also while no stager runs; and a claim holds it.
-func TestAFolderIsAcknowledgedLikeAFile(t *testing.T) {
+func TestADirectoryIsAcknowledgedLikeAFile(t *testing.T) {
 	for name, verb := range map[string]func(b *bench, path string) error{
 		"removed":       func(_ *bench, path string) error { return os.RemoveAll(path) },
 		"moved to done": func(b *bench, path string) error { return os.Rename(path, b.at("done", filepath.Base(path))) },
@@ -56,7 +56,7 @@ func TestAFolderIsAcknowledgedLikeAFile(t *testing.T) {
 				b.want("ready", "e0000-00000001-s01")
 				b.want("done")
 				b.want(".stager/held", "e0000-00000001-s01")
-				if s := b.Status(); s.Settled != 1 || s.Used != 3*disk.Block {
+				if s := b.Status(); s.Finished != 1 || s.Used != 3*disk.Block {
 					t.Errorf("%s (stager away: %v): got %+v, want one settled", name, away, s)
 				}
 				if l := b.must(b.lease("r")); l.Pos != 1 || !l.Tree {
@@ -95,8 +95,8 @@ func TestATreeGivesBackWhatItDoesNotNeed(t *testing.T) {
 	})
 }
 
-// A trainer keeps one image of a folder mapped after its acknowledgement.
-func TestAMappedFileKeepsItsFoldersRoom(t *testing.T) {
+// A trainer keeps one image of a directory mapped after its acknowledgement.
+func TestAMappedFileKeepsItsDirsRoom(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: trees(3), Size: 6 * disk.Block, Epochs: 1, Order: func(int) []int { return []int{1, 2, 0} }})
 		b.settle()
@@ -127,8 +127,8 @@ func TestAMappedFileKeepsItsFoldersRoom(t *testing.T) {
 	})
 }
 
-// What a reader puts into a folder is not stager's to delete.
-func TestWhatAReaderPutIntoAFolderStays(t *testing.T) {
+// What a reader puts into a directory is not stager's to delete.
+func TestWhatAReaderPutIntoADirectoryStays(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: trees(1), Size: 3 * disk.Block, Epochs: 1})
 		b.settle()
@@ -144,14 +144,14 @@ func TestWhatAReaderPutIntoAFolderStays(t *testing.T) {
 			t.Errorf("done/ has %q with %q (%v), want the file that is not stager's", found, text, err)
 		}
 		if left, _ := filepath.Glob(b.at("done", "*", "*")); len(left) != 1 {
-			t.Errorf("done/ has %q, want nothing of the folder itself", left)
+			t.Errorf("done/ has %q, want nothing of the directory itself", left)
 		}
 	})
 }
 
-// Killed at any step of showing and removing a folder, the next process finds it whole,
+// Killed at any step of showing and removing a directory, the next process finds it whole,
 // or not at all.
-func TestAFolderThatAKillLeftHalfDone(t *testing.T) {
+func TestADirectoryThatAKillLeftHalfDone(t *testing.T) {
 	first := seq{0, 0}.fileName("s00")
 	for _, tt := range []struct {
 		name string
@@ -170,15 +170,15 @@ func TestAFolderThatAKillLeftHalfDone(t *testing.T) {
 			b.ok(b.journal.add("ack", seq{0, 0}, l.ID))
 			st, err := b.stage.ready.Stat(first)
 			b.ok(err)
-			b.rename("ready/"+first, ".stager/leaving/"+doomedName(first, st.Ino))
+			b.rename("ready/"+first, ".stager/leaving/"+pendingName(first, st.Ino))
 		}, []int{1}},
 		{"acknowledged, and half removed", func(b *bench) {
 			l := b.must(b.lease("r"))
 			b.ok(b.journal.add("ack", seq{0, 0}, l.ID))
 			st, err := b.stage.ready.Stat(first)
 			b.ok(err)
-			b.rename("ready/"+first, ".stager/leaving/"+doomedName(first, st.Ino))
-			b.ok(os.Remove(b.at(".stager/leaving", doomedName(first, st.Ino), "0")))
+			b.rename("ready/"+first, ".stager/leaving/"+pendingName(first, st.Ino))
+			b.ok(os.Remove(b.at(".stager/leaving", pendingName(first, st.Ino), "0")))
 			links, err := filepath.Glob(b.at(".stager/held", first, "*", "0"))
 			b.ok(err)
 			b.ok(os.Remove(links[0]))
@@ -187,7 +187,7 @@ func TestAFolderThatAKillLeftHalfDone(t *testing.T) {
 			st, err := b.stage.ready.Stat(first)
 			b.ok(err)
 			b.ok(b.stage.doom(first, st.Ino))
-			b.rename("ready/"+first, ".stager/leaving/"+doomedName(first, st.Ino))
+			b.rename("ready/"+first, ".stager/leaving/"+pendingName(first, st.Ino))
 		}, []int{0, 1}},
 		{"dropped, and in sight", func(b *bench) {
 			st, err := b.stage.ready.Stat(first)
@@ -231,14 +231,14 @@ func TestAFolderThatAKillLeftHalfDone(t *testing.T) {
 }
 
 // A fetch that breaks off goes on with the files that it has, also after a kill.
-func TestAFolderGoesOnWhereItWasLeft(t *testing.T) {
-	folder, err := disk.Open(t.TempDir(), "test")
+func TestADirectoryGoesOnWhereItWasLeft(t *testing.T) {
+	directory, err := disk.Open(t.TempDir(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	put := func(version string) *disk.IncomingTree {
 		t.Helper()
-		in, err := folder.IncomingTree("x", version)
+		in, err := directory.IncomingTree("x", version)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,14 +255,14 @@ func TestAFolderGoesOnWhereItWasLeft(t *testing.T) {
 	if err := in.Keep("a/b", file); err != nil {
 		t.Fatal(err)
 	}
-	if err := folder.Close(); err != nil {
+	if err := directory.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if folder, err = disk.Open(folder.Path(), "test"); err != nil {
+	if directory, err = disk.Open(directory.Path(), "test"); err != nil {
 		t.Fatal(err)
 	}
-	defer folder.Close()
-	left, err := folder.Leftovers()
+	defer directory.Close()
+	left, err := directory.Orphans()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,13 +276,13 @@ func TestAFolderGoesOnWhereItWasLeft(t *testing.T) {
 	if in := put("v2"); in.Has("a/b", 1) {
 		t.Error("a file of another version is there")
 	}
-	if left, err = folder.Leftovers(); err != nil {
+	if left, err = directory.Orphans(); err != nil {
 		t.Fatal(err)
 	}
 	if err := left.Sweep(); err != nil {
 		t.Fatal(err)
 	}
-	if names, _ := os.ReadDir(filepath.Join(folder.Path(), ".stager", "incoming")); len(names) != 0 {
+	if names, _ := os.ReadDir(filepath.Join(directory.Path(), ".stager", "incoming")); len(names) != 0 {
 		t.Errorf("what nobody claimed leaves %v", names)
 	}
 }

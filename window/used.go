@@ -120,9 +120,9 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 	if rest > 0 {
 		return c, fmt.Sprintf("%d samples are %d more than readers were given", seen, rest)
 	}
-	c.Settled = map[int][]Span{}
+	c.Finished = map[int][]Span{}
 	if spans := w.spans(order, func(pos int) bool { return pos < end }); len(spans) > 0 {
-		c.Settled[c.Epoch] = spans
+		c.Finished[c.Epoch] = spans
 	}
 	c.Used = used
 	return c, ""

@@ -22,10 +22,10 @@ func TestACountOfSamplesTellsWhereInTheShards(t *testing.T) {
 		take   func(b *bench)
 		want   Cursor
 	}{
-		{"in the first that is held", 23, nil, nil, Cursor{Settled: map[int][]Span{0: {{0, 1}}}, Used: []Used{{0, 2, 3}}}},
-		{"in the second that is held", 31, nil, nil, Cursor{Settled: map[int][]Span{0: {{0, 1}}}, Used: []Used{{0, 2, 10}, {0, 3, 1}}}},
-		{"before those that are held", 20, nil, nil, Cursor{Settled: map[int][]Span{0: {{0, 1}}}}},
-		{"in what was acknowledged too early", 4, nil, nil, Cursor{Settled: map[int][]Span{}, Used: []Used{{0, 0, 4}}}},
+		{"in the first that is held", 23, nil, nil, Cursor{Finished: map[int][]Span{0: {{0, 1}}}, Used: []Used{{0, 2, 3}}}},
+		{"in the second that is held", 31, nil, nil, Cursor{Finished: map[int][]Span{0: {{0, 1}}}, Used: []Used{{0, 2, 10}, {0, 3, 1}}}},
+		{"before those that are held", 20, nil, nil, Cursor{Finished: map[int][]Span{0: {{0, 1}}}}},
+		{"in what was acknowledged too early", 4, nil, nil, Cursor{Finished: map[int][]Span{}, Used: []Used{{0, 0, 4}}}},
 		{"behind what was given", 41, nil, nil, Cursor{Again: "41 samples are 1 more than readers were given"}},
 		{"not told by the shards", 23, func(c *Config) { c.Items = make([]Item, 5); copy(c.Items, items(1, 10)) }, nil, Cursor{Again: "give the input an index"}},
 		{"in any order", 23, func(c *Config) { c.AnyOrder = true }, nil, Cursor{Again: "not taken by one reader"}},
@@ -39,8 +39,8 @@ func TestACountOfSamplesTellsWhereInTheShards(t *testing.T) {
 			b.must(b.lease("r"))
 		}, Cursor{Again: "each once"}},
 		{"before the epoch", 49, nil, func(b *bench) { b.take(1, map[seq]int{}) }, Cursor{Again: "1 fewer than those of the epochs before 1"}},
-		{"in the next epoch", 53, nil, func(b *bench) { b.take(2, map[seq]int{}) }, Cursor{Epoch: 1, Settled: map[int][]Span{}, Used: []Used{{1, 0, 3}}}},
-		{"at the end", 100, nil, func(b *bench) { b.take(6, map[seq]int{}) }, Cursor{Epoch: 2, Settled: map[int][]Span{}}},
+		{"in the next epoch", 53, nil, func(b *bench) { b.take(2, map[seq]int{}) }, Cursor{Epoch: 1, Finished: map[int][]Span{}, Used: []Used{{1, 0, 3}}}},
+		{"at the end", 100, nil, func(b *bench) { b.take(6, map[seq]int{}) }, Cursor{Epoch: 2, Finished: map[int][]Span{}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -65,12 +65,12 @@ func TestACountOfSamplesTellsWhereInTheShards(t *testing.T) {
 				at := b.Cursor()
 				got := b.Reached(at, tt.seen)
 				if tt.want.Again != "" {
-					if !strings.Contains(got.Again, tt.want.Again) || !reflect.DeepEqual(got.Settled, at.Settled) || got.Used != nil {
+					if !strings.Contains(got.Again, tt.want.Again) || !reflect.DeepEqual(got.Finished, at.Finished) || got.Used != nil {
 						t.Errorf("got %+v, want %+v and why: %q", got, at, tt.want.Again)
 					}
 					return
 				}
-				if got.Epoch != tt.want.Epoch || !reflect.DeepEqual(got.Settled, tt.want.Settled) || !reflect.DeepEqual(got.Used, tt.want.Used) || got.Again != "" {
+				if got.Epoch != tt.want.Epoch || !reflect.DeepEqual(got.Finished, tt.want.Finished) || !reflect.DeepEqual(got.Used, tt.want.Used) || got.Again != "" {
 					t.Errorf("got %+v, want %+v", got, tt.want)
 				}
 			})

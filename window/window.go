@@ -16,13 +16,13 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Window is one input's folder and what it knows about it. Its methods may be
+// Window is one input's directory and what it knows about it. Its methods may be
 // called from many goroutines at once.
 type Window struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics meters
-	stage   *stage
+	stage   *localDir
 	dir     string                // absolute
 	nonce   string                // makes the ids of this process's leases its own
 	wake    chan struct{}         // tells Run that there is something to plan
@@ -31,21 +31,21 @@ type Window struct {
 	spawn   func(func())          // how Run starts what takes long
 	flush   func(func())          // how it starts a sync
 	free    func() (int64, error) // what the disk has left
-	watch   bool                  // ask the kernel for news of the folders
+	watch   bool                  // ask the kernel for news of the directories
 
 	mu sync.Mutex // guards all below
 
 	// The plan and how far it is settled.
-	orders   map[int][]int // of the epochs that are being delivered or fetched
-	ordering bool          // another one is on its way
-	growth   growth        // of those that Config.More goes on with
-	low      seq           // everything before it is settled; its epoch is the current one
-	settled  map[seq]bool  // what else is
-	next     seq           // the first that was never reserved
-	top      seq           // behind the last that was
-	again    []seq         // those that are planned anew, ascending
-	wants    map[int]wants // of the same epochs as orders; empty unless Config.Reuse asks for it
-	due      seq           // everything before it was given once, or is settled; unless AnyOrder
+	orders   map[int][]int  // of the epochs that are being delivered or fetched
+	ordering bool           // another one is on its way
+	growth   growth         // of those that Config.More goes on with
+	low      seq            // everything before it is settled; its epoch is the current one
+	settled  map[seq]bool   // what else is
+	next     seq            // the first that was never reserved
+	top      seq            // behind the last that was
+	again    []seq          // those that are planned anew, ascending
+	demand   map[int]demand // of the same epochs as orders; empty unless Config.Reuse asks for it
+	due      seq            // everything before it was given once, or is settled; unless AnyOrder
 	history  map[seq]history
 	course   course
 	skipped  []skip
@@ -84,7 +84,7 @@ type Window struct {
 	diskUntil time.Time // no fetch before
 	diskTries int
 
-	scanAt   time.Time // of the next look at the folders
+	scanAt   time.Time // of the next look at the directories
 	scanSoon time.Time // of one that somebody asked for, not before this
 	scanWant bool
 	strange  map[string]bool // files in ready/ that are not ours
@@ -119,7 +119,7 @@ type Window struct {
 
 type stats struct{ delivered, redelivered, acknowledged, reused int64 }
 
-// New checks the configuration, takes the folder, and finds out where its last
+// New checks the configuration, takes the directory, and finds out where its last
 // process left it. It returns a *BudgetError or *disk.BusyError for what these say.
 func New(cfg Config) (*Window, error) {
 	if err := cfg.defaults(); err != nil {
@@ -142,7 +142,7 @@ func New(cfg Config) (*Window, error) {
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
 		stage: stage, dir: dir, nonce: hex.EncodeToString(nonce[:]),
 		wake: make(chan struct{}, 1), readied: make(chan struct{}), rewound: make(chan struct{}), free: stage.Free, watch: true,
-		orders: map[int][]int{}, wants: map[int]wants{}, settled: map[seq]bool{}, history: map[seq]history{},
+		orders: map[int][]int{}, demand: map[int]demand{}, settled: map[seq]bool{}, history: map[seq]history{},
 		active: map[seq]*entry{}, files: map[string]*entry{}, inodes: map[uint64]*entry{},
 		totals: map[State]*total{}, fetching: map[*entry]bool{}, strange: map[string]bool{},
 		readers: map[string]*reader{}, leases: map[string]*lease{}, acked: newRecent(),
@@ -173,8 +173,8 @@ func New(cfg Config) (*Window, error) {
 	return w, nil
 }
 
-// Close lets go of the folder, after ending Run if it still runs. Leases and files
-// stay: who opens the folder next goes on with them. It may be called again.
+// Close lets go of the directory, after ending Run if it still runs. Leases and files
+// stay: who opens the directory next goes on with them. It may be called again.
 func (w *Window) Close() error {
 	w.mu.Lock()
 	stop := w.stop
@@ -226,7 +226,7 @@ func (w *Window) troubleLocked(what string, err error) {
 	w.lastError = text
 }
 
-// planName is what the state in the folder belongs to.
+// planName is what the state in the directory belongs to.
 func (w *Window) planName() string { return strings.TrimSpace(w.cfg.Manifest + " " + w.cfg.Part) }
 
 func (w *Window) path(name string) string { return filepath.Join(w.dir, "ready", name) }

@@ -204,7 +204,7 @@ func TestABudgetThatCannotWorkIsRefused(t *testing.T) {
 	})
 }
 
-func TestASecondWindowOnAFolderIsRefused(t *testing.T) {
+func TestASecondWindowOnADirectoryIsRefused(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 1), Size: 1})
 		var busy *disk.BusyError

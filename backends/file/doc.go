@@ -1,17 +1,17 @@
-// Package file is a mounted folder as a store: a PersistentVolume, an NFS or EFS
+// Package file is a mounted directory as a store: a PersistentVolume, an NFS or EFS
 // mount, a hostPath, a local disk.
 //
 // URLs are file:///absolute/path/. A path that names a file means that one object.
-// A folder that does not exist has no objects, and is made by the first write.
+// A directory that does not exist has no objects, and is made by the first write.
 //
 // # Keys
 //
-// An object is a regular file, its key the path below the folder. Keys that are no
+// An object is a regular file, its key the path below the directory. Keys that are no
 // such path ("a//b", "../a") are refused, and so is "a/b" where "a" is a file.
-// Nothing leads out of the folder: a symbolic link to a place within it is followed,
+// Nothing leads out of the directory: a symbolic link to a place within it is followed,
 // and one to a place outside is refused, also by List, for a dataset that silently
 // lacks files is worse than none. List leaves out links that lead nowhere or back to
-// a folder that it is in, sockets and devices. The folder .stager and names that
+// a directory that it is in, sockets and devices. The directory .stager and names that
 // begin with .stager-tmp- are not objects.
 //
 // # Versions
@@ -25,8 +25,8 @@
 // # Writes
 //
 // A file is written under a temporary name beside its final one, synced, and renamed,
-// or linked where it must not replace; then its folder is synced. Killed writers
-// leave temporary files, which no listing shows. Delete removes folders that it
+// or linked where it must not replace; then its directory is synced. Killed writers
+// leave temporary files, which no listing shows. Delete removes directories that it
 // leaves empty, as object stores have none.
 //
 // With IfVersion a lock of the kernel (flock) on a hidden file beside the key excludes

@@ -15,7 +15,7 @@ import (
 // Temporary is how the names of files begin that are not written to their end.
 const Temporary = ".stager-tmp-"
 
-// private is a folder of stager's own, which is no data.
+// private is a directory of stager's own, which is no data.
 const private = ".stager"
 
 // kinds of the errors of the operating system.
@@ -34,7 +34,7 @@ var kinds = []struct {
 		syscall.ENOTCONN, syscall.EHOSTDOWN, syscall.EREMOTEIO, syscall.EMFILE, syscall.ENFILE,
 	}, ""},
 	{backends.Invalid, []syscall.Errno{syscall.ENOTDIR}, "a part of the key is a file, so nothing can be below it"},
-	{backends.Invalid, []syscall.Errno{syscall.EISDIR}, "a folder has this name"},
+	{backends.Invalid, []syscall.Errno{syscall.EISDIR}, "a directory has this name"},
 	{backends.Invalid, []syscall.Errno{syscall.ENAMETOOLONG}, "file systems take at most 255 bytes between two slashes"},
 	{backends.Invalid, []syscall.Errno{syscall.EINVAL, syscall.EILSEQ}, "the file system does not take this name"},
 	{backends.Invalid, []syscall.Errno{syscall.ELOOP}, "symbolic links lead in a circle"},
@@ -64,20 +64,20 @@ func classify(op, key string, err error) error {
 	}
 	if escapes(err) {
 		return backends.Errorf(backends.Permission, op, key,
-			"it is a symbolic link that leads out of the folder; give the folder it leads to as a store of its own")
+			"it is a symbolic link that leads out of the directory; give the directory it leads to as a store of its own")
 	}
 	return &backends.Error{Op: op, Key: key, Kind: backends.KindOf(err), Err: err}
 }
 
-// escapes tells whether os.Root refused to leave the folder. It has no error value
+// escapes tells whether os.Root refused to leave the directory. It has no error value
 // for that, so the words are compared; a test holds them.
 func escapes(err error) bool {
 	var pe *fs.PathError
 	return errors.As(err, &pe) && strings.Contains(pe.Err.Error(), "path escapes from parent")
 }
 
-// gone tells whether err says that a name leads to nothing, or in a circle.
-func gone(err error) bool {
+// vanished tells whether err says that a name leads to nothing, or in a circle.
+func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
 }
 

@@ -17,7 +17,7 @@ import (
 // Scheme is file:///absolute/path/.
 func Scheme() backends.Scheme {
 	return backends.Scheme{
-		Name: "file", Summary: "a mounted or local folder: PersistentVolume, NFS or EFS mount, disk",
+		Name: "file", Summary: "a mounted or local directory: PersistentVolume, NFS or EFS mount, disk",
 		Example:     "file:///mnt/source/",
 		Credentials: "The files' owner and mode decide: run as a user who may, or change them.",
 		Open:        open,
@@ -27,7 +27,7 @@ func Scheme() backends.Scheme {
 func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 	if t.Host != "" || t.User != "" {
 		return backends.Opened{}, backends.Errorf(backends.Invalid, "open", "",
-			"a file URL has three slashes, file:///path, and names no host; a folder of another machine is mounted here first")
+			"a file URL has three slashes, file:///path, and names no host; a directory of another machine is mounted here first")
 	}
 	dir := filepath.Clean("/" + t.Path)
 	if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
@@ -36,17 +36,17 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 	return backends.Opened{Backend: New(dir)}, nil
 }
 
-// Backend is a folder as a store. All methods may be called from many goroutines at
+// Backend is a directory as a store. All methods may be called from many goroutines at
 // once.
 type Backend struct {
 	dir string
 
 	sharing     sync.Once
-	shared      bool        // other machines may write to the folder
+	shared      bool        // other machines may write to the directory
 	sharedKnown func() bool // a test's in place of networked
 
 	mu   sync.Mutex
-	root *os.Root // nil until the folder is there
+	root *os.Root // nil until the directory is there
 }
 
 var (
@@ -54,19 +54,19 @@ var (
 	_ backends.PartCreator = (*Backend)(nil)
 )
 
-// New is the store of a folder that need not exist yet.
+// New is the store of a directory that need not exist yet.
 func New(dir string) *Backend { return &Backend{dir: dir} }
 
-// Dir is the folder.
+// Dir is the directory.
 func (b *Backend) Dir() string { return b.dir }
 
-// Facts implements backends.Backend.
-func (b *Backend) Facts() backends.Facts {
+// Capabilities implements backends.Backend.
+func (b *Backend) Capabilities() backends.Capabilities {
 	guard := backends.GuardLock
 	if b.isShared() {
 		guard = backends.GuardClaim
 	}
-	return backends.Facts{AtomicReplace: true, ConditionalCreate: true, Guard: guard, Parallelism: 8, PartSize: 16 << 20}
+	return backends.Capabilities{AtomicReplace: true, ConditionalCreate: true, Guard: guard, Parallelism: 8, PartSize: 16 << 20}
 }
 
 // Close implements backends.Backend.
@@ -80,7 +80,7 @@ func (b *Backend) Close() error {
 	return b.root.Close()
 }
 
-// open is the way to the files; with mkdir the folder is made if need be.
+// open is the way to the files; with mkdir the directory is made if need be.
 func (b *Backend) open(mkdir bool) (*os.Root, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +101,7 @@ func (b *Backend) open(mkdir bool) (*os.Root, error) {
 	return root, nil
 }
 
-// makeDir makes a folder and those it lies in, and returns when the disk has their names:
+// makeDir makes a directory and those it lies in, and returns when the disk has their names:
 // what is committed below must not be lost with them.
 func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrNotExist) {
@@ -167,7 +167,7 @@ func (b *Backend) reach(ctx context.Context, op, key string) (*os.Root, error) {
 func typeName(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
-		return "a folder"
+		return "a directory"
 	case m&fs.ModeSymlink != 0:
 		return "a symbolic link"
 	case m&fs.ModeNamedPipe != 0:

@@ -16,17 +16,17 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/file"
 )
 
 func TestContract(t *testing.T) {
 	dir := t.TempDir()
-	backendtest.Run(t, func(t *testing.T) *backends.Store {
+	conformance.Run(t, func(t *testing.T) *backends.Store {
 		b := file.New(dir)
 		t.Cleanup(func() { b.Close() })
 		return backends.NewStore(b, "file://"+dir, backends.Options{})
-	}, backendtest.Options{})
+	}, conformance.Options{})
 }
 
 // store is the store of a URL, as users open it.
@@ -75,11 +75,11 @@ func TestURL(t *testing.T) {
 		t.Errorf("a URL of a file: got %+v, %v", obj, err)
 	}
 	if got, want := list(t, store(t, "file://"+dir), ""), []string{"models/m 1.bin"}; !slices.Equal(got, want) {
-		t.Errorf("a URL of a folder lists %q, want %q", got, want)
+		t.Errorf("a URL of a directory lists %q, want %q", got, want)
 	}
 }
 
-func TestFolderThatIsMissing(t *testing.T) {
+func TestDirThatIsMissing(t *testing.T) {
 	s := store(t, "file://"+t.TempDir()+"/not/yet/")
 	for _, err := range s.List(t.Context(), "") {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +102,7 @@ func TestLinks(t *testing.T) {
 	write(t, dir+"/real/x", "inside")
 	write(t, outside+"/secret", "outside")
 	for link, target := range map[string]string{
-		"link": "real/x", "folder": "real", "real/loop": "..", "nowhere": "gone", "circle": "circle",
+		"link": "real/x", "directory": "real", "real/loop": "..", "nowhere": "gone", "circle": "circle",
 	} {
 		if err := os.Symlink(target, dir+"/"+link); err != nil {
 			t.Fatal(err)
@@ -112,10 +112,10 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := store(t, "file://"+dir)
-	if got, want := list(t, s, ""), []string{"folder/x", "link", "real/x"}; !slices.Equal(got, want) {
+	if got, want := list(t, s, ""), []string{"directory/x", "link", "real/x"}; !slices.Equal(got, want) {
 		t.Errorf("list = %q, want %q", got, want)
 	}
-	for _, key := range []string{"link", "folder/x"} {
+	for _, key := range []string{"link", "directory/x"} {
 		if got, _, err := s.ReadAll(t.Context(), key, 100); string(got) != "inside" || err != nil {
 			t.Errorf("%s reads %q, %v; want what it leads to", key, got, err)
 		}
@@ -126,7 +126,7 @@ func TestLinks(t *testing.T) {
 			t.Errorf("reading %q: got %v, want kind not-exist", key, err)
 		}
 	}
-	// Now one that leads out, as a file and as a folder.
+	// Now one that leads out, as a file and as a directory.
 	for link, target := range map[string]string{"escape": outside + "/secret", "escapes": outside} {
 		if err := os.Symlink(target, dir+"/"+link); err != nil {
 			t.Fatal(err)
@@ -134,18 +134,18 @@ func TestLinks(t *testing.T) {
 	}
 	for _, key := range []string{"escape", "escapes/secret"} {
 		_, err := s.Stat(t.Context(), key)
-		if backends.KindOf(err) != backends.Permission || !strings.Contains(fmt.Sprint(err), "leads out of the folder") {
+		if backends.KindOf(err) != backends.Permission || !strings.Contains(fmt.Sprint(err), "leads out of the directory") {
 			t.Errorf("stat of %s: got %v, want kind permission and the reason", key, err)
 		}
 		if _, err := s.PutBytes(t.Context(), "escapes/new", nil, backends.CreateOptions{}); err == nil {
-			t.Error("a link leads a write out of the folder")
+			t.Error("a link leads a write out of the directory")
 		}
 	}
 	var last error
 	for _, err := range s.List(t.Context(), "") {
 		last = err
 	}
-	if !strings.Contains(fmt.Sprint(last), "leads out of the folder") {
+	if !strings.Contains(fmt.Sprint(last), "leads out of the directory") {
 		t.Errorf("list with a link that leads out: got %v, want the reason", last)
 	}
 }
@@ -178,7 +178,7 @@ func TestNamesThatAreTaken(t *testing.T) {
 	for key, words := range map[string]string{
 		"a/b":                    "nothing can be below it",
 		"a/b/c":                  "nothing can be below it",
-		"d":                      "a folder has this name",
+		"d":                      "a directory has this name",
 		strings.Repeat("n", 256): "at most 255 bytes",
 	} {
 		if err := put(key); backends.KindOf(err) != backends.Invalid || !strings.Contains(fmt.Sprint(err), words) {
@@ -232,7 +232,7 @@ func TestChangeInPlaceUnderWay(t *testing.T) {
 	}
 }
 
-func TestEmptyFoldersGo(t *testing.T) {
+func TestEmptyDirsGo(t *testing.T) {
 	dir := t.TempDir()
 	s := store(t, "file://"+dir)
 	for _, key := range []string{"a/b/c/x", "a/y"} {
@@ -252,12 +252,12 @@ func TestEmptyFoldersGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
-		t.Errorf("%v is left, %v; want an empty folder", left, err)
+		t.Errorf("%v is left, %v; want an empty directory", left, err)
 	}
 }
 
-// Folders are made and removed by writers and removers of neighbours all the time.
-func TestWritersAndRemoversOfOneFolder(t *testing.T) {
+// Directories are made and removed by writers and removers of neighbours all the time.
+func TestWritersAndRemoversOfOneDir(t *testing.T) {
 	s := store(t, "file://"+t.TempDir())
 	var g errgroup.Group
 	for i := range 8 {

@@ -37,7 +37,7 @@ var localTypes = map[int64]bool{
 	0x2011bab0: true, // exFAT
 }
 
-// isShared reports whether other machines may write to the folder: it lies on a file
+// isShared reports whether other machines may write to the directory: it lies on a file
 // system that is not known to be local. Locks of the kernel say nothing about them.
 func (b *Backend) isShared() bool {
 	b.sharing.Do(func() {

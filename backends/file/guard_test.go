@@ -10,22 +10,22 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 )
 
-// A folder that other machines may write to is not guarded by the kernel's locks alone.
-func TestContractOfASharedFolder(t *testing.T) {
+// A directory that other machines may write to is not guarded by the kernel's locks alone.
+func TestContractOfASharedDir(t *testing.T) {
 	dir := t.TempDir()
-	backendtest.Run(t, func(t *testing.T) *backends.Store {
+	conformance.Run(t, func(t *testing.T) *backends.Store {
 		b := New(dir)
 		b.sharedKnown = func() bool { return true }
 		t.Cleanup(func() { b.Close() })
 		store := backends.NewStore(b, "file://"+dir, backends.Options{})
-		if got := store.Facts().Guard; got != backends.GuardClaim {
-			t.Errorf("Guard of a shared folder = %q, want %q", got, backends.GuardClaim)
+		if got := store.Capabilities().Guard; got != backends.GuardClaim {
+			t.Errorf("Guard of a shared directory = %q, want %q", got, backends.GuardClaim)
 		}
 		return store
-	}, backendtest.Options{MaxSize: 1 << 20, Many: 50, Without: []string{backendtest.AnyOrder}})
+	}, conformance.Options{MaxSize: 1 << 20, Many: 50, Without: []string{conformance.AnyOrder}})
 }
 
 func TestLockFileIsKeptWhileItIsLocked(t *testing.T) {
@@ -46,7 +46,7 @@ func TestLockFileIsKeptWhileItIsLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	held := filepath.Join(dir, lockName("key"))
-	if err := b.Sweep(t.Context(), "", func(backends.Remains) bool { return true }); err != nil {
+	if err := b.Sweep(t.Context(), "", func(backends.Orphan) bool { return true }); err != nil {
 		t.Errorf("Sweep: %v", err)
 	}
 	if _, err := os.Lstat(held); err != nil {
@@ -61,7 +61,7 @@ func TestLockFileIsKeptWhileItIsLocked(t *testing.T) {
 	}
 }
 
-// In a folder that others can write to, the name of the lock file may be anything.
+// In a directory that others can write to, the name of the lock file may be anything.
 func TestLockFileThatIsNoFile(t *testing.T) {
 	for what, plant := range map[string]func(name string) error{
 		"a link": func(name string) error { return os.Symlink("secret", name) },

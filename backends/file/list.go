@@ -14,7 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// List implements backends.Source. It holds the names of the folders between the
+// List implements backends.Source. It holds the names of the directories between the
 // root and where it is, and nothing else, so a tree may be of any size.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
@@ -23,7 +23,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 			yield(backends.Object{}, classify("list", prefix, err))
 			return
 		}
-		// Everything below the last slash of the prefix is in one folder.
+		// Everything below the last slash of the prefix is in one directory.
 		dir := "."
 		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 			dir = prefix[:i]
@@ -32,7 +32,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 			}
 		}
 		l := &lister{ctx: ctx, root: root, prefix: prefix, yield: yield}
-		l.folder(dir)
+		l.dir(dir)
 	}
 }
 
@@ -41,16 +41,16 @@ type lister struct {
 	root   *os.Root
 	prefix string
 	yield  func(backends.Object, error) bool
-	within []fs.FileInfo // the folders that it is in, against links in a circle
+	within []fs.FileInfo // the directories that it is in, against links in a circle
 }
 
-// folder yields what lies below dir and tells whether to go on.
-func (l *lister) folder(dir string) bool {
+// dir yields what lies below dir and tells whether to go on.
+func (l *lister) dir(dir string) bool {
 	names, info, err := l.names(dir)
 	if err != nil {
 		if dir != "." && backends.KindOf(err) == backends.NotExist {
 			if len(l.within) > 0 { // else it may never have been there
-				backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a folder", Gone: true})
+				backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
 			}
 			return true
 		}
@@ -63,7 +63,7 @@ func (l *lister) folder(dir string) bool {
 	l.within = append(l.within, info)
 	defer func() { l.within = l.within[:len(l.within)-1] }()
 	if len(names) == 0 && dir != "." {
-		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a folder without files"})
+		backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory without files"})
 	}
 	for _, name := range names {
 		if err := ended(l.ctx, "list", l.prefix); err != nil {
@@ -73,7 +73,7 @@ func (l *lister) folder(dir string) bool {
 		bare, isDir := strings.CutSuffix(name, "/")
 		next := l.file
 		if isDir {
-			next = l.folder
+			next = l.dir
 		}
 		if !next(path.Join(dir, bare)) {
 			return false
@@ -83,7 +83,7 @@ func (l *lister) folder(dir string) bool {
 }
 
 // names are those in dir that may lead to keys with the prefix, in the order of the
-// keys: a folder counts with the slash behind it, so that "a-b" stands before what
+// keys: a directory counts with the slash behind it, so that "a-b" stands before what
 // is in "a", and that before "a0".
 func (l *lister) names(dir string) (names []string, info fs.FileInfo, err error) {
 	f, err := l.root.Open(dir)
@@ -134,7 +134,7 @@ func (l *lister) follow(key string, mode fs.FileMode) (fs.FileMode, error) {
 		return mode, nil
 	}
 	info, err := l.root.Stat(key)
-	if gone(err) {
+	if vanished(err) {
 		return mode, nil
 	}
 	if err != nil {
@@ -146,8 +146,8 @@ func (l *lister) follow(key string, mode fs.FileMode) (fs.FileMode, error) {
 // file yields the file, if it still is one.
 func (l *lister) file(key string) bool {
 	info, err := l.root.Stat(key)
-	if gone(err) || err == nil && !info.Mode().IsRegular() {
-		backends.Skip(l.ctx, backends.Skipped{Key: key, What: "a file", Gone: true})
+	if vanished(err) || err == nil && !info.Mode().IsRegular() {
+		backends.Skip(l.ctx, backends.Skipped{Key: key, What: "a file", Vanished: true})
 		return true
 	}
 	if err != nil {

@@ -27,7 +27,7 @@ func TestListReportsWhatItSkips(t *testing.T) {
 		}
 	}
 	got := make(map[string]bool)
-	ctx := backends.WithSkipped(t.Context(), func(s backends.Skipped) { got[s.Key] = s.Gone })
+	ctx := backends.WithSkipped(t.Context(), func(s backends.Skipped) { got[s.Key] = s.Vanished })
 	for obj, err := range b.List(ctx, "") {
 		if err != nil {
 			t.Fatal(err)

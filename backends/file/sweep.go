@@ -13,9 +13,9 @@ import (
 
 var _ backends.Sweeper = (*Backend)(nil)
 
-// Sweep implements backends.Sweeper: it removes temporary files, and folders that are
+// Sweep implements backends.Sweeper: it removes temporary files, and directories that are
 // empty, without them or since their maker was killed.
-func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	root, err := b.open(false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -23,13 +23,13 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.R
 	if err != nil {
 		return classify("sweep", prefix, err)
 	}
-	top := path.Dir(prefix + "x") // the folder that holds all that begins so
+	top := path.Dir(prefix + "x") // the directory that holds all that begins so
 	err = fs.WalkDir(root.FS(), top, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // gone since its folder was listed
+			return nil // gone since its directory was listed
 		case err != nil:
 			return err
 		case p == top:
@@ -37,7 +37,7 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.R
 		case !strings.HasPrefix(p, prefix) && d.IsDir():
 			return fs.SkipDir
 		case d.IsDir():
-			return sweepFolder(root, p, d, over)
+			return sweepDir(root, p, d, over)
 		case !strings.HasPrefix(p, prefix), !strings.HasPrefix(d.Name(), Temporary), !d.Type().IsRegular():
 			return nil
 		}
@@ -48,7 +48,7 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.R
 		if err != nil {
 			return err
 		}
-		if !over(backends.Remains{Key: p, Size: info.Size(), Touched: info.ModTime(), Marked: true}) {
+		if !over(backends.Orphan{Key: p, Size: info.Size(), Touched: info.ModTime(), Marked: true}) {
 			return nil
 		}
 		remove := func() error { return unlink(root, p, 0) }
@@ -64,13 +64,13 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.R
 	return classify("sweep", prefix, err)
 }
 
-// sweepFolder removes a folder in which there is nothing.
-func sweepFolder(root *os.Root, p string, d fs.DirEntry, over func(backends.Remains) bool) error {
+// sweepDir removes a directory in which there is nothing.
+func sweepDir(root *os.Root, p string, d fs.DirEntry, over func(backends.Orphan) bool) error {
 	entries, err := fs.ReadDir(root.FS(), p)
 	if err != nil || len(entries) > 0 {
 		return nil // the walk finds what is wrong with it
 	}
-	if info, err := d.Info(); err == nil && over(backends.Remains{Key: path.Join(p, Temporary), Folder: true, Touched: info.ModTime()}) {
+	if info, err := d.Info(); err == nil && over(backends.Orphan{Key: path.Join(p, Temporary), Directory: true, Touched: info.ModTime()}) {
 		prune(root, p)
 		return fs.SkipDir
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 )
 
 func TestSweepRemovesWhatIsOver(t *testing.T) {
@@ -31,7 +31,7 @@ func TestSweepRemovesWhatIsOver(t *testing.T) {
 	}
 	b := New(dir)
 	defer b.Close()
-	if err := b.Sweep(t.Context(), "dest/step-", func(r backends.Remains) bool { return !strings.HasPrefix(r.Key, "dest/step-2/") }); err != nil {
+	if err := b.Sweep(t.Context(), "dest/step-", func(r backends.Orphan) bool { return !strings.HasPrefix(r.Key, "dest/step-2/") }); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
@@ -45,8 +45,8 @@ func TestSweepRemovesWhatIsOver(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("left %q (%v), want %q", got, err, want)
 	}
-	if err := b.Sweep(t.Context(), "nowhere/step-", func(backends.Remains) bool { return true }); err != nil {
-		t.Errorf("of a folder that is not there: %v", err)
+	if err := b.Sweep(t.Context(), "nowhere/step-", func(backends.Orphan) bool { return true }); err != nil {
+		t.Errorf("of a directory that is not there: %v", err)
 	}
 }
 
@@ -55,5 +55,5 @@ func TestSweepsAfterKills(t *testing.T) {
 	open := func() *backends.Store { return backends.NewStore(New(dir), "file://"+dir, backends.Options{}) }
 	store := open()
 	defer store.Close()
-	backendtest.Sweeps(t, open(), store)
+	conformance.Sweeps(t, open(), store)
 }

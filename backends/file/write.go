@@ -34,10 +34,10 @@ func (b *Backend) CreateParts(ctx context.Context, key string, opts backends.Cre
 	if err != nil {
 		return nil, err
 	}
-	return &partWriter{upload: u, part: b.Facts().PartLength(opts.Size), have: make(map[int64]int64)}, nil
+	return &partWriter{upload: u, part: b.Capabilities().PartLength(opts.Size), have: make(map[int64]int64)}, nil
 }
 
-// begin opens the temporary file and makes the folders on the way to it.
+// begin opens the temporary file and makes the directories on the way to it.
 func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
 	if err := ended(ctx, "create", key); err != nil {
 		return nil, err
@@ -51,13 +51,13 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 	}
 	dir := path.Dir(key)
 	u := &upload{b: b, ctx: ctx, root: root, key: key, temp: path.Join(dir, Temporary+rand.Text()[:16]), opts: opts}
-	// A Delete may remove the folder as empty before the file is in it.
+	// A Delete may remove the directory as empty before the file is in it.
 	for range 100 {
 		if _, err := root.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			u.madeDirs = true
 		}
 		if err = root.MkdirAll(dir, 0o755); errors.Is(err, fs.ErrExist) {
-			err = syscall.ENOTDIR // what is there is no folder
+			err = syscall.ENOTDIR // what is there is no directory
 		} else if err == nil {
 			u.file, err = root.OpenFile(u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 		}
@@ -80,7 +80,7 @@ type upload struct {
 	temp     string
 	file     *os.File
 	opts     backends.CreateOptions
-	madeDirs bool // some of the folders may be new
+	madeDirs bool // some of the directories may be new
 
 	mu        sync.Mutex // guards all below
 	over      error      // why nothing more can be done
@@ -105,7 +105,7 @@ func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error
 		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key,
 			"%d bytes were announced and %d written", u.opts.Size, size)
 	}
-	for _, step := range []func(context.Context) error{u.sync, u.publish, u.syncFolders} {
+	for _, step := range []func(context.Context) error{u.sync, u.publish, u.syncDirs} {
 		if err := step(ctx); err != nil {
 			return backends.Object{}, classify("commit", u.key, err)
 		}
@@ -209,8 +209,8 @@ func (u *upload) renameNoReplace() error {
 	return err
 }
 
-// syncFolders makes the name durable, and those of the folders that may be new.
-func (u *upload) syncFolders(context.Context) error {
+// syncDirs makes the name durable, and those of the directories that may be new.
+func (u *upload) syncDirs(context.Context) error {
 	for dir := path.Dir(u.key); ; dir = path.Dir(dir) {
 		if err := syncDir(u.root, dir); err != nil {
 			return err
@@ -221,7 +221,7 @@ func (u *upload) syncFolders(context.Context) error {
 	}
 }
 
-// syncDir makes the names in a folder durable, where the file system knows of that.
+// syncDir makes the names in a directory durable, where the file system knows of that.
 func syncDir(root *os.Root, dir string) error {
 	f, err := root.Open(dir)
 	if err != nil {
@@ -245,7 +245,7 @@ func (u *upload) Abort() error {
 	return classify("abort", u.key, u.dropLocked())
 }
 
-// dropLocked removes the temporary file and the folders that are empty without it.
+// dropLocked removes the temporary file and the directories that are empty without it.
 func (u *upload) dropLocked() error {
 	_ = u.file.Close() // its bytes are not wanted
 	if err := u.root.Remove(u.temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -340,7 +340,7 @@ func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
 }
 
 // Delete implements backends.Sink. When it returns, the name is gone for good, and
-// so are folders that it left empty.
+// so are directories that it left empty.
 func (b *Backend) Delete(ctx context.Context, key string) error {
 	root, err := b.reach(ctx, "delete", key)
 	if err == nil {
@@ -379,7 +379,7 @@ func prune(root *os.Root, dir string) {
 	}
 }
 
-// unlink removes a file, or with AT_REMOVEDIR an empty folder, and never the one for
+// unlink removes a file, or with AT_REMOVEDIR an empty directory, and never the one for
 // the other.
 func unlink(root *os.Root, name string, flags int) error {
 	dir, err := root.Open(path.Dir(name))

@@ -18,7 +18,7 @@ import (
 	"github.com/colinmarc/hdfs/v2/hadoopconf"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/kerberos"
+	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
 // Scheme describes hdfs:// URLs.
@@ -26,9 +26,9 @@ func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name:    "hdfs",
 		Summary: "Hadoop's file system, by its NameNode or by a name service with several",
-		Example: "hdfs://namenode:8020/folder/",
+		Example: "hdfs://namenode:8020/directory/",
 		Params: []backends.Param{
-			{Name: "conf", Summary: "the folder with core-site.xml and hdfs-site.xml; else HADOOP_CONF_DIR, or etc/hadoop in HADOOP_HOME"},
+			{Name: "conf", Summary: "the directory with core-site.xml and hdfs-site.xml; else HADOOP_CONF_DIR, or etc/hadoop in HADOOP_HOME"},
 			{Name: "user", Summary: "as whom to act where there is no Kerberos; else HADOOP_USER_NAME", Default: "the process's user"},
 			{Name: "block-size", Summary: "of files that are written, such as 64m; large files are read in as long pieces", Default: "dfs.blocksize, else the NameNode's"},
 			{Name: "datanode-hostname", Summary: "true reaches DataNodes by their names, false by their addresses", Default: "dfs.client.use.datanode.hostname, else false"},
@@ -205,7 +205,7 @@ func namenodes(host string, conf hadoopconf.HadoopConf, dir string) ([]string, e
 	if host == "" {
 		u, err := url.Parse(first(conf["fs.defaultFS"], conf["fs.default.name"]))
 		if err != nil || u.Scheme != "hdfs" || u.Host == "" {
-			return invalid("an hdfs URL names its NameNode or name service, as in hdfs://namenode:8020/folder/, unless fs.defaultFS in HADOOP_CONF_DIR does")
+			return invalid("an hdfs URL names its NameNode or name service, as in hdfs://namenode:8020/directory/, unless fs.defaultFS in HADOOP_CONF_DIR does")
 		}
 		host = u.Host
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// conf writes a Hadoop configuration and returns its folder.
+// conf writes a Hadoop configuration and returns its directory.
 func conf(t *testing.T, props map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -16,7 +16,7 @@ import (
 // without any error, and a prefetch called it verified.
 func TestABlockThatRots(t *testing.T) {
 	server := need(t)
-	s := openLive(t, folder(t))
+	s := openLive(t, directory(t))
 	contents := bytes.Repeat([]byte("good"), 1<<20/4) // one block
 	contents[0] = 'G'
 	obj, err := s.PutBytes(t.Context(), "k", contents, backends.CreateOptions{})

@@ -1,8 +1,8 @@
 // Package hdfs speaks to Hadoop's file system, by its own protocols.
 //
-//	hdfs://namenode:8020/folder/            one NameNode; 8020 is its usual port
-//	hdfs://nameservice/folder/              several, by HADOOP_CONF_DIR or ?conf=
-//	hdfs:///folder/                         fs.defaultFS of that configuration
+//	hdfs://namenode:8020/directory/            one NameNode; 8020 is its usual port
+//	hdfs://nameservice/directory/              several, by HADOOP_CONF_DIR or ?conf=
+//	hdfs:///directory/                         fs.defaultFS of that configuration
 //
 // [Scheme] says which parameters there are. Of the configuration it takes what names
 // NameNodes and turns on Kerberos or encryption, dfs.blocksize, dfs.replication and
@@ -24,8 +24,8 @@
 // # Keys
 //
 // An object is a closed file. Keys that are no path, or have a colon in them, are
-// refused. Names that begin with .stager-tmp-, and folders .stager, are not objects.
-// Delete removes folders that it leaves empty, but never the URL's own.
+// refused. Names that begin with .stager-tmp-, and directories .stager, are not objects.
+// Delete removes directories that it leaves empty, but never the URL's own.
 //
 // A file that somebody is writing is not there yet: an empty one is left out of lists,
 // with a line in the log, and one with full blocks, which a list cannot tell, is refused

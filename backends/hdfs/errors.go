@@ -13,7 +13,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/kerberos"
+	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
 // exceptions are what the NameNode throws, by the last part of the Java class.
@@ -22,15 +22,15 @@ var exceptions = []struct {
 	names []string
 	words string // what it means here; "": the exception's own first line
 }{
-	{backends.NotExist, []string{"FileNotFoundException"}, "there is no such file or folder"},
-	{backends.Exist, []string{"FileAlreadyExistsException"}, "a file or folder has this name"},
+	{backends.NotExist, []string{"FileNotFoundException"}, "there is no such file or directory"},
+	{backends.Exist, []string{"FileAlreadyExistsException"}, "a file or directory has this name"},
 	{backends.Permission, []string{"AccessControlException", "AuthorizationException", "SnapshotAccessControlException"}, ""},
 	{backends.NoSpace, []string{"NSQuotaExceededException", "DSQuotaExceededException", "QuotaByStorageTypeExceededException", "QuotaExceededException"}, ""},
-	{backends.NoSpace, []string{"MaxDirectoryItemsExceededException"}, "the folder has as many entries as the NameNode allows"},
+	{backends.NoSpace, []string{"MaxDirectoryItemsExceededException"}, "the directory has as many entries as the NameNode allows"},
 	{backends.Invalid, []string{"ParentNotDirectoryException"}, "a part of the key is a file, so nothing can be below it"},
 	{backends.Invalid, []string{"PathComponentTooLongException"}, "the NameNode takes at most 255 bytes between two slashes"},
 	{backends.Invalid, []string{"InvalidPathException", "HadoopIllegalArgumentException", "PathIsNotEmptyDirectoryException"}, ""},
-	{backends.Unsupported, []string{"UnknownCryptoProtocolVersionException"}, "the folder is an encryption zone, whose files stager cannot write: choose another folder"},
+	{backends.Unsupported, []string{"UnknownCryptoProtocolVersionException"}, "the directory is an encryption zone, whose files stager cannot write: choose another directory"},
 	{backends.Unsupported, []string{"RpcNoSuchMethodException", "RpcNoSuchProtocolException", "UnsupportedOperationException", "UnresolvedLinkException"}, ""},
 	{backends.Unavailable, []string{"SafeModeException"}, "the NameNode is in safe mode: it has just started, or an operator put it there (hdfs dfsadmin -safemode get)"},
 	{backends.Unavailable, []string{"StandbyException", "ObserverRetryOnActiveException"}, "this NameNode is a standby, and no active one answers: name all of them, by a name service of HADOOP_CONF_DIR"},
@@ -110,9 +110,9 @@ func classify(err error) (backends.Kind, string) {
 	case errors.Is(err, errSigned), errors.Is(err, errDigestCipher):
 		return backends.Unsupported, ""
 	case errors.Is(err, fs.ErrNotExist):
-		return backends.NotExist, "there is no such file or folder"
+		return backends.NotExist, "there is no such file or directory"
 	case errors.Is(err, fs.ErrExist):
-		return backends.Exist, "a file or folder has this name"
+		return backends.Exist, "a file or directory has this name"
 	case errors.Is(err, fs.ErrPermission):
 		return backends.Permission, ""
 	case errors.Is(err, fs.ErrInvalid):

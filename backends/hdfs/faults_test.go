@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 )
 
 // inner is the backend below a Store.
@@ -28,7 +28,7 @@ func inner(s *backends.Store) *store {
 
 // checked compares what is written to it with contents.
 type checked struct {
-	want  *backendtest.Contents
+	want  *conformance.Contents
 	bytes atomic.Int64
 	wrong atomic.Int64
 	first func() // called once, after the first bytes
@@ -45,7 +45,7 @@ func (c *checked) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// patient opens a folder as the program does.
+// patient opens a directory as the program does.
 func patient(t *testing.T, path string) *backends.Store {
 	t.Helper()
 	short := openLive(t, path)
@@ -56,9 +56,9 @@ func patient(t *testing.T, path string) *backends.Store {
 func TestServersKilledWhileAFileIsRead(t *testing.T) {
 	for _, daemon := range []string{"datanode", "namenode"} {
 		t.Run(daemon, func(t *testing.T) {
-			server, s := need(t), patient(t, folder(t))
+			server, s := need(t), patient(t, directory(t))
 			const size = 96 << 20
-			contents := backendtest.ContentsOf("kill "+daemon, size)
+			contents := conformance.ContentsOf("kill "+daemon, size)
 			obj, err := s.Put(t.Context(), "k", contents, size, backends.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -96,9 +96,9 @@ func TestServersKilledWhileAFileIsRead(t *testing.T) {
 func TestServersKilledWhileAFileIsWritten(t *testing.T) {
 	for _, daemon := range []string{"datanode", "namenode"} {
 		t.Run(daemon, func(t *testing.T) {
-			server, s := need(t), patient(t, folder(t))
+			server, s := need(t), patient(t, directory(t))
 			const size = 48 << 20
-			contents := backendtest.ContentsOf("kill "+daemon, size)
+			contents := conformance.ContentsOf("kill "+daemon, size)
 			killed := make(chan struct{})
 			var read atomic.Int64
 			src := readerAt(func(p []byte, off int64) (int, error) {
@@ -137,7 +137,7 @@ func TestServersKilledWhileAFileIsWritten(t *testing.T) {
 			if err := b.with(t.Context(), "list", "", func(ses *session) error {
 				files, _, err := ses.list("/"+b.base, "")
 				if len(files) != 1 {
-					t.Errorf("%d files in the folder, want 1", len(files))
+					t.Errorf("%d files in the directory, want 1", len(files))
 				}
 				return err
 			}); err != nil {
@@ -211,7 +211,7 @@ func TestASilentNameNode(t *testing.T) {
 }
 
 func TestASilentDataNode(t *testing.T) {
-	s := openLive(t, folder(t))
+	s := openLive(t, directory(t))
 	obj, err := s.PutBytes(t.Context(), "k", []byte("bytes"), backends.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -338,7 +338,7 @@ func (d *deaf) Read(p []byte) (int, error) {
 }
 
 func TestARenameWhoseAnswerIsLost(t *testing.T) {
-	s := openLive(t, folder(t))
+	s := openLive(t, directory(t))
 	b := inner(s)
 	var lost atomic.Int32
 	b.pool.net = func(ctx context.Context, network, address string) (net.Conn, error) {

@@ -18,12 +18,12 @@ import (
 // store is one HDFS. Its keys are paths without the leading slash.
 type store struct {
 	pool      *pool
-	base      string // the URL's folder; folders above it are never removed
+	base      string // the URL's directory; directories above it are never removed
 	partSize  int64
 	blockSize int64 // of files that are written; 0: what the NameNode likes
 	replicas  int   // the same
 	log       *slog.Logger
-	left      backends.Leftovers
+	left      backends.Orphans
 }
 
 var (
@@ -31,10 +31,10 @@ var (
 	_ backends.KeyChecker = (*store)(nil)
 )
 
-// Facts are HDFS's: a rename replaces in one step or refuses to, and reads go by the
+// Capabilities are HDFS's: a rename replaces in one step or refuses to, and reads go by the
 // file's id, so that they never see another file of the same name.
-func (b *store) Facts() backends.Facts {
-	return backends.Facts{
+func (b *store) Capabilities() backends.Capabilities {
+	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardClaim, PinnedReads: true,
 		Parallelism: 16, PartSize: b.partSize,
 	}
@@ -115,7 +115,7 @@ func fileStatus(n namenode, op, key string) (*hdfs.FileStatus, error) {
 	case err != nil:
 		return nil, err
 	case isDir(st):
-		return nil, backends.Errorf(backends.NotExist, op, key, "this is a folder, not a file")
+		return nil, backends.Errorf(backends.NotExist, op, key, "this is a directory, not a file")
 	case st.GetFileType() != isFile:
 		return nil, backends.Errorf(backends.NotExist, op, key, "this is a symbolic link, not a file")
 	}
@@ -124,8 +124,8 @@ func fileStatus(n namenode, op, key string) (*hdfs.FileStatus, error) {
 
 // The file types of Hadoop's protocol, whose names the library keeps to itself.
 const (
-	isFolder = 1
-	isFile   = 2
+	fileTypeDir = 1
+	isFile      = 2
 )
 
 // How Hadoop's protocol tells of erasure coding.
@@ -134,7 +134,7 @@ const (
 	hasEC      = 4 // a flag
 )
 
-func isDir(st *hdfs.FileStatus) bool { return st.GetFileType() == isFolder }
+func isDir(st *hdfs.FileStatus) bool { return st.GetFileType() == fileTypeDir }
 
 func beingWritten(op, key string) error {
 	return backends.Errorf(backends.Changed, op, key,
@@ -167,17 +167,17 @@ func describe(key string, st *hdfs.FileStatus) backends.Object {
 func plain(op, key string, st *hdfs.FileStatus) error {
 	if st.GetFileEncryptionInfo() != nil {
 		return backends.Errorf(backends.Unsupported, op, key,
-			"the file lies in an encryption zone, whose key stager cannot ask for: copy it to a folder that is none (hadoop distcp)")
+			"the file lies in an encryption zone, whose key stager cannot ask for: copy it to a directory that is none (hadoop distcp)")
 	}
 	// Policies that Hadoop brings along are told by their number alone.
 	if st.GetEcPolicy().GetId() != replicated || st.GetFlags()&hasEC != 0 {
 		return backends.Errorf(backends.Unsupported, op, key,
-			"the file is erasure-coded, which stager can neither read nor write: copy it to a folder whose files are replicated (hdfs ec -setPolicy -replicate)")
+			"the file is erasure-coded, which stager can neither read nor write: copy it to a directory whose files are replicated (hdfs ec -setPolicy -replicate)")
 	}
 	return nil
 }
 
-// Delete removes a file, and the folders below the URL's that it leaves empty.
+// Delete removes a file, and the directories below the URL's that it leaves empty.
 func (b *store) Delete(ctx context.Context, key string) error {
 	if findable("delete", key) != nil {
 		return ended(ctx, "delete", key) // no object has this name
@@ -199,7 +199,7 @@ func (b *store) Delete(ctx context.Context, key string) error {
 }
 
 // prune removes dir and those it lies in, as far as they are empty and below the
-// URL's folder.
+// URL's directory.
 func (b *store) prune(s *session, dir string) {
 	for ; dir != "." && dir != b.base && (b.base == "" || strings.HasPrefix(dir, b.base+"/")); dir = path.Dir(dir) {
 		if s.remove("/"+dir) != nil {
@@ -211,7 +211,7 @@ func (b *store) prune(s *session, dir string) {
 // temporary is how the names of files begin that are not written to their end.
 const temporary = ".stager-tmp-"
 
-// private is a folder of stager's own, which is no data.
+// private is a directory of stager's own, which is no data.
 const private = ".stager"
 
 // checkKey refuses keys that are no path of an object.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// discard removes a temporary file, and the folders that are empty without it.
+// discard removes a temporary file, and the directories that are empty without it.
 func (b *store) discard(ctx context.Context, temp string) error {
 	return b.with(ctx, "abort", strings.TrimPrefix(temp, "/"), func(s *session) error {
 		if err := s.remove(temp); err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// List implements backends.Source. It holds one page of each folder between the root
+// List implements backends.Source. It holds one page of each directory between the root
 // and where it is, and what its order holds back, so a tree may be of any size.
 func (b *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		// Everything below the last slash of the prefix is in one folder.
+		// Everything below the last slash of the prefix is in one directory.
 		dir := ""
 		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 			dir = prefix[:i]
@@ -26,7 +26,7 @@ func (b *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Obje
 			}
 		}
 		l := &lister{ctx: ctx, store: b, prefix: prefix, yield: yield}
-		l.folder(dir)
+		l.dir(dir)
 	}
 }
 
@@ -36,11 +36,11 @@ type lister struct {
 	prefix string
 	yield  func(backends.Object, error) bool
 	told   bool // that a file was left out
-	depth  int  // of folders that it is in
+	depth  int  // of directories that it is in
 }
 
-// folder yields what lies below dir and tells whether to go on.
-func (l *lister) folder(dir string) bool {
+// dir yields what lies below dir and tells whether to go on.
+func (l *lister) dir(dir string) bool {
 	l.depth++
 	defer func() { l.depth-- }()
 	var order order
@@ -52,9 +52,9 @@ func (l *lister) folder(dir string) bool {
 			return err
 		})
 		if err != nil {
-			if errors.Is(err, fs.ErrNotExist) || notAFolder(err) {
+			if errors.Is(err, fs.ErrNotExist) || notADir(err) {
 				if l.depth > 1 { // else it may never have been there
-					backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a folder", Gone: true})
+					backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
 				}
 				return true
 			}
@@ -64,7 +64,7 @@ func (l *lister) folder(dir string) bool {
 		for _, st := range page {
 			name := string(st.GetPath())
 			if name == "" {
-				return true // dir is a file, which its own folder lists
+				return true // dir is a file, which its own directory lists
 			}
 			after = name
 			if l.wanted(path.Join(dir, name), st) {
@@ -103,7 +103,7 @@ func (l *lister) drain(o *order, seen string, all bool) bool {
 		}
 		yield := l.file
 		if strings.HasSuffix(e.name, "/") {
-			yield = func(obj backends.Object) bool { return l.folder(obj.Key) }
+			yield = func(obj backends.Object) bool { return l.dir(obj.Key) }
 		}
 		if !yield(e.object) {
 			return false
@@ -135,7 +135,7 @@ func (l *lister) stillEmpty(key string) (open bool, err error) {
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		backends.Skip(l.ctx, backends.Skipped{Key: key, What: "a file", Gone: true})
+		backends.Skip(l.ctx, backends.Skipped{Key: key, What: "a file", Vanished: true})
 		return true, nil
 	}
 	if open && !l.told {
@@ -145,6 +145,6 @@ func (l *lister) stillEmpty(key string) (open bool, err error) {
 	return open, err
 }
 
-func notAFolder(err error) bool {
+func notADir(err error) bool {
 	return isException(err, "ParentNotDirectoryException") || belowAFile(err)
 }

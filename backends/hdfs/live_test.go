@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 func need(t *testing.T) *live.Server {
@@ -24,7 +24,7 @@ func shell(t *testing.T, s *live.Server, class string, args ...string) string {
 
 const fsShell = "org.apache.hadoop.fs.FsShell"
 
-// openLive opens a folder of the real server, with the environment changed, and the
+// openLive opens a directory of the real server, with the environment changed, and the
 // patience of a test.
 func openLive(t *testing.T, path string, changed ...string) *backends.Store {
 	t.Helper()
@@ -44,25 +44,25 @@ func openAt(t *testing.T, server *live.Server, path string, changed ...string) *
 	return s
 }
 
-// folder is one of the test's own.
-func folder(t *testing.T) string {
+// directory is one of the test's own.
+func directory(t *testing.T) string {
 	return fmt.Sprintf("/%s-%d/", strings.NewReplacer("/", "_", ":", "_").Replace(t.Name()), time.Now().UnixNano())
 }
 
 // noParts: a file of HDFS is written from its beginning to its end.
-var noParts = []string{backendtest.AnyOrder}
+var noParts = []string{conformance.AnyOrder}
 
 func unfit(key string) bool { return strings.Contains(key, ":") }
 
 func TestContract(t *testing.T) {
 	need(t)
-	backendtest.Run(t, func(t *testing.T) *backends.Store {
-		return openLive(t, folder(t))
-	}, backendtest.Options{Unfit: unfit, Without: noParts})
+	conformance.Run(t, func(t *testing.T) *backends.Store {
+		return openLive(t, directory(t))
+	}, conformance.Options{Unfit: unfit, Without: noParts})
 }
 
 func TestSweepsAfterKills(t *testing.T) {
 	need(t)
-	path := folder(t)
-	backendtest.Sweeps(t, openLive(t, path), openLive(t, path))
+	path := directory(t)
+	conformance.Sweeps(t, openLive(t, path), openLive(t, path))
 }

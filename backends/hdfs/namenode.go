@@ -83,8 +83,8 @@ func (n namenode) status(path string) (*hdfs.FileStatus, error) {
 	return m.Interface().(*hdfs.FileStatus), nil
 }
 
-// list is a page of a folder in byte order of the names, from behind one on, and
-// whether there are more; fs.ErrNotExist when there is no such folder.
+// list is a page of a directory in byte order of the names, from behind one on, and
+// whether there are more; fs.ErrNotExist when there is no such directory.
 func (n namenode) list(dir, after string) (page []*hdfs.FileStatus, more bool, err error) {
 	resp, err := n.call("getListing", arguments{"src": dir, "startAfter": []byte(after), "needLocation": false})
 	if err != nil {
@@ -123,7 +123,7 @@ func (n namenode) rename(from, to string, replace bool) error {
 	return err
 }
 
-// mkdirs makes a folder and those it lies in, if they are not there.
+// mkdirs makes a directory and those it lies in, if they are not there.
 func (n namenode) mkdirs(dir string) error {
 	perm, err := protoregistry.GlobalTypes.FindMessageByName("hadoop.hdfs.FsPermissionProto")
 	if err != nil {
@@ -135,7 +135,7 @@ func (n namenode) mkdirs(dir string) error {
 	return err
 }
 
-// remove deletes a file, or a folder that is empty; nothing there is no error.
+// remove deletes a file, or a directory that is empty; nothing there is no error.
 func (n namenode) remove(path string) error {
 	_, err := n.call("delete", arguments{"src": path, "recursive": false})
 	return err

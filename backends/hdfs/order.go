@@ -7,13 +7,13 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// entry is a file, or a folder, of a page.
+// entry is a file, or a directory, of a page.
 type entry struct {
-	name   string // of a folder with a slash behind it, which is how its keys go on
+	name   string // of a directory with a slash behind it, which is how its keys go on
 	object backends.Object
 }
 
-// An order brings the entries of a folder, as the NameNode lists them, into the order
+// An order brings the entries of a directory, as the NameNode lists them, into the order
 // of the keys. The two differ in two ways:
 //
 //   - what lies in "a" comes behind "a-b", since "-" stands before "/"; the NameNode
@@ -22,7 +22,7 @@ type entry struct {
 //     before those within: "aü" before "ab"
 //
 // An entry is held until none can come that stands before it. Among names in ASCII
-// these are few; a folder of other names is held whole.
+// these are few; a directory of other names is held whole.
 type order struct{ held []entry }
 
 // add takes the next entry.

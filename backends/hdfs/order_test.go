@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// ordered lists names, of folders with a slash behind them, as a NameNode does, and
+// ordered lists names, of directories with a slash behind them, as a NameNode does, and
 // returns them as an order hands them out, and how many it held at most.
 func ordered(names []string) (got []string, held int) {
 	names = slices.Clone(names)
@@ -49,8 +49,8 @@ func TestOrderIsThatOfKeys(t *testing.T) {
 			}
 		}
 		var in []string
-		for name, folder := range names {
-			if folder {
+		for name, directory := range names {
+			if directory {
 				name += "/"
 			}
 			in = append(in, name)
@@ -68,6 +68,6 @@ func TestOrderHoldsLittle(t *testing.T) {
 		names = append(names, strings.Repeat("x", i%3)+string(rune('a'+i%26))+strings.Repeat("-", i/1000)+"/")
 	}
 	if _, held := ordered(slices.Compact(slices.Sorted(slices.Values(names)))); held > 6 {
-		t.Errorf("%d folders wait at once, want few", held)
+		t.Errorf("%d directories wait at once, want few", held)
 	}
 }

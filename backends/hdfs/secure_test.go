@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // secure is a cluster as companies have them: two NameNodes, and Kerberos. RPC is
@@ -23,7 +23,7 @@ func secure(t *testing.T) *live.Server {
 	return live.Start(t, "hdfs", "-kerberos", "-ha")
 }
 
-// secured opens a folder with the environment changed, and little patience.
+// secured opens a directory with the environment changed, and little patience.
 func secured(t *testing.T, url string, changed ...string) (*backends.Store, error) {
 	t.Helper()
 	s, err := backends.NewRegistry(Scheme()).Open(t.Context(), "hdfs://"+url, backends.Options{
@@ -54,12 +54,12 @@ const (
 )
 
 // few keeps the contract short: what differs here is how servers are spoken to.
-var few = backendtest.Options{Unfit: unfit, Without: noParts, MaxSize: 3 << 20, Many: 20}
+var few = conformance.Options{Unfit: unfit, Without: noParts, MaxSize: 3 << 20, Many: 20}
 
 func TestContractWithKerberos(t *testing.T) {
 	secure(t)
-	backendtest.Run(t, func(t *testing.T) *backends.Store {
-		return openAt(t, secure(t), "cluster"+folder(t), withKeys)
+	conformance.Run(t, func(t *testing.T) *backends.Store {
+		return openAt(t, secure(t), "cluster"+directory(t), withKeys)
 	}, few)
 }
 
@@ -67,7 +67,7 @@ func TestContractWithKerberos(t *testing.T) {
 func roundTrip(t *testing.T, s *backends.Store) {
 	t.Helper()
 	const size = 3<<20 + 7
-	contents := backendtest.ContentsOf(t.Name(), size)
+	contents := conformance.ContentsOf(t.Name(), size)
 	obj, err := s.Put(t.Context(), "k", contents, size, backends.CreateOptions{})
 	if err != nil {
 		t.Fatalf("writing: %v", err)
@@ -79,7 +79,7 @@ func roundTrip(t *testing.T, s *backends.Store) {
 }
 
 func TestATicketIsEnough(t *testing.T) {
-	roundTrip(t, openAt(t, secure(t), "cluster"+folder(t), withTicket))
+	roundTrip(t, openAt(t, secure(t), "cluster"+directory(t), withTicket))
 }
 
 func TestWordsOfKerberos(t *testing.T) {
@@ -182,10 +182,10 @@ func TestAProcessThatOutlivesItsTicket(t *testing.T) {
 
 func TestNameNodesThatTakeTurns(t *testing.T) {
 	server := secure(t)
-	s := openAt(t, server, "cluster"+folder(t))
+	s := openAt(t, server, "cluster"+directory(t))
 	store := lasting(s)
 	const size = 48 << 20
-	contents := backendtest.ContentsOf("turns", size)
+	contents := conformance.ContentsOf("turns", size)
 	obj, err := store.Put(t.Context(), "k", contents, size, backends.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +234,7 @@ func TestProtections(t *testing.T) {
 	} {
 		t.Run(tt.order, func(t *testing.T) {
 			server.Order(t, "protect "+tt.order)
-			s := lasting(openAt(t, server, "cluster"+folder(t)))
+			s := lasting(openAt(t, server, "cluster"+directory(t)))
 			if tt.words == "" {
 				roundTrip(t, s)
 				return
@@ -245,7 +245,7 @@ func TestProtections(t *testing.T) {
 			}
 			wantRefused(t, "reading", read(t, s, obj), backends.Unsupported, tt.words)
 			if tt.order == "integrity" {
-				strict := openAt(t, server, fmt.Sprintf("cluster%s?data-protection=privacy", folder(t)))
+				strict := openAt(t, server, fmt.Sprintf("cluster%s?data-protection=privacy", directory(t)))
 				_, err := strict.PutBytes(t.Context(), "k", []byte("secret"), backends.CreateOptions{})
 				wantRefused(t, "less protection than is asked for", err, backends.Permission, "less protection")
 			}

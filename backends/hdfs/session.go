@@ -12,7 +12,7 @@ import (
 
 	"github.com/colinmarc/hdfs/v2"
 
-	"github.com/stager-dev/stager/backends/kerberos"
+	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
 // patience is how long servers may take. The library has no deadlines at all.

@@ -15,20 +15,20 @@ import (
 
 var _ backends.Sweeper = (*store)(nil)
 
-// Sweep implements backends.Sweeper: it removes temporary files, and folders that are
+// Sweep implements backends.Sweeper: it removes temporary files, and directories that are
 // empty, without them or since their maker was killed. Of one that is being written the NameNode tells neither how
 // long it is nor when something last came, but when it was begun.
-func (b *store) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+func (b *store) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
 	if dir != "" && checkKey("sweep", dir) != nil {
 		return nil // no key begins so
 	}
-	_, err := b.sweepFolder(ctx, dir, prefix, over)
+	_, err := b.sweepDir(ctx, dir, prefix, over)
 	return err
 }
 
-// sweepFolder tells whether there was nothing in the folder.
-func (b *store) sweepFolder(ctx context.Context, dir, prefix string, over func(backends.Remains) bool) (empty bool, err error) {
+// sweepDir tells whether there was nothing in the directory.
+func (b *store) sweepDir(ctx context.Context, dir, prefix string, over func(backends.Orphan) bool) (empty bool, err error) {
 	after := ""
 	for more := true; more; {
 		var page []*hdfs.FileStatus
@@ -36,7 +36,7 @@ func (b *store) sweepFolder(ctx context.Context, dir, prefix string, over func(b
 			page, more, err = s.list("/"+dir, after)
 			return err
 		})
-		if errors.Is(err, fs.ErrNotExist) || notAFolder(err) {
+		if errors.Is(err, fs.ErrNotExist) || notADir(err) {
 			return false, nil // it was removed meanwhile, or never was
 		}
 		if err != nil {
@@ -57,12 +57,12 @@ func (b *store) sweepFolder(ctx context.Context, dir, prefix string, over func(b
 	return after == "", nil
 }
 
-func (b *store) sweepEntry(ctx context.Context, key string, st *hdfs.FileStatus, prefix string, over func(backends.Remains) bool) error {
+func (b *store) sweepEntry(ctx context.Context, key string, st *hdfs.FileStatus, prefix string, over func(backends.Orphan) bool) error {
 	switch {
 	case isDir(st) && !hidden(key) && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
-		empty, err := b.sweepFolder(ctx, key, prefix, over)
+		empty, err := b.sweepDir(ctx, key, prefix, over)
 		gone := empty && strings.HasPrefix(key, prefix) &&
-			over(backends.Remains{Key: path.Join(key, temporary), Folder: true, Touched: time.UnixMilli(int64(st.GetModificationTime()))})
+			over(backends.Orphan{Key: path.Join(key, temporary), Directory: true, Touched: time.UnixMilli(int64(st.GetModificationTime()))})
 		if err != nil || !gone {
 			return err
 		}
@@ -72,7 +72,7 @@ func (b *store) sweepEntry(ctx context.Context, key string, st *hdfs.FileStatus,
 		})
 	case st.GetFileType() != isFile, !strings.HasPrefix(path.Base(key), temporary), !strings.HasPrefix(key, prefix):
 		return nil
-	case !over(backends.Remains{Key: key, Size: int64(st.GetLength()), Touched: time.UnixMilli(int64(st.GetModificationTime())), Marked: true}):
+	case !over(backends.Orphan{Key: key, Size: int64(st.GetLength()), Touched: time.UnixMilli(int64(st.GetModificationTime())), Marked: true}):
 		return nil
 	}
 	return b.discard(ctx, "/"+key)

@@ -59,7 +59,7 @@ func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 
 func TestFilesThatAreNotPlain(t *testing.T) {
 	server := need(t)
-	dir := folder(t)
+	dir := directory(t)
 	s := openLive(t, dir)
 	for _, sub := range []string{"zone", "coded"} {
 		if _, err := s.PutBytes(t.Context(), sub+"/x", nil, backends.CreateOptions{}); err != nil {
@@ -98,14 +98,14 @@ func TestFilesThatAreNotPlain(t *testing.T) {
 	_, err = s.PutBytes(t.Context(), "zone/new", []byte("x"), backends.CreateOptions{})
 	wantRefused(t, "writing to an encryption zone", err, backends.Unsupported, "encryption zone")
 	_, err = s.PutBytes(t.Context(), "coded/new", []byte("x"), backends.CreateOptions{})
-	wantRefused(t, "writing to an erasure-coded folder", err, backends.Unsupported, "erasure-coded")
+	wantRefused(t, "writing to an erasure-coded directory", err, backends.Unsupported, "erasure-coded")
 	if got := shell(t, server, fsShell, "-ls", dir+"zone", dir+"coded"); strings.Contains(got, temporary) {
 		t.Errorf("refused writes leave something: %s", got)
 	}
 }
 
 func TestFilesThatAreBeingWritten(t *testing.T) {
-	s := openLive(t, folder(t))
+	s := openLive(t, directory(t))
 	b := inner(s)
 	for _, size := range []int{0, 3 << 20} { // none of its blocks is full, or three are
 		writer, err := b.pool.get(t.Context())
@@ -153,7 +153,7 @@ func TestFilesThatAreBeingWritten(t *testing.T) {
 }
 
 func TestAFileThatGrows(t *testing.T) {
-	s := openLive(t, folder(t))
+	s := openLive(t, directory(t))
 	b := inner(s)
 	old, err := s.PutBytes(t.Context(), "k", make([]byte, 1<<20+5), backends.CreateOptions{})
 	if err != nil {
@@ -183,7 +183,7 @@ func TestAFileThatGrows(t *testing.T) {
 }
 
 func TestWordsOfARealNameNode(t *testing.T) {
-	dir := folder(t)
+	dir := directory(t)
 	s := openLive(t, dir)
 	obj, err := s.PutBytes(t.Context(), "d/k", []byte("x"), backends.CreateOptions{})
 	if err != nil {
@@ -212,9 +212,9 @@ func TestWordsOfARealNameNode(t *testing.T) {
 	_, err = s.PutBytes(t.Context(), "d/k/below", nil, backends.CreateOptions{})
 	wantRefused(t, "writing below a file", err, backends.Invalid, "a part of the key is a file")
 	_, err = s.PutBytes(t.Context(), "d", nil, backends.CreateOptions{})
-	wantRefused(t, "writing over a folder", err, backends.Invalid, "a folder has this name")
+	wantRefused(t, "writing over a directory", err, backends.Invalid, "a directory has this name")
 	_, err = s.PutBytes(t.Context(), "d", nil, backends.CreateOptions{IfAbsent: true})
-	wantRefused(t, "writing over a folder, if absent", err, backends.Invalid, "a folder has this name")
+	wantRefused(t, "writing over a directory, if absent", err, backends.Invalid, "a directory has this name")
 	_, err = s.PutBytes(t.Context(), strings.Repeat("x", 256), nil, backends.CreateOptions{})
 	wantRefused(t, "a name that is too long", err, backends.Invalid, "255 bytes")
 	_, err = s.PutBytes(t.Context(), "a:b", nil, backends.CreateOptions{})
@@ -237,8 +237,8 @@ func TestWordsOfARealNameNode(t *testing.T) {
 	admin(t, "setSafeMode", arguments{"action": protoreflect.EnumNumber(1), "checked": false})
 }
 
-func TestDeleteKeepsTheFolderOfTheURL(t *testing.T) {
-	dir := folder(t)
+func TestDeleteKeepsTheDirOfTheURL(t *testing.T) {
+	dir := directory(t)
 	s := openLive(t, dir)
 	if _, err := s.PutBytes(t.Context(), "a/b/k", nil, backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -248,17 +248,17 @@ func TestDeleteKeepsTheFolderOfTheURL(t *testing.T) {
 	}
 	if err := inner(s).with(t.Context(), "stat", "", func(s *session) error {
 		if _, err := s.status(dir + "a"); err == nil {
-			t.Error("an empty folder is left")
+			t.Error("an empty directory is left")
 		}
 		_, err := s.status(strings.TrimSuffix(dir, "/"))
 		return err
 	}); err != nil {
-		t.Errorf("the URL's folder: %v", err)
+		t.Errorf("the URL's directory: %v", err)
 	}
 }
 
-func TestAFolderThatIsNotThereYet(t *testing.T) {
-	s := openLive(t, folder(t)+"not/yet/")
+func TestADirectoryThatIsNotThereYet(t *testing.T) {
+	s := openLive(t, directory(t)+"not/yet/")
 	if got := keys(t, s); len(got) > 0 {
 		t.Errorf("list = %q, want nothing", got)
 	}
@@ -271,7 +271,7 @@ func TestAFolderThatIsNotThereYet(t *testing.T) {
 }
 
 func TestOwnNamesAreNoObjects(t *testing.T) {
-	dir := folder(t)
+	dir := directory(t)
 	s := openLive(t, dir)
 	b := inner(s)
 	w, err := b.Create(t.Context(), b.base+"/k", backends.CreateOptions{Size: -1})

@@ -79,7 +79,7 @@ func (w *writer) begin(dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	// A Delete may remove the folder as empty before the file is in it.
+	// A Delete may remove the directory as empty before the file is in it.
 	for range 100 {
 		if err = w.session.mkdirs(dir); err == nil {
 			w.session.writing = true
@@ -249,12 +249,12 @@ func (w *writer) publish(ctx context.Context) error {
 	case there.GetFileId() == w.id:
 		return nil // it was a retry that failed
 	case isDir(there):
-		return backends.Errorf(backends.Invalid, "commit", w.key, "a folder has this name")
+		return backends.Errorf(backends.Invalid, "commit", w.key, "a directory has this name")
 	}
 	return err
 }
 
-// Abort removes what was written, and the folders that are empty without it.
+// Abort removes what was written, and the directories that are empty without it.
 func (w *writer) Abort() error {
 	if w.done || w.temp == "" {
 		return nil

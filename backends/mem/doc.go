@@ -5,7 +5,7 @@
 // commits are atomic, conditional creates and replacements are decided in one step,
 // sums are told.
 // So what fails over it is not the store's fault. Faults are scripted around it,
-// by backendtest.Faults. It opens no socket and starts no goroutine, so it works
+// by conformance.Faults. It opens no socket and starts no goroutine, so it works
 // in the bubbles of testing/synctest.
 //
 // [Backend.Generate] makes objects of any size that take no memory: their bytes

@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 )
 
 // Backend is a store in memory. All methods may be called from many goroutines at
 // once.
 type Backend struct {
-	facts backends.Facts
+	facts backends.Capabilities
 
 	mu      sync.Mutex // guards all below
 	objects map[string]*object
@@ -43,12 +43,12 @@ type object struct {
 
 // New makes an empty store whose parts are of 1 MiB.
 func New() *Backend {
-	return NewWith(backends.Facts{Parallelism: 8, PartSize: 1 << 20, Checksum: backends.CRC64NVME})
+	return NewWith(backends.Capabilities{Parallelism: 8, PartSize: 1 << 20, Checksum: backends.CRC64NVME})
 }
 
 // NewWith makes an empty store with the caller's Parallelism, PartSize (0: 1 MiB)
 // and Checksum. What it promises it promises always.
-func NewWith(facts backends.Facts) *Backend {
+func NewWith(facts backends.Capabilities) *Backend {
 	if facts.PartSize <= 0 {
 		facts.PartSize = 1 << 20
 	}
@@ -64,9 +64,9 @@ func (b *Backend) Put(key string, data []byte) backends.Object {
 }
 
 // Generate puts an object of size bytes that takes no memory: its bytes are
-// backendtest.ContentsOf(key, size).
+// conformance.ContentsOf(key, size).
 func (b *Backend) Generate(key string, size int64) backends.Object {
-	return b.put(key, b.generated(backendtest.ContentsOf(key, size)))
+	return b.put(key, b.generated(conformance.ContentsOf(key, size)))
 }
 
 // stored is an object that was written.
@@ -85,7 +85,7 @@ func (b *Backend) stored(data []byte) *object {
 }
 
 // generated is an object that is made while it is read.
-func (b *Backend) generated(c *backendtest.Contents) *object {
+func (b *Backend) generated(c *conformance.Contents) *object {
 	return &object{
 		meta: backends.Object{Size: c.Size()}, contents: c,
 		sum: func() backends.Checksum {
@@ -135,8 +135,8 @@ func (b *Backend) Scheme() backends.Scheme {
 	}
 }
 
-// Facts implements backends.Backend.
-func (b *Backend) Facts() backends.Facts { return b.facts }
+// Capabilities implements backends.Backend.
+func (b *Backend) Capabilities() backends.Capabilities { return b.facts }
 
 // Close implements backends.Backend; the objects stay.
 func (b *Backend) Close() error { return nil }
@@ -160,7 +160,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 			o, ok := b.objects[key]
 			b.mu.Unlock()
 			if !ok {
-				backends.Skip(ctx, backends.Skipped{Key: key, What: "an object", Gone: true})
+				backends.Skip(ctx, backends.Skipped{Key: key, What: "an object", Vanished: true})
 				continue
 			}
 			if !yield(o.meta, nil) {
@@ -242,7 +242,7 @@ type reader struct {
 	closed bool
 }
 
-var _ backends.Summer = (*reader)(nil)
+var _ backends.ChecksumReader = (*reader)(nil)
 
 func (r *reader) Read(p []byte) (int, error) {
 	if r.closed {
@@ -263,7 +263,7 @@ func (r *reader) Close() error {
 	return nil
 }
 
-func (r *reader) ObjectSum() backends.Checksum { return r.object.sum() }
+func (r *reader) ObjectChecksum() backends.Checksum { return r.object.sum() }
 
 // Delete implements backends.Sink.
 func (b *Backend) Delete(ctx context.Context, key string) error {

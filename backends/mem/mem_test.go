@@ -4,15 +4,15 @@ import (
 	"testing"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
 func TestContract(t *testing.T) {
 	b := mem.New()
-	backendtest.Run(t, func(*testing.T) *backends.Store {
+	conformance.Run(t, func(*testing.T) *backends.Store {
 		return backends.NewStore(b, "mem://test", backends.Options{})
-	}, backendtest.Options{})
+	}, conformance.Options{})
 	if keys := b.Keys(); len(keys) > 0 {
 		t.Errorf("the contract leaves %d objects, such as %q", len(keys), keys[0])
 	}
@@ -23,9 +23,9 @@ func TestContract(t *testing.T) {
 
 // The same store without parts, which Put serves in another way.
 func TestContractWithoutParts(t *testing.T) {
-	backendtest.Run(t, func(*testing.T) *backends.Store {
+	conformance.Run(t, func(*testing.T) *backends.Store {
 		return backends.NewStore(struct{ backends.Backend }{mem.New()}, "mem://test", backends.Options{})
-	}, backendtest.Options{Without: []string{backendtest.AnyOrder}})
+	}, conformance.Options{Without: []string{conformance.AnyOrder}})
 }
 
 func TestGenerateIsFree(t *testing.T) {
@@ -40,7 +40,7 @@ func TestGenerateIsFree(t *testing.T) {
 	if _, err := body.Read(got); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := backendtest.ContentsOf("shard", 1<<50).ReadAt(want, at); err != nil {
+	if _, err := conformance.ContentsOf("shard", 1<<50).ReadAt(want, at); err != nil {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) || obj.Sum.IsZero() {

@@ -7,7 +7,7 @@ import (
 	"path"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
 var _ backends.Claims = (*share)(nil)

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/rpc"
+	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
 // Scheme describes nfs:// URLs.
@@ -21,7 +21,7 @@ func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name:    "nfs",
 		Summary: "NFS servers of version 4.1 or 3, and Amazon EFS, without a mount",
-		Example: "nfs://server/exported/folder/",
+		Example: "nfs://server/exported/directory/",
 		Params: []backends.Param{
 			{Name: "vers", Summary: "4.1, 3, or auto, which tries them in this order", Default: "auto"},
 			{Name: "uid", Summary: "the user id that the server is told", Default: "the process's"},
@@ -77,7 +77,7 @@ func parse(t backends.Target) (settings, error) {
 	}
 	c.host = strings.Trim(c.host, "[]")
 	if c.host == "" || t.User != "" {
-		invalid("an nfs URL begins with the server, as in nfs://server/exported/folder/; the user is given by ?uid=")
+		invalid("an nfs URL begins with the server, as in nfs://server/exported/directory/; the user is given by ?uid=")
 	}
 	get := func(name string, use func(text string)) {
 		if text := t.Params.Get(name); text != "" {
@@ -173,10 +173,10 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	folder := path.Clean("/" + t.Path)[1:]
-	s, prefix, err := connect(ctx, c, folder, log)
+	directory := path.Clean("/" + t.Path)[1:]
+	s, prefix, err := connect(ctx, c, directory, log)
 	if none := (*nowhereError)(nil); errors.As(err, &none) && none.inside {
-		return backends.Opened{Backend: unwritable{none}, Prefix: folder}, nil
+		return backends.Opened{Backend: unwritable{none}, Prefix: directory}, nil
 	}
 	if err != nil {
 		return backends.Opened{}, classify("open", "", err)

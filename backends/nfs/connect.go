@@ -14,22 +14,22 @@ import (
 	"syscall"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/nfs3"
-	"github.com/stager-dev/stager/backends/nfs/nfs4"
-	"github.com/stager-dev/stager/backends/nfs/remote"
-	"github.com/stager-dev/stager/backends/nfs/rpc"
+	"github.com/stager-dev/stager/backends/nfs/internal/nfs3"
+	"github.com/stager-dev/stager/backends/nfs/internal/nfs4"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
 // connect finds the version that the server speaks and the port it wants to be called
-// from, and tells where in its tree the folder is.
-func connect(ctx context.Context, c settings, folder string, log *slog.Logger) (*share, string, error) {
+// from, and tells where in its tree the directory is.
+func connect(ctx context.Context, c settings, directory string, log *slog.Logger) (*share, string, error) {
 	if c.vers == "3" {
-		return port(c, func(c settings) (*share, string, error) { return connect3(ctx, c, folder) })
+		return port(c, func(c settings) (*share, string, error) { return connect3(ctx, c, directory) })
 	}
-	s, prefix, err := port(c, func(c settings) (*share, string, error) { return connect4(ctx, c, folder, log) })
+	s, prefix, err := port(c, func(c settings) (*share, string, error) { return connect4(ctx, c, directory, log) })
 	// Who speaks TLS from the first byte has no port mapper to ask.
 	if c.vers == "auto" && c.tls == nil && mayBeOlder(err) && ctx.Err() == nil {
-		older, oldPrefix, err3 := port(c, func(c settings) (*share, string, error) { return connect3(ctx, c, folder) })
+		older, oldPrefix, err3 := port(c, func(c settings) (*share, string, error) { return connect3(ctx, c, directory) })
 		if err3 == nil {
 			return older, oldPrefix, nil
 		}
@@ -94,7 +94,7 @@ func mayBeOlder(err error) bool {
 }
 
 // connect4 opens a session.
-func connect4(ctx context.Context, c settings, folder string, log *slog.Logger) (*share, string, error) {
+func connect4(ctx context.Context, c settings, directory string, log *slog.Logger) (*share, string, error) {
 	client := rpc.NewClient(c.dialer(c.portOr("2049")), c.conns, rpc.Options{MaxReply: c.block + 64<<10})
 	tree, err := nfs4.Dial(ctx, nfs4.Config{
 		RPC: client, Credential: c.credential(), Slots: c.slots, BlockSize: c.block, Log: log,
@@ -103,9 +103,9 @@ func connect4(ctx context.Context, c settings, folder string, log *slog.Logger) 
 		_ = client.Close() // nobody uses it
 		return nil, "", err
 	}
-	s, at, err := newShare(ctx, tree, folder, c.slots)
+	s, at, err := newShare(ctx, tree, directory, c.slots)
 	if remote.StatusOf(err) == remote.NoEnt {
-		s, at, err = absent(ctx, tree, folder, c.slots)
+		s, at, err = absent(ctx, tree, directory, c.slots)
 	}
 	if err != nil {
 		_ = tree.Close() // nobody uses it
@@ -114,11 +114,11 @@ func connect4(ctx context.Context, c settings, folder string, log *slog.Logger) 
 	return s, at, nil
 }
 
-// absent is the share of a folder that is not there. It has no objects, and is made by
-// the first write; where nothing can be made, as in the folders above all exports, that
+// absent is the share of a directory that is not there. It has no objects, and is made by
+// the first write; where nothing can be made, as in the directories above all exports, that
 // is an error, with the names that are there.
-func absent(ctx context.Context, tree *nfs4.Client, folder string, slots int) (*share, string, error) {
-	dir, name := folder, ""
+func absent(ctx context.Context, tree *nfs4.Client, directory string, slots int) (*share, string, error) {
+	dir, name := directory, ""
 	for dir != "" {
 		up, base := path.Split(dir)
 		dir, name = strings.TrimSuffix(up, "/"), base
@@ -127,13 +127,13 @@ func absent(ctx context.Context, tree *nfs4.Client, folder string, slots int) (*
 		}
 	}
 	if may, err := tree.MayAdd(ctx, dir); err != nil || may {
-		return bareShare(tree, folder, slots), folder, nil // whoever writes is told more
+		return bareShare(tree, directory, slots), directory, nil // whoever writes is told more
 	}
 	none := &nowhereError{dir: dir, name: name}
 	_, err := tree.Stat(ctx, dir)
 	none.inside = dir != "" && err == nil
 	_ = tree.ReadDir(ctx, dir, func(e remote.Entry) error { // without names the error says enough
-		if e.Attr.Type == remote.Folder && len(none.there) < 20 {
+		if e.Attr.Type == remote.Directory && len(none.there) < 20 {
 			none.there = append(none.there, e.Name)
 		}
 		return nil
@@ -147,7 +147,7 @@ func absent(ctx context.Context, tree *nfs4.Client, folder string, slots int) (*
 type nowhereError struct {
 	dir, name string
 	inside    bool     // dir is there
-	there     []string // names of folders in dir
+	there     []string // names of directories in dir
 }
 
 func (e *nowhereError) Error() string {
@@ -159,16 +159,16 @@ func (e *nowhereError) Error() string {
 	return fmt.Sprintf("the server has no %q %s%s", e.name, where, list(there, e.there))
 }
 
-// Is lets a folder that is missing count as one that is empty, for those who look at a
+// Is lets a directory that is missing count as one that is empty, for those who look at a
 // destination before they write.
 func (e *nowhereError) Is(target error) bool { return e.inside && target == syscall.ENOENT }
 
-// unwritable is the store of a folder that is missing where this user can make nothing.
+// unwritable is the store of a directory that is missing where this user can make nothing.
 // A reader learns that it is missing, and a writer that it may not write.
 type unwritable struct{ none *nowhereError }
 
-func (unwritable) Facts() backends.Facts { return backends.Facts{Parallelism: 1} }
-func (unwritable) Close() error          { return nil }
+func (unwritable) Capabilities() backends.Capabilities { return backends.Capabilities{Parallelism: 1} }
+func (unwritable) Close() error                        { return nil }
 
 func (u unwritable) List(_ context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
@@ -186,7 +186,7 @@ func (u unwritable) OpenRange(_ context.Context, obj backends.Object, _, _ int64
 
 func (u unwritable) Create(_ context.Context, key string, _ backends.CreateOptions) (backends.Writer, error) {
 	return nil, backends.Errorf(backends.Permission, "create", key,
-		"the folder %q cannot be made in %q: the export is read-only, or this user may not write there", u.none.name, u.none.dir)
+		"the directory %q cannot be made in %q: the export is read-only, or this user may not write there", u.none.name, u.none.dir)
 }
 
 func (unwritable) Delete(context.Context, string) error { return nil }
@@ -200,8 +200,8 @@ func list(before string, names []string) string {
 	return before + strings.Join(names, ", ")
 }
 
-// connect3 mounts the longest part of the folder's path that the server lets mount.
-func connect3(ctx context.Context, c settings, folder string) (*share, string, error) {
+// connect3 mounts the longest part of the directory's path that the server lets mount.
+func connect3(ctx context.Context, c settings, directory string) (*share, string, error) {
 	mount := c.mount
 	if mount == 0 {
 		mapper := rpc.NewClient(c.dialer("111"), 1, rpc.Options{})
@@ -213,11 +213,11 @@ func connect3(ctx context.Context, c settings, folder string) (*share, string, e
 	}
 	service := rpc.NewClient(c.dialer(strconv.Itoa(mount)), 1, rpc.Options{})
 	defer service.Close()
-	root, prefix, err := mountLongest(folder, func(dir string) (nfs3.Handle, error) {
+	root, prefix, err := mountLongest(directory, func(dir string) (nfs3.Handle, error) {
 		return nfs3.Mount(ctx, service, c.credential(), dir)
 	})
 	if err != nil {
-		return nil, "", unmounted(ctx, service, c.credential(), folder, err)
+		return nil, "", unmounted(ctx, service, c.credential(), directory, err)
 	}
 	client := rpc.NewClient(c.dialer(c.portOr("2049")), c.conns, rpc.Options{MaxReply: c.block + 64<<10})
 	tree, err := nfs3.Dial(ctx, nfs3.Config{
@@ -238,16 +238,16 @@ func connect3(ctx context.Context, c settings, folder string) (*share, string, e
 	return s, at, nil
 }
 
-// unmounted says why a folder cannot be mounted. Servers say of exports that are not
+// unmounted says why a directory cannot be mounted. Servers say of exports that are not
 // there that they may not be entered; their list of exports tells the two apart.
-func unmounted(ctx context.Context, service *rpc.Client, cred rpc.Credential, folder string, err error) error {
+func unmounted(ctx context.Context, service *rpc.Client, cred rpc.Credential, directory string, err error) error {
 	var status *remote.Error
 	if !errors.As(err, &status) {
 		return err
 	}
 	exports, _ := nfs3.Exports(ctx, service, cred) // without them the status says enough
 	there := slices.ContainsFunc(exports, func(e string) bool {
-		return strings.HasPrefix("/"+folder+"/", strings.TrimSuffix(e, "/")+"/")
+		return strings.HasPrefix("/"+directory+"/", strings.TrimSuffix(e, "/")+"/")
 	})
 	switch {
 	case len(exports) == 0:
@@ -260,15 +260,15 @@ func unmounted(ctx context.Context, service *rpc.Client, cred rpc.Credential, fo
 	return err
 }
 
-// mountLongest mounts the folder, or the nearest above it, and returns what is left of
-// its path. A path that is a file's, or not there yet, lies in a folder that can be
+// mountLongest mounts the directory, or the nearest above it, and returns what is left of
+// its path. A path that is a file's, or not there yet, lies in a directory that can be
 // mounted; and some servers mount nothing but the export itself.
-func mountLongest(folder string, mount func(dir string) (nfs3.Handle, error)) (root nfs3.Handle, rest string, err error) {
+func mountLongest(directory string, mount func(dir string) (nfs3.Handle, error)) (root nfs3.Handle, rest string, err error) {
 	var refused error
-	for dir := "/" + folder; ; dir = path.Dir(dir) {
+	for dir := "/" + directory; ; dir = path.Dir(dir) {
 		root, err = mount(dir)
 		if err == nil {
-			return root, strings.Trim(strings.TrimPrefix("/"+folder, dir), "/"), nil
+			return root, strings.Trim(strings.TrimPrefix("/"+directory, dir), "/"), nil
 		}
 		switch remote.StatusOf(err) {
 		case remote.NoEnt, remote.NotDir, remote.Inval:
@@ -291,11 +291,11 @@ func mountLongest(folder string, mount func(dir string) (nfs3.Handle, error)) (r
 }
 
 // newShare is the share of what a path leads to, and where that is.
-func newShare(ctx context.Context, tree remote.Tree, folder string, slots int) (*share, string, error) {
-	_, at, err := (&links{tree: tree}).stat(ctx, folder)
+func newShare(ctx context.Context, tree remote.Tree, directory string, slots int) (*share, string, error) {
+	_, at, err := (&links{tree: tree}).stat(ctx, directory)
 	switch remote.StatusOf(err) {
 	case remote.NotDir, remote.NameTooLong:
-		at, err = folder, nil // there is no such object, as every call will say
+		at, err = directory, nil // there is no such object, as every call will say
 	}
 	if err != nil {
 		return nil, "", err
@@ -303,10 +303,10 @@ func newShare(ctx context.Context, tree remote.Tree, folder string, slots int) (
 	return bareShare(tree, at, slots), at, nil
 }
 
-func bareShare(tree remote.Tree, folder string, slots int) *share {
+func bareShare(tree remote.Tree, directory string, slots int) *share {
 	base := ""
-	if folder != "" {
-		base = folder + "/"
+	if directory != "" {
+		base = directory + "/"
 	}
 	return &share{tree: tree, links: &links{tree: tree, base: base}, base: base, slots: slots}
 }

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stager-dev/stager/backends/nfs/rpc"
+	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
 // dialWithin is how long a server may take to accept a connection.

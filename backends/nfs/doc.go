@@ -1,12 +1,12 @@
 // Package nfs speaks to NFS servers without a mount: from any container, with no
 // privileges, in versions 4.1 and 3.
 //
-//	nfs://host/exported/folder/
-//	nfs://fs-0123.efs.eu-west-1.amazonaws.com/folder/?tls=true
+//	nfs://host/exported/directory/
+//	nfs://fs-0123.efs.eu-west-1.amazonaws.com/directory/?tls=true
 //
 // [Scheme] says which parameters there are. The path is that of version 4, which is
 // one tree of all exports; on version 3 the longest part of it that the server lets
-// mount is mounted. A folder that is not there has no objects and is made by the first
+// mount is mounted. A directory that is not there has no objects and is made by the first
 // write; where nothing can be made, as above all exports, Open fails and names what is
 // there.
 //
@@ -18,14 +18,14 @@
 //
 // # Keys
 //
-// An object is a regular file, its key the path below the folder. Names may hold
+// An object is a regular file, its key the path below the directory. Names may hold
 // anything but "/" and a zero byte; keys that are no path ("a//b", "../a") are refused.
 // Symbolic links are followed as package file does it: a relative one to a place within
-// the URL's folder is, and one that leads out of it is refused, also by List, for a
+// the URL's directory is, and one that leads out of it is refused, also by List, for a
 // dataset that silently lacks files is worse than none. List leaves out links that lead
-// nowhere or back to a folder that it is in. The URL's own folder may be a link. Where a
+// nowhere or back to a directory that it is in. The URL's own directory may be a link. Where a
 // link leads is believed for 30 seconds. Names that begin with .stager-tmp- and
-// folders named .stager are not objects. List holds the entries of one folder and of those
+// directories named .stager are not objects. List holds the entries of one directory and of those
 // above it, about 150 bytes each.
 //
 // # Versions

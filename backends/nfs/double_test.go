@@ -14,16 +14,16 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
-	"github.com/stager-dev/stager/backends/nfs/nfs3"
-	"github.com/stager-dev/stager/backends/nfs/nfs4"
-	"github.com/stager-dev/stager/backends/nfs/nfstest"
-	"github.com/stager-dev/stager/backends/nfs/remote"
-	"github.com/stager-dev/stager/backends/nfs/rpc"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/nfs/internal/nfs3"
+	"github.com/stager-dev/stager/backends/nfs/internal/nfs4"
+	"github.com/stager-dev/stager/backends/nfs/internal/nfstest"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// openDouble opens a folder of a server in memory.
-func openDouble(ctx context.Context, s *nfstest.Server, folder, params string) (*backends.Store, error) {
+// openDouble opens a directory of a server in memory.
+func openDouble(ctx context.Context, s *nfstest.Server, directory, params string) (*backends.Store, error) {
 	values, err := url.ParseQuery(params)
 	if err != nil {
 		return nil, err
@@ -54,11 +54,11 @@ func openDouble(ctx context.Context, s *nfstest.Server, folder, params string) (
 		}
 		return backends.Opened{Backend: share, Prefix: at}, nil
 	}}
-	return backends.NewRegistry(scheme).Open(ctx, "nfs://double/"+folder, backends.Options{RetryFor: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	return backends.NewRegistry(scheme).Open(ctx, "nfs://double/"+directory, backends.Options{RetryFor: time.Minute, Log: slog.New(slog.DiscardHandler)})
 }
 
 // eachDouble runs a test in virtual time with both versions against a server that has
-// the folder data.
+// the directory data.
 func eachDouble(t *testing.T, params string, run func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store)) {
 	eachVersion(t, func(t *testing.T, vers string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestContractWithADouble(t *testing.T) {
 	for _, params := range []string{"vers=4.1", "vers=4.1&rsize=32KiB&slots=3&conns=1"} {
 		t.Run(params, func(t *testing.T) {
 			t.Parallel()
-			backendtest.Run(t, func(t *testing.T) *backends.Store {
+			conformance.Run(t, func(t *testing.T) *backends.Store {
 				s := nfstest.New()
 				s.Mkdir("data")
 				store, err := openDouble(t.Context(), s, "data", params)
@@ -94,7 +94,7 @@ func TestContractWithADouble(t *testing.T) {
 				}
 				t.Cleanup(func() { store.Close() })
 				return store
-			}, backendtest.Options{})
+			}, conformance.Options{})
 		})
 	}
 }
@@ -113,9 +113,9 @@ func next(s *nfstest.Server, vers string, op nfsv4.NfsOpnum4, proc uint32, fault
 func TestWhatARestartLostIsWrittenAgain(t *testing.T) {
 	eachDouble(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
 		const size = 100_000
-		want := backendtest.ContentsOf("k", size).Bytes()
+		want := conformance.ContentsOf("k", size).Bytes()
 		next(s, vers, nfsv4.OP_COMMIT, 21, nfstest.Fault{Do: s.Restart}, nfstest.Fault{Do: s.Restart})
-		if _, err := store.Put(t.Context(), "parts", backendtest.ContentsOf("k", size), size, backends.CreateOptions{}); err != nil {
+		if _, err := store.Put(t.Context(), "parts", conformance.ContentsOf("k", size), size, backends.CreateOptions{}); err != nil {
 			t.Errorf("Put: %v", err)
 		}
 		next(s, vers, nfsv4.OP_WRITE, 7, nfstest.Fault{}, nfstest.Fault{}, nfstest.Fault{Do: s.Restart})
@@ -128,7 +128,7 @@ func TestWhatARestartLostIsWrittenAgain(t *testing.T) {
 			}
 		}
 		if names := s.Names("data"); !slices.Equal(names, []string{"bytes", "parts"}) {
-			t.Errorf("the folder has %q: something was left", names)
+			t.Errorf("the directory has %q: something was left", names)
 		}
 	})
 }
@@ -154,7 +154,7 @@ func TestAStreamOfWhichAPartIsLostIsNotCommitted(t *testing.T) {
 			t.Error(err)
 		}
 		if names := s.Names("data"); slices.Contains(names, "k") {
-			t.Errorf("the folder has %q, want no k", names)
+			t.Errorf("the directory has %q, want no k", names)
 		}
 	})
 }
@@ -163,7 +163,7 @@ func TestAStreamOfWhichAPartIsLostIsNotCommitted(t *testing.T) {
 // server began to number anew.
 func TestAStaleHandleIsLookedUpAgain(t *testing.T) {
 	eachDouble(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
-		want := backendtest.ContentsOf("k", 50_000).Bytes()
+		want := conformance.ContentsOf("k", 50_000).Bytes()
 		s.WriteFile("data/k", want)
 		for _, status := range []nfsv4.Nfsstat4{nfsv4.NFS4ERR_STALE, nfsv4.NFS4ERR_BADHANDLE} {
 			next(s, vers, nfsv4.OP_READ, 6, nfstest.Fault{}, nfstest.Fault{Status: status})
@@ -179,20 +179,20 @@ func TestAStaleHandleIsLookedUpAgain(t *testing.T) {
 	})
 }
 
-// Handles of folders are kept on version 3. One that was replaced meanwhile was once
+// Handles of directories are kept on version 3. One that was replaced meanwhile was once
 // taken for one that is gone, and its files were silently missing.
-func TestAFolderIsReplaced(t *testing.T) {
+func TestADirectoryIsReplaced(t *testing.T) {
 	eachDouble(t, "", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
-		s.WriteFile("data/folder/old", nil)
-		if got := keys(t, store, ""); got != "folder/old" {
+		s.WriteFile("data/directory/old", nil)
+		if got := keys(t, store, ""); got != "directory/old" {
 			t.Errorf("got %q, want the first file", got)
 		}
-		s.Remove("data/folder")
-		s.WriteFile("data/folder/new", []byte("new"))
-		if got := keys(t, store, ""); got != "folder/new" {
-			t.Errorf("got %q, want the file of the folder that is there now", got)
+		s.Remove("data/directory")
+		s.WriteFile("data/directory/new", []byte("new"))
+		if got := keys(t, store, ""); got != "directory/new" {
+			t.Errorf("got %q, want the file of the directory that is there now", got)
 		}
-		if got, _, err := store.ReadAll(t.Context(), "folder/new", 10); string(got) != "new" || err != nil {
+		if got, _, err := store.ReadAll(t.Context(), "directory/new", 10); string(got) != "new" || err != nil {
 			t.Errorf("ReadAll: %q, %v", got, err)
 		}
 	})
@@ -259,10 +259,10 @@ func TestLinks(t *testing.T) {
 			t.Errorf("PutBytes behind a link: %v", err)
 		}
 		if got, _ := s.ReadFile("data/v1/c"); string(got) != "c" {
-			t.Errorf("the folder that the link leads to has %q, want c", s.Names("data/v1"))
+			t.Errorf("the directory that the link leads to has %q, want c", s.Names("data/v1"))
 		}
 		if err := store.Delete(t.Context(), "one"); err != nil || slices.Contains(s.Names("data"), "one") {
-			t.Errorf("Delete of a link: %v, the folder has %q", err, s.Names("data"))
+			t.Errorf("Delete of a link: %v, the directory has %q", err, s.Names("data"))
 		}
 		if _, ok := s.ReadFile("data/v1/a"); !ok {
 			t.Error("Delete of a link removed the file")
@@ -271,7 +271,7 @@ func TestLinks(t *testing.T) {
 			s.Symlink(to, "data/"+link)
 			for _, key := range []string{link, link + "/k"} {
 				_, err := store.Stat(t.Context(), key)
-				if backends.KindOf(err) != backends.Unsupported || !strings.Contains(fmt.Sprint(err), "outside of the folder") {
+				if backends.KindOf(err) != backends.Unsupported || !strings.Contains(fmt.Sprint(err), "outside of the directory") {
 					t.Errorf("Stat(%q): %v, want kind unsupported", key, err)
 				}
 			}

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/nfs3"
-	"github.com/stager-dev/stager/backends/nfs/remote"
-	"github.com/stager-dev/stager/backends/nfs/rpc"
+	"github.com/stager-dev/stager/backends/nfs/internal/nfs3"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
 // kinds of the statuses that servers answer, with what they mean for a person.
@@ -23,10 +23,10 @@ var kinds = map[remote.Status]struct {
 	kind  backends.Kind
 	words string
 }{
-	remote.NoEnt:        {backends.NotExist, "there is no such file or folder"},
+	remote.NoEnt:        {backends.NotExist, "there is no such file or directory"},
 	remote.NotDir:       {backends.Invalid, "a part of the path is a file, so nothing can be below it"},
 	remote.Exist:        {backends.Exist, "the name is taken"},
-	remote.NotEmpty:     {backends.Exist, "the folder is not empty"},
+	remote.NotEmpty:     {backends.Exist, "the directory is not empty"},
 	remote.Perm:         {backends.Permission, "the server does not permit it to this user"},
 	remote.Access:       {backends.Permission, "the server does not let this user in: ?uid=, ?gid= and ?gids= say who asks, the file's mode and the export decide"},
 	remote.ROFS:         {backends.Permission, "the export is read-only"},
@@ -42,7 +42,7 @@ var kinds = map[remote.Status]struct {
 	remote.Resource:     {backends.Throttled, "the server is short of resources"},
 	remote.Delay:        {backends.Throttled, "the server asks to wait"},
 	remote.Grace:        {backends.Unavailable, "the server was restarted and waits for its former clients"},
-	remote.BadCookie:    {backends.Unavailable, "the folder changed while it was listed"},
+	remote.BadCookie:    {backends.Unavailable, "the directory changed while it was listed"},
 	remote.FileOpen:     {backends.Unavailable, "somebody has the file open"},
 	remote.ShareDenied:  {backends.Unavailable, "somebody has the file open for himself alone"},
 	remote.Locked:       {backends.Unavailable, "somebody has the file locked"},
@@ -50,7 +50,7 @@ var kinds = map[remote.Status]struct {
 	remote.Inval:        {backends.Invalid, "the server does not take this name or request"},
 	remote.BadChar:      {backends.Invalid, "the server does not take the characters of this name"},
 	remote.BadName:      {backends.Invalid, "the server does not take this name"},
-	remote.IsDir:        {backends.Invalid, "a folder has this name"},
+	remote.IsDir:        {backends.Invalid, "a directory has this name"},
 	remote.SymlinkThere: {backends.Unsupported, "this is a symbolic link, and it changes all the while"},
 	remote.WrongType:    {backends.Invalid, "this is not a file"},
 	remote.NotSupp:      {backends.Unsupported, "the server cannot do this"},
@@ -136,7 +136,7 @@ func missing(op, key string, err error) error {
 // Temporary is how the names of files begin that are not written to their end.
 const Temporary = ".stager-tmp-"
 
-// private is a folder of stager's own, which is no data.
+// private is a directory of stager's own, which is no data.
 const private = ".stager"
 
 // checkKey refuses keys that are no path of an object.

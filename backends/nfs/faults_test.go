@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 )
 
 // wire stands between client and server, and can hold what passes, or cut it.
@@ -109,7 +109,7 @@ func (w *wire) cut() {
 	w.conns = nil
 }
 
-// openWired opens a folder through a wire.
+// openWired opens a directory through a wire.
 func openWired(t *testing.T, path, params string) (*backends.Store, *wire) {
 	t.Helper()
 	s := need(t)
@@ -126,7 +126,7 @@ func openWired(t *testing.T, path, params string) (*backends.Store, *wire) {
 func TestCallsOfASilentServerAreCancelled(t *testing.T) {
 	eachVersion(t, func(t *testing.T, params string) {
 		store, w := openWired(t, "/data/silent-"+params, params+"&slots=3")
-		obj, err := store.Put(t.Context(), "k", backendtest.ContentsOf("k", 1000), 1000, backends.CreateOptions{})
+		obj, err := store.Put(t.Context(), "k", conformance.ContentsOf("k", 1000), 1000, backends.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,11 +184,11 @@ func TestWhatIsLostWithConnectionsIsDoneOnce(t *testing.T) {
 			writers.Go(func() error {
 				for j := range 15 {
 					key, size := fmt.Sprintf("%d/%d", i, j), int64(1000*j)
-					if _, err := store.Put(t.Context(), key, backendtest.ContentsOf(key, size), size, backends.CreateOptions{}); err != nil {
+					if _, err := store.Put(t.Context(), key, conformance.ContentsOf(key, size), size, backends.CreateOptions{}); err != nil {
 						return err
 					}
 					got, _, err := store.ReadAll(t.Context(), key, 1<<20)
-					if err != nil || string(got) != string(backendtest.ContentsOf(key, size).Bytes()) {
+					if err != nil || string(got) != string(conformance.ContentsOf(key, size).Bytes()) {
 						return fmt.Errorf("%s is read back with %d bytes: %w", key, len(got), err)
 					}
 				}

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/nfstest"
+	"github.com/stager-dev/stager/backends/nfs/internal/nfstest"
 )
 
 // A server without READDIRPLUS, which RFC 1813 allows and unfs3 does, could not be listed.
@@ -81,9 +81,9 @@ func onLoopback(t *testing.T, s *nfstest.Server) (port string) {
 	return port
 }
 
-// A push to a folder that is not there, of an export that is read-only, ended with 66,
+// A push to a directory that is not there, of an export that is read-only, ended with 66,
 // "source missing". Who reads there still learns that it is missing.
-func TestMissingFolderOfAReadOnlyExport(t *testing.T) {
+func TestMissingDirOfAReadOnlyExport(t *testing.T) {
 	s := nfstest.New()
 	s.Mkdir("data")
 	s.ReadOnly = true

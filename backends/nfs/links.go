@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 // links costs nothing.
 type links struct {
 	tree remote.Tree
-	base string // a folder, with a slash behind it, or ""; nothing leads out of it
+	base string // a directory, with a slash behind it, or ""; nothing leads out of it
 
 	mu    sync.Mutex // guards all below
 	known map[string]leads
@@ -89,8 +89,8 @@ func (l *links) step(ctx context.Context, name string) (next string, found bool,
 		to := path.Join(path.Dir(link), target)
 		if path.IsAbs(target) || !strings.HasPrefix(to+"/", l.base) || to == ".." || strings.HasPrefix(to, "../") {
 			return "", false, backends.Errorf(backends.Unsupported, "open", link,
-				"this is a symbolic link to %q, outside of the folder that is served, where links are not followed: "+
-					"give a folder above both, make the link relative, or mount the export and use file://", target)
+				"this is a symbolic link to %q, outside of the directory that is served, where links are not followed: "+
+					"give a directory above both, make the link relative, or mount the export and use file://", target)
 		}
 		if to == "." {
 			to = ""
@@ -110,7 +110,7 @@ func (l *links) remember(link, to string) {
 	l.known[link] = leads{to, time.Now().Add(remembered)}
 }
 
-// shortcut replaces links to folders of which is known where they lead.
+// shortcut replaces links to directories of which is known where they lead.
 func (l *links) shortcut(name string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

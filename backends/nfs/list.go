@@ -9,14 +9,14 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
 // List implements backends.Source. Attributes come with the names, so that a file
 // costs no request of its own.
 func (s *share) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		// Everything below the last slash of the prefix is in one folder.
+		// Everything below the last slash of the prefix is in one directory.
 		dir := ""
 		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 			dir = prefix[:i]
@@ -26,7 +26,7 @@ func (s *share) List(ctx context.Context, prefix string) iter.Seq2[backends.Obje
 		}
 		l := &lister{ctx: ctx, links: s.links, prefix: prefix, yield: yield}
 		if _, at, err := s.links.stat(ctx, dir); err == nil {
-			l.folder(dir, at)
+			l.dir(dir, at)
 		} else if err = missing("list", dir, err); backends.KindOf(err) != backends.NotExist {
 			yield(backends.Object{}, err)
 		}
@@ -38,18 +38,18 @@ type lister struct {
 	links  *links
 	prefix string
 	yield  func(backends.Object, error) bool
-	within []string // the folders that it is in, against links in a circle
+	within []string // the directories that it is in, against links in a circle
 }
 
-// entry is a name of a folder, and where that leads.
+// entry is a name of a directory, and where that leads.
 type entry struct {
 	remote.Entry
 	at string
 }
 
-// folder yields what lies below dir, which is at a path of the tree, and tells whether
+// dir yields what lies below dir, which is at a path of the tree, and tells whether
 // to go on.
-func (l *lister) folder(dir, at string) bool {
+func (l *lister) dir(dir, at string) bool {
 	if slices.Contains(l.within, at) {
 		return true
 	}
@@ -60,7 +60,7 @@ func (l *lister) folder(dir, at string) bool {
 		err = missing("list", dir, err)
 		if backends.KindOf(err) == backends.NotExist {
 			if len(l.within) > 1 { // else it may never have been there
-				backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a folder", Gone: true})
+				backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
 			}
 			return true
 		}
@@ -73,9 +73,9 @@ func (l *lister) folder(dir, at string) bool {
 			return false
 		}
 		entries[i] = entry{} // its memory may go
-		name, isFolder := strings.CutSuffix(e.Name, "/")
+		name, isDir := strings.CutSuffix(e.Name, "/")
 		key := path.Join(dir, name)
-		if isFolder && !l.folder(key, e.at) || !isFolder && !l.yield(describe(key, e.Attr), nil) {
+		if isDir && !l.dir(key, e.at) || !isDir && !l.yield(describe(key, e.Attr), nil) {
 			return false
 		}
 	}
@@ -83,7 +83,7 @@ func (l *lister) folder(dir, at string) bool {
 }
 
 // entries are those in dir that may lead to keys with the prefix, in the order of the
-// keys: a folder counts with the slash behind it, so that "a-b" stands before what is
+// keys: a directory counts with the slash behind it, so that "a-b" stands before what is
 // in "a", and that before "a0".
 func (l *lister) entries(dir, at string) (entries []entry, err error) {
 	for range 3 {
@@ -95,7 +95,7 @@ func (l *lister) entries(dir, at string) (entries []entry, err error) {
 		break
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.Name, b.Name) })
-	// A folder that changes while it is read may show a name twice.
+	// A directory that changes while it is read may show a name twice.
 	entries = slices.CompactFunc(entries, func(a, b entry) bool { return a.Name == b.Name })
 	return entries, err
 }
@@ -128,7 +128,7 @@ func (l *lister) read(dir, at string) (entries []entry, err error) {
 			}
 		}
 		switch e.Attr.Type {
-		case remote.Folder:
+		case remote.Directory:
 			e.Name += "/"
 		case remote.Regular:
 		default:

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 func need(t *testing.T) *live.Server {
@@ -21,7 +21,7 @@ func need(t *testing.T) *live.Server {
 	return live.Start(t, "nfs")
 }
 
-// at names a folder of the server; params are like "vers=3&rsize=64KiB".
+// at names a directory of the server; params are like "vers=3&rsize=64KiB".
 func at(s *live.Server, path, params string) string {
 	if strings.Contains(params, "vers=3") {
 		params += "&mountport=" + s.Env["NFS_MOUNT_PORT"]
@@ -29,7 +29,7 @@ func at(s *live.Server, path, params string) string {
 	return "nfs://" + s.Env["NFS_SERVER"] + path + "?" + params
 }
 
-// openLive opens a folder of the real server.
+// openLive opens a directory of the real server.
 func openLive(t *testing.T, path, params string) *backends.Store {
 	t.Helper()
 	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), at(need(t), path, params), backends.Options{RetryFor: 30 * time.Second})
@@ -53,14 +53,14 @@ func TestContract(t *testing.T) {
 	for _, params := range append(versions, "vers=4.1&rsize=32KiB&slots=3&conns=1", "vers=3&rsize=32KiB&slots=2") {
 		t.Run(params, func(t *testing.T) {
 			t.Parallel()
-			backendtest.Run(t, func(t *testing.T) *backends.Store { return openLive(t, "/data/contract-"+params, params) }, backendtest.Options{})
+			conformance.Run(t, func(t *testing.T) *backends.Store { return openLive(t, "/data/contract-"+params, params) }, conformance.Options{})
 		})
 	}
 }
 
 // contentsTo compares what is written to it.
 type contentsTo struct {
-	want *backendtest.Contents
+	want *conformance.Contents
 	mu   sync.Mutex
 	bad  int64
 	n    int64
@@ -82,11 +82,11 @@ func TestAServerIsKilledWhileItIsRead(t *testing.T) {
 	eachVersion(t, func(t *testing.T, params string) {
 		server, store := need(t), openLive(t, "/data/killed-"+params, params+"&rsize=64KiB")
 		const size = 48 << 20
-		obj, err := store.Put(t.Context(), "k", backendtest.ContentsOf("killed", size), size, backends.CreateOptions{})
+		obj, err := store.Put(t.Context(), "k", conformance.ContentsOf("killed", size), size, backends.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		to := &slow{contentsTo: contentsTo{want: backendtest.ContentsOf("killed", size)}, half: make(chan struct{}), on: make(chan struct{})}
+		to := &slow{contentsTo: contentsTo{want: conformance.ContentsOf("killed", size)}, half: make(chan struct{}), on: make(chan struct{})}
 		done := make(chan error, 1)
 		go func() {
 			_, err := store.ReadRange(t.Context(), obj, 0, size, to, nil)
@@ -140,7 +140,7 @@ func TestAServerIsKilledWhileItIsWritten(t *testing.T) {
 	eachVersion(t, func(t *testing.T, params string) {
 		server, store := need(t), openLive(t, "/data/written-"+params, params)
 		const size = 48 << 20
-		src := &pausing{ReaderAt: backendtest.ContentsOf("written", size), half: make(chan struct{}), on: make(chan struct{})}
+		src := &pausing{ReaderAt: conformance.ContentsOf("written", size), half: make(chan struct{}), on: make(chan struct{})}
 		done := make(chan error, 1)
 		go func() {
 			_, err := store.Put(t.Context(), "k", src, size, backends.CreateOptions{})
@@ -163,7 +163,7 @@ func TestAServerIsKilledWhileItIsWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to := &contentsTo{want: backendtest.ContentsOf("written", size)}
+		to := &contentsTo{want: conformance.ContentsOf("written", size)}
 		if _, err := store.ReadRange(t.Context(), obj, 0, size, to, nil); err != nil || to.bad > 0 || obj.Size != size {
 			t.Errorf("what was written over a restart: %v, %d bytes, %d blocks wrong", err, obj.Size, to.bad)
 		}
@@ -215,19 +215,19 @@ func TestWordsOfARealServer(t *testing.T) {
 			"read-only":      {put("/readonly", params), backends.Permission, "read-only"},
 			"another user":   {put("/data/secret", params+"&uid=4711&gid=4711"), backends.Permission, "?uid="},
 			"no export":      {put("/nosuchexport", params), backends.NotExist, exports},
-			"nor above":      {put("/nosuchexport/folder", params), backends.NotExist, exports},
+			"nor above":      {put("/nosuchexport/directory", params), backends.NotExist, exports},
 			"other port":     {put("/secure", params+"&resvport=false"), hidden, ""},
 			"reserved port":  {put("/secure", params+"&resvport=true"), fine, ""},
 			"auto port":      {put("/secure", params), fine, ""},
 			"version 3 only": {put("/old", "vers=auto&mountport="+s.Env["NFS_MOUNT_PORT"]), fine, ""},
 			"a link":         {stat("links/file"), fine, ""},
-			"below a link":   {stat("links/folder/in"), fine, ""},
+			"below a link":   {stat("links/directory/in"), fine, ""},
 			"list of links":  {list("links/f"), fine, ""},
 			"leads nowhere":  {stat("links/nowhere"), backends.NotExist, ""},
 			"in a circle":    {stat("links/circle/k"), backends.NotExist, ""},
-			"leads out":      {stat("links/out/passwd"), backends.Unsupported, "outside of the folder"},
-			"list leads out": {list("links/out"), backends.Unsupported, "outside of the folder"},
-			"through a link": {put("/data/links/folder", params), fine, ""},
+			"leads out":      {stat("links/out/passwd"), backends.Unsupported, "outside of the directory"},
+			"list leads out": {list("links/out"), backends.Unsupported, "outside of the directory"},
+			"through a link": {put("/data/links/directory", params), fine, ""},
 		} {
 			err := tt.do()
 			got := fine
@@ -251,7 +251,7 @@ func makeLinks(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	for name, to := range map[string]string{
-		"file": "folder/in", "folder": "./real", "nowhere": "nothing", "circle": "circle", "real/up": "..", "out": "../../etc",
+		"file": "directory/in", "directory": "./real", "nowhere": "nothing", "circle": "circle", "real/up": "..", "out": "../../etc",
 	} {
 		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrExist) {
 			t.Fatal(err)
@@ -262,6 +262,6 @@ func makeLinks(t *testing.T, dir string) {
 func TestSweepsAfterKills(t *testing.T) {
 	eachVersion(t, func(t *testing.T, params string) {
 		path := "/data/sweeps-" + params
-		backendtest.Sweeps(t, openLive(t, path, params), openLive(t, path, params))
+		conformance.Sweeps(t, openLive(t, path, params), openLive(t, path, params))
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
 // partSize is a length at which opening a file no longer shows.
@@ -18,8 +18,8 @@ const partSize = 16 << 20
 type share struct {
 	tree  remote.Tree
 	links *links
-	left  backends.Leftovers
-	base  string // the URL's folder, which Delete never removes
+	left  backends.Orphans
+	base  string // the URL's directory, which Delete never removes
 	slots int
 }
 
@@ -29,10 +29,10 @@ var (
 	_ backends.KeyChecker  = (*share)(nil)
 )
 
-// Facts are NFS's: RENAME replaces in one step, LINK fails in one step when the name
+// Capabilities are NFS's: RENAME replaces in one step, LINK fails in one step when the name
 // is taken, and versions are compared by the client.
-func (s *share) Facts() backends.Facts {
-	return backends.Facts{
+func (s *share) Capabilities() backends.Capabilities {
+	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardClaim,
 		Parallelism: max(s.slots/2, 1), PartSize: partSize,
 	}
@@ -46,7 +46,7 @@ func (s *share) Close() error {
 
 // Stat describes one file.
 func (s *share) Stat(ctx context.Context, key string) (backends.Object, error) {
-	if err := s.look(ctx, "stat", key); err != nil {
+	if err := s.stat(ctx, "stat", key); err != nil {
 		return backends.Object{}, err
 	}
 	a, _, err := s.links.stat(ctx, key)
@@ -62,8 +62,8 @@ func (s *share) Stat(ctx context.Context, key string) (backends.Object, error) {
 // CheckKey implements backends.KeyChecker.
 func (s *share) CheckKey(key string) error { return checkKey("create", key) }
 
-// look is where every call for one key begins that does not write.
-func (s *share) look(ctx context.Context, op, key string) error {
+// stat is where every call for one key begins that does not write.
+func (s *share) stat(ctx context.Context, op, key string) error {
 	if err := ended(ctx, op, key); err != nil {
 		return err
 	}
@@ -78,8 +78,8 @@ func regular(op, key string, t remote.Type) error {
 	switch t {
 	case remote.Regular:
 		return nil
-	case remote.Folder:
-		return backends.Errorf(backends.NotExist, op, key, "this is a folder, not a file")
+	case remote.Directory:
+		return backends.Errorf(backends.NotExist, op, key, "this is a directory, not a file")
 	}
 	return backends.Errorf(backends.NotExist, op, key, "this is a device or a socket, not a file")
 }
@@ -93,10 +93,10 @@ func describe(key string, a remote.Attr) backends.Object {
 	return backends.Object{Key: key, Size: a.Size, ModTime: a.ModTime, Version: version(a)}
 }
 
-// Delete removes a file, or a link to one and not the file, and the folders that it leaves empty up to the URL's own.
+// Delete removes a file, or a link to one and not the file, and the directories that it leaves empty up to the URL's own.
 func (s *share) Delete(ctx context.Context, key string) error {
 	at := key
-	err := s.look(ctx, "delete", key)
+	err := s.stat(ctx, "delete", key)
 	if err == nil {
 		err = s.links.at(ctx, path.Dir(key), func(dir string) error {
 			at = path.Join(dir, path.Base(key))
@@ -122,7 +122,7 @@ func (s *share) Delete(ctx context.Context, key string) error {
 // prune removes dir and those it lies in, as far as they are empty.
 func (s *share) prune(ctx context.Context, dir string) {
 	for ; dir != "." && strings.HasPrefix(dir+"/", s.base) && dir+"/" != s.base; dir = path.Dir(dir) {
-		if s.tree.Remove(ctx, dir, remote.Folder) != nil {
+		if s.tree.Remove(ctx, dir, remote.Directory) != nil {
 			return
 		}
 	}

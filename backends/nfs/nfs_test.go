@@ -17,9 +17,9 @@ import (
 	"testing"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/nfs3"
-	"github.com/stager-dev/stager/backends/nfs/remote"
-	"github.com/stager-dev/stager/backends/nfs/rpc"
+	"github.com/stager-dev/stager/backends/nfs/internal/nfs3"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
 func TestClassify(t *testing.T) {
@@ -113,7 +113,7 @@ func TestParse(t *testing.T) {
 
 func TestMountLongest(t *testing.T) {
 	for _, tt := range []struct {
-		folder    string
+		directory string
 		can       string // what the server mounts
 		status    remote.Status
 		rest      string
@@ -130,7 +130,7 @@ func TestMountLongest(t *testing.T) {
 		{"export/a", "", remote.IO, "", remote.IO},
 	} {
 		var asked []string
-		_, rest, err := mountLongest(tt.folder, func(dir string) (nfs3.Handle, error) {
+		_, rest, err := mountLongest(tt.directory, func(dir string) (nfs3.Handle, error) {
 			asked = append(asked, dir)
 			if dir == tt.can {
 				return "h", nil
@@ -138,7 +138,7 @@ func TestMountLongest(t *testing.T) {
 			return "", &remote.Error{Status: tt.status, Op: "MNT"}
 		})
 		if rest != tt.rest || remote.StatusOf(err) != tt.wantError {
-			t.Errorf("%q when %q is mounted: rest %q, %v after %q; want %q, status %d", tt.folder, tt.can, rest, err, asked, tt.rest, tt.wantError)
+			t.Errorf("%q when %q is mounted: rest %q, %v after %q; want %q, status %d", tt.directory, tt.can, rest, err, asked, tt.rest, tt.wantError)
 		}
 	}
 }
@@ -156,7 +156,7 @@ type fake struct {
 func (f *fake) Sizes() (int, int) { return 8, 8 }
 
 func (f *fake) Stat(context.Context, string) (remote.Attr, error) {
-	return remote.Attr{Type: remote.Folder}, nil
+	return remote.Attr{Type: remote.Directory}, nil
 }
 
 func (f *fake) Open(ctx context.Context, _ string, off int64, n int, once bool) (remote.File, remote.Block, error) {
@@ -243,12 +243,12 @@ func TestHostileNames(t *testing.T) {
 			last = err
 		}
 		if n != 1 || backends.KindOf(last) != backends.Unsupported {
-			t.Errorf("a folder with %q: %d results, %v; want kind unsupported", name, n, last)
+			t.Errorf("a directory with %q: %d results, %v; want kind unsupported", name, n, last)
 		}
 	}
 }
 
-// Whatever names a hostile server lists, no key leads out of the folder.
+// Whatever names a hostile server lists, no key leads out of the directory.
 func FuzzHostileNames(f *testing.F) {
 	for _, name := range []string{"k", "..", ".", "a/b", "/etc", "x\x00y", "", "\xff", strings.Repeat("x", 300)} {
 		f.Add(name, uint32(1))
@@ -257,7 +257,7 @@ func FuzzHostileNames(f *testing.F) {
 		s := bareShare(&fake{entries: []remote.Entry{{Name: name, Attr: remote.Attr{Type: remote.Type(kind % 3)}}}}, "data", 4)
 		for obj, err := range s.List(t.Context(), "data/") {
 			if err == nil && (path.Dir(obj.Key) != "data" || strings.ContainsRune(obj.Key, 0)) {
-				t.Errorf("a folder with %q has the key %q", name, obj.Key)
+				t.Errorf("a directory with %q has the key %q", name, obj.Key)
 			}
 		}
 	})

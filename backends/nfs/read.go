@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
 // ahead is how many blocks of a range are on their way while one is consumed.
@@ -15,7 +15,7 @@ const ahead = 3
 // OpenRange opens a file and reads the first block by one request. A range of one block
 // is read and closed by the same.
 func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
-	if err := s.look(ctx, "read", obj.Key); err != nil {
+	if err := s.stat(ctx, "read", obj.Key); err != nil {
 		return nil, err
 	}
 	if off < 0 {
@@ -68,19 +68,19 @@ type reader struct {
 	file  remote.File // nil when it is closed already
 	block int
 
-	now  remote.Block   // being handed on
-	data []byte         // what is left of it
-	at   int64          // of the byte behind data
-	end  int64          // of the range
-	more bool           // than the file has was asked for
-	sent int64          // up to where reads were asked for
-	next []chan arrival // those under way, in order
+	now  remote.Block     // being handed on
+	data []byte           // what is left of it
+	at   int64            // of the byte behind data
+	end  int64            // of the range
+	more bool             // than the file has was asked for
+	sent int64            // up to where reads were asked for
+	next []chan readBlock // those under way, in order
 	err  error
 
 	closed bool
 }
 
-type arrival struct {
+type readBlock struct {
 	want  int // bytes
 	block remote.Block
 	err   error
@@ -107,7 +107,7 @@ func (r *reader) begin(first remote.Block, off, n int64) error {
 	} else if n >= 0 {
 		r.end = off + n
 	}
-	err := r.take(first)
+	err := r.receive(first)
 	r.sent = r.at
 	return err
 }
@@ -119,8 +119,8 @@ func (r *reader) compare(a remote.Attr) error {
 	return nil
 }
 
-// take makes b the block that is handed on.
-func (r *reader) take(b remote.Block) error {
+// receive makes b the block that is handed on.
+func (r *reader) receive(b remote.Block) error {
 	r.now, r.data = b, b.Data
 	if err := r.compare(b.Attr); err != nil {
 		r.data = nil
@@ -147,7 +147,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	if r.err != nil {
 		return 0, r.err
 	}
-	r.ask()
+	r.request()
 	n := copy(p, r.data)
 	r.data = r.data[n:]
 	return n, nil
@@ -162,7 +162,7 @@ func (r *reader) advance() error {
 		}
 		return io.EOF
 	}
-	r.ask()
+	r.request()
 	if len(r.next) == 0 {
 		return io.ErrUnexpectedEOF // one block was all there is to come
 	}
@@ -171,7 +171,7 @@ func (r *reader) advance() error {
 	if a.err != nil {
 		return missing("read", r.key, a.err)
 	}
-	if err := r.take(a.block); err != nil {
+	if err := r.receive(a.block); err != nil {
 		return err
 	}
 	if len(a.block.Data) < a.want {
@@ -183,18 +183,18 @@ func (r *reader) advance() error {
 
 var errClosed = errors.New("the stream was closed")
 
-// ask sends for blocks that are not on their way.
-func (r *reader) ask() {
+// request sends for blocks that are not on their way.
+func (r *reader) request() {
 	if r.file == nil {
 		return
 	}
 	for len(r.next) < ahead && r.sent < r.end {
 		off := r.sent
 		n := int(min(int64(r.block), r.end-off))
-		arrives := make(chan arrival, 1)
+		arrives := make(chan readBlock, 1)
 		go func() {
 			b, err := r.whole(off, n)
-			arrives <- arrival{n, b, err}
+			arrives <- readBlock{n, b, err}
 		}()
 		r.next = append(r.next, arrives)
 		r.sent += int64(n)

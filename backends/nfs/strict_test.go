@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
-	"github.com/stager-dev/stager/backends/nfs/nfs4"
-	"github.com/stager-dev/stager/backends/nfs/remote"
-	"github.com/stager-dev/stager/backends/nfs/rpc"
+	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/backends/nfs/internal/nfs4"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
 // needStrict is a server whose lease is short, and which has a period of grace after it

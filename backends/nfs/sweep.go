@@ -6,21 +6,21 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
 var _ backends.Sweeper = (*share)(nil)
 
-// Sweep implements backends.Sweeper: it removes temporary files, and folders that are
-// empty, without them or since their maker was killed. It follows no links in the folders that it looks through.
-func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+// Sweep implements backends.Sweeper: it removes temporary files, and directories that are
+// empty, without them or since their maker was killed. It follows no links in the directories that it looks through.
+func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
 	if dir != "" && checkKey("sweep", dir) != nil {
 		return nil // no key begins so
 	}
 	_, at, err := s.links.stat(ctx, dir)
 	if err == nil {
-		_, err = s.sweepFolder(ctx, dir, at, prefix, over)
+		_, err = s.sweepDir(ctx, dir, at, prefix, over)
 	}
 	if err = missing("sweep", prefix, err); backends.KindOf(err) == backends.NotExist {
 		return nil
@@ -28,21 +28,21 @@ func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Rem
 	return err
 }
 
-// sweepFolder sweeps the folder dir, which is at a path of the tree, and tells whether
+// sweepDir sweeps the directory dir, which is at a path of the tree, and tells whether
 // there was nothing in it.
-func (s *share) sweepFolder(ctx context.Context, dir, at, prefix string, over func(backends.Remains) bool) (empty bool, err error) {
+func (s *share) sweepDir(ctx context.Context, dir, at, prefix string, over func(backends.Orphan) bool) (empty bool, err error) {
 	if err := ended(ctx, "sweep", dir); err != nil {
 		return false, err
 	}
-	var folders, files []remote.Entry
+	var directories, files []remote.Entry
 	empty = true
 	err = s.tree.ReadDir(ctx, at, func(e remote.Entry) error {
 		empty = false
 		key := path.Join(dir, e.Name)
 		switch {
 		case e.Name == "" || strings.Contains(e.Name, "/"):
-		case e.Attr.Type == remote.Folder && !hidden(e.Name) && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
-			folders = append(folders, e)
+		case e.Attr.Type == remote.Directory && !hidden(e.Name) && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
+			directories = append(directories, e)
 		case e.Attr.Type == remote.Regular && strings.HasPrefix(e.Name, Temporary) && strings.HasPrefix(key, prefix):
 			files = append(files, e)
 		}
@@ -54,18 +54,18 @@ func (s *share) sweepFolder(ctx context.Context, dir, at, prefix string, over fu
 		}
 		return false, err
 	}
-	for _, e := range folders {
+	for _, e := range directories {
 		key, place := path.Join(dir, e.Name), path.Join(at, e.Name)
-		empty, err := s.sweepFolder(ctx, key, place, prefix, over)
+		empty, err := s.sweepDir(ctx, key, place, prefix, over)
 		if err != nil {
 			return false, err
 		}
-		if empty && strings.HasPrefix(key, prefix) && over(backends.Remains{Key: path.Join(key, Temporary), Folder: true, Touched: e.Attr.ModTime}) {
+		if empty && strings.HasPrefix(key, prefix) && over(backends.Orphan{Key: path.Join(key, Temporary), Directory: true, Touched: e.Attr.ModTime}) {
 			s.prune(ctx, place)
 		}
 	}
 	for _, e := range files {
-		if !over(backends.Remains{Key: path.Join(dir, e.Name), Size: e.Attr.Size, Touched: e.Attr.ModTime, Marked: true}) {
+		if !over(backends.Orphan{Key: path.Join(dir, e.Name), Size: e.Attr.Size, Touched: e.Attr.ModTime, Marked: true}) {
 			continue
 		}
 		err := s.tree.Remove(ctx, path.Join(at, e.Name), remote.Regular)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/nfs/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
 // Create implements backends.Sink. Its blocks wait in memory until they are full, and
@@ -35,10 +35,10 @@ func (s *share) CreateParts(ctx context.Context, key string, opts backends.Creat
 	if err != nil {
 		return nil, err
 	}
-	return &partWriter{upload: u, part: s.Facts().PartLength(opts.Size), have: make(map[int64]part)}, nil
+	return &partWriter{upload: u, part: s.Capabilities().PartLength(opts.Size), have: make(map[int64]part)}, nil
 }
 
-// begin makes the temporary file and the folders on the way to it.
+// begin makes the temporary file and the directories on the way to it.
 func (s *share) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
 	if err := ended(ctx, "create", key); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *share) begin(ctx context.Context, key string, opts backends.CreateOptio
 
 // create makes the temporary file.
 func (u *upload) create() (err error) {
-	// A Delete may remove the folder as empty before the file is in it.
+	// A Delete may remove the directory as empty before the file is in it.
 	for range 20 {
 		u.file, err = u.s.tree.Create(u.ctx, u.temp)
 		if remote.StatusOf(err) != remote.NoEnt {
@@ -77,13 +77,13 @@ func (u *upload) create() (err error) {
 	return err
 }
 
-// mkdirAll makes the folders that are missing.
+// mkdirAll makes the directories that are missing.
 func (s *share) mkdirAll(ctx context.Context, dir string) error {
 	names := strings.Split(dir, "/")
 	for i := range names {
 		at := strings.Join(names[:i+1], "/")
 		a, err := s.tree.Stat(ctx, at)
-		if err == nil && a.Type != remote.Folder {
+		if err == nil && a.Type != remote.Directory {
 			return &remote.Error{Status: remote.NotDir, Op: "LOOKUP"} // a link, or in nobody's way
 		}
 		if err == nil {
@@ -172,8 +172,8 @@ func (u *upload) publish(ctx context.Context) (remote.Attr, error) {
 	if serr != nil {
 		return attr, err
 	}
-	if there.Type == remote.Folder {
-		return attr, backends.Errorf(backends.Invalid, "commit", u.key, "a folder has this name: %w", err)
+	if there.Type == remote.Directory {
+		return attr, backends.Errorf(backends.Invalid, "commit", u.key, "a directory has this name: %w", err)
 	}
 	own, oerr := u.file.Attr(ctx)
 	if oerr != nil || own.FileID != there.FileID {
@@ -197,7 +197,7 @@ func (u *upload) Abort() error {
 	return u.dropLocked(backends.Errorf(backends.Invalid, "commit", u.key, "the writer was aborted"))
 }
 
-// dropLocked removes the temporary file and the folders that are empty without it.
+// dropLocked removes the temporary file and the directories that are empty without it.
 func (u *upload) dropLocked(why error) error {
 	u.over = why
 	ctx, cancel := cleanup(u.ctx)
@@ -211,7 +211,7 @@ func (u *upload) dropLocked(why error) error {
 	return err
 }
 
-// discard removes a temporary file, and the folders that are empty without it.
+// discard removes a temporary file, and the directories that are empty without it.
 func (s *share) discard(ctx context.Context, temp string) error {
 	err := s.tree.Remove(ctx, temp, remote.Regular)
 	if err != nil && remote.StatusOf(err) != remote.NoEnt {

@@ -7,14 +7,14 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 var _ backends.Claims = (*bucket)(nil)
 
 // CreateClaim implements backends.Claims.
 func (b *bucket) CreateClaim(ctx context.Context, name string) (string, error) {
-	return httpstore.CreateClaim(ctx, b, name)
+	return objectstore.CreateClaim(ctx, b, name)
 }
 
 // ReadClaim implements backends.Claims.
@@ -43,7 +43,7 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 		}
 		err = u.claim.Replace(ctx, current, replace)
 	} else {
-		err = httpstore.CompareFirst(ctx, u.key, u.replaces, current, replace)
+		err = objectstore.CompareFirst(ctx, u.key, u.replaces, current, replace)
 	}
 	if backends.KindOf(err) == backends.Changed {
 		// The answer to an earlier request may have been lost.
@@ -55,11 +55,11 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 }
 
 // sweepClaims deletes claims in the directory of prefix that nobody holds any more.
-func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	if !b.conditional {
 		return nil
 	}
-	return httpstore.SweepClaims(ctx, b, prefix, over, func(ctx context.Context, claims, token string) (objects []backends.Object, next string, err error) {
+	return objectstore.SweepClaims(ctx, b, prefix, over, func(ctx context.Context, claims, token string) (objects []backends.Object, next string, err error) {
 		page, err := b.page(ctx, claims, token)
 		if err != nil {
 			return nil, "", b.explain("sweep", prefix, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // Scheme describes oss:// URLs.
@@ -21,7 +21,7 @@ func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name:    "oss",
 		Summary: "Alibaba Cloud Object Storage Service",
-		Example: "oss://bucket/folder/?region=cn-hangzhou",
+		Example: "oss://bucket/directory/?region=cn-hangzhou",
 		Params: []backends.Param{
 			{Name: "endpoint", Summary: "the server's URL or host; else OSS_ENDPOINT", Default: "the region's public one, over HTTPS"},
 			{Name: "region", Summary: "the bucket's region, as in cn-hangzhou; else OSS_REGION", Default: "what the endpoint names"},
@@ -63,7 +63,7 @@ func parse(t backends.Target) (settings, error) {
 		return v
 	}
 	if t.User != "" || strings.Contains(t.Host, ":") || oss.CheckBucketName(t.Host) != nil {
-		return invalid("an oss URL begins with the bucket, of 3 to 63 letters a-z, digits and \"-\", as in oss://bucket/folder/; the server is given by ?endpoint=")
+		return invalid("an oss URL begins with the bucket, of 3 to 63 letters a-z, digits and \"-\", as in oss://bucket/directory/; the server is given by ?endpoint=")
 	}
 	c := settings{
 		endpoint: first("endpoint", "OSS_ENDPOINT"),
@@ -133,8 +133,8 @@ func regionOf(host string) string {
 	return strings.TrimSuffix(region, "-internal")
 }
 
-// askWithin is how long opening a bucket waits to learn of its versioning.
-const askWithin = 10 * time.Second
+// probeTimeout is how long opening a bucket waits to learn of its versioning.
+const probeTimeout = 10 * time.Second
 
 func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	b, err := newBucket(t)
@@ -142,7 +142,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		return backends.Opened{}, err
 	}
 	if !b.credentials.anonymous {
-		ctx, cancel := context.WithTimeout(ctx, askWithin)
+		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
 		b.conditional = b.decidesAlone(ctx)
 	}
@@ -155,7 +155,7 @@ func newBucket(t backends.Target) (*bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	base, err := httpstore.NewTransport(set.caBundle)
+	base, err := objectstore.NewTransport(set.caBundle)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func newBucket(t backends.Target) (*bucket, error) {
 		oss.AuthVersion(set.version), oss.Region(set.region), oss.UseCname(set.cname),
 		oss.EnableCRC(false), // ours reach further
 		oss.SetCredentialsProvider(b.credentials),
-		oss.HTTPClient(&http.Client{Transport: &transport{base, set.anonymous}, CheckRedirect: httpstore.NoRedirect}))
+		oss.HTTPClient(&http.Client{Transport: &transport{base, set.anonymous}, CheckRedirect: objectstore.NoRedirect}))
 	if err == nil {
 		b.client, err = client.Bucket(b.name)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // target is a URL's parameters with an environment of NAME=value.

@@ -19,7 +19,7 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // keys are one access key, perhaps for a while.
@@ -42,7 +42,7 @@ type credentials struct {
 	anonymous bool
 	client    *http.Client // to the metadata service
 
-	asking chan struct{} // holds one who asks the sources; the others wait, or give up
+	querying chan struct{} // holds one who asks the sources; the others wait, or give up
 
 	mu     sync.Mutex // guards all below
 	have   *keys      // never nil
@@ -66,11 +66,11 @@ const (
 )
 
 func newCredentials(opts backends.Options, anonymous bool) *credentials {
-	return &credentials{opts: opts, anonymous: anonymous, asking: make(chan struct{}, 1), have: new(keys), client: &http.Client{
+	return &credentials{opts: opts, anonymous: anonymous, querying: make(chan struct{}, 1), have: new(keys), client: &http.Client{
 		Timeout: 5 * time.Second,
 		// The service is on the machine's own link: no proxy, and no patience.
 		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: time.Second}).DialContext, DisableKeepAlives: true},
-		CheckRedirect: httpstore.NoRedirect,
+		CheckRedirect: objectstore.NoRedirect,
 	}}
 }
 
@@ -90,8 +90,8 @@ func (c *credentials) fetch(ctx context.Context) error {
 		return err
 	}
 	select {
-	case c.asking <- struct{}{}:
-		defer func() { <-c.asking }()
+	case c.querying <- struct{}{}:
+		defer func() { <-c.querying }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -205,7 +205,7 @@ func (c *credentials) role(ctx context.Context, getenv func(string) string, now 
 	const session = "X-aliyun-ecs-metadata-token"
 	header := make(http.Header)
 	header.Set(session+"-ttl-seconds", "60")
-	token, err := c.ask(ctx, http.MethodPut, base+"api/token", header)
+	token, err := c.query(ctx, http.MethodPut, base+"api/token", header)
 	if err != nil {
 		return nil, noCredentials(err)
 	}
@@ -213,13 +213,13 @@ func (c *credentials) role(ctx context.Context, getenv func(string) string, now 
 	header.Set(session, token)
 	name := getenv("ALIBABA_CLOUD_ECS_METADATA")
 	if name == "" {
-		text, err := c.ask(ctx, http.MethodGet, base+"meta-data/ram/security-credentials/", header)
+		text, err := c.query(ctx, http.MethodGet, base+"meta-data/ram/security-credentials/", header)
 		if err != nil {
 			return nil, noCredentials(err)
 		}
 		name, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	}
-	text, err := c.ask(ctx, http.MethodGet, base+"meta-data/ram/security-credentials/"+name, header)
+	text, err := c.query(ctx, http.MethodGet, base+"meta-data/ram/security-credentials/"+name, header)
 	if err != nil {
 		return nil, noCredentials(err)
 	}
@@ -242,8 +242,8 @@ func (c *credentials) role(ctx context.Context, getenv func(string) string, now 
 	return &keys{id: answer.AccessKeyID, secret: answer.AccessKeySecret, token: answer.SecurityToken, renew: renew, ends: ends}, nil
 }
 
-// ask asks the metadata service; an answer is a small text.
-func (c *credentials) ask(ctx context.Context, method, url string, header http.Header) (string, error) {
+// query asks the metadata service; an answer is a small text.
+func (c *credentials) query(ctx context.Context, method, url string, header http.Header) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return "", err
@@ -251,12 +251,12 @@ func (c *credentials) ask(ctx context.Context, method, url string, header http.H
 	req.Header = header
 	res, err := c.client.Do(req)
 	if err != nil {
-		return "", httpstore.Innermost(err)
+		return "", objectstore.Innermost(err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 	if err == nil && res.StatusCode != http.StatusOK {
-		err = &answer{status: res.StatusCode}
+		err = &serverError{status: res.StatusCode}
 	}
 	return string(text), err
 }
@@ -265,7 +265,7 @@ func (c *credentials) ask(ctx context.Context, method, url string, header http.H
 // machine without one does not get one by waiting.
 func noCredentials(why error) error {
 	kind := backends.Permission
-	var a *answer
+	var a *serverError
 	if errors.As(why, &a) && (a.status >= 500 || a.status == http.StatusTooManyRequests) {
 		kind = backends.Unavailable
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 func writeSecrets(t *testing.T, dir, id, secret, token string) {
@@ -73,7 +73,7 @@ func TestTheRoleOfTheInstance(t *testing.T) {
 		{"no instance", []string{"OSS_ECS_METADATA_ENDPOINT=http://127.0.0.1:1"}, false},
 		{"not wanted", []string{"ALIBABA_CLOUD_ECS_METADATA_DISABLED=true"}, false},
 	} {
-		store := s.open(t, folder(t, "test"), append(tt.env, nothing...)...)
+		store := s.open(t, directory(t, "test"), append(tt.env, nothing...)...)
 		_, err := store.PutBytes(t.Context(), "k", []byte("x"), backends.CreateOptions{})
 		if (err == nil) != tt.works || err != nil && backends.KindOf(err) != backends.Permission {
 			t.Errorf("%s: %v; it is to work: %t", tt.name, err, tt.works)
@@ -85,7 +85,7 @@ func TestTokensOfTheRoleAreRenewed(t *testing.T) {
 	s := need(t, false)
 	s.token(t, 300*time.Millisecond) // those of the role last as long
 	defer s.token(t, time.Hour)
-	store := s.open(t, folder(t, "test"), "OSS_ACCESS_KEY_ID=", "OSS_ACCESS_KEY_SECRET=")
+	store := s.open(t, directory(t, "test"), "OSS_ACCESS_KEY_ID=", "OSS_ACCESS_KEY_SECRET=")
 	raw, _ := store.Backend()
 	b := raw.(*bucket)
 	seen := make(map[string]bool)
@@ -137,7 +137,7 @@ func TestATokenThatIsSaidToHaveExpired(t *testing.T) {
 	old, next := s.token(t, time.Hour), s.token(t, time.Hour)
 	value := func(vars []string, i int) string { _, v, _ := strings.Cut(vars[i], "="); return v }
 	writeSecrets(t, dir, value(old, 0), value(old, 1), value(old, 2))
-	store := openWith(t, folder(t, "test"), backends.Options{Secrets: dir, Getenv: s.Getenv()})
+	store := openWith(t, directory(t, "test"), backends.Options{Secrets: dir, Getenv: s.Getenv()})
 	writeSecrets(t, dir, value(next, 0), value(next, 1), value(next, 2))
 	s.fail(t, "expired", "expiring", 1)
 	if _, err := store.PutBytes(t.Context(), "expiring", []byte("x"), backends.CreateOptions{}); err != nil {

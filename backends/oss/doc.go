@@ -1,7 +1,7 @@
 // Package oss speaks to Alibaba Cloud's Object Storage Service.
 //
-//	oss://bucket/folder/?region=cn-hangzhou
-//	oss://bucket/folder/?endpoint=oss-cn-hangzhou-internal.aliyuncs.com
+//	oss://bucket/directory/?region=cn-hangzhou
+//	oss://bucket/directory/?endpoint=oss-cn-hangzhou-internal.aliyuncs.com
 //
 // [Scheme] says which parameters there are. Endpoint and region may also come from
 // files in Options.Secrets or variables named OSS_ENDPOINT and OSS_REGION. Either is enough on Alibaba Cloud: the endpoint of a
@@ -38,7 +38,7 @@
 // CRC-64/ECMA of the whole object comes with every answer, of a range too, but not
 // for objects older than the feature.
 //
-// Keys that end in "/" and hold nothing are the folders of graphical tools; they
+// Keys that end in "/" and hold nothing are the directories of graphical tools; they
 // are not listed.
 //
 // # Writing

@@ -7,23 +7,23 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // classify says what to do about an error of the SDK or of the network.
 func classify(err error) backends.Kind {
-	if kind, ok := httpstore.Known(err); ok {
+	if kind, ok := objectstore.Known(err); ok {
 		return kind
 	}
-	if a := (*answer)(nil); errors.As(err, &a) {
+	if a := (*serverError)(nil); errors.As(err, &a) {
 		return a.kind()
 	}
-	return httpstore.Unanswered(err)
+	return objectstore.NoResponse(err)
 }
 
 // kind goes by the code, then by the status. A server that fails (5xx) is never
 // believed to know that something does not exist, nor is a web page.
-func (a *answer) kind() backends.Kind {
+func (a *serverError) kind() backends.Kind {
 	switch a.code {
 	case "SlowDown", "TooManyRequests", "RequestLimitExceeded", "QpsLimitExceeded", "DownloadTrafficRateLimitExceeded",
 		"UploadTrafficRateLimitExceeded", "MetaOperationQpsLimitExceeded", "TotalQpsLimitExceeded":
@@ -99,7 +99,7 @@ func (b *bucket) explain(op, key string, err error) error {
 	var (
 		local *backends.LocalError
 		known *backends.Error
-		a     *answer
+		a     *serverError
 	)
 	if errors.As(err, &local) {
 		return local
@@ -121,19 +121,19 @@ func (b *bucket) explain(op, key string, err error) error {
 }
 
 func (b *bucket) sentence(err error) error {
-	if words := httpstore.Connection(err); words != nil {
+	if words := objectstore.Connection(err); words != nil {
 		return words
 	}
-	var a *answer
+	var a *serverError
 	switch {
 	case !errors.As(err, &a):
-		return httpstore.Innermost(err)
+		return objectstore.Innermost(err)
 	case a.page:
 		return fmt.Errorf("a web page answers, with HTTP %d: is the endpoint an OSS server?", a.status)
 	case a.code == "NoSuchBucket":
 		return fmt.Errorf("bucket %q does not exist", b.name)
 	case a.endpoint != "":
-		return fmt.Errorf("the bucket is in another region: say ?endpoint=%s (%s)", httpstore.Shorten(a.endpoint), a.code)
+		return fmt.Errorf("the bucket is in another region: say ?endpoint=%s (%s)", objectstore.Shorten(a.endpoint), a.code)
 	case strings.Contains(a.message, "signing region"):
 		return fmt.Errorf("the region is not that of the endpoint: correct ?region=, or use ?signature=v1 (%s)", a.code)
 	case a.code == "RequestTimeTooSkewed":
@@ -141,7 +141,7 @@ func (b *bucket) sentence(err error) error {
 	case words[a.code] != "":
 		return fmt.Errorf("%s (%s)", words[a.code], a.code)
 	case a.code != "":
-		return fmt.Errorf("%s (%s)", httpstore.Shorten(a.message), a.code)
+		return fmt.Errorf("%s (%s)", objectstore.Shorten(a.message), a.code)
 	case a.status == http.StatusNotFound:
 		return errors.New(words["NoSuchKey"])
 	case a.status == http.StatusForbidden:
@@ -152,7 +152,7 @@ func (b *bucket) sentence(err error) error {
 
 // codeOf is the code of an answer that says no, or "".
 func codeOf(err error) string {
-	var a *answer
+	var a *serverError
 	if errors.As(err, &a) {
 		return a.code
 	}
@@ -161,7 +161,7 @@ func codeOf(err error) string {
 
 // statusOf is its status, or 0.
 func statusOf(err error) int {
-	var a *answer
+	var a *serverError
 	if errors.As(err, &a) {
 		return a.status
 	}

@@ -23,7 +23,7 @@ import (
 func TestClassify(t *testing.T) {
 	sent := func(err error) error { return &url.Error{Op: "Get", URL: "http://h/", Err: err} }
 	says := func(status int, code string) error {
-		return sent(&answer{status: status, code: code, message: "The words."})
+		return sent(&serverError{status: status, code: code, message: "The words."})
 	}
 	for _, tt := range []struct {
 		err  error
@@ -34,10 +34,10 @@ func TestClassify(t *testing.T) {
 		{says(404, ""), backends.NotExist}, // HEAD without words
 		{says(404, "NoSuchUpload"), backends.Invalid},
 		{says(500, "NoSuchKey"), backends.Unavailable}, // a failing server knows nothing
-		{sent(&answer{status: 404, page: true}), backends.Unknown},
-		{sent(&answer{status: 502, page: true}), backends.Unavailable},
+		{sent(&serverError{status: 404, page: true}), backends.Unknown},
+		{sent(&serverError{status: 502, page: true}), backends.Unavailable},
 		{says(403, "AccessDenied"), backends.Permission},
-		{sent(&answer{status: 403, code: "AccessDenied", endpoint: "oss-cn-beijing.aliyuncs.com"}), backends.Invalid},
+		{sent(&serverError{status: 403, code: "AccessDenied", endpoint: "oss-cn-beijing.aliyuncs.com"}), backends.Invalid},
 		{says(403, ""), backends.Permission},
 		{says(403, "InvalidAccessKeyId"), backends.Permission},
 		{says(403, "SignatureDoesNotMatch"), backends.Permission},
@@ -70,8 +70,8 @@ func TestClassify(t *testing.T) {
 		{sent(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), backends.Invalid},
 		{sent(http.ErrSchemeMismatch), backends.Invalid},
 		{noCredentials(errors.New("refused")), backends.Permission},
-		{noCredentials(&answer{status: 404}), backends.Permission},
-		{noCredentials(&answer{status: 503}), backends.Unavailable},
+		{noCredentials(&serverError{status: 404}), backends.Permission},
+		{noCredentials(&serverError{status: 503}), backends.Unavailable},
 		{errors.New("odd"), backends.Unknown},
 	} {
 		if got := classify(tt.err); got != tt.kind {
@@ -83,20 +83,20 @@ func TestClassify(t *testing.T) {
 func TestWordsForPeople(t *testing.T) {
 	b := &bucket{name: "here", log: slog.New(slog.DiscardHandler), credentials: newCredentials(backends.Options{}, false)}
 	for _, tt := range []struct {
-		a    answer
+		a    serverError
 		want string
 	}{
-		{answer{status: 404, code: "NoSuchBucket"}, `bucket "here" does not exist`},
-		{answer{status: 404}, "no such object"},
-		{answer{status: 403}, "access denied (HTTP 403)"},
-		{answer{status: 403, code: "AccessDenied", message: "You have no right."}, "You have no right (AccessDenied)"},
-		{answer{status: 403, code: "AccessDenied", endpoint: "oss-cn-beijing.aliyuncs.com"}, "say ?endpoint=oss-cn-beijing.aliyuncs.com"},
-		{answer{status: 400, code: "InvalidArgument", message: "Invalid signing region in Authorization header."}, "correct ?region="},
-		{answer{status: 403, code: "RequestTimeTooSkewed"}, "the clock of this machine"},
-		{answer{status: 403, code: "InvalidObjectState"}, "must be restored"},
-		{answer{status: 502, page: true}, "a web page answers, with HTTP 502"},
-		{answer{status: 500}, "the server answers HTTP 500 Internal Server Error"},
-		{answer{status: 400, code: "Odd", message: strings.Repeat("<p> ", 300)}, "… (Odd)"},
+		{serverError{status: 404, code: "NoSuchBucket"}, `bucket "here" does not exist`},
+		{serverError{status: 404}, "no such object"},
+		{serverError{status: 403}, "access denied (HTTP 403)"},
+		{serverError{status: 403, code: "AccessDenied", message: "You have no right."}, "You have no right (AccessDenied)"},
+		{serverError{status: 403, code: "AccessDenied", endpoint: "oss-cn-beijing.aliyuncs.com"}, "say ?endpoint=oss-cn-beijing.aliyuncs.com"},
+		{serverError{status: 400, code: "InvalidArgument", message: "Invalid signing region in Authorization header."}, "correct ?region="},
+		{serverError{status: 403, code: "RequestTimeTooSkewed"}, "the clock of this machine"},
+		{serverError{status: 403, code: "InvalidObjectState"}, "must be restored"},
+		{serverError{status: 502, page: true}, "a web page answers, with HTTP 502"},
+		{serverError{status: 500}, "the server answers HTTP 500 Internal Server Error"},
+		{serverError{status: 400, code: "Odd", message: strings.Repeat("<p> ", 300)}, "… (Odd)"},
 	} {
 		err := b.explain("stat", "k", fmt.Errorf("through layers: %w", &tt.a))
 		if got := err.Error(); !strings.HasPrefix(got, "stat k: ") || !strings.Contains(got, tt.want) || len(got) > 900 {
@@ -108,7 +108,7 @@ func TestWordsForPeople(t *testing.T) {
 // The advice for a clock that is wrong was to set OSS_ACCESS_KEY_ID.
 func TestWrongClockIsNoMatterOfCredentials(t *testing.T) {
 	b := &bucket{name: "here", log: slog.New(slog.DiscardHandler), credentials: newCredentials(backends.Options{}, false)}
-	err := b.explain("stat", "k", &answer{status: 403, code: "RequestTimeTooSkewed"})
+	err := b.explain("stat", "k", &serverError{status: 403, code: "RequestTimeTooSkewed"})
 	if got := backends.KindOf(err); got != backends.Permission || !errors.Is(err, backends.ErrClock) {
 		t.Errorf("got %v of kind %v, want ErrClock of kind permission", err, got)
 	}
@@ -119,30 +119,30 @@ func TestAnswersAreReadWhereverTheyStand(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		res  http.Response
-		want answer
+		want serverError
 	}{
 		{
 			"in the body",
 			http.Response{StatusCode: 404, Header: http.Header{"X-Oss-Request-Id": {"7"}, "Retry-After": {"3"}}, Body: io.NopCloser(strings.NewReader(text))},
-			answer{status: 404, code: "NoSuchKey", message: "Gone.", endpoint: "e", request: "7", retryAfter: 3 * time.Second},
+			serverError{status: 404, code: "NoSuchKey", message: "Gone.", endpoint: "e", request: "7", retryAfter: 3 * time.Second},
 		},
 		{
 			"in a header, as for HEAD",
 			http.Response{StatusCode: 404, Header: http.Header{"X-Oss-Err": {base64.StdEncoding.EncodeToString([]byte(text))}}, Body: http.NoBody},
-			answer{status: 404, code: "NoSuchKey", message: "Gone.", endpoint: "e"},
+			serverError{status: 404, code: "NoSuchKey", message: "Gone.", endpoint: "e"},
 		},
 		{
 			"of something else",
 			http.Response{StatusCode: 503, Header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}, Body: io.NopCloser(strings.NewReader("<html>"))},
-			answer{status: 503, page: true},
+			serverError{status: 503, page: true},
 		},
 		{
 			"nowhere",
 			http.Response{StatusCode: 403, Header: http.Header{"X-Oss-Err": {"not base64!"}}, Body: http.NoBody},
-			answer{status: 403},
+			serverError{status: 403},
 		},
 	} {
-		if got := readAnswer(&tt.res); *got != tt.want {
+		if got := readServerError(&tt.res); *got != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.name, *got, tt.want)
 		}
 	}

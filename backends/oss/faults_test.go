@@ -17,8 +17,8 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 type memory []byte
@@ -30,7 +30,7 @@ func wantReads(t *testing.T, store *backends.Store, obj backends.Object, size in
 	t.Helper()
 	got, h := make(memory, size), backends.CRC64ECMA.New()
 	told, err := store.ReadRange(t.Context(), obj, 0, size, got, h)
-	want := backendtest.ContentsOf("k", size)
+	want := conformance.ContentsOf("k", size)
 	if err != nil || !bytes.Equal(got, want.Bytes()) {
 		t.Errorf("reading: %v, the bytes are right: %t", err, bytes.Equal(got, want.Bytes()))
 	}
@@ -58,9 +58,9 @@ func TestReadsSurviveWhatGoesWrong(t *testing.T) {
 	} {
 		t.Run(tt.kind, func(t *testing.T) {
 			t.Parallel()
-			store := s.open(t, folder(t, "test"))
+			store := s.open(t, directory(t, "test"))
 			key := fmt.Sprintf("k-%d", time.Now().UnixNano())
-			obj, err := store.Put(t.Context(), key, backendtest.ContentsOf("k", size), size, backends.CreateOptions{})
+			obj, err := store.Put(t.Context(), key, conformance.ContentsOf("k", size), size, backends.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,9 +75,9 @@ func TestReadsSurviveWhatGoesWrong(t *testing.T) {
 func TestABitThatChangesOnTheWayShowsInTheSum(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
-	store := s.open(t, folder(t, "test"))
+	store := s.open(t, directory(t, "test"))
 	const size = 100_000
-	obj, err := store.Put(t.Context(), "flip", backendtest.ContentsOf("k", size), size, backends.CreateOptions{})
+	obj, err := store.Put(t.Context(), "flip", conformance.ContentsOf("k", size), size, backends.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestABitThatChangesOnTheWayShowsInTheSum(t *testing.T) {
 
 func TestWritesSurviveWhatGoesWrong(t *testing.T) {
 	s := need(t, false)
-	for _, size := range []int64{10, httpstore.SmallObject + 1<<20} {
+	for _, size := range []int64{10, objectstore.SmallObject + 1<<20} {
 		for _, tt := range []struct {
 			kind, method, param string
 			n                   int
@@ -116,15 +116,15 @@ func TestWritesSurviveWhatGoesWrong(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(size, " ", tt.kind, " ", tt.method, tt.param), func(t *testing.T) {
 				t.Parallel()
-				store := s.open(t, folder(t, "test"))
+				store := s.open(t, directory(t, "test"))
 				key := fmt.Sprintf("w-%d", time.Now().UnixNano())
 				more := []string{"method", tt.method}
 				if tt.param != "" {
 					more = append(more, "param", tt.param)
 				}
 				s.fail(t, tt.kind, key, tt.n, more...)
-				obj, err := store.Put(t.Context(), key, backendtest.ContentsOf("k", size), size, backends.CreateOptions{IfAbsent: true})
-				if err != nil || obj.Size != size || obj.Sum != backendtest.ContentsOf("k", size).Sum(backends.CRC64ECMA) {
+				obj, err := store.Put(t.Context(), key, conformance.ContentsOf("k", size), size, backends.CreateOptions{IfAbsent: true})
+				if err != nil || obj.Size != size || obj.Sum != conformance.ContentsOf("k", size).Sum(backends.CRC64ECMA) {
 					t.Fatalf("Put = %+v, %v; want success", obj, err)
 				}
 				wantReads(t, store, obj, size)
@@ -139,7 +139,7 @@ func TestWritesSurviveWhatGoesWrong(t *testing.T) {
 func TestAStoreThatGarblesIsNotBelieved(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
-	store := s.open(t, folder(t, "test"))
+	store := s.open(t, directory(t, "test"))
 	for _, tt := range []struct {
 		name, kind, param string
 		size              int64
@@ -147,9 +147,9 @@ func TestAStoreThatGarblesIsNotBelieved(t *testing.T) {
 	}{
 		{"small", "wrong-crc", "", 10, backends.Corrupt},
 		{"small-always-garbled", "flip-upload", "", 10, backends.Unknown},
-		{"gone", "forget-upload", "uploadId", httpstore.SmallObject + 1, backends.Invalid},
-		{"part", "wrong-crc", "partNumber", httpstore.SmallObject + 1, backends.Unknown},
-		{"whole", "wrong-crc", "uploadId", httpstore.SmallObject + 1, backends.Corrupt},
+		{"gone", "forget-upload", "uploadId", objectstore.SmallObject + 1, backends.Invalid},
+		{"part", "wrong-crc", "partNumber", objectstore.SmallObject + 1, backends.Unknown},
+		{"whole", "wrong-crc", "uploadId", objectstore.SmallObject + 1, backends.Corrupt},
 	} {
 		method, n := "PUT", 10 // as often as it is tried, and more: nobody else has such keys
 		if tt.name == "whole" {
@@ -160,7 +160,7 @@ func TestAStoreThatGarblesIsNotBelieved(t *testing.T) {
 			more = append(more, "param", tt.param)
 		}
 		s.fail(t, tt.kind, tt.name, n, more...)
-		_, err := store.Put(t.Context(), tt.name, backendtest.ContentsOf("k", tt.size), tt.size, backends.CreateOptions{})
+		_, err := store.Put(t.Context(), tt.name, conformance.ContentsOf("k", tt.size), tt.size, backends.CreateOptions{})
 		if backends.KindOf(err) != tt.want {
 			t.Errorf("%s: got %v (%v), want kind %v", tt.name, err, backends.KindOf(err), tt.want)
 		}
@@ -189,7 +189,7 @@ func uploads(t *testing.T, store *backends.Store) (n int) {
 func TestAbortLeavesNoUpload(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
-	store := s.open(t, folder(t, "other"))
+	store := s.open(t, directory(t, "other"))
 	raw, prefix := store.Backend()
 	ctx, cancel := context.WithCancel(t.Context())
 	w, err := raw.Create(ctx, prefix+"aborted", backends.CreateOptions{Size: -1})
@@ -219,9 +219,9 @@ func TestAbortLeavesNoUpload(t *testing.T) {
 // The server goes in the middle of many reads and writes, and comes back.
 func TestAServerThatGoesAndComesBack(t *testing.T) {
 	s := need(t, false)
-	store := openWith(t, folder(t, "test"), backends.Options{Getenv: s.Getenv(), RetryFor: time.Minute})
+	store := openWith(t, directory(t, "test"), backends.Options{Getenv: s.Getenv(), RetryFor: time.Minute})
 	const size = partSize + 1<<20
-	old, err := store.Put(t.Context(), "old", backendtest.ContentsOf("k", size), size, backends.CreateOptions{})
+	old, err := store.Put(t.Context(), "old", conformance.ContentsOf("k", size), size, backends.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestAServerThatGoesAndComesBack(t *testing.T) {
 	for i := range 4 {
 		all.Go(func() { wantReads(t, store, old, size) })
 		all.Go(func() {
-			obj, err := store.Put(t.Context(), fmt.Sprint("new", i), backendtest.ContentsOf("k", size), size, backends.CreateOptions{IfAbsent: true})
+			obj, err := store.Put(t.Context(), fmt.Sprint("new", i), conformance.ContentsOf("k", size), size, backends.CreateOptions{IfAbsent: true})
 			if err != nil {
 				t.Error(err)
 				return
@@ -254,8 +254,8 @@ func (f shrinking) ReadAt(p []byte, off int64) (int, error) {
 func TestAFileThatShrinksIsNotTheStoresFault(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
-	store := s.open(t, folder(t, "test"))
-	for _, size := range []int64{1000, httpstore.SmallObject + 1<<20, partSize + 1<<20} {
+	store := s.open(t, directory(t, "test"))
+	for _, size := range []int64{1000, objectstore.SmallObject + 1<<20, partSize + 1<<20} {
 		var local *backends.LocalError
 		if _, err := store.Put(t.Context(), "k", shrinking{size - 10}, size, backends.CreateOptions{}); !errors.As(err, &local) {
 			t.Errorf("%d bytes: got %v, want a local error", size, err)
@@ -269,7 +269,7 @@ func TestAFileThatShrinksIsNotTheStoresFault(t *testing.T) {
 func TestAServerThatIsSilentIsLeft(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
-	store := openWith(t, folder(t, "test"), backends.Options{Getenv: s.Getenv(), StallAfter: 300 * time.Millisecond})
+	store := openWith(t, directory(t, "test"), backends.Options{Getenv: s.Getenv(), StallAfter: 300 * time.Millisecond})
 	if _, err := store.PutBytes(t.Context(), "silent", []byte("x"), backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestWordsOfTheServer(t *testing.T) {
 func TestAnybodyReadsAPublicBucket(t *testing.T) {
 	s := need(t, true)
 	t.Parallel()
-	at := folder(t, "public")
+	at := directory(t, "public")
 	if _, err := s.open(t, at).PutBytes(t.Context(), "k", []byte("x"), backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -372,8 +372,8 @@ func TestVersioningIsFoundOut(t *testing.T) {
 		want   bool
 	}{{"Enabled", false}, {"Suspended", false}, {"", true}} {
 		s.control(t, http.MethodPost, "/versioning?bucket=other&status="+tt.status, nil)
-		store := s.open(t, folder(t, "other"))
-		if got := store.Facts().ConditionalCreate; got != tt.want {
+		store := s.open(t, directory(t, "other"))
+		if got := store.Capabilities().ConditionalCreate; got != tt.want {
 			t.Errorf("versioning %q: ConditionalCreate is %t, want %t", tt.status, got, tt.want)
 		}
 		for i, want := range []backends.Kind{backends.Unknown, backends.Exist} {
@@ -385,8 +385,8 @@ func TestVersioningIsFoundOut(t *testing.T) {
 	}
 	// A bucket that does not tell is not promised for, and works.
 	s.fail(t, "server-error", "", 1, "param", "versioning")
-	store := s.open(t, folder(t, "other"))
-	if store.Facts().ConditionalCreate {
+	store := s.open(t, directory(t, "other"))
+	if store.Capabilities().ConditionalCreate {
 		t.Error("ConditionalCreate is promised of a bucket that does not tell its versioning")
 	}
 	if _, err := store.PutBytes(t.Context(), "k", nil, backends.CreateOptions{IfAbsent: true}); err != nil {
@@ -401,7 +401,7 @@ func TestNothingIsAskedTwice(t *testing.T) {
 		return n
 	}
 	before := count()
-	store := s.open(t, folder(t, "test"))
+	store := s.open(t, directory(t, "test"))
 	for i := range 3 {
 		if _, err := store.PutBytes(t.Context(), fmt.Sprint("k", i), make([]byte, 1000), backends.CreateOptions{IfAbsent: true}); err != nil {
 			t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // server is the double, which verifies every signature.
@@ -64,8 +64,8 @@ func (s server) token(t *testing.T, ttl time.Duration) []string {
 	return []string{"OSS_ACCESS_KEY_ID=" + k.AccessKeyId, "OSS_ACCESS_KEY_SECRET=" + k.AccessKeySecret, "OSS_SESSION_TOKEN=" + k.SecurityToken}
 }
 
-// folder is one that no other test has.
-func folder(t *testing.T, bucket string) string {
+// directory is one that no other test has.
+func directory(t *testing.T, bucket string) string {
 	return fmt.Sprintf("oss://%s/%s-%d/", bucket, strings.ReplaceAll(t.Name(), "/", "_"), time.Now().UnixNano())
 }
 
@@ -88,17 +88,17 @@ func openWith(t *testing.T, url string, opts backends.Options) *backends.Store {
 }
 
 func TestContract(t *testing.T) {
-	short := backendtest.Options{MaxSize: 1 << 20, Without: []string{backendtest.AnyOrder}}
+	short := conformance.Options{MaxSize: 1 << 20, Without: []string{conformance.AnyOrder}}
 	for _, tt := range []struct {
 		name, bucket, params string
 		tls, sts             bool
-		opts                 backendtest.Options
+		opts                 conformance.Options
 	}{
-		{"v4", "test", "?signature=v4", false, false, backendtest.Options{}},
-		{"v1", "test", "?signature=v1", false, false, backendtest.Options{MaxSize: 3*partSize + 1<<20}},
+		{"v4", "test", "?signature=v4", false, false, conformance.Options{}},
+		{"v1", "test", "?signature=v1", false, false, conformance.Options{MaxSize: 3*partSize + 1<<20}},
 		{"v4 with a token over https", "test", "", true, true, short},
 		{"v1 with a token", "test", "?signature=v1", false, true, short},
-		{"versions", "versions", "", false, false, backendtest.Options{MaxSize: 3*partSize + 1<<20, Without: []string{backendtest.OneWinner}}},
+		{"versions", "versions", "", false, false, conformance.Options{MaxSize: 3*partSize + 1<<20, Without: []string{conformance.OneWinner}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := need(t, tt.tls)
@@ -107,9 +107,9 @@ func TestContract(t *testing.T) {
 			if tt.sts {
 				changed = s.token(t, time.Hour)
 			}
-			backendtest.Run(t, func(t *testing.T) *backends.Store {
-				store := s.open(t, folder(t, tt.bucket)+tt.params, changed...)
-				if got, want := store.Facts().ConditionalCreate, tt.bucket != "versions"; got != want {
+			conformance.Run(t, func(t *testing.T) *backends.Store {
+				store := s.open(t, directory(t, tt.bucket)+tt.params, changed...)
+				if got, want := store.Capabilities().ConditionalCreate, tt.bucket != "versions"; got != want {
 					t.Errorf("ConditionalCreate is %t in bucket %s, want %t", got, tt.bucket, want)
 				}
 				return store
@@ -121,8 +121,8 @@ func TestContract(t *testing.T) {
 func TestSweepsAndGoesOnAfterKills(t *testing.T) {
 	s := need(t, false)
 	for _, params := range []string{"?signature=v4", "?signature=v1"} {
-		url := folder(t, "test") + params
-		backendtest.Sweeps(t, s.open(t, url), s.open(t, url))
-		backendtest.Resumes(t, s.open(t, url), s.open(t, url))
+		url := directory(t, "test") + params
+		conformance.Sweeps(t, s.open(t, url), s.open(t, url))
+		conformance.Resumes(t, s.open(t, url), s.open(t, url))
 	}
 }

@@ -35,13 +35,13 @@ var (
 	_ backends.PartCreator = (*bucket)(nil)
 )
 
-// Facts are those of OSS; see the package comment on IfAbsent.
-func (b *bucket) Facts() backends.Facts {
+// Capabilities are those of OSS; see the package comment on IfAbsent.
+func (b *bucket) Capabilities() backends.Capabilities {
 	guard := backends.GuardNone
 	if b.conditional {
 		guard = backends.GuardClaim
 	}
-	return backends.Facts{
+	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: b.conditional, Guard: guard, PinnedReads: true,
 		Parallelism: 32, Hedged: true, PartSize: partSize, MaxParts: 10_000,
 		Checksum: backends.CRC64ECMA,
@@ -114,7 +114,7 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 				}
 				last = entry.Key
 				if entry.Size == 0 && strings.HasSuffix(entry.Key, "/") {
-					continue // a folder of a graphical tool
+					continue // a directory of a graphical tool
 				}
 				if backends.IsClaim(entry.Key) {
 					continue

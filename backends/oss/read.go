@@ -9,13 +9,13 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // OpenRange asks for a range of one version. It believes no answer that is not of
 // that version and that range.
 func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
-	if httpstore.NoBytes(obj, off, n) {
+	if objectstore.NoBytes(obj, off, n) {
 		return http.NoBody, nil
 	}
 	// Without this header a range that cannot be satisfied brings the whole object.
@@ -27,29 +27,29 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 		opts = append(opts, oss.IfMatch(`"`+string(obj.Version)+`"`))
 	}
 	if off > 0 || n > 0 {
-		opts = append(opts, oss.NormalizedRange(httpstore.Range(off, n)))
+		opts = append(opts, oss.NormalizedRange(objectstore.Range(off, n)))
 	}
 	out, err := b.client.DoGetObject(&oss.GetObjectRequest{ObjectKey: obj.Key}, opts)
 	if err != nil {
 		if statusOf(err) == http.StatusRequestedRangeNotSatisfiable {
-			return nil, httpstore.BeyondEnd(obj.Key, off)
+			return nil, objectstore.BeyondEnd(obj.Key, off)
 		}
 		return nil, b.explain("read", obj.Key, err)
 	}
 	res := out.Response
-	left, err := answerTo(res.StatusCode, res.Headers).Wanted(obj, off, n)
+	left, err := responseOf(res.StatusCode, res.Headers).Wanted(obj, off, n)
 	if err != nil {
 		res.Body.Close() //nolint:errcheck // it is thrown away
 		return nil, err
 	}
-	return httpstore.NewBody(ctx, obj.Key, res.Body, left, sumOf(res.Headers), b.explain), nil
+	return objectstore.NewBody(ctx, obj.Key, res.Body, left, sumOf(res.Headers), b.explain), nil
 }
 
-// answerTo is what an answer says of the bytes that are to come.
-func answerTo(status int, h http.Header) httpstore.Answer {
+// responseOf is what an answer says of the bytes that are to come.
+func responseOf(status int, h http.Header) objectstore.Response {
 	length, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64)
 	if err != nil {
 		length = -1
 	}
-	return httpstore.Answer{Status: status, Version: version(h.Get("ETag")), Length: length, ContentRange: h.Get("Content-Range")}
+	return objectstore.Response{Status: status, Version: version(h.Get("ETag")), Length: length, ContentRange: h.Get("Content-Range")}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // transport stands between the SDK and the network. It tells the watchdog of bytes
@@ -29,18 +29,18 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	case r.ContentLength == 0:
 		r.Body = http.NoBody // else an empty object would be sent in chunks, of unknown length
 	case r.Body != nil:
-		r.Body = httpstore.Moving(r.Context(), r.Body)
+		r.Body = objectstore.Moving(r.Context(), r.Body)
 	}
 	res, err := t.RoundTripper.RoundTrip(r)
 	if err != nil || res.StatusCode/100 == 2 {
 		return res, err
 	}
 	defer res.Body.Close()
-	return nil, readAnswer(res)
+	return nil, readServerError(res)
 }
 
 // An answer is what a server said in refusing.
-type answer struct {
+type serverError struct {
 	status     int
 	code       string // "" when it did not say
 	message    string
@@ -50,17 +50,17 @@ type answer struct {
 	retryAfter time.Duration
 }
 
-func (a *answer) Error() string {
+func (a *serverError) Error() string {
 	if a.code == "" {
 		return "HTTP " + strconv.Itoa(a.status)
 	}
 	return a.code + ": " + a.message
 }
 
-// readAnswer understands an answer that says no. To HEAD there is no body; OSS puts
+// readServerError understands an answer that says no. To HEAD there is no body; OSS puts
 // it into a header.
-func readAnswer(res *http.Response) *answer {
-	a := &answer{
+func readServerError(res *http.Response) *serverError {
+	a := &serverError{
 		status:  res.StatusCode,
 		request: res.Header.Get("X-Oss-Request-Id"),
 		page:    strings.HasPrefix(res.Header.Get("Content-Type"), "text/html"),

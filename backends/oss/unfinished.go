@@ -23,7 +23,7 @@ type resumeToken struct {
 	Mark string `json:"mark"`
 }
 
-// Token implements httpstore.Uploader.
+// Token implements objectstore.Uploader.
 func (u *upload) Token() (id, token string, err error) {
 	text, err := json.Marshal(resumeToken{u.id, u.mark})
 	return u.id, string(text), err
@@ -87,7 +87,7 @@ func (b *bucket) parts(ctx context.Context, key, id string) (map[int]oss.Uploade
 
 // Sweep implements backends.Sweeper: it aborts uploads in parts that nobody goes on
 // with, and claims in the directory of prefix.
-func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	if err := b.sweepClaims(ctx, prefix, over); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Re
 }
 
 // sweepUpload aborts one upload, if it is over.
-func (b *bucket) sweepUpload(ctx context.Context, found oss.UncompletedUpload, over func(backends.Remains) bool) error {
+func (b *bucket) sweepUpload(ctx context.Context, found oss.UncompletedUpload, over func(backends.Orphan) bool) error {
 	parts, err := b.parts(ctx, found.Key, found.UploadID)
 	if err != nil {
 		if statusOf(err) == http.StatusNotFound {
@@ -122,7 +122,7 @@ func (b *bucket) sweepUpload(ctx context.Context, found oss.UncompletedUpload, o
 		}
 		return err
 	}
-	left := backends.Remains{Key: found.Key, ID: found.UploadID, Touched: found.Initiated}
+	left := backends.Orphan{Key: found.Key, ID: found.UploadID, Touched: found.Initiated}
 	for _, p := range parts {
 		left.Size += int64(p.Size)
 		if p.LastModified.After(left.Touched) {

@@ -16,7 +16,7 @@ import (
 	"github.com/aliyun/aliyun-oss-go-sdk/oss"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // markName is the metadata that holds an upload's mark.
@@ -41,7 +41,7 @@ type upload struct {
 	parts map[int]part
 }
 
-var _ httpstore.Uploader = (*upload)(nil)
+var _ objectstore.Uploader = (*upload)(nil)
 
 type part struct {
 	etag string
@@ -55,12 +55,12 @@ func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
 
 // Create begins an object whose size may not be known.
 func (b *bucket) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
-	return httpstore.Create(ctx, b.newUpload(key, opts), key, opts, b.Facts()), nil
+	return objectstore.Create(ctx, b.newUpload(key, opts), key, opts, b.Capabilities()), nil
 }
 
 // CreateParts begins an object of known size.
 func (b *bucket) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
-	return httpstore.CreateParts(ctx, b.newUpload(key, opts), key, opts, b.Facts())
+	return objectstore.CreateParts(ctx, b.newUpload(key, opts), key, opts, b.Capabilities())
 }
 
 // Begin starts the multipart upload.
@@ -174,7 +174,7 @@ func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int6
 // make makes the object, and finds out what became of it when that failed.
 func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	if u.ifAbsent && !u.b.conditional {
-		err = u.lookFirst(ctx)
+		err = u.checkFirst(ctx)
 	}
 	if err == nil {
 		if u.id == "" {
@@ -184,7 +184,7 @@ func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) 
 		}
 	}
 	if err != nil {
-		return u.settle(ctx, err)
+		return u.resolveCommit(ctx, err)
 	}
 	return obj, nil
 }
@@ -203,12 +203,12 @@ func (u *upload) sum() backends.Checksum {
 	return backends.Checksum{Algorithm: backends.CRC64ECMA, Value: hex.EncodeToString(all)}
 }
 
-// lookFirst is what can be done in a bucket that does not decide itself: a key that
+// checkFirst is what can be done in a bucket that does not decide itself: a key that
 // is taken answers as such a bucket would.
-func (u *upload) lookFirst(ctx context.Context) error {
+func (u *upload) checkFirst(ctx context.Context) error {
 	_, err := u.b.head(ctx, u.key)
 	if err == nil {
-		return &answer{status: http.StatusConflict, code: "FileAlreadyExists"}
+		return &serverError{status: http.StatusConflict, code: "FileAlreadyExists"}
 	}
 	if classify(err) == backends.NotExist && codeOf(err) != "NoSuchBucket" {
 		return nil
@@ -254,9 +254,9 @@ func (u *upload) complete(ctx context.Context) (backends.Object, error) {
 	return backends.Object{Key: u.key, Version: version(out.ETag), Sum: sumOf(told)}, nil
 }
 
-// settle finds out what a failed commit came to. After an answer that was lost the
+// resolveCommit finds out what a failed commit came to. After an answer that was lost the
 // store says on the next attempt that the key is taken, or the upload gone: by us.
-func (u *upload) settle(ctx context.Context, failure error) (backends.Object, error) {
+func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Object, error) {
 	refused := u.b.explain("commit", u.key, failure)
 	taken := classify(failure) == backends.Exist
 	if !taken && codeOf(failure) != "NoSuchUpload" {

@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 var _ backends.Claims = (*bucket)(nil)
@@ -23,7 +23,7 @@ func (b *bucket) guard() backends.Guard {
 
 // CreateClaim implements backends.Claims.
 func (b *bucket) CreateClaim(ctx context.Context, name string) (string, error) {
-	return httpstore.CreateClaim(ctx, b, name)
+	return objectstore.CreateClaim(ctx, b, name)
 }
 
 // ReadClaim implements backends.Claims.
@@ -62,7 +62,7 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 		}
 		err = u.claim.Replace(ctx, current, replace)
 	default:
-		err = httpstore.CompareFirst(ctx, u.key, u.replaces, current, replace)
+		err = objectstore.CompareFirst(ctx, u.key, u.replaces, current, replace)
 	}
 	if backends.KindOf(err) == backends.Changed {
 		// The answer to an earlier request may have been lost.
@@ -74,11 +74,11 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 }
 
 // sweepClaims deletes claims in the directory of prefix that nobody holds any more.
-func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	if b.guard() != backends.GuardClaim {
 		return nil
 	}
-	return httpstore.SweepClaims(ctx, b, prefix, over, func(ctx context.Context, claims, token string) ([]backends.Object, string, error) {
+	return objectstore.SweepClaims(ctx, b, prefix, over, func(ctx context.Context, claims, token string) ([]backends.Object, string, error) {
 		page, _, err := b.reader.list(ctx, claims, "", token, nil)
 		if err != nil {
 			return nil, "", b.explain("sweep", prefix, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // Scheme describes s3:// URLs.
@@ -25,7 +25,7 @@ func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name:    "s3",
 		Summary: "Amazon S3 and stores that speak its protocol: Ceph, MinIO, Google, R2 and others",
-		Example: "s3://bucket/folder/",
+		Example: "s3://bucket/directory/",
 		Params: []backends.Param{
 			{Name: "endpoint", Summary: "the server's URL; else AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, of the Secret or the environment", Default: "AWS"},
 			{Name: "region", Summary: "the bucket's region", Default: "found on AWS, us-east-1 elsewhere"},
@@ -33,7 +33,7 @@ func Scheme() backends.Scheme {
 			{Name: "anonymous", Summary: "true sends requests unsigned, for public buckets", Default: "false"},
 			{Name: "requester-pays", Summary: "true agrees to pay for the requests", Default: "false"},
 			{Name: "ca-bundle", Summary: "a PEM file of certificate authorities to trust; else AWS_CA_BUNDLE", Default: "the system's"},
-			{Name: "list", Summary: "folders asks folder by folder, for servers whose order is not that of the bytes; auto does so where a page is out of order", Default: "auto"},
+			{Name: "list", Summary: "directories asks directory by directory, for servers whose order is not that of the bytes; auto does so where a page is out of order", Default: "auto"},
 			{Name: "checksum", Summary: "crc64nvme sends one with each write, none does not, auto does until the store refuses", Default: "crc64nvme on AWS, auto elsewhere"},
 		},
 		Credentials: "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, mount files of these names, give the machine or the service account a role, or add ?anonymous=true for a public bucket.",
@@ -51,7 +51,7 @@ type settings struct {
 	requesterPays bool
 	caBundle      string
 	checksum      string
-	byFolders     bool
+	byDirs        bool
 }
 
 func parse(t backends.Target) (settings, error) {
@@ -77,7 +77,7 @@ func parse(t backends.Target) (settings, error) {
 		return value
 	}
 	if t.Host == "" || strings.Contains(t.Host, ":") || t.User != "" {
-		return invalid("an s3 URL begins with the bucket, as in s3://bucket/folder/; the server is given by ?endpoint=")
+		return invalid("an s3 URL begins with the bucket, as in s3://bucket/directory/; the server is given by ?endpoint=")
 	}
 	c := settings{
 		endpoint: first("endpoint", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
@@ -121,10 +121,10 @@ func parse(t backends.Target) (settings, error) {
 	}
 	switch list := t.Params.Get("list"); list {
 	case "", "auto":
-	case "folders":
-		c.byFolders = true
+	case "directories":
+		c.byDirs = true
 	default:
-		return invalid("parameter \"list\" is auto or folders, not %q", list)
+		return invalid("parameter \"list\" is auto or directories, not %q", list)
 	}
 	switch c.checksum {
 	case "":
@@ -154,7 +154,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	if err != nil {
 		return backends.Opened{}, err
 	}
-	transport, err := httpstore.NewTransport(set.caBundle)
+	transport, err := objectstore.NewTransport(set.caBundle)
 	if err != nil {
 		return backends.Opened{}, err
 	}
@@ -166,12 +166,12 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		b.payer = types.RequestPayerRequester
 	}
 	b.sums.Store(set.checksum != "none")
-	b.byFolders.Store(set.byFolders)
+	b.byDirs.Store(set.byDirs)
 	b.sumsMayGo = set.checksum == "auto"
 	opts := s3.Options{
 		Region:       set.region,
 		UsePathStyle: set.pathStyle,
-		HTTPClient:   &http.Client{Transport: progress{transport}, CheckRedirect: httpstore.NoRedirect},
+		HTTPClient:   &http.Client{Transport: progress{transport}, CheckRedirect: objectstore.NoRedirect},
 		Retryer:      aws.NopRetryer{}, // Store retries; two layers multiply
 		// Checksums that the SDK adds of its own accord break PUT on Ceph over
 		// TLS; ours are headers, which every store accepts or names in refusing.
@@ -240,7 +240,7 @@ func (b *bucket) findRegion(ctx context.Context, opts s3.Options) (string, error
 	}
 	var e *backends.Error
 	errors.As(b.explain("open", "", err), &e)
-	if !b.unset || answerOf(err).status != 0 { // else the missing endpoint is what comes first
+	if !b.unset || serverErrorOf(err).status != 0 { // else the missing endpoint is what comes first
 		e.Err = fmt.Errorf("the bucket's region could not be found (%w): say it with ?region=", e.Err)
 	}
 	return "", e

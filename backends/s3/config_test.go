@@ -20,7 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 func newServer(t *testing.T, h http.Handler) string {
@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 }
 
 // The Secret of a store that is not AWS says where it is, beside the keys: these reached
-// the store's folder in the pod and nobody read them, so AWS was asked for the bucket.
+// the store's directory in the pod and nobody read them, so AWS was asked for the bucket.
 func TestEndpointOfASecret(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"AWS_ENDPOINT_URL_S3": "http://minio:9000\n", "AWS_REGION": "here\n"} {
@@ -199,7 +199,7 @@ func TestTheRegionIsFound(t *testing.T) {
 		b := openAt(t, endpoint, "")
 		got, err := b.findRegion(t.Context(), s3.Options{
 			BaseEndpoint: &endpoint, UsePathStyle: true, Retryer: aws.NopRetryer{},
-			HTTPClient: &http.Client{CheckRedirect: httpstore.NoRedirect},
+			HTTPClient: &http.Client{CheckRedirect: objectstore.NoRedirect},
 		})
 		if got != tt.want || (err != nil && backends.KindOf(err) != tt.kind) || (err == nil) != (tt.want != "") {
 			t.Errorf("HTTP %d: got %q, %v; want %q of kind %v", tt.status, got, err, tt.want, tt.kind)
@@ -277,7 +277,7 @@ func TestAStoreThatRefusesChecksumsGetsNone(t *testing.T) {
 	}
 }
 
-func TestListDecodesKeysAndLeavesOutFolders(t *testing.T) {
+func TestListDecodesKeysAndLeavesOutDirs(t *testing.T) {
 	const entry = "<Contents><Key>%s</Key><Size>%d</Size><ETag>&quot;e&quot;</ETag><LastModified>2026-11-21T06:00:00Z</LastModified></Contents>"
 	page := func(encoding, more string, entries ...string) string {
 		return "<ListBucketResult><EncodingType>" + encoding + "</EncodingType>" + more + strings.Join(entries, "") + "</ListBucketResult>"

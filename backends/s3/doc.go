@@ -1,7 +1,7 @@
 // Package s3 speaks to Amazon S3 and to the many stores that speak like it.
 //
-//	s3://bucket/folder/                                              on AWS
-//	s3://bucket/folder/?endpoint=https://rgw.example.org:8443        anywhere else
+//	s3://bucket/directory/                                              on AWS
+//	s3://bucket/directory/?endpoint=https://rgw.example.org:8443        anywhere else
 //
 // [Scheme] says which parameters there are. The endpoint may also come from files in
 // Options.Secrets or variables named AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. On AWS the
@@ -34,11 +34,11 @@
 // object's checksum. Sums of sums ("composite") are not used, nor is the MD5 that
 // some ETags are: computing it costs more than all else together.
 //
-// Keys that end in "/" are the folders of graphical tools and gateways; they are not
+// Keys that end in "/" are the directories of graphical tools and gateways; they are not
 // listed, whatever their size.
 //
 // A page whose keys are out of byte order is from a server that walks directories. The
-// list is then made folder by folder, by the delimiter "/", each sorted; ?list=folders
+// list is then made directory by directory, by the delimiter "/", each sorted; ?list=directories
 // does so from the beginning. Keys that were yielded before must come again, all of
 // them, or the list fails.
 //

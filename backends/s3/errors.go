@@ -14,11 +14,11 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // An answer is what a server said in refusing, taken out of the SDK's layers.
-type answer struct {
+type serverError struct {
 	status     int // 0: no answer came
 	code       string
 	message    string
@@ -27,7 +27,7 @@ type answer struct {
 	retryAfter time.Duration
 }
 
-func answerOf(err error) (a answer) {
+func serverErrorOf(err error) (a serverError) {
 	var res *awshttp.ResponseError
 	if errors.As(err, &res) && res.Response != nil && res.Response.Response != nil {
 		a.status = res.HTTPStatusCode()
@@ -58,10 +58,10 @@ func isPage(res *http.Response) bool {
 
 // classify says what to do about an error of the SDK or of the network.
 func classify(err error) backends.Kind {
-	if kind, ok := httpstore.Known(err); ok {
+	if kind, ok := objectstore.Known(err); ok {
 		return kind
 	}
-	a := answerOf(err)
+	a := serverErrorOf(err)
 	if a.status != 0 {
 		var garbled *smithy.DeserializationError
 		switch {
@@ -81,16 +81,16 @@ func classify(err error) backends.Kind {
 	if missing := (*credentialsError)(nil); errors.As(err, &missing) {
 		return missing.kind()
 	}
-	return httpstore.Unanswered(err)
+	return objectstore.NoResponse(err)
 }
 
 // connection is a sentence about an endpoint that is written wrongly, or nil.
 func connection(err error) error {
 	var garbled *smithy.DeserializationError
-	if errors.As(err, &garbled) && httpstore.SpeaksTLS(garbled.Snapshot) {
-		return httpstore.ErrSpeaksTLS
+	if errors.As(err, &garbled) && objectstore.ExpectsTLS(garbled.Snapshot) {
+		return objectstore.ErrExpectsTLS
 	}
-	return httpstore.Connection(err)
+	return objectstore.Connection(err)
 }
 
 // cut reports whether the body of an answer ended too early.
@@ -101,7 +101,7 @@ func cut(err error) bool {
 
 // kind goes by the code, then by the status. A server that fails (5xx) is never
 // believed to know that something does not exist.
-func (a answer) kind() backends.Kind {
+func (a serverError) kind() backends.Kind {
 	switch a.code {
 	case "QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded":
 		return backends.NoSpace
@@ -160,7 +160,7 @@ func (a answer) kind() backends.Kind {
 }
 
 // brokenBytes tells whether what arrived is not what its checksum says.
-func (a answer) brokenBytes() bool {
+func (a serverError) brokenBytes() bool {
 	switch a.code {
 	case "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch":
 		return true
@@ -169,7 +169,9 @@ func (a answer) brokenBytes() bool {
 }
 
 // expired reports whether the store refused credentials whose time is over.
-func (a answer) expired() bool { return a.code == "ExpiredToken" || a.code == "TokenRefreshRequired" }
+func (a serverError) expired() bool {
+	return a.code == "ExpiredToken" || a.code == "TokenRefreshRequired"
+}
 
 // words are for people, where the server's own do not say what to do.
 var words = map[string]string{
@@ -199,7 +201,7 @@ func (b *bucket) explain(op, key string, err error) error {
 	if errors.As(err, &known) {
 		return known
 	}
-	a := answerOf(err)
+	a := serverErrorOf(err)
 	if a.status != 0 {
 		b.log.Debug("the store refused", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
 	}
@@ -208,7 +210,7 @@ func (b *bucket) explain(op, key string, err error) error {
 	return out
 }
 
-func (b *bucket) sentence(a answer, err error) error {
+func (b *bucket) sentence(a serverError, err error) error {
 	var missing *credentialsError
 	if errors.As(err, &missing) {
 		return missing
@@ -232,9 +234,9 @@ func (b *bucket) sentence(a answer, err error) error {
 	case a.status != 0 && bare(a):
 		return fmt.Errorf("the server answers HTTP %d %s", a.status, http.StatusText(a.status))
 	case a.code != "":
-		return fmt.Errorf("%s (%s)", httpstore.Shorten(a.message), a.code)
+		return fmt.Errorf("%s (%s)", objectstore.Shorten(a.message), a.code)
 	}
-	return b.withoutEndpoint(httpstore.Innermost(err))
+	return b.withoutEndpoint(objectstore.Innermost(err))
 }
 
 // withoutEndpoint adds to what keeps AWS from being reached that it is asked only because
@@ -247,7 +249,7 @@ func (b *bucket) withoutEndpoint(err error) error {
 }
 
 // bare: the SDK made the code up from the status, for want of a body.
-func bare(a answer) bool {
+func bare(a serverError) bool {
 	return a.message == "" || a.message == http.StatusText(a.status)
 }
 
@@ -256,7 +258,7 @@ type credentialsError struct{ err error }
 
 func (e *credentialsError) Error() string {
 	if e.kind() == backends.Unavailable {
-		return fmt.Sprintf("credentials could not be fetched: %v", httpstore.Innermost(e.err))
+		return fmt.Sprintf("credentials could not be fetched: %v", objectstore.Innermost(e.err))
 	}
 	return "no credentials were found"
 }

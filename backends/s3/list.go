@@ -12,18 +12,18 @@ import (
 
 // List requests page after page, each when the one before has been taken. Servers that
 // walk a tree of directories, such as SeaweedFS, list "a/b" before "a.txt". A page in
-// such an order has the list made folder by folder, with each folder sorted.
+// such an order has the list made directory by directory, with each directory sorted.
 func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		l := &lister{b: b, ctx: ctx, prefix: prefix, yield: yield}
 		var err error
-		folders := b.byFolders.Load()
-		if !folders {
-			folders, err = l.flat()
+		directories := b.byDirs.Load()
+		if !directories {
+			directories, err = l.flat()
 		}
-		if folders && err == nil {
+		if directories && err == nil {
 			l.again = l.seen
-			err = l.folder(prefix)
+			err = l.dir(prefix)
 			if err == nil && !l.stopped && l.again != 0 {
 				err = l.unordered("")
 			}
@@ -43,28 +43,28 @@ type lister struct {
 
 	last    string // the last key that was yielded
 	seen    int    // keys that were
-	again   int    // how many of those have not come again, folder by folder
+	again   int    // how many of those have not come again, directory by directory
 	stopped bool   // nobody takes more
 	buf     []byte
 }
 
 // flat lists all keys page by page. At a page that is out of order it returns early, and
-// that the rest must be listed folder by folder.
-func (l *lister) flat() (folders bool, err error) {
+// that the rest must be listed directory by directory.
+func (l *lister) flat() (directories bool, err error) {
 	err = l.pages(l.prefix, "", func(p page) (more bool, err error) {
 		if !ordered(p.objects) {
 			if !p.more && l.seen == 0 { // this is all of it
 				slices.SortFunc(p.objects, byKey)
 			} else {
-				folders = true
-				l.b.byFolders.Store(true)
-				l.b.log.Info("the server lists keys out of order, so it is asked folder by folder", "bucket", l.b.name)
+				directories = true
+				l.b.byDirs.Store(true)
+				l.b.log.Info("the server lists keys out of order, so it is asked directory by directory", "bucket", l.b.name)
 				return false, nil
 			}
 		}
 		for _, obj := range p.objects {
 			if obj.Key <= l.last {
-				l.b.byFolders.Store(true) // of the next list
+				l.b.byDirs.Store(true) // of the next list
 				return false, l.unordered(obj.Key)
 			}
 			if !l.take(obj) {
@@ -73,20 +73,20 @@ func (l *lister) flat() (folders bool, err error) {
 		}
 		return true, nil
 	})
-	return folders, err
+	return directories, err
 }
 
-// folder lists one folder, and those in it in their places. It holds the names of a
-// folder in memory, as no server says that it is in order.
-func (l *lister) folder(prefix string) error {
+// dir lists one directory, and those in it in their places. It holds the names of a
+// directory in memory, as no server says that it is in order.
+func (l *lister) dir(prefix string) error {
 	var entries []backends.Object
 	err := l.pages(prefix, "/", func(p page) (bool, error) {
 		entries = append(entries, p.objects...)
 		for _, key := range p.prefixes {
 			if len(key) <= len(prefix) || !strings.HasPrefix(key, prefix) || !strings.HasSuffix(key, "/") {
-				return false, backends.Errorf(backends.Unsupported, "list", prefix, "the server lists %q as a folder of %q", key, prefix)
+				return false, backends.Errorf(backends.Unsupported, "list", prefix, "the server lists %q as a directory of %q", key, prefix)
 			}
-			entries = append(entries, backends.Object{Key: key, Size: folderSize})
+			entries = append(entries, backends.Object{Key: key, Size: dirMarkerSize})
 		}
 		return true, nil
 	})
@@ -97,9 +97,9 @@ func (l *lister) folder(prefix string) error {
 	for i, obj := range entries {
 		switch {
 		case i > 0 && obj.Key == entries[i-1].Key && obj.Size == entries[i-1].Size:
-			continue // a folder that goes over the end of a page
-		case obj.Size == folderSize:
-			if err := l.folder(obj.Key); err != nil {
+			continue // a directory that goes over the end of a page
+		case obj.Size == dirMarkerSize:
+			if err := l.dir(obj.Key); err != nil {
 				return err
 			}
 		case strings.HasSuffix(obj.Key, "/"):
@@ -120,8 +120,8 @@ func (l *lister) folder(prefix string) error {
 	return nil
 }
 
-// folderSize is the size of an entry that is a folder.
-const folderSize = -1
+// dirMarkerSize is the size of an entry that is a directory.
+const dirMarkerSize = -1
 
 // pages requests the pages of a list until each returns false.
 func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err error)) error {
@@ -145,7 +145,7 @@ func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err
 }
 
 // take yields an object, and reports whether more are wanted. A key that ends in "/" is the
-// folder of a graphical tool or a gateway, whatever its size: s3proxy's have 4,096 bytes.
+// directory of a graphical tool or a gateway, whatever its size: s3proxy's have 4,096 bytes.
 func (l *lister) take(obj backends.Object) bool {
 	if strings.HasSuffix(obj.Key, "/") {
 		if obj.Size > markerSize {
@@ -159,13 +159,13 @@ func (l *lister) take(obj backends.Object) bool {
 	return !l.stopped
 }
 
-// markerSize is up to how many bytes the mark of a folder has.
+// markerSize is up to how many bytes the mark of a directory has.
 const markerSize = 4096
 
 // unordered is the error of a list that went wrong when keys had been yielded.
 func (l *lister) unordered(key string) error {
 	return backends.Errorf(backends.Unsupported, "list", l.prefix,
-		"the server lists keys out of order (%q after %q), so none could be told from a missing one: say ?list=folders, which asks folder by folder", key, l.last)
+		"the server lists keys out of order (%q after %q), so none could be told from a missing one: say ?list=directories, which asks directory by directory", key, l.last)
 }
 
 func ordered(objects []backends.Object) bool { return slices.IsSortedFunc(objects, byKey) }

@@ -35,8 +35,8 @@ func (s walker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !below {
 			continue
 		}
-		if folder, _, found := strings.Cut(rest, "/"); found && q.Get("delimiter") == "/" {
-			key = q.Get("prefix") + folder + "/"
+		if directory, _, found := strings.Cut(rest, "/"); found && q.Get("delimiter") == "/" {
+			key = q.Get("prefix") + directory + "/"
 		}
 		if len(all) == 0 || all[len(all)-1] != key {
 			all = append(all, key)
@@ -79,7 +79,7 @@ func TestListOfAServerThatWalksDirectories(t *testing.T) {
 		{"in one page", walker{few, 1000}, ""},
 		{"out of order in the first page", walker{few, 4}, ""},
 		{"out of order in a later page", walker{[]string{"a/1", "a/2", "b/1", "b.txt", "c"}, 2}, ""},
-		{"folder by folder, by wish", walker{few, 1}, "&list=folders"},
+		{"directory by directory, by wish", walker{few, 1}, "&list=directories"},
 	} {
 		b := openAt(t, newServer(t, tt.server), tt.params)
 		for range 2 {
@@ -106,7 +106,7 @@ func TestListOutOfOrderAcrossPages(t *testing.T) {
 	} {
 		b := openAt(t, newServer(t, walker{keys, 2}), "")
 		got, err := collect(b, t, "")
-		if backends.KindOf(err) != backends.Unsupported || !strings.Contains(fmt.Sprint(err), "?list=folders") {
+		if backends.KindOf(err) != backends.Unsupported || !strings.Contains(fmt.Sprint(err), "?list=directories") {
 			t.Errorf("%q: got %q, %v; want kind unsupported and what helps", keys, got, err)
 		}
 		got, err = collect(b, t, "")
@@ -116,7 +116,7 @@ func TestListOutOfOrderAcrossPages(t *testing.T) {
 	}
 }
 
-// s3proxy's marks of folders have 4,096 bytes, and a prefetch of what push had written
+// s3proxy's marks of directories have 4,096 bytes, and a prefetch of what push had written
 // ended with 78.
 func TestListPassesOverKeysThatEndInASlash(t *testing.T) {
 	b := openAt(t, newServer(t, walker{[]string{"a/", "a/1", "b/", "c"}, 2}), "")
@@ -126,11 +126,11 @@ func TestListPassesOverKeysThatEndInASlash(t *testing.T) {
 	}
 }
 
-// A server that lists a folder as its own parent is not followed for ever.
-func TestListOfAFolderThatIsItsOwnParent(t *testing.T) {
+// A server that lists a directory as its own parent is not followed for ever.
+func TestListOfADirectoryThatIsItsOwnParent(t *testing.T) {
 	b := openAt(t, newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "<ListBucketResult><CommonPrefixes><Prefix>%s</Prefix></CommonPrefixes></ListBucketResult>", cmp.Or(r.URL.Query().Get("prefix"), "a/"))
-	})), "&list=folders")
+	})), "&list=directories")
 	if got, err := collect(b, t, ""); backends.KindOf(err) != backends.Unsupported {
 		t.Errorf("got %q, %v; want kind unsupported", got, err)
 	}

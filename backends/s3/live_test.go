@@ -15,9 +15,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
-	"github.com/stager-dev/stager/backends/backendtest/live"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/live"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // kinds are the servers, and how they are spoken to: over HTTP and HTTPS, which differ
@@ -57,22 +57,22 @@ func TestContract(t *testing.T) {
 	// Objects of versitygw are files. Its GET looks up the ETag and opens the file in
 	// two steps, and sends new bytes as the old version when the object is replaced
 	// between them: that a commit replaces at once is for Ceph to show.
-	files := backendtest.Options{Unfit: notAPath, Without: []string{backendtest.AtOnce}}
+	files := conformance.Options{Unfit: notAPath, Without: []string{conformance.AtOnce}}
 	for _, tt := range []struct {
 		kind, params string
-		opts         backendtest.Options
+		opts         conformance.Options
 	}{
 		{"versitygw over http", "", files},
 		{"versitygw over https", "", files},
-		{"Ceph over http", "", backendtest.Options{}},
-		{"Ceph over https", "?checksum=none", backendtest.Options{}}, // where the SDK's own break PUT
+		{"Ceph over http", "", conformance.Options{}},
+		{"Ceph over https", "?checksum=none", conformance.Options{}}, // where the SDK's own break PUT
 	} {
 		t.Run(tt.kind+tt.params, func(t *testing.T) {
 			s := need(t, tt.kind)
 			t.Parallel()
-			backendtest.Run(t, func(t *testing.T) *backends.Store {
-				folder := fmt.Sprintf("test/%s-%d/", strings.NewReplacer("/", "_", "?", "_").Replace(t.Name()), time.Now().UnixNano())
-				return openLive(t, s, folder+tt.params)
+			conformance.Run(t, func(t *testing.T) *backends.Store {
+				directory := fmt.Sprintf("test/%s-%d/", strings.NewReplacer("/", "_", "?", "_").Replace(t.Name()), time.Now().UnixNano())
+				return openLive(t, s, directory+tt.params)
 			}, tt.opts)
 		})
 	}
@@ -90,7 +90,7 @@ func notAPath(key string) bool {
 
 func TestReadsBackChecksumsOfWhatWasWritten(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *live.Server) {
-		for _, size := range []int{0, 1, httpstore.SmallObject, httpstore.SmallObject + 1, partSize + 5<<20} {
+		for _, size := range []int{0, 1, objectstore.SmallObject, objectstore.SmallObject + 1, partSize + 5<<20} {
 			store := openLive(t, s, "test/sums/")
 			data := make([]byte, size)
 			for i := range data {
@@ -129,7 +129,7 @@ func TestABucketWithVersioningIsLookedAtFirst(t *testing.T) {
 	s := need(t, "Ceph over http")
 	for bucket, decides := range map[string]bool{"test": true, "versions": false} {
 		store := openLive(t, s, bucket+"/spared/")
-		if got := store.Facts().ConditionalCreate; got != decides {
+		if got := store.Capabilities().ConditionalCreate; got != decides {
 			t.Errorf("%s: ConditionalCreate is %t, want %t", bucket, got, decides)
 		}
 		for i, want := range []backends.Kind{0, backends.Exist} {
@@ -242,7 +242,7 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *live.Server) {
-		for _, size := range []int{10, httpstore.SmallObject + 1} {
+		for _, size := range []int{10, objectstore.SmallObject + 1} {
 			store := openLive(t, s, fmt.Sprintf("test/lost-%d/", time.Now().UnixNano()))
 			raw, _ := store.Backend()
 			b := raw.(*bucket)
@@ -258,7 +258,7 @@ func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 			opts.HTTPClient = &http.Client{Transport: &lossy{b.transport, lose}}
 			b.client = s3.New(opts)
 			b.reader.send = func(r *http.Request, body *io.SectionReader) (*http.Response, error) {
-				res, err := b.reader.getter.Send(r, body)
+				res, err := b.reader.client.Send(r, body)
 				if err == nil && lose(r) {
 					res.Body.Close()
 					return nil, syscall.ECONNRESET
@@ -278,8 +278,8 @@ func TestACommitWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
 
 func TestSweepsAndGoesOnAfterKills(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *live.Server) {
-		folder := fmt.Sprintf("test/sweeps-%d/", time.Now().UnixNano())
-		backendtest.Sweeps(t, openLive(t, s, folder), openLive(t, s, folder))
-		backendtest.Resumes(t, openLive(t, s, folder), openLive(t, s, folder))
+		directory := fmt.Sprintf("test/sweeps-%d/", time.Now().UnixNano())
+		conformance.Sweeps(t, openLive(t, s, directory), openLive(t, s, directory))
+		conformance.Resumes(t, openLive(t, s, directory), openLive(t, s, directory))
 	})
 }

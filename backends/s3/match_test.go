@@ -98,7 +98,7 @@ func TestIfVersionOnAWS(t *testing.T) {
 		b.matches, b.decidesParts = true, true
 		b.exists.Store(true)
 		store := backends.NewStore(b, "s3://b", backends.Options{})
-		if got := store.Facts().Guard; got != backends.GuardServer {
+		if got := store.Capabilities().Guard; got != backends.GuardServer {
 			t.Errorf("%s: Guard = %q, want %q", tt.name, got, backends.GuardServer)
 		}
 		tt.m.mu.Lock()

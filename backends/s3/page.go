@@ -16,7 +16,7 @@ import (
 // page is one page of a list.
 type page struct {
 	objects  []backends.Object
-	prefixes []string // folders, of a list by a delimiter
+	prefixes []string // directories, of a list by a delimiter
 	more     bool     // it is not the last
 	next     string   // the token by which to ask for the next
 }

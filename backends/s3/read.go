@@ -9,13 +9,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // OpenRange asks for a range of one version, and believes no answer that is not of
 // that version and that range.
 func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
-	if httpstore.NoBytes(obj, off, n) {
+	if objectstore.NoBytes(obj, off, n) {
 		return http.NoBody, nil
 	}
 	if obj.Key == "" { // whose path is that of the list
@@ -29,17 +29,17 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 		q.values[matchField] = etag(obj.Version)
 	}
 	if !whole {
-		q.values[rangeField] = "bytes=" + httpstore.Range(off, n)
+		q.values[rangeField] = "bytes=" + objectstore.Range(off, n)
 	}
 	res, err := b.reader.get(ctx, q)
 	if err != nil {
-		if answerOf(err).status == http.StatusRequestedRangeNotSatisfiable {
-			return nil, httpstore.BeyondEnd(obj.Key, off)
+		if serverErrorOf(err).status == http.StatusRequestedRangeNotSatisfiable {
+			return nil, objectstore.BeyondEnd(obj.Key, off)
 		}
 		return nil, b.explain("read", obj.Key, err)
 	}
 	b.exists.Store(true)
-	answer := httpstore.Answer{Status: res.StatusCode, Version: version(new(res.Header.Get("Etag"))), Length: res.ContentLength, ContentRange: res.Header.Get("Content-Range")}
+	answer := objectstore.Response{Status: res.StatusCode, Version: version(new(res.Header.Get("Etag"))), Length: res.ContentLength, ContentRange: res.Header.Get("Content-Range")}
 	left, err := answer.Wanted(obj, off, n)
 	if err != nil {
 		res.Body.Close() //nolint:errcheck // it is thrown away
@@ -49,7 +49,7 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 	if whole {
 		sum = sumIn(res.Header)
 	}
-	return httpstore.NewBody(ctx, obj.Key, res.Body, left, sum, b.explain), nil
+	return objectstore.NewBody(ctx, obj.Key, res.Body, left, sum, b.explain), nil
 }
 
 // sumIn is the checksum of a whole object, as far as a header tells it.

@@ -169,7 +169,7 @@ func TestTheChecksumIsOfTheWholeObjectOrNone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := r.(backends.Summer).ObjectSum(); got != tt.want {
+		if got := r.(backends.ChecksumReader).ObjectChecksum(); got != tt.want {
 			t.Errorf("sum %q of type %q from %d: got %v, want %v", tt.sum, tt.kind, tt.off, got, tt.want)
 		}
 		if got, err := io.ReadAll(r); err != nil || string(got) != data[tt.off:tt.off+5] {

@@ -22,7 +22,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // reader asks for objects and for pages of a list, and brings objects and parts of them,
@@ -34,10 +34,10 @@ import (
 // Refusals become errors of the SDK's types, so that all that is known of these holds.
 type reader struct {
 	signer
-	getter *httpstore.Getter
+	client *objectstore.Client
 	send   func(*http.Request, *io.SectionReader) (*http.Response, error) // the getter's; tests lose answers
 	base   url.URL                                                        // of the bucket; its path has no "/" at the end
-	blank  question                                                       // what all questions have: the path of the bucket, the host, who pays
+	blank  call                                                           // what all questions have: the path of the bucket, the host, who pays
 }
 
 // newReader learns where the bucket of a client is.
@@ -48,13 +48,13 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 	if err != nil {
 		return nil, backends.Errorf(backends.Invalid, "open", "", "%w", err)
 	}
-	getter, err := httpstore.NewGetter(&at.URI, transport)
+	getter, err := objectstore.NewClient(&at.URI, transport)
 	if err != nil {
 		return nil, err
 	}
 	r := &reader{
 		signer: signer{token: tokenField, service: "s3", region: opts.Region},
-		getter: getter, send: getter.Send,
+		client: getter, send: getter.Send,
 		base: at.URI,
 	}
 	r.blank.path, r.blank.plain = strings.TrimSuffix(r.base.EscapedPath(), "/"), strings.TrimSuffix(r.base.Path, "/")
@@ -92,21 +92,21 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 }
 
 // object is the question for the bytes of an object.
-func (r *reader) object(key string) *question {
+func (r *reader) object(key string) *call {
 	q := new(r.blank)
 	q.plain, q.path = q.plain+"/"+key, q.path+"/"+escape(key, false)
 	return q
 }
 
 // part is the question for a part of an upload.
-func (r *reader) part(key, upload string, number int) *question {
+func (r *reader) part(key, upload string, number int) *call {
 	q := r.object(key)
 	q.query = "partNumber=" + strconv.Itoa(number) + "&uploadId=" + escape(upload, true)
 	return q
 }
 
 // pageOf is the question for a page of a list.
-func (r *reader) pageOf(prefix, delimiter, token string) *question {
+func (r *reader) pageOf(prefix, delimiter, token string) *call {
 	q := new(r.blank)
 	if q.path == "" {
 		q.plain, q.path = "/", "/"
@@ -134,7 +134,7 @@ func escape(s string, slash bool) string {
 }
 
 // put brings an object, or a part, by the question for its bytes.
-func (r *reader) put(ctx context.Context, q *question) (http.Header, error) {
+func (r *reader) put(ctx context.Context, q *call) (http.Header, error) {
 	q.method = http.MethodPut
 	res, err := r.get(ctx, q)
 	if err != nil {
@@ -160,7 +160,7 @@ func holdsError(body []byte) bool {
 }
 
 // get asks, and returns an answer that is no refusal.
-func (r *reader) get(ctx context.Context, q *question) (*http.Response, error) {
+func (r *reader) get(ctx context.Context, q *call) (*http.Response, error) {
 	for again := true; ; again = false {
 		res, err := r.once(ctx, q)
 		if err != nil {
@@ -170,14 +170,14 @@ func (r *reader) get(ctx context.Context, q *question) (*http.Response, error) {
 			return res, nil
 		}
 		err = refusal(res)
-		if !again || answerOf(err).code != "RequestTimeTooSkewed" || !r.hearDate(res.Header.Get("Date"), time.Now()) {
+		if !again || serverErrorOf(err).code != "RequestTimeTooSkewed" || !r.learnClock(res.Header.Get("Date"), time.Now()) {
 			return nil, err
 		}
 		q = new(*q) // what was sent has its headers in the other, and may be in use still
 	}
 }
 
-func (r *reader) once(ctx context.Context, q *question) (*http.Response, error) {
+func (r *reader) once(ctx context.Context, q *call) (*http.Response, error) {
 	req, err := r.request(ctx, q, time.Now())
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (r *reader) once(ctx context.Context, q *question) (*http.Response, error) 
 }
 
 // request is a question as it is sent.
-func (r *reader) request(ctx context.Context, q *question, now time.Time) (*http.Request, error) {
+func (r *reader) request(ctx context.Context, q *call, now time.Time) (*http.Request, error) {
 	h, err := r.header(ctx, q, now)
 	if err != nil {
 		return nil, err
@@ -227,11 +227,11 @@ func refusal(res *http.Response) error {
 	if request == "" {
 		request = said.RequestID
 	}
-	return answered(res, request, err)
+	return responseError(res, request, err)
 }
 
-// answered is an error about an answer.
-func answered(res *http.Response, request string, err error) error {
+// responseError is an error about an answer.
+func responseError(res *http.Response, request string, err error) error {
 	return &awshttp.ResponseError{
 		ResponseError: &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: res}, Err: err}, RequestID: request,
 	}
@@ -254,7 +254,7 @@ func (r *reader) list(ctx context.Context, prefix, delimiter, token string, buf 
 	}
 	p, err := readPage(buf)
 	if err != nil {
-		err = answered(res, res.Header.Get("X-Amz-Request-Id"), &smithy.DeserializationError{Err: err})
+		err = responseError(res, res.Header.Get("X-Amz-Request-Id"), &smithy.DeserializationError{Err: err})
 	}
 	return p, buf, err
 }

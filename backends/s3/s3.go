@@ -42,7 +42,7 @@ type bucket struct {
 	sums      atomic.Bool            // writes carry a checksum
 	sumsMayGo bool                   // they do until the store refuses
 	answers   [operations]sumAnswers // to requests with a checksum
-	byFolders atomic.Bool            // lists are made folder by folder, since the server's order is not that of the bytes
+	byDirs    atomic.Bool            // lists are made directory by directory, since the server's order is not that of the bytes
 	exists    atomic.Bool            // the bucket was seen
 }
 
@@ -51,10 +51,10 @@ var (
 	_ backends.PartCreator = (*bucket)(nil)
 )
 
-// Facts are S3's: versions are pinned by If-Match, keys by If-None-Match, see the
+// Capabilities are S3's: versions are pinned by If-Match, keys by If-None-Match, see the
 // package comment on IfAbsent.
-func (b *bucket) Facts() backends.Facts {
-	return backends.Facts{
+func (b *bucket) Capabilities() backends.Capabilities {
+	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: b.decidesOne, Guard: b.guard(), PinnedReads: true,
 		Parallelism: 8, MaxParallelism: maxParallelism, Hedged: true, PartSize: partSize, MaxParts: 10_000,
 		Checksum: backends.CRC64NVME,
@@ -63,17 +63,17 @@ func (b *bucket) Facts() backends.Facts {
 
 // Close ends the idle connections.
 func (b *bucket) Close() error {
-	b.reader.getter.CloseIdleConnections() // and those of the transport
+	b.reader.client.CloseIdleConnections() // and those of the transport
 	return nil
 }
 
-// askWithin is how long opening a bucket waits to learn of its versioning.
-const askWithin = 10 * time.Second
+// probeTimeout is how long opening a bucket waits to learn of its versioning.
+const probeTimeout = 10 * time.Second
 
 // versioned asks whether the bucket has versioning, or had. One that does not tell is
 // taken to; whatever is wrong shows again with the first request that matters.
 func (b *bucket) versioned(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	out, err := b.client.GetBucketVersioning(ctx, &s3.GetBucketVersioningInput{Bucket: &b.name})
 	if err == nil {
@@ -109,7 +109,7 @@ func (b *bucket) head(ctx context.Context, key string) (*s3.HeadObjectOutput, er
 // bucket is missing, not the object, or what is wrong with the credentials. A
 // missing object is taken for that once the bucket has been seen.
 func (b *bucket) reason(ctx context.Context, err error) error {
-	switch answerOf(err).status {
+	switch serverErrorOf(err).status {
 	case http.StatusNotFound:
 		if b.exists.Load() {
 			return err
@@ -122,7 +122,7 @@ func (b *bucket) reason(ctx context.Context, err error) error {
 	if why == nil {
 		b.exists.Store(true)
 	}
-	said := answerOf(why)
+	said := serverErrorOf(why)
 	if said.code == "NoSuchBucket" || words[said.code] != "" || said.page || connection(why) != nil {
 		return why
 	}
@@ -137,11 +137,11 @@ func (b *bucket) noBucket(op, key string) error {
 // checksums that some stores do not accept.
 func (b *bucket) Delete(ctx context.Context, key string) error {
 	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: &key, RequestPayer: b.payer})
-	switch code := answerOf(err).code; {
+	switch code := serverErrorOf(err).code; {
 	case err == nil, code == "NoSuchKey":
 		return nil
 	case strings.HasSuffix(key, "/") && strings.HasSuffix(code, "DirectoryNotEmpty"):
-		return nil // a gateway to files means its folder, which is no object
+		return nil // a gateway to files means its directory, which is no object
 	}
 	return b.explain("delete", key, err)
 }

@@ -89,18 +89,18 @@ const (
 // values are those of the fields; what has none is left out.
 type values [len(fields)]string
 
-// question is what a request asks for. Its path and query are escaped as they are signed.
-type question struct {
+// call is what a request asks for. Its path and query are escaped as they are signed.
+type call struct {
 	method             string // "": GET
 	plain, path, query string
 	values             values
 	body               *io.SectionReader // nil: none
 }
 
-func (q *question) verb() string { return cmp.Or(q.method, http.MethodGet) }
+func (q *call) verb() string { return cmp.Or(q.method, http.MethodGet) }
 
 // header returns the headers of a request, signed as of now. They share the memory of q.
-func (s *signer) header(ctx context.Context, q *question, now time.Time) (http.Header, error) {
+func (s *signer) header(ctx context.Context, q *call, now time.Time) (http.Header, error) {
 	var creds aws.Credentials
 	if s.creds != nil {
 		var err error
@@ -129,7 +129,7 @@ func (s *signer) header(ctx context.Context, q *question, now time.Time) (http.H
 var userAgent = []string{"stager"}
 
 // authorization is the header of that name.
-func (s *signer) authorization(creds *aws.Credentials, q *question) string {
+func (s *signer) authorization(creds *aws.Credentials, q *call) string {
 	const algorithm = "AWS4-HMAC-SHA256"
 	at := q.values[dateField]
 	day := at[:8]
@@ -192,9 +192,9 @@ func (s *signer) keyOf(secret, day string) *dayKey {
 // skewThreshold is by how much clocks must differ to be believed.
 const skewThreshold = 4 * time.Minute
 
-// hearDate takes the time of a store that refused a signature for its time, and tells
+// learnClock takes the time of a store that refused a signature for its time, and tells
 // whether another one is worth trying.
-func (s *signer) hearDate(date string, now time.Time) bool {
+func (s *signer) learnClock(date string, now time.Time) bool {
 	there, err := http.ParseTime(date)
 	if err != nil {
 		return false

@@ -49,7 +49,7 @@ func TestSignaturesAreThoseOfTheSDK(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, q := range []*question{r.object(tt.key), r.pageOf(tt.key, "", tt.key)} {
+		for _, q := range []*call{r.object(tt.key), r.pageOf(tt.key, "", tt.key)} {
 			for i, v := range tt.values {
 				q.values[i] = v
 			}

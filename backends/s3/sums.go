@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // operation is a kind of request that carries a checksum.
@@ -43,7 +43,7 @@ func (b *bucket) withSum(op operation, want bool, request func(sum bool) error) 
 	if !b.refusesSum(op, err) {
 		return err
 	}
-	refused := answerOf(err)
+	refused := serverErrorOf(err)
 	if err := request(false); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (b *bucket) withSum(op operation, want bool, request func(sum bool) error) 
 // operation that was never accepted with a checksum. Answers about the credentials, the
 // key, its condition, the room or the bytes are about something else.
 func (b *bucket) refusesSum(op operation, err error) bool {
-	a := answerOf(err)
+	a := serverErrorOf(err)
 	switch a.code {
 	case "NotImplemented", "InvalidArgument", "InvalidRequest", "MalformedXML":
 		return true
@@ -73,9 +73,9 @@ func (b *bucket) refusesSum(op operation, err error) bool {
 }
 
 // dropSums stops checksums of writes, and logs that once.
-func (b *bucket) dropSums(why string, refused answer) {
+func (b *bucket) dropSums(why string, refused serverError) {
 	if b.sums.Swap(false) {
-		b.log.Info(why, "bucket", b.name, "status", refused.status, "code", refused.code, "answer", httpstore.Shorten(refused.message))
+		b.log.Info(why, "bucket", b.name, "status", refused.status, "code", refused.code, "answer", objectstore.Shorten(refused.message))
 	}
 }
 
@@ -94,11 +94,11 @@ func (u *upload) completeWithSum(ctx context.Context, summed bool, request func(
 	if err == nil || !summed || !u.b.sumsMayGo || with == nil || with == err { //nolint:errorlint // whether the request was tried twice
 		return err
 	}
-	a := answerOf(err)
+	a := serverErrorOf(err)
 	if kind := a.kind(); a.status == 0 || a.code == "NoSuchUpload" || kind != backends.Invalid && kind != backends.Unsupported && a.status != http.StatusInternalServerError {
 		return err
 	}
-	u.b.dropSums("the store refuses to complete an upload with checksums; it is sent again without, as are all from now on", answerOf(with))
+	u.b.dropSums("the store refuses to complete an upload with checksums; it is sent again without, as are all from now on", serverErrorOf(with))
 	dropped := u.Drop(ctx) // also where another process could resume it
 	return backends.Errorf(backends.Invalid, "commit", u.key, "%w: the store refuses its completion: %w", backends.ErrStartOver, errors.Join(u.b.sentence(a, err), dropped))
 }

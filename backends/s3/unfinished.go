@@ -26,7 +26,7 @@ type resumeToken struct {
 	Summed bool   `json:"summed,omitempty"`
 }
 
-// Token implements httpstore.Uploader.
+// Token implements objectstore.Uploader.
 func (u *upload) Token() (id, token string, err error) {
 	text, err := json.Marshal(resumeToken{u.id, u.mark, u.summed.Load()})
 	return u.id, string(text), err
@@ -40,7 +40,7 @@ func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
 	}
 	there, err := u.b.parts(ctx, u.key, t.ID)
 	if err != nil {
-		if answerOf(err).status == http.StatusNotFound {
+		if serverErrorOf(err).status == http.StatusNotFound {
 			return false, nil
 		}
 		return false, u.b.explain("create", u.key, err)
@@ -86,7 +86,7 @@ func (b *bucket) parts(ctx context.Context, key, id string) (map[int32]types.Par
 
 // Sweep implements backends.Sweeper: it aborts uploads in parts that nobody goes on
 // with, and claims in the directory of prefix.
-func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	if err := b.sweepClaims(ctx, prefix, over); err != nil {
 		return err
 	}
@@ -114,15 +114,15 @@ func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Re
 }
 
 // sweepUpload aborts one upload, if it is over.
-func (b *bucket) sweepUpload(ctx context.Context, key, id string, begun time.Time, over func(backends.Remains) bool) error {
+func (b *bucket) sweepUpload(ctx context.Context, key, id string, begun time.Time, over func(backends.Orphan) bool) error {
 	parts, err := b.parts(ctx, key, id)
 	if err != nil {
-		if answerOf(err).status == http.StatusNotFound {
+		if serverErrorOf(err).status == http.StatusNotFound {
 			return nil // it has ended
 		}
 		return err
 	}
-	left := backends.Remains{Key: key, ID: id, Touched: begun}
+	left := backends.Orphan{Key: key, ID: id, Touched: begun}
 	for _, p := range parts {
 		left.Size += value(p.Size)
 		if at := value(p.LastModified); at.After(left.Touched) {

@@ -19,7 +19,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/httpstore"
+	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
 // upload is how an object is written.
@@ -41,7 +41,7 @@ type upload struct {
 	sums  map[int32][]byte // CRC-64/NVME of those that were tried and have not arrived
 }
 
-var _ httpstore.Uploader = (*upload)(nil)
+var _ objectstore.Uploader = (*upload)(nil)
 
 type part struct {
 	etag *string
@@ -55,12 +55,12 @@ func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
 
 // Create begins an object whose size may not be known.
 func (b *bucket) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
-	return httpstore.Create(ctx, b.newUpload(key, opts), key, opts, b.Facts()), nil
+	return objectstore.Create(ctx, b.newUpload(key, opts), key, opts, b.Capabilities()), nil
 }
 
 // CreateParts begins an object of known size.
 func (b *bucket) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
-	return httpstore.CreateParts(ctx, b.newUpload(key, opts), key, opts, b.Facts())
+	return objectstore.CreateParts(ctx, b.newUpload(key, opts), key, opts, b.Capabilities())
 }
 
 // Begin starts the multipart upload.
@@ -108,7 +108,7 @@ func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 		backends.Moved(ctx)
 	} else {
 		if err := u.sendPart(ctx, number, &p, src); err != nil {
-			if answerOf(err).brokenBytes() {
+			if serverErrorOf(err).brokenBytes() {
 				u.forgetSum(number)
 			}
 			return u.b.explain("write", u.key, err)
@@ -191,7 +191,7 @@ func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int6
 // make makes the object, and finds out what became of it when that failed.
 func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	if decides := u.id == "" && u.b.decidesOne || u.b.decidesParts; u.ifAbsent && !decides {
-		err = u.lookFirst(ctx)
+		err = u.checkFirst(ctx)
 	}
 	switch {
 	case err != nil:
@@ -201,21 +201,21 @@ func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) 
 		obj, err = u.complete(ctx, size)
 	}
 	if err != nil {
-		return u.settle(ctx, err)
+		return u.resolveCommit(ctx, err)
 	}
 	return obj, nil
 }
 
 const preconditionFailed = "PreconditionFailed"
 
-// lookFirst is what can be done where If-None-Match may be ignored: a key that is
+// checkFirst is what can be done where If-None-Match may be ignored: a key that is
 // taken answers as it would where that is heeded.
-func (u *upload) lookFirst(ctx context.Context) error {
+func (u *upload) checkFirst(ctx context.Context) error {
 	_, err := u.b.head(ctx, u.key)
 	switch {
 	case err == nil:
 		return &smithy.GenericAPIError{Code: preconditionFailed, Message: "the key is taken"}
-	case answerOf(err).status == http.StatusNotFound:
+	case serverErrorOf(err).status == http.StatusNotFound:
 		return nil
 	}
 	return err
@@ -303,9 +303,9 @@ func (u *upload) ifNoneMatch() *string {
 	return nil
 }
 
-// settle finds out what a failed commit came to. After an answer that was lost the
+// resolveCommit finds out what a failed commit came to. After an answer that was lost the
 // store says on the next attempt that the key is taken, or the upload gone: by us.
-func (u *upload) settle(ctx context.Context, failure error) (backends.Object, error) {
+func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Object, error) {
 	refused := u.b.explain("commit", u.key, failure)
 	if kind := backends.KindOf(refused); kind == backends.Unavailable || kind == backends.Unknown {
 		if whole, ok := u.whole(ctx); ok {
@@ -313,7 +313,7 @@ func (u *upload) settle(ctx context.Context, failure error) (backends.Object, er
 		}
 		return backends.Object{}, refused
 	}
-	a := answerOf(failure)
+	a := serverErrorOf(failure)
 	failed := a.status == http.StatusPreconditionFailed || a.code == preconditionFailed
 	if u.replaces != "" && a.code == "NoSuchKey" { // so AWS answers If-Match of a missing key
 		failed = true
@@ -324,7 +324,7 @@ func (u *upload) settle(ctx context.Context, failure error) (backends.Object, er
 	}
 	there, err := u.b.head(ctx, u.key)
 	switch {
-	case err != nil && answerOf(err).status == http.StatusNotFound:
+	case err != nil && serverErrorOf(err).status == http.StatusNotFound:
 		if u.replaces != "" {
 			return backends.Object{}, backends.CompareVersion(u.key, u.replaces, "")
 		}
@@ -347,7 +347,7 @@ func (u *upload) settle(ctx context.Context, failure error) (backends.Object, er
 // whole looks for the object of a commit whose answer was lost or cut, or was an error
 // of a server that had done its work.
 func (u *upload) whole(ctx context.Context) (backends.Object, bool) {
-	ctx, cancel := backends.AfterStall(ctx, lookWithin)
+	ctx, cancel := backends.AfterStall(ctx, statTimeout)
 	defer cancel()
 	there, err := u.b.head(ctx, u.key)
 	if err != nil || there.Metadata[markName] != u.mark {
@@ -356,13 +356,13 @@ func (u *upload) whole(ctx context.Context) (backends.Object, bool) {
 	return u.b.described(u.key, there), true
 }
 
-// lookWithin is how long that takes at most when the commit was cut for its silence.
-const lookWithin = 10 * time.Second
+// statTimeout is how long that takes at most when the commit was cut for its silence.
+const statTimeout = 10 * time.Second
 
 // Drop has the store forget the parts.
 func (u *upload) Drop(ctx context.Context) error {
 	_, err := u.b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, RequestPayer: u.b.payer})
-	if err == nil || answerOf(err).status == http.StatusNotFound {
+	if err == nil || serverErrorOf(err).status == http.StatusNotFound {
 		return nil
 	}
 	return u.b.explain("abort", u.key, err)

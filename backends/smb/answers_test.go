@@ -76,7 +76,7 @@ func TestAFileWhoseCreationWasNotAnsweredIsRemoved(t *testing.T) {
 		_, err = w.Commit(t.Context())
 		return err
 	}
-	for range sessions { // and so the folder is there, and nothing has to be dialed
+	for range sessions { // and so the directory is there, and nothing has to be dialed
 		if err := create(); err != nil {
 			t.Fatal(err)
 		}

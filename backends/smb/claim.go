@@ -17,7 +17,7 @@ import (
 )
 
 // claim gives the file its name unless that is taken. The library renames only over
-// what is there, so writers agree beside the key, in a folder that is there while one
+// what is there, so writers agree beside the key, in a directory that is there while one
 // of them is about it:
 //
 //  1. Each makes a file with a name of its own, a flag, and holds it open.
@@ -136,7 +136,7 @@ func (u *upload) taken(share *smb2.Share) (done bool, err error) {
 	return false, backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
 }
 
-// claims is the folder for those who claim a key.
+// claims is the directory for those who claim a key.
 func claims(key string) string {
 	sum := sha256.Sum256([]byte(path.Base(key)))
 	return path.Join(path.Dir(key), Temporary+"claim-"+hex.EncodeToString(sum[:8]))
@@ -146,16 +146,16 @@ func claims(key string) string {
 // file that nothing refers to any more, so the flag is up for as long as lower refers
 // to it.
 type flag struct {
-	share        *smb2.Share
-	folder, name string
-	file         *smb2.File
+	share           *smb2.Share
+	directory, name string
+	file            *smb2.File
 }
 
-// raise makes a flag, and the folder if it is not there. It fails with errClaimed when
+// raise makes a flag, and the directory if it is not there. It fails with errClaimed when
 // another writer was in the way.
-func raise(share *smb2.Share, folder string) (*flag, error) {
-	f := &flag{share: share, folder: folder, name: rand.Text()[:16]}
-	err := share.Mkdir(folder, 0o755)
+func raise(share *smb2.Share, directory string) (*flag, error) {
+	f := &flag{share: share, directory: directory, name: rand.Text()[:16]}
+	err := share.Mkdir(directory, 0o755)
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		f.file, err = share.OpenFile(f.path(f.name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if err == nil {
@@ -163,7 +163,7 @@ func raise(share *smb2.Share, folder string) (*flag, error) {
 		}
 		f.clear()
 		if errors.Is(err, fs.ErrNotExist) {
-			err = errClaimed // somebody removed the folder
+			err = errClaimed // somebody removed the directory
 		}
 	}
 	return nil, err
@@ -171,7 +171,7 @@ func raise(share *smb2.Share, folder string) (*flag, error) {
 
 // alone is nil when the flag is up and there is no other.
 func (f *flag) alone() error {
-	all, err := f.share.ReadDir(f.folder)
+	all, err := f.share.ReadDir(f.directory)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (f *flag) lower() {
 	f.clear()
 }
 
-// clear removes the folder if the flag was the last.
-func (f *flag) clear() { _ = f.share.Remove(f.folder) }
+// clear removes the directory if the flag was the last.
+func (f *flag) clear() { _ = f.share.Remove(f.directory) }
 
-func (f *flag) path(name string) string { return path.Join(f.folder, name) }
+func (f *flag) path(name string) string { return path.Join(f.directory, name) }

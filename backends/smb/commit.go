@@ -157,7 +157,7 @@ func (u *upload) mine(info *smb2.FileStat) bool {
 
 // replace renames, over what is there.
 func (u *upload) replace(ctx context.Context, s *session, rename func() error) error {
-	looked, folder, taken := false, false, false
+	looked, directory, taken := false, false, false
 	worth := func(err error) bool {
 		if busy(err) || errors.Is(err, errClaimed) {
 			return true
@@ -169,14 +169,14 @@ func (u *upload) replace(ctx context.Context, s *session, rename func() error) e
 		if !looked {
 			looked = true
 			info, serr := call(ctx, s, func(share *smb2.Share) (os.FileInfo, error) { return share.Stat(u.key) }, nil)
-			folder, taken = serr == nil && info.IsDir(), serr == nil && !info.IsDir() || busy(serr)
+			directory, taken = serr == nil && info.IsDir(), serr == nil && !info.IsDir() || busy(serr)
 		}
 		return taken
 	}
 	err := u.b.displace(ctx, u.key, worth, rename)
 	switch {
-	case err != nil && folder:
-		return backends.Errorf(backends.Invalid, "commit", u.key, "a folder has this name")
+	case err != nil && directory:
+		return backends.Errorf(backends.Invalid, "commit", u.key, "a directory has this name")
 	case errors.Is(err, fs.ErrPermission) && taken:
 		return backends.Errorf(backends.Permission, "commit", u.key, "the server does not let this user replace the file, or another client has it open")
 	}
@@ -219,7 +219,7 @@ func (u *upload) Abort() error {
 	return nil
 }
 
-// discard removes a temporary file, and the folders that are empty without it.
+// discard removes a temporary file, and the directories that are empty without it.
 func (b *Backend) discard(ctx context.Context, temp string) error {
 	s, err := b.pool.get(ctx)
 	if err != nil {
@@ -232,8 +232,8 @@ func (b *Backend) discard(ctx context.Context, temp string) error {
 	return nil
 }
 
-// leftover is discard for what a session that has ended may have left. The server may
+// removeOrphan is discard for what a session that has ended may have left. The server may
 // believe that it is still open; that is not waited for.
-func (b *Backend) leftover(ctx context.Context, temp string) error {
+func (b *Backend) removeOrphan(ctx context.Context, temp string) error {
 	return classify("abort", temp, b.discard(ctx, temp))
 }

@@ -15,7 +15,7 @@ func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name:    "smb",
 		Summary: "SMB 2 and 3 shares: Windows, Samba, Azure Files, NAS",
-		Example: "smb://user@server/share/folder/",
+		Example: "smb://user@server/share/directory/",
 		Params: []backends.Param{
 			{Name: "auth", Summary: "ntlm or kerberos", Default: "kerberos where a keytab or a ticket cache is named and no password, else ntlm"},
 			{Name: "signing", Summary: "off reads and writes unsigned if the server agrees: faster, and open to whoever sits between", Default: "on"},
@@ -48,10 +48,10 @@ func parse(t backends.Target) (settings, error) {
 	}
 	share, _, _ := strings.Cut(t.Path, "/")
 	if host == "" || share == "" {
-		return invalid("an smb URL names a server and a share, as in smb://user@server/share/folder/")
+		return invalid("an smb URL names a server and a share, as in smb://user@server/share/directory/")
 	}
 	if strings.Contains(share, `\`) {
-		return invalid(`an smb URL is written with "/" between server, share and folder`)
+		return invalid(`an smb URL is written with "/" between server, share and directory`)
 	}
 	set := settings{address: net.JoinHostPort(host, port), host: host, share: share, user: t.User, signing: true, mapped: true}
 	if domain, user, ok := strings.Cut(t.User, ";"); ok {

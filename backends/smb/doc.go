@@ -1,10 +1,10 @@
 // Package smb speaks to shares of Windows, Samba, Azure Files and network disks, in
 // SMB 2.0.2 to 3.1.1.
 //
-//	smb://user@server/share/folder/
-//	smb://DOMAIN;user@server:4450/share/folder/?signing=off
+//	smb://user@server/share/directory/
+//	smb://DOMAIN;user@server:4450/share/directory/?signing=off
 //
-// [Scheme] says which parameters there are. The folder need not exist; the share must.
+// [Scheme] says which parameters there are. The directory need not exist; the share must.
 //
 // # Credentials
 //
@@ -75,6 +75,6 @@
 //
 // Servers remove no file that is open, and Windows replaces none. This process closes
 // such a file before it removes or replaces it, and its readers find out what became
-// of it; other clients are waited for, for some seconds. Delete removes folders that
+// of it; other clients are waited for, for some seconds. Delete removes directories that
 // it leaves empty, as object stores have none.
 package smb

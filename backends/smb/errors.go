@@ -52,9 +52,9 @@ var statuses = map[uint32]meaning{
 	0xC0000133:         {backends.Invalid, "the clocks of this machine and the server differ by more than Kerberos takes: set them"},
 
 	statusBadNetworkName: {backends.NotExist, "the server has no share of this name"},
-	0xC00000CB:           {backends.Invalid, "the share is no folder but a printer or a pipe"},
+	0xC00000CB:           {backends.Invalid, "the share is no directory but a printer or a pipe"},
 	0xC00000A2:           {backends.Permission, "the share cannot be written to"},
-	0xC0000257:           {backends.Unsupported, "the folder lies on another server (DFS), which is not followed: give that server and share in the URL"},
+	0xC0000257:           {backends.Unsupported, "the directory lies on another server (DFS), which is not followed: give that server and share in the URL"},
 	statusNotSupported:   {backends.Unsupported, "the server does not do this; SMB 2.0.2 to 3.1.1 are spoken here"},
 
 	statusNoSuchFile:       {backends.NotExist, "there is no such file"},
@@ -70,7 +70,7 @@ var statuses = map[uint32]meaning{
 	0xC0000039: {backends.Invalid, "the server does not take this path"},
 	0xC000003B: {backends.Invalid, "the server does not take this path"},
 	0xC0000106: {backends.Invalid, "the name is too long for the server"},
-	0xC00000BA: {backends.Invalid, "a folder has this name"},
+	0xC00000BA: {backends.Invalid, "a directory has this name"},
 	0xC0000103: {backends.Invalid, "a part of the key is a file, so nothing can be below it"},
 
 	0xC000009A: {backends.Throttled, "the server is short of resources"},
@@ -135,7 +135,7 @@ func classify(op, key string, err error) error {
 	case errors.Is(err, fs.ErrExist):
 		return say(backends.Exist, "the key is taken")
 	case errors.Is(err, fs.ErrPermission) && (op == "create" || op == "write" || op == "commit" || op == "delete"):
-		return say(backends.Permission, "the server denies it: the share or the folder is read-only for this user")
+		return say(backends.Permission, "the server denies it: the share or the directory is read-only for this user")
 	case errors.Is(err, fs.ErrPermission):
 		return say(backends.Permission, "the server denies it to this user")
 	case errors.As(err, &conn), errors.As(err, &invalid), errors.As(err, &net):
@@ -211,7 +211,7 @@ func checkName(name string, mapped bool) string {
 		case r == 0:
 			return "it has a zero byte in it"
 		case r == '\\':
-			return `a "\" separates folders in SMB`
+			return `a "\" separates directories in SMB`
 		case !mapped && (r < ' ' || strings.ContainsRune(reserved, r)):
 			return fmt.Sprintf("SMB has no %q in names; leave ?mapchars=off away and it is written as Linux and macOS do", r)
 		case mapped && r >= 0xF001 && r <= 0xF029:

@@ -36,7 +36,7 @@ func TestClassify(t *testing.T) {
 		{"quota exceeded", answer(0xC0000044), backends.NoSpace},
 		{"name invalid", answer(0xC0000033), backends.Invalid},
 		{"clock skew", answer(0xC0000133), backends.Invalid},
-		{"is a folder", answer(0xC00000BA), backends.Invalid},
+		{"is a directory", answer(0xC00000BA), backends.Invalid},
 		{"path not covered", answer(0xC0000257), backends.Unsupported},
 		{"not supported", answer(0xC00000BB), backends.Unsupported},
 		{"insufficient resources", answer(0xC0000205), backends.Throttled},

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // eachMode runs a test against all servers.
@@ -86,12 +86,12 @@ func TestKeyBelowAFile(t *testing.T) {
 			t.Errorf("putting %q: %v; want kind invalid", key, err)
 		}
 	}
-	if _, err := store.PutBytes(t.Context(), "folder/x", []byte("x"), backends.CreateOptions{}); err != nil {
+	if _, err := store.PutBytes(t.Context(), "directory/x", []byte("x"), backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := store.PutBytes(t.Context(), "folder", []byte("x"), backends.CreateOptions{})
-	if backends.KindOf(err) != backends.Invalid || !strings.Contains(fmt.Sprint(err), "a folder has this name") {
-		t.Errorf("putting a folder's name: %v; want kind invalid", err)
+	_, err := store.PutBytes(t.Context(), "directory", []byte("x"), backends.CreateOptions{})
+	if backends.KindOf(err) != backends.Invalid || !strings.Contains(fmt.Sprint(err), "a directory has this name") {
+		t.Errorf("putting a directory's name: %v; want kind invalid", err)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestAFullDiskSaysSo(t *testing.T) {
 			live.Require(t, "smb", errors.New("no small disk can be mounted here"))
 		}
 		store := openLive(t, s, s.Env["SMB_FULL_SHARE"]+"/")
-		_, err := store.Put(t.Context(), "big", backendtest.ContentsOf("big", 6<<20), 6<<20, backends.CreateOptions{})
+		_, err := store.Put(t.Context(), "big", conformance.ContentsOf("big", 6<<20), 6<<20, backends.CreateOptions{})
 		if backends.KindOf(err) != backends.NoSpace {
 			t.Errorf("6 MiB onto a disk of 4: %v; want kind no-space", err)
 		}
@@ -235,7 +235,7 @@ type writerAt func(p []byte, off int64) (int, error)
 
 func (w writerAt) WriteAt(p []byte, off int64) (int, error) { return w(p, off) }
 
-func TestDeleteLeavesNoEmptyFolders(t *testing.T) {
+func TestDeleteLeavesNoEmptyDirs(t *testing.T) {
 	s := need(t, "plain")
 	store := openLive(t, s, "data/prune/")
 	for _, key := range []string{"a/b/c/one", "a/two"} {
@@ -257,7 +257,7 @@ func TestAServerThatIsKilledIsSurvived(t *testing.T) {
 	eachMode(t, func(t *testing.T, s *live.Server) {
 		store := openLive(t, s, "data/killed/")
 		const size = 24 << 20
-		want := backendtest.ContentsOf("killed", size)
+		want := conformance.ContentsOf("killed", size)
 		if _, err := store.Put(t.Context(), "read", want, size, backends.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func TestAServerThatIsKilledIsSurvived(t *testing.T) {
 
 // killing is a source that does something when its last part is read.
 type killing struct {
-	*backendtest.Contents
+	*conformance.Contents
 	do   func()
 	done atomic.Bool
 }
@@ -378,7 +378,7 @@ func TestACallThatIsLeftHarmsNobody(t *testing.T) {
 	s := need(t, "signed")
 	store := openLive(t, s, "data/left/")
 	const size = 6 << 20
-	want := backendtest.ContentsOf("left", size)
+	want := conformance.ContentsOf("left", size)
 	if _, err := store.Put(t.Context(), "k", want, size, backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

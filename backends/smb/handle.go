@@ -73,8 +73,8 @@ func (b *Backend) letGo(ctx context.Context, key string) error {
 	return nil
 }
 
-// gate keeps those out who would open a file that is about to be removed or replaced.
-type gate struct {
+// exclusive keeps those out who would open a file that is about to be removed or replaced.
+type exclusive struct {
 	shut int           // how often
 	open chan struct{} // closed when it is not any more
 }
@@ -85,7 +85,7 @@ func (b *Backend) shut(key string) (open func()) {
 	defer b.mu.Unlock()
 	g := b.gates[key]
 	if g == nil {
-		g = &gate{open: make(chan struct{})}
+		g = &exclusive{open: make(chan struct{})}
 		b.gates[key] = g
 	}
 	g.shut++

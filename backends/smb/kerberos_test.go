@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // A share is named as its server's principal is, cifs/localhost.
@@ -33,7 +33,7 @@ func TestContractWithKerberos(t *testing.T) {
 	server.Run(t, "kinit", "-k", "-t", server.Env["KRB5_CLIENT_KTNAME"], "-c", "FILE:"+cache, server.Env["SMB_USERNAME"])
 	for name, env := range map[string]string{"keytab": "KRB5CCNAME=", "ticket": "KRB5CCNAME=FILE:" + cache} {
 		t.Run(name, func(t *testing.T) {
-			backendtest.Run(t, func(t *testing.T) *backends.Store {
+			conformance.Run(t, func(t *testing.T) *backends.Store {
 				changed := []string{env}
 				if name == "ticket" {
 					changed = append(changed, "KRB5_CLIENT_KTNAME=")
@@ -43,7 +43,7 @@ func TestContractWithKerberos(t *testing.T) {
 					t.Fatal(err)
 				}
 				return s
-			}, backendtest.Options{MaxSize: 1 << 20, Many: 20, Without: []string{backendtest.AnyOrder}, Unfit: func(key string) bool { return checkKey("create", key, true) != nil }})
+			}, conformance.Options{MaxSize: 1 << 20, Many: 20, Without: []string{conformance.AnyOrder}, Unfit: func(key string) bool { return checkKey("create", key, true) != nil }})
 		})
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// List implements backends.Source. It holds what is in the folders between the root
+// List implements backends.Source. It holds what is in the directories between the root
 // and where it is, and nothing else.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		// Everything below the last slash of the prefix is in one folder.
+		// Everything below the last slash of the prefix is in one directory.
 		dir := "."
 		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 			dir = prefix[:i]
@@ -33,7 +33,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 			return // no key begins so
 		}
 		l := &lister{ctx: ctx, b: b, prefix: prefix, yield: yield}
-		l.folder(dir, 0)
+		l.dir(dir, 0)
 	}
 }
 
@@ -42,17 +42,17 @@ type lister struct {
 	b      *Backend
 	prefix string
 	yield  func(backends.Object, error) bool
-	within []uint64 // ids of the folders that it is in, against links in a circle
+	within []uint64 // ids of the directories that it is in, against links in a circle
 }
 
-// entry is what a folder tells of one name.
+// entry is what a directory tells of one name.
 type entry struct {
-	name string // a folder's ends in "/"
+	name string // a directory's ends in "/"
 	info *smb2.FileStat
 }
 
-// folder yields what lies below dir and tells whether to go on.
-func (l *lister) folder(dir string, id uint64) bool {
+// dir yields what lies below dir and tells whether to go on.
+func (l *lister) dir(dir string, id uint64) bool {
 	if id != 0 && slices.Contains(l.within, id) {
 		return true
 	}
@@ -70,7 +70,7 @@ func (l *lister) folder(dir string, id uint64) bool {
 		key := path.Join(dir, bare)
 		goOn := false
 		if isDir {
-			goOn = l.folder(key, e.info.FileId)
+			goOn = l.dir(key, e.info.FileId)
 		} else {
 			goOn = l.yield(describe(key, e.info), nil)
 		}
@@ -87,8 +87,8 @@ func (l *lister) fail(err error) bool {
 }
 
 // entries are those of dir that may lead to keys with the prefix, in the order of the
-// keys: a folder counts with the slash behind it, so that "a-b" stands before what is
-// in "a", and that before "a0". A folder that is gone has none.
+// keys: a directory counts with the slash behind it, so that "a-b" stands before what is
+// in "a", and that before "a0". A directory that is gone has none.
 func (l *lister) entries(dir string) (entries []entry, err error) {
 	s, err := l.b.pool.get(l.ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (l *lister) entries(dir string) (entries []entry, err error) {
 	})
 	if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
 		if len(l.within) > 1 { // else it may never have been there
-			backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a folder", Gone: true})
+			backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
 		}
 		return nil, nil
 	}
@@ -111,7 +111,7 @@ func (l *lister) entries(dir string) (entries []entry, err error) {
 	for _, e := range entries {
 		link := e.info.ReparsePointTag == symbolicLink || e.info.ReparsePointTag == mountPoint
 		if link {
-			// Elsewhere it leads to a file or a folder, or nowhere.
+			// Elsewhere it leads to a file or a directory, or nowhere.
 			info, err := statPath(l.ctx, s, path.Join(dir, e.name))
 			if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
 				backends.Skip(l.ctx, backends.Skipped{Key: path.Join(dir, e.name), What: "a link that leads nowhere"})
@@ -138,7 +138,7 @@ const (
 	mountPoint   = 0xA0000003
 )
 
-// read reads a folder.
+// read reads a directory.
 func (l *lister) read(share *smb2.Share, dir string) (entries []entry, err error) {
 	f, err := share.Open(dir)
 	if err != nil {

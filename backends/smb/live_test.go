@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // need is the server of a mode. They differ in what they demand of clients.
@@ -17,7 +17,7 @@ func need(t *testing.T, mode string) *live.Server {
 	return live.Start(t, "smb", "-mode="+mode)
 }
 
-// openLive opens a path of the server, such as "data/folder/?signing=off".
+// openLive opens a path of the server, such as "data/directory/?signing=off".
 func openLive(t *testing.T, s *live.Server, path string, changed ...string) *backends.Store {
 	t.Helper()
 	store, err := backends.NewRegistry(Scheme()).Open(t.Context(), "smb://"+s.Env["SMB_SERVER"]+"/"+path,
@@ -30,11 +30,11 @@ func openLive(t *testing.T, s *live.Server, path string, changed ...string) *bac
 }
 
 func TestContract(t *testing.T) {
-	whole := backendtest.Options{MaxSize: 25 << 20} // three parts and a little: signing is slow under the race detector
-	short := backendtest.Options{MaxSize: 1 << 20, Many: 50, Without: []string{backendtest.AnyOrder}}
+	whole := conformance.Options{MaxSize: 25 << 20} // three parts and a little: signing is slow under the race detector
+	short := conformance.Options{MaxSize: 1 << 20, Many: 50, Without: []string{conformance.AnyOrder}}
 	for _, tt := range []struct {
 		name, mode, params string
-		opts               backendtest.Options
+		opts               conformance.Options
 	}{
 		{"plain", "plain", "?signing=off", whole},
 		{"signed", "signed", "", whole},
@@ -46,7 +46,7 @@ func TestContract(t *testing.T) {
 			t.Parallel()
 			mapped := !strings.Contains(tt.params, "mapchars=off")
 			tt.opts.Unfit = func(key string) bool { return checkKey("create", key, mapped) != nil }
-			backendtest.Run(t, func(t *testing.T) *backends.Store {
+			conformance.Run(t, func(t *testing.T) *backends.Store {
 				return openLive(t, s, fmt.Sprintf("data/%s/%s", strings.ReplaceAll(tt.name, " ", "-"), tt.params))
 			}, tt.opts)
 		})
@@ -56,6 +56,6 @@ func TestContract(t *testing.T) {
 func TestSweepsAfterKills(t *testing.T) {
 	for _, mode := range []string{"plain", "encrypted"} {
 		s := need(t, mode)
-		backendtest.Sweeps(t, openLive(t, s, "data/sweeps/"), openLive(t, s, "data/sweeps/"))
+		conformance.Sweeps(t, openLive(t, s, "data/sweeps/"), openLive(t, s, "data/sweeps/"))
 	}
 }

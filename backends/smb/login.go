@@ -12,7 +12,7 @@ import (
 	"github.com/jcmturner/gokrb5/v8/client"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/kerberos"
+	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
 // identity is who logs in. It is read again for each session, so that a Secret that

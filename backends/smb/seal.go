@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// wire is how a session's messages go over its connection. The library writes and
+// sealingConn is how a session's messages go over its connection. The library writes and
 // reads the length of each message, four bytes, by themselves; here they go together
 // with small messages, which halves the calls of the system and the server's wake-ups.
 //
@@ -19,23 +19,23 @@ import (
 // So with seal the answer is made to ask, when the server has agreed to SMB 3.1.1 and
 // AES-GCM and the user is no guest. Nothing is lost by it: a server that cannot decrypt
 // ends the session, and whoever changes the answer on its way makes no less of it.
-type wire struct {
+type sealingConn struct {
 	net.Conn
 	in     *bufio.Reader
 	length []byte // of the message that is about to be written
 	login  *login // nil once it is over
 }
 
-// wireBuffer holds some small messages; what is larger is read past it.
-const wireBuffer = 4 << 10
+// connBuffer holds some small messages; what is larger is read past it.
+const connBuffer = 4 << 10
 
-func newWire(conn net.Conn, seal bool) *wire {
-	w := &wire{Conn: conn, in: bufio.NewReaderSize(conn, wireBuffer), length: make([]byte, 0, 4+wireBuffer)}
+func newSealingConn(conn net.Conn, seal bool) *sealingConn {
+	w := &sealingConn{Conn: conn, in: bufio.NewReaderSize(conn, connBuffer), length: make([]byte, 0, 4+connBuffer)}
 	w.login = &login{seal: seal}
 	return w
 }
 
-func (w *wire) Read(p []byte) (int, error) {
+func (w *sealingConn) Read(p []byte) (int, error) {
 	if w.login == nil {
 		return w.in.Read(p)
 	}
@@ -52,14 +52,14 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (w *wire) Write(p []byte) (int, error) {
+func (w *sealingConn) Write(p []byte) (int, error) {
 	if len(p) == 4 && len(w.length) == 0 {
 		w.length = append(w.length, p...)
 		return len(p), nil
 	}
 	joined := w.length
 	w.length = w.length[:0]
-	if len(p) > wireBuffer { // the copy would cost more than the call
+	if len(p) > connBuffer { // the copy would cost more than the call
 		if _, err := w.Conn.Write(joined); err != nil {
 			return 0, err
 		}
@@ -94,8 +94,8 @@ const (
 	flagEncrypt       = 4
 )
 
-// longestAnswer to a login is far above what servers send.
-const longestAnswer = 1 << 20
+// maxResponse to a login is far above what servers send.
+const maxResponse = 1 << 20
 
 // next reads a message and looks at it.
 func (l *login) next(r io.Reader) error {
@@ -104,7 +104,7 @@ func (l *login) next(r io.Reader) error {
 		return err
 	}
 	n := binary.BigEndian.Uint32(length[:])
-	if n > longestAnswer {
+	if n > maxResponse {
 		return io.ErrShortBuffer
 	}
 	l.message = append(make([]byte, 0, 4+n), length[:]...)[:4+n]

@@ -59,7 +59,7 @@ func TestLoginIsMadeToEncrypt(t *testing.T) {
 				_, _ = server.Write(bytes.Join(sent, nil))
 				server.Close()
 			}()
-			got, err := io.ReadAll(newWire(client, tt.seal))
+			got, err := io.ReadAll(newSealingConn(client, tt.seal))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -85,7 +85,7 @@ func TestRefusalOfALoginNeedsNoBody(t *testing.T) {
 				_, _ = server.Write(framed(answer(commandSetup, statusLogonFailure, body...)))
 				_ = server.Close()
 			}()
-			got, err := io.ReadAll(newWire(client, false))
+			got, err := io.ReadAll(newSealingConn(client, false))
 			want := framed(answer(commandSetup, statusLogonFailure, 9, 0, 0, 0, 0, 0, 0, 0, 0))
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("got %x, %v; want %x", got, err, want)
@@ -118,7 +118,7 @@ func TestLengthAndMessageGoTogether(t *testing.T) {
 	}
 	defer conn.Close()
 	counted := &writes{Conn: conn}
-	w := newWire(counted, false)
+	w := newSealingConn(counted, false)
 	for _, p := range []string{"\x00\x00\x00\x05", "hello", "\x00\x00\x00\x04", "four"} {
 		if n, err := w.Write([]byte(p)); n != len(p) || err != nil {
 			t.Fatalf("Write(%q) = %d, %v, want all", p, n, err)

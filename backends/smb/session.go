@@ -15,7 +15,7 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/kerberos"
+	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
 // How long a server may be silent. These hold whatever the caller's context says.
@@ -92,7 +92,7 @@ func (s *session) login(ctx context.Context, smb *smb2.Dialer, d *dialer) (err e
 			err = fmt.Errorf("the server's answer cannot be understood: %v", r)
 		}
 	}()
-	if s.smb, err = smb.DialConn(ctx, newWire(s.conn, d.signing), d.host); err != nil {
+	if s.smb, err = smb.DialConn(ctx, newSealingConn(s.conn, d.signing), d.host); err != nil {
 		return err
 	}
 	var opts []smb2.MountOption
@@ -221,7 +221,7 @@ func (s *session) watch() {
 		quiet := time.Since(time.Unix(0, s.conn.last.Load()))
 		switch {
 		case s.awaited.Load() == 0:
-			s.conn.heard() // nothing is awaited, so the silence has not begun
+			s.conn.received() // nothing is awaited, so the silence has not begun
 		case quiet > s.silence:
 			s.kill(fmt.Errorf("the server %s was silent for %v", s.address, quiet.Round(time.Millisecond)))
 			return
@@ -240,7 +240,7 @@ func (s *session) do(f func(*smb2.Share) error) (err error) {
 		return context.Cause(s.ctx)
 	}
 	if s.awaited.Add(1) == 1 {
-		s.conn.heard() // the silence begins with the call
+		s.conn.received() // the silence begins with the call
 	}
 	defer s.awaited.Add(-1)
 	defer func() {
@@ -336,12 +336,12 @@ type watched struct {
 	last        atomic.Int64 // nanoseconds of Unix time
 }
 
-func (w *watched) heard() { w.last.Store(time.Now().UnixNano()) }
+func (w *watched) received() { w.last.Store(time.Now().UnixNano()) }
 
 func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	if n > 0 {
-		w.heard()
+		w.received()
 	}
 	if err != nil {
 		w.session.kill(err)

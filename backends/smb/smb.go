@@ -21,11 +21,11 @@ import (
 type Backend struct {
 	pool  *pool
 	extra chan struct{} // a place for each chunk beyond a stream's first
-	left  backends.Leftovers
+	left  backends.Orphans
 
 	mu      sync.Mutex // guards all below
 	handles map[string]map[*handle]bool
-	gates   map[string]*gate
+	gates   map[string]*exclusive
 }
 
 var (
@@ -37,7 +37,7 @@ var (
 func newBackend(d *dialer) *Backend {
 	return &Backend{
 		pool: newPool(d), extra: make(chan struct{}, extraFar),
-		handles: make(map[string]map[*handle]bool), gates: make(map[string]*gate),
+		handles: make(map[string]map[*handle]bool), gates: make(map[string]*exclusive),
 	}
 }
 
@@ -46,9 +46,9 @@ func newBackend(d *dialer) *Backend {
 // under way then, and little of it has arrived and waits.
 const parallelism, extraNear, extraFar = 10, 4, 12
 
-// Facts implements backends.Backend.
-func (b *Backend) Facts() backends.Facts {
-	return backends.Facts{
+// Capabilities implements backends.Backend.
+func (b *Backend) Capabilities() backends.Capabilities {
+	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardClaim,
 		Parallelism: parallelism, PartSize: 8 << 20,
 	}
@@ -56,7 +56,7 @@ func (b *Backend) Facts() backends.Facts {
 
 // Close implements backends.Backend. It removes what is left of broken writes.
 func (b *Backend) Close() error {
-	b.left.SweepAtClose(b.leftover)
+	b.left.SweepAtClose(b.removeOrphan)
 	b.pool.close()
 	return nil
 }
@@ -119,7 +119,7 @@ func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error)
 		return backends.Object{}, missing("stat", key, err)
 	}
 	if info.IsDir() {
-		return backends.Object{}, backends.Errorf(backends.NotExist, "stat", key, "this is a folder, not a file")
+		return backends.Object{}, backends.Errorf(backends.NotExist, "stat", key, "this is a directory, not a file")
 	}
 	return describe(key, info), nil
 }
@@ -203,7 +203,7 @@ func (b *Backend) displace(ctx context.Context, key string, worth func(error) bo
 	})
 }
 
-// Delete implements backends.Sink. Folders that it leaves empty go too.
+// Delete implements backends.Sink. Directories that it leaves empty go too.
 func (b *Backend) Delete(ctx context.Context, key string) error {
 	if err := b.begins(ctx, "delete", key); backends.KindOf(err) == backends.NotExist {
 		return nil // no object has such a key

@@ -26,7 +26,7 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	return r, nil
 }
 
-var _ backends.Lender = (*stream)(nil)
+var _ backends.BufferedReader = (*stream)(nil)
 
 // long is a range that is not read for nothing: the version is compared also before.
 const long = 32 << 20
@@ -68,7 +68,7 @@ func (r *stream) open(n int64) error {
 	}
 	r.h, r.next, r.end = h, r.at, r.at+n
 	if n < 0 || n > long || r.want == "" {
-		if err := r.look(n); err != nil {
+		if err := r.checkVersion(n); err != nil {
 			h.retire()
 			return err
 		}
@@ -77,8 +77,8 @@ func (r *stream) open(n int64) error {
 	return nil
 }
 
-// look compares the version at the beginning, and learns the size.
-func (r *stream) look(n int64) error {
+// checkVersion compares the version at the beginning, and learns the size.
+func (r *stream) checkVersion(n int64) error {
 	info, err := r.h.stat(r.ctx)
 	if err != nil {
 		return classify("read", r.key, err)
@@ -103,7 +103,7 @@ func (r *stream) beyond(info *smb2.FileStat) error {
 // compare finds the file to be what is wanted.
 func (r *stream) compare(info *smb2.FileStat) error {
 	if info.IsDir() {
-		return backends.Errorf(backends.NotExist, "read", r.key, "this is a folder, not a file")
+		return backends.Errorf(backends.NotExist, "read", r.key, "this is a directory, not a file")
 	}
 	is := describe(r.key, info).Version
 	if r.want == "" {
@@ -115,8 +115,8 @@ func (r *stream) compare(info *smb2.FileStat) error {
 	return nil
 }
 
-// lookAgain compares the version at the end.
-func (r *stream) lookAgain() (*smb2.FileStat, error) {
+// recheckVersion compares the version at the end.
+func (r *stream) recheckVersion() (*smb2.FileStat, error) {
 	r.h.retire()
 	if err := r.h.wait(r.ctx); err != nil {
 		return nil, classify("read", r.key, err)
@@ -170,15 +170,15 @@ func (r *stream) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, r.err
 	}
-	lent, err := r.lend(len(p))
+	lent, err := r.nextBuffer(len(p))
 	return copy(p, lent), err
 }
 
-// Lend implements backends.Lender.
-func (r *stream) Lend() ([]byte, error) { return r.lend(chunkSize) }
+// NextBuffer implements backends.BufferedReader.
+func (r *stream) NextBuffer() ([]byte, error) { return r.nextBuffer(chunkSize) }
 
-// lend returns up to n of the bytes that come next, as Lend does.
-func (r *stream) lend(n int) ([]byte, error) {
+// nextBuffer returns up to n of the bytes that come next, as Lend does.
+func (r *stream) nextBuffer(n int) ([]byte, error) {
 	if err := ended(r.ctx, "read", r.key); err != nil {
 		return nil, err
 	}
@@ -218,7 +218,7 @@ func (r *stream) take(n int) ([]byte, error) {
 		}
 		p = p[:min(n, len(p))]
 		if r.at+int64(len(p)) == r.end {
-			if _, err := r.lookAgain(); err != nil {
+			if _, err := r.recheckVersion(); err != nil {
 				return nil, err
 			}
 		}
@@ -239,7 +239,7 @@ func (r *stream) short(err error) error {
 	if errors.As(err, &gone) {
 		return classify("read", r.key, err)
 	}
-	info, cerr := r.lookAgain()
+	info, cerr := r.recheckVersion()
 	switch {
 	case cerr != nil:
 		return cerr

@@ -17,9 +17,9 @@ import (
 var _ backends.Sweeper = (*Backend)(nil)
 
 // Sweep implements backends.Sweeper: it removes temporary files, what is left of claims
-// (claim.go), and folders that are empty, without them or since their maker was killed. What somebody has open is
+// (claim.go), and directories that are empty, without them or since their maker was killed. What somebody has open is
 // being written: the server does not remove it.
-func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Remains) bool) error {
+func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
 	if dir == "" {
 		dir = "."
@@ -31,13 +31,13 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.R
 	if err != nil {
 		return err
 	}
-	_, err = sweepFolder(ctx, s, dir, prefix, over)
+	_, err = sweepDir(ctx, s, dir, prefix, over)
 	return classify("sweep", prefix, err)
 }
 
-// sweepFolder tells whether there was nothing in the folder.
-func sweepFolder(ctx context.Context, s *session, dir, prefix string, over func(backends.Remains) bool) (empty bool, err error) {
-	infos, err := readFolder(ctx, s, dir)
+// sweepDir tells whether there was nothing in the directory.
+func sweepDir(ctx context.Context, s *session, dir, prefix string, over func(backends.Orphan) bool) (empty bool, err error) {
+	infos, err := readDir(ctx, s, dir)
 	if err != nil {
 		return false, err
 	}
@@ -50,18 +50,18 @@ func sweepFolder(ctx context.Context, s *session, dir, prefix string, over func(
 		case link == symbolicLink || link == mountPoint:
 			continue
 		case info.IsDir() && !temporary && (strings.HasPrefix(key, prefix) || strings.HasPrefix(prefix, key+"/")):
-			empty, err := sweepFolder(ctx, s, key, prefix, over)
+			empty, err := sweepDir(ctx, s, key, prefix, over)
 			if err != nil {
 				return false, err
 			}
-			if empty && strings.HasPrefix(key, prefix) && over(backends.Remains{Key: path.Join(key, Temporary), Folder: true, Touched: info.ModTime()}) {
+			if empty && strings.HasPrefix(key, prefix) && over(backends.Orphan{Key: path.Join(key, Temporary), Directory: true, Touched: info.ModTime()}) {
 				prune(ctx, s, key)
 			}
 			continue
-		case !temporary, !strings.HasPrefix(key, prefix), !over(backends.Remains{Key: key, Size: info.Size(), Touched: info.ModTime(), Marked: true}):
+		case !temporary, !strings.HasPrefix(key, prefix), !over(backends.Orphan{Key: key, Size: info.Size(), Touched: info.ModTime(), Marked: true}):
 			continue
 		case info.IsDir(): // of claims
-			flags, err := readFolder(ctx, s, key)
+			flags, err := readDir(ctx, s, key)
 			if err != nil {
 				return false, err
 			}
@@ -82,8 +82,8 @@ func sweepFolder(ctx context.Context, s *session, dir, prefix string, over func(
 	return len(infos) == 0, nil
 }
 
-// readFolder lists what is in a folder, in which there is nothing if it has gone.
-func readFolder(ctx context.Context, s *session, dir string) (infos []os.FileInfo, err error) {
+// readDir lists what is in a directory, in which there is nothing if it has gone.
+func readDir(ctx context.Context, s *session, dir string) (infos []os.FileInfo, err error) {
 	err = patiently(ctx, elsewhere, func() error {
 		infos, err = call(ctx, s, func(share *smb2.Share) ([]os.FileInfo, error) {
 			f, err := share.Open(dir)

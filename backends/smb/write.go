@@ -33,10 +33,10 @@ func (b *Backend) CreateParts(ctx context.Context, key string, opts backends.Cre
 	if err != nil {
 		return nil, err
 	}
-	return &partWriter{upload: u, part: b.Facts().PartLength(opts.Size), have: make(map[int64]part)}, nil
+	return &partWriter{upload: u, part: b.Capabilities().PartLength(opts.Size), have: make(map[int64]part)}, nil
 }
 
-// begin opens the temporary file and makes the folders on the way to it.
+// begin opens the temporary file and makes the directories on the way to it.
 func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
 	if err := ended(ctx, "create", key); err != nil {
 		return nil, err
@@ -50,13 +50,13 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 	}
 	dir := path.Dir(key)
 	u := &upload{b: b, ctx: ctx, key: key, temp: path.Join(dir, Temporary+rand.Text()[:16]), opts: opts}
-	// A Delete may remove the folder as empty before the file is in it.
+	// A Delete may remove the directory as empty before the file is in it.
 	for range 100 {
 		u.h, err = b.openHandle(ctx, s, u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 		if !errors.Is(err, fs.ErrNotExist) && status(err) != statusDeletePending {
 			break
 		}
-		if err := makeFolders(ctx, s, dir); err != nil {
+		if err := makeDirs(ctx, s, dir); err != nil {
 			return nil, classify("create", key, err)
 		}
 	}
@@ -65,12 +65,12 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 		b.left.Keep(u.temp, err)
 		return nil, err
 	}
-	b.left.Sweep(func(temp string) error { return b.leftover(ctx, temp) })
+	b.left.Sweep(func(temp string) error { return b.removeOrphan(ctx, temp) })
 	return u, nil
 }
 
-// makeFolders makes dir and those it lies in, as far as they are not there.
-func makeFolders(ctx context.Context, s *session, dir string) error {
+// makeDirs makes dir and those it lies in, as far as they are not there.
+func makeDirs(ctx context.Context, s *session, dir string) error {
 	if dir == "." {
 		return nil
 	}
@@ -80,7 +80,7 @@ func makeFolders(ctx context.Context, s *session, dir string) error {
 	}
 	err := mkdir()
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeFolders(ctx, s, path.Dir(dir)); err != nil {
+		if err := makeDirs(ctx, s, path.Dir(dir)); err != nil {
 			return err
 		}
 		err = mkdir()

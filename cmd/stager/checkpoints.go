@@ -128,7 +128,7 @@ func (c checkpointsCmd) print(w io.Writer, steps []checkpoint.StepInfo) error {
 		return nil
 	}
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(out, "STEP\tSTATE\tSIZE\tSHARED\tFILES\tNODES\tAGE\tEVIDENCE\tVERIFIED\tFOLDER")
+	fmt.Fprintln(out, "STEP\tSTATE\tSIZE\tSHARED\tFILES\tNODES\tAGE\tEVIDENCE\tVERIFIED\tDIR")
 	for _, s := range steps {
 		state, nodes, age, verified := "partial", "–", "–", "–"
 		switch {

@@ -27,7 +27,7 @@ func printReport(to io.Writer, r *check.Report) error {
 		paragraph(out, "", says)
 	}
 	fmt.Fprintln(out, "\nFacts")
-	printFacts(out, r)
+	printCapabilities(out, r)
 	if r.Speed.Stat.Requests > 0 {
 		fmt.Fprintln(out, "\nSpeed, seen from here")
 		printSpeed(out, r.Speed)
@@ -78,8 +78,8 @@ func do(n int) string {
 	return "do"
 }
 
-func printFacts(out io.Writer, r *check.Report) {
-	f := r.Facts
+func printCapabilities(out io.Writer, r *check.Report) {
+	f := r.Capabilities
 	either := func(yes bool, so, not string) string {
 		switch {
 		case !yes:

@@ -14,7 +14,7 @@ func TestTheReportOfACheck(t *testing.T) {
 	behind := -12.34
 	r := &check.Report{
 		Store: "smb://server/share/scratch", Began: time.Date(2026, 11, 21, 9, 36, 0, 0, time.UTC), Seconds: 18.4,
-		Facts: check.Facts{
+		Capabilities: check.Capabilities{
 			AtomicReplace: true, PartBytes: 8 << 20, MaxParts: 10_000, Connections: 16,
 			LongestName: 255, LongestKey: check.MostKey, RefusedNames: []string{"a:b", strings.Repeat("long", 10)}, ClockAheadSeconds: &behind,
 		},
@@ -30,10 +30,10 @@ func TestTheReportOfACheck(t *testing.T) {
 			{
 				Area: check.Areas[0], Sentence: "a long listing is whole", State: check.Fails,
 				Found: []string{"the list has 1,000 keys of 1,100, and ascending they are: true", "2", "3", "4", "5"},
-				Means: "Of a folder with more objects than one page holds, prefetch and window miss some, and nobody is told.", Do: "Mend it.",
+				Means: "Of a directory with more objects than one page holds, prefetch and window miss some, and nobody is told.", Do: "Mend it.",
 			},
 		},
-		Left: "the scratch folder could not be removed",
+		Left: "the scratch directory could not be removed",
 	}
 	var out strings.Builder
 	if err := printReport(&out, r); err != nil {
@@ -42,7 +42,7 @@ func TestTheReportOfACheck(t *testing.T) {
 	const want = `smb://server/share/scratch, checked 21 November 2026 09:36 UTC in 18 s
 
 1 of 3 promises does NOT hold. Each ✗ below says what that means and what to do.
-NOT CLEAN: the scratch folder could not be removed.
+NOT CLEAN: the scratch directory could not be removed.
 
 Facts
   replaces an object at once   yes: readers see the old one or the new one
@@ -70,7 +70,7 @@ Names and listings
       found   2
       found   3
       found   … and 2 more like these
-      means   Of a folder with more objects than one page holds, prefetch and window miss some, and
+      means   Of a directory with more objects than one page holds, prefetch and window miss some, and
               nobody is told.
       do      Mend it.
 

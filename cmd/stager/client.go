@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/stager/api"
 )
 
 // socket is where the daemon listens.
@@ -46,7 +46,7 @@ func (p patient) insist(ctx context.Context, call func() error) error {
 	started, told := time.Now(), false
 	for {
 		err := call()
-		if !status.Unready(err) || time.Since(started) >= p.Patience {
+		if !api.Unready(err) || time.Since(started) >= p.Patience {
 			return err
 		}
 		if !told && time.Since(started) > time.Second {
@@ -61,9 +61,9 @@ func (p patient) insist(ctx context.Context, call func() error) error {
 	}
 }
 
-// call sends a request to the daemon; see [status.Client].
+// call sends a request to the daemon; see [api.Client].
 func (s socket) call(ctx context.Context, method, path string, query url.Values, in, out any) (int, http.Header, error) {
-	return status.Client{Socket: s.path()}.Call(ctx, method, path, query, in, out)
+	return api.Client{Socket: s.path()}.Call(ctx, method, path, query, in, out)
 }
 
 // inGroup is for readers of an input that is broadcast.
@@ -130,7 +130,7 @@ func (c nextCmd) Run(ctx context.Context) error {
 		if c.Wait > 0 {
 			wait = min(wait, max(c.Wait-time.Since(started), 0))
 		}
-		var lease status.LeaseAnswer
+		var lease api.LeaseResponse
 		var code int
 		var header http.Header
 		query.Set("wait", wait.String())
@@ -225,7 +225,7 @@ func (c commitCmd) Run(ctx context.Context) error {
 	var code int
 	err := c.insist(ctx, func() (err error) {
 		code, _, err = c.call(ctx, http.MethodPost, "/v1/outputs/"+c.Output+"/commit", url.Values{"wait": {c.Wait.String()}},
-			status.CommitOrder{Path: c.Dir, Step: c.Step, SamplesSeen: c.SamplesSeen}, &step)
+			api.CommitOrder{Path: c.Dir, Step: c.Step, SamplesSeen: c.SamplesSeen}, &step)
 		return err
 	})
 	if err != nil {
@@ -253,18 +253,18 @@ func (drainCmd) Help() string {
 }
 
 func (c drainCmd) Run(ctx context.Context) error {
-	var snap status.Snapshot
+	var snap api.Snapshot
 	if _, _, err := c.call(ctx, http.MethodPost, "/v1/drain", url.Values{"deadline": {c.Deadline.String()}}, nil, &snap); err != nil {
 		return err
 	}
-	for c.Wait && snap.Phase != status.Drained && snap.Phase != status.Ended {
+	for c.Wait && snap.Phase != api.Drained && snap.Phase != api.Ended {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(200 * time.Millisecond):
 		}
 		if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &snap); err != nil {
-			var gone *status.UnreachableError
+			var gone *api.UnreachableError
 			if errors.As(err, &gone) {
 				return nil // it drained and ended
 			}

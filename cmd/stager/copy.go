@@ -92,9 +92,9 @@ func (c copyCmd) config(ctx context.Context, log *slog.Logger) (cfg transfer.Con
 		return cfg, done, err
 	}
 	open = append(open, cfg.Dst)
-	switch folder, obj, err := cfg.Src.Self(ctx); {
+	switch directory, obj, err := cfg.Src.Self(ctx); {
 	case err == nil:
-		cfg.Src, cfg.Object = folder, &obj
+		cfg.Src, cfg.Object = directory, &obj
 	case backends.KindOf(err) != backends.NotExist:
 		return cfg, done, err
 	case overlap(c.Src, c.Dst):
@@ -150,7 +150,7 @@ func (c copyCmd) report(summary transfer.Summary, log *slog.Logger) error {
 	return nil
 }
 
-// overlap tells whether one folder lies in the other. URLs with other parameters may
+// overlap tells whether one directory lies in the other. URLs with other parameters may
 // name other servers.
 func overlap(a, b string) bool {
 	var of [2]string

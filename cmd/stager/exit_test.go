@@ -14,8 +14,8 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager"
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/plan"
-	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/window"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -90,10 +90,10 @@ func TestExitCodes(t *testing.T) {
 		{&stager.UnsavedError{Err: store(backends.Permission)}, 75},
 		{&stager.UnsavedError{Err: local(syscall.EIO)}, 75},
 
-		{&status.UnreachableError{Socket: "/s", Err: syscall.ECONNREFUSED}, 69},
-		{&status.RefusedError{Status: http.StatusServiceUnavailable, Words: "not yet"}, 75},
-		{&status.RefusedError{Status: http.StatusNotFound, Words: "no such input"}, 64},
-		{&status.RefusedError{Status: http.StatusInternalServerError, Words: "lost"}, 70},
+		{&api.UnreachableError{Socket: "/s", Err: syscall.ECONNREFUSED}, 69},
+		{&api.RefusedError{Status: http.StatusServiceUnavailable, Words: "not yet"}, 75},
+		{&api.RefusedError{Status: http.StatusNotFound, Words: "no such input"}, 64},
+		{&api.RefusedError{Status: http.StatusInternalServerError, Words: "lost"}, 70},
 	} {
 		for _, err := range []error{tt.err, wrapped(tt.err)} {
 			if got := report(new(bytes.Buffer), err); got != tt.want {

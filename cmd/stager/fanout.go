@@ -37,7 +37,7 @@ func (fanoutCmd) Help() string {
 func (f fanoutCmd) Run() error {
 	for _, location := range []string{f.Src, f.Dst} {
 		if !strings.Contains(location, "://") {
-			return &usageError{fmt.Errorf("%q means another folder in each pod: write a URL, as in file:///mnt/data/ with --claim NAME=/mnt", location)}
+			return &usageError{fmt.Errorf("%q means another directory in each pod: write a URL, as in file:///mnt/data/ with --claim NAME=/mnt", location)}
 		}
 		if err := all.Registry().Check(location); err != nil {
 			return err

@@ -39,7 +39,7 @@ func (c packCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	}
 	defer done()
 	if cfg.Object != nil {
-		return &usageError{fmt.Errorf("%s is one object; name a folder with many", cfg.Src.Name()+"/"+cfg.Object.Key)}
+		return &usageError{fmt.Errorf("%s is one object; name a directory with many", cfg.Src.Name()+"/"+cfg.Object.Key)}
 	}
 	// Nodes share the shards, not the files.
 	packed, err := pack.Open(ctx, pack.Config{

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/stager/fetch"
+	"github.com/stager-dev/stager/stager/download"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -47,8 +47,8 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 		return err
 	}
 	listing.MaxBytes = int64(c.MaxBytes)
-	cfg := fetch.Config{
-		Dir: c.Dst, Verify: fetch.Verify(c.Verify), Write: disk.Write(c.Write), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Listing: listing,
+	cfg := download.Config{
+		Dir: c.Dst, Verify: download.Verify(c.Verify), Write: disk.Write(c.Write), Overwrite: c.Overwrite, Sync: c.Sync, Log: log, Listing: listing,
 		Unpack: c.Unpack == "auto",
 	}
 	store, err := c.open(ctx, c.Src, log)
@@ -56,19 +56,19 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 		return err
 	}
 	defer store.Close() // only read from
-	switch folder, obj, err := store.Self(ctx); {
+	switch directory, obj, err := store.Self(ctx); {
 	case err == nil:
-		cfg.Store, cfg.Object = folder, &obj
+		cfg.Store, cfg.Object = directory, &obj
 	case backends.KindOf(err) == backends.NotExist:
 		cfg.Store = store
 	default:
 		return err
 	}
 	show := newDisplay(to, log)
-	cfg.Progress = func(p fetch.Progress) {
+	cfg.Progress = func(p download.Progress) {
 		show.update(moving{string(p.Phase), p.Files, p.FilesTotal, p.Bytes, p.BytesTotal, p.Unpacked})
 	}
-	summary, err := fetch.Prefetch(ctx, cfg)
+	summary, err := download.Prefetch(ctx, cfg)
 	show.close()
 	if err != nil {
 		return err

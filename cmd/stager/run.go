@@ -19,8 +19,8 @@ import (
 
 	"github.com/stager-dev/stager/backends/all"
 	"github.com/stager-dev/stager/stager"
-	"github.com/stager-dev/stager/stager/notice"
 	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/preemption"
 )
 
 type runCmd struct {
@@ -81,7 +81,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	if c.Notice != "" {
-		if err := notice.Check(c.Notice); err != nil {
+		if err := preemption.Check(c.Notice); err != nil {
 			return &usageError{err}
 		}
 	}
@@ -100,7 +100,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	d := stager.New(stager.Config{
 		Plan: p, Shard: part, Node: node, Registry: all.Registry(), Options: opts, Attempt: attempt, Version: version,
 		Job: job, Pod: podID(os.Getenv, vars["attempt"]),
-		Socket: c.path(), AnyUser: c.AnyUser, Listen: c.Listen, Token: token, Log: log, Child: child, Notice: c.Notice,
+		Socket: c.path(), AnyUser: c.AnyUser, Listen: c.Listen, Token: token, Log: log, Child: child, Preemption: c.Notice,
 		Stage: c.Prefetch == plan.PartPrefetch,
 	})
 	stop := c.handOn(d)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/stager/api"
 )
 
 type statusCmd struct {
@@ -25,7 +25,7 @@ func (statusCmd) Help() string {
 }
 
 func (c statusCmd) Run(ctx context.Context) error {
-	var s status.Snapshot
+	var s api.Snapshot
 	if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s); err != nil {
 		return err
 	}

@@ -10,13 +10,13 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/checkpoint"
-	"github.com/stager-dev/stager/stager/status"
 	"github.com/stager-dev/stager/window"
 )
 
 // printStatus is a snapshot for people.
-func printStatus(w io.Writer, s status.Snapshot) error {
+func printStatus(w io.Writer, s api.Snapshot) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	state := string(s.Phase)
 	if s.Waiting != "" {
@@ -51,7 +51,7 @@ func printWindow(out io.Writer, s window.Status) {
 	if s.Epochs > 0 && s.Epoch >= s.Epochs {
 		fmt.Fprintf(out, "  epoch\t%d %s\tall is done\n", s.Epochs, epochs)
 	} else {
-		fmt.Fprintf(out, "  epoch\t%d %s\t%d of %d shards done\n", s.Epoch+1, epochs, s.Settled, s.Positions)
+		fmt.Fprintf(out, "  epoch\t%d %s\t%d of %d shards done\n", s.Epoch+1, epochs, s.Finished, s.Positions)
 	}
 	fmt.Fprintf(out, "  on disk\t%s of %s\t%d ready, %d leased, %d on their way, %d lingering; at most it was %s\n",
 		size(s.Used), size(s.Limit), s.Items[window.Ready], s.Items[window.Leased],

@@ -21,7 +21,7 @@ type reaching struct {
 	Connections int           `help:"Maximum concurrent requests; 0 adapts to the store." default:"0"`
 	RetryFor    time.Duration `help:"How long to retry a failing store without progress." default:"2m"`
 	StallAfter  time.Duration `help:"Reconnect a stream that has received no bytes for this long." default:"30s"`
-	AskOnce     bool          `help:"Do not hedge: never send a second request while a slow one is pending."`
+	NoHedge     bool          `help:"Do not hedge: never send a second request while a slow one is pending."`
 	Secrets     string        `help:"Directory with credential files. Default: credentials of the environment." placeholder:"DIR"`
 }
 
@@ -34,7 +34,7 @@ type storing struct {
 // options are the surroundings of a store.
 func (s storing) options(log *slog.Logger) backends.Options {
 	opts := backends.Options{
-		Connections: s.Connections, RetryFor: s.RetryFor, StallAfter: s.StallAfter, AskOnce: s.AskOnce,
+		Connections: s.Connections, RetryFor: s.RetryFor, StallAfter: s.StallAfter, NoHedge: s.NoHedge,
 		Secrets: s.Secrets, Getenv: os.Getenv, Log: log, Memory: memoryLimit(),
 	}
 	if s.Bandwidth > 0 {

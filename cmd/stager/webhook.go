@@ -43,11 +43,11 @@ func (c webhookCmd) Run(ctx context.Context, log *slog.Logger) error {
 	opts := c.options()
 	server := &admission.Server{Linger: 5 * time.Second, Log: log}
 	if c.TLSDir != "" {
-		folder := &certs.Folder{Dir: c.TLSDir}
-		if err := folder.Sync(ctx); err != nil {
+		directory := &certs.Dir{Dir: c.TLSDir}
+		if err := directory.Sync(ctx); err != nil {
 			return &usageError{err}
 		}
-		server.Certificates = folder
+		server.Certificates = directory
 	}
 	server.Mutator = &admission.Mutator{}
 	if c.TLSDir == "" || c.ConfigMaps || c.Owners || c.Namespaces {

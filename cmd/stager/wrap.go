@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/stager/api"
 	"github.com/stager-dev/stager/stager/wrap"
 )
 
@@ -49,7 +49,7 @@ func (c wrapCmd) Run(log *slog.Logger) error {
 	// A signal is the command's, and does not end the saving: what ends a pod has a grace
 	// period of its own.
 	return wrap.Run(context.Background(), wrap.Config{
-		Command: command, Env: os.Environ(), Signals: signals, Save: c.save, Away: status.Unready, Ended: c.ended,
+		Command: command, Env: os.Environ(), Signals: signals, Save: c.save, Away: api.Unready, Ended: c.ended,
 		Wait: c.SaveWait, SuccessOnly: c.SaveAfter == "success", Log: log,
 	})
 }
@@ -64,8 +64,8 @@ func (c wrapCmd) save(ctx context.Context, code int) error {
 func (c wrapCmd) ended(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	var snap status.Snapshot
-	if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &snap); err != nil || snap.Phase != status.Drained {
+	var snap api.Snapshot
+	if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &snap); err != nil || snap.Phase != api.Drained {
 		return false
 	}
 	for _, out := range snap.Outputs {

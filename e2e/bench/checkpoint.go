@@ -36,7 +36,7 @@ func checkpointsQuick(ctx context.Context, lab *Lab) (rows []Row, note string, s
 	if err != nil {
 		return nil, "", nil, err
 	}
-	s := site{name: "s3, quick", env: server.Env(), remove: func(folder string) error { server.Drop(folder + "/"); return nil }}
+	s := site{name: "s3, quick", env: server.Env(), remove: func(directory string) error { server.Drop(directory + "/"); return nil }}
 	rows, err = s.checkpoints(ctx, lab, server.Endpoint)
 	return rows, quickNote + "; s5cmd 2.3.0", server.Close, err
 }
@@ -59,7 +59,7 @@ func (s *site) checkpoints(ctx context.Context, lab *Lab, endpoint string) ([]Ro
 	return []Row{s.saving(data.Many, "save"+what, bytes), s.restoring(data.Many, "restore"+what, bytes)}, nil
 }
 
-// saving is like writing, into a step's folder.
+// saving is like writing, into a step's directory.
 func (s *site) saving(from, work string, bytes int64) Row {
 	to := ""
 	return Row{
@@ -98,7 +98,7 @@ func (s *site) restoring(from, work string, bytes int64) Row {
 	}
 }
 
-// saved brings a checkpoint to the folder kept, and says where its files lie.
+// saved brings a checkpoint to the directory kept, and says where its files lie.
 func (s *site) saved(from string) (string, error) {
 	out, err := s.save(from, "kept").Output()
 	if err != nil {

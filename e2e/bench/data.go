@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Data is what is moved: a folder with one large file, and one with many small ones.
+// Data is what is moved: a directory with one large file, and one with many small ones.
 type Data struct {
-	One, Many       string // the folders
+	One, Many       string // the directories
 	Size            int64  // of the large file
 	Files, FileSize int64  // of the small ones
 }
@@ -24,7 +24,7 @@ func (d Data) in(dir string) Data {
 	return d
 }
 
-// set is one of the folders of Data.
+// set is one of the directories of Data.
 type set struct {
 	name, dir    string
 	what         string // for people
@@ -49,8 +49,8 @@ func MakeData(dir string, size, files, fileSize int64) (Data, error) {
 		_, err = io.CopyBuffer(struct{ io.Writer }{f}, io.LimitReader(random, n), make([]byte, 256<<10))
 		return firstOf(err, f.Close())
 	}
-	for _, folder := range []string{d.One, d.Many} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+	for _, directory := range []string{d.One, d.Many} {
+		if err := os.MkdirAll(directory, 0o755); err != nil {
 			return d, err
 		}
 	}
@@ -74,7 +74,7 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// equal compares two folders without folders in them. Hidden names do not count: they
+// equal compares two directories without directories in them. Hidden names do not count: they
 // are what clients remember.
 func equal(got, want string) error {
 	names := func(dir string) (names []string, err error) {

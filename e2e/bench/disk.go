@@ -14,14 +14,14 @@ import (
 
 // disk is where rows that are of a disk get their files.
 type disk struct {
-	path  string // a folder
+	path  string // a directory
 	what  string // file system
 	close func() error
 }
 
-// newDisk makes a folder in Lab.Disk, for the bytes that a suite has there at once. A file
+// newDisk makes a directory in Lab.Disk, for the bytes that a suite has there at once. A file
 // system that tells its disk of what was removed (discard) has it busy with that for minutes,
-// and so with what the run before removed. There the folder is in a file system without that,
+// and so with what the run before removed. There the directory is in a file system without that,
 // which lies in a file, if one can be made. It has little more room than one run takes, so
 // that all write to the same places of the disk: those written first are slower on some.
 func newDisk(ctx context.Context, lab *Lab, bytes int64) (disk, error) {
@@ -41,9 +41,9 @@ func newDisk(ctx context.Context, lab *Lab, bytes int64) (disk, error) {
 	return disk{path, fileSystem(path), remove}, nil
 }
 
-// discards says whether the file system of a folder is mounted with discard.
-func discards(ctx context.Context, folder string) bool {
-	out, err := exec.CommandContext(ctx, "findmnt", "--noheadings", "--output", "OPTIONS", "--target", folder).Output()
+// discards says whether the file system of a directory is mounted with discard.
+func discards(ctx context.Context, directory string) bool {
+	out, err := exec.CommandContext(ctx, "findmnt", "--noheadings", "--output", "OPTIONS", "--target", directory).Output()
 	return err == nil && slices.Contains(strings.Split(strings.TrimSpace(string(out)), ","), "discard")
 }
 
@@ -55,7 +55,7 @@ var makers = map[string][]string{
 
 // mountFile makes a file system of a kind, ext4 or xfs, of about so many bytes in a file in dir. All of the file is
 // written, so that the disk has a place for it. The file system has no place in the tree of
-// folders: its root is what is returned, and with that it ends, also where the process is
+// directories: its root is what is returned, and with that it ends, also where the process is
 // killed.
 func mountFile(ctx context.Context, dir, kind string, bytes int64) (root *os.File, err error) {
 	const block = 4 << 20

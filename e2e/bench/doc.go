@@ -15,7 +15,7 @@
 //
 // Server and client share the machine, so the ratio of wall times understates; the
 // client's CPU time for each gigabyte is what carries over to other machines. All
-// files lie in one folder that should be in memory, to take the disk out of it, but for rows
+// files lie in one directory that should be in memory, to take the disk out of it, but for rows
 // that are of a disk; Lab.To is for those who want it in all. On a disk that is mounted with
 // discard those rows bring a file system of their own.
 //

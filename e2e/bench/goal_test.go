@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 func TestMain(m *testing.M) {
@@ -53,8 +53,8 @@ func TestGoalRowsRun(t *testing.T) {
 	dir := t.TempDir()
 	lab := &Lab{Stager: filepath.Join(dir, "stager"), Dir: filepath.Join(dir, "lab"), Disk: filepath.Join(dir, "disk"), Log: os.Stderr}
 	lab.To, lab.Data = lab.Dir, Data{Size: 1 << 20, Files: 2}
-	for _, folder := range []string{lab.Dir, lab.Disk} {
-		if err := os.Mkdir(folder, 0o755); err != nil {
+	for _, directory := range []string{lab.Dir, lab.Disk} {
+		if err := os.Mkdir(directory, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,9 +87,9 @@ s3, quick, 20ms away: get 10 × 50 KiB: ≥ 2.0×`
 	if !strings.Contains(note, "the disk is ") || strings.Contains(note, "not known") {
 		t.Errorf("the note is %q, want the disk's file system in it", note)
 	}
-	for _, folder := range []string{lab.Dir, lab.Disk} {
-		if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
-			t.Errorf("%s still holds %v, %v", folder, left, err)
+	for _, directory := range []string{lab.Dir, lab.Disk} {
+		if left, err := os.ReadDir(directory); err != nil || len(left) > 0 {
+			t.Errorf("%s still holds %v, %v", directory, left, err)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func goals(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() 
 			lab: lab, name: name, url: "s3://bench/", env: env, to: to, peer: "s5cmd",
 			get:    func(from, to string) *exec.Cmd { return s5cmd("s3://bench/"+from+"/*", to+"/") },
 			put:    func(from, to string) *exec.Cmd { return s5cmd(from+"/", "s3://bench/"+to+"/") },
-			remove: func(folder string) error { s.server.Drop(folder + "/"); return nil },
+			remove: func(directory string) error { s.server.Drop(directory + "/"); return nil },
 		}
 	}
 	memory := at("s3, quick, memory", s.server.Endpoint, lab.Dir)
@@ -138,9 +138,9 @@ func (s *shelf) hold(kind Data) error {
 	return s.server.Find()
 }
 
-// fileSystem is the name of that of a folder.
-func fileSystem(folder string) string {
-	out, err := exec.Command("df", "--output=fstype", folder).Output() //nolint:noctx // it says two lines and ends
+// fileSystem is the name of that of a directory.
+func fileSystem(directory string) string {
+	out, err := exec.Command("df", "--output=fstype", directory).Output() //nolint:noctx // it says two lines and ends
 	if words := strings.Fields(string(out)); err == nil && len(words) > 0 {
 		return words[len(words)-1]
 	}

@@ -49,7 +49,7 @@ type Lab struct {
 	Stager string    // the binary
 	Dir    string    // for all files
 	To     string    // where what is got comes to stand
-	Disk   string    // a folder that is not in memory, for rows that are of a disk
+	Disk   string    // a directory that is not in memory, for rows that are of a disk
 	Data   Data      // what is moved
 	Log    io.Writer // progress, for people
 

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// site is a store that holds Data in folders "one" and "many", and the four rows that
+// site is a store that holds Data in directories "one" and "many", and the four rows that
 // every store has: both, to and fro.
 type site struct {
 	lab   *Lab
@@ -24,10 +24,10 @@ type site struct {
 	to    string   // where what is got comes to stand; "": at lab.To
 
 	peer string // the other client
-	// get copies the store's folder from into to, which is there; put copies the local
-	// folder from into the store's folder to, which is not there.
+	// get copies the store's directory from into to, which is there; put copies the local
+	// directory from into the store's directory to, which is not there.
 	get, put func(from, to string) *exec.Cmd
-	remove   func(folder string) error // removes a folder of the store; nil where it may go from dir
+	remove   func(directory string) error // removes a directory of the store; nil where it may go from dir
 }
 
 // stager is a command of ours.
@@ -37,12 +37,12 @@ func (s *site) stager(args ...string) *exec.Cmd {
 	return cmd
 }
 
-func (s *site) at(folder string) string { return s.url + folder + "/" + s.query }
+func (s *site) at(directory string) string { return s.url + directory + "/" + s.query }
 
 // load brings Data to the store.
 func (s *site) load() error {
-	for folder, from := range map[string]string{"one": s.lab.Data.One, "many": s.lab.Data.Many} {
-		if err := quietly(s.stager("push", "--quiet", from, s.at(folder))); err != nil {
+	for directory, from := range map[string]string{"one": s.lab.Data.One, "many": s.lab.Data.Many} {
+		if err := quietly(s.stager("push", "--quiet", from, s.at(directory))); err != nil {
 			return err
 		}
 	}
@@ -55,7 +55,7 @@ func (s *site) rows() []Row {
 	return []Row{s.reading(one), s.writing(one), s.reading(many), s.writing(many)}
 }
 
-// reading has a folder of its own for each run, since some file systems make files slowly
+// reading has a directory of its own for each run, since some file systems make files slowly
 // where others have just been removed, and begins when nothing is left to be written.
 func (s *site) reading(d set) Row {
 	to := ""
@@ -76,9 +76,9 @@ func (s *site) reading(d set) Row {
 	}
 }
 
-// written waits until the file system of a folder has on its disk what it is to have.
-func written(folder string) error {
-	f, err := os.Open(folder)
+// written waits until the file system of a directory has on its disk what it is to have.
+func written(directory string) error {
+	f, err := os.Open(directory)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func written(folder string) error {
 }
 
 // writing has a name of its own for each run, since a server that remembers names need
-// not see that a folder went behind its back.
+// not see that a directory went behind its back.
 func (s *site) writing(d set) Row {
 	to := ""
 	return Row{
@@ -102,28 +102,28 @@ func (s *site) writing(d set) Row {
 	}
 }
 
-// fresh is the name of a folder that was not there before.
+// fresh is the name of a directory that was not there before.
 func (s *site) fresh() string {
 	s.lab.runs++
 	return fmt.Sprintf("run-%d", s.lab.runs)
 }
 
-// drop removes a folder of the store.
-func (s *site) drop(folder string) error {
+// drop removes a directory of the store.
+func (s *site) drop(directory string) error {
 	if s.remove != nil {
-		return s.remove(folder)
+		return s.remove(directory)
 	}
-	return os.RemoveAll(filepath.Join(s.dir, folder))
+	return os.RemoveAll(filepath.Join(s.dir, directory))
 }
 
-// holds compares a folder of the store with a local one. A checkpoint's files lie where
+// holds compares a directory of the store with a local one. A checkpoint's files lie where
 // only one save put its own.
-func (s *site) holds(folder, want string) error {
-	got := filepath.Join(s.dir, folder)
+func (s *site) holds(directory, want string) error {
+	got := filepath.Join(s.dir, directory)
 	if s.dir == "" {
 		got = filepath.Join(s.lab.Dir, "check")
 		defer os.RemoveAll(got)
-		if err := firstOf(os.RemoveAll(got), quietly(s.stager("prefetch", "--quiet", s.at(folder), got))); err != nil {
+		if err := firstOf(os.RemoveAll(got), quietly(s.stager("prefetch", "--quiet", s.at(directory), got))); err != nil {
 			return err
 		}
 	}

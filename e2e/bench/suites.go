@@ -97,7 +97,7 @@ func smb(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() er
 // roundTrip is what is added to NFS, as a server in another zone has it.
 const roundTrip = 2 * time.Millisecond
 
-// nfs is beside cp in the server's own folder, and from afar beside itself with one
+// nfs is beside cp in the server's own directory, and from afar beside itself with one
 // stream.
 func nfs(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() error, err error) {
 	if err := servers.Install(ctx, "nfs", lab.Log); err != nil {
@@ -118,9 +118,9 @@ func nfs(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() er
 		lab: lab, name: "nfs", url: "nfs://" + server.Address + "/data/", dir: server.Dir, peer: "cp beside the server",
 		get: func(from, to string) *exec.Cmd { return cp(filepath.Join(server.Dir, from), to) },
 		put: func(from, to string) *exec.Cmd { return cp(from, filepath.Join(server.Dir, to)) },
-		remove: func(folder string) error {
-			folder = filepath.Join(server.Dir, folder)
-			return firstOf(empty(folder), os.RemoveAll(folder))
+		remove: func(directory string) error {
+			directory = filepath.Join(server.Dir, directory)
+			return firstOf(empty(directory), os.RemoveAll(directory))
 		},
 	}
 	if err := near.load(); err != nil {
@@ -174,7 +174,7 @@ func hdfs(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() e
 		lab: lab, name: "hdfs", url: "hdfs://" + server.Address + "/", env: server.Env(), peer: "hdfs dfs",
 		get:    func(from, to string) *exec.Cmd { return shell("-get", "-f", "-t", "8", "/"+from+"/*", to) },
 		put:    func(from, to string) *exec.Cmd { return shell("-put", "-t", "8", from, "/"+to) },
-		remove: func(folder string) error { return quietly(shell("-rm", "-r", "-skipTrash", "/"+folder)) },
+		remove: func(directory string) error { return quietly(shell("-rm", "-r", "-skipTrash", "/"+directory)) },
 	}
 	if err := s.load(); err != nil {
 		return nil, "", nil, err
@@ -216,7 +216,7 @@ func oss(ctx context.Context, lab *Lab) (rows []Row, note string, stop func() er
 		lab: lab, name: "oss", url: "oss://bench/", env: server.Env(), peer: "ossutil",
 		get:    func(from, to string) *exec.Cmd { return cp("oss://bench/"+from+"/", to+"/") },
 		put:    func(from, to string) *exec.Cmd { return cp(from+"/", "oss://bench/"+to+"/") },
-		remove: func(folder string) error { server.Drop("bench", folder+"/"); return nil },
+		remove: func(directory string) error { server.Drop("bench", directory+"/"); return nil },
 	}
 	if err := s.load(); err != nil {
 		return nil, "", nil, err
@@ -275,9 +275,9 @@ func s3Late(_ context.Context, lab *Lab) (rows []Row, note string, stop func() e
 		return nil, "", nil, err
 	}
 	s := site{
-		lab: lab, name: fmt.Sprintf("s3, quick, one answer of %d %v late", lateOneOf, lateBy), url: "s3://bench/", env: late.Env(), peer: "stager --ask-once",
+		lab: lab, name: fmt.Sprintf("s3, quick, one answer of %d %v late", lateOneOf, lateBy), url: "s3://bench/", env: late.Env(), peer: "stager --no-hedge",
 	}
-	s.get = func(from, to string) *exec.Cmd { return s.stager("prefetch", "--quiet", "--ask-once", s.at(from), to) }
+	s.get = func(from, to string) *exec.Cmd { return s.stager("prefetch", "--quiet", "--no-hedge", s.at(from), to) }
 	return []Row{s.reading(lab.Data.many())}, quickNote, late.Close, nil
 }
 

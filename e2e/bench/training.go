@@ -78,7 +78,7 @@ type job struct {
 
 func (t *job) at(name string) string { return filepath.Join(t.dir, name) }
 
-// begin starts a stager on fresh folders, and waits for its window.
+// begin starts a stager on fresh directories, and waits for its window.
 func (t *job) begin(ctx context.Context) error {
 	plan := fmt.Sprintf(`apiVersion: stager.dev/v1alpha1
 kind: StagePlan
@@ -87,7 +87,7 @@ spec:
   inputs:
   - {name: train, source: "s3://bench/", include: ["*.bin"], path: %s, mode: window, window: {size: %d}}
   outputs:
-  - {name: ckpt, path: %s, destination: "s3://bench/ckpt/", settle: 1h, deadline: 2h}
+  - {name: ckpt, path: %s, destination: "s3://bench/ckpt/", quietPeriod: 1h, deadline: 2h}
 `, t.at("win"), t.lab.Data.Size/4, t.at("out"))
 	if err := firstOf(os.RemoveAll(t.at("win")), os.RemoveAll(t.at("out")), os.WriteFile(t.at("plan.yaml"), []byte(plan), 0o600)); err != nil {
 		return err

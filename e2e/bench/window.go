@@ -78,7 +78,7 @@ func window(ctx context.Context, lab *Lab) (rows []Row, note string, stop func()
 type trainer struct {
 	lab     *Lab
 	python  servers.Trainer
-	scripts string // the folder of the programs
+	scripts string // the directory of the programs
 	dir     string // that is filled
 	env     []string
 	sum     string        // of all images
@@ -134,8 +134,8 @@ func (t *trainer) script(args ...string) *exec.Cmd {
 func (t *trainer) result() string { return filepath.Join(t.lab.Dir, "reading.json") }
 
 // train is the loop; size is for the others' caches.
-func (t *trainer) train(kind, source, folder string, size int64) *exec.Cmd {
-	return t.script("train.py", kind, source, filepath.Join(t.dir, folder), "--images", strconv.Itoa(trainImages), "--sum", t.sum, "--result", t.result(),
+func (t *trainer) train(kind, source, directory string, size int64) *exec.Cmd {
+	return t.script("train.py", kind, source, filepath.Join(t.dir, directory), "--images", strconv.Itoa(trainImages), "--sum", t.sum, "--result", t.result(),
 		"--work", fmt.Sprint(t.work.Seconds()), "--size", strconv.FormatInt(size, 10))
 }
 
@@ -150,7 +150,7 @@ func (t *trainer) mosaic() *exec.Cmd {
 // local is what the loop and its loader cost by themselves.
 func (t *trainer) local() *exec.Cmd { return t.train("webdataset", t.paths, "cache", 0) }
 
-// fed is a command with a window beside it, in a folder that is named like it.
+// fed is a command with a window beside it, in a directory that is named like it.
 func (t *trainer) fed(command *exec.Cmd) *exec.Cmd {
 	plan := fmt.Sprintf(`apiVersion: stager.dev/v1alpha1
 kind: StagePlan
@@ -169,7 +169,7 @@ spec:
 	return cmd
 }
 
-// reset leaves an empty folder.
+// reset leaves an empty directory.
 func (t *trainer) reset(context.Context) error {
 	return firstOf(os.RemoveAll(t.dir), os.MkdirAll(t.dir, 0o755), os.RemoveAll(t.result()))
 }
@@ -187,14 +187,14 @@ func (t *trainer) row(store, peer string, theirs Command) Row {
 // overhead is the window with a reader that wants nothing but the next shard, beside
 // prefetch.
 func (t trainer) overhead(store string) Row {
-	folder := filepath.Join(t.dir, "data")
+	directory := filepath.Join(t.dir, "data")
 	reader := t.script("shards.py", strconv.Itoa(trainShards))
 	return Row{
 		Store: store, Work: fmt.Sprintf("%d shards", trainShards), Peer: "stager prefetch", Bytes: trainShards * t.shard,
 		Reset: t.reset,
 		Ours:  func() *exec.Cmd { return t.fed(reader) },
 		Theirs: func() *exec.Cmd {
-			cmd := exec.Command(t.lab.Stager, "prefetch", "--quiet", "s3://bench/tar/", folder) //nolint:noctx // measure runs it
+			cmd := exec.Command(t.lab.Stager, "prefetch", "--quiet", "s3://bench/tar/", directory) //nolint:noctx // measure runs it
 			cmd.Env = append(os.Environ(), t.env...)
 			return cmd
 		},
@@ -202,8 +202,8 @@ func (t trainer) overhead(store string) Row {
 	}
 }
 
-// beside is a folder, from that of this file.
-func beside(folder string) string {
+// beside is a directory, from that of this file.
+func beside(directory string) string {
 	_, here, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(here), folder)
+	return filepath.Join(filepath.Dir(here), directory)
 }

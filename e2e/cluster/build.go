@@ -55,7 +55,7 @@ const kubernetesFlags = "-s -w -X k8s.io/component-base/version.gitVersion=v" + 
 	" -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36" +
 	" -X k8s.io/component-base/version.gitCommit=module -X k8s.io/component-base/version.gitTreeState=clean"
 
-// build makes a folder of programs, by their names: an API server's, with the stager
+// build makes a directory of programs, by their names: an API server's, with the stager
 // that is tested, and those of a node where one is wanted.
 func build(ctx context.Context, dir string, node bool, progress io.Writer) error {
 	// Some are Debian's, unpacked without being installed: runc needs libseccomp, and

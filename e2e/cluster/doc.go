@@ -9,7 +9,7 @@
 // is in the store afterwards, whatever happened to the pod.
 //
 // How it goes: the parts are built from source once and kept in the user's cache
-// folder (build.go). The test then starts itself again in namespaces of its own for
+// directory (build.go). The test then starts itself again in namespaces of its own for
 // processes, mounts and the network (isolate.go), in which the cluster's parts run
 // (control.go, node.go) under certificates of a day (pki.go). Whichever way the test
 // ends, the kernel ends everything in there: nothing is left on the machine, and two

@@ -49,7 +49,7 @@ func runExamples(t *testing.T, c *cluster, s3 *servers.S3) {
 		return j
 	}
 
-	// A claim's folder, on a node with the label that the job wants, comes to its disk.
+	// A claim's directory, on a node with the label that the job wants, comes to its disk.
 	t.Run("nvme.yaml", func(t *testing.T) {
 		t.Parallel()
 		c.apply(t, fmt.Sprintf(`

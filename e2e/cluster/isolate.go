@@ -15,7 +15,7 @@ import (
 const nodeIP = "10.99.7.1"
 
 // world is the first process in the namespaces. It gives them what a machine has:
-// a view of its processes, a network, and folders that programs write to unasked. The
+// a view of its processes, a network, and directories that programs write to unasked. The
 // kubelet insists on writing a few sysctls, which are the whole machine's: it gets
 // files in their place. Then it runs its arguments; when it ends, all ends.
 const world = `set -e

@@ -22,7 +22,7 @@ type job struct {
 
 	name    string
 	bucket  string
-	objects string // the bucket's folder
+	objects string // the bucket's directory
 	jobSet  bool   // a JobSet, in which an index is that of one of its Jobs
 }
 

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
 // inside is the variable that tells the test that it runs in namespaces of its own,
-// and in which folder.
+// and in which directory.
 const inside = "STAGER_TEST_CLUSTER_DIR"
 
 // What a test may ask for, by its name in STAGER_TEST_REQUIRE.

@@ -67,7 +67,7 @@ func (j *job) usage(t *testing.T, pod string) (u usage) {
 	_, rest, _ := strings.Cut(tasks, strings.TrimPrefix(id, "containerd://"))
 	pid := firstOf(t, rest)
 	u.resident = 1024 * numberAfter(t, read(t, fmt.Sprintf("/proc/%d/status", pid)), "VmHWM:")
-	groups := make(map[string]string) // folders by controller
+	groups := make(map[string]string) // directories by controller
 	for line := range strings.Lines(read(t, fmt.Sprintf("/proc/%d/cgroup", pid))) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
 		controllers, dir, _ := strings.Cut(line, ":")

@@ -18,9 +18,9 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// File is one entry of an image. Folders on its way need not be listed: they are root's.
+// File is one entry of an image. Directories on its way need not be listed: they are root's.
 type File struct {
-	Path string // without a leading slash; a folder ends in one
+	Path string // without a leading slash; a directory ends in one
 	Mode int64  // permissions
 	User int    // owner and group
 	Body []byte
@@ -113,7 +113,7 @@ func (i Image) layer() ([]byte, error) {
 // archive writes files as a tar, in the order of their paths.
 func archive(w io.Writer, files []File) error {
 	t := tar.NewWriter(w)
-	for _, f := range withFolders(files) {
+	for _, f := range withDirs(files) {
 		h := &tar.Header{
 			Typeflag: tar.TypeReg, Name: f.Path, Mode: f.Mode, Uid: f.User, Gid: f.User,
 			Size: int64(len(f.Body)), ModTime: epoch, Format: tar.FormatUSTAR,
@@ -136,8 +136,8 @@ func writeAll(w io.Writer, b []byte) error {
 	return err
 }
 
-// withFolders adds the folders that nobody listed and sorts all by path.
-func withFolders(files []File) []File {
+// withDirs adds the directories that nobody listed and sorts all by path.
+func withDirs(files []File) []File {
 	all := slices.Clone(files)
 	have := func(name string) bool {
 		return slices.ContainsFunc(all, func(f File) bool { return f.Path == name })

@@ -15,7 +15,7 @@ import (
 const user = 65532
 
 // Release is the image of a stager binary: the binary, the authorities that TLS
-// trusts, and folders that its user may write to where nothing is mounted. Nothing is
+// trusts, and directories that its user may write to where nothing is mounted. Nothing is
 // written anywhere else, so that a read-only root will do.
 func Release(name, arch string, binary []byte) Image {
 	return Image{
@@ -46,7 +46,7 @@ func authorities() []byte {
 	return b.Bytes()
 }
 
-// Tree writes the image's files into a folder, with their owners, for a Dockerfile to
+// Tree writes the image's files into a directory, with their owners, for a Dockerfile to
 // copy.
 func (i Image) Tree(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -57,7 +57,7 @@ func (i Image) Tree(dir string) error {
 		return err
 	}
 	defer root.Close()
-	for _, f := range withFolders(i.Files) {
+	for _, f := range withDirs(i.Files) {
 		name := filepath.FromSlash(strings.TrimSuffix(f.Path, "/"))
 		switch {
 		case name != f.Path:

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/e2e/image"
 )
 

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/stager/jobspec"
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )

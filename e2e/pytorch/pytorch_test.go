@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
@@ -37,7 +37,7 @@ type lab struct {
 	stager  string
 	store   []string // environment of the store's clients
 	url     string   // of the shards
-	shards  string   // the same, in a local folder
+	shards  string   // the same, in a local directory
 }
 
 func newLab(t *testing.T) *lab {
@@ -155,14 +155,14 @@ func mean(of []float64) (m float64) {
 }
 
 // A network that learns through a window learns exactly what it learns from a local
-// folder in the same order: every loss and every weight is equal, to the bit.
-func TestLossIsThatOfALocalFolder(t *testing.T) {
+// directory in the same order: every loss and every weight is equal, to the bit.
+func TestLossIsThatOfALocalDir(t *testing.T) {
 	l := newLab(t)
 	record := t.TempDir()
 	through := l.train(l.window(), record)
 	local := l.train("", record, "--from", l.shards)
 	if !slices.Equal(through.Losses, local.Losses) || through.Weights != local.Weights {
-		t.Errorf("through the window losses are %v, weights %s; from the folder %v, %s", through.Losses, through.Weights, local.Losses, local.Weights)
+		t.Errorf("through the window losses are %v, weights %s; from the directory %v, %s", through.Losses, through.Weights, local.Losses, local.Weights)
 	}
 	through.each(t)
 	if first, last := mean(through.Losses[:10]), mean(through.Losses[len(through.Losses)-10:]); last > first/2 {

@@ -101,7 +101,7 @@ func (l *lab) runs(t *testing.T, name string, args ...string) string {
 	own := *l
 	own.t, l = t, &own // whose failures are this test's
 	socket := l.window()
-	folder, work := filepath.Dir(socket), t.TempDir()
+	directory, work := filepath.Dir(socket), t.TempDir()
 	step := "#!/bin/sh\nname=${1##*digits-}\necho digits-$name >>taken\n"
 	if err := os.WriteFile(filepath.Join(work, "step"), []byte(step), 0o755); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func (l *lab) runs(t *testing.T, name string, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths := strings.NewReplacer("/run/stager/stager.sock", socket, "/data/train/", folder+"/data/", "EXAMPLES", examples)
+	paths := strings.NewReplacer("/run/stager/stager.sock", socket, "/data/train/", directory+"/data/", "EXAMPLES", examples)
 	last := len(args) - 1
 	args[last] = paths.Replace(args[last])
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

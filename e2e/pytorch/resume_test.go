@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// node is a machine with folders of its own: a window, an output and a stager.
+// node is a machine with directories of its own: a window, an output and a stager.
 type node struct {
 	l           *lab
 	dir, socket string

@@ -12,7 +12,7 @@ import (
 	"runtime"
 )
 
-// Build makes the command pkg of the module in the folder dir, which says its versions,
+// Build makes the command pkg of the module in the directory dir, which says its versions,
 // with flags of go build, and returns the binary. It is kept in the user's cache, under
 // a name made of all that goes into it.
 func Build(ctx context.Context, dir, pkg string, progress io.Writer, flags ...string) (string, error) {

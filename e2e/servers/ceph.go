@@ -185,7 +185,7 @@ func (c *Ceph) configure(ctx context.Context, opts CephOptions) error {
 	return ctx.Err()
 }
 
-// libraries are the folders that programs need on their path; plugins lie below the
+// libraries are the directories that programs need on their path; plugins lie below the
 // last.
 func (c *Ceph) libraries() []string {
 	var dirs []string
@@ -196,7 +196,7 @@ func (c *Ceph) libraries() []string {
 	return dirs
 }
 
-// command is a program of Ceph, in the cluster's folder.
+// command is a program of Ceph, in the cluster's directory.
 func (c *Ceph) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.dir, "usr", "bin", args[0]), args[1:]...)
 	cmd.Dir = c.temp.path

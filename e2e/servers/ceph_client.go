@@ -35,7 +35,7 @@ func (c *Ceph) makeBuckets(ctx context.Context, versions []string) error {
 	return nil
 }
 
-// Download copies what lies below a prefix of a bucket into a folder, without the
+// Download copies what lies below a prefix of a bucket into a directory, without the
 // product's libraries: to compare with what these say.
 func (c *Ceph) Download(ctx context.Context, bucket, prefix, to string) error {
 	text, err := c.ask(ctx, http.MethodGet, "/"+bucket, url.Values{"prefix": {prefix}}, "")

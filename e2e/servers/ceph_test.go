@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 func TestCephKeepsObjectsUntilItIsClosed(t *testing.T) {
@@ -42,6 +42,6 @@ func TestCephKeepsObjectsUntilItIsClosed(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(c.temp.path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its folder is left: %v", err)
+		t.Errorf("its directory is left: %v", err)
 	}
 }

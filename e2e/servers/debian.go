@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Unpack fetches packages of Debian and unpacks them into a folder of the user's
+// Unpack fetches packages of Debian and unpacks them into a directory of the user's
 // cache, with the libraries that they need and that this machine has not. Nothing is
 // installed: it takes no root, no service starts, and the machine stays as it is.
 func Unpack(ctx context.Context, progress io.Writer, packages ...string) (string, error) {
@@ -87,7 +87,7 @@ func fetchPackages(ctx context.Context, apt, dir string, packages []string) erro
 	return err
 }
 
-// outputIn runs a command in a folder and returns what it prints.
+// outputIn runs a command in a directory and returns what it prints.
 func outputIn(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

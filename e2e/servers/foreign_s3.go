@@ -61,8 +61,8 @@ func answersHTTP(ctx context.Context, s *S3) error {
 	return res.Body.Close() // whatever it has
 }
 
-// bucketFolder makes the directory that a server shows as a bucket.
-func (f *Foreign) bucketFolder(bucket string) (root string, err error) {
+// bucketDir makes the directory that a server shows as a bucket.
+func (f *Foreign) bucketDir(bucket string) (root string, err error) {
 	root = filepath.Join(f.temp.path, "buckets")
 	f.Dir = filepath.Join(root, bucket)
 	return root, os.MkdirAll(f.Dir, 0o755)
@@ -90,7 +90,7 @@ func StartRclone(ctx context.Context, bucket string) (*Foreign, error) {
 		return nil, err
 	}
 	return startForeignS3(ctx, "rclone", answersHTTP, func(f *Foreign) (*exec.Cmd, error) {
-		root, err := f.bucketFolder(bucket)
+		root, err := f.bucketDir(bucket)
 		cmd := exec.Command(program, "serve", "s3", "--addr", f.Address, "--auth-key", "stager-test,stager-test-secret",
 			"--config", "", "--cache-dir", filepath.Join(f.temp.path, "cache"), root)
 		return cmd, err
@@ -104,7 +104,7 @@ func StartS3Proxy(ctx context.Context, bucket string) (*Foreign, error) {
 		return nil, err
 	}
 	return startForeignS3(ctx, "s3proxy", answersHTTP, func(f *Foreign) (*exec.Cmd, error) {
-		root, err := f.bucketFolder(bucket)
+		root, err := f.bucketDir(bucket)
 		properties := filepath.Join(f.temp.path, "properties")
 		text := fmt.Sprintf("s3proxy.endpoint=http://%s\ns3proxy.authorization=aws-v2-or-v4\ns3proxy.identity=stager-test\n"+
 			"s3proxy.credential=stager-test-secret\njclouds.provider=filesystem-nio2\njclouds.identity=any\njclouds.credential=any\njclouds.filesystem.basedir=%s\n", f.Address, root)

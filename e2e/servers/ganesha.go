@@ -17,7 +17,7 @@ import (
 
 // GaneshaOptions say what NFS server is wanted. The zero value works.
 type GaneshaOptions struct {
-	Dir string    // where its files lie; "": a folder that Close removes
+	Dir string    // where its files lie; "": a directory that Close removes
 	Log io.Writer // what it says
 
 	// Lease is how long a client of version 4.1 may be silent; 0: a minute.
@@ -45,7 +45,7 @@ type Ganesha struct {
 }
 
 // ganeshaConfig is the server's configuration: it keeps what it must remember over a
-// restart in a folder of its own, and makes clients wait after one if that is wanted.
+// restart in a directory of its own, and makes clients wait after one if that is wanted.
 const ganeshaConfig = `
 NFS_CORE_PARAM { NFS_Port = %s; MNT_Port = %s; Bind_addr = 127.0.0.1; Protocols = 3, 4;
   Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; mount_path_pseudo = true; }

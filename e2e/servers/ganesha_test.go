@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 func TestGaneshaComesBackAndEnds(t *testing.T) {
@@ -38,6 +38,6 @@ func TestGaneshaComesBackAndEnds(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(g.Dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its folder is still there: %v", err)
+		t.Errorf("its directory is still there: %v", err)
 	}
 }

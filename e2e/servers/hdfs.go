@@ -23,7 +23,7 @@ import (
 
 // HDFSOptions say what cluster is wanted. The zero value works.
 type HDFSOptions struct {
-	Dir       string            // where all of it lies; "": a folder that Close removes
+	Dir       string            // where all of it lies; "": a directory that Close removes
 	BlockSize int64             // of files whose writer names none; 0: 1 MiB, so that small files have several
 	Keys      []string          // for encryption zones; they lie in a file, as no key server is needed
 	Conf      map[string]string // properties beside or instead of ours
@@ -39,7 +39,7 @@ type HDFSOptions struct {
 // What it took beyond two main classes, the release's jars and a configuration:
 //
 //   - hadoop-hdfs alone does not bring hadoop-hdfs-client, which it needs
-//   - both daemons refuse to start without folders webapps/hdfs and webapps/datanode
+//   - both daemons refuse to start without directories webapps/hdfs and webapps/datanode
 //     on the classpath, which only the full distribution has; empty ones do
 //   - every address must be named: RPC, HTTP, data and IPC, or they listen on 0.0.0.0
 //   - the DataNode's name must be an address, for not every machine resolves its own
@@ -55,7 +55,7 @@ type HDFS struct {
 	kdc       *KDC     // nil without Kerberos
 	variables []string // of the environment, for Kerberos
 	props     map[string]string
-	temp      *temp // nil when it is somebody else's folder
+	temp      *temp // nil when it is somebody else's directory
 	log       io.Writer
 	daemons   map[string]*process // by the names of the NameNodes, and "datanode"
 }

@@ -11,7 +11,7 @@ import (
 // nameService is that of a cluster with two NameNodes.
 const nameService = "cluster"
 
-// highlyAvailable has two NameNodes share their edits by a folder.
+// highlyAvailable has two NameNodes share their edits by a directory.
 func (h *HDFS) highlyAvailable(dir string) {
 	h.props["fs.defaultFS"] = "hdfs://" + nameService
 	h.props["dfs.nameservices"] = nameService

@@ -31,8 +31,8 @@ var hadoopJars = jars{name: "hadoop", pom: hadoopPOM, size: "90 MB"}
 // copyDependencies is the plugin that fetches, by version.
 const copyDependencies = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
-// folder is the directory with the jars, in the user's cache.
-func (j jars) folder() (string, error) {
+// dir is the directory with the jars, in the user's cache.
+func (j jars) dir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -42,8 +42,8 @@ func (j jars) folder() (string, error) {
 }
 
 // missing is nil when the jars lie in a directory.
-func (j jars) missing(folder string) error {
-	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+func (j jars) missing(directory string) error {
+	if info, err := os.Stat(directory); err != nil || !info.IsDir() {
 		return fmt.Errorf("the jars of %s are not on this machine", j.name)
 	}
 	return nil
@@ -68,14 +68,14 @@ func javaMissing() error {
 // install installs Java and has Maven fetch the jars. Maven's repository stays where Maven
 // keeps it.
 func (j jars) install(ctx context.Context, progress io.Writer) error {
-	folder, err := j.folder()
+	directory, err := j.dir()
 	if err != nil {
 		return err
 	}
 	if err := install(ctx, progress, javaMissing, "default-jre-headless"); err != nil {
 		return err
 	}
-	if j.missing(folder) == nil {
+	if j.missing(directory) == nil {
 		return nil
 	}
 	mavenMissing := func() error { _, err := find("mvn"); return err }
@@ -83,10 +83,10 @@ func (j jars) install(ctx context.Context, progress io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(progress, "fetching the test server %s by Maven, about %s, once\n", j.name, j.size)
-	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(directory), 0o755); err != nil {
 		return err
 	}
-	next, err := os.MkdirTemp(filepath.Dir(folder), j.name+"-next-")
+	next, err := os.MkdirTemp(filepath.Dir(directory), j.name+"-next-")
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (j jars) install(ctx context.Context, progress io.Writer) error {
 		return fmt.Errorf("fetching the jars of %s by Maven: %w\n%s", j.name, err, out)
 	}
 	// Two at once each fetch theirs; the first rename wins, and both are good.
-	if err := os.Rename(filepath.Join(next, "jars"), folder); err != nil && j.missing(folder) != nil {
+	if err := os.Rename(filepath.Join(next, "jars"), directory); err != nil && j.missing(directory) != nil {
 		return err
 	}
 	return nil
@@ -108,12 +108,12 @@ func (j jars) install(ctx context.Context, progress io.Writer) error {
 
 // found is the classpath of jars that install fetched. The error names what installs them.
 func (j jars) found(name string) (classpath string, err error) {
-	folder, err := j.folder()
+	directory, err := j.dir()
 	if err == nil {
-		err = errors.Join(javaMissing(), j.missing(folder))
+		err = errors.Join(javaMissing(), j.missing(directory))
 	}
 	if err != nil {
 		return "", notHere(name, err)
 	}
-	return filepath.Join(folder, "*"), nil
+	return filepath.Join(directory, "*"), nil
 }

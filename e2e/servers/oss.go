@@ -9,7 +9,7 @@ import (
 // OSSOptions say what server is wanted. The zero value works.
 type OSSOptions struct {
 	TLS     bool
-	Dir     string   // where its objects lie; "": a folder that Close removes
+	Dir     string   // where its objects lie; "": a directory that Close removes
 	Buckets []string // none: one named "test"
 	// Public and Versions name those of Buckets that anybody may read, and those with
 	// versioning.

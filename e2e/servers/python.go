@@ -90,7 +90,7 @@ func (m modules) packages() (names []string) {
 
 // trainer finds what install installed.
 func (w wheels) trainer(name string, m modules) (Trainer, error) {
-	path, err := w.folder()
+	path, err := w.dir()
 	if err == nil {
 		err = errors.Join(m.missing(), w.missing(path))
 	}
@@ -102,7 +102,7 @@ func (w wheels) trainer(name string, m modules) (Trainer, error) {
 
 // program finds a program in a wheel that install installed.
 func (w wheels) program(name, program string) (string, error) {
-	path, err := w.folder()
+	path, err := w.dir()
 	if err == nil {
 		path = filepath.Join(path, "bin", program)
 		_, err = exec.LookPath(path)
@@ -117,7 +117,7 @@ func (w wheels) install(ctx context.Context, progress io.Writer, m modules) erro
 	if err := install(ctx, progress, m.missing, m.packages()...); err != nil {
 		return err
 	}
-	path, err := w.folder()
+	path, err := w.dir()
 	if err != nil || w.missing(path) == nil {
 		return err
 	}
@@ -133,8 +133,8 @@ func (w wheels) install(ctx context.Context, progress io.Writer, m modules) erro
 	return os.Rename(unfinished, path)
 }
 
-// folder is where the wheels of these versions lie.
-func (w wheels) folder() (string, error) {
+// dir is where the wheels of these versions lie.
+func (w wheels) dir() (string, error) {
 	cache, err := os.UserCacheDir()
 	key := sha256.Sum256([]byte(strings.Join(w, " ")))
 	return filepath.Join(cache, "stager-test-servers", fmt.Sprintf("wheels-%x", key[:6])), err

@@ -28,7 +28,7 @@ import (
 var tableNVME = crc64.MakeTable(0x9a6c9329ac4bc9b5)
 
 // Quick is an S3 server in this process that costs hardly more than the bytes do: it
-// lists and gives the files of one folder as those of one bucket, with their checksums,
+// lists and gives the files of one directory as those of one bucket, with their checksums,
 // small ones from memory and large ones by sendfile, and keeps what is written as it came
 // (quickwrite.go). It is for figures, of which the server is to be a small part: it takes
 // any signature and any checksum, and has connections of its own (quickconn.go).
@@ -118,7 +118,7 @@ func (q *Quick) Close() error {
 	return err
 }
 
-// Find serves what is below its folder now, in place of all that there was.
+// Find serves what is below its directory now, in place of all that there was.
 func (q *Quick) Find() error {
 	q.Drop("")
 	q.mu.Lock()

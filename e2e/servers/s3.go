@@ -22,7 +22,7 @@ import (
 type S3Options struct {
 	TLS     bool
 	Host    string    // the address where it listens; "": 127.0.0.1
-	Dir     string    // where its objects lie; "": a folder that Close removes
+	Dir     string    // where its objects lie; "": a directory that Close removes
 	Buckets []string  // made before it starts; none: one named "test"
 	Log     io.Writer // what it says, and what is being built; nil: the latter on stderr
 }
@@ -46,7 +46,7 @@ func buildGateway(ctx context.Context, progress io.Writer) (string, error) {
 	return Build(ctx, filepath.Join(filepath.Dir(here), "versitygw"), "github.com/versity/versitygw/cmd/versitygw", progress)
 }
 
-// StartS3 starts versitygw over a folder, on a free port of this machine, and
+// StartS3 starts versitygw over a directory, on a free port of this machine, and
 // returns when it answers. Its metadata are extended attributes, or files beside the
 // objects on a file system without. A read while an object is replaced can mix the two
 // versions; who must not see that asks for [StartCeph].
@@ -77,7 +77,7 @@ func StartS3(ctx context.Context, opts S3Options) (s *S3, err error) {
 			return s, err
 		}
 	}
-	for _, b := range s.Buckets { // a bucket is a folder
+	for _, b := range s.Buckets { // a bucket is a directory
 		if err := os.MkdirAll(filepath.Join(objects, b), 0o755); err != nil {
 			return s, err
 		}

@@ -38,7 +38,7 @@ type SambaOptions struct {
 	Log        io.Writer // what it says
 }
 
-// Samba is a running file server with three shares over one folder: "data",
+// Samba is a running file server with three shares over one directory: "data",
 // "readonly", and "full", which holds 4 MiB where such a thing can be made.
 type Samba struct {
 	Address  string // host:port
@@ -54,7 +54,7 @@ type Samba struct {
 }
 
 // StartSamba starts smbd on a free port of this machine, with a configuration, a
-// user and a folder for its state of its own, and returns when it takes connections.
+// user and a directory for its state of its own, and returns when it takes connections.
 // It needs root, as smbd does, and what [Install] installs.
 func StartSamba(ctx context.Context, opts SambaOptions) (s *Samba, err error) {
 	if err := sambaMissing(); err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 func TestSambaEndsWhenItIsClosed(t *testing.T) {

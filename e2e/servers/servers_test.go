@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 func TestS3EndsWhenItIsClosed(t *testing.T) {
@@ -113,6 +113,6 @@ func TestHDFSEndsWhenItIsClosed(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(h.ConfDir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its folder is left: %v", err)
+		t.Errorf("its directory is left: %v", err)
 	}
 }

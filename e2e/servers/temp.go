@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// temp is a folder for as long as a server runs. Who is killed leaves his; the next
+// temp is a directory for as long as a server runs. Who is killed leaves his; the next
 // that makes one removes it. A lock tells which are in use, for the system gives it
 // up when its holder ends, however that happens.
 type temp struct {
@@ -16,7 +16,7 @@ type temp struct {
 	lock *os.File
 }
 
-// makeTemp makes a folder that others may look into, since servers have users of
+// makeTemp makes a directory that others may look into, since servers have users of
 // their own. It ends with remove.
 func makeTemp(name string) (_ *temp, err error) {
 	all := filepath.Join(os.TempDir(), fmt.Sprintf("stager-servers-%d", os.Getuid()))
@@ -36,7 +36,7 @@ func makeTemp(name string) (_ *temp, err error) {
 		return nil, err
 	}
 	for _, entry := range left {
-		if lock, err := lockFolder(filepath.Join(all, entry.Name())); err == nil {
+		if lock, err := lockDir(filepath.Join(all, entry.Name())); err == nil {
 			_ = os.RemoveAll(lock.Name()) // the next one tries again
 			_ = lock.Close()
 		}
@@ -45,15 +45,15 @@ func makeTemp(name string) (_ *temp, err error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockFolder(path)
+	lock, err := lockDir(path)
 	if err == nil {
 		err = os.Chmod(path, 0o755)
 	}
 	return &temp{path, lock}, err
 }
 
-// lockFolder fails when somebody has the lock.
-func lockFolder(path string) (*os.File, error) {
+// lockDir fails when somebody has the lock.
+func lockDir(path string) (*os.File, error) {
 	dir, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func lockFolder(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// remove removes the folder; of none there is nothing to remove.
+// remove removes the directory; of none there is nothing to remove.
 func (t *temp) remove() error {
 	if t == nil {
 		return nil

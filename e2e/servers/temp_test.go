@@ -5,18 +5,18 @@ import (
 	"testing"
 )
 
-func TestFoldersOfTheKilledAreRemoved(t *testing.T) {
+func TestDirsOfTheKilledAreRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	folder := func() *temp {
+	directory := func() *temp {
 		f, err := makeTemp("x")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return f
 	}
-	killed, running := folder(), folder()
+	killed, running := directory(), directory()
 	killed.lock.Close() // as its end does
-	next := folder()
+	next := directory()
 	for f, want := range map[*temp]bool{killed: false, running: true, next: true} {
 		if _, err := os.Stat(f.path); (err == nil) != want {
 			t.Errorf("%s is there: %t, want %t", f.path, err == nil, want)

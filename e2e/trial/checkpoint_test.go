@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // commit is what this looks at in a COMMIT.json, and restored what restore prints.
@@ -42,7 +42,7 @@ type vault struct {
 	names       func(context.Context) ([]string, error) // of all that the server has
 }
 
-// vaults are a mounted folder and a bucket, whose objects can be looked at as files.
+// vaults are a mounted directory and a bucket, whose objects can be looked at as files.
 func vaults(t *testing.T, test func(*testing.T, vault)) {
 	binary := build(t)
 	t.Run("file", func(t *testing.T) {
@@ -59,7 +59,7 @@ func vaults(t *testing.T, test func(*testing.T, vault)) {
 	})
 }
 
-// allVaults are a mounted folder and every store.
+// allVaults are a mounted directory and every store.
 func allVaults(t *testing.T, test func(*testing.T, vault)) {
 	binary := build(t)
 	t.Run("file", func(t *testing.T) {
@@ -74,7 +74,7 @@ func allVaults(t *testing.T, test func(*testing.T, vault)) {
 	})
 }
 
-// job is a folder of checkpoints, and the stager that saves it.
+// job is a directory of checkpoints, and the stager that saves it.
 type job struct {
 	vault
 	work string
@@ -106,7 +106,7 @@ metadata: {name: trial}
 spec:
   limits: {bandwidth: %s}
   outputs:
-  - {name: ckpt, path: %s, destination: %q, settle: 1h, keep: {last: 2}%s}
+  - {name: ckpt, path: %s, destination: %q, quietPeriod: 1h, keep: {last: 2}%s}
 `, limit, filepath.Join(work, "out"), v.url, more)
 	if err := os.WriteFile(filepath.Join(work, "plan.yaml"), []byte(plan), 0o644); err != nil {
 		t.Fatal(err)
@@ -245,7 +245,7 @@ func (v vault) unreferenced(t *testing.T) (names []string) {
 		needed[dir+"/COMMIT.json"] = true
 	}
 	for _, name := range all {
-		inner := slices.ContainsFunc(all, func(other string) bool { return strings.HasPrefix(other, name+"/") }) // a folder
+		inner := slices.ContainsFunc(all, func(other string) bool { return strings.HasPrefix(other, name+"/") }) // a directory
 		ours := strings.Contains(name, "ckpt/") && !needed[below(name)] && !strings.Contains(name, "/parts/") && !strings.HasPrefix(below(name), "nodes/")
 		if ours && !inner || strings.Contains(name, "without end") || strings.HasPrefix(name, ".sgwtmp/multipart/") {
 			names = append(names, name)
@@ -264,8 +264,8 @@ func below(name string) string {
 func (v vault) read(t *testing.T, key string) []byte {
 	t.Helper()
 	dir := t.TempDir()
-	folder, params, _ := strings.Cut(v.url, "?")
-	v.stager(t, "prefetch", folder+key+"?"+params, dir)
+	directory, params, _ := strings.Cut(v.url, "?")
+	v.stager(t, "prefetch", directory+key+"?"+params, dir)
 	text, err := os.ReadFile(filepath.Join(dir, path.Base(key)))
 	if err != nil {
 		t.Fatal(err)

@@ -95,14 +95,14 @@ func PackNoise(dir string, shards int, size int) (digests map[string]string, err
 	return digests, nil
 }
 
-// PackLoose writes bundles × files small files of size bytes into folders of dir, and
+// PackLoose writes bundles × files small files of size bytes into directories of dir, and
 // returns the digests of the bundles that so many files each make.
 func PackLoose(dir string, bundles, files, size int) (digests map[string]string, err error) {
 	digests = make(map[string]string, bundles)
 	for b := range bundles {
 		h := sha256.New()
 		for f := range files {
-			name := fmt.Sprintf("%03d/%06d.jpg", b/3, b*files+f) // some folders lie in several bundles
+			name := fmt.Sprintf("%03d/%06d.jpg", b/3, b*files+f) // some directories lie in several bundles
 			body := bytes.Repeat([]byte(name), size/len(name)+1)[:size]
 			path := filepath.Join(dir, name)
 			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, body, 0o644)); err != nil {

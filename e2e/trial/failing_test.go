@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/e2e/lossyfs"
 )
 

@@ -14,7 +14,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // foreignCommands are the columns of the table, in their order.
@@ -211,7 +211,7 @@ func (w *foreignWalk) commit(t *testing.T, source string) {
 // stagerCommit is a trainer that saves a checkpoint and says so.
 func (w *foreignWalk) stagerCommit(t *testing.T, source string) {
 	plan := fmt.Sprintf("apiVersion: stager.dev/v1alpha1\nkind: StagePlan\nmetadata: {name: foreign}\nspec:\n  outputs:\n"+
-		"  - {name: ckpt, path: %s, destination: %q, settle: 1h, required: true}\n", w.path("out"), w.url("ckpt"))
+		"  - {name: ckpt, path: %s, destination: %q, quietPeriod: 1h, required: true}\n", w.path("out"), w.url("ckpt"))
 	if err := os.WriteFile(w.path("plan.yaml"), []byte(plan), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -220,7 +220,7 @@ func (s *stage) expect(args ...string) error {
 // runOutput is a trainer that writes two checkpoints, has each saved, and removes it when
 // stager has taken it. After a loss of power nothing more is written.
 func runOutput(s *stage) (int, error) {
-	spec := "  outputs:\n  - {name: ckpt, path: MNT/out, destination: \"file://MNT/store/\", settle: 1h, required: true, deadline: 30s}\n"
+	spec := "  outputs:\n  - {name: ckpt, path: MNT/out, destination: \"file://MNT/store/\", quietPeriod: 1h, required: true, deadline: 30s}\n"
 	if s.brief {
 		spec = strings.Replace(spec, "30s", "1s", 1)
 	}

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-// limited is a folder of the kernel's in which processes have so many bytes of memory,
+// limited is a directory of the kernel's in which processes have so many bytes of memory,
 // page cache and all, as those of a container have.
 type limited struct{ dir string }
 

@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"golang.org/x/sys/unix"
 )
 
@@ -163,7 +163,7 @@ spec:
     window: {size: 2Mi, release: lease, minReady: {files: 2}}
     order: {by: shuffle, seed: 17, epochs: 0}
   outputs:
-  - {name: ckpt, path: %[1]s/vol/out, destination: "file://%[1]s/store/", settle: 1s, deadline: 20s, keep: {last: 2}}
+  - {name: ckpt, path: %[1]s/vol/out, destination: "file://%[1]s/store/", quietPeriod: 1s, deadline: 20s, keep: {last: 2}}
 `, dir), 0o644))
 	return h
 }

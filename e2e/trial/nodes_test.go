@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // nodeCases are ways to a wrong checkpoint of several nodes. Each was once one, with exit
@@ -166,9 +166,9 @@ func oldPodBesideNew(m *team) {
 // sign for all: node 1's first burst became its part. Node 0 is faster to call files quiet,
 // so that it decides before node 1 could find its last file quiet.
 func pauseBetweenFiles(m *team) {
-	m.output = "settle: 100ms"
+	m.output = "quietPeriod: 100ms"
 	pods := []*pod{m.pod("job-a", 0, 2, "")}
-	m.output = "settle: 2s"
+	m.output = "quietPeriod: 2s"
 	pods = append(pods, m.pod("job-a", 1, 2, ""))
 	m.meet(pods...)
 	w := m.begin("two nodes", 2, 2)
@@ -278,7 +278,7 @@ func attemptsDiffer(m *team) {
 // Rank 0 alone writes checkpoints: the other nodes brought no part, and nothing was ever
 // committed.
 func rankZeroAlone(m *team) {
-	m.output = "settle: 1s"
+	m.output = "quietPeriod: 1s"
 	pods := m.start("job-a", 3)
 	for step := 1; step <= 2; step++ {
 		w := m.save("rank 0", step, pods[0])

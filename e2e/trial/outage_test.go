@@ -79,7 +79,7 @@ func TestServersDieAndComeBack(t *testing.T) {
 	})
 }
 
-// noise fills a folder with a big file, some of middle size and many small ones.
+// noise fills a directory with a big file, some of middle size and many small ones.
 func noise(dir string, size int64) error {
 	files := map[string]int64{"big/model.bin": size / 2}
 	for i := range 8 {
@@ -169,7 +169,7 @@ func (s store) holdsOneCommit(t *testing.T, step string) {
 	}
 }
 
-// same compares two folders, file by file, but for what stager keeps in the first.
+// same compares two directories, file by file, but for what stager keeps in the first.
 func same(t *testing.T, got, want, own string) {
 	t.Helper()
 	digests := func(root string) map[string]string {

@@ -157,12 +157,12 @@ func (r Reader) call(ctx context.Context, client *http.Client, path string, out 
 	}
 }
 
-// digest is the SHA-256 of a file, or of the names and bytes of a folder's files.
+// digest is the SHA-256 of a file, or of the names and bytes of a directory's files.
 func digest(path string) (string, error) {
 	if info, err := os.Stat(path); err != nil {
 		return "", err
 	} else if info.IsDir() {
-		return digestFolder(path)
+		return digestDir(path)
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -176,7 +176,7 @@ func digest(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-func digestFolder(path string) (string, error) {
+func digestDir(path string) (string, error) {
 	h := sha256.New()
 	err := filepath.WalkDir(path, func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

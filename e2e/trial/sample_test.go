@@ -29,7 +29,7 @@ const (
 	mostKills    = 24
 )
 
-// newSampling is over the shards in a folder.
+// newSampling is over the shards in a directory.
 func newSampling(t *testing.T, binary, shards string) *sampling {
 	t.Helper()
 	run, err := os.MkdirTemp("", "trial-") // a socket's path must be short

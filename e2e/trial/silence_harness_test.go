@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // quiet is one row of the table of losses under way, in a directory of its own whose

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
@@ -21,7 +21,7 @@ const asNobody = `exec setpriv --reuid 65534 --regid 65534 --clear-groups "$0" "
 const onSmallDisk = `exec unshare --mount sh -c 'mount -t tmpfs -o size=256k tmpfs "$1" && shift && exec "$@"' sh DIR/small "$0" "$@";`
 
 // mirror is an output of plain files.
-const mirror = "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", commit: none, settle: 10ms, required: true}\n"
+const mirror = "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", commit: none, quietPeriod: 10ms, required: true}\n"
 
 var moreLosses = []loss{
 	{

@@ -200,7 +200,7 @@ var losses = []loss{
 		moves: []string{"stager_api_refused_total", "stager_checkpoint_committed_total", "stager_checkpoint_bytes_total", "stager_store_request_seconds", "stager_store_bytes_total", "stager_checkpoint_forecast_seconds"},
 	},
 	{
-		name: "a name that cannot be saved", plan: "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", commit: none, settle: 10ms}\n",
+		name: "a name that cannot be saved", plan: "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", commit: none, quietPeriod: 10ms}\n",
 		work: func(q *quiet) {
 			q.write("out/notes.txt", "plain")
 			q.write("out/bad\xff", "x")
@@ -214,7 +214,7 @@ var losses = []loss{
 		log:   []string{`bad\\+xff`}, code: 75,
 	},
 	{
-		name: "plain files", plan: "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", commit: none, settle: 10ms}\n",
+		name: "plain files", plan: "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", commit: none, quietPeriod: 10ms}\n",
 		work: func(q *quiet) {
 			q.write("out/notes.txt", "plain")
 			q.await("it is sent", func() bool { q.scrape(); return q.moved["stager_checkpoint_mirrored_bytes_total"] })
@@ -243,7 +243,7 @@ func output(more, limits string) string {
 	if limits != "" {
 		limits = "  limits: " + limits + "\n"
 	}
-	return limits + "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", settle: 1h" + more + "}\n"
+	return limits + "  outputs:\n  - {name: ckpt, path: DIR/out, destination: \"URL/ckpt/\", quietPeriod: 1h" + more + "}\n"
 }
 
 // TestLossesAreReported walks the table: each row's loss is in the log, in the exit code,

@@ -9,16 +9,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"github.com/stager-dev/stager/e2e/servers"
 )
 
 // A store is a real server, and one way to speak to it.
 type store struct {
 	servers.Server
-	url   func(dir string) string // of a folder
+	url   func(dir string) string // of a directory
 	names func(context.Context) ([]string, error)
-	disk  string // the folder "ckpt" of it, where that can be looked at as files
+	disk  string // the directory "ckpt" of it, where that can be looked at as files
 }
 
 // stored is a store that can be started.

@@ -55,7 +55,7 @@ func newTeam(t *testing.T, v vault) *team {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &team{vault: v, t: t, work: work, output: "settle: 1h", limit: "64Mi", keep: 50, patience: patience, other: os.Getenv("STAGER_TRIAL_BINARY") != ""}
+	m := &team{vault: v, t: t, work: work, output: "quietPeriod: 1h", limit: "64Mi", keep: 50, patience: patience, other: os.Getenv("STAGER_TRIAL_BINARY") != ""}
 	t.Cleanup(func() {
 		for _, p := range m.pods {
 			p.run.kill()
@@ -363,8 +363,8 @@ func (p *pod) named(line *regexp.Regexp) (steps []int) {
 
 // keys lists what the destination has.
 func (m *team) keys(prefix string) (keys []string, err error) {
-	folder, params, _ := strings.Cut(m.url, "?")
-	cmd := exec.Command(m.binary, "ls", "--quiet", "-o", "json", folder+prefix+"?"+params)
+	directory, params, _ := strings.Cut(m.url, "?")
+	cmd := exec.Command(m.binary, "ls", "--quiet", "-o", "json", directory+prefix+"?"+params)
 	cmd.Env = append(os.Environ(), m.env...)
 	out, err := cmd.Output()
 	for line := range strings.Lines(string(out)) {

@@ -25,7 +25,7 @@ type Config struct {
 	Env    []string          // endpoint and credentials of the store
 	Source string            // URL of the shards
 	Shards map[string]string // name of each shard → SHA-256 of its bytes
-	Work   string            // folder for everything local
+	Work   string            // directory for everything local
 
 	Readers     int
 	Groups      int                    // of readers, each of which gets every shard; 0: one
@@ -34,7 +34,7 @@ type Config struct {
 	Epochs      int
 	Window      int64                            // bytes
 	Reuse       string                           // none, fit or pin
-	Items       string                           // YAML of what a shard is, such as "items: folders", or ""
+	Items       string                           // YAML of what a shard is, such as "items: directories", or ""
 	KillReaders func(delivered, total int) bool  // asked a few times a second: kill one now?
 	KillStager  []float64                        // at these parts of the whole
 	Outputs     string                           // YAML of the plan's outputs, or ""

@@ -78,7 +78,7 @@ type shards struct {
 	digests     map[string]string
 }
 
-// fill packs shards and pushes them to a folder of the store.
+// fill packs shards and pushes them to a directory of the store.
 func (s store) fill(t *testing.T, binary, dir string, count, size int) shards {
 	t.Helper()
 	packed := t.TempDir()
@@ -109,7 +109,7 @@ func evenly(n int) (parts []float64) {
 	return parts
 }
 
-// push brings a folder to the store.
+// push brings a directory to the store.
 func (s store) push(t *testing.T, binary, packed, dir string) {
 	t.Helper()
 	if m, err := measure(s.command(t, binary, "push", "--quiet", packed, s.url(dir)), 0, nil); err != nil || m.exit != 0 {

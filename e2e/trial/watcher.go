@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watcher measures how many bytes of files a folder costs, as a stranger would: by
+// Watcher measures how many bytes of files a directory costs, as a stranger would: by
 // walking it, and by looking in /proc for files that were unlinked and are still
 // open somewhere. Hard links count once.
 //

@@ -50,7 +50,7 @@ const (
 type Owners struct {
 	API *kube.Client
 
-	asking singleflight.Group
+	fetching singleflight.Group
 
 	mu    sync.Mutex // guards known
 	known map[string]ownerFound
@@ -77,7 +77,7 @@ func (o *Owners) Find(namespace string, owner Owner) (object []byte, err error) 
 	if f, ok := o.kept(key); ok {
 		return f.object, f.err
 	}
-	found, err, _ := o.asking.Do(key, func() (any, error) {
+	found, err, _ := o.fetching.Do(key, func() (any, error) {
 		object, err := o.read(path, owner)
 		o.keep(key, ownerFound{object, err, time.Now().Add(ownerKept)})
 		return object, err

@@ -35,7 +35,7 @@ const (
 )
 
 // Certificates is where the serving certificate comes from: certs.Keeper or
-// certs.Folder.
+// certs.Directory.
 type Certificates interface {
 	// Sync brings it up to date.
 	Sync(context.Context) error

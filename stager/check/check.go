@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 )
 
 // Config says what to check.
 type Config struct {
-	Store    *backends.Store // the folder that the URL names
+	Store    *backends.Store // the directory that the URL names
 	ReadOnly bool            // write nothing; read what is there
 	// SpeedOnly measures, and tries no promise but that bytes are right at full speed.
 	SpeedOnly bool
@@ -29,10 +29,10 @@ type Config struct {
 	Progress func(now string)
 }
 
-// Scratch is what the names of scratch folders begin with.
+// Scratch is what the names of scratch directories begin with.
 const Scratch = ".stager-check-"
 
-// sweepFor is how long removing the scratch folder may take.
+// sweepFor is how long removing the scratch directory may take.
 const sweepFor = time.Minute
 
 // retryFor is how long a request of a promise may fail. A server that answers one of them
@@ -51,7 +51,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	case err == nil:
 		return nil, &backends.Error{
 			Op: "check", Store: cfg.Store.Name(), Kind: backends.Invalid,
-			Err: errors.New("this is one object; give the folder that it lies in"),
+			Err: errors.New("this is one object; give the directory that it lies in"),
 		}
 	case backends.KindOf(err) != backends.NotExist:
 		return nil, err
@@ -64,7 +64,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	r.scratch = cfg.Store.Sub(r.rel).Impatient(retryFor)
 	err := r.all()
 	if r.wrote {
-		r.step("removing the scratch folder")
+		r.step("removing the scratch directory")
 		left := r.sweep()
 		if ctx.Err() != nil && left == nil {
 			time.Sleep(inFlight)
@@ -100,7 +100,7 @@ type run struct {
 	Config
 	ctx     context.Context // of the whole
 	scratch *backends.Store
-	rel     string // the scratch folder, relative to Store, with its "/"
+	rel     string // the scratch directory, relative to Store, with its "/"
 	report  *Report
 	wrote   bool  // something may lie in scratch
 	gone    error // the store could not be reached any more
@@ -119,7 +119,7 @@ func (r *run) step(now string) {
 // all does it, but for removing what it wrote.
 func (r *run) all() error {
 	r.step("looking at what is there")
-	there, err := r.survey()
+	there, err := r.list()
 	if err != nil {
 		return err
 	}
@@ -134,16 +134,16 @@ func (r *run) all() error {
 	case r.SpeedOnly && (!r.report.ReadOnly || len(there) > 0):
 	case !r.report.ReadOnly:
 		open = func(*checker) *backends.Store { return r.scratch }
-		backendtest.Run(&checker{run: r}, open, backendtest.Options{Refused: func(key string) {
-			r.report.Facts.RefusedNames = append(r.report.Facts.RefusedNames, key)
+		conformance.Run(&checker{run: r}, open, conformance.Options{Refused: func(key string) {
+			r.report.Capabilities.RefusedNames = append(r.report.Capabilities.RefusedNames, key)
 		}})
 	case len(there) == 0:
 		return &backends.Error{Op: "check", Store: r.Store.Name(), Kind: backends.NotExist, Err: r.nothing()}
 	default:
-		backendtest.Inspect(&checker{run: r}, open, sample(there))
+		conformance.Inspect(&checker{run: r}, open, sample(there))
 	}
 	if !r.SpeedOnly {
-		r.facts(there)
+		r.capabilities(there)
 	}
 	measured := fullSpeed
 	if r.report.ReadOnly {
@@ -166,12 +166,12 @@ func (r *run) nothing() error {
 
 // Limits of the survey.
 const (
-	surveyed  = 2000
-	surveyFor = 5 * time.Second
+	listed  = 2000
+	listFor = 5 * time.Second
 )
 
-// survey lists what is there, up to its limits.
-func (r *run) survey() (there []backends.Object, err error) {
+// list lists what is there, up to its limits.
+func (r *run) list() (there []backends.Object, err error) {
 	began := time.Now()
 	for obj, err := range r.Store.List(r.ctx, "") {
 		if err != nil {
@@ -181,7 +181,7 @@ func (r *run) survey() (there []backends.Object, err error) {
 			continue // of another check
 		}
 		there = append(there, obj)
-		if len(there) == surveyed || time.Since(began) > surveyFor {
+		if len(there) == listed || time.Since(began) > listFor {
 			break
 		}
 	}
@@ -217,7 +217,7 @@ func (r *run) firstWrite() error {
 		return err
 	}
 	if obj, err := r.scratch.Stat(r.ctx, "first"); err == nil {
-		r.report.Facts.ClockAheadSeconds = skew(obj.ModTime, before, after)
+		r.report.Capabilities.ClockAheadSeconds = skew(obj.ModTime, before, after)
 	}
 	if err := r.scratch.Delete(r.ctx, "first"); backends.KindOf(err) == backends.Permission {
 		r.refused("deleting", err)
@@ -250,7 +250,7 @@ func skew(told, before, after time.Time) *float64 {
 	return &ahead
 }
 
-// sweep removes the scratch folder, whatever became of the context.
+// sweep removes the scratch directory, whatever became of the context.
 func (r *run) sweep() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), sweepFor)
 	defer cancel()
@@ -267,7 +267,7 @@ func (r *run) sweep() error {
 		g.Go(func() error { return r.scratch.Delete(ctx, key) })
 	}
 	if err = errors.Join(err, g.Wait()); err != nil {
-		return fmt.Errorf("the scratch folder %s could not be removed, remove it by hand: %w", r.scratch.Name(), err)
+		return fmt.Errorf("the scratch directory %s could not be removed, remove it by hand: %w", r.scratch.Name(), err)
 	}
 	return nil
 }

@@ -13,26 +13,26 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
 // slow lets calls take their time, which is virtual here: measuring waits for it.
-func slow() *backendtest.Faults {
-	var f backendtest.Faults
-	for _, op := range []backendtest.Op{backendtest.Read, backendtest.Create, backendtest.Stat} {
-		f.Always(op, backendtest.Slow(20*time.Millisecond))
+func slow() *conformance.Faults {
+	var f conformance.Faults
+	for _, op := range []conformance.Op{conformance.Read, conformance.Create, conformance.Stat} {
+		f.Always(op, conformance.Slow(20*time.Millisecond))
 	}
 	return &f
 }
 
-// others are what lies beside the scratch folder.
+// others are what lies beside the scratch directory.
 var others = map[string]int64{"data/a": 1, "data/b": 100_000, "data/c": 3 << 20, "data/d": 5000, "x": 0}
 
 // try checks a store that has others, and tells what else is there afterwards.
 func try(ctx context.Context, t *testing.T, cfg Config, wrap func(backends.Backend) backends.Backend) (r *Report, left []string, err error) {
 	t.Helper()
-	m := mem.NewWith(backends.Facts{Parallelism: 4, MaxParallelism: 64, PartSize: 64 << 10, Checksum: backends.CRC32C})
+	m := mem.NewWith(backends.Capabilities{Parallelism: 4, MaxParallelism: 64, PartSize: 64 << 10, Checksum: backends.CRC32C})
 	for key, size := range others {
 		m.Generate(key, size)
 	}
@@ -67,7 +67,7 @@ func TestAWholeStore(t *testing.T) {
 		if err := r.Err(); err != nil {
 			t.Errorf("a whole store is found broken: %v: %+v", err, r.Promises)
 		}
-		f := r.Facts
+		f := r.Capabilities
 		if !f.AtomicReplace || f.Connections != 4 || f.Checksum != "crc32c" || f.LongestName != MostName || f.LongestKey != MostKey || f.ClockAheadSeconds == nil || *f.ClockAheadSeconds != 0 {
 			t.Errorf("facts = %+v", f)
 		}
@@ -95,12 +95,12 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 		if err != nil || len(there) > 0 {
 			t.Fatalf("got %v, and %q is left", err, there)
 		}
-		for _, op := range []backendtest.Op{backendtest.Create, backendtest.Write, backendtest.Commit, backendtest.Delete} {
+		for _, op := range []conformance.Op{conformance.Create, conformance.Write, conformance.Commit, conformance.Delete} {
 			if calls := f.Calls(op); len(calls) > 0 {
 				t.Errorf("%v, though nothing may be written", calls)
 			}
 		}
-		if err := r.Err(); err != nil || !r.ReadOnly || r.Refused != "" || r.Facts.Checksum != "crc32c" || r.Speed.One.Read <= 0 {
+		if err := r.Err(); err != nil || !r.ReadOnly || r.Refused != "" || r.Capabilities.Checksum != "crc32c" || r.Speed.One.Read <= 0 {
 			t.Errorf("got %v, %+v", err, r)
 		}
 	})
@@ -167,7 +167,7 @@ func TestBrokenStoresAreNamed(t *testing.T) {
 
 func TestWhenWritingIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, there, err := try(t.Context(), t, Config{}, slow().Always(backendtest.Create, backendtest.Fail(backends.Permission)).Wrap)
+		r, there, err := try(t.Context(), t, Config{}, slow().Always(conformance.Create, conformance.Fail(backends.Permission)).Wrap)
 		if err != nil || len(there) > 0 {
 			t.Fatalf("got %v, and %q is left", err, there)
 		}
@@ -183,16 +183,16 @@ func TestWhenWritingIsRefused(t *testing.T) {
 // A key that may write and not delete leaves one object, and says where.
 func TestWhenDeletingIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, there, err := try(t.Context(), t, Config{}, slow().Always(backendtest.Delete, backendtest.Fail(backends.Permission)).Wrap)
+		r, there, err := try(t.Context(), t, Config{}, slow().Always(conformance.Delete, conformance.Fail(backends.Permission)).Wrap)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(there) != 1 || !strings.HasPrefix(there[0], Scratch) {
 			t.Errorf("%q is left, want the first object alone", there)
 		}
-		folder, _, _ := strings.Cut(r.Left[max(strings.Index(r.Left, Scratch), 0):], " ")
-		if !strings.HasPrefix(there[0], folder) || !strings.HasPrefix(r.Refused, "deleting is refused") {
-			t.Errorf("left %q, refused %q; want the folder of %q named", r.Left, r.Refused, there)
+		directory, _, _ := strings.Cut(r.Left[max(strings.Index(r.Left, Scratch), 0):], " ")
+		if !strings.HasPrefix(there[0], directory) || !strings.HasPrefix(r.Refused, "deleting is refused") {
+			t.Errorf("left %q, refused %q; want the directory of %q named", r.Left, r.Refused, there)
 		}
 		if got := backends.KindOf(r.Err()); got != backends.Permission {
 			t.Errorf("kind %s, want permission", got)
@@ -205,8 +205,8 @@ func TestAStoreThatGoesAway(t *testing.T) {
 		f := slow()
 		r, _, err := try(t.Context(), t, Config{Progress: func(now string) {
 			if now == "a range is what was asked for" {
-				for _, op := range []backendtest.Op{backendtest.List, backendtest.Stat, backendtest.Read, backendtest.Create, backendtest.Delete} {
-					f.Always(op, backendtest.Fail(backends.Unavailable))
+				for _, op := range []conformance.Op{conformance.List, conformance.Stat, conformance.Read, conformance.Create, conformance.Delete} {
+					f.Always(op, conformance.Fail(backends.Unavailable))
 				}
 			}
 		}}, f.Wrap)
@@ -217,7 +217,7 @@ func TestAStoreThatGoesAway(t *testing.T) {
 			t.Errorf("broken are %q, want %q", got, want)
 		}
 		if r.Count(Unknown) < 10 || r.Left == "" || backends.KindOf(r.Err()) != backends.Unavailable {
-			t.Errorf("%d are not tried, %q is left, %v; want the rest not tried, the folder, and kind unavailable", r.Count(Unknown), r.Left, r.Err())
+			t.Errorf("%d are not tried, %q is left, %v; want the rest not tried, the directory, and kind unavailable", r.Count(Unknown), r.Left, r.Err())
 		}
 	})
 }
@@ -251,7 +251,7 @@ func TestWhatCannotBeChecked(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := Run(t.Context(), Config{Store: store.Sub("a/b")}); backends.KindOf(err) != backends.Invalid {
-			t.Errorf("an object instead of a folder: got %v, want kind invalid", err)
+			t.Errorf("an object instead of a directory: got %v, want kind invalid", err)
 		}
 	})
 }
@@ -297,8 +297,10 @@ func (b flipping) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	return &flipped{body, 1000 - off}, nil
 }
 
-// ObjectSum is that of the whole bytes.
-func (f *flipped) ObjectSum() backends.Checksum { return f.ReadCloser.(backends.Summer).ObjectSum() }
+// ObjectChecksum is that of the whole bytes.
+func (f *flipped) ObjectChecksum() backends.Checksum {
+	return f.ReadCloser.(backends.ChecksumReader).ObjectChecksum()
+}
 
 type flipped struct {
 	io.ReadCloser
@@ -315,7 +317,7 @@ func (f *flipped) Read(p []byte) (int, error) {
 }
 
 // belated is a store that does what it was asked though the asker has broken off, a
-// moment later: after the scratch folder was removed.
+// moment later: after the scratch directory was removed.
 type belated struct{ backends.Backend }
 
 func (b belated) Create(_ context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {

@@ -50,7 +50,7 @@ var promises = map[string]struct{ area, means, do string }{
 		listing, "Prefetch and window may miss files of a dataset, or take those of another.", straight,
 	},
 	"a long listing is whole": {
-		listing, "Of a folder with more objects than one page holds, prefetch and window miss some.", straight,
+		listing, "Of a directory with more objects than one page holds, prefetch and window miss some.", straight,
 	},
 	"a listing can be left in the middle": {
 		listing, "Connections are lost with each listing that is not read to its end: restore and long-running windows come to a stand.", report,
@@ -61,8 +61,8 @@ var promises = map[string]struct{ area, means, do string }{
 	"stat tells what the listing told": {
 		listing, "An object looks changed between listing and reading: prefetch and window end with code 75, although nothing changed.", straight,
 	},
-	"a name stands for an object or a folder": {
-		listing, "A URL of one file is not found, or one of a folder is taken for a file.", "Name folders with a \"/\" at the end.",
+	"a name stands for an object or a directory": {
+		listing, "A URL of one file is not found, or one of a directory is taken for a file.", "Name directories with a \"/\" at the end.",
 	},
 	"objects of all sizes come back as they were written": {
 		reading, "Data arrives damaged: prefetch and window find it and end with code 76, where a checksum is told; where none is, nobody finds it.", useNothing,
@@ -114,7 +114,7 @@ var promises = map[string]struct{ area, means, do string }{
 		writing, "Retention of checkpoints fails, or removes more than it should.", "Keep every checkpoint (keep: {last: 0}) and remove old ones by hand.",
 	},
 	"a commit replaces what was there": {
-		winning, "Overwriting fails: push of a changed folder, mirrored outputs and LATEST stay behind.", "Push to a new folder each time.",
+		winning, "Overwriting fails: push of a changed directory, mirrored outputs and LATEST stay behind.", "Push to a new directory each time.",
 	},
 	"readers see the old object or the new one": {
 		winning, "While a file is replaced, a reader may find none, or a mixture: mirrored outputs and overwritten datasets are at risk, committed checkpoints are not.", byHand,

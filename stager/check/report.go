@@ -10,15 +10,15 @@ import (
 
 // Report is what a check found. Its JSON is stable.
 type Report struct {
-	Store    string    `json:"store"`
-	Began    time.Time `json:"began"`
-	Seconds  float64   `json:"seconds"`
-	ReadOnly bool      `json:"readOnly"`          // nothing was written
-	Refused  string    `json:"refused,omitempty"` // why not, where it was wanted
-	Facts    Facts     `json:"facts"`
-	Speed    Speed     `json:"speed"`
-	Promises []Promise `json:"promises"`
-	Left     string    `json:"left,omitempty"` // what could not be removed, and why
+	Store        string       `json:"store"`
+	Began        time.Time    `json:"began"`
+	Seconds      float64      `json:"seconds"`
+	ReadOnly     bool         `json:"readOnly"`          // nothing was written
+	Refused      string       `json:"refused,omitempty"` // why not, where it was wanted
+	Capabilities Capabilities `json:"facts"`
+	Speed        Speed        `json:"speed"`
+	Promises     []Promise    `json:"promises"`
+	Left         string       `json:"left,omitempty"` // what could not be removed, and why
 }
 
 // State is what became of a promise.
@@ -42,8 +42,8 @@ type Promise struct {
 	Kind     backends.Kind `json:"-"` // of the worst complaint
 }
 
-// Facts are what was learned about the store.
-type Facts struct {
+// Capabilities are what was learned about the store.
+type Capabilities struct {
 	AtomicReplace     bool     `json:"atomicReplace"`
 	ConditionalCreate bool     `json:"conditionalCreate"`
 	PinnedReads       bool     `json:"pinnedReads"`

@@ -60,7 +60,7 @@ func (r *run) measureOwn(ctx context.Context) error {
 		return err
 	}
 
-	size := min(max(int64(rate/4), leastFile/16), r.Store.Facts().PartSize, largest/int64(r.connections))
+	size := min(max(int64(rate/4), leastFile/16), r.Store.Capabilities().PartSize, largest/int64(r.connections))
 	many, rate, n, err := write(ctx, r.scratch, "many", size, int(largest/size), forBytes)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (r *run) measureThere(ctx context.Context, there []backends.Object) (err er
 			sum += obj.Size
 		}
 		s.Many = Rate{FileBytes: sum / int64(len(by))}
-		if err = s.Many.readOf(ctx, r.Store, pieces(by, r.Store.Facts().PartSize), false); err != nil {
+		if err = s.Many.readOf(ctx, r.Store, pieces(by, r.Store.Capabilities().PartSize), false); err != nil {
 			return err
 		}
 		tiny := slices.DeleteFunc(by, func(obj backends.Object) bool { return obj.Size > 1<<20 })
@@ -174,7 +174,7 @@ func (r *run) writeOne(ctx context.Context, alone *backends.Store) (obj backends
 // keep calls f with 0, 1, 2 … until time is over or it was called so often, as many at
 // once as the store serves well, and tells how many these were at most.
 func keep(ctx context.Context, store *backends.Store, often int, during time.Duration, f func(ctx context.Context, i int) error) (atOnce int, err error) {
-	crew, ctx := backends.NewCrew(ctx, func() int {
+	crew, ctx := backends.NewWorkerPool(ctx, func() int {
 		now := store.Connections()
 		atOnce = max(atOnce, now)
 		return now
@@ -298,7 +298,7 @@ var _ io.ReaderAt = pattern{}
 // serve it well, and returns how many bytes and how many objects, or parts of large ones, came
 // in a second.
 func ReadSpeed(ctx context.Context, store *backends.Store, objs []backends.Object, during time.Duration) (bytesPerSecond, objectsPerSecond float64, err error) {
-	of := pieces(objs, store.Facts().PartLength(1))
+	of := pieces(objs, store.Capabilities().PartLength(1))
 	if len(of) == 0 {
 		return 0, 0, errors.New("there are no bytes to read")
 	}

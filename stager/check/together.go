@@ -53,7 +53,7 @@ func (t *Together) GuardWords() string {
 // Several tries at a destination what checkpoints of several nodes need: six small
 // requests, and nothing is left.
 func Several(ctx context.Context, store *backends.Store) (*Together, error) {
-	facts := store.Facts()
+	facts := store.Capabilities()
 	t := &Together{Store: store.Name(), Create: facts.ConditionalCreate, Guard: facts.Guard}
 	if !t.Create {
 		t.Weaker = append(t.Weaker, "two nodes that create one record at the same instant may both take it for theirs; COMMIT.json is read again before success is reported, so one of them ends with an error")

@@ -52,8 +52,8 @@ type promising struct {
 	guard  backends.Guard
 }
 
-func (p promising) Facts() backends.Facts {
-	f := p.Backend.Facts()
+func (p promising) Capabilities() backends.Capabilities {
+	f := p.Backend.Capabilities()
 	f.ConditionalCreate, f.Guard = p.create, p.guard
 	return f
 }

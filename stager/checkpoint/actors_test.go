@@ -123,7 +123,7 @@ func committed(t *testing.T, b *mem.Backend, steps ...int64) {
 	}
 }
 
-// ready makes a checkpoint in an output's folder that its marker calls complete.
+// ready makes a checkpoint in an output's directory that its marker calls complete.
 func ready(t *testing.T, dir, name, text string) {
 	t.Helper()
 	write(t, filepath.Join(dir, name), map[string]string{"w": text})

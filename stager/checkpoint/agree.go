@@ -13,7 +13,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
-	"github.com/stager-dev/stager/stager/records"
+	"github.com/stager-dev/stager/stager/internal/records"
 )
 
 // Among says which node of a job restores. The zero value is one that restores alone.
@@ -281,7 +281,7 @@ func (r *agreedRestore) newestListed(ctx context.Context, a group.Action) (e gro
 			r.passed = append(r.passed, FellBack{c.step, r.cfg.Store.Sub(c.dir).Name(), "a node of the job could not restore it", backends.Corrupt})
 			continue
 		}
-		r.passed = append(r.passed, passedOver(r.cfg, c)...)
+		r.passed = append(r.passed, skippedStep(r.cfg, c)...)
 		e.Outcome, e.Found = group.OK, group.Found{Step: c.step, Dir: c.dir, Digest: digest}
 		break
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
@@ -156,9 +156,9 @@ func TestStepByHandIsAgreedOn(t *testing.T) {
 // node takes the newest step, and says that nobody agreed.
 func TestReadOnlyNodeFollowsAgreement(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b, faults := mem.New(), new(backendtest.Faults)
+		b, faults := mem.New(), new(conformance.Faults)
 		g := savedGang(t, b, 2, podsOf)
-		faults.Always(backendtest.Create, backendtest.Fail(backends.Permission))
+		faults.Always(conformance.Create, conformance.Fail(backends.Permission))
 		var log bytes.Buffer
 		logged := func(c *RestoreConfig) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }
 		wantRestored(t, faults.Wrap(b), 1, 1, logged)

@@ -104,7 +104,7 @@ func (u *Uploader) number(names map[string]int64, claimed map[string]string, ent
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !u.said[name] {
+	if !u.explicit[name] {
 		names[name] = autoStep
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -82,13 +82,13 @@ func TestHolesAndSocketsInACheckpoint(t *testing.T) {
 // says what is not safe, and what waits stays held for the next process.
 func TestADestinationThatIsSlowForEver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b, dir, faults := mem.New(), t.TempDir(), new(backendtest.Faults)
+		b, dir, faults := mem.New(), t.TempDir(), new(conformance.Faults)
 		u := newUploader(t, dir, faults.Wrap(b), nil)
 		write(t, filepath.Join(dir, "step-1"), model("1"))
 		if _, err := u.Commit(t.Context(), CommitRequest{Path: "step-1", Step: -1}); err != nil {
 			t.Fatal(err)
 		}
-		faults.Always(backendtest.Commit, backendtest.Hang())
+		faults.Always(conformance.Commit, conformance.Hang())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		began := time.Now()
@@ -135,11 +135,11 @@ func TestStepNumbersThatGoBack(t *testing.T) {
 func TestADestinationThatRefuses(t *testing.T) {
 	for kind, hopeless := range map[backends.Kind]bool{backends.NoSpace: false, backends.Permission: true} {
 		inBubble(t, func(t *testing.T) {
-			b, dir, faults := mem.New(), t.TempDir(), new(backendtest.Faults)
+			b, dir, faults := mem.New(), t.TempDir(), new(conformance.Faults)
 			push(t, b, 1, model("1"))
 			before := b.Keys()
 			u := newUploader(t, dir, faults.Wrap(b), func(c *Config) { c.Keep.Last = 1 })
-			faults.Always(backendtest.Create, backendtest.Fail(kind))
+			faults.Always(conformance.Create, conformance.Fail(kind))
 			write(t, filepath.Join(dir, "step-2"), model("2"))
 			write(t, dir, map[string]string{"log.txt": "words"})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -187,7 +187,7 @@ func TestAClockOfTheStoreThatIsOff(t *testing.T) {
 	}
 	ret := retention{abandoned: Abandoned}
 	for off, over := range map[time.Duration]bool{48 * time.Hour: false, time.Hour: false, -time.Hour: false, -48 * time.Hour: true} {
-		left := backends.Remains{Key: stepDir(1, 0) + "/data/0123456789abcdef/x", Touched: time.Now().Add(off)}
+		left := backends.Orphan{Key: stepDir(1, 0) + "/data/0123456789abcdef/x", Touched: time.Now().Add(off)}
 		if got := ret.isOver(left); got != over {
 			t.Errorf("what came just now by a clock that is off by %v is swept: %t, want %t", off, got, over)
 		}

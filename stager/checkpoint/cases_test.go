@@ -152,7 +152,7 @@ var completionCases = []struct {
 	}, "6 of 6 committed", "1 of 6 committed"},
 }
 
-// Case 8 is TestRenamesAreSeenWithoutScans: of 20 folders that were renamed into place 0 were
+// Case 8 is TestRenamesAreSeenWithoutScans: of 20 directories that were renamed into place 0 were
 // committed at once, since no scan had seen the temporary names.
 func TestCompletionWithDefaultSettings(t *testing.T) {
 	for _, c := range completionCases {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/stager-dev/stager/backends/mem"
-	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+	"github.com/stager-dev/stager/stager/checkpoint/detect"
 )
 
 // cpuTime returns the CPU time that this process used.
@@ -92,7 +92,7 @@ func BenchmarkStructureChecks(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if j := evidence.Judge(v, &u.shapes, time.Hour); j.Kind != evidence.Waiting {
+			if j := detect.Judge(v, &u.shapes, time.Hour); j.Kind != detect.Waiting {
 				b.Fatalf("got %+v, want that it waits", j)
 			}
 		}

@@ -36,7 +36,7 @@ type Commit struct {
 	Attempt     int       `json:"attempt"`               // fencing token: an older one never overwrites a newer
 	Stager      string    `json:"stager,omitempty"`      // version of the writer
 	SamplesSeen int64     `json:"samplesSeen,omitempty"` // as the trainer said, like Metrics
-	Data        string    `json:"data"`                  // the folder of the files, below the step's
+	Data        string    `json:"data"`                  // the directory of the files, below the step's
 	Bytes       int64     `json:"bytes"`
 	Files       []File    `json:"files"`
 
@@ -74,7 +74,7 @@ type File struct {
 	At string `json:"at,omitempty"`
 }
 
-// key is where the bytes of a file lie that the COMMIT of a step's folder lists.
+// key is where the bytes of a file lie that the COMMIT of a step's directory lists.
 func (c *Commit) key(dir string, f File) string {
 	if f.At != "" {
 		return f.At
@@ -94,7 +94,7 @@ func checkAt(at string) error {
 }
 
 // DecodeCommit reads a COMMIT.json, ignores fields that it does not know, and refuses one
-// that requires a feature that this version has not, or whose paths could lead out of the folder it is restored to.
+// that requires a feature that this version has not, or whose paths could lead out of the directory it is restored to.
 // Its errors are of kind Corrupt, or Unsupported.
 func DecodeCommit(p []byte) (Commit, error) {
 	var c Commit
@@ -121,7 +121,7 @@ func DecodeCommit(p []byte) (Commit, error) {
 func (c *Commit) check() error {
 	id, ok := strings.CutPrefix(c.Data, dataDir+"/")
 	if !ok || !uploadID.MatchString(id) {
-		return fmt.Errorf("%q is no folder of data", c.Data)
+		return fmt.Errorf("%q is no directory of data", c.Data)
 	}
 	if c.Step < 0 || len(c.Files) == 0 || c.Nodes < 1 {
 		return fmt.Errorf("step %d with %d files by %d nodes cannot be", c.Step, len(c.Files), c.Nodes)
@@ -159,7 +159,7 @@ func (c *Commit) check() error {
 	for _, f := range c.Files {
 		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
 			if seen[place{f.Node, dir}] {
-				return fmt.Errorf("%q is a file and a folder", dir)
+				return fmt.Errorf("%q is a file and a directory", dir)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -32,21 +32,21 @@ func TestDecodeCommitRefuses(t *testing.T) {
 		t.Fatalf("a good one: %v", err)
 	}
 	for name, spoil := range map[string]func(*Commit){
-		"another version": func(c *Commit) { c.APIVersion = "stager.dev/v2" },
-		"no nodes":        func(c *Commit) { c.Nodes = 0 },
-		"another's node":  func(c *Commit) { c.Files[1].Node = 1 },
-		"bytes elsewhere": func(c *Commit) { c.Files[1].At = "step-00000001/data/../../other" },
-		"bytes in COMMIT": func(c *Commit) { c.Files[1].At = "step-00000001/COMMIT.json" },
-		"negative step":   func(c *Commit) { c.Step = -1 },
-		"no files":        func(c *Commit) { c.Files, c.Bytes = nil, 0 },
-		"wrong total":     func(c *Commit) { c.Bytes = 4 },
-		"negative size":   func(c *Commit) { c.Files[1].Size = -1; c.Bytes = 2 },
-		"overflow":        func(c *Commit) { c.Files[0].Size, c.Files[1].Size = 1<<62, 1<<62; c.Bytes = -1 << 63 },
-		"no digest":       func(c *Commit) { c.Files[0].Digest = "" },
-		"unknown digest":  func(c *Commit) { c.Files[0].Digest = "rot13:00" },
-		"data elsewhere":  func(c *Commit) { c.Data = "data/../../other" },
-		"twice":           func(c *Commit) { c.Files[1].Path = "a/b" },
-		"file and folder": func(c *Commit) { c.Files[1].Path = "a" },
+		"another version":    func(c *Commit) { c.APIVersion = "stager.dev/v2" },
+		"no nodes":           func(c *Commit) { c.Nodes = 0 },
+		"another's node":     func(c *Commit) { c.Files[1].Node = 1 },
+		"bytes elsewhere":    func(c *Commit) { c.Files[1].At = "step-00000001/data/../../other" },
+		"bytes in COMMIT":    func(c *Commit) { c.Files[1].At = "step-00000001/COMMIT.json" },
+		"negative step":      func(c *Commit) { c.Step = -1 },
+		"no files":           func(c *Commit) { c.Files, c.Bytes = nil, 0 },
+		"wrong total":        func(c *Commit) { c.Bytes = 4 },
+		"negative size":      func(c *Commit) { c.Files[1].Size = -1; c.Bytes = 2 },
+		"overflow":           func(c *Commit) { c.Files[0].Size, c.Files[1].Size = 1<<62, 1<<62; c.Bytes = -1 << 63 },
+		"no digest":          func(c *Commit) { c.Files[0].Digest = "" },
+		"unknown digest":     func(c *Commit) { c.Files[0].Digest = "rot13:00" },
+		"data elsewhere":     func(c *Commit) { c.Data = "data/../../other" },
+		"twice":              func(c *Commit) { c.Files[1].Path = "a/b" },
+		"file and directory": func(c *Commit) { c.Files[1].Path = "a" },
 	} {
 		c := goodCommit()
 		spoil(&c)
@@ -196,7 +196,7 @@ func TestNames(t *testing.T) {
 // A store reads in parts, at once, in any order, again, and across their borders.
 func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
 	const size = 1 << 20
-	contents := backendtest.ContentsOf("x", size)
+	contents := conformance.ContentsOf("x", size)
 	want := contents.Sum(backends.CRC64NVME)
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -216,10 +216,10 @@ func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
 		if got, err := s.sum(); err != nil || got != want {
 			t.Fatalf("seed %d: %v, %v; want %v", seed, got, err, want)
 		}
-		if s.settle(false); told != size {
+		if s.finish(false); told != size {
 			t.Errorf("seed %d: told of %d bytes, want %d", seed, told, size)
 		}
-		if s.settle(true); told != 0 {
+		if s.finish(true); told != 0 {
 			t.Errorf("seed %d: after it failed told of %d bytes, want 0", seed, told)
 		}
 	}
@@ -264,7 +264,7 @@ func TestWhatIsSummedFirstHasNotMoved(t *testing.T) {
 	const size = 1 << 20
 	var told atomic.Int64
 	store := backends.NewStore(sumsFirst{mem.New(), &told, t}, "mem://test", backends.Options{})
-	contents := backendtest.ContentsOf("x", size)
+	contents := conformance.ContentsOf("x", size)
 	s := newSummed(contents, size, backends.CRC64NVME, func(n int64) { told.Add(n) })
 	if _, err := store.Put(t.Context(), "k", s, size, backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -309,7 +309,7 @@ func TestWhatIsSentFromAFileIsReadOnce(t *testing.T) {
 	const size = 1<<20 + 1
 	var told atomic.Int64
 	name := filepath.Join(t.TempDir(), "f")
-	contents := backendtest.ContentsOf("x", size)
+	contents := conformance.ContentsOf("x", size)
 	whole, err := io.ReadAll(io.NewSectionReader(contents, 0, size))
 	if err != nil {
 		t.Fatal(err)

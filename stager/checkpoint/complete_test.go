@@ -97,7 +97,7 @@ func TestProvisionalCommitIsReplacedWhenTheCheckpointGrows(t *testing.T) {
 	})
 }
 
-// A later process of the same folder replaces the provisional COMMIT of the one before. The
+// A later process of the same directory replaces the provisional COMMIT of the one before. The
 // whole checkpoint was refused as other content of the step, also by the second restart.
 func TestProvisionalCommitIsReplacedAfterRestarts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {

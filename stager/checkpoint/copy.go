@@ -17,7 +17,7 @@ import (
 // (fs.protected_hardlinks): a symbolic link by another of the same target, a file by a copy.
 // It returns the refusal where copies of this and the files to come, with blocks of their
 // own, would take more than half of the free space, which the trainer needs, too.
-func (s *shelf) instead(old, name string, f local, all int64, refusal error) (copied bool, err error) {
+func (s *snapshotDir) instead(old, name string, f local, all int64, refusal error) (copied bool, err error) {
 	if target, err := s.root.Readlink(old); err == nil {
 		return false, s.root.Symlink(target, name)
 	}
@@ -39,7 +39,7 @@ func (e *copyError) Unwrap() error { return e.error }
 // or somebody has it open for writing, an *unreadableError when stager may not read it, and
 // a *copyError when it cannot be copied: of kind NoSpace, before the first byte, where there
 // is no room.
-func (s *shelf) copyFile(old, name string, f local, need int64) (done bool, err error) {
+func (s *snapshotDir) copyFile(old, name string, f local, need int64) (done bool, err error) {
 	from, err := disk.OpenFile(s.root, old, os.O_RDONLY, 0)
 	err = explain(s.root, old, err)
 	if odd := (*disk.NotRegularError)(nil); errors.As(err, &odd) {
@@ -68,7 +68,7 @@ func (s *shelf) copyFile(old, name string, f local, need int64) (done bool, err 
 	return true, s.root.Chtimes(name, f.modified(), f.modified())
 }
 
-func (s *shelf) copyBytes(to, from *os.File, f local, need int64) error {
+func (s *snapshotDir) copyBytes(to, from *os.File, f local, need int64) error {
 	free, err := s.free(s.root)
 	if err != nil {
 		return err

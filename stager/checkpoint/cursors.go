@@ -16,8 +16,8 @@ import (
 // Cursors are where the inputs of a node stand, by their names.
 type Cursors map[string]json.RawMessage
 
-// ask is where the inputs stand now.
-func (u *Uploader) ask() Cursors {
+// request is where the inputs stand now.
+func (u *Uploader) request() Cursors {
 	if u.cfg.Cursors == nil {
 		return nil
 	}
@@ -38,7 +38,7 @@ type stood struct {
 	at      time.Time
 }
 
-// came remembers where the inputs stand when an entry comes to the output's folder: the
+// came remembers where the inputs stand when an entry comes to the output's directory: the
 // look that follows may be late, when the trainer has gone on already.
 func (u *Uploader) came(entry string) {
 	name, _ := finalName(entry)
@@ -49,11 +49,11 @@ func (u *Uploader) came(entry string) {
 	if !file {
 		step, _ = stepOf(name, true)
 	}
-	_, folder := stepOf(name, true)
-	if u.member != nil && (file || folder) {
+	_, directory := stepOf(name, true)
+	if u.member != nil && (file || directory) {
 		u.member.expect(step)
 	}
-	if !file && !folder || u.cfg.Cursors == nil {
+	if !file && !directory || u.cfg.Cursors == nil {
 		return
 	}
 	u.mu.Lock()
@@ -62,7 +62,7 @@ func (u *Uploader) came(entry string) {
 	if known {
 		return
 	}
-	now := stood{u.ask(), time.Now()}
+	now := stood{u.request(), time.Now()}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if _, known := u.stood[name]; !known {
@@ -96,7 +96,7 @@ func (u *Uploader) noteCursors(names map[string]int64, unfinished map[string]str
 	if len(fresh) == 0 && !polls {
 		return
 	}
-	now := stood{u.ask(), began}
+	now := stood{u.request(), began}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.before = now.cursors

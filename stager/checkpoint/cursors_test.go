@@ -46,7 +46,7 @@ func TestACommitKnowsWhereTheDataStood(t *testing.T) {
 		restored(`{"train":[3]}`)
 
 		write(t, filepath.Join(dir, "checkpoint-5"), model("5"))
-		if err := u.look(false); err != nil {
+		if err := u.scan(false); err != nil {
 			t.Fatal(err)
 		}
 		at = 6
@@ -67,7 +67,7 @@ func TestACommitKnowsWhereTheDataStood(t *testing.T) {
 	})
 }
 
-// A trainer that saves quickly and takes its next shards has gone on when the folder is
+// A trainer that saves quickly and takes its next shards has gone on when the directory is
 // looked at: what it was given by then is not in the checkpoint.
 func TestTheDataStoodWhereTheyWereWhenTheNameCame(t *testing.T) {
 	at := 0

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/stager/records"
+	"github.com/stager-dev/stager/stager/internal/records"
 )
 
 // COMMIT.json is created where there is none, or replaced in the version that was read
@@ -24,8 +24,8 @@ const (
 )
 
 var (
-	// errTaken: COMMIT.json is not what it was when it was read.
-	errTaken = errors.New("another writer was first")
+	// errStepExists: COMMIT.json is not what it was when it was read.
+	errStepExists = errors.New("another writer was first")
 	// errVanished: data that was sent is not there, and COMMIT.json names it or was to.
 	errVanished = errors.New("another process removed data of this upload")
 )
@@ -41,17 +41,17 @@ type spot struct {
 
 // delivery is what ship has sent so far.
 type delivery struct {
-	dir  string // the step's folder; empty: nothing
+	dir  string // the step's directory; empty: nothing
 	part part
 }
 
 // ship sends a checkpoint and commits it. It returns the COMMIT that makes the step
-// exist, which may be that of another upload of the same bytes, and its folder.
+// exist, which may be that of another upload of the same bytes, and its directory.
 //
 // Nothing that it leaves after an error counts: a later call with the same id goes
 // on with it, any other sweeps it. What is in the files' places is sent only as it
 // was listed in c.files.
-func (s *shipper) ship(ctx context.Context, c cargo) (Commit, string, error) {
+func (s *shipper) ship(ctx context.Context, c uploadJob) (Commit, string, error) {
 	if err := s.store.CheckKeys(pathsOf(c.files)); err != nil {
 		return Commit{}, "", &unholdableError{err}
 	}
@@ -72,7 +72,7 @@ func (s *shipper) ship(ctx context.Context, c cargo) (Commit, string, error) {
 		}
 		commit, err := s.shipTo(ctx, c, at, &sent)
 		switch {
-		case errors.Is(err, errTaken) && taken < maxTaken:
+		case errors.Is(err, errStepExists) && taken < maxTaken:
 			taken++
 		case errors.Is(err, errVanished) && vanished < maxVanished:
 			vanished++
@@ -86,15 +86,15 @@ func (s *shipper) ship(ctx context.Context, c cargo) (Commit, string, error) {
 
 // anew is c as an upload of its own, which takes nothing from tries before. Whoever
 // removes what was sent may not have finished.
-func (c cargo) anew() cargo {
+func (c uploadJob) anew() uploadJob {
 	c.sent.forget()
 	c.id = newID()
 	return c
 }
 
-// place chooses the step's folder, and reads what is there. A COMMIT of a later version of
+// place chooses the step's directory, and reads what is there. A COMMIT of a later version of
 // stager is never replaced: that it cannot be read here says nothing against it.
-func (s *shipper) place(ctx context.Context, c cargo) (at spot, err error) {
+func (s *shipper) place(ctx context.Context, c uploadJob) (at spot, err error) {
 	for suffix := 0; ; suffix = max(suffix+1, s.attempt) {
 		at = spot{dir: stepDir(c.step, suffix)}
 		there, obj, err := readCommitAt(ctx, s.store, at.dir)
@@ -163,14 +163,14 @@ func conflict(dir, format string, args ...any) error {
 	}
 }
 
-// interrupted is an error of kind Changed with errTaken or errVanished in it.
+// interrupted is an error of kind Changed with errStepExists or errVanished in it.
 func interrupted(dir string, why error) error {
 	return &backends.Error{Op: "commit", Key: dir, Kind: backends.Changed, Err: why}
 }
 
-// shipTo sends what sent does not have, and commits it. It fails with errTaken when
+// shipTo sends what sent does not have, and commits it. It fails with errStepExists when
 // COMMIT.json is no longer as at says.
-func (s *shipper) shipTo(ctx context.Context, c cargo, at spot, sent *delivery) (Commit, error) {
+func (s *shipper) shipTo(ctx context.Context, c uploadJob, at spot, sent *delivery) (Commit, error) {
 	if sent.dir == "" {
 		own, err := s.deliver(ctx, c, at.dir)
 		if err != nil {
@@ -183,7 +183,7 @@ func (s *shipper) shipTo(ctx context.Context, c cargo, at spot, sent *delivery) 
 	if err := commit.check(); err != nil {
 		return Commit{}, &backends.Error{Op: "commit", Key: at.dir, Kind: backends.Invalid, Err: err}
 	}
-	if missing, err := s.arrived(ctx, at.dir, &commit); err != nil || missing != nil {
+	if missing, err := s.uploaded(ctx, at.dir, &commit); err != nil || missing != nil {
 		c.sent.forget()
 		if err == nil {
 			err = interrupted(at.dir, fmt.Errorf("%w: %w", errVanished, missing))
@@ -198,7 +198,7 @@ func (s *shipper) shipTo(ctx context.Context, c cargo, at spot, sent *delivery) 
 }
 
 // deliver sends the files and brings the part.
-func (s *shipper) deliver(ctx context.Context, c cargo, dir string) (part, error) {
+func (s *shipper) deliver(ctx context.Context, c uploadJob, dir string) (part, error) {
 	data := dataDir + "/" + c.id
 	for before := s.earlier(ctx, dir); ; before = nil {
 		files, err := s.send(ctx, c, dir+"/"+data, before)
@@ -216,7 +216,7 @@ func (s *shipper) deliver(ctx context.Context, c cargo, dir string) (part, error
 			}
 		}
 		if s.nodes <= 1 { // of several, package group creates the part
-			if err := s.bring(ctx, dir, own); err != nil {
+			if err := s.upload(ctx, dir, own); err != nil {
 				return part{}, err
 			}
 		}
@@ -263,21 +263,21 @@ func (s *shipper) commit(ctx context.Context, at spot, c *Commit, data string) (
 	case rerr == nil && there.brought(at.dir, data):
 		return &there, nil
 	case (err == nil || kind == backends.Exist || kind == backends.Changed) && (rerr == nil || bad(rerr)):
-		return nil, interrupted(at.dir, errTaken)
+		return nil, interrupted(at.dir, errStepExists)
 	case err == nil:
 		return nil, rerr
 	}
 	return nil, err
 }
 
-// asRead fails with errTaken when COMMIT.json is not what place read.
+// asRead fails with errStepExists when COMMIT.json is not what place read.
 func (s *shipper) asRead(ctx context.Context, at spot) error {
 	now, err := s.store.Stat(ctx, at.dir+"/"+commitKey)
 	switch absent := backends.KindOf(err) == backends.NotExist; {
 	case err != nil && !absent:
 		return err
 	case absent == at.replace, !absent && now.Version != at.over.Version:
-		return interrupted(at.dir, errTaken)
+		return interrupted(at.dir, errStepExists)
 	}
 	return nil
 }
@@ -309,13 +309,13 @@ func (s *shipper) confirm(ctx context.Context, at spot, c *Commit, data string) 
 	return *c, nil
 }
 
-// brought reports whether the COMMIT of a step's folder has what was sent to data.
+// brought reports whether the COMMIT of a step's directory has what was sent to data.
 func (c *Commit) brought(dir, data string) bool {
 	return c.Data == data || slices.ContainsFunc(c.Files, func(f File) bool { return strings.HasPrefix(f.At, dir+"/"+data+"/") })
 }
 
 // afterCommit does what only tidies: the step exists already. left is what was found in
-// the step's folder.
+// the step's directory.
 func (s *shipper) afterCommit(ctx context.Context, at spot, commit *Commit, left []backends.Object) {
 	if _, err := s.store.PutBytes(ctx, latestKey, []byte(at.dir+"\n"), backends.CreateOptions{}); err != nil {
 		s.log.Warn("the hint LATEST is not written; restore does not need it", "error", err)
@@ -334,7 +334,7 @@ func (s *shipper) retention() *retention {
 	return &retention{store: s.store, log: s.log, ids: s.own, abandoned: Abandoned}
 }
 
-// discard removes what this process sent to a step's folder under an id and will not
+// discard removes what this process sent to a step's directory under an id and will not
 // commit, unless a COMMIT or an upload on its way names it.
 func (s *shipper) discard(ctx context.Context, dir, id string) {
 	r := s.retention()
@@ -344,8 +344,8 @@ func (s *shipper) discard(ctx context.Context, dir, id string) {
 	}
 }
 
-// arrived asks the store once more for what COMMIT is about to promise.
-func (s *shipper) arrived(ctx context.Context, dir string, c *Commit) (missing, err error) {
+// uploaded asks the store once more for what COMMIT is about to promise.
+func (s *shipper) uploaded(ctx context.Context, dir string, c *Commit) (missing, err error) {
 	sizes, err := sizesOf(ctx, s.store, dir, c)
 	if err != nil {
 		return nil, err
@@ -353,17 +353,17 @@ func (s *shipper) arrived(ctx context.Context, dir string, c *Commit) (missing, 
 	return c.missing(dir, sizes), nil
 }
 
-// lookUp lists the step's folder, and those of others that the COMMIT refers to. It
-// returns what is in the step's folder, and the first file that is missing.
+// lookUp lists the step's directory, and those of others that the COMMIT refers to. It
+// returns what is in the step's directory, and the first file that is missing.
 func (s *shipper) lookUp(ctx context.Context, dir string, c *Commit) (left []backends.Object, missing, err error) {
-	sizes, folders := make(map[string]int64), map[string]bool{dir + "/": true}
+	sizes, directories := make(map[string]int64), map[string]bool{dir + "/": true}
 	for _, f := range c.Files {
 		if key := c.key(dir, f); !strings.HasPrefix(key, dir+"/") {
-			folders[uploadFolder(key)] = true
+			directories[uploadDir(key)] = true
 		}
 	}
-	for _, folder := range slices.Sorted(maps.Keys(folders)) {
-		for obj, err := range s.store.List(ctx, folder) {
+	for _, directory := range slices.Sorted(maps.Keys(directories)) {
+		for obj, err := range s.store.List(ctx, directory) {
 			if err != nil {
 				return nil, nil, err
 			}

@@ -35,7 +35,7 @@ func movedNames(t *testing.T, u *Uploader, hints <-chan struct{}, n int) {
 }
 
 // Renames into place are known by the kernel's word, also of temporary names that no scan
-// saw. Of 20 folders one was committed at once, the others after the quiet period.
+// saw. Of 20 directories one was committed at once, the others after the quiet period.
 func TestRenamesAreSeenWithoutScans(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, nil)

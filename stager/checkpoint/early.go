@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+	"github.com/stager-dev/stager/stager/checkpoint/detect"
 )
 
 // A trainer that keeps one or two checkpoints may remove one before its evidence is there.
@@ -18,14 +18,14 @@ import (
 // as what its save left in the end.
 
 // early is a checkpoint that is held before it is known to be complete, in
-// <shelfDir>/early-<id>/data.
+// <snapshotsName>/early-<id>/data.
 type early struct {
 	snap     *snapshot
 	one      bool // it is a file
 	grouped  bool
 	since    time.Time
 	linked   map[string]local // by path
-	gone     *entry           // of several nodes: what it was when the trainer removed it; nil: it is there
+	removed  *entry           // of several nodes: what it was when the trainer removed it; nil: it is there
 	known    earlyRecord      // what the disk has of it
 	recalled bool             // an earlier process linked it, and no file since
 }
@@ -36,17 +36,17 @@ const (
 	mostMissed  = 100
 )
 
-func (e *early) dir() string { return path.Join(shelfDir, earlyPrefix+e.snap.ID) }
+func (e *early) dir() string { return path.Join(snapshotsName, earlyPrefix+e.snap.ID) }
 
 // holdEarlyLocked links the files of a checkpoint that is not complete, as seen says. It is
 // a precaution only, so nothing that it fails with is an error.
 func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []local, seen *entry) {
-	if u.said[name] || u.shipped[name].Fingerprint != "" || len(files) == 0 || len(files) > mostLinks {
+	if u.explicit[name] || u.shipped[name].Fingerprint != "" || len(files) == 0 || len(files) > mostLinks {
 		return
 	}
 	e := u.early[name]
-	if e != nil && e.gone != nil { // it is written anew
-		u.loseLocked(name, e.gone)
+	if e != nil && e.removed != nil { // it is written anew
+		u.loseLocked(name, e.removed)
 		u.dropEarlyLocked(name)
 		e = nil
 	}
@@ -67,7 +67,7 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 	for i, f := range files {
 		now[i] = f.Path
 	}
-	if evidence.Removed(slices.Sorted(maps.Keys(e.linked)), now) != "" {
+	if detect.Removed(slices.Sorted(maps.Keys(e.linked)), now) != "" {
 		return // the trainer removes it
 	}
 	e.snap.Step, e.snap.View, e.snap.Round, e.recalled = step, seen.view, seen.round, false
@@ -108,7 +108,7 @@ func (u *Uploader) linkEarly(e *early, name string, f local) error {
 	if err := u.root.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err := u.shelf.hardLink(path.Join(from, f.Path), to)
+	err := u.snapshots.hardLink(path.Join(from, f.Path), to)
 	if err == nil {
 		e.linked[f.Path] = f
 	}
@@ -128,7 +128,7 @@ func (u *Uploader) roomForEarly(size int64) bool {
 				oldest = name
 			}
 		}
-		if gone := u.early[oldest].gone; gone != nil {
+		if gone := u.early[oldest].removed; gone != nil {
 			u.loseLocked(oldest, gone)
 		}
 		u.dropEarlyLocked(oldest)
@@ -136,7 +136,7 @@ func (u *Uploader) roomForEarly(size int64) bool {
 	for _, e := range u.early {
 		size += totalSize(slices.Collect(maps.Values(e.linked)))
 	}
-	free, err := u.shelf.free(u.root)
+	free, err := u.snapshots.free(u.root)
 	return err == nil && size <= free/100*int64(u.cfg.Hold.Percent)
 }
 
@@ -144,7 +144,7 @@ func (u *Uploader) dropEarlyLocked(name string) {
 	if e := u.early[name]; e != nil {
 		delete(u.early, name)
 		if err := u.root.RemoveAll(e.dir()); err != nil {
-			u.log.Warn("a snapshot is left behind and takes space", "folder", e.dir(), "error", err)
+			u.log.Warn("a snapshot is left behind and takes space", "directory", e.dir(), "error", err)
 		}
 	}
 }
@@ -175,9 +175,9 @@ func (u *Uploader) laterOnes(names map[string]int64, unfinished map[string]strin
 	return later
 }
 
-// goneLocked forgets the checkpoints that were not complete and have gone, and returns
+// removedLocked forgets the checkpoints that were not complete and have gone, and returns
 // those of which no complete state was saved or superseded.
-func (u *Uploader) goneLocked(names map[string]int64) map[string]*entry {
+func (u *Uploader) removedLocked(names map[string]int64) map[string]*entry {
 	gone := make(map[string]*entry)
 	for name, e := range u.seen {
 		if _, ok := names[name]; !ok {
@@ -211,10 +211,10 @@ func (u *Uploader) rescue(names map[string]int64, later map[int64]time.Time, gon
 			continue // it may be written anew
 		default:
 			if gone[name] == nil {
-				gone[name] = cmp.Or(e.gone, &entry{step: e.snap.Step, since: e.since, reason: "it was removed"})
+				gone[name] = cmp.Or(e.removed, &entry{step: e.snap.Step, since: e.since, reason: "it was removed"})
 			}
 			if u.awaitedLocked(e) {
-				e.gone = gone[name]
+				e.removed = gone[name]
 				delete(gone, name)
 				continue
 			}
@@ -271,14 +271,14 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	}
 	v.One, v.Group, v.Next, v.Quiet, v.Marked = e.one && !e.grouped, e.grouped, true, time.Hour, marker != nil
 	v.Other, _ = u.expects(of)
-	j := evidence.Judge(v, &u.shapes, u.cfg.Settle)
+	j := detect.Judge(v, &u.shapes, u.cfg.QuietPeriod)
 	busy, _, err := t.writers(files)
 	if !j.Complete() || err != nil || busy != "" || u.snaps[e.snap.Step] != nil {
 		u.log.Debug("what is held of a removed checkpoint is not complete", "checkpoint", name, "reason", j.Reason)
 		return false
 	}
-	if e.recalled && j.Kind == evidence.Sign { // more may have been written before it, while no stager ran
-		j = evidence.Judgement{Kind: evidence.Quiet, Word: "next", Reason: "a later one has begun"}
+	if e.recalled && j.Kind == detect.Sign { // more may have been written before it, while no stager ran
+		j = detect.Judgement{Kind: detect.Quiet, Word: "next", Reason: "a later one has begun"}
 	}
 	if j.Final() || !e.recalled {
 		u.learn(v, j)
@@ -296,7 +296,7 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	if u.member != nil {
 		u.member.adoptLocked(snap, &entry{view: snap.View, round: snap.Round}, signOf(v, j))
 	}
-	if err := u.shelf.adopt(snap, e.dir()); err != nil {
+	if err := u.snapshots.adopt(snap, e.dir()); err != nil {
 		u.log.Warn("a checkpoint that was removed cannot be held", "checkpoint", name, "error", err)
 		return false
 	}

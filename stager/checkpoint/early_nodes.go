@@ -1,7 +1,7 @@
 package checkpoint
 
 import (
-	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+	"github.com/stager-dev/stager/stager/checkpoint/detect"
 )
 
 // On a node of several, what the trainer removed may be part of a save that another node
@@ -51,14 +51,14 @@ func (m *member) mayAnnounce(snap *snapshot) bool {
 // removedPart returns what a judgement on the held files of a removed checkpoint is worth
 // on a node of several. Files that came between the last scan and the removal are not held,
 // unless a sign of all ranks, which is written last, is.
-func removedPart(v evidence.View, j evidence.Judgement, of *scan) evidence.Judgement {
+func removedPart(v detect.View, j detect.Judgement, of *scan) detect.Judgement {
 	switch {
-	case j.Kind == evidence.Said || j.Kind == evidence.Sign && v.SignedForAll():
+	case j.Kind == detect.Said || j.Kind == detect.Sign && v.SignedForAll():
 		return j
 	case of != nil && of.job:
-		return evidence.Judgement{Kind: evidence.Quiet, Word: of.evidence() + ", removed", Reason: "another node announced it for all nodes"}
+		return detect.Judgement{Kind: detect.Quiet, Word: of.evidence() + ", removed", Reason: "another node announced it for all nodes"}
 	}
-	return evidence.Judgement{Kind: evidence.Quiet, Word: "next", Reason: "a later one has begun"}
+	return detect.Judgement{Kind: detect.Quiet, Word: "next", Reason: "a later one has begun"}
 }
 
 // awaits reports whether this node holds what the trainer has removed and another node may
@@ -67,7 +67,7 @@ func (u *Uploader) awaits() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, e := range u.early {
-		if e.gone != nil && u.awaitedLocked(e) {
+		if e.removed != nil && u.awaitedLocked(e) {
 			return true
 		}
 	}

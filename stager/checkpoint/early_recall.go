@@ -54,7 +54,7 @@ func (u *Uploader) rememberEarly(e *early) error {
 
 // recallEarly takes over what an earlier process held early, and removes what it cannot use.
 func (u *Uploader) recallEarly() error {
-	entries, err := fs.ReadDir(disk.FS(u.root), shelfDir)
+	entries, err := fs.ReadDir(disk.FS(u.root), snapshotsName)
 	if err != nil {
 		return err
 	}
@@ -69,8 +69,8 @@ func (u *Uploader) recallEarly() error {
 			u.trails[e.snap.Name] = e.trail()
 			continue
 		}
-		u.log.Debug("what an earlier process held of a checkpoint that was not complete cannot be used", "folder", entry.Name(), "error", err)
-		if err := u.root.RemoveAll(path.Join(shelfDir, entry.Name())); err != nil {
+		u.log.Debug("what an earlier process held of a checkpoint that was not complete cannot be used", "directory", entry.Name(), "error", err)
+		if err := u.root.RemoveAll(path.Join(snapshotsName, entry.Name())); err != nil {
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ func removeAll(t *testing.T, dir, name string) {
 // heldEarly lists what is left below the snapshot directory.
 func heldEarly(t *testing.T, dir string) []string {
 	t.Helper()
-	held, err := filepath.Glob(filepath.Join(dir, shelfDir, "*"))
+	held, err := filepath.Glob(filepath.Join(dir, snapshotsName, "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,14 +176,14 @@ func TestRemovalWhileFilesAreHeldLosesNothing(t *testing.T) {
 		u := newUploader(t, dir, b, nil)
 		write(t, filepath.Join(dir, "step-1"), map[string]string{"a.pt": zipped(t, "a"), "b.pt": zipped(t, "b")})
 		pass(t, u)
-		link := u.shelf.hardLink
-		u.shelf.hardLink = func(oldname, newname string) error {
+		link := u.snapshots.hardLink
+		u.snapshots.hardLink = func(oldname, newname string) error {
 			removeAll(t, dir, "step-1")
 			return link(oldname, newname)
 		}
 		write(t, filepath.Join(dir, "step-1"), map[string]string{"c.pt": zipped(t, "c")})
 		pass(t, u)
-		u.shelf.hardLink = link
+		u.snapshots.hardLink = link
 		write(t, filepath.Join(dir, "step-2"), map[string]string{"a.pt": zipped(t, "a"), "b.pt": zipped(t, "b")})
 		settled(t, u)
 		settled(t, u)

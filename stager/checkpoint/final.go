@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+	"github.com/stager-dev/stager/stager/checkpoint/detect"
 )
 
 // A provisional COMMIT becomes final when later saves confirm it: one that has ended has
@@ -67,7 +67,7 @@ var endsInFormat = []string{".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".np
 // of formats that record no end have the same sizes there, and all were written within
 // about the same time, so that none is left of an earlier save.
 func (c *Commit) confirmedBy(other *Commit) bool {
-	if c.Nodes != other.Nodes || !maps.Equal(shapeOf(c), shapeOf(other)) || c.spread() > 2*other.spread()+evidence.SpreadSlack {
+	if c.Nodes != other.Nodes || !maps.Equal(shapeOf(c), shapeOf(other)) || c.spread() > 2*other.spread()+detect.SpreadSlack {
 		return false
 	}
 	here, there := c.openSizes(), other.openSizes()
@@ -147,7 +147,7 @@ func replaceCommit(ctx context.Context, store *backends.Store, g good, c *Commit
 	}
 	key := g.dir + "/" + commitKey
 	opts := backends.CreateOptions{IfVersion: g.version}
-	if store.Facts().Guard == backends.GuardNone || g.version == "" {
+	if store.Capabilities().Guard == backends.GuardNone || g.version == "" {
 		now, err := store.Stat(ctx, key)
 		if err == nil && now.Version != g.version {
 			err = backends.Errorf(backends.Changed, "commit", key, "it was replaced")

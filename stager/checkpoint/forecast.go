@@ -33,19 +33,19 @@ func (u *Uploader) keepPace(p pace) {
 	if text, err := json.Marshal(p); err == nil {
 		_ = disk.ReplaceSmall(u.root, paceName, text, 0o600, false) // a hint
 	}
-	u.foretell(p)
+	u.logForecast(p)
 }
 
 // recallPace foretells what an earlier process learned.
 func (u *Uploader) recallPace() {
 	var p pace
 	if text, err := disk.ReadSmall(u.root, paceName, disk.Limit); err == nil && json.Unmarshal(text, &p) == nil && p.Bytes > 0 && p.Rate > 0 {
-		u.foretell(p)
+		u.logForecast(p)
 	}
 }
 
-// foretell warns when the end will have less time than the newest checkpoint needs.
-func (u *Uploader) foretell(p pace) {
+// logForecast warns when the end will have less time than the newest checkpoint needs.
+func (u *Uploader) logForecast(p pace) {
 	need := p.needs()
 	u.cfg.Metrics.forecast.WithLabelValues(u.cfg.Output).Set(need.Seconds())
 	if u.cfg.Grace > 0 && need > u.cfg.Grace {

@@ -21,8 +21,8 @@ const (
 // mark, or it belongs to the data of an upload, whose keys have an id of stager's form.
 // Stores return nothing else of an upload in parts that would tell whose it is; those of
 // mirrored files are recorded, see uploadLog.
-func provenOwn(left backends.Remains) bool {
-	if left.Marked || left.Folder {
+func provenOwn(left backends.Orphan) bool {
+	if left.Marked || left.Directory {
 		return true
 	}
 	names := strings.Split(left.Key, "/")
@@ -35,7 +35,7 @@ func provenOwn(left backends.Remains) bool {
 
 // foreignIsOver reports whether an upload that may be another program's is to be
 // removed, and notes it for who wants a list.
-func (r *retention) foreignIsOver(left backends.Remains) bool {
+func (r *retention) foreignIsOver(left backends.Orphan) bool {
 	old := time.Since(left.Touched) >= r.abandoned
 	remove := r.foreign == ForeignRemove && old
 	if remove || r.foreign == ForeignList {

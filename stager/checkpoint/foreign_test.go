@@ -14,12 +14,12 @@ import (
 // partsStore is a store that has incomplete uploads in parts, as S3 lists them.
 type partsStore struct {
 	*mem.Backend
-	left   []backends.Remains
+	left   []backends.Orphan
 	begun  int  // uploads in parts
 	broken bool // parts do not arrive
 }
 
-func (p *partsStore) Sweep(_ context.Context, _ string, over func(backends.Remains) bool) error {
+func (p *partsStore) Sweep(_ context.Context, _ string, over func(backends.Orphan) bool) error {
 	p.left = slices.DeleteFunc(p.left, over)
 	return nil
 }
@@ -42,7 +42,7 @@ var foreignUploads = []string{
 func newPartsStore() *partsStore {
 	p := &partsStore{Backend: mem.New()}
 	for _, key := range append([]string{ownData}, foreignUploads...) {
-		p.left = append(p.left, backends.Remains{Key: key, Size: 7, Touched: time.Now().Add(-Abandoned - time.Hour)})
+		p.left = append(p.left, backends.Orphan{Key: key, Size: 7, Touched: time.Now().Add(-Abandoned - time.Hour)})
 	}
 	return p
 }

@@ -91,14 +91,14 @@ func pass(t *testing.T, u *Uploader) {
 func settled(t *testing.T, u *Uploader) {
 	t.Helper()
 	pass(t, u)
-	time.Sleep(u.cfg.Settle)
+	time.Sleep(u.cfg.QuietPeriod)
 	pass(t, u)
 }
 
 // inBubble runs a test in virtual time.
 func inBubble(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
 
-// commits lists the folders that have a COMMIT.json.
+// commits lists the directories that have a COMMIT.json.
 func commits(b *mem.Backend) (dirs []string) {
 	for _, key := range b.Keys() {
 		if dir, ok := strings.CutSuffix(key, "/"+commitKey); ok {
@@ -108,7 +108,7 @@ func commits(b *mem.Backend) (dirs []string) {
 	return dirs
 }
 
-// restoreNewest restores to a new folder and returns the files.
+// restoreNewest restores to a new directory and returns the files.
 func restoreNewest(t *testing.T, b backends.Backend) (Restored, map[string]string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "restored")

@@ -17,13 +17,13 @@ import (
 // A checkpoint that is likely to be overwritten in place is held by a copy. Where there is
 // no room for it, the commit is refused before a byte is copied, and nothing is left.
 func TestCommitWithoutRoomIsRefusedAtOnce(t *testing.T) {
-	for name, spoil := range map[string]func(*shelf){
-		"too little is free": func(s *shelf) { s.free = func(*os.Root) (int64, error) { return 3, nil } },
-		"the disk is full": func(s *shelf) {
+	for name, spoil := range map[string]func(*snapshotDir){
+		"too little is free": func(s *snapshotDir) { s.free = func(*os.Root) (int64, error) { return 3, nil } },
+		"the disk is full": func(s *snapshotDir) {
 			s.clone = func(*os.File, *os.File) error { return unix.ENOSPC }
 			s.free = func(*os.Root) (int64, error) { return 0, nil }
 		},
-		"no name can be made": func(s *shelf) {
+		"no name can be made": func(s *snapshotDir) {
 			s.clone = func(_, from *os.File) error { return &os.PathError{Op: "write", Path: from.Name(), Err: unix.EDQUOT} }
 			s.free = func(*os.Root) (int64, error) { return 0, &os.PathError{Op: "statfs", Path: ".", Err: unix.EDQUOT} }
 		},
@@ -31,8 +31,8 @@ func TestCommitWithoutRoomIsRefusedAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, dir := mem.New(), t.TempDir()
 			u := newUploader(t, dir, b, nil)
-			u.shelf.clone = func(*os.File, *os.File) error { return unix.EOPNOTSUPP }
-			spoil(u.shelf)
+			u.snapshots.clone = func(*os.File, *os.File) error { return unix.EOPNOTSUPP }
+			spoil(u.snapshots)
 			write(t, dir, map[string]string{"last.pt": "in place"})
 			_, err := u.Commit(t.Context(), CommitRequest{Path: "last.pt", Step: 7})
 			if backends.KindOf(err) != backends.NoSpace || !strings.Contains(fmt.Sprint(err), "free some space") {
@@ -45,7 +45,7 @@ func TestCommitWithoutRoomIsRefusedAtOnce(t *testing.T) {
 				t.Errorf("pending %v, want nothing: it was refused", s.Pending)
 			}
 			// With room the same request succeeds.
-			u.shelf.clone, u.shelf.free = cloneFile, func(*os.Root) (int64, error) { return 1 << 30, nil }
+			u.snapshots.clone, u.snapshots.free = cloneFile, func(*os.Root) (int64, error) { return 1 << 30, nil }
 			if _, err := u.Commit(t.Context(), CommitRequest{Path: "last.pt", Step: 7}); err != nil {
 				t.Errorf("with room: %v", err)
 			}
@@ -58,9 +58,9 @@ func TestCommitWithoutRoomIsRefusedAtOnce(t *testing.T) {
 func TestCommitCountsAllFilesBeforeTheFirstCopy(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, nil)
-	u.shelf.clone = func(*os.File, *os.File) error { return unix.EOPNOTSUPP }
+	u.snapshots.clone = func(*os.File, *os.File) error { return unix.EOPNOTSUPP }
 	asked := 0
-	u.shelf.free = func(*os.Root) (int64, error) { asked++; return 10, nil }
+	u.snapshots.free = func(*os.Root) (int64, error) { asked++; return 10, nil }
 	write(t, filepath.Join(dir, "last"), map[string]string{"a.pt": "12345678", "b.pt": "12345678"})
 	if _, err := u.Commit(t.Context(), CommitRequest{Path: "last", Step: 7}); backends.KindOf(err) != backends.NoSpace {
 		t.Errorf("got %v, want no space", err)
@@ -124,7 +124,7 @@ func TestEarlyHoldsFollowTheConfig(t *testing.T) {
 		inBubble(t, func(t *testing.T) {
 			dir := t.TempDir()
 			u := newUploader(t, dir, mem.New(), func(cfg *Config) { cfg.Hold = &c.Hold })
-			u.shelf.free = func(*os.Root) (int64, error) { return c.free, nil }
+			u.snapshots.free = func(*os.Root) (int64, error) { return c.free, nil }
 			for i := range 5 {
 				write(t, filepath.Join(dir, fmt.Sprintf("step-%d", i)), map[string]string{"model-00001-of-00002.bin": strings.Repeat("x", 100)})
 				pass(t, u)

@@ -59,7 +59,7 @@ func ioClass() (class int, ok bool) {
 // disks is where the kernel tells of them.
 const disks = "/sys/dev/block"
 
-// hasClasses tells whether the disk below a folder serves who reads by classes, or may.
+// hasClasses tells whether the disk below a directory serves who reads by classes, or may.
 func hasClasses(root *os.Root) bool {
 	info, err := root.Stat(".")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // lags are how far the store is behind, by output. They are computed when somebody
-// asks: what the last look at the folder found would be seconds old.
+// asks: what the last look at the directory found would be seconds old.
 type lags struct {
 	desc *prometheus.Desc
 
@@ -26,7 +26,7 @@ func newLags() *lags {
 	}
 }
 
-func (l *lags) tell(output string, lag func() time.Duration) {
+func (l *lags) report(output string, lag func() time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.of[output] = lag

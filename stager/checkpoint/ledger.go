@@ -169,7 +169,7 @@ func mirrors(ctx context.Context, store *backends.Store, root *os.Root, l *ledge
 	if l.has(f, there) {
 		return true, nil
 	}
-	if there.Sum.IsZero() && store.Facts().Checksum != "" {
+	if there.Sum.IsZero() && store.Capabilities().Checksum != "" {
 		obj, err := store.Stat(ctx, f.Path)
 		if backends.KindOf(err) == backends.NotExist {
 			return false, nil

@@ -37,9 +37,9 @@ type member struct {
 	began     map[group.SaveID]time.Time // when saves were announced
 	counted   map[int64][]local          // the files of the writings that were counted last, by step
 	viewed    bool                       // this process has adopted a view
-	told      map[string]bool            // keys of records that were reported as unreadable
+	logged    map[string]bool            // keys of records that were reported as unreadable
 	last      *earlier                   // the COMMIT.json that was read or written last, with this node's files
-	asked     bool                       // LATEST was read
+	requested bool                       // LATEST was read
 	records   map[string]group.Record
 	restores  restoresSeen
 	missing   missing
@@ -80,8 +80,8 @@ type missing struct {
 // newMember returns the member of an Uploader, which does nothing before start.
 func newMember(u *Uploader) (*member, error) {
 	m := &member{
-		told: make(map[string]bool),
-		u:    u, count: u.cfg.Nodes, wake: make(chan struct{}, 1), ended: make(chan struct{}), timers: make(map[group.Task]*memberTimer),
+		logged: make(map[string]bool),
+		u:      u, count: u.cfg.Nodes, wake: make(chan struct{}, 1), ended: make(chan struct{}), timers: make(map[group.Task]*memberTimer),
 		brought: make(map[group.Local]string), scans: make(map[int64]*scan), counted: make(map[int64][]local),
 		began:   make(map[group.SaveID]time.Time),
 		records: make(map[string]group.Record), changed: make(chan struct{}),
@@ -93,7 +93,7 @@ func newMember(u *Uploader) (*member, error) {
 	view, round := m.home.last()
 	machine, err := group.New(group.Config{
 		Job: u.cfg.Job, Index: u.cfg.Node, Count: u.cfg.Nodes, Boot: m.home.Boot, Pod: u.cfg.Pod, View: view, Round: round,
-		Conflict: groupConflict(u.cfg.Conflict), Settle: min(u.cfg.Settle, DefaultSettle),
+		Conflict: groupConflict(u.cfg.Conflict), QuietPeriod: min(u.cfg.QuietPeriod, DefaultQuietPeriod),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("node %d of %d: %w", u.cfg.Node, u.cfg.Nodes, err)

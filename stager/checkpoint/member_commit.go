@@ -82,8 +82,8 @@ func restoredBefore(parts []part) (number int) {
 	return number
 }
 
-// look looks up the data that parts name. Of this node's part alone there may be none.
-func (m *member) look(ctx context.Context, a group.Action) group.Event {
+// verifyParts looks up the data that parts name. Of this node's part alone there may be none.
+func (m *member) verifyParts(ctx context.Context, a group.Action) group.Event {
 	dir := group.StepDir(a.Save.Step, 0)
 	var c Commit
 	var err error
@@ -142,19 +142,19 @@ const fewUploads = 4
 func dataPrefixes(dir string, c *Commit) (prefixes []string) {
 	uploads := make(map[string]map[string]bool) // by the step's directory
 	for _, f := range c.Files {
-		folder := uploadFolder(c.key(dir, f))
-		of, _, _ := strings.Cut(folder, "/")
+		directory := uploadDir(c.key(dir, f))
+		of, _, _ := strings.Cut(directory, "/")
 		if uploads[of] == nil {
 			uploads[of] = make(map[string]bool)
 		}
-		uploads[of][folder] = true
+		uploads[of][directory] = true
 	}
-	for of, folders := range uploads {
-		if of == dir || len(folders) > fewUploads {
+	for of, directories := range uploads {
+		if of == dir || len(directories) > fewUploads {
 			prefixes = append(prefixes, of+"/"+dataDir+"/")
 			continue
 		}
-		prefixes = slices.AppendSeq(prefixes, maps.Keys(folders))
+		prefixes = slices.AppendSeq(prefixes, maps.Keys(directories))
 	}
 	return prefixes
 }
@@ -221,8 +221,8 @@ func (m *member) noteCommit(key string, text []byte, version string) {
 // none reads the one that LATEST names, once.
 func (m *member) recall(ctx context.Context) *earlier {
 	m.mu.Lock()
-	last, asked := m.last, m.asked
-	m.asked = true
+	last, asked := m.last, m.requested
+	m.requested = true
 	m.mu.Unlock()
 	if last != nil || asked {
 		return last

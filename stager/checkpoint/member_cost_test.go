@@ -183,13 +183,13 @@ func testCost(t *testing.T, nodes int) {
 		name := fmt.Sprint(step + 1)
 		dir := stepDir(int64(step+1), 0)
 		b.reset()
-		for n, folder := range g.dirs { // a file that does not change, and one that does
-			write(t, filepath.Join(folder, "step-"+name), map[string]string{
+		for n, directory := range g.dirs { // a file that does not change, and one that does
+			write(t, filepath.Join(directory, "step-"+name), map[string]string{
 				fmt.Sprintf("rank%d.pt", n): fmt.Sprintf("rank %d of %s", n, name), fmt.Sprintf("frozen%d.pt", n): strings.Repeat("frozen ", 10),
 			})
 		}
-		for _, folder := range g.dirs {
-			write(t, filepath.Join(folder, "step-"+name), map[string]string{markerName: ""})
+		for _, directory := range g.dirs {
+			write(t, filepath.Join(directory, "step-"+name), map[string]string{markerName: ""})
 		}
 		began := time.Now()
 		g.waitFor(int64(step + 1))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
-	"github.com/stager-dev/stager/stager/records"
+	"github.com/stager-dev/stager/stager/internal/records"
 )
 
 // gatherWidth is how many records are read at once.
@@ -35,7 +35,7 @@ func (m *member) exec(ctx context.Context, a group.Action) group.Event {
 	case group.Gather:
 		return m.gather(ctx, a.Key)
 	case group.Look:
-		return m.look(ctx, a)
+		return m.verifyParts(ctx, a)
 	case group.Commit:
 		return m.commit(ctx, a)
 	case group.Scan:

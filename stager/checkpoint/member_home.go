@@ -103,7 +103,7 @@ func (u *Uploader) disownLocked(former func(view string) bool) {
 	for _, snap := range u.snaps {
 		if former(snap.View) {
 			snap.View = beforeRun
-			u.shelf.rewrite(snap)
+			u.snapshots.rewrite(snap)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (u *Uploader) startAlone() error {
 	u.disownLocked(func(view string) bool { return view != "" })
 	for _, snap := range u.snaps {
 		if snap.View == beforeRun {
-			u.giveUpLocked(snap, "it is one node's part of a checkpoint of several nodes, and this job has one", snap.Said, true)
+			u.giveUpLocked(snap, "it is one node's part of a checkpoint of several nodes, and this job has one", snap.Committed, true)
 		}
 	}
 	return nil

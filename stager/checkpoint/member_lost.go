@@ -43,7 +43,7 @@ func (m *member) lost(r group.Report) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if snap := m.heldLocked(l); known && snap != nil {
-		u.giveUpLocked(snap, r.Why, snap.Said || r.Topic == group.Damaged, r.Topic == group.Abandoned)
+		u.giveUpLocked(snap, r.Why, snap.Committed || r.Topic == group.Damaged, r.Topic == group.Abandoned)
 		return
 	}
 	u.log.Error("a checkpoint of all nodes is abandoned", "step", r.Step, "reason", r.Why)
@@ -70,7 +70,7 @@ func (u *Uploader) giveUpLocked(snap *snapshot, why string, hold, abandoned bool
 		at = snap.Complete
 	}
 	if hold {
-		u.log.Warn("it is held on this node until stager is restarted", "step", snap.Step, "folder", u.cfg.Dir+"/"+u.shelf.dir(snap))
+		u.log.Warn("it is held on this node until stager is restarted", "step", snap.Step, "directory", u.cfg.Dir+"/"+u.snapshots.dir(snap))
 		snap.refused, snap.abandoned = err, at
 		u.notifyLocked()
 		return

@@ -80,7 +80,7 @@ func (m *member) giveUpAll(why string) {
 	defer u.mu.Unlock()
 	for _, snap := range u.snaps {
 		if l := snap.local(m); snap.refused == nil && !m.isOpen(l) {
-			u.giveUpLocked(snap, why, snap.Said, true)
+			u.giveUpLocked(snap, why, snap.Committed, true)
 		}
 	}
 }
@@ -97,8 +97,8 @@ func (m *member) isOpen(l group.Local) bool {
 // unreadable logs each record once.
 func (m *member) unreadable(r group.Report) {
 	m.mu.Lock()
-	known := m.told[r.Key]
-	m.told[r.Key] = true
+	known := m.logged[r.Key]
+	m.logged[r.Key] = true
 	m.mu.Unlock()
 	if !known {
 		m.u.log.Warn("a record cannot be read, and stays as it is", "key", r.Key, "reason", r.Why)
@@ -187,7 +187,7 @@ func (m *member) skipped(r group.Report) {
 		r.Why = "a newer pod has taken the place of this node"
 	}
 	if r.Why != "" {
-		u.giveUpLocked(snap, r.Why, snap.Said, true)
+		u.giveUpLocked(snap, r.Why, snap.Committed, true)
 		return
 	}
 	u.log.Info("all nodes save a later checkpoint, so this one is not sent", "step", snap.Step)
@@ -201,7 +201,7 @@ func (m *member) safe(r group.Report) {
 	u := m.u
 	l, known := m.saveOf(r)
 	dir := group.StepDir(r.Step, 0)
-	u.log.Info(u.saveWord(r.Provisional), "step", r.Step, "folder", dir, "save", r.Save.Number)
+	u.log.Info(u.saveWord(r.Provisional), "step", r.Step, "directory", dir, "save", r.Save.Number)
 	u.mu.Lock()
 	u.own = append(u.own, dir)
 	u.saved[r.Step] = true

@@ -45,7 +45,7 @@ func (m *member) scan(ctx context.Context, save group.Announcement) group.Event 
 		}
 	}()
 	for wait := scanPause; ; wait = min(2*wait, longestPause) {
-		if err := m.u.look(false); err != nil {
+		if err := m.u.scan(false); err != nil {
 			_ = m.u.note(err)
 		} else if e := m.scanned(s); e.Outcome != 0 {
 			return e
@@ -115,7 +115,7 @@ func (m *member) adopt(snap *snapshot, s *scan) {
 			snap.Evidence, snap.Provisional = s.evidence(), false
 		}
 	}
-	m.u.shelf.rewrite(snap)
+	m.u.snapshots.rewrite(snap)
 }
 
 // belongs reports whether files with a label are of a save's view and round.
@@ -187,12 +187,12 @@ func (m *member) uploadFailed(snap *snapshot, err error) group.Event {
 // deliverSnapshot sends the files of a snapshot to a step's directory.
 func (m *member) deliverSnapshot(ctx context.Context, up *upload, dir string) (part, error) {
 	u, snap := m.u, up.snap
-	t, err := u.shelf.open(snap)
+	t, err := u.snapshots.open(snap)
 	if err != nil {
 		return part{}, errors.Join(changed(snap.Name), err)
 	}
 	defer t.close()
-	sent := u.shelf.journal(snap)
+	sent := u.snapshots.journal(snap)
 	defer sent.close()
 	if err := u.cfg.Store.CheckKeys(pathsOf(snap.held())); err != nil {
 		return part{}, &unholdableError{err}
@@ -201,7 +201,7 @@ func (m *member) deliverSnapshot(ctx context.Context, up *upload, dir string) (p
 		store: u.cfg.Store, stager: u.cfg.Stager, log: u.log, moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node, nodes: u.cfg.Nodes,
 		recall: m.recall,
 	}
-	return s.deliver(ctx, cargo{
+	return s.deliver(ctx, uploadJob{
 		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
 		because: snap.Evidence, quiet: snap.Provisional, completed: snap.Complete,
 		idle: u.givesWay,
@@ -233,13 +233,13 @@ func (m *member) reportDue(all bool) {
 	steps := u.pendingLocked()
 	for i := len(steps) - 1; i >= 0; i-- {
 		snap := u.snaps[steps[i]]
-		if snap.reported || !all && !snap.Said {
+		if snap.reported || !all && !snap.Committed {
 			continue
 		}
 		snap.reported = true
 		l := snap.local(m)
 		l.Edition, l.Sign = max(snap.Edition, 1), snap.Sign
-		if snap.Said {
+		if snap.Committed {
 			l.Sign = max(l.Sign, group.SignOwn)
 		}
 		m.post(group.Event{What: group.Complete, Local: l})

@@ -42,7 +42,7 @@ func (p *plainFile) due(settle time.Duration, final bool) bool {
 	return final || p.refusedAs != p.now && time.Since(p.since) >= settle
 }
 
-// notePlain takes account of the plain files of the folder.
+// notePlain takes account of the plain files of the directory.
 func (u *Uploader) notePlain(tree plainTree) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -80,7 +80,7 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 	u.mu.Lock()
 	var due []*plainFile
 	for _, p := range u.plain {
-		if p.due(u.cfg.Settle, final) {
+		if p.due(u.cfg.QuietPeriod, final) {
 			due = append(due, p)
 		}
 	}
@@ -236,7 +236,7 @@ func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *led
 		return f, err
 	}
 	f = f.as(info)
-	src := &told{file: file, moved: moved}
+	src := &countingFile{file: file, moved: moved}
 	src.left.Store(f.Size)
 	obj, err := store.Put(ctx, f.Path, src, f.Size, opts)
 	if err != nil {
@@ -249,34 +249,34 @@ func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *led
 	return f, nil
 }
 
-// told tells of the bytes of a file that are sent, or read to be sent. Those of which that
+// countingFile tells of the bytes of a file that are sent, or read to be sent. Those of which that
 // is said twice, as sending them failed, bring forward what others would have told.
-type told struct {
+type countingFile struct {
 	file  *os.File
 	left  atomic.Int64 // that nobody was told of
 	moved func(int64)
 }
 
 var (
-	_ backends.Counting = (*told)(nil)
-	_ backends.InFile   = (*told)(nil)
+	_ backends.Counting = (*countingFile)(nil)
+	_ backends.InFile   = (*countingFile)(nil)
 )
 
 // ReadAt implements io.ReaderAt.
-func (t *told) ReadAt(p []byte, off int64) (int, error) {
+func (t *countingFile) ReadAt(p []byte, off int64) (int, error) {
 	n, err := t.file.ReadAt(p, off)
 	t.Sent(off, n)
 	return n, err
 }
 
 // Uncounted implements backends.Counting.
-func (t *told) Uncounted() io.ReaderAt { return t.file }
+func (t *countingFile) Uncounted() io.ReaderAt { return t.file }
 
 // File implements backends.InFile.
-func (t *told) File() *os.File { return t.file }
+func (t *countingFile) File() *os.File { return t.file }
 
 // Sent implements backends.InFile.
-func (t *told) Sent(_ int64, n int) {
+func (t *countingFile) Sent(_ int64, n int) {
 	for {
 		left := t.left.Load()
 		take := min(int64(n), left)

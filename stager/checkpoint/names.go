@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Names in the store and in the output folder.
+// Names in the store and in the output directory.
 const (
 	commitKey  = "COMMIT.json"
 	dataDir    = "data"
@@ -22,15 +22,15 @@ const (
 )
 
 var (
-	stepFolder = regexp.MustCompile(`^step-([0-9]{8,18})(?:-attempt-([1-9][0-9]{0,8}))?$`)
-	lastNumber = regexp.MustCompile(`[0-9]+$`)
-	timeOfDay  = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}[-_T][0-9]{2}-[0-9]{2}-[0-9]{2}(?:[._][0-9]{1,9})?$`)
-	flaxFile   = regexp.MustCompile(`^checkpoint_[0-9]+$`)
-	namedStep  = regexp.MustCompile(`(?:^|[^a-zA-Z])step=([0-9]+)`) // Lightning and NeMo
-	uploadID   = regexp.MustCompile(`^[0-9a-f]{16}$`)
+	stepDirFormat = regexp.MustCompile(`^step-([0-9]{8,18})(?:-attempt-([1-9][0-9]{0,8}))?$`)
+	lastNumber    = regexp.MustCompile(`[0-9]+$`)
+	timeOfDay     = regexp.MustCompile(`[0-9]{4}-[0-9]{2}-[0-9]{2}[-_T][0-9]{2}-[0-9]{2}-[0-9]{2}(?:[._][0-9]{1,9})?$`)
+	flaxFile      = regexp.MustCompile(`^checkpoint_[0-9]+$`)
+	namedStep     = regexp.MustCompile(`(?:^|[^a-zA-Z])step=([0-9]+)`) // Lightning and NeMo
+	uploadID      = regexp.MustCompile(`^[0-9a-f]{16}$`)
 )
 
-// stepDir is the folder of a step in the store; suffix 0 is the plain one.
+// stepDir is the directory of a step in the store; suffix 0 is the plain one.
 func stepDir(step int64, suffix int) string {
 	if suffix > 0 {
 		return fmt.Sprintf("step-%08d-attempt-%d", step, suffix)
@@ -38,7 +38,7 @@ func stepDir(step int64, suffix int) string {
 	return fmt.Sprintf("step-%08d", step)
 }
 
-// partKey is where a node says what it brought, below a step's folder. Attempts do
+// partKey is where a node says what it brought, below a step's directory. Attempts do
 // not overwrite one another's.
 func partKey(attempt, node int) string {
 	if attempt > 0 {
@@ -60,10 +60,10 @@ func parsePartKey(rest string) (attempt, node int, ok bool) {
 	return attempt, node, err == nil && partKey(attempt, node) == rest
 }
 
-// recordKey is where an upload says what it refers to, below a step's folder.
+// recordKey is where an upload says what it refers to, below a step's directory.
 func recordKey(id string) string { return partsDir + "/refers-" + id + ".json" }
 
-// uploadOf is the id of the upload that a key below a step's folder belongs to; "" for
+// uploadOf is the id of the upload that a key below a step's directory belongs to; "" for
 // COMMIT.json and the parts of nodes.
 func uploadOf(rest string) string {
 	id, ok := strings.CutPrefix(rest, dataDir+"/")
@@ -80,7 +80,7 @@ func uploadOf(rest string) string {
 
 // parseStepDir reads what stepDir wrote.
 func parseStepDir(dir string) (step int64, suffix int, ok bool) {
-	m := stepFolder.FindStringSubmatch(dir)
+	m := stepDirFormat.FindStringSubmatch(dir)
 	if m == nil {
 		return 0, 0, false
 	}

@@ -67,7 +67,7 @@ func TestUploaderStartsBesideForeignSnapshots(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				b, dir := mem.New(), t.TempDir()
-				foreign := filepath.Join(dir, shelfDir, "e0001.END")
+				foreign := filepath.Join(dir, snapshotsName, "e0001.END")
 				if err := errors.Join(os.MkdirAll(filepath.Dir(foreign), 0o700), put(foreign)); err != nil {
 					t.Fatal(err)
 				}

@@ -26,8 +26,8 @@ type part struct {
 	Files       []File             `json:"files"`
 }
 
-// bring says in the store what this node has sent.
-func (s *shipper) bring(ctx context.Context, dir string, p part) error {
+// upload says in the store what this node has sent.
+func (s *shipper) upload(ctx context.Context, dir string, p part) error {
 	text, err := encode(p)
 	if err == nil {
 		_, err = s.store.PutBytes(ctx, dir+"/"+partKey(p.Attempt, p.Node), text, backends.CreateOptions{})

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
@@ -140,8 +140,8 @@ func TestStoreWithoutConditionalCreateIsNamed(t *testing.T) {
 // weak is a store that keeps no conditions.
 type weak struct{ *mem.Backend }
 
-func (w weak) Facts() backends.Facts {
-	f := w.Backend.Facts()
+func (w weak) Capabilities() backends.Capabilities {
+	f := w.Backend.Capabilities()
 	f.ConditionalCreate, f.Guard = false, backends.GuardNone
 	return f
 }
@@ -214,8 +214,8 @@ func TestMemberRecordThatIsForged(t *testing.T) {
 // is committed without it.
 func TestDestinationIsReadOnlyForOneNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b, faults := mem.New(), new(backendtest.Faults)
-		faults.Always(backendtest.Create, backendtest.Fail(backends.Permission))
+		b, faults := mem.New(), new(conformance.Faults)
+		faults.Always(conformance.Create, conformance.Fail(backends.Permission))
 		g := &gang{t: t, b: b, job: "job-a", dirs: []string{t.TempDir(), t.TempDir()}, us: make([]*Uploader, 2), stop: make([]func(), 2)}
 		g.start(0)
 		g.b = faults.Wrap(b)

@@ -234,7 +234,7 @@ func (l *lateSteps) save(t *testing.T, store *backends.Store, dir string, i int,
 			t.Fatal(ferr)
 		}
 		s := &shipper{store: store, log: slog.New(slog.DiscardHandler), moved: func(int64) {}}
-		_, _, err = s.ship(t.Context(), cargo{id: newID(), step: l.numbers[i], tree: from, files: files, completed: at})
+		_, _, err = s.ship(t.Context(), uploadJob{id: newID(), step: l.numbers[i], tree: from, files: files, completed: at})
 	}
 	if err != nil {
 		t.Fatal(err)

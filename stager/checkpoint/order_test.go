@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
@@ -42,7 +42,7 @@ func TestRestoreTakesStepCommittedLast(t *testing.T) {
 // ordered by their COMMITs: one listing, one COMMIT.json, the data.
 func TestRestoreInOrderReadsOneCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, faults := mem.New(), new(backendtest.Faults)
+		b, faults := mem.New(), new(conformance.Faults)
 		for step := range int64(5) {
 			dir := t.TempDir()
 			write(t, dir, model(fmt.Sprint(step)))
@@ -55,7 +55,7 @@ func TestRestoreInOrderReadsOneCommit(t *testing.T) {
 		if _, err := Restore(t.Context(), RestoreConfig{Store: store, Dir: filepath.Join(t.TempDir(), "to"), Step: Newest, Node: AnyNode}); err != nil {
 			t.Fatal(err)
 		}
-		got := [2]int{len(faults.Calls(backendtest.List)), len(faults.Calls(backendtest.Read))}
+		got := [2]int{len(faults.Calls(conformance.List)), len(faults.Calls(conformance.Read))}
 		if want := [2]int{2, 3}; got != want {
 			t.Errorf("got %v listings and reads, want %v", got, want)
 		}

@@ -103,11 +103,11 @@ func (f *foreign) error(dir string) error {
 		english.Plural(len(f.paths), "file", ""), text)}
 }
 
-// survey finds out what must go from the site before files can come to it, and changes
+// list finds out what must go from the site before files can come to it, and changes
 // nothing. It refuses, with an error of kind Exist, what no restore wrote or what
 // changed since, unless it may overwrite, and always what is a directory or stands
 // where a directory goes. An early one is repeated before anything changes.
-func (s *site) survey(ctx context.Context, files []File, early bool) (aside []placed, err error) {
+func (s *site) list(ctx context.Context, files []File, early bool) (aside []placed, err error) {
 	if !s.exists {
 		return nil, nil
 	}
@@ -119,11 +119,11 @@ func (s *site) survey(ctx context.Context, files []File, early bool) (aside []pl
 		coming[f.Path] = f
 	}
 	var not foreign
-	trusted := early || s.tellsChanges()
+	trusted := early || s.notifiesChanges()
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
 	consider := func(p string, comes bool) error {
-		st, found, err := s.look(p, comes)
+		st, found, err := s.scan(p, comes)
 		if err != nil || !found {
 			return err
 		}
@@ -162,15 +162,15 @@ func (s *site) survey(ctx context.Context, files []File, early bool) (aside []pl
 	return aside, not.error(s.dir)
 }
 
-// look describes what has the name of a file that comes, or of one that has to go.
-func (s *site) look(p string, comes bool) (st unix.Stat_t, found bool, err error) {
+// scan describes what has the name of a file that comes, or of one that has to go.
+func (s *site) scan(p string, comes bool) (st unix.Stat_t, found bool, err error) {
 	st, err = s.place.stat(p)
 	obstacle := (*obstacleError)(nil)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return st, false, nil
 	case errors.As(err, &obstacle) && comes:
-		return st, false, s.blocked(obstacle.path, obstacle.what+" is where a folder of the checkpoint goes")
+		return st, false, s.blocked(obstacle.path, obstacle.what+" is where a directory of the checkpoint goes")
 	case errors.As(err, &obstacle):
 		return st, false, nil // it has gone
 	case err != nil:
@@ -178,7 +178,7 @@ func (s *site) look(p string, comes bool) (st unix.Stat_t, found bool, err error
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return st, true, nil
 	case comes:
-		return st, false, s.blocked(p, "a folder is where a file of the checkpoint goes")
+		return st, false, s.blocked(p, "a directory is where a file of the checkpoint goes")
 	}
 	return st, false, nil
 }
@@ -187,9 +187,9 @@ func (s *site) blocked(p, what string) error {
 	return &backends.Error{Op: "restore", Store: s.dir, Key: p, Kind: backends.Exist, Err: errors.New(what + ": remove it")}
 }
 
-// tellsChanges reports whether the change time of the site's files changes with their
+// notifiesChanges reports whether the change time of the site's files changes with their
 // contents: in memory, a write through a mapping leaves it.
-func (s *site) tellsChanges() bool {
+func (s *site) notifiesChanges() bool {
 	var st unix.Statfs_t
 	return unix.Fstatfs(int(s.place.root.Fd()), &st) == nil && int64(st.Type)&0xffffffff != unix.TMPFS_MAGIC
 }

@@ -46,7 +46,7 @@ func (s *site) publish(ctx context.Context, done Restored, files []File) error {
 		return s.publishWhole(p)
 	}
 	var err error
-	if p.Aside, err = s.survey(ctx, files, false); err != nil {
+	if p.Aside, err = s.list(ctx, files, false); err != nil {
 		return err
 	}
 	if err := s.held(); err != nil {

@@ -18,7 +18,7 @@ import (
 // PushCheckpointConfig says what PushCheckpoint saves.
 type PushCheckpointConfig struct {
 	Store       *backends.Store         // the destination: where an Uploader's would be
-	Path        string                  // a folder or a file
+	Path        string                  // a directory or a file
 	Step        int64                   // -1: the number at the end of its name
 	SamplesSeen int64                   // recorded
 	Conflict    string                  // ConflictFail when empty
@@ -67,8 +67,8 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 	s := &shipper{
 		store: cfg.Store, conflict: cfg.Conflict, attempt: cfg.Attempt, stager: cfg.Stager, log: cfg.Log, moved: progress.add,
 	}
-	c := cargo{
-		id: newID(), step: cfg.Step, samples: cfg.SamplesSeen, tree: t, files: files, because: saidEvidence, completed: writtenAt(files, now()),
+	c := uploadJob{
+		id: newID(), step: cfg.Step, samples: cfg.SamplesSeen, tree: t, files: files, because: commitEvidence, completed: writtenAt(files, now()),
 	}
 	commit, _, err := s.ship(ctx, c)
 	return commit, err
@@ -91,7 +91,7 @@ func writtenAt(files []local, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// openPath opens a folder, or the folder of a file, whose name is only.
+// openPath opens a directory, or the directory of a file, whose name is only.
 func openPath(path string) (root *os.Root, only string, err error) {
 	info, err := os.Stat(path)
 	switch {
@@ -107,7 +107,7 @@ func openPath(path string) (root *os.Root, only string, err error) {
 		only = filepath.Base(path)
 		root, err = os.OpenRoot(filepath.Dir(path))
 	default:
-		err = fmt.Errorf("%s is neither a folder nor a plain file (%s)", path, info.Mode().Type())
+		err = fmt.Errorf("%s is neither a directory nor a plain file (%s)", path, info.Mode().Type())
 	}
 	return root, only, err
 }
@@ -116,21 +116,21 @@ func openPath(path string) (root *os.Root, only string, err error) {
 type progress struct {
 	mu          sync.Mutex // guards done, and is held while telling
 	done, total int64
-	tell        func(done, total int64)
+	report      func(done, total int64)
 }
 
 func newProgress(tell func(done, total int64), total int64) *progress {
-	p := &progress{total: total, tell: tell}
+	p := &progress{total: total, report: tell}
 	p.add(0) // how much it will be is news
 	return p
 }
 
 func (p *progress) add(n int64) {
-	if p.tell == nil {
+	if p.report == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done += n
-	p.tell(p.done, p.total)
+	p.report(p.done, p.total)
 }

@@ -22,7 +22,7 @@ import (
 // PushConfig says what Push mirrors.
 type PushConfig struct {
 	Store    *backends.Store
-	Path     string                  // a folder, whose files come below Store; or a file, which keeps its name
+	Path     string                  // a directory, whose files come below Store; or a file, which keeps its name
 	Parallel int                     // files at once; 0: what the store likes
 	Progress func(done, total int64) // told of bytes, one call at a time; may be nil
 	// Memory is a directory for the hint of what was sent, which saves the next Push of the

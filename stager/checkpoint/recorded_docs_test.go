@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stager-dev/stager/stager/golden"
+	"github.com/stager-dev/stager/stager/internal/golden"
 )
 
 const completionPage = "../../docs/when-a-checkpoint-is-complete.md"

@@ -167,9 +167,9 @@ func measure(p *replay) {
 			c, ok := p.has(p.truth[i])
 			limit := 2 * time.Second
 			if ok && c.Provisional {
-				limit += p.u.cfg.Settle
+				limit += p.u.cfg.QuietPeriod
 			}
-			if !ok && took <= 2*time.Second+p.u.cfg.Settle {
+			if !ok && took <= 2*time.Second+p.u.cfg.QuietPeriod {
 				time.Sleep(time.Second / 8)
 				continue
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 // namesakes returns those of due that the store may keep as one object with another file
-// of the folder, and which. A file that the store has under this very name is none.
+// of the directory, and which. A file that the store has under this very name is none.
 func (u *Uploader) namesakes(due []*plainFile) map[string]string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -32,9 +32,9 @@ func TestSnapshotsWhereLinksAreRefused(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				b, dir := mem.New(), t.TempDir()
 				u := newUploader(t, dir, b, func(c *Config) { c.When = When{Exit: true} })
-				u.shelf.hardLink = func(old, _ string) error { return &os.LinkError{Op: "link", Old: old, Err: os.ErrPermission} }
-				u.shelf.clone = func(_, _ *os.File) error { return unix.EOPNOTSUPP }
-				u.shelf.free = func(*os.Root) (int64, error) { return tt.free, nil }
+				u.snapshots.hardLink = func(old, _ string) error { return &os.LinkError{Op: "link", Old: old, Err: os.ErrPermission} }
+				u.snapshots.clone = func(_, _ *os.File) error { return unix.EOPNOTSUPP }
+				u.snapshots.free = func(*os.Root) (int64, error) { return tt.free, nil }
 				for _, name := range []string{"stays-1", "goes-2", "single-3.pt"} {
 					if strings.HasSuffix(name, ".pt") {
 						write(t, dir, map[string]string{name: "weights"})
@@ -74,7 +74,7 @@ func TestSnapshotHoldsSymbolicLinksWhereLinksAreRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, func(c *Config) { c.When = When{Exit: true} })
-		u.shelf.hardLink = func(old, _ string) error { return &os.LinkError{Op: "link", Old: old, Err: os.ErrPermission} }
+		u.snapshots.hardLink = func(old, _ string) error { return &os.LinkError{Op: "link", Old: old, Err: os.ErrPermission} }
 		write(t, filepath.Join(dir, "step-1"), map[string]string{"model-1.pt": "weights"})
 		if err := os.Symlink("model-1.pt", filepath.Join(dir, "step-1", "model.pt")); err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func unreadableIsNamed(t *testing.T, dir string) {
 			return err
 		},
 		"copying a file": func() error {
-			s := &shelf{root: root, clone: cloneFile, free: freeSpace}
+			s := &snapshotDir{root: root, clone: cloneFile, free: freeSpace}
 			_, err := s.instead("step-1/model", "copy", local{Path: "model", Size: 7}, 7, os.ErrPermission)
 			return err
 		},

@@ -20,11 +20,11 @@ import (
 
 // finished are the uploads whose COMMIT this process removed or replaced.
 type finished struct {
-	keys map[string]bool // also in folders of other steps
+	keys map[string]bool // also in directories of other steps
 	ids  map[string]bool
 }
 
-// finish notes what a COMMIT of a step's folder named, when it is no longer there.
+// finish notes what a COMMIT of a step's directory named, when it is no longer there.
 func (r *retention) finish(dir string, c *Commit) {
 	if r.finished.keys == nil {
 		r.finished = finished{make(map[string]bool), make(map[string]bool)}
@@ -40,7 +40,7 @@ func (r *retention) finish(dir string, c *Commit) {
 	}
 }
 
-// uploads are the ids of the uploads to its own folder that a COMMIT names.
+// uploads are the ids of the uploads to its own directory that a COMMIT names.
 func (c *Commit) uploads(dir string) map[string]bool {
 	ids := map[string]bool{strings.TrimPrefix(c.Data, dataDir+"/"): true}
 	for _, f := range c.Files {
@@ -119,7 +119,7 @@ func tooOld(there map[string]backends.Object) bool {
 
 // name collects what must stay in spite of its age: what COMMITs name, their parts, and
 // what uploads refer to that may yet be committed.
-func (r *retention) name(ctx context.Context, s *survey) error {
+func (r *retention) name(ctx context.Context, s *storeListing) error {
 	for _, g := range s.good {
 		g.commit.name(g.dir, s.named)
 	}
@@ -208,7 +208,7 @@ func (r *retention) currentView(ctx context.Context) (group.View, error) {
 }
 
 // namePart names what the part of a save refers to that is not committed and may be.
-func (r *retention) namePart(ctx context.Context, s *survey, view group.View, obj backends.Object, dir string, id group.SaveID) error {
+func (r *retention) namePart(ctx context.Context, s *storeListing, view group.View, obj backends.Object, dir string, id group.SaveID) error {
 	still := time.Duration(0)
 	if r.old(obj.ModTime) {
 		still = r.abandoned
@@ -237,8 +237,8 @@ func (r *retention) namePart(ctx context.Context, s *survey, view group.View, ob
 }
 
 // forgetGoing leaves out of what is named what only steps name that would go.
-func (r *retention) forgetGoing(ctx context.Context, s *survey, going map[string]bool) error {
-	stays := survey{steps: s.steps, named: make(map[string]bool), says: make(map[string]*Commit)}
+func (r *retention) forgetGoing(ctx context.Context, s *storeListing, going map[string]bool) error {
+	stays := storeListing{steps: s.steps, named: make(map[string]bool), says: make(map[string]*Commit)}
 	for _, g := range s.good {
 		if !going[g.dir] {
 			stays.good, stays.says[g.dir] = append(stays.good, g), s.says[g.dir]
@@ -249,9 +249,9 @@ func (r *retention) forgetGoing(ctx context.Context, s *survey, going map[string
 	return err
 }
 
-// removable chooses objects of a step's folder that may go by what is known from listings.
+// removable chooses objects of a step's directory that may go by what is known from listings.
 // behind says that also uploads count that are not committed and abandoned.
-func (r *retention) removable(s survey, dir string, objects []backends.Object, behind bool) (keys []backends.Object) {
+func (r *retention) removable(s storeListing, dir string, objects []backends.Object, behind bool) (keys []backends.Object) {
 	last := make(map[string]time.Time) // when something came of an upload
 	uploadKey := func(obj backends.Object) string {
 		if id := uploadOf(strings.TrimPrefix(obj.Key, dir+"/")); id != "" {
@@ -274,9 +274,9 @@ func (r *retention) removable(s survey, dir string, objects []backends.Object, b
 	return keys
 }
 
-// sweep removes what nobody needs of a step's folder; committed says that its COMMIT was
+// sweep removes what nobody needs of a step's directory; committed says that its COMMIT was
 // removed.
-func (r *retention) sweep(ctx context.Context, s survey, l *listed, committed, older bool) error {
+func (r *retention) sweep(ctx context.Context, s storeListing, l *listed, committed, older bool) error {
 	if s.bad[l.dir] != nil {
 		return nil // a COMMIT that cannot be read may name anything
 	}
@@ -302,8 +302,8 @@ func (r *retention) sweep(ctx context.Context, s survey, l *listed, committed, o
 	return r.remove(ctx, keys...)
 }
 
-// stillRemovable leaves out what the COMMIT of the step's folder names now.
-func (r *retention) stillRemovable(ctx context.Context, s survey, dir string, objects []backends.Object) ([]backends.Object, error) {
+// stillRemovable leaves out what the COMMIT of the step's directory names now.
+func (r *retention) stillRemovable(ctx context.Context, s storeListing, dir string, objects []backends.Object) ([]backends.Object, error) {
 	if len(objects) == 0 || r.dry {
 		return objects, nil
 	}
@@ -327,7 +327,7 @@ func (r *retention) stillRemovable(ctx context.Context, s survey, dir string, ob
 }
 
 // sees reports whether a COMMIT was read in this version.
-func (s survey) sees(dir string, version backends.Version) bool {
+func (s storeListing) sees(dir string, version backends.Version) bool {
 	i := slices.IndexFunc(s.steps, func(l *listed) bool { return l.dir == dir && l.committed })
 	return i >= 0 && s.steps[i].version == version && s.says[dir] != nil
 }
@@ -347,19 +347,19 @@ func (r *retention) tidy(ctx context.Context, dir string, commit *Commit, left [
 	if weaken.tidyYoung {
 		r.abandoned = 0
 	}
-	if len(r.removable(survey{}, dir, l.objects, true)) == 0 {
+	if len(r.removable(storeListing{}, dir, l.objects, true)) == 0 {
 		return nil
 	}
-	s, err := r.survey(ctx)
+	s, err := r.list(ctx)
 	if err != nil || s.later {
 		return err
 	}
 	return r.sweep(ctx, s, l, false, true)
 }
 
-// drop removes an upload of this process to a step's folder that will not be committed.
+// drop removes an upload of this process to a step's directory that will not be committed.
 func (r *retention) drop(ctx context.Context, dir, id string) error {
-	s, err := r.survey(ctx)
+	s, err := r.list(ctx)
 	if err != nil || s.later {
 		return err
 	}

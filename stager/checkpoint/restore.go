@@ -172,7 +172,7 @@ func restoreListed(ctx context.Context, cfg RestoreConfig, site *site) (done Res
 		}
 		commit, err := fetch(ctx, cfg, c, site)
 		if err == nil {
-			done := restoredOf(cfg, c, commit, append(passed, passedOver(cfg, c)...))
+			done := restoredOf(cfg, c, commit, append(passed, skippedStep(cfg, c)...))
 			return done, nil, site.publish(ctx, done, commit.Files)
 		}
 		if !bad(err) || isLocal(err) {
@@ -210,8 +210,8 @@ func restoredOf(cfg RestoreConfig, c choice, commit Commit, passed []FellBack) R
 	return done
 }
 
-// passedOver are the newer provisional steps that restore does not prefer.
-func passedOver(cfg RestoreConfig, c choice) []FellBack {
+// skippedStep are the newer provisional steps that restore does not prefer.
+func skippedStep(cfg RestoreConfig, c choice) []FellBack {
 	var passed []FellBack
 	for _, p := range c.passed {
 		reason := fmt.Sprintf("it is provisional (%s), and has other files than step %d before it; --allow-provisional restores it", p.commit.Evidence, c.step)
@@ -222,8 +222,8 @@ func passedOver(cfg RestoreConfig, c choice) []FellBack {
 	return passed
 }
 
-// stillListed reports whether another listing has the same COMMITs in the folders of those
-// of steps that were read, and no new ones, and whatever was in the folder dir;
+// stillListed reports whether another listing has the same COMMITs in the directories of those
+// of steps that were read, and no new ones, and whatever was in the directory dir;
 // "" is that of the last one. With whole the others must be the same, too.
 func stillListed(ctx context.Context, store *backends.Store, steps []*listed, dir string, whole bool) (bool, error) {
 	now, err := listSteps(ctx, store)
@@ -329,7 +329,7 @@ func fetch(ctx context.Context, cfg RestoreConfig, c choice, site *site) (Commit
 			return Commit{}, missingFile(key, f)
 		}
 	}
-	if _, err := site.survey(ctx, commit.Files, true); err != nil {
+	if _, err := site.list(ctx, commit.Files, true); err != nil {
 		return Commit{}, err
 	}
 	root, err := site.workshop(commit.Bytes)

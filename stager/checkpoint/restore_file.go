@@ -101,7 +101,7 @@ func rangeLength(store *backends.Store, a backends.Algorithm) int64 {
 	if !a.Combinable() {
 		return math.MaxInt64 / 2
 	}
-	return max(store.Facts().PartSize, 32<<20)
+	return max(store.Capabilities().PartSize, 32<<20)
 }
 
 // counted is a place to write to that tells of bytes.

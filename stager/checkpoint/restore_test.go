@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -106,20 +106,20 @@ func TestAStoreThatCannotBeReachedIsNoReasonToFallBack(t *testing.T) {
 	b := mem.New()
 	push(t, b, 1, model("1"))
 	push(t, b, 2, model("2"))
-	for _, op := range []backendtest.Op{backendtest.List, backendtest.Stat, backendtest.Read} {
-		faults := new(backendtest.Faults).Always(op, backendtest.Fail(backends.Unavailable))
+	for _, op := range []conformance.Op{conformance.List, conformance.Stat, conformance.Read} {
+		faults := new(conformance.Faults).Always(op, conformance.Fail(backends.Unavailable))
 		dir := filepath.Join(t.TempDir(), "x")
 		_, err := Restore(t.Context(), RestoreConfig{Store: newStore(faults.Wrap(b)), Dir: dir, Step: Newest})
 		if backends.KindOf(err) != backends.Unavailable {
 			t.Errorf("%s fails: %v, want unavailable", op, err)
 		}
 		if _, err := os.Stat(dir); err == nil {
-			t.Errorf("%s fails: the folder was made", op)
+			t.Errorf("%s fails: the directory was made", op)
 		}
 	}
 }
 
-func TestRestoreIntoAFolderWithFiles(t *testing.T) {
+func TestRestoreIntoADirectoryWithFiles(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	first := model("1")
 	first["only/in-1"] = "1"
@@ -142,20 +142,20 @@ func TestRestoreIntoAFolderWithFiles(t *testing.T) {
 			t.Errorf("%s says %+v (%v), want step %d and its source", restored, told, err, r.Step)
 		}
 	}
-	// A folder in a file's place is found out before anything moves.
+	// A directory in a file's place is found out before anything moves.
 	before := read(t, dir)
-	push(t, b, 3, map[string]string{"model.pt": "3", "optim": "a file where a folder is"})
+	push(t, b, 3, map[string]string{"model.pt": "3", "optim": "a file where a directory is"})
 	if _, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: dir, Step: Newest}); err == nil {
-		t.Error("a folder was replaced by a file")
+		t.Error("a directory was replaced by a file")
 	}
 	equal(t, "after it was refused", read(t, dir), before)
 }
 
 func TestModesTimesAndLargeFilesComeBack(t *testing.T) {
-	b := mem.NewWith(backends.Facts{Parallelism: 4, PartSize: 1 << 20})
+	b := mem.NewWith(backends.Capabilities{Parallelism: 4, PartSize: 1 << 20})
 	src := t.TempDir()
 	const size = 65 << 20 // three ranges
-	want := backendtest.ContentsOf("large", size).Bytes()
+	want := conformance.ContentsOf("large", size).Bytes()
 	if err := os.WriteFile(filepath.Join(src, "large"), want, 0o604); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestModesTimesAndLargeFilesComeBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := backendtest.ContentsOf("large", size).Sum(backends.CRC64NVME).String(); c.Files[0].Digest != got {
+	if got := conformance.ContentsOf("large", size).Sum(backends.CRC64NVME).String(); c.Files[0].Digest != got {
 		t.Errorf("digest %s, want %s", c.Files[0].Digest, got)
 	}
 	dir := filepath.Join(t.TempDir(), "a/b")

@@ -85,7 +85,7 @@ type Pruned struct {
 	Dir       string `json:"dir"`
 	Committed bool   `json:"committed"` // else what was left of it, or was on its way
 	// Unfinished are writes that never ended, which no List shows: files of a temporary
-	// name, or uploads in parts. Outside of all steps' folders Step is -1 and Dir is empty, or
+	// name, or uploads in parts. Outside of all steps' directories Step is -1 and Dir is empty, or
 	// "nodes" for records of former nodes, which are not Unfinished.
 	Unfinished bool `json:"unfinished,omitempty"`
 	// Foreign is an upload in parts, of the key Key, that may be another program's. Kept
@@ -113,12 +113,12 @@ func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 		_, err = r.apply(ctx)
 	}
 	if err == nil {
-		err = r.sweepRemains(ctx, "")
+		err = r.sweepOrphans(ctx, "")
 	}
 	if err == nil {
 		err = r.sweepUploadRecords(ctx)
 	}
-	if mayNotLook(err) {
+	if listingDenied(err) {
 		cfg.Log.Warn("what killed uploads may have left cannot be looked for", "error", err)
 		err = nil
 	}
@@ -129,14 +129,14 @@ func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 type retention struct {
 	store *backends.Store
 	keep  Keep
-	own   []string            // folders that this process committed, oldest first
+	own   []string            // directories that this process committed, oldest first
 	busy  func(int64) bool    // steps that are on their way; nil: none
-	read  map[string]readOnce // COMMITs that were read before, by folder; may be nil
+	read  map[string]readOnce // COMMITs that were read before, by directory; may be nil
 	nodes bool                // records of former nodes go, too
 	dry   bool
 	log   *slog.Logger
 
-	ids       map[string]bool // of uploads of which nobody else goes on with; see sweepRemains
+	ids       map[string]bool // of uploads of which nobody else goes on with; see sweepOrphans
 	abandoned time.Duration
 	foreign   Foreign
 	uploads   *recordedUploads // nil until it is needed
@@ -154,25 +154,25 @@ type readOnce struct {
 	commit  Commit
 }
 
-// survey is what a destination holds.
-type survey struct {
+// storeListing is what a destination holds.
+type storeListing struct {
 	steps []*listed          // newest first
 	good  []good             // the same
-	bad   map[string]error   // folders whose COMMIT does not count
+	bad   map[string]error   // directories whose COMMIT does not count
 	later bool               // one is of a later version, and may refer to anything
 	named map[string]bool    // keys that a COMMIT or an upload on its way refers to
-	says  map[string]*Commit // of the good ones, by folder
+	says  map[string]*Commit // of the good ones, by directory
 }
 
-// maxSurveys is how often a destination is listed anew when it changes under way.
-const maxSurveys = 10
+// maxListTries is how often a destination is listed anew when it changes under way.
+const maxListTries = 10
 
-// survey lists the destination and reads its COMMITs, and the records of uploads that may
+// list lists the destination and reads its COMMITs, and the records of uploads that may
 // yet be committed. When one of them goes under way, it begins anew: what that one
 // referred to may be named by another that came since.
-func (r *retention) survey(ctx context.Context) (s survey, err error) {
-	for range maxSurveys {
-		s, err = r.surveyOnce(ctx)
+func (r *retention) list(ctx context.Context) (s storeListing, err error) {
+	for range maxListTries {
+		s, err = r.listOnce(ctx)
 		if kind := backends.KindOf(err); kind != backends.NotExist && kind != backends.Changed {
 			return s, err
 		}
@@ -180,7 +180,7 @@ func (r *retention) survey(ctx context.Context) (s survey, err error) {
 	return s, err
 }
 
-func (r *retention) surveyOnce(ctx context.Context) (s survey, err error) {
+func (r *retention) listOnce(ctx context.Context) (s storeListing, err error) {
 	if s.steps, err = listSteps(ctx, r.store); err != nil {
 		return s, err
 	}
@@ -225,7 +225,7 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 	if weaken.sweepYoung {
 		r.abandoned = 0
 	}
-	s, err := r.survey(ctx)
+	s, err := r.list(ctx)
 	if err != nil || len(s.good) == 0 {
 		return -1, err
 	}
@@ -239,7 +239,7 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 		}
 	}
 	if len(going) > 0 && !r.dry {
-		if s, err = r.survey(ctx); err != nil {
+		if s, err = r.list(ctx); err != nil {
 			return newest, err
 		}
 	}
@@ -300,8 +300,8 @@ func (r *retention) removeCommit(ctx context.Context, l *listed, says *Commit) (
 	return true, nil
 }
 
-// going are the folders whose COMMIT is removed.
-func (r *retention) going(s survey) map[string]bool {
+// going are the directories whose COMMIT is removed.
+func (r *retention) going(s storeListing) map[string]bool {
 	going := make(map[string]bool)
 	if r.keep.Last == 0 {
 		return going

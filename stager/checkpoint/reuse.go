@@ -86,7 +86,7 @@ func telling(digest string) bool {
 }
 
 // has returns where an earlier step has this very file.
-func (e *earlier) has(ctx context.Context, c cargo, want local) (File, bool, error) {
+func (e *earlier) has(ctx context.Context, c uploadJob, want local) (File, bool, error) {
 	if e == nil || e.files[want.Path].Size != want.Size || want.Size == 0 {
 		return File{}, false, nil
 	}
@@ -115,9 +115,9 @@ func (e *earlier) there(ctx context.Context, store *backends.Store) bool {
 	return err == nil && obj.Version == e.version
 }
 
-// uploadFolder is the folder of the upload that key is a file of: step-…/data/…/,
+// uploadDir is the directory of the upload that key is a file of: step-…/data/…/,
 // whatever the path of the file below it.
-func uploadFolder(key string) string {
+func uploadDir(key string) string {
 	return strings.Join(strings.SplitN(key, "/", 4)[:3], "/") + "/"
 }
 
@@ -131,16 +131,16 @@ func sizesOf(ctx context.Context, store *backends.Store, dir string, c *Commit) 
 	return sizes, err
 }
 
-// objectsOf lists what the store has in the folders of the files of a COMMIT, by key.
+// objectsOf lists what the store has in the directories of the files of a COMMIT, by key.
 func objectsOf(ctx context.Context, store *backends.Store, dir string, c *Commit) (map[string]backends.Object, error) {
-	objects, folders := make(map[string]backends.Object), make(map[string]bool)
+	objects, directories := make(map[string]backends.Object), make(map[string]bool)
 	for _, f := range c.Files {
-		folder := uploadFolder(c.key(dir, f))
-		if folders[folder] {
+		directory := uploadDir(c.key(dir, f))
+		if directories[directory] {
 			continue
 		}
-		folders[folder] = true
-		for obj, err := range store.List(ctx, folder) {
+		directories[directory] = true
+		for obj, err := range store.List(ctx, directory) {
 			if err != nil {
 				return nil, err
 			}

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -24,8 +24,8 @@ func frozen(step string) map[string]string {
 }
 
 // sentOf counts the uploads of a file.
-func sentOf(faults *backendtest.Faults, name string) (n int) {
-	for _, call := range faults.Calls(backendtest.Create) {
+func sentOf(faults *conformance.Faults, name string) (n int) {
+	for _, call := range faults.Calls(conformance.Create) {
 		if strings.HasSuffix(call.Key, "/"+name) {
 			n++
 		}
@@ -35,7 +35,7 @@ func sentOf(faults *backendtest.Faults, name string) (n int) {
 
 func TestWhatTheStepBeforeHasIsNotSentAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		b, dir, faults := mem.New(), t.TempDir(), new(backendtest.Faults)
+		b, dir, faults := mem.New(), t.TempDir(), new(conformance.Faults)
 		u := newUploader(t, dir, faults.Wrap(b), func(c *Config) { c.Keep.Last = 2 })
 		for _, step := range []string{"1", "2", "3", "4", "5"} {
 			write(t, filepath.Join(dir, "checkpoint-"+step), frozen(step))

@@ -120,7 +120,7 @@ func TestSnapshotThatCannotBeReadStays(t *testing.T) {
 		if _, err := u.Commit(t.Context(), CommitRequest{Path: "step-5", Step: -1}); err != nil {
 			t.Fatal(err)
 		}
-		held := filepath.Join(dir, u.shelf.dir(u.snaps[5]))
+		held := filepath.Join(dir, u.snapshots.dir(u.snaps[5]))
 		if err := u.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -14,13 +14,13 @@ import (
 
 // How often Run looks, and how it waits for a store that fails.
 const (
-	longestPause  = 5 * time.Second // between two looks at a small folder
-	firstRetry    = 5 * time.Second
-	longestRetry  = time.Minute
-	lookAtMostOne = 20 // of so many parts of the time is spent on looking
+	longestPause = 5 * time.Second // between two looks at a small directory
+	firstRetry   = 5 * time.Second
+	longestRetry = time.Minute
+	scanInterval = 20 // of so many parts of the time is spent on looking
 )
 
-// Run saves the output until ctx ends, which is no error. It looks at the folder
+// Run saves the output until ctx ends, which is no error. It looks at the directory
 // every few seconds, and at once when an entry of it comes or goes; it never gives
 // up on a store that fails.
 func (u *Uploader) Run(ctx context.Context) error {
@@ -68,13 +68,13 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 	defer func() { <-ended }()
 	for {
 		start := time.Now()
-		if err := u.look(false); err != nil {
+		if err := u.scan(false); err != nil {
 			u.log.Warn("the output cannot be looked at", "error", err)
 			_ = u.note(err)
 		}
 		u.wakeSender()
-		rest := lookAtMostOne * time.Since(start)
-		timer := time.NewTimer(max(min(u.cfg.Settle/4, longestPause, u.soonest()), rest))
+		rest := scanInterval * time.Since(start)
+		timer := time.NewTimer(max(min(u.cfg.QuietPeriod/4, longestPause, u.soonest()), rest))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -167,7 +167,7 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 	retry := firstRetry / 5
 	told, quiet := false, time.Duration(0)
 	for {
-		if err := u.look(exit.Gone && exit.Success); err != nil {
+		if err := u.scan(exit.Gone && exit.Success); err != nil {
 			return u.note(err)
 		}
 		if !told {
@@ -203,7 +203,7 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 // needs the part of this one.
 func (u *Uploader) linger(quiet *time.Duration) time.Duration {
 	m := u.member
-	if m == nil || !m.is(memberRegistered) || *quiet >= min(u.cfg.Settle, DefaultSettle)+5*time.Second {
+	if m == nil || !m.is(memberRegistered) || *quiet >= min(u.cfg.QuietPeriod, DefaultQuietPeriod)+5*time.Second {
 		return 0
 	}
 	if view, _ := m.resolve("", 0); view == "" || m.writes() && !u.awaits() {
@@ -256,7 +256,7 @@ func (u *Uploader) unsettled() (pause time.Duration) {
 		if e.refused {
 			continue
 		}
-		left := max(u.cfg.Settle-time.Since(e.since), time.Second/10)
+		left := max(u.cfg.QuietPeriod-time.Since(e.since), time.Second/10)
 		if e.wait > 0 {
 			left = max(e.wait, time.Second/10)
 		}
@@ -273,13 +273,13 @@ func (u *Uploader) unsaved(cut error, final bool) error {
 	defer u.mu.Unlock()
 	var errs []error
 	for _, step := range u.pendingLocked() {
-		if snap := u.snaps[step]; final || snap.Said {
-			errs = append(errs, fmt.Errorf("step %d (%s) is not safe: it is held in %s/%s", step, snap.Name, u.cfg.Dir, u.shelf.dir(snap)))
+		if snap := u.snaps[step]; final || snap.Committed {
+			errs = append(errs, fmt.Errorf("step %d (%s) is not safe: it is held in %s/%s", step, snap.Name, u.cfg.Dir, u.snapshots.dir(snap)))
 		}
 	}
 	for _, step := range slices.Sorted(maps.Keys(u.snaps)) {
 		if snap := u.snaps[step]; snap.refused != nil && !u.overtakenLocked(step, snap.abandoned) {
-			errs = append(errs, fmt.Errorf("step %d (%s) is not safe, and is held in %s/%s: %w", step, snap.Name, u.cfg.Dir, u.shelf.dir(snap), snap.refused))
+			errs = append(errs, fmt.Errorf("step %d (%s) is not safe, and is held in %s/%s: %w", step, snap.Name, u.cfg.Dir, u.snapshots.dir(snap), snap.refused))
 		}
 	}
 	for name, f := range u.failed {
@@ -300,8 +300,8 @@ func (u *Uploader) unsaved(cut error, final bool) error {
 		u.log.Warn("what is no complete checkpoint was not saved as one", "name", name, "reason", halfWritten)
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.early)) {
-		if e := u.early[name]; e.gone != nil {
-			u.loseLocked(name, e.gone)
+		if e := u.early[name]; e.removed != nil {
+			u.loseLocked(name, e.removed)
 			u.dropEarlyLocked(name)
 		}
 	}

@@ -58,8 +58,8 @@ type shipper struct {
 	recall func(ctx context.Context) *earlier
 }
 
-// cargo is a checkpoint that is to be shipped.
-type cargo struct {
+// uploadJob is a checkpoint that is to be shipped.
+type uploadJob struct {
 	id      string // names its data in the store; no other upload has it
 	step    int64
 	samples int64
@@ -76,7 +76,7 @@ type cargo struct {
 }
 
 // send sends the files, the largest first, and returns them as COMMIT lists them.
-func (s *shipper) send(ctx context.Context, c cargo, prefix string, before *earlier) ([]File, error) {
+func (s *shipper) send(ctx context.Context, c uploadJob, prefix string, before *earlier) ([]File, error) {
 	there := make(map[string]backends.Object)
 	if c.sent.any() {
 		for obj, err := range s.store.List(ctx, prefix+"/") {
@@ -128,7 +128,7 @@ func (s *shipper) send(ctx context.Context, c cargo, prefix string, before *earl
 
 // sendFile sends one file, which must be before and after what it was when it was
 // listed, and returns its digest.
-func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string) (string, error) {
+func (s *shipper) sendFile(ctx context.Context, c uploadJob, want local, key string) (string, error) {
 	file, err := c.tree.openFile(want.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", changed(want.Path)
@@ -162,7 +162,7 @@ func (s *shipper) sendFile(ctx context.Context, c cargo, want local, key string)
 		err = backends.Errorf(backends.Corrupt, "write", key,
 			"the store has %d bytes with sum %q of the %d with sum %q that were sent", obj.Size, obj.Sum, want.Size, sum)
 	}
-	src.settle(err != nil)
+	src.finish(err != nil)
 	if err != nil {
 		return "", err
 	}
@@ -215,7 +215,7 @@ func missingFile(key string, f File) error {
 
 // holds tells whether a COMMIT lists every file of the checkpoint with these very
 // bytes. It may list more: a trainer that prunes, or dies of it, leaves a part.
-func (c cargo) holds(ctx context.Context, commit Commit, node int) (bool, error) {
+func (c uploadJob) holds(ctx context.Context, commit Commit, node int) (bool, error) {
 	if commit.Data == dataDir+"/"+c.id {
 		return true, nil
 	}
@@ -238,7 +238,7 @@ func (c cargo) holds(ctx context.Context, commit Commit, node int) (bool, error)
 	return true, nil
 }
 
-func (c cargo) holdsFile(ctx context.Context, want local, digest string) (bool, error) {
+func (c uploadJob) holdsFile(ctx context.Context, want local, digest string) (bool, error) {
 	told, err := backends.ParseChecksum(digest)
 	if err != nil {
 		return false, err
@@ -278,7 +278,7 @@ func (r *obedient) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// readCommit reads the COMMIT of a step's folder.
+// readCommit reads the COMMIT of a step's directory.
 func readCommit(ctx context.Context, store *backends.Store, dir string) (Commit, error) {
 	commit, _, err := readCommitAt(ctx, store, dir)
 	return commit, err
@@ -305,7 +305,7 @@ func readCommitAt(ctx context.Context, store *backends.Store, dir string) (Commi
 // digestAlgorithm is the one that the store tells too, so that every file can be
 // compared with what arrived, as long as it is cheap.
 func digestAlgorithm(store *backends.Store) backends.Algorithm {
-	if a := store.Facts().Checksum; a.Combinable() {
+	if a := store.Capabilities().Checksum; a.Combinable() {
 		return a
 	}
 	return backends.CRC64NVME

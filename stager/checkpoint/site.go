@@ -118,7 +118,7 @@ func (s *site) open() error {
 	at := s.dir
 	switch {
 	case err == nil && !info.IsDir():
-		return &fs.PathError{Op: "restore", Path: s.dir, Err: errors.New("it is a file; a checkpoint is restored to a folder")}
+		return &fs.PathError{Op: "restore", Path: s.dir, Err: errors.New("it is a file; a checkpoint is restored to a directory")}
 	case err == nil:
 		s.exists, s.shop = true, workshopDir
 	case errors.Is(err, fs.ErrNotExist):
@@ -156,7 +156,7 @@ func (s *site) lock() error {
 		err := s.lockIn(s.shop, holder, true)
 		switch {
 		case errors.Is(err, disk.ErrNoLocks):
-			s.log.Warn("the file system has no locks, so two restores to one folder are not kept apart", "dir", s.dir, "error", err)
+			s.log.Warn("the file system has no locks, so two restores to one directory are not kept apart", "dir", s.dir, "error", err)
 		case errors.Is(err, fs.ErrNotExist):
 			continue // the one before has removed it, as it ended
 		case err != nil:
@@ -188,7 +188,7 @@ func (s *site) lockIn(name, holder string, create bool) error {
 	if err != nil {
 		return err
 	}
-	odd := &fs.PathError{Op: "restore", Path: filepath.Join(s.root.Name(), name), Err: errors.New("it is no plain folder: remove it")}
+	odd := &fs.PathError{Op: "restore", Path: filepath.Join(s.root.Name(), name), Err: errors.New("it is no plain directory: remove it")}
 	if !info.IsDir() {
 		return odd
 	}
@@ -263,7 +263,7 @@ func (s *site) recover() error {
 		mark, _, err := s.read(path.Join(work, markFile))
 		if !uploadID.MatchString(e.Name()) || !e.IsDir() || err != nil || string(mark) != markOf(e.Name()) {
 			if e.Name() != disk.LockName && s.root.Remove(work) != nil { // an empty one had no mark as yet
-				s.log.Warn("something that no restore left is in the folder of restores", "path", filepath.Join(s.root.Name(), work))
+				s.log.Warn("something that no restore left is in the directory of restores", "path", filepath.Join(s.root.Name(), work))
 			}
 			continue
 		}
@@ -279,7 +279,7 @@ func (s *site) recover() error {
 
 func markOf(id string) string { return "stager restore " + id + "\n" }
 
-// workshop is an empty folder for the files of one try, with room for so many bytes.
+// workshop is an empty directory for the files of one try, with room for so many bytes.
 func (s *site) workshop(need int64) (*os.Root, error) {
 	if err := s.at("stage"); err != nil {
 		return nil, err

@@ -270,7 +270,7 @@ func TestRestoreRefusesFilesThatItDidNotWrite(t *testing.T) {
 		"restored ones that were copied":   {func(t *testing.T, dir string) { replaceFile(t, dir, "model.pt", model("2")["model.pt"]) }, nil},
 		"restored ones with another link":  {func(t *testing.T, dir string) { link(t, dir, "model.pt", "kept") }, nil},
 		"one gone":                         {func(t *testing.T, dir string) { remove(t, dir, "only/in-2") }, nil},
-		"a folder in the place of one gone": {func(t *testing.T, dir string) {
+		"a directory in the place of one gone": {func(t *testing.T, dir string) {
 			remove(t, dir, "only/in-2")
 			write(t, dir, map[string]string{"only/in-2/x": "mine"})
 		}, nil},
@@ -324,15 +324,15 @@ func TestRestoreRefusesFilesThatItDidNotWrite(t *testing.T) {
 }
 
 // What no overwriting may do: remove directories, or write through links.
-func TestRestoreNeverFollowsALinkNorRemovesAFolder(t *testing.T) {
+func TestRestoreNeverFollowsALinkNorRemovesADirectory(t *testing.T) {
 	for name, plant := range map[string]func(dir, outside string) error{
-		"a link to a folder within": func(dir, _ string) error {
+		"a link to a directory within": func(dir, _ string) error {
 			return errors.Join(os.Mkdir(filepath.Join(dir, "other"), 0o755), os.Symlink("other", filepath.Join(dir, "optim")))
 		},
-		"a link to a folder outside": func(dir, outside string) error { return os.Symlink(outside, filepath.Join(dir, "optim")) },
-		"a file for a folder":        func(dir, _ string) error { return os.WriteFile(filepath.Join(dir, "optim"), []byte("mine"), 0o644) },
-		"a folder for a file":        func(dir, _ string) error { return os.Mkdir(filepath.Join(dir, "model.pt"), 0o755) },
-		"a link for the workshop":    func(dir, outside string) error { return os.Symlink(outside, filepath.Join(dir, workshopDir)) },
+		"a link to a directory outside": func(dir, outside string) error { return os.Symlink(outside, filepath.Join(dir, "optim")) },
+		"a file for a directory":        func(dir, _ string) error { return os.WriteFile(filepath.Join(dir, "optim"), []byte("mine"), 0o644) },
+		"a directory for a file":        func(dir, _ string) error { return os.Mkdir(filepath.Join(dir, "model.pt"), 0o755) },
+		"a link for the workshop":       func(dir, outside string) error { return os.Symlink(outside, filepath.Join(dir, workshopDir)) },
 		"a link within for it": func(dir, _ string) error {
 			return errors.Join(os.Mkdir(filepath.Join(dir, "other"), 0o755), os.Symlink("other", filepath.Join(dir, workshopDir)))
 		},
@@ -366,7 +366,7 @@ func TestRestoreNeverFollowsALinkNorRemovesAFolder(t *testing.T) {
 func TestRestoreWaitsForAPrefetch(t *testing.T) {
 	b, one, two := twoSteps(t)
 	dir := t.TempDir()
-	folder, err := disk.Open(dir, "a prefetch")
+	directory, err := disk.Open(dir, "a prefetch")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,13 +375,13 @@ func TestRestoreWaitsForAPrefetch(t *testing.T) {
 	if _, err := Restore(t.Context(), cfg); !errors.As(err, &busy) || busy.Holder != "a prefetch" {
 		t.Errorf("got %v, want a BusyError that names the prefetch", err)
 	}
-	if err := folder.Close(); err != nil {
+	if err := directory.Close(); err != nil {
 		t.Fatal(err)
 	}
 	cfg.hook = func(at string) error {
-		if folder, err := disk.Open(dir, "another"); !errors.As(err, &busy) {
+		if directory, err := disk.Open(dir, "another"); !errors.As(err, &busy) {
 			t.Errorf("at %q a prefetch began beside the restore: %v", at, err)
-			folder.Close()
+			directory.Close()
 		}
 		return nil
 	}

@@ -20,21 +20,21 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// shelfDir is where snapshots lie, in the output folder.
-const shelfDir = private + "/snap"
+// snapshotsName is where snapshots lie, in the output directory.
+const snapshotsName = private + "/snap"
 
 // A snapshot is a complete checkpoint held fast until it is shipped, by hard links, or by
 // copies that share their blocks where its name is likely to be used again.
-// It is on the disk as <shelfDir>/<ID>/: snapshot.json, the journal sent, and data/.
+// It is on the disk as <snapshotsName>/<ID>/: snapshot.json, the journal sent, and data/.
 type snapshot struct {
-	ID       string    `json:"id"` // also that of its data in the store
-	Step     int64     `json:"step"`
-	Name     string    `json:"name"` // in the output folder
-	Samples  int64     `json:"samplesSeen,omitempty"`
-	Said     bool      `json:"said,omitempty"`    // by Commit: shipped whatever When says
-	InPlace  bool      `json:"inPlace,omitempty"` // links were refused
-	Complete time.Time `json:"complete"`
-	Evidence string    `json:"evidence,omitempty"` // what says that it is complete
+	ID        string    `json:"id"` // also that of its data in the store
+	Step      int64     `json:"step"`
+	Name      string    `json:"name"` // in the output directory
+	Samples   int64     `json:"samplesSeen,omitempty"`
+	Committed bool      `json:"said,omitempty"`    // by Commit: shipped whatever When says
+	InPlace   bool      `json:"inPlace,omitempty"` // links were refused
+	Complete  time.Time `json:"complete"`
+	Evidence  string    `json:"evidence,omitempty"` // what says that it is complete
 	// Provisional says that only a quiet period completed it.
 	Provisional bool `json:"provisional,omitempty"`
 
@@ -58,8 +58,8 @@ type snapshot struct {
 	print     string    // the fingerprint of Files
 }
 
-// shelf keeps the snapshots of one output folder.
-type shelf struct {
+// snapshotDir keeps the snapshots of one output directory.
+type snapshotDir struct {
 	root     *os.Root
 	hardLink func(oldname, newname string) error // of root; some file systems refuse
 	clone    func(to, from *os.File) error       // makes to share all blocks of from
@@ -82,13 +82,13 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-func (s *shelf) dir(snap *snapshot) string { return path.Join(shelfDir, snap.ID) }
+func (s *snapshotDir) dir(snap *snapshot) string { return path.Join(snapshotsName, snap.ID) }
 
 // take links the files aside that snap names, and puts it on the shelf. The error
 // is errChanged when they are no longer those that were listed.
-func (s *shelf) take(snap *snapshot) (err error) {
+func (s *snapshotDir) take(snap *snapshot) (err error) {
 	snap.ID, snap.print = newID(), fingerprint(snap.Files)
-	dir := path.Join(shelfDir, "new-"+snap.ID)
+	dir := path.Join(snapshotsName, "new-"+snap.ID)
 	if err := s.root.MkdirAll(dir+"/"+dataDir, 0o700); err != nil {
 		return err
 	}
@@ -103,9 +103,9 @@ func (s *shelf) take(snap *snapshot) (err error) {
 		return changed(snap.Name)
 	case errors.Is(err, errChanged), errors.As(err, new(*copyError)), errors.As(err, new(*unreadableError)):
 		return err
-	case isFull(err) && snap.Said:
+	case isFull(err) && snap.Committed:
 		return &backends.Error{Op: "hold", Key: snap.Name, Kind: backends.NoSpace, Err: err}
-	case err != nil && snap.Said && !refusesLinks(err):
+	case err != nil && snap.Committed && !refusesLinks(err):
 		return err // whoever commits removes the files next
 	case err != nil:
 		s.log.Warn("hard links are refused, and there is no room for copies, so this checkpoint is read in place: it must stay until it is saved",
@@ -133,7 +133,7 @@ func (s *shelf) take(snap *snapshot) (err error) {
 }
 
 // adopt makes what is held in dir the files of a snapshot.
-func (s *shelf) adopt(snap *snapshot, dir string) error {
+func (s *snapshotDir) adopt(snap *snapshot, dir string) error {
 	text, err := json.Marshal(snap)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (s *shelf) adopt(snap *snapshot, dir string) error {
 		return err
 	}
 	// The trainer may remove its files from here on: the links must not be lost with power.
-	return syncNames(s.root, shelfDir, private, ".")
+	return syncNames(s.root, snapshotsName, private, ".")
 }
 
 // refusesLinks reports whether an error is that of a file system, or a rule, without links,
@@ -159,7 +159,7 @@ func refusesLinks(err error) bool {
 }
 
 // syncLinks returns when the disk has the names in the directory of a new snapshot.
-func (s *shelf) syncLinks(snap *snapshot, dir string) error {
+func (s *snapshotDir) syncLinks(snap *snapshot, dir string) error {
 	if snap.InPlace {
 		return syncNames(s.root, dir)
 	}
@@ -172,7 +172,7 @@ func (s *shelf) syncLinks(snap *snapshot, dir string) error {
 
 // writeSynced writes a small new file and waits until the disk has it: after a power loss
 // a snapshot without its description could not be used.
-func (s *shelf) writeSynced(name string, text []byte) error {
+func (s *snapshotDir) writeSynced(name string, text []byte) error {
 	file, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -190,14 +190,14 @@ func (s *shelf) writeSynced(name string, text []byte) error {
 // A name without a number, such as last.pt, is likely to be overwritten in place, and a
 // link would change with it. Its files are copied, by sharing blocks where the file system
 // can. Other names are not: a copy is read from the disk, and a link from the page cache.
-func (s *shelf) hold(snap *snapshot, data string) (copied bool, err error) {
+func (s *snapshotDir) hold(snap *snapshot, data string) (copied bool, err error) {
 	from := snap.Name
 	info, err := s.root.Lstat(snap.Name)
-	folder := err == nil && info.IsDir()
-	if !folder {
+	directory := err == nil && info.IsDir()
+	if !directory {
 		from = path.Dir(snap.Name) // if it is a group of files, and has not gone
 	}
-	_, numbered := stepOf(snap.Name, folder)
+	_, numbered := stepOf(snap.Name, directory)
 	for i, f := range snap.Files {
 		if err := s.root.MkdirAll(path.Dir(path.Join(data, f.Path)), 0o700); err != nil {
 			return false, err
@@ -264,7 +264,7 @@ func same(root *os.Root, files []local) error {
 }
 
 // rewrite writes the description of a snapshot anew.
-func (s *shelf) rewrite(snap *snapshot) {
+func (s *snapshotDir) rewrite(snap *snapshot) {
 	text, err := json.Marshal(snap)
 	if err == nil {
 		err = disk.ReplaceSmall(s.root, s.dir(snap)+"/snapshot.json", text, 0o600, true)
@@ -275,7 +275,7 @@ func (s *shelf) rewrite(snap *snapshot) {
 }
 
 // open opens a snapshot for reading.
-func (s *shelf) open(snap *snapshot) (tree, error) {
+func (s *snapshotDir) open(snap *snapshot) (tree, error) {
 	if snap.InPlace {
 		return openTree(s.root, snap.Name)
 	}
@@ -284,23 +284,25 @@ func (s *shelf) open(snap *snapshot) (tree, error) {
 }
 
 // journal is what remembers which files of the snapshot have arrived.
-func (s *shelf) journal(snap *snapshot) *journal { return openJournal(s.root, s.dir(snap)+"/sent") }
+func (s *snapshotDir) journal(snap *snapshot) *journal {
+	return openJournal(s.root, s.dir(snap)+"/sent")
+}
 
 // drop lets the files go.
-func (s *shelf) drop(snap *snapshot) {
+func (s *snapshotDir) drop(snap *snapshot) {
 	if err := s.root.RemoveAll(s.dir(snap)); err != nil {
-		s.log.Warn("a snapshot is left behind and takes space", "folder", s.dir(snap), "error", err)
+		s.log.Warn("a snapshot is left behind and takes space", "directory", s.dir(snap), "error", err)
 	}
 }
 
 // left returns the whole snapshots that an earlier process left, and sweeps the rest.
 // A snapshot that cannot be read now is an error, and stays: it may be the only copy of
 // a checkpoint that the trainer has removed.
-func (s *shelf) left() ([]*snapshot, error) {
-	if err := s.root.MkdirAll(shelfDir, 0o700); err != nil {
+func (s *snapshotDir) left() ([]*snapshot, error) {
+	if err := s.root.MkdirAll(snapshotsName, 0o700); err != nil {
 		return nil, err
 	}
-	entries, err := fs.ReadDir(disk.FS(s.root), shelfDir)
+	entries, err := fs.ReadDir(disk.FS(s.root), snapshotsName)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +312,7 @@ func (s *shelf) left() ([]*snapshot, error) {
 			continue // see recallEarly
 		}
 		if !e.IsDir() && !uploadID.MatchString(e.Name()) {
-			s.log.Warn("another program put a file among the snapshots; it is left alone", "file", path.Join(shelfDir, e.Name()))
+			s.log.Warn("another program put a file among the snapshots; it is left alone", "file", path.Join(snapshotsName, e.Name()))
 			continue
 		}
 		snap, err := s.read(e.Name())
@@ -318,8 +320,8 @@ func (s *shelf) left() ([]*snapshot, error) {
 			return nil, fmt.Errorf("a checkpoint that waits to be saved cannot be read, and nothing was changed: %w", err)
 		}
 		if err != nil {
-			s.log.Warn("a snapshot of an earlier process cannot be used", "folder", e.Name(), "error", err)
-			if err := s.root.RemoveAll(path.Join(shelfDir, e.Name())); err != nil {
+			s.log.Warn("a snapshot of an earlier process cannot be used", "directory", e.Name(), "error", err)
+			if err := s.root.RemoveAll(path.Join(snapshotsName, e.Name())); err != nil {
 				return nil, err
 			}
 			continue
@@ -332,11 +334,11 @@ func (s *shelf) left() ([]*snapshot, error) {
 // mostSnapshot bounds what is read of a snapshot's description.
 const mostSnapshot = 256 << 20
 
-func (s *shelf) read(name string) (*snapshot, error) {
+func (s *snapshotDir) read(name string) (*snapshot, error) {
 	if strings.HasPrefix(name, "new-") {
 		return nil, errors.New("it was not finished")
 	}
-	description := path.Join(shelfDir, name, "snapshot.json")
+	description := path.Join(snapshotsName, name, "snapshot.json")
 	text, err := disk.ReadSmall(s.root, description, mostSnapshot)
 	if odd := new(disk.NotRegularError); errors.As(err, &odd) {
 		err = &fs.PathError{Op: "read", Path: description, Err: err} // an error of the disk, which deletes nothing

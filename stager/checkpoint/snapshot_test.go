@@ -35,7 +35,7 @@ func TestANameWithoutANumberIsHeldByACopy(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, nil)
 		copies := 0
-		u.shelf.clone = func(to, from *os.File) error {
+		u.snapshots.clone = func(to, from *os.File) error {
 			copies++
 			_, err := io.Copy(to, from)
 			return err
@@ -72,7 +72,7 @@ func TestWithoutSharedBlocksAFileIsCopied(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, nil)
 	var tried []string
-	u.shelf.clone = func(_, from *os.File) error {
+	u.snapshots.clone = func(_, from *os.File) error {
 		tried = append(tried, from.Name())
 		return unix.EOPNOTSUPP
 	}

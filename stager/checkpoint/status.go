@@ -50,7 +50,7 @@ type Uploading struct {
 	BytesPerSecond float64 `json:"bytesPerSecond"`
 }
 
-// Waiting is a folder or file that is not a complete checkpoint, and why.
+// Waiting is a directory or file that is not a complete checkpoint, and why.
 type Waiting struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
@@ -215,7 +215,7 @@ func (m *Metrics) begin(output string, grace time.Duration, lag func() time.Dura
 	m.forecast.WithLabelValues(output).Set(0)
 	m.omitted.WithLabelValues(output).Set(0)
 	m.grace.WithLabelValues(output).Set(grace.Seconds())
-	m.lag.tell(output, lag)
+	m.lag.report(output, lag)
 	m.uploading.WithLabelValues(output).Set(0)
 	m.missing.WithLabelValues(output).Set(0)
 	for _, c := range []*prometheus.CounterVec{m.abandoned, m.committed, m.provisional, m.failures, m.bytes, m.mirroredBytes, m.missed} {

@@ -15,7 +15,7 @@ import (
 // StepInfo is a step as the store has it.
 type StepInfo struct {
 	Step        int64     `json:"step"`
-	Dir         string    `json:"dir"`                   // its folder in the store
+	Dir         string    `json:"dir"`                   // its directory in the store
 	Committed   bool      `json:"committed"`             // it exists: its COMMIT.json can be read
 	Problem     string    `json:"problem,omitempty"`     // why a COMMIT.json that is there does not count, or what is wrong with the files
 	Created     time.Time `json:"created,omitzero"`      // of a committed one, like what follows
@@ -145,7 +145,7 @@ func bad(err error) bool {
 	return false
 }
 
-// listed is a step's folder.
+// listed is a step's directory.
 type listed struct {
 	dir       string
 	step      int64
@@ -160,7 +160,7 @@ type listed struct {
 	commitErr error   // why it could not be read, or is not good
 }
 
-// listSteps lists the folders of steps, newest first.
+// listSteps lists the directories of steps, newest first.
 func listSteps(ctx context.Context, store *backends.Store) ([]*listed, error) {
 	return listBelow(ctx, store, "step-")
 }
@@ -196,7 +196,7 @@ func listBelow(ctx context.Context, store *backends.Store, prefix string) ([]*li
 	return steps, nil
 }
 
-// belongs tells whether a key below a step's folder is one that stager writes.
+// belongs tells whether a key below a step's directory is one that stager writes.
 func belongs(rest string) bool {
 	return rest == commitKey || strings.HasPrefix(rest, dataDir+"/") || strings.HasPrefix(rest, "parts/")
 }

@@ -36,7 +36,7 @@ type run struct {
 var (
 	_ backends.Counting = (*summed)(nil)
 	_ backends.InFile   = (*summed)(nil)
-	_ backends.InFile   = unheard{}
+	_ backends.InFile   = uncountedFile{}
 )
 
 func newSummed(file io.ReaderAt, size int64, algo backends.Algorithm, moved func(int64)) *summed {
@@ -45,14 +45,14 @@ func newSummed(file io.ReaderAt, size int64, algo backends.Algorithm, moved func
 
 // ReadAt implements io.ReaderAt.
 func (s *summed) ReadAt(p []byte, off int64) (int, error) {
-	n, err := unheard{s}.ReadAt(p, off)
+	n, err := uncountedFile{s}.ReadAt(p, off)
 	s.Sent(off, n)
 	return n, err
 }
 
 // Uncounted implements backends.Counting. What is read so is summed, too: it may be sent
 // from the file then.
-func (s *summed) Uncounted() io.ReaderAt { return unheard{s} }
+func (s *summed) Uncounted() io.ReaderAt { return uncountedFile{s} }
 
 // File implements backends.InFile.
 func (s *summed) File() *os.File { return s.lies }
@@ -66,14 +66,14 @@ func (s *summed) Sent(_ int64, n int) {
 	s.moved(count)
 }
 
-// unheard is a summed of whose bytes nobody is told.
-type unheard struct{ *summed }
+// uncountedFile is a summed of whose bytes nobody is told.
+type uncountedFile struct{ *summed }
 
 // ReadAt implements io.ReaderAt.
-func (s unheard) ReadAt(p []byte, off int64) (int, error) {
+func (s uncountedFile) ReadAt(p []byte, off int64) (int, error) {
 	n, err := s.file.ReadAt(p, off)
 	if n > 0 {
-		r := s.take(off)
+		r := s.add(off)
 		r.sum.Write(p[:n])
 		r.end += int64(n)
 		s.give(r)
@@ -82,10 +82,10 @@ func (s unheard) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // Sent implements backends.InFile.
-func (unheard) Sent(int64, int) {}
+func (uncountedFile) Sent(int64, int) {}
 
-// take takes the run that ends at off out, to go on with it.
-func (s *summed) take(off int64) *run {
+// add takes the run that ends at off out, to go on with it.
+func (s *summed) add(off int64) *run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r, ok := s.runs[off]; ok {
@@ -104,8 +104,8 @@ func (s *summed) give(r *run) {
 	}
 }
 
-// settle tells moved of the rest, or with failed takes back what was told.
-func (s *summed) settle(failed bool) {
+// finish tells moved of the rest, or with failed takes back what was told.
+func (s *summed) finish(failed bool) {
 	s.mu.Lock()
 	n := s.size - s.counted
 	if failed {

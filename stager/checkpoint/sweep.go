@@ -15,13 +15,13 @@ import (
 // nobody goes on with, where it is not known whose it is.
 const Abandoned = 24 * time.Hour
 
-// sweepRemains removes what killed uploads left that no List shows, below prefix: of
+// sweepOrphans removes what killed uploads left that no List shows, below prefix: of
 // ids that are this Uploader's own at once, of others when nothing came for long. In a
 // dry run it only tells. What belongs to a step that is busy stays.
-func (r *retention) sweepRemains(ctx context.Context, prefix string) error {
-	found, doubtful, again := make(map[string]backends.Remains), false, false
+func (r *retention) sweepOrphans(ctx context.Context, prefix string) error {
+	found, doubtful, again := make(map[string]backends.Orphan), false, false
 	timed := !r.now.IsZero()
-	isOver := func(left backends.Remains) bool {
+	isOver := func(left backends.Orphan) bool {
 		if !provenOwn(left) && !r.recordedUpload(ctx, left) {
 			return !again && r.foreignIsOver(left)
 		}
@@ -35,7 +35,7 @@ func (r *retention) sweepRemains(ctx context.Context, prefix string) error {
 		found[left.Key] = left
 		return !r.dry
 	}
-	over := func(left backends.Remains) bool {
+	over := func(left backends.Orphan) bool {
 		remove := isOver(left)
 		if !remove {
 			r.keepRecords(left)
@@ -69,19 +69,19 @@ func (r *retention) sweepRemains(ctx context.Context, prefix string) error {
 	return err
 }
 
-// mayNotLook tells whether a sweep fails for good, since whoever may write and list
+// listingDenied tells whether a sweep fails for good, since whoever may write and list
 // objects may not list what is unfinished, or the store has no way to.
-func mayNotLook(err error) bool {
+func listingDenied(err error) bool {
 	kind := backends.KindOf(err)
 	return err != nil && (kind == backends.Permission || kind == backends.Unsupported)
 }
 
 // isOver reports whether nobody goes on with a write.
-func (r *retention) isOver(left backends.Remains) bool {
+func (r *retention) isOver(left backends.Orphan) bool {
 	dir, _, _ := strings.Cut(left.Key, "/")
 	step, _, ok := parseStepDir(dir)
 	switch {
-	case !ok && left.Folder:
+	case !ok && left.Directory:
 		return false // somebody else's, maybe
 	case ok && r.busy != nil && r.busy(step):
 		return false
@@ -93,7 +93,7 @@ func (r *retention) isOver(left backends.Remains) bool {
 
 // isOwn reports whether a write was of this process or one before it, and is not on its
 // way.
-func (r *retention) isOwn(left backends.Remains) bool {
+func (r *retention) isOwn(left backends.Orphan) bool {
 	if left.ID != "" && r.ids[left.ID] {
 		return true
 	}
@@ -104,7 +104,7 @@ func (r *retention) isOwn(left backends.Remains) bool {
 	return ok && data == dataDir && r.ids[id] && (r.busy == nil || !r.busy(step))
 }
 
-// uploadsName lists the ids of this folder's uploads, a line each, so that what a
+// uploadsName lists the ids of this directory's uploads, a line each, so that what a
 // killed process left in the store is known for its own.
 const uploadsName = private + "/uploads"
 
@@ -150,7 +150,7 @@ func (u *Uploader) sweepOnce(ctx context.Context) {
 	for _, id := range u.uploads.ids(u.mirrorsLater) {
 		ids[id] = true
 	}
-	if !u.sweepRemains(ctx, u.retention(ids), "") {
+	if !u.sweepOrphans(ctx, u.retention(ids), "") {
 		return
 	}
 	u.mu.Lock()
@@ -167,26 +167,26 @@ func (u *Uploader) sweepOnce(ctx context.Context) {
 	}
 }
 
-// sweepRemains is r's, tried again another time when it fails, unless it does so for
+// sweepOrphans is r's, tried again another time when it fails, unless it does so for
 // good.
-func (u *Uploader) sweepRemains(ctx context.Context, r *retention, prefix string) (done bool) {
+func (u *Uploader) sweepOrphans(ctx context.Context, r *retention, prefix string) (done bool) {
 	u.mu.Lock()
 	blind := u.sweepsBlind
 	u.mu.Unlock()
 	if blind {
 		return false
 	}
-	err := r.sweepRemains(ctx, prefix)
+	err := r.sweepOrphans(ctx, prefix)
 	if err != nil && ctx.Err() == nil {
-		u.log.Info("what killed uploads may have left is not looked for", "for_good", mayNotLook(err), "error", err)
+		u.log.Info("what killed uploads may have left is not looked for", "for_good", listingDenied(err), "error", err)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.sweepsBlind = mayNotLook(err)
+	u.sweepsBlind = listingDenied(err)
 	return err == nil
 }
 
-// idsLocked are the ids of this folder's uploads.
+// idsLocked are the ids of this directory's uploads.
 func (u *Uploader) idsLocked() map[string]bool {
 	ids := make(map[string]bool, len(u.ids))
 	for id := range u.ids {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/checkpoint/group"
-	"github.com/stager-dev/stager/stager/records"
+	"github.com/stager-dev/stager/stager/internal/records"
 )
 
 // Each view leaves announcements below nodes/, each job what its nodes restored, and a job
@@ -40,7 +40,7 @@ const keptAgreements = 16
 const mostSwept = 1000
 
 // sweepNodes removes records of former views and members. s is what the destination has.
-func (r *retention) sweepNodes(ctx context.Context, s survey) error {
+func (r *retention) sweepNodes(ctx context.Context, s storeListing) error {
 	if len(s.bad) > 0 || s.later {
 		return nil
 	}
@@ -88,7 +88,7 @@ func (r *retention) sweepNodes(ctx context.Context, s survey) error {
 
 // inUse are the views of which a step has a part, and the views and jobs of which one has a
 // COMMIT.
-func (s *survey) inUse() map[string]bool {
+func (s *storeListing) inUse() map[string]bool {
 	used := make(map[string]bool)
 	for _, l := range s.steps {
 		for _, obj := range l.objects {

@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// stored is a destination in a folder, where writes that never ended can be seen.
+// stored is a destination in a directory, where writes that never ended can be seen.
 func stored(t *testing.T, dir string) *backends.Store {
 	t.Helper()
 	s := backends.NewStore(file.New(dir), "file://"+dir, backends.Options{})
@@ -100,7 +100,7 @@ func TestIDsAreNotedBeforeAnythingIsSent(t *testing.T) {
 	u := newUploader(t, dir, file.New(t.TempDir()), nil)
 	write(t, filepath.Join(dir, "step-3"), model("3"))
 	write(t, filepath.Join(dir, "step-3"), map[string]string{markerName: ""})
-	if err := u.look(false); err != nil {
+	if err := u.scan(false); err != nil {
 		t.Fatal(err)
 	}
 	if ids := recallIDs(u.root); len(ids) != 1 || !ids[u.snaps[3].ID] {
@@ -132,7 +132,7 @@ type noLooking struct {
 	asked int
 }
 
-func (n *noLooking) Sweep(context.Context, string, func(backends.Remains) bool) error {
+func (n *noLooking) Sweep(context.Context, string, func(backends.Orphan) bool) error {
 	n.asked++
 	return backends.Errorf(backends.Permission, "sweep", "", "only administrators may look")
 }

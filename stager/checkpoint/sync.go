@@ -13,9 +13,9 @@ import (
 
 // Sync is one pass: it looks what is complete, takes snapshots, ships and commits
 // them newest first, removes what is too old, and mirrors what has settled. What
-// one folder fails with stands in the Status; the error is the store's.
+// one directory fails with stands in the Status; the error is the store's.
 func (u *Uploader) Sync(ctx context.Context) error {
-	if err := u.look(false); err != nil {
+	if err := u.scan(false); err != nil {
 		return u.note(err)
 	}
 	return u.send(ctx, false)
@@ -79,7 +79,7 @@ func (u *Uploader) next(all bool, tried map[*snapshot]bool) *snapshot {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, step := range u.pendingLocked() {
-		if snap := u.snaps[step]; (all || snap.Said) && !tried[snap] {
+		if snap := u.snaps[step]; (all || snap.Committed) && !tried[snap] {
 			return snap
 		}
 	}
@@ -107,7 +107,7 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	if err != nil {
 		return u.shipFailed(snap, err)
 	}
-	u.log.Info(u.saveWord(commit.Provisional), "step", snap.Step, "folder", dir, "files", len(commit.Files), "bytes", commit.Bytes,
+	u.log.Info(u.saveWord(commit.Provisional), "step", snap.Step, "directory", dir, "files", len(commit.Files), "bytes", commit.Bytes,
 		"evidence", commit.Evidence, "provisional", commit.Provisional, "took", time.Since(up.start).Round(time.Millisecond))
 	u.cfg.Metrics.countEvidence(u.cfg.Output, commit.Evidence)
 	u.cfg.Metrics.bytes.WithLabelValues(u.cfg.Output).Add(float64(commit.Bytes))
@@ -149,12 +149,12 @@ func (u *Uploader) givesWay() bool { return u.classes && !u.ending.Load() }
 
 func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string, error) {
 	snap := up.snap
-	t, err := u.shelf.open(snap)
+	t, err := u.snapshots.open(snap)
 	if err != nil {
 		return Commit{}, "", errors.Join(changed(snap.Name), err)
 	}
 	defer t.close()
-	sent := u.shelf.journal(snap)
+	sent := u.snapshots.journal(snap)
 	defer sent.close()
 	u.mu.Lock()
 	ids := u.idsLocked()
@@ -168,7 +168,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 		own: ids, store: u.cfg.Store, conflict: u.cfg.Conflict, attempt: u.cfg.Attempt, stager: u.cfg.Stager, log: u.log,
 		moved: func(n int64) { up.done.Add(n) }, node: u.cfg.Node,
 	}
-	return s.ship(ctx, cargo{
+	return s.ship(ctx, uploadJob{
 		id: snap.ID, step: snap.Step, samples: snap.Samples, metrics: snap.Metrics, cursors: snap.Cursors, tree: t, files: snap.held(), sent: sent,
 		because: snap.Evidence, quiet: snap.Provisional, completed: snap.Complete,
 		idle: u.givesWay,
@@ -195,10 +195,10 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 		}
 	case errors.Is(err, errConflict), errors.As(err, new(*unholdableError)):
 		u.log.Error("a checkpoint cannot be committed", "step", snap.Step, "error", err)
-		if snap.Said {
+		if snap.Committed {
 			// Whoever committed it may have deleted his own copy since: this may be the only one.
 			u.log.Warn("it is held until the destination takes it: mend that and restart stager, or take the files from there",
-				"step", snap.Step, "folder", u.cfg.Dir+"/"+u.shelf.dir(snap))
+				"step", snap.Step, "directory", u.cfg.Dir+"/"+u.snapshots.dir(snap))
 			snap.refused = err
 			u.notifyLocked()
 			return nil
@@ -214,7 +214,7 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 
 // leaveLocked takes a snapshot off the shelf.
 func (u *Uploader) leaveLocked(snap *snapshot) {
-	u.shelf.drop(snap)
+	u.snapshots.drop(snap)
 	if u.snaps[snap.Step] == snap {
 		delete(u.snaps, snap.Step)
 	}
@@ -241,7 +241,7 @@ func (u *Uploader) retain(ctx context.Context) {
 		return
 	}
 	u.finalize(ctx, slices.DeleteFunc(r.left, func(g good) bool { return r.busy(g.commit.Step) }), false)
-	u.sweepRemains(ctx, r, "step-")
+	u.sweepOrphans(ctx, r, "step-")
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if newest > u.committed.Step && u.upTo.IsZero() {

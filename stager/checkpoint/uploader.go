@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+	"github.com/stager-dev/stager/stager/checkpoint/detect"
 	"github.com/stager-dev/stager/window/disk"
 )
 
@@ -49,33 +49,33 @@ const (
 // Hold bounds what is held of checkpoints before they are complete.
 type Hold struct {
 	Checkpoints int // at once; 0: none
-	Percent     int // of the free space of the folder's file system
+	Percent     int // of the free space of the directory's file system
 }
 
-// DefaultSettle is how long nothing may change before a checkpoint that nobody
+// DefaultQuietPeriod is how long nothing may change before a checkpoint that nobody
 // speaks of counts as complete.
-const DefaultSettle = 10 * time.Second
+const DefaultQuietPeriod = 10 * time.Second
 
 // Config is what an Uploader is made of.
 type Config struct {
-	Output   string          // name, for words and metrics
-	Dir      string          // the output's folder; made if missing
-	Store    *backends.Store // the destination
-	Mode     Mode            // empty: ModeCheckpoint
-	When     When
-	Settle   time.Duration  // 0: DefaultSettle
-	Numbers  Numbering      // empty: NumberAuto
-	Hold     *Hold          // nil: two checkpoints and a quarter of the free space
-	Grace    time.Duration  // how long the end may take, for forecasts; 0: not known
-	Keep     Keep           // which committed steps the store keeps
-	Conflict string         // ConflictFail when empty
-	Attempt  int            // how often the job was started before
-	Node     int            // which of the job's nodes this is
-	Nodes    int            // how many have a part of each step; 0: this one has all of it
-	Job      string         // identity of the job, which tells two with one destination apart; of several nodes
-	Pod      string         // run of the pod; another one with the same volume is another member
-	Stager   string         // version, for the record
-	Cursors  func() Cursors // where the inputs stand; nil: nobody knows
+	Output      string          // name, for words and metrics
+	Dir         string          // the output's directory; made if missing
+	Store       *backends.Store // the destination
+	Mode        Mode            // empty: ModeCheckpoint
+	When        When
+	QuietPeriod time.Duration  // 0: DefaultQuietPeriod
+	Numbers     Numbering      // empty: NumberAuto
+	Hold        *Hold          // nil: two checkpoints and a quarter of the free space
+	Grace       time.Duration  // how long the end may take, for forecasts; 0: not known
+	Keep        Keep           // which committed steps the store keeps
+	Conflict    string         // ConflictFail when empty
+	Attempt     int            // how often the job was started before
+	Node        int            // which of the job's nodes this is
+	Nodes       int            // how many have a part of each step; 0: this one has all of it
+	Job         string         // identity of the job, which tells two with one destination apart; of several nodes
+	Pod         string         // run of the pod; another one with the same volume is another member
+	Stager      string         // version, for the record
+	Cursors     func() Cursors // where the inputs stand; nil: nobody knows
 	// Reached are such cursors of a moment at which the trainer had used so many samples,
 	// as it says. nil: as without its saying so.
 	Reached func(Cursors, int64) Cursors
@@ -86,42 +86,42 @@ type Config struct {
 // An Uploader saves one output. All methods may be called from many goroutines at
 // once.
 type Uploader struct {
-	cfg    Config
-	log    *slog.Logger
-	root   *os.Root
-	lock   *disk.Lock // nil until begin
-	shelf  *shelf
-	member *member   // nil with a single node
-	since  time.Time // of a single node: what is older is of a job of several; zero: nothing is
+	cfg       Config
+	log       *slog.Logger
+	root      *os.Root
+	lock      *disk.Lock // nil until begin
+	snapshots *snapshotDir
+	member    *member   // nil with a single node
+	since     time.Time // of a single node: what is older is of a job of several; zero: nothing is
 
-	folder   sync.Mutex        // held by who looks at the folder and takes snapshots
-	trails   map[string]*trail // what was seen of checkpoints that are not complete; of who holds folder, as are the next three
-	shapes   evidence.Shapes   // of complete checkpoints
-	early    map[string]*early // what is held before it is known to be complete, by name
-	quietOne *evidence.View    // the newest that only a quiet period completed
-	shipping chan struct{}     // holds a token while somebody sends
-	wake     chan struct{}     // tells Run that there is something to send
-	classes  bool              // the disk serves who reads by classes
-	ending   atomic.Bool       // Drain was called: nothing is more urgent than what is saved
+	directory sync.Mutex        // held by who looks at the directory and takes snapshots
+	trails    map[string]*trail // what was seen of checkpoints that are not complete; of who holds directory, as are the next three
+	shapes    detect.Shapes     // of complete checkpoints
+	early     map[string]*early // what is held before it is known to be complete, by name
+	quietOne  *detect.View      // the newest that only a quiet period completed
+	shipping  chan struct{}     // holds a token while somebody sends
+	wake      chan struct{}     // tells Run that there is something to send
+	classes   bool              // the disk serves who reads by classes
+	ending    atomic.Bool       // Drain was called: nothing is more urgent than what is saved
 
 	mu          sync.Mutex                 // guards all below
 	seen        map[string]*entry          // checkpoints that are not complete, by name
 	temporary   map[uint64]bool            // inodes that had temporary names at the last look
 	moved       map[string]uint64          // inodes of what was renamed into place, by name
 	snaps       map[int64]*snapshot        // complete and not shipped, by step
-	said        map[string]bool            // names that Commit was called for
+	explicit    map[string]bool            // names that Commit was called for
 	saved       map[int64]bool             // steps that this process committed
 	shipped     map[string]shipment        // by name; a hint, kept on the disk
 	failed      map[string]failure         // by name
 	plain       map[string]*plainFile      // by path
-	omitted     map[string]string          // why what lies in the folder is not mirrored, by path
-	empty       []Omission                 // what in the folder has no content to mirror
+	omitted     map[string]string          // why what lies in the directory is not mirrored, by path
+	empty       []Omission                 // what in the directory has no content to mirror
 	halfWritten map[string]bool            // checkpoints under temporary names
 	there       map[string]backends.Object // what the store mirrors; nil until it was asked
 	ledger      *ledger                    // of what was mirrored; nil as long as there is
 	uploads     *uploadLog                 // of what is mirrored; nil until it is needed
-	own         []string                   // folders committed by this process, oldest first
-	ids         map[string]bool            // of uploads from this folder, also of earlier processes; a hint, kept on the disk
+	own         []string                   // directories committed by this process, oldest first
+	ids         map[string]bool            // of uploads from this directory, also of earlier processes; a hint, kept on the disk
 	sweepsBlind bool                       // it cannot be looked through
 	stood       map[string]stood           // when a name came
 	before      Cursors                    // where the inputs stood at the last look
@@ -151,7 +151,7 @@ type shipment struct {
 	// Complete is when the checkpoint was; zero in hints of before.
 	Complete time.Time `json:"complete,omitzero"`
 	// Upload is the id of the data of a provisional COMMIT, which a later process of this
-	// folder replaces by the fuller checkpoint.
+	// directory replaces by the fuller checkpoint.
 	Upload string `json:"upload,omitempty"`
 }
 
@@ -182,11 +182,11 @@ func (u *upload) rate() float64 {
 	return 0
 }
 
-// BusyError says that another process saves the folder.
+// BusyError says that another process saves the directory.
 type BusyError struct{ Dir string }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("another stager saves %s; end it, or give each a folder of its own", e.Dir)
+	return fmt.Sprintf("another stager saves %s; end it, or give each a directory of its own", e.Dir)
 }
 
 // ExitCode is EX_TEMPFAIL: when the other ends, trying again helps.
@@ -195,7 +195,7 @@ func (e *BusyError) ExitCode() int { return 75 }
 // checkTimeout is how long New asks the destination whether it can be used.
 const checkTimeout = 15 * time.Second
 
-// New makes an Uploader: the folder is made, writable for a trainer of any user,
+// New makes an Uploader: the directory is made, writable for a trainer of any user,
 // and taken for this process; the destination is asked whether it can be used.
 // A store that cannot be reached is no error, as it may come back.
 func New(cfg Config) (*Uploader, error) {
@@ -210,13 +210,13 @@ func New(cfg Config) (*Uploader, error) {
 		cfg: cfg, log: cfg.Log.With("output", cfg.Output), root: root,
 		shipping: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		trails: make(map[string]*trail), seen: make(map[string]*entry), snaps: make(map[int64]*snapshot),
-		said: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
+		explicit: make(map[string]bool), saved: make(map[int64]bool), shipped: make(map[string]shipment), failed: make(map[string]failure),
 		moved: make(map[string]uint64), early: make(map[string]*early),
 		stood: make(map[string]stood), plain: make(map[string]*plainFile), read: make(map[string]readOnce),
 		complete: StepTime{Step: -1}, committed: StepTime{Step: -1},
 		lastSent: time.Now(), changed: make(chan struct{}),
 	}
-	u.shelf = &shelf{root, root.Link, cloneFile, freeSpace, u.log}
+	u.snapshots = &snapshotDir{root, root.Link, cloneFile, freeSpace, u.log}
 	u.classes = hasClasses(root)
 	if err := u.begin(); err != nil {
 		return nil, errors.Join(err, u.Close())
@@ -256,8 +256,8 @@ func (cfg *Config) complete() error {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	if cfg.Settle <= 0 {
-		cfg.Settle = DefaultSettle
+	if cfg.QuietPeriod <= 0 {
+		cfg.QuietPeriod = DefaultQuietPeriod
 	}
 	if cfg.When == (When{}) {
 		cfg.When = When{Change: true, Exit: true}
@@ -273,7 +273,7 @@ func (cfg *Config) complete() error {
 	}
 	switch {
 	case cfg.Dir == "":
-		return errors.New("an output needs a folder")
+		return errors.New("an output needs a directory")
 	case cfg.Store == nil:
 		return errors.New("an output needs a destination")
 	case cfg.Mode != ModeCheckpoint && cfg.Mode != ModeNone:
@@ -306,9 +306,9 @@ func checkConflict(mode string) error {
 	return fmt.Errorf("unknown conflict %q; known are %s, %s, %s", mode, ConflictFail, ConflictOverwrite, ConflictSuffix)
 }
 
-// openOutput opens the folder. One that it makes may be written by every user, as
+// openOutput opens the directory. One that it makes may be written by every user, as
 // the trainer often is another one than stager; the sticky bit keeps each of them, and
-// stager's own folder, from being renamed and removed by others.
+// stager's own directory, from being renamed and removed by others.
 func openOutput(dir string) (*os.Root, error) {
 	root, err := disk.OpenRoot(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -320,12 +320,12 @@ func openOutput(dir string) (*os.Root, error) {
 		return nil, err
 	}
 	if err := root.MkdirAll(private, 0o755); err != nil {
-		return nil, errors.Join(fmt.Errorf("stager keeps its snapshots in the output folder, and must be able to write there: %w", err), root.Close())
+		return nil, errors.Join(fmt.Errorf("stager keeps its snapshots in the output directory, and must be able to write there: %w", err), root.Close())
 	}
 	return root, nil
 }
 
-// begin takes the folder, picks up what an earlier process left, and asks the store.
+// begin takes the directory, picks up what an earlier process left, and asks the store.
 func (u *Uploader) begin() error {
 	u.cfg.Metrics.begin(u.cfg.Output, u.cfg.Grace, u.lag)
 	lock, err := disk.AcquireFile(u.root, private+"/uploader.lock")
@@ -342,7 +342,7 @@ func (u *Uploader) begin() error {
 	u.recallPace()
 	u.recallShapes()
 	u.ids = recallIDs(u.root)
-	snaps, err := u.shelf.left()
+	snaps, err := u.snapshots.left()
 	if err == nil {
 		err = u.recallEarly()
 	}
@@ -351,10 +351,10 @@ func (u *Uploader) begin() error {
 	}
 	for _, snap := range snaps {
 		if twin := u.snaps[snap.Step]; twin != nil && twin.Complete.After(snap.Complete) {
-			u.shelf.drop(snap)
+			u.snapshots.drop(snap)
 			continue
 		} else if twin != nil {
-			u.shelf.drop(twin)
+			u.snapshots.drop(twin)
 		}
 		u.log.Info("a checkpoint of an earlier process waits to be saved", "step", snap.Step)
 		u.holdLocked(snap)
@@ -382,7 +382,7 @@ func (u *Uploader) begin() error {
 	return nil
 }
 
-// Close gives the folder free. What is not shipped stays for the next process.
+// Close gives the directory free. What is not shipped stays for the next process.
 func (u *Uploader) Close() error {
 	if u.member != nil {
 		u.member.close()

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
@@ -32,7 +32,7 @@ func TestASettledCheckpointIsSavedAndComesBack(t *testing.T) {
 		if got := commits(b); len(got) != 0 {
 			t.Fatalf("committed %v before it settled", got)
 		}
-		time.Sleep(DefaultSettle)
+		time.Sleep(DefaultQuietPeriod)
 		pass(t, u)
 		if got, want := commits(b), []string{"step-00000500"}; !slices.Equal(got, want) {
 			t.Fatalf("committed %v, want %v", got, want)
@@ -49,7 +49,7 @@ func TestASettledCheckpointIsSavedAndComesBack(t *testing.T) {
 		if _, err := json.Marshal(s); err != nil {
 			t.Error(err)
 		}
-		if left, _ := os.ReadDir(filepath.Join(dir, shelfDir)); len(left) != 0 {
+		if left, _ := os.ReadDir(filepath.Join(dir, snapshotsName)); len(left) != 0 {
 			t.Errorf("snapshots left behind: %v", left)
 		}
 		if got := unreferenced(t, b); len(got) != 0 {
@@ -160,13 +160,13 @@ func TestCommitFailsWhenTheDiskFails(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, func(c *Config) { c.When = When{Exit: true} })
-		link := u.shelf.hardLink
-		u.shelf.hardLink = func(old, name string) error { return &os.LinkError{Op: "link", Old: old, New: name, Err: syscall.EIO} }
+		link := u.snapshots.hardLink
+		u.snapshots.hardLink = func(old, name string) error { return &os.LinkError{Op: "link", Old: old, New: name, Err: syscall.EIO} }
 		write(t, filepath.Join(dir, "good-1"), model("1"))
 		if _, err := u.Commit(t.Context(), CommitRequest{Path: "good-1", Step: -1}); !errors.Is(err, syscall.EIO) {
 			t.Fatalf("got %v, want EIO", err)
 		}
-		u.shelf.hardLink = link
+		u.snapshots.hardLink = link
 		if _, err := u.Commit(t.Context(), CommitRequest{Path: "good-1", Step: -1}); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestSymbolicLinksAreFollowedWithinACheckpointOnly(t *testing.T) {
 func TestSignsOfCompleteness(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
-		u := newUploader(t, dir, b, func(c *Config) { c.Settle = time.Hour })
+		u := newUploader(t, dir, b, func(c *Config) { c.QuietPeriod = time.Hour })
 		rename := func(from, to string) {
 			t.Helper()
 			if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
@@ -352,7 +352,7 @@ func crash(t *testing.T, k int, lost bool, old, young map[string]string) (finish
 	u = newUploader(t, dir, dead, func(c *Config) { c.Keep.Last = 1 })
 	write(t, filepath.Join(dir, "checkpoint-200"), young)
 	_ = u.Sync(t.Context())
-	time.Sleep(DefaultSettle)
+	time.Sleep(DefaultQuietPeriod)
 	_ = u.Sync(t.Context())
 	finished = !dead.dead()
 	u.Close()
@@ -387,14 +387,14 @@ func crash(t *testing.T, k int, lost bool, old, young map[string]string) (finish
 func TestARestartGoesOnWithWhatArrived(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
-		faults := new(backendtest.Faults)
+		faults := new(conformance.Faults)
 		u := newUploader(t, dir, faults.Wrap(b), nil)
 		write(t, filepath.Join(dir, "checkpoint-5"), model("5"))
 		if _, err := u.Commit(t.Context(), CommitRequest{Path: "checkpoint-5", Step: -1}); err != nil {
 			t.Fatal(err)
 		}
 		id := u.snaps[5].ID
-		faults.AddFor(backendtest.Commit, stepDir(5, 0)+"/"+partKey(0, 0), backendtest.Fail(backends.NoSpace))
+		faults.AddFor(conformance.Commit, stepDir(5, 0)+"/"+partKey(0, 0), conformance.Fail(backends.NoSpace))
 		if err := u.Sync(t.Context()); backends.KindOf(err) != backends.NoSpace {
 			t.Fatalf("got %v, want no-space", err)
 		}
@@ -406,10 +406,10 @@ func TestARestartGoesOnWithWhatArrived(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		again := new(backendtest.Faults)
+		again := new(conformance.Faults)
 		u = newUploader(t, dir, again.Wrap(b), nil)
 		pass(t, u)
-		for _, call := range again.Calls(backendtest.Create) {
+		for _, call := range again.Calls(conformance.Create) {
 			if strings.Contains(call.Key, id) {
 				t.Errorf("sent again: %s", call.Key)
 			}
@@ -423,10 +423,10 @@ func TestALostAnswerToTheCommitIsFoundOut(t *testing.T) {
 	for _, kind := range []backends.Kind{backends.Unavailable, backends.Permission} {
 		inBubble(t, func(t *testing.T) {
 			b, dir := mem.New(), t.TempDir()
-			faults := new(backendtest.Faults)
+			faults := new(conformance.Faults)
 			u := newUploader(t, dir, faults.Wrap(b), nil)
 			write(t, filepath.Join(dir, "checkpoint-5"), model("5"))
-			faults.AddFor(backendtest.Commit, stepDir(5, 0)+"/"+commitKey, backendtest.Lost(kind))
+			faults.AddFor(conformance.Commit, stepDir(5, 0)+"/"+commitKey, conformance.Lost(kind))
 			settled(t, u)
 			if got := u.Status(); got.Committed == nil || got.Committed.Step != 5 || faults.Left() != 0 {
 				t.Errorf("%s: status %+v, want step 5 committed", kind, got)
@@ -445,10 +445,10 @@ func TestWithoutItsHintsARestartSendsNothingAgain(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(dir, private)); err != nil {
 			t.Fatal(err)
 		}
-		faults := new(backendtest.Faults)
+		faults := new(conformance.Faults)
 		u = newUploader(t, dir, faults.Wrap(b), nil)
 		settled(t, u)
-		if got := faults.Calls(backendtest.Create); len(got) != 0 {
+		if got := faults.Calls(conformance.Create); len(got) != 0 {
 			t.Errorf("sent %v", got)
 		}
 		if s := u.Status(); s.Committed == nil || s.Committed.Step != 5 || len(s.Pending) != 0 {
@@ -590,7 +590,7 @@ func TestRetentionKeepsTheLastAndNeverTheNewestGoes(t *testing.T) {
 	})
 }
 
-// A run from scratch into a folder that holds the higher steps of an earlier one.
+// A run from scratch into a directory that holds the higher steps of an earlier one.
 func TestRetentionSparesWhatThisRunJustCommitted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dirs := mem.New(), []string{t.TempDir(), t.TempDir()}
@@ -611,9 +611,9 @@ func TestRetentionSparesWhatThisRunJustCommitted(t *testing.T) {
 func TestRunSavesWhatComesAndOutlivesAFailingStore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
-		faults := new(backendtest.Faults)
+		faults := new(conformance.Faults)
 		u := newUploader(t, dir, faults.Wrap(b), nil)
-		faults.Add(backendtest.Create, slices.Repeat([]backendtest.Fault{backendtest.Fail(backends.Unavailable)}, 10)...)
+		faults.Add(conformance.Create, slices.Repeat([]conformance.Fault{conformance.Fail(backends.Unavailable)}, 10)...)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -663,7 +663,7 @@ func TestRunShipsAtOnceWhatWasSaid(t *testing.T) {
 // With the kernel's hints a rename is seen long before the next look.
 func TestRunSeesARename(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
-	u := newUploader(t, dir, b, func(c *Config) { c.Settle = time.Hour })
+	u := newUploader(t, dir, b, func(c *Config) { c.QuietPeriod = time.Hour })
 	write(t, filepath.Join(dir, "1.tmp"), model("1"))
 	pass(t, u)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -726,7 +726,7 @@ func TestPlainFilesAreMirroredAsTheySettle(t *testing.T) {
 func TestDrainSendsTheNewestFirstAndKeepsItsDeadline(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
-		faults := new(backendtest.Faults)
+		faults := new(conformance.Faults)
 		u := newUploader(t, dir, faults.Wrap(b), func(c *Config) { c.When = When{Exit: true} })
 		for _, step := range []string{"1", "2"} {
 			write(t, filepath.Join(dir, "checkpoint-"+step), model(step))
@@ -734,7 +734,7 @@ func TestDrainSendsTheNewestFirstAndKeepsItsDeadline(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		faults.AddFor(backendtest.Commit, stepDir(1, 0)+"/"+commitKey, backendtest.Hang())
+		faults.AddFor(conformance.Commit, stepDir(1, 0)+"/"+commitKey, conformance.Hang())
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		start := time.Now()
@@ -756,13 +756,13 @@ func TestDrainSendsTheNewestFirstAndKeepsItsDeadline(t *testing.T) {
 
 func TestDrainDoesNotSpendItsGraceOnAStoreThatRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
-		dir, faults := t.TempDir(), new(backendtest.Faults)
+		dir, faults := t.TempDir(), new(conformance.Faults)
 		u := newUploader(t, dir, faults.Wrap(mem.New()), nil)
 		write(t, filepath.Join(dir, "checkpoint-1"), model("1"))
 		if _, err := u.Commit(t.Context(), CommitRequest{Path: "checkpoint-1", Step: -1}); err != nil {
 			t.Fatal(err)
 		}
-		faults.Always(backendtest.Create, backendtest.Fail(backends.Permission))
+		faults.Always(conformance.Create, conformance.Fail(backends.Permission))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		start := time.Now()
@@ -812,8 +812,8 @@ func TestTheEndWaitsForWhatHasYetToSettle(t *testing.T) {
 		want time.Duration
 	}{
 		{Exit{Success: true, Gone: true}, 0},
-		{Exit{Success: true}, DefaultSettle},
-		{Exit{Gone: true}, DefaultSettle}, // it may have died between two files
+		{Exit{Success: true}, DefaultQuietPeriod},
+		{Exit{Gone: true}, DefaultQuietPeriod}, // it may have died between two files
 	} {
 		inBubble(t, func(t *testing.T) {
 			b, dir := mem.New(), t.TempDir()
@@ -919,12 +919,12 @@ func TestNewSaysWhatCannotWork(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	newUploader(t, dir, mem.New(), nil)
 	if info, err := os.Stat(dir); err != nil || info.Mode() != fs.ModeDir|fs.ModeSticky|0o777 {
-		t.Errorf("the folder is %v (%v), want one that any trainer may write to, and remove from what is its own", info, err)
+		t.Errorf("the directory is %v (%v), want one that any trainer may write to, and remove from what is its own", info, err)
 	}
 	if _, err := New(Config{Dir: dir, Store: store}); err == nil {
-		t.Error("two took one folder")
+		t.Error("two took one directory")
 	}
-	faults := new(backendtest.Faults).Add(backendtest.List, backendtest.Fail(backends.Permission))
+	faults := new(conformance.Faults).Add(conformance.List, conformance.Fail(backends.Permission))
 	if _, err := New(Config{Dir: t.TempDir(), Store: newStore(faults.Wrap(mem.New()))}); backends.KindOf(err) != backends.Permission {
 		t.Errorf("a destination that says no: %v, want permission", err)
 	}

@@ -193,7 +193,7 @@ func readUploads(ctx context.Context, store *backends.Store) (recordedUploads, e
 
 // recordedUpload reports whether a record at the destination names an upload, which stager
 // has begun then.
-func (r *retention) recordedUpload(ctx context.Context, left backends.Remains) bool {
+func (r *retention) recordedUpload(ctx context.Context, left backends.Orphan) bool {
 	if left.ID == "" || r.ids[left.ID] {
 		return left.ID != ""
 	}
@@ -214,7 +214,7 @@ func (r *retention) readUploads(ctx context.Context) {
 }
 
 // keepRecords keeps the records of an upload that stays.
-func (r *retention) keepRecords(left backends.Remains) {
+func (r *retention) keepRecords(left backends.Orphan) {
 	if r.uploads == nil || left.ID == "" {
 		return
 	}

@@ -21,10 +21,10 @@ func (p *partsStore) CreateParts(ctx context.Context, key string, opts backends.
 		return w, err
 	}
 	id := opts.Resume
-	if i := slices.IndexFunc(p.left, func(l backends.Remains) bool { return l.ID == id }); i < 0 || id == "" {
+	if i := slices.IndexFunc(p.left, func(l backends.Orphan) bool { return l.ID == id }); i < 0 || id == "" {
 		p.begun++
 		id = fmt.Sprintf("upload-%d", p.begun)
-		p.left = append(p.left, backends.Remains{Key: key, ID: id, Size: opts.Size, Touched: time.Now()})
+		p.left = append(p.left, backends.Orphan{Key: key, ID: id, Size: opts.Size, Touched: time.Now()})
 	}
 	opts.Begun(id, id)
 	return partsWriter{w, p, id}, nil
@@ -48,7 +48,7 @@ func (w partsWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 func (w partsWriter) Commit(ctx context.Context) (backends.Object, error) {
 	obj, err := w.PartWriter.Commit(ctx)
 	if err == nil {
-		w.store.left = slices.DeleteFunc(w.store.left, func(l backends.Remains) bool { return l.ID == w.id })
+		w.store.left = slices.DeleteFunc(w.store.left, func(l backends.Orphan) bool { return l.ID == w.id })
 	}
 	return obj, err
 }
@@ -71,7 +71,7 @@ func killedMirror(t *testing.T, size int) (p *partsStore, dir string) {
 	u := newUploader(t, dir, p, nil)
 	write(t, filepath.Join(dir, "trace.log"), map[string]string{"": strings.Repeat("x", size)})
 	pass(t, u)
-	time.Sleep(u.cfg.Settle)
+	time.Sleep(u.cfg.QuietPeriod)
 	if err := u.Sync(t.Context()); backends.KindOf(err) != backends.Unavailable {
 		t.Fatalf("got %v, want an error of kind Unavailable", err)
 	}

@@ -14,7 +14,7 @@ import (
 var ErrRemoved = errors.New("the step was removed while it was read")
 
 // Verify reads every byte of a committed step and compares it with what its COMMIT
-// promises; dir is the step's folder in the store. An error of kind Corrupt, NotExist
+// promises; dir is the step's directory in the store. An error of kind Corrupt, NotExist
 // or Changed means that the step is not good, ErrRemoved that a retention removed it, any
 // other that it cannot be told now. A step that is replaced meanwhile is read again.
 // moved is told of bytes as they come, from several goroutines.

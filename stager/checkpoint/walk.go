@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// local is a file of the output folder, and the state it was seen in.
+// local is a file of the output directory, and the state it was seen in.
 type local struct {
-	Path  string `json:"path"` // below the folder that was walked
+	Path  string `json:"path"` // below the directory that was walked
 	Size  int64  `json:"size"`
 	MTime int64  `json:"mtime"` // nanoseconds
 	Inode uint64 `json:"inode"`
@@ -54,10 +54,10 @@ func totalSize(files []local) (n int64) {
 	return n
 }
 
-// tree is a checkpoint in the output folder: a folder, one file of it, or the files
+// tree is a checkpoint in the output directory: a directory, one file of it, or the files
 // of it that are a checkpoint together.
 type tree struct {
-	root    *os.Root // the folder that the files' paths are relative to
+	root    *os.Root // the directory that the files' paths are relative to
 	only    string   // the file, or the name of the group; empty for all of root
 	grouped bool
 }
@@ -79,11 +79,11 @@ func openTree(root *os.Root, name string) (tree, error) {
 		sub, err := root.OpenRoot(path.Dir(name))
 		return tree{root: sub, only: path.Base(name)}, err
 	}
-	return tree{}, fmt.Errorf("%s is neither a folder nor a plain file (%s)", name, info.Mode().Type())
+	return tree{}, fmt.Errorf("%s is neither a directory nor a plain file (%s)", name, info.Mode().Type())
 }
 
 // groupMembers lists the files that are a checkpoint of this name together, without their
-// folder.
+// directory.
 func groupMembers(root *os.Root, name string) (members []string) {
 	entries, err := fs.ReadDir(disk.FS(root), path.Dir(name))
 	if err != nil {
@@ -155,7 +155,7 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 				return fmt.Errorf("the symbolic link %s cannot be followed within the checkpoint: %w", p, err)
 			}
 			if info.IsDir() {
-				return fmt.Errorf("%s is a symbolic link to a folder, which cannot be saved", p)
+				return fmt.Errorf("%s is a symbolic link to a directory, which cannot be saved", p)
 			}
 		}
 		if !info.Mode().IsRegular() {
@@ -200,7 +200,7 @@ func changeTime(info fs.FileInfo) time.Time {
 // atOnce is how far apart the times of one step of a trainer may be.
 const atOnce = 2 * time.Second
 
-// changedAfter tells whether an entry of one of the tree's folders came or went later
+// changedAfter tells whether an entry of one of the tree's directories came or went later
 // than that: a trainer that removes a checkpoint may remove its marker last.
 func (t tree) changedAfter(at time.Time) bool {
 	later := errors.New("later")

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/stager-dev/stager/stager/checkpoint/evidence"
+	"github.com/stager-dev/stager/stager/checkpoint/detect"
 	"github.com/stager-dev/stager/stager/checkpoint/format"
 	"github.com/stager-dev/stager/window/disk"
 )
@@ -29,11 +29,11 @@ type trail struct {
 }
 
 // weigh returns what is known of a checkpoint. Each file is read once in each state.
-func (u *Uploader) weigh(t tree, name string, files []local) (evidence.View, error) {
+func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error) {
 	before := u.trails[name]
 	now := &trail{judged: make(map[local]judged, len(files))}
-	v := evidence.View{
-		Name: name, One: t.only != "" && !t.grouped, Group: t.grouped, Notes: make(map[string]evidence.Note), Beside: make(map[string]evidence.Note),
+	v := detect.View{
+		Name: name, One: t.only != "" && !t.grouped, Group: t.grouped, Notes: make(map[string]detect.Note), Beside: make(map[string]detect.Note),
 		Part: u.cfg.Nodes > 1,
 	}
 	written := int64(0)
@@ -51,13 +51,13 @@ func (u *Uploader) weigh(t tree, name string, files []local) (evidence.View, err
 		now.judged[f] = j
 		now.paths = append(now.paths, f.Path)
 		written = max(written, f.MTime)
-		v.Files = append(v.Files, evidence.File{Path: f.Path, Size: f.Size, Modified: f.MTime, Format: j.result})
+		v.Files = append(v.Files, detect.File{Path: f.Path, Size: f.Size, Modified: f.MTime, Format: j.result})
 		if j.text != "" {
-			v.Notes[f.Path] = evidence.Note{Text: j.text, Modified: f.MTime}
+			v.Notes[f.Path] = detect.Note{Text: j.text, Modified: f.MTime}
 		}
 	}
 	if before != nil {
-		gone := evidence.Removed(before.paths, now.paths)
+		gone := detect.Removed(before.paths, now.paths)
 		if now.shrunk = before.shrunk; gone != "" && now.shrunk == 0 {
 			now.shrunk = written
 		}
@@ -80,7 +80,7 @@ func (t tree) judge(want local) (judged, error) {
 	}
 	defer f.Close() // opened for reading
 	result, err := format.Judge(want.Path, f, want.Size)
-	if err != nil || want.Size > evidence.NoteLimit || !evidence.WantsNote(want.Path) {
+	if err != nil || want.Size > detect.NoteLimit || !detect.NeedsNotice(want.Path) {
 		return judged{result: result}, err
 	}
 	text := make([]byte, want.Size)
@@ -92,7 +92,7 @@ func (t tree) judge(want local) (judged, error) {
 }
 
 // beside reads the files in the directory of a checkpoint that may name it.
-func (u *Uploader) beside(v *evidence.View) error {
+func (u *Uploader) beside(v *detect.View) error {
 	for _, base := range []string{"latest", "latest_checkpointed_iteration.txt", "checkpoint", "checkpoint_manager_snapshot.json"} {
 		p := path.Join(path.Dir(v.Name), base)
 		if p == v.Name {
@@ -113,7 +113,7 @@ func (u *Uploader) beside(v *evidence.View) error {
 }
 
 // readNote reads a small regular file; of a large one the text is empty.
-func readNote(root *os.Root, p string) (note evidence.Note, err error) {
+func readNote(root *os.Root, p string) (note detect.Note, err error) {
 	f, err := disk.OpenFile(root, p, os.O_RDONLY, 0)
 	if err != nil {
 		return note, err
@@ -124,14 +124,14 @@ func readNote(root *os.Root, p string) (note evidence.Note, err error) {
 		return note, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
-	return evidence.Note{Text: string(text), Modified: info.ModTime().UnixNano()}, err
+	return detect.Note{Text: string(text), Modified: info.ModTime().UnixNano()}, err
 }
 
 // judgeView returns the judgement on a checkpoint. A sign is held against the times of the
 // directories. quiet is how long nothing may change.
-func (u *Uploader) judgeView(t tree, v *evidence.View, quiet time.Duration) (evidence.Judgement, error) {
-	j := evidence.Judge(*v, &u.shapes, quiet)
-	if j.Kind != evidence.Sign || t.only != "" {
+func (u *Uploader) judgeView(t tree, v *detect.View, quiet time.Duration) (detect.Judgement, error) {
+	j := detect.Judge(*v, &u.shapes, quiet)
+	if j.Kind != detect.Sign || t.only != "" {
 		return j, nil
 	}
 	err := fs.WalkDir(disk.FS(t.root), ".", func(_ string, d fs.DirEntry, err error) error {
@@ -144,12 +144,12 @@ func (u *Uploader) judgeView(t tree, v *evidence.View, quiet time.Duration) (evi
 		}
 		return err
 	})
-	return evidence.Judge(*v, &u.shapes, quiet), err
+	return detect.Judge(*v, &u.shapes, quiet), err
 }
 
 // learn takes note of a complete checkpoint. One that only a quiet period completed has
 // ended when the next one has begun. What one of several nodes has says nothing of the next.
-func (u *Uploader) learn(v evidence.View, j evidence.Judgement) {
+func (u *Uploader) learn(v detect.View, j detect.Judgement) {
 	if v.Part {
 		return
 	}
@@ -160,14 +160,14 @@ func (u *Uploader) learn(v evidence.View, j evidence.Judgement) {
 	switch {
 	case j.Final():
 		u.learnShape(v, true)
-	case j.Kind == evidence.Quiet:
+	case j.Kind == detect.Quiet:
 		u.quietOne = &v
-	case j.Word == "missing" && (v.Quiet >= u.cfg.Settle || v.Next && v.Quiet >= evidence.ShortQuiet):
+	case j.Word == "missing" && (v.Quiet >= u.cfg.QuietPeriod || v.Next && v.Quiet >= detect.ShortQuiet):
 		u.learnShape(v, false)
 	}
 }
 
-func (u *Uploader) learnShape(v evidence.View, final bool) {
+func (u *Uploader) learnShape(v detect.View, final bool) {
 	v.Files = slices.Clone(v.Files)
 	if line := u.shapes.Learn(v, final); line != "" {
 		u.log.Info("checkpoints of this output have changed", "checkpoint", v.Name, "change", line)
@@ -188,6 +188,6 @@ const shapesName = private + "/shapes"
 func (u *Uploader) recallShapes() {
 	text, err := disk.ReadSmall(u.root, shapesName, mostSnapshot)
 	if err != nil || json.Unmarshal(text, &u.shapes) != nil {
-		u.shapes = evidence.Shapes{} // there are none, or it is torn
+		u.shapes = detect.Shapes{} // there are none, or it is torn
 	}
 }

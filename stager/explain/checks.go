@@ -118,7 +118,7 @@ func (p *work) unsized() *Volume {
 // requestMore is what to write so that the pod requests the room on the node's disk.
 func (e *explainer) requestMore(p *work, needs, has int64) string {
 	if v := p.unsized(); v != nil {
-		for _, f := range p.d.Folders {
+		for _, f := range p.d.Dirs {
 			if f.Volume == v.Name {
 				return e.larger(p, f.Kind, f.Name, v.Needs)
 			}
@@ -132,7 +132,7 @@ func (e *explainer) requestMore(p *work, needs, has int64) string {
 // requestLine is the line of what requestMore changes.
 func (p *work) requestLine(target int) int {
 	if v := p.unsized(); v != nil {
-		for _, f := range p.d.Folders {
+		for _, f := range p.d.Dirs {
 			if f.Volume == v.Name {
 				return f.Line
 			}

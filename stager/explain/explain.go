@@ -140,12 +140,12 @@ type work struct {
 	rate float64 // bytes per second that were measured; 0: none
 }
 
-// folder is where an input or output lies.
-func (p *work) folder(kind, name string) jobspec.Folder {
-	for _, f := range p.d.Folders {
+// directory is where an input or output lies.
+func (p *work) directory(kind, name string) jobspec.Dir {
+	for _, f := range p.d.Dirs {
 		if f.Kind == kind && f.Name == name {
 			return f
 		}
 	}
-	return jobspec.Folder{}
+	return jobspec.Dir{}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/backends/mem"
-	"github.com/stager-dev/stager/stager/golden"
+	"github.com/stager-dev/stager/stager/internal/golden"
 	"github.com/stager-dev/stager/stager/jobspec/pai"
 )
 

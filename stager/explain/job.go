@@ -46,8 +46,8 @@ func readJob(cfg Config) (*job, error) {
 	if j.format != FormatKubernetes {
 		for _, p := range j.pods { // lines of a file that nobody has seen
 			p.Line = 0
-			for i := range p.Folders {
-				p.Folders[i].Line = 0
+			for i := range p.Dirs {
+				p.Dirs[i].Line = 0
 			}
 			for i := range p.Containers {
 				p.Containers[i].Line = 0

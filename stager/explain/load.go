@@ -13,7 +13,7 @@ import (
 // input reports what one pod takes of an input, and what all take from its stores.
 func (e *explainer) input(ctx context.Context, p *work, i int) error {
 	in := p.d.Plan.Spec.Inputs[i]
-	where := p.folder("input", in.Name)
+	where := p.directory("input", in.Name)
 	all := Input{
 		Name: in.Name, Mode: in.Mode, Path: in.Path, Volume: where.Volume, Medium: where.Medium, Epochs: 1, SizeFrom: Listed,
 	}
@@ -81,7 +81,7 @@ func (e *explainer) lacks(p *work, in plan.Input, s *size) {
 			e.find(Finding{
 				Kind: NoSpace, Name: "maxBytes", Object: p.Object, Has: bound, Needs: mine.bytes,
 				Text: fmt.Sprintf("input %s: a pod takes %s of it, and its volume or maxBytes allow %s: stager-prefetch would refuse it", in.Name, takes, allowed),
-				Add:  e.larger(p, "input", in.Name, mine.disk), Line: p.folder("input", in.Name).Line,
+				Add:  e.larger(p, "input", in.Name, mine.disk), Line: p.directory("input", in.Name).Line,
 			})
 		}
 	}
@@ -106,7 +106,7 @@ func (e *explainer) note(p *work, in plan.Input, all *Input) {
 	if in.Window != nil && in.Window.Size > 0 && all.Largest > int64(in.Window.Size) {
 		largest, holds := apart(all.Largest, int64(in.Window.Size))
 		e.find(Finding{
-			Kind: NoSpace, Name: "window", Object: p.Object, Has: int64(in.Window.Size), Needs: all.Largest, Line: p.folder("input", in.Name).Line,
+			Kind: NoSpace, Name: "window", Object: p.Object, Has: int64(in.Window.Size), Needs: all.Largest, Line: p.directory("input", in.Name).Line,
 			Text: fmt.Sprintf("input %s: its largest object has %s, and the window holds %s", in.Name, largest, holds),
 			Add:  e.larger(p, "input", in.Name, all.Largest),
 		})
@@ -152,7 +152,7 @@ func minReady(m plan.MinReady, all Input) int64 {
 
 // output reports what one pod saves.
 func (e *explainer) output(p *work, out plan.Output) {
-	where := p.folder("output", out.Name)
+	where := p.directory("output", out.Name)
 	o := Output{
 		Name: out.Name, Path: out.Path, Destination: out.Destination, Volume: where.Volume, Medium: where.Medium,
 		Deadline: int64(math.Ceil(float64(out.Deadline) / 1e9)),
@@ -176,7 +176,7 @@ func (e *explainer) output(p *work, out plan.Output) {
 
 // volumes reports what lies on each volume, and finds those that are too small.
 func (e *explainer) volumes(p *work) {
-	for _, f := range p.d.Folders {
+	for _, f := range p.d.Dirs {
 		if slices.ContainsFunc(p.Volumes, func(v Volume) bool { return v.Name == f.Volume }) {
 			continue
 		}
@@ -201,7 +201,7 @@ func (e *explainer) volumes(p *work) {
 			kind, name, _ := strings.Cut(v.For[len(v.For)-1], " ")
 			needs, has := apart(v.Needs, v.Limit)
 			e.find(Finding{
-				Kind: NoSpace, Name: "volume", Object: p.Object, Has: v.Limit, Needs: v.Needs, Line: p.folder(kind, name).Line,
+				Kind: NoSpace, Name: "volume", Object: p.Object, Has: v.Limit, Needs: v.Needs, Line: p.directory(kind, name).Line,
 				Text: fmt.Sprintf("volume %s, of %s, needs %s and has %s", v.Name, strings.Join(v.For, " and "), needs, has),
 				Add:  e.larger(p, kind, name, v.Needs),
 			})
@@ -211,7 +211,7 @@ func (e *explainer) volumes(p *work) {
 
 // larger is what to write so that the volume of an input or output has room for so many bytes.
 func (e *explainer) larger(p *work, kind, name string, needs int64) string {
-	f := p.folder(kind, name)
+	f := p.directory(kind, name)
 	size := quantity(needs)
 	switch {
 	case f.Own && f.Annotation != "":

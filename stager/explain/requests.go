@@ -42,7 +42,7 @@ func (e *explainer) saves(p *work, out plan.Output, o Output, known bool) {
 	st := Store{Object: p.Object, Role: p.Role, Name: "output " + out.Name, URL: out.Destination, AtLeast: !known || p.Pods == 0}
 	if known {
 		times := int64(max(p.Pods, 1)) * int64(e.Checkpoints)
-		parts := (backends.Facts{PartSize: usualPart, MaxParts: 10_000}).PartLength(o.Checkpoint)
+		parts := (backends.Capabilities{PartSize: usualPart, MaxParts: 10_000}).PartLength(o.Checkpoint)
 		puts := (o.Checkpoint + parts - 1) / parts
 		if puts > 1 {
 			puts += 2 // to begin and to complete

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stager-dev/stager/backends"
 	"github.com/stager-dev/stager/stager/check"
-	"github.com/stager-dev/stager/stager/fetch"
+	"github.com/stager-dev/stager/stager/download"
 	"github.com/stager-dev/stager/stager/jobspec"
 	"github.com/stager-dev/stager/stager/plan"
 )
@@ -91,7 +91,7 @@ func assumed(said Size) *size {
 	if said.Objects > 0 {
 		s.largest = (said.Bytes + said.Objects - 1) / said.Objects
 		s.disk = said.Objects * ((s.largest + block - 1) / block * block)
-		s.gets = said.Objects * fetch.Reads(s.largest, usualPart)
+		s.gets = said.Objects * download.Reads(s.largest, usualPart)
 	} else {
 		s.gets = (said.Bytes + usualPart - 1) / usualPart
 	}
@@ -134,7 +134,7 @@ func (e *explainer) list(ctx context.Context, in plan.Input, url, secret string)
 		return e.failed(ctx, s, in, url, err)
 	}
 	defer store.Close() // only read from
-	s.part, s.parts = store.Facts().PartSize, new([plan.Stripes]part)
+	s.part, s.parts = store.Capabilities().PartSize, new([plan.Stripes]part)
 	var sample sample
 	from, err := s.sum(ctx, store, in, e.ListLimit, func(obj backends.Object) {
 		sample.add(obj)
@@ -187,7 +187,7 @@ func (s *size) sum(ctx context.Context, store *backends.Store, in plan.Input, li
 
 // add counts an object at a position of the order by name.
 func (s *size) add(obj backends.Object, position int) {
-	disk, gets := (obj.Size+block-1)/block*block, fetch.Reads(obj.Size, s.part)
+	disk, gets := (obj.Size+block-1)/block*block, download.Reads(obj.Size, s.part)
 	s.objects++
 	s.bytes += obj.Size
 	s.disk += disk

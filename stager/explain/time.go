@@ -96,7 +96,7 @@ func (e *explainer) uploads(p *work) {
 		out.Upload = ceil(seconds)
 		together += seconds
 		if out.Upload > out.Deadline {
-			f := p.folder("output", out.Name)
+			f := p.directory("output", out.Name)
 			deadline := (time.Duration(out.Upload) * time.Second).Truncate(time.Minute) + time.Minute
 			e.find(Finding{
 				Kind: BadLimit, Name: "deadline", Object: p.Object, Has: out.Deadline, Needs: out.Upload, Line: f.Line,
@@ -115,7 +115,7 @@ func (e *explainer) uploads(p *work) {
 	}
 }
 
-func deadlineLine(f jobspec.Folder, output string, deadline time.Duration) string {
+func deadlineLine(f jobspec.Dir, output string, deadline time.Duration) string {
 	text := fmt.Sprintf("%dm", int64(deadline/time.Minute))
 	if f.Annotation != "" {
 		return fmt.Sprintf("%s: … ? deadline=%s", f.Annotation, text)

@@ -144,9 +144,9 @@ func (p *pod) equip(i int) {
 		p.mountIn(i, mountAt(runVolume, runDir))
 		p.variable(i, variable{"STAGER_SOCKET", literalSource(socketPath)})
 	}
-	tell := func(kind, name, folder string) {
-		if !strings.Contains(folder, "{") {
-			p.variable(i, variable{plan.Variable(kind, name), literalSource(folder)})
+	tell := func(kind, name, directory string) {
+		if !strings.Contains(directory, "{") {
+			p.variable(i, variable{plan.Variable(kind, name), literalSource(directory)})
 		}
 	}
 	for _, in := range p.req.plan.Spec.Inputs {

@@ -29,7 +29,7 @@ type Pod struct {
 	// [FinalizeRun], and [GateInit], [GateStartup] or [GateNone].
 	Finalize, Gate string
 	Targets        []string // containers that work with the data; the first is charged for RAM disks
-	Folders        []Folder // of all inputs, then of all outputs
+	Dirs           []Dir    // of all inputs, then of all outputs
 	Parts          []Part   // all that was put in
 	Containers     []Container
 	Grace          int64 // terminationGracePeriodSeconds with stager in the pod
@@ -37,8 +37,8 @@ type Pod struct {
 	Line int
 }
 
-// Folder is where the files of an input or output lie in the pod.
-type Folder struct {
+// Dir is where the files of an input or output lie in the pod.
+type Dir struct {
 	Kind   string // "input" or "output"
 	Name   string
 	Path   string // up to the first placeholder
@@ -49,7 +49,7 @@ type Folder struct {
 	Medium string
 	Limit  plan.Bytes // of the volume; 0: none
 	Own    bool       // the volume was put in; false: it is the pod's
-	// Annotation is the annotation that asks for the folder, and Line its line in the file; both
+	// Annotation is the annotation that asks for the directory, and Line its line in the file; both
 	// are empty where a plan does.
 	Annotation string
 	Line       int
@@ -84,15 +84,15 @@ func Describe(file []byte, opts Options) (*Result, []*Pod, error) {
 // describe returns what is known of a pod that has been built.
 func (p *pod) describe(o Object) *Pod {
 	d := &Pod{
-		Object: o, Found: p.t.found(p.opts.Path), Plan: p.req.plan, Job: p.t.object.name, Role: p.facts.role,
+		Object: o, Found: p.t.found(p.opts.Path), Plan: p.req.plan, Job: p.t.object.name, Role: p.job.role,
 		Pods: p.t.count(), Sharing: p.sharing(), Finalize: p.finalizes(), Gate: p.req.gate, Targets: p.names,
 	}
 	d.Line, _ = p.t.node.Position()
 	if d.Line == 0 {
 		d.Line = o.Line
 	}
-	for _, f := range p.folders() {
-		d.Folders = append(d.Folders, p.describeFolder(f))
+	for _, f := range p.dirs() {
+		d.Dirs = append(d.Dirs, p.describeDir(f))
 	}
 	d.Parts = p.parts()
 	for _, list := range []string{"initContainers", "containers"} { // those of stager come by describeContainers
@@ -129,14 +129,14 @@ func (p *pod) finalizes() string {
 // sharing is among how many pods the inputs are divided.
 func (p *pod) sharing() int {
 	shard := p.req.plan.Spec.Shard
-	count := cmp.Or(p.req.count, p.facts.count)
+	count := cmp.Or(p.req.count, p.job.count)
 	switch shard.By {
 	case plan.ShardNone:
 		return 1
 	case plan.ShardExplicit:
 		count = shard.Count // a number, or a variable of the pod
 	default:
-		if count == "" && p.facts.caution == "" {
+		if count == "" && p.job.caution == "" {
 			return 1
 		}
 	}
@@ -144,8 +144,8 @@ func (p *pod) sharing() int {
 	return n
 }
 
-func (p *pod) describeFolder(f folder) Folder {
-	d := Folder{Kind: f.kind, Name: f.name, Path: f.path}
+func (p *pod) describeDir(f dir) Dir {
+	d := Dir{Kind: f.kind, Name: f.name, Path: f.path}
 	for _, m := range p.mounts {
 		if within(f.path, m.path) && (d.Mount == "" || len(m.path) > len(d.Mount)) {
 			d.Volume, d.Mount, d.Limit, d.Own = m.volume, m.path, m.bytes, m.source != nil
@@ -246,13 +246,13 @@ func resourcesOf(n *yamledit.Node) (r Resources) {
 	return r
 }
 
-// on are the inputs and outputs whose folders lie below a path, or on a volume.
+// on are the inputs and outputs whose directories lie below a path, or on a volume.
 func (p *pod) on(volume, below string) (things []string) {
 	for _, m := range p.mounts {
 		if volume != "" && m.volume != volume || below != "" && m.path != below {
 			continue
 		}
-		for _, f := range p.folders() {
+		for _, f := range p.dirs() {
 			if thing := f.kind + " " + f.name; within(f.path, path.Clean(m.path)) && !slices.Contains(things, thing) {
 				things = append(things, thing)
 			}
@@ -309,7 +309,7 @@ func (p *pod) thing(name string) string {
 
 // everything are all inputs and outputs.
 func (p *pod) everything() (things []string) {
-	for _, f := range p.folders() {
+	for _, f := range p.dirs() {
 		things = append(things, f.kind+" "+f.name)
 	}
 	return things

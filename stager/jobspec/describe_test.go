@@ -80,7 +80,7 @@ func TestDescribeGivesEachPartAReason(t *testing.T) {
 					t.Errorf("%s: %s: %s %s of %q is put in without a reason", file, p, part.Kind, part.Name, part.Container)
 				}
 			}
-			for _, f := range p.Folders {
+			for _, f := range p.Dirs {
 				if f.Volume == "" || f.Mount == "" || f.Medium == "" {
 					t.Errorf("%s: %s: %+v lies nowhere", file, p, f)
 				}

@@ -48,7 +48,7 @@ var params = map[string]struct{ in, out string }{
 	"commit":       {out: "commit"},
 	"when":         {out: "when"},
 	"interval":     {out: "interval"},
-	"settle":       {out: "settle"},
+	"quietPeriod":  {out: "quietPeriod"},
 	"step":         {out: "step"},
 	"hold":         {out: "hold.checkpoints"},
 	"keep":         {out: "keep.last"},
@@ -64,14 +64,14 @@ var params = map[string]struct{ in, out string }{
 var several = []string{"include", "exclude", "when"}
 
 func (e entry) input() (yamledit.Map, []any) {
-	source, folder, options := e.split("URL -> PATH ? key=value&key=value, as in s3://bucket/train/ -> /data/train ? mode=window&size=80Gi")
-	m := yamledit.Map{{Key: "name", Value: e.name}, {Key: "source", Value: source}, {Key: "path", Value: folder}}
+	source, directory, options := e.split("URL -> PATH ? key=value&key=value, as in s3://bucket/train/ -> /data/train ? mode=window&size=80Gi")
+	m := yamledit.Map{{Key: "name", Value: e.name}, {Key: "source", Value: source}, {Key: "path", Value: directory}}
 	return e.options(m, options, true)
 }
 
 func (e entry) output() (yamledit.Map, []any) {
-	folder, destination, options := e.split("PATH -> URL ? key=value&key=value, as in /out -> s3://bucket/runs/{job}/ ? keep=3")
-	m := yamledit.Map{{Key: "name", Value: e.name}, {Key: "path", Value: folder}, {Key: "destination", Value: destination}}
+	directory, destination, options := e.split("PATH -> URL ? key=value&key=value, as in /out -> s3://bucket/runs/{job}/ ? keep=3")
+	m := yamledit.Map{{Key: "name", Value: e.name}, {Key: "path", Value: directory}, {Key: "destination", Value: destination}}
 	return e.options(m, options, false)
 }
 

@@ -47,7 +47,7 @@ func Fanout(o FanoutOptions) ([]byte, error) {
 	}
 	for claim, path := range o.Claims {
 		if !strings.HasPrefix(path, "/") || within(srcSecrets, path) {
-			return nil, fmt.Errorf("the claim %s cannot be mounted at %q: name a folder of its own, such as /mnt/data", claim, path)
+			return nil, fmt.Errorf("the claim %s cannot be mounted at %q: name a directory of its own, such as /mnt/data", claim, path)
 		}
 	}
 	shard := fmt.Sprintf("--shard=$(JOB_COMPLETION_INDEX)/%d", o.Workers)

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stager-dev/stager/stager/golden"
+	"github.com/stager-dev/stager/stager/internal/golden"
 )
 
 func TestFanout(t *testing.T) {

@@ -39,7 +39,7 @@ func TestWhatIsRefused(t *testing.T) {
 		opts       Options
 		want       string
 	}{
-		{"two plans for one path", job(train+`, stager.dev/in.val: "s3://b/val/ -> /data/train"`, "", ""), Options{}, "line 7, column 93: Job/train: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) lie in each other; give each a folder of its own"},
+		{"two plans for one path", job(train+`, stager.dev/in.val: "s3://b/val/ -> /data/train"`, "", ""), Options{}, "line 7, column 93: Job/train: stager.dev/in.val: path: /data/train and /data/train (stager.dev/in.train: path) lie in each other; give each a directory of its own"},
 		{
 			"more pods than parts", strings.Replace(job(train, "", ""), "spec:\n", "spec:\n  completions: 841\n  completionMode: Indexed\n", 1),
 			Options{},
@@ -53,10 +53,10 @@ func TestWhatIsRefused(t *testing.T) {
 			"line 14, column 24: Job/train: the plan's volume stager-train at /data would hide mine, which container main has at /data/sub",
 		},
 		{
-			"a folder that stager cannot see",
+			"a directory that stager cannot see",
 			job(`stager.dev/in.train: "file:///mnt/shared/train/ -> /data"`, "", "        volumeMounts: [{name: mine, mountPath: /mnt/share}]"),
 			Options{},
-			"line 12, column 9: Job/train: train: /mnt/shared/train is a folder of no volume that container main has mounted; mount the one that it is on",
+			"line 12, column 9: Job/train: train: /mnt/shared/train is a directory of no volume that container main has mounted; mount the one that it is on",
 		},
 		{"no arrow", job(`stager.dev/in.train: "s3://b/train/ /data"`, "", ""), Options{}, `line 7, column 42: Job/train: train: "s3://b/train/ /data" has no " -> "; write URL -> PATH`},
 		{"an unknown key", job(`stager.dev/in.train: "s3://b/ -> /data ? mode=window&sise=8Gi"`, "", ""), Options{}, `line 7, column 74: Job/train: train: "sise" is not known here; known are anyOrder, block`},
@@ -181,7 +181,7 @@ func TestWarnings(t *testing.T) {
 		{"a directory of the node", job(`stager.dev/in.train: "s3://b/ -> /data ? medium=host:/nvme"`, "", ""), Options{}, "/data is a directory of the node, whose group Kubernetes does not change"},
 		{"an index without its plugin", strings.Replace(job(train, "", ""), "batch/v1", "batch.volcano.sh/v1alpha1", 1), Options{}, ""},
 		{"Volcano without its plugin", `{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: x}, spec: {tasks: [{name: w, replicas: 2, template: ` + podOf + `}]}}`, Options{Plan: []byte(onePlan)}, "add plugins: {env: []} to the job"},
-		{"an end before its files have settled", job(`stager.dev/out.o: "/out -> s3://b/ ? settle=20s&deadline=5s"`, "", ""), Options{JobPolicies: true}, "output o: its deadline of 5s ends before what was written last has been unchanged for 20s (settle)"},
+		{"an end before its files have settled", job(`stager.dev/out.o: "/out -> s3://b/ ? quietPeriod=20s&deadline=5s"`, "", ""), Options{JobPolicies: true}, "output o: its deadline of 5s ends before what was written last has been unchanged for 20s (quietPeriod)"},
 		{"outputs whose command is the image's", job(saves, "", ""), Options{JobPolicies: true}, "outputs can be lost: container main has no command, so it cannot be held until its outputs are saved; when the sidecar is down as it ends (out of memory, in back-off), the pod succeeds, and what is not saved is removed with its volumes; write its command out"},
 		{"outputs of a command", job(saves, "      securityContext: {runAsUser: 1000}", "        command: [train]"), Options{JobPolicies: true}, ""},
 		{"outputs that are not required", job(`stager.dev/out.o: "/out -> s3://b/ ? required=false"`, "      securityContext: {runAsUser: 1000}", ""), Options{JobPolicies: true}, ""},
@@ -249,7 +249,7 @@ func TestPodLevelResources(t *testing.T) {
 }
 
 // Options behind a question mark without spaces were taken for a part of the path: the
-// input came whole, to a folder of that name.
+// input came whole, to a directory of that name.
 func TestOptionsNeedNoSpaces(t *testing.T) {
 	in := func(line string) string { return job("stager.dev/in.d: "+line, "", "") }
 	out := func(line string) string { return job("stager.dev/out.o: "+line, "", "") }

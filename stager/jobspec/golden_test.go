@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/stager-dev/stager/stager/golden"
+	"github.com/stager-dev/stager/stager/internal/golden"
 )
 
 // goldenOptions are those of each golden file, by its name; others have none.

@@ -21,7 +21,7 @@ func TestGraceIsWhatTheLastUploadNeeds(t *testing.T) {
 		{"the size alone is known", `stager.dev/out.o: "` + out + ` ? size=20Gi"`, "", Options{}, 630, ""},
 		{"a deadline is stated", `stager.dev/out.o: "` + out + ` ? size=20Gi&deadline=2m"`, "", Options{}, 150, ""},
 		{"size and bandwidth are known", `stager.dev/out.o: "` + out + ` ? size=20Gi&minBandwidth=200Mi"`, "", Options{}, 103 + 10 + 30, ""},
-		{"the settle time counts", `stager.dev/out.o: "` + out + ` ? size=20Gi&minBandwidth=200Mi&settle=1m"`, "", Options{}, 103 + 60 + 30, ""},
+		{"the settle time counts", `stager.dev/out.o: "` + out + ` ? size=20Gi&minBandwidth=200Mi&quietPeriod=1m"`, "", Options{}, 103 + 60 + 30, ""},
 		{"it takes longer than usual", `stager.dev/out.o: "` + out + ` ? size=200Gi&minBandwidth=100Mi"`, "", Options{}, 2048 + 10 + 30, ""},
 		{"it takes a moment", `stager.dev/out.o: "` + out + ` ? size=1Gi&minBandwidth=1Gi"`, "", Options{}, 60 + 30, ""},
 		{"the longest of several", `stager.dev/out.o: "` + out + ` ? size=20Gi&minBandwidth=200Mi", stager.dev/out.p: "/log -> s3://b/d/ ? size=1Gi&minBandwidth=5Mi"`, "", Options{}, 205 + 10 + 30, ""},

@@ -34,8 +34,8 @@ func (p *pod) identity() (all []variable) {
 	}
 	_, named := p.opts.Env[jobUIDVariable]
 	switch {
-	case p.facts.uid != (source{}):
-		all = append(all, variable{jobUIDVariable, p.facts.uid})
+	case p.job.uid != (source{}):
+		all = append(all, variable{jobUIDVariable, p.job.uid})
 	case !named:
 		or := fmt.Sprintf(", or another %s by --container-env", jobUIDVariable)
 		if p.opts.Admission {

@@ -106,7 +106,7 @@ func Uninject(file []byte) (*Result, error) {
 				for _, path := range t.kept {
 					did.Warnings = append(did.Warnings, fmt.Sprintf("%s was changed since inject, which had changed it before; it stays as it is", parsePlace(path).called()))
 				}
-				in.tell(t, did)
+				in.report(t, did)
 			}
 			if len(o.templates) == 0 {
 				in.tellBare(o)
@@ -217,7 +217,7 @@ func (in *injector) document(d *yamledit.Document) []byte {
 // template injects one pod template; nil: nothing was put in.
 func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 	if in.opts.Admission && t.own(AnnotationStatus) != nil {
-		in.tell(t, Object{Action: Unchanged})
+		in.report(t, Object{Action: Unchanged})
 		return nil
 	}
 	var p *pod
@@ -228,7 +228,7 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 			if before.own(AnnotationUndo) != nil {
 				action = Removed
 			}
-			in.tell(t, Object{Action: action, Reason: why, Unmatched: t.labelAlone()})
+			in.report(t, Object{Action: action, Reason: why, Unmatched: t.labelAlone()})
 			return
 		}
 		if len(t.beside) > 0 {
@@ -241,11 +241,11 @@ func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 		if p.stands(before) {
 			action = Unchanged
 		}
-		in.tell(t, Object{Action: action, Warnings: p.warnings})
+		in.report(t, Object{Action: action, Warnings: p.warnings})
 	})
 	if fault != nil {
 		in.fault(t.object, fault)
-		in.tell(t, Object{Action: LeftAlone})
+		in.report(t, Object{Action: LeftAlone})
 		return nil
 	}
 	return p
@@ -259,8 +259,8 @@ func (in *injector) fault(o *object, f *Fault) {
 	in.faults = append(in.faults, *f)
 }
 
-// tell adds what was done about a template to the story.
-func (in *injector) tell(t *template, o Object) {
+// report adds what was done about a template to the story.
+func (in *injector) report(t *template, o Object) {
 	o.Line, o.Kind, o.Name, o.Template = t.object.doc.Line, t.object.kind, t.object.name, t.Path()
 	in.result.Objects = append(in.result.Objects, o)
 }

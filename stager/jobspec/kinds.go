@@ -9,8 +9,8 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// facts are what the object around a pod template knows of its pods.
-type facts struct {
+// jobIdentity are what the object around a pod template knows of its pods.
+type jobIdentity struct {
 	role    string         // which part of the job they are; "": it has only one
 	job     source         // the job's name
 	uid     source         // its identity, which no other job of this name has; empty where pods cannot read one
@@ -60,7 +60,7 @@ type row struct {
 	kinds   []string
 	group   string // of the API, or ""; a kind may be two things
 	pattern string
-	tell    func(t *template, f *facts)
+	tell    func(t *template, f *jobIdentity)
 }
 
 // table is every kind whose pods know more than their template says. Kinds that are
@@ -82,9 +82,9 @@ var table = []row{
 	{[]string{"Framework"}, "frameworkcontroller.microsoft.com", "spec.taskRoles.[].task.pod", tellFramework},
 }
 
-// facts looks the template up in the table.
-func (t *template) facts() facts {
-	f := facts{job: literalSource(t.object.name)}
+// job looks the template up in the table.
+func (t *template) job() jobIdentity {
+	f := jobIdentity{job: literalSource(t.object.name)}
 	if r := t.known(); r != nil {
 		r.tell(t, &f)
 	}
@@ -130,7 +130,7 @@ func number(n *yamledit.Node, key string, fallback int) int {
 	return fallback
 }
 
-func tellPod(t *template, f *facts) {
+func tellPod(t *template, f *jobIdentity) {
 	f.uid = uidOfPod(t)
 	labels := t.node.Get("metadata", "labels")
 	for _, name := range []string{jobSetName, kubeflowName, jobNameLabel, argoName} {
@@ -153,7 +153,7 @@ func tellPod(t *template, f *facts) {
 	}
 }
 
-func tellJob(t *template, f *facts) {
+func tellJob(t *template, f *jobIdentity) {
 	f.jobSpec = t.up(1)
 	f.job, f.uid = label(jobNameLabel), label(controllerUID)
 	if f.jobSpec.Get("backoffLimitPerIndex") != nil {
@@ -164,7 +164,7 @@ func tellJob(t *template, f *facts) {
 	}
 }
 
-func tellJobSet(t *template, f *facts) {
+func tellJobSet(t *template, f *jobIdentity) {
 	f.jobSpec = t.up(1)
 	group := t.up(3) // the replicatedJob: template, spec, template
 	f.role = group.Get("name").Text()
@@ -175,7 +175,7 @@ func tellJobSet(t *template, f *facts) {
 	f.index, f.helpers = jobSetPlace(jobs, pods)
 }
 
-func tellRuntime(t *template, f *facts) {
+func tellRuntime(t *template, f *jobIdentity) {
 	f.role = t.up(3).Get("name").Text()
 	f.job, f.uid, f.attempt = label(jobSetName), label(jobSetUID), label(jobSetAttempt)
 	f.caution = "how many nodes a TrainJob has is not known to its runtime: say so by shard in the plan, or the pods end with code 78"
@@ -185,7 +185,7 @@ func tellRuntime(t *template, f *facts) {
 // order of their ranks; others, such as parameter servers, take all of theirs.
 var together = []string{"Chief", "Master", "Worker"}
 
-func tellKubeflow(t *template, f *facts) {
+func tellKubeflow(t *template, f *jobIdentity) {
 	f.job = label(kubeflowName)
 	roles, role := t.up(2), t.path[len(t.path)-2]
 	f.role = strings.ToLower(role)
@@ -216,26 +216,26 @@ func tellKubeflow(t *template, f *facts) {
 	}
 }
 
-func tellRay(t *template, f *facts) {
+func tellRay(t *template, f *jobIdentity) {
 	f.role = t.up(1).Get("groupName").Text()
 	if f.role == "" && len(t.path) > 1 {
 		f.role = strings.ToLower(strings.TrimSuffix(t.path[len(t.path)-2], "GroupSpec"))
 	}
 }
 
-func tellSpark(t *template, f *facts) { f.role = t.path[len(t.path)-2] }
+func tellSpark(t *template, f *jobIdentity) { f.role = t.path[len(t.path)-2] }
 
-func tellLLM(t *template, f *facts) {
+func tellLLM(t *template, f *jobIdentity) {
 	if spec := t.object.root.Get("spec"); !spec.Get("worker").IsNull() || !spec.Get("prefill").IsNull() {
 		f.needs = "only the pods of spec.template get the data, and those of spec.worker and spec.prefill do not"
 	}
 }
 
-func tellKnative(_ *template, f *facts) {
+func tellKnative(_ *template, f *jobIdentity) {
 	f.needs = "Knative takes init containers, emptyDir volumes, fields of the pod in variables, security contexts and a grace period only where the ConfigMap config-features enables them (kubernetes.podspec-init-containers and others), and refuses the Service elsewhere"
 }
 
-func tellVolcano(t *template, f *facts) {
+func tellVolcano(t *template, f *jobIdentity) {
 	task := t.up(1)
 	f.role = task.Get("name").Text()
 	f.uid = annotationSource(volcanoGroup)
@@ -249,7 +249,7 @@ func tellVolcano(t *template, f *facts) {
 	}
 }
 
-func tellFramework(t *template, f *facts) {
+func tellFramework(t *template, f *jobIdentity) {
 	role := t.up(2)
 	f.role = role.Get("name").Text()
 	f.job, f.uid, f.attempt = annotationSource(frameworkName), annotationSource(frameworkUID), annotationSource(frameworkTries)

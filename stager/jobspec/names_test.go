@@ -131,7 +131,7 @@ func apart(spec corev1.PodSpec) error {
 	return nil
 }
 
-// Folders, mounts and variables that are stager's own are refused in words, not by the
+// Directories, mounts and variables that are stager's own are refused in words, not by the
 // API server or, worse, by nobody.
 func TestWhatStagerUsesItselfIsRefused(t *testing.T) {
 	for _, tt := range []struct {
@@ -144,7 +144,7 @@ func TestWhatStagerUsesItselfIsRefused(t *testing.T) {
 		{"an input like a Secret", job(`stager.dev/in.secret-s3: "s3://b/ -> /data"`, "", ""), Options{}, "rename the input, or give it a volume of the plan"},
 		{"data at the socket", job(`stager.dev/in.train: "s3://b/ -> /run/stager/data"`, "", ""), Options{}, "input train: its path /run/stager/data meets /run/stager, which stager uses itself"},
 		{"data around the Secrets", job(`stager.dev/out.o: "/run -> s3://b/"`, "", ""), Options{}, "output o: its path /run meets /run/stager"},
-		{"data at stager's scratch folder", job(`stager.dev/in.train: "s3://b/ -> /tmp"`, "", ""), Options{}, "input train: stager has a volume of its own at /tmp; choose a folder in it, or another path"},
+		{"data at stager's scratch directory", job(`stager.dev/in.train: "s3://b/ -> /tmp"`, "", ""), Options{}, "input train: stager has a volume of its own at /tmp; choose a directory in it, or another path"},
 		{
 			"data on the job's scratch volume", job(`stager.dev/in.train: "s3://b/ -> /tmp/data"`, "      volumes: [{name: scratch, emptyDir: {}}]", "        volumeMounts: [{name: scratch, mountPath: /tmp}]"),
 			Options{},

@@ -24,7 +24,7 @@ func OneOfSeveral(labels map[string]string) bool {
 // learn adds what the object that created a pod knows of it: how many pods there are, and
 // which one this is where the pod's own index is not that. An owner that does not tell
 // leaves the facts as they are.
-func (f *facts) learn(owner []byte, pod *template) {
+func (f *jobIdentity) learn(owner []byte, pod *template) {
 	d := yamledit.Split(owner)[0]
 	if yamledit.Parse(d) != nil {
 		return
@@ -36,7 +36,7 @@ func (f *facts) learn(owner []byte, pod *template) {
 			continue
 		}
 		labels := pod.node.Get("metadata", "labels")
-		switch its := o.templates[i].facts(); {
+		switch its := o.templates[i].job(); {
 		case labels.Get(jobSetName) != nil:
 			f.learnOfJobSet(o.root, labels)
 		case its.count != "" || its.index == (source{}) && its.role != "":
@@ -62,7 +62,7 @@ func (t *template) makes(pod *template) bool {
 }
 
 // learnOfJobSet counts the pods of one of the Jobs of a JobSet, and those of its likes.
-func (f *facts) learnOfJobSet(job, labels *yamledit.Node) {
+func (f *jobIdentity) learnOfJobSet(job, labels *yamledit.Node) {
 	pods := number(job.Get("spec"), "completions", number(job.Get("spec"), "parallelism", 1))
 	jobs := 1
 	if replicas := labels.Get(jobSetReplicas); replicas != nil {
@@ -104,7 +104,7 @@ func (p *pod) divisible(count string) {
 // certain.
 func (p *pod) countless() {
 	looked := p.opts.Owner != nil || p.opts.NoOwner != ""
-	if !p.opts.Admission || !looked || p.facts.index == (source{}) || p.req.plan.Spec.Shard.By != plan.ShardAuto {
+	if !p.opts.Admission || !looked || p.job.index == (source{}) || p.req.plan.Spec.Shard.By != plan.ShardAuto {
 		return
 	}
 	why := ""

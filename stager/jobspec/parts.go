@@ -202,7 +202,7 @@ func (p *pod) explainVariable(one *Part) {
 	switch {
 	case given:
 		one.Reason = "given by --container-env"
-	case one.Reason == "" && slices.ContainsFunc(p.facts.helpers, func(v variable) bool { return v.name == one.Name }):
+	case one.Reason == "" && slices.ContainsFunc(p.job.helpers, func(v variable) bool { return v.name == one.Name }):
 		one.Reason = "what STAGER_INDEX is made of"
 	}
 }

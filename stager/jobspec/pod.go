@@ -19,7 +19,7 @@ type pod struct {
 	opts     Options
 	t        *template
 	req      *request
-	facts    facts
+	job      jobIdentity
 	changes  branch
 	warnings []string
 
@@ -41,11 +41,11 @@ type shape struct {
 }
 
 func newPod(opts Options, t *template, r *request) *pod {
-	f := t.facts()
+	f := t.job()
 	if opts.Admission && opts.Owner != nil {
 		f.learn(opts.Owner, t)
 	}
-	return &pod{opts: opts, t: t, req: r, facts: f}
+	return &pod{opts: opts, t: t, req: r, job: f}
 }
 
 // warn tells something, once for all containers.
@@ -61,8 +61,8 @@ func (p *pod) spec(keys ...string) *yamledit.Node { return p.t.pod().Get(keys...
 // build works out all changes.
 func (p *pod) build() {
 	p.preconditions()
-	if p.facts.needs != "" {
-		p.warn("%s", p.facts.needs)
+	if p.job.needs != "" {
+		p.warn("%s", p.job.needs)
 	}
 	p.findTargets()
 	p.findShape()
@@ -232,7 +232,7 @@ var hopeless = []any{int64(64), int64(66), int64(76), int64(77), int64(78)}
 // policies makes a Job end when trying again cannot help, and not when its node went
 // away.
 func (p *pod) policies() {
-	job := p.facts.jobSpec
+	job := p.job.jobSpec
 	if job == nil {
 		return
 	}
@@ -362,7 +362,7 @@ var ownVariables = []string{"STAGER_SOCKET", "STAGER_LISTEN"}
 
 // variables are those of stager's containers, or of a wrapped one.
 func (p *pod) variables() []variable {
-	f := p.facts
+	f := p.job
 	all := []variable{
 		{"STAGER_PLAN_YAML", literalSource(Dollars(p.req.text))},
 		{"STAGER_NAMESPACE", source{field: "metadata.namespace"}},

@@ -9,7 +9,7 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// restoreSecrets names the folder of credentials to "stager restore".
+// restoreSecrets names the directory of credentials to "stager restore".
 const restoreSecrets = "STAGER_RESTORE_SECRETS"
 
 // restoreVariables are those by which a restore knows which node of which job it is of.
@@ -26,7 +26,7 @@ func (p *pod) restoring() {
 		return
 	}
 	all := slices.DeleteFunc(p.variables(), func(v variable) bool {
-		return !slices.Contains(restoreVariables, v.name) && !slices.ContainsFunc(p.facts.helpers, func(h variable) bool { return h.name == v.name })
+		return !slices.Contains(restoreVariables, v.name) && !slices.ContainsFunc(p.job.helpers, func(h variable) bool { return h.name == v.name })
 	})
 	for i := range p.targets {
 		if p.shape.inside && i == 0 {
@@ -53,10 +53,10 @@ func (p *pod) restoring() {
 		if secret == "" || p.shape.inside || hasCredentials(c) {
 			continue
 		}
-		folder := plan.SecretsDir + "/" + secret
-		set(variable{restoreSecrets, literalSource(folder)})
-		m := append(mountAt(p.volumeName(ofSecret, secret), folder), yamledit.Entry{Key: "readOnly", Value: true})
-		p.put(where.in("volumeMounts", "mountPath="+folder), m)
+		directory := plan.SecretsDir + "/" + secret
+		set(variable{restoreSecrets, literalSource(directory)})
+		m := append(mountAt(p.volumeName(ofSecret, secret), directory), yamledit.Entry{Key: "readOnly", Value: true})
+		p.put(where.in("volumeMounts", "mountPath="+directory), m)
 	}
 }
 

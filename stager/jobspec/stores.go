@@ -20,13 +20,13 @@ func (p *pod) stores() (all []any) {
 		return nil
 	}
 	add := func(name, store string, readOnly bool) {
-		folder, ok := folderOf(store)
-		if !ok || slices.ContainsFunc(p.mounts, func(m mount) bool { return within(folder, m.path) }) {
+		directory, ok := dirOf(store)
+		if !ok || slices.ContainsFunc(p.mounts, func(m mount) bool { return within(directory, m.path) }) {
 			return
 		}
-		m := p.covering(folder)
+		m := p.covering(directory)
 		if m == nil {
-			refuse(p.targets[0], "%s: %s is a folder of no volume that container %s has mounted; mount the one that it is on, and stager gets it, too", name, folder, p.names[0])
+			refuse(p.targets[0], "%s: %s is a directory of no volume that container %s has mounted; mount the one that it is on, and stager gets it, too", name, directory, p.names[0])
 		}
 		at := path.Clean(m.Get("mountPath").Text())
 		e := mount{volume: m.Get("name").Text(), path: at, user: m}.entry()
@@ -54,8 +54,8 @@ func (p *pod) stores() (all []any) {
 	return all
 }
 
-// folderOf is the folder of a file URL, as far as it is known before a pod runs.
-func folderOf(store string) (string, bool) {
+// dirOf is the directory of a file URL, as far as it is known before a pod runs.
+func dirOf(store string) (string, bool) {
 	rest, ok := strings.CutPrefix(store, "file://")
 	if !ok {
 		return "", false

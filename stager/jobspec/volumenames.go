@@ -81,15 +81,15 @@ func hashed(stem, of string) string {
 	return strings.TrimRight(stem[:min(len(stem), longestLabel-len(tail))], "-") + tail
 }
 
-// checkPath refuses a folder that would cover, or lie in, what stager mounts itself.
-func checkPath(f folder) {
+// checkPath refuses a directory that would cover, or lie in, what stager mounts itself.
+func checkPath(f dir) {
 	for _, own := range []string{runDir, binDir} {
 		if within(f.path, own) || within(own, f.path) {
 			refuse(nil, "%s %s: its path %s meets %s, which stager uses itself; choose another path", f.kind, f.name, f.path, own)
 		}
 	}
 	if within(tmpDir, f.path) {
-		refuse(nil, "%s %s: stager has a volume of its own at %s; choose a folder in it, or another path", f.kind, f.name, tmpDir)
+		refuse(nil, "%s %s: stager has a volume of its own at %s; choose a directory in it, or another path", f.kind, f.name, tmpDir)
 	}
 }
 

@@ -37,33 +37,33 @@ type mount struct {
 // host reports whether it is a directory of the node.
 func (m mount) host() bool { return len(m.source) > 0 && m.source[0].Key == "hostPath" }
 
-// folder is an input or output and what it says of its volume.
-type folder struct {
+// dir is an input or output and what it says of its volume.
+type dir struct {
 	kind, name, path, volume string
 	window                   plan.Bytes // its size; 0: none
 	prefetch                 bool
 }
 
-func (p *pod) folders() (all []folder) {
+func (p *pod) dirs() (all []dir) {
 	for _, in := range p.req.plan.Spec.Inputs {
-		f := folder{kind: ofInput, name: in.Name, path: static(in.Path), volume: in.Volume, prefetch: in.Mode == plan.ModePrefetch}
+		f := dir{kind: ofInput, name: in.Name, path: static(in.Path), volume: in.Volume, prefetch: in.Mode == plan.ModePrefetch}
 		if in.Window != nil {
 			f.window = in.Window.Size
 		}
 		all = append(all, f)
 	}
 	for _, out := range p.req.plan.Spec.Outputs {
-		all = append(all, folder{kind: ofOutput, name: out.Name, path: static(out.Path), volume: out.Volume})
+		all = append(all, dir{kind: ofOutput, name: out.Name, path: static(out.Path), volume: out.Volume})
 	}
 	return all
 }
 
 // static is the part of a path in front of placeholders: what can be mounted.
-func static(folder string) string {
-	if i := strings.IndexByte(folder, '{'); i >= 0 {
-		folder = folder[:strings.LastIndexByte(folder[:i], '/')]
+func static(directory string) string {
+	if i := strings.IndexByte(directory, '{'); i >= 0 {
+		directory = directory[:strings.LastIndexByte(directory[:i], '/')]
 	}
-	return path.Clean("/" + folder)
+	return path.Clean("/" + directory)
 }
 
 // headroom is what a volume needs for a window: files are rounded up to blocks, and
@@ -73,13 +73,13 @@ func headroom(window plan.Bytes) plan.Bytes {
 	return (window + window/20 + 64*mebi + mebi - 1) / mebi * mebi
 }
 
-// placeVolumes decides where each folder of the plan lies: on a volume of the plan,
+// placeVolumes decides where each directory of the plan lies: on a volume of the plan,
 // on what the user has mounted there, or on one of its own.
 func (p *pod) placeVolumes() {
-	byVolume := make(map[string][]folder)
-	for _, f := range p.folders() {
+	byVolume := make(map[string][]dir)
+	for _, f := range p.dirs() {
 		if f.path == "/" {
-			refuse(nil, "%s: its path begins with a placeholder; put a folder in front that can be mounted", f.name)
+			refuse(nil, "%s: its path begins with a placeholder; put a directory in front that can be mounted", f.name)
 		}
 		checkPath(f)
 		if f.volume != "" {
@@ -94,7 +94,7 @@ func (p *pod) placeVolumes() {
 		if f.window > 0 {
 			own.Size = headroom(f.window)
 		}
-		p.mount(f.kind, own, []folder{f})
+		p.mount(f.kind, own, []dir{f})
 	}
 	for _, v := range p.req.plan.Spec.Volumes {
 		if len(byVolume[v.Name]) > 0 {
@@ -111,10 +111,10 @@ func (p *pod) placeVolumes() {
 }
 
 // covering is the mount of the first target in which a path lies, or nil.
-func (p *pod) covering(folder string) (best *yamledit.Node) {
+func (p *pod) covering(directory string) (best *yamledit.Node) {
 	for _, m := range p.targets[0].Get("volumeMounts").All() {
 		at := path.Clean(m.Get("mountPath").Text())
-		if within(folder, at) && (best == nil || len(at) > len(path.Clean(best.Get("mountPath").Text()))) {
+		if within(directory, at) && (best == nil || len(at) > len(path.Clean(best.Get("mountPath").Text()))) {
 			best = m
 		}
 	}
@@ -150,16 +150,16 @@ func (p *pod) takeMount(m *yamledit.Node) {
 
 // prefetchesInto tells whether an init container writes below a path.
 func (p *pod) prefetchesInto(at string) bool {
-	return p.shape.prefetch && slices.ContainsFunc(p.folders(), func(f folder) bool { return f.prefetch && within(f.path, at) })
+	return p.shape.prefetch && slices.ContainsFunc(p.dirs(), func(f dir) bool { return f.prefetch && within(f.path, at) })
 }
 
-// mount puts a volume of the plan, or of one input or output, where its folders are: at
-// the one folder, or at the deepest one that holds them all, or, when that is the root or
+// mount puts a volume of the plan, or of one input or output, where its directories are: at
+// the one directory, or at the deepest one that holds them all, or, when that is the root or
 // stager's, at each by itself.
-func (p *pod) mount(kind string, v plan.Volume, folders []folder) {
+func (p *pod) mount(kind string, v plan.Volume, directories []dir) {
 	m := mount{bytes: v.Size}
 	var windows plan.Bytes
-	for _, f := range folders {
+	for _, f := range directories {
 		windows += f.window
 		m.written = m.written || f.prefetch && p.shape.prefetch
 	}
@@ -194,8 +194,8 @@ func (p *pod) mount(kind string, v plan.Volume, folders []folder) {
 	if m.source != nil && p.spec("volumes").Item("name", m.volume) != nil {
 		refuse(p.spec("volumes").Item("name", m.volume), "the pod has a volume %s already; rename the plan's volume %s", m.volume, v.Name)
 	}
-	if m.path = folders[0].path; len(folders) > 1 {
-		for _, f := range folders[1:] {
+	if m.path = directories[0].path; len(directories) > 1 {
+		for _, f := range directories[1:] {
 			for !within(f.path, m.path) {
 				m.path = path.Dir(m.path)
 			}
@@ -206,7 +206,7 @@ func (p *pod) mount(kind string, v plan.Volume, folders []folder) {
 		return
 	}
 	used := make(map[string]bool)
-	for _, f := range folders {
+	for _, f := range directories {
 		m.path, m.subPath = f.path, f.name
 		for used[m.subPath] { // an input and an output of one name
 			m.subPath = hashed(m.subPath, f.kind+"/"+f.name)

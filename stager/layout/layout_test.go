@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 )
 
 // destination is a store whose requests are counted.
 type destination struct {
 	*mem.Backend
-	faults backendtest.Faults
+	faults conformance.Faults
 	store  *backends.Store
 }
 
@@ -138,10 +138,10 @@ func TestLayoutOfASecondRunIsOpenUntilAllFinish(t *testing.T) {
 func TestLayoutIsLeftToOneWorkerAlone(t *testing.T) {
 	d := newDestination()
 	d.join(t, of(1, "a"), 0)
-	if got := len(d.faults.Calls(backendtest.Create)); got != 1 {
+	if got := len(d.faults.Calls(conformance.Create)); got != 1 {
 		t.Errorf("one worker writes %d times, want 1", got)
 	}
-	if got := len(d.faults.Calls(backendtest.List)) + len(d.faults.Calls(backendtest.Stat)); got != 0 {
+	if got := len(d.faults.Calls(conformance.List)) + len(d.faults.Calls(conformance.Stat)); got != 0 {
 		t.Errorf("one worker asks %d times, want 0", got)
 	}
 	first := d.join(t, of(1, "a", "b"), 0) // it was killed, and the source has changed
@@ -168,7 +168,7 @@ func TestLayoutIsLeftToOneWorkerAlone(t *testing.T) {
 // The reply to the first create is lost, so the record is this worker's own.
 func TestLayoutIsJoinedAfterALostReply(t *testing.T) {
 	d := newDestination()
-	d.faults.Add(backendtest.Commit, backendtest.Lost(backends.Unavailable))
+	d.faults.Add(conformance.Commit, conformance.Lost(backends.Unavailable))
 	d.finish(t, d.join(t, of(2, "a"), 0))
 	if !d.finish(t, d.join(t, of(2, "a"), 1)) {
 		t.Error("both workers have finished, and the second is not the last")

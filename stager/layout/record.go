@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/internal/records"
 	"github.com/stager-dev/stager/stager/plan"
-	"github.com/stager-dev/stager/stager/records"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/stager/records"
+	"github.com/stager-dev/stager/stager/internal/records"
 )
 
 // joinTries is how often a record may change under a worker that joins: each time

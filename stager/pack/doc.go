@@ -1,7 +1,7 @@
-// Package pack shows many small files as few large ones: a folder of a store, seen
+// Package pack shows many small files as few large ones: a directory of a store, seen
 // as tar archives, which WebDataset calls shards.
 //
-// [Open] lists the folder and decides which file goes into which shard. What it returns
+// [Open] lists the directory and decides which file goes into which shard. What it returns
 // is a store like any other, only that it cannot be written to: it lists shards, and
 // reading a range of one reads the files that lie in this range, several at once. So
 // whatever copies stores copies packed ones, with its checks, its parts in any order and

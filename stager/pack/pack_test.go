@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 	"github.com/stager-dev/stager/stager/plan"
 )
@@ -39,7 +39,7 @@ func openPacked(t testing.TB, m *mem.Backend, cfg Config) *Packed {
 	return p
 }
 
-// images are samples of two files in folders, and something beside them.
+// images are samples of two files in directories, and something beside them.
 func images(n int) *mem.Backend {
 	m := mem.New()
 	for i := range n {
@@ -242,8 +242,8 @@ func TestWhatIsNotAsListedIsNotPacked(t *testing.T) {
 			t.Errorf("a file of %d bytes that was replaced: got %v, want kind Changed", size, err)
 		}
 
-		lying := backends.NewStore(liar{mem.NewWith(backends.Facts{Checksum: backends.CRC32C})}, "mem://files", backends.Options{RetryFor: time.Second})
-		if _, err := lying.Put(t.Context(), "a.jpg", backendtest.ContentsOf("a", size), size, backends.CreateOptions{}); err != nil {
+		lying := backends.NewStore(liar{mem.NewWith(backends.Capabilities{Checksum: backends.CRC32C})}, "mem://files", backends.Options{RetryFor: time.Second})
+		if _, err := lying.Put(t.Context(), "a.jpg", conformance.ContentsOf("a", size), size, backends.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		p, err := Open(t.Context(), Config{Src: lying, Size: 32 << 20})
@@ -276,7 +276,7 @@ func (l liar) List(ctx context.Context, prefix string) iter.Seq2[backends.Object
 // It is a store like others, to be read.
 func TestPackedFilesAreAStore(t *testing.T) {
 	p := openPacked(t, images(300), Config{})
-	backendtest.Inspect(t, func(*testing.T) *backends.Store { return p.Store }, list(t, p)[:3])
+	conformance.Inspect(t, func(*testing.T) *backends.Store { return p.Store }, list(t, p)[:3])
 }
 
 func TestAReaderThatIsLeftEndsItsRequests(t *testing.T) {

@@ -103,7 +103,7 @@ func (p *Publisher) look(ctx context.Context, tally *layout.Tally) (has int, sta
 		if p.Packed.Stale(obj.Key) {
 			if !p.Overwrite {
 				return 0, nil, &backends.Error{Op: "pack", Store: p.Dst.Name(), Key: obj.Key, Kind: backends.Exist, Err: fmt.Errorf(
-					"it is a shard of another packing, and there are only %d now; remove those of old with --overwrite, or take another folder or --prefix", p.Packed.Shards())}
+					"it is a shard of another packing, and there are only %d now; remove those of old with --overwrite, or take another directory or --prefix", p.Packed.Shards())}
 			}
 			stale = append(stale, obj.Key)
 		}

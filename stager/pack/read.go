@@ -152,7 +152,7 @@ func zeros(_, n int64) ([]byte, error) { return make([]byte, n), nil }
 // compare reads a file that is too large for memory and compares its checksum.
 func compare(ctx context.Context, src *backends.Store, obj backends.Object) error {
 	told := obj.Sum
-	if told.IsZero() && src.Facts().Checksum != "" {
+	if told.IsZero() && src.Capabilities().Checksum != "" {
 		now, err := src.Stat(ctx, obj.Key)
 		if err != nil {
 			return err
@@ -183,8 +183,8 @@ type nowhere struct{}
 
 func (nowhere) WriteAt(b []byte, _ int64) (int, error) { return len(b), nil }
 
-// Lend implements backends.Lender.
-func (r *reader) Lend() ([]byte, error) {
+// NextBuffer implements backends.Lender.
+func (r *reader) NextBuffer() ([]byte, error) {
 	if len(r.rest) == 0 && !r.next() {
 		return nil, r.err
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/stager/draw"
+	"github.com/stager-dev/stager/stager/internal/shuffle"
 	"github.com/stager-dev/stager/stager/plan"
 )
 
@@ -28,7 +28,7 @@ func nameOf(key string) string {
 	return key[:from+dot]
 }
 
-// class is the folder in which a sample lies, the topmost one: cat of cat/7/a.jpg.
+// class is the directory in which a sample lies, the topmost one: cat of cat/7/a.jpg.
 func (s sample) class() string {
 	class, _, below := strings.Cut(s.name, "/")
 	if !below {
@@ -119,7 +119,7 @@ func shuffled(from iter.Seq2[sample, error], seed uint64) iter.Seq2[sample, erro
 			}
 			all = append(all, s)
 		}
-		draw.Permute(all, rand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "stager pack 1\n%d", seed))))
+		shuffle.Shuffle(all, rand.NewChaCha8(sha256.Sum256(fmt.Appendf(nil, "stager pack 1\n%d", seed))))
 		for _, s := range all {
 			if !yield(s, nil) {
 				return

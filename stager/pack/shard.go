@@ -27,7 +27,7 @@ type shard struct {
 	starts  []int64 // of the files' headers, and of the trailer
 	samples int
 	classes map[string]int
-	unnamed bool // a sample lies in no folder, so the classes are not known
+	unnamed bool // a sample lies in no directory, so the classes are not known
 	sum     hash.Hash
 }
 

@@ -30,7 +30,7 @@ type Config struct {
 // IndexKey is the file that tells of all shards; a plan takes it as an input's index.
 const IndexKey = "index.jsonl"
 
-// Packed is a folder of files that is seen as shards.
+// Packed is a directory of files that is seen as shards.
 type Packed struct {
 	*backends.Store // of the shards; what it stands on is the View
 	src             *backends.Store
@@ -122,7 +122,7 @@ type indexLine struct {
 }
 
 // Index is the file that tells of all shards, in JSON lines. Classes are the topmost
-// folders; a shard with a sample that lies in none does not tell them.
+// directories; a shard with a sample that lies in none does not tell them.
 func (p *Packed) Index() ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -152,10 +152,10 @@ type view struct{ *Packed }
 
 var errReadOnly = &backends.Error{Kind: backends.Permission, Err: errors.New("files that are seen as shards cannot be written to")}
 
-// Facts are what a store of shards promises.
-func (v view) Facts() backends.Facts {
-	of := v.src.Facts()
-	return backends.Facts{PinnedReads: of.PinnedReads, Parallelism: of.Parallelism, PartSize: of.PartSize}
+// Capabilities are what a store of shards promises.
+func (v view) Capabilities() backends.Capabilities {
+	of := v.src.Capabilities()
+	return backends.Capabilities{PinnedReads: of.PinnedReads, Parallelism: of.Parallelism, PartSize: of.PartSize}
 }
 
 // List yields the shards.

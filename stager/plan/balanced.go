@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/stager-dev/stager/stager/draw"
+	"github.com/stager-dev/stager/stager/internal/shuffle"
 )
 
 // What Balanced does unless the plan says otherwise.
@@ -94,7 +94,7 @@ func newBalancer(spec OrderSpec, m Manifest) *balancer {
 // order is that of one epoch.
 func (b *balancer) order(random rand.Source) []int {
 	from := indices(len(b.shards))
-	draw.Permute(from, random)
+	shuffle.Shuffle(from, random)
 	b.spread(from, random)
 	pool := slices.Clone(from[:min(b.choice, len(from))])
 	rest := from[len(pool):]

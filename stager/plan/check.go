@@ -35,10 +35,10 @@ func (c *checker) plan(p *StagePlan) {
 	c.outputs(s.Outputs)
 	c.paths(s)
 	c.notNegative("spec.limits.connections", s.Limits.Connections)
-	if s.Limits.Arbiter != "" {
-		c.oneOf("spec.limits.arbiter", s.Limits.Arbiter, WindowFirst, BalancedShare, DeadlineShare)
+	if s.Limits.Uploads != "" {
+		c.oneOf("spec.limits.uploads", s.Limits.Uploads, WindowFirst, BalancedShare, DeadlineShare)
 	}
-	if len(s.Inputs) == 0 && len(s.Outputs) == 0 && !c.told["spec.inputs"] && !c.told["spec.outputs"] {
+	if len(s.Inputs) == 0 && len(s.Outputs) == 0 && !c.reported["spec.inputs"] && !c.reported["spec.outputs"] {
 		c.add("spec", "the plan does nothing: give it inputs or outputs")
 	}
 }
@@ -197,7 +197,7 @@ func (c *checker) window(at string, w *Window) {
 
 func (c *checker) items(at string, w *Window) {
 	if w.Items != "" {
-		c.oneOf(at+".items", w.Items, ItemsFiles, ItemsFolders, ItemsBundles)
+		c.oneOf(at+".items", w.Items, ItemsFiles, ItemsDirs, ItemsBundles)
 	}
 	switch bundles := w.Items == ItemsBundles; {
 	case bundles && w.Bundle == 0:
@@ -226,7 +226,7 @@ func (c *checker) outputs(outputs []Output) {
 		c.url(at+".destination", out.Destination)
 		destination := strings.TrimRight(out.Destination, "/")
 		if j := slices.Index(destinations, destination); j >= 0 {
-			c.add(at+".destination", "output %s goes there too, and they would mix; give each a folder of its own", names[j])
+			c.add(at+".destination", "output %s goes there too, and they would mix; give each a directory of its own", names[j])
 		}
 		destinations = append(destinations, destination)
 		c.oneOf(at+".commit", out.Commit, CommitCheckpoint, CommitNone)
@@ -323,33 +323,33 @@ func (c *checker) when(at string, out Output) {
 	}
 }
 
-// paths checks that each folder is one's own: two that nest would take each
+// paths checks that each directory is one's own: two that nest would take each
 // other's files for theirs.
 func (c *checker) paths(s *Spec) {
-	type folder struct{ at, path string }
-	var folders []folder
+	type directory struct{ at, path string }
+	var directories []directory
 	for i, in := range s.Inputs {
-		folders = append(folders, folder{place("inputs", i) + ".path", in.Path})
+		directories = append(directories, directory{place("inputs", i) + ".path", in.Path})
 	}
 	for i, out := range s.Outputs {
-		folders = append(folders, folder{place("outputs", i) + ".path", out.Path})
+		directories = append(directories, directory{place("outputs", i) + ".path", out.Path})
 	}
-	for i, f := range folders {
+	for i, f := range directories {
 		switch {
 		case f.path == "":
-			c.add(f.at, "say which folder, as in /data/train")
+			c.add(f.at, "say which directory, as in /data/train")
 		case !path.IsAbs(f.path):
 			c.add(f.at, "%q does not begin with /; write the whole path", f.path)
 		case path.Clean(f.path) != strings.TrimSuffix(f.path, "/") || strings.ContainsFunc(f.path, isControl):
 			c.add(f.at, "%q is not written plainly; leave out empty parts, \".\" and \"..\", and do not use the root", f.path)
 		}
 		c.placeholders(f.at, f.path)
-		for _, other := range folders[:i] {
+		for _, other := range directories[:i] {
 			if f.path == "" || other.path == "" {
 				continue
 			}
 			if within(f.path, other.path) || within(other.path, f.path) {
-				c.add(f.at, "%s and %s (%s) lie in each other; give each a folder of its own", f.path, other.path, other.at)
+				c.add(f.at, "%s and %s (%s) lie in each other; give each a directory of its own", f.path, other.path, other.at)
 			}
 		}
 	}
@@ -365,7 +365,7 @@ func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 func (c *checker) url(at, url string) {
 	if url == "" {
-		c.add(at, "say where, with a URL like s3://bucket/folder/")
+		c.add(at, "say where, with a URL like s3://bucket/directory/")
 		return
 	}
 	c.placeholders(at, url)

@@ -73,7 +73,7 @@ func (c *checker) sources(at string, in Input) {
 		c.add(at+".order.by", "weighted mixes several sources; give the input sources: [{source: URL, weight: 7}, …] in place of source")
 	}
 	if len(in.Sources) == 0 {
-		if c.told[at+".sources"] {
+		if c.reported[at+".sources"] {
 			return
 		}
 		c.url(at+".source", in.Source)

@@ -17,7 +17,7 @@ func TestDeadlineFollowsFromSizeAndBandwidth(t *testing.T) {
 		{"", "size: 20Gi", "", 10 * time.Minute, ""},
 		{"deadline: 3m", "size: 20Gi", "", 3 * time.Minute, ""},
 		{"minBandwidth: 200Mi", "size: 20Gi", "", 113 * time.Second, ""},
-		{"minBandwidth: 200Mi, settle: 0s", "size: 20Gi", "", 103 * time.Second, ""},
+		{"minBandwidth: 200Mi, quietPeriod: 0s", "size: 20Gi", "", 103 * time.Second, ""},
 		{"minBandwidth: 200Mi", "size: 20Gi", "bandwidth: 100Mi", 215 * time.Second, ""},
 		{"minBandwidth: 200Mi", "size: 20Gi", "bandwidth: 400Mi", 113 * time.Second, ""},
 		{"", "size: 20Gi", "bandwidth: 400Mi", 10 * time.Minute, ""}, // a limit is no promise

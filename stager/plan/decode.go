@@ -171,7 +171,7 @@ func (d *decoder) fields(path string, n *yaml.Node, v reflect.Value) {
 		d.lines[at] = value.Line
 		if meant := nearest(key, known); meant != "" {
 			d.add(at, "unknown key; did you mean %s?", meant)
-			d.told[join(path, meant)] = true // that it is missing is no news
+			d.reported[join(path, meant)] = true // that it is missing is no news
 			return
 		}
 		d.add(at, "unknown key; known here are %s", strings.Join(known, ", "))

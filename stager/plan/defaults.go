@@ -39,7 +39,7 @@ func (w *Window) setDefaults() {
 func (out *Output) setDefaults() {
 	out.Commit = CommitCheckpoint
 	out.When = []string{WhenChange, WhenExit}
-	out.Settle = Duration(10 * time.Second)
+	out.QuietPeriod = Duration(10 * time.Second)
 	out.Conflict = ConflictFail
 	out.Required = true
 	out.Deadline = unstated
@@ -73,7 +73,7 @@ func (s *Spec) setDeadlines() {
 			continue
 		}
 		seconds := math.Ceil(float64(size) / float64(rate))
-		need := time.Duration(min(seconds, 1e9))*time.Second + time.Duration(out.Settle)
+		need := time.Duration(min(seconds, 1e9))*time.Second + time.Duration(out.QuietPeriod)
 		out.Deadline = Duration(max(shortestDeadline, need))
 	}
 }

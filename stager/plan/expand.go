@@ -83,7 +83,7 @@ func (p *StagePlan) Expand(vars Vars) (*StagePlan, error) {
 		r.expand(place("outputs", i)+".path", &o.Path, vars)
 		r.expand(place("outputs", i)+".destination", &o.Destination, vars)
 	}
-	(&checker{report: r}).paths(&out.Spec) // values can make two folders one
+	(&checker{report: r}).paths(&out.Spec) // values can make two directories one
 	if err := r.err(); err != nil {
 		return nil, &EnvError{err}
 	}

@@ -50,13 +50,13 @@ func TestExpandNamesTheVariableToSet(t *testing.T) {
 	}
 }
 
-func TestExpandedFoldersStayApart(t *testing.T) {
+func TestExpandedDirsStayApart(t *testing.T) {
 	p := &StagePlan{Spec: Spec{Inputs: []Input{{Path: "/d/{job}"}, {Path: "/d/{role}"}}}}
 	if _, err := p.Expand(Vars{"job": "a", "role": "b"}); err != nil {
 		t.Error(err)
 	}
 	if _, err := p.Expand(Vars{"job": "a", "role": "a"}); err == nil || !strings.Contains(err.Error(), "lie in each other") {
-		t.Errorf("two inputs in one folder: got %v", err)
+		t.Errorf("two inputs in one directory: got %v", err)
 	}
 }
 

@@ -41,27 +41,27 @@ func (fs Faults) Error() string {
 
 // report collects faults and knows where in the file things stand.
 type report struct {
-	faults Faults
-	lines  map[string]int // by path
-	told   map[string]bool
+	faults   Faults
+	lines    map[string]int // by path
+	reported map[string]bool
 }
 
 func newReport() *report {
-	return &report{lines: make(map[string]int), told: make(map[string]bool)}
+	return &report{lines: make(map[string]int), reported: make(map[string]bool)}
 }
 
 // add tells a fault of a path, unless one was told before of it or of what it
 // stands in: the second is mostly a consequence of the first.
 func (r *report) add(path, format string, args ...any) {
 	for p := path; ; p = parent(p) {
-		if r.told[p] {
+		if r.reported[p] {
 			return
 		}
 		if p == "" {
 			break
 		}
 	}
-	r.told[path] = true
+	r.reported[path] = true
 	r.faults = append(r.faults, Fault{path, r.line(path), fmt.Sprintf(format, args...)})
 }
 

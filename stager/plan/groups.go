@@ -17,19 +17,19 @@ import (
 
 // What an item of a window is, which is what one lease hands out.
 const (
-	ItemsFiles   = "files"   // each object, the default
-	ItemsFolders = "folders" // the objects that lie in one folder, not those in folders below it
-	ItemsBundles = "bundles" // neighbours in the listing, as many as a size allows
+	ItemsFiles   = "files"       // each object, the default
+	ItemsDirs    = "directories" // the objects that lie in one directory, not those in directories below it
+	ItemsBundles = "bundles"     // neighbours in the listing, as many as a size allows
 )
 
-// Grouped tells whether an item is a folder of objects.
+// Grouped tells whether an item is a directory of objects.
 func (w Window) Grouped() bool { return w.Items != "" && w.Items != ItemsFiles }
 
 // Groups makes items of the objects of a listing, in its order. Which objects make an
 // item depends on the listing alone, so that a manifest of groups is as good a name of
 // the dataset as one of objects.
 //
-// A group is told as an object: its key is that of the folder ("/" for the source
+// A group is told as an object: its key is that of the directory ("/" for the source
 // itself), or bundle-000000 and so on; its size is the room that its files take, its
 // version tells of every one of them.
 type Groups struct {
@@ -37,8 +37,8 @@ type Groups struct {
 	room   func(size int64) int64 // what a file takes on disk
 	dir    int64                  // what a directory takes, for the size of a bundle
 
-	list     []*group
-	byFolder map[string]*group
+	list  []*group
+	byDir map[string]*group
 }
 
 type group struct {
@@ -53,7 +53,7 @@ type group struct {
 // NewGroups begins a grouping as a window wants it. room is what a file of a size takes,
 // and dir what a directory does: of these a bundle holds as many as its size allows.
 func NewGroups(w Window, room func(size int64) int64, dir int64) *Groups {
-	return &Groups{window: w, room: room, dir: dir, byFolder: make(map[string]*group)}
+	return &Groups{window: w, room: room, dir: dir, byDir: make(map[string]*group)}
 }
 
 // Add takes the next object of the listing.
@@ -71,15 +71,15 @@ func (g *Groups) Add(obj backends.Object) error {
 
 // group is the one an object belongs to.
 func (g *Groups) group(obj backends.Object) *group {
-	key, folder := "", ""
-	if g.window.Items == ItemsFolders {
-		if folder = path.Dir(obj.Key); folder == "." {
-			key, folder = "/", ""
+	key, directory := "", ""
+	if g.window.Items == ItemsDirs {
+		if directory = path.Dir(obj.Key); directory == "." {
+			key, directory = "/", ""
 		} else {
-			key = folder
-			folder += "/"
+			key = directory
+			directory += "/"
 		}
-		if in := g.byFolder[key]; in != nil {
+		if in := g.byDir[key]; in != nil {
 			return in
 		}
 	} else {
@@ -91,10 +91,10 @@ func (g *Groups) group(obj backends.Object) *group {
 		}
 		key = fmt.Sprintf("bundle-%06d", len(g.list))
 	}
-	in := &group{key: key, sum: sha256.New(), members: Members{folder: folder}}
+	in := &group{key: key, sum: sha256.New(), members: Members{dir: directory}}
 	g.list = append(g.list, in)
-	if g.window.Items == ItemsFolders {
-		g.byFolder[key] = in
+	if g.window.Items == ItemsDirs {
+		g.byDir[key] = in
 	} else if n := len(g.list); n > 1 {
 		g.list[n-2].members.clip()
 	}
@@ -109,7 +109,7 @@ func (in *group) newDirs(key string) (n int64) {
 	return n
 }
 
-// Manifest is that of the groups, folders by name.
+// Manifest is that of the groups, directories by name.
 func (g *Groups) Manifest() (m Manifest) {
 	slices.SortStableFunc(g.list, func(a, b *group) int { return strings.Compare(a.key, b.key) })
 	for _, in := range g.list {
@@ -125,18 +125,18 @@ func (g *Groups) Manifest() (m Manifest) {
 // Members are the objects of one group. There may be a million, so they are kept as
 // bytes.
 type Members struct {
-	folder string // which all of their keys begin with
-	list   []byte
+	dir  string // which all of their keys begin with
+	list []byte
 }
 
 func (m *Members) clip() { m.list = slices.Clip(slices.Clone(m.list)) }
 
-// Add appends an object whose key begins with the folder of the group, none for the zero
+// Add appends an object whose key begins with the directory of the group, none for the zero
 // value. It returns what it noted of which object this is, a slice that the next Add may
 // overwrite; the checksum is not of that.
 func (m *Members) Add(obj backends.Object) (which []byte) {
 	from := len(m.list)
-	m.list = appendText(m.list, obj.Key[len(m.folder):])
+	m.list = appendText(m.list, obj.Key[len(m.dir):])
 	m.list = appendText(m.list, string(obj.Version))
 	m.list = binary.AppendUvarint(m.list, uint64(obj.Size))
 	to := len(m.list)
@@ -155,7 +155,7 @@ func appendText(list []byte, text string) []byte {
 }
 
 // All yields the objects in the order of the listing, each with its name within the
-// group: what comes behind the folder, or the whole key in a bundle.
+// group: what comes behind the directory, or the whole key in a bundle.
 func (m Members) All() iter.Seq2[string, backends.Object] {
 	return func(yield func(string, backends.Object) bool) {
 		for at := m.list; len(at) > 0; {
@@ -174,7 +174,7 @@ func (m Members) All() iter.Seq2[string, backends.Object] {
 				return string(out)
 			}
 			name := text()
-			obj := backends.Object{Key: m.folder + name, Version: backends.Version(text()), Size: int64(number())}
+			obj := backends.Object{Key: m.dir + name, Version: backends.Version(text()), Size: int64(number())}
 			obj.Sum = backends.Checksum{Algorithm: backends.Algorithm(text()), Value: text()}
 			if !yield(name, obj) {
 				return

@@ -47,7 +47,7 @@ func TestGroups(t *testing.T) {
 		w    Window
 		want []string
 	}{
-		{Window{Items: ItemsFolders}, []string{
+		{Window{Items: ItemsDirs}, []string{
 			"/ 10 top=top:5:v5",
 			"a 20 1=a/1:0:v0 c=a/c:3:v3",
 			"a/b 20 1=a/b/1:1:v1 2=a/b/2:2:v2",
@@ -78,17 +78,17 @@ func TestABundleHoldsNoMoreThanItsSize(t *testing.T) {
 // another manifest.
 func TestGroupsHaveEveryObjectOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		folders := rapid.SliceOfNDistinct(rapid.StringMatching(`([a-c]/){0,3}[d-z]{1,4}`), 1, 40, rapid.ID[string]).Draw(rt, "keys")
-		slices.Sort(folders)
+		directories := rapid.SliceOfNDistinct(rapid.StringMatching(`([a-c]/){0,3}[d-z]{1,4}`), 1, 40, rapid.ID[string]).Draw(rt, "keys")
+		slices.Sort(directories)
 		var objects []backends.Object
-		for _, key := range folders {
+		for _, key := range directories {
 			objects = append(objects, backends.Object{
 				Key: key, Size: int64(rapid.IntRange(0, 30).Draw(rt, "size")),
 				Version: backends.Version(rapid.SampledFrom([]string{"", "v1", "0aFf", "0aff", "fff", `"0aff"`}).Draw(rt, "version")),
 				Sum:     backends.Checksum{Algorithm: backends.CRC32C, Value: rapid.StringMatching(`[0-9a-f]{8}`).Draw(rt, "sum")},
 			})
 		}
-		w := Window{Items: rapid.SampledFrom([]string{ItemsFolders, ItemsBundles}).Draw(rt, "items"), Bundle: 100}
+		w := Window{Items: rapid.SampledFrom([]string{ItemsDirs, ItemsBundles}).Draw(rt, "items"), Bundle: 100}
 		m := grouped(rt, w, objects)
 		var got []backends.Object
 		for _, group := range m.Members {

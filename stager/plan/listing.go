@@ -64,9 +64,9 @@ type Listing struct {
 	Filter   Filter
 	Shard    Shard
 	MaxBytes int64 // more than this in the shard is an error; 0: no limit
-	Unpack   bool  // archives become folders, which must share no path with anything else
+	Unpack   bool  // archives become directories, which must share no path with anything else
 	// Marker is told each key that ends in a slash and holds nothing: some tools
-	// write these to show folders, and they are left out. May be nil.
+	// write these to show directories, and they are left out. May be nil.
 	Marker func(key string)
 	// Chosen is called with each object that the filter chooses, those of other shards
 	// included. May be nil.
@@ -102,9 +102,9 @@ func (l Listing) Objects(ctx context.Context, store *backends.Store) iter.Seq2[b
 				wanted = !matchAny(l.Filter.Exclude, dir+"/any")
 			}
 			switch {
-			case !s.Gone && l.Skipped != nil:
+			case !s.Vanished && l.Skipped != nil:
 				l.Skipped(s.Key, s.What)
-			case s.Gone && wanted && gone == "":
+			case s.Vanished && wanted && gone == "":
 				gone = s.Key
 			}
 		})

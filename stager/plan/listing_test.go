@@ -153,7 +153,7 @@ type vanishing struct{ backends.Backend }
 
 func (v vanishing) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		backends.Skip(ctx, backends.Skipped{Key: "gone.tar", What: "a file", Gone: true})
+		backends.Skip(ctx, backends.Skipped{Key: "gone.tar", What: "a file", Vanished: true})
 		backends.Skip(ctx, backends.Skipped{Key: "fifo", What: "a FIFO"})
 		for obj, err := range v.Backend.List(ctx, prefix) {
 			if !yield(obj, err) {

@@ -18,7 +18,7 @@ type Manifest struct {
 	Counts   []Counts          // of the object at the same place; nil: not known
 	Classes  []string          // the names of the classes that Counts tell of, ascending
 	Shares   []Share           // of several sources; nil: there is one
-	Unpacked bool              // archives become folders
+	Unpacked bool              // archives become directories
 	Members  []Members         // of the group that the object at the same place is; nil: none is one
 }
 
@@ -138,10 +138,10 @@ type faultList struct {
 	more  int
 }
 
-const faultsTold = 20
+const faultsShown = 20
 
 func (l *faultList) add(line int, format string, args ...any) {
-	if len(l.first) == faultsTold {
+	if len(l.first) == faultsShown {
 		l.more++
 		return
 	}

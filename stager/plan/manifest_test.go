@@ -103,7 +103,7 @@ func TestArrange(t *testing.T) {
 		}
 	}
 	_, err := m.Arrange(strings.NewReader(strings.Repeat("?\n", 100)))
-	if lines := strings.Split(errorText(err), "\n"); len(lines) != faultsTold+1 || lines[faultsTold] != "and 80 more like these" {
+	if lines := strings.Split(errorText(err), "\n"); len(lines) != faultsShown+1 || lines[faultsShown] != "and 80 more like these" {
 		t.Errorf("a hundred faults are told as %q", lines)
 	}
 }

@@ -25,7 +25,7 @@ const reserved = ".stager"
 // takes it for data.
 const CopyRecords = ".stager-copy/"
 
-// Names decides whether the keys of one listing can be paths below a folder. Keys
+// Names decides whether the keys of one listing can be paths below a directory. Keys
 // come from a store, and whoever can write there chooses them: a key is taken
 // exactly as it is, or refused; it is never bent into shape, since two keys bent
 // alike would become one file.
@@ -34,7 +34,7 @@ const CopyRecords = ".stager-copy/"
 // remembers no more than one of them, however long the listing. The zero value is
 // ready.
 type Names struct {
-	// Unpack says that archives become folders, see [unpack.Folder], which must then share no
+	// Unpack says that archives become directories, see [unpack.Dir], which must then share no
 	// path with anything else.
 	Unpack bool
 
@@ -45,13 +45,13 @@ type Names struct {
 	// goes on with a byte up to "/", so each file that still matters is a prefix of
 	// the key that came last.
 	above []int
-	// unpacked are the folders of archives of which the same is true: all that can come
+	// unpacked are the directories of archives of which the same is true: all that can come
 	// before the last "a/…" begins with "a" and goes on with such a byte, "a.tar" too.
 	unpacked []unpacked
 }
 
-// unpacked is a folder that an archive becomes.
-type unpacked struct{ folder, key string }
+// unpacked is a directory that an archive becomes.
+type unpacked struct{ dir, key string }
 
 // Check takes the next key. It returns nil when the key is a relative path that
 // leads nowhere but down, fits the file system, and shares no path with a key
@@ -69,7 +69,7 @@ func (n *Names) Check(key string) error {
 			break // longer prefixes have ended too
 		}
 		if key[l] == '/' {
-			return fmt.Errorf("there is a file %q as well, which cannot be a folder too; exclude one of them", key[:l])
+			return fmt.Errorf("there is a file %q as well, which cannot be a directory too; exclude one of them", key[:l])
 		}
 		keep = append(keep, l)
 	}
@@ -87,31 +87,31 @@ func (n *Names) Check(key string) error {
 	return nil
 }
 
-// unpack finds what a key has in common with the folder of an archive, and tells whether
+// unpack finds what a key has in common with the directory of an archive, and tells whether
 // it stays a file. files are the lengths of its prefixes that are files themselves.
 func (n *Names) unpack(key string, files []int) (stays bool, err error) {
 	n.unpacked = slices.DeleteFunc(n.unpacked, func(u unpacked) bool {
-		return !strings.HasPrefix(key, u.folder) || key[len(u.folder)] > '/'
+		return !strings.HasPrefix(key, u.dir) || key[len(u.dir)] > '/'
 	})
-	folder, format := unpack.Folder(key)
+	directory, format := unpack.Dir(key)
 	for _, u := range n.unpacked {
 		switch {
-		case key[len(u.folder)] == '/':
-			return false, fmt.Errorf("the archive %q becomes the folder %q, and this would lie in it; exclude one of them", u.key, u.folder)
-		case format != "" && folder == u.folder:
-			return false, fmt.Errorf("it would become the folder %q, and so does %q; exclude one of them", folder, u.key)
+		case key[len(u.dir)] == '/':
+			return false, fmt.Errorf("the archive %q becomes the directory %q, and this would lie in it; exclude one of them", u.key, u.dir)
+		case format != "" && directory == u.dir:
+			return false, fmt.Errorf("it would become the directory %q, and so does %q; exclude one of them", directory, u.key)
 		}
 	}
 	switch {
 	case format == "":
 		return true, nil
-	case slices.Contains(files, len(folder)):
-		return false, fmt.Errorf("it would become the folder %q, and there is a file of that name; exclude one of them", folder)
+	case slices.Contains(files, len(directory)):
+		return false, fmt.Errorf("it would become the directory %q, and there is a file of that name; exclude one of them", directory)
 	}
-	if err := CheckPath(folder); err != nil {
-		return false, fmt.Errorf("the folder %q that it would become cannot be: %w; exclude it", folder, err)
+	if err := CheckPath(directory); err != nil {
+		return false, fmt.Errorf("the directory %q that it would become cannot be: %w; exclude it", directory, err)
 	}
-	n.unpacked = append(n.unpacked, unpacked{folder, key})
+	n.unpacked = append(n.unpacked, unpacked{directory, key})
 	return false, nil
 }
 
@@ -126,7 +126,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// CheckPath tells what keeps a name, for itself, from being a path below a folder.
+// CheckPath tells what keeps a name, for itself, from being a path below a directory.
 func CheckPath(name string) error {
 	switch {
 	case name == "":
@@ -136,7 +136,7 @@ func CheckPath(name string) error {
 	case !utf8.ValidString(name):
 		return errors.New("it is not UTF-8")
 	case name[0] == '/':
-		return errors.New("it begins with a slash, so it is no path below a folder")
+		return errors.New("it begins with a slash, so it is no path below a directory")
 	}
 	for i := range len(name) {
 		if name[i] < ' ' || name[i] == 0x7f {
@@ -148,7 +148,7 @@ func CheckPath(name string) error {
 		case part == "":
 			return errors.New("it has an empty part, which a path cannot have")
 		case part == "." || part == "..":
-			return fmt.Errorf("its part %q means a folder, not a name", part)
+			return fmt.Errorf("its part %q means a directory, not a name", part)
 		case len(part) > maxPart:
 			return fmt.Errorf("one of its parts is longer than the %d bytes of a file name", maxPart)
 		}
@@ -166,7 +166,7 @@ const (
 	flatTail = 100 // with the extensions
 )
 
-// FlatName is a file name for a key in a folder without folders: different for
+// FlatName is a file name for a key in a directory without directories: different for
 // different keys, at most 200 bytes, the key itself where that has no slash. It
 // ends as the key does, so that "*.tar" matches. A slash becomes "%2F" and a
 // percent sign "%25", as in a URL; a name that is too long loses its middle to 32

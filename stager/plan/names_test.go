@@ -125,7 +125,7 @@ func FuzzUnpackedNamesShareNoPath(f *testing.F) {
 		names := Names{Unpack: true}
 		var paths []string
 		for i, key := range keys {
-			path, format := unpack.Folder(key)
+			path, format := unpack.Dir(key)
 			if format == "" {
 				path = key
 			}

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 
-	"github.com/stager-dev/stager/stager/draw"
+	"github.com/stager-dev/stager/stager/internal/shuffle"
 )
 
 // Order is the order in which the objects of a manifest come: for each epoch, from 0,
@@ -25,7 +25,7 @@ func Order(spec OrderSpec, m Manifest) func(epoch int) []int {
 	case Shuffle:
 		return func(epoch int) []int {
 			order := indices(n)
-			draw.Permute(order, rand.NewChaCha8(orderKey(spec.Seed, epoch)))
+			shuffle.Shuffle(order, rand.NewChaCha8(orderKey(spec.Seed, epoch)))
 			return order
 		}
 	case ByBlock:
@@ -53,14 +53,14 @@ func indices(n int) []int {
 // then what is in each.
 func blocks(n, length int, random rand.Source) []int {
 	at := indices((n + length - 1) / length)
-	draw.Permute(at, random)
+	shuffle.Shuffle(at, random)
 	order := make([]int, 0, n)
 	for _, block := range at {
 		from := len(order)
 		for i := block * length; i < min(n, (block+1)*length); i++ {
 			order = append(order, i)
 		}
-		draw.Permute(order[from:], random)
+		shuffle.Shuffle(order[from:], random)
 	}
 	return order
 }

@@ -72,7 +72,7 @@ const (
 // What becomes of archives.
 const (
 	UnpackNone = "none" // they are files
-	UnpackAuto = "auto" // each becomes a folder, see unpack.Folder
+	UnpackAuto = "auto" // each becomes a directory, see unpack.Dir
 )
 
 // Input is a dataset and where it is to be.
@@ -107,7 +107,7 @@ const (
 // UnpackedRoom is the room that a window keeps for the files of an archive while it
 // arrives, in blocks; 0 for an object that stays a file.
 func (in Input) UnpackedRoom(key string, size, block int64) int64 {
-	_, format := unpack.Folder(key)
+	_, format := unpack.Dir(key)
 	if format == "" || in.Unpack != UnpackAuto || in.Window == nil {
 		return 0
 	}
@@ -238,7 +238,7 @@ type Credentials struct {
 	Secret string `json:"secret,omitempty"`
 }
 
-// Variable is the name of the variable in which a command finds the folder of an
+// Variable is the name of the variable in which a command finds the directory of an
 // input or output; kind is INPUT or OUTPUT.
 func Variable(kind, name string) string {
 	return "STAGER_" + kind + "_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
@@ -270,7 +270,7 @@ func (p *StagePlan) Part(part string) *StagePlan {
 	return &out
 }
 
-// SecretsDir is where pods find the Secrets of a plan, each in a folder of its name.
+// SecretsDir is where pods find the Secrets of a plan, each in a directory of its name.
 const SecretsDir = "/run/stager/secrets"
 
 // How an output is published.
@@ -295,7 +295,7 @@ const (
 	ConflictSuffix    = "attempt-suffix"
 )
 
-// Output is a folder of results and where they go.
+// Output is a directory of results and where they go.
 type Output struct {
 	Name        string   `json:"name"`
 	Path        string   `json:"path"` // absolute, with placeholders
@@ -304,7 +304,7 @@ type Output struct {
 	Commit      string   `json:"commit"`
 	When        []string `json:"when"`
 	Interval    Duration `json:"interval,omitzero"` // between two passes of WhenInterval
-	Settle      Duration `json:"settle"`            // unchanged for so long is finished
+	QuietPeriod Duration `json:"quietPeriod"`       // unchanged for so long is finished
 	Step        string   `json:"step,omitempty"`    // what numbers checkpoints; empty: StepAuto
 	Hold        *Hold    `json:"hold,omitempty"`    // what is held of checkpoints that are not complete; nil: DefaultHold
 	Keep        Keep     `json:"keep,omitzero"`
@@ -321,8 +321,8 @@ type Output struct {
 // Caution is what its user should know of an output, though it can be carried out; ""
 // is nothing.
 func (o Output) Caution() string {
-	if o.Deadline < o.Settle {
-		return fmt.Sprintf("its deadline of %s ends before what was written last has been unchanged for %s (settle): what nobody signed, by a marker, a commit or an exit with 0, is not saved; make the deadline longer", o.Deadline, o.Settle)
+	if o.Deadline < o.QuietPeriod {
+		return fmt.Sprintf("its deadline of %s ends before what was written last has been unchanged for %s (quietPeriod): what nobody signed, by a marker, a commit or an exit with 0, is not saved; make the deadline longer", o.Deadline, o.QuietPeriod)
 	}
 	return ""
 }
@@ -366,12 +366,12 @@ const NodesAll = "all"
 type Limits struct {
 	Bandwidth   Bytes `json:"bandwidth,omitzero"`   // bytes per second of all stores together; 0: none
 	Connections int   `json:"connections,omitzero"` // requests at once to each store; 0: what suits it
-	// Arbiter is who has the network and the processors while readers wait for an input and
+	// Uploads is who has the network and the processors while readers wait for an input and
 	// outputs are to be saved; "": WindowFirst.
-	Arbiter string `json:"arbiter,omitempty"`
+	Uploads string `json:"uploads,omitempty"`
 }
 
-// Whom Limits.Arbiter favours.
+// Whom Limits.Uploads favours.
 const (
 	WindowFirst   = "window-first" // feeding: saving has a trickle
 	BalancedShare = "balanced"     // nobody: saving moves as many bytes as feeding

@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/stager-dev/stager/stager/draw"
+	"github.com/stager-dev/stager/stager/internal/shuffle"
 )
 
 // maxWeight and maxPasses keep an epoch of Weighted within what can be meant.
@@ -110,7 +110,7 @@ func (b blend) order(epoch int) []int {
 		for pass := uint64(0); total < goals[i]; pass++ {
 			order := indices(s.Objects)
 			if b.spec.within() == Shuffle {
-				draw.Permute(order, rand.NewChaCha8(b.key(epoch, uint64(i), pass)))
+				shuffle.Shuffle(order, rand.NewChaCha8(b.key(epoch, uint64(i), pass)))
 			}
 			for _, o := range order {
 				if total >= goals[i] {

@@ -1,7 +1,7 @@
 // Package sample mixes the samples of a window's shards into files of their own.
 //
 // [New] makes a [Sampler] of a [Source], which is a window, here or behind the API of a
-// running stager; [Sampler.Run] keeps a folder, best on a RAM disk, filled with files of
+// running stager; [Sampler.Run] keeps a directory, best on a RAM disk, filled with files of
 // so many samples each. They are handed out by a window again, [Sampler.Window]: its bound,
 // leases, verbs and promises are those of package window, for which the sampler is no
 // more than a plan that grows (window.Config.More) and a Fetcher.
@@ -24,6 +24,6 @@
 // order alone: planned again, the files are the same byte for byte. So what is kept of
 // the state, in sample.json, is only where the oldest file that is wanted began. A
 // sampler that was killed renews its leases, plans again from there, and finds its files
-// in the folder; without that state, or without the leases, it begins anew with the
+// in the directory; without that state, or without the leases, it begins anew with the
 // shards that are not acknowledged, so that samples come again and none is lost.
 package sample

@@ -28,7 +28,7 @@ func record(data string) []byte {
 }
 
 // archive is a tar archive of files that hold their own names; a name that ends in a
-// slash is a folder.
+// slash is a directory.
 func archive(t testing.TB, names ...string) []byte {
 	t.Helper()
 	var buf bytes.Buffer

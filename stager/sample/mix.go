@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 
-	"github.com/stager-dev/stager/stager/draw"
+	"github.com/stager-dev/stager/stager/internal/shuffle"
 )
 
 // shard is a leased shard. What is marked for JSON is kept in the state.
@@ -22,7 +22,7 @@ type shard struct {
 
 	file    *os.File // nil when no file that is wanted needs it
 	samples []span   // shuffled
-	drawn   int      // so many of these are planned
+	picked  int      // so many of these are planned
 	last    int      // the position of the last file that has any of them
 }
 
@@ -41,8 +41,8 @@ type file struct {
 
 // mark is an open shard and how far it is drawn.
 type mark struct {
-	Pos   int `json:"pos"`
-	Drawn int `json:"drawn"`
+	Pos    int `json:"pos"`
+	Picked int `json:"drawn"`
 }
 
 // key is that of a stream of random numbers.
@@ -56,21 +56,21 @@ func (c Config) key(of string, epoch, pos int) [sha256.Size]byte {
 
 // shuffle gives a shard its order.
 func (c Config) shuffle(s *shard) {
-	draw.Permute(s.samples, rand.NewChaCha8(c.key("shard", s.Epoch, s.Pos)))
+	shuffle.Shuffle(s.samples, rand.NewChaCha8(c.key("shard", s.Epoch, s.Pos)))
 }
 
 // triesOfDraw is how often another shard is drawn in place of one whose next sample has the
 // name of the sample before it.
 const triesOfDraw = 16
 
-// drawOne takes a sample out of the open shards. It is false when all that was drawn has the
+// pickOne takes a sample out of the open shards. It is false when all that was drawn has the
 // name of the sample before.
-func drawOne(r *rand.ChaCha8, open []*shard, before uint64) (part, bool) {
+func pickOne(r *rand.ChaCha8, open []*shard, before uint64) (part, bool) {
 	for range triesOfDraw {
-		s := open[draw.Below(uint64(len(open)), r)]
-		next := s.samples[s.drawn]
+		s := open[shuffle.Uint64N(uint64(len(open)), r)]
+		next := s.samples[s.picked]
 		if next.key == 0 || next.key != before {
-			s.drawn++
+			s.picked++
 			return part{s, next}, true
 		}
 	}
@@ -81,7 +81,7 @@ func drawOne(r *rand.ChaCha8, open []*shard, before uint64) (part, bool) {
 func marks(open []*shard) []mark {
 	all := make([]mark, len(open))
 	for i, s := range open {
-		all[i] = mark{s.Pos, s.drawn}
+		all[i] = mark{s.Pos, s.picked}
 	}
 	return all
 }

@@ -82,18 +82,18 @@ type Sampler struct {
 
 	settling sync.Mutex // held while acknowledgements are handed on
 
-	mu      sync.Mutex // guards all below, and the shards' fields
-	nonce   string
-	epoch   int
-	from    int // all positions of the epoch before are settled
-	files   []*file
-	settled map[int]bool
-	byItem  map[int]*file
-	items   int
-	held    []*shard // in the order of their coming
+	mu       sync.Mutex // guards all below, and the shards' fields
+	nonce    string
+	epoch    int
+	from     int // all positions of the epoch before are settled
+	files    []*file
+	advanced map[int]bool
+	byItem   map[int]*file
+	items    int
+	held     []*shard // in the order of their coming
 }
 
-// New goes on with what an earlier sampler left in the folder, or begins anew.
+// New goes on with what an earlier sampler left in the directory, or begins anew.
 func New(cfg Config) (*Sampler, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -106,7 +106,7 @@ func New(cfg Config) (*Sampler, error) {
 	}
 	s := &Sampler{
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), news: make(chan struct{}, 1),
-		settled: map[int]bool{}, byItem: map[int]*file{}, epoch: -1,
+		advanced: map[int]bool{}, byItem: map[int]*file{}, epoch: -1,
 	}
 	s.waitFor(window.CauseBackend)
 	items, err := s.restore()
@@ -119,22 +119,22 @@ func New(cfg Config) (*Sampler, error) {
 	order := s.order(len(items))
 	s.win, err = window.New(window.Config{
 		Input: cfg.Input, Dir: cfg.Dir, Size: cfg.Size, Epochs: cfg.Epochs, First: cfg.Epoch,
-		Items: items, Order: order, More: s.more, Waits: func() window.Cause { return *s.cause.Load() }, Settled: s.settle,
+		Items: items, Order: order, More: s.more, Waits: func() window.Cause { return *s.cause.Load() }, Finished: s.advance,
 		Manifest: s.plan() + " " + s.nonce, Fetcher: s, Log: cfg.Log, Metrics: cfg.Metrics,
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	for epoch, spans := range s.win.Cursor().Settled {
+	for epoch, spans := range s.win.Cursor().Finished {
 		for _, span := range spans {
 			for pos := span[0]; pos <= span[1]; pos++ {
-				s.settle(epoch, pos)
+				s.advance(epoch, pos)
 			}
 		}
 	}
 	if s.win.Status().Epoch > s.epoch && s.epoch >= 0 {
 		for i := range s.files {
-			s.settle(s.epoch, s.from+i)
+			s.advance(s.epoch, s.from+i)
 		}
 	}
 	return s, nil
@@ -187,7 +187,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	return err
 }
 
-// Close gives the folder free. Leases stay, for who goes on here.
+// Close gives the directory free. Leases stay, for who goes on here.
 func (s *Sampler) Close() error { return errors.Join(s.win.Close(), s.close()) }
 
 func (s *Sampler) close() (err error) {
@@ -216,7 +216,7 @@ func (s *Sampler) more(ctx context.Context, epoch int) (window.Item, error) {
 	case epoch != s.epoch:
 		s.acknowledge()
 		s.mu.Lock()
-		s.epoch, s.from, s.files, s.settled = epoch, 0, nil, map[int]bool{}
+		s.epoch, s.from, s.files, s.advanced = epoch, 0, nil, map[int]bool{}
 		s.mu.Unlock()
 		s.over, s.early, s.asked, s.late = false, false, false, false
 	case s.asked:
@@ -265,14 +265,14 @@ func (s *Sampler) compose(ctx context.Context, n int, fill func(context.Context)
 		if len(f.parts) > 0 {
 			before = f.parts[len(f.parts)-1].key
 		}
-		p, ok := drawOne(s.random, s.open, before)
+		p, ok := pickOne(s.random, s.open, before)
 		if !ok {
 			break
 		}
 		f.parts = append(f.parts, p)
 		f.size += p.end - p.off
 		p.from.last = pos
-		if p.from.drawn == len(p.from.samples) {
+		if p.from.picked == len(p.from.samples) {
 			s.open = slices.DeleteFunc(s.open, func(o *shard) bool { return o == p.from })
 		}
 	}

@@ -87,7 +87,7 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 }
 
 // A sampler is ended wherever it is, without a word to its source, and another goes on in
-// its folder.
+// its directory.
 func TestAKilledSamplerGoesOn(t *testing.T) {
 	d := tars(t, 9, 13)
 	whole := newHouse(t, d, 0, nil)

@@ -21,7 +21,7 @@ func (s *Sampler) fill(ctx context.Context) error {
 		return errJam
 	}
 	for !s.over && len(s.open) < s.cfg.Open {
-		next, err := s.take(ctx)
+		next, err := s.acquire(ctx)
 		if end, is := errors.AsType[*window.EndError](err); is {
 			s.over, s.early = true, end.Early
 			return nil
@@ -38,13 +38,13 @@ func (s *Sampler) fill(ctx context.Context) error {
 func (s *Sampler) add(next *shard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(next.samples) > next.drawn {
+	if len(next.samples) > next.picked {
 		s.open = append(s.open, next)
 	}
 }
 
-// take leases the next shard and looks into it.
-func (s *Sampler) take(ctx context.Context) (*shard, error) {
+// acquire leases the next shard and looks into it.
+func (s *Sampler) acquire(ctx context.Context) (*shard, error) {
 	if len(s.rest) > 0 {
 		next := s.rest[0]
 		s.rest = s.rest[1:]
@@ -142,7 +142,7 @@ func (s *Sampler) read(next *shard) error {
 	refuse := func(err error) error { return &ArchiveError{s.cfg.Input, next.Name, err} }
 	file, err := disk.OpenPath(next.Path)
 	if odd, is := errors.AsType[*disk.NotRegularError](err); is && odd.Mode.IsDir() {
-		return refuse(errors.New("it is a folder of files, and samples are taken from archives"))
+		return refuse(errors.New("it is a directory of files, and samples are taken from archives"))
 	} else if is {
 		return refuse(err)
 	}

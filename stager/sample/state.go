@@ -136,10 +136,10 @@ func (s *Sampler) replay(st state) (items []window.Item, err error) {
 		if err := s.look(h); err != nil {
 			return nil, err
 		}
-		if m.Drawn > len(h.samples) {
-			return nil, fmt.Errorf("%s has %d samples and had %d", h.Name, len(h.samples), m.Drawn)
+		if m.Picked > len(h.samples) {
+			return nil, fmt.Errorf("%s has %d samples and had %d", h.Name, len(h.samples), m.Picked)
 		}
-		h.drawn, h.last = m.Drawn, s.from-1
+		h.picked, h.last = m.Picked, s.from-1
 		s.rest = slices.Delete(s.rest, i, i+1)
 		s.add(h)
 	}
@@ -175,8 +175,8 @@ type settlements struct {
 	news [][2]int
 }
 
-// settle is window.Config.Settled.
-func (s *Sampler) settle(epoch, pos int) {
+// advance is window.Config.Settled.
+func (s *Sampler) advance(epoch, pos int) {
 	s.told.mu.Lock()
 	s.told.news = append(s.told.news, [2]int{epoch, pos})
 	s.told.mu.Unlock()
@@ -212,18 +212,18 @@ func (s *Sampler) acknowledge() {
 	s.mu.Lock()
 	for _, n := range news {
 		if n[0] == s.epoch {
-			s.settled[n[1]] = true
+			s.advanced[n[1]] = true
 		}
 	}
-	for len(s.files) > 0 && s.settled[s.from] {
-		delete(s.settled, s.from)
+	for len(s.files) > 0 && s.advanced[s.from] {
+		delete(s.advanced, s.from)
 		s.forgetLocked(s.files[0])
 		s.files = s.files[1:]
 		s.from++
 	}
 	var done []*shard
 	for _, h := range s.held {
-		if h.file != nil && h.drawn == len(h.samples) && h.last < s.from {
+		if h.file != nil && h.picked == len(h.samples) && h.last < s.from {
 			h.Done = true
 			done = append(done, h)
 		}

@@ -110,7 +110,7 @@ func (r *run) judge(src, dst backends.Object) state {
 // sums asks both sides for checksums and tells whether they can be compared, and
 // agree.
 func (r *run) sums(ctx context.Context, src, dst backends.Object) (comparable, equal bool, err error) {
-	if r.Src.Facts().Checksum == "" || r.Dst.Facts().Checksum == "" {
+	if r.Src.Capabilities().Checksum == "" || r.Dst.Capabilities().Checksum == "" {
 		return false, false, nil
 	}
 	a, err := r.Src.Stat(ctx, src.Key)

@@ -56,7 +56,7 @@ type Summary struct {
 	ThereBytes  int64          `json:"thereBytes"`
 	CopiedFiles int            `json:"copiedFiles"` // with DryRun: that would be
 	CopiedBytes int64          `json:"copiedBytes"`
-	Empty       int            `json:"empty,omitempty"` // entries of the source without content: FIFOs, folders without files and their like
+	Empty       int            `json:"empty,omitempty"` // entries of the source without content: FIFOs, directories without files and their like
 	Verified    map[string]int `json:"verified"`        // copied files by the checksums that held, of either side, or "size"
 	Seconds     float64        `json:"seconds"`
 }
@@ -112,7 +112,7 @@ func newRun(ctx context.Context, cfg Config) (*run, error) {
 }
 
 func (r *run) copyAll(ctx context.Context) (err error) {
-	if err := r.survey(ctx); err != nil || r.DryRun {
+	if err := r.list(ctx); err != nil || r.DryRun {
 		return err
 	}
 	worker, err := r.join(ctx)
@@ -124,7 +124,7 @@ func (r *run) copyAll(ctx context.Context) (err error) {
 			r.Log.Warn("what was copied is not noted, so the next run reads it again", "error", lost)
 		}
 	}()
-	if err := r.each(ctx, r.bring); err != nil {
+	if err := r.each(ctx, r.upload); err != nil {
 		return err
 	}
 	return r.finish(ctx, worker)
@@ -132,7 +132,7 @@ func (r *run) copyAll(ctx context.Context) (err error) {
 
 // each judges every object anew and hands it to several workers.
 func (r *run) each(ctx context.Context, work func(context.Context, pair) error) error {
-	crew, gctx := backends.NewCrew(ctx, func() int { return max(r.Src.Connections(), r.Dst.Connections()) })
+	crew, gctx := backends.NewWorkerPool(ctx, func() int { return max(r.Src.Connections(), r.Dst.Connections()) })
 	for p, err := range r.pairs(gctx) {
 		if gctx.Err() != nil {
 			break
@@ -153,8 +153,8 @@ func (r *run) each(ctx context.Context, work func(context.Context, pair) error) 
 	return nil
 }
 
-// survey adds up what there is to do, and refuses what differs.
-func (r *run) survey(ctx context.Context) error {
+// list adds up what there is to do, and refuses what differs.
+func (r *run) list(ctx context.Context) error {
 	var differ []string
 	differing := 0
 	r.Listing.Skipped = func(key, what string) {
@@ -166,7 +166,7 @@ func (r *run) survey(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.tell(func(now *Progress) {
+		r.report(func(now *Progress) {
 			now.Listing = true
 			now.FilesTotal++
 			now.BytesTotal += p.src.Size
@@ -188,8 +188,8 @@ func (r *run) survey(ctx context.Context) error {
 	return nil
 }
 
-// tell changes the progress and reports it.
-func (r *run) tell(change func(*Progress)) {
+// report changes the progress and reports it.
+func (r *run) report(change func(*Progress)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.progress)
@@ -199,12 +199,12 @@ func (r *run) tell(change func(*Progress)) {
 }
 
 func (r *run) moved(n int64) {
-	r.tell(func(now *Progress) { now.Bytes += n; now.Listing = false })
+	r.report(func(now *Progress) { now.Bytes += n; now.Listing = false })
 }
 
 // count takes an object that is at both sides.
 func (r *run) count(obj backends.Object, was bool, how string) {
-	r.tell(func(now *Progress) { now.Files++ })
+	r.report(func(now *Progress) { now.Files++ })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := &r.summary
@@ -219,8 +219,8 @@ func (r *run) count(obj backends.Object, was bool, how string) {
 	}
 }
 
-// bring makes sure that one object is there.
-func (r *run) bring(ctx context.Context, p pair) error {
+// upload makes sure that one object is there.
+func (r *run) upload(ctx context.Context, p pair) error {
 	equal := p.state == there
 	if p.state == unsure {
 		var err error

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/stager-dev/stager/backends"
-	"github.com/stager-dev/stager/backends/backendtest"
+	"github.com/stager-dev/stager/backends/conformance"
 	"github.com/stager-dev/stager/backends/mem"
 	"github.com/stager-dev/stager/stager/plan"
 )
@@ -22,12 +22,12 @@ import (
 // side is a store in memory that goes wrong by script.
 type side struct {
 	*mem.Backend
-	faults backendtest.Faults
+	faults conformance.Faults
 	store  *backends.Store
 }
 
 func newSide(name string, sum backends.Algorithm) *side {
-	return wrapped(name, mem.NewWith(backends.Facts{Parallelism: 4, Checksum: sum}), func(b backends.Backend) backends.Backend { return b })
+	return wrapped(name, mem.NewWith(backends.Capabilities{Parallelism: 4, Checksum: sum}), func(b backends.Backend) backends.Backend { return b })
 }
 
 func wrapped(name string, b *mem.Backend, wrap func(backends.Backend) backends.Backend) *side {
@@ -91,15 +91,15 @@ func TestCopyBetweenStores(t *testing.T) {
 				t.Errorf("copied %d, there %d, want %d and 0", s.CopiedFiles, s.ThereFiles, len(sizes))
 			}
 			// Again: listings, and not a byte.
-			reads, writes := len(src.faults.Calls(backendtest.Read)), len(dst.faults.Calls(backendtest.Create))
+			reads, writes := len(src.faults.Calls(conformance.Read)), len(dst.faults.Calls(conformance.Create))
 			s = run1(t, cfg)
 			if s.ThereFiles != len(sizes) || s.CopiedFiles != 0 {
 				t.Errorf("the second run: copied %d, there %d, want 0 and %d", s.CopiedFiles, s.ThereFiles, len(sizes))
 			}
-			if got := len(src.faults.Calls(backendtest.Read)); got != reads {
+			if got := len(src.faults.Calls(conformance.Read)); got != reads {
 				t.Errorf("the second run read %d times, want 0", got-reads)
 			}
-			if got := len(dst.faults.Calls(backendtest.Create)); got != writes {
+			if got := len(dst.faults.Calls(conformance.Create)); got != writes {
 				t.Errorf("the second run wrote %d times, want 0", got-writes)
 			}
 			if s, err := Verify(t.Context(), cfg, func(key, what string) { t.Errorf("%s: %s", key, what) }); err != nil || s.Files != len(sizes) {
@@ -177,7 +177,7 @@ func TestShardsAreTheWhole(t *testing.T) {
 	if s := run1(t, Config{Src: src.store, Dst: dst.store}); s.ThereFiles != len(sizes) || total != len(sizes) {
 		t.Errorf("3 shards copied %d, and the whole finds %d, want %d", total, s.ThereFiles, len(sizes))
 	}
-	if reads := src.faults.Calls(backendtest.Read); slices.ContainsFunc(reads, func(c backendtest.Call) bool { return c.N < 0 }) {
+	if reads := src.faults.Calls(conformance.Read); slices.ContainsFunc(reads, func(c conformance.Call) bool { return c.N < 0 }) {
 		t.Errorf("a read has no length: %v", reads)
 	}
 }
@@ -185,10 +185,10 @@ func TestShardsAreTheWhole(t *testing.T) {
 func TestFaultsAreSurvived(t *testing.T) {
 	src, dst := newSide("src", backends.CRC64NVME), newSide("dst", backends.CRC64ECMA)
 	fill(src)
-	src.faults.Add(backendtest.List, backendtest.Cut(2)).
-		Add(backendtest.Read, backendtest.Cut(1000), backendtest.Fail(backends.Throttled), backendtest.Pass(), backendtest.Cut(1<<20))
-	dst.faults.Add(backendtest.Write, backendtest.Fail(backends.Unavailable), backendtest.Pass(), backendtest.Fail(backends.Throttled)).
-		Add(backendtest.Commit, backendtest.Lost(backends.Unavailable), backendtest.Fail(backends.Unavailable))
+	src.faults.Add(conformance.List, conformance.Cut(2)).
+		Add(conformance.Read, conformance.Cut(1000), conformance.Fail(backends.Throttled), conformance.Pass(), conformance.Cut(1<<20))
+	dst.faults.Add(conformance.Write, conformance.Fail(backends.Unavailable), conformance.Pass(), conformance.Fail(backends.Throttled)).
+		Add(conformance.Commit, conformance.Lost(backends.Unavailable), conformance.Fail(backends.Unavailable))
 	run1(t, Config{Src: src.store, Dst: dst.store})
 	equal(t, src, dst)
 	if left := src.faults.Left() + dst.faults.Left(); left != 0 {
@@ -200,8 +200,8 @@ func TestKilledCopyGoesOn(t *testing.T) {
 	src, dst := newSide("src", ""), newSide("dst", "")
 	fill(src)
 	ctx, kill := context.WithCancel(t.Context())
-	dst.faults.AddFor(backendtest.Write, "train/5.tar", backendtest.FailWith(context.Canceled))
-	src.faults.AddFor(backendtest.Read, "train/5.tar", backendtest.Meanwhile(100, kill))
+	dst.faults.AddFor(conformance.Write, "train/5.tar", conformance.FailWith(context.Canceled))
+	src.faults.AddFor(conformance.Read, "train/5.tar", conformance.Meanwhile(100, kill))
 	_, err := Copy(ctx, Config{Src: src.store, Dst: dst.store})
 	if backends.KindOf(err) != backends.Canceled {
 		t.Fatalf("got %v, want kind canceled", err)
@@ -212,7 +212,7 @@ func TestKilledCopyGoesOn(t *testing.T) {
 	if _, ok := dst.Get("train/5.tar"); ok {
 		t.Error("an object is visible that was not whole")
 	}
-	dst.faults = backendtest.Faults{}
+	dst.faults = conformance.Faults{}
 	s := run1(t, Config{Src: src.store, Dst: dst.store})
 	equal(t, src, dst)
 	if s.ThereFiles+s.CopiedFiles != len(sizes) {
@@ -223,7 +223,7 @@ func TestKilledCopyGoesOn(t *testing.T) {
 func TestChangedSourceIsNeverMixed(t *testing.T) {
 	src, dst := newSide("src", ""), newSide("dst", "")
 	src.Generate("a", 20<<20)
-	src.faults.AddFor(backendtest.Read, "a", backendtest.Pass(), backendtest.Meanwhile(10, func() { src.Generate("a", 21<<20) }))
+	src.faults.AddFor(conformance.Read, "a", conformance.Pass(), conformance.Meanwhile(10, func() { src.Generate("a", 21<<20) }))
 	_, err := Copy(t.Context(), Config{Src: src.store, Dst: dst.store})
 	if backends.KindOf(err) != backends.Changed || !strings.Contains(err.Error(), "run it again") {
 		t.Errorf("got %v, want kind changed with what to do", err)
@@ -263,7 +263,7 @@ func (c *turning) take() bool {
 func (c *turning) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	body, err := c.Backend.OpenRange(ctx, obj, off, n)
 	if err == nil && off == 0 && c.take() {
-		return &turned{ReadCloser: body, sum: body.(backends.Summer).ObjectSum()}, nil
+		return &turned{ReadCloser: body, sum: body.(backends.ChecksumReader).ObjectChecksum()}, nil
 	}
 	return body, err
 }
@@ -274,7 +274,7 @@ type turned struct {
 	done bool
 }
 
-func (b *turned) ObjectSum() backends.Checksum { return b.sum }
+func (b *turned) ObjectChecksum() backends.Checksum { return b.sum }
 
 func (b *turned) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
@@ -288,7 +288,7 @@ func TestTurnedBitsNeverBecomeVisible(t *testing.T) {
 	for _, size := range []int64{1000, 20 << 20} {
 		for _, sum := range []backends.Algorithm{backends.CRC32C, backends.MD5} {
 			for times, want := range map[int]backends.Kind{1: backends.Unknown, 100: backends.Corrupt} {
-				b := mem.NewWith(backends.Facts{Parallelism: 4, Checksum: sum})
+				b := mem.NewWith(backends.Capabilities{Parallelism: 4, Checksum: sum})
 				src := wrapped("src", b, func(backends.Backend) backends.Backend { return &turning{Backend: b, times: times} })
 				dst := newSide("dst", "")
 				src.Generate("a", size)
@@ -361,7 +361,7 @@ func TestVerifyTellsWhatDiffers(t *testing.T) {
 	if fmt.Sprint(found) != fmt.Sprint(want) || backends.KindOf(err) != backends.Corrupt {
 		t.Errorf("Verify found %v and says %v, want %v and kind corrupt", found, err, want)
 	}
-	if n := len(src.faults.Calls(backendtest.Read)); n != 0 {
+	if n := len(src.faults.Calls(conformance.Read)); n != 0 {
 		t.Errorf("Verify read %d times, want 0", n)
 	}
 }
@@ -390,7 +390,7 @@ func TestVerifyReadsWhereNothingElseDecides(t *testing.T) {
 func TestCargoIsReadInAnyOrder(t *testing.T) {
 	src := newSide("src", backends.CRC64NVME)
 	obj := src.Generate("a", 10<<20+7)
-	c := newCargo(t.Context(), src.store, obj, 1<<20, borrow(2, 1<<20), []backends.Algorithm{backends.CRC64NVME})
+	c := newBlockCache(t.Context(), src.store, obj, 1<<20, borrow(2, 1<<20), []backends.Algorithm{backends.CRC64NVME})
 	defer c.close()
 	want, _ := src.Get("a")
 	var wg sync.WaitGroup

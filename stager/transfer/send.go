@@ -25,7 +25,7 @@ func (r *run) send(ctx context.Context, obj backends.Object, absent bool) error 
 
 // try copies it once.
 func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err error) {
-	facts := r.Dst.Facts()
+	facts := r.Dst.Capabilities()
 	length := max(obj.Size, 1)
 	if length > maxBlock {
 		if length = facts.PartLength(obj.Size); bufferSize(length) > min(maxBlock, r.Buffers) {
@@ -50,7 +50,7 @@ func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err er
 		return &backends.Error{Op: "copy", Store: r.summary.Source, Key: obj.Key, Kind: backends.Canceled, Err: err}
 	}
 	defer r.room.Release(streams * bufferSize(length))
-	c := newCargo(ctx, r.Src, obj, length, borrow(streams, length), []backends.Algorithm{obj.Sum.Algorithm, facts.Checksum})
+	c := newBlockCache(ctx, r.Src, obj, length, borrow(streams, length), []backends.Algorithm{obj.Sum.Algorithm, facts.Checksum})
 	defer c.close()
 	var came atomic.Int64
 	c.moved = func(n int64) { came.Add(n); r.moved(n) }
@@ -70,7 +70,7 @@ func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err er
 // known is the object with what the source knows of its checksum: a small one brings
 // it along when it is read.
 func (r *run) known(ctx context.Context, obj backends.Object, length int64) (backends.Object, error) {
-	if obj.Size <= length || !obj.Sum.IsZero() || r.Src.Facts().Checksum == "" {
+	if obj.Size <= length || !obj.Sum.IsZero() || r.Src.Capabilities().Checksum == "" {
 		return obj, nil
 	}
 	now, err := r.Src.Stat(ctx, obj.Key)
@@ -89,9 +89,9 @@ func (r *run) known(ctx context.Context, obj backends.Object, length int64) (bac
 
 // accept compares what the destination tells of an object with what was sent, and says
 // which checksums held. What is wrong there is removed again.
-func (r *run) accept(ctx context.Context, c *cargo, written *backends.Object) (how string, err error) {
+func (r *run) accept(ctx context.Context, c *blockCache, written *backends.Object) (how string, err error) {
 	key := c.obj.Key
-	if written.Sum.IsZero() && r.Dst.Facts().Checksum != "" || written.Version == "" {
+	if written.Sum.IsZero() && r.Dst.Capabilities().Checksum != "" || written.Version == "" {
 		if *written, err = r.Dst.Stat(ctx, key); err != nil {
 			return "", err
 		}
@@ -108,7 +108,7 @@ func (r *run) accept(ctx context.Context, c *cargo, written *backends.Object) (h
 		}
 		return "", err
 	}
-	told := c.toldSum()
+	told := c.sourceSum()
 	_, checked := c.sum(told.Algorithm)
 	switch {
 	case checked && known && told.Algorithm == written.Sum.Algorithm:

@@ -10,7 +10,7 @@
 //
 //   - A name that its Into will not have refuses the archive. So do
 //     links, devices, sparse and encrypted files, two entries with one name, and an entry
-//     that is both a file and a folder. Which it was stands in a [Refused].
+//     that is both a file and a directory. Which it was stands in a [Refused].
 //   - An Into is told the size of a file before its bytes, and never gets more.
 //   - What the archive itself can tell of damage is looked for to the end: the checksums
 //     of zip, gzip and zstd and the headers of tar; a tar without its end was cut off.

@@ -36,11 +36,11 @@ func FuzzUnpack(f *testing.F) {
 		c, err := unpack.Archive(format, bytes.NewReader(archive), bytes.NewReader(archive), int64(len(archive)), s)
 		files, size := 0, 0
 		for name, text := range s.files {
-			name, folder := strings.CutSuffix(name, "/")
+			name, directory := strings.CutSuffix(name, "/")
 			if !filepath.IsLocal(name) || path.Clean(name) != name {
 				t.Errorf("%q came out", name)
 			}
-			if !folder {
+			if !directory {
 				files++
 				size += len(text)
 			}

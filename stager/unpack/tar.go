@@ -112,18 +112,18 @@ func (c *counting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkTar refuses what is neither a file nor a folder, as far as its mode does not
+// checkTar refuses what is neither a file nor a directory, as far as its mode does not
 // tell.
 func checkTar(h *tar.Header) error {
 	switch {
 	case IsSparse(h):
 		return refuse(h.Name, "it is a sparse file; pack it without --sparse")
 	case h.Typeflag == tar.TypeLink:
-		return refuse(h.Name, "it is a hard link, and only files and folders are unpacked; pack it with --hard-dereference")
+		return refuse(h.Name, "it is a hard link, and only files and directories are unpacked; pack it with --hard-dereference")
 	case h.Typeflag == tar.TypeReg, h.Typeflag == tar.TypeDir, !h.FileInfo().Mode().IsRegular():
 		return nil
 	}
-	return refuse(h.Name, "it is of the type %q, and only files and folders are unpacked", h.Typeflag)
+	return refuse(h.Name, "it is of the type %q, and only files and directories are unpacked", h.Typeflag)
 }
 
 // IsSparse tells whether an entry has holes that the archive left out.

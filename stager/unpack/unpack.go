@@ -26,29 +26,29 @@ var endings = []struct {
 	format Format
 }{{".tar.gz", TarGzip}, {".tgz", TarGzip}, {".tar.zst", TarZstd}, {".tar", Tar}, {".zip", Zip}}
 
-// Folder tells by the end of a key which format of archive it is, and the folder that it
+// Dir tells by the end of a key which format of archive it is, and the directory that it
 // becomes: its key without that. The format is "" when it is none, or has no name but the
 // ending.
-func Folder(key string) (folder string, f Format) {
+func Dir(key string) (directory string, f Format) {
 	for _, e := range endings {
-		if folder, ok := strings.CutSuffix(key, e.end); ok && folder != "" && !strings.HasSuffix(folder, "/") {
-			return folder, e.format
+		if directory, ok := strings.CutSuffix(key, e.end); ok && directory != "" && !strings.HasSuffix(directory, "/") {
+			return directory, e.format
 		}
 	}
 	return "", ""
 }
 
 // Into takes what is in an archive, one entry after the other. Its errors end the work
-// and are returned as they are, but for two of File and Folder: fs.ErrExist says that the
+// and are returned as they are, but for two of File and Dir: fs.ErrExist says that the
 // name is taken by an entry of another kind, or by a file, and fs.ErrInvalid that a part
-// of the way to it is no folder.
+// of the way to it is no directory.
 type Into interface {
-	// Check tells why a name cannot be that of an entry. No other name comes to Folder and
+	// Check tells why a name cannot be that of an entry. No other name comes to Dir and
 	// File.
 	Check(name string) error
-	// Folder makes a folder, and those on the way to it. One that is there is no error.
-	Folder(name string) error
-	// File begins a file of that size, and makes the folders on the way to it. The next
+	// Dir makes a directory, and those on the way to it. One that is there is no error.
+	Dir(name string) error
+	// File begins a file of that size, and makes the directories on the way to it. The next
 	// call comes after Close.
 	File(name string, size int64, executable bool) (io.WriteCloser, error)
 }
@@ -153,25 +153,25 @@ func (u *unpacker) put(e entry) error {
 	case e.name == "":
 		return refuse("", "one of its entries has no name")
 	case e.name[0] == '/':
-		return refuse(e.name, "it begins with a slash, so it is no path below a folder")
+		return refuse(e.name, "it begins with a slash, so it is no path below a directory")
 	}
-	name, folder := strings.CutSuffix(e.name, "/")
-	// "tar -C folder ." writes ./ in front of all names, and the folder itself.
+	name, directory := strings.CutSuffix(e.name, "/")
+	// "tar -C directory ." writes ./ in front of all names, and the directory itself.
 	for strings.HasPrefix(name, "./") {
 		name = name[2:]
 	}
-	folder = folder || e.mode.IsDir()
-	if folder && (name == "." || name == "") {
+	directory = directory || e.mode.IsDir()
+	if directory && (name == "." || name == "") {
 		return nil
 	}
 	if err := u.into.Check(name); err != nil {
 		return &Refused{e.name, err}
 	}
-	if folder {
-		return u.judge(e.name, u.into.Folder(name))
+	if directory {
+		return u.judge(e.name, u.into.Dir(name))
 	}
 	if !e.mode.IsRegular() {
-		return refuse(e.name, "it is %s, and only files and folders are unpacked; pack it without", kind(e.mode))
+		return refuse(e.name, "it is %s, and only files and directories are unpacked; pack it without", kind(e.mode))
 	}
 	if e.size < 0 {
 		return damaged("its entry %q has %d bytes, which cannot be", shorten(e.name), e.size)
@@ -246,14 +246,14 @@ func unreadable(name string, err error) error {
 func (u *unpacker) judge(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return &Refused{name, errors.New("it is there twice, or as a file and as a folder")}
+		return &Refused{name, errors.New("it is there twice, or as a file and as a directory")}
 	case errors.Is(err, fs.ErrInvalid):
 		return &Refused{name, errors.New("a part of the way to it is a file")}
 	}
 	return err
 }
 
-// kind is what an entry is if neither a file nor a folder.
+// kind is what an entry is if neither a file nor a directory.
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeSymlink != 0:

@@ -21,7 +21,7 @@ import (
 	"github.com/stager-dev/stager/stager/unpack"
 )
 
-// shelf is an Into in memory. Folders are names that end in a slash.
+// shelf is an Into in memory. Directories are names that end in a slash.
 type shelf struct {
 	files map[string]string
 	most  int64 // of bytes; 0: any
@@ -31,7 +31,7 @@ var errFull = errors.New("the shelf is full")
 
 func (s *shelf) Check(name string) error { return plan.CheckPath("x/" + name) }
 
-func (s *shelf) Folder(name string) error {
+func (s *shelf) Dir(name string) error {
 	for dir := name; dir != "."; dir = path.Dir(dir) {
 		if _, is := s.files[dir]; is {
 			if dir == name {
@@ -48,13 +48,13 @@ func (s *shelf) Folder(name string) error {
 
 func (s *shelf) File(name string, size int64, executable bool) (io.WriteCloser, error) {
 	if dir := path.Dir(name); dir != "." {
-		if err := s.Folder(dir); err != nil {
+		if err := s.Dir(dir); err != nil {
 			return nil, fs.ErrInvalid
 		}
 	}
 	_, file := s.files[name]
-	_, folder := s.files[name+"/"]
-	if file || folder {
+	_, directory := s.files[name+"/"]
+	if file || directory {
 		return nil, fs.ErrExist
 	}
 	if s.most -= size; s.most < 0 && s.most+size > 0 {
@@ -93,7 +93,7 @@ func open(f unpack.Format, archive []byte) (map[string]string, unpack.Contents, 
 // member is an entry of an archive that a test makes.
 type member struct {
 	name, text string
-	typeflag   byte // of tar; 0: a file, or a folder by its name
+	typeflag   byte // of tar; 0: a file, or a directory by its name
 	mode       fs.FileMode
 }
 
@@ -222,7 +222,7 @@ func TestTarsAsTheyAreWritten(t *testing.T) {
 		what    string
 		archive []byte
 	}{
-		{"pax global header, folder itself", plain},
+		{"pax global header, directory itself", plain},
 		{"a long last block", append(slices.Clone(plain), make([]byte, 1<<20)...)},
 		{"one block of zeros", plain[:len(plain)-512]},
 	} {
@@ -244,7 +244,7 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 		formats []unpack.Format
 		members []member
 	}{
-		{`its entry "../x" is refused: its part ".." means a folder`, both, []member{file("ok", ""), file("../x", "")}},
+		{`its entry "../x" is refused: its part ".." means a directory`, both, []member{file("ok", ""), file("../x", "")}},
 		{`"a/../../x" is refused`, both, []member{file("a/../../x", "")}},
 		{`"/etc/x" is refused: it begins with a slash`, both, []member{file("/etc/x", "")}},
 		{`one of its entries has no name`, both, []member{file("", "1")}},
@@ -253,8 +253,8 @@ func TestHostileEntriesAreRefused(t *testing.T) {
 		{`longer than the 255 bytes of a file name`, both, []member{file(strings.Repeat("x", 256), "")}},
 		{`longer than the 4095 bytes of a path`, both, []member{file(strings.Repeat("x/", 2050)+"x", "")}},
 		{`"a" is refused: it is there twice`, both, []member{file("a", "1"), file("a", "2")}},
-		{`"a" is refused: it is there twice, or as a file and as a folder`, both, []member{{name: "a/"}, file("a", "2")}},
-		{`"a/" is refused: it is there twice, or as a file and as a folder`, both, []member{file("a", "2"), {name: "a/"}}},
+		{`"a" is refused: it is there twice, or as a file and as a directory`, both, []member{{name: "a/"}, file("a", "2")}},
+		{`"a/" is refused: it is there twice, or as a file and as a directory`, both, []member{file("a", "2"), {name: "a/"}}},
 		{`"a/b" is refused: a part of the way to it is a file`, both, []member{file("a", ""), file("a/b", "")}},
 		{`"l" is refused: it is a symbolic link`, tars, []member{{name: "l", typeflag: tar.TypeSymlink}}},
 		{`"l" is refused: it is a symbolic link`, both[1:], []member{{name: "l", text: "/etc/passwd", mode: fs.ModeSymlink}}},
@@ -439,10 +439,10 @@ func TestADirectoryThatDiffersIsFound(t *testing.T) {
 	}
 }
 
-func TestFolders(t *testing.T) {
+func TestDirs(t *testing.T) {
 	for _, tt := range []struct {
-		key, folder string
-		format      unpack.Format
+		key, directory string
+		format         unpack.Format
 	}{
 		{"train/1.tar", "train/1", unpack.Tar},
 		{"a.b.tar.gz", "a.b", unpack.TarGzip},
@@ -456,8 +456,8 @@ func TestFolders(t *testing.T) {
 		{"x/.tar.gz", "x/.tar", ""},
 		{"tar", "", ""},
 	} {
-		if folder, format := unpack.Folder(tt.key); format != tt.format || format != "" && folder != tt.folder {
-			t.Errorf("%q is %q of %q, want %q of %q", tt.key, folder, format, tt.folder, tt.format)
+		if directory, format := unpack.Dir(tt.key); format != tt.format || format != "" && directory != tt.directory {
+			t.Errorf("%q is %q of %q, want %q of %q", tt.key, directory, format, tt.directory, tt.format)
 		}
 	}
 }

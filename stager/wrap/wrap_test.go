@@ -8,15 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stager-dev/stager/stager/status"
+	"github.com/stager-dev/stager/stager/api"
 )
 
 // hold waits as long as the sidecar is away, and takes its word when it answers. A refusal
 // is final: the sidecar has tried for as long as the plan allows.
 func TestHoldWaitsForTheSidecar(t *testing.T) {
-	away := &status.UnreachableError{Err: errors.New("connection refused")}
-	opening := &status.RefusedError{Status: 503, Words: "it is still being opened"}
-	refused := &status.RefusedError{Status: 500, Words: "output ckpt: step 3 is not safe"}
+	away := &api.UnreachableError{Err: errors.New("connection refused")}
+	opening := &api.RefusedError{Status: 503, Words: "it is still being opened"}
+	refused := &api.RefusedError{Status: 500, Words: "output ckpt: step 3 is not safe"}
 	const limit = 10*time.Minute + pause/2 // between two calls
 	for _, tt := range []struct {
 		name    string
@@ -38,7 +38,7 @@ func TestHoldWaitsForTheSidecar(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				asked := 0
-				cfg := Config{Wait: limit, SuccessOnly: tt.success, Away: status.Unready, Log: silent}
+				cfg := Config{Wait: limit, SuccessOnly: tt.success, Away: api.Unready, Log: silent}
 				cfg.Save = func(_ context.Context, code int) error {
 					if code != tt.code {
 						t.Errorf("got the code %d, want %d", code, tt.code)
@@ -65,7 +65,7 @@ func TestHoldWaitsForTheSidecar(t *testing.T) {
 // A sidecar that takes the call and never answers does not hold a container for ever.
 func TestHoldEndsACallThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Wait: time.Minute, Away: status.Unready, Log: silent}
+		cfg := Config{Wait: time.Minute, Away: api.Unready, Log: silent}
 		cfg.Save = func(ctx context.Context, _ int) error {
 			<-ctx.Done()
 			return ctx.Err()

@@ -314,7 +314,7 @@ func (c *chooser) look(now time.Time) {
 
 // Ways reports how many bytes of files that WriteAuto chooses for went past the page cache
 // and through it, and how often it changed between the two on this device, by this process.
-func (f *Folder) Ways() (direct, cached, changes int64) {
+func (f *Dir) Ways() (direct, cached, changes int64) {
 	c := f.writing.chooser
 	if c == nil {
 		return 0, 0, 0

@@ -40,7 +40,7 @@ const directFrom = 8 << 20
 // a page, so that none ever shares a page with a write through the cache.
 var directAlign = int64(max(4096, os.Getpagesize()))
 
-// Writing is how the large files of a folder are written. The zero value writes through
+// Writing is how the large files of a directory are written. The zero value writes through
 // the cache.
 type Writing struct {
 	direct  atomic.Bool
@@ -60,11 +60,11 @@ type Writing struct {
 //
 // synced means that the caller waits at the end until everything is on the disk. The disk's
 // rate then bounds the whole, and the page cache only costs copies and idle time of the disk.
-func (f *Folder) SetWrite(how Write, synced bool, refused func(error)) error {
+func (f *Dir) SetWrite(how Write, synced bool, refused func(error)) error {
 	return f.writing.Set(f.path, how, synced, refused)
 }
 
-// Set is Folder.SetWrite for files below a path that are opened by Open.
+// Set is Dir.SetWrite for files below a path that are opened by Open.
 func (w *Writing) Set(path string, how Write, synced bool, refused func(error)) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -124,7 +124,7 @@ const aheadFrom = 64 << 10
 // Reserves tells whether a file of that size has its space when it is opened, and not
 // only as it is written. Memory has to be filled either way, so there it would only keep
 // the first bytes waiting: for a second where it is 4 GiB.
-func (f *Folder) Reserves(size int64) bool { return f.writing.reserves(size) }
+func (f *Dir) Reserves(size int64) bool { return f.writing.reserves(size) }
 
 func (w *Writing) reserves(size int64) bool { return size >= reserveFrom && !w.memory }
 

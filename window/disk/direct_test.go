@@ -20,8 +20,8 @@ func aligned(p []byte) []byte {
 	return append(raw[skip:skip], p...)
 }
 
-// direct is a folder whose files of every size are written past the cache.
-func direct(t *testing.T, dir string) *Folder {
+// direct is a directory whose files of every size are written past the cache.
+func direct(t *testing.T, dir string) *Dir {
 	t.Helper()
 	f := open(t, dir)
 	if err := f.SetWrite(WriteDirect, false, func(err error) { t.Logf("buffered: %v", err) }); err != nil {
@@ -49,8 +49,8 @@ func FuzzDirectWritesAreWhatArrived(f *testing.F) {
 			want[i] = byte(random.Uint32())
 		}
 		dir := t.TempDir()
-		folder := direct(t, dir)
-		in, err := folder.Incoming("x", int64(size), "v")
+		directory := direct(t, dir)
+		in, err := directory.Incoming("x", int64(size), "v")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,20 +16,20 @@ import (
 type Filling struct {
 	in       *IncomingTree
 	root     *os.Root
-	mode     fs.FileMode // of folders; files may be read by whom these may
+	mode     fs.FileMode // of directories; files may be read by whom these may
 	modified time.Time   // of files and of the tree; zero: when they were written
 	dir      string
 	at       *os.Root // dir, so that each of its files is a short way; nil: not opened
 
-	// Made is called for each folder that is made, also those on the way to a file. Its
+	// Made is called for each directory that is made, also those on the way to a file. Its
 	// error ends the filling. nil: nobody counts them.
 	Made func(name string) error
 }
 
-// Fill drops what has come of the tree and begins to fill it. Its folders get the mode,
+// Fill drops what has come of the tree and begins to fill it. Its directories get the mode,
 // and its files the time.
 func (in *IncomingTree) Fill(mode fs.FileMode, modified time.Time) (*Filling, error) {
-	dir := in.folder.incoming
+	dir := in.dir.incoming
 	err := errors.Join(dir.RemoveAll(in.name), dir.Mkdir(in.name, 0o755), dir.Chmod(in.name, mode))
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (in *IncomingTree) Fill(mode fs.FileMode, modified time.Time) (*Filling, er
 	return &Filling{in: in, root: root, mode: mode, modified: modified}, nil
 }
 
-// Mkdir makes a folder, and those on the way to it. fs.ErrExist says that there is a file
+// Mkdir makes a directory, and those on the way to it. fs.ErrExist says that there is a file
 // of that name, fs.ErrInvalid that there is one on the way.
 func (f *Filling) Mkdir(name string) error {
 	err := f.root.Mkdir(name, 0o755)
@@ -75,7 +75,7 @@ func (f *Filling) way(err error) error {
 	return err
 }
 
-// Create makes a file for so many bytes, and the folders on the way to it; the caller
+// Create makes a file for so many bytes, and the directories on the way to it; the caller
 // writes and closes it. The space of a large one is reserved. The errors of a name that
 // is taken are those of Mkdir.
 func (f *Filling) Create(name string, size int64, executable bool) (*FillingFile, error) {
@@ -100,13 +100,13 @@ func (f *Filling) Create(name string, size int64, executable bool) (*FillingFile
 	if err != nil {
 		return nil, err
 	}
-	if err := f.in.folder.writing.reserve(name, file, size); err != nil {
+	if err := f.in.dir.writing.reserve(name, file, size); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return &FillingFile{file, f, perm}, nil
 }
 
-// enter opens a folder of the tree.
+// enter opens a directory of the tree.
 func (f *Filling) enter(dir string) error {
 	if f.at != nil && f.dir == dir {
 		return nil
@@ -154,14 +154,14 @@ func (f *Filling) Close() error {
 	return f.root.Close()
 }
 
-// PublishOver gives the tree its name within the folder, makes the folders on the way,
+// PublishOver gives the tree its name within the directory, makes the directories on the way,
 // and removes a tree that had the name. mine looks at that one, as it lies at a path within
-// the folder where nobody else writes, and says whether it may go: if it may not, it gets
+// the directory where nobody else writes, and says whether it may go: if it may not, it gets
 // its name back, and the error is fs.ErrExist. note is called before the new one gets the
 // name, when the other has lost it, with the state that the tree has; nothing is there then
 // for a moment. The other gets its name back on an error.
 func (in *IncomingTree) PublishOver(name string, modified time.Time, mine func(at string) (bool, error), note func(State) error) error {
-	f := in.folder
+	f := in.dir
 	old := in.name + ".old"
 	if err := f.incoming.RemoveAll(old); err != nil {
 		return err

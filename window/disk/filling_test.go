@@ -11,7 +11,7 @@ import (
 )
 
 // fill makes a tree of one file under the identity "x", on its way to a name.
-func fill(t *testing.T, f *Folder, text string) *IncomingTree {
+func fill(t *testing.T, f *Dir, text string) *IncomingTree {
 	t.Helper()
 	tree, err := f.IncomingTree("x", "")
 	if err != nil {
@@ -34,7 +34,7 @@ func fill(t *testing.T, f *Folder, text string) *IncomingTree {
 	return tree
 }
 
-// The disk was full when the record of a folder was written that was to replace another.
+// The disk was full when the record of a directory was written that was to replace another.
 // The other had been moved away by then, and was removed with the next start: both were
 // lost.
 func TestPublishOverKeepsTheOldTreeOnAnError(t *testing.T) {
@@ -51,7 +51,7 @@ func TestPublishOverKeepsTheOldTreeOnAnError(t *testing.T) {
 	if err := tree.Discard(); err != nil {
 		t.Fatal(err)
 	}
-	left, err := f.Leftovers()
+	left, err := f.Orphans()
 	if err != nil {
 		t.Fatal(err)
 	}

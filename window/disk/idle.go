@@ -17,7 +17,7 @@ import (
 
 // SeesOpenFiles tells whether this file system says who has files open. Network
 // file systems mostly do not.
-func (f *Folder) SeesOpenFiles() bool {
+func (f *Dir) SeesOpenFiles() bool {
 	const name = Private + "/probe"
 	first, err := OpenOwn(f.root, name, os.O_RDWR, 0o600)
 	if err != nil {
@@ -41,7 +41,7 @@ func (f *Folder) SeesOpenFiles() bool {
 
 // Idle reports whether nobody has the file open or mapped. What is no regular file has no
 // content that somebody could be reading.
-func (s *Shelf) Idle(name string) (bool, error) {
+func (s *Subdir) Idle(name string) (bool, error) {
 	file, st, err := s.openIdle(name)
 	if err != nil || file == nil {
 		return err == nil, err
@@ -63,7 +63,7 @@ func (s *Shelf) Idle(name string) (bool, error) {
 // RemoveIdle removes the file unless somebody has it open or mapped, or it has other
 // names; then it stays and RemoveIdle returns false. It removes what is no regular file, but
 // no directory.
-func (s *Shelf) RemoveIdle(name string) (bool, error) {
+func (s *Subdir) RemoveIdle(name string) (bool, error) {
 	file, st, err := s.openIdle(name)
 	if err != nil {
 		return false, err
@@ -90,7 +90,7 @@ func (s *Shelf) RemoveIdle(name string) (bool, error) {
 
 // openIdle opens a file for a lease. It returns nil for what cannot be opened since it is a
 // link or a socket.
-func (s *Shelf) openIdle(name string) (file *os.File, st unix.Stat_t, err error) {
+func (s *Subdir) openIdle(name string) (file *os.File, st unix.Stat_t, err error) {
 	file, err = s.open(name, unix.O_RDONLY)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
 		return nil, st, nil

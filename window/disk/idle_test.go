@@ -10,13 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-func shelf(t *testing.T) (*Folder, *Shelf) {
+func shelf(t *testing.T) (*Dir, *Subdir) {
 	t.Helper()
 	f := open(t, t.TempDir())
-	s, err := f.Shelf("ready", 0o777)
+	s, err := f.Subdir("ready", 0o777)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func shelf(t *testing.T) (*Folder, *Shelf) {
 	return f, s
 }
 
-func seen(t *testing.T, f *Folder) {
+func seen(t *testing.T, f *Dir) {
 	t.Helper()
 	if !f.SeesOpenFiles() {
 		live.Require(t, "leases", errors.New("this file system does not tell who has files open"))
@@ -34,7 +34,7 @@ func seen(t *testing.T, f *Folder) {
 func TestShelfGetsItsModeWhateverTheUmask(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	f := open(t, t.TempDir())
-	s, err := f.Shelf("claimed", 0o777|fs.ModeSticky)
+	s, err := f.Subdir("claimed", 0o777|fs.ModeSticky)
 	if err != nil {
 		t.Fatal(err)
 	}

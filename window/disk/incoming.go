@@ -28,12 +28,12 @@ const notesLimit = 128 << 20
 // Incoming is a file on its way in. WriteAt and Missing may be called from many
 // goroutines at once; Publish, Seal or Discard comes after all of them.
 //
-// Its life: Folder.Incoming opens or resumes it; WriteAt fills it; the caller
+// Its life: Dir.Incoming opens or resumes it; WriteAt fills it; the caller
 // verifies it, with ReadAt where it must; Publish gives it its name, or Discard
 // drops it. Seal is for names that are not to be seen yet. Close lets go of it and
 // leaves it to be resumed.
 type Incoming struct {
-	folder  *Folder
+	dir     *Dir
 	name    string // below incomingDir
 	size    int64
 	file    *File
@@ -56,8 +56,8 @@ type Incoming struct {
 //
 // The space of a file that Reserves tells of is reserved before Incoming returns, so that a
 // full disk is told here.
-func (f *Folder) Incoming(id string, size int64, version string) (*Incoming, error) {
-	in := &Incoming{folder: f, name: incomingName(id), size: size}
+func (f *Dir) Incoming(id string, size int64, version string) (*Incoming, error) {
+	in := &Incoming{dir: f, name: incomingName(id), size: size}
 	if size > noteEvery {
 		in.header = fmt.Sprintf("%d %q %s\n", size, version, bootID())
 		in.have = in.readNotes()
@@ -102,7 +102,7 @@ func incomingName(id string) string {
 // writing, and returns how many bytes it has. It makes the file if need be; what has its
 // name and is not a file of this name alone is removed. os.Root would get there by more
 // steps, and ask whether one may wait for the file as for a socket.
-func (f *Folder) openIncoming(name string) (file *os.File, size int64, err error) {
+func (f *Dir) openIncoming(name string) (file *os.File, size int64, err error) {
 	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	for try := 0; ; try++ {
 		fd, err := retry(func() (int, error) {
@@ -135,7 +135,7 @@ func (f *Folder) openIncoming(name string) (file *os.File, size int64, err error
 }
 
 // mendIncoming lets the owner open a file below incomingDir again, if that is possible.
-func (f *Folder) mendIncoming(name string) (bool, error) {
+func (f *Dir) mendIncoming(name string) (bool, error) {
 	mended, err := f.Mend()
 	if mended > 0 || err != nil {
 		return err == nil, err
@@ -149,7 +149,7 @@ func (in *Incoming) Size() int64 { return in.size }
 // Resumed tells whether bytes of an earlier process count, which nobody has summed.
 func (in *Incoming) Resumed() bool { return in.resumed }
 
-// Began tells when the first byte arrived since Folder.Incoming gave the file.
+// Began tells when the first byte arrived since Dir.Incoming gave the file.
 func (in *Incoming) Began() (at time.Time, began bool) {
 	if first := in.began.Load(); first != nil {
 		return *first, true
@@ -195,8 +195,8 @@ func (in *Incoming) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Publish gives the whole file its name within the folder, its mode and its time
-// (zero: now), and makes the folders on the way. It refuses a file of which bytes
+// Publish gives the whole file its name within the directory, its mode and its time
+// (zero: now), and makes the directories on the way. It refuses a file of which bytes
 // are missing. A file of that name is replaced.
 func (in *Incoming) Publish(name string, mode fs.FileMode, modified time.Time) error {
 	_, err := in.PublishNew(name, mode, modified, func(State) bool { return true })
@@ -211,7 +211,7 @@ func (in *Incoming) PublishNew(name string, mode fs.FileMode, modified time.Time
 	if err != nil {
 		return State{}, err
 	}
-	state, err := in.folder.publish(in.name, ino, name, may)
+	state, err := in.dir.publish(in.name, ino, name, may)
 	if err != nil {
 		return State{}, err
 	}
@@ -221,7 +221,7 @@ func (in *Incoming) PublishNew(name string, mode fs.FileMode, modified time.Time
 	return state, nil
 }
 
-// Seal is Publish but for the name, which Folder.PublishSealed gives the file later, and
+// Seal is Publish but for the name, which Dir.PublishSealed gives the file later, and
 // Close. Until then it may still be resumed, by another process too. It returns the
 // file's inode number.
 func (in *Incoming) Seal(mode fs.FileMode, modified time.Time) (ino uint64, err error) {
@@ -250,7 +250,7 @@ func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) (in
 	}
 	at := unix.NsecToTimespec(modified.UnixNano())
 	err = retryErr(func() error {
-		return unix.UtimesNanoAt(int(in.folder.incomingDir.Fd()), in.name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
+		return unix.UtimesNanoAt(int(in.dir.incomingDir.Fd()), in.name, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
 	})
 	if err != nil {
 		return 0, &fs.PathError{Op: "set the time of", Path: path.Join(incomingDir, in.name), Err: err}
@@ -260,8 +260,8 @@ func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) (in
 
 // PublishSealed gives a file that was sealed under the identity its name, as
 // Incoming.PublishNew does. ino is what Seal returned.
-func (f *Folder) PublishSealed(id, name string, size int64, ino uint64, may Replacer) (State, error) {
-	in := &Incoming{folder: f, name: incomingName(id), size: size}
+func (f *Dir) PublishSealed(id, name string, size int64, ino uint64, may Replacer) (State, error) {
+	in := &Incoming{dir: f, name: incomingName(id), size: size}
 	state, err := f.publish(in.name, ino, name, may)
 	if err == nil && state.Size != size {
 		err = &ChangedError{name}
@@ -274,8 +274,8 @@ func (f *Folder) PublishSealed(id, name string, size int64, ino uint64, may Repl
 }
 
 // Drop removes what came under an identity and is not open; nothing need be there.
-func (f *Folder) Drop(id string, size int64) error {
-	in := &Incoming{folder: f, name: incomingName(id), size: size}
+func (f *Dir) Drop(id string, size int64) error {
+	in := &Incoming{dir: f, name: incomingName(id), size: size}
 	return errors.Join(in.remove(in.name), in.dropNotes())
 }
 
@@ -286,7 +286,7 @@ func (in *Incoming) Discard() error {
 
 // remove removes a file below incomingDir that may be gone.
 func (in *Incoming) remove(name string) error {
-	if err := in.folder.incoming.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := in.dir.incoming.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
@@ -313,7 +313,7 @@ func (in *Incoming) notesName() string { return in.name + ".ranges" }
 func (in *Incoming) noteLocked() error {
 	var line strings.Builder
 	if in.notes == nil {
-		notes, err := OpenOwn(in.folder.incoming, in.notesName(), os.O_WRONLY|os.O_APPEND, 0o644)
+		notes, err := OpenOwn(in.dir.incoming, in.notesName(), os.O_WRONLY|os.O_APPEND, 0o644)
 		if err != nil {
 			return err
 		}
@@ -333,7 +333,7 @@ func (in *Incoming) noteLocked() error {
 // readNotes is what the notes say has arrived; nothing when they are of another
 // object, another boot, or unreadable.
 func (in *Incoming) readNotes() (have ranges) {
-	file, err := OpenFile(in.folder.incoming, in.notesName(), os.O_RDONLY, 0)
+	file, err := OpenFile(in.dir.incoming, in.notesName(), os.O_RDONLY, 0)
 	if err != nil {
 		return nil
 	}

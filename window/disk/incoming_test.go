@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func open(t *testing.T, dir string) *Folder {
+func open(t *testing.T, dir string) *Dir {
 	t.Helper()
 	f, err := Open(dir, "test")
 	if err != nil {
@@ -138,7 +138,7 @@ func TestIncomingRefusesWhatLeadsOut(t *testing.T) {
 	}
 }
 
-func TestTheSecondOnAFolderIsToldOfTheFirst(t *testing.T) {
+func TestTheSecondOnADirectoryIsToldOfTheFirst(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir)
 	var busy *BusyError
@@ -147,7 +147,7 @@ func TestTheSecondOnAFolderIsToldOfTheFirst(t *testing.T) {
 	}
 }
 
-// A job copied its code folder by cp -r, as a user who is not stager's, and cp failed on
+// A job copied its code directory by cp -r, as a user who is not stager's, and cp failed on
 // a lock that nobody else may read.
 func TestTheLockIsInNobodysWay(t *testing.T) {
 	dir := t.TempDir()
@@ -171,8 +171,8 @@ func TestAFullDiskIsToldBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
-// A link to a folder within is followed, as a shared folder's owner may have laid it; one
-// that leads out, and a file where a folder should be, are not.
+// A link to a directory within is followed, as a shared directory's owner may have laid it; one
+// that leads out, and a file where a directory should be, are not.
 func TestTheWayToAName(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)

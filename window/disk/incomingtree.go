@@ -16,13 +16,13 @@ import (
 // rename when all are there. Has, File and Keep may be called from many goroutines at
 // once; Publish or Discard comes after all of them.
 type IncomingTree struct {
-	folder *Folder
-	name   string // below incomingDir
+	dir  *Dir
+	name string // below incomingDir
 
 	began atomic.Pointer[time.Time]
 
-	mu      sync.Mutex // guards all below
-	folders map[string]bool
+	mu          sync.Mutex // guards all below
+	directories map[string]bool
 }
 
 // treeMode lets readers of other users move and remove a tree, as they may a file.
@@ -33,8 +33,8 @@ const treeSuffix = ".tree"
 // IncomingTree opens the tree that will be published under an identity of the caller's
 // choice. What an earlier process verified of it counts when version is the same, and
 // the machine has not been booted since. A version must tell of every file.
-func (f *Folder) IncomingTree(id, version string) (*IncomingTree, error) {
-	in := &IncomingTree{folder: f, name: incomingName(id) + treeSuffix, folders: map[string]bool{}}
+func (f *Dir) IncomingTree(id, version string) (*IncomingTree, error) {
+	in := &IncomingTree{dir: f, name: incomingName(id) + treeSuffix, directories: map[string]bool{}}
 	note, header := in.name+".of", fmt.Sprintf("%q %s\n", version, bootID())
 	old, err := ReadSmall(f.incoming, note, Limit)
 	if _, gone := f.incoming.Lstat(in.name); err != nil || gone != nil || string(old) != header {
@@ -45,7 +45,7 @@ func (f *Folder) IncomingTree(id, version string) (*IncomingTree, error) {
 	return in, f.incoming.Chmod(in.name, treeMode)
 }
 
-// Began tells when the first file arrived since Folder.IncomingTree gave the tree.
+// Began tells when the first file arrived since Dir.IncomingTree gave the tree.
 func (in *IncomingTree) Began() (at time.Time, began bool) {
 	if first := in.began.Load(); first != nil {
 		return *first, true
@@ -55,13 +55,13 @@ func (in *IncomingTree) Began() (at time.Time, began bool) {
 
 // Has tells whether a file of the tree is there, verified.
 func (in *IncomingTree) Has(name string, size int64) bool {
-	info, err := in.folder.incoming.Lstat(path.Join(in.name, name))
+	info, err := in.dir.incoming.Lstat(path.Join(in.name, name))
 	return err == nil && info.Mode().IsRegular() && info.Size() == size
 }
 
 // File opens one file of the tree.
 func (in *IncomingTree) File(name string, size int64, version string) (*Incoming, error) {
-	return in.folder.Incoming(in.name+"/"+name, size, version)
+	return in.dir.Incoming(in.name+"/"+name, size, version)
 }
 
 // Keep puts a file that is whole and verified into the tree.
@@ -76,13 +76,13 @@ func (in *IncomingTree) Keep(name string, file *Incoming) error {
 	return file.Publish(path.Join(incomingDir, in.name, name), 0o444, time.Time{})
 }
 
-// mkdir makes the folders on the way to a file.
+// mkdir makes the directories on the way to a file.
 func (in *IncomingTree) mkdir(dir string) error {
 	if dir == in.name {
 		return nil
 	}
 	in.mu.Lock()
-	made := in.folders[dir]
+	made := in.directories[dir]
 	in.mu.Unlock()
 	if made {
 		return nil
@@ -90,21 +90,21 @@ func (in *IncomingTree) mkdir(dir string) error {
 	if err := in.mkdir(path.Dir(dir)); err != nil {
 		return err
 	}
-	if err := in.folder.incoming.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := in.dir.incoming.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if err := in.folder.incoming.Chmod(dir, treeMode); err != nil {
+	if err := in.dir.incoming.Chmod(dir, treeMode); err != nil {
 		return err
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.folders[dir] = true
+	in.directories[dir] = true
 	return nil
 }
 
 // Stat is what has come.
 func (in *IncomingTree) Stat() (TreeStat, error) {
-	shelf, err := in.folder.Shelf(incomingDir, 0o755)
+	shelf, err := in.dir.Subdir(incomingDir, 0o755)
 	if err != nil {
 		return TreeStat{}, err
 	}
@@ -112,10 +112,10 @@ func (in *IncomingTree) Stat() (TreeStat, error) {
 	return st, errors.Join(err, shelf.Close())
 }
 
-// Publish gives the tree its name within the folder; when something has that name the
+// Publish gives the tree its name within the directory; when something has that name the
 // error is fs.ErrExist.
 func (in *IncomingTree) Publish(name string) error {
-	f := in.folder
+	f := in.dir
 	to, base, err := f.directoryOf(name)
 	if err != nil {
 		return err
@@ -127,11 +127,11 @@ func (in *IncomingTree) Publish(name string) error {
 		return &os.LinkError{Op: "rename", Old: path.Join(incomingDir, in.name), New: name, Err: err}
 	}
 	// From here on the tree exists: a note without one is swept later.
-	_ = in.folder.incoming.Remove(in.name + ".of")
+	_ = in.dir.incoming.Remove(in.name + ".of")
 	return nil
 }
 
 // Discard drops what has come.
 func (in *IncomingTree) Discard() error {
-	return errors.Join(in.folder.incoming.RemoveAll(in.name), in.folder.incoming.RemoveAll(in.name+".of"))
+	return errors.Join(in.dir.incoming.RemoveAll(in.name), in.dir.incoming.RemoveAll(in.name+".of"))
 }

@@ -109,11 +109,11 @@ func TestLockIsNoLinkAndNoPipe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, err := Open(dir, "one")
+	directory, err := Open(dir, "one")
 	if err != nil {
 		t.Fatalf("got %v, want the link replaced by a lock", err)
 	}
-	defer folder.Close()
+	defer directory.Close()
 	if text, err := os.ReadFile(precious); string(text) != "mine" {
 		t.Errorf("the file behind the link holds %q (%v), want what was there", text, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 	"golang.org/x/sys/unix"
 )
 
@@ -84,7 +84,7 @@ func TestReadDirWaitsForNoFIFO(t *testing.T) {
 }
 
 // The directory of a running stager was renamed, with a link in its place.
-func TestFolderStaysWhereItWasOpened(t *testing.T) {
+func TestDirStaysWhereItWasOpened(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.MkdirAll(at("vol/model"), 0o755), os.Mkdir(at("outside"), 0o755)); err != nil {

@@ -235,7 +235,7 @@ func TestTakeOpensThatFileOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		s, err := f.Shelf("held", 0o755)
+		s, err := f.Subdir("held", 0o755)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,13 +245,13 @@ func TestTakeOpensThatFileOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, ino := range []uint64{st.Ino, st.Ino + 1} {
-			file, err := s.Take("a", ino, st.Size, 0)
+			file, err := s.Open("a", ino, st.Size, 0)
 			if kind == "hard link" && ino == st.Ino {
 				if err != nil {
 					t.Fatal(err)
 				}
 				file.Close()
-				_, err = s.Take("a", ino, st.Size+1, 0)
+				_, err = s.Open("a", ino, st.Size+1, 0)
 			}
 			if !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("got %v, want fs.ErrNotExist", err)
@@ -267,13 +267,13 @@ func TestMendGivesDirectoriesTheirModes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	s, err := f.Shelf("claimed", 0o777|fs.ModeSticky)
+	s, err := f.Subdir("claimed", 0o777|fs.ModeSticky)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	f.Keep(s)
-	if err := f.Hide(); err != nil {
+	if err := f.MakePrivate(); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := f.Mend(); n != 0 || err != nil {

@@ -19,7 +19,7 @@ const (
 
 // Speed writes large files as what arrives is written, several at once, below dir for
 // about as long as it is told, at least a buffer each, and returns how many bytes a
-// second the disk took. It works in a folder of its own, which it removes.
+// second the disk took. It works in a directory of its own, which it removes.
 func Speed(ctx context.Context, dir string, how Write, during time.Duration) (perSecond float64, direct bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, false, err
@@ -29,12 +29,12 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 		return 0, false, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	folder, err := Open(scratch, "stager bench")
+	directory, err := Open(scratch, "stager bench")
 	if err != nil {
 		return 0, false, err
 	}
-	defer func() { err = errors.Join(err, folder.Close()) }()
-	if err := folder.SetWrite(how, false, nil); err != nil {
+	defer func() { err = errors.Join(err, directory.Close()) }()
+	if err := directory.SetWrite(how, false, nil); err != nil {
 		return 0, false, err
 	}
 	raw := make([]byte, speedBuffer+directAlign)
@@ -49,7 +49,7 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 	for i := range speedFiles {
 		g.Go(func() error {
 			for {
-				n, err := folder.writeOne(ctx, string(rune('a'+i)), buf, began.Add(during))
+				n, err := directory.writeOne(ctx, string(rune('a'+i)), buf, began.Add(during))
 				written[i] += n
 				if err != nil || time.Since(began) >= during {
 					return err
@@ -60,12 +60,12 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 	if err := g.Wait(); err != nil {
 		return 0, false, err
 	}
-	direct = folder.writing.direct.Load()
-	if c := folder.writing.chooser; c != nil && direct {
-		direct = folder.writing.moved[past].Load() >= folder.writing.moved[through].Load()
+	direct = directory.writing.direct.Load()
+	if c := directory.writing.chooser; c != nil && direct {
+		direct = directory.writing.moved[past].Load() >= directory.writing.moved[through].Load()
 	}
-	if !direct || folder.writing.chooser != nil { // what lies in the cache has not been written yet
-		if err := folder.Sync(); err != nil {
+	if !direct || directory.writing.chooser != nil { // what lies in the cache has not been written yet
+		if err := directory.Sync(); err != nil {
 			return 0, direct, err
 		}
 	}
@@ -77,7 +77,7 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 }
 
 // writeOne writes one file, until the time comes but a buffer at least, and removes it.
-func (f *Folder) writeOne(ctx context.Context, name string, buf []byte, until time.Time) (n int64, err error) {
+func (f *Dir) writeOne(ctx context.Context, name string, buf []byte, until time.Time) (n int64, err error) {
 	in, err := f.Incoming(name, speedFile, "")
 	if err != nil {
 		return 0, err

@@ -23,12 +23,12 @@ type State struct {
 	Changed int64  // nanoseconds of the change time; 0 where Inode is
 }
 
-// passing are file systems that make up inode numbers, which may be others after a mount.
-var passing = []string{"fuse", "smb", "cifs", "9p"}
+// reusing are file systems that make up inode numbers, which may be others after a mount.
+var reusing = []string{"fuse", "smb", "cifs", "9p"}
 
-// State describes what has a name within the folder, itself and not what a link there
+// State describes what has a name within the directory, itself and not what a link there
 // leads to.
-func (f *Folder) State(name string) (State, error) {
+func (f *Dir) State(name string) (State, error) {
 	info, err := f.root.Lstat(name)
 	if err != nil {
 		return State{}, err
@@ -49,7 +49,7 @@ type Mark struct {
 }
 
 // Mark is that of a file as a Shelf or a State describes it.
-func (f *Folder) Mark(ino uint64, changed int64) Mark {
+func (f *Dir) Mark(ino uint64, changed int64) Mark {
 	if f.passing {
 		ino = 0
 	}
@@ -59,8 +59,8 @@ func (f *Folder) Mark(ino uint64, changed int64) Mark {
 	return Mark{ino, changed}
 }
 
-// StateOf describes an open file of the folder.
-func (f *Folder) StateOf(file *os.File) (State, error) {
+// StateOf describes an open file of the directory.
+func (f *Dir) StateOf(file *os.File) (State, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return State{}, err
@@ -68,7 +68,7 @@ func (f *Folder) StateOf(file *os.File) (State, error) {
 	return f.stateOf(info), nil
 }
 
-func (f *Folder) stateOf(info fs.FileInfo) State {
+func (f *Dir) stateOf(info fs.FileInfo) State {
 	s := State{Mode: info.Mode(), Size: info.Size(), ModTime: info.ModTime()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && !f.passing {
 		s.Inode, s.Changed = st.Ino, st.Ctim.Nano()
@@ -77,7 +77,7 @@ func (f *Folder) stateOf(info fs.FileInfo) State {
 }
 
 // statAt describes what has a single name in an open directory.
-func (f *Folder) statAt(dir *os.File, name string) (State, uint64, error) {
+func (f *Dir) statAt(dir *os.File, name string) (State, uint64, error) {
 	var st unix.Stat_t
 	err := retryErr(func() error { return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err != nil {
@@ -118,7 +118,7 @@ func (e *ChangedError) Error() string {
 // publish gives an incoming file its name, unless something has it that may not be
 // replaced: then the error is fs.ErrExist. It returns the state that the file has there.
 // ino is that of the file which was written: another is no longer it.
-func (f *Folder) publish(incoming string, ino uint64, name string, may Replacer) (State, error) {
+func (f *Dir) publish(incoming string, ino uint64, name string, may Replacer) (State, error) {
 	to, base, err := f.directoryOf(name)
 	if err != nil {
 		return State{}, err
@@ -151,7 +151,7 @@ func isTaken(err error) bool {
 // replace puts an incoming file in the place of what has a name, if that may be: both
 // swap their names, so that what had the name can be looked at where nobody else works,
 // and comes back when it is not what was seen.
-func (f *Folder) replace(incoming string, to *os.File, base string, may Replacer) error {
+func (f *Dir) replace(incoming string, to *os.File, base string, may Replacer) error {
 	before, ino, err := f.statAt(to, base)
 	if err != nil {
 		return err
@@ -184,10 +184,10 @@ func (f *Folder) replace(incoming string, to *os.File, base string, may Replacer
 	return retryErr(func() error { return unix.Unlinkat(int(f.incomingDir.Fd()), incoming, 0) })
 }
 
-// directoryOf opens the directory of a name within the folder, and makes it if need be.
+// directoryOf opens the directory of a name within the directory, and makes it if need be.
 // The caller closes it unless it is f.dir. The file on its way in is where it is known to
 // be, so of both ways only this one is looked for.
-func (f *Folder) directoryOf(name string) (dir *os.File, base string, err error) {
+func (f *Dir) directoryOf(name string) (dir *os.File, base string, err error) {
 	up, base := path.Dir(name), path.Base(name)
 	if !fs.ValidPath(name) || base == "." {
 		return nil, "", &fs.PathError{Op: "rename", Path: name, Err: fs.ErrInvalid}

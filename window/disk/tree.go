@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tree is a folder that is one item: files, at any depth, that come and go together.
-// A folder cannot have a second name as a file can, so its second link is a tree of
+// A tree is a directory that is one item: files, at any depth, that come and go together.
+// A directory cannot have a second name as a file can, so its second link is a tree of
 // second links, one for each file.
 
 // Block is what file systems give space in.
@@ -34,7 +34,7 @@ func Beside(name string, size int64) int64 {
 	return 4*NameRoom(name) + 1024 + size>>16
 }
 
-// TreeStat is what a Shelf tells about the files of a tree.
+// TreeStat is what a Subdir tells about the files of a tree.
 type TreeStat struct {
 	Files int
 	Room  int64 // of the files
@@ -44,12 +44,12 @@ type TreeStat struct {
 }
 
 // TreeStat looks at every file of a tree. fs.ErrNotExist when it is not there.
-func (s *Shelf) TreeStat(name string) (sum TreeStat, err error) {
+func (s *Subdir) TreeStat(name string) (sum TreeStat, err error) {
 	err = s.walk(name, func(name string) error {
 		sum.Dirs++
 		sum.Names += 2 * NameRoom(name)
 		return nil
-	}, func(dir *Shelf, name string, st Stat) error {
+	}, func(dir *Subdir, name string, st Stat) error {
 		sum.Names += 2 * NameRoom(name)
 		sum.Files++
 		sum.Room += Room(st.Size)
@@ -59,10 +59,10 @@ func (s *Shelf) TreeStat(name string) (sum TreeStat, err error) {
 	return sum, err
 }
 
-// LinkTree makes a folder on another shelf, which must not be there, with a second name
+// LinkTree makes a directory on another shelf, which must not be there, with a second name
 // for each file of the tree.
-func (s *Shelf) LinkTree(name string, to *Shelf, as string) error {
-	into := []*Shelf{to}
+func (s *Subdir) LinkTree(name string, to *Subdir, as string) error {
+	into := []*Subdir{to}
 	defer func() {
 		for _, shelf := range into[1:] {
 			shelf.Close() //nolint:errcheck // it was read and linked into, not written
@@ -77,9 +77,9 @@ func (s *Shelf) LinkTree(name string, to *Shelf, as string) error {
 			into = append(into, sub)
 		}
 		return err
-	}, func(dir *Shelf, name string, _ Stat) error {
+	}, func(dir *Subdir, name string, _ Stat) error {
 		return dir.Link(name, into[len(into)-1], name)
-	}, func(*Shelf, string) error {
+	}, func(*Subdir, string) error {
 		last := len(into) - 1
 		err := into[last].Close()
 		into = into[:last]
@@ -88,9 +88,9 @@ func (s *Shelf) LinkTree(name string, to *Shelf, as string) error {
 }
 
 // IdleTree tells whether nobody has any file of the tree open or mapped.
-func (s *Shelf) IdleTree(name string) (bool, error) {
+func (s *Subdir) IdleTree(name string) (bool, error) {
 	idle := true
-	err := s.walk(name, nil, func(dir *Shelf, name string, _ Stat) (err error) {
+	err := s.walk(name, nil, func(dir *Subdir, name string, _ Stat) (err error) {
 		if idle {
 			idle, err = dir.Idle(name)
 		}
@@ -99,18 +99,18 @@ func (s *Shelf) IdleTree(name string) (bool, error) {
 	return idle, err
 }
 
-// Prune removes of a tree the files that remove removes, and the folders that have
+// Prune removes of a tree the files that remove removes, and the directories that have
 // nothing left. It says whether nothing is left at all.
-func (s *Shelf) Prune(name string, remove func(dir *Shelf, name string, st Stat) (bool, error)) (gone bool, err error) {
+func (s *Subdir) Prune(name string, remove func(dir *Subdir, name string, st Stat) (bool, error)) (gone bool, err error) {
 	gone = true
-	err = s.walk(name, nil, func(dir *Shelf, name string, st Stat) error {
+	err = s.walk(name, nil, func(dir *Subdir, name string, st Stat) error {
 		was, err := remove(dir, name, st)
 		gone = gone && (was || errors.Is(err, fs.ErrNotExist))
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 		return err
-	}, func(parent *Shelf, name string) error {
+	}, func(parent *Subdir, name string) error {
 		err := retryErr(func() error { return unix.Unlinkat(parent.fd(), name, unix.AT_REMOVEDIR) })
 		if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 			gone, err = false, nil
@@ -123,9 +123,9 @@ func (s *Shelf) Prune(name string, remove func(dir *Shelf, name string, st Stat)
 	return gone && err == nil, err
 }
 
-// Mkdir makes a folder that was not there, of that mode whatever the umask, and opens
+// Mkdir makes a directory that was not there, of that mode whatever the umask, and opens
 // it.
-func (s *Shelf) Mkdir(name string, mode fs.FileMode) (*Shelf, error) {
+func (s *Subdir) Mkdir(name string, mode fs.FileMode) (*Subdir, error) {
 	err := single(name)
 	if err == nil {
 		err = retryErr(func() error { return unix.Mkdirat(s.fd(), name, uint32(mode.Perm())) })
@@ -143,9 +143,9 @@ func (s *Shelf) Mkdir(name string, mode fs.FileMode) (*Shelf, error) {
 	return sub, nil
 }
 
-// walk goes through a tree: enter is called before what is in a folder, file for all
-// that is none, leave behind a folder, which is closed then. enter and leave may be nil.
-func (s *Shelf) walk(name string, enter func(name string) error, file func(dir *Shelf, name string, st Stat) error, leave func(parent *Shelf, name string) error) error {
+// walk goes through a tree: enter is called before what is in a directory, file for all
+// that is none, leave behind a directory, which is closed then. enter and leave may be nil.
+func (s *Subdir) walk(name string, enter func(name string) error, file func(dir *Subdir, name string, st Stat) error, leave func(parent *Subdir, name string) error) error {
 	if enter != nil {
 		if err := enter(name); err != nil {
 			return err
@@ -162,7 +162,7 @@ func (s *Shelf) walk(name string, enter func(name string) error, file func(dir *
 	return leave(s, name)
 }
 
-func (s *Shelf) each(enter func(name string) error, file func(dir *Shelf, name string, st Stat) error, leave func(parent *Shelf, name string) error) error {
+func (s *Subdir) each(enter func(name string) error, file func(dir *Subdir, name string, st Stat) error, leave func(parent *Subdir, name string) error) error {
 	names, err := s.Names()
 	if err != nil {
 		return err

@@ -1,8 +1,8 @@
 """Makes images of bytes that nothing compresses, and packs the same ones twice:
 
-    images.py FOLDER SHARDS IMAGES SIZE
+    images.py DIR SHARDS IMAGES SIZE
 
-tar shards for WebDataset in FOLDER/tar, and MDS shards for MosaicML Streaming in FOLDER/mds,
+tar shards for WebDataset in DIR/tar, and MDS shards for MosaicML Streaming in DIR/mds,
 SHARDS of IMAGES each, every image of SIZE bytes. It prints the sum of all their checksums.
 """
 
@@ -15,13 +15,13 @@ import zlib
 
 from streaming import MDSWriter
 
-folder, shards, images, size = sys.argv[1], *map(int, sys.argv[2:])
+directory, shards, images, size = sys.argv[1], *map(int, sys.argv[2:])
 source, total = random.Random(1), 0
-os.makedirs(f"{folder}/tar")
+os.makedirs(f"{directory}/tar")
 # Of MDS a shard ends when the next image would pass the limit; an image has some bytes around it.
-with MDSWriter(out=f"{folder}/mds", columns={"jpg": "bytes", "cls": "int"}, size_limit=images * (size + 64)) as mds:
+with MDSWriter(out=f"{directory}/mds", columns={"jpg": "bytes", "cls": "int"}, size_limit=images * (size + 64)) as mds:
     for shard in range(shards):
-        with tarfile.open(f"{folder}/tar/{shard:05d}.tar", "w") as tar:
+        with tarfile.open(f"{directory}/tar/{shard:05d}.tar", "w") as tar:
             for image in range(shard * images, (shard + 1) * images):
                 jpg, label = source.randbytes(size), image % 1000
                 total += zlib.crc32(jpg)

@@ -1,10 +1,10 @@
 """Reads every image once, in a PyTorch DataLoader, and works for a fixed time on each.
 
-    train.py KIND SOURCE FOLDER --images N --sum N --work SECONDS --result FILE [--size BYTES]
+    train.py KIND SOURCE DIR --images N --sum N --work SECONDS --result FILE [--size BYTES]
 
 KIND is "window", a window of stager's, whose input is SOURCE; "webdataset", shards of the URLs
 that the file SOURCE lists, through WebDataset's own cache, or without one if SIZE is 0; or "mosaic", MosaicML Streaming of
-SOURCE. FOLDER is what each fills, SIZE how much of it each is told to use. What the trainer saw is
+SOURCE. DIR is what each fills, SIZE how much of it each is told to use. What the trainer saw is
 left in FILE, as JSON. The images are all those that SUM is made of: it is the sum of their checksums.
 """
 
@@ -21,7 +21,7 @@ import torch
 args = argparse.ArgumentParser()
 args.add_argument("kind", choices=["window", "webdataset", "mosaic"])
 args.add_argument("source")
-args.add_argument("folder")
+args.add_argument("directory")
 args.add_argument("--images", type=int, required=True)
 args.add_argument("--sum", type=int, required=True)
 args.add_argument("--work", type=float, required=True)
@@ -56,8 +56,8 @@ def dataset():
 
         with open(args.source) as f:
             urls = f.read().split()
-        cache = {"cache_dir": args.folder, "cache_size": args.size} if args.size else {}
-        os.makedirs(args.folder, exist_ok=True)
+        cache = {"cache_dir": args.directory, "cache_size": args.size} if args.size else {}
+        os.makedirs(args.directory, exist_ok=True)
         return wds.WebDataset(urls, shardshuffle=False, **cache).map(pair)
     from streaming import StreamingDataset
 
@@ -65,7 +65,7 @@ def dataset():
         def __getitem__(self, at):
             return pair(super().__getitem__(at))
 
-    images = Images(remote=args.source, local=args.folder, cache_limit=args.size, batch_size=BATCH, predownload=AHEAD)
+    images = Images(remote=args.source, local=args.directory, cache_limit=args.size, batch_size=BATCH, predownload=AHEAD)
     for stream in images.streams:
         # It got the index here, and forked workers would share that connection: they would wait for ever
         # for each other's answers (version 0.13.0).
@@ -74,13 +74,13 @@ def dataset():
 
 
 def watch(most, over):
-    """Notes how much the folder takes, at its most."""
+    """Notes how much the directory takes, at its most."""
     while not over.wait(0.02):
         found = {}  # by inode: a file may have two names, and may be renamed meanwhile
-        for folder, _, names in os.walk(args.folder):
+        for directory, _, names in os.walk(args.directory):
             for name in names:
                 try:
-                    stat = os.lstat(os.path.join(folder, name))
+                    stat = os.lstat(os.path.join(directory, name))
                 except FileNotFoundError:
                     continue
                 found[stat.st_ino] = stat.st_blocks * 512

@@ -64,7 +64,7 @@ func run(ctx context.Context) (err error) {
 	fileSize := flag.Int64("file-size", 50<<10, "of each small file, in bytes")
 	dir := flag.String("dir", "/dev/shm", "where all files lie, the servers' too; in memory the disk does not count")
 	to := flag.String("to", "", "where clients put what they get; else as -dir")
-	disk := flag.String("disk", "/var/tmp", "a folder on a disk, for rows that are of a disk")
+	disk := flag.String("disk", "/var/tmp", "a directory on a disk, for rows that are of a disk")
 	out := flag.String("json", "", "a file for the figures as JSON")
 	chart := flag.String("svg", "", "a file for the wall times as a drawing")
 	flag.Parse()

@@ -35,7 +35,7 @@ const (
 
 func main() {
 	binary := flag.String("stager", "../bin/stager", "the binary to show")
-	keep := flag.Bool("keep", false, "keep the working folder")
+	keep := flag.Bool("keep", false, "keep the working directory")
 	var reader trial.Reader
 	reading := flag.Bool("reader", false, "be one of the trainer's readers")
 	flag.StringVar(&reader.Socket, "socket", "", "of the reader")
@@ -102,7 +102,7 @@ func demo(ctx context.Context, binary string, keep bool) (err error) {
 			return now
 		},
 		KillStager: []float64{0.66},
-		Outputs:    fmt.Sprintf("  outputs:\n  - name: ckpt\n    path: %s\n    destination: s3://demo/runs/\n    settle: 1h\n", saver.out),
+		Outputs:    fmt.Sprintf("  outputs:\n  - name: ckpt\n    path: %s\n    destination: s3://demo/runs/\n    quietPeriod: 1h\n", saver.out),
 		During:     saver.train,
 		Say:        say,
 	})

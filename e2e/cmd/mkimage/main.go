@@ -6,7 +6,7 @@
 // and prints the digest of its manifest, which is the same for the same binary. Load
 // the archive by "ctr -n k8s.io images import", "podman load -i", "docker load -i", or
 // push it by "skopeo copy oci-archive:stager.tar docker://…". With -tree it writes the
-// image's files into a folder, which is what the Dockerfile asks for.
+// image's files into a directory, which is what the Dockerfile asks for.
 //
 // With the static busybox of the machine, or of Debian's package busybox-static, it
 // makes the image of images/trainer, too:
@@ -35,7 +35,7 @@ func run() error {
 	out := flag.String("o", "stager.tar", "the archive to write")
 	name := flag.String("t", "localhost/stager:dev", "the image's name")
 	arch := flag.String("arch", runtime.GOARCH, "what the binary was built for, as Go calls it")
-	tree := flag.String("tree", "", "write the files into this folder instead")
+	tree := flag.String("tree", "", "write the files into this directory instead")
 	trainer := flag.String("trainer", "", "make the image of this trainer, which has stager beside it")
 	busybox := flag.String("busybox", "/bin/busybox", "the trainer's shell, linked statically")
 	flag.Parse()

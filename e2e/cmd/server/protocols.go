@@ -43,7 +43,7 @@ func list(flags *flag.FlagSet, to *[]string, name, usage string) {
 func s3(flags *flag.FlagSet) starter {
 	var opts servers.S3Options
 	flags.BoolVar(&opts.TLS, "tls", false, "serve HTTPS, with an authority made for the day")
-	flags.StringVar(&opts.Dir, "dir", "", "where objects lie; empty: a folder that goes when the server ends")
+	flags.StringVar(&opts.Dir, "dir", "", "where objects lie; empty: a directory that goes when the server ends")
 	list(flags, &opts.Buckets, "bucket", "buckets to make")
 	ceph := flags.Bool("ceph", false, "Ceph, which keeps objects in memory; else versitygw")
 	var versions []string
@@ -54,7 +54,7 @@ func s3(flags *flag.FlagSet) starter {
 		case *ceph && opts.Dir != "":
 			return server{}, errors.New("-dir is versitygw's: Ceph keeps objects in memory")
 		case !*ceph && versions != nil:
-			return server{}, errors.New("-versions is Ceph's: versitygw would need a folder for them")
+			return server{}, errors.New("-versions is Ceph's: versitygw would need a directory for them")
 		case *ceph:
 			return obeying(servers.StartCeph(ctx, servers.CephOptions{TLS: opts.TLS, Buckets: opts.Buckets, Versions: versions, Log: log}))
 		}
@@ -65,7 +65,7 @@ func s3(flags *flag.FlagSet) starter {
 func oss(flags *flag.FlagSet) starter {
 	var opts servers.OSSOptions
 	flags.BoolVar(&opts.TLS, "tls", false, "serve HTTPS, with an authority made for the day")
-	flags.StringVar(&opts.Dir, "dir", "", "where objects lie; empty: a folder that goes when the server ends")
+	flags.StringVar(&opts.Dir, "dir", "", "where objects lie; empty: a directory that goes when the server ends")
 	list(flags, &opts.Buckets, "bucket", "buckets to make")
 	list(flags, &opts.Public, "public", "those that anybody may read")
 	list(flags, &opts.Versions, "versions", "those with versioning")
@@ -122,7 +122,7 @@ func nfs(flags *flag.FlagSet) starter {
 	var opts servers.GaneshaOptions
 	flags.DurationVar(&opts.Lease, "lease", 0, "how long a client of version 4.1 may be silent; 0: a minute")
 	flags.DurationVar(&opts.Grace, "grace", 0, "how long, after a start, none but former clients open files; 0: not at all")
-	flags.StringVar(&opts.Dir, "dir", "", "where files lie; empty: a folder that goes when the server ends")
+	flags.StringVar(&opts.Dir, "dir", "", "where files lie; empty: a directory that goes when the server ends")
 	return func(ctx context.Context, log io.Writer) (server, error) {
 		opts.Log = log
 		return obeying(servers.StartGanesha(ctx, opts))
@@ -131,7 +131,7 @@ func nfs(flags *flag.FlagSet) starter {
 
 func hdfs(flags *flag.FlagSet) starter {
 	var opts servers.HDFSOptions
-	flags.StringVar(&opts.Dir, "dir", "", "where all of it lies; empty: a folder that goes when the server ends")
+	flags.StringVar(&opts.Dir, "dir", "", "where all of it lies; empty: a directory that goes when the server ends")
 	flags.Int64Var(&opts.BlockSize, "block-size", 1<<20, "of files whose writer names none, in bytes")
 	list(flags, &opts.Keys, "keys", "keys to make for encryption zones")
 	flags.BoolVar(&opts.HA, "ha", false, "two NameNodes, nn1 and nn2, of the name service cluster; nn1 is the active one")

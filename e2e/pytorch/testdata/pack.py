@@ -1,6 +1,6 @@
 """Packs scikit-learn's handwritten digits, 1,797 of 64 pixels, into WebDataset shards.
 
-    pack.py DIGITS_CSV_GZ FOLDER SHARDS
+    pack.py DIGITS_CSV_GZ DIR SHARDS
 """
 
 import gzip
@@ -8,11 +8,11 @@ import io
 import sys
 import tarfile
 
-digits, folder, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+digits, directory, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 with gzip.open(digits, "rt") as f:
     rows = [[int(float(x)) for x in line.split(",")] for line in f]
 for shard in range(count):
-    with tarfile.open(f"{folder}/digits-{shard:03d}.tar", "w") as tar:
+    with tarfile.open(f"{directory}/digits-{shard:03d}.tar", "w") as tar:
         for number in range(shard, len(rows), count):
             *pixels, label = rows[number]
             for kind, body in ("bin", bytes(pixels)), ("cls", str(label).encode()):

@@ -2,7 +2,7 @@
 
     train.py EPOCHS RECORD                 through the window of $STAGER_SOCKET; notes in
                                            RECORD which worker got which shards
-    train.py EPOCHS RECORD --from FOLDER   the same shards in the same order, from a folder
+    train.py EPOCHS RECORD --from DIR   the same shards in the same order, from a directory
 
 With --checkpoint FILE each epoch ends with a checkpoint, which knows where the data stood and
 what was seen; a run that finds one goes on there. With --kill EPOCH whoever is given the shard
@@ -25,7 +25,7 @@ from stager_window import cursor, shards
 args = argparse.ArgumentParser()
 args.add_argument("epochs", type=int)
 args.add_argument("record")
-args.add_argument("--from", dest="folder")
+args.add_argument("--from", dest="directory")
 args.add_argument("--checkpoint")
 args.add_argument("--kill", type=int)
 args = args.parse_args()
@@ -40,10 +40,10 @@ class Source(torch.utils.data.IterableDataset):
     def __iter__(self):
         worker = torch.utils.data.get_worker_info().id
         notes = os.path.join(args.record, f"{self.epoch}-{worker}")
-        if args.folder is not None:
+        if args.directory is not None:
             with open(notes) as f:
                 for line in f:
-                    yield {"url": os.path.join(args.folder, line.strip())}
+                    yield {"url": os.path.join(args.directory, line.strip())}
             return
         with open(notes, "w") as f:
             for path in shards("train", epoch=self.epoch):

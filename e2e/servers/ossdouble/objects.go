@@ -135,7 +135,7 @@ func (o *object) remove() {
 		return
 	}
 	for _, p := range o.pieces {
-		_ = os.Remove(p.path) // it may be gone with the folder
+		_ = os.Remove(p.path) // it may be gone with the directory
 	}
 }
 

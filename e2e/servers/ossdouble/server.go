@@ -123,7 +123,7 @@ func serve(address string, h http.Handler, secure *tls.Config) (*http.Server, st
 	return hs, address, nil
 }
 
-// Close ends the server, and removes the folder that Start made.
+// Close ends the server, and removes the directory that Start made.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -190,7 +190,7 @@ func (c *call) abortUpload(id string) error {
 		return err
 	}
 	for _, p := range u.parts {
-		_ = os.Remove(p.path) // it may be gone with the folder
+		_ = os.Remove(p.path) // it may be gone with the directory
 	}
 	c.w.WriteHeader(http.StatusNoContent)
 	return nil

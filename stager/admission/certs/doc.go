@@ -1,5 +1,5 @@
 // Package certs keeps the certificate of stager's webhook: made by itself and renewed,
-// or read from a folder that another program such as cert-manager keeps.
+// or read from a directory that another program such as cert-manager keeps.
 //
 // [Keeper] makes them. Each certificate is signed by an authority of its own, whose key
 // is thrown away at once, so that nobody can sign another. All replicas share one
@@ -12,5 +12,5 @@
 //  4. the old authority leaves the bundle when it ends.
 //
 // A replica that dies between two steps leaves a state from which any goes on.
-// [Folder] reads tls.crt and tls.key, and reads them again when they change.
+// [Directory] reads tls.crt and tls.key, and reads them again when they change.
 package certs

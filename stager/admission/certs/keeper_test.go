@@ -260,11 +260,11 @@ func TestBrokenStatesHeal(t *testing.T) {
 	}
 }
 
-func TestFolderIsReadAgain(t *testing.T) {
+func TestDirIsReadAgain(t *testing.T) {
 	dir := t.TempDir()
-	f := &Folder{Dir: dir}
+	f := &Dir{Dir: dir}
 	if err := f.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), dir) {
-		t.Errorf("an empty folder: %v, want an error that names it", err)
+		t.Errorf("an empty directory: %v, want an error that names it", err)
 	}
 	var last *tls.Certificate
 	for range 2 {

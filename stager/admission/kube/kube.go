@@ -23,8 +23,8 @@ import (
 // AccountDir is where a pod finds its service account.
 const AccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// maxAnswer is what an answer may have, in bytes.
-const maxAnswer = 64 << 20
+// maxResponse is what an answer may have, in bytes.
+const maxResponse = 64 << 20
 
 // Client speaks with one API server. It may be used by several goroutines.
 type Client struct {
@@ -116,7 +116,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 		return err
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
 		return err
 	}

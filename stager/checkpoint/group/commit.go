@@ -85,9 +85,9 @@ func (m *Machine) invalid(s *save, e Event) bool {
 	return e.Outcome == Corrupt
 }
 
-// lookSooner reads COMMIT.json of open saves of the view now: whoever announces the next
+// scanSooner reads COMMIT.json of open saves of the view now: whoever announces the next
 // save has finished them, and retention may remove them when the next ones are committed.
-func (m *Machine) lookSooner() {
+func (m *Machine) scanSooner() {
 	if m.cfg.Index == 0 { // it does not wait long
 		return
 	}
@@ -108,7 +108,7 @@ func (m *Machine) commitWasRead(s *save, e Event) {
 	case e.Outcome == OK && err == nil && joined != nil && joined.View == s.id.View && joined.Save > s.id.Number:
 		s.guess = joined.Provisional
 		m.finish(s, Superseded, "a later save of the step is committed")
-	case s.gone:
+	case s.removed:
 		m.enter(s, saveNewest)
 	case s.overdue || m.patienceOver(s):
 		m.enter(s, saveGather)
@@ -136,12 +136,12 @@ func (m *Machine) gathered(s *save, e Event) {
 	case m.patienceOver(s):
 		m.finish(s, Abandoned, fmt.Sprintf("the members changed, and the parts of nodes %s are missing", words(missing)))
 	case slices.Contains(missing, m.cfg.Index): // or the step is committed, and they are no longer needed
-		s.gone = true
+		s.removed = true
 		m.enter(s, saveRead)
 	default:
 		if now := words(missing); s.missing != now {
 			s.missing = now
-			m.tell(Report{Topic: Waiting, Save: s.id, Step: s.what.Step, Missing: missing})
+			m.report(Report{Topic: Waiting, Save: s.id, Step: s.what.Step, Missing: missing})
 		}
 		m.enter(s, saveWatch)
 	}

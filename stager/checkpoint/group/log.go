@@ -222,8 +222,8 @@ func (m *Machine) announced(a Announcement) {
 	if !m.on(5) && slices.ContainsFunc(m.ready, func(h held) bool { return h.Step > a.Step }) {
 		return // each node sends what it likes
 	}
-	m.tell(Report{Topic: Announced, Save: SaveID{a.View, a.Save}, Step: a.Step})
-	m.lookSooner()
+	m.report(Report{Topic: Announced, Save: SaveID{a.View, a.Save}, Step: a.Step})
+	m.scanSooner()
 	m.saves = append(m.saves, newSave(a, m.view.now))
 	m.begin(&m.saves[len(m.saves)-1])
 }
@@ -231,14 +231,14 @@ func (m *Machine) announced(a Announcement) {
 // completed takes a checkpoint that is complete on this node.
 func (m *Machine) completed(l Local) {
 	if m.on(2) && (!m.active() || l.View == "" || l.View != m.view.now.Digest) {
-		m.tell(Report{Topic: Skipped, Local: l, Step: l.Step, Why: "it was written before the current view"})
+		m.report(Report{Topic: Skipped, Local: l, Step: l.Step, Why: "it was written before the current view"})
 		return
 	}
 	if !m.on(4) && m.replaceParts(l) {
 		return
 	}
 	if m.writtenAgain(l) {
-		m.tell(Report{Topic: Skipped, Local: l, Step: l.Step})
+		m.report(Report{Topic: Skipped, Local: l, Step: l.Step})
 		return
 	}
 	m.hold(l)
@@ -381,7 +381,7 @@ func (m *Machine) skip(drop func(*held) bool) {
 		if !drop(&h) {
 			return false
 		}
-		m.tell(Report{Topic: Skipped, Local: h.Local, Step: h.Step})
+		m.report(Report{Topic: Skipped, Local: h.Local, Step: h.Step})
 		return true
 	})
 }

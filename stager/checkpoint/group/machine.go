@@ -19,15 +19,15 @@ type Config struct {
 	View  string
 	Round int
 
-	Lease    time.Duration // how long a record of another job must stand still
-	Beat     time.Duration // between heartbeats
-	Retry    time.Duration // after a store was unavailable
-	PollMin  time.Duration // first wait for an announcement, a view or a COMMIT
-	PollMax  time.Duration // longest
-	Stagger  time.Duration // by how much each index lets the one before go first
-	TakeOver time.Duration // how long COMMIT.json may be missing before others look
-	Patience time.Duration // how long a save of a former view is watched
-	Settle   time.Duration // how long a node without files waits before it says so
+	Lease       time.Duration // how long a record of another job must stand still
+	Beat        time.Duration // between heartbeats
+	Retry       time.Duration // after a store was unavailable
+	PollMin     time.Duration // first wait for an announcement, a view or a COMMIT
+	PollMax     time.Duration // longest
+	Stagger     time.Duration // by how much each index lets the one before go first
+	TakeOver    time.Duration // how long COMMIT.json may be missing before others look
+	Patience    time.Duration // how long a save of a former view is watched
+	QuietPeriod time.Duration // how long a node without files waits before it says so
 }
 
 // Conflict says what happens to another save's COMMIT of the same step.
@@ -59,7 +59,7 @@ func (c *Config) complete() error {
 	set(&c.Stagger, 2*time.Second)
 	set(&c.TakeOver, 15*time.Second)
 	set(&c.Patience, time.Minute)
-	set(&c.Settle, 10*time.Second)
+	set(&c.QuietPeriod, 10*time.Second)
 	if c.Conflict == "" {
 		c.Conflict = ConflictFail
 	}
@@ -395,7 +395,7 @@ func (m *Machine) do(a Action) { m.out = append(m.out, a) }
 
 func (m *Machine) wait(t Task, after time.Duration) { m.do(Action{Do: Wait, For: t, After: after}) }
 
-func (m *Machine) tell(r Report) { m.do(Action{Do: Tell, Report: r}) }
+func (m *Machine) report(r Report) { m.do(Action{Do: Tell, Report: r}) }
 
 // unreadable reports a record that cannot be used and stays as it is. Without err its bytes
 // could not be read, or are those of another record.
@@ -404,7 +404,7 @@ func (m *Machine) unreadable(key string, err error) {
 	if err != nil {
 		why = err.Error()
 	}
-	m.tell(Report{Topic: Unreadable, Key: key, Why: why})
+	m.report(Report{Topic: Unreadable, Key: key, Why: why})
 }
 
 // payload returns what stands in a part, which must be JSON.

@@ -123,7 +123,7 @@ func (m *Machine) decide(rec Member, version string) {
 	case same && slices.Contains(rec.Former, m.cfg.Boot), m.member.joined:
 		if m.on(1) {
 			m.member.phase = memberFenced
-			m.tell(Report{Topic: Fenced, Who: rec.Boot})
+			m.report(Report{Topic: Fenced, Who: rec.Boot})
 			m.fenced()
 			return
 		}
@@ -134,10 +134,10 @@ func (m *Machine) decide(rec Member, version string) {
 		m.replaceMember(rec, version)
 	case m.member.after:
 		m.member.phase = memberRefused
-		m.tell(Report{Topic: Refused, Who: rec.Job})
+		m.report(Report{Topic: Refused, Who: rec.Job})
 	default:
 		m.member.watched, m.member.phase = rec, memberWatch
-		m.tell(Report{Topic: Waiting, Who: rec.Job, Missing: []int{m.cfg.Index}})
+		m.report(Report{Topic: Waiting, Who: rec.Job, Missing: []int{m.cfg.Index}})
 		m.wait(ofMember, m.cfg.Lease)
 	}
 }
@@ -157,7 +157,7 @@ func (m *Machine) registered(version string) {
 	m.member.version, m.member.joined, m.member.phase = version, true, memberBeating
 	m.wait(ofMember, m.cfg.Beat)
 	if first {
-		m.tell(Report{Topic: Registered})
+		m.report(Report{Topic: Registered})
 		m.pollView()
 	}
 }

@@ -294,7 +294,7 @@ func (r *Restorer) follow() {
 		r.propose(Found{}, CauseFirst) // says so
 		return
 	case r.mute, r.own.Follows == r.last.Number:
-		r.lookAtOthers()
+		r.readOthers()
 		return
 	}
 	r.own.Follows = r.last.Number
@@ -315,7 +315,7 @@ func (r *Restorer) noted(e Event) {
 	switch {
 	case e.Outcome == OK && r.phase == restoreFollow:
 		r.version = e.Version
-		r.lookAtOthers()
+		r.readOthers()
 	case e.Outcome == OK:
 		r.version = e.Version
 		r.do(restoreCheck, Action{Do: Last, Key: AgreementsPrefix(r.cfg.Job)})
@@ -327,9 +327,9 @@ func (r *Restorer) noted(e Event) {
 	}
 }
 
-// lookAtOthers looks for nodes that hold a checkpoint in whose place the last agreement was
+// readOthers looks for nodes that hold a checkpoint in whose place the last agreement was
 // made. They did not see it, as this node reads after it was made.
-func (r *Restorer) lookAtOthers() {
+func (r *Restorer) readOthers() {
 	if r.last.Over == 0 || !r.on(ruleWait) {
 		r.fetch()
 		return

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stager-dev/stager/backends/backendtest/live"
+	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
 // Each rule of the protocol is needed: without it an exploration finds a run in which

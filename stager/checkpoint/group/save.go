@@ -28,7 +28,7 @@ type save struct {
 	version string   // of COMMIT.json, where another save's is there
 	suffix  int      // of the directory of COMMIT.json
 	missing string   // reported
-	gone    bool     // the own part is no longer there
+	removed bool     // the own part is no longer there
 	guess   bool     // the COMMIT.json that ends it is provisional
 }
 
@@ -80,7 +80,7 @@ func (m *Machine) enter(s *save, p savePhase) {
 	case saveScan:
 		a.Do = Scan
 	case saveWaitLocal:
-		a.Do, a.After = Wait, m.cfg.Settle
+		a.Do, a.After = Wait, m.cfg.QuietPeriod
 	case saveUpload:
 		a.Do = Upload
 	case savePart:
@@ -155,7 +155,7 @@ func (m *Machine) saveAnswered(s *save, e Event) {
 			m.fail(s, fmt.Sprintf("the files of node %d changed or vanished before they were uploaded", m.cfg.Index))
 			return
 		}
-		m.bring(s, e)
+		m.upload(s, e)
 	case savePart:
 		m.brought(s, e)
 	default:
@@ -213,7 +213,7 @@ func (m *Machine) scanned(s *save, e Event) {
 			m.enter(s, saveWaitLocal)
 			return
 		}
-		m.bring(s, Event{Provisional: s.provisional})
+		m.upload(s, Event{Provisional: s.provisional})
 	default:
 		m.fail(s, fmt.Sprintf("node %d %s", m.cfg.Index, cmp.Or(e.Why, "no longer has the files of this save")))
 	}
@@ -228,8 +228,8 @@ func (m *Machine) proved(s *save) {
 	})
 }
 
-// bring creates this node's part.
-func (m *Machine) bring(s *save, e Event) {
+// upload creates this node's part.
+func (m *Machine) upload(s *save, e Event) {
 	s.own = Part{
 		Header: Header{APIVersion: apiVersion, Kind: kindPart}, View: s.id.View, Save: s.id.Number, Step: s.what.Step,
 		Index: m.cfg.Index, Count: m.cfg.Count, Boot: m.cfg.Boot, Pod: m.cfg.Pod, Payload: payload(e.Body),
@@ -286,7 +286,7 @@ func (m *Machine) endView(why string) {
 // finish ends a save with a report.
 func (m *Machine) finish(s *save, topic Topic, why string) {
 	s.phase = saveDone
-	m.tell(Report{Topic: topic, Save: s.id, Step: s.what.Step, Why: why, Provisional: s.guess})
+	m.report(Report{Topic: topic, Save: s.id, Step: s.what.Step, Why: why, Provisional: s.guess})
 }
 
 // forgetDone drops what is done. Then the next save can be announced.

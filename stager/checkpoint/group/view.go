@@ -133,7 +133,7 @@ func (m *Machine) waitsFor(missing []int, others []string) {
 	}
 	if now := strings.Join(append(words, why), " "); now != m.view.missing && len(missing) > 0 {
 		m.view.missing = now
-		m.tell(Report{Topic: Waiting, Missing: missing, Why: why})
+		m.report(Report{Topic: Waiting, Missing: missing, Why: why})
 	}
 }
 
@@ -191,6 +191,6 @@ func (m *Machine) adopt(v View) {
 	if m.on(2) {
 		m.skip(func(h *held) bool { return h.View != v.Digest })
 	}
-	m.tell(Report{Topic: Viewed, View: v})
+	m.report(Report{Topic: Viewed, View: v})
 	m.startLog()
 }

@@ -15,7 +15,7 @@ import (
 
 // What becomes of dataDir and outputDir.
 const (
-	DataStage = "stage" // they are folders of the pod: brought before, and saved
+	DataStage = "stage" // they are directories of the pod: brought before, and saved
 	DataURI   = "uri"   // they are URLs in variables, as in OpenPAI, and the command does the rest
 )
 
@@ -46,7 +46,7 @@ type Result struct {
 	Warnings       []string // what is not as it was in OpenPAI
 }
 
-// folders of a task.
+// directories of a task.
 const (
 	podRoot   = "/pai"
 	codeMax   = plan.Bytes(200_000_000) // OpenPAI's
@@ -164,7 +164,7 @@ func (c *conversion) locations() {
 		}
 	}
 	if c.codeDir != "" && len(c.faults) == 0 && c.codeBase() == "" {
-		c.fault(c.at["codeDir"], "codeDir is the root of its store; give the folder that the code is in")
+		c.fault(c.at["codeDir"], "codeDir is the root of its store; give the directory that the code is in")
 	}
 	if c.outputDir == "" && c.staged() && !c.second {
 		c.warn("there is no outputDir, and no user and default file system to make OpenPAI's own of: what the tasks leave in $PAI_OUTPUT_DIR is lost")
@@ -206,8 +206,8 @@ func (c *conversion) staged() bool { return c.opts.Data == DataStage }
 // codeBase is the last name of codeDir.
 func (c *conversion) codeBase() string {
 	_, at, _ := strings.Cut(c.codeDir, "://")
-	_, folder, _ := strings.Cut(at, "/")
-	if base := path.Base("/" + folder); base != "/" {
+	_, directory, _ := strings.Cut(at, "/")
+	if base := path.Base("/" + directory); base != "/" {
 		return base
 	}
 	return ""

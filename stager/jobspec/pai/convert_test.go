@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/stager-dev/stager/stager/golden"
+	"github.com/stager-dev/stager/stager/internal/golden"
 	"github.com/stager-dev/stager/stager/jobspec"
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )

@@ -16,7 +16,7 @@ type job struct {
 	second                          bool // it is of the second format
 	gang                            bool // its tasks begin together
 	env                             []variable
-	storages                        []storage      // folders that OpenPAI mounts into each task
+	storages                        []storage      // directories that OpenPAI mounts into each task
 	registries                      []registry     // of the images
 	at                              map[string]int // where fields are
 }
@@ -38,15 +38,15 @@ type role struct {
 	secret                  bool // the command has the value of a secret in it
 	minFailed, minSucceeded int  // never, or so many tasks
 	tries                   int  // endless, or how often a task that failed is tried again
-	told                    told
+	told                    completionRules
 	at                      int
 }
 
-// told is what OpenPAI's variables say of a role where that is not what counts: the
+// completionRules is what OpenPAI's variables say of a role where that is not what counts: the
 // second format has defaults that its variables show in another way.
-type told struct{ failed, succeeded, shm string }
+type completionRules struct{ failed, succeeded, shm string }
 
-// storage is a folder that OpenPAI mounts into each task: a PersistentVolumeClaim of
+// storage is a directory that OpenPAI mounts into each task: a PersistentVolumeClaim of
 // this name.
 type storage struct {
 	name, path string
@@ -143,7 +143,7 @@ func (r *reader) role(v *hujson.Value) *role {
 	}
 	t.minFailed = o.numberOrNull("minFailedTaskCount", 1, count)
 	t.minSucceeded = o.numberOrNull("minSucceededTaskCount", never, count)
-	t.told = told{orNull(t.minFailed), orNull(t.minSucceeded), strconv.Itoa(t.shm)}
+	t.told = completionRules{orNull(t.minFailed), orNull(t.minSucceeded), strconv.Itoa(t.shm)}
 	seen := map[string]bool{}
 	for _, v := range o.list("portList", false) {
 		p := r.port(v)

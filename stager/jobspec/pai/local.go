@@ -17,7 +17,7 @@ type Task struct {
 // scriptVariable is where a script with secrets in it is on a workstation.
 const scriptVariable = "STAGER_PAI_SCRIPT"
 
-// Local is one task of a role, with all its folders below dir, which must be
+// Local is one task of a role, with all its directories below dir, which must be
 // absolute. Tasks that run on the same machine find each other.
 func Local(file []byte, roleName string, index int, dir string, opts Options) (*Task, error) {
 	c := &conversion{reader: &reader{text: file}, opts: opts, root: dir, local: true}

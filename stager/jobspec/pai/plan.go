@@ -44,9 +44,9 @@ func (c *conversion) plan(t *role) string {
 		}
 	}
 	if c.outputDir != "" && c.staged() {
-		destination := folder(c.outputDir, "")
+		destination := directory(c.outputDir, "")
 		if len(c.roles) > 1 || t.tasks > 1 {
-			destination = folder(c.outputDir, t.name+"/{index}/")
+			destination = directory(c.outputDir, t.name+"/{index}/")
 			c.warn("tasks save what is in $PAI_OUTPUT_DIR apart, below outputDir under the name of their role and their index")
 		}
 		if c.retries != 0 {
@@ -79,7 +79,7 @@ func (c *conversion) plan(t *role) string {
 }
 
 func (c *conversion) input(name, source, at string, more ...yamledit.Entry) yamledit.Map {
-	m := yamledit.Map{{Key: "name", Value: name}, {Key: "source", Value: folder(source, "")}, {Key: "path", Value: at}}
+	m := yamledit.Map{{Key: "name", Value: name}, {Key: "source", Value: directory(source, "")}, {Key: "path", Value: at}}
 	return secret(append(m, more...), c.opts.ReadSecret)
 }
 
@@ -90,9 +90,9 @@ func secret(m yamledit.Map, name string) yamledit.Map {
 	return append(m, yamledit.Entry{Key: "credentials", Value: yamledit.Map{{Key: "secret", Value: name}}})
 }
 
-// folder is a URL that ends in a slash, so that it is what lies in it, and not what
-// else begins with its name; or a folder below. Parameters stay behind.
-func folder(url, below string) string {
+// directory is a URL that ends in a slash, so that it is what lies in it, and not what
+// else begins with its name; or a directory below. Parameters stay behind.
+func directory(url, below string) string {
 	where, parameters, has := strings.Cut(url, "?")
 	where = strings.TrimRight(where, "/") + "/" + below
 	if has {

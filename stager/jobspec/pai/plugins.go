@@ -128,7 +128,7 @@ func (v *version2) tensorboard(settings *yaml.Node, scope map[string]*yaml.Node)
 fi`, quote(flag), port)}
 }
 
-// storages are the folders that OpenPAI mounts: those of extras, or of the older plugin.
+// storages are the directories that OpenPAI mounts: those of extras, or of the older plugin.
 func (v *version2) storages(extras *yaml.Node, j *job) {
 	list := get(extras, "storages")
 	if list == nil {

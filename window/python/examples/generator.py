@@ -6,7 +6,7 @@
     tf.data.Dataset.from_generator(lambda: batches("train", 0, 256, decode), output_signature=...)
 
 A sample is what has one name before its first dot: of a tar shard as WebDataset packs
-it, or of a folder (window: {items: folders} or bundles). It comes as a dictionary of
+it, or of a directory (window: {items: directories} or bundles). It comes as a dictionary of
 bytes by the rest of the name. Copy this file and change it; it needs stager_window
 and nothing else.
 
@@ -24,10 +24,10 @@ from stager_window import shards
 def files(path):
     """The names and bytes of a shard's files, in its order."""
     if os.path.isdir(path):
-        for folder, below, names in os.walk(path):
+        for directory, below, names in os.walk(path):
             below.sort()
             for name in sorted(names):
-                with open(os.path.join(folder, name), "rb") as file:
+                with open(os.path.join(directory, name), "rb") as file:
                     yield os.path.relpath(file.name, path), file.read()
         return
     with tarfile.open(path) as archive:
@@ -40,8 +40,8 @@ def samples(path):
     """The samples of a shard: {"key": "dogs/0007", "jpg": b"...", "cls": b"3"}."""
 
     def key(file):
-        folder, name = os.path.split(file[0])
-        return os.path.join(folder, name.split(".", 1)[0])
+        directory, name = os.path.split(file[0])
+        return os.path.join(directory, name.split(".", 1)[0])
 
     for name, group in itertools.groupby(files(path), key):
         yield {"key": name, **{file[len(name):].lstrip("."): body for file, body in group}}

@@ -284,11 +284,11 @@ def cursor(input: str, go_on: Any = None, *, socket: str | None = None) -> Dict[
     return _call(socket, "GET" if go_on is None else "PUT", f"/v1/inputs/{_quote(input)}/cursor", {}, go_on)[2]
 
 
-def resume(folder: str, *, socket: str | None = None) -> Dict[str, Any] | None:
-    """Has every input go on where the checkpoint stood that "stager restore" brought to folder, and
+def resume(directory: str, *, socket: str | None = None) -> Dict[str, Any] | None:
+    """Has every input go on where the checkpoint stood that "stager restore" brought to directory, and
     returns its RESTORED.json. None says that nothing was restored: the job begins."""
     try:
-        with open(os.path.join(folder, "RESTORED.json"), encoding="utf-8") as f:
+        with open(os.path.join(directory, "RESTORED.json"), encoding="utf-8") as f:
             restored: Dict[str, Any] = json.load(f)
     except FileNotFoundError:
         return None

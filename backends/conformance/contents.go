@@ -1,0 +1,101 @@
+package conformance
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"hash"
+	"hash/fnv"
+	"io"
+	"math"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Contents are bytes made from a key: they take no memory, whatever their size, and
+// can be told from those of any other key, at any offset. It is an io.ReaderAt and
+// may be used by many goroutines at once.
+type Contents struct {
+	seed uint64
+	size int64
+}
+
+// period is after how many bytes contents repeat, which makes their sums cheap: a
+// prime number of words, so that no two ranges of a round size look alike.
+const period = 8 * 131_101
+
+// ContentsOf makes size bytes from key.
+func ContentsOf(key string, size int64) *Contents {
+	h := fnv.New64a()
+	h.Write([]byte(key))
+	return &Contents{h.Sum64(), size}
+}
+
+// Size is the number of bytes.
+func (c *Contents) Size() int64 { return c.size }
+
+// ReadAt implements io.ReaderAt.
+func (c *Contents) ReadAt(p []byte, off int64) (n int, err error) {
+	if off >= c.size {
+		return 0, io.EOF
+	}
+	if left := c.size - off; int64(len(p)) > left {
+		p, err = p[:left], io.EOF
+	}
+	pos := off % period
+	for n < len(p) {
+		if pos%8 == 0 && len(p)-n >= 8 {
+			binary.LittleEndian.PutUint64(p[n:], c.word(pos/8))
+			n, pos = n+8, pos+8
+		} else {
+			p[n] = byte(c.word(pos/8) >> (8 * (pos % 8)))
+			n, pos = n+1, pos+1
+		}
+		if pos == period {
+			pos = 0
+		}
+	}
+	return n, err
+}
+
+// word is the i-th one of the period: a counter, well mixed.
+func (c *Contents) word(i int64) uint64 {
+	x := c.seed + uint64(i)*0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Bytes are the contents in memory.
+func (c *Contents) Bytes() []byte {
+	p := make([]byte, c.size)
+	_, _ = c.ReadAt(p, 0) // it is made, not fetched
+	return p
+}
+
+// Sum is the checksum of the contents. For an algorithm that is Combinable it costs
+// the same for a terabyte as for a megabyte.
+func (c *Contents) Sum(a backends.Algorithm) backends.Checksum {
+	h := a.New()
+	if !a.Combinable() || c.size <= period {
+		c.feed(h, c.size)
+		return backends.SumOf(a, h)
+	}
+	c.feed(h, period)
+	square, length := h.Sum(nil), int64(period) // the sum of 1, 2, 4 … periods
+	h.Reset()
+	sum := h.Sum(nil)
+	for times := c.size / period; times > 0; times >>= 1 {
+		if times&1 == 1 {
+			sum = a.Combine(sum, square, length)
+		}
+		square = a.Combine(square, square, length)
+		length = min(length, math.MaxInt64/2) * 2 // the last one is not used
+	}
+	h.Reset()
+	c.feed(h, c.size%period)
+	return backends.Checksum{Algorithm: a, Value: hex.EncodeToString(a.Combine(sum, h.Sum(nil), c.size%period))}
+}
+
+func (c *Contents) feed(h hash.Hash, n int64) {
+	_, _ = io.Copy(h, io.NewSectionReader(c, 0, n)) // neither side can fail
+}

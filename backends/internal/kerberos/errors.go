@@ -1,0 +1,83 @@
+package kerberos
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// meanings are what the library, and the servers behind it, have only words for; the
+// first that fits counts.
+var meanings = []struct {
+	phrase string
+	kind   backends.Kind
+	words  string
+}{
+	{"KRB_AP_ERR_SKEW", backends.Permission, "the clocks of this machine and the Kerberos server differ too much: set them"},
+	{"KRB_AP_ERR_TKT_NYV", backends.Permission, "the Kerberos ticket is not valid yet: the clocks of this machine and the Kerberos server differ, set them"},
+	{"KRB_AP_ERR_TKT_EXPIRED", backends.Permission, expired},
+	{"no valid existing session", backends.Permission, expired},
+	{"KDC_ERR_C_PRINCIPAL_UNKNOWN", backends.Permission, "the Kerberos server does not know the user of the keytab or ticket: klist -k tells whom the keytab names"},
+	{"KDC_ERR_CLIENT_REVOKED", backends.Permission, "the Kerberos server has locked or disabled this user"},
+	{"KDC_ERR_PREAUTH_FAILED", backends.Permission, oldKey},
+	{"KDC_ERR_KEY_EXPIRED", backends.Permission, "this user's password has expired: an administrator must change it, and export the keytab anew"},
+	{"client password/keytab incorrect", backends.Permission, oldKey},
+	{"KDC_ERR_ETYPE_NOSUPP", backends.Permission, otherTypes},
+	{"matching key not found in keytab", backends.Permission, otherTypes},
+	{"KDC_ERR_S_PRINCIPAL_UNKNOWN", backends.Permission, "the Kerberos server knows no such service: name the host in full, as the service's own name does"},
+	{"no KDCs defined", backends.Invalid, noServer},
+	{"does not have any defined KDCs", backends.Invalid, noServer},
+	{"no KDC SRV records", backends.Invalid, noServer},
+	{"Networking_Error", backends.Unavailable, "no Kerberos server of the realm answers"},
+	{"communicat", backends.Unavailable, "no Kerberos server of the realm answers"},
+}
+
+const (
+	expired    = "the Kerberos ticket has expired: run kinit again, or give a keytab, which stager renews by itself"
+	oldKey     = "the keytab's key is not the user's current one: export the keytab anew"
+	otherTypes = "the keytab has no key of a type that the Kerberos server takes for this user: export it with aes256-cts"
+	noServer   = "krb5.conf names no Kerberos server (kdc) for the realm"
+)
+
+// service is what a request to the server was about.
+var service = regexp.MustCompile(`when requesting for (\S+):`)
+
+// Meaning tells of an error of gokrb5, or of one that quotes it, what it means and of
+// which kind it is; "" when it knows none.
+func Meaning(err error) (backends.Kind, string) {
+	text := err.Error()
+	for _, m := range meanings {
+		if !strings.Contains(text, m.phrase) {
+			continue
+		}
+		if about := service.FindStringSubmatch(text); about != nil && m.phrase == "KDC_ERR_S_PRINCIPAL_UNKNOWN" {
+			return m.kind, strings.Replace(m.words, "such service", "service "+about[1], 1)
+		}
+		return m.kind, m.words
+	}
+	return backends.Unknown, ""
+}
+
+// Explain turns an error of gokrb5 into one of a store.
+func Explain(err error) error {
+	var done *backends.Error
+	if err == nil || errors.As(err, &done) {
+		return err
+	}
+	kind, words := Meaning(err)
+	if words == "" {
+		return denied("the Kerberos server gives no ticket: %w", err)
+	}
+	return &backends.Error{Op: "open", Kind: kind, Err: &reworded{words, err}}
+}
+
+// reworded is an error in other words.
+type reworded struct {
+	words string
+	cause error
+}
+
+func (t *reworded) Error() string { return t.words }
+func (t *reworded) Unwrap() error { return t.cause }

@@ -1,0 +1,115 @@
+package objectstore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+const (
+	// shortBody is up to which size a body goes with the head, before the answer is looked for.
+	shortBody = 256 << 10
+	// copyBody is how much of a longer one is written at once: a slow line is to be seen to move.
+	copyBody = 64 << 10
+)
+
+// bodies are buffers for what is sent.
+var bodies = sync.Pool{New: func() any { return new([shortBody]byte) }}
+
+// length is how long a body is.
+func length(body *io.SectionReader) int64 {
+	if body == nil {
+		return 0
+	}
+	return body.Size()
+}
+
+// exchange sends a request, whose head is in out, and reads the head of the answer. With an
+// answer broken is what kept the server from having all of the request.
+func (w *connection) exchange(req *http.Request, body *io.SectionReader) (res *http.Response, broken, err error) {
+	if length(body) > shortBody {
+		return w.sendBody(req, body)
+	}
+	parts := net.Buffers{w.out}
+	if length(body) > 0 {
+		buf := bodies.Get().(*[shortBody]byte)
+		defer bodies.Put(buf)
+		short := buf[:body.Size()]
+		if n, err := body.ReadAt(short, 0); n < len(short) {
+			return nil, nil, err
+		}
+		parts = append(parts, short)
+	}
+	_, broken = parts.WriteTo(w.conn)
+	if res, err = w.readResponse(req); err != nil { // it may say why it takes no more
+		return nil, nil, cmp.Or(broken, err)
+	}
+	return res, broken, nil
+}
+
+// sendBody is exchange for a long body. It hears the answer meanwhile: that may come before all
+// is sent, from a server that wants no more of it.
+func (w *connection) sendBody(req *http.Request, body *io.SectionReader) (res *http.Response, broken, err error) {
+	var unheard error
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		res, unheard = w.readResponse(req)       //nolint:bodyclose // who asked does, or the connection ends
+		w.conn.SetWriteDeadline(time.Unix(1, 0)) //nolint:errcheck // then it is closed
+	}()
+	if _, broken = w.conn.Write(w.out); broken == nil {
+		broken, err = w.copyBody(req.Context(), body)
+	}
+	if err != nil {
+		w.conn.Close() //nolint:errcheck // the server waits for the rest, and has no answer
+	}
+	<-heard
+	switch {
+	case err != nil:
+	case unheard != nil:
+		err = unheard
+	case broken == nil:
+		err = w.conn.SetWriteDeadline(time.Time{})
+	}
+	return res, broken, err
+}
+
+// copyBody sends a body, from the file that it lies in if that can be. An error of its own is
+// apart from what breaks on the connection.
+func (w *connection) copyBody(ctx context.Context, body *io.SectionReader) (broken, err error) {
+	if _, err := body.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	if w.client.tls == nil && w.socket.raw != nil {
+		if err := backends.SendFile(ctx, body, w.socket.sendFile); !errors.Is(err, errors.ErrUnsupported) {
+			return nil, err
+		}
+	}
+	buf := bodies.Get().(*[shortBody]byte)
+	defer bodies.Put(buf)
+	piece := buf[:copyBody]
+	for {
+		n, err := body.Read(piece)
+		if n > 0 {
+			if _, broken := w.conn.Write(piece[:n]); broken != nil {
+				return broken, nil
+			}
+			backends.Moved(ctx)
+		}
+		switch at, _ := body.Seek(0, io.SeekCurrent); {
+		case at == body.Size():
+			return nil, nil
+		case errors.Is(err, io.EOF):
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// NoBytes tells whether a range has no bytes, which no request can ask for.
+func NoBytes(obj backends.Object, off, n int64) bool {
+	return n == 0 || (n < 0 && off > 0 && off == obj.Size)
+}
+
+// Range is how a range is written behind "bytes=" in the header of that name.
+func Range(off, n int64) string {
+	if n < 0 {
+		return fmt.Sprintf("%d-", off)
+	}
+	return fmt.Sprintf("%d-%d", off, off+n-1)
+}
+
+// BeyondEnd is the error of a range that begins after the object's end.
+func BeyondEnd(key string, off int64) error {
+	return &backends.Error{Op: "read", Key: key, Kind: backends.Corrupt, Err: fmt.Errorf("the object ends before byte %d: %w", off, io.ErrUnexpectedEOF)}
+}
+
+// Response is what a server says of the bytes that are to come.
+type Response struct {
+	Status       int
+	Version      backends.Version
+	Length       int64 // -1 when it does not say
+	ContentRange string
+}
+
+// partial reports whether the bytes are a range of the object. "rclone serve s3" sends the
+// range that it was asked for with status 200.
+func (a Response) partial() bool {
+	return a.Status == http.StatusPartialContent || a.ContentRange != ""
+}
+
+// Wanted compares the answer with the question, n bytes of obj from off, and returns
+// how many bytes of it are wanted. Servers and proxies exist that ignore If-Match or
+// Range, and a mixture of versions would go unseen.
+func (a Response) Wanted(obj backends.Object, off, n int64) (int64, error) {
+	refuse := func(kind backends.Kind, format string, args ...any) (int64, error) {
+		return 0, backends.Errorf(kind, "read", obj.Key, format, args...)
+	}
+	if obj.Version != "" && a.Version != obj.Version {
+		return refuse(backends.Changed, "the object changed since it was listed: its ETag is %s, not %s", a.Version, obj.Version)
+	}
+	switch {
+	case a.Length < 0:
+		return refuse(backends.Unsupported, "the server, or a proxy before it, does not say how many bytes come")
+	case a.partial():
+		var first, last, size int64
+		if _, err := fmt.Sscanf(a.ContentRange, "bytes %d-%d/%d", &first, &last, &size); err != nil || first != off || a.Length != last-first+1 {
+			return refuse(backends.Corrupt, "the server was asked for bytes %s and answers with %q and %d bytes", Range(off, n), a.ContentRange, a.Length)
+		}
+		if n < 0 {
+			n = size - off
+		}
+	case off != 0:
+		return refuse(backends.Unsupported, "the server, or a proxy before it, ignores the Range header")
+	case n < 0:
+		n = a.Length
+	}
+	if obj.Version != "" && !a.partial() && a.Length != obj.Size {
+		return refuse(backends.Changed, "the object has %d bytes, not %d as was listed", a.Length, obj.Size)
+	}
+	return n, nil
+}
+
+// Body is a stream of exactly the bytes that were asked for. Closed before the
+// answer's end it takes the connection with it, which is cheaper than the rest of a
+// large object.
+type Body struct {
+	io.ReadCloser
+	ctx     context.Context //nolint:containedctx // it is that of the request
+	key     string
+	left    int64
+	sum     backends.Checksum
+	explain func(op, key string, err error) error
+}
+
+var _ backends.ChecksumReader = (*Body)(nil)
+
+// NewBody is the stream of left bytes from an answer's body. Its sum is that of the
+// whole object, if the answer told it; explain makes an error of the store's kind.
+func NewBody(ctx context.Context, key string, from io.ReadCloser, left int64, sum backends.Checksum, explain func(op, key string, err error) error) *Body {
+	return &Body{from, ctx, key, left, sum, explain}
+}
+
+// ObjectChecksum is the checksum of the whole object, if the answer told it.
+func (r *Body) ObjectChecksum() backends.Checksum { return r.sum }
+
+func (r *Body) Read(p []byte) (int, error) {
+	if r.left == 0 {
+		return 0, io.EOF
+	}
+	if int64(len(p)) > r.left {
+		p = p[:r.left]
+	}
+	n, err := r.ReadCloser.Read(p)
+	r.left -= int64(n)
+	switch {
+	case r.ctx.Err() != nil: // the connection may call it many names, or not have noticed
+		return n, &backends.Error{Op: "read", Key: r.key, Kind: backends.Canceled, Err: context.Cause(r.ctx)}
+	case err == nil, errors.Is(err, io.EOF) && r.left == 0:
+		return n, nil // the end is told by the next call
+	case errors.Is(err, io.EOF):
+		return n, io.ErrUnexpectedEOF
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return n, err
+	}
+	return n, r.explain("read", r.key, err)
+}

@@ -1,0 +1,157 @@
+package objectstore
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A server is one whose every byte a test decides. It serves each connection by the script
+// of its number, and those beyond the last by that.
+type server struct {
+	pair    func() (client, server net.Conn)
+	scripts []func(*peer)
+
+	mu    sync.Mutex
+	peers []*peer
+}
+
+// A peer is a server's end of a connection.
+type peer struct {
+	net.Conn
+	in   *bufio.Reader
+	gone chan struct{} // closed when the script has ended
+}
+
+// asked waits for a request; it is false when there are no more.
+func (p *peer) asked() bool {
+	_, err := http.ReadRequest(p.in)
+	return err == nil
+}
+
+func (p *peer) say(s string) bool {
+	_, err := io.WriteString(p, s)
+	return err == nil
+}
+
+// drain reads all that comes, whatever ends it.
+func drain(r io.Reader) { _, _ = io.Copy(io.Discard, r) }
+
+// answers has one answer for each request; behind the last it closes.
+func answers(all ...string) func(*peer) {
+	return func(p *peer) {
+		for _, s := range all {
+			if !p.asked() || !p.say(s) {
+				return
+			}
+		}
+	}
+}
+
+// forever gives each request that answer.
+func forever(answer string) func(*peer) {
+	return func(p *peer) {
+		for p.asked() && p.say(answer) {
+		}
+	}
+}
+
+// pairOfPipes is of connections that live in a synctest bubble.
+func pairOfPipes() (client, server net.Conn) { return net.Pipe() }
+
+// pairOfSockets is of connections whose one end has at once what was written to the other.
+func pairOfSockets() (client, server net.Conn) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		panic(err)
+	}
+	var ends [2]net.Conn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "")
+		if ends[i], err = net.FileConn(file); err != nil {
+			panic(err)
+		}
+		file.Close()
+	}
+	return ends[0], ends[1]
+}
+
+func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	client, conn := s.pair()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &peer{Conn: conn, in: bufio.NewReader(conn), gone: make(chan struct{})}
+	script := s.scripts[min(len(s.peers), len(s.scripts)-1)]
+	s.peers = append(s.peers, p)
+	go func() {
+		defer close(p.gone)
+		defer p.Close()
+		script(p)
+	}()
+	return client, nil
+}
+
+// dials is how many connections were made.
+func (s *server) dials() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.peers)
+}
+
+func newGetter(t testing.TB, base string, transport *http.Transport) *Client {
+	t.Helper()
+	u, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := NewClient(u, transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.CloseIdleConnections)
+	return g
+}
+
+// scripted is a Client of a server that does as the scripts say.
+func scripted(t testing.TB, pair func() (client, server net.Conn), scripts ...func(*peer)) (*Client, *server) {
+	t.Helper()
+	transport, err := NewTransport("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{pair: pair, scripts: scripts}
+	transport.DialContext, transport.Proxy = s.dial, nil
+	return newGetter(t, "http://store.example", transport), s
+}
+
+func request(ctx context.Context, method, uri string) *http.Request {
+	req, err := http.NewRequestWithContext(ctx, method, uri, nil)
+	if err != nil {
+		panic(err)
+	}
+	return req
+}
+
+const uri = "http://store.example/bucket/key"
+
+// get returns the status, and what was said instead or up to the end: never both.
+func get(ctx context.Context, g *Client, method, uri string) (status int, body string, err error) {
+	res, err := g.Send(request(ctx, method, uri), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(b), err
+}

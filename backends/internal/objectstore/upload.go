@@ -1,0 +1,243 @@
+package objectstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// SmallObject is up to which size, in bytes, an object waits for Commit and is then
+// one request. Larger ones are on the way before.
+const SmallObject = 8 << 20
+
+// abortWithin is how long Abort waits for the store.
+const abortWithin = 15 * time.Second
+
+// Uploader is how a protocol writes one object.
+type Uploader interface {
+	// Begin starts an upload in parts. It is called at most once with success.
+	Begin(ctx context.Context) error
+	// Resume goes on with an upload that had this Token instead, and tells whether the
+	// store still has it. Send is called for all parts nevertheless.
+	Resume(ctx context.Context, token string) (bool, error)
+	// Token returns the store's ID of the upload that was begun, and what Resume needs.
+	Token() (id, token string, err error)
+	// Send sends one of the parts, which are numbered from 1, and may be sent again;
+	// many are sent at once.
+	Send(ctx context.Context, number int, src *io.SectionReader) error
+	// Sum returns what is to see the bytes of a small object before Publish, to sum
+	// them. Each call begins anew.
+	Sum() io.Writer
+	// Publish makes the object: of the parts, if Begin was called, and else of small.
+	// It is called again after it failed, also when only its answer got lost.
+	Publish(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error)
+	// Drop has the store forget the parts.
+	Drop(ctx context.Context) error
+}
+
+// CreateParts begins an object of known size.
+func CreateParts(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, facts backends.Capabilities) (backends.PartWriter, error) {
+	u := newUpload(ctx, to, key, opts, facts)
+	if opts.Size <= SmallObject {
+		return u, nil
+	}
+	var err error
+	if opts.Resume != "" {
+		u.begun, err = to.Resume(ctx, opts.Resume)
+		if kind := backends.KindOf(err); err != nil && !kind.Retryable() && kind != backends.Canceled {
+			u.begun, err = false, nil // who may write may not always look
+		}
+	}
+	if !u.begun && err == nil {
+		err = u.begin(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if opts.Begun != nil {
+		id, token, err := to.Token()
+		if err != nil {
+			return nil, errors.Join(err, u.Abort())
+		}
+		u.left = true
+		opts.Begun(id, token)
+	}
+	return u, nil
+}
+
+// Create begins an object whose size may not be known. A part waits in memory until
+// it is full.
+func Create(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, facts backends.Capabilities) backends.Writer {
+	return &stream{upload: newUpload(ctx, to, key, opts, facts), ctx: ctx, most: facts.MaxParts}
+}
+
+// upload is one object on its way: small, read in Commit, or in parts.
+type upload struct {
+	to     Uploader
+	key    string
+	size   int64           // what was promised; -1 when it is not known
+	length int64           // of its parts
+	lasts  context.Context //nolint:containedctx // Abort works after that of Create ended
+
+	begun bool // it is in parts
+	left  bool // somebody may go on with them after Abort
+	ended bool // committed or aborted
+
+	mu    sync.Mutex // guards all below
+	small *io.SectionReader
+	sizes map[int]int64 // of the parts that were sent
+}
+
+func newUpload(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, facts backends.Capabilities) *upload {
+	return &upload{
+		to: to, key: key, size: opts.Size, length: facts.PartLength(opts.Size),
+		lasts: context.WithoutCancel(ctx), sizes: make(map[int]int64),
+	}
+}
+
+func (u *upload) begin(ctx context.Context) error {
+	err := u.to.Begin(ctx)
+	u.begun = err == nil
+	return err
+}
+
+// WritePart sends a part, or sums it if it is the whole of a small object.
+func (u *upload) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
+	if u.begun {
+		return u.send(ctx, int(off/u.length)+1, src)
+	}
+	return u.keep(src)
+}
+
+// keep has Commit send src, which is read here at the pace that the Store allows.
+func (u *upload) keep(src *io.SectionReader) error {
+	if _, err := io.Copy(u.to.Sum(), io.NewSectionReader(src, 0, src.Size())); err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.small = backends.Unpaced(src)
+	return nil
+}
+
+func (u *upload) send(ctx context.Context, number int, src *io.SectionReader) error {
+	if err := u.to.Send(ctx, number, src); err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sizes[number] = src.Size()
+	return nil
+}
+
+// Commit publishes the object.
+func (u *upload) Commit(ctx context.Context) (backends.Object, error) {
+	if u.ended {
+		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key, "this write has ended")
+	}
+	if !u.begun && u.small == nil { // nothing was written
+		if err := u.keep(section(nil)); err != nil {
+			return backends.Object{}, err
+		}
+	}
+	var size int64
+	if u.small != nil {
+		size = u.small.Size()
+	}
+	for _, n := range u.sizes {
+		size += n
+	}
+	if u.size >= 0 && size != u.size {
+		return backends.Object{}, backends.Errorf(backends.Invalid, "commit", u.key, "%d of %d bytes were written", size, u.size)
+	}
+	obj, err := u.to.Publish(ctx, u.small, size)
+	if err != nil {
+		return backends.Object{}, err
+	}
+	u.ended = true
+	return obj, nil
+}
+
+// Abort drops the parts that the store holds, unless Begun was told of them.
+func (u *upload) Abort() error {
+	if u.ended {
+		return nil
+	}
+	u.ended, u.small = true, nil
+	if !u.begun || u.left {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(u.lasts, abortWithin)
+	defer cancel()
+	return u.to.Drop(ctx)
+}
+
+// stream is an upload whose parts come one after another.
+type stream struct {
+	*upload
+	ctx    context.Context //nolint:containedctx // Write has none of its own
+	most   int64           // parts
+	buf    []byte
+	number int // parts sent
+}
+
+func (s *stream) Write(p []byte) (n int, err error) {
+	if s.ended {
+		return 0, backends.Errorf(backends.Invalid, "write", s.key, "this write has ended")
+	}
+	for len(p) > 0 {
+		if int64(len(s.buf)) == s.length {
+			if err := s.flush(s.ctx); err != nil {
+				return n, err
+			}
+		}
+		take := min(int64(len(p)), s.length-int64(len(s.buf)))
+		s.buf = append(s.buf, p[:take]...)
+		p, n = p[take:], n+int(take)
+	}
+	return n, nil
+}
+
+// flush sends what waits as the next part; after an error it still waits.
+func (s *stream) flush(ctx context.Context) error {
+	if !s.begun {
+		if err := s.begin(ctx); err != nil {
+			return err
+		}
+	}
+	if s.most > 0 && int64(s.number) == s.most {
+		return backends.Errorf(backends.Unsupported, "write", s.key,
+			"a stream of unknown size ends at %d parts of %d MiB: say the size before", s.most, s.length>>20)
+	}
+	if err := s.send(ctx, s.number+1, section(s.buf)); err != nil {
+		return err
+	}
+	s.number++
+	s.buf = s.buf[:0]
+	return nil
+}
+
+// Commit sends what waits and publishes the object.
+func (s *stream) Commit(ctx context.Context) (backends.Object, error) {
+	switch {
+	case s.ended:
+	case !s.begun:
+		if err := s.keep(section(s.buf)); err != nil {
+			return backends.Object{}, err
+		}
+	case len(s.buf) > 0:
+		if err := s.flush(ctx); err != nil {
+			return backends.Object{}, err
+		}
+	}
+	return s.upload.Commit(ctx)
+}
+
+func section(data []byte) *io.SectionReader {
+	return io.NewSectionReader(bytes.NewReader(data), 0, int64(len(data)))
+}

@@ -1,0 +1,432 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// road is a store in virtual time: each request has a way, and the store takes so many in
+// a second, one after the other.
+type road struct {
+	way    time.Duration
+	each   time.Duration // that the store is busy with one
+	crowds int           // more at once are refused; 0: none are
+
+	mu      sync.Mutex // guards all below
+	free    time.Time  // when the store is
+	under   int        // way
+	most    int
+	refused int
+}
+
+var errCrowd = &Error{Kind: Throttled, Err: errors.New("slow down")}
+
+func (r *road) request() error {
+	r.mu.Lock()
+	r.under++
+	r.most = max(r.most, r.under)
+	crowd := r.crowds > 0 && r.under > r.crowds
+	now := time.Now()
+	if r.free.Before(now) {
+		r.free = now
+	}
+	if crowd {
+		r.refused++
+	} else {
+		r.free = r.free.Add(r.each)
+	}
+	arrives := r.free.Add(r.way)
+	r.mu.Unlock()
+	time.Sleep(time.Until(arrives))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.under--
+	if crowd {
+		return errCrowd
+	}
+	return nil
+}
+
+// drive makes so many requests of 50 KiB that succeed, and tells how long it took.
+func (r *road) drive(t *testing.T, s *semaphore, requests int) time.Duration {
+	t.Helper()
+	start := time.Now()
+	crew, ctx := NewWorkerPool(t.Context(), s.now)
+	for range requests {
+		crew.Go(func() error {
+			for {
+				if err := s.acquire(ctx); err != nil {
+					return err
+				}
+				asked := time.Now()
+				err := r.request()
+				if err == nil {
+					s.moved(50 << 10)
+				}
+				s.release(asked, err)
+				if err == nil {
+					return nil
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	if err := crew.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return time.Since(start)
+}
+
+func TestFarFromAStoreThereAreManyRequestsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fixed := (&road{way: 20 * time.Millisecond, each: 50 * time.Microsecond}).drive(t, newSemaphore(32, nil), 10_000)
+		r := road{way: 20 * time.Millisecond, each: 50 * time.Microsecond}
+		s := newSemaphore(32, newConcurrencyLimiter(32, 512, 0))
+		climbed := r.drive(t, s, 10_000)
+		if s.now() < 256 || r.most > 512 {
+			t.Errorf("%d slots, and %d requests at once; want 256 at least, and at most 512", s.now(), r.most)
+		}
+		if climbed*5 > fixed {
+			t.Errorf("it takes %v, and %v with 32 at once; want a fifth", climbed, fixed)
+		}
+	})
+}
+
+func TestNearAStoreThereAreFewRequestsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := road{way: 200 * time.Microsecond, each: 100 * time.Microsecond}
+		s := newSemaphore(32, newConcurrencyLimiter(32, 512, 0))
+		took := r.drive(t, s, 1_000_000)
+		if r.most > 64 || s.now() > 64 {
+			t.Errorf("up to %d requests at once, and %d slots; want 64 at most, since more bring nothing", r.most, s.now())
+		}
+		if want := 101 * time.Second; took > want {
+			t.Errorf("it takes %v, want %v", took, want)
+		}
+	})
+}
+
+// What a store can take may grow: another tenant leaves, a link is repaired.
+func TestItTriesAgainLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := road{way: 20 * time.Millisecond, each: time.Millisecond}
+		s := newSemaphore(32, newConcurrencyLimiter(32, 512, 0))
+		r.drive(t, s, 2_000)
+		before := s.now()
+		r.each = 50 * time.Microsecond
+		r.drive(t, s, 200_000)
+		if before > 64 || s.now() < 256 {
+			t.Errorf("%d slots when the store was slow, and %d after; want 64 at most, and 256 at least", before, s.now())
+		}
+	})
+}
+
+func TestAStoreThatSaysSlowDownGetsLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const requests = 100_000
+		r := road{way: 20 * time.Millisecond, each: 10 * time.Microsecond, crowds: 40}
+		s := newSemaphore(32, newConcurrencyLimiter(32, 512, 0))
+		took := r.drive(t, s, requests)
+		if s.now() > 48 || s.now() < 8 {
+			t.Errorf("%d slots for a store that takes 40", s.now())
+		}
+		if r.refused > requests/100 {
+			t.Errorf("%d of %d requests are refused, want one in a hundred at most", r.refused, requests)
+		}
+		if best := requests / 40 * r.way; took > best*5/2 {
+			t.Errorf("it takes %v, and %v at best", took, best)
+		}
+	})
+}
+
+// One storm refuses all that is under way, and is one reason for less, not hundreds.
+func TestAStormHalvesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSemaphore(128, newConcurrencyLimiter(128, 512, 0))
+		for range 128 {
+			if err := s.acquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		asked := time.Now()
+		time.Sleep(time.Second)
+		for range 128 {
+			s.release(asked, errCrowd)
+		}
+		if s.now() != 64 {
+			t.Errorf("%d slots after a storm, want 64", s.now())
+		}
+		for s.now() > 8 {
+			before := s.now()
+			time.Sleep(time.Second)
+			if err := s.acquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.release(time.Now(), errCrowd)
+			if s.now() != max(before/2, 8) {
+				t.Fatalf("%d slots after %d and another refusal", s.now(), before)
+			}
+		}
+	})
+}
+
+func TestMemoryThatRunsOutMakesThemFewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var used atomic.Int64
+		c := newConcurrencyLimiter(32, 512, 400<<20)
+		c.memory = used.Load
+		s := newSemaphore(32, c)
+		r := road{way: 20 * time.Millisecond}
+		r.drive(t, s, 20_000)
+		many := s.now()
+		used.Store(301 << 20)
+		r.drive(t, s, 20_000)
+		if many < 256 || s.now() != minConcurrency {
+			t.Errorf("%d slots with memory, %d without; want 256 at least, and %d", many, s.now(), minConcurrency)
+		}
+		if s.spare(func() bool { return true }) {
+			t.Error("without memory there is a slot to ask a second time, want none")
+		}
+	})
+	if memoryInUse() <= 0 {
+		t.Errorf("%d bytes are in use", memoryInUse())
+	}
+}
+
+// A step to more that brought nothing is no sign of trouble. When it was taken for one,
+// nothing was asked a second time for half a second, and everything waited for late answers.
+func TestAStepTakenBackLeavesASlotToAskASecondTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSemaphore(minConcurrency, newConcurrencyLimiter(minConcurrency, 512, 0))
+		r := road{way: 200 * time.Microsecond, each: 100 * time.Microsecond}
+		most := 0
+		for most <= s.now() {
+			most = s.now()
+			r.drive(t, s, 200)
+		}
+		if !s.spare(func() bool { return true }) {
+			t.Errorf("%d slots after %d, and none to ask a second time; want one", s.now(), most)
+		}
+	})
+}
+
+// What connections cost is bounded, and what else the process has does not count.
+func TestMemoryIsSpentOnConnectionsUpToABound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const others = 500 << 20
+		c := newConcurrencyLimiter(32, 512, 0)
+		s := newSemaphore(32, c)
+		c.memory = func() int64 { return others + int64(s.limit)<<17 }
+		r := road{way: 20 * time.Millisecond}
+		r.drive(t, s, 200_000) // so long that it tries again
+		if s.now() != 128 {
+			t.Errorf("%d slots of 128 KiB, want 128, since more take %d MiB", s.now(), spareMemory>>20)
+		}
+	})
+}
+
+// Who asks for so many gets them, though fewer would do and the store says that it is too
+// much; but a container of 64 MiB killed the process that had 512 connections at once.
+func TestANumberThatWasAskedForIsABound(t *testing.T) {
+	const others = 30 << 20
+	each := func(s *semaphore) int64 { return others + int64(s.limit)<<17 }
+	for name, tt := range map[string]struct {
+		asked  int
+		limit  int64
+		memory func(*semaphore) int64
+		crowds int
+		want   int
+		told   bool
+	}{
+		"a near store":       {512, 0, func(*semaphore) int64 { return others }, 0, 512, false},
+		"few":                {20, 0, func(*semaphore) int64 { return others }, 0, 20, false},
+		"very few":           {3, 0, func(*semaphore) int64 { return others }, 0, 3, false},
+		"a store says no":    {100, 0, func(*semaphore) int64 { return others }, 90, 100, false},
+		"they take much":     {512, 0, each, 0, 128, true},
+		"a very small limit": {512, 20 << 20, each, 0, minConcurrency, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var told []int
+			c := newCappedLimiter(boundStart, tt.asked, tt.limit, func(n int) { told = append(told, n) })
+			s := newSemaphore(min(boundStart, tt.asked), c)
+			if c != nil {
+				c.memory = func() int64 { return tt.memory(s) }
+			}
+			r := road{way: time.Millisecond, each: 500 * time.Microsecond, crowds: tt.crowds}
+			r.drive(t, s, 20_000)
+			if s.now() != tt.want || r.most > tt.asked {
+				t.Errorf("%s: %d slots, and up to %d at once, of the %d asked for; want %d", name, s.now(), r.most, tt.asked, tt.want)
+			}
+			if tt.told && len(told) != 1 || !tt.told && len(told) > 0 {
+				t.Errorf("%s: told of %v", name, told)
+			}
+		})
+	}
+}
+
+// A reader that is slow, or a limit of the bandwidth, is no reason for more requests.
+func TestSlotsThatAreNotUsedAreNoReasonForMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSemaphore(32, newConcurrencyLimiter(32, 512, 0))
+		r := road{way: 20 * time.Millisecond}
+		crew, ctx := NewWorkerPool(t.Context(), func() int { return 8 })
+		for range 5_000 {
+			crew.Go(func() error {
+				if err := s.acquire(ctx); err != nil {
+					return err
+				}
+				defer s.release(time.Now(), nil)
+				return r.request()
+			})
+		}
+		if err := crew.Wait(); err != nil || s.now() != 32 {
+			t.Errorf("%d slots though eight are used, %v; want 32", s.now(), err)
+		}
+	})
+}
+
+func TestSlotsAreGrantedInOrderAndNoneIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSemaphore(1, nil)
+		if err := s.acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var order []int
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() {
+				mine := t.Context()
+				if i%2 == 1 {
+					mine = ctx
+				}
+				err := s.acquire(mine)
+				if (err != nil) != (i%2 == 1) {
+					t.Errorf("waiter %d: %v", i, err)
+				}
+				if err == nil {
+					order = append(order, i) // one slot: one at a time
+					s.release(time.Now(), nil)
+				}
+			})
+			synctest.Wait()
+		}
+		cancel()
+		synctest.Wait()
+		if err := s.acquire(ctx); err == nil {
+			t.Error("a context that has ended gets a slot")
+		}
+		s.release(time.Now(), nil)
+		wg.Wait()
+		if len(order) != 3 || order[0] != 0 || order[1] != 2 || order[2] != 4 {
+			t.Errorf("granted to %v, want 0 2 4", order)
+		}
+		if s.used != 0 || len(s.waiting) != 0 {
+			t.Errorf("%d are used and %d wait at the end, want none", s.used, len(s.waiting))
+		}
+	})
+}
+
+// With few descriptors a store has few requests, whatever its protocol likes.
+func TestThereAreNoMoreRequestsThanFilesMayBeOpen(t *testing.T) {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, tt := range []struct {
+		files       uint64
+		start, most int
+	}{{64, 16, 0}, {400, 32, 100}, {4096, 32, 512}} {
+		if tt.files > was.Max {
+			t.Logf("%d files may not be open here", tt.files)
+			continue
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: tt.files, Max: was.Max}); err != nil {
+			t.Fatal(err)
+		}
+		var s Store
+		s.stand(nothing{})
+		most := 0
+		if s.requests.limiter != nil {
+			most = s.requests.limiter.most
+		}
+		if s.Connections() != tt.start || most != tt.most {
+			t.Errorf("with %d files: %d requests, and up to %d; want %d and %d", tt.files, s.Connections(), most, tt.start, tt.most)
+		}
+	}
+}
+
+// nothing is a backend that has only facts.
+type nothing struct{ Backend }
+
+func (nothing) Capabilities() Capabilities { return Capabilities{Parallelism: 32, MaxParallelism: 512} }
+
+func TestACrewEndsWithItsFirstError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := 1
+		crew, ctx := NewWorkerPool(t.Context(), func() int { return limit })
+		var mu sync.Mutex // guards both
+		running, most := 0, 0
+		for i := range 20 {
+			if i == 5 {
+				mu.Lock()
+				if most != 1 {
+					t.Errorf("%d run at once, want 1", most)
+				}
+				mu.Unlock()
+				limit = 4
+			}
+			crew.Go(func() error {
+				mu.Lock()
+				running++
+				most = max(most, running)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				running--
+				return nil
+			})
+		}
+		want := errors.New("broken")
+		crew.Fail(want)
+		synctest.Wait()
+		if ctx.Err() == nil {
+			t.Error("the context goes on after an error")
+		}
+		if err := crew.Wait(); !errors.Is(err, want) || most != 4 {
+			t.Errorf("%v with up to %d at once, want %v and 4", err, most, want)
+		}
+	})
+}
+
+// 512 requests that were asked for began as 32 with a large buffer each, which lay beside
+// the small ones of those that followed: 4 GiB took 68 MB of memory.
+func TestBuffersAreForTheRequestsThatThereAreToBe(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		slots *semaphore
+		want  int
+	}{
+		{"asked for", newSemaphore(boundStart, newCappedLimiter(boundStart, 512, 0, nil)), 512},
+		{"asked for, and few", newSemaphore(minConcurrency, newCappedLimiter(boundStart, minConcurrency, 0, nil)), minConcurrency},
+		{"found out", newSemaphore(minConcurrency, newConcurrencyLimiter(minConcurrency, 512, 0)), minConcurrency},
+	} {
+		if got := tt.slots.aim(); got != tt.want {
+			t.Errorf("%s: %d at once are expected, want %d", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package nfs4
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
+
+	"github.com/stager-dev/stager/backends/nfs/internal/remote"
+	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
+)
+
+// Config says how a server is spoken to.
+type Config struct {
+	RPC        *rpc.Client // owned by the Client
+	Credential rpc.Credential
+	Slots      int          // requests at once, 0: 16; the server may grant fewer
+	BlockSize  int          // bytes of a read or write, 0: 512 KiB; the server may grant fewer
+	Log        *slog.Logger // nil: nobody is told
+}
+
+// Client speaks to one server in one session. It is a remote.Tree.
+type Client struct {
+	cfg     Config
+	owner   string
+	opens   atomic.Uint64 // counts open owners: each file is opened by one of its own
+	lease   atomic.Int64
+	flags   atomic.Uint32 // the last status bits of SEQUENCE
+	sizes   atomic.Uint64 // what the session grants: read<<32 | write
+	stop    context.CancelFunc
+	stopped chan struct{}
+
+	turn      chan struct{} // guards all below; a channel, so that waiting obeys contexts
+	sess      *session
+	verifier  nfsv4.Verifier4
+	id        uint64 // the client id; 0: none
+	seq       uint32 // of the next CREATE_SESSION
+	epoch     uint64 // counts client ids
+	reclaimed uint64 // epoch of which RECLAIM_COMPLETE was sent
+}
+
+var _ remote.Tree = (*Client)(nil)
+
+// Dial introduces a client to the server and opens a session.
+func Dial(ctx context.Context, cfg Config) (*Client, error) {
+	if cfg.Slots == 0 {
+		cfg.Slots = 16
+	}
+	if cfg.BlockSize == 0 {
+		cfg.BlockSize = 512 << 10
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{
+		cfg: cfg, owner: "stager " + rand.Text(), verifier: newVerifier(),
+		turn: make(chan struct{}, 1), stopped: make(chan struct{}),
+	}
+	c.lease.Store(int64(time.Minute))
+	s, err := c.session(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	c.sizes.Store(uint64(min(s.maxRead, cfg.BlockSize))<<32 | uint64(min(s.maxWrite, cfg.BlockSize)))
+	alive, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	go func() {
+		defer close(c.stopped)
+		c.keepAlive(alive)
+	}()
+	return c, nil
+}
+
+// Sizes implements remote.Tree.
+func (c *Client) Sizes() (read, write int) {
+	both := c.sizes.Load()
+	return int(both >> 32), int(both & (1<<32 - 1))
+}
+
+// Close ends session and connections.
+func (c *Client) Close() error {
+	c.stop()
+	<-c.stopped
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	select {
+	case c.turn <- struct{}{}:
+		c.farewell(ctx)
+		<-c.turn
+	case <-ctx.Done():
+	}
+	return c.cfg.RPC.Close()
+}

@@ -1,0 +1,25 @@
+package certs
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"path/filepath"
+)
+
+// Dir serves tls.crt and tls.key of a directory, such as a mounted Secret.
+type Dir struct {
+	Dir string
+
+	current
+}
+
+// Sync reads them. When they cannot be read, those from before go on.
+func (f *Dir) Sync(context.Context) error {
+	cert, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, keyCert), filepath.Join(f.Dir, keyKey))
+	if err != nil {
+		return fmt.Errorf("%s has no %s and %s that fit: %w", f.Dir, keyCert, keyKey, err)
+	}
+	f.certificate.Store(&cert)
+	return nil
+}

@@ -1,0 +1,288 @@
+package api
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/window"
+)
+
+// API serves the state of a daemon and takes orders for it. All exported fields are
+// needed.
+type API struct {
+	// Window finds an input's window; ErrUnknown when there is no such input,
+	// ErrNotYet while it is being listed, ErrAbsent when it is optional and not there,
+	// another error when it failed.
+	Window func(input string) (*window.Window, error)
+	// Windows lists the windows there are, and tells whether more are still to come.
+	Windows func() (open []*window.Window, more bool)
+	// Uploader finds an output; ErrUnknown when there is no such output, ErrNotYet
+	// while its destination is being opened.
+	Uploader func(output string) (*checkpoint.Uploader, error)
+	Snapshot func() Snapshot
+	// Quality tells how well mixed was what a report says was delivered.
+	Quality func(input string, report []window.Delivery) (plan.Quality, error)
+	// Rewind has an input go on where cursors stand, and returns where it then stands.
+	Rewind func(ctx context.Context, input string, cursors []window.Cursor) (window.Cursor, error)
+	// Drain begins the end: within the deadline outputs are saved.
+	Drain func(deadline time.Duration)
+	// Save saves all outputs after the trainer ended with a code. It returns ErrNotYet
+	// before the destinations are open, and an error when a required output is not safe.
+	Save    func(ctx context.Context, code int) error
+	Metrics http.Handler
+	Log     *slog.Logger
+
+	streams streams
+	bound   bindings
+	bodies  sync.Mutex // held while the body of a rewind is read: it may be large
+}
+
+// What API.Window and API.Uploader may answer.
+var (
+	ErrUnknown = errors.New("no such name in the plan")
+	ErrAbsent  = errors.New("it is optional, and its source has no objects")
+	ErrNotYet  = errors.New("it is still being opened; try again in a moment")
+)
+
+// longestBody is more than any call has to say, and longestOrder than a commit has.
+const (
+	longestBody  = 1 << 20
+	longestOrder = 32 << 10
+)
+
+// Handler serves the API to those who may do everything: who can open the socket.
+func (a *API) Handler() http.Handler {
+	return a.routes(func(h http.HandlerFunc) http.HandlerFunc { return h })
+}
+
+// Guarded serves the API on a port, where anybody on the host can come: what
+// changes something, and the shards themselves, need the bearer token. Without a
+// token they are refused, and so is a call by a name that is none of the port's.
+func (a *API) Guarded(token string, names ...string) http.Handler {
+	return ownHost(names, a.routes(func(h http.HandlerFunc) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+			switch {
+			case token == "":
+				fail(w, http.StatusForbidden, errors.New("this port only tells, as stager was started without --token-file; make the call on the socket"))
+			case !bearer || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1:
+				w.Header().Set("WWW-Authenticate", "Bearer")
+				fail(w, http.StatusUnauthorized, errors.New("on a port this call needs \"Authorization: Bearer\" with the token from --token-file; on the socket it needs none"))
+			default:
+				h(w, r)
+			}
+		}
+	}))
+}
+
+// routes are all calls; guard stands before those that change something or hand out
+// contents.
+func (a *API) routes(guard func(http.HandlerFunc) http.HandlerFunc) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/inputs/{input}/lease", guard(limited(a.lease)))
+	mux.HandleFunc("GET /v1/inputs/{input}/next", guard(limited(a.next)))
+	mux.HandleFunc("GET /v1/inputs/{input}", a.input)
+	mux.HandleFunc("GET /v1/inputs/{input}/cursor", a.cursor)
+	mux.HandleFunc("PUT /v1/inputs/{input}/cursor", guard(a.rewind))
+	mux.HandleFunc("GET /v1/inputs/{input}/quality", a.quality)
+	mux.HandleFunc("GET /v1/inputs/{input}/plan", a.positions)
+	mux.HandleFunc("GET /v1/inputs/{input}/report", a.report)
+	mux.HandleFunc("POST /v1/leases/{id}/{verb}", guard(a.endLease))
+	mux.HandleFunc("POST /v1/ack", guard(a.endLeaseByPath))
+	mux.HandleFunc("POST /v1/nack", guard(a.endLeaseByPath))
+	mux.HandleFunc("POST /v1/outputs/{output}/commit", guard(a.commit))
+	mux.HandleFunc("GET /v1/outputs/{output}", a.output)
+	mux.HandleFunc("POST /v1/drain", guard(a.drain))
+	mux.HandleFunc("POST /v1/save", guard(a.save))
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, http.StatusOK, a.Snapshot()) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", a.ready)
+	mux.Handle("GET /metrics", a.Metrics)
+	return http.MaxBytesHandler(mux, longestBody)
+}
+
+func (a *API) ready(w http.ResponseWriter, _ *http.Request) {
+	s := a.Snapshot()
+	if s.Ready {
+		fmt.Fprintln(w, "ready")
+		return
+	}
+	fail(w, http.StatusServiceUnavailable, fmt.Errorf("not ready: %s", s.Waiting))
+}
+
+func (a *API) drain(w http.ResponseWriter, r *http.Request) {
+	deadline, err := duration(r, "deadline", 0)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	a.Drain(deadline)
+	answer(w, http.StatusAccepted, a.Snapshot())
+}
+
+func (a *API) output(w http.ResponseWriter, r *http.Request) {
+	if u := a.uploader(w, r); u != nil {
+		answer(w, http.StatusOK, u.Status())
+	}
+}
+
+func (a *API) uploader(w http.ResponseWriter, r *http.Request) *checkpoint.Uploader {
+	name := r.PathValue("output")
+	u, err := a.Uploader(name)
+	if err != nil {
+		failLookup(w, "output", name, err)
+	}
+	return u
+}
+
+// CommitOrder is the body of a commit.
+type CommitOrder struct {
+	Path        string `json:"path"`                  // absolute, or relative to the output's directory
+	Step        *int64 `json:"step,omitempty"`        // absent: the number at the end of the path
+	SamplesSeen int64  `json:"samplesSeen,omitempty"` // used since the job began, of what this stager brought
+}
+
+// commit answers when the checkpoint is held fast by links, so that the trainer may
+// prune; with ?wait=30s when it is saved, or the time is over (202). Of files that changed
+// since it says so (409), and of files for which there is no room (507).
+func (a *API) commit(w http.ResponseWriter, r *http.Request) {
+	u := a.uploader(w, r)
+	if u == nil {
+		return
+	}
+	wait, err := duration(r, "wait", 0)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	order, err := readOrder(w, r)
+	if err != nil {
+		badBody(w, fmt.Errorf(`the body is to be {"path": …, "step": …, "samplesSeen": …}: %w`, err))
+		return
+	}
+	request := checkpoint.CommitRequest{Path: order.Path, Step: -1, SamplesSeen: order.SamplesSeen}
+	if order.Step != nil {
+		request.Step = *order.Step
+	}
+	step, err := u.Commit(r.Context(), request)
+	if err != nil {
+		fail(w, codeForCommit(err), err)
+		return
+	}
+	code := http.StatusAccepted
+	if wait > 0 {
+		switch err := waitFor(r.Context(), wait, u, step.Step); {
+		case err == nil:
+			code = http.StatusOK
+		case !errors.Is(err, errNotYetSaved):
+			fail(w, codeForSaving(err), err)
+			return
+		}
+	}
+	answer(w, code, step)
+}
+
+func readOrder(w http.ResponseWriter, r *http.Request) (order CommitOrder, err error) {
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestOrder))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&order); err != nil {
+		return order, err
+	}
+	_, err = body.Token()
+	switch {
+	case !errors.Is(err, io.EOF):
+		return order, errors.Join(errors.New("something stands behind it"), err)
+	case order.Path == "":
+		return order, errors.New("the path is missing")
+	case order.Step != nil && *order.Step < 0:
+		return order, fmt.Errorf("step %d is negative", *order.Step)
+	}
+	return order, nil
+}
+
+// codeForCommit says whose turn it is after a commit was refused.
+func codeForCommit(err error) int {
+	switch backends.KindOf(err) {
+	case backends.Invalid, backends.NotExist, backends.Exist, backends.Permission, backends.Unsupported:
+		return http.StatusUnprocessableEntity
+	case backends.NoSpace:
+		return http.StatusInsufficientStorage
+	}
+	return codeForSaving(err)
+}
+
+// codeForSaving is for a commit that was taken on and did not end well. Files that changed
+// are whole some time later: the same request may succeed then.
+func codeForSaving(err error) int {
+	if backends.KindOf(err) == backends.Changed {
+		return http.StatusConflict
+	}
+	return http.StatusInternalServerError
+}
+
+// failLookup answers why an input or output cannot be had.
+func failLookup(w http.ResponseWriter, what, name string, err error) {
+	err = fmt.Errorf("%s %q: %w", what, name, err)
+	switch {
+	case errors.Is(err, ErrUnknown), errors.Is(err, ErrAbsent):
+		fail(w, http.StatusNotFound, err)
+	case errors.Is(err, ErrNotYet):
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusServiceUnavailable, err)
+	default:
+		fail(w, http.StatusInternalServerError, err)
+	}
+}
+
+// duration reads a parameter such as 30s.
+func duration(r *http.Request, name string, absent time.Duration) (time.Duration, error) {
+	text := r.FormValue(name)
+	if text == "" {
+		return absent, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%s=%q is not a time such as 30s or 5m", name, text)
+	}
+	return d, nil
+}
+
+// answer is for answers that may get lost: a peer that is gone asks again.
+func answer(w http.ResponseWriter, code int, v any) {
+	_ = deliver(w, code, v) // as said
+}
+
+// deliver answers, and tells when the peer is not there to take it.
+func deliver(w http.ResponseWriter, code int, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
+	w.WriteHeader(code)
+	_, err = w.Write(append(text, '\n'))
+	return errors.Join(err, http.NewResponseController(w).Flush())
+}
+
+// Failure is the body of an answer that is an error.
+type Failure struct {
+	Error string `json:"error"`
+}
+
+func fail(w http.ResponseWriter, code int, err error) {
+	answer(w, code, Failure{err.Error()})
+}

@@ -1,0 +1,107 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Client calls the API on a socket, with a connection for each call.
+type Client struct{ Socket string }
+
+// UnreachableError says that no daemon answers.
+type UnreachableError struct {
+	Socket string
+	Err    error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("no stager answers on %s (%v); is \"stager run\" running, and is this its --socket?", e.Socket, e.Err)
+}
+
+// Unwrap is the cause.
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// ExitCode is EX_UNAVAILABLE, as for a store.
+func (e *UnreachableError) ExitCode() int { return 69 }
+
+// RefusedError is the daemon's answer when it refuses.
+type RefusedError struct {
+	Status int // of HTTP
+	Words  string
+}
+
+func (e *RefusedError) Error() string { return e.Words }
+
+// ExitCode follows whose turn the answer says it is.
+func (e *RefusedError) ExitCode() int {
+	switch {
+	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusConflict, e.Status == http.StatusInsufficientStorage:
+		return 75
+	case e.Status < http.StatusInternalServerError:
+		return 64
+	}
+	return 70
+}
+
+// Unready tells whether an error says that the daemon is not there yet, or not ready.
+func Unready(err error) bool {
+	_, gone := errors.AsType[*UnreachableError](err)
+	refused, is := errors.AsType[*RefusedError](err)
+	return gone || is && refused.Status == http.StatusServiceUnavailable
+}
+
+// Call sends a request and decodes the answer into out, if any; the code is the
+// answer's. It returns an *UnreachableError or a *RefusedError for what these say.
+func (c Client) Call(ctx context.Context, method, path string, query url.Values, in, out any) (int, http.Header, error) {
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", c.Socket)
+		},
+	}}
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return 0, nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	target := url.URL{Scheme: "http", Host: "stager", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), body)
+	if err != nil {
+		return 0, nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, nil, ctx.Err()
+		}
+		if cause, is := errors.AsType[*net.OpError](err); is {
+			err = cause.Err
+		}
+		return 0, nil, &UnreachableError{c.Socket, err}
+	}
+	defer resp.Body.Close() // read whole below
+	if resp.StatusCode >= http.StatusBadRequest {
+		var f Failure
+		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.Error == "" {
+			f.Error = "the daemon answers " + resp.Status
+		}
+		return resp.StatusCode, resp.Header, &RefusedError{resp.StatusCode, f.Error}
+	}
+	if out != nil && resp.StatusCode != http.StatusNoContent {
+		if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+			return resp.StatusCode, resp.Header, fmt.Errorf("the daemon's answer cannot be read: %w", err)
+		}
+	}
+	return resp.StatusCode, resp.Header, nil
+}

@@ -1,0 +1,132 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+
+	"github.com/stager-dev/stager/window"
+)
+
+func (a *API) cursor(w http.ResponseWriter, r *http.Request) {
+	if win := a.window(w, r); win != nil {
+		answer(w, http.StatusOK, win.Cursor())
+	}
+}
+
+// rewind has the input go on at a cursor, or at those of several nodes in a list.
+func (a *API) rewind(w http.ResponseWriter, r *http.Request) {
+	a.bodies.Lock()
+	cursors, err := readCursors(r.Body)
+	a.bodies.Unlock()
+	if err != nil {
+		badBody(w, fmt.Errorf("the body is to be what a GET of this gives, or a list of such: %w", err))
+		return
+	}
+	name := r.PathValue("input")
+	now, err := a.Rewind(r.Context(), name, cursors)
+	var refused *window.CursorError
+	switch {
+	case err == nil:
+		answer(w, http.StatusOK, now)
+	case errors.As(err, &refused):
+		fail(w, http.StatusUnprocessableEntity, refused)
+	case errors.Is(err, window.ErrClosed), errors.Is(err, window.ErrRewound):
+		failLookup(w, "input", name, ErrNotYet)
+	default:
+		failLookup(w, "input", name, err)
+	}
+}
+
+func readCursors(body io.Reader) (cursors []window.Cursor, err error) {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	if text = bytes.TrimSpace(text); !bytes.HasPrefix(text, []byte("[")) {
+		text = fmt.Appendf(nil, "[%s]", text)
+	}
+	in := json.NewDecoder(bytes.NewReader(text))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&cursors); err != nil {
+		return nil, err
+	}
+	if len(cursors) == 0 {
+		return nil, errors.New("the list is empty")
+	}
+	return cursors, nil
+}
+
+// positions is an epoch's order for all nodes, a line of JSON each.
+func (a *API) positions(w http.ResponseWriter, r *http.Request) {
+	if win, epoch, ok := a.windowAndEpoch(w, r); ok {
+		lines(w, win.Positions(epoch))
+	}
+}
+
+// report is how an epoch's positions were settled, a line of JSON each.
+func (a *API) report(w http.ResponseWriter, r *http.Request) {
+	win, epoch, ok := a.windowAndEpoch(w, r)
+	if !ok {
+		return
+	}
+	report, err := win.Report(epoch)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		fail(w, http.StatusNotFound, fmt.Errorf("input %s has no report of epoch %d: nothing of it is acknowledged, or it is not one of the last few, or its release has no acknowledgements", r.PathValue("input"), epoch))
+	case err != nil:
+		fail(w, http.StatusInternalServerError, err)
+	default:
+		lines(w, report)
+	}
+}
+
+// quality is how well mixed an epoch was, in the order in which readers got it.
+func (a *API) quality(w http.ResponseWriter, r *http.Request) {
+	win, epoch, ok := a.windowAndEpoch(w, r)
+	if !ok {
+		return
+	}
+	report, err := win.Report(epoch)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // of nothing there is nothing to say
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	name := r.PathValue("input")
+	q, err := a.Quality(name, report)
+	if err != nil {
+		failLookup(w, "input", name, err)
+		return
+	}
+	answer(w, http.StatusOK, q)
+}
+
+// windowAndEpoch finds what a request is about: without an epoch the current one.
+func (a *API) windowAndEpoch(w http.ResponseWriter, r *http.Request) (win *window.Window, epoch int, ok bool) {
+	if win = a.window(w, r); win == nil {
+		return nil, 0, false
+	}
+	said, err := epochOf(r, win)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return nil, 0, false
+	}
+	if said == nil {
+		return win, win.Status().Epoch, true
+	}
+	return win, *said, true
+}
+
+func lines[T any](w http.ResponseWriter, values []T) {
+	w.Header().Set("Content-Type", "application/jsonl")
+	out := json.NewEncoder(w)
+	for _, v := range values {
+		if out.Encode(v) != nil {
+			return // the peer is gone
+		}
+	}
+}

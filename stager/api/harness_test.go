@@ -1,0 +1,303 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/stager/checkpoint"
+	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// fake is a window.Fetcher whose bytes come from the item's number.
+type fake struct{ hold chan struct{} } // fetches wait until it is closed, if there is one
+
+func (f fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, error) {
+	if f.hold != nil {
+		select {
+		case <-f.hold:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	for _, r := range in.Missing() {
+		if _, err := in.WriteAt(bytes.Repeat([]byte{byte('a' + item%26)}, int(r.Len)), r.Off); err != nil {
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// house is a window behind an API on a Unix socket.
+type house struct {
+	t       testing.TB
+	cfg     window.Config
+	win     *window.Window
+	api     *API
+	server  *Server
+	socket  string
+	limits  Limits // of the server
+	alive   atomic.Int64
+	listing atomic.Bool  // the input's source is being listed
+	looks   atomic.Int64 // how often the window was looked for
+	more    atomic.Bool  // inputs are still to come
+	end     func()       // ends the window's Run, and returns when it has
+}
+
+// newHouse has n shards of size bytes in one epoch.
+func newHouse(t testing.TB, n int, size int64, change ...func(*window.Config)) *house {
+	t.Helper()
+	cfg := window.Config{Input: "train", Dir: t.TempDir(), Size: 1 << 30, Epochs: 1, Manifest: "p", Fetcher: fake{}, Parallel: 1}
+	for i := range n {
+		cfg.Items = append(cfg.Items, window.Item{Name: fmt.Sprintf("s%02d.tar", i), Size: size})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	short, err := os.MkdirTemp("", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(short) })
+	h := &house{t: t, cfg: cfg, socket: filepath.Join(short, "s.sock")}
+	h.open()
+	t.Cleanup(func() { noGoroutines(t) })
+	t.Cleanup(h.close)
+	return h
+}
+
+func (h *house) open() {
+	h.t.Helper()
+	win, err := window.New(h.cfg)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.win = win
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = win.Run(ctx)
+	}()
+	h.end = func() { cancel(); <-ended }
+	h.api = &API{
+		Window: func(input string) (*window.Window, error) {
+			h.looks.Add(1)
+			switch input {
+			case "train":
+				if h.listing.Load() {
+					return nil, ErrNotYet
+				}
+				return win, nil
+			case "soon":
+				return nil, ErrNotYet
+			case "broken":
+				return nil, errors.New("its object is gone")
+			}
+			return nil, ErrUnknown
+		},
+		Windows:  func() ([]*window.Window, bool) { return []*window.Window{win}, h.more.Load() },
+		Uploader: func(string) (*checkpoint.Uploader, error) { return nil, ErrUnknown },
+		Snapshot: func() Snapshot { return Snapshot{Plan: "p", Ready: win.Ready(), Waiting: "train"} },
+		Drain:    func(time.Duration) {},
+		Save:     func(context.Context, int) error { return nil },
+		Metrics:  http.NotFoundHandler(),
+		Log:      slog.New(slog.DiscardHandler),
+	}
+	h.api.streams.patience = time.Second / 2
+	h.server = h.serve(h.api.Handler(), "unix", h.socket)
+}
+
+func (h *house) serve(handler http.Handler, network, address string) *Server {
+	h.t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	server := NewServer(handler, h.limits, nil)
+	seen := server.http.ConnState
+	server.http.ConnState = func(c net.Conn, state http.ConnState) {
+		seen(c, state)
+		switch state {
+		case http.StateNew:
+			h.alive.Add(1)
+		case http.StateClosed:
+			h.alive.Add(-1)
+		}
+	}
+	go func() {
+		if err := server.Serve(l); err != nil {
+			h.t.Error(err)
+		}
+	}()
+	return server
+}
+
+func (h *house) close() {
+	h.end()
+	if err := errors.Join(h.server.Close(), h.win.Close()); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// noGoroutines waits until none of the package is left.
+func noGoroutines(t testing.TB) {
+	t.Helper()
+	buf := make([]byte, 1<<20)
+	for deadline := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
+		all := string(buf[:runtime.Stack(buf, true)])
+		left := ""
+		for _, g := range strings.Split(all, "\n\n")[1:] {
+			if strings.Contains(g, "stager/api.(") || strings.Contains(g, "window.(*Window).") {
+				left = g
+			}
+		}
+		if left == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("a goroutine is left:\n%s", left)
+			return
+		}
+	}
+}
+
+// client is one connection, kept alive.
+type client struct {
+	t    testing.TB
+	conn net.Conn
+	in   *bufio.Reader
+	last string // method
+}
+
+func (h *house) dial() *client {
+	h.t.Helper()
+	conn, err := net.Dial("unix", h.socket)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	c := &client{t: h.t, conn: conn, in: bufio.NewReaderSize(conn, 16)}
+	h.t.Cleanup(func() { conn.Close() })
+	return c
+}
+
+// send writes a request and reads no answer. Headers are "Name: value".
+// peek waits for the first byte of an answer, and takes none.
+func (c *client) peek() {
+	c.t.Helper()
+	raw, err := c.conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) send(method, path string, headers ...string) {
+	c.t.Helper()
+	c.last = method
+	head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: s\r\n", method, path)
+	for _, h := range headers {
+		head += h + "\r\n"
+	}
+	if _, err := io.WriteString(c.conn, head+"\r\n"); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// head reads an answer's head; the body is to be read from it.
+func (c *client) head() *http.Response {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.in, &http.Request{Method: c.last})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp
+}
+
+// call is a request and its whole answer.
+func (c *client) call(method, path string, headers ...string) (*http.Response, string) {
+	c.t.Helper()
+	c.send(method, path, headers...)
+	resp := c.head()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+// want is call for an answer of a certain code.
+func (c *client) want(code int, method, path string, headers ...string) (*http.Response, string) {
+	c.t.Helper()
+	resp, body := c.call(method, path, headers...)
+	if resp.StatusCode != code {
+		c.t.Fatalf("%s %s: got %s %s, want %d", method, path, resp.Status, body, code)
+	}
+	return resp, body
+}
+
+const bound = "Stager-Bind: connection"
+
+// lease takes a shard.
+func (c *client) lease(query string, headers ...string) LeaseResponse {
+	c.t.Helper()
+	_, body := c.want(200, "POST", "/v1/inputs/train/lease?"+query, headers...)
+	return decoded(c.t, body)
+}
+
+// answer is that to a lease which was sent.
+func (c *client) answer() LeaseResponse {
+	c.t.Helper()
+	body, err := io.ReadAll(c.head().Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return decoded(c.t, string(body))
+}
+
+func decoded(t testing.TB, body string) (l LeaseResponse) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(body), &l); err != nil {
+		t.Fatalf("%v: %s", err, body)
+	}
+	return l
+}
+
+// state is how many shards are in a state.
+func (h *house) state(s window.State) int { return h.win.Status().Items[s] }
+
+// conns is how many connections the server has.
+func (h *house) conns() int { return int(h.alive.Load()) }
+
+// settle waits until something is so.
+func (h *house) settle(so func() bool) {
+	h.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !so(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.t.Fatal("it never comes to be so")
+		}
+	}
+}

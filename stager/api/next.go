@@ -1,0 +1,283 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/window"
+)
+
+// A stream of shards for loaders that can run a command per URL and know nothing of
+// stager, such as WebDataset's "pipe:curl …/next?reader=1". The protocol is in the
+// order of requests: a reader's next request acknowledges the shard before, if that
+// was taken whole; a body that was not taken to its last byte is refused, so the
+// shard is delivered again. After the end of an epoch the body is an empty tar.
+
+// emptyTar is the end of an archive: two blocks of zeros.
+var emptyTar = make([]byte, 1024)
+
+// streams are the readers of streams, each with the shard it took last.
+type streams struct {
+	patience time.Duration // defaultPatience when 0
+
+	mu sync.Mutex
+	of map[string]*stream // by input and reader
+}
+
+// stream is one reader's. Its requests are served one after another: the next may
+// come while the server has yet to see that the last byte of the one before is taken.
+type stream struct {
+	turn chan struct{} // holds a token while a request is served
+
+	lease string   // taken whole and not acknowledged; "" is none
+	conn  *tracked // on which it was taken
+
+	asking int       // requests that are served or wait; guarded by streams.mu
+	used   time.Time // the same
+}
+
+// mostStreams is how many readers are remembered. Beyond it the one that was silent
+// longest is forgotten: its shard is delivered again when the lease runs out.
+const mostStreams = 4096
+
+// defaultPatience is how long a request waits for its reader's request before.
+const defaultPatience = 5 * time.Second
+
+var errTwoAtOnce = errors.New("this reader is still taking another shard; give each stream a reader's name of its own")
+
+// enter waits for the reader's turn. leave must follow when there is no error.
+func (s *streams) enter(ctx context.Context, key string) (*stream, error) {
+	s.mu.Lock()
+	st := s.of[key]
+	if st == nil {
+		st = s.addLocked(key)
+	}
+	st.asking++
+	s.mu.Unlock()
+	timeout := time.NewTimer(cmp.Or(s.patience, defaultPatience))
+	defer timeout.Stop()
+	var err error
+	select {
+	case st.turn <- struct{}{}:
+		return st, nil
+	case <-timeout.C:
+		err = errTwoAtOnce
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.mu.Lock()
+	st.asking--
+	s.mu.Unlock()
+	return nil, err
+}
+
+func (s *streams) addLocked(key string) *stream {
+	if s.of == nil {
+		s.of = make(map[string]*stream)
+	}
+	if len(s.of) >= mostStreams {
+		silent := ""
+		for k, st := range s.of {
+			if st.asking == 0 && (silent == "" || st.used.Before(s.of[silent].used)) {
+				silent = k
+			}
+		}
+		delete(s.of, silent)
+	}
+	st := &stream{turn: make(chan struct{}, 1)}
+	s.of[key] = st
+	return st
+}
+
+func (s *streams) leave(st *stream) {
+	<-st.turn
+	s.mu.Lock()
+	st.asking--
+	st.used = time.Now()
+	s.mu.Unlock()
+}
+
+func (a *API) next(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		fail(w, http.StatusMethodNotAllowed, errors.New("next hands a shard out, so it is a GET"))
+		return
+	}
+	win := a.opened(w, r, forever)
+	if win == nil {
+		return
+	}
+	request, err := leaseRequest(r, win)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	st, err := a.streams.enter(r.Context(), r.PathValue("input")+"/"+request.Reader)
+	if err != nil {
+		fail(w, http.StatusConflict, fmt.Errorf("reader %s: %w", request.Reader, err))
+		return
+	}
+	defer a.streams.leave(st)
+	if err := a.acknowledge(win, st); err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	win, l, b, err := a.nextBody(r, win, request)
+	var end *window.EndError
+	switch {
+	case errors.As(err, &end):
+		w.Header().Set("Stager-End", strconv.Itoa(end.Epoch))
+		w.Header().Set("Content-Type", "application/x-tar")
+		_, _ = w.Write(emptyTar) // a peer that is gone asks again
+		return
+	case err != nil:
+		leaseFailed(w, r, err)
+		return
+	}
+	a.hand(w, r, win, l, b, st)
+}
+
+// forever is as long as the reader waits.
+const forever = math.MaxInt64
+
+// acknowledge acknowledges the shard that the reader took last, or gives it back when
+// the reader turned out to be gone before it had read all of it.
+func (a *API) acknowledge(win *window.Window, st *stream) error {
+	lease := st.lease
+	st.lease = ""
+	switch {
+	case lease == "":
+		return nil
+	case st.conn != nil && st.conn.wasReset():
+		a.giveBack(win, lease, errNotTaken.Error())
+		return nil
+	}
+	if err := win.Ack(lease); err != nil && !errors.Is(err, window.ErrNoLease) {
+		st.lease = lease
+		return err
+	}
+	return nil
+}
+
+// nextShard waits for a shard as long as the reader does: to a pipe an empty answer
+// would look like an empty archive. The lease has no time-out while it is sent.
+func (a *API) nextShard(r *http.Request, win *window.Window, request window.LeaseRequest) (*window.Window, window.Lease, error) {
+	request.Wait, request.Bound = time.Hour, true
+	for {
+		var l window.Lease
+		var err error
+		win, l, err = a.take(r, win, request)
+		var waited *window.WaitError
+		switch {
+		case errors.Is(err, window.ErrClosed): // as causeEnd says
+			<-r.Context().Done()
+			return win, l, r.Context().Err()
+		case !errors.As(err, &waited):
+			return win, l, err
+		}
+	}
+}
+
+// errNotTaken says that the reader did not take the body to its last byte.
+var errNotTaken = errors.New("the reader did not take the whole shard")
+
+// nextBody is nextShard, opened. A shard whose file another program took away is fetched
+// again, and the reader gets another one meanwhile.
+func (a *API) nextBody(r *http.Request, win *window.Window, request window.LeaseRequest) (*window.Window, window.Lease, body, error) {
+	for {
+		var l window.Lease
+		var err error
+		win, l, err = a.nextShard(r, win, request)
+		if err != nil {
+			return win, l, body{}, err
+		}
+		b, err := openBody(win, l)
+		if err == nil || !errors.Is(err, window.ErrLost) {
+			if err != nil {
+				a.withdraw(win, l)
+				err = fmt.Errorf("the shard %s cannot be opened: %w", l.Name, err)
+			}
+			return win, l, b, err
+		}
+	}
+}
+
+// hand sends a shard, and sees to its lease.
+func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l window.Lease, b body, st *stream) {
+	defer b.Close() // opened for reading
+	if r.Context().Err() != nil {
+		a.withdraw(win, l)
+		return
+	}
+	defer connOf(r).awaitReader()()
+	switch err := send(w, r, l, b); {
+	case err == nil:
+		st.lease, st.conn = l.ID, connOf(r)
+		// From here on nothing tells of the reader but its next request.
+		if _, err := win.Attach(l.ID, false); err != nil {
+			a.Log.Warn("lease without a time-out", "lease", l.ID, "error", err)
+		}
+	case serverEnds(r):
+		// The reader is well, and the lease waits for it in the next process.
+	default:
+		a.giveBack(win, l.ID, err.Error())
+	}
+}
+
+// body is a shard as a stream has it.
+type body struct {
+	io.Closer
+	kind string
+	size int64
+	to   func(io.Writer) (int64, error)
+}
+
+func openBody(win *window.Window, l window.Lease) (body, error) {
+	shard, err := win.Open(l.ID)
+	if err != nil {
+		return body{}, err
+	}
+	if root := shard.Tree; root != nil {
+		size, err := treeTarSize(root)
+		if err != nil {
+			return body{}, errors.Join(err, root.Close())
+		}
+		return body{root, "application/x-tar", size, func(to io.Writer) (int64, error) {
+			return size, treeTar(to, root)
+		}}, nil
+	}
+	return body{shard, "application/octet-stream", l.Size, func(to io.Writer) (int64, error) {
+		return io.Copy(to, shard.File)
+	}}, nil
+}
+
+// send sends a shard and returns nil when the reader has taken its last byte.
+func send(w http.ResponseWriter, r *http.Request, l window.Lease, b body) error {
+	h := w.Header()
+	h.Set("Content-Type", b.kind)
+	h.Set("Content-Length", strconv.FormatInt(b.size, 10))
+	h.Set("Stager-Lease", l.ID)
+	h.Set("Stager-Shard", l.Name)
+	h.Set("Stager-Epoch", strconv.Itoa(l.Epoch))
+	h.Set("Stager-Position", strconv.Itoa(l.Pos))
+	h.Set("Stager-Attempt", strconv.Itoa(l.Attempt))
+	h.Set("Stager-Skip", strconv.Itoa(l.Skip))
+	if n, err := b.to(w); err != nil || n != b.size {
+		return errNotTaken
+	}
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		return errNotTaken
+	}
+	if conn := connOf(r); conn != nil && !conn.taken(r.Context()) {
+		return errNotTaken
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package api
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stager-dev/stager/window"
+)
+
+// BenchmarkLeaseAndAckOverTheSocket is the control plane: eight readers, each on its
+// own connection, take and acknowledge shards that are all there. What it does to the
+// files is in it, so run it with TMPDIR in memory.
+func BenchmarkLeaseAndAckOverTheSocket(b *testing.B) {
+	const readers = 8
+	h := newHouse(b, b.N, 1)
+	for h.state(window.Ready) < b.N {
+		time.Sleep(10 * time.Millisecond)
+	}
+	pairs := make(chan struct{}, b.N)
+	for range b.N {
+		pairs <- struct{}{}
+	}
+	close(pairs)
+	var group sync.WaitGroup
+	b.ResetTimer()
+	for i := range readers {
+		group.Go(func() {
+			conn, err := net.Dial("unix", h.socket)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			defer conn.Close()
+			in := bufio.NewReader(conn)
+			call := func(path string) (body []byte, err error) {
+				if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: s\r\nStager-Bind: connection\r\nContent-Length: 0\r\n\r\n", path); err != nil {
+					return nil, err
+				}
+				resp, err := http.ReadResponse(in, &http.Request{Method: "POST"})
+				if err != nil {
+					return nil, err
+				}
+				body, err = io.ReadAll(resp.Body)
+				if err == nil && resp.StatusCode >= 300 {
+					err = errors.New(resp.Status)
+				}
+				return body, err
+			}
+			for range pairs {
+				var l LeaseResponse
+				for l.Lease == "" {
+					body, err := call(fmt.Sprintf("/v1/inputs/train/lease?reader=r%d", i))
+					if err == nil && len(body) > 0 {
+						err = json.Unmarshal(body, &l)
+					}
+					if err != nil {
+						b.Error(err)
+						return
+					}
+				}
+				if _, err := call("/v1/leases/" + l.Lease + "/ack"); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
+}
+
+// BenchmarkLeaseIsFreeAfterAKill is how long after a reader's SIGKILL its shard is with
+// another who waits for it. The median of them is what counts.
+func BenchmarkLeaseIsFreeAfterAKill(b *testing.B) {
+	h := newHouse(b, 4096, 1, func(c *window.Config) { c.Size, c.Epochs = 1, 0 }) // one at a time
+	var took []time.Duration
+	for b.Loop() {
+		// A process of its own holds the lease, sends something that has no end on the
+		// same connection, and is killed.
+		cmd := exec.Command("curl", "-s", "--unix-socket", h.socket, "-H", bound, "-X", "POST", "http://s/v1/inputs/train/lease?reader=victim",
+			"--next", "-s", "--unix-socket", h.socket, "-T", "-", "http://s/v1/inputs/train/cursor")
+		endless, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		h.settle(func() bool { return h.state(window.Leased) == 1 })
+		if err := cmd.Process.Kill(); err != nil {
+			b.Fatal(err)
+		}
+		began := time.Now()
+		l, err := h.win.Lease(b.Context(), window.LeaseRequest{Reader: "next", Wait: time.Minute})
+		if err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+		_ = cmd.Wait() // it was killed
+		_ = endless.Close()
+		if err := h.win.Ack(l.ID); err != nil {
+			b.Fatal(err)
+		}
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "ms-median")
+}

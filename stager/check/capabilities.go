@@ -1,0 +1,87 @@
+package check
+
+import (
+	"strings"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// Limits up to which lengths of names and keys are tried, in bytes.
+const (
+	MostName = 1024
+	MostKey  = 4096
+)
+
+// capabilities learns what no protocol tells of itself.
+func (r *run) capabilities(there []backends.Object) {
+	r.step("looking for the longest name")
+	told := r.Store.Capabilities()
+	f := &r.report.Capabilities
+	f.AtomicReplace, f.ConditionalCreate, f.PinnedReads = told.AtomicReplace, told.ConditionalCreate, told.PinnedReads
+	f.PartBytes, f.MaxParts, f.Connections = told.PartSize, told.MaxParts, r.connections
+	if r.gone != nil || r.ctx.Err() != nil {
+		return
+	}
+	if r.report.ReadOnly {
+		for _, obj := range sample(there) {
+			if f.Checksum == "" && obj.Size > 0 {
+				f.Checksum = r.checksumOf(r.Store, obj)
+			}
+		}
+		return
+	}
+	if obj, err := r.scratch.PutBytes(r.ctx, "sum", []byte("stager check\n"), backends.CreateOptions{}); err == nil {
+		f.Checksum = r.checksumOf(r.scratch, obj)
+	}
+	f.LongestName = r.longest(MostName, func(n int) string { return strings.Repeat("n", n) })
+	f.LongestKey = r.longest(MostKey-len(r.rel), deepKey)
+	if f.LongestKey > 0 {
+		f.LongestKey += len(r.rel)
+	}
+}
+
+// deepKey is a key of n bytes, in directories of short names.
+func deepKey(n int) string {
+	key := []byte(strings.Repeat("k", n))
+	for i := 49; i < n-1; i += 50 {
+		key[i] = '/'
+	}
+	return string(key)
+}
+
+// checksumOf is the algorithm of the checksum that the store tells of an object when it
+// is listed, looked up or read.
+func (r *run) checksumOf(store *backends.Store, obj backends.Object) string {
+	if obj, err := store.Stat(r.ctx, obj.Key); err == nil && !obj.Sum.IsZero() {
+		return string(obj.Sum.Algorithm)
+	}
+	sum, err := store.ReadRange(r.ctx, obj, 0, min(obj.Size, 1), nowhere{}, nil)
+	if err != nil {
+		return ""
+	}
+	return string(sum.Algorithm)
+}
+
+// nowhere takes bytes and drops them.
+type nowhere struct{}
+
+func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
+
+// longest is the greatest length, up to a limit, of a key that the store takes.
+func (r *run) longest(limit int, key func(n int) string) int {
+	works, fails := 0, limit+1
+	for try := limit; fails-works > 1 && r.ctx.Err() == nil; try = (works + fails) / 2 {
+		k := key(try)
+		_, err := r.scratch.PutBytes(r.ctx, k, nil, backends.CreateOptions{})
+		if err == nil {
+			_, err = r.scratch.Stat(r.ctx, k)
+		}
+		if err != nil {
+			fails = try
+			continue
+		}
+		works = try
+		_ = r.scratch.Delete(r.ctx, k) // the scratch directory goes as a whole
+	}
+	return works
+}

@@ -1,0 +1,154 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+// CommitRequest says that a checkpoint is complete.
+type CommitRequest struct {
+	Path        string // absolute, or relative to the output's directory; a directory or a file
+	Step        int64  // -1: the number at the end of its name, or when it was written, as Config.Numbers says
+	SamplesSeen int64  // which the trainer has used since the job began; 0: it doesn't say, or the marker does
+}
+
+// Step is a checkpoint that was taken over.
+type Step struct {
+	Step  int64  `json:"step"`
+	Path  string `json:"path"` // below the output's directory
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Commit takes a complete checkpoint over: when it returns, links hold the files
+// fast, so that the trainer may prune. Run ships it, whatever When says; Wait waits
+// for that. The same checkpoint may be committed again. It fails when a file is open
+// for writing, or when another state of the step is on its way; with kind NoSpace when a copy
+// is needed, as its name has no number, and there is no room for it.
+func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
+	if err := ctx.Err(); err != nil {
+		return Step{}, err
+	}
+	if u.cfg.Mode == ModeNone {
+		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "output %s mirrors plain files and holds no checkpoints", u.cfg.Output)
+	}
+	stood := u.request()
+	name, err := u.within(r.Path)
+	if err != nil {
+		return Step{}, err
+	}
+	u.directory.Lock()
+	defer u.directory.Unlock()
+	t, err := openTree(u.root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Step{}, backends.Errorf(backends.Invalid, "commit", r.Path, "there is no such file or directory")
+	}
+	if err != nil {
+		return Step{}, err
+	}
+	defer t.close()
+	files, marker, err := t.files()
+	if err != nil {
+		return Step{}, err
+	}
+	refuse := func(kind backends.Kind, format string, args ...any) (Step, error) {
+		return Step{}, backends.Errorf(kind, "commit", r.Path, format, args...)
+	}
+	if len(files) == 0 {
+		return refuse(backends.Invalid, "there is no file in it")
+	}
+	if r.Step < 0 {
+		step, ok := stepOf(name, t.only == "")
+		switch {
+		case !ok && !u.numbersByTime(name):
+			return refuse(backends.Invalid, "its name does not end in a number: say which step it is (stager commit: --step)")
+		case !ok || u.cfg.Numbers == NumberByTime:
+			step = writtenStep(files)
+		}
+		r.Step = step
+	}
+	busy, _, err := t.writers(files)
+	if err != nil {
+		return Step{}, err
+	}
+	if busy != "" {
+		return refuse(backends.Invalid, "%s is open for writing: close it, then commit", busy)
+	}
+	var said mark
+	if marker != nil {
+		if said, err = readMark(t.root, r.Step); err != nil {
+			return refuse(backends.Invalid, "%w", err)
+		}
+	}
+	samples := cmp.Or(r.SamplesSeen, said.SamplesSeen)
+	cursors := said.at(u.reached(stood, samples))
+	step := Step{r.Step, name, len(files), totalSize(files)}
+	state := fingerprint(files)
+
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.explicit[name] = true
+	delete(u.failed, name)
+	held, done := u.snaps[r.Step], u.shipped[name]
+	switch {
+	case held != nil && held.print == state:
+		held.Committed, held.refused, held.reported = true, nil, false // what was in its way may be gone
+		held.Evidence, held.Provisional = commitEvidence, false
+		if u.member != nil {
+			u.member.signedLocked(held)
+		}
+		u.wakeSender()
+		return step, nil
+	case done.Step == r.Step && done.Fingerprint == state && done.Dir != "":
+		return step, nil
+	case held != nil && u.uploading != nil && u.uploading.snap == held:
+		return refuse(backends.Exist, "step %d is on its way with other content; commit this one under a step of its own, or again when that is saved", r.Step)
+	}
+	snap := &snapshot{
+		Step: r.Step, Name: name, Complete: time.Now().UTC(), Samples: samples, Metrics: said.Metrics,
+		Cursors: cursors, Committed: true, Files: files, print: state, Evidence: commitEvidence,
+	}
+	if u.member != nil {
+		e := &entry{step: r.Step}
+		u.labelLocked(e, u.seen[name], t, files)
+		if e.view == beforeRun { // whoever commits it knows what it is of
+			e.view, e.round = u.member.at(time.Now())
+		}
+		u.member.adoptLocked(snap, e, u.saidSign(t, name, files))
+	}
+	_, err = u.acquireLocked(snap)
+	if err != nil {
+		return Step{}, err
+	}
+	logOmitted(u.log, nil, t.contentless())
+	delete(u.seen, name)
+	u.dropEarlyLocked(name)
+	u.wakeSender()
+	return step, nil
+}
+
+// commitEvidence is the evidence of a checkpoint that somebody committed.
+const commitEvidence = "commit"
+
+// within is p relative to the output's directory.
+func (u *Uploader) within(p string) (string, error) {
+	name := filepath.Clean(p)
+	if filepath.IsAbs(name) {
+		rel, err := filepath.Rel(u.cfg.Dir, name)
+		if err != nil {
+			return "", err
+		}
+		name = rel
+	}
+	if name = filepath.ToSlash(name); !filepath.IsLocal(name) || name == "." || ours(name) {
+		return "", backends.Errorf(backends.Invalid, "commit", p, "a checkpoint lies within %s, the directory of output %s", u.cfg.Dir, u.cfg.Output)
+	}
+	return path.Clean(name), nil
+}

@@ -1,0 +1,497 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stager-dev/stager/stager/checkpoint/detect"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// entry is a checkpoint of the directory that is not complete.
+type entry struct {
+	step    int64
+	print   string
+	since   time.Time     // when it was first seen in this state
+	first   time.Time     // when it was first seen
+	warned  bool          // that it is overdue
+	renamed bool          // it came from a temporary name
+	reason  string        // why it is not complete
+	word    string        // the same in one word; empty: see reason
+	refused bool          // waiting does not help: somebody must change it
+	fault   bool          // it may be complete, and cannot be saved
+	wait    time.Duration // without a change it is complete then; 0: not known
+
+	// Of several nodes: where its files belong, and what they are.
+	view  string
+	round int
+	files []local
+	late  string // a file that was written after the checkpoint was announced as complete
+}
+
+// scan finds what is complete and takes snapshots of it. With ended the trainer is
+// gone and ended well, so what nobody has open is complete at once.
+func (u *Uploader) scan(ended bool) error {
+	u.directory.Lock()
+	defer u.directory.Unlock()
+	began := time.Now()
+	entries, err := fs.ReadDir(disk.FS(u.root), ".")
+	if err != nil {
+		return fmt.Errorf("the output directory: %w", err)
+	}
+	names, claimed := make(map[string]int64), make(map[string]string)
+	if u.cfg.Mode == ModeCheckpoint {
+		names, claimed = candidates(entries)
+	}
+	u.number(names, claimed, entries)
+	unfinished, temporary := unfinishedOnes(entries)
+	u.noteCursors(names, unfinished, began)
+	u.mu.Lock()
+	was := u.temporary
+	u.temporary = temporary
+	gone := u.removedLocked(names)
+	u.forgetMovedLocked()
+	maps.DeleteFunc(u.trails, func(name string, _ *trail) bool { _, ok := names[name]; return !ok })
+	maps.DeleteFunc(u.shipped, func(name string, _ shipment) bool { return !present(u.root, name) })
+	u.mu.Unlock()
+	later := u.laterOnes(names, unfinished)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		u.evaluate(name, names[name], scanContext{unfinished: unfinished[unfinishedName(name)], temporary: was, ended: ended, later: later[names[name]]})
+	}
+	u.rescue(names, later, gone)
+	u.mu.Lock()
+	for name, reason := range claimed {
+		if u.explicit[name] {
+			continue
+		}
+		u.seen[name] = &entry{step: -1, reason: reason, refused: true}
+	}
+	u.supersedeLocked()
+	said := maps.Clone(u.explicit)
+	half := make(map[string]bool)
+	if u.cfg.Mode == ModeCheckpoint {
+		half = halfWrittenOnes(entries)
+	}
+	u.halfWritten = half
+	u.mu.Unlock()
+	tree, err := plainWalk(u.root, false, func(p string) bool {
+		_, checkpoint := names[p]
+		of, grouped := groupOf(p)
+		_, part := names[of]
+		return checkpoint || half[p] || said[p] || grouped && (part || said[of])
+	})
+	if err != nil {
+		return fmt.Errorf("the output directory: %w", err)
+	}
+	u.notePlain(tree)
+	return nil
+}
+
+// watchesLocked tells whether look finds what is there under this name.
+func (u *Uploader) watchesLocked(name string) bool {
+	if strings.Contains(name, "/") || u.cfg.Mode != ModeCheckpoint || !present(u.root, name) {
+		return false
+	}
+	info, err := u.root.Lstat(name)
+	_, ok := stepOf(name, err != nil || info.IsDir()) // without an entry of its own it is a group
+	return ok
+}
+
+// candidates are the entries that are checkpoints by their name, and their steps. A
+// directory goes before files of the same step; where names claim a step together none
+// is one, and claimed says so.
+func candidates(entries []fs.DirEntry) (names map[string]int64, claimed map[string]string) {
+	names, claimed = make(map[string]int64), make(map[string]string)
+	directories, files := make(map[int64][]string), make(map[int64][]string)
+	for _, e := range entries {
+		name := e.Name()
+		_, temporary := finalName(name)
+		step, ok := stepOf(name, e.IsDir())
+		if of, grouped := groupOf(name); grouped && e.Type().IsRegular() {
+			if step, ok = stepOf(of, true); ok && !slices.Contains(files[step], of) {
+				files[step] = append(files[step], of)
+			}
+			continue
+		}
+		switch {
+		case !ok || temporary || strings.HasPrefix(name, ".") || checkPath(name) != nil:
+		case e.IsDir():
+			directories[step] = append(directories[step], name)
+		case e.Type().IsRegular():
+			files[step] = append(files[step], name)
+		}
+	}
+	for _, group := range []map[int64][]string{directories, files} {
+		for step, rivals := range group {
+			switch {
+			case len(rivals) > 1:
+				for _, name := range rivals {
+					claimed[name] = fmt.Sprintf("%s claim step %d together, so none is saved as a checkpoint, but all are mirrored: "+
+						"put them into one directory, or say which one it is with stager commit", strings.Join(rivals, " and "), step)
+				}
+			case len(directories[step]) > 0 && directories[step][0] != rivals[0]:
+				claimed[rivals[0]] = fmt.Sprintf("%s is step %d, so this file is mirrored only: put it into that directory", directories[step][0], step)
+			default:
+				names[rivals[0]] = step
+			}
+		}
+	}
+	return names, claimed
+}
+
+// unfinishedOnes are the entries under temporary names, by the names that they will
+// have, and their inodes.
+func unfinishedOnes(entries []fs.DirEntry) (unfinished map[string]string, inodes map[uint64]bool) {
+	unfinished, inodes = make(map[string]string), make(map[uint64]bool)
+	for _, e := range entries {
+		final, temporary := finalName(e.Name())
+		if !temporary {
+			continue
+		}
+		unfinished[final] = e.Name()
+		if info, err := e.Info(); err == nil {
+			inodes[inode(info)] = true
+		}
+	}
+	return unfinished, inodes
+}
+
+// halfWritten is why a checkpoint under a temporary name is not saved.
+const halfWritten = "its name is temporary, and the program that writes it has not renamed it"
+
+// halfWrittenOnes are the entries under temporary names that are checkpoints when they are
+// renamed.
+func halfWrittenOnes(entries []fs.DirEntry) map[string]bool {
+	half := make(map[string]bool)
+	for _, e := range entries {
+		if final, temporary := finalName(e.Name()); temporary {
+			if _, ok := stepOf(final, e.IsDir()); ok {
+				half[e.Name()] = true
+			}
+		}
+	}
+	return half
+}
+
+func inode(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
+	}
+	return 0
+}
+
+// scanContext is what consider must know beside the checkpoint itself.
+type scanContext struct {
+	unfinished string          // a temporary name of the checkpoint that still is there
+	temporary  map[uint64]bool // inodes that had temporary names at the last look
+	ended      bool            // as for look
+	later      time.Time       // when the newest checkpoint of a higher step changed last; zero: there is none
+
+	marked bool          // it holds a valid marker
+	other  bool          // signs of frameworks are not asked for: another node has them
+	quiet  time.Duration // how long nothing may change
+}
+
+// evaluate takes a snapshot of a checkpoint if it is complete, and notes why if not.
+func (u *Uploader) evaluate(name string, step int64, at scanContext) {
+	t, err := openTree(u.root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	err = explain(u.root, name, err)
+	var files []local
+	var marker fs.FileInfo
+	if err == nil {
+		defer t.close()
+		files, marker, err = t.files()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return // it is being removed, or rearranged
+	}
+	auto := step == autoStep
+	if auto {
+		step = writtenStep(files)
+	}
+	if errors.Is(err, errChanged) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.seen[name] = &entry{step: step, since: time.Now(), reason: "files in it come or go"}
+		return
+	}
+	var mark mark
+	if err == nil && marker != nil {
+		mark, err = readMark(t.root, step)
+		step = mark.Step
+	}
+	state := fingerprint(files)
+
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	e := u.seen[name]
+	if e == nil || e.print != state || e.step != step {
+		before := e
+		e = &entry{step: step, print: state, since: time.Now(), first: time.Now(), renamed: u.hasInode(name, at.temporary)}
+		if before != nil && !before.first.IsZero() {
+			e.first, e.warned = before.first, before.warned
+		}
+		if err == nil {
+			u.labelLocked(e, before, t, files)
+		}
+		u.seen[name] = e
+	}
+	e.renamed = u.movedLocked(name) || e.renamed
+	held, scan := u.snaps[step], u.scanOf(step)
+	// Of what is held less may be left: the trainer is removing it.
+	if held != nil && err == nil && within(files, held.Files) {
+		if scan != nil {
+			scan.fresh = true
+		}
+		delete(u.seen, name)
+		return
+	}
+	if e.view == beforeRun || scan == nil && (u.shipped[name].Fingerprint == state || u.failed[name].print == state) {
+		delete(u.seen, name)
+		return
+	}
+	e.reason, e.word, e.refused, e.fault, e.wait, e.late = "", "", true, false, 0, ""
+	switch {
+	case err != nil:
+		e.reason, e.fault = err.Error(), true
+	case len(files) == 0:
+		e.reason, e.refused = "it is empty", time.Since(e.since) >= u.cfg.QuietPeriod
+	case marker != nil && t.changedAfter(changeTime(marker)):
+		e.reason = fmt.Sprintf("something was added to it or removed from it after its %s: write the marker last", markerName)
+	case marker != nil && newerThan(files, marker.ModTime()) != "":
+		e.reason = fmt.Sprintf("its %s is older than %s: write the marker last", markerName, newerThan(files, marker.ModTime()))
+	case scan != nil && scan.job && newerThan(files, scan.began) != "":
+		e.late = newerThan(files, scan.began)
+		e.reason, e.refused = e.late+" was written after the checkpoint was complete", false
+	}
+	if e.reason != "" {
+		return
+	}
+	at.marked = marker != nil
+	at.other, at.quiet = u.expects(scan)
+	view, judgement, ok := u.evaluateLocked(t, name, files, e, at)
+	if ok && judgement.Final() && u.member != nil {
+		u.member.sawLocked(e, step, state, files)
+	}
+	switch {
+	case !ok:
+		if !auto { // what is overwritten in place changes under a link
+			u.holdEarlyLocked(t, name, step, files, e)
+		}
+		u.warnOverdueLocked(name, e)
+		return
+	case held != nil && u.uploading != nil && u.uploading.snap == held:
+		e.reason, e.refused = fmt.Sprintf("step %d is on its way with other content", step), false
+		return
+	}
+	judgement = scan.confirm(judgement)
+	snap := &snapshot{
+		Step: step, Name: name, Complete: markedAt(marker), Samples: mark.SamplesSeen, Metrics: mark.Metrics,
+		Cursors: mark.at(u.reached(u.stood[name].cursors, mark.SamplesSeen)), Files: files, print: state,
+		Evidence: judgement.Word, Provisional: !judgement.Final(),
+	}
+	if u.member != nil {
+		u.member.adoptLocked(snap, e, signOf(view, judgement))
+	}
+	if _, err := u.acquireLocked(snap); err != nil {
+		e.since, e.reason, e.refused, e.fault = time.Now(), err.Error(), false, true
+		return
+	}
+	logOmitted(u.log, nil, t.contentless())
+	if scan != nil {
+		scan.fresh = true
+	}
+	delete(u.seen, name)
+	u.dropEarlyLocked(name)
+}
+
+// evaluateLocked decides by the evidence whether a checkpoint is complete, and notes in e
+// why it is not.
+func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, at scanContext) (v detect.View, j detect.Judgement, ok bool) {
+	v, err := u.weigh(t, name, files)
+	if err == nil {
+		v.Mark, v.Marked, v.Renamed, v.Quiet, v.Ended = at.unfinished, at.marked, e.renamed, time.Since(e.since), at.ended
+		v.Draining, v.Other, v.Next = u.ending.Load(), at.other, newerThan(files, at.later) == "" && !at.later.IsZero()
+		j, err = u.judgeView(t, &v, at.quiet)
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
+		e.reason, e.refused = "files in it come or go", false
+		return v, j, false
+	}
+	if err != nil {
+		e.reason, e.fault = err.Error(), true
+		return v, j, false
+	}
+	if !j.Complete() {
+		if u.learn(v, j); j.Word == "missing" && u.shapes.Fits(v) { // the second of a new shape
+			j = detect.Judge(v, &u.shapes, at.quiet)
+		}
+	}
+	if !j.Complete() {
+		e.word = j.Word
+		e.reason, e.fault, e.refused, e.wait = j.Reason, j.Unsure, j.Kind == detect.Denied || j.Wait == 0, j.Wait
+		return v, j, false
+	}
+	busy, blind, err := t.writers(files)
+	u.blind = u.blind || blind
+	switch {
+	case err != nil:
+		e.reason, e.fault = err.Error(), true
+	case busy != "":
+		e.since, e.reason, e.refused = time.Now(), busy+" is open for writing", false
+	default:
+		u.learn(v, j)
+		return v, j, true
+	}
+	return v, j, false
+}
+
+// hasInode tells whether what is there under this name is one of inodes.
+func (u *Uploader) hasInode(name string, inodes map[uint64]bool) bool {
+	info, err := u.root.Lstat(name)
+	return err == nil && inodes[inode(info)]
+}
+
+func newerThan(files []local, at time.Time) string {
+	for _, f := range files {
+		if f.MTime > at.UnixNano() {
+			return f.Path
+		}
+	}
+	return ""
+}
+
+// within tells whether all files are among others, in the same state.
+func within(files, others []local) bool {
+	known := make(map[local]bool, len(others))
+	for _, f := range others {
+		known[f] = true
+	}
+	return !slices.ContainsFunc(files, func(f local) bool { return !known[f] })
+}
+
+// markedAt is when a marker said that a checkpoint is complete; without one it is now.
+func markedAt(marker fs.FileInfo) time.Time {
+	now := time.Now().UTC()
+	if marker == nil || changeTime(marker).After(now) {
+		return now
+	}
+	return changeTime(marker).UTC()
+}
+
+// mark is what a marker may say.
+type mark struct {
+	Step        int64              `json:"step"`
+	SamplesSeen int64              `json:"samplesSeen"`
+	Metrics     map[string]float64 `json:"metrics"` // by which retention knows the best ones
+	Cursors     Cursors            `json:"cursors"` // where the trainer stood in its data, as the window told it
+}
+
+// at is where the inputs stood: what the marker says of some goes before what is known.
+func (m mark) at(known Cursors) Cursors {
+	if len(m.Cursors) == 0 {
+		return known
+	}
+	all := maps.Clone(known)
+	if all == nil {
+		all = make(Cursors)
+	}
+	maps.Copy(all, m.Cursors)
+	return all
+}
+
+// readMark reads the marker of a checkpoint, whose name says step. A marker that is
+// no JSON object says only that it is there.
+func readMark(root *os.Root, step int64) (mark, error) {
+	m := mark{Step: step}
+	info, err := root.Stat(markerName)
+	if err != nil || info.Size() > 1<<16 {
+		return m, err
+	}
+	text, err := readPlain(root, markerName, 1<<16)
+	if err != nil || !strings.HasPrefix(strings.TrimSpace(string(text)), "{") {
+		return m, err
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf(`its %s is not {"step": …, "samplesSeen": …}: %w`, markerName, err)
+	}
+	if m.Step < 0 {
+		return m, fmt.Errorf("its %s says step %d", markerName, m.Step)
+	}
+	return m, nil
+}
+
+// acquireLocked puts a checkpoint on the shelf, in the place of an older state of it.
+//
+// It releases the lock meanwhile, since copies take their time; who holds directory takes no
+// other.
+func (u *Uploader) acquireLocked(snap *snapshot) (*snapshot, error) {
+	u.mu.Unlock()
+	err := u.snapshots.take(snap)
+	u.mu.Lock()
+	if err != nil {
+		return nil, err
+	}
+	if held := u.snaps[snap.Step]; held != nil && u.uploading != nil && u.uploading.snap == held {
+		u.snapshots.drop(snap)
+		return nil, fmt.Errorf("step %d is on its way with other content: try again when it is saved", snap.Step)
+	} else if held != nil {
+		u.snapshots.drop(held)
+	}
+	u.log.Info("a checkpoint is complete", "step", snap.Step, "checkpoint", snap.Name,
+		"files", len(snap.Files), "bytes", totalSize(snap.Files), "evidence", snap.Evidence, "provisional", snap.Provisional)
+	u.holdLocked(snap)
+	return snap, nil
+}
+
+// supersedeLocked drops snapshots that retention would remove at once, since Keep
+// newer ones are complete; so at most Keep snapshots are held, and one.
+// When only the newest is sent no other is held.
+//
+// Newer is what was complete later, whatever its number: a trainer that goes back to
+// an earlier step saves lower numbers than the run before it.
+func (u *Uploader) supersedeLocked() {
+	if u.member != nil {
+		return // the nodes decide together
+	}
+	for step, snap := range u.snaps {
+		limit := u.cfg.Keep.Last
+		if !u.cfg.When.Change && !snap.Committed {
+			limit = 1
+		}
+		if limit == 0 || snap.refused != nil || u.uploading != nil && u.uploading.snap == snap {
+			continue
+		}
+		newer := 0
+		for _, other := range u.snaps {
+			if newerFirst(other, snap) < 0 {
+				newer++
+			}
+		}
+		for _, s := range u.shipped {
+			if s.Dir != "" && s.Complete.After(snap.Complete) {
+				newer++
+			}
+		}
+		if newer >= limit {
+			u.log.Info("newer checkpoints are complete, so this one is not sent", "step", step)
+			u.snapshots.drop(snap)
+			delete(u.snaps, step)
+			u.shipped[snap.Name] = shipment{Step: step, Fingerprint: snap.print, Complete: snap.Complete}
+			u.rememberLocked()
+			u.notifyLocked()
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package download
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// A file that has its object's size and time may be the object: somebody brought the
+// dataset by another way, the record was lost, or an owner was changed. It may be another
+// file as well, which somebody put there, or which was changed and got its time back. Only
+// its bytes tell.
+
+// check reads a file that looks like its object. When it is that, it is noted, and need not
+// be read again; else it is refused, or replaced where that is allowed.
+func (p *run) check(ctx context.Context, obj backends.Object) error {
+	same, now, err := p.holds(ctx, obj)
+	if err != nil {
+		return err
+	}
+	switch {
+	case same:
+		if err := p.record.add(obj, now.ModTime, now); err != nil {
+			return local("the record of this run", err)
+		}
+		p.warm(obj)
+		return nil
+	case !p.cfg.Overwrite:
+		return p.inTheWay(obj.Key, "it has the size and the time of the object, but other bytes, and stager did not write them")
+	}
+	return p.small(ctx, obj, 0) // the gate is open: it has no place there
+}
+
+// holds reports whether the file of an object's name has its bytes, and the state in which
+// it has them.
+func (p *run) holds(ctx context.Context, obj backends.Object) (bool, disk.State, error) {
+	file, err := disk.OpenFile(p.dir.Root(), obj.Key, os.O_RDONLY, 0)
+	var odd *disk.NotRegularError
+	if errors.As(err, &odd) {
+		return false, disk.State{}, nil
+	}
+	if err != nil {
+		return false, disk.State{}, local(obj.Key, err)
+	}
+	defer file.Close() // opened for reading
+	before, err := p.dir.StateOf(file)
+	if err != nil || before.Size != obj.Size {
+		return false, before, maybeLocal(obj.Key, err)
+	}
+	same, err := p.sameBytes(ctx, obj, file)
+	if err != nil || !same {
+		return false, before, err
+	}
+	after, err := p.dir.StateOf(file)
+	return after == before, after, maybeLocal(obj.Key, err)
+}
+
+// maybeLocal is local for what may be no error.
+func maybeLocal(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return local(name, err)
+}
+
+// sameBytes compares an open file with the checksum that the store has of an object, or
+// with the object where it has none.
+func (p *run) sameBytes(ctx context.Context, obj backends.Object, file *os.File) (bool, error) {
+	if obj.Size == 0 {
+		return true, nil
+	}
+	t := &transfer{store: p.cfg.Store, obj: obj, reported: obj.Sum}
+	told, err := t.reportedSum(ctx)
+	if err != nil {
+		return false, err
+	}
+	in := cancelable{ctx, io.NewSectionReader(file, 0, obj.Size)}
+	if sum := told.Algorithm.New(); sum != nil {
+		if _, err := io.Copy(sum, in); err != nil {
+			return false, unread(ctx, t, err)
+		}
+		return backends.SumOf(told.Algorithm, sum) == told, nil
+	}
+	s := newStream(ctx, p.cfg.Store, obj, told, nil)
+	defer s.close()
+	return equal(in, s, func(err error) error { return unread(ctx, t, err) })
+}
+
+// unread is the error of a file that could not be read.
+func unread(ctx context.Context, t *transfer, err error) error {
+	if ctx.Err() != nil {
+		return t.fail(backends.Canceled, context.Cause(ctx))
+	}
+	return local(t.obj.Key, err)
+}
+
+// equal compares what two readers have; fail makes an error of one of the first.
+func equal(file, object io.Reader, fail func(error) error) (bool, error) {
+	const piece = 256 << 10
+	mine, theirs := make([]byte, piece), bufio.NewReaderSize(object, piece)
+	for {
+		n, err := io.ReadFull(file, mine)
+		if n == 0 && errors.Is(err, io.EOF) {
+			return true, nil
+		}
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return false, fail(err)
+		}
+		for got := mine[:n]; len(got) > 0; {
+			want, err := theirs.Peek(min(len(got), piece))
+			if err != nil {
+				return false, err
+			}
+			if !bytes.Equal(got[:len(want)], want) {
+				return false, nil
+			}
+			_, _ = theirs.Discard(len(want)) // it is there
+			got = got[len(want):]
+		}
+	}
+}
+
+// cancelable is a reader that ends with a context.
+type cancelable struct {
+	ctx  context.Context // of the object: io.Reader brings none
+	from io.Reader
+}
+
+func (c cancelable) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.from.Read(p)
+}

@@ -1,0 +1,84 @@
+package download
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// within is what keys begin with that lie in the destination itself, as it is a directory
+// of the source: its own records would be listed, and at the next run all that this one
+// brings. It is empty where the destination lies elsewhere, and "./" where it is the source.
+func (p *run) within() string {
+	source, is := p.cfg.Store.LocalPath()
+	if !is || p.cfg.Object != nil {
+		return ""
+	}
+	from, err := filepath.EvalSymlinks(source)
+	if err != nil {
+		return ""
+	}
+	to, err := filepath.Abs(p.cfg.Dir)
+	if err == nil {
+		to, err = filepath.EvalSymlinks(to)
+	}
+	if err != nil {
+		return ""
+	}
+	rel, err := filepath.Rel(from, to)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return ""
+	}
+	return rel + "/"
+}
+
+// refuseOwn refuses an object that lies in the destination.
+func (p *run) refuseOwn(key, within string) error {
+	switch {
+	case within == "./":
+		return backends.Errorf(backends.Invalid, "prefetch", p.cfg.Dir, "the destination %s is the source itself; name another one", p.cfg.Dir)
+	case within != "" && strings.HasPrefix(key, within):
+		return backends.Errorf(backends.Invalid, "prefetch", key, "the destination %s is a directory of the source, so that it would be copied into itself; name another one, or leave it out by --exclude '%s**'", p.cfg.Dir, within)
+	}
+	return nil
+}
+
+// notThere are the directories down to path that do not exist, the deepest first.
+func notThere(path string) (dirs []string) {
+	for {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			return dirs
+		}
+		dirs = append(dirs, path)
+		path = filepath.Dir(path)
+	}
+}
+
+// clear removes the records of a run that was the first in its directory and failed before
+// it brought anything, and the directories of made. Where there is something to go on from,
+// all stays.
+func (p *run) clear(made []string) {
+	p.mu.Lock()
+	fetched := p.summary.FetchedFiles
+	p.mu.Unlock()
+	left, err := p.dir.Orphans()
+	if fetched > 0 || err != nil || !left.None() && p.meter.moved.Load() > 0 {
+		return
+	}
+	err = p.dir.Root().RemoveAll(disk.Private)
+	for _, dir := range made {
+		if err == nil {
+			err = unix.Rmdir(dir) // an empty directory or nothing, never a file or a link
+		}
+	}
+	if err != nil && !errors.Is(err, unix.ENOTEMPTY) { // somebody else put something there
+		p.log.Warn("the records of a run that brought nothing stay", "error", err)
+	}
+}

@@ -1,0 +1,378 @@
+package download
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/unpack"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// recordFile is below disk.Private.
+const recordFile = "prefetch.jsonl"
+
+// record remembers which files prefetches wrote into a directory, so that a later one
+// knows what need not be fetched again and what it may replace. It is a log of
+// lines: each run begins with one that names the source and the boot of the machine,
+// then comes one for each file when it has got its name, and at the end one that says
+// that all is on the disk.
+//
+// Files are not synced one by one, so what a run noted counts from then on; before
+// that only while the machine has not been booted, because a file's name and size
+// can survive a power failure that its bytes do not. After such a loss files that
+// only look right are not trusted either.
+//
+// Losing the record costs time, or the permission to replace what changed, never
+// correctness. Lines that cannot be read are passed over.
+type record struct {
+	dir     *disk.Dir
+	source  string
+	seed    maphash.Seed
+	marks   []mark // by path, each once: the latest
+	lines   int    // about files, of all runs
+	torn    bool   // the last line has no end
+	suspect bool   // a run was lost to a power failure
+	pending bool   // some files count only until the machine is booted
+	// dirs are what archives of this source held, by the hash of the directory's path.
+	dirs map[uint64]unpack.Contents
+
+	mu   sync.Mutex // guards all below
+	file *os.File   // nil until begin
+	buf  []byte
+}
+
+// line is one line of the record; Source, Path or Synced says of which sort.
+type line struct {
+	Source  string `json:"source,omitempty"`
+	Boot    string `json:"boot,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Size    int64  `json:"size,omitempty"`
+	MTime   int64  `json:"mtime,omitempty"` // seconds: some file systems keep no more
+	Version string `json:"version,omitempty"`
+	Synced  bool   `json:"synced,omitempty"`
+	// Inode and Changed name the very file, where the file system keeps them: Changed is the
+	// nanoseconds of its change time.
+	Inode   uint64 `json:"ino,omitempty"`
+	Changed int64  `json:"ctime,omitempty"`
+	// Unpacked is about a directory that an archive became: MTime is that of the directory and of
+	// every file in it, in nanoseconds, as far as the file system keeps them. Size and
+	// Version are the archive's.
+	Unpacked *unpack.Contents `json:"unpacked,omitempty"`
+}
+
+// mark is a line about a file, in little memory: hashes with a secret seed.
+type mark struct {
+	path    uint64 // source and path
+	file    uint64 // size and time, and the inode where it is known
+	version uint64 // 0: lost, matches none
+	changed uint32 // the change time; 0: not known, and so is the inode
+	line    uint32
+}
+
+// mostLine is how long a line may be that is read: that of a path longer than any.
+const mostLine = 1 << 20
+
+// openRecord reads the record of the directory, if there is one. What has its name and is no
+// file that only stager has written is none.
+func openRecord(directory *disk.Dir, source string) (*record, error) {
+	r := &record{dir: directory, source: source, seed: maphash.MakeSeed(), dirs: make(map[uint64]unpack.Contents)}
+	if err := r.load(); err != nil {
+		return nil, err
+	}
+	if r.lines > 2*len(r.marks)+1000 {
+		return r, r.compact()
+	}
+	return r, nil
+}
+
+func (r *record) load() error {
+	file, err := disk.OpenFile(r.dir.Private(), recordFile, os.O_RDONLY, 0)
+	var odd *disk.NotRegularError
+	if errors.Is(err, fs.ErrNotExist) || errors.As(err, &odd) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close() // opened for reading
+	if info, err := file.Stat(); err == nil {
+		r.marks = make([]mark, 0, min(info.Size()/100, 1<<20)) // the file may have a hole
+	}
+	var source, boot string
+	unsynced, open := 0, false // the first mark, and whether there is a run, that no sync followed
+	lose := func() {
+		if open && boot != disk.Boot() {
+			for i := range r.marks[unsynced:] {
+				r.marks[unsynced+i].version = 0
+			}
+			unsynced, r.suspect = len(r.marks), true
+		}
+	}
+	err = eachLine(file, func(raw []byte, whole bool) error {
+		r.torn = !whole
+		var l line
+		if json.Unmarshal(raw, &l) != nil {
+			return nil
+		}
+		switch {
+		case l.Source != "":
+			lose()
+			source, boot, open = l.Source, l.Boot, true
+		case l.Path != "":
+			m := mark{r.hash(source, l.Path), r.fileHash(l.Size, l.MTime, l.Inode), r.hash("version", l.Version), r.changedHash(l.Changed), uint32(r.lines)}
+			if l.Unpacked != nil {
+				m.file, m.version = r.fileHash(dirSize, l.MTime, 0), r.hash("archive", l.archive())
+				m.changed = r.changedHash(int64(l.Inode))
+				if source == r.source {
+					r.dirs[m.path] = *l.Unpacked
+				}
+			}
+			r.marks = append(r.marks, m)
+			r.lines++
+		case l.Synced:
+			unsynced, open = len(r.marks), false
+		}
+		return nil
+	})
+	lose()
+	r.pending = unsynced < len(r.marks)
+	slices.SortFunc(r.marks, func(a, b mark) int {
+		return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(b.line, a.line))
+	})
+	r.marks = slices.CompactFunc(r.marks, func(a, b mark) bool { return a.path == b.path })
+	return err
+}
+
+// eachLine calls f with each line, but for those longer than mostLine; whole reports whether
+// it had its end.
+func eachLine(from io.Reader, f func(raw []byte, whole bool) error) error {
+	in := bufio.NewReaderSize(from, 64<<10)
+	var long []byte
+	tooLong := false
+	for {
+		raw, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			if tooLong = tooLong || len(long)+len(raw) > mostLine; !tooLong {
+				long = append(long, raw...)
+			}
+			continue
+		}
+		text, whole := bytes.CutSuffix(raw, []byte("\n"))
+		switch {
+		case tooLong:
+			text = nil
+		case len(long) > 0:
+			text = append(long, text...)
+		}
+		if read := len(raw) > 0 || len(long) > 0 || tooLong; read {
+			if err := f(text, whole); err != nil {
+				return err
+			}
+		}
+		long, tooLong = long[:0], false
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *record) hash(space, s string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(r.seed)
+	_, _ = h.WriteString(space) // it cannot fail
+	_ = h.WriteByte(0)          // the same
+	_, _ = h.WriteString(s)     // the same
+	return max(h.Sum64(), 1)
+}
+
+// fileHash is that of a file; ino is 0 where it is not known.
+func (r *record) fileHash(size, mtime int64, ino uint64) uint64 {
+	return maphash.Comparable(r.seed, [3]int64{size, mtime, int64(ino)})
+}
+
+// changedHash is that of a change time: 0 of none, and only of that.
+func (r *record) changedHash(at int64) uint32 {
+	if at == 0 {
+		return 0
+	}
+	return max(uint32(maphash.Comparable(r.seed, at)), 1)
+}
+
+// standing is what a local file is to a run that has an object for its path.
+type standing int
+
+const (
+	warm    standing = iota // it is the object, and need not be fetched
+	alike                   // it has the object's size and time, and no run is known to have written it
+	touched                 // as alike, but a run wrote it, or another file in its place, and it was changed since
+	ours                    // an earlier run wrote it, and the source has changed since
+	foreign                 // nobody knows who wrote it
+)
+
+// judge compares a local file with the object that is to lie there.
+func (r *record) judge(obj backends.Object, now disk.State) standing {
+	same := now.Size == obj.Size && !obj.ModTime.IsZero() && now.ModTime.Unix() == obj.ModTime.Unix()
+	m, known := r.find(obj.Key)
+	if known && r.wrote(m, now) {
+		// A store without versions and times leaves the size to go by.
+		current := (obj.Version != "" || obj.ModTime.IsZero() || same) &&
+			now.Size == obj.Size && m.version == r.hash("version", string(obj.Version))
+		switch {
+		case !current:
+			return ours
+		case m.changed != 0 && m.changed != r.changedHash(now.Changed):
+			return touched // its mode was changed, or its contents and then its time
+		}
+		return warm
+	}
+	// A loss of power takes the last bytes of a file, and leaves its name and time.
+	cut := r.suspect && now.Mode.IsRegular() && now.Size < obj.Size && !obj.ModTime.IsZero() && now.ModTime.Unix() == obj.ModTime.Unix()
+	switch {
+	case cut:
+		return ours
+	case !same:
+		return foreign
+	case r.suspect:
+		return ours
+	case known:
+		return touched
+	}
+	return alike
+}
+
+// wrote reports whether a file is the one that a line is about, as far as its size, its
+// time and its inode tell. Lines of earlier releases name no inode.
+func (r *record) wrote(m mark, now disk.State) bool {
+	ino := now.Inode
+	if m.changed == 0 {
+		ino = 0
+	}
+	return now.Mode.IsRegular() && m.file == r.fileHash(now.Size, now.ModTime.Unix(), ino)
+}
+
+// find is the latest line about a path of this source.
+func (r *record) find(path string) (mark, bool) {
+	i, known := slices.BinarySearchFunc(r.marks, r.hash(r.source, path), func(m mark, path uint64) int { return cmp.Compare(m.path, path) })
+	if !known {
+		return mark{}, false
+	}
+	return r.marks[i], true
+}
+
+// begin starts the lines of this run and makes sure that they will be found: from
+// here on files may appear that are not durable yet.
+func (r *record) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	file, err := disk.OpenOwn(r.dir.Private(), recordFile, os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	r.file = file
+	if r.torn {
+		if _, err := file.WriteString("\n"); err != nil {
+			return err
+		}
+	}
+	if err := r.writeLocked(line{Source: r.source, Boot: disk.Boot()}); err != nil {
+		return err
+	}
+	r.pending = true
+	dir, err := disk.OpenDir(r.dir.Private())
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), dir.Sync(), dir.Close())
+}
+
+// add notes a file that has got its name, in the state that it has there.
+func (r *record) add(obj backends.Object, mtime time.Time, now disk.State) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.writeLocked(line{
+		Path: obj.Key, Size: obj.Size, MTime: mtime.Unix(), Version: string(obj.Version), Inode: now.Inode, Changed: now.Changed,
+	})
+}
+
+// synced notes that all files so far are on the disk.
+func (r *record) synced() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.writeLocked(line{Synced: true}); err != nil {
+		return err
+	}
+	r.pending = false
+	return r.file.Sync()
+}
+
+// writeLocked appends a line in a single write, so that a kill tears at most one.
+func (r *record) writeLocked(l line) error {
+	buf := bytes.NewBuffer(r.buf[:0])
+	enc := json.NewEncoder(buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(l); err != nil {
+		return err
+	}
+	r.buf = buf.Bytes()
+	_, err := r.file.Write(r.buf)
+	return err
+}
+
+func (r *record) close() error {
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+// compact drops the lines of files that were written again since.
+func (r *record) compact() error {
+	from, err := disk.OpenFile(r.dir.Private(), recordFile, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer from.Close() // opened for reading
+	to, err := disk.Replacement(r.dir.Private(), recordFile, 0o644)
+	if err != nil {
+		return err
+	}
+	latest := make([]bool, r.lines)
+	for _, m := range r.marks {
+		latest[m.line] = true
+	}
+	out := bufio.NewWriterSize(to, 64<<10)
+	n := 0
+	err = eachLine(from, func(raw []byte, _ bool) error {
+		var l line
+		if json.Unmarshal(raw, &l) != nil {
+			return nil
+		}
+		if l.Source == "" && l.Path != "" {
+			n++
+			if n > len(latest) || !latest[n-1] {
+				return nil
+			}
+		}
+		_, err := out.Write(append(raw, '\n'))
+		return err
+	})
+	if err = errors.Join(err, out.Flush()); err == nil {
+		err = errors.Join(to.Sync(), to.Commit())
+	}
+	r.torn = r.torn && err != nil
+	return errors.Join(err, to.Close())
+}

@@ -1,0 +1,187 @@
+package download
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// spool is a list of objects on disk, written once and read while that goes on, and
+// again: a million of them would be too much for memory. It has no name, so it leaves
+// nothing behind whatever ends the process.
+type spool struct {
+	file *os.File
+	out  *bufio.Writer
+	buf  []byte
+
+	mu      sync.Mutex // guards out and all below
+	more    sync.Cond  // something was added, or the end
+	written int64      // bytes in the file
+	ended   bool
+}
+
+func newSpool(directory *disk.Dir) (*spool, error) {
+	// Nobody has such a name, so nothing can lie in its place.
+	name := "prefetch.spool-" + disk.Unique()
+	file, err := disk.OpenFile(directory.Private(), name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := directory.Private().Remove(name); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	s := &spool{file: file}
+	s.out, s.more.L = bufio.NewWriterSize(spoolWriter{s}, 64<<10), &s.mu
+	return s, nil
+}
+
+// spoolWriter writes to the end of the file; mu is held.
+type spoolWriter struct{ *spool }
+
+func (w spoolWriter) Write(p []byte) (int, error) {
+	n, err := w.file.Write(p)
+	w.written += int64(n)
+	return n, err
+}
+
+func (s *spool) close() error { return s.file.Close() }
+
+// entry is an object of the list. With check there is a file of its name, of which only
+// its bytes can tell whether it is the object.
+type entry struct {
+	backends.Object
+	check bool
+}
+
+func (s *spool) add(obj entry) error {
+	b := appendString(s.buf[:0], obj.Key)
+	b = appendString(b, string(obj.Version))
+	b = appendString(b, obj.Sum.String())
+	b = binary.AppendVarint(b, obj.Size)
+	b = binary.AppendVarint(b, obj.ModTime.Unix()) // also of the zero time
+	b = binary.AppendVarint(b, int64(obj.ModTime.Nanosecond()))
+	if b = append(b, 0); obj.check {
+		b[len(b)-1] = 1
+	}
+	s.buf = b
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.more.Broadcast()
+	_, err := s.out.Write(b)
+	return err
+}
+
+// end says that nothing will be added. It may be said again.
+func (s *spool) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.more.Broadcast()
+}
+
+// spoolReader reads what is written, from the beginning. It waits for more until the end.
+type spoolReader struct {
+	*spool
+	at int64
+}
+
+func (r *spoolReader) Read(p []byte) (int, error) {
+	r.mu.Lock()
+	for r.at == r.written && r.out.Buffered() == 0 && !r.ended {
+		r.more.Wait()
+	}
+	var err error
+	if r.at == r.written {
+		err = r.out.Flush()
+	}
+	left := r.written - r.at
+	r.mu.Unlock()
+	switch {
+	case err != nil:
+		return 0, err
+	case left == 0:
+		return 0, io.EOF
+	}
+	n, err := r.file.ReadAt(p[:min(int64(len(p)), left)], r.at)
+	r.at += int64(n)
+	return n, err
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// all yields what was added and will be, in that order, and ends at the end. After an
+// error nothing follows. Several may read at once.
+func (s *spool) all() iter.Seq2[entry, error] {
+	return func(yield func(entry, error) bool) {
+		in := spooled{Reader: bufio.NewReaderSize(&spoolReader{spool: s}, 64<<10)}
+		for {
+			if _, err := in.Peek(1); errors.Is(err, io.EOF) {
+				return
+			}
+			obj, err := in.next()
+			if err != nil {
+				yield(entry{}, fmt.Errorf("the list of objects on disk cannot be read: %w", err))
+				return
+			}
+			if !yield(obj, nil) {
+				return
+			}
+		}
+	}
+}
+
+// spooled are objects as they lie in the file.
+type spooled struct {
+	*bufio.Reader
+	buf []byte
+}
+
+func (in *spooled) next() (obj entry, err error) {
+	text := func() string {
+		if err != nil {
+			return ""
+		}
+		var n uint64
+		if n, err = binary.ReadUvarint(in); err != nil {
+			return ""
+		}
+		if uint64(cap(in.buf)) < n {
+			in.buf = make([]byte, n)
+		}
+		_, err = io.ReadFull(in, in.buf[:n])
+		return string(in.buf[:n])
+	}
+	number := func() (v int64) {
+		if err == nil {
+			v, err = binary.ReadVarint(in)
+		}
+		return v
+	}
+	obj.Key, obj.Version = text(), backends.Version(text())
+	sum := text()
+	obj.Size = number()
+	seconds, nanos := number(), number()
+	if obj.ModTime = time.Unix(seconds, nanos); obj.ModTime.IsZero() {
+		obj.ModTime = time.Time{}
+	}
+	if err == nil {
+		var check byte
+		check, err = in.ReadByte()
+		obj.check = check != 0
+	}
+	if err == nil {
+		obj.Sum, err = backends.ParseChecksum(sum)
+	}
+	return obj, err
+}

@@ -1,0 +1,264 @@
+package download
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sync/atomic"
+
+	"github.com/dustin/go-humanize"
+	"golang.org/x/sys/unix"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/unpack"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// An archive that is unpacked is never on the disk: it is read in order while its ranges
+// come, and its files are written below .stager. When its last byte has come, its
+// checksum holds and nothing in it was refused, the directory gets its name. A kill loses
+// what has come of it, but nobody sees a part.
+
+const (
+	// unpackMemory bounds what archives that are on their way take at once. One that is
+	// large takes its stream, and zstd as much as its usual levels look back.
+	unpackMemory = 16 << 20
+	zstdMemory   = 8 << 20
+)
+
+// archive tells which directory an object becomes, and from which format; "" when it stays
+// a file.
+func (p *run) archive(obj backends.Object) (directory string, f unpack.Format) {
+	if !p.cfg.Unpack {
+		return "", ""
+	}
+	return unpack.Dir(obj.Key)
+}
+
+// unpackNeeds is the memory that unpacking an object takes; 0 when it stays a file.
+func (p *run) unpackNeeds(obj backends.Object) int64 {
+	if directory, _ := p.archive(obj); directory == "" {
+		return 0
+	}
+	return unpackNeeds(obj)
+}
+
+// unpackNeeds is the memory that unpacking an archive takes.
+func unpackNeeds(obj backends.Object) int64 {
+	_, f := unpack.Dir(obj.Key)
+	need := min(max(obj.Size, 128<<10), streamAhead*streamPiece)
+	if f == unpack.TarZstd {
+		need += zstdMemory
+	}
+	return need
+}
+
+// unpack brings an archive as a directory.
+func (p *run) unpack(ctx context.Context, obj backends.Object) (err error) {
+	for try := 1; ; try++ {
+		if err = p.unpackOnce(ctx, obj); !errors.Is(err, errSums) || try == corruptTries {
+			return err
+		}
+		p.log.Warn("the bytes are not right, fetching them again", "error", err)
+	}
+}
+
+func (p *run) unpackOnce(ctx context.Context, obj backends.Object) (err error) {
+	directory, _ := p.archive(obj)
+	mtime := p.mtime(obj)
+	tree, err := p.dir.IncomingTree(directory, "")
+	if err != nil {
+		return local(directory, err)
+	}
+	into := &destination{dir: directory}
+	var files, taken int64
+	// What counts is the room on the disk: an archive of a few kilobytes can hold
+	// thousands of directories and empty files.
+	take := func(name string, size int64) error {
+		room := disk.Room(size)
+		taken += room
+		return p.admit(obj, name, size, p.out.Add(room))
+	}
+	into.admit = func(name string, size int64) error {
+		files++
+		p.meter.unpacked.Add(1)
+		return take(name, size)
+	}
+	var came atomic.Int64
+	defer func() {
+		if err == nil {
+			return
+		}
+		p.out.Add(-taken)
+		p.meter.unpacked.Add(-files)
+		p.meter.bytes.Add(-came.Load())
+		if err := tree.Discard(); err != nil {
+			p.log.Warn("what came of an archive cannot be removed", "path", directory, "error", err)
+		}
+	}()
+	if into.to, err = tree.Fill(0o755, mtime); err != nil {
+		return local(directory, err)
+	}
+	into.to.Made = func(name string) error { return take(name+"/", 0) }
+	contents, sum, err := unpackObject(ctx, p.cfg.Store, obj, into, Options{Verify: p.cfg.Verify, Arrived: func(n int64) {
+		came.Add(n)
+		p.meter.arrived(n)
+	}})
+	err = errors.Join(err, into.to.Close())
+	if err != nil {
+		return err
+	}
+	mine := func(at string) (bool, error) {
+		if p.cfg.Overwrite && p.record.made(directory) {
+			return true, nil
+		}
+		return p.allOurs(obj, directory, at)
+	}
+	err = tree.PublishOver(directory, mtime, mine, func(now disk.State) error {
+		return p.record.addDir(obj, directory, now, contents)
+	})
+	if errors.Is(err, fs.ErrExist) {
+		return p.dirInTheWay(directory)
+	}
+	if err != nil {
+		return local(directory, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fetchedLocked(obj, verifiedBy(sum))
+	p.unpackedLocked(contents)
+	return nil
+}
+
+// unpackedLocked counts an archive whose directory is here.
+func (p *run) unpackedLocked(c unpack.Contents) {
+	s := &p.summary
+	s.Archives++
+	s.Unpacked.Files += c.Files
+	s.Unpacked.Bytes += c.Bytes
+}
+
+// unpackObject brings what is in an archive, and returns the checksum that the store and
+// its bytes agree on. Errors about the archive are of kind Invalid for what is refused,
+// and Corrupt for what is damaged.
+func unpackObject(ctx context.Context, store *backends.Store, obj backends.Object, into unpack.Into, opts Options) (c unpack.Contents, sum backends.Checksum, err error) {
+	t := &transfer{store: store, obj: obj, opts: opts, reported: obj.Sum}
+	if obj.Size <= streamPiece {
+		t.pieces = []disk.Range{{Len: obj.Size}}
+	}
+	// Its bytes pass once, so what they are to be compared with is asked for before.
+	if opts.Verify != VerifySize {
+		if t.reported, err = t.reportedSum(ctx); err != nil {
+			return c, sum, err
+		}
+	}
+	s := newStream(ctx, store, obj, t.reported, opts.Arrived)
+	defer s.close()
+	_, format := unpack.Dir(obj.Key)
+	c, err = unpack.Archive(format, s, &anywhere{ctx, store, obj}, obj.Size, into)
+	var damaged *unpack.Damaged
+	var refused *unpack.Refused
+	switch {
+	case errors.As(err, &refused):
+		return c, sum, t.fail(backends.Invalid, err)
+	case err != nil && !errors.As(err, &damaged):
+		return c, sum, err
+	}
+	// What is damaged may have been so before it was stored: the rest of it tells.
+	if _, rerr := io.Copy(io.Discard, s); rerr != nil {
+		return c, sum, rerr
+	}
+	t.reported = s.told
+	if s.sum != nil {
+		t.algorithm, t.sums, t.pieces = s.algorithm, [][]byte{s.sum.Sum(nil)}, []disk.Range{{Len: obj.Size}}
+	}
+	sum, verr := t.verify(ctx)
+	switch {
+	case verr != nil:
+		return c, sum, verr
+	case err != nil:
+		return c, sum, t.fail(backends.Corrupt, err)
+	}
+	return c, sum, nil
+}
+
+// admit refuses a file of an archive for which there is no room, or with which more than
+// is allowed, total, would be here.
+func (p *run) admit(obj backends.Object, name string, size, total int64) error {
+	fail := func(kind backends.Kind, format string, args ...any) error {
+		return &backends.Error{Op: "unpack", Store: p.cfg.Store.Name(), Key: obj.Key, Kind: kind, Err: fmt.Errorf(format, args...)}
+	}
+	if most := p.cfg.Listing.MaxBytes; most > 0 && total > most {
+		return fail(backends.Invalid, "with %q in it %d bytes would be here, but at most %d are allowed; choose fewer or allow more", name, total, most)
+	}
+	free, err := p.cfg.free(p.dir)
+	if err != nil {
+		return local("the destination", err)
+	}
+	if need := disk.Room(size); need > free {
+		return fail(backends.NoSpace, "%q in it needs %s (%d bytes), but only %s (%d bytes) are free",
+			name, humanize.IBytes(uint64(need)), need, humanize.IBytes(uint64(free)), free)
+	}
+	return nil
+}
+
+// compareDir tells whether what was in the archive is here already, or notes what is
+// in its place. What is looked at is the directory's own time, which changes when a name in
+// it comes or goes; what lies deeper, and the bytes of files, are not.
+func (p *run) compareDir(obj backends.Object, directory string, f *findings) (present bool, err error) {
+	now, err := p.dir.State(directory)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case errors.Is(err, unix.ENOTDIR), err == nil && !now.Mode.IsDir():
+		f.taken.add(directory)
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	made, known := p.record.judgeDir(obj, directory, now)
+	if made != nil {
+		p.out.Add(made.Bytes)
+		p.mu.Lock()
+		p.unpackedLocked(*made)
+		p.mu.Unlock()
+		return true, nil
+	}
+	// It goes when the new one comes, so nothing may be in it that was not in an archive.
+	ours, err := p.allOurs(obj, directory, directory)
+	switch {
+	case err != nil || ours:
+		return false, err
+	case known:
+		f.foreign.add(directory)
+	default:
+		f.taken.add(directory)
+	}
+	return false, nil
+}
+
+// dirInTheWay is the error of an archive whose directory came while it was unpacked, or got
+// files that stager did not make.
+func (p *run) dirInTheWay(directory string) error {
+	return &backends.Error{Op: "write", Store: p.cfg.Dir, Key: directory, Kind: backends.Exist, Err: fmt.Errorf(
+		"the directory %q is in the way: it came or changed while the archive was unpacked, and stager did not make what is in it; move it away", directory)}
+}
+
+// allOurs reports whether a directory, which lies at a path, holds nothing but files that were
+// unpacked: these have one time, which is in the record, or that of the archive.
+func (p *run) allOurs(obj backends.Object, directory, at string) (ours bool, err error) {
+	ours = true
+	err = fs.WalkDir(disk.FS(p.dir.Root()), at, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && !p.record.unpacked(obj, directory, info) {
+			ours, err = false, fs.SkipAll
+		}
+		return err
+	})
+	return ours, err
+}

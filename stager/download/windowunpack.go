@@ -1,0 +1,80 @@
+package download
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/stager-dev/stager/backends"
+	"github.com/stager-dev/stager/stager/plan"
+	"github.com/stager-dev/stager/stager/unpack"
+	"github.com/stager-dev/stager/window"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// SpareNames is what the window keeps for names in an archive besides room.
+const SpareNames = disk.Block
+
+// Unpack has w open those items that are archives, and trees in the window. room tells
+// what the window keeps for the files of one; what needs more is refused.
+func (w *Window) Unpack(room func(backends.Object) int64) { w.room = room }
+
+// unpack brings an archive as a tree.
+func (w *Window) unpack(ctx context.Context, item int, in *disk.IncomingTree) (err error) {
+	obj, store := w.manifest.Objects[item], w.store(item)
+	need := unpackNeeds(obj)
+	if err := w.unpacks.Acquire(ctx, need); err != nil {
+		return err
+	}
+	defer w.unpacks.Release(need)
+	directory, _ := unpack.Dir(obj.Key)
+	into := &destination{dir: plan.FlatName(directory)}
+	room := w.room(obj)
+	left := room + SpareNames
+	take := func(name string, size, takes int64) error {
+		if left -= takes + 2*disk.NameRoom(path.Base(name)); left < 0 || size > room {
+			return &backends.Error{Op: "unpack", Store: store.Name(), Key: obj.Key, Kind: backends.Invalid, Err: fmt.Errorf(
+				"with %q its files take more than the %d bytes that the window keeps for them, by the archive's size of %d; raise window.expand of the input",
+				name, room, obj.Size)}
+		}
+		return nil
+	}
+	into.admit = func(name string, size int64) error { return take(name, size, disk.Room(size)) }
+	if into.to, err = in.Fill(0o777, time.Time{}); err != nil {
+		return local(directory, err)
+	}
+	into.to.Made = func(name string) error { return take(name, 0, disk.DirRoom) }
+	c, _, err := unpackObject(ctx, store, obj, into, Options{Verify: w.verify})
+	if err == nil && c.Files == 0 {
+		// A directory without files has no second links, by which a window knows it.
+		err = &backends.Error{Op: "unpack", Store: store.Name(), Key: obj.Key, Kind: backends.Invalid, Err: errors.New(
+			"there is no file in it, and so nothing that a window could hand out; exclude it")}
+	}
+	return errors.Join(err, into.to.Close())
+}
+
+// unusable is an archive that is not as it must be, however often it is fetched.
+type unusable struct {
+	err  error
+	code int
+}
+
+func (e *unusable) Error() string   { return e.err.Error() }
+func (e *unusable) Unwrap() []error { return []error{window.ErrCorrupt, e.err} }
+
+// ExitCode is that of a prefetch of the same.
+func (e *unusable) ExitCode() int { return e.code }
+
+// archiveForWindow is forWindow for what is unpacked.
+func archiveForWindow(err error) error {
+	var damaged *unpack.Damaged
+	switch {
+	case errors.As(err, &damaged):
+		return &unusable{err, 76}
+	case isKind(err, backends.Invalid):
+		return &unusable{err, 78}
+	}
+	return forWindow(err)
+}

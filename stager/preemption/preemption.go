@@ -1,0 +1,192 @@
+// Package preemption waits for word that the machine is about to be taken away, as clouds
+// give it to spot instances: by a file, or by an address that is asked every few seconds.
+//
+// [Check] refuses what is neither, [Wait] returns when the word has come.
+package preemption
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	every   = 2 * time.Second // two minutes are what most clouds give
+	patient = 2 * time.Second // with one request
+	limit   = 64 << 10        // bytes of an answer
+)
+
+// Check refuses what is neither an absolute path nor an address.
+func Check(source string) error {
+	if filepath.IsAbs(source) {
+		return nil
+	}
+	u, err := url.Parse(source)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("a notice is a file with an absolute path, or an address such as http://169.254.169.254/latest/meta-data/spot/instance-action; %q is neither", source)
+	}
+	return nil
+}
+
+// Wait returns when the notice has come, and what it says is left until then; 0 when it
+// does not say. It returns ctx's error when that ends before. An address that does not
+// answer is asked again, and told of once.
+//
+// Of a file its being there is the notice, of an address an answer of 200 that says
+// when, or TRUE. Both may be {"action": …, "time": …}, or a time alone, by RFC 3339.
+func Wait(ctx context.Context, source string, log *slog.Logger) (time.Duration, error) {
+	w := &watcher{source: source, client: &http.Client{Transport: &http.Transport{}, Timeout: patient}}
+	defer w.client.CloseIdleConnections()
+	told := false
+	for {
+		came, at, err := w.check(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return 0, context.Cause(ctx)
+		case came && at.IsZero():
+			return 0, nil
+		case came:
+			return max(time.Until(at), time.Second), nil
+		case err != nil && !told:
+			told = true
+			log.Warn("nothing is learned of a notice; it is asked for again", "notice", source, "error", err)
+		}
+		timer := time.NewTimer(every)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return 0, context.Cause(ctx)
+		case <-timer.C:
+		}
+	}
+}
+
+type watcher struct {
+	source string
+	client *http.Client
+	token  string    // of the address, where it gives one
+	until  time.Time // the token is good, or none is asked for again
+}
+
+// check asks once.
+func (w *watcher) check(ctx context.Context) (came bool, at time.Time, err error) {
+	if !filepath.IsAbs(w.source) {
+		return w.poll(ctx)
+	}
+	text, err := readFile(w.source)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, at, nil
+	}
+	if err != nil {
+		return false, at, err
+	}
+	_, at = read(text)
+	return true, at, nil
+}
+
+// readFile reads the beginning of a file. Whoever may write its directory may put something
+// else there, so it does not wait for a FIFO, nor read more than a notice has. It follows
+// links: Kubernetes gives files of volumes their names by links.
+func readFile(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // opened for reading
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file (%s) and so no notice; remove it", path, info.Mode().Type())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(file, limit))
+}
+
+// poll asks the address. 404 is how most say that there is nothing.
+func (w *watcher) poll(ctx context.Context) (came bool, at time.Time, err error) {
+	w.renew(ctx)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.source, http.NoBody)
+	if err != nil {
+		return false, at, err
+	}
+	req.Header.Set("Metadata-Flavor", "Google")
+	for _, cloud := range clouds {
+		req.Header.Set(cloud+"-metadata-token", w.token)
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return false, at, err
+	}
+	defer resp.Body.Close() // it was read
+	text, err := io.ReadAll(io.LimitReader(resp.Body, limit))
+	switch {
+	case err != nil:
+		return false, at, err
+	case resp.StatusCode == http.StatusNotFound:
+		return false, at, nil
+	case resp.StatusCode != http.StatusOK:
+		w.until = time.Time{}
+		return false, at, fmt.Errorf("the answer is %s", resp.Status)
+	}
+	came, at = read(text)
+	return came, at, nil
+}
+
+// clouds are those whose metadata want a token, as their headers begin.
+var clouds = []string{"X-aws-ec2", "X-aliyun-ecs"}
+
+const tokenLife = 6 * time.Hour
+
+// renew gets a token where one is given.
+func (w *watcher) renew(ctx context.Context) {
+	if time.Now().Before(w.until) {
+		return
+	}
+	w.token, w.until = "", time.Now().Add(time.Minute)
+	u, err := url.Parse(w.source)
+	if err != nil {
+		return
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, u.Scheme+"://"+u.Host+"/latest/api/token", http.NoBody)
+	if err != nil {
+		return
+	}
+	for _, cloud := range clouds {
+		req.Header.Set(cloud+"-metadata-token-ttl-seconds", fmt.Sprint(int(tokenLife.Seconds())))
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close() // it was read
+	text, err := io.ReadAll(io.LimitReader(resp.Body, limit))
+	if err == nil && resp.StatusCode == http.StatusOK {
+		w.token, w.until = strings.TrimSpace(string(text)), time.Now().Add(tokenLife/2)
+	}
+}
+
+// read tells whether a text is a notice, and for when.
+func read(text []byte) (came bool, at time.Time) {
+	var said struct {
+		Action string    `json:"action"`
+		Time   time.Time `json:"time"`
+	}
+	if err := json.Unmarshal(text, &said); err == nil {
+		return said.Action != "" || !said.Time.IsZero(), said.Time
+	}
+	word := strings.TrimSpace(string(text))
+	at, err := time.Parse(time.RFC3339, word)
+	return err == nil || strings.EqualFold(word, "true"), at
+}

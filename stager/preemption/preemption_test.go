@@ -1,0 +1,123 @@
+package preemption
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTextsAreRead(t *testing.T) {
+	at := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	for text, want := range map[string]struct {
+		came bool
+		at   time.Time
+	}{
+		`{"action": "terminate", "time": "2026-05-04T03:02:01Z"}`: {true, at}, // AWS
+		"2026-05-04T03:02:01Z\n":                                  {true, at}, // Alibaba Cloud
+		"TRUE":                                                    {true, time.Time{}},
+		"FALSE":                                                   {false, time.Time{}}, // Google
+		`{"DocumentIncarnation": 1, "Events": []}`: {false, time.Time{}},
+		"":               {false, time.Time{}},
+		"<html>a proxy":  {false, time.Time{}},
+		`{"action":"x"}`: {true, time.Time{}},
+	} {
+		if came, when := read([]byte(text)); came != want.came || !when.Equal(want.at) {
+			t.Errorf("%q: got %t %v, want %t %v", text, came, when, want.came, want.at)
+		}
+	}
+}
+
+func TestSourcesAreStrict(t *testing.T) {
+	for source, ok := range map[string]bool{
+		"/run/notice": true, "http://169.254.169.254/latest/meta-data/spot/instance-action": true, "https://x/y": true,
+		"": false, "notice": false, "ftp://x/y": false, "http://user:word@x/y": false, "http:///y": false,
+	} {
+		if err := Check(source); (err == nil) != ok {
+			t.Errorf("%q: got %v, want it taken: %t", source, err, ok)
+		}
+	}
+}
+
+func TestAFileIsTheNotice(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		name := filepath.Join(dir, "notice")
+		time.AfterFunc(time.Minute, func() {
+			if err := os.WriteFile(name, []byte(time.Now().Add(2*time.Minute).Format(time.RFC3339)), 0o600); err != nil {
+				t.Error(err)
+			}
+		})
+		start := time.Now()
+		left, err := Wait(t.Context(), name, slog.New(slog.DiscardHandler))
+		if took := time.Since(start); err != nil || took > time.Minute+every || left < 2*time.Minute-every || left > 2*time.Minute {
+			t.Errorf("got %v (%v) after %v, want 2m within %v of one minute", left, err, took, every)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if _, err := Wait(ctx, filepath.Join(dir, "none"), slog.New(slog.DiscardHandler)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without a notice got %v, want the end of the context", err)
+		}
+	})
+}
+
+// The service of a cloud asks for a token, refuses it when it is old, and answers 404
+// until there is something to tell.
+func TestAnAddressIsAskedAsTheCloudWants(t *testing.T) {
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPut && r.URL.Path == "/latest/api/token" && r.Header.Get("X-aws-ec2-metadata-token-ttl-seconds") != "":
+			_, _ = io.WriteString(w, "the-token")
+		case r.Header.Get("X-aws-ec2-metadata-token") != "the-token":
+			w.WriteHeader(http.StatusUnauthorized)
+		case asked.Add(1) < 2:
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			_, _ = io.WriteString(w, `{"action": "terminate", "time": "`+time.Now().Add(time.Hour).Format(time.RFC3339)+`"}`)
+		}
+	}))
+	defer s.Close()
+	w := &watcher{source: s.URL + "/latest/meta-data/spot/instance-action", client: s.Client(), token: "old", until: time.Now().Add(time.Hour)}
+	for _, want := range []struct {
+		came  bool
+		words string
+	}{{false, "401"}, {false, ""}, {true, ""}} {
+		came, at, err := w.check(t.Context())
+		said := ""
+		if err != nil {
+			said = err.Error()
+		}
+		if came != want.came || !strings.Contains(said, want.words) || want.words == "" && err != nil || came == at.IsZero() {
+			t.Errorf("got %t %v %v, want %+v", came, at, err, want)
+		}
+	}
+}
+
+// The file of a notice lay in a directory where others may write. As a FIFO it stopped the
+// watch for ever, and as a file without end it filled the memory.
+func TestWaitReadsABoundedRegularFile(t *testing.T) {
+	dir := t.TempDir()
+	fifo, hole := filepath.Join(dir, "fifo"), filepath.Join(dir, "hole")
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o666), os.WriteFile(hole, nil, 0o600), os.Truncate(hole, 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	w := &watcher{source: fifo}
+	if came, _, err := w.check(t.Context()); came || err == nil {
+		t.Errorf("a FIFO: got %v, %v; want an error", came, err)
+	}
+	w.source = hole
+	if came, at, err := w.check(t.Context()); !came || !at.IsZero() || err != nil {
+		t.Errorf("a hole: got %v, %v, %v; want a notice without a time", came, at, err)
+	}
+}

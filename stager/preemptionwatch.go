@@ -1,0 +1,112 @@
+package stager
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/stager-dev/stager/stager/preemption"
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// onPreemption begins the end when the machine is to be taken away.
+func (d *Daemon) onPreemption(ctx context.Context) {
+	left, err := preemption.Wait(ctx, d.cfg.Preemption, d.log)
+	if err != nil {
+		return // Run is over
+	}
+	d.log.Warn("this machine is about to be taken away", "notice", d.cfg.Preemption, "left", left.Round(time.Second))
+	d.Drain(left)
+}
+
+// preempt is the file that tells a trainer that the end has begun: it lies beside the
+// socket, which the trainer has in any case.
+func (d *Daemon) preempt() string { return filepath.Join(filepath.Dir(d.cfg.Socket), preemptName) }
+
+const preemptName = "PREEMPT"
+
+// preemptionStatus is what the file holds.
+type preemptionStatus struct {
+	Until time.Time `json:"until,omitzero"` // when there is no more time
+}
+
+// signalTrainer writes the file. The caller holds mu.
+func (d *Daemon) signalTrainer() {
+	var said preemptionStatus
+	if !d.until.IsZero() {
+		said.Until = d.until.UTC()
+	}
+	if err := writePreempt(filepath.Dir(d.cfg.Socket), said); err != nil {
+		d.log.Warn("the trainer is not told of the end by a file", "error", err)
+	}
+}
+
+func writePreempt(dir string, said preemptionStatus) (err error) {
+	text, err := json.Marshal(said)
+	if err != nil {
+		return err
+	}
+	root, err := disk.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close() // what was written has its name, or is removed
+	file, err := disk.Replacement(root, preemptName, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err = file.Write(append(text, '\n')); err == nil {
+		err = file.CommitNew()
+	}
+	if errors.Is(err, fs.ErrExist) {
+		if !isPreempt(root) {
+			return errors.Join(fmt.Errorf("%s: stager did not write that file and does not replace it; remove it", filepath.Join(dir, preemptName)), file.Close())
+		}
+		err = file.Commit()
+	}
+	return errors.Join(err, file.Close())
+}
+
+// removePreempt removes the file, of this process or an earlier one, unless somebody else
+// wrote it.
+func removePreempt(dir string) {
+	root, err := disk.OpenRoot(dir)
+	if err != nil {
+		return // there is no directory, and so no file
+	}
+	defer root.Close() // opened to look
+	if isPreempt(root) {
+		_ = root.Remove(preemptName) // a trainer that finds it saves once more
+	}
+}
+
+// isPreempt tells whether a stager of this user wrote the file: nothing but a preemption is
+// in it.
+func isPreempt(root *os.Root) bool {
+	info, err := root.Lstat(preemptName)
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || int(st.Uid) != os.Geteuid() {
+		return false
+	}
+	const longest = 200
+	text, err := disk.ReadSmall(root, preemptName, longest)
+	if err != nil {
+		return false
+	}
+	var said preemptionStatus
+	if json.Unmarshal(text, &said) != nil {
+		return false
+	}
+	again, err := json.Marshal(said)
+	return err == nil && bytes.Equal(text, append(again, '\n'))
+}

@@ -1,0 +1,324 @@
+package transfer
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math/bits"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/stager-dev/stager/backends"
+)
+
+const (
+	// maxBlock is how much of an object is held at once for one request: a part of most
+	// stores. Where parts are longer, blocks are shortBlock, and a store that reads a part
+	// twice makes the source send it twice.
+	maxBlock, shortBlock = 16 << 20, 4 << 20
+	// A block is read in ranges of so many bytes, at once.
+	piece = 8 << 20
+	// minBuffer is the smallest buffer.
+	minBuffer = 64 << 10
+)
+
+// errSums is in the errors of objects whose checksum does not hold.
+var errSums = errors.New("the checksum differs")
+
+// blockCache is one object on its way: what Store.Put reads, at any offset, from several
+// goroutines. It holds some blocks of it, sums each as it arrives, and refuses to hand
+// on the last one when the whole is not what the source says.
+type blockCache struct {
+	ctx    context.Context // of the copy: io.ReaderAt brings none
+	src    *backends.Store
+	obj    backends.Object
+	length int64 // of blocks, but for the last
+	count  int64 // of blocks
+	moved  func(int64)
+
+	algorithms []backends.Algorithm // blocks are summed by them
+	ordered    hash.Hash            // where the source's cannot be combined: blocks come in order, one at a time
+
+	mu             sync.Mutex // guards all below
+	changed        *sync.Cond
+	sourceChecksum backends.Checksum
+	err            error
+	blocks         map[int64]*block
+	spare          [][]byte
+	missing        int64 // blocks that have never been here
+	sums           map[backends.Algorithm][][]byte
+	clock          int64
+}
+
+type block struct {
+	bytes   []byte
+	loading bool
+	users   int
+	ended   bool  // somebody read its last byte, and nobody its first since
+	used    int64 // when, by cargo.clock
+}
+
+// newBlockCache is ready to be read; it uses the buffers and no others.
+func newBlockCache(ctx context.Context, src *backends.Store, obj backends.Object, length int64, buffers [][]byte, algorithms []backends.Algorithm) *blockCache {
+	c := &blockCache{
+		ctx: ctx, src: src, obj: obj, sourceChecksum: obj.Sum, length: length, count: blocksOf(obj.Size, length), spare: buffers,
+		blocks: make(map[int64]*block), sums: make(map[backends.Algorithm][][]byte), moved: func(int64) {},
+	}
+	c.changed = sync.NewCond(&c.mu)
+	c.missing = c.count
+	for _, a := range algorithms {
+		switch {
+		case a.New() == nil || c.sums[a] != nil:
+		case c.count == 1 || a.Combinable():
+			c.algorithms = append(c.algorithms, a)
+			c.sums[a] = make([][]byte, c.count)
+		case a == obj.Sum.Algorithm:
+			c.ordered = a.New()
+		}
+	}
+	if len(c.algorithms) == 0 { // for blocks that are read twice
+		c.algorithms = append(c.algorithms, backends.CRC64NVME)
+		c.sums[backends.CRC64NVME] = make([][]byte, c.count)
+	}
+	return c
+}
+
+func blocksOf(size, length int64) int64 { return (size + length - 1) / length }
+
+// ReadAt implements io.ReaderAt.
+func (c *blockCache) ReadAt(p []byte, off int64) (n int, err error) {
+	for n < len(p) {
+		at := off + int64(n)
+		if at >= c.obj.Size {
+			return n, io.EOF
+		}
+		b, err := c.acquire(at / c.length)
+		if err != nil {
+			return n, err
+		}
+		from := at % c.length
+		copied := copy(p[n:], b.bytes[from:])
+		n += copied
+		c.mu.Lock()
+		b.users--
+		b.ended = from+int64(copied) == int64(len(b.bytes))
+		c.clock++
+		b.used = c.clock
+		c.changed.Broadcast()
+		c.mu.Unlock()
+	}
+	return n, nil
+}
+
+// acquire returns a block that stays until its users are none.
+func (c *blockCache) acquire(i int64) (*block, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.err == nil {
+		b := c.blocks[i]
+		switch {
+		case b != nil && !b.loading:
+			b.users++
+			return b, nil
+		case b != nil || !c.roomLocked():
+			c.changed.Wait()
+			continue
+		}
+		last := len(c.spare) - 1
+		b = &block{bytes: c.spare[last][:min(c.length, c.obj.Size-i*c.length)], loading: true}
+		c.spare, c.blocks[i] = c.spare[:last], b
+		c.mu.Unlock()
+		told, sums, err := c.load(i, b.bytes)
+		c.mu.Lock()
+		if err == nil {
+			err = c.arrivedLocked(i, b.bytes, told, sums)
+		}
+		if c.err == nil {
+			c.err = err
+		}
+		b.loading = false
+		c.changed.Broadcast()
+	}
+	return nil, c.err
+}
+
+// roomLocked makes sure of a spare buffer: of the blocks that nobody reads it gives up
+// one that was read to its end, or the one that was not read for longest.
+func (c *blockCache) roomLocked() bool {
+	if len(c.spare) > 0 {
+		return true
+	}
+	var victim *block
+	var at int64
+	for i, b := range c.blocks {
+		if b.users > 0 || b.loading {
+			continue
+		}
+		if victim == nil || b.ended && !victim.ended || b.ended == victim.ended && b.used < victim.used {
+			victim, at = b, i
+		}
+	}
+	if victim == nil {
+		return false
+	}
+	delete(c.blocks, at)
+	c.spare = append(c.spare, victim.bytes[:cap(victim.bytes)])
+	return true
+}
+
+// load reads the i-th block and sums it.
+func (c *blockCache) load(i int64, into []byte) (told backends.Checksum, sums map[backends.Algorithm][]byte, err error) {
+	g, ctx := errgroup.WithContext(c.ctx)
+	var mu sync.Mutex // guards told
+	start := i * c.length
+	for off := int64(0); off < int64(len(into)); off += piece {
+		g.Go(func() error {
+			sum, err := c.src.ReadRange(ctx, c.obj, start+off, min(piece, int64(len(into))-off), backends.Stretch{Bytes: into, Off: start}, nil)
+			mu.Lock()
+			defer mu.Unlock()
+			if told.IsZero() {
+				told = sum
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return told, nil, err
+	}
+	sums = make(map[backends.Algorithm][]byte, len(c.algorithms))
+	for _, a := range c.algorithms {
+		h := a.New()
+		h.Write(into)
+		sums[a] = h.Sum(nil)
+	}
+	return told, sums, nil
+}
+
+// arrivedLocked notes the sums of a block, and with the last one judges the whole.
+func (c *blockCache) arrivedLocked(i int64, p []byte, told backends.Checksum, sums map[backends.Algorithm][]byte) error {
+	again := false
+	for a, sum := range sums {
+		if have := c.sums[a][i]; have != nil {
+			again = true
+			if string(have) != string(sum) {
+				return c.corrupt("the same bytes came twice, and differ")
+			}
+		}
+		c.sums[a][i] = sum
+	}
+	if c.sourceChecksum.IsZero() {
+		c.sourceChecksum = told
+	}
+	if again {
+		return nil
+	}
+	if c.ordered != nil {
+		c.ordered.Write(p)
+	}
+	c.missing--
+	c.moved(int64(len(p)))
+	if c.missing > 0 {
+		return nil
+	}
+	if got, ok := c.sumLocked(c.sourceChecksum.Algorithm, p); ok && got != c.sourceChecksum {
+		return c.corrupt("the source has %s, and the bytes that came have %s", c.sourceChecksum, got)
+	}
+	return nil
+}
+
+func (c *blockCache) corrupt(format string, args ...any) error {
+	return &backends.Error{
+		Op: "read", Store: c.src.Name(), Key: c.obj.Key, Kind: backends.Corrupt,
+		Err: fmt.Errorf("%w: %s", errSums, fmt.Sprintf(format, args...)),
+	}
+}
+
+// sourceSum is what the source told, in the listing or with the bytes.
+func (c *blockCache) sourceSum() backends.Checksum {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sourceChecksum
+}
+
+// sum is the checksum of all bytes that were read, where it is known.
+func (c *blockCache) sum(a backends.Algorithm) (backends.Checksum, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var only []byte
+	if b := c.blocks[0]; c.count == 1 && b != nil && !b.loading {
+		only = b.bytes
+	}
+	return c.sumLocked(a, only)
+}
+
+// sumLocked takes the bytes of the only block, if there is one and it is at hand.
+func (c *blockCache) sumLocked(a backends.Algorithm, only []byte) (backends.Checksum, bool) {
+	h := a.New()
+	switch {
+	case h == nil || c.missing > 0:
+		return backends.Checksum{}, false
+	case c.ordered != nil && a == c.sourceChecksum.Algorithm:
+		return backends.SumOf(a, c.ordered), true
+	case c.count == 0:
+		return backends.SumOf(a, h), true
+	case c.sums[a] != nil:
+		whole := c.sums[a][0]
+		for i := int64(1); i < c.count; i++ {
+			whole = a.Combine(whole, c.sums[a][i], min(c.length, c.obj.Size-i*c.length))
+		}
+		return backends.Checksum{Algorithm: a, Value: hex.EncodeToString(whole)}, true
+	case c.count == 1 && only != nil:
+		h.Write(only)
+		return backends.SumOf(a, h), true
+	}
+	return backends.Checksum{}, false
+}
+
+// close gives the buffers back. A request may read on for a moment after its answer
+// came; it gets an error.
+func (c *blockCache) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = errors.New("the copy of this object has ended")
+	for i, b := range c.blocks {
+		for b.users > 0 || b.loading {
+			c.changed.Wait()
+		}
+		delete(c.blocks, i)
+		c.spare = append(c.spare, b.bytes[:cap(b.bytes)])
+	}
+	giveBack(c.spare)
+	c.spare = nil
+}
+
+// buffers are kept by their sizes, powers of two.
+var buffers [64]sync.Pool
+
+// bufferSize is what a buffer for n bytes takes.
+func bufferSize(n int64) int64 { return 1 << bits.Len64(uint64(max(n, minBuffer)-1)) }
+
+// borrow takes count buffers for n bytes each.
+func borrow(count, n int64) [][]byte {
+	size := bufferSize(n)
+	out := make([][]byte, count)
+	for i := range out {
+		if b, ok := buffers[bits.Len64(uint64(size))].Get().(*[]byte); ok {
+			out[i] = *b
+		} else {
+			out[i] = make([]byte, size)
+		}
+	}
+	return out
+}
+
+// giveBack returns buffers that nobody uses any more.
+func giveBack(all [][]byte) {
+	for _, b := range all {
+		b = b[:cap(b)]
+		buffers[bits.Len64(uint64(len(b)))].Put(&b)
+	}
+}

@@ -1,0 +1,96 @@
+package window
+
+// ackLocked takes a file as acknowledged; the journal, or the disk, knows already.
+func (w *Window) ackLocked(e *entry, how string) {
+	if e.lease != nil {
+		w.dropLeaseLocked(e)
+	}
+	w.moveLocked(e, Acked, how)
+	w.stats.acknowledged++
+	w.starving.now.acked += e.size
+	w.metrics.acknowledged.Inc()
+	w.closeLocked(e)
+	w.reuseLocked(e)
+	w.note()
+}
+
+// closeLocked closes the position.
+func (w *Window) closeLocked(e *entry) {
+	w.forgetLocked(e)
+	delete(w.history, e.seq)
+	for group := range w.came {
+		delete(w.parts, shareKey{e.seq, group})
+	}
+	if !e.seq.before(w.low) {
+		w.settled[e.seq] = true
+	}
+	w.cfg.Finished(e.epoch, e.pos)
+	ended := w.low.epoch
+	w.advanceLocked()
+	if w.low.epoch > ended {
+		w.note()
+	}
+}
+
+// quarantineLocked gives a position up. The epoch fails, or goes on without it.
+func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
+	if e.lease != nil {
+		w.dropLeaseLocked(e)
+	}
+	w.moveLocked(e, Quarantined, reason)
+	w.note()
+	bad := &BadItemError{w.cfg.Items[e.item].Name, e.epoch, e.pos, reason, cause}
+	w.troubleLocked("an item is bad", bad)
+	if w.cfg.OnBad == BadFail {
+		if w.failed == nil {
+			w.failed = bad
+		}
+		return
+	}
+	w.reportLocked(e, Delivery{Skipped: reason})
+	if err := w.journal.add("skip", e.seq, bad.Name, reason); err != nil {
+		w.troubleLocked("write the journal", err) // after a kill it is tried again
+	}
+	w.skipped = append(w.skipped, skip{e.seq, bad.Name, reason})
+	w.metrics.skipped.Inc()
+	w.closeLocked(e)
+	if e.published {
+		w.removeLocked(e)
+	} else {
+		w.moveLocked(e, Skipped, "it has no file")
+	}
+}
+
+// buriedLocked takes the outcome of a burial.
+func (w *Window) buriedLocked(e *entry, gone bool, err error) {
+	if e.leaving {
+		e.leaving = false
+		w.leaving -= e.room()
+	}
+	to := Freed
+	if e.state == Quarantined {
+		to = Skipped
+	}
+	if gone {
+		w.goneLocked(e, to, "its file is gone")
+		return
+	}
+	if err != nil {
+		w.troubleLocked("remove a file", err)
+	}
+	if e.state == Acked {
+		w.moveLocked(e, Zombie, "somebody has its file")
+	}
+	w.zombies = append(w.zombies, e)
+}
+
+// goneLocked takes an entry as gone, with all that knows of its file.
+func (w *Window) goneLocked(e *entry, to State, why string) {
+	w.moveLocked(e, to, why)
+	if w.files[e.name] == e {
+		delete(w.files, e.name)
+	}
+	if w.inodes[e.ino] == e {
+		delete(w.inodes, e.ino)
+	}
+}

@@ -1,0 +1,88 @@
+package disk
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Orphans are the incoming files that earlier processes left to be resumed. What
+// nobody will resume is swept, or it would keep its space for ever.
+type Orphans struct {
+	dir    *Dir
+	held   map[string]int64 // by name: the space taken
+	others []string         // notes, of which the file may be gone
+}
+
+// Orphans looks for them. It is called before the first Incoming of this process.
+func (f *Dir) Orphans() (*Orphans, error) {
+	dir, err := OpenDir(f.incoming)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close() // opened for reading
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	l := &Orphans{dir: f, held: make(map[string]int64)}
+	for _, name := range names {
+		if strings.Contains(name, ".") {
+			l.others = append(l.others, name)
+			if id, tree := strings.CutSuffix(name, treeSuffix); tree {
+				l.held[id] = 0 // nobody asks how much that is
+			}
+			continue
+		}
+		var st unix.Stat_t
+		err := retryErr(func() error { return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+		if err != nil {
+			return nil, &fs.PathError{Op: "stat", Path: path.Join(incomingDir, name), Err: err}
+		}
+		l.held[name] = st.Blocks * 512
+	}
+	return l, nil
+}
+
+// None tells that there is nothing.
+func (l *Orphans) None() bool { return len(l.held)+len(l.others) == 0 }
+
+// Claim says that the identity will be fetched, so its leftover stays. It returns
+// how many bytes of disk that holds already.
+func (l *Orphans) Claim(id string) int64 {
+	if len(l.held) == 0 {
+		return 0
+	}
+	name := incomingName(id)
+	held, ok := l.held[name]
+	if ok {
+		delete(l.held, name)
+		for i, other := range l.others {
+			if strings.HasPrefix(other, name) {
+				l.others[i] = ""
+			}
+		}
+	}
+	return held
+}
+
+// Sweep removes those that nobody claimed.
+func (l *Orphans) Sweep() (err error) {
+	remove := func(name string) {
+		if rm := l.dir.incoming.RemoveAll(name); rm != nil {
+			err = errors.Join(err, rm)
+		}
+	}
+	for name := range l.held {
+		remove(name)
+	}
+	for _, name := range l.others {
+		if name != "" {
+			remove(name)
+		}
+	}
+	return err
+}

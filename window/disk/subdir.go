@@ -1,0 +1,306 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Subdir is one flat directory within a Dir, opened once. Whatever is done on it
+// costs one system call and cannot lead out of it: names are single, and links are
+// not followed.
+type Subdir struct {
+	name string
+	mode fs.FileMode // what Subdir gave it
+	dir  *os.File
+}
+
+// Stat is what a Subdir tells about a file.
+type Stat struct {
+	Ino   uint64 // names the file, under whatever name
+	Links int    // how many names it has
+	Size  int64
+	Dir   bool
+	Odd   bool  // neither a regular file nor a directory: a link, a FIFO, a socket, a device
+	Time  int64 // when its content was last changed, in nanoseconds since 1970
+	Dirs  int64 // of a tree, what its directories take beside its own, with those of the second links; 0 of one that was not walked
+}
+
+// Open opens a file for reading that is this very one: a regular file of that inode on
+// the directory's file system, with that many bytes, and last changed at that time unless it
+// is 0. Otherwise it returns an error that is fs.ErrNotExist, since the file is lost. It
+// follows no link and never blocks.
+func (s *Subdir) Open(name string, ino uint64, size, changed int64) (*os.File, error) {
+	file, err := s.open(name, unix.O_RDONLY)
+	switch {
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO): // a link, a socket
+		return nil, s.fail("open", name, &changedError{"it is no regular file"})
+	case err != nil:
+		return nil, err
+	}
+	var st, dir unix.Stat_t
+	err = errors.Join(retryErr(func() error { return unix.Fstat(int(file.Fd()), &st) }), retryErr(func() error { return unix.Fstat(s.fd(), &dir) }))
+	switch {
+	case err != nil:
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		err = &changedError{"it is no regular file"}
+	case st.Ino != ino || st.Dev != dir.Dev:
+		err = &changedError{fmt.Sprintf("it is another file (inode %d, want %d)", st.Ino, ino)}
+	case st.Size != size:
+		err = &changedError{fmt.Sprintf("it has %d bytes, want %d", st.Size, size)}
+	case changed != 0 && st.Mtim.Nano() != changed:
+		err = &changedError{"somebody wrote to it"}
+	default:
+		return file, nil
+	}
+	return nil, errors.Join(s.fail("open", name, err), file.Close())
+}
+
+// changedError says that a file is not the one that was put there.
+type changedError struct{ reason string }
+
+func (e *changedError) Error() string { return "changed by another program: " + e.reason }
+
+// Is makes it an fs.ErrNotExist: the file that was put there is lost.
+func (e *changedError) Is(target error) bool { return target == fs.ErrNotExist }
+
+// Subdir makes the directory of that name, gives it this mode whatever the umask, and
+// opens it. The owner of a directory that stands and has another mode must be us.
+func (f *Dir) Subdir(name string, mode fs.FileMode) (*Subdir, error) {
+	if err := f.root.MkdirAll(name, 0o755); err != nil {
+		return nil, err
+	}
+	info, err := f.root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	const bits = fs.ModePerm | fs.ModeSticky
+	if info.IsDir() && info.Mode()&bits != mode&bits {
+		if err := f.root.Chmod(name, mode); err != nil {
+			return nil, fmt.Errorf("%w: readers need mode %v there; change it, or remove the directory", err, mode)
+		}
+	}
+	dir, err := openDir(f.root, name)
+	if err != nil {
+		return nil, err
+	}
+	return &Subdir{name, mode, dir}, nil
+}
+
+// openDir opens a directory below root, and not what a link at its name leads to.
+func openDir(root *os.Root, name string) (*os.File, error) {
+	up, base, err := parent(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer up.Close() // opened for its name
+	fd, err := retry(func() (int, error) {
+		return unix.Openat(int(up.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// ReadDir lists a directory below root. What has its name and is none, such as a FIFO at
+// which a reader would wait, is an error.
+func ReadDir(root *os.Root, name string) ([]fs.DirEntry, error) {
+	dir, err := openDir(root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close() // opened for reading
+	return dir.ReadDir(-1)
+}
+
+// Keep has Mend see to the modes of these shelves.
+func (f *Dir) Keep(shelves ...*Subdir) { f.subdirs = append(f.subdirs, shelves...) }
+
+// Sub opens a directory on the shelf, as it is.
+func (s *Subdir) Sub(name string) (*Subdir, error) {
+	dir, err := s.open(name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	return &Subdir{name: s.name + "/" + name, dir: dir}, nil
+}
+
+// Name is the shelf's path within its Dir.
+func (s *Subdir) Name() string { return s.name }
+
+// Close lets go of the shelf.
+func (s *Subdir) Close() error { return s.dir.Close() }
+
+// Names lists what is there, in no order.
+func (s *Subdir) Names() ([]string, error) {
+	// A descriptor of its own, so that lists at the same time don't share a place.
+	fd, err := retry(func() (int, error) {
+		return unix.Openat(s.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, s.fail("list", ".", err)
+	}
+	dir := os.NewFile(uintptr(fd), s.name)
+	defer dir.Close() // opened for reading
+	return dir.Readdirnames(-1)
+}
+
+// Stat tells about a file. fs.ErrNotExist when it is not there.
+func (s *Subdir) Stat(name string) (Stat, error) {
+	var st unix.Stat_t
+	err := single(name)
+	if err == nil {
+		err = retryErr(func() error { return unix.Fstatat(s.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	}
+	if err != nil {
+		return Stat{}, s.fail("stat", name, err)
+	}
+	kind := st.Mode & unix.S_IFMT
+	return Stat{
+		Ino: st.Ino, Links: int(st.Nlink), Size: st.Size, Time: st.Mtim.Nano(), // Nlink differs by machine
+		Dir: kind == unix.S_IFDIR, Odd: kind != unix.S_IFDIR && kind != unix.S_IFREG,
+	}, nil
+}
+
+// Create makes an empty file that was not there.
+func (s *Subdir) Create(name string, mode fs.FileMode) error {
+	err := single(name)
+	var fd int
+	if err == nil {
+		fd, err = retry(func() (int, error) {
+			return unix.Openat(s.fd(), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, uint32(mode.Perm()))
+		})
+	}
+	if err == nil {
+		err = errors.Join(unix.Fchmod(fd, uint32(mode.Perm())), unix.Close(fd))
+	}
+	return s.fail("create", name, err)
+}
+
+// Remove takes the name away.
+func (s *Subdir) Remove(name string) error {
+	err := single(name)
+	if err == nil {
+		err = retryErr(func() error { return unix.Unlinkat(s.fd(), name, 0) })
+	}
+	return s.fail("remove", name, err)
+}
+
+// RemoveSame takes the name away if it is that of this file: it is no error when
+// the name is gone or another file's.
+func (s *Subdir) RemoveSame(name string, ino uint64) error {
+	st, err := s.Stat(name)
+	if err == nil && st.Ino == ino {
+		err = s.Remove(name)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Link gives the file a second name on another shelf; fs.ErrExist when it is taken.
+func (s *Subdir) Link(name string, to *Subdir, as string) error {
+	err := errors.Join(single(name), single(as))
+	if err == nil {
+		err = retryErr(func() error { return unix.Linkat(s.fd(), name, to.fd(), as, 0) })
+	}
+	return s.fail("link", name, err)
+}
+
+// Move renames the file to another shelf; fs.ErrExist when the name is taken.
+func (s *Subdir) Move(name string, to *Subdir, as string) error {
+	err := errors.Join(single(name), single(as))
+	if err != nil {
+		return s.fail("move", name, err)
+	}
+	return s.fail("move", name, renameNew(s.dir, name, to.dir, as))
+}
+
+func (s *Subdir) open(name string, flags int) (*os.File, error) {
+	if err := single(name); err != nil {
+		return nil, s.fail("open", name, err)
+	}
+	open := func() (int, error) {
+		return unix.Openat(s.fd(), name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	}
+	fd, err := retry(open)
+	if errors.Is(err, unix.EACCES) && s.mend(name) {
+		fd, err = retry(open)
+	}
+	if err != nil {
+		return nil, s.fail("open", name, err)
+	}
+	return os.NewFile(uintptr(fd), s.name+"/"+name), nil
+}
+
+// mend lets the owner use a file or directory whose mode somebody has changed. It is
+// false where that is not this user's.
+func (s *Subdir) mend(name string) bool {
+	var st unix.Stat_t
+	err := retryErr(func() error { return unix.Fstatat(s.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil || int(st.Uid) != os.Geteuid() {
+		return false
+	}
+	mode := st.Mode & 0o7777
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		mode |= 0o700
+	case unix.S_IFREG:
+		mode |= 0o444
+	default:
+		return false
+	}
+	// Of kernels before 6.6 this follows a link that took the name just now: then it
+	// changes the mode of a file that this user owns, and reads nothing of it.
+	err = unix.Fchmodat(s.fd(), name, mode, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = unix.Fchmodat(s.fd(), name, mode, 0)
+	}
+	return err == nil
+}
+
+// sysMode is a mode as the kernel has it.
+func sysMode(mode fs.FileMode) uint32 {
+	bits := uint32(mode.Perm())
+	if mode&fs.ModeSticky != 0 {
+		bits |= unix.S_ISVTX
+	}
+	return bits
+}
+
+func (s *Subdir) fd() int { return int(s.dir.Fd()) }
+
+func (s *Subdir) fail(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: s.name + "/" + name, Err: err}
+}
+
+// single refuses names that lead elsewhere.
+func single(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return fmt.Errorf("%q is not a single name", name)
+	}
+	return nil
+}
+
+// retry repeats what a signal interrupted, as package os does.
+func retry[T any](call func() (T, error)) (T, error) {
+	for {
+		if v, err := call(); !errors.Is(err, unix.EINTR) {
+			return v, err
+		}
+	}
+}
+
+func retryErr(call func() error) error {
+	_, err := retry(func() (struct{}, error) { return struct{}{}, call() })
+	return err
+}

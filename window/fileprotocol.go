@@ -1,0 +1,186 @@
+package window
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+)
+
+// elsewhere is the reader of a file that was moved out of sight.
+const elsewhere = "(elsewhere)"
+
+// scan looks for what readers did by verbs on files.
+func (w *Window) scan() {
+	began := time.Now()
+	w.mend()
+	// In this order: what moves from ready/ to claimed/ to done/ meanwhile is seen at
+	// least once. What looks gone is looked at again, one by one, with the lock held.
+	names, err := w.stage.ready.Names()
+	var found map[uint64]place
+	if err == nil {
+		found, err = w.stage.findings()
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	// A large directory takes long to list: that must not be all that is done.
+	w.scanAt = now.Add(max(pollEvery, 20*now.Sub(began)))
+	w.scanSoon = now.Add(max(pollEvery/50, 5*now.Sub(began)))
+	if err != nil {
+		w.troubleLocked("list the directories", err)
+		return
+	}
+	visible := make(map[string]bool, len(names))
+	for _, name := range names {
+		visible[name] = true
+	}
+	for name, e := range w.files {
+		claimed := e.lease != nil && e.lease.claim()
+		if e.published && (e.state == Ready || e.state == Leased) && (claimed || !visible[name]) {
+			w.findLocked(now, e, found)
+		}
+	}
+	for ino, at := range found {
+		if e := w.inodes[ino]; e != nil && at.reader == "" && e.state == Zombie {
+			e.at, w.zombiesAt = at, now // a reader is done with a file of an earlier plan
+		}
+	}
+	w.strangersLocked(names)
+	w.serveLocked(now)
+}
+
+// mend undoes what a neighbour did to the modes of the window's directories.
+func (w *Window) mend() {
+	switch mended, err := w.stage.Mend(); {
+	case err != nil:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.troubleLocked("give a directory its mode again", err)
+	case mended > 0:
+		w.log.Warn("another program changed the modes of stager's directories; they have them again", "directories", mended)
+	}
+}
+
+// findLocked finds out what became of a shown file that does not lie in ready/, or
+// lies there again.
+func (w *Window) findLocked(now time.Time, e *entry, found map[uint64]place) {
+	if st, err := w.stage.ready.Stat(e.name); err == nil && st.Ino == e.ino {
+		if e.lease != nil && e.lease.claim() && w.stage.mark(st) != e.mark {
+			w.lostLocked(now, e)
+			return
+		}
+		if e.lease != nil && e.lease.claim() {
+			e.at = place{}
+			w.dropLeaseLocked(e)
+			w.moveLocked(e, Ready, "put back")
+			w.offerLocked(e)
+			w.note()
+		}
+		return
+	}
+	at, somewhere := found[e.ino]
+	look := w.stage.linked
+	if somewhere {
+		look = w.stage.glimpse
+	}
+	st, err := look(w.stage.held, e.name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && st.Ino != e.ino:
+		w.lostLocked(now, e)
+	case err != nil:
+		w.troubleLocked("look at a file", err)
+	case st.Links == 1:
+		w.ackByFileLocked(e, "unlinked")
+	case somewhere && at.reader == "":
+		e.at = at
+		w.ackByFileLocked(e, "moved to done/")
+	case somewhere:
+		w.claimLocked(now, e, at)
+	case e.lease == nil:
+		// It has another name that we did not see: it is with somebody.
+		w.claimLocked(now, e, place{reader: elsewhere})
+	}
+}
+
+func (w *Window) ackByFileLocked(e *entry, how string) {
+	id := ""
+	if e.lease != nil {
+		id = e.lease.id
+	}
+	w.reportLocked(e, Delivery{Attempt: 1})
+	if err := w.journal.add("ack", e.seq, id); err != nil {
+		w.troubleLocked("write the journal", err) // the disk knows
+	}
+	if id != "" {
+		w.acked.add(id)
+	}
+	w.ackLocked(e, how)
+}
+
+// claimLocked takes a file as held by the reader in whose directory it lies.
+func (w *Window) claimLocked(now time.Time, e *entry, at place) {
+	e.at = at
+	if l := e.lease; l != nil && (l.reader.name == at.reader || l.claim() && at.reader == elsewhere) {
+		return
+	} else if l != nil && l.reader.name == elsewhere {
+		rd := w.readerLocked(now, at.reader)
+		l.reader.held--
+		rd.held++
+		l.reader = rd
+		return
+	}
+	if e.lease != nil {
+		// The file is where it is, whoever was told that he may have it.
+		if err := w.journal.add("gone", e.lease.id, e.seq); err != nil {
+			w.troubleLocked("write the journal", err) // after a kill its place tells
+		}
+		w.dropLeaseLocked(e)
+		w.moveLocked(e, Ready, "taken away")
+	}
+	rd := w.readerLocked(now, at.reader)
+	rd.seen = now
+	w.deliverLocked(e, &lease{reader: rd, e: e}, "claimed by "+at.reader)
+}
+
+// lostLocked plans a position anew whose link in held somebody removed: nobody can
+// tell whether the file was wanted still.
+func (w *Window) lostLocked(now time.Time, e *entry) {
+	if e.shares != nil || e.lease != nil && e.lease.claim() {
+		w.dropLeaseLocked(e)
+		w.moveLocked(e, Ready, "its file was lost")
+	} else if e.lease != nil {
+		w.returnLocked(now, e.lease, "its file was lost", noBlame)
+	}
+	w.replanLocked(e, "somebody removed or changed its link in .stager/held")
+	w.note()
+}
+
+// strangersLocked tells once of files in ready/ that are not ours, and leaves them.
+func (w *Window) strangersLocked(names []string) {
+	strange := map[string]bool{}
+	for _, name := range names {
+		if e := w.files[name]; e != nil && (e.published || e.showing) {
+			continue
+		}
+		if _, end := parseEnd(name); end {
+			continue
+		}
+		strange[name] = true
+		if !w.strange[name] {
+			w.log.Warn("a file that stager did not make lies in ready/; it is left alone", "file", name)
+		}
+	}
+	w.strange = strange
+}
+
+// strangerNames are those files, for the Status.
+func (w *Window) strangerNames() []string {
+	names := make([]string, 0, len(w.strange))
+	for name := range w.strange {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,380 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+
+	"github.com/stager-dev/stager/window/disk"
+)
+
+// localDir is the directory and what stands in it. It knows files, not positions; its
+// methods need no lock.
+type localDir struct {
+	*disk.Dir
+	ready, claimed, done *disk.Subdir
+	whole, held, doomed  *disk.Subdir
+	leaving              *disk.Subdir // trees out of sight, that are being removed
+	seesOpen             bool         // the file system tells who has files open
+}
+
+func openStage(dir string, cfg *Config) (*localDir, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "this machine"
+	}
+	directory, err := disk.Open(dir, fmt.Sprintf("input %s, process %d on %s", cfg.Input, os.Getpid(), host))
+	if err != nil {
+		return nil, err
+	}
+	s := &localDir{Dir: directory}
+	if err := directory.SetWrite(cfg.Write, false, func(err error) {
+		cfg.Log.Debug("the file system takes no direct writes, large files go through the page cache", "input", cfg.Input, "error", err)
+	}); err != nil {
+		return nil, errors.Join(err, directory.Close())
+	}
+	for _, shelf := range []struct {
+		at   **disk.Subdir
+		name string
+		mode fs.FileMode
+	}{
+		{&s.ready, "ready", 0o777},
+		{&s.claimed, "claimed", 0o777 | fs.ModeSticky},
+		{&s.done, "done", 0o777 | fs.ModeSticky},
+		{&s.whole, disk.Private + "/whole", 0o755},
+		{&s.held, disk.Private + "/held", 0o755},
+		{&s.doomed, disk.Private + "/doomed", 0o755},
+		{&s.leaving, disk.Private + "/leaving", 0o755},
+	} {
+		if *shelf.at, err = directory.Subdir(shelf.name, shelf.mode); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
+	directory.Keep(s.ready, s.claimed, s.done, s.whole, s.held, s.doomed, s.leaving)
+	// Readers work in ready/, claimed/ and done/. The second links of what they see are
+	// nobody's business: what stager reads again it reads there.
+	if err := directory.MakePrivate(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	s.seesOpen = directory.SeesOpenFiles()
+	return s, nil
+}
+
+func (s *localDir) close() error {
+	var errs []error
+	for _, shelf := range []*disk.Subdir{s.ready, s.claimed, s.done, s.whole, s.held, s.doomed, s.leaving} {
+		if shelf != nil {
+			errs = append(errs, shelf.Close())
+		}
+	}
+	return errors.Join(append(errs, s.Dir.Close())...)
+}
+
+// land gives a verified file its name, where nobody sees it yet.
+func (s *localDir) land(in *disk.Incoming, name string) (disk.Mark, error) {
+	state, err := in.PublishNew(disk.Private+"/whole/"+name, 0o444, time.Time{}, func(disk.State) bool { return true })
+	return s.Mark(state.Inode, state.ModTime.UnixNano()), err
+}
+
+func (s *localDir) landTree(in *disk.IncomingTree, name string) (disk.Mark, error) {
+	return disk.Mark{}, in.Publish(disk.Private + "/whole/" + name)
+}
+
+// mark is that of a landed or shown file; the zero Mark of a tree, whose files have none.
+func (s *localDir) mark(st disk.Stat) disk.Mark {
+	if st.Dir {
+		return disk.Mark{}
+	}
+	return s.Mark(st.Ino, st.Time)
+}
+
+// show makes a landed file visible: first its link in held, so that a reader's
+// unlink can be told from a file that was never shown, then the rename. It returns ErrLost
+// when the file is gone, or not the one that landed.
+func (s *localDir) show(name string, landed disk.Mark) (ino uint64, err error) {
+	st, err := s.whole.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && s.mark(st) != landed {
+		return 0, errors.Join(ErrLost, err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if st.Dir {
+		err = s.linkTree(name, st.Ino)
+	} else {
+		err = s.whole.Link(name, s.held, name)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		old, serr := s.held.Stat(name)
+		switch {
+		case serr != nil:
+		case old.Ino == st.Ino: // what a kill left of an earlier try
+			err = nil
+		default: // another program's: it is left where people look
+			err = errors.Join(s.held.Move(name, s.done, pendingName(name, old.Ino)), s.whole.Link(name, s.held, name))
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := s.whole.Move(name, s.ready, name); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			err = fmt.Errorf("%w: stager did not make that file and won't replace it; move it away", err)
+		}
+		return 0, errors.Join(err, s.erase(s.held, name))
+	}
+	return st.Ino, nil
+}
+
+// place is where a reader put a file.
+type place struct {
+	reader string // of claimed/<reader>/; empty: done/
+	name   string
+}
+
+// acquire removes a name that a reader gave to the file, if it still has it.
+func (s *localDir) acquire(p place, ino uint64) error {
+	if p.name == "" {
+		return nil
+	}
+	if p.reader == "" {
+		return s.hide(s.done, p.name, ino)
+	}
+	sub, err := s.claimed.Sub(p.reader)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.hide(sub, p.name, ino), sub.Close())
+}
+
+// removeIdle removes a name that is the file's last, unless somebody has it open.
+// Of a tree those files go that nobody has open, and it is gone when all are.
+func (s *localDir) removeIdle(shelf *disk.Subdir, name string) (gone bool, err error) {
+	st, err := shelf.Stat(name)
+	switch {
+	case err == nil && st.Dir:
+		gone, err = shelf.Prune(name, func(dir *disk.Subdir, name string, st disk.Stat) (bool, error) {
+			return s.removeIdleFile(dir, name, st)
+		})
+	case err == nil:
+		gone, err = s.removeIdleFile(shelf, name, st)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	return gone && err == nil, err
+}
+
+func (s *localDir) removeIdleFile(shelf *disk.Subdir, name string, st disk.Stat) (gone bool, err error) {
+	if st.Links > 1 {
+		return false, nil
+	}
+	if s.seesOpen {
+		return shelf.RemoveIdle(name)
+	}
+	return true, shelf.Remove(name)
+}
+
+// pendingName is a file's name in doomed/: one that no other file has, and that
+// tells the one it had.
+func pendingName(name string, ino uint64) string { return fmt.Sprintf("%d-%s", ino, name) }
+
+// doom moves the file's link in held to doomed/, if it has one. From then on the
+// file is no acknowledgement, whatever becomes of its name in ready/.
+func (s *localDir) doom(name string, ino uint64) error {
+	is, err := s.origin(s.held, name)
+	if err == nil && is == ino {
+		err = s.held.Move(name, s.doomed, pendingName(name, ino))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// unshow takes a file that is not acknowledged out of sight. It says taken when a
+// reader was faster: then the file is as it was.
+func (s *localDir) unshow(name string, ino uint64) (taken bool, err error) {
+	// Without its name in ready/, a link in held would mean acknowledged.
+	if err := s.doom(name, ino); err != nil {
+		return false, err
+	}
+	st, err := s.ready.Stat(name)
+	switch {
+	case err == nil && st.Ino != ino:
+		err = fs.ErrNotExist
+	case err == nil && st.Dir:
+		err = s.hideTree(s.ready, name, ino)
+	case err == nil:
+		err = s.ready.Remove(name)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, s.doomed.Move(pendingName(name, ino), s.held, name)
+	}
+	return false, err
+}
+
+// remove takes away all names of a file that was shown. It says false while somebody
+// has it open, or under a name of their own: then it lies in doomed/.
+func (s *localDir) remove(name string, ino uint64, at place, acked bool) (gone bool, err error) {
+	if !acked {
+		// Until doom, a held link without a visible name would mean acknowledged.
+		if err := s.doom(name, ino); err != nil {
+			return false, err
+		}
+	}
+	if err := errors.Join(s.hide(s.ready, name, ino), s.acquire(at, ino)); err != nil {
+		return false, err
+	}
+	if is, err := s.origin(s.held, name); acked && err == nil && is == ino {
+		if gone, err = s.removeIdle(s.held, name); gone || err != nil {
+			return gone, err
+		}
+		return false, s.doom(name, ino)
+	}
+	return s.removeIdle(s.doomed, pendingName(name, ino))
+}
+
+// reuse moves a file that was acknowledged to whole/, under the name of the position
+// that it stays for. It says false when it cannot stay: then it is to be buried.
+func (s *localDir) reuse(name string, ino uint64, at place, to *entry) (ok bool, err error) {
+	if err := errors.Join(s.hide(s.ready, name, ino), s.acquire(at, ino)); err != nil {
+		return false, err
+	}
+	st, err := s.linked(s.held, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || st.Ino != ino || st.Size != to.size || s.mark(st) != to.mark || st.Links > 1 { // somebody has a name of their own for it
+		return false, err
+	}
+	if st.Dir {
+		err = s.reuseTree(name, ino, to.name)
+	} else {
+		err = s.held.Move(name, s.whole, to.name)
+	}
+	return err == nil, err
+}
+
+// isOpen tells whether somebody has a file open, shown or not.
+func (s *localDir) isOpen(name string, shown bool) bool {
+	shelf := s.whole
+	if shown {
+		shelf = s.held
+	}
+	if !s.seesOpen {
+		return false
+	}
+	idle, err := s.idle(shelf, name)
+	return err == nil && !idle
+}
+
+// discard removes a file from whole/. One that has stayed there from an earlier epoch
+// may be open: it is left in doomed/, and its inode told.
+func (s *localDir) discard(name string) (ino uint64, err error) {
+	st, err := s.whole.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err == nil && st.Dir {
+		return s.discardTree(name, st.Ino)
+	}
+	if err == nil && st.Links > 1 { // its link in held or doomed tells of it
+		return 0, s.whole.Remove(name)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if gone, err := s.removeIdle(s.whole, name); gone || err != nil {
+		return 0, err
+	}
+	return st.Ino, s.whole.Move(name, s.doomed, pendingName(name, st.Ino))
+}
+
+// markEnd shows that an epoch is over.
+func (s *localDir) markEnd(epoch int) error {
+	name := endName(epoch)
+	if err := s.held.Create(name, 0o444); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := s.held.Link(name, s.ready, name); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// unmarkEnd takes the mark away, if it is ours.
+func (s *localDir) unmarkEnd(epoch int) error {
+	st, err := s.held.Stat(endName(epoch))
+	if err == nil {
+		err = errors.Join(s.ready.RemoveSame(endName(epoch), st.Ino), s.held.Remove(endName(epoch)))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// clear removes from the directories of stager's own what no stager puts there and no
+// reader can have: links, FIFOs, sockets, devices, and marks of an epoch's end that have a
+// content. It returns their names.
+func (s *localDir) clear() (removed []string, err error) {
+	for _, dir := range []*disk.Subdir{s.whole, s.held, s.doomed, s.leaving} {
+		names, err := dir.Names()
+		if err != nil {
+			return removed, err
+		}
+		for _, name := range names {
+			st, err := dir.Stat(name)
+			_, end := parseEnd(name)
+			if err != nil || !st.Odd && !(end && dir == s.held && !st.Dir && st.Size > 0) {
+				continue // what is gone now is not in the way
+			}
+			if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return removed, err
+			}
+			removed = append(removed, path.Join(dir.Name(), name))
+		}
+	}
+	return removed, nil
+}
+
+// findings are the files that readers put somewhere, by inode.
+func (s *localDir) findings() (map[uint64]place, error) {
+	found := map[uint64]place{}
+	// done/ after claimed/: what moves meanwhile is found at least once.
+	readers, err := s.claimed.Names()
+	if err != nil {
+		return nil, err
+	}
+	for _, reader := range readers {
+		sub, err := s.claimed.Sub(reader)
+		if err != nil {
+			continue // a file, a link, or gone: not a claim
+		}
+		err = errors.Join(list(sub, reader, found), sub.Close())
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, list(s.done, "", found)
+}
+
+func list(shelf *disk.Subdir, reader string, found map[uint64]place) error {
+	names, err := shelf.Names()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if st, err := shelf.Stat(name); err == nil {
+			found[st.Ino] = place{reader, name}
+		}
+	}
+	return nil
+}
