@@ -70,8 +70,8 @@ Names and listings
       found   2
       found   3
       found   … and 2 more like these
-      means   Of a directory with more objects than one page holds, prefetch and window miss some, and
-              nobody is told.
+      means   Of a directory with more objects than one page holds, prefetch and window miss some,
+              and nobody is told.
       do      Mend it.
 
 Replacing, and one winner
