@@ -19,7 +19,7 @@ func loaderLines(t *testing.T) (python, shell []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(text), "\nThe trainer takes shards in whichever way suits it:\n")
+	_, rest, ok := strings.Cut(string(text), "\nThe trainer can read shards in several ways:\n")
 	if rest, _, _ = strings.Cut(rest, "\n## "); !ok {
 		t.Fatal("the README has no loaders any more")
 	}

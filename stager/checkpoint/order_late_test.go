@@ -18,7 +18,7 @@ import (
 )
 
 // Steps that are committed in another order than they were complete in: a backlog is sent newest
-// first, an upload is slow, an old checkpoint is pushed by hand, the nodes of a former job end late.
+// first, an upload is slow, the nodes of a former job end late.
 // Only COMMITs of a single node's daemon said when the checkpoint was complete, and they counted
 // only if the late COMMIT was more than five minutes late.
 
@@ -26,15 +26,14 @@ import (
 type writerKind int
 
 const (
-	byDaemon writerKind = iota
-	byPush
-	byNodes     // nodes of one job
-	byOtherJob  // nodes of a job of their own
-	writerKinds // how many there are
+	byDaemon    writerKind = iota
+	byNodes                // nodes of one job
+	byOtherJob             // nodes of a job of their own
+	writerKinds            // how many there are
 )
 
 func (k writerKind) String() string {
-	return [...]string{"daemon", "push --commit", "nodes", "nodes of another job"}[k]
+	return [...]string{"daemon", "nodes", "nodes of another job"}[k]
 }
 
 // lateSteps are steps in the order in which they are complete, and who commits each.
@@ -218,10 +217,6 @@ func (l *lateSteps) save(t *testing.T, store *backends.Store, dir string, i int,
 		if text, err = encode(l.commit(t, i, at)); err == nil {
 			_, err = store.PutBytes(t.Context(), stepDir(l.numbers[i], 0)+"/"+commitKey, text, backends.CreateOptions{})
 		}
-	case byPush:
-		if err = os.Chtimes(filepath.Join(dir, "model.pt"), at, at); err == nil {
-			_, err = PushCheckpoint(t.Context(), PushCheckpointConfig{Store: store, Path: dir, Step: l.numbers[i]})
-		}
 	default:
 		root, only, oerr := openPath(dir)
 		if oerr != nil {
@@ -282,23 +277,34 @@ func TestOrderWithClocksApart(t *testing.T) {
 	}
 }
 
-// Files of a checkpoint that is pushed tell when it was written, unless their times cannot
-// be right.
-func TestWrittenAtIgnoresImpossibleTimes(t *testing.T) {
-	now := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
-	day := func(d int) local { return local{MTime: now.AddDate(0, 0, d).UnixNano()} }
-	for _, tt := range []struct {
-		name  string
-		files []local
-		want  time.Time
-	}{
-		{"the last one counts", []local{day(-3), day(-1), {MTime: 0}}, now.AddDate(0, 0, -1)},
-		{"from an archive", []local{{MTime: 0}, {MTime: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()}}, time.Time{}},
-		{"in the future", []local{day(-1), day(1)}, time.Time{}},
-		{"none", nil, time.Time{}},
-	} {
-		if got := writtenAt(tt.files, now); !got.Equal(tt.want) {
-			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
-		}
+// TestPushedStepIsNewest pushes a checkpoint by hand whose files are a year old, with a higher
+// and with a lower number. The push is the decision for it, so it is the newest step. For a
+// while the times of the files counted, and restore returned the step before.
+func TestPushedStepIsNewest(t *testing.T) {
+	for _, step := range []int64{2000, 500} {
+		inBubble(t, func(t *testing.T) {
+			store, dir := newStore(mem.New()), t.TempDir()
+			write(t, dir, map[string]string{"model.pt": "weights"})
+			push := func(step int64) {
+				t.Helper()
+				if _, err := PushCheckpoint(t.Context(), PushCheckpointConfig{Store: store, Path: dir, Step: step}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+			}
+			push(1000)
+			old := now().AddDate(-1, 0, 0)
+			if err := os.Chtimes(filepath.Join(dir, "model.pt"), old, old); err != nil {
+				t.Fatal(err)
+			}
+			push(step)
+			steps, err := listSteps(t.Context(), store)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := tried(t, store, steps); len(got) != 2 || got[0] != step {
+				t.Errorf("got the steps %v, want %d first", got, step)
+			}
+		})
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/stager-dev/stager/backends"
 )
@@ -68,27 +67,10 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 		store: cfg.Store, conflict: cfg.Conflict, attempt: cfg.Attempt, stager: cfg.Stager, log: cfg.Log, moved: progress.add,
 	}
 	c := uploadJob{
-		id: newID(), step: cfg.Step, samples: cfg.SamplesSeen, tree: t, files: files, because: commitEvidence, completed: writtenAt(files, now()),
+		id: newID(), step: cfg.Step, samples: cfg.SamplesSeen, tree: t, files: files, because: commitEvidence, completed: now(),
 	}
 	commit, _, err := s.ship(ctx, c)
 	return commit, err
-}
-
-// earliestWrite is the first time of a file that is taken for that of its writing. Archives
-// that are to be the same each time they are made have files of 1970 or 1980.
-var earliestWrite = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// writtenAt is when the last of the files was written: the checkpoint was complete then. It
-// is zero where their times cannot be right.
-func writtenAt(files []local, now time.Time) time.Time {
-	newest := int64(0)
-	for _, f := range files {
-		newest = max(newest, f.MTime)
-	}
-	if at := time.Unix(0, newest).UTC(); !at.Before(earliestWrite) && !at.After(now) {
-		return at
-	}
-	return time.Time{}
 }
 
 // openPath opens a directory, or the directory of a file, whose name is only.
