@@ -6,39 +6,39 @@ import (
 	"sync"
 )
 
-// chunkSize is what one request carries. Servers take twice as much, which makes
-// nothing faster: what a chunk costs is its memory, once here and once in what the
-// library receives into, twice if it decrypts.
+// chunkSize is the payload of one request. Servers accept twice as much, but that is not faster. A
+// chunk costs memory twice: here and in the receive buffer of the library, which doubles when it
+// decrypts.
 const chunkSize = 512 << 10
 
-// window is how many chunks of one stream are under way. The first is its own; the
-// others are taken from what the whole Backend has.
+// window limits the chunks in flight of one stream. The first one is always available; the others
+// share the extra chunks of the Backend.
 const window = 8
 
-// smallChunk is up to which size a chunk has a small buffer.
+// smallChunk is the largest size that uses a small buffer.
 const smallChunk = 64 << 10
 
 var largeBuffers, smallBuffers = sync.Pool{New: func() any { return new([chunkSize]byte) }}, sync.Pool{New: func() any { return new([smallChunk]byte) }}
 
-// chunk is a piece of a file on its way. Whoever made it calls free, once, when it is
-// not needed any more, be it done or not.
+// chunk is a piece of a file in transfer. Its creator calls free exactly once, whether or not the
+// transfer is finished.
 type chunk struct {
 	b     *Backend
-	extra bool // it has a place in b.extra
+	extra bool // it holds a token of b.extra
 	off   int64
 	buf   []byte
 	back  func() // returns the buffer
 
-	ready chan struct{} // closed when what follows is set
+	ready chan struct{} // closed when n and err are set
 	n     int           // bytes moved
 	err   error
 }
 
-// newChunk makes a chunk; nil if it would be an extra one and there are none.
+// newChunk returns a chunk, or nil if it would be an extra one and none is available.
 func (b *Backend) newChunk(off, size int64, extra bool) *chunk {
 	if extra {
 		if !b.pool.far.Load() && len(b.extra) >= extraNear {
-			return nil // one more than that, where two look at once, does no harm
+			return nil // a race may allow one more, which does no harm
 		}
 		select {
 		case b.extra <- struct{}{}:
@@ -57,7 +57,7 @@ func (b *Backend) newChunk(off, size int64, extra bool) *chunk {
 	return c
 }
 
-// free gives buffer and place back, as soon as the request is done with them.
+// free returns the buffer and the token as soon as the request is done.
 func (c *chunk) free() {
 	select {
 	case <-c.ready:
@@ -77,10 +77,10 @@ func (c *chunk) release() {
 	}
 }
 
-// errRetired says that the file was closed by letGo or with its session.
+// errRetired reports that the file was closed by letGo or with its session.
 var errRetired = errors.New("the file was let go")
 
-// start reads or writes the chunk.
+// start reads or writes the chunk in the background.
 func (c *chunk) start(h *handle, write bool) {
 	if !h.use() {
 		c.err = errRetired

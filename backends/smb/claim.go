@@ -16,28 +16,27 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// claim gives the file its name unless that is taken. The library renames only over
-// what is there, so writers agree beside the key, in a directory that is there while one
-// of them is about it:
+// claim renames the temporary file to the key unless the key exists. A rename of the library always
+// replaces its target, so writers exclude each other with flag files. The flags are in a
+// directory beside the key that exists only while a writer needs it:
 //
-//  1. Each makes a file with a name of its own, a flag, and holds it open.
-//  2. Then it looks who else has one, and removes what the server lets it remove:
-//     servers remove no open file, so that was left by somebody who is gone.
-//  3. If it finds its own flag and no other, it is alone: it looks whether the key is
-//     taken, renames, and takes its flag away. If not, it takes its flag away and
-//     comes again a little later.
+//  1. Each writer creates a file with a unique name, its flag, and keeps it open.
+//  2. It lists the flags and tries to remove those of others. Servers do not remove an open
+//     file, so a flag that can be removed is an orphan of a crashed writer.
+//  3. If only its own flag is left, the writer is alone: it checks whether the key exists,
+//     renames, and removes its flag. Otherwise it removes its flag and retries later.
 //
-// Of two flags the one that was made later finds the other, so two are never alone at
-// once. No name is used twice because Samba, when it removes a file on closing it,
-// removes what has the name then: a claim by one well-known name was removed by those
-// who had meant the one before it, and two writers won.
+// Of two flags the later one always sees the earlier one, so two writers are never alone at the
+// same time. No name is used twice, because of a trap in Samba: when Samba removes a file on
+// close, it removes whatever has that name by then. A claim file with a fixed name was removed by
+// writers that meant its predecessor, and two writers won.
 //
-// Samba also gives a file its name a moment before it notes that the file is open.
-// Whose flag was removed in that moment does not find it, and comes again.
+// Samba also creates the name of a file shortly before it records that the file is open. A writer
+// whose flag is removed in between does not find it in the list, and retries.
 //
-// All is one call in one session: who does not wait for its end leaves the flag up as
-// long as the rename may still come, and if the session ends, so does the flag, and
-// what comes after does not reach the server.
+// The whole procedure is one call in one session. If the caller stops waiting, the flag stays as
+// long as the rename may still be sent. If the session ends, the flag ends with it and later
+// requests do not reach the server.
 func (u *upload) claim(ctx context.Context, s *session) error {
 	since := time.Now()
 	worth := func(err error) bool { return errors.Is(err, errClaimed) || elsewhere(err) }
@@ -50,7 +49,7 @@ func (u *upload) claim(ctx context.Context, s *session) error {
 	return u.claimed(err, since)
 }
 
-// claimed says of a key that other writers claim for how long that was so.
+// claimed adds to errClaimed how long other writers have claimed the key.
 func (u *upload) claimed(err error, since time.Time) error {
 	if errors.Is(err, errClaimed) {
 		return backends.Errorf(backends.Unavailable, "commit", u.key, "%w since %v", err, time.Since(since).Round(time.Second))
@@ -58,8 +57,8 @@ func (u *upload) claimed(err error, since time.Time) error {
 	return err
 }
 
-// swap gives the file its name in place of the version that IfVersion says. Writers
-// exclude each other as in claim.
+// swap renames the temporary file over the version given by IfVersion. Writers exclude each other as
+// in claim.
 func (u *upload) swap(ctx context.Context, s *session) error {
 	since := time.Now()
 	err := u.replace(ctx, s, func() error {
@@ -74,8 +73,8 @@ func (u *upload) swap(ctx context.Context, s *session) error {
 	return u.claimed(err, since)
 }
 
-// compare is taken for who replaces: an error of kind Changed says that the key has
-// another version than the expected one.
+// compare is the check of swap. It returns an error of kind Changed if the key has another version
+// than expected, and true if this writer has already published.
 func (u *upload) compare(share *smb2.Share) (done bool, err error) {
 	info, err := statShared(share, u.key)
 	if backends.KindOf(missing("commit", u.key, err)) == backends.NotExist && err != nil || err == nil && info.IsDir() {
@@ -92,17 +91,18 @@ func (u *upload) compare(share *smb2.Share) (done bool, err error) {
 
 var errClaimed = errors.New("the key is claimed by another writer")
 
-// elsewhere tells whether an error comes of what another client does, or of too few
-// credits (see statFile), and is gone a little later.
+// elsewhere reports whether an error is temporary: caused by another client, or by too few
+// credits (see statFile).
 func elsewhere(err error) bool {
 	return busy(err) || status(err) == statusDeletePending || status(err) == statusInvalidParameter
 }
 
-// publishFirst renames if may, which looks what has the key, does not say that this
-// was done already, nor fails. It is asked again when nobody else can be about it.
+// publishFirst renames the temporary file if may allows it. It calls may before it raises the flag
+// and again when no other writer is active. It does not rename if may returns true (already
+// published) or an error.
 func (u *upload) publishFirst(ctx context.Context, share *smb2.Share, may func(*smb2.Share) (done bool, err error)) error {
 	if done, err := may(share); done || err != nil {
-		return err // most who come too late are told so here
+		return err // most late writers return here
 	}
 	flag, err := raise(share, claims(u.key))
 	if err != nil {
@@ -116,13 +116,13 @@ func (u *upload) publishFirst(ctx context.Context, share *smb2.Share, may func(*
 		return err
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // nobody waits any more
+		return context.Cause(ctx) // the caller has left
 	}
 	return share.Rename(u.temp, u.key)
 }
 
-// taken tells whether the key has the file that was written here, since the answer to
-// its rename was lost; an error of kind Exist says that it has another.
+// taken returns true if the key already has the file of this writer, because the response to its
+// rename was lost. If the key has another file, it returns an error of kind Exist.
 func (u *upload) taken(share *smb2.Share) (done bool, err error) {
 	info, err := statShared(share, u.key)
 	switch {
@@ -136,23 +136,22 @@ func (u *upload) taken(share *smb2.Share) (done bool, err error) {
 	return false, backends.Errorf(backends.Exist, "commit", u.key, "the key is taken")
 }
 
-// claims is the directory for those who claim a key.
+// claims returns the directory for the flags of a key.
 func claims(key string) string {
 	sum := sha256.Sum256([]byte(path.Base(key)))
 	return path.Join(path.Dir(key), Temporary+"claim-"+hex.EncodeToString(sum[:8]))
 }
 
-// flag is a file that says that its owner is about to publish. The library closes a
-// file that nothing refers to any more, so the flag is up for as long as lower refers
-// to it.
+// flag is the file that marks a writer as about to publish. The library closes a file that is no
+// longer referenced, so the deferred lower also keeps the flag open.
 type flag struct {
 	share           *smb2.Share
 	directory, name string
 	file            *smb2.File
 }
 
-// raise makes a flag, and the directory if it is not there. It fails with errClaimed when
-// another writer was in the way.
+// raise creates a flag, and its directory if necessary. It returns errClaimed if another writer
+// interfered.
 func raise(share *smb2.Share, directory string) (*flag, error) {
 	f := &flag{share: share, directory: directory, name: rand.Text()[:16]}
 	err := share.Mkdir(directory, 0o755)
@@ -163,13 +162,13 @@ func raise(share *smb2.Share, directory string) (*flag, error) {
 		}
 		f.clear()
 		if errors.Is(err, fs.ErrNotExist) {
-			err = errClaimed // somebody removed the directory
+			err = errClaimed // another writer removed the directory
 		}
 	}
 	return nil, err
 }
 
-// alone is nil when the flag is up and there is no other.
+// alone returns nil if the flag exists and is the only one, else errClaimed.
 func (f *flag) alone() error {
 	all, err := f.share.ReadDir(f.directory)
 	if err != nil {
@@ -192,14 +191,14 @@ func (f *flag) alone() error {
 	return nil
 }
 
-// lower takes the flag away.
+// lower removes the flag.
 func (f *flag) lower() {
 	_ = f.file.Close()
-	_ = f.share.Remove(f.path(f.name)) // others remove what is left
+	_ = f.share.Remove(f.path(f.name)) // other writers remove an orphaned flag
 	f.clear()
 }
 
-// clear removes the directory if the flag was the last.
+// clear removes the directory if it is empty.
 func (f *flag) clear() { _ = f.share.Remove(f.directory) }
 
 func (f *flag) path(name string) string { return path.Join(f.directory, name) }

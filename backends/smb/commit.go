@@ -13,16 +13,15 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// abortWithin is how long Abort waits for the server.
+// abortWithin limits how long Abort waits for the server.
 const abortWithin = 15 * time.Second
 
-// flushWithin is how long the server may take to bring a file to its disk, as long as
-// it shows that it lives.
+// flushWithin limits how long a flush to the disk of the server may take while the server still
+// responds.
 const flushWithin = 10 * time.Minute
 
-// commit publishes the file, of which size bytes were written, when whole finds that
-// all of them are with the server. Called again after an error it goes on where it
-// failed.
+// commit publishes a file of size bytes, after whole confirms that the server has all of them. A call
+// after an error continues at the step that failed.
 func (u *upload) commit(ctx context.Context, size int64, whole func() error) (backends.Object, error) {
 	u.committing.Lock()
 	defer u.committing.Unlock()
@@ -55,7 +54,7 @@ func (u *upload) commit(ctx context.Context, size int64, whole func() error) (ba
 	return u.object, nil
 }
 
-// canceled is err, unless the context ended before.
+// canceled returns the error of the context if it has ended, else err.
 func (u *upload) canceled(ctx context.Context, err error) error {
 	if cerr := ended(ctx, "commit", u.key); cerr != nil {
 		return cerr
@@ -63,8 +62,8 @@ func (u *upload) canceled(ctx context.Context, err error) error {
 	return classify("commit", u.key, err)
 }
 
-// flush brings the bytes to the server's disk and closes the file. Its version is
-// what it has then: servers set the time when a file is closed.
+// flush writes the data to the disk of the server, closes the file and records its version. The
+// version is taken after the close, because servers set the modification time then.
 func (u *upload) flush(ctx context.Context, size int64) error {
 	h, _, err := u.current(ctx)
 	if err != nil {
@@ -95,7 +94,7 @@ func (u *upload) flush(ctx context.Context, size int64) error {
 	return nil
 }
 
-// flushFile waits for the server's disk, and tells meanwhile that it lives.
+// flushFile waits for the disk of the server and reports progress meanwhile.
 func flushFile(ctx context.Context, h *handle) error {
 	if !h.use() {
 		return &lost{errRetired}
@@ -115,13 +114,13 @@ func flushFile(ctx context.Context, h *handle) error {
 			return context.Cause(ctx)
 		case <-tick.C:
 			if time.Since(since) < flushWithin {
-				backends.Moved(ctx) // the session ends when the server is silent
+				backends.Moved(ctx) // a silent server ends the session
 			}
 		}
 	}
 }
 
-// publish gives the file its name.
+// publish renames the temporary file to the key.
 func (u *upload) publish(ctx context.Context) error {
 	s, err := u.b.pool.get(ctx)
 	if err != nil {
@@ -136,7 +135,7 @@ func (u *upload) publish(ctx context.Context) error {
 		err = u.replace(ctx, s, func() error { return u.rename(ctx, s) })
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		// The temporary file is not there: its rename worked, and the answer was lost.
+		// The temporary file is gone: the rename worked and its response was lost.
 		if info, serr := statPath(ctx, s, u.key); serr == nil && u.mine(info) {
 			err = nil
 		}
@@ -150,12 +149,12 @@ func (u *upload) publish(ctx context.Context) error {
 	return nil
 }
 
-// mine tells whether what has the key is the file that was written here.
+// mine reports whether the file under the key is the one that this writer wrote.
 func (u *upload) mine(info *smb2.FileStat) bool {
 	return sameVersion(describe(u.key, info).Version, u.object.Version)
 }
 
-// replace renames, over what is there.
+// replace renames over an existing file.
 func (u *upload) replace(ctx context.Context, s *session, rename func() error) error {
 	looked, directory, taken := false, false, false
 	worth := func(err error) bool {
@@ -165,7 +164,7 @@ func (u *upload) replace(ctx context.Context, s *session, rename func() error) e
 		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrExist) {
 			return false
 		}
-		// Some servers deny with these words to replace a file that is open.
+		// Some servers return these errors when the target is open.
 		if !looked {
 			looked = true
 			info, serr := call(ctx, s, func(share *smb2.Share) (os.FileInfo, error) { return share.Stat(u.key) }, nil)
@@ -188,7 +187,7 @@ func (u *upload) rename(ctx context.Context, s *session) error {
 	return err
 }
 
-// Abort implements backends.Writer. One that failed may be called again.
+// Abort implements backends.Writer. It may be called again after an error.
 func (u *upload) Abort() error {
 	u.committing.Lock()
 	defer u.committing.Unlock()
@@ -219,7 +218,7 @@ func (u *upload) Abort() error {
 	return nil
 }
 
-// discard removes a temporary file, and the directories that are empty without it.
+// discard removes a temporary file and the directories that become empty.
 func (b *Backend) discard(ctx context.Context, temp string) error {
 	s, err := b.pool.get(ctx)
 	if err != nil {
@@ -232,8 +231,8 @@ func (b *Backend) discard(ctx context.Context, temp string) error {
 	return nil
 }
 
-// removeOrphan is discard for what a session that has ended may have left. The server may
-// believe that it is still open; that is not waited for.
+// removeOrphan removes a temporary file that an ended session may have left. It does not wait if
+// the server still considers the file open.
 func (b *Backend) removeOrphan(ctx context.Context, temp string) error {
 	return classify("abort", temp, b.discard(ctx, temp))
 }

@@ -26,14 +26,14 @@ func Scheme() backends.Scheme {
 	}
 }
 
-// settings are a Target's parts, read and checked.
+// settings are the validated parts of a Target.
 type settings struct {
 	address string // host:port
-	host    string // as shares and Kerberos know it
+	host    string // name of the server in share paths and Kerberos
 	share   string
-	user    string // may be empty: the secrets name one
-	domain  string // the same
-	auth    string // "": whatever there is
+	user    string // empty: read from the secrets
+	domain  string // likewise
+	auth    string // "": chosen by the credentials that exist
 	signing bool
 	mapped  bool
 }
@@ -74,7 +74,7 @@ func parse(t backends.Target) (settings, error) {
 	return set, nil
 }
 
-// open contacts nobody: a server that is away when a job begins may come back.
+// open does not connect: a server that is down when a job starts may come back.
 func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 	set, err := parse(t)
 	if err != nil {

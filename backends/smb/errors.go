@@ -14,7 +14,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// The codes of [MS-ERREF] that the code acts upon; statuses has those that are only told.
+// Status codes of [MS-ERREF] that the code acts upon. The statuses map also lists codes that are
+// only reported.
 const (
 	statusInvalidParameter = 0xC000000D
 	statusNoSuchFile       = 0xC000000F
@@ -30,10 +31,10 @@ const (
 	statusNotEmpty         = 0xC0000101
 )
 
-// meaning is what an answer of the server comes to.
+// meaning is the kind and message of a status code.
 type meaning struct {
 	kind  backends.Kind
-	words string // "" leaves the library's, which are Microsoft's
+	words string // "" keeps the message of the library, which is Microsoft's
 }
 
 var statuses = map[uint32]meaning{
@@ -90,13 +91,13 @@ var statuses = map[uint32]meaning{
 	0xC000020C:           {backends.Unavailable, "the server closed the connection"},
 }
 
-// lost says that a session is over; what was under way on it may be tried again.
+// lost reports that a session has ended. Its pending calls may be retried.
 type lost struct{ err error }
 
 func (e *lost) Error() string { return "the connection was lost: " + innermost(e.err).Error() }
 func (e *lost) Unwrap() error { return e.err }
 
-// status is the server's own code in err, or 0.
+// status returns the status code of the server in err, or 0.
 func status(err error) uint32 {
 	var answer *smb2.ResponseError
 	if errors.As(err, &answer) {
@@ -105,7 +106,7 @@ func status(err error) uint32 {
 	return 0
 }
 
-// classify turns what the library returns into an error of a store.
+// classify converts an error of the library to a backends.Error.
 func classify(op, key string, err error) error {
 	var (
 		done    *backends.Error
@@ -144,8 +145,8 @@ func classify(op, key string, err error) error {
 	return &backends.Error{Op: op, Key: key, Kind: backends.KindOf(err), Err: innermost(err)}
 }
 
-// missing is classify for those who look for a file: below a file there is none, and
-// none has a name that the server does not take.
+// missing is classify for calls that look up a file. It returns NotExist for kind Invalid: no file
+// exists below a file, nor under a name that the server rejects.
 func missing(op, key string, err error) error {
 	err = classify(op, key, err)
 	if backends.KindOf(err) == backends.Invalid {
@@ -154,14 +155,14 @@ func missing(op, key string, err error) error {
 	return err
 }
 
-// innermost is what happened, without the paths and layers around it but with the
-// address that a network operation was about.
+// innermost returns the root cause of err without the paths and layers around it. It keeps the
+// address of a network operation.
 func innermost(err error) error {
 	for {
 		switch e := err.(type) { //nolint:errorlint // each layer is looked at
 		case *net.OpError:
 			return e
-		case *smb2.TransportError: // it does not unwrap
+		case *smb2.TransportError: // it has no Unwrap
 			err = e.Err
 			continue
 		}
@@ -173,7 +174,7 @@ func innermost(err error) error {
 	}
 }
 
-// ended is the error of a context that is over.
+// ended returns an error of kind Canceled if the context has ended, else nil.
 func ended(ctx context.Context, op, key string) error {
 	if ctx.Err() == nil {
 		return nil
@@ -181,14 +182,14 @@ func ended(ctx context.Context, op, key string) error {
 	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
 }
 
-// Temporary is how the names of files begin that are not written to their end.
+// Temporary is the prefix of the names of incomplete files.
 const Temporary = ".stager-tmp-"
 
-// reserved are the characters that no name of the protocol has.
+// reserved lists the characters that SMB does not allow in names.
 const reserved = `:*?"<>|`
 
-// checkKey refuses keys that cannot be the name of a file on a share. mapped says
-// that reserved characters are sent as others.
+// checkKey rejects keys that cannot name a file on a share. If mapped is true, reserved characters
+// are sent as others and are allowed.
 func checkKey(op, key string, mapped bool) error {
 	why := ""
 	if !fs.ValidPath(key) || key == "." {

@@ -8,23 +8,23 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 )
 
-// handle is an open file that several goroutines use and that any may retire; it is
-// closed when the last of them is done. While it is open, the server lets nobody
-// remove the file, which is why the Backend knows all of them.
+// handle is an open file that several goroutines share. Any of them may retire it; it is closed when
+// the last user is done. The server does not remove a file while it is open, so the Backend keeps
+// a list of all handles.
 type handle struct {
 	b    *Backend
 	s    *session
 	key  string
 	file *smb2.File
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	users   int
 	retired bool
 	closed  chan struct{}
 }
 
-// openHandle opens a file. One that it makes it removes again if nobody waits for it
-// any more.
+// openHandle opens a file. If it creates the file and the caller has left by then, it removes the file
+// again.
 func (b *Backend) openHandle(ctx context.Context, s *session, key string, flag int) (h *handle, err error) {
 	err = patiently(ctx, busy, func() error {
 		h, err = call(ctx, s, func(share *smb2.Share) (*handle, error) {
@@ -36,7 +36,7 @@ func (b *Backend) openHandle(ctx context.Context, s *session, key string, flag i
 		}, func(h *handle) {
 			h.retire()
 			if flag&os.O_CREATE != 0 && h.wait(s.ctx) == nil {
-				_ = s.do(func(share *smb2.Share) error { return share.Remove(key) }) // it is empty, and no listing shows it
+				_ = s.do(func(share *smb2.Share) error { return share.Remove(key) }) // it is empty and omitted from listings
 			}
 		})
 		return err
@@ -73,13 +73,13 @@ func (b *Backend) letGo(ctx context.Context, key string) error {
 	return nil
 }
 
-// exclusive keeps those out who would open a file that is about to be removed or replaced.
+// exclusive blocks new openings of a file that is about to be removed or replaced.
 type exclusive struct {
-	shut int           // how often
-	open chan struct{} // closed when it is not any more
+	shut int           // number of holders
+	open chan struct{} // closed when shut becomes 0
 }
 
-// shut closes the gate of a key; what it returns opens it.
+// shut blocks new openings of a key until the returned function is called.
 func (b *Backend) shut(key string) (open func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,7 +99,7 @@ func (b *Backend) shut(key string) (open func()) {
 	}
 }
 
-// enter waits until the gate of a key is open.
+// enter waits while openings of a key are blocked.
 func (b *Backend) enter(ctx context.Context, key string) error {
 	b.mu.Lock()
 	g := b.gates[key]
@@ -115,7 +115,7 @@ func (b *Backend) enter(ctx context.Context, key string) error {
 	}
 }
 
-// use tells whether the file may be used; done must follow.
+// use reports whether the file can be used. After true, the caller must call done.
 func (h *handle) use() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,7 +135,7 @@ func (h *handle) done() {
 	}
 }
 
-// retire closes the file as soon as nobody uses it.
+// retire closes the file as soon as it has no users.
 func (h *handle) retire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -149,7 +149,7 @@ func (h *handle) retire() {
 }
 
 func (h *handle) close() {
-	_ = h.s.do(func(*smb2.Share) error { return h.file.Close() }) // what was written is flushed before
+	_ = h.s.do(func(*smb2.Share) error { return h.file.Close() }) // written data was flushed before
 	h.b.mu.Lock()
 	delete(h.b.handles[h.key], h)
 	if len(h.b.handles[h.key]) == 0 {
@@ -159,7 +159,7 @@ func (h *handle) close() {
 	close(h.closed)
 }
 
-// wait returns when a retired file is closed.
+// wait waits until a retired file is closed.
 func (h *handle) wait(ctx context.Context) error {
 	select {
 	case <-h.closed:
@@ -169,7 +169,7 @@ func (h *handle) wait(ctx context.Context) error {
 	}
 }
 
-// stat describes the open file.
+// stat returns the attributes of the open file.
 func (h *handle) stat(ctx context.Context) (*smb2.FileStat, error) {
 	return call(ctx, h.s, func(*smb2.Share) (*smb2.FileStat, error) {
 		if !h.use() {

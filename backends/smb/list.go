@@ -16,11 +16,11 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// List implements backends.Source. It holds what is in the directories between the root
-// and where it is, and nothing else.
+// List implements backends.Source. It keeps in memory only the entries of the directories between
+// the root and its position.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		// Everything below the last slash of the prefix is in one directory.
+		// All keys with the prefix are below one directory: the prefix up to its last slash.
 		dir := "."
 		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 			dir = prefix[:i]
@@ -30,7 +30,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 			return
 		}
 		if dir != "." && checkKey("list", dir, b.pool.dialer.mapped) != nil {
-			return // no key begins so
+			return // no key has this prefix
 		}
 		l := &lister{ctx: ctx, b: b, prefix: prefix, yield: yield}
 		l.dir(dir, 0)
@@ -38,20 +38,20 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 }
 
 type lister struct {
-	ctx    context.Context // it lives as long as one listing
+	ctx    context.Context // lives for one listing
 	b      *Backend
 	prefix string
 	yield  func(backends.Object, error) bool
-	within []uint64 // ids of the directories that it is in, against links in a circle
+	within []uint64 // ids of the open directories, to detect link cycles
 }
 
-// entry is what a directory tells of one name.
+// entry is one name in a directory listing.
 type entry struct {
-	name string // a directory's ends in "/"
+	name string // directories end in "/"
 	info *smb2.FileStat
 }
 
-// dir yields what lies below dir and tells whether to go on.
+// dir yields the objects below dir. It returns false to stop.
 func (l *lister) dir(dir string, id uint64) bool {
 	if id != 0 && slices.Contains(l.within, id) {
 		return true
@@ -86,9 +86,9 @@ func (l *lister) fail(err error) bool {
 	return false
 }
 
-// entries are those of dir that may lead to keys with the prefix, in the order of the
-// keys: a directory counts with the slash behind it, so that "a-b" stands before what is
-// in "a", and that before "a0". A directory that is gone has none.
+// entries returns the entries of dir that may lead to keys with the prefix, in key order. A directory
+// sorts with a trailing slash: "a-b" sorts before the keys in "a", and these before "a0". A
+// missing directory has no entries.
 func (l *lister) entries(dir string) (entries []entry, err error) {
 	s, err := l.b.pool.get(l.ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (l *lister) entries(dir string) (entries []entry, err error) {
 		return err
 	})
 	if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
-		if len(l.within) > 1 { // else it may never have been there
+		if len(l.within) > 1 { // the top directory may never have existed
 			backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
 		}
 		return nil, nil
@@ -111,7 +111,7 @@ func (l *lister) entries(dir string) (entries []entry, err error) {
 	for _, e := range entries {
 		link := e.info.ReparsePointTag == symbolicLink || e.info.ReparsePointTag == mountPoint
 		if link {
-			// Elsewhere it leads to a file or a directory, or nowhere.
+			// A link leads to a file, a directory, or nowhere.
 			info, err := statPath(l.ctx, s, path.Join(dir, e.name))
 			if backends.KindOf(missing("list", dir, err)) == backends.NotExist {
 				backends.Skip(l.ctx, backends.Skipped{Key: path.Join(dir, e.name), What: "a link that leads nowhere"})
@@ -131,8 +131,8 @@ func (l *lister) entries(dir string) (entries []entry, err error) {
 	return kept, nil
 }
 
-// Tags of reparse points that lead elsewhere; others, such as those of files that the
-// server keeps without duplicates, do not concern readers.
+// Tags of reparse points that are links. Readers can ignore other tags, such as those of
+// deduplicated files.
 const (
 	symbolicLink = 0xA000000C
 	mountPoint   = 0xA0000003
@@ -144,16 +144,16 @@ func (l *lister) read(share *smb2.Share, dir string) (entries []entry, err error
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // opened for reading
+	defer f.Close() // read-only
 	for pause := time.Millisecond; ; {
 		infos, err := f.Readdir(1024)
 		if err != nil && status(err) != 0 {
 			if info, serr := statFile(f); serr == nil && !info.IsDir() {
-				return nil, fs.ErrNotExist // servers have several words for reading a file so
+				return nil, fs.ErrNotExist // servers return various errors for listing a file
 			}
 		}
 		if status(err) == statusInvalidParameter && pause < 2*time.Second {
-			time.Sleep(pause) // as statFile
+			time.Sleep(pause) // too few credits, as in statFile
 			pause *= 2
 			continue
 		}
@@ -181,7 +181,7 @@ func (l *lister) read(share *smb2.Share, dir string) (entries []entry, err error
 	}
 }
 
-// unreachable is why a name that the server tells cannot be asked for, or "".
+// unreachable returns why a listed name cannot be requested, or "".
 func (l *lister) unreachable(name string) string {
 	if name == "" || strings.Contains(name, "/") {
 		return `for it is empty or has a "/" in it`

@@ -15,8 +15,8 @@ import (
 	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
-// identity is who logs in. It is read again for each session, so that a Secret that
-// changes is followed.
+// identity holds the credentials. Each session reads them again, so that it picks up a changed
+// Secret.
 type identity struct{ user, domain, password string }
 
 func (d *dialer) getenv(name string) string {
@@ -26,7 +26,7 @@ func (d *dialer) getenv(name string) string {
 	return d.opts.Getenv(name)
 }
 
-// identity asks the URL, then files, then the environment, for each part by itself.
+// identity reads each part from the URL, then from a file, then from the environment.
 func (d *dialer) identity() (identity, error) {
 	var failed error
 	first := func(url, file, env string) string {
@@ -51,7 +51,7 @@ func (d *dialer) identity() (identity, error) {
 	}, failed
 }
 
-// initiator is how a session proves who it is.
+// initiator returns the authentication method of a new session.
 func (d *dialer) initiator(ctx context.Context) (smb2.Initiator, error) {
 	id, err := d.identity()
 	if err != nil {
@@ -66,7 +66,7 @@ func (d *dialer) initiator(ctx context.Context) (smb2.Initiator, error) {
 	return &smb2.NTLMInitiator{User: id.user, Domain: id.domain, Password: id.password}, nil
 }
 
-// ticket is the login by Kerberos, which outlives a session.
+// ticket returns the Kerberos login, which is shared by all sessions.
 func (d *dialer) ticket(id identity) *kerberos.Login {
 	d.krb.Lock()
 	defer d.krb.Unlock()
@@ -76,8 +76,8 @@ func (d *dialer) ticket(id identity) *kerberos.Login {
 	return d.login
 }
 
-// kerberos asks for the ticket here, and not in the course of the login, for its
-// errors say more.
+// kerberos requests the service ticket before the SMB login starts, because its errors are then
+// more precise.
 func (d *dialer) kerberos(ctx context.Context, id identity) (smb2.Initiator, error) {
 	login, service := d.ticket(id), "cifs/"+d.host
 	if err := login.Check(); err != nil {

@@ -9,25 +9,25 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// sessions are how many a pool has: two carry more than one, and more than two not
-// more than two.
+// sessions is the number of sessions of a pool. Two are faster than one; more than two are not
+// faster than two.
 const sessions = 2
 
-// A refused login is not tried again for a while, since servers lock accounts after
-// some wrong passwords.
+// refusedFor is how long a refused login is not retried. Servers lock accounts after some wrong
+// passwords.
 const refusedFor = 30 * time.Second
 
-// pool holds the sessions of a share and replaces those that ended.
+// pool holds the sessions of a share and replaces those that have ended.
 type pool struct {
 	dialer *dialer
-	places [sessions]chan *session // each holds one session, which may be nil or over
-	far    atomic.Bool             // the server is, as the last session found
+	places [sessions]chan *session // each holds one session, which may be nil or ended
+	far    atomic.Bool             // the last new session measured a distant server
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	next    int
 	closed  bool
 	refused error
-	until   time.Time // for how long refused holds
+	until   time.Time // when refused expires
 }
 
 func newPool(d *dialer) *pool {
@@ -39,7 +39,7 @@ func newPool(d *dialer) *pool {
 	return p
 }
 
-// get is a session that was alive a moment ago; each caller gets the next one.
+// get returns a live session. Callers get the sessions in turn.
 func (p *pool) get(ctx context.Context) (*session, error) {
 	p.mu.Lock()
 	i := p.next
@@ -92,7 +92,7 @@ func (p *pool) remember(err error) {
 	p.refused, p.until = err, time.Now().Add(refusedFor)
 }
 
-// close ends all sessions. Calls under way fail.
+// close ends all sessions. Pending calls fail.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true

@@ -7,26 +7,26 @@ import (
 	"net"
 )
 
-// sealingConn is how a session's messages go over its connection. The library writes and
-// reads the length of each message, four bytes, by themselves; here they go together
-// with small messages, which halves the calls of the system and the server's wake-ups.
+// sealingConn joins small messages and turns on encryption. The library writes and reads the
+// 4-byte length of each message separately. Here it is joined with small messages, which halves
+// the system calls and the wake-ups of the server.
 //
-// It also makes a session encrypt that may. What SMB calls signing is a checksum of
-// each message, AES-CMAC, that the library computes in plain Go at 125 to 270 MB/s;
-// encryption is AES-GCM, which the processor computes at gigabytes a second, and it
-// authenticates as signing does. A client may encrypt whenever both sides know a
-// cipher, but the library does so only if the server's answer to the login asks for it.
-// So with seal the answer is made to ask, when the server has agreed to SMB 3.1.1 and
-// AES-GCM and the user is no guest. Nothing is lost by it: a server that cannot decrypt
-// ends the session, and whoever changes the answer on its way makes no less of it.
+// If seal is set, a session that may encrypt does so. SMB signing is a checksum per message,
+// AES-CMAC, that the library computes in plain Go at 125 to 270 MB/s. Encryption is AES-GCM,
+// which the CPU computes at gigabytes per second, and it authenticates as signing does. A client
+// may encrypt whenever both sides have agreed on a cipher. The library does so only if the
+// response to the login requests it, so sealingConn sets that flag in the response. It does this
+// only if the server has negotiated SMB 3.1.1 with AES-GCM and the user is not a guest. The flag
+// is safe to set: a server that cannot decrypt ends the session, and an attacker who modifies the
+// response cannot weaken it.
 type sealingConn struct {
 	net.Conn
 	in     *bufio.Reader
-	length []byte // of the message that is about to be written
-	login  *login // nil once it is over
+	length []byte // prefix of the next message to write
+	login  *login // nil after the login
 }
 
-// connBuffer holds some small messages; what is larger is read past it.
+// connBuffer holds some small messages. Larger reads bypass it.
 const connBuffer = 4 << 10
 
 func newSealingConn(conn net.Conn, seal bool) *sealingConn {
@@ -59,7 +59,7 @@ func (w *sealingConn) Write(p []byte) (int, error) {
 	}
 	joined := w.length
 	w.length = w.length[:0]
-	if len(p) > connBuffer { // the copy would cost more than the call
+	if len(p) > connBuffer { // copying would cost more than the extra call
 		if _, err := w.Conn.Write(joined); err != nil {
 			return 0, err
 		}
@@ -71,20 +71,20 @@ func (w *sealingConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// login looks through the answers of a server until a user is logged in.
+// login inspects the responses of a server until a user is logged in.
 type login struct {
-	seal    bool   // the session is to encrypt
-	message []byte // with its length before it, as far as it was not handed on
-	gcm     bool   // both sides speak SMB 3.1.1 and AES-GCM
+	seal    bool   // the session should encrypt
+	message []byte // rest of the current message, which starts with its length
+	gcm     bool   // SMB 3.1.1 and AES-GCM are negotiated
 	over    bool
 }
 
-// What is looked for, in the terms of MS-SMB2, all numbers little-endian.
+// Constants of MS-SMB2. All numbers are little-endian.
 const (
 	smbHeader         = 64
 	commandNegotiate  = 0
 	commandSetup      = 1
-	statusMore        = 0xC0000016 // the login has another round
+	statusMore        = 0xC0000016 // the login needs another round
 	severityError     = 3          // the upper bits of a status
 	dialect311        = 0x0311
 	contextEncryption = 2
@@ -94,10 +94,10 @@ const (
 	flagEncrypt       = 4
 )
 
-// maxResponse to a login is far above what servers send.
+// maxResponse is a limit far above the real size of a login response.
 const maxResponse = 1 << 20
 
-// next reads a message and looks at it.
+// next reads and inspects one message.
 func (l *login) next(r io.Reader) error {
 	var length [4]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -119,12 +119,12 @@ func (l *login) next(r io.Reader) error {
 	return nil
 }
 
-// errorBody is that of an error without details.
+// errorBody is the body of an error response without details.
 var errorBody = []byte{9, 0, 0, 0, 0, 0, 0, 0, 0}
 
-// refused reports whether an answer refuses a login. Its status is all that counts. The
-// body is made whole for the library: servers such as impacket's send a shorter one than
-// MS-SMB2 says, and a wrong password would look like a broken server.
+// refused reports whether a response refuses a login. Only its status matters. The body is replaced
+// for the library: servers such as impacket's send a shorter one than MS-SMB2 requires, and a
+// wrong password would look like a broken server.
 func refused(p []byte) bool {
 	if len(p) < smbHeader || string(p[:4]) != "\xfeSMB" {
 		return false
@@ -151,7 +151,7 @@ func (l *login) look(p []byte) {
 	}
 }
 
-// agreesToGCM looks through the contexts of an answer to the negotiation.
+// agreesToGCM reports whether a negotiate response selects AES-GCM in its contexts.
 func agreesToGCM(p []byte) bool {
 	if len(p) < smbHeader+64 || binary.LittleEndian.Uint16(p[smbHeader+4:]) != dialect311 {
 		return false

@@ -18,20 +18,19 @@ import (
 	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
-// How long a server may be silent. These hold whatever the caller's context says.
+// Limits for a silent server. They apply whatever the context of the caller allows.
 const (
-	// connectWithin is the time for all of connecting and logging in.
+	// connectWithin is the limit for connecting and logging in together.
 	connectWithin = 10 * time.Second
-	// silence is for how long nothing may come while something is awaited. After a
-	// third of it the server is asked whether it lives, since some calls take long.
+	// silence is how long the server may send nothing while requests are pending. After a third of
+	// it the session sends an echo, since some calls take long.
 	silence = 18 * time.Second
 )
 
-// credits are how much may be under way in a session, in pieces of 64 KiB, as far as
-// the server agrees.
+// credits is the number of 64 KiB units that a session may have in flight, if the server agrees.
 const credits = 1024
 
-// dialer makes sessions of one share.
+// dialer opens sessions to one share.
 type dialer struct {
 	settings
 	opts          backends.Options
@@ -86,7 +85,7 @@ func (d *dialer) connect(ctx context.Context) (*session, error) {
 }
 
 func (s *session) login(ctx context.Context, smb *smb2.Dialer, d *dialer) (err error) {
-	// The library takes answers apart that a hostile server may have made.
+	// The library parses responses that a hostile server may have crafted.
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the server's answer cannot be understood: %v", r)
@@ -107,11 +106,11 @@ func (s *session) login(ctx context.Context, smb *smb2.Dialer, d *dialer) (err e
 	return s.measure(ctx)
 }
 
-// near is a round trip from which on a server is far.
+// near is the longest round trip of a nearby server.
 const near = 2 * time.Millisecond
 
-// measure finds how far the server is while nothing else is under way; the better of
-// two counts, since a machine that is busy makes them long.
+// measure sets roundTrip while the session is idle. It uses the shorter of two echoes, because a
+// busy machine makes them longer.
 func (s *session) measure(ctx context.Context) error {
 	smb := s.smb.WithContext(ctx)
 	for range 2 {
@@ -129,13 +128,13 @@ func (s *session) measure(ctx context.Context) error {
 	return nil
 }
 
-// mountError says that the login worked and the share is what is refused.
+// mountError reports that the login worked but the server refused the share.
 type mountError struct{ err error }
 
 func (e *mountError) Error() string { return e.err.Error() }
 func (e *mountError) Unwrap() error { return e.err }
 
-// explain puts words to why there is no session.
+// explain returns an error that describes why no session could be opened.
 func (d *dialer) explain(err error) error {
 	var (
 		mount   *mountError
@@ -161,8 +160,8 @@ func (d *dialer) explain(err error) error {
 	return classify("open", "", err)
 }
 
-// session is one connection, logged in, with its share. It ends with the first
-// failure of its connection, and is not used again.
+// session is one authenticated connection with its mounted share. It ends at the first failure of
+// the connection and is not reused.
 type session struct {
 	address string
 	silence time.Duration
@@ -170,44 +169,44 @@ type session struct {
 	smb     *smb2.Session
 	share   *smb2.Share // bound to ctx
 
-	roundTrip time.Duration // to the server, as it was at first
+	roundTrip time.Duration // measured at login
 
-	ctx context.Context // the session's life, and what all its calls are bound to
+	ctx context.Context // lifetime of the session; the context of all its calls
 	end context.CancelCauseFunc
 
-	// What is under way: calls that move no data, and those that do.
+	// Semaphores for calls that move no data and for those that do.
 	calls, transfers chan struct{}
-	awaited          atomic.Int64 // answers
+	awaited          atomic.Int64 // number of pending calls
 }
 
 const (
-	// metadataCalls and transfers are how many at once a server's credits carry;
-	// beyond them it answers that parameters are wrong.
+	// metadataCalls and transfers limit concurrent calls to what the credits of a server allow.
+	// Beyond them servers return STATUS_INVALID_PARAMETER.
 	metadataCalls = 8
 	transfers     = 12
 )
 
-// kill ends the session. Calls under way fail.
+// kill ends the session. Pending calls fail.
 func (s *session) kill(why error) {
 	s.end(&lost{why})
-	_ = s.conn.Close() // nothing is expected of it any more
+	_ = s.conn.Close() // the session has failed already
 }
 
-// alive tells whether the session may be used.
+// alive reports whether the session can be used.
 func (s *session) alive() bool { return s.ctx.Err() == nil }
 
-// close ends a session that nothing is expected of: politely if it is at rest, for
-// the library loses its head when it is asked to log off amid other calls.
+// close ends a session that is no longer needed. It logs off only when the session is idle,
+// because the library mishandles a logoff amid other calls.
 func (s *session) close() {
 	if s.alive() && s.awaited.Load() == 0 {
 		ctx, cancel := context.WithTimeout(s.ctx, time.Second)
 		defer cancel()
-		_ = s.smb.WithContext(ctx).Logoff() // the server ends it anyway
+		_ = s.smb.WithContext(ctx).Logoff() // the server ends the session anyway
 	}
 	s.kill(errors.New("it was closed"))
 }
 
-// watch ends the session when the server is silent while something is awaited.
+// watch ends the session when the server is silent while requests are pending.
 func (s *session) watch() {
 	tick := time.NewTicker(s.silence / 6)
 	defer tick.Stop()
@@ -221,26 +220,26 @@ func (s *session) watch() {
 		quiet := time.Since(time.Unix(0, s.conn.last.Load()))
 		switch {
 		case s.awaited.Load() == 0:
-			s.conn.received() // nothing is awaited, so the silence has not begun
+			s.conn.received() // nothing is pending: restart the silence
 		case quiet > s.silence:
 			s.kill(fmt.Errorf("the server %s was silent for %v", s.address, quiet.Round(time.Millisecond)))
 			return
 		case quiet > s.silence/3 && !asked:
 			asked = true
-			go func() { _ = s.smb.WithContext(s.ctx).Echo() }() // its answer is heard by watched
+			go func() { _ = s.smb.WithContext(s.ctx).Echo() }() // watched records the response
 		case quiet < s.silence/3:
 			asked = false
 		}
 	}
 }
 
-// do makes one call of the library and judges how it ended.
+// do runs one library call and ends the session if the error is fatal.
 func (s *session) do(f func(*smb2.Share) error) (err error) {
 	if !s.alive() {
 		return context.Cause(s.ctx)
 	}
 	if s.awaited.Add(1) == 1 {
-		s.conn.received() // the silence begins with the call
+		s.conn.received() // the silence starts with the call
 	}
 	defer s.awaited.Add(-1)
 	defer func() {
@@ -259,7 +258,7 @@ func (s *session) do(f func(*smb2.Share) error) (err error) {
 	return err
 }
 
-// fatal tells whether an error is of the session and not of one call.
+// fatal reports whether an error concerns the whole session and not one call.
 func fatal(err error) bool {
 	var (
 		transport *smb2.TransportError
@@ -273,10 +272,10 @@ func fatal(err error) bool {
 	return errors.As(err, &transport) || errors.As(err, &invalid) || errors.As(err, &internal)
 }
 
-// call makes a call that moves no data, of which few are made at once. When
-// ctx ends it returns at once, and the call ends by itself: the library must not be
-// interrupted while it sends, for its buffer is then used again too early. What such
-// a call returns is given to drop, if that is not nil.
+// call runs a call that moves no data and limits how many run at once. When ctx ends, call
+// returns at once and the library call finishes in the background: interrupting it while it sends
+// would make the library reuse its buffer too early. The result of such an abandoned call is
+// passed to drop, if drop is not nil.
 func call[T any](ctx context.Context, s *session, f func(*smb2.Share) (T, error), drop func(T)) (T, error) {
 	type result struct {
 		value T
@@ -315,8 +314,8 @@ func call[T any](ctx context.Context, s *session, f func(*smb2.Share) (T, error)
 	}
 }
 
-// transfer makes a call that moves data. It is not interrupted; those who cannot wait
-// make it in a goroutine.
+// transfer runs a call that moves data. It cannot be interrupted; a caller that cannot wait runs
+// it in a goroutine.
 func (s *session) transfer(f func() error) error {
 	select {
 	case s.transfers <- struct{}{}:
@@ -327,13 +326,13 @@ func (s *session) transfer(f func() error) error {
 	return s.do(func(*smb2.Share) error { return f() })
 }
 
-// watched is a connection that knows when it last heard of the server, and ends its
-// session when it breaks.
+// watched is a connection that records when it last received data. It ends its session when it
+// fails.
 type watched struct {
 	net.Conn
 	session     *session
 	writeWithin time.Duration
-	last        atomic.Int64 // nanoseconds of Unix time
+	last        atomic.Int64 // Unix time in nanoseconds
 }
 
 func (w *watched) received() { w.last.Store(time.Now().UnixNano()) }
@@ -352,7 +351,7 @@ func (w *watched) Read(p []byte) (int, error) {
 func (w *watched) Write(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var m int
-		_ = w.Conn.SetWriteDeadline(time.Now().Add(w.writeWithin)) // Write tells what is wrong
+		_ = w.Conn.SetWriteDeadline(time.Now().Add(w.writeWithin)) // Write reports the error
 		m, err = w.Conn.Write(p[n:min(n+128<<10, len(p))])
 		n += m
 	}

@@ -16,14 +16,13 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Backend is a share as a store. All methods may be called from many goroutines at
-// once.
+// Backend is a share as a store. Its methods are safe for concurrent use.
 type Backend struct {
 	pool  *pool
-	extra chan struct{} // a place for each chunk beyond a stream's first
+	extra chan struct{} // one token per chunk beyond the first of a stream
 	left  backends.Orphans
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	handles map[string]map[*handle]bool
 	gates   map[string]*exclusive
 }
@@ -41,9 +40,9 @@ func newBackend(d *dialer) *Backend {
 	}
 }
 
-// parallelism leaves some of the sessions' transfers to extra chunks, so that a few
-// streams fill them too. There are more of these where the server is far: much is
-// under way then, and little of it has arrived and waits.
+// parallelism is the recommended number of streams. It leaves some transfers of the sessions to
+// extra chunks, so that a few streams also fill them. A distant server gets more extra chunks:
+// much is in flight then, and few received chunks wait in memory.
 const parallelism, extraNear, extraFar = 10, 4, 12
 
 // Capabilities implements backends.Backend.
@@ -54,14 +53,14 @@ func (b *Backend) Capabilities() backends.Capabilities {
 	}
 }
 
-// Close implements backends.Backend. It removes what is left of broken writes.
+// Close implements backends.Backend. It removes the temporary files of failed writes.
 func (b *Backend) Close() error {
 	b.left.SweepAtClose(b.removeOrphan)
 	b.pool.close()
 	return nil
 }
 
-// describe is a file as an object.
+// describe returns the object for a file.
 func describe(key string, info *smb2.FileStat) backends.Object {
 	return backends.Object{
 		Key: key, Size: info.EndOfFile, ModTime: info.LastWriteTime,
@@ -69,8 +68,8 @@ func describe(key string, info *smb2.FileStat) backends.Object {
 	}
 }
 
-// sameVersion compares two versions. A file id of 0, which servers without ids send in
-// listings, says nothing (MS-FSCC), so the rest decides.
+// sameVersion reports whether two versions match. Servers without file ids send id 0 in listings
+// (MS-FSCC). In that case only size and modification time are compared.
 func sameVersion(a, b backends.Version) bool {
 	if a == b {
 		return true
@@ -86,7 +85,7 @@ func sameVersion(a, b backends.Version) bool {
 	return strings.HasPrefix(string(a), restB+"-")
 }
 
-// noID is how the version of a file ends whose id is not known.
+// noID is the suffix of a version with an unknown file id.
 const noID = "-0"
 
 // CheckKey implements backends.KeyChecker.
@@ -94,7 +93,7 @@ func (b *Backend) CheckKey(key string) error {
 	return checkKey("create", key, b.pool.dialer.mapped)
 }
 
-// begins is how every call for one key begins that does not write.
+// begins checks the context and the key for a call that does not write.
 func (b *Backend) begins(ctx context.Context, op, key string) error {
 	if err := ended(ctx, op, key); err != nil {
 		return err
@@ -124,7 +123,7 @@ func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error)
 	return describe(key, info), nil
 }
 
-// statKey describes what has a key, when nobody here is about to displace it.
+// statKey returns the attributes of a key. It waits while this process displaces the file.
 func (b *Backend) statKey(ctx context.Context, s *session, key string) (*smb2.FileStat, error) {
 	if err := b.enter(ctx, key); err != nil {
 		return nil, err
@@ -132,7 +131,8 @@ func (b *Backend) statKey(ctx context.Context, s *session, key string) (*smb2.Fi
 	return statPath(ctx, s, key)
 }
 
-// statPath describes what has a name. Only an open file tells its id.
+// statPath returns the attributes of a name. It opens the file, because only an open file reports
+// its id.
 func statPath(ctx context.Context, s *session, name string) (info *smb2.FileStat, err error) {
 	err = patiently(ctx, busy, func() error {
 		info, err = call(ctx, s, func(share *smb2.Share) (*smb2.FileStat, error) { return statShared(share, name) }, nil)
@@ -146,13 +146,13 @@ func statShared(share *smb2.Share, name string) (*smb2.FileStat, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // opened for reading
+	defer f.Close() // read-only
 	return statFile(f)
 }
 
-// statFile describes an open file. The library asks for answers of a megabyte even
-// when it has credits for less, which the server calls a wrong parameter; credits
-// come back when other calls end.
+// statFile returns the attributes of an open file. The library requests responses of 1 MiB even
+// when it has fewer credits, which the server rejects with STATUS_INVALID_PARAMETER. statFile
+// retries, because credits are returned when other calls end.
 func statFile(f *smb2.File) (*smb2.FileStat, error) {
 	for pause := time.Millisecond; ; pause *= 2 {
 		info, err := f.Stat()
@@ -167,14 +167,14 @@ func statFile(f *smb2.File) (*smb2.FileStat, error) {
 	}
 }
 
-// How long those are waited for who have a file open in a way that excludes others.
-// Most do for as long as a rename takes.
+// patience is how long a call waits for clients that hold a file open exclusively. Most hold it
+// only for the duration of a rename.
 const patience = 5 * time.Second
 
-// busy tells whether an error may be gone when another client has closed the file.
+// busy reports whether an error may go away when another client closes the file.
 func busy(err error) bool { return status(err) == statusSharingViolation }
 
-// patiently repeats try while it fails with what is worth waiting for.
+// patiently repeats try while worth accepts its error, until patience runs out.
 func patiently(ctx context.Context, worth func(error) bool, try func() error) error {
 	since := time.Now()
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
@@ -185,14 +185,14 @@ func patiently(ctx context.Context, worth func(error) bool, try func() error) er
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(pause/2 + rand.N(pause)): // not all at once
+		case <-time.After(pause/2 + rand.N(pause)): // jitter
 		}
 	}
 }
 
-// displace removes or replaces a file. Servers refuse that while the file is open, so
-// this process lets go of it first; its readers open it again and see what became of
-// it. Others are waited for.
+// displace removes or replaces a file. Servers refuse that while the file is open, so displace
+// first closes the handles of this process. Its readers reopen the file and detect the change.
+// For other clients it waits.
 func (b *Backend) displace(ctx context.Context, key string, worth func(error) bool, try func() error) error {
 	defer b.shut(key)()
 	return patiently(ctx, worth, func() error {
@@ -203,7 +203,7 @@ func (b *Backend) displace(ctx context.Context, key string, worth func(error) bo
 	})
 }
 
-// Delete implements backends.Sink. Directories that it leaves empty go too.
+// Delete implements backends.Sink. It also removes directories that become empty.
 func (b *Backend) Delete(ctx context.Context, key string) error {
 	if err := b.begins(ctx, "delete", key); backends.KindOf(err) == backends.NotExist {
 		return nil // no object has such a key
@@ -226,7 +226,7 @@ func (b *Backend) remove(ctx context.Context, s *session, key string) error {
 		return err
 	}
 	if err == nil && info.IsDir() {
-		return nil // it is no object
+		return nil // not an object
 	}
 	err = b.displace(ctx, key, busy, func() error { return removePath(ctx, s, key) })
 	if err != nil {
@@ -241,7 +241,7 @@ func removePath(ctx context.Context, s *session, name string) error {
 	return err
 }
 
-// prune removes dir and those it lies in, as far as they are empty.
+// prune removes dir and its parents as long as they are empty.
 func prune(ctx context.Context, s *session, dir string) {
 	for ; dir != "."; dir = path.Dir(dir) {
 		if removePath(ctx, s, dir) != nil {

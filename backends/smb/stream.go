@@ -28,32 +28,32 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 
 var _ backends.BufferedReader = (*stream)(nil)
 
-// long is a range that is not read for nothing: the version is compared also before.
+// long is the size of a range from which the version is also checked before reading, so that a long
+// read of a changed file fails early.
 const long = 32 << 20
 
-// stream is a range of a file, read ahead in chunks. It compares the version before it
-// hands out the last bytes, and if there are many also at its beginning.
+// stream reads a range of a file, with read-ahead in chunks. It compares the version before it returns
+// the last bytes, and for long ranges also at the start.
 //
-// At the end it closes the file before it asks: while a file is open, Samba tells the
-// time of modification that it had when it was opened, unless its own clients change
-// it.
+// It closes the file before the final check. While a file is open, Samba reports the modification
+// time from when it was opened, unless an SMB client changes the file.
 type stream struct {
 	b    *Backend
-	ctx  context.Context // the reader obeys the context of OpenRange
+	ctx  context.Context // the context of OpenRange, which bounds all reads
 	key  string
 	want backends.Version
 	h    *handle
-	at   int64 // what Read returns next
-	next int64 // what is read ahead next
+	at   int64 // offset of the next Read
+	next int64 // offset of the next read-ahead
 	end  int64
-	more bool // than the file has was asked for
+	more bool // the range extends beyond the end of the file
 
 	ahead []*chunk // in order
-	pos   int      // in the first of them
-	err   error    // what every Read returns from now on
+	pos   int      // position in ahead[0]
+	err   error    // returned by every further Read
 }
 
-// open opens the file and begins to read n bytes, or all the rest if n < 0.
+// open opens the file and starts to read n bytes, or the rest if n < 0.
 func (r *stream) open(n int64) error {
 	s, err := r.b.pool.get(r.ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *stream) open(n int64) error {
 	return nil
 }
 
-// checkVersion compares the version at the beginning, and learns the size.
+// checkVersion compares the version at the start and sets the end of the range.
 func (r *stream) checkVersion(n int64) error {
 	info, err := r.h.stat(r.ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *stream) beyond(info *smb2.FileStat) error {
 	return backends.Errorf(backends.Invalid, "read", r.key, "byte %d of a file of %d was asked for", r.at, info.EndOfFile)
 }
 
-// compare finds the file to be what is wanted.
+// compare returns an error of kind Changed if the file does not have the wanted version.
 func (r *stream) compare(info *smb2.FileStat) error {
 	if info.IsDir() {
 		return backends.Errorf(backends.NotExist, "read", r.key, "this is a directory, not a file")
@@ -132,8 +132,8 @@ func (r *stream) recheckVersion() (*smb2.FileStat, error) {
 	return info, r.compare(info)
 }
 
-// fill starts to read what comes next, in chunks that end at multiples of their size,
-// as direct I/O wants what is lent to it.
+// fill starts read-ahead. Chunks end at multiples of their size, because direct I/O needs aligned
+// buffers from NextBuffer.
 func (r *stream) fill() {
 	for r.next < r.end && len(r.ahead) < window {
 		c := r.b.newChunk(r.next, min(chunkSize-r.next%chunkSize, r.end-r.next), len(r.ahead) > 0)
@@ -146,17 +146,17 @@ func (r *stream) fill() {
 	}
 }
 
-// reopen goes on where the stream is, after the file was let go of.
+// reopen continues at the current position after the handle was retired.
 func (r *stream) reopen() error {
 	r.drop()
 	n := r.end - r.at
 	if r.more {
-		n++ // still more than there is
+		n++ // still beyond the end of the file
 	}
 	return r.open(n)
 }
 
-// drop forgets what was read ahead.
+// drop discards the read-ahead.
 func (r *stream) drop() {
 	for _, c := range r.ahead {
 		c.free()
@@ -164,8 +164,8 @@ func (r *stream) drop() {
 	r.ahead, r.pos = nil, 0
 }
 
-// Read hands the last bytes on only after the file was found unchanged: those who
-// know how many they want never ask for the end.
+// Read returns the last bytes only after the version check: callers that know the size never read
+// up to io.EOF.
 func (r *stream) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, r.err
@@ -177,7 +177,7 @@ func (r *stream) Read(p []byte) (int, error) {
 // NextBuffer implements backends.BufferedReader.
 func (r *stream) NextBuffer() ([]byte, error) { return r.nextBuffer(chunkSize) }
 
-// nextBuffer returns up to n of the bytes that come next, as Lend does.
+// nextBuffer returns up to n of the next bytes, under the rules of NextBuffer.
 func (r *stream) nextBuffer(n int) ([]byte, error) {
 	if err := ended(r.ctx, "read", r.key); err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (r *stream) nextBuffer(n int) ([]byte, error) {
 }
 
 func (r *stream) take(n int) ([]byte, error) {
-	if len(r.ahead) > 0 && r.pos == len(r.ahead[0].buf) { // it was lent to its end
+	if len(r.ahead) > 0 && r.pos == len(r.ahead[0].buf) { // fully consumed
 		r.ahead[0].free()
 		r.ahead, r.pos = r.ahead[1:], 0
 	}
@@ -232,8 +232,8 @@ func (r *stream) take(n int) ([]byte, error) {
 	return nil, io.EOF
 }
 
-// short is why a chunk has not all its bytes. What became of the file says more than
-// why it could not be read.
+// short returns the error for an incomplete chunk. A change of the file takes precedence over the
+// read error, because it explains more.
 func (r *stream) short(err error) error {
 	var gone *lost
 	if errors.As(err, &gone) {
@@ -251,7 +251,7 @@ func (r *stream) short(err error) error {
 	return io.ErrUnexpectedEOF
 }
 
-// Close lets what is under way end by itself.
+// Close releases the file. Pending reads finish in the background.
 func (r *stream) Close() error {
 	r.drop()
 	r.h.retire()

@@ -16,16 +16,16 @@ import (
 
 var _ backends.Sweeper = (*Backend)(nil)
 
-// Sweep implements backends.Sweeper: it removes temporary files, what is left of claims
-// (claim.go), and directories that are empty, without them or since their maker was killed. What somebody has open is
-// being written: the server does not remove it.
+// Sweep implements backends.Sweeper. It removes temporary files, orphaned claims (see claim.go), and
+// directories that are empty afterwards or that a killed writer left empty. A file that a client
+// has open is in use, and the server does not remove it.
 func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
 	if dir == "" {
 		dir = "."
 	}
 	if dir != "." && checkKey("sweep", dir, b.pool.dialer.mapped) != nil {
-		return nil // no key begins so
+		return nil // no key has this prefix
 	}
 	s, err := b.pool.get(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.O
 	return classify("sweep", prefix, err)
 }
 
-// sweepDir tells whether there was nothing in the directory.
+// sweepDir reports whether the directory was empty.
 func sweepDir(ctx context.Context, s *session, dir, prefix string, over func(backends.Orphan) bool) (empty bool, err error) {
 	infos, err := readDir(ctx, s, dir)
 	if err != nil {
@@ -60,7 +60,7 @@ func sweepDir(ctx context.Context, s *session, dir, prefix string, over func(bac
 			continue
 		case !temporary, !strings.HasPrefix(key, prefix), !over(backends.Orphan{Key: key, Size: info.Size(), Touched: info.ModTime(), Marked: true}):
 			continue
-		case info.IsDir(): // of claims
+		case info.IsDir(): // a directory of claims
 			flags, err := readDir(ctx, s, key)
 			if err != nil {
 				return false, err
@@ -82,7 +82,7 @@ func sweepDir(ctx context.Context, s *session, dir, prefix string, over func(bac
 	return len(infos) == 0, nil
 }
 
-// readDir lists what is in a directory, in which there is nothing if it has gone.
+// readDir lists a directory. A missing directory has no entries.
 func readDir(ctx context.Context, s *session, dir string) (infos []os.FileInfo, err error) {
 	err = patiently(ctx, elsewhere, func() error {
 		infos, err = call(ctx, s, func(share *smb2.Share) ([]os.FileInfo, error) {
@@ -90,7 +90,7 @@ func readDir(ctx context.Context, s *session, dir string) (infos []os.FileInfo, 
 			if err != nil {
 				return nil, err
 			}
-			defer f.Close() // opened for reading
+			defer f.Close() // read-only
 			infos, err := f.Readdir(-1)
 			if errors.Is(err, io.EOF) || status(err) == statusNoSuchFile {
 				err = nil
@@ -105,7 +105,7 @@ func readDir(ctx context.Context, s *session, dir string) (infos []os.FileInfo, 
 	return infos, err
 }
 
-// sweepPath removes what nobody has open.
+// sweepPath removes a file or directory. It ignores one that is open, missing or not empty.
 func sweepPath(ctx context.Context, s *session, name string) error {
 	err := removePath(ctx, s, name)
 	if errors.Is(err, fs.ErrNotExist) || elsewhere(err) || status(err) == statusNotEmpty {

@@ -36,7 +36,7 @@ func (b *Backend) CreateParts(ctx context.Context, key string, opts backends.Cre
 	return &partWriter{upload: u, part: b.Capabilities().PartLength(opts.Size), have: make(map[int64]part)}, nil
 }
 
-// begin opens the temporary file and makes the directories on the way to it.
+// begin creates the temporary file and its directories.
 func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
 	if err := ended(ctx, "create", key); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 	}
 	dir := path.Dir(key)
 	u := &upload{b: b, ctx: ctx, key: key, temp: path.Join(dir, Temporary+rand.Text()[:16]), opts: opts}
-	// A Delete may remove the directory as empty before the file is in it.
+	// A concurrent Delete may remove the still empty directory.
 	for range 100 {
 		u.h, err = b.openHandle(ctx, s, u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 		if !errors.Is(err, fs.ErrNotExist) && status(err) != statusDeletePending {
@@ -69,7 +69,7 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 	return u, nil
 }
 
-// makeDirs makes dir and those it lies in, as far as they are not there.
+// makeDirs creates dir and its missing parents.
 func makeDirs(ctx context.Context, s *session, dir string) error {
 	if dir == "." {
 		return nil
@@ -92,34 +92,34 @@ func makeDirs(ctx context.Context, s *session, dir string) error {
 			return backends.Errorf(backends.Invalid, "create", dir, "a part of the key is a file, so nothing can be below it")
 		}
 	case errors.Is(err, fs.ErrNotExist), status(err) == statusDeletePending:
-		// Another Delete was faster; begin tries again.
+		// A concurrent Delete removed the parent; begin retries.
 	default:
 		return err
 	}
 	return nil
 }
 
-// upload is what both writers share: a temporary file and how it ends.
+// upload is the temporary file and state that both writers share.
 type upload struct {
 	b    *Backend
-	ctx  context.Context // writes obey the context of Create
+	ctx  context.Context // the context of Create, which bounds all writes
 	key  string
 	temp string
 	opts backends.CreateOptions
 
 	committing sync.Mutex // held by Commit and Abort
 
-	mu        sync.Mutex // guards all below
+	mu        sync.Mutex // guards the fields below
 	h         *handle
-	opened    int   // how often; what was written before may be lost with the server
-	over      error // why nothing more can be done
-	dropped   bool  // the temporary file is gone
+	opened    int   // number of reopenings; the server may have lost earlier writes
+	over      error // permanent error
+	dropped   bool  // the temporary file is removed
 	flushed   bool
 	published bool
 	object    backends.Object
 }
 
-// usable tells why nothing more can be written.
+// usable returns an error if no more data can be written.
 func (u *upload) usable(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -132,7 +132,8 @@ func (u *upload) usable(ctx context.Context) error {
 	return ended(ctx, "write", u.key)
 }
 
-// current is the open file, opened again if its session ended, and how often it was.
+// current returns the open file and how often it was reopened. It reopens the file if its session
+// has ended.
 func (u *upload) current(ctx context.Context) (*handle, int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -153,13 +154,14 @@ func (u *upload) current(ctx context.Context) (*handle, int, error) {
 	return h, u.opened, nil
 }
 
-// flight is the chunks of one writer that are under way.
+// flight holds the chunks of one writer that are in flight.
 type flight struct {
 	u      *upload
 	chunks []*chunk
 }
 
-// add makes room for a chunk of so many bytes; the caller fills it and starts it.
+// add returns a chunk of the given size, after waiting for earlier ones if necessary. The caller
+// fills and starts it.
 func (f *flight) add(ctx context.Context, off, size int64) (*chunk, error) {
 	for {
 		if len(f.chunks) < window {
@@ -195,7 +197,7 @@ func (f *flight) land(ctx context.Context) error {
 	return classify("write", f.u.key, err)
 }
 
-// landAll waits for all of them.
+// landAll waits for all chunks.
 func (f *flight) landAll(ctx context.Context) error {
 	for len(f.chunks) > 0 {
 		if err := f.land(ctx); err != nil {
@@ -205,7 +207,7 @@ func (f *flight) landAll(ctx context.Context) error {
 	return nil
 }
 
-// drop forgets those that are left; they end by themselves.
+// drop abandons the remaining chunks, which finish in the background.
 func (f *flight) drop() {
 	for _, c := range f.chunks {
 		c.free()
@@ -213,13 +215,12 @@ func (f *flight) drop() {
 	f.chunks = nil
 }
 
-// writer is an upload whose bytes come one after another. It cannot send them again,
-// so it is over when its session is.
+// writer is a sequential upload. It cannot send its data again, so it fails when its session ends.
 type writer struct {
 	*upload
 	handle  *handle
 	flight  flight
-	waiting *chunk // not full yet
+	waiting *chunk // not yet full
 	filled  int
 	written int64
 }
@@ -256,7 +257,7 @@ func (w *writer) send() {
 	w.waiting = nil
 }
 
-// fail ends the writer: some of what was handed to it is lost.
+// fail makes the error permanent, since some written data is lost.
 func (w *writer) fail(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -296,7 +297,7 @@ func (w *writer) Abort() error {
 	return w.upload.Abort()
 }
 
-// part is what was written of a part: from where, and into which opening of the file.
+// part records the source of a written part and the opening of the file that it went into.
 type part struct {
 	src    *io.SectionReader
 	opened int
@@ -305,7 +306,7 @@ type part struct {
 type partWriter struct {
 	*upload
 	part int64
-	have map[int64]part // by their offsets; guarded by upload.mu
+	have map[int64]part // by offset; guarded by upload.mu
 }
 
 // WritePart implements backends.PartWriter.
@@ -334,7 +335,7 @@ func (w *partWriter) write(ctx context.Context, off int64, src *io.SectionReader
 		}
 		n, err := src.ReadAt(c.buf, at)
 		if n < len(c.buf) {
-			close(c.ready) // it is not started
+			close(c.ready) // never started
 			c.free()
 			return &backends.LocalError{Err: err}
 		}
@@ -361,8 +362,8 @@ func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
 	return w.commit(ctx, size, func() error { return w.again(ctx) })
 }
 
-// again writes the parts that went into an opening of the file that was lost: the
-// server may have lost them too, as they were not flushed.
+// again rewrites the parts that were written before the file was last reopened. They were not
+// flushed, so the server may have lost them.
 func (w *partWriter) again(ctx context.Context) error {
 	_, opened, err := w.current(ctx)
 	if err != nil {
