@@ -12,8 +12,9 @@ import (
 
 var _ backends.Claims = (*share)(nil)
 
-// CreateClaim implements backends.Claims. It creates a file of a unique name and links
-// it, since a server that is asked twice to create a file may answer that it exists.
+// CreateClaim implements backends.Claims. It creates a file with a unique name and links it to the
+// claim. An exclusive create would not do: if the request is repeated, a server may respond that
+// the file exists.
 func (s *share) CreateClaim(ctx context.Context, name string) (token string, err error) {
 	err = s.links.at(ctx, path.Dir(name), func(dir string) (err error) {
 		token, err = s.createClaim(ctx, path.Join(dir, Temporary+rand.Text()[:16]), path.Join(dir, path.Base(name)))
@@ -32,7 +33,7 @@ func (s *share) createClaim(ctx context.Context, temp, name string) (string, err
 	if err == nil {
 		if _, err = s.tree.Link(ctx, f, temp, name); remote.StatusOf(err) == remote.Exist {
 			if there, serr := s.tree.Stat(ctx, name); serr == nil && there.FileID == own.FileID {
-				err = nil // the answer to an earlier request was lost
+				err = nil // the response to an earlier request was lost
 			}
 		}
 	}
@@ -44,7 +45,7 @@ func (s *share) createClaim(ctx context.Context, temp, name string) (string, err
 	return claimToken(own), err
 }
 
-// claimToken identifies a claim file. A link changes neither of the two.
+// claimToken returns an identifier of a claim file. LINK changes neither of its parts.
 func claimToken(a remote.Attr) string { return fmt.Sprintf("%x-%x", a.FileID, a.ModTime.UnixNano()) }
 
 // ReadClaim implements backends.Claims.
@@ -64,7 +65,7 @@ func (s *share) DeleteClaim(ctx context.Context, name string) error {
 	return err
 }
 
-// swap publishes the file, with IfVersion only in place of that version.
+// swap publishes the file. With IfVersion it replaces only that version.
 func (u *upload) swap(ctx context.Context) (attr remote.Attr, err error) {
 	if u.opts.IfVersion == "" {
 		return u.publish(ctx)
@@ -82,7 +83,7 @@ func (u *upload) swap(ctx context.Context) (attr remote.Attr, err error) {
 	if backends.KindOf(err) != backends.Changed {
 		return attr, err
 	}
-	// The answer to an earlier rename may have been lost.
+	// The response to an earlier rename may have been lost.
 	if there, serr := u.s.tree.Stat(ctx, u.at); serr == nil {
 		if own, oerr := u.file.Attr(ctx); oerr == nil && own.FileID == there.FileID {
 			return own, nil

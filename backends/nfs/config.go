@@ -40,10 +40,10 @@ func Scheme() backends.Scheme {
 	}
 }
 
-// settings are a Target's parameters, read and checked.
+// settings are the validated parameters of a Target.
 type settings struct {
 	host     string
-	port     string // "" when the URL has none
+	port     string // "" if the URL has none
 	vers     string
 	uid, gid uint32
 	gids     []uint32
@@ -55,7 +55,7 @@ type settings struct {
 	tls      *tls.Config
 }
 
-// idOf is a numeric id of this process, or nobody's where there are none.
+// idOf returns an id of this process, or that of nobody on systems without ids.
 func idOf(id int) uint32 {
 	if id < 0 || id > math.MaxUint32 {
 		return 65534
@@ -126,7 +126,7 @@ func parse(t backends.Target) (settings, error) {
 			invalid("parameter \"gids\" has %d groups, and the protocol has room for %d", len(c.gids), rpc.MaxGroups)
 		}
 	} else if !t.Params.Has("uid") {
-		groups, _ := os.Getgroups() // without groups the server decides by uid and gid
+		groups, _ := os.Getgroups() // without groups the server checks uid and gid
 		for _, g := range groups {
 			c.gids = append(c.gids, idOf(g))
 		}
@@ -149,7 +149,7 @@ func parse(t backends.Target) (settings, error) {
 	return c, bad
 }
 
-// bytesOf reads 1048576, 512KiB or 1MiB.
+// bytesOf parses a size such as 1048576, 512KiB or 1MiB.
 func bytesOf(text string) (int, error) {
 	unit := 1
 	for suffix, size := range map[string]int{"KiB": 1 << 10, "MiB": 1 << 20} {

@@ -20,14 +20,14 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// connect finds the version that the server speaks and the port it wants to be called
-// from, and tells where in its tree the directory is.
+// connect detects the protocol version and whether a privileged source port is needed. It returns
+// the share and the path of the directory in its tree.
 func connect(ctx context.Context, c settings, directory string, log *slog.Logger) (*share, string, error) {
 	if c.vers == "3" {
 		return port(c, func(c settings) (*share, string, error) { return connect3(ctx, c, directory) })
 	}
 	s, prefix, err := port(c, func(c settings) (*share, string, error) { return connect4(ctx, c, directory, log) })
-	// Who speaks TLS from the first byte has no port mapper to ask.
+	// A server with TLS from the first byte has no port mapper.
 	if c.vers == "auto" && c.tls == nil && mayBeOlder(err) && ctx.Err() == nil {
 		older, oldPrefix, err3 := port(c, func(c settings) (*share, string, error) { return connect3(ctx, c, directory) })
 		if err3 == nil {
@@ -36,20 +36,20 @@ func connect(ctx context.Context, c settings, directory string, log *slog.Logger
 		log.Debug("version 3 cannot be had either", "error", err3)
 		var told *backends.Error
 		if errors.As(err3, &told) || lacks4(err) && remote.StatusOf(err3) != remote.OK {
-			err = err3 // version 4 is not there, or hides what version 3 refuses
+			err = err3 // version 4 is missing, or hides the reason that version 3 reports
 		}
 	}
 	return s, prefix, err
 }
 
-// lacks4 reports whether a server answered that it does not speak version 4.1.
+// lacks4 reports whether a server responded that it does not support version 4.1.
 func lacks4(err error) bool {
 	var mismatch *rpc.MismatchError
 	var refused *rpc.RefusedError
 	return errors.As(err, &mismatch) || errors.As(err, &refused) || remote.StatusOf(err) == remote.MinorVersion
 }
 
-// port runs a connect, from a privileged port if the server does not let others in.
+// port runs a connect function, and retries from a privileged port if the server requires one.
 func port(c settings, with func(settings) (*share, string, error)) (*share, string, error) {
 	s, prefix, err := with(c)
 	if err == nil || c.resvport != "auto" || !refusesPort(err) {
@@ -72,7 +72,7 @@ func port(c settings, with func(settings) (*share, string, error)) (*share, stri
 	return s, prefix, err
 }
 
-// refusesPort tells whether a privileged port may help.
+// refusesPort reports whether a privileged port may help.
 func refusesPort(err error) bool {
 	var denied *rpc.DeniedError
 	switch remote.StatusOf(err) {
@@ -83,7 +83,7 @@ func refusesPort(err error) bool {
 	return errors.As(err, &denied) || errors.As(err, &nowhere)
 }
 
-// mayBeOlder tells whether version 3 is worth a try after version 4.1 failed.
+// mayBeOlder reports whether version 3 is worth trying after version 4.1 failed.
 func mayBeOlder(err error) bool {
 	var mismatch *rpc.MismatchError
 	var refused *rpc.RefusedError
@@ -93,14 +93,14 @@ func mayBeOlder(err error) bool {
 		errors.As(err, &nowhere) || remote.StatusOf(err) == remote.MinorVersion
 }
 
-// connect4 opens a session.
+// connect4 opens a session of version 4.1.
 func connect4(ctx context.Context, c settings, directory string, log *slog.Logger) (*share, string, error) {
 	client := rpc.NewClient(c.dialer(c.portOr("2049")), c.conns, rpc.Options{MaxReply: c.block + 64<<10})
 	tree, err := nfs4.Dial(ctx, nfs4.Config{
 		RPC: client, Credential: c.credential(), Slots: c.slots, BlockSize: c.block, Log: log,
 	})
 	if err != nil {
-		_ = client.Close() // nobody uses it
+		_ = client.Close() // unused
 		return nil, "", err
 	}
 	s, at, err := newShare(ctx, tree, directory, c.slots)
@@ -108,15 +108,15 @@ func connect4(ctx context.Context, c settings, directory string, log *slog.Logge
 		s, at, err = absent(ctx, tree, directory, c.slots)
 	}
 	if err != nil {
-		_ = tree.Close() // nobody uses it
+		_ = tree.Close() // unused
 		return nil, "", err
 	}
 	return s, at, nil
 }
 
-// absent is the share of a directory that is not there. It has no objects, and is made by
-// the first write; where nothing can be made, as in the directories above all exports, that
-// is an error, with the names that are there.
+// absent returns the share of a missing directory. It has no objects, and the first write creates
+// the directory. Where nothing can be created, as in the directories above all exports, absent
+// returns an error that lists the existing names.
 func absent(ctx context.Context, tree *nfs4.Client, directory string, slots int) (*share, string, error) {
 	dir, name := directory, ""
 	for dir != "" {
@@ -127,12 +127,12 @@ func absent(ctx context.Context, tree *nfs4.Client, directory string, slots int)
 		}
 	}
 	if may, err := tree.MayAdd(ctx, dir); err != nil || may {
-		return bareShare(tree, directory, slots), directory, nil // whoever writes is told more
+		return bareShare(tree, directory, slots), directory, nil // a write returns a more precise error
 	}
 	none := &nowhereError{dir: dir, name: name}
 	_, err := tree.Stat(ctx, dir)
 	none.inside = dir != "" && err == nil
-	_ = tree.ReadDir(ctx, dir, func(e remote.Entry) error { // without names the error says enough
+	_ = tree.ReadDir(ctx, dir, func(e remote.Entry) error { // the error is useful without names
 		if e.Attr.Type == remote.Directory && len(none.there) < 20 {
 			none.there = append(none.there, e.Name)
 		}
@@ -141,13 +141,12 @@ func absent(ctx context.Context, tree *nfs4.Client, directory string, slots int)
 	return nil, "", none
 }
 
-// nowhereError says that a server has nothing under a path, and nothing can be made
-// there. It may be exported to callers from privileged ports only, or on version 3 only,
-// or nobody made it yet.
+// nowhereError reports that a path does not exist and cannot be created. It may be exported to
+// privileged ports only, or on version 3 only, or not exist yet.
 type nowhereError struct {
 	dir, name string
-	inside    bool     // dir is there
-	there     []string // names of directories in dir
+	inside    bool     // dir exists
+	there     []string // names of the directories in dir
 }
 
 func (e *nowhereError) Error() string {
@@ -159,12 +158,12 @@ func (e *nowhereError) Error() string {
 	return fmt.Sprintf("the server has no %q %s%s", e.name, where, list(there, e.there))
 }
 
-// Is lets a directory that is missing count as one that is empty, for those who look at a
-// destination before they write.
+// Is makes a missing directory count as an empty one for callers that check a destination before
+// they write.
 func (e *nowhereError) Is(target error) bool { return e.inside && target == syscall.ENOENT }
 
-// unwritable is the store of a directory that is missing where this user can make nothing.
-// A reader learns that it is missing, and a writer that it may not write.
+// unwritable is the store of a missing directory that this user cannot create. Reads report that it is
+// missing, writes that it cannot be written.
 type unwritable struct{ none *nowhereError }
 
 func (unwritable) Capabilities() backends.Capabilities { return backends.Capabilities{Parallelism: 1} }
@@ -191,7 +190,7 @@ func (u unwritable) Create(_ context.Context, key string, _ backends.CreateOptio
 
 func (unwritable) Delete(context.Context, string) error { return nil }
 
-// list is the names that there are, if any, with words before them.
+// list returns the names, if any, prefixed with before.
 func list(before string, names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -200,7 +199,7 @@ func list(before string, names []string) string {
 	return before + strings.Join(names, ", ")
 }
 
-// connect3 mounts the longest part of the directory's path that the server lets mount.
+// connect3 mounts the longest part of the path that the server allows.
 func connect3(ctx context.Context, c settings, directory string) (*share, string, error) {
 	mount := c.mount
 	if mount == 0 {
@@ -224,7 +223,7 @@ func connect3(ctx context.Context, c settings, directory string) (*share, string
 		RPC: client, Credential: c.credential(), Root: root, Slots: c.slots, BlockSize: c.block,
 	})
 	if err != nil {
-		_ = client.Close() // nobody uses it
+		_ = client.Close() // unused
 		return nil, "", err
 	}
 	s, at, err := newShare(ctx, tree, prefix, c.slots)
@@ -232,20 +231,20 @@ func connect3(ctx context.Context, c settings, directory string) (*share, string
 		return bareShare(tree, prefix, c.slots), prefix, nil
 	}
 	if err != nil {
-		_ = tree.Close() // nobody uses it
+		_ = tree.Close() // unused
 		return nil, "", err
 	}
 	return s, at, nil
 }
 
-// unmounted says why a directory cannot be mounted. Servers say of exports that are not
-// there that they may not be entered; their list of exports tells the two apart.
+// unmounted explains why a directory cannot be mounted. Servers refuse access to exports that do
+// not exist; the list of exports distinguishes the two cases.
 func unmounted(ctx context.Context, service *rpc.Client, cred rpc.Credential, directory string, err error) error {
 	var status *remote.Error
 	if !errors.As(err, &status) {
 		return err
 	}
-	exports, _ := nfs3.Exports(ctx, service, cred) // without them the status says enough
+	exports, _ := nfs3.Exports(ctx, service, cred) // without exports the status is enough
 	there := slices.ContainsFunc(exports, func(e string) bool {
 		return strings.HasPrefix("/"+directory+"/", strings.TrimSuffix(e, "/")+"/")
 	})
@@ -260,9 +259,8 @@ func unmounted(ctx context.Context, service *rpc.Client, cred rpc.Credential, di
 	return err
 }
 
-// mountLongest mounts the directory, or the nearest above it, and returns what is left of
-// its path. A path that is a file's, or not there yet, lies in a directory that can be
-// mounted; and some servers mount nothing but the export itself.
+// mountLongest mounts the directory or its nearest mountable parent, and returns the rest of the
+// path. The path may name a file or not exist yet, and some servers mount only the export itself.
 func mountLongest(directory string, mount func(dir string) (nfs3.Handle, error)) (root nfs3.Handle, rest string, err error) {
 	var refused error
 	for dir := "/" + directory; ; dir = path.Dir(dir) {
@@ -276,8 +274,8 @@ func mountLongest(directory string, mount func(dir string) (nfs3.Handle, error))
 				refused = err
 			}
 		case remote.Access, remote.Perm:
-			// It says more than that something is not there; but hardly any server lets
-			// its root be mounted.
+			// A refusal is more precise than a missing name. But hardly any server lets a client mount its
+			// root.
 			if refused == nil || dir != "/" && remote.StatusOf(refused) != remote.Access {
 				refused = err
 			}
@@ -290,12 +288,12 @@ func mountLongest(directory string, mount func(dir string) (nfs3.Handle, error))
 	}
 }
 
-// newShare is the share of what a path leads to, and where that is.
+// newShare resolves a path and returns its share and its location in the tree.
 func newShare(ctx context.Context, tree remote.Tree, directory string, slots int) (*share, string, error) {
 	_, at, err := (&links{tree: tree}).stat(ctx, directory)
 	switch remote.StatusOf(err) {
 	case remote.NotDir, remote.NameTooLong:
-		at, err = directory, nil // there is no such object, as every call will say
+		at, err = directory, nil // the object does not exist, as every call will report
 	}
 	if err != nil {
 		return nil, "", err

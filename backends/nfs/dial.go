@@ -14,10 +14,10 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// dialWithin is how long a server may take to accept a connection.
+// dialWithin limits how long a server may take to accept a connection.
 const dialWithin = 10 * time.Second
 
-// dialer connects to a port of the server as the settings say.
+// dialer returns a dialer for a port of the server.
 func (c settings) dialer(port string) rpc.Dialer {
 	address := net.JoinHostPort(c.host, port)
 	return func(ctx context.Context) (net.Conn, error) {
@@ -29,7 +29,7 @@ func (c settings) dialer(port string) rpc.Dialer {
 		}
 		secure := tls.Client(conn, c.tls)
 		if err := secure.HandshakeContext(ctx); err != nil {
-			_ = conn.Close() // the handshake's error says more
+			_ = conn.Close() // the error of the handshake is more precise
 			if ctx.Err() != nil {
 				err = fmt.Errorf("the server does not answer in TLS within %v; one that speaks plain NFS never does (?tls=)", dialWithin)
 			}
@@ -39,7 +39,7 @@ func (c settings) dialer(port string) rpc.Dialer {
 	}
 }
 
-// dialFrom connects from a port below 1024 if that is wanted.
+// dialFrom connects, from a port below 1024 if reserved is true.
 func dialFrom(ctx context.Context, address string, reserved bool) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: 15 * time.Second}
 	if !reserved {
@@ -61,7 +61,7 @@ func dialFrom(ctx context.Context, address string, reserved bool) (net.Conn, err
 	return nil, last
 }
 
-// errPort says that this process may not use a privileged port.
+// errPort reports that this process may not use a privileged port.
 type errPort struct {
 	err  error
 	port int

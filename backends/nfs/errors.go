@@ -18,7 +18,7 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// kinds of the statuses that servers answer, with what they mean for a person.
+// kinds maps the status codes of servers to kinds and readable messages.
 var kinds = map[remote.Status]struct {
 	kind  backends.Kind
 	words string
@@ -59,18 +59,17 @@ var kinds = map[remote.Status]struct {
 	remote.TooSmall:     {backends.Unsupported, "the server's answer does not fit into what was asked for"},
 }
 
-// classify turns an error of the protocol, of a connection or of a context into one of
-// a store.
+// classify converts an error of the protocol, a connection or a context to a backends.Error.
 func classify(op, key string, err error) error {
 	var done *backends.Error
-	var local *backends.LocalError // of the source that is written
+	var local *backends.LocalError // an error of the source that is uploaded
 	if err == nil || errors.As(err, &done) || errors.As(err, &local) {
 		return err
 	}
 	kind, words := kindOf(err)
 	switch {
 	case words == "":
-	case remote.StatusOf(err) != remote.OK: // its name tells people nothing more
+	case remote.StatusOf(err) != remote.OK: // the name of the status alone would not help users
 		err = backends.InWords(words, err)
 	default:
 		err = fmt.Errorf("%s: %w", words, err)
@@ -103,7 +102,7 @@ func kindOf(err error) (backends.Kind, string) {
 		return backends.Unavailable, "the server's name is not known"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return backends.Unavailable, "nobody serves NFS there"
-	case errors.As(err, &broken): // also by a time-out, which is not the caller's
+	case errors.As(err, &broken): // includes timeouts of the connection
 		return backends.Unavailable, ""
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return backends.Canceled, ""
@@ -123,8 +122,8 @@ func kindOf(err error) (backends.Kind, string) {
 	return backends.Unknown, ""
 }
 
-// missing is classify for those who look for a file: below a file there is none, nor
-// under a name that is too long.
+// missing is classify for calls that look up a file. No file exists below a file, nor under a name
+// that is too long.
 func missing(op, key string, err error) error {
 	switch remote.StatusOf(err) {
 	case remote.NotDir, remote.NameTooLong:
@@ -133,13 +132,13 @@ func missing(op, key string, err error) error {
 	return classify(op, key, err)
 }
 
-// Temporary is how the names of files begin that are not written to their end.
+// Temporary is the prefix of the names of incomplete files.
 const Temporary = ".stager-tmp-"
 
-// private is a directory of stager's own, which is no data.
+// private is the directory of stager's own data, which holds no objects.
 const private = ".stager"
 
-// checkKey refuses keys that are no path of an object.
+// checkKey rejects keys that cannot be the path of an object.
 func checkKey(op, key string) error {
 	why := ""
 	switch {
@@ -155,7 +154,7 @@ func checkKey(op, key string) error {
 	return backends.Errorf(backends.Invalid, op, key, "this is no name for a file: %s", why)
 }
 
-// ended is the error of a context that is over.
+// ended returns an error of kind Canceled if the context has ended, else nil.
 func ended(ctx context.Context, op, key string) error {
 	if ctx.Err() == nil {
 		return nil
@@ -163,7 +162,7 @@ func ended(ctx context.Context, op, key string) error {
 	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
 }
 
-// cleanup is a context for what must be done though the caller's ended, and its bound.
+// cleanup returns a time-limited context for work that must run even after ctx has ended.
 func cleanup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 }

@@ -12,29 +12,27 @@ import (
 )
 
 const (
-	maxLinks   = 40               // on the way to one file, as in Linux
-	remembered = 30 * time.Second // how long it is believed where a link leads
+	maxLinks   = 40               // per path, as in Linux
+	remembered = 30 * time.Second // how long a link target is cached
 )
 
-// links finds what lies behind symbolic links, which servers hand out for their clients
-// to follow. Only what a request stumbles over is looked at, so that a tree without
-// links costs nothing.
+// links resolves symbolic links, which NFS leaves to clients. It inspects a path only after a
+// request has failed on a link, so a tree without links costs nothing.
 type links struct {
 	tree remote.Tree
-	base string // a directory, with a slash behind it, or ""; nothing leads out of it
+	base string // directory with a trailing slash, or ""; no link may lead out of it
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards the fields below
 	known map[string]leads
 }
 
-// leads is where a link does, and until when that is believed.
+// leads is a cached link target.
 type leads struct {
 	to    string
 	until time.Time
 }
 
-// at runs a request on a path of the tree, or on where the links in it lead. The
-// request tells by its status that there is one.
+// at runs a request on a path, and again on the resolved path if its status reports a link.
 func (l *links) at(ctx context.Context, name string, request func(at string) error) error {
 	at := name
 	for range maxLinks {
@@ -54,10 +52,10 @@ func (l *links) at(ctx context.Context, name string, request func(at string) err
 		}
 		at = next
 	}
-	return &remote.Error{Status: remote.NoEnt, Op: "READLINK"} // a circle leads nowhere
+	return &remote.Error{Status: remote.NoEnt, Op: "READLINK"} // link cycle
 }
 
-// stat describes what a path leads to, and tells where that is.
+// stat returns the attributes of the file that a path resolves to, and its resolved path.
 func (l *links) stat(ctx context.Context, name string) (a remote.Attr, at string, err error) {
 	err = l.at(ctx, name, func(p string) (err error) {
 		at = p
@@ -70,7 +68,7 @@ func (l *links) stat(ctx context.Context, name string) (a remote.Attr, at string
 	return a, at, err
 }
 
-// step replaces the first link of a path by where it leads, if there is one.
+// step replaces the first link in a path by its target. It reports whether there was one.
 func (l *links) step(ctx context.Context, name string) (next string, found bool, err error) {
 	names := strings.Split(name, "/")
 	for i := range names {
@@ -110,7 +108,7 @@ func (l *links) remember(link, to string) {
 	l.known[link] = leads{to, time.Now().Add(remembered)}
 }
 
-// shortcut replaces links to directories of which is known where they lead.
+// shortcut replaces a directory link by its cached target.
 func (l *links) shortcut(name string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

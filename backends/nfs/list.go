@@ -12,16 +12,16 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
-// List implements backends.Source. Attributes come with the names, so that a file
-// costs no request of its own.
+// List implements backends.Source. Attributes arrive with the names, so a file needs no request of
+// its own.
 func (s *share) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		// Everything below the last slash of the prefix is in one directory.
+		// All keys with the prefix are below one directory: the prefix up to its last slash.
 		dir := ""
 		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 			dir = prefix[:i]
 			if checkKey("list", dir) != nil {
-				return // no key begins so
+				return // no key has this prefix
 			}
 		}
 		l := &lister{ctx: ctx, links: s.links, prefix: prefix, yield: yield}
@@ -34,21 +34,20 @@ func (s *share) List(ctx context.Context, prefix string) iter.Seq2[backends.Obje
 }
 
 type lister struct {
-	ctx    context.Context // it lives as long as one listing
+	ctx    context.Context // lives for one listing
 	links  *links
 	prefix string
 	yield  func(backends.Object, error) bool
-	within []string // the directories that it is in, against links in a circle
+	within []string // the open directories, to detect link cycles
 }
 
-// entry is a name of a directory, and where that leads.
+// entry is a name in a directory and the path that it resolves to.
 type entry struct {
 	remote.Entry
 	at string
 }
 
-// dir yields what lies below dir, which is at a path of the tree, and tells whether
-// to go on.
+// dir yields the objects below dir, whose path in the tree is at. It returns false to stop.
 func (l *lister) dir(dir, at string) bool {
 	if slices.Contains(l.within, at) {
 		return true
@@ -59,7 +58,7 @@ func (l *lister) dir(dir, at string) bool {
 	if err != nil {
 		err = missing("list", dir, err)
 		if backends.KindOf(err) == backends.NotExist {
-			if len(l.within) > 1 { // else it may never have been there
+			if len(l.within) > 1 { // the top directory may never have existed
 				backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
 			}
 			return true
@@ -72,7 +71,7 @@ func (l *lister) dir(dir, at string) bool {
 			l.yield(backends.Object{}, err)
 			return false
 		}
-		entries[i] = entry{} // its memory may go
+		entries[i] = entry{} // free its memory
 		name, isDir := strings.CutSuffix(e.Name, "/")
 		key := path.Join(dir, name)
 		if isDir && !l.dir(key, e.at) || !isDir && !l.yield(describe(key, e.Attr), nil) {
@@ -82,20 +81,19 @@ func (l *lister) dir(dir, at string) bool {
 	return true
 }
 
-// entries are those in dir that may lead to keys with the prefix, in the order of the
-// keys: a directory counts with the slash behind it, so that "a-b" stands before what is
-// in "a", and that before "a0".
+// entries returns the entries of dir that may lead to keys with the prefix, in key order. A directory
+// sorts with a trailing slash: "a-b" sorts before the keys in "a", and these before "a0".
 func (l *lister) entries(dir, at string) (entries []entry, err error) {
 	for range 3 {
 		entries, err = l.read(dir, at)
 		switch remote.StatusOf(err) {
 		case remote.Stale, remote.FHExpired, remote.BadHandle, remote.BadCookie, remote.NotSame:
-			continue // it was replaced, or changed so much that the server lost its place
+			continue // the directory was replaced, or the cookie became invalid
 		}
 		break
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.Name, b.Name) })
-	// A directory that changes while it is read may show a name twice.
+	// A directory that changes during the listing may return a name twice.
 	entries = slices.CompactFunc(entries, func(a, b entry) bool { return a.Name == b.Name })
 	return entries, err
 }
@@ -121,7 +119,7 @@ func (l *lister) read(dir, at string) (entries []entry, err error) {
 			e.Attr, e.at, err = l.links.stat(l.ctx, e.at)
 			switch remote.StatusOf(err) {
 			case remote.NoEnt, remote.NotDir:
-				continue // it leads nowhere
+				continue // dangling link
 			}
 			if err != nil {
 				return nil, err
@@ -139,7 +137,7 @@ func (l *lister) read(dir, at string) (entries []entry, err error) {
 	return kept, nil
 }
 
-// hidden tells whether a name is among stager's own.
+// hidden reports whether a name is one of stager's own.
 func hidden(name string) bool {
 	return name == private || strings.HasPrefix(name, Temporary)
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
-// partSize is a length at which opening a file no longer shows.
+// partSize is large enough to make the cost of opening a file negligible.
 const partSize = 16 << 20
 
-// share is a server's tree as a store. Keys are paths in that tree.
+// share is the tree of a server as a store. Keys are paths in that tree.
 type share struct {
 	tree  remote.Tree
 	links *links
 	left  backends.Orphans
-	base  string // the URL's directory, which Delete never removes
+	base  string // directory of the URL, which Delete never removes
 	slots int
 }
 
@@ -29,8 +29,8 @@ var (
 	_ backends.KeyChecker  = (*share)(nil)
 )
 
-// Capabilities are NFS's: RENAME replaces in one step, LINK fails in one step when the name
-// is taken, and versions are compared by the client.
+// Capabilities implements backends.Backend. RENAME replaces atomically, LINK fails atomically if
+// the name exists, and the client compares versions.
 func (s *share) Capabilities() backends.Capabilities {
 	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardClaim,
@@ -38,13 +38,13 @@ func (s *share) Capabilities() backends.Capabilities {
 	}
 }
 
-// Close removes what is left of broken writes and ends the connections.
+// Close removes the temporary files of failed writes and closes the connections.
 func (s *share) Close() error {
 	s.left.SweepAtClose(s.discard)
 	return s.tree.Close()
 }
 
-// Stat describes one file.
+// Stat implements backends.Source.
 func (s *share) Stat(ctx context.Context, key string) (backends.Object, error) {
 	if err := s.stat(ctx, "stat", key); err != nil {
 		return backends.Object{}, err
@@ -62,7 +62,7 @@ func (s *share) Stat(ctx context.Context, key string) (backends.Object, error) {
 // CheckKey implements backends.KeyChecker.
 func (s *share) CheckKey(key string) error { return checkKey("create", key) }
 
-// stat is where every call for one key begins that does not write.
+// stat checks the context and the key for a call that does not write.
 func (s *share) stat(ctx context.Context, op, key string) error {
 	if err := ended(ctx, op, key); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (s *share) stat(ctx context.Context, op, key string) error {
 	return nil
 }
 
-// regular refuses what is no file.
+// regular returns an error if t is not a regular file.
 func regular(op, key string, t remote.Type) error {
 	switch t {
 	case remote.Regular:
@@ -88,12 +88,13 @@ func version(a remote.Attr) backends.Version {
 	return backends.Version(fmt.Sprintf("%x-%x-%x", a.Change, a.FileID, a.Size))
 }
 
-// describe is a file as an object.
+// describe returns the object for a file.
 func describe(key string, a remote.Attr) backends.Object {
 	return backends.Object{Key: key, Size: a.Size, ModTime: a.ModTime, Version: version(a)}
 }
 
-// Delete removes a file, or a link to one and not the file, and the directories that it leaves empty up to the URL's own.
+// Delete implements backends.Sink. It removes a link, not its target. It also removes directories that
+// become empty, up to but not including that of the URL.
 func (s *share) Delete(ctx context.Context, key string) error {
 	at := key
 	err := s.stat(ctx, "delete", key)
@@ -107,7 +108,7 @@ func (s *share) Delete(ctx context.Context, key string) error {
 		err = s.tree.Remove(ctx, at, remote.Symlink)
 	}
 	if errors.Is(err, remote.ErrType) {
-		return nil // it is no object
+		return nil // not an object
 	}
 	if err = missing("delete", key, err); err != nil {
 		if backends.KindOf(err) == backends.NotExist {
@@ -119,7 +120,7 @@ func (s *share) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// prune removes dir and those it lies in, as far as they are empty.
+// prune removes dir and its parents as long as they are empty.
 func (s *share) prune(ctx context.Context, dir string) {
 	for ; dir != "." && strings.HasPrefix(dir+"/", s.base) && dir+"/" != s.base; dir = path.Dir(dir) {
 		if s.tree.Remove(ctx, dir, remote.Directory) != nil {

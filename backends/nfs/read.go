@@ -9,11 +9,11 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
-// ahead is how many blocks of a range are on their way while one is consumed.
+// ahead is the number of blocks in flight while one block is consumed.
 const ahead = 3
 
-// OpenRange opens a file and reads the first block by one request. A range of one block
-// is read and closed by the same.
+// OpenRange implements backends.Source. One request opens the file and reads the first block. A
+// range of a single block is also closed by that request.
 func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	if err := s.stat(ctx, "read", obj.Key); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 		return err
 	})
 	if err == nil && once && len(first.Data) < size && !first.EOF {
-		// The server sends less than it is asked for, so that there is more to ask.
+		// The server returned less than requested, so the file must stay open.
 		first.Release()
 		f, first, err = s.tree.Open(ctx, at, off, size, false)
 	}
@@ -56,32 +56,32 @@ func (s *share) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 	return r, nil
 }
 
-// reader is a range of a file. Each block is compared with the version asked for when
-// it comes, and only then handed on.
+// reader reads a range of a file. It compares each block with the wanted version before returning
+// it.
 type reader struct {
-	ctx   context.Context // the reader obeys the context of OpenRange
+	ctx   context.Context // the context of OpenRange, which bounds all reads
 	stop  context.CancelFunc
 	key   string
 	want  backends.Version
 	tree  remote.Tree
-	path  string      // in the tree, where key leads
-	file  remote.File // nil when it is closed already
+	path  string      // resolved path of key in the tree
+	file  remote.File // nil if already closed
 	block int
 
-	now  remote.Block     // being handed on
-	data []byte           // what is left of it
-	at   int64            // of the byte behind data
-	end  int64            // of the range
-	more bool             // than the file has was asked for
-	sent int64            // up to where reads were asked for
-	next []chan readBlock // those under way, in order
+	now  remote.Block     // current block
+	data []byte           // its unread rest
+	at   int64            // offset after data
+	end  int64            // end of the range
+	more bool             // the range extends beyond the end of the file
+	sent int64            // offset after the last requested block
+	next []chan readBlock // pending blocks, in order
 	err  error
 
 	closed bool
 }
 
 type readBlock struct {
-	want  int // bytes
+	want  int // requested bytes
 	block remote.Block
 	err   error
 }
@@ -119,7 +119,7 @@ func (r *reader) compare(a remote.Attr) error {
 	return nil
 }
 
-// receive makes b the block that is handed on.
+// receive makes b the current block, after comparing its version.
 func (r *reader) receive(b remote.Block) error {
 	r.now, r.data = b, b.Data
 	if err := r.compare(b.Attr); err != nil {
@@ -133,7 +133,7 @@ func (r *reader) receive(b remote.Block) error {
 	return nil
 }
 
-// Read hands on what came, and keeps some blocks on their way meanwhile.
+// Read returns the next bytes and keeps some blocks in flight.
 func (r *reader) Read(p []byte) (int, error) {
 	if err := ended(r.ctx, "read", r.key); err != nil {
 		return 0, err
@@ -164,7 +164,7 @@ func (r *reader) advance() error {
 	}
 	r.request()
 	if len(r.next) == 0 {
-		return io.ErrUnexpectedEOF // one block was all there is to come
+		return io.ErrUnexpectedEOF // the file was opened for one block only
 	}
 	a := <-r.next[0]
 	r.next = r.next[1:]
@@ -176,14 +176,14 @@ func (r *reader) advance() error {
 	}
 	if len(a.block.Data) < a.want {
 		r.data = nil
-		return io.ErrUnexpectedEOF // what comes behind it must not take its place
+		return io.ErrUnexpectedEOF // the next block must not take the place of the missing bytes
 	}
 	return nil
 }
 
 var errClosed = errors.New("the stream was closed")
 
-// request sends for blocks that are not on their way.
+// request starts reads until enough blocks are in flight.
 func (r *reader) request() {
 	if r.file == nil {
 		return
@@ -201,8 +201,8 @@ func (r *reader) request() {
 	}
 }
 
-// whole reads n bytes. Servers may send fewer than they are asked for; what is then
-// missing is put together, which needs a copy.
+// whole reads n bytes. If the server returns fewer, whole requests the rest and joins the pieces,
+// which needs a copy.
 func (r *reader) whole(off int64, n int) (remote.Block, error) {
 	b, err := r.readAt(off, n)
 	if err != nil || len(b.Data) >= n || b.EOF {
@@ -211,9 +211,8 @@ func (r *reader) whole(off int64, n int) (remote.Block, error) {
 	return r.fill(b, off, n)
 }
 
-// readAt reads from the file that is open, or from what has its name when the server no
-// longer knows the handle: it may have been restarted with others. Whether this is
-// still the file is seen from the attributes that come with the block.
+// readAt reads from the open file. If the server no longer accepts the handle, as after a restart,
+// readAt opens the file by name. The attributes in the block show whether it is the same file.
 func (r *reader) readAt(off int64, n int) (remote.Block, error) {
 	b, err := r.file.ReadAt(r.ctx, off, n)
 	switch remote.StatusOf(err) {
@@ -223,7 +222,7 @@ func (r *reader) readAt(off int64, n int) (remote.Block, error) {
 	}
 	_, again, nerr := r.tree.Open(r.ctx, r.path, off, n, true)
 	if s := remote.StatusOf(nerr); s != remote.OK {
-		return b, err // there is no such file any more
+		return b, err // the file no longer exists
 	}
 	return again, nerr
 }
@@ -247,7 +246,7 @@ func (r *reader) fill(b remote.Block, off int64, n int) (remote.Block, error) {
 	}
 }
 
-// Close gives up what is under way.
+// Close cancels the pending reads.
 func (r *reader) Close() error {
 	if r.closed {
 		return nil
@@ -267,7 +266,7 @@ func (r *reader) Close() error {
 	}
 	f := r.file
 	ctx, cancel := cleanup(r.ctx)
-	go func() { // nobody waits for it: that it fails does not matter to what was read
+	go func() { // nobody waits for the close, and its failure does not affect the data
 		defer cancel()
 		_ = f.Close(ctx)
 	}()

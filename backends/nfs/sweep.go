@@ -11,12 +11,12 @@ import (
 
 var _ backends.Sweeper = (*share)(nil)
 
-// Sweep implements backends.Sweeper: it removes temporary files, and directories that are
-// empty, without them or since their maker was killed. It follows no links in the directories that it looks through.
+// Sweep implements backends.Sweeper. It removes temporary files, and directories that are empty
+// afterwards or that a killed writer left empty. It does not follow links below the prefix.
 func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
 	if dir != "" && checkKey("sweep", dir) != nil {
-		return nil // no key begins so
+		return nil // no key has this prefix
 	}
 	_, at, err := s.links.stat(ctx, dir)
 	if err == nil {
@@ -28,8 +28,7 @@ func (s *share) Sweep(ctx context.Context, prefix string, over func(backends.Orp
 	return err
 }
 
-// sweepDir sweeps the directory dir, which is at a path of the tree, and tells whether
-// there was nothing in it.
+// sweepDir sweeps dir, whose path in the tree is at, and reports whether it was empty.
 func (s *share) sweepDir(ctx context.Context, dir, at, prefix string, over func(backends.Orphan) bool) (empty bool, err error) {
 	if err := ended(ctx, "sweep", dir); err != nil {
 		return false, err
@@ -50,7 +49,7 @@ func (s *share) sweepDir(ctx context.Context, dir, at, prefix string, over func(
 	})
 	if err != nil {
 		if remote.StatusOf(err) == remote.NoEnt {
-			err = nil // it has gone
+			err = nil // already removed
 		}
 		return false, err
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
-// Create implements backends.Sink. Its blocks wait in memory until they are full, and
-// for their answers.
+// Create implements backends.Sink. The writer buffers blocks in memory until they are full and the
+// server has confirmed them.
 func (s *share) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
 	u, err := s.begin(ctx, key, opts)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *share) CreateParts(ctx context.Context, key string, opts backends.Creat
 	return &partWriter{upload: u, part: s.Capabilities().PartLength(opts.Size), have: make(map[int64]part)}, nil
 }
 
-// begin makes the temporary file and the directories on the way to it.
+// begin creates the temporary file and its directories.
 func (s *share) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
 	if err := ended(ctx, "create", key); err != nil {
 		return nil, err
@@ -62,9 +62,9 @@ func (s *share) begin(ctx context.Context, key string, opts backends.CreateOptio
 	return u, nil
 }
 
-// create makes the temporary file.
+// create creates the temporary file.
 func (u *upload) create() (err error) {
-	// A Delete may remove the directory as empty before the file is in it.
+	// A concurrent Delete may remove the still empty directory.
 	for range 20 {
 		u.file, err = u.s.tree.Create(u.ctx, u.temp)
 		if remote.StatusOf(err) != remote.NoEnt {
@@ -77,14 +77,14 @@ func (u *upload) create() (err error) {
 	return err
 }
 
-// mkdirAll makes the directories that are missing.
+// mkdirAll creates dir and its missing parents.
 func (s *share) mkdirAll(ctx context.Context, dir string) error {
 	names := strings.Split(dir, "/")
 	for i := range names {
 		at := strings.Join(names[:i+1], "/")
 		a, err := s.tree.Stat(ctx, at)
 		if err == nil && a.Type != remote.Directory {
-			return &remote.Error{Status: remote.NotDir, Op: "LOOKUP"} // a link, or in nobody's way
+			return &remote.Error{Status: remote.NotDir, Op: "LOOKUP"} // a link, or an error that does not matter
 		}
 		if err == nil {
 			continue
@@ -99,28 +99,27 @@ func (s *share) mkdirAll(ctx context.Context, dir string) error {
 	return nil
 }
 
-// upload is what both writers share: a temporary file and how it ends.
+// upload is the temporary file and state that both writers share.
 type upload struct {
-	ctx  context.Context // writes obey the context of Create
+	ctx  context.Context // the context of Create, which bounds all writes
 	s    *share
 	key  string
-	at   string // where the key leads
-	temp string // beside it
+	at   string // resolved path of the key
+	temp string // temporary file beside at
 	file remote.File
 	opts backends.CreateOptions
 
-	mu        sync.Mutex // guards all below
+	mu        sync.Mutex // guards the fields below
 	claim     *backends.Claim
-	over      error // why nothing more can be done
+	over      error // permanent error
 	published bool
 	object    backends.Object
 }
 
-// flusher makes what was written durable, writing again what the server lost.
+// flusher makes the written data durable and rewrites what the server lost.
 type flusher func(ctx context.Context) error
 
-// commit publishes the file, of which size bytes were written. Called again after an
-// error it goes on where it failed.
+// commit publishes a file of size bytes. A call after an error continues at the step that failed.
 func (u *upload) commit(ctx context.Context, size int64, flush flusher) (backends.Object, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -152,8 +151,8 @@ func (u *upload) commit(ctx context.Context, size int64, flush flusher) (backend
 	return u.object, nil
 }
 
-// publish gives the file its name. When that was done by a request whose answer was
-// lost, the file itself is found under the name.
+// publish links or renames the temporary file to the key. If the response to an earlier request
+// was lost, it finds its own file under the key and succeeds.
 func (u *upload) publish(ctx context.Context) (remote.Attr, error) {
 	var attr remote.Attr
 	var err error
@@ -179,7 +178,7 @@ func (u *upload) publish(ctx context.Context) (remote.Attr, error) {
 	if oerr != nil || own.FileID != there.FileID {
 		return attr, err
 	}
-	if u.opts.IfAbsent && status == remote.Exist { // the second name may be left
+	if u.opts.IfAbsent && status == remote.Exist { // the temporary name may be left
 		if err := u.s.tree.Remove(ctx, u.temp, remote.Regular); err != nil && remote.StatusOf(err) != remote.NoEnt {
 			return attr, err
 		}
@@ -197,21 +196,21 @@ func (u *upload) Abort() error {
 	return u.dropLocked(backends.Errorf(backends.Invalid, "commit", u.key, "the writer was aborted"))
 }
 
-// dropLocked removes the temporary file and the directories that are empty without it.
+// dropLocked removes the temporary file and the directories that become empty.
 func (u *upload) dropLocked(why error) error {
 	u.over = why
 	ctx, cancel := cleanup(u.ctx)
 	defer cancel()
-	_ = u.file.Close(ctx) // its bytes are not wanted
+	_ = u.file.Close(ctx) // the data is discarded
 	err := u.s.discard(ctx, u.temp)
 	u.s.left.Keep(u.temp, err)
 	if err == nil {
-		u.claim.Release(ctx) // what is not there cannot be renamed any more
+		u.claim.Release(ctx) // a removed file can no longer be renamed
 	}
 	return err
 }
 
-// discard removes a temporary file, and the directories that are empty without it.
+// discard removes a temporary file and the directories that become empty.
 func (s *share) discard(ctx context.Context, temp string) error {
 	err := s.tree.Remove(ctx, temp, remote.Regular)
 	if err != nil && remote.StatusOf(err) != remote.NoEnt {
@@ -221,16 +220,16 @@ func (s *share) discard(ctx context.Context, temp string) error {
 	return nil
 }
 
-// closeLater closes the file, whose bytes are durable.
+// closeLater closes the durable file in the background.
 func (u *upload) closeLater() {
 	ctx, cancel := cleanup(u.ctx)
 	go func() {
 		defer cancel()
-		_ = u.file.Close(ctx) // the lease ends it otherwise
+		_ = u.file.Close(ctx) // otherwise the server closes it when the lease expires
 	}()
 }
 
-// usable tells why nothing more can be written.
+// usable returns an error if no more data can be written.
 func (u *upload) usable(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -243,16 +242,16 @@ func (u *upload) usable(ctx context.Context) error {
 	return ended(ctx, "write", u.key)
 }
 
-// written is which life of the server took some bytes, as far as one did.
+// written records which instance of the server received some data.
 type written struct {
 	by  remote.Verifier
-	one bool // it was one and the same for all of them
+	one bool // all writes went to the same instance
 }
 
-// durable tells whether a COMMIT with verifier v confirms the bytes.
+// durable reports whether a COMMIT with verifier v confirms the data.
 func (w written) durable(v remote.Verifier) bool { return w.one && w.by == v }
 
-// put writes all of src at off, some blocks at once.
+// put writes size bytes of src at off, with several blocks in flight.
 func (u *upload) put(ctx context.Context, off int64, src io.ReaderAt, size int64) (written, error) {
 	_, block := u.s.tree.Sizes()
 	g, gctx := errgroup.WithContext(ctx)
@@ -291,7 +290,7 @@ func (u *upload) put(ctx context.Context, off int64, src io.ReaderAt, size int64
 	return w, nil
 }
 
-// writer takes a stream.
+// writer is a sequential upload.
 type writer struct {
 	*upload
 	block int
@@ -317,7 +316,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// flush sends what waits; after an error it still waits.
+// flush sends the buffer. After an error the buffer is kept.
 func (w *writer) flush(ctx context.Context) error {
 	if len(w.buf) == 0 {
 		return nil
@@ -333,8 +332,8 @@ func (w *writer) flush(ctx context.Context) error {
 	return nil
 }
 
-// Commit sends what waits and publishes the file. A stream of which the server lost a
-// part cannot be sent again by the writer.
+// Commit sends the buffer and publishes the file. It fails if the server has lost data, because a
+// sequential writer cannot send it again.
 func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 	return w.commit(ctx, w.sent+int64(len(w.buf)), func(ctx context.Context) error {
 		if err := w.flush(ctx); err != nil {
@@ -354,11 +353,11 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 
 const lostWords = "the server was restarted and lost a part of what was written: it must be written again"
 
-// partWriter takes parts, and keeps their sources in case the server loses them.
+// partWriter writes parts. It keeps their sources in case the server loses data.
 type partWriter struct {
 	*upload
 	part int64
-	have map[int64]part // by their offsets; guarded by upload.mu
+	have map[int64]part // by offset; guarded by upload.mu
 }
 
 type part struct {
@@ -384,7 +383,7 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 	return nil
 }
 
-// Commit publishes the file when all parts are durable.
+// Commit publishes the file after all parts are durable.
 func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
 	var size int64
 	w.mu.Lock()
@@ -395,8 +394,7 @@ func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
 	return w.commit(ctx, size, w.flush)
 }
 
-// flush writes parts again until the server confirms all of them. The caller of it
-// holds the lock.
+// flush rewrites parts until the server confirms all of them. The caller holds the lock.
 func (w *partWriter) flush(ctx context.Context) error {
 	if len(w.have) == 0 {
 		return nil
