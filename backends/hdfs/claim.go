@@ -15,9 +15,8 @@ import (
 
 var _ backends.Claims = (*store)(nil)
 
-// CreateClaim implements backends.Claims. It creates a file of a unique name and
-// renames it, since the id of a file that is known tells whose the claim is when an
-// answer is lost.
+// CreateClaim implements backends.Claims. It creates a file with a unique name and renames it to the
+// claim. The known file id shows who owns the claim if a response is lost.
 func (b *store) CreateClaim(ctx context.Context, name string) (token string, err error) {
 	temp := path.Join("/"+path.Dir(name), temporary+rand.Text()[:16])
 	err = b.with(ctx, "commit", name, func(s *session) error {
@@ -35,7 +34,7 @@ func (b *store) CreateClaim(ctx context.Context, name string) (token string, err
 		return token, nil
 	}
 	if there, rerr := b.ReadClaim(ctx, name); rerr == nil && token != "" && there == token {
-		return token, nil // the answer to an earlier request was lost
+		return token, nil // the response to an earlier request was lost
 	}
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
 	defer cancel()
@@ -43,7 +42,7 @@ func (b *store) CreateClaim(ctx context.Context, name string) (token string, err
 	return "", err
 }
 
-// claimToken is the id of the file, which no other file ever has.
+// claimToken returns the file id, which is never reused.
 func claimToken(st *hdfs.FileStatus) string { return fmt.Sprintf("%x", st.GetFileId()) }
 
 // ReadClaim implements backends.Claims.
@@ -67,7 +66,7 @@ func (b *store) DeleteClaim(ctx context.Context, name string) error {
 	return err
 }
 
-// swap publishes the file, with IfVersion only in place of that version.
+// swap publishes the file. With IfVersion it replaces only that version.
 func (w *writer) swap(ctx context.Context) error {
 	if w.opts.IfVersion == "" {
 		return w.publish(ctx)
@@ -82,7 +81,7 @@ func (w *writer) swap(ctx context.Context) error {
 	if backends.KindOf(err) != backends.Changed {
 		return err
 	}
-	// The answer to an earlier rename may have been lost.
+	// The response to an earlier rename may have been lost.
 	if obj, serr := w.store.Stat(ctx, w.key); serr == nil && obj.Version == w.object.Version {
 		return nil
 	}

@@ -66,11 +66,11 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 	return backends.Opened{Backend: b, Prefix: b.base}, nil
 }
 
-// defaultBlockSize is Hadoop's.
+// defaultBlockSize is the default of Hadoop.
 const defaultBlockSize = 128 << 20
 
-// partSize is a whole number of blocks, since a DataNode sends a block to its end or
-// until nobody listens, and long enough that a request's own cost does not show.
+// partSize returns a multiple of the block size, because a DataNode sends a block to its end or until
+// the connection closes. It is large enough to make the cost of a request negligible.
 func partSize(blockSize int64) int64 {
 	if blockSize == 0 {
 		blockSize = defaultBlockSize
@@ -82,12 +82,12 @@ func partSize(blockSize int64) int64 {
 	return size
 }
 
-// settings are a Target's parameters and its Hadoop configuration, read and checked.
+// settings are the validated parameters of a Target and its Hadoop configuration.
 type settings struct {
-	options   hdfs.ClientOptions // but for what sessions add
+	options   hdfs.ClientOptions // without the fields that each session sets
 	kerberos  bool
-	blockSize int64 // 0: not said
-	replicas  int   // 0: not said
+	blockSize int64 // 0: not set
+	replicas  int   // 0: not set
 }
 
 func getenvOf(t backends.Target) func(string) string {
@@ -168,8 +168,8 @@ func first(values ...string) string {
 	return ""
 }
 
-// loadConf reads Hadoop's configuration and says from where; nil when there is none
-// and none was asked for.
+// loadConf reads the Hadoop configuration and returns it with its location. It returns nil if there
+// is none and none was requested.
 func loadConf(param string, getenv func(string) string) (hadoopconf.HadoopConf, string, error) {
 	dir := first(param, getenv("HADOOP_CONF_DIR"))
 	must := dir != ""
@@ -187,7 +187,7 @@ func loadConf(param string, getenv func(string) string) (hadoopconf.HadoopConf, 
 		return nil, dir, &backends.Error{Op: "open", Kind: backends.Invalid, Err: fmt.Errorf(
 			"there is no core-site.xml or hdfs-site.xml in %s: %w", dir, fs.ErrNotExist)}
 	}
-	// The library goes through all file systems, and takes them for URLs.
+	// The library iterates over all file systems and parses their values as URLs.
 	for name, value := range conf {
 		if _, err := url.Parse(value); err != nil && strings.Contains(name, "fs.default") {
 			return nil, dir, backends.Errorf(backends.Invalid, "open", "", "%s in %s is no URL: %q", name, dir, value)
@@ -196,8 +196,8 @@ func loadConf(param string, getenv func(string) string) (hadoopconf.HadoopConf, 
 	return conf, dir, nil
 }
 
-// namenodes are the addresses behind the host of a URL: its own, those of a name
-// service, or with no host those of the configured file system.
+// namenodes returns the addresses for the host of a URL: the host itself, those of a name service,
+// or for an empty host those of the configured file system.
 func namenodes(host string, conf hadoopconf.HadoopConf, dir string) ([]string, error) {
 	invalid := func(format string, args ...any) ([]string, error) {
 		return nil, backends.Errorf(backends.Invalid, "open", "", format, args...)
@@ -227,7 +227,7 @@ func namenodes(host string, conf hadoopconf.HadoopConf, dir string) ([]string, e
 	return addresses, nil
 }
 
-// withPort adds a NameNode's usual port to an address without one.
+// withPort adds the usual port of a NameNode to an address without one.
 func withPort(host string) string {
 	if _, _, err := net.SplitHostPort(host); err == nil {
 		return host
@@ -235,7 +235,7 @@ func withPort(host string) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), "8020")
 }
 
-// parseSize reads a number of bytes as Hadoop writes it; 0 for "".
+// parseSize parses a number of bytes in Hadoop's notation. It returns 0 for "".
 func parseSize(text string) (int64, error) {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if text == "" {

@@ -1,69 +1,69 @@
-// Package hdfs speaks to Hadoop's file system, by its own protocols.
+// Package hdfs reads and writes objects on the Hadoop Distributed File System, by Hadoop's own
+// protocols and without Java.
 //
 //	hdfs://namenode:8020/directory/            one NameNode; 8020 is its usual port
 //	hdfs://nameservice/directory/              several, by HADOOP_CONF_DIR or ?conf=
 //	hdfs:///directory/                         fs.defaultFS of that configuration
 //
-// [Scheme] says which parameters there are. Of the configuration it takes what names
-// NameNodes and turns on Kerberos or encryption, dfs.blocksize, dfs.replication and
-// dfs.client.use.datanode.hostname. Files that include others (xi:include) and
-// ${variables} are not followed.
+// [Scheme] describes the URL parameters. From the Hadoop configuration the package reads the
+// properties that name NameNodes and turn on Kerberos or encryption, and dfs.blocksize,
+// dfs.replication and dfs.client.use.datanode.hostname. It does not expand includes (xi:include)
+// or ${variables}.
 //
 // # Credentials
 //
-// Without Kerberos a NameNode believes whom it is told: ?user=, HADOOP_USER_NAME, the
-// process's user. With it the login is that of package kerberos. Its name for the
-// NameNode has the host as the configuration or the URL writes it (_HOST), so that is
-// a name and no address.
+// Without Kerberos a NameNode trusts the user name of the client: ?user=, HADOOP_USER_NAME, or
+// the user of the process. With Kerberos, package kerberos logs in. The principal of the NameNode
+// contains the host as written in the configuration or the URL (_HOST), so it must be a host
+// name, not an address.
 //
-// hadoop.rpc.protection may be authentication, integrity or privacy. DataNodes may send
-// plainly, want SASL authentication, or encrypt by AES. What they sign (integrity), or
-// encrypt by the ciphers of DIGEST-MD5, is refused with a sentence when it is read: the
-// library miscounts there.
+// hadoop.rpc.protection may be authentication, integrity or privacy. DataNodes may send plain
+// data, require SASL authentication, or encrypt with AES. Reading data that DataNodes sign
+// (integrity) or encrypt with the ciphers of DIGEST-MD5 returns an error, because the library
+// miscounts such messages.
 //
 // # Keys
 //
-// An object is a closed file. Keys that are no path, or have a colon in them, are
-// refused. Names that begin with .stager-tmp-, and directories .stager, are not objects.
-// Delete removes directories that it leaves empty, but never the URL's own.
+// An object is a closed file. Keys that are not paths or contain a colon are rejected. Names that
+// begin with .stager-tmp- and directories named .stager are not objects. Delete also removes
+// directories that become empty, but never that of the URL.
 //
-// A file that somebody is writing is not there yet: an empty one is left out of lists,
-// with a line in the log, and one with full blocks, which a list cannot tell, is refused
-// with kind Changed when its beginning is read. Of an append that begins while a file
-// is read nothing shows: the bytes there were stay as they were.
+// A file that is being written is not an object yet. Listings omit it while it is empty, and log
+// that. A listing cannot recognize such a file once it has full blocks; reading its beginning
+// then fails with kind Changed. An append that starts during a read does not affect the read: the
+// existing bytes do not change.
 //
-// Erasure-coded files and those in encryption zones are refused: the library would read
-// them without complaint, and wrongly.
+// Erasure-coded files and files in encryption zones are rejected. The library would read them
+// without an error and return wrong data.
 //
 // # Reading
 //
-// A version is the file's id with its length and time of modification. Reads look the
-// name up, compare, and then go by the id, so a file that is replaced under way is read
-// to its end or is of kind Changed. Every 512 bytes are compared with the CRC that the
-// DataNode stored before they are handed out, and another replica is asked when they
-// differ or when one is silent; see reader.fill. The library cannot ask for the CRC of
-// a whole file that newer DataNodes can compute (COMPOSITE_CRC), so objects tell no
-// checksum.
+// A version consists of file id, length and modification time. A read resolves the name, compares
+// the version, and then reads by id. A file that is replaced meanwhile is therefore read to its
+// end or fails with kind Changed. Each 512 bytes are verified against the CRC that the DataNode
+// stored before Read returns them. If a CRC differs or a DataNode is silent, the read continues
+// at another replica; see reader.fill. The library cannot request the CRC of a whole file that
+// newer DataNodes can compute (COMPOSITE_CRC), so objects have no checksum.
 //
-// A DataNode asked for bytes of a block sends it to its end. Facts.PartSize is therefore
-// a whole number of blocks, of 128 MiB unless dfs.blocksize or ?block-size= say
-// otherwise, and each range has a connection to the NameNode of its own.
+// A DataNode sends a block to its end, even for a shorter range. Capabilities.PartSize is
+// therefore a multiple of the block size: 128 MiB unless dfs.blocksize or ?block-size= say
+// otherwise. Each range uses its own connection to the NameNode.
 //
 // # Writes
 //
-// A file is written under a temporary name beside its final one, closed once the
-// DataNodes have confirmed it, and renamed: over what is there, or with IfAbsent only
-// where nothing is, which the NameNode decides in one step. With IfVersion writers exclude
-// each other by claim files, see [backends.Claim], which a rename creates. When the rename's answer is
-// lost, the file's id tells whether it happened. A DataNode that fails while a file is
-// written makes the write fail with kind Unavailable, and Store begins anew; the library
-// cannot rebuild a pipeline. What a broken write left is removed when the NameNode answers
-// again. Killed writers leave temporary files, which no list shows.
+// A file is written under a temporary name beside its final name, closed after the DataNodes have
+// confirmed it, and renamed. The rename replaces an existing file. With IfAbsent the NameNode
+// fails it atomically if the name exists. With IfVersion, writers exclude each other by claim
+// files, which a rename creates; see [backends.Claim]. If the response to a rename is lost, the
+// file id shows whether it happened. If a DataNode fails during a write, the write fails with
+// kind Unavailable and Store starts over, because the library cannot rebuild a pipeline. The
+// orphans of a failed write are removed when the NameNode responds again. Killed writers leave
+// temporary files, which listings omit.
 //
 // # Time
 //
-// The library has no deadlines and takes no contexts. Its connections here are ours:
-// they end after 20 seconds without an answer of the NameNode and 12 without a byte of
-// a DataNode, and a context that ends closes them. Of several NameNodes the one that
-// answered last is asked first.
+// The library has no deadlines and no contexts, so this package provides its connections. They
+// end after 20 seconds without a response of the NameNode or 12 seconds without a byte of a
+// DataNode. When a context ends, its connections are closed. Of several NameNodes the one that
+// last responded is tried first.
 package hdfs

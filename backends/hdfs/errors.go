@@ -16,11 +16,11 @@ import (
 	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
-// exceptions are what the NameNode throws, by the last part of the Java class.
+// exceptions maps exceptions of the NameNode, by the last part of their Java class.
 var exceptions = []struct {
 	kind  backends.Kind
 	names []string
-	words string // what it means here; "": the exception's own first line
+	words string // message; "": the first line of the exception
 }{
 	{backends.NotExist, []string{"FileNotFoundException"}, "there is no such file or directory"},
 	{backends.Exist, []string{"FileAlreadyExistsException"}, "a file or directory has this name"},
@@ -38,8 +38,8 @@ var exceptions = []struct {
 	{backends.Throttled, []string{"RetriableException"}, ""},
 }
 
-// phrases are of errors that the library, or the NameNode, has only words for; the
-// first that fits counts. A test against the library holds them.
+// phrases maps errors that the library or the NameNode identifies only by text. The first match
+// wins. A test compares them with the library.
 var phrases = []struct {
 	kind          backends.Kind
 	phrase, words string
@@ -66,8 +66,8 @@ var phrases = []struct {
 	{backends.Unavailable, "replication in progress", "the DataNodes have not confirmed the last block"},
 }
 
-// classify says what to do about an error of the library, and what happened in words
-// that fit behind the key; "" when the error's own do.
+// classify returns the kind of a library error and a message that fits after the key. The message
+// is "" if that of the error is good enough.
 func classify(err error) (backends.Kind, string) {
 	if errors.Is(err, context.Canceled) {
 		return backends.Canceled, ""
@@ -131,8 +131,8 @@ func firstLine(s string) string {
 	return strings.TrimSpace(line)
 }
 
-// explain turns an error of the library into one of a store. It tells what a context
-// that has ended says rather than what its end broke.
+// explain converts a library error to a backends.Error. If ctx has ended, it returns the cause of that
+// instead of its consequences.
 func explain(ctx context.Context, op, key string, err error) error {
 	var done *backends.Error
 	if err == nil || errors.As(err, &done) {

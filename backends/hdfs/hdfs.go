@@ -15,13 +15,13 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// store is one HDFS. Its keys are paths without the leading slash.
+// store is an HDFS file system. Its keys are paths without the leading slash.
 type store struct {
 	pool      *pool
-	base      string // the URL's directory; directories above it are never removed
+	base      string // directory of the URL; its parents are never removed
 	partSize  int64
-	blockSize int64 // of files that are written; 0: what the NameNode likes
-	replicas  int   // the same
+	blockSize int64 // for written files; 0: the default of the NameNode
+	replicas  int   // likewise
 	log       *slog.Logger
 	left      backends.Orphans
 }
@@ -31,8 +31,8 @@ var (
 	_ backends.KeyChecker = (*store)(nil)
 )
 
-// Capabilities are HDFS's: a rename replaces in one step or refuses to, and reads go by the
-// file's id, so that they never see another file of the same name.
+// Capabilities implements backends.Backend. A rename replaces or fails atomically. Reads go by file
+// id, so they never return data of another file with the same name.
 func (b *store) Capabilities() backends.Capabilities {
 	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: true, Guard: backends.GuardClaim, PinnedReads: true,
@@ -40,15 +40,14 @@ func (b *store) Capabilities() backends.Capabilities {
 	}
 }
 
-// Close removes what is left of broken writes and ends the connections that are not in
-// use.
+// Close removes the temporary files of failed writes and closes idle connections.
 func (b *store) Close() error {
 	b.left.SweepAtClose(b.discard)
 	b.pool.close()
 	return nil
 }
 
-// with lends f a session, which is cut when ctx ends.
+// with runs f with a session from the pool, and cuts the session when ctx ends.
 func (b *store) with(ctx context.Context, op, key string, f func(*session) error) error {
 	s, err := b.pool.get(ctx)
 	if err != nil {
@@ -58,15 +57,14 @@ func (b *store) with(ctx context.Context, op, key string, f func(*session) error
 	stop := context.AfterFunc(ctx, s.cut)
 	err = f(s)
 	if !stop() {
-		s.cut() // now, if the other goroutine has not come to it
+		s.cut() // at once, in case the goroutine of AfterFunc has not run yet
 	}
 	return explain(ctx, op, key, s.judge(err))
 }
 
-// judge looks at the outcome of calls in a session. After an answer that does not fit
-// the question none will. A NameNode whose first does not has mostly refused the
-// greeting, as it does when it takes only clients with Kerberos; the library does not
-// tell its reason.
+// judge inspects the outcome of a call. After a response that does not match its request, the
+// session is broken. If it is the first response, the NameNode has usually rejected the
+// handshake, for instance because it requires Kerberos; the library does not report the reason.
 func (s *session) judge(err error) error {
 	if err == nil {
 		s.served = true
@@ -82,8 +80,8 @@ func (s *session) judge(err error) error {
 	return err
 }
 
-// Stat describes one object. An empty file that somebody has open for writing is not
-// one: what it will hold does not show until its first block is full, or it is closed.
+// Stat implements backends.Source. An empty file that is open for writing is not an object: its length
+// is unknown until its first block is full or it is closed.
 func (b *store) Stat(ctx context.Context, key string) (obj backends.Object, err error) {
 	if err := findable("stat", key); err != nil {
 		return obj, err
@@ -106,12 +104,12 @@ func (b *store) Stat(ctx context.Context, key string) (obj backends.Object, err 
 	return obj, err
 }
 
-// fileStatus is that of a regular file; kind NotExist for anything else.
+// fileStatus returns the status of a regular file, and kind NotExist for anything else.
 func fileStatus(n namenode, op, key string) (*hdfs.FileStatus, error) {
 	st, err := n.status("/" + key)
 	switch {
 	case isException(err, "ParentNotDirectoryException"), belowAFile(err):
-		return nil, fs.ErrNotExist // below a file there is nothing
+		return nil, fs.ErrNotExist // the path goes through a file
 	case err != nil:
 		return nil, err
 	case isDir(st):
@@ -122,16 +120,16 @@ func fileStatus(n namenode, op, key string) (*hdfs.FileStatus, error) {
 	return st, nil
 }
 
-// The file types of Hadoop's protocol, whose names the library keeps to itself.
+// File types of Hadoop's protocol. The library does not export them.
 const (
 	fileTypeDir = 1
 	isFile      = 2
 )
 
-// How Hadoop's protocol tells of erasure coding.
+// Encoding of erasure coding in Hadoop's protocol.
 const (
-	replicated = 0 // the policy of files that are not
-	hasEC      = 4 // a flag
+	replicated = 0 // policy id of files that are not erasure-coded
+	hasEC      = 4 // flag
 )
 
 func isDir(st *hdfs.FileStatus) bool { return st.GetFileType() == fileTypeDir }
@@ -146,15 +144,15 @@ func isException(err error, class string) bool {
 	return errors.As(err, &remote) && strings.HasSuffix(remote.Exception(), "."+class)
 }
 
-// belowAFile tells whether a user who is no superuser is refused since a part of the
-// path is a file.
+// belowAFile reports whether a NameNode denied access because a parent in the path is a file. It
+// returns this error to users that are not superusers.
 func belowAFile(err error) bool {
 	var remote hdfs.Error
 	return isException(err, "AccessControlException") && errors.As(err, &remote) && strings.Contains(remote.Message(), "is not a directory")
 }
 
-// describe is a file as an object. Its version is its id, which no other file of the
-// name space ever has, with what an append or a truncation changes.
+// describe returns the object for a file. The version contains the file id, which is never reused
+// in the name space, and the properties that an append or a truncation changes.
 func describe(key string, st *hdfs.FileStatus) backends.Object {
 	return backends.Object{
 		Key: key, Size: int64(st.GetLength()), ModTime: time.UnixMilli(int64(st.GetModificationTime())),
@@ -162,14 +160,14 @@ func describe(key string, st *hdfs.FileStatus) backends.Object {
 	}
 }
 
-// plain refuses files whose blocks are not simply their bytes. The library reads them
-// all the same and hands out ciphertext, or a sixth of the file.
+// plain rejects files whose blocks do not simply hold their bytes. The library would return
+// ciphertext, or a sixth of the file.
 func plain(op, key string, st *hdfs.FileStatus) error {
 	if st.GetFileEncryptionInfo() != nil {
 		return backends.Errorf(backends.Unsupported, op, key,
 			"the file lies in an encryption zone, whose key stager cannot ask for: copy it to a directory that is none (hadoop distcp)")
 	}
-	// Policies that Hadoop brings along are told by their number alone.
+	// Hadoop's built-in policies are identified only by their number.
 	if st.GetEcPolicy().GetId() != replicated || st.GetFlags()&hasEC != 0 {
 		return backends.Errorf(backends.Unsupported, op, key,
 			"the file is erasure-coded, which stager can neither read nor write: copy it to a directory whose files are replicated (hdfs ec -setPolicy -replicate)")
@@ -177,7 +175,8 @@ func plain(op, key string, st *hdfs.FileStatus) error {
 	return nil
 }
 
-// Delete removes a file, and the directories below the URL's that it leaves empty.
+// Delete implements backends.Sink. It also removes directories that become empty, below that of the
+// URL.
 func (b *store) Delete(ctx context.Context, key string) error {
 	if findable("delete", key) != nil {
 		return ended(ctx, "delete", key) // no object has this name
@@ -198,8 +197,7 @@ func (b *store) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// prune removes dir and those it lies in, as far as they are empty and below the
-// URL's directory.
+// prune removes dir and its parents as long as they are empty and below the directory of the URL.
 func (b *store) prune(s *session, dir string) {
 	for ; dir != "." && dir != b.base && (b.base == "" || strings.HasPrefix(dir, b.base+"/")); dir = path.Dir(dir) {
 		if s.remove("/"+dir) != nil {
@@ -208,13 +206,13 @@ func (b *store) prune(s *session, dir string) {
 	}
 }
 
-// temporary is how the names of files begin that are not written to their end.
+// temporary is the prefix of the names of incomplete files.
 const temporary = ".stager-tmp-"
 
-// private is a directory of stager's own, which is no data.
+// private is the directory of stager's own data, which holds no objects.
 const private = ".stager"
 
-// checkKey refuses keys that are no path of an object.
+// checkKey rejects keys that cannot be the path of an object.
 func checkKey(op, key string) error {
 	why := ""
 	switch {
@@ -233,8 +231,7 @@ func checkKey(op, key string) error {
 // CheckKey implements backends.KeyChecker.
 func (b *store) CheckKey(key string) error { return checkKey("create", key) }
 
-// findable is checkKey for those who look for a file: what cannot be its name is not
-// there.
+// findable is checkKey for lookups: a key that cannot exist returns kind NotExist.
 func findable(op, key string) error {
 	if err := checkKey(op, key); err != nil {
 		return backends.Errorf(backends.NotExist, op, key, "%w", errors.Unwrap(err))
@@ -242,13 +239,13 @@ func findable(op, key string) error {
 	return nil
 }
 
-// hidden tells whether a key is among stager's own names.
+// hidden reports whether a key is one of stager's own names.
 func hidden(key string) bool {
 	base := path.Base(key)
 	return strings.HasPrefix(base, temporary) || base == private || strings.Contains("/"+key, "/"+private+"/")
 }
 
-// ended is the error of a context that is over.
+// ended returns an error of kind Canceled if the context has ended, else nil.
 func ended(ctx context.Context, op, key string) error {
 	if ctx.Err() == nil {
 		return nil

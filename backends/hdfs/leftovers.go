@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// discard removes a temporary file, and the directories that are empty without it.
+// discard removes a temporary file and the directories that become empty.
 func (b *store) discard(ctx context.Context, temp string) error {
 	return b.with(ctx, "abort", strings.TrimPrefix(temp, "/"), func(s *session) error {
 		if err := s.remove(temp); err != nil {
@@ -17,7 +17,7 @@ func (b *store) discard(ctx context.Context, temp string) error {
 	})
 }
 
-// sweep removes what could not be removed before, as long as there are answers.
+// sweep retries earlier failed removals until one fails.
 func (b *store) sweep(ctx context.Context) {
 	b.left.Sweep(func(temp string) error { return b.discard(ctx, temp) })
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// List implements backends.Source. It holds one page of each directory between the root
-// and where it is, and what its order holds back, so a tree may be of any size.
+// List implements backends.Source. It keeps in memory one page of each directory between the root
+// and its position, and the entries that order holds back. A tree may be of any size.
 func (b *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		// Everything below the last slash of the prefix is in one directory.
+		// All keys with the prefix are below one directory: the prefix up to its last slash.
 		dir := ""
 		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 			dir = prefix[:i]
 			if checkKey("list", dir) != nil {
-				return // no key begins so
+				return // no key has this prefix
 			}
 		}
 		l := &lister{ctx: ctx, store: b, prefix: prefix, yield: yield}
@@ -31,15 +31,15 @@ func (b *store) List(ctx context.Context, prefix string) iter.Seq2[backends.Obje
 }
 
 type lister struct {
-	ctx    context.Context // it lives as long as one listing
+	ctx    context.Context // lives for one listing
 	store  *store
 	prefix string
 	yield  func(backends.Object, error) bool
-	told   bool // that a file was left out
-	depth  int  // of directories that it is in
+	told   bool // an omitted file was logged
+	depth  int  // depth of the current directory
 }
 
-// dir yields what lies below dir and tells whether to go on.
+// dir yields the objects below dir. It returns false to stop.
 func (l *lister) dir(dir string) bool {
 	l.depth++
 	defer func() { l.depth-- }()
@@ -53,7 +53,7 @@ func (l *lister) dir(dir string) bool {
 		})
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) || notADir(err) {
-				if l.depth > 1 { // else it may never have been there
+				if l.depth > 1 { // the top directory may never have existed
 					backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
 				}
 				return true
@@ -64,7 +64,7 @@ func (l *lister) dir(dir string) bool {
 		for _, st := range page {
 			name := string(st.GetPath())
 			if name == "" {
-				return true // dir is a file, which its own directory lists
+				return true // dir is a file, which the listing of its parent contains
 			}
 			after = name
 			if l.wanted(path.Join(dir, name), st) {
@@ -83,7 +83,7 @@ func (l *lister) dir(dir string) bool {
 	return l.drain(&order, "", true)
 }
 
-// wanted tells whether an entry is, or may lead to, a key with the prefix.
+// wanted reports whether an entry is a key with the prefix or may lead to one.
 func (l *lister) wanted(key string, st *hdfs.FileStatus) bool {
 	if hidden(key) {
 		return false
@@ -94,7 +94,7 @@ func (l *lister) wanted(key string, st *hdfs.FileStatus) bool {
 	return st.GetFileType() == isFile && strings.HasPrefix(key, l.prefix)
 }
 
-// drain yields the entries whose turn has come.
+// drain yields the entries that are next in key order.
 func (l *lister) drain(o *order, seen string, all bool) bool {
 	for {
 		e, ok := o.next(seen, all)
@@ -111,7 +111,7 @@ func (l *lister) drain(o *order, seen string, all bool) bool {
 	}
 }
 
-// file yields one, unless it is none yet.
+// file yields a file unless it is still being created.
 func (l *lister) file(obj backends.Object) bool {
 	err := ended(l.ctx, "list", l.prefix)
 	if err == nil && obj.Size == 0 {
@@ -127,8 +127,8 @@ func (l *lister) file(obj backends.Object) bool {
 	return l.yield(obj, nil)
 }
 
-// stillEmpty tells whether an empty file is one that somebody has just begun to write,
-// which is no object yet.
+// stillEmpty reports whether an empty file is open for writing, and so not an object yet. It also
+// returns true for a file that has vanished.
 func (l *lister) stillEmpty(key string) (open bool, err error) {
 	err = l.store.with(l.ctx, "list", key, func(s *session) error {
 		open, err = s.beingWritten("/" + key)

@@ -12,19 +12,19 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// A namenode is the library's connection to the NameNode, asked directly. The
-// library's own methods lack what stager stands on: a rename that does not replace, the
-// word that a file is still being written, lists that go on where a page ended; and
-// they lose what the NameNode says in refusing.
+// namenode sends requests directly over the NameNode connection of the library. The methods of the
+// library lack what stager needs: a rename that does not replace, whether a file is being
+// written, and listings that continue after a page. They also drop the NameNode's reason for a
+// refusal.
 type namenode struct{ conn executor }
 
-// executor is the method of the library's NamenodeConnection that all its calls use.
+// executor is the method of the library's NamenodeConnection that sends all requests.
 type executor interface {
 	Execute(method string, req, resp proto.Message) error
 }
 
-// namenodeOf takes the connection out of a client, where it is a private field. The
-// library's version is fixed in go.mod, and a test finds it when the field goes.
+// namenodeOf extracts the connection from a client, where it is a private field. go.mod pins the
+// version of the library, and a test fails if the field disappears.
 func namenodeOf(c *hdfs.Client) (namenode, error) {
 	if f := reflect.ValueOf(c).Elem().FieldByName("namenode"); f.IsValid() {
 		if conn, ok := reflect.NewAt(f.Type(), f.Addr().UnsafePointer()).Elem().Interface().(executor); ok {
@@ -34,10 +34,10 @@ func namenodeOf(c *hdfs.Client) (namenode, error) {
 	return namenode{}, errors.New("this version of the HDFS library has no NameNode connection where it is looked for")
 }
 
-// arguments are the fields of a request by their names in Hadoop's protocol.
+// arguments are the fields of a request, by their names in Hadoop's protocol.
 type arguments map[protoreflect.Name]any
 
-// call sends one request and returns the answer's fields.
+// call sends a request and returns the response.
 func (n namenode) call(method string, args arguments) (protoreflect.Message, error) {
 	message := func(suffix string) (protoreflect.Message, error) {
 		name := "hadoop.hdfs." + strings.ToUpper(method[:1]) + method[1:] + suffix
@@ -61,7 +61,7 @@ func (n namenode) call(method string, args arguments) (protoreflect.Message, err
 	return resp, n.conn.Execute(method, req.Interface(), resp.Interface())
 }
 
-// get is a field of an answer that is a message; nil when it is not set.
+// get returns a message field of a response, or nil if it is not set.
 func get(m protoreflect.Message, name protoreflect.Name) protoreflect.Message {
 	f := m.Descriptor().Fields().ByName(name)
 	if !m.Has(f) {
@@ -70,7 +70,7 @@ func get(m protoreflect.Message, name protoreflect.Name) protoreflect.Message {
 	return m.Get(f).Message()
 }
 
-// status describes what has a name; fs.ErrNotExist when nothing does.
+// status returns the status of a path, or fs.ErrNotExist.
 func (n namenode) status(path string) (*hdfs.FileStatus, error) {
 	resp, err := n.call("getFileInfo", arguments{"src": path})
 	if err != nil {
@@ -83,8 +83,8 @@ func (n namenode) status(path string) (*hdfs.FileStatus, error) {
 	return m.Interface().(*hdfs.FileStatus), nil
 }
 
-// list is a page of a directory in byte order of the names, from behind one on, and
-// whether there are more; fs.ErrNotExist when there is no such directory.
+// list returns the page of a directory that starts behind the name after, in byte order of the names,
+// and whether there are more. It returns fs.ErrNotExist if there is no such directory.
 func (n namenode) list(dir, after string) (page []*hdfs.FileStatus, more bool, err error) {
 	resp, err := n.call("getListing", arguments{"src": dir, "startAfter": []byte(after), "needLocation": false})
 	if err != nil {
@@ -103,7 +103,7 @@ func (n namenode) list(dir, after string) (page []*hdfs.FileStatus, more bool, e
 	return page, m.Get(fields.ByName("remainingEntries")).Uint() > 0, nil
 }
 
-// beingWritten tells whether somebody has the file open for writing.
+// beingWritten reports whether a file is open for writing.
 func (n namenode) beingWritten(path string) (bool, error) {
 	resp, err := n.call("getBlockLocations", arguments{"src": path, "offset": uint64(0), "length": uint64(1)})
 	if err != nil {
@@ -116,14 +116,13 @@ func (n namenode) beingWritten(path string) (bool, error) {
 	return m.Get(m.Descriptor().Fields().ByName("underConstruction")).Bool(), nil
 }
 
-// rename gives a file another name, in one step, also where another has it if it may
-// replace that.
+// rename renames a file atomically. If replace is true, it replaces an existing file.
 func (n namenode) rename(from, to string, replace bool) error {
 	_, err := n.call("rename2", arguments{"src": from, "dst": to, "overwriteDest": replace})
 	return err
 }
 
-// mkdirs makes a directory and those it lies in, if they are not there.
+// mkdirs creates a directory and its missing parents.
 func (n namenode) mkdirs(dir string) error {
 	perm, err := protoregistry.GlobalTypes.FindMessageByName("hadoop.hdfs.FsPermissionProto")
 	if err != nil {
@@ -135,7 +134,7 @@ func (n namenode) mkdirs(dir string) error {
 	return err
 }
 
-// remove deletes a file, or a directory that is empty; nothing there is no error.
+// remove deletes a file or an empty directory. It returns nil if there is none.
 func (n namenode) remove(path string) error {
 	_, err := n.call("delete", arguments{"src": path, "recursive": false})
 	return err

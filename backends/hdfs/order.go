@@ -7,32 +7,31 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// entry is a file, or a directory, of a page.
+// entry is a file or directory of a page.
 type entry struct {
-	name   string // of a directory with a slash behind it, which is how its keys go on
+	name   string // directories end in "/", as their keys continue
 	object backends.Object
 }
 
-// An order brings the entries of a directory, as the NameNode lists them, into the order
-// of the keys. The two differ in two ways:
+// order sorts the entries of a directory from the order of the NameNode into key order. The two
+// differ in two ways:
 //
-//   - what lies in "a" comes behind "a-b", since "-" stands before "/"; the NameNode
-//     lists "a" first
-//   - Java's bytes have a sign, so to the NameNode all letters beyond ASCII stand
-//     before those within: "aü" before "ab"
+//   - The keys in "a" sort after "a-b", since "-" sorts before "/". The NameNode lists "a" first.
+//   - Java bytes are signed, so the NameNode sorts all non-ASCII letters before ASCII: "aü" before
+//     "ab".
 //
-// An entry is held until none can come that stands before it. Among names in ASCII
-// these are few; a directory of other names is held whole.
+// An entry is held until no earlier entry can follow. For ASCII names few entries are held; a
+// directory of other names is held whole.
 type order struct{ held []entry }
 
-// add takes the next entry.
+// add adds the next entry.
 func (o *order) add(e entry) {
 	i, _ := slices.BinarySearchFunc(o.held, e.name, func(h entry, name string) int { return strings.Compare(h.name, name) })
 	o.held = slices.Insert(o.held, i, e)
 }
 
-// next is the first entry held, if none can come before it once the NameNode has
-// listed the name seen, or has listed all.
+// next returns the first held entry if no earlier one can follow. The NameNode has listed names up
+// to seen, or everything if all is true.
 func (o *order) next(seen string, all bool) (entry, bool) {
 	if len(o.held) == 0 || !all && !settled(o.held[0].name, seen) {
 		return entry{}, false
@@ -43,7 +42,7 @@ func (o *order) next(seen string, all bool) (entry, bool) {
 	return e, true
 }
 
-// settled tells whether all that the NameNode lists behind seen stands behind name.
+// settled reports whether every name that the NameNode lists after seen sorts after name.
 func settled(name, seen string) bool {
 	if signed(seen, name) < 0 {
 		return false
@@ -52,7 +51,7 @@ func settled(name, seen string) bool {
 	return plain < 0 || !strings.HasPrefix(seen, name[:plain])
 }
 
-// signed compares as the NameNode does.
+// signed compares names in the order of the NameNode.
 func signed(a, b string) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {

@@ -12,17 +12,17 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The library's reader loses bytes when it asks for more than is left of a message
-// that is signed, or encrypted by the ciphers of DIGEST-MD5 itself: it is told of
-// fewer than it got. What it then takes for a length may be anything. Encryption by
-// AES, which DataNodes agree to when they are configured for it, has no messages.
+// Errors for protections that the library cannot read. Its reader loses bytes when it requests more
+// than the rest of a message that is signed, or encrypted by the ciphers of DIGEST-MD5: it
+// reports fewer bytes than it received. It then reads an arbitrary value as a length. AES, which
+// DataNodes negotiate when configured for it, has no such messages.
 var (
 	errSigned       = errors.New("the DataNodes sign what they send (dfs.data.transfer.protection=integrity), which stager cannot read: authentication, or privacy with dfs.encrypt.data.transfer.cipher.suites=AES/CTR/NoPadding, can be read")
 	errDigestCipher = errors.New("the DataNodes encrypt by an old cipher, which stager cannot read: set dfs.encrypt.data.transfer.cipher.suites=AES/CTR/NoPadding on DataNodes and NameNodes")
 )
 
-// watch looks for the library's answer to the DataNode's challenge, which says what
-// they agree upon.
+// watch inspects the library's response to the challenge of a DataNode, which contains the negotiated
+// protection.
 func (c *conn) watch(sent []byte) error {
 	if !bytes.Contains(sent, []byte("digest-uri=")) {
 		return nil
@@ -34,17 +34,16 @@ func (c *conn) watch(sent []byte) error {
 	return nil
 }
 
-// cipherOption is the field that names the cipher in the last message of a
-// DataNode's handshake.
+// cipherOption is the field with the cipher in the last handshake message of a DataNode.
 const cipherOption = 4
 
-// byAES looks at the last message of the handshake, and leaves it to be read.
+// byAES inspects the last handshake message without consuming it.
 func (c *conn) byAES() (bool, error) {
 	head, err := c.buffered.Peek(1)
 	if err != nil {
 		return false, err
 	}
-	if head[0] >= 0x80 { // the length has two bytes, at most
+	if head[0] >= 0x80 { // the length has at most two bytes
 		if head, err = c.buffered.Peek(2); err != nil {
 			return false, err
 		}
@@ -70,8 +69,8 @@ func (c *conn) byAES() (bool, error) {
 	return false, nil
 }
 
-// weakest is the least protection that a configuration takes. The library takes the
-// strongest for the least, and then refuses DataNodes that offer both.
+// weakest returns the weakest protection that a configuration accepts. The library would use the
+// strongest one as the minimum, and then reject DataNodes that offer both.
 func weakest(conf hadoopconf.HadoopConf) string {
 	if strings.EqualFold(conf["dfs.encrypt.data.transfer"], "true") {
 		return hdfs.DataTransferProtectionPrivacy

@@ -12,8 +12,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// OpenRange reads a file by its id, so that it reads this file whatever has its name
-// by then. Where that is not the way to it, as through a federation's router or in a
+// OpenRange implements backends.Source. It reads by file id, so it reads this file whatever has its
+// name by then. Where reading by id is impossible, as through a federation router or in a
 // snapshot, it reads by name and compares the version again at the end.
 func (b *store) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	if err := findable("read", obj.Key); err != nil {
@@ -32,19 +32,19 @@ func (b *store) OpenRange(ctx context.Context, obj backends.Object, off, n int64
 	return r, nil
 }
 
-// reader is a range of a file. The library's own may be used by one goroutine only,
-// and so may this.
+// reader reads a range of a file. Like the reader of the library, it is not safe for concurrent
+// use.
 type reader struct {
-	ctx     context.Context // the reader obeys the context of OpenRange
+	ctx     context.Context // the context of OpenRange, which bounds all reads
 	store   *store
-	session *session // nil when it is closed
+	session *session // nil after Close
 	stop    func() bool
 	file    *hdfs.FileReader
 	byName  bool
 	key     string
 	want    backends.Version
 	left    int64
-	more    bool // than the file has was asked for
+	more    bool // the range extends beyond the end of the file
 }
 
 func (r *reader) begin(off, n int64) error {
@@ -65,7 +65,7 @@ func (r *reader) begin(off, n int64) error {
 	if off < 0 || off > size {
 		return backends.Errorf(backends.Invalid, "read", r.key, "byte %d of a file of %d was asked for", off, size)
 	}
-	if off == 0 { // one of the ranges of every file begins here
+	if off == 0 { // one range of every file starts here
 		if open, err := r.session.beingWritten("/" + r.key); err != nil {
 			return err
 		} else if open {
@@ -100,7 +100,7 @@ func (r *reader) open(st *hdfs.FileStatus) (err error) {
 	return err
 }
 
-// same tells whether the library opened the version that is wanted.
+// same reports whether the library opened the wanted version.
 func (r *reader) same(f *hdfs.FileReader) bool {
 	st, ok := f.Stat().Sys().(*hdfs.FileStatus)
 	return ok && describe(r.key, st).Version == r.want
@@ -117,7 +117,7 @@ func (r *reader) changed(is string) error {
 	return backends.Errorf(backends.Changed, "read", r.key, "the file changed since it was listed, from version %s to %s", r.want, is)
 }
 
-// Read hands out bytes whose checksums the library has compared with the DataNode's.
+// Read returns bytes that the library has verified against the checksums of the DataNode.
 func (r *reader) Read(p []byte) (int, error) {
 	if err := ended(r.ctx, "read", r.key); err != nil {
 		return 0, err
@@ -150,15 +150,15 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// sip is less than a chunk, which is what has a checksum: 512 bytes, unless
-// dfs.bytes-per-checksum says otherwise.
+// sip is less than a checksum chunk, which has 512 bytes unless dfs.bytes-per-checksum says
+// otherwise.
 const sip = 256
 
-// fill reads in sips. Given room for a chunk or more, the library reads into it,
-// compares checksums, and when they differ still hands the bytes out as good ones; the
-// next read then goes on behind them, at another replica. The same happens to the
-// bytes before a connection broke, which nobody compared. A read of less than a chunk
-// goes through a buffer that is compared first.
+// fill reads in pieces of sip bytes, because of a trap in the library. With room for a chunk or
+// more, the library reads directly into p. If the checksums then differ, it still returns the
+// bytes as good, and the next read continues behind them at another replica. The same happens to
+// unverified bytes before a connection breaks. A read of less than a chunk goes through a buffer
+// that is verified first.
 func (r *reader) fill(p []byte) (n int, err error) {
 	for n < len(p) && err == nil {
 		var took int
@@ -168,8 +168,8 @@ func (r *reader) fill(p []byte) (n int, err error) {
 	return n, err
 }
 
-// why asks whether the file changed before it believes that the store fails: the
-// blocks of a file that was replaced go away bit by bit.
+// why checks whether the file has changed before it reports a failure of the store: the blocks of
+// a replaced file disappear gradually.
 func (r *reader) why(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
@@ -191,7 +191,7 @@ func (r *reader) why(err error) error {
 	return cause
 }
 
-// Close ends the range; what the DataNode still sends is not wanted.
+// Close ends the read and discards what the DataNode still sends.
 func (r *reader) Close() error {
 	if r.session == nil {
 		return nil
@@ -200,7 +200,7 @@ func (r *reader) Close() error {
 		r.session.cut()
 	}
 	if r.file != nil {
-		_ = r.file.Close() // bytes that came were checked
+		_ = r.file.Close() // received bytes are verified already
 	}
 	r.store.pool.put(r.session)
 	r.session = nil

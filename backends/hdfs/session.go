@@ -15,81 +15,81 @@ import (
 	"github.com/stager-dev/stager/backends/internal/kerberos"
 )
 
-// patience is how long servers may take. The library has no deadlines at all.
+// patience holds the timeouts, since the library has none.
 type patience struct {
 	dial     time.Duration
-	namenode time.Duration // owes an answer
-	datanode time.Duration // owes a byte
-	write    time.Duration // takes a piece, or confirms the last
-	idle     time.Duration // a session waits for more work
+	namenode time.Duration // to respond
+	datanode time.Duration // to send a byte
+	write    time.Duration // to accept a piece, or to confirm the last one
+	idle     time.Duration // before an unused session is closed
 }
 
-// usual is a silence of the NameNode longer than a pause of its garbage collection and
-// shorter than a Store's patience, and one of a DataNode that leaves time to ask
-// another within that. Sessions renew their leases every second, whether they have any
-// or not, so many idle ones would be a burden on a NameNode.
+// usual holds the default timeouts. That of the NameNode is longer than a pause of its garbage
+// collection and shorter than the patience of a Store. That of a DataNode leaves time to try
+// another one. Idle sessions are closed soon: each session renews its lease every second, whether
+// it has one or not, which loads the NameNode.
 var usual = patience{dial: 5 * time.Second, namenode: 20 * time.Second, datanode: 12 * time.Second, write: 25 * time.Second, idle: 5 * time.Second}
 
-// sessionLife is how long a session is lent. The library keeps the key that encrypts
-// what DataNodes send for as long as its client lives, and the key's own life is ten
-// hours unless dfs.block.access.token.lifetime says otherwise.
+// sessionLife is the maximum age of a reused session. The library keeps the key for encrypted
+// DataNode transfers as long as its client lives. The key itself expires after ten hours unless
+// dfs.block.access.token.lifetime says otherwise.
 const sessionLife = time.Hour
 
-// A session is a client of the library and its connections, used by one call or one
-// stream at a time. The library serves calls one after the other, keeps its defaults
-// and keys without a lock, and after a broken answer takes each later answer for the
-// one before: so sessions are not shared, and one that broke is thrown away.
+// session is a client of the library with its connections. One call or one stream uses it at a
+// time. The library runs calls one after another and keeps its defaults and keys without a lock.
+// After a broken response it takes each later response for the previous one. Sessions are
+// therefore not shared, and a broken one is discarded.
 //
-// A session is cut by closing its connections, which is how contexts end calls of a
-// library that knows none.
+// Cutting a session closes its connections. That is how a context ends a call of the library,
+// which does not support contexts.
 type session struct {
 	client *hdfs.Client
 	namenode
-	address string // of the NameNode that was dialled last
+	address string // last dialled NameNode
 
 	born   time.Time
-	ctx    context.Context // ends dials
+	ctx    context.Context // cancels dials
 	cancel context.CancelFunc
 	pool   *pool
 
-	broken  atomic.Bool // what the NameNode's connection will say can no longer be trusted
-	served  bool        // the NameNode has answered a call
-	writing bool        // connections to DataNodes obey the deadlines of the library's writer
+	broken  atomic.Bool // responses of the NameNode can no longer be trusted
+	served  bool        // the NameNode has responded to a call
+	writing bool        // connections to DataNodes use the deadlines of the library's writer
 	idle    *time.Timer
 
 	mu    sync.Mutex // guards conns and address
 	conns map[*conn]struct{}
 }
 
-// cut ends whatever the session does, from another goroutine.
+// cut aborts the session. It may be called from another goroutine.
 func (s *session) cut() {
 	s.broken.Store(true)
 	s.cancel()
 	s.hangUp(true)
 }
 
-// hangUp closes the connections to DataNodes, of which the library forgets some, or
-// all of them.
+// hangUp closes the connections to DataNodes, some of which the library forgets to close, or all
+// connections.
 func (s *session) hangUp(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
 		if all || !c.namenode {
-			_ = c.Conn.Close() // nobody reads it further
+			_ = c.Conn.Close() // no longer read
 			delete(s.conns, c)
 		}
 	}
 }
 
-// end throws the session away.
+// end closes the session for good.
 func (s *session) end() {
 	s.cut()
 	if s.client != nil {
-		_ = s.client.Close() // its connections are closed
+		_ = s.client.Close() // its connections are closed already
 	}
 }
 
-// dial connects to a NameNode or a DataNode.
+// dial returns a function that connects to a NameNode or a DataNode.
 func (s *session) dial(namenode bool) func(context.Context, string, string) (net.Conn, error) {
 	return func(_ context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(s.ctx, s.pool.patience.dial)
@@ -107,13 +107,13 @@ func (s *session) dial(namenode bool) func(context.Context, string, string) (net
 		}
 		size := 4 << 10
 		if !namenode {
-			size = 64 << 10 // blocks are read in small pieces, too
+			size = 64 << 10 // the library also reads blocks in small pieces
 		}
 		c.buffered = bufio.NewReaderSize(readerFunc(c.read), size)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.ctx.Err() != nil {
-			_ = raw.Close() // cut meanwhile
+			_ = raw.Close() // the session was cut meanwhile
 			return nil, s.ctx.Err()
 		}
 		s.conns[c] = struct{}{}
@@ -124,24 +124,24 @@ func (s *session) dial(namenode bool) func(context.Context, string, string) (net
 	}
 }
 
-// conn is a connection with a deadline that rolls on with each byte, so that silence
-// ends it and a long transfer does not.
+// conn is a connection whose deadline moves with each byte. Silence ends it; a long transfer does
+// not.
 type conn struct {
 	net.Conn
 	session  *session
 	namenode bool
-	silence  time.Duration // 0: the library sets the deadline
-	buffered *bufio.Reader // headers and checksums come in pieces of a few bytes
+	silence  time.Duration // 0: the library sets deadlines
+	buffered *bufio.Reader // headers and checksums arrive in pieces of a few bytes
 	begun    bool          // a byte was read
-	private  bool          // the DataNode's next message tells how it encrypts
+	private  bool          // the next message of the DataNode selects the cipher
 }
 
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// errWebPort is told of a server that speaks HTTP. The library would take its greeting
-// for the length of an answer, of a gigabyte, and make room for it.
+// errWebPort reports a server that speaks HTTP. The library would read its greeting as the length
+// of a response, about a gigabyte, and allocate that much.
 var errWebPort = errors.New("this is a web port; the NameNode's RPC port is wanted, which is mostly 8020 or 9000")
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -164,7 +164,7 @@ func (c *conn) Read(p []byte) (int, error) {
 
 func (c *conn) read(p []byte) (int, error) {
 	if c.silence > 0 {
-		_ = c.Conn.SetReadDeadline(time.Now().Add(c.silence)) // a closed one says so in Read
+		_ = c.Conn.SetReadDeadline(time.Now().Add(c.silence)) // Read reports a closed connection
 	}
 	n, err := c.Conn.Read(p)
 	if err != nil && c.namenode {
@@ -180,7 +180,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		}
 	}
 	if c.silence > 0 {
-		_ = c.Conn.SetWriteDeadline(time.Now().Add(c.silence)) // a closed one says so in Write
+		_ = c.Conn.SetWriteDeadline(time.Now().Add(c.silence)) // Write reports a closed connection
 	}
 	n, err := c.Conn.Write(p)
 	if err != nil && c.namenode {
@@ -189,7 +189,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// SetDeadline is the library's, which clears deadlines that it did not set.
+// SetDeadline is called by the library. It is ignored if conn sets deadlines itself, because the
+// library clears them.
 func (c *conn) SetDeadline(t time.Time) error {
 	if c.silence > 0 {
 		return nil
@@ -204,20 +205,20 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// A pool lends sessions.
+// pool holds idle sessions.
 type pool struct {
-	options  hdfs.ClientOptions // but for the addresses and the dial functions
+	options  hdfs.ClientOptions // without addresses and dial functions
 	login    *kerberos.Login    // nil: no Kerberos
 	net      func(ctx context.Context, network, address string) (net.Conn, error)
 	patience patience
 
-	mu        sync.Mutex // guards all below
-	addresses []string   // of the NameNodes, the one first that answered last
+	mu        sync.Mutex // guards the fields below
+	addresses []string   // NameNodes, last responder first
 	idle      []*session
 	closed    bool
 }
 
-// get is a session that nobody uses, or a new one.
+// get returns an idle session or a new one.
 func (p *pool) get(ctx context.Context) (*session, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -240,8 +241,8 @@ func (p *pool) get(ctx context.Context) (*session, error) {
 	}
 }
 
-// dial makes a session. The library takes no context for it, nor does Kerberos, so
-// both are left behind in a goroutine when the context ends; they end by themselves.
+// dial opens a session. Neither the library nor Kerberos supports a context here. If ctx ends,
+// both finish in a background goroutine.
 func (p *pool) dial(ctx context.Context) (*session, error) {
 	s := &session{pool: p, born: time.Now(), conns: make(map[*conn]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -278,14 +279,14 @@ func (p *pool) dial(ctx context.Context) (*session, error) {
 	case <-ctx.Done():
 		s.cut()
 		go func() {
-			<-done //nolint:errcheck // it was cut
+			<-done //nolint:errcheck // the session was cut
 			s.end()
 		}()
 		return nil, context.Cause(ctx)
 	}
 }
 
-// put takes a session back, or ends it if it is broken.
+// put returns a session to the pool, or closes it if it is broken or too old.
 func (p *pool) put(s *session) {
 	s.writing = false
 	s.hangUp(false)
@@ -312,14 +313,14 @@ func (p *pool) put(s *session) {
 	p.idle = append(p.idle, s)
 }
 
-// prefer has the next session ask this NameNode first. p.mu is held.
+// prefer moves a NameNode to the front of the list. The caller holds p.mu.
 func (p *pool) prefer(address string) {
 	if i := slices.Index(p.addresses, address); i > 0 {
 		p.addresses = append([]string{address}, slices.Delete(slices.Clone(p.addresses), i, i+1)...)
 	}
 }
 
-// retire ends a session that nobody has taken.
+// retire closes a session that is still idle.
 func (p *pool) retire(s *session) {
 	p.mu.Lock()
 	i := slices.Index(p.idle, s)
@@ -332,8 +333,8 @@ func (p *pool) retire(s *session) {
 	}
 }
 
-// blame has the next session ask another NameNode first, and ends those that wait:
-// what broke this one has mostly broken them, and each would cost a try.
+// blame moves the NameNode of a failed session to the end of the list, and closes the idle
+// sessions: the same failure has usually broken them, and each would cost an attempt.
 func (p *pool) blame(s *session) {
 	s.mu.Lock()
 	address := s.address
@@ -353,7 +354,7 @@ func (p *pool) blame(s *session) {
 	}
 }
 
-// close ends the sessions that wait; those in use end when they come back.
+// close closes the idle sessions. Sessions in use are closed when they are returned.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true

@@ -15,19 +15,19 @@ import (
 
 var _ backends.Sweeper = (*store)(nil)
 
-// Sweep implements backends.Sweeper: it removes temporary files, and directories that are
-// empty, without them or since their maker was killed. Of one that is being written the NameNode tells neither how
-// long it is nor when something last came, but when it was begun.
+// Sweep implements backends.Sweeper. It removes temporary files, and directories that are empty
+// afterwards or that a killed writer left empty. For a file that is being written, the NameNode
+// reports neither its length nor its last write, but only when it was created.
 func (b *store) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
 	if dir != "" && checkKey("sweep", dir) != nil {
-		return nil // no key begins so
+		return nil // no key has this prefix
 	}
 	_, err := b.sweepDir(ctx, dir, prefix, over)
 	return err
 }
 
-// sweepDir tells whether there was nothing in the directory.
+// sweepDir reports whether the directory was empty.
 func (b *store) sweepDir(ctx context.Context, dir, prefix string, over func(backends.Orphan) bool) (empty bool, err error) {
 	after := ""
 	for more := true; more; {
@@ -37,7 +37,7 @@ func (b *store) sweepDir(ctx context.Context, dir, prefix string, over func(back
 			return err
 		})
 		if errors.Is(err, fs.ErrNotExist) || notADir(err) {
-			return false, nil // it was removed meanwhile, or never was
+			return false, nil // it was removed meanwhile or never existed
 		}
 		if err != nil {
 			return false, err

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// piece is how much is written under one deadline.
+	// piece is the number of bytes written under one deadline.
 	piece = 256 << 10
-	// replicatedWithin is how long Commit asks whether the last block is confirmed.
+	// replicatedWithin limits how long Commit polls for confirmation of the last block.
 	replicatedWithin = 20 * time.Second
-	// abortWithin is how long Abort tries to remove what was written.
+	// abortWithin limits how long Abort tries to remove the file.
 	abortWithin = 10 * time.Second
 )
 
-// Create begins a file under a temporary name beside its final one.
+// Create implements backends.Sink. It creates a temporary file beside the final name.
 func (b *store) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
 	if err := b.CheckKey(key); err != nil {
 		return nil, err
@@ -35,32 +35,32 @@ func (b *store) Create(ctx context.Context, key string, opts backends.CreateOpti
 	w := &writer{ctx: ctx, store: b, session: s, key: key, opts: opts, temp: path.Join(dir, temporary+rand.Text()[:16])}
 	if err := w.under(ctx, func() error { return w.begin(dir) }); err != nil {
 		err = explain(ctx, "create", key, s.judge(err))
-		_ = w.Abort() // the error that led here says more
+		_ = w.Abort() // the first error is more precise
 		return nil, err
 	}
 	return w, nil
 }
 
-// writer is a file under its temporary name. Its session holds the lease, so nobody
-// else writes to it.
+// writer is a file under its temporary name. Its session holds the HDFS lease, so nobody else can
+// write to it.
 type writer struct {
-	ctx     context.Context // writes obey the context of Create
+	ctx     context.Context // the context of Create, which bounds all writes
 	store   *store
-	session *session // nil when it was given back
+	session *session // nil after giveBack
 	key     string
 	temp    string
 	opts    backends.CreateOptions
 	file    *hdfs.FileWriter
-	id      uint64 // the file's
+	id      uint64 // file id
 	written int64
-	closed  bool            // the file is whole under its temporary name
-	object  backends.Object // after that
-	done    bool            // it has its name
-	over    error           // why nothing more can be done
+	closed  bool            // the file is complete under its temporary name
+	object  backends.Object // set when closed
+	done    bool            // published
+	over    error           // permanent error
 	claim   *backends.Claim
 }
 
-// under runs one step of the library so that ctx ends it.
+// under runs one library call, and cuts the session if ctx ends.
 func (w *writer) under(ctx context.Context, step func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -79,7 +79,7 @@ func (w *writer) begin(dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	// A Delete may remove the directory as empty before the file is in it.
+	// A concurrent Delete may remove the still empty directory.
 	for range 100 {
 		if err = w.session.mkdirs(dir); err == nil {
 			w.session.writing = true
@@ -102,7 +102,7 @@ func (w *writer) begin(dir string) (err error) {
 	return plain("create", w.key, st)
 }
 
-// geometry is how a new file is cut and copied.
+// geometry returns the block size and replication of a new file.
 func (b *store) geometry(s *session) (blockSize int64, replicas int, err error) {
 	d, err := s.client.ServerDefaults()
 	if err != nil {
@@ -118,8 +118,8 @@ func (b *store) geometry(s *session) (blockSize int64, replicas int, err error) 
 	return blockSize, replicas, nil
 }
 
-// Write hands bytes to the DataNodes. The library cannot go on after a DataNode
-// failed, so the whole file is written again then, by whoever has its source.
+// Write implements io.Writer. The library cannot continue after a DataNode has failed, so the
+// caller must then write the whole file again.
 func (w *writer) Write(p []byte) (n int, err error) {
 	if err := w.usable("write"); err != nil {
 		return 0, err
@@ -142,13 +142,14 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// timed runs a step that talks with DataNodes under a deadline, of which there is none
-// between steps: the source may take its time.
+// timed runs a step that talks to DataNodes under a deadline. There is no deadline between steps,
+// because the source may be slow.
 func (w *writer) timed(within time.Duration, step func() error) error {
 	if err := w.file.SetDeadline(time.Now().Add(within)); err != nil {
 		return err
 	}
-	// The library waits for confirmations without looking at its connection, too.
+	// While it waits for confirmations, the library may not use its connection, so the deadline alone
+	// is not enough.
 	watch := time.AfterFunc(within+time.Second, w.session.cut)
 	defer watch.Stop()
 	if err := step(); err != nil {
@@ -167,7 +168,7 @@ func (w *writer) usable(op string) error {
 	return nil
 }
 
-// Commit closes the file, which waits for the DataNodes, and gives it its name.
+// Commit closes the file, after the DataNodes confirm it, and publishes it.
 func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 	if err := w.usable("commit"); err != nil {
 		return backends.Object{}, err
@@ -194,7 +195,7 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 	return w.object, nil
 }
 
-// finish closes the file and describes it. A rename changes none of that.
+// finish closes the file and records its version, which a rename does not change.
 func (w *writer) finish(ctx context.Context) error {
 	err := closeConfirmed(ctx, func() error { return w.timed(w.store.pool.patience.write, w.file.Close) })
 	if err != nil {
@@ -212,8 +213,8 @@ func (w *writer) finish(ctx context.Context) error {
 	return nil
 }
 
-// closeConfirmed closes a file, which the NameNode allows when the DataNodes have
-// confirmed its last block.
+// closeConfirmed closes a file. It polls, because the NameNode allows that only after the DataNodes
+// have confirmed the last block.
 func closeConfirmed(ctx context.Context, closeFile func() error) error {
 	until := time.Now().Add(replicatedWithin)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -229,8 +230,8 @@ func closeConfirmed(ctx context.Context, closeFile func() error) error {
 	}
 }
 
-// publish renames the file, in a session of its own if the writer's broke. When the
-// answer is lost it looks whether the file has its name.
+// publish renames the file, in another session than that of the writer. If the response is lost, it
+// checks whether the file already has the name.
 func (w *writer) publish(ctx context.Context) error {
 	err := w.store.with(ctx, "commit", w.key, func(s *session) error {
 		return s.rename(w.temp, "/"+w.key, !w.opts.IfAbsent)
@@ -247,14 +248,14 @@ func (w *writer) publish(ctx context.Context) error {
 	}
 	switch {
 	case there.GetFileId() == w.id:
-		return nil // it was a retry that failed
+		return nil // the rename worked; only its response was lost
 	case isDir(there):
 		return backends.Errorf(backends.Invalid, "commit", w.key, "a directory has this name")
 	}
 	return err
 }
 
-// Abort removes what was written, and the directories that are empty without it.
+// Abort removes the temporary file and the directories that become empty.
 func (w *writer) Abort() error {
 	if w.done || w.temp == "" {
 		return nil
@@ -262,13 +263,13 @@ func (w *writer) Abort() error {
 	if w.over == nil {
 		w.over = backends.Errorf(backends.Invalid, "commit", w.key, "the writer was aborted")
 	} else if w.session != nil {
-		w.session.cut() // what failed once would only take its time to fail again
+		w.session.cut() // a failed connection would only fail again, slowly
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), abortWithin)
 	defer cancel()
 	if w.file != nil && !w.closed && w.session != nil {
-		// The library's goroutines end only with the file.
-		_ = w.timed(abortWithin, w.file.Close) // its bytes are not wanted
+		// Only Close ends the goroutines of the library.
+		_ = w.timed(abortWithin, w.file.Close) // the data is discarded
 	}
 	w.giveBack()
 	temp := w.temp
@@ -276,12 +277,12 @@ func (w *writer) Abort() error {
 	err := w.store.discard(ctx, temp)
 	w.store.left.Keep(temp, err)
 	if err == nil {
-		w.claim.Release(ctx) // what is not there cannot be renamed any more
+		w.claim.Release(ctx) // a removed file can no longer be renamed
 	}
 	return err
 }
 
-// giveBack returns the session, once.
+// giveBack returns the session to the pool, at most once.
 func (w *writer) giveBack() {
 	if w.session != nil {
 		w.store.pool.put(w.session)

@@ -84,7 +84,7 @@ func (s *share) mkdirAll(ctx context.Context, dir string) error {
 		at := strings.Join(names[:i+1], "/")
 		a, err := s.tree.Stat(ctx, at)
 		if err == nil && a.Type != remote.Directory {
-			return &remote.Error{Status: remote.NotDir, Op: "LOOKUP"} // a link, or an error that does not matter
+			return &remote.Error{Status: remote.NotDir, Op: "LOOKUP"} // a link, which the caller resolves, or a file
 		}
 		if err == nil {
 			continue
