@@ -11,9 +11,9 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// The library compares checksums, and hands bytes out all the same when they differ
-// and there was room for a whole chunk. A file of one whole block then came to its end
-// without any error, and a prefetch called it verified.
+// The library compares checksums, but returns the bytes even if they differ when there is room for a
+// whole chunk. A file of one whole block was then read without an error, and a prefetch reported
+// it as verified.
 func TestABlockThatRots(t *testing.T) {
 	server := need(t)
 	s := openLive(t, directory(t))
@@ -60,7 +60,7 @@ func TestABlockThatRots(t *testing.T) {
 	}
 }
 
-// kept is a place for bytes that come in order.
+// kept collects bytes that are written in order.
 type kept struct{ got []byte }
 
 func (k *kept) WriteAt(p []byte, off int64) (int, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// thrown is what a NameNode answers.
+// thrown is an exception of a NameNode.
 type thrown struct{ class, message string }
 
 func (e thrown) Method() string    { return "call" }
@@ -62,7 +62,7 @@ func TestClassify(t *testing.T) {
 		{errors.New("no available namenodes: SASL handshake: KRB_AP_ERR_SKEW"), backends.Permission, "clocks"},
 		{errors.New("no available namenodes: SASL handshake: sasl call failed with FATAL_UNAUTHORIZED (javax.security.sasl.SaslException)"), backends.Permission, "dfs.namenode.kerberos.principal"},
 		{errors.New("no available namenodes: SASL handshake: KRB_AP_ERR_TKT_EXPIRED"), backends.Permission, "kinit"},
-		{errors.New("no available namenodes: SASL handshake: EOF"), backends.Unavailable, "went away"}, // killed in the middle of it
+		{errors.New("no available namenodes: SASL handshake: EOF"), backends.Unavailable, "went away"}, // killed during the handshake
 		{errors.New("no available namenodes: SASL handshake: read tcp 10.0.0.1:1->10.0.0.2:2: read: connection reset by peer"), backends.Unavailable, "reset"},
 		{errors.New("no available namenodes: SASL handshake: x"), backends.Permission, "SASL"},
 		{errors.New("no available namenodes: dial tcp: refused"), backends.Unavailable, "refused"},

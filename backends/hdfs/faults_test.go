@@ -20,13 +20,13 @@ import (
 	"github.com/stager-dev/stager/backends/conformance"
 )
 
-// inner is the backend below a Store.
+// inner returns the backend of a Store.
 func inner(s *backends.Store) *store {
 	b, _ := s.Backend()
 	return b.(*store)
 }
 
-// checked compares what is written to it with contents.
+// checked compares the data written to it with the expected contents.
 type checked struct {
 	want  *conformance.Contents
 	bytes atomic.Int64
@@ -45,7 +45,7 @@ func (c *checked) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// patient opens a directory as the program does.
+// patient opens a directory with the retries of the real program.
 func patient(t *testing.T, path string) *backends.Store {
 	t.Helper()
 	short := openLive(t, path)
@@ -132,7 +132,7 @@ func TestServersKilledWhileAFileIsWritten(t *testing.T) {
 			if len(keys) != 1 {
 				t.Errorf("list = %q, want k alone", keys)
 			}
-			// Writers that broke off while the NameNode was away left files that no list shows.
+			// Writers that failed while the NameNode was down left files that listings omit.
 			b := inner(s)
 			if err := b.with(t.Context(), "list", "", func(ses *session) error {
 				files, _, err := ses.list("/"+b.base, "")
@@ -151,7 +151,7 @@ type readerAt func([]byte, int64) (int, error)
 
 func (r readerAt) ReadAt(p []byte, off int64) (int, error) { return r(p, off) }
 
-// listener answers connections by serve, until the test ends.
+// listener accepts connections and runs serve for each, until the test ends.
 func listener(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -176,7 +176,7 @@ func listener(t *testing.T, serve func(net.Conn)) string {
 
 func silent(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// alone opens a store whose NameNodes are addresses, without retries.
+// alone opens a store with the given NameNodes and without retries.
 func alone(t *testing.T, addresses ...string) *store {
 	t.Helper()
 	o, err := Scheme().Open(t.Context(), backends.Target{Scheme: "hdfs", Host: addresses[0], Params: map[string][]string{"user": {"stager"}}})
@@ -217,7 +217,7 @@ func TestASilentDataNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := inner(s)
-	b.pool.close() // sessions with connections as they should be
+	b.pool.close() // discards the sessions with normal connections
 	b.pool.closed = false
 	b.pool.patience.datanode, b.pool.patience.write = 300*time.Millisecond, 300*time.Millisecond
 	dead := listener(t, silent)
@@ -279,7 +279,7 @@ func TestServersThatAreNone(t *testing.T) {
 	web := listener(t, func(c net.Conn) {
 		_, _ = io.ReadFull(c, make([]byte, 7))
 		_, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n")
-		silent(c) // one that hangs up at once may break the greeting first
+		silent(c) // closing at once might fail the write of the greeting instead
 	})
 	gone := listener(t, func(net.Conn) {})
 	for _, tt := range []struct {
@@ -313,7 +313,7 @@ func TestASecondNameNodeIsAsked(t *testing.T) {
 	}
 }
 
-// deaf loses the answer to one request.
+// deaf loses the response to one request.
 type deaf struct {
 	net.Conn
 	to   string

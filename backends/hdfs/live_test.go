@@ -16,7 +16,7 @@ func need(t *testing.T) *live.Server {
 	return live.Start(t, "hdfs", "-keys=stager")
 }
 
-// shell runs "hdfs dfs" as its users do, and returns what it prints.
+// shell runs a class of the Hadoop command line, such as that of "hdfs dfs", and returns its output.
 func shell(t *testing.T, s *live.Server, class string, args ...string) string {
 	t.Helper()
 	return s.Run(t, "java", append([]string{"-Xmx256m", "-cp", s.Env["HADOOP_CLASSPATH"], class}, args...)...)
@@ -24,8 +24,7 @@ func shell(t *testing.T, s *live.Server, class string, args ...string) string {
 
 const fsShell = "org.apache.hadoop.fs.FsShell"
 
-// openLive opens a directory of the real server, with the environment changed, and the
-// patience of a test.
+// openLive opens a directory of the real server with a changed environment and short timeouts.
 func openLive(t *testing.T, path string, changed ...string) *backends.Store {
 	t.Helper()
 	return openAt(t, need(t), path, changed...)
@@ -44,12 +43,12 @@ func openAt(t *testing.T, server *live.Server, path string, changed ...string) *
 	return s
 }
 
-// directory is one of the test's own.
+// directory returns a directory for this test alone.
 func directory(t *testing.T) string {
 	return fmt.Sprintf("/%s-%d/", strings.NewReplacer("/", "_", ":", "_").Replace(t.Name()), time.Now().UnixNano())
 }
 
-// noParts: a file of HDFS is written from its beginning to its end.
+// noParts: HDFS writes a file only sequentially.
 var noParts = []string{conformance.AnyOrder}
 
 func unfit(key string) bool { return strings.Contains(key, ":") }

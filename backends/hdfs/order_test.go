@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// ordered lists names, of directories with a slash behind them, as a NameNode does, and
-// returns them as an order hands them out, and how many it held at most.
+// ordered adds names in the order of a NameNode; directories end in "/". It returns them in the order
+// of an order, with the largest number of held entries.
 func ordered(names []string) (got []string, held int) {
 	names = slices.Clone(names)
 	bare := func(name string) string { return strings.TrimSuffix(name, "/") }
@@ -36,7 +36,7 @@ func TestOrderIsThatOfKeys(t *testing.T) {
 	letters := []rune{'!', '-', '.', '/', '0', 'a', 'b', 'z', 'ü', 'ÿ', '日', '🚀'}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
-		names := make(map[string]bool) // bare names are taken once
+		names := make(map[string]bool) // each bare name occurs once
 		for range random.IntN(12) {
 			var name []rune
 			for range 1 + random.IntN(4) {

@@ -16,14 +16,14 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-// secure is a cluster as companies have them: two NameNodes, and Kerberos. RPC is
-// encrypted, and DataNodes offer both to encrypt and not to.
+// secure returns a cluster as companies run it: two NameNodes, Kerberos and encrypted RPC. DataNodes
+// offer both encrypted and plain transfers.
 func secure(t *testing.T) *live.Server {
 	t.Helper()
 	return live.Start(t, "hdfs", "-kerberos", "-ha")
 }
 
-// secured opens a directory with the environment changed, and little patience.
+// secured opens a directory with a changed environment and short timeouts.
 func secured(t *testing.T, url string, changed ...string) (*backends.Store, error) {
 	t.Helper()
 	s, err := backends.NewRegistry(Scheme()).Open(t.Context(), "hdfs://"+url, backends.Options{
@@ -35,10 +35,10 @@ func secured(t *testing.T, url string, changed ...string) (*backends.Store, erro
 	return s, err
 }
 
-// kadmin is where Debian puts it.
+// kadmin is its path on Debian.
 const kadmin = "/usr/sbin/kadmin.local"
 
-// keysFor makes a principal and returns a keytab with its key.
+// keysFor creates a principal and returns a keytab with its key.
 func keysFor(t *testing.T, principal string, options ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keytab")
@@ -53,7 +53,7 @@ const (
 	withTicket = "KRB5_CLIENT_KTNAME="
 )
 
-// few keeps the contract short: what differs here is how servers are spoken to.
+// few shortens the conformance tests: only the connection to the servers differs here.
 var few = conformance.Options{Unfit: unfit, Without: noParts, MaxSize: 3 << 20, Many: 20}
 
 func TestContractWithKerberos(t *testing.T) {
@@ -63,7 +63,7 @@ func TestContractWithKerberos(t *testing.T) {
 	}, few)
 }
 
-// roundTrip writes several blocks and reads them.
+// roundTrip writes several blocks and reads them back.
 func roundTrip(t *testing.T, s *backends.Store) {
 	t.Helper()
 	const size = 3<<20 + 7
@@ -125,7 +125,7 @@ func TestWordsOfKerberos(t *testing.T) {
 		s, err := secured(t, tt.url, tt.env...)
 		for err == nil {
 			_, err = s.Stat(t.Context(), "k")
-			if backends.KindOf(err) == backends.NotExist { // a ticket of a second is good for that long
+			if backends.KindOf(err) == backends.NotExist { // until the ticket of one second expires
 				s, err = secured(t, tt.url, tt.env...)
 			}
 		}
@@ -156,7 +156,7 @@ func TestAKerberosServerThatIsAwayOrWrong(t *testing.T) {
 	wantRefused(t, "with a clock that was set", err, backends.NotExist, "")
 }
 
-// A job lasts for days and a ticket for hours. Each login here needs one that is valid.
+// A job runs for days and a ticket lasts for hours. Each login here needs a valid one.
 func TestAProcessThatOutlivesItsTicket(t *testing.T) {
 	const life = 4 * time.Second
 	keys := keysFor(t, "brief", "-maxlife", "4sec")
@@ -192,7 +192,7 @@ func TestNameNodesThatTakeTurns(t *testing.T) {
 	}
 	server.Order(t, "deactivate nn1")
 	server.Order(t, "activate nn2")
-	// nn1, which is a standby now, is first in the configuration.
+	// nn1 is first in the configuration and is now a standby.
 	if _, err := openAt(t, server, "cluster/"+inner(s).base+"/").Stat(t.Context(), "k"); err != nil {
 		t.Errorf("with the standby first: %v", err)
 	}
@@ -253,7 +253,7 @@ func TestProtections(t *testing.T) {
 	}
 }
 
-// lasting is a store with the patience to see a DataNode come back.
+// lasting returns a store that retries long enough for a DataNode to come back.
 func lasting(s *backends.Store) *backends.Store {
 	b := inner(s)
 	return backends.NewStore(b, s.Name(), backends.Options{RetryFor: time.Minute}).Sub(b.base)

@@ -16,7 +16,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// admin is a NameNode as its superuser sees it.
+// admin sends a request to the NameNode as its superuser.
 func admin(t *testing.T, method string, args arguments) {
 	t.Helper()
 	b := inner(openLive(t, "/"))
@@ -39,7 +39,7 @@ func keys(t *testing.T, s *backends.Store) (keys []string) {
 	return keys
 }
 
-// wantRefused complains unless err is of the kind and has the words.
+// wantRefused reports an error unless err has the kind and contains the words.
 func wantRefused(t *testing.T, what string, err error, kind backends.Kind, words string) {
 	t.Helper()
 	if backends.KindOf(err) != kind || !strings.Contains(fmt.Sprint(err), words) {
@@ -189,7 +189,7 @@ func TestWordsOfARealNameNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What another user may not.
+	// What another user may not do.
 	perm, err := protoregistry.GlobalTypes.FindMessageByName("hadoop.hdfs.FsPermissionProto")
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestWordsOfARealNameNode(t *testing.T) {
 	_, err = s.PutBytes(t.Context(), "a:b", nil, backends.CreateOptions{})
 	wantRefused(t, "a colon", err, backends.Invalid, "colon")
 
-	// Quotas of names and of bytes.
+	// Quotas for names and for bytes.
 	admin(t, "setQuota", arguments{"path": dir + "d", "namespaceQuota": uint64(2), "storagespaceQuota": uint64(1 << 62)})
 	_, err = s.PutBytes(t.Context(), "d/new", nil, backends.CreateOptions{})
 	wantRefused(t, "over the quota of names", err, backends.NoSpace, "quota")

@@ -148,8 +148,8 @@ func (w *writer) timed(within time.Duration, step func() error) error {
 	if err := w.file.SetDeadline(time.Now().Add(within)); err != nil {
 		return err
 	}
-	// While it waits for confirmations, the library may not use its connection, so the deadline alone
-	// is not enough.
+	// The library also waits for confirmations without using its connection, where a deadline
+	// has no effect.
 	watch := time.AfterFunc(within+time.Second, w.session.cut)
 	defer watch.Stop()
 	if err := step(); err != nil {

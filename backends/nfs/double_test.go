@@ -22,7 +22,7 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// openDouble opens a directory of a server in memory.
+// openDouble opens a directory of an in-memory server.
 func openDouble(ctx context.Context, s *nfstest.Server, directory, params string) (*backends.Store, error) {
 	values, err := url.ParseQuery(params)
 	if err != nil {
@@ -57,8 +57,8 @@ func openDouble(ctx context.Context, s *nfstest.Server, directory, params string
 	return backends.NewRegistry(scheme).Open(ctx, "nfs://double/"+directory, backends.Options{RetryFor: time.Minute, Log: slog.New(slog.DiscardHandler)})
 }
 
-// eachDouble runs a test in virtual time with both versions against a server that has
-// the directory data.
+// eachDouble runs a test in virtual time with both versions, against a server that has the directory
+// data.
 func eachDouble(t *testing.T, params string, run func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store)) {
 	eachVersion(t, func(t *testing.T, vers string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -79,9 +79,9 @@ func eachDouble(t *testing.T, params string, run func(t *testing.T, vers string,
 	})
 }
 
-// The same promises as against a real server, where there is none.
+// The conformance tests that also run against a real server, for machines without one.
 func TestContractWithADouble(t *testing.T) {
-	// Generated code of version 3 takes names of ASCII only; a real server shows that.
+	// Generated code of version 3 accepts only ASCII names, so only a real server tests version 3.
 	for _, params := range []string{"vers=4.1", "vers=4.1&rsize=32KiB&slots=3&conns=1"} {
 		t.Run(params, func(t *testing.T) {
 			t.Parallel()
@@ -108,8 +108,7 @@ func next(s *nfstest.Server, vers string, op nfsv4.NfsOpnum4, proc uint32, fault
 	}
 }
 
-// A server that takes bytes and crashes before they are durable answers COMMIT all the
-// same when it is back.
+// A server that crashes before written data is durable still accepts COMMIT after its restart.
 func TestWhatARestartLostIsWrittenAgain(t *testing.T) {
 	eachDouble(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
 		const size = 100_000
@@ -159,8 +158,8 @@ func TestAStreamOfWhichAPartIsLostIsNotCommitted(t *testing.T) {
 	})
 }
 
-// A handle may be of no use though the file is there: the export was moved, or the
-// server began to number anew.
+// A handle may become invalid although the file exists: the export was moved, or the server
+// renumbered its files.
 func TestAStaleHandleIsLookedUpAgain(t *testing.T) {
 	eachDouble(t, "&rsize=4KiB", func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store) {
 		want := conformance.ContentsOf("k", 50_000).Bytes()
@@ -179,8 +178,8 @@ func TestAStaleHandleIsLookedUpAgain(t *testing.T) {
 	})
 }
 
-// Handles of directories are kept on version 3. One that was replaced meanwhile was once
-// taken for one that is gone, and its files were silently missing.
+// Version 3 caches handles of directories. A replaced directory was once taken for a removed one, and
+// its files were silently missing.
 func TestADirectoryIsReplaced(t *testing.T) {
 	eachDouble(t, "", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
 		s.WriteFile("data/directory/old", nil)
@@ -198,7 +197,7 @@ func TestADirectoryIsReplaced(t *testing.T) {
 	})
 }
 
-// keys are those of a listing.
+// keys returns the keys of a listing.
 func keys(t *testing.T, store *backends.Store, prefix string) string {
 	t.Helper()
 	var got []string
@@ -244,7 +243,7 @@ func TestLinks(t *testing.T) {
 			t.Errorf("List of a prefix behind a link: %q", got)
 		}
 		for key, want := range map[string]string{"one": "a", "current/b0": "b0", "current/again": "a", "v1/up/current/a": "a"} {
-			for range 2 { // the second time by what is known
+			for range 2 { // the second time from the cache
 				if got, _, err := store.ReadAll(t.Context(), key, 10); string(got) != want || err != nil {
 					t.Errorf("ReadAll(%q) = %q, %v; want %q", key, got, err, want)
 				}
@@ -305,7 +304,7 @@ func TestAStoreBehindALink(t *testing.T) {
 
 func TestGroupsAreTold(t *testing.T) {
 	eachDouble(t, "&uid=7&gid=8&gids=9,10", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
-		_, _ = store.Stat(t.Context(), "k") // it asks
+		_, _ = store.Stat(t.Context(), "k") // any request
 		if got := s.Credential(); got.Uid != 7 || got.Gid != 8 || !slices.Equal(got.Gids, []uint32{9, 10}) {
 			t.Errorf("the server was told %+v, want 7, 8 and 9, 10", got)
 		}

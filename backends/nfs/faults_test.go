@@ -25,14 +25,14 @@ import (
 	"github.com/stager-dev/stager/backends/conformance"
 )
 
-// wire stands between client and server, and can hold what passes, or cut it.
+// wire is a proxy between client and server that can stall or cut connections.
 type wire struct {
 	listener net.Listener
 	target   string
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards the fields below
 	conns []net.Conn
-	hold  chan struct{} // not nil: nothing passes until it is closed
+	hold  chan struct{} // not nil: data waits until it is closed
 }
 
 func newWire(t *testing.T, target string, wrap func(net.Listener) net.Listener) *wire {
@@ -153,7 +153,7 @@ func TestCallsOfASilentServerAreCancelled(t *testing.T) {
 			t.Errorf("cancelled calls took %v", took)
 		}
 		w.release()
-		// The parked slots come back when their answers do, and are good.
+		// The parked slots return with their responses and are usable again.
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		for range 10 {
@@ -199,7 +199,7 @@ func TestWhatIsLostWithConnectionsIsDoneOnce(t *testing.T) {
 			t.Error(err)
 		}
 		close(stop)
-		_ = g.Wait() // it returns none
+		_ = g.Wait() // it never fails
 		n := 0
 		for _, err := range store.List(t.Context(), "") {
 			if err != nil {
@@ -248,7 +248,7 @@ func TestTLSFromTheFirstByte(t *testing.T) {
 	}
 }
 
-// certificate is one for nfs.example.org, and who vouches for it.
+// certificate returns a certificate for nfs.example.org and a pool with its issuer.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -284,7 +284,7 @@ func TestAServerThatAnswersNothing(t *testing.T) {
 			if err != nil {
 				return
 			}
-			go io.Copy(io.Discard, c) //nolint:errcheck // it reads until the client goes
+			go io.Copy(io.Discard, c) //nolint:errcheck // it reads until the client closes
 		}
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

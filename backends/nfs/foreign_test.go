@@ -13,7 +13,8 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/nfstest"
 )
 
-// A server without READDIRPLUS, which RFC 1813 allows and unfs3 does, could not be listed.
+// A server without READDIRPLUS, which is optional in RFC 1813 and missing in unfs3, could not be
+// listed.
 func TestListWithoutREADDIRPLUS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := nfstest.New()
@@ -49,7 +50,7 @@ func TestListWithoutREADDIRPLUS(t *testing.T) {
 	})
 }
 
-// onLoopback serves s at an address of this machine.
+// onLoopback serves s on a loopback port.
 func onLoopback(t *testing.T, s *nfstest.Server) (port string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,8 +82,8 @@ func onLoopback(t *testing.T, s *nfstest.Server) (port string) {
 	return port
 }
 
-// A push to a directory that is not there, of an export that is read-only, ended with 66,
-// "source missing". Who reads there still learns that it is missing.
+// A push to a missing directory of a read-only export once exited with 66, "source missing". A read
+// there must still report that the directory is missing.
 func TestMissingDirOfAReadOnlyExport(t *testing.T) {
 	s := nfstest.New()
 	s.Mkdir("data")
@@ -104,8 +105,7 @@ func TestMissingDirOfAReadOnlyExport(t *testing.T) {
 	}
 }
 
-// A wrong export of a server that speaks version 3 alone was answered with the words
-// about version 4.1.
+// For a wrong export of a server with version 3 only, the error was once about version 4.1.
 func TestWrongExportOfAServerOfVersion3(t *testing.T) {
 	s := nfstest.New()
 	s.Only = 3

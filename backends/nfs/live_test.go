@@ -21,7 +21,7 @@ func need(t *testing.T) *live.Server {
 	return live.Start(t, "nfs")
 }
 
-// at names a directory of the server; params are like "vers=3&rsize=64KiB".
+// at returns the URL of a directory of the server. params are like "vers=3&rsize=64KiB".
 func at(s *live.Server, path, params string) string {
 	if strings.Contains(params, "vers=3") {
 		params += "&mountport=" + s.Env["NFS_MOUNT_PORT"]
@@ -58,7 +58,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// contentsTo compares what is written to it.
+// contentsTo compares the data written to it with the expected contents.
 type contentsTo struct {
 	want *conformance.Contents
 	mu   sync.Mutex
@@ -95,7 +95,7 @@ func TestAServerIsKilledWhileItIsRead(t *testing.T) {
 		<-to.half
 		server.Order(t, "kill")
 		close(to.on)
-		time.Sleep(time.Second) // the client meets a server that is gone
+		time.Sleep(time.Second) // the client runs into the missing server
 		server.Order(t, "start")
 		select {
 		case err = <-done:
@@ -108,7 +108,7 @@ func TestAServerIsKilledWhileItIsRead(t *testing.T) {
 	})
 }
 
-// slow stops at half of what comes.
+// slow pauses after half of the data.
 type slow struct {
 	contentsTo
 	once     sync.Once
@@ -122,7 +122,7 @@ func (s *slow) WriteAt(p []byte, off int64) (int, error) {
 	return s.contentsTo.WriteAt(p, off)
 }
 
-// pausing stops a source at half.
+// pausing is a source that pauses at half.
 type pausing struct {
 	io.ReaderAt
 	once     sync.Once
@@ -202,7 +202,7 @@ func TestWordsOfARealServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		const fine = backends.Kind(255)
-		// Version 4 does not show an export to those whom it does not let in.
+		// Version 4 hides an export from clients that may not use it.
 		hidden, exports := backends.NotExist, "it exports data, readonly"
 		if params == "vers=3" {
 			hidden, exports = backends.Permission, "it exports /data, /old, /readonly, /secure"
@@ -241,7 +241,7 @@ func TestWordsOfARealServer(t *testing.T) {
 	})
 }
 
-// makeLinks makes links of all kinds, once.
+// makeLinks creates links of all kinds, once.
 func makeLinks(t *testing.T, dir string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, "real"), 0o755); err != nil {

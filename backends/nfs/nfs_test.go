@@ -52,7 +52,7 @@ func TestClassify(t *testing.T) {
 		{nfs3.ErrFlavor, backends.Permission},
 		{&rpc.BrokenError{Err: syscall.ECONNRESET}, backends.Unavailable},
 		{&rpc.BrokenError{Err: &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}}, backends.Unavailable},
-		{&rpc.BrokenError{Err: context.DeadlineExceeded}, backends.Unavailable}, // the dial's own, not the caller's
+		{&rpc.BrokenError{Err: context.DeadlineExceeded}, backends.Unavailable}, // the timeout of the dialer, not the caller's
 		{&rpc.DeniedError{Why: 5}, backends.Permission},
 		{&rpc.MismatchError{Low: 2, High: 3}, backends.Unsupported},
 		{fmt.Errorf("%w: %w", context.Canceled, errors.New("why")), backends.Canceled},
@@ -114,7 +114,7 @@ func TestParse(t *testing.T) {
 func TestMountLongest(t *testing.T) {
 	for _, tt := range []struct {
 		directory string
-		can       string // what the server mounts
+		can       string // what the server lets clients mount
 		status    remote.Status
 		rest      string
 		wantError remote.Status
@@ -143,7 +143,7 @@ func TestMountLongest(t *testing.T) {
 	}
 }
 
-// fake is a tree of one file, of which at most so many bytes come at once.
+// fake is a tree with one file that returns a limited number of bytes per read.
 type fake struct {
 	remote.Tree
 	data    []byte

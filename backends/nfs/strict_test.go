@@ -18,14 +18,13 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// needStrict is a server whose lease is short, and which has a period of grace after it
-// was started.
+// needStrict returns a server with a short lease and a grace period after its start.
 func needStrict(t *testing.T) *live.Server {
 	t.Helper()
 	return live.Start(t, "nfs", "-lease=4s", "-grace=8s")
 }
 
-// dialStrict is a client of the strict server, which log tells of.
+// dialStrict returns a client of the strict server that logs to log.
 func dialStrict(t *testing.T, address string, log *bytes.Buffer) *nfs4.Client {
 	t.Helper()
 	c, err := nfs4.Dial(t.Context(), nfs4.Config{
@@ -43,7 +42,7 @@ func dialStrict(t *testing.T, address string, log *bytes.Buffer) *nfs4.Client {
 	return c
 }
 
-// A real server counts real seconds, so these tests take some.
+// A real server counts real seconds, so these tests take some time.
 
 func TestALeaseOfARealServerExpires(t *testing.T) {
 	strict := needStrict(t)
@@ -81,7 +80,7 @@ func TestTheGraceOfARealServer(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(strict.Env["NFS_DIR"], "grace"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// A client that does not come back: it is for him that the server waits.
+	// A client that never returns: the grace period of the server waits for it.
 	w := newWire(t, strict.Env["NFS_SERVER"], nil)
 	var log bytes.Buffer
 	gone := dialStrict(t, w.listener.Addr().String(), &log)

@@ -57,8 +57,8 @@ func TestAServerThatFallsSilent(t *testing.T) {
 	}
 }
 
-// A server did what it was asked for, and the connection ended before its answer came:
-// a file was left under its temporary name, which no list shows.
+// The server creates the file, but the connection ends before the response. This once left a file
+// under its temporary name, which listings omit.
 func TestAFileWhoseCreationWasNotAnsweredIsRemoved(t *testing.T) {
 	s := need(t, "plain")
 	p := newHole(t, s.Env["SMB_SERVER"])
@@ -76,7 +76,7 @@ func TestAFileWhoseCreationWasNotAnsweredIsRemoved(t *testing.T) {
 		_, err = w.Commit(t.Context())
 		return err
 	}
-	for range sessions { // and so the directory is there, and nothing has to be dialed
+	for range sessions { // creates the directory and dials all sessions
 		if err := create(); err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func TestAFileWhoseCreationWasNotAnsweredIsRemoved(t *testing.T) {
 	if got := left(); len(got) != 1 {
 		t.Fatalf("%q are left at first, want one file", got)
 	}
-	// The server may need a moment to see that nobody has the file open any more.
+	// The server may take a moment to notice that the file is closed.
 	for i := 0; len(left()) > 0; i++ {
 		if err := create(); err != nil || i == 1000 {
 			t.Fatalf("Create = %v, and %q are left", err, left())
@@ -96,11 +96,11 @@ func TestAFileWhoseCreationWasNotAnsweredIsRemoved(t *testing.T) {
 	}
 }
 
-// hole is a proxy that can swallow what passes.
+// hole is a proxy that can drop all data.
 type hole struct {
 	address string
 	silent  atomic.Bool
-	cuts    atomic.Bool // the connection, once, when the server answers next
+	cuts    atomic.Bool // breaks one connection at the next response of the server
 }
 
 func newHole(t *testing.T, to string) *hole {

@@ -2,7 +2,7 @@ package smb
 
 import "testing"
 
-// A stream from afar reads further ahead, and both give back what they took.
+// A stream from a distant server reads further ahead. Every stream returns its tokens.
 func TestExtraChunks(t *testing.T) {
 	for _, c := range []struct {
 		far  bool

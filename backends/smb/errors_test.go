@@ -58,7 +58,7 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%s: %v tells a path beside the key", tt.name, err)
 		}
 	}
-	// What fails on the side that is read from is not this store's.
+	// An error of the source is not an error of this backend.
 	local := &backends.LocalError{Err: fs.ErrPermission}
 	if got := classify("write", "k", local); got != error(local) {
 		t.Errorf("classify(%v) = %v, want it as it is", local, got)
@@ -74,7 +74,7 @@ func TestClassify(t *testing.T) {
 func TestCheckKey(t *testing.T) {
 	for _, tt := range []struct {
 		key               string
-		mapped, asTheyAre bool // whether the key is taken
+		mapped, asTheyAre bool // whether the key is valid
 	}{
 		{"a/b", true, true},
 		{"ünïcödé 日本語 🚀", true, true},

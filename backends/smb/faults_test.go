@@ -117,8 +117,8 @@ func TestAFullDiskSaysSo(t *testing.T) {
 	})
 }
 
-// Both backends are as two processes are. While writers agreed on one file of a
-// well-known name, two won in one round of some hundreds on a machine with much to do.
+// The two backends act like two processes. When writers shared one claim file with a fixed name, two
+// of them won in one of some hundred rounds on a busy machine.
 func TestOneOfManyWritersWins(t *testing.T) {
 	eachMode(t, func(t *testing.T, s *live.Server) {
 		stores := []*backends.Store{openLive(t, s, "data/race/"), openLive(t, s, "data/race/")}
@@ -144,7 +144,7 @@ func TestOneOfManyWritersWins(t *testing.T) {
 				t.Errorf("round %d: %d won and %d lost, %v; want 1 and 7", round, won.Load(), lost.Load(), err)
 			}
 			if err := stores[0].Delete(t.Context(), key); err != nil {
-				t.Error(err) // the next run wants it free
+				t.Error(err) // so that the next run finds the key free
 			}
 		}
 		left, _ := filepath.Glob(filepath.Join(s.Env["SMB_DIR"], "race", Temporary+"*"))
@@ -161,9 +161,8 @@ func TestAClaimWhoseOwnerIsGoneIsNone(t *testing.T) {
 	if _, err := one.PutBytes(t.Context(), "other", nil, backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// A claim is held for as long as a commit takes; here it is held by hand. The
-	// library closes a file that nothing refers to when the garbage collector finds it,
-	// which once ended this claim too early.
+	// A claim normally lasts as long as a commit; here the test holds it. The garbage collector closes a
+	// file that is no longer referenced, which once ended this claim too early.
 	raw, prefix := one.Backend()
 	session, err := raw.(*Backend).pool.get(t.Context())
 	if err != nil {
@@ -187,11 +186,11 @@ func TestAClaimWhoseOwnerIsGoneIsNone(t *testing.T) {
 		t.Errorf("with a claim that nobody holds: %v", err)
 	}
 	if err := two.Delete(t.Context(), "k"); err != nil {
-		t.Error(err) // the next run wants the key free
+		t.Error(err) // so that the next run finds the key free
 	}
 }
 
-// What other programs do to a file, seen through the server.
+// Other programs change a file, as seen through the server.
 func TestAFileThatChangesWhileItIsRead(t *testing.T) {
 	s := need(t, "plain")
 	store := openLive(t, s, "data/change/")
@@ -269,14 +268,14 @@ func TestAServerThatIsKilledIsSurvived(t *testing.T) {
 		_, err = store.ReadRange(t.Context(), obj, 0, size, writerAt(func(p []byte, off int64) (int, error) {
 			if off == 8<<20 {
 				s.Order(t, "away 500ms")
-				time.Sleep(100 * time.Millisecond) // what is in flight gets lost
+				time.Sleep(100 * time.Millisecond) // data in flight is lost
 			}
 			return got.Write(p)
 		}), nil)
 		if err != nil || !bytes.Equal(got.Bytes(), want.Bytes()) {
 			t.Errorf("reading while the server is killed: %v, %d bytes of %d, right: %v", err, got.Len(), size, bytes.Equal(got.Bytes(), want.Bytes()))
 		}
-		// The same while an object is written: what went before is written again.
+		// The same during a write: the earlier parts are written again.
 		src := &killing{want, func() { s.Order(t, "away 500ms") }, atomic.Bool{}}
 		if _, err := store.Put(t.Context(), "written", src, size, backends.CreateOptions{}); err != nil {
 			t.Fatalf("writing while the server is killed: %v", err)
@@ -292,7 +291,7 @@ func TestAServerThatIsKilledIsSurvived(t *testing.T) {
 	})
 }
 
-// killing is a source that does something when its last part is read.
+// killing is a source that calls do when its last part is read.
 type killing struct {
 	*conformance.Contents
 	do   func()
@@ -307,7 +306,7 @@ func (k *killing) ReadAt(p []byte, off int64) (int, error) {
 	return k.Contents.ReadAt(p, off)
 }
 
-// hasty is a backend that waits less long.
+// hasty returns a backend with short timeouts.
 func hasty(address string, getenv func(string) string) *Backend {
 	set := settings{address: address, host: "127.0.0.1", share: "data", signing: true, mapped: true}
 	return newBackend(&dialer{
@@ -328,7 +327,7 @@ func TestAServerThatIsNone(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Read(make([]byte, 256)) // the greeting, which it does not like
+			_, _ = conn.Read(make([]byte, 256)) // the greeting, which it rejects
 			_ = conn.Close()
 		}
 	}()
@@ -399,7 +398,7 @@ func TestACallThatIsLeftHarmsNobody(t *testing.T) {
 	for i := range 60 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
 		if body, err := b.OpenRange(ctx, obj, 0, size); err == nil {
-			_, _ = io.Copy(io.Discard, body) // it ends with the context, if not before
+			_, _ = io.Copy(io.Discard, body) // the context ends it at the latest
 			body.Close()
 		}
 		_, _ = b.Stat(ctx, prefix+"k")

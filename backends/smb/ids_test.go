@@ -9,15 +9,15 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// impacket and some file servers have no ids of files and list them with 0, but tell
-// another number of an open file: every read ended with "the file changed".
+// impacket and some file servers have no file ids. They list files with id 0 but report another
+// number for an open file. Every read then failed with "the file changed".
 func TestReadOfAFileListedWithoutAnID(t *testing.T) {
 	file := func(size int64, id uint64) *smb2.FileStat {
 		return &smb2.FileStat{EndOfFile: size, LastWriteTime: time.Unix(1000, 0), FileId: id}
 	}
 	for _, tt := range []struct {
 		listed, open *smb2.FileStat
-		kind         backends.Kind // Unknown: it is the file
+		kind         backends.Kind // Unknown: the file is the right one
 	}{
 		{file(5, 0), file(5, 77), backends.Unknown},
 		{file(5, 77), file(5, 0), backends.Unknown},

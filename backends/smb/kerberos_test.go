@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-// A share is named as its server's principal is, cifs/localhost.
+// openByTicket opens a share under the name in the principal of its server, cifs/localhost.
 func openByTicket(t *testing.T, path string, changed ...string) (*backends.Store, error) {
 	t.Helper()
 	server := live.Start(t, "smb", "-kerberos", "-mode=encrypted")
@@ -63,7 +63,7 @@ func TestWordsOfKerberos(t *testing.T) {
 		{"an address for a name", "ip/data/", nil, "no service cifs/127.0.0.1"},
 	} {
 		var err error
-		for err == nil || backends.KindOf(err) == backends.NotExist { // a ticket of a second is good for that long
+		for err == nil || backends.KindOf(err) == backends.NotExist { // until the ticket of one second expires
 			var s *backends.Store
 			if s, err = openByTicket(t, tt.path, tt.env...); err == nil {
 				_, err = s.Stat(t.Context(), "k")

@@ -11,7 +11,7 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-// need is the server of a mode. They differ in what they demand of clients.
+// need returns the server of a mode. The modes differ in what they require of clients.
 func need(t *testing.T, mode string) *live.Server {
 	t.Helper()
 	return live.Start(t, "smb", "-mode="+mode)
@@ -30,7 +30,7 @@ func openLive(t *testing.T, s *live.Server, path string, changed ...string) *bac
 }
 
 func TestContract(t *testing.T) {
-	whole := conformance.Options{MaxSize: 25 << 20} // three parts and a little: signing is slow under the race detector
+	whole := conformance.Options{MaxSize: 25 << 20} // a little over three parts: signing is slow under the race detector
 	short := conformance.Options{MaxSize: 1 << 20, Many: 50, Without: []string{conformance.AnyOrder}}
 	for _, tt := range []struct {
 		name, mode, params string

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// framed is a message with its length before it.
+// framed prefixes a message with its length.
 func framed(message []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...)
 }
 
-// answer is a message of a server: a header, and a body that begins after it.
+// answer returns a message of a server: a header and its body.
 func answer(command uint16, status uint32, body ...byte) []byte {
 	p := make([]byte, smbHeader)
 	copy(p, "\xfeSMB")
@@ -22,8 +22,8 @@ func answer(command uint16, status uint32, body ...byte) []byte {
 	return append(p, body...)
 }
 
-// negotiated is the answer of a server that chose a dialect and, in the second of its
-// contexts, a cipher.
+// negotiated returns the response of a server that chose a dialect and, in its second context, a
+// cipher.
 func negotiated(dialect, cipher uint16) []byte {
 	body := make([]byte, 64)
 	binary.LittleEndian.PutUint16(body[4:], dialect)
@@ -72,8 +72,8 @@ func TestLoginIsMadeToEncrypt(t *testing.T) {
 	}
 }
 
-// A wrong password at a server that sends a body of two bytes with the refusal was
-// retried to the end, as a broken answer.
+// A server that refuses a wrong password with a body of two bytes once looked broken, and the login
+// was retried until the timeout.
 func TestRefusalOfALoginNeedsNoBody(t *testing.T) {
 	for name, body := range map[string][]byte{
 		"none": nil, "short": {9, 0}, "one of a success": {9, 0, 0, 0, 72, 0, 0, 1}, "as it should be": {9, 0, 0, 0, 0, 0, 0, 0, 0},
@@ -129,7 +129,7 @@ func TestLengthAndMessageGoTogether(t *testing.T) {
 	}
 }
 
-// writes remembers what is written to a connection.
+// writes records what is written to a connection.
 type writes struct {
 	net.Conn
 	all []string

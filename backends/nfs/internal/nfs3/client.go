@@ -18,7 +18,7 @@ const (
 	version = 3
 )
 
-// procedure of the protocol.
+// procedure is a procedure number of the protocol.
 type procedure uint32
 
 const (
@@ -44,32 +44,32 @@ var names = map[procedure]string{
 	remove: "REMOVE", rmdir: "RMDIR", rename: "RENAME", link: "LINK", readdir: "READDIR", readdirplus: "READDIRPLUS", fsinfo: "FSINFO", commit: "COMMIT",
 }
 
-// Config says how a server is spoken to.
+// Config configures a Client.
 type Config struct {
-	RPC        *rpc.Client // of the NFS service; owned by the Client
+	RPC        *rpc.Client // connections to the NFS service; owned by the Client
 	Credential rpc.Credential
 	Root       Handle // of the mounted directory
-	Slots      int    // requests at once, 0: 16
-	BlockSize  int    // bytes of a read or write, 0: 512 KiB; the server may take fewer
+	Slots      int    // concurrent requests, 0: 16
+	BlockSize  int    // bytes of a read or write, 0: 512 KiB; the server may limit it
 }
 
-// Handle of a file, opaque to clients.
+// Handle is a file handle, opaque to clients.
 type Handle string
 
 const maxHandle = 64
 
-// Client is a mounted directory. It is a remote.Tree.
+// Client is a mounted directory. It implements remote.Tree.
 type Client struct {
 	cfg         Config
 	slots       chan struct{}
 	read, write int
-	bare        atomic.Bool // the server does not have READDIRPLUS
+	bare        atomic.Bool // the server lacks READDIRPLUS
 
-	mu          sync.Mutex // guards all below
+	mu          sync.Mutex // guards the fields below
 	directories map[string]known
 }
 
-// known is a directory's handle, and until when it is believed.
+// known is a cached handle of a directory.
 type known struct {
 	handle Handle
 	until  time.Time
@@ -79,7 +79,7 @@ const believe = 30 * time.Second
 
 var _ remote.Tree = (*Client)(nil)
 
-// Dial asks the server which sizes it likes.
+// Dial returns a Client after requesting the preferred sizes of the server.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Slots == 0 {
 		cfg.Slots = 16
@@ -111,11 +111,11 @@ func Dial(ctx context.Context, cfg Config) (*Client, error) {
 // Sizes implements remote.Tree.
 func (c *Client) Sizes() (read, write int) { return c.read, c.write }
 
-// Close ends the connections.
+// Close closes the connections.
 func (c *Client) Close() error { return c.cfg.RPC.Close() }
 
-// call runs a procedure until the server has carried it out or refused it. The reply
-// stands behind the status.
+// call runs a procedure until the server returns its outcome. The reply is positioned after the
+// status.
 func (c *Client) call(ctx context.Context, p procedure, hint int, args func(*rpc.Encoder)) (*rpc.Reply, error) {
 	msg := rpc.NewCall(c.cfg.Credential, program, version, uint32(p), hint)
 	args(msg)
@@ -144,8 +144,8 @@ func (c *Client) call(ctx context.Context, p procedure, hint int, args func(*rpc
 	}
 }
 
-// send sends a message, and once more on a new connection if the first broke. When the
-// caller gives up, the call keeps its place among those at once until its answer came.
+// send sends a message, and once more on a new connection if the first breaks. If the caller gives
+// up, the call still occupies its slot until the response arrives.
 func (c *Client) send(ctx context.Context, msg *rpc.Encoder) (*rpc.Reply, error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -160,14 +160,14 @@ func (c *Client) send(ctx context.Context, msg *rpc.Encoder) (*rpc.Reply, error)
 	}
 	go func() {
 		defer free()
-		if r, err := call.Wait(context.Background()); err == nil { // a connection does not stay silent for ever
+		if r, err := call.Wait(context.Background()); err == nil { // a silent connection ends by itself
 			r.Release()
 		}
 	}()
 	return nil, err
 }
 
-// attr reads a fattr3. Its time of change is its counter of changes.
+// attr decodes a fattr3. Its ctime serves as the change counter.
 func attr(r *rpc.Decoder) remote.Attr {
 	a := remote.Attr{Type: remote.Type(r.Uint32())}
 	r.Fixed(4 * 4)
@@ -180,7 +180,7 @@ func attr(r *rpc.Decoder) remote.Attr {
 	return a
 }
 
-// maybeAttr reads a post_op_attr.
+// maybeAttr decodes a post_op_attr.
 func maybeAttr(r *rpc.Decoder) (remote.Attr, bool) {
 	if r.Uint32() == 0 {
 		return remote.Attr{}, false
@@ -188,7 +188,7 @@ func maybeAttr(r *rpc.Decoder) (remote.Attr, bool) {
 	return attr(r), true
 }
 
-// maybeHandle reads a post_op_fh3.
+// maybeHandle decodes a post_op_fh3.
 func maybeHandle(r *rpc.Decoder) Handle {
 	if r.Uint32() == 0 {
 		return ""
@@ -196,7 +196,7 @@ func maybeHandle(r *rpc.Decoder) Handle {
 	return Handle(r.Opaque(maxHandle))
 }
 
-// skipChange reads a wcc_data, which does not matter here.
+// skipChange skips a wcc_data.
 func skipChange(r *rpc.Decoder) {
 	if r.Uint32() != 0 {
 		r.Fixed(8 + 8 + 8)
@@ -204,7 +204,7 @@ func skipChange(r *rpc.Decoder) {
 	maybeAttr(r)
 }
 
-// split cuts the last name off a path.
+// split returns the directory and the last name of a path.
 func split(path string) (dir, name string) {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		return path[:i], path[i+1:]

@@ -18,14 +18,14 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// The procedures by number, as RFC 1813 has them.
+// Procedure numbers of RFC 1813.
 const (
 	procLookup = 3
 	procRead   = 6
 	procRename = 14
 )
 
-// connect mounts all of a server's tree.
+// connect mounts the whole tree of a server.
 func connect(ctx context.Context, s *nfstest.Server, cfg nfs3.Config) (*nfs3.Client, error) {
 	var err error
 	cfg.RPC = rpc.NewClient(s.Dial, 2, rpc.Options{})
@@ -72,7 +72,7 @@ func bubble(t *testing.T, cfg nfs3.Config, run func(t *testing.T, s *nfstest.Ser
 func TestAServerThatAlwaysAsksToWaitIsGivenUp(t *testing.T) {
 	bubble(t, nfs3.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs3.Client) {
 		for range 100 {
-			s.Next3(procRead, nfstest.Fault{Status: nfsv4.NFS4ERR_DELAY}) // JUKEBOX, by its later name
+			s.Next3(procRead, nfstest.Fault{Status: nfsv4.NFS4ERR_DELAY}) // JUKEBOX, under its later name
 		}
 		start := time.Now()
 		_, _, err := c.Open(t.Context(), "data/file", 0, 1, true)
@@ -101,8 +101,7 @@ func TestCallersGiveUp(t *testing.T) {
 	})
 }
 
-// Who looks for a file that is not there is told so at once: only what was known from
-// before is asked again.
+// A missing file is reported at once. Only an outdated cached handle causes a second request.
 func TestAMissingFileCostsOneLookup(t *testing.T) {
 	bubble(t, nfs3.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs3.Client) {
 		if _, err := c.Stat(t.Context(), "data/none"); remote.StatusOf(err) != remote.NoEnt {

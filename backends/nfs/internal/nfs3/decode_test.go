@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// encode is what generated code makes of v.
+// encode returns what generated code writes for v.
 func encode(t testing.TB, v io.WriterTo) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -49,7 +49,7 @@ func directory(t testing.TB) []byte {
 	})
 }
 
-// What is read by hand is what generated code writes.
+// The hand-written decoders read what generated code writes.
 
 func TestAnswersByHand(t *testing.T) {
 	for _, data := range []string{"", "x", "bytes", "12345678"} {

@@ -8,7 +8,7 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// file is the handle of a file. The server knows of nobody who has it open.
+// file is the handle of a file. Version 3 has no open files.
 type file struct {
 	c      *Client
 	handle Handle
@@ -43,14 +43,13 @@ func (c *Client) Open(ctx context.Context, path string, off int64, n int, once b
 	return f, first, nil
 }
 
-// Create implements remote.Tree. The name is one that nobody else has, so a request
-// that is done twice does no harm.
+// Create implements remote.Tree. The name is unique, so repeating the request is harmless.
 func (c *Client) Create(ctx context.Context, path string) (remote.File, error) {
 	f := &file{c: c}
 	err := c.in(ctx, path, func(dir Handle, name string) error {
 		r, err := c.call(ctx, create, 0, func(e *rpc.Encoder) {
 			where(e, dir, name)
-			e.Uint32(0) // unchecked
+			e.Uint32(0) // UNCHECKED
 			mode(e, 0o644)
 		})
 		if err != nil {
@@ -92,11 +91,10 @@ func (f *file) ReadAt(ctx context.Context, off int64, n int) (remote.Block, erro
 	return b, nil
 }
 
-// decodeRead reads the results of READ without a copy. More than was asked for is an
-// error.
+// decodeRead decodes the results of READ without copying. More data than requested is an error.
 func decodeRead(d *rpc.Decoder, most int) (b remote.Block, known bool, err error) {
 	b.Attr, known = maybeAttr(d)
-	d.Uint32() // the length, which comes again
+	d.Uint32() // length, which is repeated below
 	b.EOF = d.Uint32() != 0
 	b.Data = d.Opaque(most)
 	return b, known, remote.Malformed(d.Err())
@@ -108,7 +106,7 @@ func (f *file) WriteAt(ctx context.Context, off int64, n int, fill func([]byte) 
 		e.String(string(f.handle))
 		e.Uint64(uint64(off))
 		e.Uint32(uint32(n))
-		e.Uint32(0) // unstable: COMMIT makes it durable
+		e.Uint32(0) // UNSTABLE: COMMIT makes it durable
 		if err := fill(e.Reserve(n)); err != nil {
 			e.Fail(err)
 		}
@@ -131,7 +129,7 @@ func (f *file) WriteAt(ctx context.Context, off int64, n int, fill func([]byte) 
 func (f *file) Commit(ctx context.Context) (v remote.Verifier, err error) {
 	r, err := f.c.call(ctx, commit, 0, func(e *rpc.Encoder) {
 		e.String(string(f.handle))
-		e.Uint64(0) // all of it
+		e.Uint64(0) // the whole file
 		e.Uint32(0)
 	})
 	if err != nil {
@@ -146,5 +144,5 @@ func (f *file) Commit(ctx context.Context) (v remote.Verifier, err error) {
 // Attr implements remote.File.
 func (f *file) Attr(ctx context.Context) (remote.Attr, error) { return f.c.attr(ctx, f.handle) }
 
-// Close implements remote.File. There is nothing to tell the server.
+// Close implements remote.File. Version 3 has no request for it.
 func (f *file) Close(context.Context) error { return nil }

@@ -15,10 +15,10 @@ const (
 	mapperProgram = 100000
 )
 
-// ErrFlavor says that an export wants other credentials than AUTH_SYS.
+// ErrFlavor reports that an export requires a credential other than AUTH_SYS.
 var ErrFlavor = errors.New("the export wants Kerberos")
 
-// MountPort asks a server's port mapper for the port of its mount service.
+// MountPort returns the port of the mount service, from the port mapper of the server.
 func MountPort(ctx context.Context, mapper *rpc.Client) (int, error) {
 	msg := rpc.NewCall(rpc.Credential{}, mapperProgram, 2, 3, 0)
 	for _, v := range []uint32{mountProgram, version, 6, 0} { // over TCP
@@ -39,7 +39,7 @@ func MountPort(ctx context.Context, mapper *rpc.Client) (int, error) {
 	return port, nil
 }
 
-// Exports asks the mount service which directories it lets be mounted, by whomever.
+// Exports returns all directories that the mount service exports, to any client.
 func Exports(ctx context.Context, service *rpc.Client, cred rpc.Credential) (directories []string, err error) {
 	r, err := service.Call(ctx, rpc.NewCall(cred, mountProgram, version, 5, 0))
 	if err != nil {
@@ -49,13 +49,13 @@ func Exports(ctx context.Context, service *rpc.Client, cred rpc.Credential) (dir
 	for r.Uint32() != 0 {
 		directories = append(directories, string(r.Opaque(1024)))
 		for r.Uint32() != 0 {
-			r.Opaque(1024) // a group that may
+			r.Opaque(1024) // a permitted group
 		}
 	}
 	return directories, remote.Malformed(r.Err())
 }
 
-// Mount asks the mount service for the handle of a directory.
+// Mount returns the handle of a directory from the mount service.
 func Mount(ctx context.Context, service *rpc.Client, cred rpc.Credential, directory string) (Handle, error) {
 	msg := rpc.NewCall(cred, mountProgram, version, 1, 0)
 	msg.String(directory)

@@ -10,8 +10,8 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// directory finds the handle of a directory, from the deepest one that is known. guessed says
-// that one was, and may be another by now.
+// directory returns the handle of a directory, starting at its deepest cached parent. If guessed is
+// true, a cached handle was used and may be outdated.
 func (c *Client) directory(ctx context.Context, path string) (h Handle, guessed bool, err error) {
 	if path == "" {
 		return c.cfg.Root, false, nil
@@ -46,7 +46,7 @@ func (c *Client) directory(ctx context.Context, path string) (h Handle, guessed 
 	return h, guessed, nil
 }
 
-// forget drops a directory, and those in it and above it, from those known.
+// forget removes a directory, its parents and its children from the cache.
 func (c *Client) forget(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,8 +57,7 @@ func (c *Client) forget(path string) {
 	}
 }
 
-// within runs a request on a directory, and once more if that was not what was known of
-// it.
+// within runs a request on a directory, and once more if the cached handle was outdated.
 func (c *Client) within(ctx context.Context, dir string, request func(dir Handle) error) error {
 	for try := 0; ; try++ {
 		h, guessed, err := c.directory(ctx, dir)
@@ -85,7 +84,7 @@ func (c *Client) in(ctx context.Context, path string, request func(dir Handle, n
 	return c.within(ctx, dir, func(h Handle) error { return request(h, name) })
 }
 
-// lookup finds a name.
+// lookup returns the handle and attributes of a name.
 func (c *Client) lookup(ctx context.Context, dir Handle, name string) (Handle, remote.Attr, error) {
 	r, err := c.call(ctx, lookup, 0, func(e *rpc.Encoder) { where(e, dir, name) })
 	if err != nil {
@@ -103,7 +102,7 @@ func (c *Client) lookup(ctx context.Context, dir Handle, name string) (Handle, r
 	return h, a, err
 }
 
-// where is a diropargs3.
+// where encodes a diropargs3.
 func where(e *rpc.Encoder, dir Handle, name string) {
 	e.String(string(dir))
 	e.String(name)
@@ -131,7 +130,7 @@ func (c *Client) Stat(ctx context.Context, path string) (a remote.Attr, err erro
 	return a, err
 }
 
-// maxPath is the longest target of a link.
+// maxPath is the maximum length of a link target.
 const maxPath = 4 << 10
 
 // ReadLink implements remote.Tree.
@@ -153,7 +152,7 @@ func (c *Client) ReadLink(ctx context.Context, path string) (target string, err 
 	return target, err
 }
 
-// listBytes is how much of a directory comes at once.
+// listBytes is the size of one page of a directory.
 const listBytes = 256 << 10
 
 // ReadDir implements remote.Tree.
@@ -170,8 +169,8 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 	})
 }
 
-// list lists a directory by READDIRPLUS, which a server need not have, or by READDIR and a
-// LOOKUP of each name.
+// list lists a directory by READDIRPLUS. If the server lacks that, it uses READDIR and a LOOKUP
+// per name.
 func (c *Client) list(ctx context.Context, dir Handle, each func(remote.Entry) error) error {
 	var (
 		cookie   uint64
@@ -224,7 +223,7 @@ func (c *Client) list(ctx context.Context, dir Handle, each func(remote.Entry) e
 	}
 }
 
-// lacks reports whether an error says that the server does not have a procedure.
+// lacks reports whether an error says that the server lacks a procedure.
 func lacks(err error) bool {
 	var refused *rpc.RefusedError
 	return remote.StatusOf(err) == remote.NotSupp || errors.As(err, &refused) && refused.Stat == procedureUnavailable
@@ -233,14 +232,13 @@ func lacks(err error) bool {
 // procedureUnavailable is PROC_UNAVAIL of RFC 5531.
 const procedureUnavailable = 3
 
-// decodeEntries reads the results of READDIRPLUS, or of READDIR where plus is false.
-// Servers may leave attributes out. Names are any bytes, so this is not generated code,
-// which insists on ASCII.
+// decodeEntries decodes the results of READDIRPLUS, or of READDIR if plus is false. Servers may omit
+// attributes. Names may be any bytes, so it does not use generated code, which requires ASCII.
 func decodeEntries(d *rpc.Decoder, plus bool, verifier *[8]byte, cookie *uint64, each func(e remote.Entry, known bool) error) (done bool, err error) {
 	maybeAttr(d)
 	copy(verifier[:], d.Fixed(8))
 	for d.Uint32() != 0 {
-		d.Uint64() // the number, which is among the attributes
+		d.Uint64() // fileid, which is also in the attributes
 		name := string(d.Opaque(4 << 10))
 		*cookie = d.Uint64()
 		var (
@@ -262,7 +260,7 @@ func decodeEntries(d *rpc.Decoder, plus bool, verifier *[8]byte, cookie *uint64,
 	return done, remote.Malformed(d.Err())
 }
 
-// mode is a sattr3 that sets nothing but the mode.
+// mode encodes a sattr3 that sets only the mode.
 func mode(e *rpc.Encoder, bits uint32) {
 	e.Uint32(1)
 	e.Uint32(bits)
@@ -285,7 +283,7 @@ func (c *Client) Mkdir(ctx context.Context, path string) error {
 	})
 }
 
-// Remove implements remote.Tree: the type is compared just before.
+// Remove implements remote.Tree. It checks the type just before, in another request.
 func (c *Client) Remove(ctx context.Context, path string, t remote.Type) error {
 	p := remove
 	if t == remote.Directory {

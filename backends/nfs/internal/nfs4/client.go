@@ -13,38 +13,38 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// Config says how a server is spoken to.
+// Config configures a Client.
 type Config struct {
 	RPC        *rpc.Client // owned by the Client
 	Credential rpc.Credential
-	Slots      int          // requests at once, 0: 16; the server may grant fewer
+	Slots      int          // concurrent requests, 0: 16; the server may grant fewer
 	BlockSize  int          // bytes of a read or write, 0: 512 KiB; the server may grant fewer
-	Log        *slog.Logger // nil: nobody is told
+	Log        *slog.Logger // nil: no logging
 }
 
-// Client speaks to one server in one session. It is a remote.Tree.
+// Client is a client of one server with one session. It implements remote.Tree.
 type Client struct {
 	cfg     Config
 	owner   string
-	opens   atomic.Uint64 // counts open owners: each file is opened by one of its own
+	opens   atomic.Uint64 // counts open owners: each OPEN has its own
 	lease   atomic.Int64
-	flags   atomic.Uint32 // the last status bits of SEQUENCE
-	sizes   atomic.Uint64 // what the session grants: read<<32 | write
+	flags   atomic.Uint32 // last status bits of SEQUENCE
+	sizes   atomic.Uint64 // granted by the session: read<<32 | write
 	stop    context.CancelFunc
 	stopped chan struct{}
 
-	turn      chan struct{} // guards all below; a channel, so that waiting obeys contexts
+	turn      chan struct{} // guards the fields below; a channel, so that waiting respects contexts
 	sess      *session
 	verifier  nfsv4.Verifier4
-	id        uint64 // the client id; 0: none
+	id        uint64 // client id; 0: none
 	seq       uint32 // of the next CREATE_SESSION
 	epoch     uint64 // counts client ids
-	reclaimed uint64 // epoch of which RECLAIM_COMPLETE was sent
+	reclaimed uint64 // epoch of the last RECLAIM_COMPLETE
 }
 
 var _ remote.Tree = (*Client)(nil)
 
-// Dial introduces a client to the server and opens a session.
+// Dial registers a client with the server and opens a session.
 func Dial(ctx context.Context, cfg Config) (*Client, error) {
 	if cfg.Slots == 0 {
 		cfg.Slots = 16
@@ -80,7 +80,7 @@ func (c *Client) Sizes() (read, write int) {
 	return int(both >> 32), int(both & (1<<32 - 1))
 }
 
-// Close ends session and connections.
+// Close ends the session and closes the connections.
 func (c *Client) Close() error {
 	c.stop()
 	<-c.stopped

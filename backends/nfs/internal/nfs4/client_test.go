@@ -19,8 +19,8 @@ import (
 
 const contents = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-// bubble runs a test in virtual time against a server that has the file data/file, and
-// sees that the client kept to the protocol and leaves nothing behind.
+// bubble runs a test in virtual time against a server with the file data/file. It checks that the
+// client follows the protocol and leaves no state behind.
 func bubble(t *testing.T, cfg nfs4.Config, run func(t *testing.T, s *nfstest.Server, c *nfs4.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := nfstest.New()
@@ -49,7 +49,7 @@ func dial(t *testing.T, s *nfstest.Server, how rpc.Dialer, cfg nfs4.Config) *nfs
 	return c
 }
 
-// open opens data/file, whose first byte comes with it.
+// open opens data/file and reads its first byte.
 func open(t *testing.T, c *nfs4.Client) (remote.File, remote.Attr) {
 	t.Helper()
 	f, b, err := c.Open(t.Context(), "data/file", 0, 1, false)
@@ -60,7 +60,7 @@ func open(t *testing.T, c *nfs4.Client) (remote.File, remote.Attr) {
 	return f, b.Attr
 }
 
-// reads tells whether all of the file comes.
+// reads checks that the whole file can be read.
 func reads(t *testing.T, f remote.File) {
 	t.Helper()
 	b, err := f.ReadAt(t.Context(), 0, 100)
@@ -70,12 +70,12 @@ func reads(t *testing.T, f remote.File) {
 	b.Release()
 }
 
-// Everything that a server may answer to any request at any time.
+// Every status that a server may return to any request at any time.
 func TestTheServerAsksToWait(t *testing.T) {
 	for _, op := range []nfsv4.NfsOpnum4{nfsv4.OP_SEQUENCE, nfsv4.OP_PUTROOTFH, nfsv4.OP_LOOKUP, nfsv4.OP_OPEN, nfsv4.OP_READ, nfsv4.OP_GETATTR} {
 		for _, status := range []nfsv4.Nfsstat4{nfsv4.NFS4ERR_DELAY, nfsv4.NFS4ERR_GRACE} {
 			if op == nfsv4.OP_SEQUENCE && status == nfsv4.NFS4ERR_GRACE {
-				continue // none of SEQUENCE's answers
+				continue // SEQUENCE does not return it
 			}
 			bubble(t, nfs4.Config{}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {
 				s.Next(op, nfstest.Refuse(status, status, status)...)
@@ -152,12 +152,12 @@ func TestASessionThatIsForgottenAgainAndAgain(t *testing.T) {
 		f, _ := open(t, c)
 		forget := nfstest.Fault{Status: nfsv4.NFS4ERR_BADSESSION}
 		s.Next(nfsv4.OP_READ, nfstest.Fault{Do: s.ForgetSessions}, nfstest.Fault{Do: s.ForgetSessions}, nfstest.Fault{Do: s.ForgetSessions})
-		s.Next(nfsv4.OP_SEQUENCE, forget, nfstest.Fault{}, forget) // also while the next one begins
+		s.Next(nfsv4.OP_SEQUENCE, forget, nfstest.Fault{}, forget) // also while the next session starts
 		reads(t, f)
 	})
 }
 
-// offline is a dialer that can be without a network.
+// offline is a dialer whose network can fail.
 type offline struct {
 	s   *nfstest.Server
 	off atomic.Bool
@@ -222,7 +222,7 @@ func TestALeaseThatExpiredIsTakenAgain(t *testing.T) {
 				if ids := s.Count(nfsv4.OP_EXCHANGE_ID); ids != 2 {
 					t.Errorf("%d EXCHANGE_ID, want 2", ids)
 				}
-				_ = f.Close(t.Context()) // some are gone
+				_ = f.Close(t.Context()) // some are closed already
 				synctest.Wait()
 				if n := s.Opens(); n != 0 {
 					t.Errorf("%d files are left open", n)

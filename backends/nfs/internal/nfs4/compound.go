@@ -24,25 +24,24 @@ const (
 // compound is a request under construction.
 type compound struct {
 	*rpc.Encoder
-	countAt int    // where the number of operations stands
+	countAt int    // offset of the number of operations
 	ops     uint32 //
-	slotAt  int    // where SEQUENCE's arguments stand; 0 without one
-	keep    bool   // the server is to keep the answer, as the request must not be done twice
+	slotAt  int    // offset of the arguments of SEQUENCE; 0: none
+	keep    bool   // the server caches the response, as the request is not idempotent
 
-	replied *rpc.Call // the last call that it was sent by and that was answered
+	replied *rpc.Call // last call of this request that got a response
 }
 
-// newCompound begins a request that travels in a session. hint is how many bytes it
-// will carry.
+// newCompound starts a request within a session. hint is its expected length in bytes.
 func (c *Client) newCompound(hint int) *compound {
 	q := c.bareCompound(hint)
 	q.op(nfsv4.OP_SEQUENCE)
 	q.slotAt = q.Len()
-	_, _ = q.Write(make([]byte, 16+4*4)) // filled in when there is a slot
+	_, _ = q.Write(make([]byte, 16+4*4)) // setSlot fills this in
 	return q
 }
 
-// bareCompound begins one that does not.
+// bareCompound starts a request outside a session.
 func (c *Client) bareCompound(hint int) *compound {
 	q := &compound{Encoder: rpc.NewCall(c.cfg.Credential, program, version, procCompound, hint)}
 	q.Uint32(0) // no tag
@@ -52,7 +51,7 @@ func (c *Client) bareCompound(hint int) *compound {
 	return q
 }
 
-// op appends the number of an operation, whose arguments follow.
+// op appends the number of an operation. Its arguments follow.
 func (q *compound) op(number nfsv4.NfsOpnum4) {
 	q.ops++
 	binary.BigEndian.PutUint32(q.Bytes()[q.countAt:], q.ops)
@@ -66,7 +65,7 @@ func (q *compound) add(arg nfsv4.NfsArgop4) {
 	q.Put(arg)
 }
 
-// setSlot fills SEQUENCE's arguments in.
+// setSlot fills in the arguments of SEQUENCE.
 func (q *compound) setSlot(s *session, l *slot) {
 	p := q.Bytes()[q.slotAt:]
 	copy(p, s.id[:])
@@ -87,14 +86,14 @@ func (q *compound) putHandle(h handle) {
 	q.Opaque(h)
 }
 
-// lookup steps into a directory. Names are any bytes, so this is not generated code,
-// which insists on UTF-8.
+// lookup appends LOOKUP of a directory entry. Names may be any bytes, so it does not use generated code,
+// which requires UTF-8.
 func (q *compound) lookup(name string) {
 	q.op(nfsv4.OP_LOOKUP)
 	q.String(name)
 }
 
-// walk goes to a path from where it begins.
+// walk appends the operations that lead to a path.
 func (q *compound) walk(from place) {
 	if from.handle == nil {
 		q.op(nfsv4.OP_PUTROOTFH)
@@ -106,7 +105,7 @@ func (q *compound) walk(from place) {
 	}
 }
 
-// attributes that are asked for, in the order in which they come.
+// attributes lists the requested attributes, in the order of the response.
 var attributes = []uint32{
 	1<<nfsv4.FATTR4_TYPE | 1<<nfsv4.FATTR4_CHANGE | 1<<nfsv4.FATTR4_SIZE | 1<<nfsv4.FATTR4_RDATTR_ERROR | 1<<nfsv4.FATTR4_FILEID,
 	1 << (nfsv4.FATTR4_TIME_MODIFY - 32),
@@ -124,10 +123,10 @@ func (q *compound) bitmap(words ...uint32) {
 	}
 }
 
-// stateid of an open file.
+// stateid identifies an open file.
 type stateid [16]byte
 
-// current is the stateid that the same compound's OPEN made.
+// current is the stateid of the OPEN in the same compound.
 var current = stateid{3: 1}
 
 func (q *compound) stateid(id stateid) { _, _ = q.Write(id[:]) }
@@ -139,7 +138,7 @@ func (q *compound) read(id stateid, off int64, n int) {
 	q.Uint32(uint32(n))
 }
 
-// write leaves room for n bytes and returns it.
+// write appends a WRITE of n bytes and returns the space for them.
 func (q *compound) write(id stateid, off int64, n int) []byte {
 	q.op(nfsv4.OP_WRITE)
 	q.stateid(id)
@@ -154,14 +153,14 @@ func (q *compound) close(id stateid) {
 	q.stateid(id)
 }
 
-// results are the answer to a compound, read one operation after the other.
+// results is the response to a compound, read one operation after another.
 type results struct {
 	*rpc.Reply
 	status remote.Status // of the last operation
 	left   uint32
 }
 
-// begin reads the head of an answer.
+// begin decodes the head of a response.
 func begin(r *rpc.Reply) *results {
 	res := &results{Reply: r, status: remote.Status(r.Uint32())}
 	r.Opaque(1024) // the tag
@@ -169,13 +168,12 @@ func begin(r *rpc.Reply) *results {
 	return res
 }
 
-// next reads the head of the answer to one operation, whose results follow if it went
-// well.
+// next decodes the head of the response to one operation. The results follow if it succeeded.
 func (r *results) next(op nfsv4.NfsOpnum4) error {
 	if r.left == 0 && r.Err() == nil {
 		status := r.status
 		if status == remote.OK {
-			status = remote.ServerFault // it left something out
+			status = remote.ServerFault // the server omitted an operation
 		}
 		return &remote.Error{Status: status, Op: opName(op)}
 	}
@@ -192,7 +190,7 @@ func (r *results) next(op nfsv4.NfsOpnum4) error {
 	return nil
 }
 
-// skip reads answers that hold nothing but that all went well.
+// skip reads the results of operations that return only a status.
 func (r *results) skip(op nfsv4.NfsOpnum4, times int) error {
 	for range times {
 		if err := r.next(op); err != nil {
@@ -202,7 +200,7 @@ func (r *results) skip(op nfsv4.NfsOpnum4, times int) error {
 	return nil
 }
 
-// walked reads the answers to walk.
+// walked reads the results of walk.
 func (r *results) walked(from place) error {
 	first := nfsv4.OP_PUTROOTFH
 	if from.handle != nil {
@@ -233,8 +231,8 @@ func (r *results) attr() (remote.Attr, error) {
 	return a, err
 }
 
-// decodeAttr reads a fattr4 of the attributes above. An RDATTR_ERROR in it is
-// returned as an error.
+// decodeAttr decodes a fattr4 with the attributes above. It returns a contained RDATTR_ERROR as an
+// error.
 func decodeAttr(d *rpc.Decoder) (remote.Attr, error) {
 	var a remote.Attr
 	var mask [2]uint32
@@ -285,7 +283,7 @@ func decodeAttr(d *rpc.Decoder) (remote.Attr, error) {
 	return a, nil
 }
 
-// block reads the answer to READ without a copy. More than was asked for is an error.
+// block decodes the results of READ without copying. More data than requested is an error.
 func (r *results) block(most int) (data []byte, eof bool, err error) {
 	if err := r.next(nfsv4.OP_READ); err != nil {
 		return nil, false, err

@@ -14,7 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// encode is what generated code makes of v.
+// encode returns what generated code writes for v.
 func encode(t testing.TB, v io.WriterTo) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -24,7 +24,7 @@ func encode(t testing.TB, v io.WriterTo) []byte {
 	return b.Bytes()
 }
 
-// What is written and read by hand is what generated code writes and reads.
+// The hand-written code writes and reads the same as generated code.
 
 func TestRequestsByHand(t *testing.T) {
 	c := &Client{}
@@ -59,7 +59,7 @@ func TestRequestsByHand(t *testing.T) {
 	}
 }
 
-// attrs is an fattr4 of all that is asked for.
+// attrs returns a fattr4 with all requested attributes.
 func attrs(a remote.Attr) nfsv4.Fattr4 {
 	var v []byte
 	v = binary.BigEndian.AppendUint32(v, uint32(a.Type))
@@ -74,7 +74,7 @@ func attrs(a remote.Attr) nfsv4.Fattr4 {
 
 var sample = remote.Attr{Type: remote.Regular, Size: 1 << 40, FileID: 7, Change: 1<<63 + 1, ModTime: time.Unix(1_700_000_000, 5)}
 
-// directory is a READDIR answer with two names.
+// directory returns a READDIR response with two names.
 func directory(t testing.TB) []byte {
 	return encode(t, &nfsv4.Readdir4resok{Cookieverf: [8]byte{1}, Reply: nfsv4.Dirlist4{
 		Entries: &nfsv4.Entry4{Cookie: 3, Name: "one", Attrs: attrs(sample), Nextentry: &nfsv4.Entry4{
@@ -83,7 +83,7 @@ func directory(t testing.TB) []byte {
 	}})
 }
 
-// reading is a whole answer to a read.
+// reading returns a complete response to a read.
 func reading(t testing.TB, data string) []byte {
 	return encode(t, &nfsv4.Compound4res{Resarray: []nfsv4.NfsResop4{
 		&nfsv4.NfsResop4_OP_SEQUENCE{Opsequence: &nfsv4.Sequence4res_NFS4_OK{}},

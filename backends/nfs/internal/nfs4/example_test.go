@@ -11,7 +11,7 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// A client of a server in memory; a real one is dialled by net.Dialer, on port 2049.
+// This client uses an in-memory server. For a real one, dial port 2049 with net.Dialer.
 func Example() {
 	ctx := context.Background()
 	server := nfstest.New()
@@ -24,7 +24,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close() // what it could not tell the server, the lease does
+	defer client.Close() // if it fails, the lease cleans up
 
 	err = client.ReadDir(ctx, "export", func(e remote.Entry) error {
 		fmt.Println(e.Name, e.Attr.Size)
@@ -33,7 +33,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// One message opens the file, reads it and closes it.
+	// One message opens, reads and closes the file.
 	_, block, err := client.Open(ctx, "export/greeting", 0, 100, true)
 	if err != nil {
 		log.Fatal(err)
@@ -45,7 +45,7 @@ func Example() {
 	// hello, and it is all: true
 }
 
-// A file is written under a name that nobody looks for, made durable and renamed.
+// The file is written under a temporary name, made durable and renamed.
 func ExampleClient_Rename() {
 	ctx := context.Background()
 	server := nfstest.New()
@@ -54,7 +54,7 @@ func ExampleClient_Rename() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close() // what it could not tell the server, the lease does
+	defer client.Close() // if it fails, the lease cleans up
 
 	file, err := client.Create(ctx, "export/.new")
 	if err != nil {
@@ -63,7 +63,7 @@ func ExampleClient_Rename() {
 	text := "written"
 	n, taken, err := file.WriteAt(ctx, 0, len(text), func(p []byte) error { copy(p, text); return nil })
 	if err != nil || n < len(text) {
-		log.Fatal(n, err) // or write the rest
+		log.Fatal(n, err) // a real caller writes the rest
 	}
 	durable, err := file.Commit(ctx)
 	if err != nil || durable != taken {

@@ -11,8 +11,8 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
-// using runs a request on the open file, and again when the server forgot that it is
-// open.
+// using runs a request on the open file. If the server has lost the open state, it reopens the file
+// and repeats the request.
 func (f *file) using(ctx context.Context, request func(opened) error) error {
 	for try := 0; ; try++ {
 		o := f.open()
@@ -72,7 +72,7 @@ func (f *file) WriteAt(ctx context.Context, off int64, n int, fill func([]byte) 
 			return err
 		}
 		wrote = int(r.Uint32())
-		r.Uint32() // whether it is durable: COMMIT makes it so in any case
+		r.Uint32() // whether it is durable: COMMIT follows in any case
 		copy(v[:], r.Fixed(len(v)))
 		if r.Err() == nil && (wrote <= 0 || wrote > n) {
 			r.Fail(fmt.Errorf("of %d bytes it wrote %d", n, wrote))
@@ -121,7 +121,7 @@ func (f *file) Attr(ctx context.Context) (remote.Attr, error) {
 	return r.attr()
 }
 
-// Close implements remote.File. A file that the server forgot is closed.
+// Close implements remote.File. It ignores a file that the server has already closed.
 func (f *file) Close(ctx context.Context) error {
 	o := f.open()
 	q := f.c.newCompound(0)
@@ -141,7 +141,7 @@ func (f *file) Close(ctx context.Context) error {
 	return err
 }
 
-// closeLater closes a file that nobody was given.
+// closeLater closes an unused file in the background.
 func (f *file) closeLater() {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

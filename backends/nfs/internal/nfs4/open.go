@@ -11,22 +11,22 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// opened is what the server gave for an OPEN.
+// opened is the result of an OPEN.
 type opened struct {
 	handle handle
 	id     stateid
 	fileID uint64
-	times  int // that the file was opened
+	times  int // number of times the file was opened
 }
 
-// file is an open file. It is opened again when the server forgot it.
+// file is an open file. It is reopened when the server has lost its state.
 type file struct {
 	c      *Client
 	path   string
 	access uint32
 
-	turn chan struct{} // held while opening again
-	mu   sync.Mutex    // guards all below
+	turn chan struct{} // held while reopening
+	mu   sync.Mutex    // guards the fields below
 	now  opened
 }
 
@@ -36,8 +36,8 @@ func (f *file) open() opened {
 	return f.now
 }
 
-// opener names who opens. Each OPEN is of another, for the server puts together what
-// one owner opens, and one CLOSE then closes it for all.
+// opener returns a new open owner. Each OPEN has its own, because a server merges the opens of one owner,
+// and one CLOSE would then close the file for all.
 func (c *Client) opener() nfsv4.StateOwner4 {
 	return nfsv4.StateOwner4{Owner: binary.BigEndian.AppendUint64(nil, c.opens.Add(1))}
 }
@@ -49,7 +49,7 @@ func (q *compound) open(owner nfsv4.StateOwner4, access uint32, how nfsv4.Openfl
 	}})
 }
 
-// opened reads the answers to OPEN and GETFH.
+// opened reads the results of OPEN and GETFH.
 func (r *results) opened() (opened, error) {
 	if err := r.next(nfsv4.OP_OPEN); err != nil {
 		return opened{}, err
@@ -67,8 +67,7 @@ func (r *results) opened() (opened, error) {
 	return o, err
 }
 
-// Open implements remote.Tree: the file is opened, read and, with once, closed by one
-// request.
+// Open implements remote.Tree. One request opens and reads the file and, if once is true, closes it.
 func (c *Client) Open(ctx context.Context, path string, off int64, n int, once bool) (remote.File, remote.Block, error) {
 	dir, name, err := c.parent(ctx, path)
 	if err != nil {
@@ -118,7 +117,7 @@ func (c *Client) Open(ctx context.Context, path string, off int64, n int, once b
 	return f, b, nil
 }
 
-// read reads the answers to READ and GETATTR.
+// read reads the results of READ and GETATTR.
 func (r *results) read(most int) (b remote.Block, err error) {
 	if b.Data, b.EOF, err = r.block(most); err != nil {
 		return b, err
@@ -127,8 +126,8 @@ func (r *results) read(most int) (b remote.Block, err error) {
 	return b, err
 }
 
-// Create implements remote.Tree. A request that was lost with its session may be done
-// twice, and must find its own file then.
+// Create implements remote.Tree. If its session is lost, the request may be executed twice. The second
+// one then finds the file of the first.
 func (c *Client) Create(ctx context.Context, path string) (remote.File, error) {
 	f := &file{c: c, path: path, access: nfsv4.OPEN4_SHARE_ACCESS_BOTH, turn: make(chan struct{}, 1)}
 	var err error
@@ -141,7 +140,7 @@ func (c *Client) Create(ctx context.Context, path string) (remote.File, error) {
 	return f, nil
 }
 
-// openAs opens the file by its name.
+// openAs opens the file by name.
 func (f *file) openAs(ctx context.Context, how nfsv4.Openflag4) (opened, error) {
 	dir, name, err := f.c.parent(ctx, f.path)
 	if err != nil {
@@ -170,7 +169,7 @@ func (f *file) openAs(ctx context.Context, how nfsv4.Openflag4) (opened, error) 
 	return o, err
 }
 
-// forgotten tells whether the server no longer knows an open file.
+// forgotten reports whether the server no longer has the state of an open file.
 func forgotten(s remote.Status) bool {
 	switch nfsv4.Nfsstat4(s) {
 	case nfsv4.NFS4ERR_BAD_STATEID, nfsv4.NFS4ERR_STALE_STATEID, nfsv4.NFS4ERR_OLD_STATEID, nfsv4.NFS4ERR_FHEXPIRED:
@@ -179,8 +178,8 @@ func forgotten(s remote.Status) bool {
 	return revoked(s)
 }
 
-// revoked tells whether the server closed a file, and remembers it until the client
-// has seen that.
+// revoked reports whether the server closed a file and keeps a record of that until the client
+// acknowledges it.
 func revoked(s remote.Status) bool {
 	switch nfsv4.Nfsstat4(s) {
 	case nfsv4.NFS4ERR_EXPIRED, nfsv4.NFS4ERR_ADMIN_REVOKED, nfsv4.NFS4ERR_DELEG_REVOKED:
@@ -189,8 +188,8 @@ func revoked(s remote.Status) bool {
 	return false
 }
 
-// reopen opens the file by its name, unless somebody else has done it since was. Under
-// the name there must still be the file that was opened.
+// reopen opens the file by name, unless another goroutine has done so since was. It returns status
+// Stale if the name has another file.
 func (f *file) reopen(ctx context.Context, was opened, why remote.Status) error {
 	select {
 	case f.turn <- struct{}{}:
@@ -224,8 +223,8 @@ func (f *file) reopen(ctx context.Context, was opened, why remote.Status) error 
 	return nil
 }
 
-// acknowledge tells the server that this client knows what was revoked. Otherwise all
-// answers say so for ever; that is all there is to lose.
+// acknowledge frees a revoked stateid. Otherwise every response reports it forever. Errors do not
+// matter beyond that.
 func (c *Client) acknowledge(ctx context.Context, id stateid) {
 	q := c.newCompound(0)
 	q.op(nfsv4.OP_FREE_STATEID)

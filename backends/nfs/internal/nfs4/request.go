@@ -10,8 +10,8 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// do sends a request until it is answered: by another connection, in another session,
-// after a pause, as need be. The results stand behind SEQUENCE's.
+// do sends a request until it gets a response. It changes the connection or the session and waits as
+// needed. The results are positioned after those of SEQUENCE.
 func (c *Client) do(ctx context.Context, q *compound) (*results, error) {
 	var pause remote.Wait
 	s, err := c.session(ctx, nil)
@@ -33,8 +33,8 @@ func (c *Client) do(ctx context.Context, q *compound) (*results, error) {
 	return nil, err
 }
 
-// within sends a request in a session until the server no longer asks to wait. lost
-// says that the session is.
+// within sends a request in a session until the server no longer asks the client to wait. lost reports
+// that the session is lost.
 func (c *Client) within(ctx context.Context, s *session, q *compound) (r *results, lost bool, err error) {
 	var wait remote.Wait
 	for {
@@ -45,7 +45,7 @@ func (c *Client) within(ctx context.Context, s *session, q *compound) (r *result
 		switch nfsv4.Nfsstat4(r.status) {
 		case nfsv4.NFS4ERR_DELAY, nfsv4.NFS4ERR_GRACE:
 		case nfsv4.NFS4ERR_RETRY_UNCACHED_REP, nfsv4.NFS4ERR_SEQ_FALSE_RETRY:
-			// The server has done it, and kept no answer, as it was told.
+			// The server executed the request but did not cache the response, as requested.
 			if q.keep {
 				r.Release()
 				return nil, false, &rpc.BrokenError{Err: errors.New("the answer was lost with a connection")}
@@ -61,7 +61,7 @@ func (c *Client) within(ctx context.Context, s *session, q *compound) (r *result
 	}
 }
 
-// once sends a request in a session, on a slot. lost says that the session is.
+// once sends a request in a session, on a free slot. lost reports that the session is lost.
 func (c *Client) once(ctx context.Context, s *session, q *compound) (r *results, lost bool, err error) {
 	var l *slot
 	select {
@@ -98,7 +98,7 @@ func (c *Client) once(ctx context.Context, s *session, q *compound) (r *results,
 			c.noticed(s, flags)
 			return r, false, nil
 		}
-		l.dirty = true // an answer that makes no sense
+		l.dirty = true // the response makes no sense
 	case nfsv4.NFS4ERR_DELAY: // the number is not used
 		return r, false, nil
 	case nfsv4.NFS4ERR_RETRY_UNCACHED_REP, nfsv4.NFS4ERR_SEQ_FALSE_RETRY:
@@ -109,7 +109,7 @@ func (c *Client) once(ctx context.Context, s *session, q *compound) (r *results,
 	return nil, sessionLost(status), err
 }
 
-// sequence reads the answer to SEQUENCE.
+// sequence reads the results of SEQUENCE.
 func (r *results) sequence() (flags uint32, err error) {
 	if err := r.next(nfsv4.OP_SEQUENCE); err != nil {
 		return 0, err
@@ -119,9 +119,9 @@ func (r *results) sequence() (flags uint32, err error) {
 	return flags, remote.Malformed(r.Err())
 }
 
-// park keeps a slot until the answer to a request came that nobody waits for.
+// park keeps a slot until the response to an abandoned request arrives.
 func (c *Client) park(s *session, l *slot, call *rpc.Call) {
-	reply, err := call.Wait(context.Background()) // a connection does not stay silent for ever
+	reply, err := call.Wait(context.Background()) // a silent connection ends by itself
 	l.dirty = true
 	if err == nil {
 		r := begin(reply)
@@ -134,8 +134,8 @@ func (c *Client) park(s *session, l *slot, call *rpc.Call) {
 	s.free <- l
 }
 
-// resolve makes a slot's number known: whether or not the server saw the request that
-// it was used for, it has seen it after this.
+// resolve makes the number of a slot known again. Whether or not the server received the last
+// request with this number, afterwards the number is used.
 func (c *Client) resolve(ctx context.Context, s *session, l *slot) (lost bool, err error) {
 	var wait remote.Wait
 	for {
@@ -156,7 +156,7 @@ func (c *Client) resolve(ctx context.Context, s *session, l *slot) (lost bool, e
 			l.seq++
 			l.dirty = false
 			return false, nil
-		case nfsv4.NFS4ERR_DELAY: // the request is still being carried out
+		case nfsv4.NFS4ERR_DELAY: // the request is still being executed
 			if err := wait.Sleep(ctx); err != nil {
 				return false, err
 			}

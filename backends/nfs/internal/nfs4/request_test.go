@@ -17,13 +17,12 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
-// What must not be done twice is done once, though its answer is lost with the
-// connection.
+// A request that is not idempotent is executed once, even if its response is lost with the connection.
 func TestAnswersAreLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		op      nfsv4.NfsOpnum4
 		do      func(ctx context.Context, c *nfs4.Client) error
-		there   string // what is in the directory then
+		there   string // contents of the directory afterwards
 		replays int
 	}{
 		"RENAME": {nfsv4.OP_RENAME, func(ctx context.Context, c *nfs4.Client) error {
@@ -55,7 +54,7 @@ func TestAnswersAreLost(t *testing.T) {
 			}
 			return f.Close(ctx)
 		}, "file new", 1},
-		// The server is not told to keep what can be done again.
+		// The server need not cache responses to idempotent requests.
 		"READ": {nfsv4.OP_READ, func(ctx context.Context, c *nfs4.Client) error {
 			_, b, err := c.Open(ctx, "data/file", 0, 100, true)
 			if err == nil && string(b.Data) != contents {
@@ -105,8 +104,7 @@ func TestTheAnswerThatMakesASessionIsLost(t *testing.T) {
 	})
 }
 
-// A caller that gives up leaves a request behind, whose slot must not be used before
-// its answer came, or is known to be lost.
+// If a caller gives up, its slot must not be used before the response arrives or is known to be lost.
 func TestCallersGiveUp(t *testing.T) {
 	for name, end := range map[string]func(s *nfstest.Server, release func()){
 		"the answer comes late":     func(_ *nfstest.Server, release func()) { time.Sleep(5 * time.Second); release() },
@@ -131,7 +129,7 @@ func TestCallersGiveUp(t *testing.T) {
 				var ended sync.WaitGroup
 				ended.Go(func() { end(s, func() { close(hold) }) })
 				defer ended.Wait()
-				for range 3 { // the only slot is good again
+				for range 3 { // the only slot is usable again
 					f, _ := open(t, c)
 					reads(t, f)
 					if err := f.Close(t.Context()); err != nil {
@@ -143,8 +141,8 @@ func TestCallersGiveUp(t *testing.T) {
 	}
 }
 
-// The server keeps the answer to a request that nobody waited for. It must not be taken
-// for that to the next one on its slot.
+// The server caches the response to an abandoned request. It must not be taken for the response to the
+// next request on the slot.
 func TestAnAnswerThatNobodyWaitedForIsNotTheNextOnes(t *testing.T) {
 	for _, cut := range []nfstest.Cut{nfstest.CutBefore, nfstest.CutAfter} {
 		bubble(t, nfs4.Config{Slots: 1}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {

@@ -13,13 +13,13 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// session is the server's memory of which requests it has answered.
+// session is a session with its slots. The server caches the last response of each.
 type session struct {
 	id       nfsv4.Sessionid4
-	highest  uint32 // slot number
+	highest  uint32 // highest slot number
 	free     chan *slot
 	maxWrite int // bytes of a request
-	maxRead  int // and of an answer
+	maxRead  int // bytes of a response
 	maxOps   int
 	epoch    uint64 // of the client id
 }
@@ -28,10 +28,10 @@ type session struct {
 type slot struct {
 	id    uint32
 	seq   uint32
-	dirty bool // whether the server has seen seq is not known
+	dirty bool // it is unknown whether the server has received seq
 }
 
-// The statuses after which another session is needed.
+// sessionLost reports whether a status requires another session.
 func sessionLost(s remote.Status) bool {
 	switch nfsv4.Nfsstat4(s) {
 	case nfsv4.NFS4ERR_BADSESSION, nfsv4.NFS4ERR_DEADSESSION, nfsv4.NFS4ERR_STALE_CLIENTID,
@@ -41,7 +41,7 @@ func sessionLost(s remote.Status) bool {
 	return false
 }
 
-// current is the session to use; after old was lost, another.
+// session returns the current session, or another one after old was lost.
 func (c *Client) session(ctx context.Context, old *session) (*session, error) {
 	select {
 	case c.turn <- struct{}{}:
@@ -60,8 +60,8 @@ func (c *Client) session(ctx context.Context, old *session) (*session, error) {
 	return next, nil
 }
 
-// newSession makes a session for the client id, or for a new one if the server does
-// not know that any more. The caller has the turn.
+// newSession creates a session for the client id. If the server no longer knows the id, it registers a
+// new one. The caller holds turn.
 func (c *Client) newSession(ctx context.Context) (*session, error) {
 	for range 3 {
 		if c.id == 0 {
@@ -75,7 +75,7 @@ func (c *Client) newSession(ctx context.Context) (*session, error) {
 			c.id = 0
 			continue
 		case nfsv4.NFS4ERR_SEQ_MISORDERED:
-			// Only another life of this client begins to count anew.
+			// Only a new verifier, that is a new client instance, resets the sequence.
 			c.id, c.verifier = 0, newVerifier()
 			continue
 		}
@@ -90,7 +90,7 @@ func (c *Client) newSession(ctx context.Context) (*session, error) {
 	return nil, errors.New("the server forgets its clients as soon as it met them")
 }
 
-// exchangeID introduces the client.
+// exchangeID registers the client.
 func (c *Client) exchangeID(ctx context.Context) error {
 	q := c.bareCompound(0)
 	args := nfsv4.ExchangeId4args{
@@ -117,7 +117,7 @@ func (c *Client) exchangeID(ctx context.Context) error {
 	return nil
 }
 
-// headroom is what a message needs beside a block of a file.
+// headroom is the size of a message without its file data.
 const headroom = 4 << 10
 
 func (c *Client) createSession(ctx context.Context) (*session, error) {
@@ -132,7 +132,7 @@ func (c *Client) createSession(ctx context.Context) (*session, error) {
 		CsaBackChanAttrs: nfsv4.ChannelAttrs4{
 			CaMaxrequestsize: 4 << 10, CaMaxresponsesize: 4 << 10, CaMaxoperations: 2, CaMaxrequests: 1,
 		},
-		CsaCbProgram: 1 << 30, // nobody will call it: no delegations are wanted
+		CsaCbProgram: 1 << 30, // unused: the client accepts no delegations
 		CsaSecParms:  []nfsv4.CallbackSecParms4{&nfsv4.CallbackSecParms4_AUTH_NONE{}},
 	}
 	q.add(&nfsv4.NfsArgop4_OP_CREATE_SESSION{OpcreateSession: args})
@@ -167,8 +167,8 @@ func (c *Client) createSession(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// begun tells the server that nothing of an earlier client id is claimed, which ends
-// its period of grace for this client, and asks for the lease.
+// begun completes the start of a session. It reports that no state of an earlier client id is
+// reclaimed, which ends the grace period for this client, and requests the lease time.
 func (c *Client) begun(ctx context.Context, s *session) (lost bool, err error) {
 	if c.reclaimed != s.epoch {
 		if lost, err := c.reclaimComplete(ctx, s); err != nil {
@@ -208,7 +208,7 @@ func (c *Client) reclaimComplete(ctx context.Context, s *session) (lost bool, er
 	return false, err
 }
 
-// plain sends a compound that travels outside of sessions, with patience.
+// plain sends a compound outside a session, with backoff.
 func (c *Client) plain(ctx context.Context, q *compound) (*results, error) {
 	var wait remote.Wait
 	for {
@@ -251,7 +251,7 @@ func (c *Client) keepAlive(ctx context.Context) {
 	}
 }
 
-// farewell lets the server forget session and client at once.
+// farewell destroys session and client id, so that the server need not wait for the lease.
 func (c *Client) farewell(ctx context.Context) {
 	if c.sess == nil {
 		return
@@ -270,8 +270,8 @@ func (c *Client) farewell(ctx context.Context) {
 	}
 }
 
-// newVerifier names one life of a client.
+// newVerifier returns the identifier of a new client instance.
 func newVerifier() (v nfsv4.Verifier4) {
-	_, _ = rand.Read(v[:]) // it never fails
+	_, _ = rand.Read(v[:]) // never fails
 	return v
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 )
 
-// conditions are the status bits that every answer carries and somebody may want to
-// know of. Those of the backchannel are not among them: there is none, as it serves
-// delegations and layouts, which this client does not want.
+// conditions lists the status bits of a response that are logged. Those of the backchannel are
+// omitted: it serves delegations and layouts, which this client does not use.
 var conditions = []struct {
 	bit  uint32
 	name string
@@ -23,9 +22,9 @@ var conditions = []struct {
 	{nfsv4.SEQ4_STATUS_RESTART_RECLAIM_NEEDED, "the server was restarted"},
 }
 
-// noticed takes the status bits of an answer. Files that were closed are opened again
-// when their next use is refused; what must be done at once is to tell a server that
-// was restarted, and kept the session, that nothing is reclaimed.
+// noticed handles the status bits of a response. Closed files are reopened when their next use
+// fails. Only one thing is urgent: a server that restarted and kept the session needs
+// RECLAIM_COMPLETE.
 func (c *Client) noticed(s *session, flags uint32) {
 	was := c.flags.Swap(flags)
 	if flags == was {

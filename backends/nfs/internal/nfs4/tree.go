@@ -11,13 +11,13 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// place is where a walk begins, and the names that it takes from there.
+// place is the start of a path walk and the names to look up from there.
 type place struct {
 	handle handle // nil: the root
 	rest   []string
 }
 
-// otherOps is how many operations a compound has beside those of its walk.
+// otherOps is the number of operations of a compound beside those of its walk.
 const otherOps = 12
 
 func split(path string) []string {
@@ -27,7 +27,7 @@ func split(path string) []string {
 	return strings.Split(path, "/")
 }
 
-// reach shortens the way to a path until it fits into a compound.
+// reach shortens a path walk until it fits into a compound, by looking up a prefix first.
 func (c *Client) reach(ctx context.Context, names []string) (place, error) {
 	at := place{rest: names}
 	s, err := c.session(ctx, nil)
@@ -55,7 +55,7 @@ func (c *Client) reach(ctx context.Context, names []string) (place, error) {
 	return at, nil
 }
 
-// parent is the way to the directory of a path, and the last name.
+// parent returns the place of the parent directory and the last name.
 func (c *Client) parent(ctx context.Context, path string) (place, string, error) {
 	names := split(path)
 	if len(names) == 0 {
@@ -85,7 +85,7 @@ func (c *Client) Stat(ctx context.Context, path string) (remote.Attr, error) {
 	return r.attr()
 }
 
-// maxPath is the longest target of a link.
+// maxPath is the maximum length of a link target.
 const maxPath = 4 << 10
 
 // ReadLink implements remote.Tree.
@@ -94,18 +94,18 @@ func (c *Client) ReadLink(ctx context.Context, path string) (target string, err 
 	return target, err
 }
 
-// MayAdd tells whether the server lets this user make files in a directory. In the directories
-// above its exports nobody can.
+// MayAdd reports whether this user may create files in a directory. Nobody may in the directories above
+// the exports.
 func (c *Client) MayAdd(ctx context.Context, path string) (may bool, err error) {
 	const want = nfsv4.ACCESS4_EXTEND | nfsv4.ACCESS4_MODIFY
 	err = c.ask(ctx, path, nfsv4.OP_ACCESS, func(q *compound) { q.Uint32(want) }, func(r *results) {
-		r.Uint32() // what the server can tell
+		r.Uint32() // rights that the server can check
 		may = r.Uint32()&want == want
 	})
 	return may, err
 }
 
-// ask sends one operation on what has a name and reads its results.
+// ask sends one operation on a path and reads its results.
 func (c *Client) ask(ctx context.Context, path string, op nfsv4.NfsOpnum4, args func(*compound), read func(*results)) error {
 	at, err := c.reach(ctx, split(path))
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *Client) ask(ctx context.Context, path string, op nfsv4.NfsOpnum4, args 
 	return remote.Malformed(r.Err())
 }
 
-// listBytes is how much of a directory comes at once.
+// listBytes is the size of one page of a directory.
 const listBytes = 256 << 10
 
 // ReadDir implements remote.Tree.
@@ -169,7 +169,7 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 			if err != nil {
 				return false, err
 			}
-			at = place{handle: h} // the rest of this directory, whatever its name is by now
+			at = place{handle: h} // the rest of this directory, even if it is renamed
 			if err := r.next(nfsv4.OP_READDIR); err != nil {
 				return false, err
 			}
@@ -184,8 +184,8 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 	}
 }
 
-// decodeEntries reads the results of READDIR. Names are any bytes, and a directory may
-// be long, so this is not generated code.
+// decodeEntries decodes the results of READDIR. Names may be any bytes and directories may be long, so
+// it does not use generated code.
 func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(remote.Entry) error) (done bool, err error) {
 	copy(verifier[:], d.Fixed(8))
 	for d.Uint32() != 0 {
@@ -206,7 +206,7 @@ func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(
 	return done, remote.Malformed(d.Err())
 }
 
-// mode of what is made, before the server's own mask.
+// mode returns the attributes of a new file or directory. The server applies its own mask.
 func mode(bits uint32) nfsv4.Fattr4 {
 	return nfsv4.Fattr4{
 		Attrmask: []uint32{0, 1 << (nfsv4.FATTR4_MODE - 32)},
@@ -237,7 +237,7 @@ func (c *Client) Mkdir(ctx context.Context, path string) error {
 	return r.next(nfsv4.OP_CREATE)
 }
 
-// Remove implements remote.Tree: the type is compared in the same request.
+// Remove implements remote.Tree. It checks the type within the same request.
 func (c *Client) Remove(ctx context.Context, path string, t remote.Type) error {
 	dir, name, err := c.parent(ctx, path)
 	if err != nil {
@@ -299,7 +299,7 @@ func (c *Client) Rename(ctx context.Context, f remote.File, from, to string) (re
 	})
 }
 
-// changeInfo is how long a change_info4 is.
+// changeInfo is the encoded length of a change_info4.
 const changeInfo = 4 + 8 + 8
 
 // Link implements remote.Tree.
@@ -331,7 +331,7 @@ func (c *Client) Link(ctx context.Context, f remote.File, from, to string) (remo
 	})
 }
 
-// publish gives a file another name within its directory and describes it.
+// publish gives a file another name within its directory and returns its attributes.
 func (c *Client) publish(ctx context.Context, from, to string, own handle,
 	ask func(q *compound, dir place, old, name string), answered func(r *results, dir place) error,
 ) (remote.Attr, error) {

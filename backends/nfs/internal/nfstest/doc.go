@@ -1,26 +1,25 @@
-// Package nfstest is an NFS server in memory for the tests of clients, as httptest is
-// for HTTP. It speaks version 4.1 and, with its mount service, version 3, over any
-// stream; so tests can run in a testing/synctest bubble, where a lease of 60 seconds
-// passes at once:
+// Package nfstest is an in-memory NFS server for tests of clients, like httptest for HTTP. It
+// serves version 4.1, version 3 and the mount service over any stream. Tests can therefore run in a
+// testing/synctest bubble, where a lease of 60 seconds expires at once:
 //
 //	s := nfstest.New()
 //	s.WriteFile("data/a", []byte("contents"))
 //	client, err := nfs4.Dial(ctx, nfs4.Config{RPC: rpc.NewClient(s.Dial, 1, rpc.Options{}), …})
 //
-// Messages are read and written by code generated from the protocols' definitions,
-// none of which its clients share.
+// Code generated from the definitions of the protocols encodes and decodes the messages. It is
+// independent of the clients.
 //
-// # What it holds clients to
+// # Checks
 //
-// Sequence numbers of slots, sessions, client ids and stateids are checked as RFC 8881
-// wants it; the answer to a request that is sent again comes from the slot, and is
-// counted by [Server.Replays]. A file cannot be opened before RECLAIM_COMPLETE. What is
-// written unstably is lost by [Server.Restart] unless COMMIT came. A client that is
-// silent for longer than [Server.Lease] is forgotten.
+// The server checks sequence numbers of slots, sessions, client ids and stateids as RFC 8881
+// requires. A repeated request gets its response from the slot and is counted by
+// [Server.Replays]. No file can be opened before RECLAIM_COMPLETE. [Server.Restart] discards
+// unstable writes without a COMMIT. A client that is silent for longer than [Server.Lease]
+// expires.
 //
-// # What goes wrong
+// # Faults
 //
-// Nothing by itself. [Server.Next] scripts a [Fault] for the next requests that hold an
-// operation; [Server.Restart], [Server.ForgetSessions] and [Server.Revoke] are what
-// servers and their operators do.
+// Nothing fails by default. [Server.Next] scripts a [Fault] for the next requests with a given
+// operation. [Server.Restart], [Server.ForgetSessions] and [Server.Revoke] simulate what servers
+// and their operators do.
 package nfstest

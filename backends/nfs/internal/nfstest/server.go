@@ -14,35 +14,34 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/rpcv2"
 )
 
-// The programs that are served.
+// Program numbers.
 const (
 	nfsProgram   = 100003
 	mountProgram = 100005
 )
 
-// Server is one server with any number of connections. Its fields are set before the
-// first of them; its methods may be called at any time.
+// Server is a server with any number of connections. Set its fields before the first connection. Its
+// methods are safe for concurrent use.
 type Server struct {
-	// Lease is how long a client may be silent; 0: 60 seconds.
+	// Lease is how long a client may be silent. 0 means 60 seconds.
 	Lease time.Duration
-	// Slots is how many requests at once a session grants; 0: 8.
+	// Slots is the number of concurrent requests of a session. 0 means 8.
 	Slots int
-	// MaxRead and MaxWrite are the most bytes of one READ and WRITE, whatever is asked
-	// for; 0: no bound of their own.
+	// MaxRead and MaxWrite limit the bytes of one READ and WRITE, whatever the client requests.
+	// 0 means no limit.
 	MaxRead, MaxWrite int
-	// Only is the one version that is served; 0: both.
+	// Only restricts the server to one version. 0 means both.
 	Only uint32
-	// ReadOnlyRoot makes the root a place where nothing can be made, as the root of
-	// all exports is.
+	// ReadOnlyRoot makes the root read-only, like that above all exports.
 	ReadOnlyRoot bool
-	// ReadOnly makes the whole tree a place where nothing can be made.
+	// ReadOnly makes the whole tree read-only.
 	ReadOnly bool
-	// NoPlus makes version 3 refuse READDIRPLUS, as RFC 1813 allows.
+	// NoPlus makes version 3 reject READDIRPLUS, as RFC 1813 allows.
 	NoPlus bool
-	// List answers READDIR instead of the directory's names. It is told where to go on.
+	// List replaces the response to READDIR. Its argument is the cookie of the request.
 	List func(cookie uint64) nfsv4.Dirlist4
 
-	mu       sync.Mutex // guards all below
+	mu       sync.Mutex // guards the fields below
 	root     *node
 	nodes    map[uint64]*node
 	lastNode uint64
@@ -59,7 +58,7 @@ type Server struct {
 	trouble  []string
 }
 
-// New is a server of an empty tree.
+// New returns a server with an empty tree.
 func New() *Server {
 	s := &Server{
 		nodes: make(map[uint64]*node), clients: make(map[uint64]*client), sessions: make(map[nfsv4.Sessionid4]*session),
@@ -73,23 +72,22 @@ func New() *Server {
 // Cut says when a connection breaks.
 type Cut int
 
-// A connection may break before a request is carried out, or after it and before its
-// answer.
+// A connection may break before a request is executed, or after it and before its response.
 const (
 	NoCut Cut = iota
 	CutBefore
 	CutAfter
 )
 
-// Fault is what goes wrong with a request.
+// Fault is a scripted failure of a request.
 type Fault struct {
-	Status nfsv4.Nfsstat4  // is answered by the operation, which is not carried out
+	Status nfsv4.Nfsstat4  // returned by the operation instead of executing it
 	Cut    Cut             // the connection breaks
-	Hold   <-chan struct{} // the answer is not sent before this is closed
-	Do     func()          // is called first
+	Hold   <-chan struct{} // delays the response until closed
+	Do     func()          // called first
 }
 
-// Refuse are faults of these statuses, one a request.
+// Refuse returns one fault per status, each for one request.
 func Refuse(statuses ...nfsv4.Nfsstat4) []Fault {
 	faults := make([]Fault, len(statuses))
 	for i, s := range statuses {
@@ -98,15 +96,15 @@ func Refuse(statuses ...nfsv4.Nfsstat4) []Fault {
 	return faults
 }
 
-// Next scripts faults for the next requests that hold an operation of version 4.1,
-// one for each. Those of version 3 go by [Server.Next3].
+// Next scripts faults for the next requests with an operation of version 4.1, one fault per request.
+// For version 3 use [Server.Next3].
 func (s *Server) Next(op nfsv4.NfsOpnum4, faults ...Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults[uint32(op)] = append(s.faults[uint32(op)], faults...)
 }
 
-// takeLocked is the fault for an operation, if one is scripted.
+// takeLocked returns the next fault for an operation, if any.
 func (s *Server) takeLocked(op uint32) (f Fault) {
 	if queue := s.faults[op]; len(queue) > 0 {
 		f, s.faults[op] = queue[0], queue[1:]
@@ -114,28 +112,28 @@ func (s *Server) takeLocked(op uint32) (f Fault) {
 	return f
 }
 
-// Count is how often an operation of version 4.1 was asked for, replays not counted.
+// Count returns how often an operation of version 4.1 was requested, without replays.
 func (s *Server) Count(op nfsv4.NfsOpnum4) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts[uint32(op)]
 }
 
-// Replays is how many requests were answered from a slot, having been done before.
+// Replays returns how many repeated requests were served from the cache of a slot.
 func (s *Server) Replays() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.replays
 }
 
-// Trouble is what clients did that no client may do.
+// Trouble returns the protocol violations of clients.
 func (s *Server) Trouble() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.trouble
 }
 
-// Credential is the body of the last request's credential.
+// Credential returns the body of the credential in the last request.
 func (s *Server) Credential() rpcv2.AuthsysParms {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +144,7 @@ func (s *Server) Credential() rpcv2.AuthsysParms {
 	return p
 }
 
-// Dial is a new connection; it is an rpc.Dialer.
+// Dial returns a new connection. It is an rpc.Dialer.
 func (s *Server) Dial(context.Context) (net.Conn, error) {
 	near, far := net.Pipe()
 	s.mu.Lock()
@@ -165,7 +163,7 @@ func (s *Server) CutAll() {
 	}
 }
 
-// Serve answers what comes on a connection until that ends.
+// Serve handles requests on a connection until it ends.
 func (s *Server) Serve(conn net.Conn) {
 	var (
 		requests sync.WaitGroup
@@ -187,7 +185,7 @@ func (s *Server) Serve(conn net.Conn) {
 			}
 			sending.Lock()
 			defer sending.Unlock()
-			_, _ = conn.Write(answer) // a client that went needs no answer
+			_, _ = conn.Write(answer) // the client may have left
 		})
 	}
 	_ = conn.Close()
@@ -215,10 +213,10 @@ func readRecord(conn io.Reader) (record []byte, err error) {
 	}
 }
 
-// errArguments makes the caller's arguments be refused.
+// errArguments makes the server reject the arguments of a call.
 var errArguments = errors.New("the arguments cannot be decoded")
 
-// answer carries one call out. No answer breaks the connection.
+// answer executes one call. A nil response breaks the connection.
 func (s *Server) answer(record []byte) (answer []byte, fault Fault) {
 	in := bytes.NewReader(record)
 	var msg rpcv2.RpcMsg

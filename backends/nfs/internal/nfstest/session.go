@@ -11,22 +11,22 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 )
 
-// client is what the server knows of one.
+// client is the server's state of one client.
 type client struct {
 	id        uint64
 	owner     string
 	verifier  nfsv4.Verifier4
 	confirmed bool
-	complete  bool // RECLAIM_COMPLETE came
+	complete  bool // RECLAIM_COMPLETE was received
 	seq       uint32
-	created   *nfsv4.CreateSession4resok // the answer to the last CREATE_SESSION
+	created   *nfsv4.CreateSession4resok // response to the last CREATE_SESSION
 	renewed   time.Time
 	opens     map[[12]byte]*opened
 	revoked   map[[12]byte]nfsv4.Nfsstat4
 	flags     uint32 // SEQ4_STATUS_
 }
 
-// opened is a file that a client has open.
+// opened is an open file of a client.
 type opened struct {
 	node   *node
 	access uint32
@@ -37,12 +37,12 @@ type session struct {
 	slots  []slot
 }
 
-// slot remembers the last answer.
+// slot caches the last response.
 type slot struct {
 	seq    uint32
-	answer []byte // nil: it was not to be kept
+	answer []byte // nil: not cached
 	first  []byte // the results of SEQUENCE
-	more   bool   // there were operations behind it
+	more   bool   // more operations followed
 }
 
 func (s *Server) lease() time.Duration {
@@ -52,8 +52,8 @@ func (s *Server) lease() time.Duration {
 	return s.Lease
 }
 
-// Restart is a crash of the server and its new start: nobody is known any more, what
-// was not committed is lost, and connections break.
+// Restart simulates a crash and restart of the server. It drops all clients, uncommitted data and
+// connections.
 func (s *Server) Restart() {
 	s.mu.Lock()
 	s.clients = make(map[uint64]*client)
@@ -69,16 +69,16 @@ func (s *Server) Restart() {
 	s.CutAll()
 }
 
-// ForgetSessions is what a server does that is short of memory: clients and what they
-// have open stay.
+// ForgetSessions simulates a server that is short of memory. It drops the sessions; clients and their
+// open files stay.
 func (s *Server) ForgetSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sessions = make(map[nfsv4.Sessionid4]*session)
 }
 
-// Revoke takes from all clients what they have open, as an operator does, or a server
-// whose client was too long silent: status is NFS4ERR_ADMIN_REVOKED or NFS4ERR_EXPIRED.
+// Revoke closes the open files of all clients, as an operator or an expired lease does. status is
+// NFS4ERR_ADMIN_REVOKED or NFS4ERR_EXPIRED.
 func (s *Server) Revoke(status nfsv4.Nfsstat4) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *Server) Revoke(status nfsv4.Nfsstat4) {
 	}
 }
 
-// SetFlags sets bits of SEQUENCE's status for all clients.
+// SetFlags sets status bits of SEQUENCE for all clients.
 func (s *Server) SetFlags(flags uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *Server) SetFlags(flags uint32) {
 	}
 }
 
-// Opens is how many files are open.
+// Opens returns the number of open files.
 func (s *Server) Opens() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *Server) Opens() (n int) {
 	return n
 }
 
-// Flags are the bits of SEQUENCE's status that are set for any client.
+// Flags returns the status bits of SEQUENCE that are set for any client.
 func (s *Server) Flags() (flags uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,21 +123,21 @@ func (s *Server) Flags() (flags uint32) {
 	return flags
 }
 
-// Clients and Sessions are how many the server knows.
+// Clients returns the number of known clients.
 func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.clients)
 }
 
-// Sessions is how many sessions the server knows.
+// Sessions returns the number of sessions.
 func (s *Server) Sessions() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.sessions)
 }
 
-// expireLocked forgets clients that were silent for too long.
+// expireLocked drops clients that were silent for too long.
 func (s *Server) expireLocked() {
 	for id, c := range s.clients {
 		if time.Since(c.renewed) <= s.lease() {
@@ -172,7 +172,7 @@ func (x *execution) exchangeID(a *nfsv4.ExchangeId4args) (nfsv4.Nfsstat4, io.Wri
 			ok.EirClientid, ok.EirSequenceid = c.id, c.seq
 			if c.confirmed {
 				ok.EirFlags |= nfsv4.EXCHGID4_FLAG_CONFIRMED_R
-				ok.EirSequenceid = 0xdead // means nothing then
+				ok.EirSequenceid = 0xdead // has no meaning then
 			}
 			return nfsv4.NFS4_OK, ok
 		}
@@ -198,7 +198,7 @@ func (x *execution) createSession(a *nfsv4.CreateSession4args) (nfsv4.Nfsstat4, 
 	case a.CsaSequence != c.seq:
 		return nfsv4.NFS4ERR_SEQ_MISORDERED, nil
 	}
-	for id, other := range s.clients { // an earlier life of the same client
+	for id, other := range s.clients { // an earlier instance of the same client
 		if other != c && other.owner == c.owner {
 			s.forgetLocked(id)
 		}
@@ -233,8 +233,8 @@ func (x *execution) destroyClient(id uint64) nfsv4.Nfsstat4 {
 	return nfsv4.NFS4_OK
 }
 
-// sequence begins a request in a slot. A whole answer that is not nil is that of the
-// same request before.
+// sequence starts a request in a slot. If it repeats the last request, replay is the cached
+// response.
 func (x *execution) sequence(a *nfsv4.Sequence4args) (status nfsv4.Nfsstat4, body io.WriterTo, replay []byte) {
 	sess := x.s.sessions[a.SaSessionid]
 	switch {
@@ -264,8 +264,7 @@ func (x *execution) sequence(a *nfsv4.Sequence4args) (status nfsv4.Nfsstat4, bod
 	}, nil
 }
 
-// again answers a request that was answered before: with the same, or with nothing but
-// that it was.
+// again returns the cached response. Without one it reports only that the request was executed.
 func (l *slot) again() []byte {
 	if l.answer != nil {
 		return l.answer
@@ -282,7 +281,7 @@ func (l *slot) again() []byte {
 	return b
 }
 
-// stateOf finds what a stateid stands for.
+// stateOf returns the open file of a stateid.
 func (x *execution) stateOf(id nfsv4.Stateid4) (*opened, nfsv4.Nfsstat4) {
 	if id.Seqid == 1 && id.Other == [12]byte{} {
 		id = x.current

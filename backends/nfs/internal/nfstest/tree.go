@@ -10,7 +10,7 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 )
 
-// kind of a node, by the protocol's number.
+// kind is the type of a node, by the number of the protocol.
 type kind uint32
 
 const (
@@ -25,8 +25,8 @@ type node struct {
 	kind    kind
 	change  uint64
 	changed time.Time
-	data    []byte // of a link: where it leads
-	durable []byte // what a restart leaves of data
+	data    []byte // of a link: its target
+	durable []byte // data that survives a restart
 	names   map[string]*node
 	links   int
 }
@@ -36,7 +36,7 @@ func (n *node) touch() {
 	n.changed = time.Now()
 }
 
-// sorted are the names of a directory in the order of a listing.
+// sorted returns the names of a directory in listing order.
 func (n *node) sorted() []string {
 	names := make([]string, 0, len(n.names))
 	for name := range n.names {
@@ -57,7 +57,7 @@ func (s *Server) newNodeLocked(k kind) *node {
 	return n
 }
 
-// putLocked gives a node a name, and takes that of another away.
+// putLocked links a node to a name and replaces an existing one.
 func (s *Server) putLocked(dir *node, name string, n *node) {
 	s.dropLocked(dir, name)
 	dir.names[name] = n
@@ -65,7 +65,7 @@ func (s *Server) putLocked(dir *node, name string, n *node) {
 	n.links++
 }
 
-// dropLocked removes a name; a file without names is gone.
+// dropLocked removes a name. A file without names is removed.
 func (s *Server) dropLocked(dir *node, name string) {
 	n := dir.names[name]
 	if n == nil {
@@ -78,7 +78,7 @@ func (s *Server) dropLocked(dir *node, name string) {
 	}
 }
 
-// findLocked follows a path from the root; nil when there is no such thing.
+// findLocked returns the node of a path, or nil.
 func (s *Server) findLocked(path string) *node {
 	n := s.root
 	for _, name := range strings.Split(path, "/") {
@@ -92,8 +92,7 @@ func (s *Server) findLocked(path string) *node {
 	return n
 }
 
-// placeLocked makes the directories above a path, and returns the last of them and the
-// last name.
+// placeLocked creates the parents of a path, and returns the last of them and the last name.
 func (s *Server) placeLocked(path string) (*node, string) {
 	dir, names := s.root, strings.Split(path, "/")
 	for _, name := range names[:len(names)-1] {
@@ -107,14 +106,14 @@ func (s *Server) placeLocked(path string) (*node, string) {
 	return dir, names[len(names)-1]
 }
 
-// Mkdir makes a directory and those above it.
+// Mkdir creates a directory and its parents.
 func (s *Server) Mkdir(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.placeLocked(path + "/.")
 }
 
-// WriteFile makes a file, in place of one that is there.
+// WriteFile creates or replaces a file.
 func (s *Server) WriteFile(path string, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +123,7 @@ func (s *Server) WriteFile(path string, data []byte) {
 	s.putLocked(dir, name, n)
 }
 
-// Change changes the contents of the file that is there.
+// Change changes the contents of an existing file.
 func (s *Server) Change(path string, data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +132,7 @@ func (s *Server) Change(path string, data []byte) {
 	n.touch()
 }
 
-// Symlink makes a symbolic link.
+// Symlink creates a symbolic link.
 func (s *Server) Symlink(target, path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +142,7 @@ func (s *Server) Symlink(target, path string) {
 	s.putLocked(dir, name, n)
 }
 
-// Move gives what has a name another one.
+// Move renames a file or directory.
 func (s *Server) Move(from, to string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +153,7 @@ func (s *Server) Move(from, to string) {
 	s.dropLocked(dir, name)
 }
 
-// Remove removes a name, whatever lies below it.
+// Remove removes a name and everything below it.
 func (s *Server) Remove(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +161,7 @@ func (s *Server) Remove(path string) {
 	s.dropLocked(dir, name)
 }
 
-// ReadFile is what a file holds, and whether it is there.
+// ReadFile returns the contents of a file and whether it exists.
 func (s *Server) ReadFile(path string) ([]byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +172,7 @@ func (s *Server) ReadFile(path string) ([]byte, bool) {
 	return bytes.Clone(n.data), true
 }
 
-// Names are those in a directory, sorted.
+// Names returns the sorted names in a directory.
 func (s *Server) Names(path string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +182,7 @@ func (s *Server) Names(path string) []string {
 	return nil
 }
 
-// writeAt writes, durably or not.
+// writeAt writes data, durably or not.
 func (n *node) writeAt(p []byte, off int, durable bool) {
 	if need := off + len(p); need > len(n.data) {
 		n.data = append(n.data, make([]byte, need-len(n.data))...)
@@ -195,7 +194,7 @@ func (n *node) writeAt(p []byte, off int, durable bool) {
 	n.touch()
 }
 
-// readAt is at most so many bytes, and whether they are the last.
+// readAt returns data and whether it reaches the end of the file.
 func (n *node) readAt(off, most uint64) ([]byte, bool) {
 	size := uint64(len(n.data))
 	off = min(off, size)
@@ -203,12 +202,12 @@ func (n *node) readAt(off, most uint64) ([]byte, bool) {
 	return n.data[off:end], end == size
 }
 
-// What follows is what both versions do to the tree, with the status that they answer;
-// the numbers are those of version 4, of which version 3 has a part.
+// The methods below change the tree for both versions. They return status codes of version 4, of
+// which version 3 has a subset.
 
 func (n *node) handle() []byte { return binary.BigEndian.AppendUint64(nil, n.id) }
 
-// nodeLocked is what a handle stands for, or nil.
+// nodeLocked returns the node of a handle, or nil.
 func (s *Server) nodeLocked(handle []byte) *node {
 	if len(handle) != 8 {
 		return nil
@@ -272,7 +271,7 @@ func (s *Server) linkLocked(n, dir *node, name string) nfsv4.Nfsstat4 {
 	} else if status != nfsv4.NFS4ERR_NOENT {
 		return status
 	}
-	s.putLocked(dir, name, n) // which leaves the time of its last write as it is
+	s.putLocked(dir, name, n) // keeps the time of the last write
 	return nfsv4.NFS4_OK
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 )
 
-// procedures of version 3 stand among the operations of version 4 in what is counted
-// and scripted, above all of these.
+// procedures is added to the procedures of version 3, so that they share the counters and scripts
+// with the operations of version 4.
 const procedures = 1 << 20
 
 // Next3 scripts faults for the next calls of a procedure of version 3.
@@ -19,10 +19,10 @@ func (s *Server) Next3(proc uint32, faults ...Fault) {
 	s.Next(nfsv4.NfsOpnum4(procedures+proc), faults...)
 }
 
-// Count3 is how often a procedure of version 3 was called.
+// Count3 returns how often a procedure of version 3 was called.
 func (s *Server) Count3(proc uint32) int { return s.Count(nfsv4.NfsOpnum4(procedures + proc)) }
 
-// mount answers the mount service: everything in the root is an export.
+// mount serves the mount service. Everything in the root is an export.
 func (s *Server) mount(proc uint32, in io.Reader, out *bytes.Buffer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Server) mount(proc uint32, in io.Reader, out *bytes.Buffer) error {
 	return errArguments
 }
 
-// version3 carries one procedure out and writes its answer.
+// version3 executes a procedure and writes its response.
 func (s *Server) version3(proc uint32, in io.Reader, out *bytes.Buffer) (Fault, error) {
 	s.mu.Lock()
 	s.counts[procedures+proc]++
@@ -81,15 +81,15 @@ func (s *Server) version3(proc uint32, in io.Reader, out *bytes.Buffer) (Fault, 
 	}
 	out.Write(words(uint32(status)))
 	if status != nfsv4.NFS4_OK {
-		out.Write(words(0, 0)) // no attributes, neither before nor after
+		out.Write(words(0, 0)) // no attributes before or after
 		return fault, nil
 	}
 	_, err := body.WriteTo(out)
 	return fault, err
 }
 
-// procedureLocked carries one procedure out and returns what it answers beside its
-// status. An error is that of its arguments.
+// procedureLocked executes a procedure and returns its status and results. An error reports malformed
+// arguments.
 func (s *Server) procedureLocked(proc uint32, in io.Reader) (status nfsv4.Nfsstat4, body io.WriterTo, err error) {
 	const ok = nfsv4.NFS4_OK
 	at := func(h nfsv3.NfsFh3) *node {
@@ -226,7 +226,7 @@ func (s *Server) procedureLocked(proc uint32, in io.Reader) (status nfsv4.Nfssta
 	return status, body, err
 }
 
-// list3 leaves the attributes of every third name out, as servers may.
+// list3 omits the attributes of every third name, as servers may.
 func (s *Server) list3(dir *node, a *nfsv3.Readdirplus3args) *nfsv3.Readdirplus3resok {
 	list := nfsv3.Dirlistplus3{Eof: true}
 	last := &list.Entries
@@ -250,7 +250,7 @@ func (s *Server) list3(dir *node, a *nfsv3.Readdirplus3args) *nfsv3.Readdirplus3
 	return &nfsv3.Readdirplus3resok{DirAttributes: dir.known3(), Reply: list}
 }
 
-// names3 answers READDIR.
+// names3 serves READDIR.
 func (s *Server) names3(dir *node, a *nfsv3.Readdir3args) *nfsv3.Readdir3resok {
 	list := nfsv3.Dirlist3{Eof: true}
 	last := &list.Entries
@@ -277,7 +277,7 @@ func (n *node) attributes3() nfsv3.Fattr3 {
 	at := nfsv3.Nfstime3{Seconds: uint32(n.changed.Unix()), Nseconds: uint32(n.changed.Nanosecond())}
 	return nfsv3.Fattr3{
 		Type: nfsv3.Ftype3(n.kind), Nlink: uint32(n.links), Size: uint64(len(n.data)), Fileid: n.id,
-		Mtime: at, Ctime: nfsv3.Nfstime3{Seconds: at.Seconds, Nseconds: uint32(n.change)}, // two changes at one time differ
+		Mtime: at, Ctime: nfsv3.Nfstime3{Seconds: at.Seconds, Nseconds: uint32(n.change)}, // two changes at the same time differ
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 )
 
-// execution is one compound being carried out. The server is locked.
+// execution is the state of a COMPOUND being executed. The server is locked.
 type execution struct {
 	s       *Server
 	client  *client
@@ -21,7 +21,7 @@ type execution struct {
 	current   nfsv4.Stateid4
 }
 
-// compound carries a COMPOUND out and writes its answer.
+// compound executes a COMPOUND and writes its response.
 func (s *Server) compound(in io.Reader, out *bytes.Buffer) (Fault, error) {
 	var args nfsv4.Compound4args
 	if _, err := args.ReadFrom(in); err != nil {
@@ -98,7 +98,7 @@ func (s *Server) compound(in io.Reader, out *bytes.Buffer) (Fault, error) {
 	return fault, nil
 }
 
-// outside tells whether an operation may stand in a compound without SEQUENCE.
+// outside reports whether an operation may be in a compound without SEQUENCE.
 func outside(arg nfsv4.NfsArgop4) bool {
 	switch arg.(type) {
 	case *nfsv4.NfsArgop4_OP_EXCHANGE_ID, *nfsv4.NfsArgop4_OP_CREATE_SESSION,
@@ -108,7 +108,7 @@ func outside(arg nfsv4.NfsArgop4) bool {
 	return false
 }
 
-// do carries one operation out and returns what it answers beside its status.
+// do executes an operation and returns its status and results.
 func (x *execution) do(arg nfsv4.NfsArgop4) (nfsv4.Nfsstat4, io.WriterTo) {
 	const ok = nfsv4.NFS4_OK
 	switch a := arg.(type) {
@@ -214,7 +214,7 @@ func (x *execution) lookup(name string) nfsv4.Nfsstat4 {
 	return status
 }
 
-// attributes are those of a node that are asked for and known here.
+// attributes returns those requested attributes of a node that the server supports.
 func (x *execution) attributes(n *node, mask []uint32) nfsv4.Fattr4 {
 	var v []byte
 	got := make([]uint32, 2)

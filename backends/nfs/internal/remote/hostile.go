@@ -2,15 +2,15 @@ package remote
 
 import "errors"
 
-// FormatError says that a server's message could not be understood.
+// FormatError reports that a message of the server is malformed.
 type FormatError struct{ Err error }
 
 func (e *FormatError) Error() string { return "the server's answer makes no sense: " + e.Err.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// Malformed is what is wrong with a server's message as a FormatError, or nil.
+// Malformed wraps a decoding error in a FormatError. It returns nil for nil.
 func Malformed(err error) error {
 	if err == nil {
 		return nil
@@ -18,11 +18,11 @@ func Malformed(err error) error {
 	return &FormatError{err}
 }
 
-// Pages are the places from which a listing went on. Cookies have no order, so only
-// this tells a long directory from one that goes in circles. The zero value begins.
+// Pages records the cookies of a listing. Cookies have no order, so only a repeated cookie
+// distinguishes a loop from a long directory. The zero value is ready to use.
 type Pages struct{ seen map[uint64]bool }
 
-// Next takes the cookie that ended a page which was not the last.
+// Next records the cookie after a page that was not the last. It returns an error if it repeats.
 func (p *Pages) Next(cookie uint64) error {
 	if p.seen == nil {
 		p.seen = map[uint64]bool{0: true}

@@ -1,11 +1,11 @@
-// Package remote is what versions 3 and 4.1 of NFS have in common: a tree of files
-// that is named by paths, and errors with the status numbers of the protocol.
+// Package remote defines what NFS versions 3 and 4.1 have in common: a [Tree] of files with paths as
+// names, and errors with the status codes of the protocol.
 //
-// Paths are relative to the tree's root, with "/" between names; "" is the root. A
-// Tree's methods may be called from many goroutines at once and obey their contexts.
-// What is asked of a server again, because its answer was lost, may have been done
-// already: Rename, Link, Remove and Mkdir can therefore report Exist or NoEnt for
-// their own success on version 3, and after a server's restart on 4.1.
+// Paths are relative to the root of the tree, with "/" between names; "" is the root. The methods
+// of a Tree are safe for concurrent use and respect their contexts. If a response is lost, a
+// request is repeated, and the server may execute it twice. Rename, Link, Remove and Mkdir may
+// therefore return Exist or NoEnt for their own success: on version 3, and on 4.1 after a restart
+// of the server.
 package remote
 
 import (
@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// Type is what a name stands for.
+// Type is the type of a file.
 type Type uint32
 
-// The types, by the protocol's numbers.
+// File types, by the numbers of the protocol.
 const (
 	Regular   Type = 1
 	Directory Type = 2
 	Symlink   Type = 5
 )
 
-// Attr describes a file.
+// Attr holds the attributes of a file.
 type Attr struct {
 	Type    Type
 	Size    int64
 	FileID  uint64
-	Change  uint64 // another one after each change; on version 3 the time of the last
+	Change  uint64 // differs after each change; on version 3 the ctime
 	ModTime time.Time
 }
 
@@ -38,16 +38,16 @@ type Entry struct {
 	Attr Attr
 }
 
-// Block is what one read brought.
+// Block is the result of a read.
 type Block struct {
 	Data []byte
-	Attr Attr // after the bytes were read
+	Attr Attr // after the data was read
 	EOF  bool
 
-	Free func() // gives Data back; may be nil
+	Free func() // frees Data; may be nil
 }
 
-// Release gives Data back.
+// Release frees Data.
 func (b *Block) Release() {
 	if b.Free != nil {
 		b.Free()
@@ -55,46 +55,43 @@ func (b *Block) Release() {
 	*b = Block{}
 }
 
-// Verifier changes when a server may have lost what it had not yet written down.
+// Verifier changes when a server may have lost data that was not yet durable.
 type Verifier [8]byte
 
-// Tree is the files of a server.
+// Tree is the file system of a server.
 type Tree interface {
-	// Stat describes what has a name, be it a symbolic link. Where one stands in the
-	// middle of a path, this and all others answer SymlinkThere or NotDir.
+	// Stat returns the attributes of a path without following a final symbolic link. If a link
+	// is in the middle of the path, Stat and all other methods return SymlinkThere or NotDir.
 	Stat(ctx context.Context, path string) (Attr, error)
-	// ReadLink is where a symbolic link leads, in the link's own words.
+	// ReadLink returns the target of a symbolic link, unchanged.
 	ReadLink(ctx context.Context, path string) (string, error)
-	// ReadDir hands the entries of a directory, in any order, to each. "." and ".." are
-	// not among them.
+	// ReadDir calls each for every entry of a directory, in any order, without "." and "..".
 	ReadDir(ctx context.Context, path string, each func(Entry) error) error
-	// Open opens a file to read, and reads at most n bytes at off. With once the file
-	// is closed again in the same request, and File is nil.
+	// Open opens a file for reading, and reads at most n bytes at off. If once is true, the
+	// same request closes the file, and File is nil.
 	Open(ctx context.Context, path string, off int64, n int, once bool) (File, Block, error)
-	// Create opens a file to write, and makes it if it is not there. Callers choose a
-	// name that nobody else has: the request may be done twice.
+	// Create opens a file for writing and creates it if necessary. Callers use a unique name,
+	// because the request may be executed twice.
 	Create(ctx context.Context, path string) (File, error)
-	// Rename renames within a directory, replacing what is there, and describes the file.
+	// Rename renames a file within a directory, replaces an existing one, and returns its attributes.
 	Rename(ctx context.Context, f File, from, to string) (Attr, error)
-	// Link gives f a second name unless that is taken, and removes the first.
+	// Link links f to a second name, unless that exists, and removes the first.
 	Link(ctx context.Context, f File, from, to string) (Attr, error)
-	// Remove removes a name of the given type and nothing else; ErrType when it is of
-	// another. A directory must be empty.
+	// Remove removes a name if it has the given type, and returns ErrType if it has another.
+	// A directory must be empty.
 	Remove(ctx context.Context, path string, t Type) error
 	Mkdir(ctx context.Context, path string) error
-	// Sizes are the longest read and write that serve well.
+	// Sizes returns the best read and write sizes.
 	Sizes() (read, write int)
 	Close() error
 }
 
-// File is an open file. ReadAt, WriteAt and Commit may be called from many goroutines
-// at once.
+// File is an open file. ReadAt, WriteAt and Commit are safe for concurrent use.
 type File interface {
 	ReadAt(ctx context.Context, off int64, n int) (Block, error)
-	// WriteAt writes n bytes, which fill puts into the request itself. It may write
-	// fewer.
+	// WriteAt writes n bytes, which fill copies directly into the request. It may write fewer.
 	WriteAt(ctx context.Context, off int64, n int, fill func([]byte) error) (int, Verifier, error)
-	// Commit makes what was written durable, if its verifier is that of the writes.
+	// Commit makes the written data durable if it returns the verifier of the writes.
 	Commit(ctx context.Context) (Verifier, error)
 	Attr(ctx context.Context) (Attr, error)
 	Close(ctx context.Context) error

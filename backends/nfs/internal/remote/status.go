@@ -7,11 +7,10 @@ import (
 	"github.com/buildbarn/go-xdr/pkg/protocols/nfsv4"
 )
 
-// Status is an error of the protocol. Version 3 uses a part of version 4's numbers,
-// with the same meaning.
+// Status is an error code of the protocol. Version 3 uses a subset of the codes of version 4.
 type Status uint32
 
-// The numbers that this client acts upon.
+// Status codes that the client acts upon.
 const (
 	OK           = Status(nfsv4.NFS4_OK)
 	Perm         = Status(nfsv4.NFS4ERR_PERM)
@@ -51,10 +50,10 @@ const (
 	WrongType    = Status(nfsv4.NFS4ERR_WRONG_TYPE)
 )
 
-// Error is a status that a server answered.
+// Error is an error status that a server returned.
 type Error struct {
 	Status Status
-	Op     string // what was asked, in the protocol's words
+	Op     string // operation, as the protocol names it
 }
 
 func (e *Error) Error() string {
@@ -65,7 +64,7 @@ func (e *Error) Error() string {
 	return e.Op + " answers " + name
 }
 
-// StatusOf is the status in err's chain, or OK if there is none.
+// StatusOf returns the status in the chain of err, or OK if there is none.
 func StatusOf(err error) Status {
 	var e *Error
 	if errors.As(err, &e) {
@@ -74,5 +73,5 @@ func StatusOf(err error) Status {
 	return OK
 }
 
-// ErrType says that a name stands for something of another type.
+// ErrType reports that a name has another type.
 var ErrType = errors.New("this is of another type")

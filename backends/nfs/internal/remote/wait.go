@@ -8,26 +8,26 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// The back-off when a server asks to wait.
+// Backoff when a server asks the client to wait.
 const (
 	firstWait = 50 * time.Millisecond
 	longWait  = 5 * time.Second
-	// patience is how long a server may ask to wait. Whoever calls may try again.
+	// patience limits the total wait. The caller may retry.
 	patience = 25 * time.Second
 )
 
-// ErrBusy says that the server kept asking to wait.
+// ErrBusy reports that the server kept asking the client to wait.
 var ErrBusy = errors.New("the server keeps asking to wait, as it does after its restart or when it is overloaded")
 
-// Wait is the back-off of one request when its server answers Delay or Grace: from
-// 50 milliseconds to 5 seconds, and 25 seconds in all. The zero value begins.
+// Wait is the backoff of one request whose server returns Delay or Grace: from 50 milliseconds to
+// 5 seconds, and 25 seconds in total. The zero value is ready to use.
 type Wait struct {
 	next  time.Duration
 	until time.Time
 }
 
-// Sleep waits before the next try. It returns ErrBusy when there was enough of that,
-// or the end of ctx.
+// Sleep waits before the next attempt. It returns ErrBusy when the total is used up, or the error
+// of ctx.
 func (w *Wait) Sleep(ctx context.Context) error {
 	if w.next == 0 {
 		w.next, w.until = firstWait, time.Now().Add(patience)

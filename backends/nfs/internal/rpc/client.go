@@ -12,8 +12,8 @@ import (
 // Dialer opens a connection to a server.
 type Dialer func(ctx context.Context) (net.Conn, error)
 
-// Client is some connections to one server, opened when they are needed and again
-// when they broke. Its methods may be called from many goroutines at once.
+// Client is a set of connections to one server. It opens them when needed and replaces broken
+// ones. Its methods are safe for concurrent use.
 type Client struct {
 	dial  Dialer
 	opts  Options
@@ -24,12 +24,12 @@ type Client struct {
 // line is the place of one connection.
 type line struct {
 	turn chan struct{} // held while dialling
-	mu   sync.Mutex    // guards all below
+	mu   sync.Mutex    // guards the fields below
 	conn *Conn
 	shut bool
 }
 
-// NewClient is a client of n connections.
+// NewClient returns a client with n connections.
 func NewClient(dial Dialer, n int, opts Options) *Client {
 	c := &Client{dial: dial, opts: opts, lines: make([]line, max(n, 1))}
 	for i := range c.lines {
@@ -38,7 +38,7 @@ func NewClient(dial Dialer, n int, opts Options) *Client {
 	return c
 }
 
-// Conn is the i-th connection, counted round; it is dialled if need be.
+// Conn returns connection i modulo n, and dials it if necessary.
 func (c *Client) Conn(ctx context.Context, i int) (*Conn, error) {
 	l := &c.lines[i%len(c.lines)]
 	if conn := l.current(); conn != nil {
@@ -64,14 +64,14 @@ func (c *Client) Conn(ctx context.Context, i int) (*Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.shut {
-		_ = conn.Close() // nobody used it
+		_ = conn.Close() // unused
 		return nil, &BrokenError{net.ErrClosed}
 	}
 	l.conn = conn
 	return conn, nil
 }
 
-// Ended is the error of a context that is over: its own, and why.
+// Ended returns the error of a context that has ended, together with its cause.
 func Ended(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != ctx.Err() { //nolint:errorlint // it is set as it is
 		return fmt.Errorf("%w: %w", ctx.Err(), cause)
@@ -88,14 +88,14 @@ func (l *line) current() *Conn {
 	return nil
 }
 
-// Next is the number of a connection, each in its turn.
+// Next returns the numbers of the connections in turn.
 func (c *Client) Next() int { return int(c.next.Add(1) & 0xffff) }
 
-// Send sends a message on the i-th connection and waits for its answer. If the
-// connection breaks, the same message is sent once more on a new one; a server that
-// keeps answers by transaction id, or by what the message says, does not do it twice.
+// Send sends a message on connection i and waits for the response. If the connection breaks, Send
+// sends the same message once more on a new one. A server with a reply cache does not execute it
+// twice.
 //
-// When ctx ends first, the call that is still under way comes beside the error.
+// If ctx ends first, Send returns the pending call together with the error.
 func (c *Client) Send(ctx context.Context, i int, msg *Encoder) (*Reply, *Call, error) {
 	for try := 0; ; try++ {
 		conn, err := c.Conn(ctx, i)
@@ -119,7 +119,7 @@ func (c *Client) Send(ctx context.Context, i int, msg *Encoder) (*Reply, *Call, 
 	}
 }
 
-// Call sends a message on one of the connections and waits for its answer.
+// Call sends a message on the next connection and waits for the response.
 func (c *Client) Call(ctx context.Context, msg *Encoder) (*Reply, error) {
 	conn, err := c.Conn(ctx, c.Next())
 	if err != nil {
@@ -132,14 +132,14 @@ func (c *Client) Call(ctx context.Context, msg *Encoder) (*Reply, error) {
 	return call.Wait(ctx)
 }
 
-// Close breaks all connections, for good.
+// Close closes all connections for good.
 func (c *Client) Close() error {
 	for i := range c.lines {
 		l := &c.lines[i]
 		l.mu.Lock()
 		l.shut = true
 		if l.conn != nil {
-			_ = l.conn.Close() // it always works
+			_ = l.conn.Close() // never fails
 		}
 		l.mu.Unlock()
 	}

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// Options say how patient a connection is. The zero value works.
+// Options configures a connection. The zero value works.
 type Options struct {
-	// Silence is how long calls wait while nothing comes before the connection is
-	// taken for broken; 0: 20 seconds.
+	// Silence is how long calls wait while nothing arrives before the connection counts as
+	// broken. 0 means 20 seconds.
 	Silence time.Duration
-	// MaxReply is the longest answer in bytes; 0: 4 MiB. A longer one breaks the
+	// MaxReply is the longest response in bytes. 0 means 4 MiB. A longer one breaks the
 	// connection.
 	MaxReply int
 }
@@ -33,29 +33,28 @@ func (o Options) defaults() Options {
 	return o
 }
 
-// BrokenError says that a connection ended before an answer came.
+// BrokenError reports that a connection ended before the response arrived.
 type BrokenError struct{ Err error }
 
 func (e *BrokenError) Error() string { return "the connection broke: " + e.Err.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *BrokenError) Unwrap() error { return e.Err }
 
-// Conn is one connection with many calls under way. Its methods may be called from
-// many goroutines at once.
+// Conn is a connection with many concurrent calls. Its methods are safe for concurrent use.
 type Conn struct {
 	nc   net.Conn
 	opts Options
 	send chan *Call
-	done chan struct{} // closed when it is broken
-	mute chan struct{} // closed when nothing is sent any more
+	done chan struct{} // closed when the connection is broken
+	mute chan struct{} // closed when sending has stopped
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	pending map[uint32]*Call
-	err     error // why it is broken
+	err     error // why the connection is broken
 }
 
-// NewConn makes nc, which it owns from now on, a connection for calls.
+// NewConn returns a Conn that owns nc.
 func NewConn(nc net.Conn, opts Options) *Conn {
 	c := &Conn{
 		nc: nc, opts: opts.defaults(), send: make(chan *Call, 256),
@@ -72,7 +71,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Broken tells whether the connection is of no use any more.
+// Broken reports whether the connection is broken.
 func (c *Conn) Broken() bool {
 	select {
 	case <-c.done:
@@ -82,7 +81,7 @@ func (c *Conn) Broken() bool {
 	}
 }
 
-// fail breaks the connection and ends all calls.
+// fail breaks the connection and all its calls.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,11 +95,11 @@ func (c *Conn) fail(err error) {
 	}
 	c.err = &BrokenError{err}
 	close(c.done)
-	_ = c.nc.Close() // what was under way is lost in any case
+	_ = c.nc.Close() // the pending data is lost anyway
 	go c.abandon()
 }
 
-// abandon ends all calls, once their messages belong to their callers again.
+// abandon fails all calls, after the sender has returned their messages.
 func (c *Conn) abandon() {
 	<-c.mute
 	c.mu.Lock()
@@ -111,13 +110,13 @@ func (c *Conn) abandon() {
 	}
 }
 
-// Call is a call under way.
+// Call is a pending call.
 type Call struct {
 	conn  *Conn
 	msg   *Encoder
-	sent  chan struct{} // closed when msg was sent
+	sent  chan struct{} // closed when msg is sent
 	ended chan struct{}
-	reply *Reply // after ended
+	reply *Reply // set when ended is closed
 	err   error
 }
 
@@ -126,8 +125,8 @@ func (l *Call) end(r *Reply, err error) {
 	close(l.ended)
 }
 
-// Wait returns the answer, or the end of ctx; then the call goes on, and may be
-// waited for again. One caller gets the reply and releases it.
+// Wait returns the response. If ctx ends first, Wait returns its error; the call goes on, and Wait
+// may be called again. Only one caller may get the reply, and must release it.
 func (l *Call) Wait(ctx context.Context) (*Reply, error) {
 	select {
 	case <-l.ended:
@@ -138,21 +137,21 @@ func (l *Call) Wait(ctx context.Context) (*Reply, error) {
 			return nil, Ended(ctx)
 		}
 	}
-	select { // an answer may be seen before the end of sending is
+	select { // the response may arrive before the sender is done
 	case <-l.sent:
 	case <-l.conn.mute:
 	}
 	return l.reply, l.err
 }
 
-// Recycle gives the message's memory back after the answer came. The message must
-// not be used again.
+// Recycle releases the memory of the message after the response has arrived. The message must not
+// be used again.
 func (l *Call) Recycle() {
 	putBuffer(l.msg.b)
 	l.msg.b = nil
 }
 
-// Start sends a message. It belongs to the call until Wait has told how that ended.
+// Start sends a message. The call owns the message until Wait has returned the outcome.
 func (c *Conn) Start(msg *Encoder) (*Call, error) {
 	xid, err := msg.finish()
 	if err != nil {
@@ -175,12 +174,12 @@ func (c *Conn) Start(msg *Encoder) (*Call, error) {
 	c.mu.Unlock()
 	select {
 	case c.send <- call:
-	case <-c.done: // the call ends with it
+	case <-c.done: // breaking the connection ends the call
 	}
 	return call, nil
 }
 
-// watchLocked begins the silence anew, or ends the watch.
+// watchLocked restarts the silence timer, or stops it.
 func (c *Conn) watchLocked(on bool) {
 	var until time.Time
 	if on {
@@ -189,7 +188,7 @@ func (c *Conn) watchLocked(on bool) {
 	_ = c.nc.SetReadDeadline(until) // on a closed connection it does not matter
 }
 
-// write is the goroutine that sends.
+// write is the sending goroutine.
 func (c *Conn) write() {
 	defer close(c.mute)
 	for {
@@ -207,7 +206,7 @@ func (c *Conn) write() {
 	}
 }
 
-// read is the goroutine that receives.
+// read is the receiving goroutine.
 func (c *Conn) read() {
 	in := bufio.NewReaderSize(&watched{c}, 32<<10)
 	for {
@@ -217,7 +216,7 @@ func (c *Conn) read() {
 			return
 		}
 		if len(record) < 8 || binary.BigEndian.Uint32(record[4:]) != 1 {
-			putBuffer(record) // no reply: a server that calls back, which nobody asked for
+			putBuffer(record) // not a reply: an unsolicited callback of the server
 			continue
 		}
 		xid := binary.BigEndian.Uint32(record)
@@ -243,7 +242,7 @@ func (c *Conn) read() {
 	}
 }
 
-// watched is the connection; bytes that come begin the silence anew.
+// watched reads from the connection and restarts the silence timer.
 type watched struct{ c *Conn }
 
 func (w *watched) Read(p []byte) (int, error) {

@@ -1,24 +1,21 @@
-// Package rpc calls remote procedures as ONC RPC version 2 defines them (RFC 5531),
-// over TCP.
+// Package rpc is a client of ONC RPC version 2 (RFC 5531) over TCP.
 //
-// A [Client] holds a few connections to one server and dials again when one broke;
-// a [Conn] is one of them. Many calls may be under way on a connection, and answers
-// come in any order:
+// A [Client] holds a few connections to one server and reconnects when one breaks. A [Conn] is a
+// single connection. Many calls may be in flight on it, and responses arrive in any order:
 //
 //	msg := rpc.NewCall(cred, program, version, procedure, 0)
 //	msg.Uint32(42)                       // the arguments, as XDR
 //	call, err := conn.Start(msg)
 //	reply, err := call.Wait(ctx)
 //	defer reply.Release()
-//	answer := reply.Uint32()             // the results
+//	result := reply.Uint32()             // the results
 //
-// [Encoder] is an io.Writer and [Decoder] an io.Reader, which is what code generated
-// from XDR definitions reads and writes; their own methods neither copy nor allocate
-// what is long.
+// [Encoder] is an io.Writer and [Decoder] an io.Reader, as code generated from XDR definitions
+// needs. Their own methods neither copy nor allocate long values.
 //
-// A call has no deadline but that of its context. A connection has one: when calls
-// wait for answers and nothing at all comes for [Options.Silence], it is taken for
-// broken, and all of them end with a [*BrokenError]. Whether the server carried such
-// a call out is not known; sending the same message again on another connection is
-// the caller's decision, and keeps its transaction id; [Client.Send] does that once.
+// The only deadline of a call is that of its context. A connection has a deadline too: if calls
+// are pending and nothing arrives for [Options.Silence], the connection is broken and all its
+// calls return a [*BrokenError]. Such a call may or may not have been executed. The caller
+// decides whether to send the same message, with its transaction id, on another connection.
+// [Client.Send] does so once.
 package rpc

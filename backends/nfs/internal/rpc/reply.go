@@ -2,14 +2,14 @@ package rpc
 
 import "fmt"
 
-// MismatchError says that the server has the program, but in other versions.
+// MismatchError reports that the server has the program only in other versions.
 type MismatchError struct{ Low, High uint32 }
 
 func (e *MismatchError) Error() string {
 	return fmt.Sprintf("the server speaks versions %d to %d of the program", e.Low, e.High)
 }
 
-// DeniedError says that the server does not accept the credential.
+// DeniedError reports that the server rejects the credential.
 type DeniedError struct{ Why uint32 }
 
 func (e *DeniedError) Error() string {
@@ -23,7 +23,7 @@ func (e *DeniedError) Error() string {
 	return "the server refuses the credential: " + why
 }
 
-// RefusedError says that the server did not understand the call.
+// RefusedError reports that the server rejected the call.
 type RefusedError struct{ Stat uint32 }
 
 func (e *RefusedError) Error() string {
@@ -37,7 +37,7 @@ func (e *RefusedError) Error() string {
 	return "the server refuses the call: " + why
 }
 
-// accepted reads a reply behind its type, up to the results.
+// accepted decodes a reply after its type, up to the results.
 func accepted(d *Decoder) error {
 	if d.Uint32() != 0 { // denied
 		if d.Uint32() == 0 {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// serve is a server on this machine whose connections are handled one by one.
+// serve starts a local server that handles one connection at a time.
 func serve(t *testing.T, handle func(c net.Conn)) Dialer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -46,7 +46,7 @@ func client(t *testing.T, dial Dialer, opts Options) *Client {
 	return c
 }
 
-// receive reads a call: its transaction id, and the argument that call put there.
+// receive reads a call and returns its transaction id and the argument that call encoded.
 func receive(c net.Conn) (xid, arg uint32, err error) {
 	record, err := readRecord(c, 1<<20)
 	if err != nil {
@@ -55,7 +55,7 @@ func receive(c net.Conn) (xid, arg uint32, err error) {
 	return binary.BigEndian.Uint32(record), binary.BigEndian.Uint32(record[len(record)-4:]), nil
 }
 
-// reply is an accepted answer with a result.
+// reply returns an accepted reply with a result.
 func reply(xid uint32, words ...uint32) []byte {
 	var e Encoder
 	for _, v := range append([]uint32{0, xid, 1, 0, 0, 0}, words...) {
@@ -90,7 +90,7 @@ func TestAnswersComeInAnyOrder(t *testing.T) {
 				continue
 			}
 			for i := len(waiting) - 1; i >= 0; i-- {
-				_, _ = c.Write(reply(999_999, 0, 1)) // to nobody
+				_, _ = c.Write(reply(999_999, 0, 1)) // for no pending call
 				_, _ = c.Write(reply(waiting[i][0], 0, waiting[i][1]+1))
 			}
 			waiting = nil
@@ -128,13 +128,13 @@ func TestWhatServersAnswer(t *testing.T) {
 		"denied": {func(x uint32) []byte {
 			b := reply(x, 5)
 			binary.BigEndian.PutUint32(b[12:], 1) // denied
-			binary.BigEndian.PutUint32(b[16:], 1) // for its credential
+			binary.BigEndian.PutUint32(b[16:], 1) // because of its credential
 			binary.BigEndian.PutUint32(b[20:], 5)
 			return b
 		}, "stronger credential"},
 		"two fragments": {func(x uint32) []byte {
 			b := reply(x, 0, 42)
-			binary.BigEndian.PutUint32(b, 8) // not the last
+			binary.BigEndian.PutUint32(b, 8) // not the last fragment
 			rest := binary.BigEndian.AppendUint32(nil, uint32(len(b)-12)|1<<31)
 			return append(b[:12:12], append(rest, b[12:]...)...)
 		}, ""},

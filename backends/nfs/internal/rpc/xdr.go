@@ -9,13 +9,13 @@ import (
 	"sync/atomic"
 )
 
-// Encoder builds one message. Its first error stays, and is told by Conn.Start.
+// Encoder builds one message. It keeps its first error, which Conn.Start returns.
 type Encoder struct {
 	b   []byte
 	err error
 }
 
-// Write appends XDR that somebody else encoded.
+// Write appends encoded XDR.
 func (e *Encoder) Write(p []byte) (int, error) {
 	e.b = append(e.b, p...)
 	return len(p), nil
@@ -27,14 +27,14 @@ func (e *Encoder) Uint32(v uint32) { e.b = binary.BigEndian.AppendUint32(e.b, v)
 // Uint64 appends an unsigned hyper integer.
 func (e *Encoder) Uint64(v uint64) { e.b = binary.BigEndian.AppendUint64(e.b, v) }
 
-// Opaque appends bytes of a variable length.
+// Opaque appends variable-length data.
 func (e *Encoder) Opaque(p []byte) { copy(e.Reserve(len(p)), p) }
 
-// String appends a string, whatever its bytes.
+// String appends a string of any bytes.
 func (e *Encoder) String(s string) { copy(e.Reserve(len(s)), s) }
 
-// Reserve appends an opaque of n bytes, which the caller fills in. The slice is good
-// until the next append.
+// Reserve appends an opaque of n bytes for the caller to fill. The slice is valid until the next
+// append.
 func (e *Encoder) Reserve(n int) []byte {
 	e.Uint32(uint32(n))
 	at := len(e.b)
@@ -55,46 +55,46 @@ func (e *Encoder) Put(v io.WriterTo) {
 	}
 }
 
-// Fail makes err the message's error, unless it has one: it will not be sent.
+// Fail sets the error of the message unless it has one. The message is then not sent.
 func (e *Encoder) Fail(err error) {
 	if e.err == nil {
 		e.err = err
 	}
 }
 
-// Len is how many bytes there are.
+// Len returns the length of the message in bytes.
 func (e *Encoder) Len() int { return len(e.b) }
 
-// Bytes are the message so far, to change what was left open.
+// Bytes returns the message so far, so that reserved fields can be filled in.
 func (e *Encoder) Bytes() []byte { return e.b }
 
-// ErrShort says that a message ends before its contents do.
+// ErrShort reports that a message ends before its contents.
 var ErrShort = errors.New("the message is shorter than what it should hold")
 
-// Decoder reads one message. After its first error, which stays, it reads zeros; so
-// a caller may read a whole structure and ask for the error once.
+// Decoder reads one message. It keeps its first error and then reads zeros, so a caller may read a
+// whole structure before checking the error.
 type Decoder struct {
 	b   []byte
 	err error
 }
 
-// NewDecoder reads b, and hands out parts of it.
+// NewDecoder returns a Decoder of b. Its results refer to b.
 func NewDecoder(b []byte) *Decoder { return &Decoder{b: b} }
 
-// Err is the first error.
+// Err returns the first error.
 func (d *Decoder) Err() error { return d.err }
 
-// Fail makes err the decoder's error, unless it has one.
+// Fail sets the error of the decoder unless it has one.
 func (d *Decoder) Fail(err error) {
 	if d.err == nil {
 		d.err = err
 	}
 }
 
-// Len is how many bytes are left.
+// Len returns the number of unread bytes.
 func (d *Decoder) Len() int { return len(d.b) }
 
-// Read hands bytes on to generated code.
+// Read implements io.Reader for generated code.
 func (d *Decoder) Read(p []byte) (int, error) {
 	if d.err != nil {
 		return 0, d.err
@@ -107,7 +107,7 @@ func (d *Decoder) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Fixed is the next n bytes, within the message. It is nil after an error.
+// Fixed returns the next n bytes without copying, or nil after an error.
 func (d *Decoder) Fixed(n int) []byte {
 	if d.err == nil && (n < 0 || n > len(d.b)) {
 		d.err = ErrShort
@@ -136,7 +136,7 @@ func (d *Decoder) Uint64() uint64 {
 	return 0
 }
 
-// Opaque reads bytes of a variable length, at most limit; they lie within the message.
+// Opaque reads variable-length data of at most limit bytes, without copying.
 func (d *Decoder) Opaque(limit int) []byte {
 	n := d.Uint32()
 	if d.err == nil && uint64(n) > uint64(limit) {
@@ -157,8 +157,8 @@ func (d *Decoder) Get(v io.ReaderFrom) {
 	}
 }
 
-// Buffers of messages are kept for the next ones: short ones are cheap to make, and
-// those that hold a block of a file are all about as long.
+// buffers holds message buffers for reuse. Short buffers are cheap to allocate, and those for blocks
+// of files have about the same length.
 var buffers sync.Pool
 
 const shortMessage = 16 << 10
@@ -179,13 +179,13 @@ func putBuffer(b []byte) {
 	}
 }
 
-// Reply is the answer to a call: a Decoder that stands at the results.
+// Reply is the response to a call: a Decoder positioned at the results.
 type Reply struct {
 	Decoder
 	whole []byte
 }
 
-// Release gives the reply's memory back. What was decoded without a copy is gone.
+// Release frees the memory of the reply. Data decoded without a copy becomes invalid.
 func (r *Reply) Release() {
 	putBuffer(r.whole)
 	r.whole, r.b = nil, nil
@@ -194,8 +194,8 @@ func (r *Reply) Release() {
 
 var lastXID atomic.Uint32
 
-// NewCall begins the message of a call. hint is how long its arguments will be, if
-// they are long.
+// NewCall starts the message of a call. hint is the expected length of its arguments, if they are
+// long.
 func NewCall(cred Credential, program, version, procedure uint32, hint int) *Encoder {
 	e := &Encoder{b: getBuffer(512 + hint)}
 	e.Uint32(0) // the record mark, see finish
@@ -210,11 +210,10 @@ func NewCall(cred Credential, program, version, procedure uint32, hint int) *Enc
 	return e
 }
 
-// Renew gives the message another transaction id: what is asked once more after it was
-// answered is another call.
+// Renew changes the transaction id. A request that is repeated after a response is a new call.
 func (e *Encoder) Renew() { binary.BigEndian.PutUint32(e.b[4:], lastXID.Add(1)) }
 
-// finish writes the record mark: one fragment, the last.
+// finish writes the record mark of a single, last fragment.
 func (e *Encoder) finish() (xid uint32, err error) {
 	if e.err == nil {
 		binary.BigEndian.PutUint32(e.b, uint32(len(e.b)-4)|1<<31)
@@ -222,17 +221,17 @@ func (e *Encoder) finish() (xid uint32, err error) {
 	return binary.BigEndian.Uint32(e.b[4:]), e.err
 }
 
-// Credential says who calls. The zero value is nobody.
+// Credential identifies the caller. The zero value is anonymous.
 type Credential struct {
 	flavor uint32
 	body   []byte
 }
 
-// MaxGroups is how many supplementary groups a credential can carry.
+// MaxGroups is the maximum number of supplementary groups of a credential.
 const MaxGroups = 16
 
-// System is the credential AUTH_SYS: numbers that the server believes. Groups beyond
-// MaxGroups are left out, as the protocol has no room for them.
+// System returns an AUTH_SYS credential, whose ids the server trusts. It drops groups beyond
+// MaxGroups, for which the protocol has no room.
 func System(machine string, uid, gid uint32, groups []uint32) Credential {
 	var e Encoder
 	e.Uint32(0)
