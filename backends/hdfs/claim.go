@@ -15,8 +15,8 @@ import (
 
 var _ backends.Claims = (*store)(nil)
 
-// CreateClaim implements backends.Claims. It creates a file with a unique name and renames it to the
-// claim. The known file id shows who owns the claim if a response is lost.
+// CreateClaim implements backends.Claims. It creates a file with a unique name and renames it to
+// the claim. The known file id shows who owns the claim if a response is lost.
 func (b *store) CreateClaim(ctx context.Context, name string) (token string, err error) {
 	temp := path.Join("/"+path.Dir(name), temporary+rand.Text()[:16])
 	err = b.with(ctx, "commit", name, func(s *session) error {

@@ -69,8 +69,8 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 // defaultBlockSize is the default of Hadoop.
 const defaultBlockSize = 128 << 20
 
-// partSize returns a multiple of the block size, because a DataNode sends a block to its end or until
-// the connection closes. It is large enough to make the cost of a request negligible.
+// partSize returns a multiple of the block size, because a DataNode sends a block to its end or
+// until the connection closes. It is large enough to make the cost of a request negligible.
 func partSize(blockSize int64) int64 {
 	if blockSize == 0 {
 		blockSize = defaultBlockSize

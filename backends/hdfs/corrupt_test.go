@@ -11,8 +11,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// The library compares checksums, but returns the bytes even if they differ when there is room for a
-// whole chunk. A file of one whole block was then read without an error, and a prefetch reported
+// The library compares checksums, but returns the bytes even if they differ when there is room for
+// a whole chunk. A file of one whole block was then read without an error, and a prefetch reported
 // it as verified.
 func TestABlockThatRots(t *testing.T) {
 	server := need(t)

@@ -14,8 +14,8 @@
 //
 // Without Kerberos a NameNode trusts the user name of the client: ?user=, HADOOP_USER_NAME, or
 // the user of the process. With Kerberos, package kerberos logs in. The principal of the NameNode
-// contains the host as written in the configuration or the URL (_HOST), so it must be a host
-// name, not an address.
+// contains the host as the configuration or the URL writes it (_HOST). That must therefore be a
+// host name, not an address.
 //
 // hadoop.rpc.protection may be authentication, integrity or privacy. DataNodes may send plain
 // data, require SASL authentication, or encrypt with AES. Reading data that DataNodes sign
@@ -56,9 +56,9 @@
 // fails it atomically if the name exists. With IfVersion, writers exclude each other by claim
 // files, which a rename creates; see [backends.Claim]. If the response to a rename is lost, the
 // file id shows whether it happened. If a DataNode fails during a write, the write fails with
-// kind Unavailable and Store starts over, because the library cannot rebuild a pipeline. The
-// orphans of a failed write are removed when the NameNode responds again. Killed writers leave
-// temporary files, which listings omit.
+// kind Unavailable and Store starts over. The library cannot rebuild a pipeline. The orphans of a
+// failed write are removed when the NameNode responds again. Killed writers leave temporary
+// files, which listings omit.
 //
 // # Time
 //

@@ -131,8 +131,8 @@ func firstLine(s string) string {
 	return strings.TrimSpace(line)
 }
 
-// explain converts a library error to a backends.Error. If ctx has ended, it returns the cause of that
-// instead of its consequences.
+// explain converts a library error to a backends.Error. If ctx has ended, it returns the cause of
+// that instead of its consequences.
 func explain(ctx context.Context, op, key string, err error) error {
 	var done *backends.Error
 	if err == nil || errors.As(err, &done) {

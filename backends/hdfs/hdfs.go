@@ -63,8 +63,8 @@ func (b *store) with(ctx context.Context, op, key string, f func(*session) error
 }
 
 // judge inspects the outcome of a call. After a response that does not match its request, the
-// session is broken. If it is the first response, the NameNode has usually rejected the
-// handshake, for instance because it requires Kerberos; the library does not report the reason.
+// session is broken. If it is the first response, the NameNode has usually rejected the handshake,
+// for instance because it requires Kerberos; the library does not report the reason.
 func (s *session) judge(err error) error {
 	if err == nil {
 		s.served = true
@@ -80,8 +80,8 @@ func (s *session) judge(err error) error {
 	return err
 }
 
-// Stat implements backends.Source. An empty file that is open for writing is not an object: its length
-// is unknown until its first block is full or it is closed.
+// Stat implements backends.Source. An empty file that is open for writing is not an object: its
+// length is unknown until its first block is full or it is closed.
 func (b *store) Stat(ctx context.Context, key string) (obj backends.Object, err error) {
 	if err := findable("stat", key); err != nil {
 		return obj, err

@@ -16,7 +16,8 @@ func need(t *testing.T) *live.Server {
 	return live.Start(t, "hdfs", "-keys=stager")
 }
 
-// shell runs a class of the Hadoop command line, such as that of "hdfs dfs", and returns its output.
+// shell runs a class of the Hadoop command line, such as that of "hdfs dfs", and returns its
+// output.
 func shell(t *testing.T, s *live.Server, class string, args ...string) string {
 	t.Helper()
 	return s.Run(t, "java", append([]string{"-Xmx256m", "-cp", s.Env["HADOOP_CLASSPATH"], class}, args...)...)

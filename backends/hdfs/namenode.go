@@ -13,9 +13,8 @@ import (
 )
 
 // namenode sends requests directly over the NameNode connection of the library. The methods of the
-// library lack what stager needs: a rename that does not replace, whether a file is being
-// written, and listings that continue after a page. They also drop the NameNode's reason for a
-// refusal.
+// library lack what stager needs: a rename that does not replace, whether a file is being written,
+// and listings that continue after a page. They also drop the NameNode's reason for a refusal.
 type namenode struct{ conn executor }
 
 // executor is the method of the library's NamenodeConnection that sends all requests.
@@ -83,8 +82,8 @@ func (n namenode) status(path string) (*hdfs.FileStatus, error) {
 	return m.Interface().(*hdfs.FileStatus), nil
 }
 
-// list returns the page of a directory that starts behind the name after, in byte order of the names,
-// and whether there are more. It returns fs.ErrNotExist if there is no such directory.
+// list returns a page of a directory and whether more follow. The page starts behind the name
+// after, in byte order of the names. It returns fs.ErrNotExist if there is no such directory.
 func (n namenode) list(dir, after string) (page []*hdfs.FileStatus, more bool, err error) {
 	resp, err := n.call("getListing", arguments{"src": dir, "startAfter": []byte(after), "needLocation": false})
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// ordered adds names in the order of a NameNode; directories end in "/". It returns them in the order
-// of an order, with the largest number of held entries.
+// ordered adds names in the order of a NameNode; directories end in "/". It returns them in the
+// order of an order, with the largest number of held entries.
 func ordered(names []string) (got []string, held int) {
 	names = slices.Clone(names)
 	bare := func(name string) string { return strings.TrimSuffix(name, "/") }

@@ -12,17 +12,17 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Errors for protections that the library cannot read. Its reader loses bytes when it requests more
-// than the rest of a message that is signed, or encrypted by the ciphers of DIGEST-MD5: it
-// reports fewer bytes than it received. It then reads an arbitrary value as a length. AES, which
-// DataNodes negotiate when configured for it, has no such messages.
+// Errors for protections that the library cannot read. The messages are signed, or encrypted by the
+// ciphers of DIGEST-MD5. If the reader requests more than the rest of such a message, it loses
+// bytes: it reports fewer than it received. It then reads an arbitrary value as a length. AES,
+// which DataNodes negotiate when configured for it, has no such messages.
 var (
 	errSigned       = errors.New("the DataNodes sign what they send (dfs.data.transfer.protection=integrity), which stager cannot read: authentication, or privacy with dfs.encrypt.data.transfer.cipher.suites=AES/CTR/NoPadding, can be read")
 	errDigestCipher = errors.New("the DataNodes encrypt by an old cipher, which stager cannot read: set dfs.encrypt.data.transfer.cipher.suites=AES/CTR/NoPadding on DataNodes and NameNodes")
 )
 
-// watch inspects the library's response to the challenge of a DataNode, which contains the negotiated
-// protection.
+// watch inspects the library's response to the challenge of a DataNode, which contains the
+// negotiated protection.
 func (c *conn) watch(sent []byte) error {
 	if !bytes.Contains(sent, []byte("digest-uri=")) {
 		return nil

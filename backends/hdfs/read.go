@@ -13,8 +13,8 @@ import (
 )
 
 // OpenRange implements backends.Source. It reads by file id, so it reads this file whatever has its
-// name by then. Where reading by id is impossible, as through a federation router or in a
-// snapshot, it reads by name and compares the version again at the end.
+// name by then. Reading by id is impossible through a federation router and in a snapshot. There it
+// reads by name and compares the version again at the end.
 func (b *store) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	if err := findable("read", obj.Key); err != nil {
 		return nil, err
@@ -155,8 +155,8 @@ func (r *reader) Read(p []byte) (int, error) {
 const sip = 256
 
 // fill reads in pieces of sip bytes, because of a trap in the library. With room for a chunk or
-// more, the library reads directly into p. If the checksums then differ, it still returns the
-// bytes as good, and the next read continues behind them at another replica. The same happens to
+// more, the library reads directly into p. If the checksums then differ, it still returns the bytes
+// as good, and the next read continues behind them at another replica. The same happens to
 // unverified bytes before a connection breaks. A read of less than a chunk goes through a buffer
 // that is verified first.
 func (r *reader) fill(p []byte) (n int, err error) {
@@ -168,8 +168,8 @@ func (r *reader) fill(p []byte) (n int, err error) {
 	return n, err
 }
 
-// why checks whether the file has changed before it reports a failure of the store: the blocks of
-// a replaced file disappear gradually.
+// why checks whether the file has changed before it reports a failure of the store: the blocks of a
+// replaced file disappear gradually.
 func (r *reader) why(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF

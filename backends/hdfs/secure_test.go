@@ -16,8 +16,8 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-// secure returns a cluster as companies run it: two NameNodes, Kerberos and encrypted RPC. DataNodes
-// offer both encrypted and plain transfers.
+// secure returns a cluster as companies run it: two NameNodes, Kerberos and encrypted RPC.
+// DataNodes offer both encrypted and plain transfers.
 func secure(t *testing.T) *live.Server {
 	t.Helper()
 	return live.Start(t, "hdfs", "-kerberos", "-ha")

@@ -37,11 +37,11 @@ const sessionLife = time.Hour
 
 // session is a client of the library with its connections. One call or one stream uses it at a
 // time. The library runs calls one after another and keeps its defaults and keys without a lock.
-// After a broken response it takes each later response for the previous one. Sessions are
-// therefore not shared, and a broken one is discarded.
+// After a broken response it takes each later response for the previous one. Sessions are therefore
+// not shared, and a broken one is discarded.
 //
-// Cutting a session closes its connections. That is how a context ends a call of the library,
-// which does not support contexts.
+// Cutting a session closes its connections. That is how a context ends a call of the library, which
+// does not support contexts.
 type session struct {
 	client *hdfs.Client
 	namenode
@@ -68,8 +68,8 @@ func (s *session) cut() {
 	s.hangUp(true)
 }
 
-// hangUp closes the connections to DataNodes, some of which the library forgets to close, or all
-// connections.
+// hangUp closes the connections to DataNodes, or all connections if all is true. The library leaves
+// some of them open.
 func (s *session) hangUp(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,8 +241,8 @@ func (p *pool) get(ctx context.Context) (*session, error) {
 	}
 }
 
-// dial opens a session. Neither the library nor Kerberos supports a context here. If ctx ends,
-// both finish in a background goroutine.
+// dial opens a session. Neither the library nor Kerberos supports a context here. If ctx ends, both
+// finish in a background goroutine.
 func (p *pool) dial(ctx context.Context) (*session, error) {
 	s := &session{pool: p, born: time.Now(), conns: make(map[*conn]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -148,8 +148,8 @@ func (w *writer) timed(within time.Duration, step func() error) error {
 	if err := w.file.SetDeadline(time.Now().Add(within)); err != nil {
 		return err
 	}
-	// The library also waits for confirmations without using its connection, where a deadline
-	// has no effect.
+	// The library also waits for confirmations without using its connection, where a deadline has
+	// no effect.
 	watch := time.AfterFunc(within+time.Second, w.session.cut)
 	defer watch.Stop()
 	if err := step(); err != nil {
@@ -230,8 +230,8 @@ func closeConfirmed(ctx context.Context, closeFile func() error) error {
 	}
 }
 
-// publish renames the file, in another session than that of the writer. If the response is lost, it
-// checks whether the file already has the name.
+// publish renames the file with a session from the pool, since that of the writer may be broken. If
+// the response is lost, it checks whether the file already has the name.
 func (w *writer) publish(ctx context.Context) error {
 	err := w.store.with(ctx, "commit", w.key, func(s *session) error {
 		return s.rename(w.temp, "/"+w.key, !w.opts.IfAbsent)

@@ -162,8 +162,8 @@ func (e *nowhereError) Error() string {
 // they write.
 func (e *nowhereError) Is(target error) bool { return e.inside && target == syscall.ENOENT }
 
-// unwritable is the store of a missing directory that this user cannot create. Reads report that it is
-// missing, writes that it cannot be written.
+// unwritable is the store of a missing directory that this user cannot create. Reads report that it
+// is missing, writes that it cannot be written.
 type unwritable struct{ none *nowhereError }
 
 func (unwritable) Capabilities() backends.Capabilities { return backends.Capabilities{Parallelism: 1} }
@@ -274,8 +274,8 @@ func mountLongest(directory string, mount func(dir string) (nfs3.Handle, error))
 				refused = err
 			}
 		case remote.Access, remote.Perm:
-			// A refusal is more precise than a missing name. But hardly any server lets a client mount its
-			// root.
+			// A refusal is more precise than a missing name. But hardly any server lets a client
+			// mount its root.
 			if refused == nil || dir != "/" && remote.StatusOf(refused) != remote.Access {
 				refused = err
 			}

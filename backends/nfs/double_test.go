@@ -57,8 +57,8 @@ func openDouble(ctx context.Context, s *nfstest.Server, directory, params string
 	return backends.NewRegistry(scheme).Open(ctx, "nfs://double/"+directory, backends.Options{RetryFor: time.Minute, Log: slog.New(slog.DiscardHandler)})
 }
 
-// eachDouble runs a test in virtual time with both versions, against a server that has the directory
-// data.
+// eachDouble runs a test in virtual time with both versions, against a server that has the
+// directory data.
 func eachDouble(t *testing.T, params string, run func(t *testing.T, vers string, s *nfstest.Server, store *backends.Store)) {
 	eachVersion(t, func(t *testing.T, vers string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -178,8 +178,8 @@ func TestAStaleHandleIsLookedUpAgain(t *testing.T) {
 	})
 }
 
-// Version 3 caches handles of directories. A replaced directory was once taken for a removed one, and
-// its files were silently missing.
+// Version 3 caches handles of directories. A replaced directory was once taken for a removed one,
+// and its files were silently missing.
 func TestADirectoryIsReplaced(t *testing.T) {
 	eachDouble(t, "", func(t *testing.T, _ string, s *nfstest.Server, store *backends.Store) {
 		s.WriteFile("data/directory/old", nil)

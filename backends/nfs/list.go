@@ -81,8 +81,8 @@ func (l *lister) dir(dir, at string) bool {
 	return true
 }
 
-// entries returns the entries of dir that may lead to keys with the prefix, in key order. A directory
-// sorts with a trailing slash: "a-b" sorts before the keys in "a", and these before "a0".
+// entries returns the entries of dir that may lead to keys with the prefix, in key order. A
+// directory sorts with a trailing slash: "a-b" sorts before the keys in "a", and these before "a0".
 func (l *lister) entries(dir, at string) (entries []entry, err error) {
 	for range 3 {
 		entries, err = l.read(dir, at)

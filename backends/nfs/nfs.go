@@ -93,8 +93,8 @@ func describe(key string, a remote.Attr) backends.Object {
 	return backends.Object{Key: key, Size: a.Size, ModTime: a.ModTime, Version: version(a)}
 }
 
-// Delete implements backends.Sink. It removes a link, not its target. It also removes directories that
-// become empty, up to but not including that of the URL.
+// Delete implements backends.Sink. It removes a link, not its target. It also removes directories
+// that become empty, up to but not including that of the URL.
 func (s *share) Delete(ctx context.Context, key string) error {
 	at := key
 	err := s.stat(ctx, "delete", key)

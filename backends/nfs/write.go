@@ -151,8 +151,8 @@ func (u *upload) commit(ctx context.Context, size int64, flush flusher) (backend
 	return u.object, nil
 }
 
-// publish links or renames the temporary file to the key. If the response to an earlier request
-// was lost, it finds its own file under the key and succeeds.
+// publish links or renames the temporary file to the key. If the response to an earlier request was
+// lost, it finds its own file under the key and succeeds.
 func (u *upload) publish(ctx context.Context) (remote.Attr, error) {
 	var attr remote.Attr
 	var err error

@@ -18,7 +18,7 @@ import (
 
 // claim renames the temporary file to the key unless the key exists. A rename of the library always
 // replaces its target, so writers exclude each other with flag files. The flags are in a
-// directory beside the key that exists only while a writer needs it:
+// directory beside the key, which exists only while a writer needs it:
 //
 //  1. Each writer creates a file with a unique name, its flag, and keeps it open.
 //  2. It lists the flags and tries to remove those of others. Servers do not remove an open
@@ -57,8 +57,8 @@ func (u *upload) claimed(err error, since time.Time) error {
 	return err
 }
 
-// swap renames the temporary file over the version given by IfVersion. Writers exclude each other as
-// in claim.
+// swap renames the temporary file over the version given by IfVersion. Writers exclude each other
+// as in claim.
 func (u *upload) swap(ctx context.Context, s *session) error {
 	since := time.Now()
 	err := u.replace(ctx, s, func() error {
@@ -91,8 +91,8 @@ func (u *upload) compare(share *smb2.Share) (done bool, err error) {
 
 var errClaimed = errors.New("the key is claimed by another writer")
 
-// elsewhere reports whether an error is temporary: caused by another client, or by too few
-// credits (see statFile).
+// elsewhere reports whether an error is temporary: caused by another client, or by too few credits
+// (see statFile).
 func elsewhere(err error) bool {
 	return busy(err) || status(err) == statusDeletePending || status(err) == statusInvalidParameter
 }

@@ -20,8 +20,8 @@ const abortWithin = 15 * time.Second
 // responds.
 const flushWithin = 10 * time.Minute
 
-// commit publishes a file of size bytes, after whole confirms that the server has all of them. A call
-// after an error continues at the step that failed.
+// commit publishes a file of size bytes, after whole confirms that the server has all of them. A
+// call after an error continues at the step that failed.
 func (u *upload) commit(ctx context.Context, size int64, whole func() error) (backends.Object, error) {
 	u.committing.Lock()
 	defer u.committing.Unlock()

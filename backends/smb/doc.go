@@ -26,8 +26,8 @@
 //
 // # The library
 //
-// The package uses the CloudSoda fork of go-smb2, because the original fails on every read from a
-// server that requires signing. The library has no deadlines and no reconnection, and a call must
+// The package uses the CloudSoda fork of go-smb2. The original fails on every read from a server
+// that requires signing. The library has no deadlines and no reconnection, and a call must
 // not be interrupted while it sends. Each call therefore runs to its end in its own goroutine,
 // and the caller returns when its context ends. Connecting and logging in take at most 10
 // seconds. A session ends when the server sends nothing for 18 seconds while requests are

@@ -117,8 +117,8 @@ func TestAFullDiskSaysSo(t *testing.T) {
 	})
 }
 
-// The two backends act like two processes. When writers shared one claim file with a fixed name, two
-// of them won in one of some hundred rounds on a busy machine.
+// The two backends act like two processes. While writers shared one claim file with a fixed name,
+// two of them won in one of some hundred rounds on a busy machine.
 func TestOneOfManyWritersWins(t *testing.T) {
 	eachMode(t, func(t *testing.T, s *live.Server) {
 		stores := []*backends.Store{openLive(t, s, "data/race/"), openLive(t, s, "data/race/")}
@@ -161,8 +161,8 @@ func TestAClaimWhoseOwnerIsGoneIsNone(t *testing.T) {
 	if _, err := one.PutBytes(t.Context(), "other", nil, backends.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// A claim normally lasts as long as a commit; here the test holds it. The garbage collector closes a
-	// file that is no longer referenced, which once ended this claim too early.
+	// A claim normally lasts as long as a commit; here the test holds it. The garbage collector
+	// closes a file that is no longer referenced, which once ended this claim too early.
 	raw, prefix := one.Backend()
 	session, err := raw.(*Backend).pool.get(t.Context())
 	if err != nil {

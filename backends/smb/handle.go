@@ -8,9 +8,9 @@ import (
 	smb2 "github.com/cloudsoda/go-smb2"
 )
 
-// handle is an open file that several goroutines share. Any of them may retire it; it is closed when
-// the last user is done. The server does not remove a file while it is open, so the Backend keeps
-// a list of all handles.
+// handle is an open file that several goroutines share. Any of them may retire it; it is closed
+// when the last user is done. The server does not remove a file while it is open, so the Backend
+// keeps a list of all handles.
 type handle struct {
 	b    *Backend
 	s    *session
@@ -23,8 +23,8 @@ type handle struct {
 	closed  chan struct{}
 }
 
-// openHandle opens a file. If it creates the file and the caller has left by then, it removes the file
-// again.
+// openHandle opens a file. If it creates the file and the caller has left by then, it removes the
+// file again.
 func (b *Backend) openHandle(ctx context.Context, s *session, key string, flag int) (h *handle, err error) {
 	err = patiently(ctx, busy, func() error {
 		h, err = call(ctx, s, func(share *smb2.Share) (*handle, error) {

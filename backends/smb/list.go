@@ -86,9 +86,9 @@ func (l *lister) fail(err error) bool {
 	return false
 }
 
-// entries returns the entries of dir that may lead to keys with the prefix, in key order. A directory
-// sorts with a trailing slash: "a-b" sorts before the keys in "a", and these before "a0". A
-// missing directory has no entries.
+// entries returns the entries of dir that may lead to keys with the prefix, in key order. A
+// directory sorts with a trailing slash: "a-b" sorts before the keys in "a", and these before "a0".
+// A missing directory has no entries.
 func (l *lister) entries(dir string) (entries []entry, err error) {
 	s, err := l.b.pool.get(l.ctx)
 	if err != nil {

@@ -7,18 +7,18 @@ import (
 	"net"
 )
 
-// sealingConn joins small messages and turns on encryption. The library writes and reads the
-// 4-byte length of each message separately. Here it is joined with small messages, which halves
-// the system calls and the wake-ups of the server.
+// sealingConn joins small messages and turns on encryption. The library writes and reads the 4-byte
+// length of each message separately. Here it is joined with small messages, which halves the system
+// calls and the wake-ups of the server.
 //
 // If seal is set, a session that may encrypt does so. SMB signing is a checksum per message,
-// AES-CMAC, that the library computes in plain Go at 125 to 270 MB/s. Encryption is AES-GCM,
-// which the CPU computes at gigabytes per second, and it authenticates as signing does. A client
-// may encrypt whenever both sides have agreed on a cipher. The library does so only if the
-// response to the login requests it, so sealingConn sets that flag in the response. It does this
-// only if the server has negotiated SMB 3.1.1 with AES-GCM and the user is not a guest. The flag
-// is safe to set: a server that cannot decrypt ends the session, and an attacker who modifies the
-// response cannot weaken it.
+// AES-CMAC, that the library computes in plain Go at 125 to 270 MB/s. Encryption is AES-GCM, which
+// the CPU computes at gigabytes per second, and it authenticates as signing does. A client may
+// encrypt whenever both sides have agreed on a cipher. The library does so only if the response to
+// the login requests it, so sealingConn sets that flag in the response. It does this only if the
+// server has negotiated SMB 3.1.1 with AES-GCM and the user is not a guest. The flag is safe to
+// set: a server that cannot decrypt ends the session, and an attacker who modifies the response
+// cannot weaken it.
 type sealingConn struct {
 	net.Conn
 	in     *bufio.Reader
@@ -123,8 +123,8 @@ func (l *login) next(r io.Reader) error {
 var errorBody = []byte{9, 0, 0, 0, 0, 0, 0, 0, 0}
 
 // refused reports whether a response refuses a login. Only its status matters. The body is replaced
-// for the library: servers such as impacket's send a shorter one than MS-SMB2 requires, and a
-// wrong password would look like a broken server.
+// for the library: servers such as impacket's send a shorter one than MS-SMB2 requires, and a wrong
+// password would look like a broken server.
 func refused(p []byte) bool {
 	if len(p) < smbHeader || string(p[:4]) != "\xfeSMB" {
 		return false

@@ -195,8 +195,8 @@ func (s *session) kill(why error) {
 // alive reports whether the session can be used.
 func (s *session) alive() bool { return s.ctx.Err() == nil }
 
-// close ends a session that is no longer needed. It logs off only when the session is idle,
-// because the library mishandles a logoff amid other calls.
+// close ends a session that is no longer needed. It logs off only when the session is idle, because
+// the library mishandles a logoff amid other calls.
 func (s *session) close() {
 	if s.alive() && s.awaited.Load() == 0 {
 		ctx, cancel := context.WithTimeout(s.ctx, time.Second)
@@ -272,10 +272,10 @@ func fatal(err error) bool {
 	return errors.As(err, &transport) || errors.As(err, &invalid) || errors.As(err, &internal)
 }
 
-// call runs a call that moves no data and limits how many run at once. When ctx ends, call
-// returns at once and the library call finishes in the background: interrupting it while it sends
-// would make the library reuse its buffer too early. The result of such an abandoned call is
-// passed to drop, if drop is not nil.
+// call runs a call that moves no data and limits how many run at once. When ctx ends, call returns
+// at once and the library call finishes in the background: interrupting it while it sends would
+// make the library reuse its buffer too early. The result of such an abandoned call is passed to
+// drop, if drop is not nil.
 func call[T any](ctx context.Context, s *session, f func(*smb2.Share) (T, error), drop func(T)) (T, error) {
 	type result struct {
 		value T
@@ -314,8 +314,8 @@ func call[T any](ctx context.Context, s *session, f func(*smb2.Share) (T, error)
 	}
 }
 
-// transfer runs a call that moves data. It cannot be interrupted; a caller that cannot wait runs
-// it in a goroutine.
+// transfer runs a call that moves data. It cannot be interrupted; a caller that cannot wait runs it
+// in a goroutine.
 func (s *session) transfer(f func() error) error {
 	select {
 	case s.transfers <- struct{}{}:

@@ -41,8 +41,8 @@ func newBackend(d *dialer) *Backend {
 }
 
 // parallelism is the recommended number of streams. It leaves some transfers of the sessions to
-// extra chunks, so that a few streams also fill them. A distant server gets more extra chunks:
-// much is in flight then, and few received chunks wait in memory.
+// extra chunks, so that a few streams also fill them. A distant server gets more extra chunks: much
+// is in flight then, and few received chunks wait in memory.
 const parallelism, extraNear, extraFar = 10, 4, 12
 
 // Capabilities implements backends.Backend.
@@ -191,8 +191,8 @@ func patiently(ctx context.Context, worth func(error) bool, try func() error) er
 }
 
 // displace removes or replaces a file. Servers refuse that while the file is open, so displace
-// first closes the handles of this process. Its readers reopen the file and detect the change.
-// For other clients it waits.
+// first closes the handles of this process. Its readers reopen the file and detect the change. For
+// other clients it waits.
 func (b *Backend) displace(ctx context.Context, key string, worth func(error) bool, try func() error) error {
 	defer b.shut(key)()
 	return patiently(ctx, worth, func() error {

@@ -28,12 +28,12 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 
 var _ backends.BufferedReader = (*stream)(nil)
 
-// long is the size of a range from which the version is also checked before reading, so that a long
-// read of a changed file fails early.
+// long is the longest range that is read without checking the version first. A longer read of a
+// changed file should fail early.
 const long = 32 << 20
 
-// stream reads a range of a file, with read-ahead in chunks. It compares the version before it returns
-// the last bytes, and for long ranges also at the start.
+// stream reads a range of a file, with read-ahead in chunks. It compares the version before it
+// returns the last bytes, and for long ranges also at the start.
 //
 // It closes the file before the final check. While a file is open, Samba reports the modification
 // time from when it was opened, unless an SMB client changes the file.

@@ -16,9 +16,9 @@ import (
 
 var _ backends.Sweeper = (*Backend)(nil)
 
-// Sweep implements backends.Sweeper. It removes temporary files, orphaned claims (see claim.go), and
-// directories that are empty afterwards or that a killed writer left empty. A file that a client
-// has open is in use, and the server does not remove it.
+// Sweep implements backends.Sweeper. It removes temporary files, orphaned claims (see claim.go),
+// and directories that are empty afterwards or that a killed writer left empty. A file that a
+// client has open is in use, and the server does not remove it.
 func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	dir := strings.TrimSuffix(prefix[:strings.LastIndexByte(prefix, '/')+1], "/")
 	if dir == "" {

@@ -169,8 +169,8 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 	})
 }
 
-// list lists a directory by READDIRPLUS. If the server lacks that, it uses READDIR and a LOOKUP
-// per name.
+// list lists a directory by READDIRPLUS. If the server lacks that, it uses READDIR and a LOOKUP per
+// name.
 func (c *Client) list(ctx context.Context, dir Handle, each func(remote.Entry) error) error {
 	var (
 		cookie   uint64
@@ -232,8 +232,8 @@ func lacks(err error) bool {
 // procedureUnavailable is PROC_UNAVAIL of RFC 5531.
 const procedureUnavailable = 3
 
-// decodeEntries decodes the results of READDIRPLUS, or of READDIR if plus is false. Servers may omit
-// attributes. Names may be any bytes, so it does not use generated code, which requires ASCII.
+// decodeEntries decodes the results of READDIRPLUS, or of READDIR if plus is false. Servers may
+// omit attributes. Names may be any bytes, so it does not use generated code, which requires ASCII.
 func decodeEntries(d *rpc.Decoder, plus bool, verifier *[8]byte, cookie *uint64, each func(e remote.Entry, known bool) error) (done bool, err error) {
 	maybeAttr(d)
 	copy(verifier[:], d.Fixed(8))

@@ -86,8 +86,8 @@ func (q *compound) putHandle(h handle) {
 	q.Opaque(h)
 }
 
-// lookup appends LOOKUP of a directory entry. Names may be any bytes, so it does not use generated code,
-// which requires UTF-8.
+// lookup appends LOOKUP of a directory entry. Names may be any bytes, so it does not use generated
+// code, which requires UTF-8.
 func (q *compound) lookup(name string) {
 	q.op(nfsv4.OP_LOOKUP)
 	q.String(name)

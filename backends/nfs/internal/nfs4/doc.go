@@ -1,5 +1,5 @@
-// Package nfs4 is a client of NFS version 4.1 (RFC 8881). It reads, writes, lists and renames files.
-// It has no locks, delegations or layouts.
+// Package nfs4 is a client of NFS version 4.1 (RFC 8881). It reads, writes, lists and renames
+// files. It has no locks, delegations or layouts.
 //
 // [Dial] returns a [Client], which implements remote.Tree for the whole namespace of the server:
 //

@@ -36,7 +36,7 @@ func (f *file) open() opened {
 	return f.now
 }
 
-// opener returns a new open owner. Each OPEN has its own, because a server merges the opens of one owner,
+// opener returns a new open owner. Each OPEN has its own. A server merges the opens of one owner,
 // and one CLOSE would then close the file for all.
 func (c *Client) opener() nfsv4.StateOwner4 {
 	return nfsv4.StateOwner4{Owner: binary.BigEndian.AppendUint64(nil, c.opens.Add(1))}
@@ -67,7 +67,8 @@ func (r *results) opened() (opened, error) {
 	return o, err
 }
 
-// Open implements remote.Tree. One request opens and reads the file and, if once is true, closes it.
+// Open implements remote.Tree. One request opens and reads the file and, if once is true, closes
+// it.
 func (c *Client) Open(ctx context.Context, path string, off int64, n int, once bool) (remote.File, remote.Block, error) {
 	dir, name, err := c.parent(ctx, path)
 	if err != nil {
@@ -126,8 +127,8 @@ func (r *results) read(most int) (b remote.Block, err error) {
 	return b, err
 }
 
-// Create implements remote.Tree. If its session is lost, the request may be executed twice. The second
-// one then finds the file of the first.
+// Create implements remote.Tree. If its session is lost, the request may be executed twice. The
+// second one then finds the file of the first.
 func (c *Client) Create(ctx context.Context, path string) (remote.File, error) {
 	f := &file{c: c, path: path, access: nfsv4.OPEN4_SHARE_ACCESS_BOTH, turn: make(chan struct{}, 1)}
 	var err error

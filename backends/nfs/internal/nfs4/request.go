@@ -10,8 +10,8 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/rpc"
 )
 
-// do sends a request until it gets a response. It changes the connection or the session and waits as
-// needed. The results are positioned after those of SEQUENCE.
+// do sends a request until it gets a response. It changes the connection or the session and waits
+// as needed. The results are positioned after those of SEQUENCE.
 func (c *Client) do(ctx context.Context, q *compound) (*results, error) {
 	var pause remote.Wait
 	s, err := c.session(ctx, nil)
@@ -33,8 +33,8 @@ func (c *Client) do(ctx context.Context, q *compound) (*results, error) {
 	return nil, err
 }
 
-// within sends a request in a session until the server no longer asks the client to wait. lost reports
-// that the session is lost.
+// within sends a request in a session until the server no longer asks the client to wait. lost
+// reports that the session is lost.
 func (c *Client) within(ctx context.Context, s *session, q *compound) (r *results, lost bool, err error) {
 	var wait remote.Wait
 	for {

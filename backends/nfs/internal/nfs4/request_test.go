@@ -17,7 +17,8 @@ import (
 	"github.com/stager-dev/stager/backends/nfs/internal/remote"
 )
 
-// A request that is not idempotent is executed once, even if its response is lost with the connection.
+// A request that is not idempotent is executed once, even if its response is lost with the
+// connection.
 func TestAnswersAreLost(t *testing.T) {
 	for name, tt := range map[string]struct {
 		op      nfsv4.NfsOpnum4
@@ -104,7 +105,8 @@ func TestTheAnswerThatMakesASessionIsLost(t *testing.T) {
 	})
 }
 
-// If a caller gives up, its slot must not be used before the response arrives or is known to be lost.
+// If a caller gives up, its slot must not be used before the response arrives or is known to be
+// lost.
 func TestCallersGiveUp(t *testing.T) {
 	for name, end := range map[string]func(s *nfstest.Server, release func()){
 		"the answer comes late":     func(_ *nfstest.Server, release func()) { time.Sleep(5 * time.Second); release() },
@@ -141,8 +143,8 @@ func TestCallersGiveUp(t *testing.T) {
 	}
 }
 
-// The server caches the response to an abandoned request. It must not be taken for the response to the
-// next request on the slot.
+// The server caches the response to an abandoned request. It must not be taken for the response to
+// the next request on the slot.
 func TestAnAnswerThatNobodyWaitedForIsNotTheNextOnes(t *testing.T) {
 	for _, cut := range []nfstest.Cut{nfstest.CutBefore, nfstest.CutAfter} {
 		bubble(t, nfs4.Config{Slots: 1}, func(t *testing.T, s *nfstest.Server, c *nfs4.Client) {

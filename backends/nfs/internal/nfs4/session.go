@@ -60,8 +60,8 @@ func (c *Client) session(ctx context.Context, old *session) (*session, error) {
 	return next, nil
 }
 
-// newSession creates a session for the client id. If the server no longer knows the id, it registers a
-// new one. The caller holds turn.
+// newSession creates a session for the client id. If the server no longer knows the id, it
+// registers a new one. The caller holds turn.
 func (c *Client) newSession(ctx context.Context) (*session, error) {
 	for range 3 {
 		if c.id == 0 {
@@ -167,8 +167,8 @@ func (c *Client) createSession(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// begun completes the start of a session. It reports that no state of an earlier client id is
-// reclaimed, which ends the grace period for this client, and requests the lease time.
+// begun completes the start of a session. It sends RECLAIM_COMPLETE: no state of an earlier client
+// id is reclaimed, so the grace period ends for this client. It also requests the lease time.
 func (c *Client) begun(ctx context.Context, s *session) (lost bool, err error) {
 	if c.reclaimed != s.epoch {
 		if lost, err := c.reclaimComplete(ctx, s); err != nil {

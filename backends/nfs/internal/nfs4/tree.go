@@ -94,8 +94,8 @@ func (c *Client) ReadLink(ctx context.Context, path string) (target string, err 
 	return target, err
 }
 
-// MayAdd reports whether this user may create files in a directory. Nobody may in the directories above
-// the exports.
+// MayAdd reports whether this user may create files in a directory. Nobody may in the directories
+// above the exports.
 func (c *Client) MayAdd(ctx context.Context, path string) (may bool, err error) {
 	const want = nfsv4.ACCESS4_EXTEND | nfsv4.ACCESS4_MODIFY
 	err = c.ask(ctx, path, nfsv4.OP_ACCESS, func(q *compound) { q.Uint32(want) }, func(r *results) {
@@ -184,8 +184,8 @@ func (c *Client) ReadDir(ctx context.Context, path string, each func(remote.Entr
 	}
 }
 
-// decodeEntries decodes the results of READDIR. Names may be any bytes and directories may be long, so
-// it does not use generated code.
+// decodeEntries decodes the results of READDIR. Names may be any bytes and directories may be long,
+// so it does not use generated code.
 func decodeEntries(d *rpc.Decoder, verifier *[8]byte, cookie *uint64, each func(remote.Entry) error) (done bool, err error) {
 	copy(verifier[:], d.Fixed(8))
 	for d.Uint32() != 0 {

@@ -20,15 +20,15 @@ const (
 	mountProgram = 100005
 )
 
-// Server is a server with any number of connections. Set its fields before the first connection. Its
-// methods are safe for concurrent use.
+// Server is a server with any number of connections. Set its fields before the first connection.
+// Its methods are safe for concurrent use.
 type Server struct {
 	// Lease is how long a client may be silent. 0 means 60 seconds.
 	Lease time.Duration
 	// Slots is the number of concurrent requests of a session. 0 means 8.
 	Slots int
-	// MaxRead and MaxWrite limit the bytes of one READ and WRITE, whatever the client requests.
-	// 0 means no limit.
+	// MaxRead and MaxWrite limit the bytes of one READ and WRITE, whatever the client requests. 0
+	// means no limit.
 	MaxRead, MaxWrite int
 	// Only restricts the server to one version. 0 means both.
 	Only uint32
@@ -96,8 +96,8 @@ func Refuse(statuses ...nfsv4.Nfsstat4) []Fault {
 	return faults
 }
 
-// Next scripts faults for the next requests with an operation of version 4.1, one fault per request.
-// For version 3 use [Server.Next3].
+// Next scripts faults for the next requests with an operation of version 4.1, one fault per
+// request. For version 3 use [Server.Next3].
 func (s *Server) Next(op nfsv4.NfsOpnum4, faults ...Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -69,8 +69,8 @@ func (s *Server) Restart() {
 	s.CutAll()
 }
 
-// ForgetSessions simulates a server that is short of memory. It drops the sessions; clients and their
-// open files stay.
+// ForgetSessions simulates a server that is short of memory. It drops the sessions; clients and
+// their open files stay.
 func (s *Server) ForgetSessions() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -88,8 +88,8 @@ func (s *Server) version3(proc uint32, in io.Reader, out *bytes.Buffer) (Fault, 
 	return fault, err
 }
 
-// procedureLocked executes a procedure and returns its status and results. An error reports malformed
-// arguments.
+// procedureLocked executes a procedure and returns its status and results. An error reports
+// malformed arguments.
 func (s *Server) procedureLocked(proc uint32, in io.Reader) (status nfsv4.Nfsstat4, body io.WriterTo, err error) {
 	const ok = nfsv4.NFS4_OK
 	at := func(h nfsv3.NfsFh3) *node {

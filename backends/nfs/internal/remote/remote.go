@@ -1,5 +1,5 @@
-// Package remote defines what NFS versions 3 and 4.1 have in common: a [Tree] of files with paths as
-// names, and errors with the status codes of the protocol.
+// Package remote defines what NFS versions 3 and 4.1 have in common: a [Tree] of files with paths
+// as names, and errors with the status codes of the protocol.
 //
 // Paths are relative to the root of the tree, with "/" between names; "" is the root. The methods
 // of a Tree are safe for concurrent use and respect their contexts. If a response is lost, a
@@ -60,25 +60,26 @@ type Verifier [8]byte
 
 // Tree is the file system of a server.
 type Tree interface {
-	// Stat returns the attributes of a path without following a final symbolic link. If a link
-	// is in the middle of the path, Stat and all other methods return SymlinkThere or NotDir.
+	// Stat returns the attributes of a path without following a final symbolic link. If a link is
+	// in the middle of the path, Stat and all other methods return SymlinkThere or NotDir.
 	Stat(ctx context.Context, path string) (Attr, error)
 	// ReadLink returns the target of a symbolic link, unchanged.
 	ReadLink(ctx context.Context, path string) (string, error)
 	// ReadDir calls each for every entry of a directory, in any order, without "." and "..".
 	ReadDir(ctx context.Context, path string, each func(Entry) error) error
-	// Open opens a file for reading, and reads at most n bytes at off. If once is true, the
-	// same request closes the file, and File is nil.
+	// Open opens a file for reading, and reads at most n bytes at off. If once is true, the same
+	// request closes the file, and File is nil.
 	Open(ctx context.Context, path string, off int64, n int, once bool) (File, Block, error)
 	// Create opens a file for writing and creates it if necessary. Callers use a unique name,
 	// because the request may be executed twice.
 	Create(ctx context.Context, path string) (File, error)
-	// Rename renames a file within a directory, replaces an existing one, and returns its attributes.
+	// Rename renames a file within a directory, replaces an existing one, and returns its
+	// attributes.
 	Rename(ctx context.Context, f File, from, to string) (Attr, error)
 	// Link links f to a second name, unless that exists, and removes the first.
 	Link(ctx context.Context, f File, from, to string) (Attr, error)
-	// Remove removes a name if it has the given type, and returns ErrType if it has another.
-	// A directory must be empty.
+	// Remove removes a name if it has the given type, and returns ErrType if it has another. A
+	// directory must be empty.
 	Remove(ctx context.Context, path string, t Type) error
 	Mkdir(ctx context.Context, path string) error
 	// Sizes returns the best read and write sizes.

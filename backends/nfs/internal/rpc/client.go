@@ -12,8 +12,8 @@ import (
 // Dialer opens a connection to a server.
 type Dialer func(ctx context.Context) (net.Conn, error)
 
-// Client is a set of connections to one server. It opens them when needed and replaces broken
-// ones. Its methods are safe for concurrent use.
+// Client is a set of connections to one server. It opens them when needed and replaces broken ones.
+// Its methods are safe for concurrent use.
 type Client struct {
 	dial  Dialer
 	opts  Options
@@ -92,8 +92,8 @@ func (l *line) current() *Conn {
 func (c *Client) Next() int { return int(c.next.Add(1) & 0xffff) }
 
 // Send sends a message on connection i and waits for the response. If the connection breaks, Send
-// sends the same message once more on a new one. A server with a reply cache does not execute it
-// twice.
+// sends the same message once more on a new one. A server that caches replies, by transaction id
+// or by contents of the message such as a session slot, does not execute it twice.
 //
 // If ctx ends first, Send returns the pending call together with the error.
 func (c *Client) Send(ctx context.Context, i int, msg *Encoder) (*Reply, *Call, error) {

@@ -15,11 +15,10 @@ import (
 
 // Options configures a connection. The zero value works.
 type Options struct {
-	// Silence is how long calls wait while nothing arrives before the connection counts as
-	// broken. 0 means 20 seconds.
+	// Silence is how long calls wait while nothing arrives before the connection counts as broken.
+	// 0 means 20 seconds.
 	Silence time.Duration
-	// MaxReply is the longest response in bytes. 0 means 4 MiB. A longer one breaks the
-	// connection.
+	// MaxReply is the longest response in bytes. 0 means 4 MiB. A longer one breaks the connection.
 	MaxReply int
 }
 

@@ -157,8 +157,8 @@ func (d *Decoder) Get(v io.ReaderFrom) {
 	}
 }
 
-// buffers holds message buffers for reuse. Short buffers are cheap to allocate, and those for blocks
-// of files have about the same length.
+// buffers holds message buffers for reuse. Short buffers are cheap to allocate, and those for
+// blocks of files have about the same length.
 var buffers sync.Pool
 
 const shortMessage = 16 << 10
