@@ -12,20 +12,19 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Release says when a shard may go.
+// Release is the condition under which a shard is removed.
 type Release string
 
 const (
-	// ReleaseLease: when it is acknowledged, by Ack or by a verb on its file.
+	// ReleaseLease removes a shard once it is acknowledged, by Ack or by the file protocol.
 	ReleaseLease Release = "lease"
-	// ReleaseUnlink: when a reader unlinked it or renamed it into done/. There are
-	// no leases by call.
+	// ReleaseUnlink removes a shard once a reader unlinks it or renames it into done/. Lease
+	// returns a *ReleaseError.
 	ReleaseUnlink Release = "unlink"
-	// ReleaseRolling: when room is needed and it has been there for MinAge, oldest
-	// first. Nobody acknowledges, no epoch ends, and Run goes on until it is told to
-	// stop.
+	// ReleaseRolling removes the oldest shard that is at least MinAge old when room is needed.
+	// Readers do not acknowledge, epochs do not end, and Run continues until its context ends.
 	ReleaseRolling Release = "rolling"
-	// ReleaseNever: never. One epoch is fetched whole and stays; Run returns when all
+	// ReleaseNever removes nothing. One epoch is fetched completely and stays; Run returns when all
 	// of it is there.
 	ReleaseNever Release = "never"
 )
@@ -33,126 +32,127 @@ const (
 // Item is one shard of the plan.
 type Item struct {
 	Name    string // a safe file name of at most 200 bytes
-	Size    int64  // in bytes, on disk; of a tree the sum of disk.Room of its files
-	Tree    bool   // it is a directory of files; the Fetcher is a TreeFetcher then
-	Beside  int64  // what it takes besides Size: the rest of its last block, directories, names
-	UpTo    bool   // a tree may take less than Size, which nobody knows before; the rest is given back when it is there
+	Size    int64  // in bytes, on disk; of a tree, the sum of disk.Room of its files
+	Tree    bool   // a directory of files; requires a TreeFetcher
+	Beside  int64  // bytes on disk beyond Size: the rest of its last block, directories, names
+	UpTo    bool   // a tree may take less than Size; the difference is released once it is fetched
 	Samples int    // 0 if unknown
 	Digest  string // such as "crc64nvme:…"; empty if unknown before the fetch
-	Version string // of the source; a resumed fetch must be of the same
+	Version string // of the source; a fetch resumes only with the same version
 }
 
-// Fetcher brings items in.
+// Fetcher fetches items.
 type Fetcher interface {
-	// Fetch fills what in.Missing tells, verifies all of it, and returns the digest it
-	// verified, if any. It retries for itself: an error ends this try. The window acts
-	// on ErrCorrupt, ErrGone and ENOSPC in it; on any other it tries again later,
-	// for as long as it takes, with the bytes that have arrived. Fetch neither
-	// publishes nor closes in. Several calls run at once, each with its own file.
+	// Fetch fills the ranges that in.Missing returns and verifies the whole file. It returns the
+	// digest that it verified, if any. Fetch does its own retries: an error ends this attempt. The
+	// window handles an error that wraps ErrCorrupt, ErrGone or ENOSPC; after any other error it
+	// calls Fetch again later, without limit, and keeps the bytes received so far. Fetch neither
+	// publishes nor closes in. Calls run concurrently, each with its own file.
 	Fetch(ctx context.Context, item int, in *disk.Incoming) (digest string, err error)
 }
 
-// TreeFetcher is a Fetcher that brings in directories, too.
+// TreeFetcher is a Fetcher that also fetches directories.
 type TreeFetcher interface {
 	Fetcher
-	// FetchTree keeps in the tree every file of the item that it does not have, each
-	// verified. Else it is like Fetch.
+	// FetchTree adds to the tree every file of the item that it lacks, each verified. Otherwise it
+	// is like Fetch.
 	FetchTree(ctx context.Context, item int, in *disk.IncomingTree) error
 }
 
-// What a Fetcher's error may wrap.
+// Errors that a Fetcher may wrap.
 var (
 	ErrCorrupt = errors.New("the bytes are not those that the checksum promises")
 	ErrGone    = errors.New("the object is gone or has changed")
 )
 
-// ErrLater is what Config.More says when readers must be done with what there is.
+// ErrLater is returned by Config.More when the next item is known only after all items before it
+// are finished.
 var ErrLater = errors.New("what comes next is known when all before it is settled")
 
-// MinReady is what must be ready before the window says it is.
+// MinReady is the amount that must be ready before the window reports that it is ready.
 type MinReady struct {
 	Files int
 	Bytes int64
 }
 
-// What OnBad may be.
+// Values of Config.OnBad.
 const (
-	BadFail = "fail" // Run ends with a *BadItemError
+	BadFail = "fail" // Run returns a *BadItemError
 	BadSkip = "skip" // the position is skipped, and listed in the Status
 )
 
 const mostGroups = 1024
 
-// Config is what New needs to know. Zero values mean the defaults that are told.
+// Config configures New. Zero values select the default that is named at the field.
 type Config struct {
 	Input string // the input's name in logs and metrics
 	Dir   string
 
-	Size int64 // the bound in bytes
-	// CountOwn has Size bound also what the window writes for itself: its directories and
-	// those of trees, the journal, the reports.
+	Size int64 // limit in bytes
+	// CountOwn includes the window's own files in Size: its directories and those of trees, the
+	// journal, the reports.
 	CountOwn bool
-	MinFree  int64 // what to leave free on the disk for others
+	MinFree  int64 // bytes to leave free on the disk for other programs
 
-	Release  Release       // ReleaseLease
-	Reuse    Reuse         // ReuseNone
+	Release  Release       // default ReleaseLease
+	Reuse    Reuse         // default ReuseNone
 	MinAge   time.Duration // for ReleaseRolling
 	MinReady MinReady
 
-	// AnyOrder has a lease give whatever is ready, the lowest first. Otherwise it waits
-	// for the lowest position that nobody has been given: the order in which shards are
-	// delivered is the plan's, whatever arrives first.
+	// AnyOrder makes a lease return the lowest position that is ready. Otherwise a lease waits for
+	// the lowest undelivered position, so that shards are delivered in the order of the plan,
+	// whatever order they are fetched in.
 	AnyOrder bool
 
-	// Groups of readers that each get every shard; 0 or 1: all readers share them.
+	// Groups is the number of reader groups that each receive every shard. 0 or 1: all readers
+	// share them.
 	Groups int
 
-	LeaseTimeout time.Duration // of leases that are not bound to a connection; 10 min
-	Reattach     time.Duration // for which leases outlive a restart, unless they are used; 30 s
+	LeaseTimeout time.Duration // of leases that are not bound to a connection; default 10 min
+	Reattach     time.Duration // how long unused leases survive a restart; default 30 s
 
-	Epochs int // 0: without end, as ReleaseRolling always is
+	Epochs int // 0: unlimited, as with ReleaseRolling
 	Items  []Item
-	// Order gives the items of an epoch, counted from 0, as indexes of Items, for all
-	// nodes, or Nobody for a position that nobody delivers. It must give the same each
+	// Order returns the items of an epoch, counted from 0, as indexes of Items. It covers all
+	// nodes; Nobody marks a position that no node delivers. It must return the same order each
 	// time, and may take long. nil: as listed.
 	Order func(epoch int) []int
-	// More goes on with an epoch's order where Order ended, for plans that are not known
-	// beforehand. It is asked for the next item when all before it are reserved, in one
-	// call at a time, which may take as long as it must and whose context Run ends. The
-	// items join Items, in the order of their coming. The epoch ends with io.EOF; with
-	// ErrLater nothing more is known before all that was told is settled, and More is
-	// asked again then. Any other error ends Run. nil: the orders are whole.
+	// More continues an epoch's order where Order ended, for plans that are not known in advance.
+	// The window calls it for the next item once all items before it are reserved, in one call at a
+	// time. A call may block until its context ends with Run. The items are appended to Items in
+	// the order in which they are returned. io.EOF ends the epoch. ErrLater means that nothing more
+	// is known until all items so far are finished; More is then called again. Any other error ends
+	// Run. nil: the orders are complete.
 	More func(ctx context.Context, epoch int) (Item, error)
-	// Waits tells what a call of More waits for.
+	// Waits returns what a blocked call of More waits for.
 	Waits func() Cause
-	// Finished is told of each position that is acknowledged or skipped from now on. It is called
-	// within the window's lock, so it must not block, nor call the window.
+	// Finished is called for each position that is acknowledged or skipped from now on. It runs
+	// under the window's lock, so it must not block or call the window.
 	Finished func(epoch, pos int)
-	// First is the epoch to begin with, when nothing on disk says a later one.
+	// First is the epoch to start with, unless the state on disk is further.
 	First int
-	// Trim tells of an epoch the position of which not all samples are to be taken, and how
-	// many of them; a lease tells these in place of the item's. nil: none.
+	// Trim returns the position of an epoch of which only some samples are to be used, and how
+	// many. A lease reports that number instead of the item's. nil: none.
 	Trim func(epoch int) (pos, samples int, some bool)
-	// Owns tells which positions of the order are this node's, the same in each epoch.
-	// nil: all.
+	// Owns reports whether a position of the order belongs to this node. The answer must be the
+	// same for every epoch. nil: all positions do.
 	Owns func(pos int) bool
-	// Manifest names items and order, and Part the positions that are this node's.
-	// State of others in the directory is dropped, and its files are removed unless a
-	// reader holds them.
+	// Manifest identifies items and order; Part identifies this node's positions. State with other
+	// values in the directory is dropped. Its files are removed unless a reader holds them.
 	Manifest, Part string
 
 	Fetcher  Fetcher
-	Write    disk.Write // how large files get to the disk; disk.WriteAuto
-	Parallel int        // fetches at once; 4
-	OnBad    string     // BadFail
+	Write    disk.Write // how large files are written to the disk; default disk.WriteAuto
+	Parallel int        // concurrent fetches; default 4
+	OnBad    string     // default BadFail
 
-	Log     *slog.Logger // nil: nothing is logged
-	Metrics *Metrics     // nil: not shown
+	Log     *slog.Logger // nil: no logging
+	Metrics *Metrics     // nil: not exported
 
-	unsynced bool // for tests in which no power is lost: the disk is not waited for
+	unsynced bool // for tests without a loss of power: skips fsync
 }
 
-// defaults checks the configuration and fills it up.
+// defaults checks the configuration and sets the defaults.
 func (c *Config) defaults() error {
 	set(&c.Release, ReleaseLease)
 	set(&c.Reuse, ReuseNone)
@@ -210,7 +210,7 @@ func (c *Config) defaults() error {
 	case ReleaseNever:
 		c.Epochs = 1
 	case ReleaseRolling:
-		c.Epochs = 0 // on and on
+		c.Epochs = 0 // unlimited
 	}
 	for _, item := range c.Items {
 		if err := item.check(); err != nil {
@@ -223,7 +223,7 @@ func (c *Config) defaults() error {
 	return c.budget()
 }
 
-// room is what an item takes of the budget.
+// room returns the number of bytes that an item takes of the budget.
 func (i Item) room() int64 { return i.Size + i.Beside }
 
 func (i Item) check() error {
@@ -236,7 +236,7 @@ func (i Item) check() error {
 	return nil
 }
 
-// budget refuses a size that cannot work.
+// budget returns a *BudgetError if Size is too small to work.
 func (c *Config) budget() error {
 	var largest, total int64
 	for _, item := range c.Items {

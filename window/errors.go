@@ -7,23 +7,23 @@ import (
 )
 
 var (
-	// ErrNoLease says that there is no such lease, or no more.
+	// ErrNoLease is returned for an unknown or ended lease.
 	ErrNoLease = errors.New("no such lease: it was returned, ran out, or was never given")
-	// ErrClosed says that the window does not run any more.
+	// ErrClosed is returned once the window is closed.
 	ErrClosed = errors.New("the window is closed")
 )
 
-// BudgetError says that the window cannot work within its size.
+// BudgetError is returned if Config.Size is too small for the plan.
 type BudgetError struct {
 	Have, Need  int64 // in bytes
-	Comfortable int64 // with which fetching can run ahead of the readers
+	Comfortable int64 // enough for fetching to run ahead of the readers
 }
 
 func (e *BudgetError) Error() string {
 	return fmt.Sprintf("a window of %d bytes cannot work: it needs %d, and %d to be comfortable", e.Have, e.Need, e.Comfortable)
 }
 
-// ReleaseError says that this window has no leases.
+// ReleaseError is returned by Lease if the window's release mode has no leases.
 type ReleaseError struct {
 	Input   string
 	Release Release
@@ -37,11 +37,11 @@ func (e *ReleaseError) Error() string {
 	return fmt.Sprintf("input %s has release %s and so no leases: %s", e.Input, e.Release, how)
 }
 
-// EndError says to a reader that an epoch is over, or with LeaseRequest.EndEarly that
-// nothing of it is left for this reader. It is no failure.
+// EndError reports the end of an epoch to a reader. With LeaseRequest.EndEarly it reports that
+// nothing of the epoch is left for this reader. It is not a failure.
 type EndError struct {
 	Epoch int
-	Early bool // others hold the rest
+	Early bool // other readers hold the remaining shards
 }
 
 func (e *EndError) Error() string {
@@ -56,16 +56,16 @@ type Cause string
 
 // The causes of waits.
 const (
-	CauseBackend Cause = "backend" // the store: of what comes next no byte is here yet
-	CauseNetwork Cause = "network" // the bytes of what comes next are on their way
-	CauseDisk    Cause = "disk"    // the disk is full, or below minFree
-	CauseBudget  Cause = "budget"  // readers, or files that are kept open, have the room that is needed
-	CauseReaders Cause = "readers" // others hold the rest of the epoch
+	CauseBackend Cause = "backend" // the object store: no byte of the next shard has been received
+	CauseNetwork Cause = "network" // the next shard is being received
+	CauseDisk    Cause = "disk"    // the disk is full, or its free space is below minFree
+	CauseBudget  Cause = "budget"  // readers, or files that are kept open, take the space that is needed
+	CauseReaders Cause = "readers" // other readers hold the rest of the epoch
 )
 
 var causes = []Cause{CauseBackend, CauseNetwork, CauseDisk, CauseBudget, CauseReaders}
 
-// WaitError says that nothing can be leased now. It is no failure.
+// WaitError reports that no shard can be leased now. It is not a failure.
 type WaitError struct{ Cause Cause }
 
 func (e *WaitError) Error() string { return "nothing is ready; waiting for " + string(e.Cause) }
@@ -75,12 +75,12 @@ func waits(err error) bool {
 	return is
 }
 
-// BadItemError says why an item could not be delivered.
+// BadItemError reports why an item could not be delivered.
 type BadItemError struct {
 	Name       string
 	Epoch, Pos int
 	Reason     string
-	Err        error // what the Fetcher said; nil when readers refused the item
+	Err        error // the Fetcher's error; nil if readers refused the item
 }
 
 func (e *BadItemError) Error() string {
@@ -89,7 +89,7 @@ func (e *BadItemError) Error() string {
 
 func (e *BadItemError) Unwrap() error { return e.Err }
 
-// SkippedError lists the positions that a window left out, as Config.OnBad allows.
+// SkippedError lists the positions that a window skipped, as Config.OnBad allows.
 type SkippedError struct{ Items []BadItem }
 
 func (e *SkippedError) Error() string {

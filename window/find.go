@@ -2,8 +2,8 @@ package window
 
 import "path/filepath"
 
-// LeaseOf finds the lease on the shard at a path, for readers that keep the path
-// alone; group is theirs, where there are groups. It is false when nobody has a lease
+// LeaseOf returns the id of the lease on the shard at a path, for readers that store only the path.
+// If the window is broadcast, group is the reader's group. ok is false if no reader holds a lease
 // on it.
 func (w *Window) LeaseOf(path string, group *int) (id string, ok bool) {
 	w.mu.Lock()
@@ -22,8 +22,8 @@ func (w *Window) LeaseOf(path string, group *int) (id string, ok bool) {
 	return l.id, true
 }
 
-// Finished tells whether the shard at a path is acknowledged or given up already, by the
-// group where there are groups: an acknowledgement that is sent again is no fault.
+// Finished reports whether the shard at a path is already acknowledged or skipped, by the group if
+// the window is broadcast. Callers use it to accept a repeated acknowledgement.
 func (w *Window) Finished(path string, group *int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

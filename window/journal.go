@@ -14,26 +14,26 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// The journal is a text file, a fact a line, each with its own sum, so that a line
-// that was torn or overwritten is no fact and harms no other. Facts only add up:
-// their order matters for leases alone.
+// The journal is a text file with one record per line. Each line has its own checksum, so that a
+// torn or overwritten line is ignored and does not affect others. Records accumulate: their order
+// matters only for leases.
 //
-//	plan "digest"                      what all of it is about; first
-//	low E P                            all before is settled
-//	ack E P "ID"                       settled, by this lease if any
-//	span E P Q                         P to Q are settled
-//	skip E P "name" "reason"           settled, by giving up
-//	try E P attempts failures used     of a position that is not settled
+//	plan "digest"                      the plan that all records are about; first line
+//	low E P                            all positions before are finished
+//	ack E P "ID"                       finished, by this lease if any
+//	span E P Q                         P to Q are finished
+//	skip E P "name" "reason"           finished by skipping
+//	try E P attempts failures used     history of an unfinished position
 //	recut                              the number of nodes has changed since the first epoch
-//	lease "ID" "reader" E P            given
-//	share "ID" "reader" E P GROUP      given to a group of several
-//	gone "ID" E P                      ended without acknowledgement
-//	part E P GROUP "ID"                acknowledged by a group of several
-//	acked "ID"                         a lease that was acknowledged lately
-//	reader "name" E                    was told all ends before epoch E
-//	sum E P "digest" INODE TIME        what was verified of a file, and what tells it from others
+//	lease "ID" "reader" E P            leased
+//	share "ID" "reader" E P GROUP      leased to one of several groups
+//	gone "ID" E P                      a lease ended without acknowledgement
+//	part E P GROUP "ID"                acknowledged by one of several groups
+//	acked "ID"                         a lease that was acknowledged recently
+//	reader "name" E                    has received the ends of all epochs before E
+//	sum E P "digest" INODE TIME        digest of a verified file, and what identifies the file
 
-// memory is what a journal tells.
+// memory is the content of a journal.
 type memory struct {
 	low     seq
 	settled map[seq]bool
@@ -46,7 +46,7 @@ type memory struct {
 	readers map[string]int
 	sums    map[seq]staged
 	recut   bool
-	about   bool // it says that it is of this plan
+	about   bool // it is about the current plan
 }
 
 type (
@@ -54,16 +54,16 @@ type (
 		seq
 		name, reason string
 	}
-	// history is what befell a position before it was settled.
+	// history counts the deliveries and failures of an unfinished position.
 	history struct {
 		attempts, failures int
-		used               int       // of its samples, the first, before a Rewind
-		died               time.Time // when the last death counted; a restart forgets it
+		used               int       // the number of its first samples that were used before a Rewind
+		died               time.Time // the last death that counted; not kept over a restart
 	}
 	grant struct{ id, reader string }
-	// staged is what tells a file that was verified.
+	// staged identifies a verified file.
 	staged struct {
-		digest string // empty where the plan has it
+		digest string // empty if the plan has it
 		mark   disk.Mark
 	}
 )
@@ -76,15 +76,15 @@ func newMemory() memory {
 	}
 }
 
-// readJournal is what the journal tells about the plan: nothing when it is of
-// another one, or unreadable.
+// readJournal reads the records about the plan. The result is empty if the journal is about another
+// plan or is unreadable.
 func readJournal(r io.Reader, plan string) (memory, error) {
 	m := newMemory()
 	lines := bufio.NewReaderSize(r, longestLine)
 	for skip := false; ; {
 		line, err := lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
-			skip = true // no fact is as long
+			skip = true // no record is that long
 			continue
 		}
 		if fields, ok := parseLine(string(line)); ok && !skip {
@@ -104,7 +104,7 @@ func readJournal(r io.Reader, plan string) (memory, error) {
 	}
 }
 
-// parseLine splits a whole line with the right sum into its words.
+// parseLine splits a complete line with a valid checksum into its words.
 func parseLine(line string) (fields []string, ok bool) {
 	line, whole := strings.CutSuffix(line, "\n")
 	at := strings.LastIndexByte(line, ' ')
@@ -136,7 +136,7 @@ func lineSum(text string) string {
 	return fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(text)))
 }
 
-// learn takes one fact; one that it doesn't understand is none.
+// learn applies one record; unknown records are ignored.
 func (m *memory) learn(f []string) {
 	words := func(n int) bool { return len(f) == n }
 	var bad bool
@@ -254,10 +254,10 @@ func sealLine(b []byte, from int) []byte {
 
 const (
 	journalName = disk.Private + "/journal"
-	// longestLine is longer than any fact: names of readers and items are bounded.
+	// longestLine is longer than any record: names of readers and items are bounded.
 	longestLine = 256 << 10
-	// journalLimit is how many bytes of a journal are read. It is written anew long before.
+	// journalLimit is how many bytes of a journal are read. Compaction happens long before.
 	journalLimit = 1 << 30
-	// longestSpan is how many positions a span has at most.
+	// longestSpan is the maximum number of positions in a span.
 	longestSpan = 1 << 20
 )

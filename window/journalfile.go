@@ -15,30 +15,30 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// journal appends facts. A line is one write, so that a kill tears at most one.
+// journal appends records. Each line is one write, so that a kill tears at most one.
 //
-// A fact outlives a kill when add returns. It outlives a loss of power when sync, or
-// write and replace, have returned: sync is called every syncEvery, so that no more than
-// what happened since is delivered again.
+// A record survives a kill once add returns. It survives a loss of power once sync, or write and
+// replace, have returned. sync runs every syncEvery, so that at most the records since then are
+// lost, and their shards delivered again.
 type journal struct {
 	file    *os.File
-	reserve int64 // bytes that the file has on the disk from its beginning
+	reserve int64 // bytes preallocated on the disk
 	durable disk.Durable
 	size    int64 // in bytes
-	fresh   int64 // its size when it was last written anew
-	lines   int   // since it was last written anew
-	torn    bool  // the last write came through in part, or not at all
-	dirty   bool  // the disk may not have the last facts
+	fresh   int64 // its size after the last compaction
+	lines   int   // since the last compaction
+	torn    bool  // the last write failed or was partial
+	dirty   bool  // the last records may not be on the disk
 	buf     []byte
 
 	rewriting bool
-	since     []byte // what was added while it is rewritten
+	since     []byte // records added during a compaction
 }
 
-// syncEvery is how long the disk may not have a fact.
+// syncEvery is the longest time that a record may be missing on the disk.
 const syncEvery = 5 * time.Second
 
-// add writes a fact. When it returns nil the fact outlives a kill.
+// add writes a record. If it returns nil, the record survives a kill.
 func (j *journal) add(kind string, words ...any) error {
 	b := j.buf[:0]
 	if j.torn {
@@ -58,7 +58,7 @@ func (j *journal) add(kind string, words ...any) error {
 	return err
 }
 
-// facts are the lines of a journal that says just this.
+// facts encodes m as the lines of a journal.
 func (m *memory) facts(plan string) (b []byte) {
 	fact := func(kind string, words ...any) { from := len(b); b = sealLine(appendFact(b, kind, words...), from) }
 	fact("plan", plan)
@@ -105,9 +105,9 @@ func (m *memory) facts(plan string) (b []byte) {
 	return b
 }
 
-// write puts the facts into a new file beside the journal, and returns when the disk has
-// them: a loss of power must not replace the journal by an empty file. The space of what
-// comes later is reserved, so that a disk that others fill does not stop it.
+// write writes the records to a new file beside the journal, and returns once they are on the disk:
+// a loss of power must not replace the journal with an empty file. It preallocates space for later
+// records, so that they can be written even if other programs fill the disk.
 func (j *journal) write(root *os.Root, facts []byte) (*disk.Replacing, error) {
 	next, err := disk.Replacement(root, journalName, 0o644)
 	if err != nil {
@@ -115,7 +115,7 @@ func (j *journal) write(root *os.Root, facts []byte) (*disk.Replacing, error) {
 	}
 	if _, err = next.Write(facts); err == nil {
 		if j.reserve > int64(len(facts)) {
-			_ = unix.Fallocate(int(next.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, j.reserve) // where it can
+			_ = unix.Fallocate(int(next.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, j.reserve) // if the file system can
 		}
 		if j.durable {
 			err = next.Sync()
@@ -127,7 +127,7 @@ func (j *journal) write(root *os.Root, facts []byte) (*disk.Replacing, error) {
 	return next, nil
 }
 
-// replace goes on with the file that write has made. The caller then calls finish.
+// replace continues with the file that write made. The caller then calls finish.
 func (j *journal) replace(next *disk.Replacing) error {
 	_, err := next.Write(j.since)
 	if err == nil {
@@ -148,7 +148,7 @@ func (j *journal) replace(next *disk.Replacing) error {
 	return nil
 }
 
-// finish returns when the disk has the journal's new name.
+// finish returns once the journal's new name is on the disk.
 func finish(next *disk.Replacing, durable disk.Durable) (err error) {
 	if durable {
 		err = next.SyncName()
@@ -157,7 +157,7 @@ func finish(next *disk.Replacing, durable disk.Durable) (err error) {
 	return errors.Join(err, derr)
 }
 
-// rewrite replaces the journal by one that tells just this.
+// rewrite replaces the journal by one with exactly these records.
 func (j *journal) rewrite(root *os.Root, plan string, m memory) error {
 	next, err := j.write(root, m.facts(plan))
 	if err == nil {
@@ -179,9 +179,9 @@ func (j *journal) close() error {
 	return errors.Join(err, j.file.Close())
 }
 
-// openJournal reads what the journal holds about the plan, and goes on in the same file,
-// which needs no room on the disk: compact writes it anew. An error of the disk is no end
-// of the journal: it leaves everything as it was.
+// openJournal reads the records about the plan and continues in the same file, which needs no space
+// on the disk; compact rewrites it. A read error does not discard the journal: it leaves everything
+// unchanged and is returned.
 func (w *Window) openJournal() (*journal, memory, error) {
 	m, root := newMemory(), w.stage.Root()
 	file, err := disk.OpenFile(root, journalName, os.O_RDONLY, 0)
@@ -192,7 +192,7 @@ func (w *Window) openJournal() (*journal, memory, error) {
 	if err != nil && !w.ignored(journalName, err) {
 		return nil, m, fmt.Errorf("the position in the epoch cannot be read from %s, and nothing was changed: %w", filepath.Join(w.dir, journalName), err)
 	}
-	j := &journal{durable: w.durable(), reserve: w.cfg.journalReserve(), torn: true} // its last line may be
+	j := &journal{durable: w.durable(), reserve: w.cfg.journalReserve(), torn: true} // its last line may be torn
 	if m.about {
 		j.file, err = disk.OpenOwn(root, journalName, os.O_WRONLY|os.O_APPEND, 0o644)
 		if err != nil {
@@ -206,8 +206,8 @@ func (w *Window) openJournal() (*journal, memory, error) {
 	return j, m, j.rewrite(root, w.planName(), m)
 }
 
-// compact writes the journal anew: only what still matters. Others go on meanwhile: what
-// they add is in both files.
+// compact rewrites the journal with only the records that still matter. Records added meanwhile go
+// to both files.
 func (w *Window) compact() {
 	w.mu.Lock()
 	facts := w.snapshotLocked()
@@ -240,13 +240,13 @@ func (w *Window) compact() {
 	}
 }
 
-// snapshotLocked are those of a new journal.
+// snapshotLocked returns the records of a compacted journal.
 func (w *Window) snapshotLocked() []byte {
 	m := newMemory()
 	m.low, m.settled, m.skipped, m.acked, m.recut = w.low, w.settled, w.skipped, w.acked.ids(), w.course.recut
 	for a, h := range w.history {
 		if e := w.active[a]; e != nil && e.lease != nil && e.shares == nil {
-			h.attempts-- // the one under way is known by the lease, or by where the file is
+			h.attempts-- // the lease, or the place of the file, already counts the delivery in progress
 		}
 		m.history[a] = h
 	}
@@ -269,7 +269,7 @@ func (w *Window) snapshotLocked() []byte {
 	return m.facts(w.planName())
 }
 
-// syncJournal has the disk take what the journal holds.
+// syncJournal syncs the journal to the disk.
 func (w *Window) syncJournal() {
 	w.mu.Lock()
 	file := w.journal.file
@@ -282,7 +282,7 @@ func (w *Window) syncJournal() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.syncing = false
-	if err != nil && w.journal.file == file { // else the new one was synced
+	if err != nil && w.journal.file == file { // otherwise the new file was synced
 		w.journal.dirty = true
 		w.troubleLocked("sync the journal", err)
 	}

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// failuresOfPoison is how often readers may refuse a shard, or die of it.
+// failuresOfPoison is the number of refusals or deaths of readers that quarantine a shard.
 const failuresOfPoison = 3
 
-// deathsApart is how far apart the deaths that count are. The end of a trainer takes all
-// its readers with it, one after the other: what the first held is given to the next, which
-// still waits, and so on, and the shard is not what they die of. Launchers leave their
-// workers up to 30 s to end (torchrun, Kubernetes).
+// deathsApart is the minimum time between two deaths of readers that both count against a shard.
+// When a trainer exits, all its readers die one after the other. The shard that the first one held
+// passes to the next reader that waits, and so on, although the shard does not cause the deaths.
+// Launchers give their workers up to 30 s to exit (torchrun, Kubernetes).
 const deathsApart = 30 * time.Second
 
-// blame is what the end of a lease says against its shard.
+// blame is what the end of a lease counts as against its shard.
 type blame int
 
 const (
@@ -26,66 +26,66 @@ const (
 	readerRefused
 )
 
-// LeaseRequest says who wants a shard.
+// LeaseRequest is a reader's request for a shard.
 type LeaseRequest struct {
 	Reader string
-	Wait   time.Duration // for something to be ready; 0: not at all
-	// Bound leases have no time-out: the caller says Return when the reader's
-	// connection ends.
+	Wait   time.Duration // how long to wait for a shard; 0: return at once
+	// Bound leases do not expire: the caller calls Return when the reader's connection ends.
 	Bound bool
-	// Epoch is the one that the reader is in, when it says so: one that comes late is
-	// told that it is over, and gets nothing of the next.
+	// Epoch is the epoch that the reader is in, if it sent one. A late reader receives the end of
+	// that epoch, and no shard of the next.
 	Epoch *int
-	// Group is the one of Config.Groups that the reader belongs to, from 0; nil where
-	// there are none.
+	// Group is the reader's group, from 0 to Config.Groups-1; nil if the window is not broadcast.
 	Group *int
 	// EndEarly tells the reader that the epoch has ended as soon as the rest of it is
 	// with others. It is for the workers of a loader that takes from them in turn: one
 	// that waited for the others to be done would be waited for by them. What others
 	// give back after that is delivered to whoever asks next.
 	EndEarly bool
-	// Mixes says that the reader hands the samples on in an order of its own, so that a
-	// count of them does not tell which were used.
+	// Mixes means that the reader shuffles the samples, so that their count does not identify the
+	// samples that were used.
 	Mixes bool
 }
 
-// Lease is a shard that one reader has.
+// Lease is a shard that one reader holds.
 type Lease struct {
 	ID, Reader string
 	Epoch, Pos int
 	Path       string // absolute
-	Name       string // the item's
+	Name       string // of the item
 	Tree       bool   // it is a directory
 	Size       int64
 	Samples    int
 	Digest     string
-	Attempt    int // deliveries of this position so far, with this one
-	Skip       int // of its samples, the first, that were used before the checkpoint that the window went back to
+	Attempt    int // number of deliveries of this position, including this one
+	Skip       int // the number of first samples that were used before the checkpoint that the window was rewound to
 }
 
-// lease is what one reader holds: given by Lease, or taken by a claim on the file.
+// lease is one shard that a reader holds: by Lease, or by a claim through the file protocol.
 type lease struct {
 	id       string // empty for a claim
 	reader   *reader
 	e        *entry
-	group    int       // whose share it is, of what is broadcast
-	since    time.Time // when it was given
+	group    int       // the group whose share it is, if broadcast
+	since    time.Time // time of delivery
 	bound    bool
-	found    bool      // after a restart, and not used since
-	deadline time.Time // zero when it has none
+	found    bool      // recovered after a restart and not used since
+	deadline time.Time // zero: does not expire
 }
 
 func (l *lease) claim() bool { return l.id == "" }
 
-// Lease gives the reader the first shard in the plan's order that nobody has,
-// waiting for one as long as the request allows.
+// Lease returns the first shard in plan order that no reader holds. If there is none, it waits up
+// to r.Wait.
 //
-// An *EndError says that an epoch is over: a reader is told so once for each epoch
-// since it first asked, before it gets anything of the next, and for ever after the
-// last. After a restart, a reader that asks for a bound lease gives back those that
-// it was found with and has neither attached nor renewed. A *WaitError says that nothing became ready in time, and why. Other errors
-// are a *ReleaseError when this window has no leases, a *BadItemError when the
-// epoch has failed, ErrClosed, and the context's.
+// An *EndError reports that an epoch has ended. Each reader receives it once for each epoch that
+// ended since its first request, before any shard of the next epoch. After the last epoch, every
+// call returns it. A *WaitError reports that nothing became ready in time, and the cause. Other
+// errors are a *ReleaseError if the window has no leases, a *GroupError, a *BadItemError if the
+// epoch has failed, ErrClosed, and the context's error.
+//
+// After a restart, a reader that requests a bound lease returns its recovered leases that it has
+// neither attached nor renewed.
 func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	if w.cfg.Release != ReleaseLease {
 		return Lease{}, &ReleaseError{w.cfg.Input, w.cfg.Release}
@@ -106,7 +106,7 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	l, err := w.grantLocked(now, rd, r)
 	if !waits(err) || r.Wait <= 0 {
 		if err == nil {
-			w.serveLocked(now) // it may have been the last, for which somebody waits
+			w.serveLocked(now) // it may have been the last shard, whose end others wait for
 		}
 		w.mu.Unlock()
 		return l, err
@@ -127,10 +127,9 @@ func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	return w.giveUp(x, err)
 }
 
-// disownLocked gives back what a reader was found with after a restart and does not
-// seem to know of: it was killed meanwhile, or never heard the answer that gave it
-// the lease. Otherwise the shard would wait for Config.Reattach, and with it the end
-// of the epoch.
+// disownLocked returns the recovered leases of a reader that does not know of them: it was killed,
+// or never received the response with the lease. Otherwise the shard, and with it the end of the
+// epoch, would wait for Config.Reattach.
 func (w *Window) disownLocked(now time.Time, rd *reader) {
 	for _, l := range w.leases {
 		if l.found && l.reader == rd {
@@ -139,7 +138,7 @@ func (w *Window) disownLocked(now time.Time, rd *reader) {
 	}
 }
 
-// grantLocked is Lease without waiting.
+// grantLocked is Lease without the wait.
 func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, error) {
 	if w.failed != nil {
 		return Lease{}, w.failed
@@ -156,7 +155,7 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 	}
 	e := w.nextLeaseLocked(now, group)
 	if e == nil {
-		// Looking at the files may have settled the rest of the epoch.
+		// Checking the files may have finished the rest of the epoch.
 		if over, ended := w.endForLocked(rd); ended {
 			return Lease{}, over
 		}
@@ -182,7 +181,7 @@ func (w *Window) grantLocked(now time.Time, rd *reader, r LeaseRequest) (Lease, 
 	}
 	w.course.mixed = w.course.mixed || r.Mixes
 	if err != nil {
-		w.troubleLocked("write the journal", err) // after a kill it is given again
+		w.troubleLocked("write the journal", err) // after a kill the shard is delivered again
 	}
 	return w.leaseOf(l), nil
 }
@@ -203,7 +202,7 @@ func (w *Window) leaseOf(l *lease) Lease {
 	}
 }
 
-// popLocked takes the lowest shard that can be leased.
+// popLocked removes the lowest shard that can be leased from the heap and returns it, or nil.
 func (w *Window) popLocked(now time.Time) *entry {
 	for len(w.offered) > 0 {
 		e := w.offered[0]
@@ -217,13 +216,12 @@ func (w *Window) popLocked(now time.Time) *entry {
 		if st, err := w.stage.ready.Stat(e.name); err == nil && st.Ino == e.ino {
 			return e
 		}
-		w.findLocked(now, e, nil) // a reader was faster, by a verb on the file
+		w.findLocked(now, e, nil) // a reader was faster, through the file protocol
 	}
 	return nil
 }
 
-// dueLocked tells whether everything before a file was given to somebody, or is
-// settled.
+// dueLocked reports whether every position before a file has been delivered or is finished.
 func (w *Window) dueLocked(e *entry) bool {
 	if w.due.before(w.low) {
 		w.due = w.low
@@ -238,7 +236,7 @@ func (w *Window) dueLocked(e *entry) bool {
 	return true
 }
 
-// deliverLocked gives a Ready file to a reader.
+// deliverLocked delivers a Ready file to a reader.
 func (w *Window) deliverLocked(e *entry, l *lease, why string) {
 	h := w.history[e.seq]
 	h.attempts++
@@ -248,7 +246,7 @@ func (w *Window) deliverLocked(e *entry, l *lease, why string) {
 	w.moveLocked(e, Leased, why)
 }
 
-// givenLocked counts what a reader was given, as one of so many attempts.
+// givenLocked counts the nth delivery of a shard to a reader.
 func (w *Window) givenLocked(l *lease, attempts int) {
 	w.stats.delivered++
 	w.metrics.delivered.Inc()
@@ -262,7 +260,7 @@ func (w *Window) givenLocked(l *lease, attempts int) {
 	l.since = time.Now()
 }
 
-// dropLeaseLocked ends what a reader holds; the caller moves the entry.
+// dropLeaseLocked ends a lease; the caller moves the entry.
 func (w *Window) dropLeaseLocked(e *entry) {
 	delete(w.leases, e.lease.id)
 	e.lease.reader.held--
@@ -272,7 +270,7 @@ func (w *Window) dropLeaseLocked(e *entry) {
 	}
 }
 
-// Ack says that the reader is done with the shard. Acking twice is no error.
+// Ack acknowledges a shard. Acknowledging it again is not an error.
 func (w *Window) Ack(id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -288,8 +286,8 @@ func (w *Window) Ack(id string) error {
 	}
 	w.reportLocked(l.e, Delivery{})
 	if err := w.journal.add("ack", l.e.seq, id); err != nil {
-		// What the disk says counts as much: a held file without a visible name is
-		// acknowledged.
+		// The disk state is as good as a journal record: a file with a link in held/ but no visible
+		// name counts as acknowledged.
 		if rerr := w.stage.hide(w.stage.ready, l.e.name, l.e.ino); rerr != nil {
 			return fmt.Errorf("acknowledge %s: %w; try again", l.e.name, err)
 		}
@@ -301,8 +299,8 @@ func (w *Window) Ack(id string) error {
 	return nil
 }
 
-// Nack says that the reader cannot use the shard: it goes to another, and after
-// three refusals or deaths it is quarantined.
+// Nack reports that the reader cannot use the shard. The shard goes to another reader. After three
+// refusals or deaths it is quarantined.
 func (w *Window) Nack(id, reason string) error {
 	if reason == "" {
 		reason = "no reason given"
@@ -317,9 +315,9 @@ func (w *Window) Nack(id, reason string) error {
 	})
 }
 
-// Return ends a lease whose reader has died, or does not want it. It counts like
-// a Nack, since what readers die of is poison; but readers that die within half a minute
-// of one another have died together, and count once.
+// Return ends a lease whose reader has died or has disconnected. It counts like a Nack, because the
+// shard may be what kills its readers. Deaths less than half a minute apart have one cause and
+// count once.
 func (w *Window) Return(id string) error {
 	return w.giveBack(id, readerDied, func(rd *reader) string { return rd.name + " is gone" })
 }
@@ -337,8 +335,8 @@ func (w *Window) giveBack(id string, against blame, why func(*reader) string) er
 	return nil
 }
 
-// PutBack ends a lease that its reader wants no more, through no fault of the shard's:
-// it goes to another, and nothing is counted against it.
+// PutBack ends a lease that its reader no longer needs. The shard goes to another reader, and
+// nothing counts against it.
 func (w *Window) PutBack(id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -351,7 +349,7 @@ func (w *Window) PutBack(id string) error {
 	return err
 }
 
-// Renew gives a lease its full time again.
+// Renew resets a lease's timeout.
 func (w *Window) Renew(id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -363,8 +361,8 @@ func (w *Window) Renew(id string) error {
 	return err
 }
 
-// Attach binds a lease anew, or lets it loose: what a client does that kept a lease
-// over a restart of stager, or over the loss of its connection.
+// Attach adopts a lease after a restart of stager or a lost connection. bound sets whether the
+// lease is bound to the new connection or expires.
 func (w *Window) Attach(id string, bound bool) (Lease, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -379,7 +377,7 @@ func (w *Window) Attach(id string, bound bool) (Lease, error) {
 	return w.leaseOf(l), nil
 }
 
-// heldLocked is the lease of that id.
+// heldLocked returns the lease with that id, or ErrNoLease or ErrClosed.
 func (w *Window) heldLocked(id string) (*lease, error) {
 	switch {
 	case errors.Is(w.failed, ErrRewound):
@@ -393,8 +391,7 @@ func (w *Window) heldLocked(id string) (*lease, error) {
 	return nil, ErrNoLease
 }
 
-// returnLocked makes a leased file ready again, or quarantines it when this is one
-// failure too many.
+// returnLocked makes a leased file Ready again, or quarantines it if it has failed too often.
 func (w *Window) returnLocked(now time.Time, l *lease, why string, against blame) {
 	e := l.e
 	h := w.history[e.seq]
@@ -408,7 +405,7 @@ func (w *Window) returnLocked(now time.Time, l *lease, why string, against blame
 	}
 	for _, err := range []error{w.journal.add("gone", l.id, e.seq), w.journal.add("try", e.seq, h.attempts, h.failures, h.used)} {
 		if err != nil {
-			w.troubleLocked("write the journal", err) // after a kill it is found leased for a while
+			w.troubleLocked("write the journal", err) // after a kill the lease is recovered and expires later
 		}
 	}
 	if counts && h.failures >= failuresOfPoison {
@@ -426,7 +423,7 @@ func (w *Window) returnLocked(now time.Time, l *lease, why string, against blame
 	w.note()
 }
 
-// deadlineLocked sets when a lease runs out.
+// deadlineLocked sets when a lease expires.
 func (w *Window) deadlineLocked(l *lease, at time.Time) {
 	l.deadline = at
 	if w.leaseAt.IsZero() || at.Before(w.leaseAt) {
@@ -435,8 +432,8 @@ func (w *Window) deadlineLocked(l *lease, at time.Time) {
 	}
 }
 
-// expireLocked ends the leases that have run out. leaseAt is never late, so that
-// most plans need not look at all.
+// expireLocked ends the expired leases. leaseAt is never later than the first deadline, so that
+// most plans skip the search.
 func (w *Window) expireLocked(now time.Time) {
 	if w.leaseAt.IsZero() || now.Before(w.leaseAt) {
 		return
@@ -458,14 +455,13 @@ func (w *Window) expireLocked(now time.Time) {
 		}
 		against := readerDied
 		if l.found {
-			against = noBlame // after a restart nobody knows why its reader is silent
+			against = noBlame // after a restart the reader may be silent for another reason
 		}
 		w.returnLocked(now, l, "its lease ran out", against)
 	}
 }
 
-// recent remembers the last ids that were acknowledged, so that an Ack that is sent
-// again is told the same.
+// recent holds the ids of the last acknowledged leases, so that a repeated Ack succeeds again.
 type recent struct {
 	ring []string
 	at   int

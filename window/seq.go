@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// seq is a place in the order of delivery.
+// seq is a position in the order of delivery.
 type seq struct{ epoch, pos int }
 
 func (a seq) compare(b seq) int {
@@ -15,13 +15,13 @@ func (a seq) compare(b seq) int {
 
 func (a seq) before(b seq) bool { return a.compare(b) < 0 }
 
-// fileName is how an item stands in the directory: names sort as they are delivered.
+// fileName returns the file name of an item at this position. Names sort in the order of delivery.
 func (a seq) fileName(name string) string { return fmt.Sprintf("e%04d-%08d-%s", a.epoch, a.pos, name) }
 
-// endName is the marker of an epoch's end.
+// endName returns the name of an epoch's END marker.
 func endName(epoch int) string { return fmt.Sprintf("e%04d.END", epoch) }
 
-// parseName is fileName and back.
+// parseName is the inverse of fileName.
 func parseName(file string) (a seq, name string, ok bool) {
 	var rest string
 	if a.epoch, rest, ok = number(file, 'e'); !ok {
@@ -34,13 +34,13 @@ func parseName(file string) (a seq, name string, ok bool) {
 	return a, name, ok && a.fileName(name) == file
 }
 
-// parseEnd is endName and back.
+// parseEnd is the inverse of endName.
 func parseEnd(file string) (epoch int, ok bool) {
 	epoch, rest, ok := number(file, 'e')
 	return epoch, ok && rest == ".END" && endName(epoch) == file
 }
 
-// number reads the digits behind a letter.
+// number parses the digits that follow a letter.
 func number(s string, letter byte) (n int, rest string, ok bool) {
 	if s == "" || s[0] != letter {
 		return 0, "", false

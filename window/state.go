@@ -9,10 +9,10 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// State is where a position of the plan stands.
+// State is the state of a position of the plan.
 type State string
 
-// The states, in the order of a life; the package comment tells it.
+// The states, in order; the package comment describes them.
 const (
 	Planned     State = "planned"
 	Reserved    State = "reserved"
@@ -27,63 +27,64 @@ const (
 	Skipped     State = "skipped"
 )
 
-// moves has every move there is.
+// moves lists the allowed transitions.
 var moves = map[State][]State{
-	Planned:  {Reserved, Ready, Leased, Acked, Zombie}, // all but the first: found on disk
+	Planned:  {Reserved, Ready, Leased, Acked, Zombie}, // all but Reserved: found on disk
 	Reserved: {Fetching},
-	// Back to Reserved: to try again, with the same bytes reserved.
+	// Back to Reserved for another attempt, with the same bytes reserved.
 	Fetching:  {Verifying, Reserved, Quarantined},
 	Verifying: {Ready, Reserved, Quarantined},
-	// To Acked by a verb on the file, or replaced; to Zombie when its room is needed
-	// for what comes earlier, and the position is planned anew.
+	// To Acked by the file protocol, or when a rolling window replaces it. To Zombie when an
+	// earlier position needs its space; the position is then fetched again.
 	Ready:       {Leased, Acked, Zombie},
 	Leased:      {Ready, Acked, Quarantined},
 	Acked:       {Zombie, Freed},
-	Zombie:      {Freed, Ready}, // to Ready when a reader took what was to go
+	Zombie:      {Freed, Ready}, // to Ready when a reader acquired a file that was to be removed
 	Quarantined: {Skipped},
 }
 
-// holding are the states in which a position takes room.
+// holding lists the states in which a position takes space.
 var holding = []State{Reserved, Fetching, Verifying, Ready, Leased, Acked, Zombie, Quarantined}
 
-// entry is a position that takes room, or a file of an earlier plan.
+// entry is a position that takes space, or a file of an earlier plan.
 type entry struct {
 	seq
-	item int    // index in Config.Items; orphan for a file of no position
-	name string // its file's
-	size int64  // of its file, or of the files of its tree
-	// beside is what else it takes of the budget.
+	item int    // index in Config.Items; orphan for a file without a position
+	name string // name of its file
+	size int64  // bytes of its file, or of the files of its tree
+	// beside is the number of other bytes charged to the budget.
 	beside int64
 	state  State
 
-	// Reserved to Verifying.
-	tries     int       // fetches in a row that ended in an error
-	corrupt   int       // of these, wrong checksums
-	notBefore time.Time // of the next try, or the next look at a zombie
-	allocated bool      // the disk's free space has it already
+	// From Reserved to Verifying.
+	tries     int       // failed fetches in a row
+	corrupt   int       // how many of them had a wrong checksum
+	notBefore time.Time // no attempt, or check of a zombie, before
+	allocated bool      // the disk's free space already reflects it
 
-	fetchAt time.Time                              // when the last fetch began
-	in      interface{ Began() (time.Time, bool) } // while it is fetched
+	fetchAt time.Time                              // start of the last fetch
+	in      interface{ Began() (time.Time, bool) } // nil unless it is being fetched
 
-	// Ready and after.
-	showing   bool      // it is being given its name
+	// From Ready on.
+	showing   bool      // it is being published
 	published bool      // it has, or had, a name in ready/
-	planned   bool      // its position is planned anew: this file is not an acknowledgement
-	ino       uint64    // 0 until it is shown
-	at        place     // where a reader put it, if not in ready/
-	leaving   bool      // its burial has not been tried yet
+	planned   bool      // its position is to be fetched again: removing this file is not an acknowledgement
+	ino       uint64    // 0 until it is published
+	at        place     // where a reader moved it; empty if in ready/
+	leaving   bool      // its removal has not been tried yet
 	since     time.Time // when it became ready
 	digest    string
-	mark      disk.Mark // of its file
+	mark      disk.Mark // identifies its file
 	lease     *lease    // while Leased
 	shares    []share   // by group, while Leased and broadcast
-	carryOver *entry    // the position that its file is about to be kept for
+	carryOver *entry    // the position of the next epoch that reuses its file
 }
 
 // orphan is the item of a file that belongs to no position.
 const orphan = -1
 
-// moveLocked is the one function that changes a state.
+// moveLocked makes a transition. No other function changes a state. It panics on one that moves
+// does not list.
 func (w *Window) moveLocked(e *entry, to State, why string) {
 	if !slices.Contains(moves[e.state], to) {
 		panic(fmt.Sprintf("window: %s cannot move from %s to %s", e.name, e.state, to))
@@ -102,17 +103,17 @@ func (w *Window) moveLocked(e *entry, to State, why string) {
 	w.log.Log(background, level, "moved", "file", e.name, "from", string(from), "to", string(to), "why", why)
 }
 
-// total is what the positions of one state take.
+// total is the space that the positions of one state take.
 type total struct {
 	items int
 	bytes int64
 }
 
-// countLocked keeps the sums by state, which the budget and the metrics see.
+// countLocked updates the sums by state, for the budget and the metrics.
 func (w *Window) countLocked(s State, items int, bytes int64) {
 	t := w.totals[s]
 	if t == nil {
-		return // a state that takes no room
+		return // this state takes no space
 	}
 	t.items += items
 	t.bytes += bytes
@@ -124,11 +125,11 @@ func (w *Window) countLocked(s State, items int, bytes int64) {
 	w.metrics.state(s, *t)
 }
 
-// resizeLocked is for files that turn out to take another room than planned.
+// resizeLocked corrects the size of a file that takes other space than planned.
 func (w *Window) resizeLocked(e *entry, size, beside int64) {
 	w.countLocked(e.state, 0, size+beside-e.room())
 	e.size, e.beside = size, beside
 }
 
-// room is what an entry takes of the budget.
+// room returns the number of bytes that an entry takes of the budget.
 func (e *entry) room() int64 { return e.size + e.beside }

@@ -16,88 +16,87 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Window is one input's directory and what it knows about it. Its methods may be
-// called from many goroutines at once.
+// Window is the directory and the state of one input. Its methods are safe for concurrent use.
 type Window struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics meters
 	stage   *localDir
 	dir     string                // absolute
-	nonce   string                // makes the ids of this process's leases its own
-	wake    chan struct{}         // tells Run that there is something to plan
+	nonce   string                // random prefix of the lease ids of this process
+	wake    chan struct{}         // wakes Run
 	readied chan struct{}         // closed when ready becomes true
-	rewound chan struct{}         // closed when Rewind has ended the window
-	spawn   func(func())          // how Run starts what takes long
-	flush   func(func())          // how it starts a sync
-	free    func() (int64, error) // what the disk has left
-	watch   bool                  // ask the kernel for news of the directories
+	rewound chan struct{}         // closed once Rewind has ended the window
+	spawn   func(func())          // starts long-running work of Run; a field for tests
+	flush   func(func())          // starts a sync of the journal
+	free    func() (int64, error) // free bytes of the disk
+	watch   bool                  // watch the directories with inotify
 
-	mu sync.Mutex // guards all below
+	mu sync.Mutex // guards all fields below
 
-	// The plan and how far it is settled.
-	orders   map[int][]int  // of the epochs that are being delivered or fetched
-	ordering bool           // another one is on its way
-	growth   growth         // of those that Config.More goes on with
-	low      seq            // everything before it is settled; its epoch is the current one
-	settled  map[seq]bool   // what else is
-	next     seq            // the first that was never reserved
-	top      seq            // behind the last that was
-	again    []seq          // those that are planned anew, ascending
-	demand   map[int]demand // of the same epochs as orders; empty unless Config.Reuse asks for it
-	due      seq            // everything before it was given once, or is settled; unless AnyOrder
+	// The plan, and how much of it is finished.
+	orders   map[int][]int  // by epoch: those that are being delivered or fetched
+	ordering bool           // another order is being computed
+	growth   growth         // state of the orders that Config.More continues
+	low      seq            // all positions before it are finished; its epoch is the current one
+	settled  map[seq]bool   // finished positions from low on
+	next     seq            // the first position that was never reserved
+	top      seq            // the position after the last reserved one
+	again    []seq          // positions to fetch again, ascending
+	demand   map[int]demand // for the same epochs as orders; empty unless Config.Reuse needs it
+	due      seq            // all positions before it were delivered once or are finished; unused with AnyOrder
 	history  map[seq]history
 	course   course
 	skipped  []skip
-	failed   error // ends Run
+	failed   error // makes Run return
 
-	// What takes room.
-	active map[seq]*entry    // positions that are not settled
-	files  map[string]*entry // entries by the name of their file
-	inodes map[uint64]*entry // those that were shown
+	// Entries that take space.
+	active map[seq]*entry    // unfinished positions
+	files  map[string]*entry // by file name
+	inodes map[uint64]*entry // published entries, by inode
 	totals map[State]*total
-	used   int64 // the sum of totals
-	own    int64 // what the window's own files take
-	// ownMost is what they can take until they are looked at again, from ownAt on.
+	used   int64 // sum of totals
+	own    int64 // bytes of the window's own files
+	// ownMost is the upper limit for own until the next measurement, at ownAt.
 	ownMost int64
 	ownAt   time.Time
 	peak    int64
 
 	queue       []*entry // Reserved, ascending
 	fetching    map[*entry]bool
-	aloneUntil  time.Time // of the first fetch; zero before it
-	brought     bool      // a fetch has ended, or there was something already
-	unallocated int64     // bytes reserved that the disk does not know of yet
-	toShow      []*entry  // Ready and of the current epoch, and not shown yet
-	showing     int       // and being shown
-	later       []*entry  // Ready and of the next epoch
-	offered     readyHeap // Ready and shown, and some that were; for ReleaseLease
+	aloneUntil  time.Time // end of the first fetch's exclusive time; zero before that fetch
+	brought     bool      // a fetch has finished, or files were recovered
+	unallocated int64     // reserved bytes that the disk's free space does not reflect yet
+	toShow      []*entry  // Ready, of the current epoch, not published yet
+	showing     int       // number of entries that are being published
+	later       []*entry  // Ready, of the next epoch
+	offered     readyHeap // published entries to lease; includes some that are no longer Ready; for ReleaseLease
 	aged        []*entry  // the same, oldest first; for ReleaseRolling
-	burials     []*entry  // whose files are to go
-	leaving     int64     // their bytes
-	undecided   []*entry  // Acked, and nobody knows yet whether the next epoch wants them
+	burials     []*entry  // entries whose files are to be removed
+	leaving     int64     // bytes of burials that have not been tried yet
+	undecided   []*entry  // Acked, before it is known whether the next epoch reuses them
 	zombies     []*entry
-	zombiesAt   time.Time // of the next look
-	ends        []int     // epochs whose end is to be marked
-	endsAt      time.Time // not before
+	zombiesAt   time.Time // next check of the zombies
+	ends        []int     // epochs whose END marker is to be written
+	endsAt      time.Time // do not write END markers before
 
-	diskUntil time.Time // no fetch before
+	diskUntil time.Time // start no fetch before
 	diskTries int
 
-	scanAt   time.Time // of the next look at the directories
-	scanSoon time.Time // of one that somebody asked for, not before this
+	scanAt   time.Time // next scan of the directories
+	scanSoon time.Time // earliest time of a scan that scanWant requests
 	scanWant bool
-	strange  map[string]bool // files in ready/ that are not ours
+	strange  map[string]bool // foreign files in ready/
 
 	// Readers.
 	readers  map[string]*reader
-	all      reader            // has what is broadcast
+	all      reader            // pseudo-reader that holds broadcast entries
 	shared   []*entry          // Leased and broadcast, ascending
-	parts    map[shareKey]bool // acknowledged, of positions that are not settled
-	came     []bool            // by group, when it is broadcast
+	parts    map[shareKey]bool // group acknowledgements of unfinished positions
+	came     []bool            // by group: it has requested a shard; nil unless broadcast
 	waiters  []*waiter
 	leases   map[string]*lease
-	leaseAt  time.Time // no lease runs out before
+	leaseAt  time.Time // no lease expires before
 	issued   int
 	acked    recent
 	cause    Cause
@@ -105,22 +104,23 @@ type Window struct {
 	ready    bool
 
 	journal   *journal
-	compactAt time.Time // not before
-	syncAt    time.Time // of the next sync of the journal
+	compactAt time.Time // do not compact before
+	syncAt    time.Time // next sync of the journal
 	syncing   bool
 	reports   *reports
-	reported  *ReportSum // of the last epoch that was summed
+	reported  *ReportSum // summary of the last complete epoch
 	lastError string
 	stats     stats
-	ended     error  // what Lease says after Run has ended
+	ended     error  // returned by Lease once Run has ended
 	stop      func() // ends Run and waits for it; nil before Run
 	closed    bool
 }
 
 type stats struct{ delivered, redelivered, acknowledged, reused int64 }
 
-// New checks the configuration, takes the directory, and finds out where its last
-// process left it. It returns a *BudgetError or *disk.BusyError for what these say.
+// New checks the configuration, locks the directory and recovers the state that the last process
+// left in it. It returns a *BudgetError if Size is too small, and a *disk.BusyError if another
+// process holds the directory.
 func New(cfg Config) (*Window, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func New(cfg Config) (*Window, error) {
 	var nonce [5]byte
 	rand.Read(nonce[:]) // never fails
 	if cfg.More != nil {
-		cfg.Items = slices.Clone(cfg.Items) // they grow
+		cfg.Items = slices.Clone(cfg.Items) // More appends to them
 	}
 	w := &Window{
 		cfg: cfg, log: cfg.Log.With("input", cfg.Input), metrics: cfg.Metrics.of(cfg.Input, cfg.Size),
@@ -173,8 +173,8 @@ func New(cfg Config) (*Window, error) {
 	return w, nil
 }
 
-// Close lets go of the directory, after ending Run if it still runs. Leases and files
-// stay: who opens the directory next goes on with them. It may be called again.
+// Close ends Run if it still runs, and unlocks the directory. Leases and files stay for the next
+// process that opens the directory. Close may be called more than once.
 func (w *Window) Close() error {
 	w.mu.Lock()
 	stop := w.stop
@@ -192,21 +192,21 @@ func (w *Window) Close() error {
 	return errors.Join(w.journal.close(), w.reports.close(), w.stage.close())
 }
 
-// Ready tells whether as much is ready as Config.MinReady asks for, or as much as
-// there can be. It stays true once it was.
+// Ready reports whether as much is ready as Config.MinReady requires, or as much as is possible.
+// Once true, it stays true.
 func (w *Window) Ready() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ready
 }
 
-// Epochs is how many there are; 0: they have no end.
+// Epochs returns the number of epochs; 0 means unlimited.
 func (w *Window) Epochs() int { return w.cfg.Epochs }
 
-// Readied is closed when Ready becomes true.
+// Readied returns a channel that is closed when Ready becomes true.
 func (w *Window) Readied() <-chan struct{} { return w.readied }
 
-// durable reports whether what must outlive a loss of power is synced.
+// durable reports whether state that must survive a loss of power is synced.
 func (w *Window) durable() disk.Durable { return disk.Durable(!w.cfg.unsynced) }
 
 // note wakes Run.
@@ -217,7 +217,7 @@ func (w *Window) note() {
 	}
 }
 
-// troubleLocked keeps an error for the Status, and logs it when it is news.
+// troubleLocked stores an error for the Status, and logs it unless it repeats the last one.
 func (w *Window) troubleLocked(what string, err error) {
 	text := fmt.Sprintf("%s: %v", what, err)
 	if text != w.lastError {
@@ -226,12 +226,12 @@ func (w *Window) troubleLocked(what string, err error) {
 	w.lastError = text
 }
 
-// planName is what the state in the directory belongs to.
+// planName identifies the plan that the state in the directory belongs to.
 func (w *Window) planName() string { return strings.TrimSpace(w.cfg.Manifest + " " + w.cfg.Part) }
 
 func (w *Window) path(name string) string { return filepath.Join(w.dir, "ready", name) }
 
-// endLocked tells those who wait that nothing more comes.
+// endLocked completes all blocked calls of Lease with err.
 func (w *Window) endLocked(err error) {
 	w.accountLocked(time.Now())
 	w.ended = err
@@ -241,5 +241,5 @@ func (w *Window) endLocked(err error) {
 	w.waiters = nil
 }
 
-// background is where log lines belong that no call is waiting for.
+// background is the context of log records outside of any call.
 var background = context.Background()

@@ -2,9 +2,8 @@ package window
 
 import "time"
 
-// Withdraw takes a lease back that its reader was never told of, because it went
-// away before it could be. Unlike Return this counts neither as a delivery nor as a
-// failure.
+// Withdraw ends a lease that could not be sent to its reader, because the connection was lost.
+// Unlike Return it counts neither as a delivery nor as a failure.
 func (w *Window) Withdraw(id string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,20 +1,20 @@
-// Package disk is the directory in which stager brings files to light.
+// Package disk writes files to a directory so that readers see only complete files.
 //
-// A [Directory] belongs to one process at a time. What is on its way in lies under
-// .stager/incoming as an [Incoming], which remembers across a kill which of its
-// bytes have arrived; Publish gives it its name, by rename, so that nobody ever
-// sees a file that is not whole.
+// Open a [Dir] with [Open], create an [Incoming] in it, write the ranges that are missing,
+// and call Publish, which renames the file to its final name. One process at a time owns the
+// directory.
 //
-// An [IncomingTree] is a directory of such files that comes to light as one; a [Filling]
-// writes what comes out of an archive into it.
+// An Incoming lies under .stager/incoming and records which of its bytes have been written, so that
+// a fetch resumes after the process is killed. An [IncomingTree] is a directory of such files that
+// is published as a unit. A [Filling] extracts an archive into it.
 //
 //	<path>/…                   what readers see
-//	<path>/.stager/LOCK        held, and naming its holder
-//	<path>/.stager/incoming/   files on their way, and which ranges of them came
+//	<path>/.stager/LOCK        locked; names the process that holds the lock
+//	<path>/.stager/incoming/   files that are being written, and which ranges they have
 //
-// Large files may go to the disk past the page cache, see [Write].
+// Large files may bypass the page cache, see [Write].
 //
-// All access goes through os.Root: no name, however hostile, leads out of the
-// directory. What is on disk is the truth; the ranges remembered are a hint that is
-// dropped when size, version or the machine's boot differ.
+// All access goes through os.Root: no name, however hostile, escapes the directory. The files on
+// disk are authoritative. The recorded ranges are a hint, and are dropped if the size, the version
+// or the boot of the machine differs.
 package disk
