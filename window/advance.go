@@ -1,6 +1,6 @@
 package window
 
-// ackLocked takes a file as acknowledged; the journal, or the disk, knows already.
+// ackLocked acknowledges a file. The journal, or the state of the disk, already records it.
 func (w *Window) ackLocked(e *entry, how string) {
 	if e.lease != nil {
 		w.dropLeaseLocked(e)
@@ -14,7 +14,7 @@ func (w *Window) ackLocked(e *entry, how string) {
 	w.note()
 }
 
-// closeLocked closes the position.
+// closeLocked marks the position as finished.
 func (w *Window) closeLocked(e *entry) {
 	w.forgetLocked(e)
 	delete(w.history, e.seq)
@@ -32,7 +32,7 @@ func (w *Window) closeLocked(e *entry) {
 	}
 }
 
-// quarantineLocked gives a position up. The epoch fails, or goes on without it.
+// quarantineLocked gives up a position. The epoch fails, or continues without it, as OnBad says.
 func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	if e.lease != nil {
 		w.dropLeaseLocked(e)
@@ -49,7 +49,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	}
 	w.reportLocked(e, Delivery{Skipped: reason})
 	if err := w.journal.add("skip", e.seq, bad.Name, reason); err != nil {
-		w.troubleLocked("write the journal", err) // after a kill it is tried again
+		w.troubleLocked("write the journal", err) // after a kill the position is tried again
 	}
 	w.skipped = append(w.skipped, skip{e.seq, bad.Name, reason})
 	w.metrics.skipped.Inc()
@@ -61,7 +61,7 @@ func (w *Window) quarantineLocked(e *entry, reason string, cause error) {
 	}
 }
 
-// buriedLocked takes the outcome of a burial.
+// buriedLocked records the result of removing a file.
 func (w *Window) buriedLocked(e *entry, gone bool, err error) {
 	if e.leaving {
 		e.leaving = false
@@ -84,7 +84,7 @@ func (w *Window) buriedLocked(e *entry, gone bool, err error) {
 	w.zombies = append(w.zombies, e)
 }
 
-// goneLocked takes an entry as gone, with all that knows of its file.
+// goneLocked deletes all references to a removed file.
 func (w *Window) goneLocked(e *entry, to State, why string) {
 	w.moveLocked(e, to, why)
 	if w.files[e.name] == e {

@@ -11,45 +11,44 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Cursor says how far a plan is settled. A window on any machine, as one of however
-// many nodes, goes on there.
+// Cursor is the progress in a plan. A window on any machine, with any number of nodes, can resume
+// from it.
 //
-// Positions are those of an epoch's order for all nodes. A cursor speaks only of its
-// part of them, which is that of the node that wrote it.
+// Positions are those of an epoch's order for all nodes. A cursor covers only its part of them,
+// which is that of the node that wrote it.
 type Cursor struct {
-	Manifest string `json:"manifest"` // names the items and their order
+	Manifest string `json:"manifest"` // identifies the items and their order
 	Part     string `json:"part"`     // such as "0/4"
-	Epoch    int    `json:"epoch"`    // all epochs before are settled
-	// Finished are the positions of the part that are settled, by epoch, from Epoch on.
+	Epoch    int    `json:"epoch"`    // all epochs before are finished
+	// Finished lists the finished positions of the part, by epoch, from Epoch on.
 	Finished map[int][]Span `json:"settled,omitempty"`
-	// Leased are the positions of Epoch that readers had: a window that goes on here
-	// delivers them again.
+	// Leased lists the positions of Epoch that readers held. A window that resumes here delivers
+	// them again.
 	Leased []int `json:"leased,omitempty"`
-	// InOrder tells that one reader has taken the shards of Epoch, in their order, and
-	// Recut that the number of nodes has changed since the first epoch: see Reached.
+	// InOrder means that one reader received the shards of Epoch, in order. Recut means that the
+	// number of nodes has changed since the first epoch. See Reached.
 	InOrder bool `json:"inOrder,omitempty"`
 	Recut   bool `json:"recut,omitempty"`
-	// Used are positions that are not settled and of which the trainer has used some
-	// samples: leases of them tell how many to skip.
+	// Used lists unfinished positions of which the trainer has used some samples. Their leases
+	// report how many samples to skip.
 	Used []Used `json:"used,omitempty"`
-	// Again is why the trainer's count of samples does not tell more than Finished: what
-	// was leased comes again from its beginning.
+	// Again is the reason why the trainer's count of samples could not be used. Shards that were
+	// leased are then delivered again from their start.
 	Again string `json:"again,omitempty"`
 }
 
-// Span is the first and the last of positions that follow each other.
+// Span is the first and the last of a range of positions.
 type Span [2]int
 
-// CursorError says why a cursor cannot be gone on from.
+// CursorError reports why a window cannot resume from a cursor.
 type CursorError struct{ Reason string }
 
 func (e *CursorError) Error() string { return e.Reason }
 
-// ErrRewound says that the window goes on at another place, as Rewind was told: it is
-// to be closed, and opened anew.
+// ErrRewound is returned by Lease and Run after Rewind: close the window and open it again.
 var ErrRewound = errors.New("the window goes on at another cursor")
 
-// has tells whether a position of the cursor's part is settled.
+// has reports whether a position of the cursor's part is finished.
 func (c *Cursor) has(a seq) bool {
 	if a.epoch < c.Epoch {
 		return true
@@ -59,7 +58,7 @@ func (c *Cursor) has(a seq) bool {
 	return i < len(spans) && spans[i][0] <= a.pos
 }
 
-// check refuses what no window writes.
+// check returns a *CursorError for a cursor that no window writes.
 func (c *Cursor) check() error {
 	for epoch, spans := range c.Finished {
 		last := -1
@@ -84,7 +83,7 @@ func (c *Cursor) check() error {
 	return nil
 }
 
-// spans are the owned positions of an order that are settled.
+// spans returns the finished positions of an order that this node owns.
 func (w *Window) spans(order []int, settled func(pos int) bool) (spans []Span) {
 	open := false
 	for pos, item := range order {
@@ -101,12 +100,12 @@ func (w *Window) spans(order []int, settled func(pos int) bool) (spans []Span) {
 	return spans
 }
 
-// Cursor is where the window stands.
+// Cursor returns the current progress.
 func (w *Window) Cursor() Cursor {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := Cursor{Manifest: w.cfg.Manifest, Part: w.cfg.Part, Epoch: w.low.epoch, Finished: map[int][]Span{}}
-	skipped := map[seq]bool{} // what was given up is tried again
+	skipped := map[seq]bool{} // a resumed window tries skipped positions again
 	for _, s := range w.skipped {
 		skipped[s.seq] = true
 	}
@@ -135,13 +134,13 @@ func (w *Window) Cursor() Cursor {
 	return c
 }
 
-// Rewind ends this window so that one opened on the same directory goes on where the
-// cursors stand: every lease ends, what they say is settled is not delivered again,
-// and everything else is. Files that are there and still wanted are not fetched again.
-// whose tells which of the cursors speaks of a position.
+// Rewind ends this window, so that the next window opened on the same directory resumes at the
+// cursors. Every lease ends. Positions that the cursors list as finished are not delivered again;
+// all others are. Files that are present and still needed are not fetched again. whose returns the
+// index of the cursor that covers a position.
 //
-// A cursor of another manifest is refused with a *CursorError, and nothing has changed
-// then. Afterwards Lease and Run say ErrRewound, and Rewound is closed.
+// Rewind returns a *CursorError, and changes nothing, if a cursor belongs to another manifest.
+// Afterwards Lease and Run return ErrRewound, and Rewound is closed.
 func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
 	c, err := w.join(cursors, whose)
 	if err != nil {
@@ -167,10 +166,10 @@ func (w *Window) Rewind(cursors []Cursor, whose func(pos int) int) error {
 	return nil
 }
 
-// Rewound is closed when Rewind has ended the window.
+// Rewound returns a channel that is closed once Rewind has ended the window.
 func (w *Window) Rewound() <-chan struct{} { return w.rewound }
 
-// join makes one cursor of this node's part from those of all that had some of it.
+// join merges the cursors of all nodes that had a share of this node's part.
 func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error) {
 	for i := range cursors {
 		c := &cursors[i]
@@ -227,13 +226,13 @@ func (w *Window) join(cursors []Cursor, whose func(pos int) int) (Cursor, error)
 
 const (
 	cursorName = disk.Private + "/cursor"
-	// cursorLimit is how many bytes of a cursor are read: it has a span for each gap in
-	// what is settled.
+	// cursorLimit is the maximum size of a cursor in bytes. A cursor has one span for each gap
+	// between finished positions.
 	cursorLimit = 256 << 20
 )
 
-// goBack does what Rewind wrote down: whoever opens the directory does it, as often as it
-// is killed meanwhile.
+// goBack applies the cursor that Rewind stored. It is idempotent: if the process is killed
+// meanwhile, the next one applies it again.
 func (w *Window) goBack(found map[uint64]place) error {
 	text, err := disk.ReadSmall(w.stage.Root(), cursorName, cursorLimit)
 	if err != nil && w.ignored(cursorName, err) {
@@ -251,7 +250,7 @@ func (w *Window) goBack(found map[uint64]place) error {
 	return w.stage.Root().RemoveAll(cursorName)
 }
 
-// forgetAfter takes back what happened after a cursor.
+// forgetAfter undoes what happened after a cursor.
 func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 	held, err := w.stage.held.Names()
 	if err != nil {
@@ -266,10 +265,10 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 			at, _, _ := parseName(name)
 			ready, rerr := w.stage.ready.Stat(name)
 			if rerr == nil && ready.Ino == ino && at.epoch == c.Epoch {
-				continue // it is wanted, or else goes in a moment
+				continue // needed again, or removed in a moment
 			}
-			// Of another epoch, acknowledged, or with a reader of before, whose it is
-			// until he lets go.
+			// It is of another epoch, or acknowledged, or held by an earlier reader, which keeps it
+			// until it releases it.
 			where := found[ino]
 			if where.reader != "" {
 				where = place{}
@@ -299,7 +298,7 @@ func (w *Window) forgetAfter(c Cursor, found map[uint64]place) error {
 	return errors.Join(journal.rewrite(w.stage.Root(), w.planName(), m), journal.close())
 }
 
-// Position is a line of the plan: what is to be delivered, whatever happens.
+// Position is a line of the plan. It does not depend on what happens in a run.
 type Position struct {
 	Epoch int    `json:"epoch"`
 	Pos   int    `json:"pos"` // in the order for all nodes
@@ -307,20 +306,20 @@ type Position struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Delivery is a line of an epoch's report: how a position of the plan was settled.
-// Its Position is the same in every run, whatever the number of nodes.
+// Delivery is a line of an epoch's report: how a position of the plan was finished. Its Position is
+// the same in every run, for any number of nodes.
 type Delivery struct {
 	Position
 	Part    string    `json:"part,omitempty"` // the node's
 	Reader  string    `json:"reader,omitempty"`
-	Attempt int       `json:"attempt"` // deliveries so far, with this one
+	Attempt int       `json:"attempt"` // number of deliveries, including this one
 	Leased  time.Time `json:"leased,omitzero"`
 	Acked   time.Time `json:"acked"`
 	Digest  string    `json:"digest,omitempty"`
-	Skipped string    `json:"skipped,omitempty"` // why it was given up
+	Skipped string    `json:"skipped,omitempty"` // the reason, if skipped
 }
 
-// Positions is an epoch's order, for all nodes: as far as it is known. It may take long.
+// Positions returns an epoch's order for all nodes, as far as it is known. It may take long.
 func (w *Window) Positions(epoch int) (all []Position) {
 	order := w.cfg.Order
 	if w.cfg.More != nil {

@@ -18,7 +18,7 @@ const (
 	longestPause   = 30 * time.Second
 )
 
-// What a fetch may fail for.
+// The kinds of fetch failures.
 const (
 	failCorrupt = "corrupt"
 	failGone    = "gone"
@@ -38,7 +38,7 @@ func failKind(err error) string {
 	return failOther
 }
 
-// fetch brings one file in and tells what came of it.
+// fetch fetches one file and records the result.
 func (w *Window) fetch(ctx context.Context, e *entry) {
 	digest, err := w.fetchEntry(ctx, e)
 	w.mu.Lock()
@@ -87,7 +87,7 @@ func (w *Window) fetchEntry(ctx context.Context, e *entry) (digest string, err e
 		w.mu.Unlock()
 		return digest, nil
 	case failKind(err) == failOther:
-		return "", errors.Join(err, in.close()) // what has arrived counts the next time
+		return "", errors.Join(err, in.close()) // the next attempt resumes from the received bytes
 	default:
 		err = errors.Join(err, in.discard())
 		w.mu.Lock()
@@ -97,9 +97,9 @@ func (w *Window) fetchEntry(ctx context.Context, e *entry) (digest string, err e
 	}
 }
 
-// transfer is what a fetch does to a file or a tree.
+// transfer is the set of operations on a file or a tree that is fetched.
 type transfer struct {
-	began          interface{ Began() (time.Time, bool) } // when its first byte came, or file
+	began          interface{ Began() (time.Time, bool) } // time of the first byte, or file
 	fetch          func(context.Context) (digest string, err error)
 	verify         func(digest string) (room, error)
 	land           func() (disk.Mark, error)
@@ -129,11 +129,11 @@ func (w *Window) open(e *entry, item Item) (transfer, error) {
 	}, err
 }
 
-// room is what the files of an item take, and the directories of a tree beside its own.
+// room is the space of an item's files, and of the directories of a tree except its own, in bytes.
 type room struct{ files, dirs int64 }
 
-// verifyTree is what the window itself can tell about a tree. One with another room
-// would break the budget, and not be known again.
+// verifyTree checks what the window can check about a tree. A tree of another size would break the
+// budget, and would not be recognized after a restart.
 func verifyTree(item Item, in *disk.IncomingTree) (room, error) {
 	st, err := in.Stat()
 	if err == nil && st.Room != item.Size && !(item.UpTo && st.Room < item.Size) {
@@ -142,8 +142,7 @@ func verifyTree(item Item, in *disk.IncomingTree) (room, error) {
 	return room{st.Room, dirsOf(st)}, err
 }
 
-// verify is what the window itself can tell about a file that its Fetcher has
-// verified.
+// verify checks what the window can check about a file, after its Fetcher has verified it.
 func verify(item Item, in *disk.Incoming, digest string) error {
 	if missing := in.Missing(); len(missing) > 0 {
 		return fmt.Errorf("%s: byte %d of %d did not arrive", item.Name, missing[0].Off, item.Size)
@@ -156,7 +155,7 @@ func verify(item Item, in *disk.Incoming, digest string) error {
 	return nil
 }
 
-// allocatedLocked notes whether the disk's free space knows of the file.
+// allocatedLocked records whether the disk's free space already reflects the file.
 func (w *Window) allocatedLocked(e *entry, is bool) {
 	if e.allocated == is {
 		return
@@ -169,7 +168,7 @@ func (w *Window) allocatedLocked(e *entry, is bool) {
 	}
 }
 
-// landedLocked takes the outcome of a fetch.
+// landedLocked records the result of a fetch.
 func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error, canceled bool) {
 	delete(w.fetching, e)
 	w.brought = true
@@ -193,7 +192,7 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 	w.troubleLocked("fetch "+w.cfg.Items[e.item].Name, err)
 	switch kind {
 	case failDisk:
-		// It is the disk that must get better, not this file.
+		// The disk is at fault, not this file.
 		w.diskUntil = now.Add(pause(w.diskTries))
 		w.diskTries++
 		w.relieveLocked("the disk is full")
@@ -218,17 +217,17 @@ func (w *Window) landedLocked(now time.Time, e *entry, digest string, err error,
 	e.tries++
 }
 
-// verifiedLocked takes a file that lies in whole/.
+// verifiedLocked adds a verified file in whole/.
 func (w *Window) verifiedLocked(e *entry) {
 	w.files[e.name] = e
 	w.landLocked(e)
 	landed := w.stagedLocked(e)
 	if err := w.journal.add("sum", e.seq, landed.digest, landed.mark.Inode, landed.mark.Time); err != nil {
-		w.troubleLocked("write the journal", err) // after a restart it is fetched again
+		w.troubleLocked("write the journal", err) // after a restart the file is fetched again
 	}
 }
 
-// stagedLocked is what the journal holds of a file that lies in whole/, or is shown.
+// stagedLocked returns the journal's data about a file that is in whole/ or published.
 func (w *Window) stagedLocked(e *entry) staged {
 	if w.cfg.Items[e.item].Digest != "" {
 		return staged{"", e.mark}
@@ -236,14 +235,14 @@ func (w *Window) stagedLocked(e *entry) staged {
 	return staged{e.digest, e.mark}
 }
 
-// requeueLocked has a fetch begun again.
+// requeueLocked schedules another attempt.
 func (w *Window) requeueLocked(e *entry, notBefore time.Time, why string) {
 	e.notBefore = notBefore
 	w.moveLocked(e, Reserved, why)
 	w.enqueueLocked(e)
 }
 
-// pause is how long to wait after so many failures.
+// pause returns the back-off after a number of failures.
 func pause(tries int) time.Duration {
 	return min(firstPause<<min(tries, 20), longestPause)
 }

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// elsewhere is the reader of a file that was moved out of sight.
+// elsewhere is the pseudo-reader of a file that was moved to an unknown place.
 const elsewhere = "(elsewhere)"
 
-// scan looks for what readers did by verbs on files.
+// scan detects what readers did through the file protocol.
 func (w *Window) scan() {
 	began := time.Now()
 	w.mend()
-	// In this order: what moves from ready/ to claimed/ to done/ meanwhile is seen at
-	// least once. What looks gone is looked at again, one by one, with the lock held.
+	// The order matters: a file that moves from ready/ to claimed/ to done/ meanwhile is seen at
+	// least once. Files that seem missing are checked again, one by one, under the lock.
 	names, err := w.stage.ready.Names()
 	var found map[uint64]place
 	if err == nil {
@@ -25,7 +25,7 @@ func (w *Window) scan() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	// A large directory takes long to list: that must not be all that is done.
+	// Listing a large directory takes long and must leave time for other work.
 	w.scanAt = now.Add(max(pollEvery, 20*now.Sub(began)))
 	w.scanSoon = now.Add(max(pollEvery/50, 5*now.Sub(began)))
 	if err != nil {
@@ -44,14 +44,14 @@ func (w *Window) scan() {
 	}
 	for ino, at := range found {
 		if e := w.inodes[ino]; e != nil && at.reader == "" && e.state == Zombie {
-			e.at, w.zombiesAt = at, now // a reader is done with a file of an earlier plan
+			e.at, w.zombiesAt = at, now // a reader has released a file of an earlier plan
 		}
 	}
 	w.strangersLocked(names)
 	w.serveLocked(now)
 }
 
-// mend undoes what a neighbour did to the modes of the window's directories.
+// mend restores the modes of the window's directories if another program changed them.
 func (w *Window) mend() {
 	switch mended, err := w.stage.Mend(); {
 	case err != nil:
@@ -63,8 +63,8 @@ func (w *Window) mend() {
 	}
 }
 
-// findLocked finds out what became of a shown file that does not lie in ready/, or
-// lies there again.
+// findLocked finds out what happened to a published file that is missing in ready/, or is there
+// again.
 func (w *Window) findLocked(now time.Time, e *entry, found map[uint64]place) {
 	if st, err := w.stage.ready.Stat(e.name); err == nil && st.Ino == e.ino {
 		if e.lease != nil && e.lease.claim() && w.stage.mark(st) != e.mark {
@@ -99,7 +99,7 @@ func (w *Window) findLocked(now time.Time, e *entry, found map[uint64]place) {
 	case somewhere:
 		w.claimLocked(now, e, at)
 	case e.lease == nil:
-		// It has another name that we did not see: it is with somebody.
+		// It has another name that the scan did not see: some reader holds it.
 		w.claimLocked(now, e, place{reader: elsewhere})
 	}
 }
@@ -111,7 +111,7 @@ func (w *Window) ackByFileLocked(e *entry, how string) {
 	}
 	w.reportLocked(e, Delivery{Attempt: 1})
 	if err := w.journal.add("ack", e.seq, id); err != nil {
-		w.troubleLocked("write the journal", err) // the disk knows
+		w.troubleLocked("write the journal", err) // the state of the disk records it
 	}
 	if id != "" {
 		w.acked.add(id)
@@ -119,7 +119,7 @@ func (w *Window) ackByFileLocked(e *entry, how string) {
 	w.ackLocked(e, how)
 }
 
-// claimLocked takes a file as held by the reader in whose directory it lies.
+// claimLocked leases a file to the reader in whose directory it lies.
 func (w *Window) claimLocked(now time.Time, e *entry, at place) {
 	e.at = at
 	if l := e.lease; l != nil && (l.reader.name == at.reader || l.claim() && at.reader == elsewhere) {
@@ -132,9 +132,9 @@ func (w *Window) claimLocked(now time.Time, e *entry, at place) {
 		return
 	}
 	if e.lease != nil {
-		// The file is where it is, whoever was told that he may have it.
+		// The place of the file decides, even if another reader holds a lease on it.
 		if err := w.journal.add("gone", e.lease.id, e.seq); err != nil {
-			w.troubleLocked("write the journal", err) // after a kill its place tells
+			w.troubleLocked("write the journal", err) // after a kill the file's place is enough
 		}
 		w.dropLeaseLocked(e)
 		w.moveLocked(e, Ready, "taken away")
@@ -144,8 +144,8 @@ func (w *Window) claimLocked(now time.Time, e *entry, at place) {
 	w.deliverLocked(e, &lease{reader: rd, e: e}, "claimed by "+at.reader)
 }
 
-// lostLocked plans a position anew whose link in held somebody removed: nobody can
-// tell whether the file was wanted still.
+// lostLocked fetches a position again whose link in held/ was removed: it is unknown whether the
+// shard was still needed.
 func (w *Window) lostLocked(now time.Time, e *entry) {
 	if e.shares != nil || e.lease != nil && e.lease.claim() {
 		w.dropLeaseLocked(e)
@@ -157,7 +157,7 @@ func (w *Window) lostLocked(now time.Time, e *entry) {
 	w.note()
 }
 
-// strangersLocked tells once of files in ready/ that are not ours, and leaves them.
+// strangersLocked logs each foreign file in ready/ once, and leaves it in place.
 func (w *Window) strangersLocked(names []string) {
 	strange := map[string]bool{}
 	for _, name := range names {
@@ -175,7 +175,7 @@ func (w *Window) strangersLocked(names []string) {
 	w.strange = strange
 }
 
-// strangerNames are those files, for the Status.
+// strangerNames returns the names of these files, for the Status.
 func (w *Window) strangerNames() []string {
 	names := make([]string, 0, len(w.strange))
 	for name := range w.strange {

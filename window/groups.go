@@ -7,32 +7,31 @@ import (
 	"time"
 )
 
-// A window may be broadcast: each of Config.Groups groups of readers gets every shard.
-// Then the entry of a shard that some group has, or has had, is Leased by nobody in
-// particular; each group has a share of it, with leases of its own. The entry is
-// acknowledged when all groups have acknowledged their shares, and not before, so its
-// file stays for the slowest group, and a fast one runs ahead as far as the window's
-// size allows.
+// A window may be broadcast: each of Config.Groups groups of readers receives every shard. The
+// entry of a shard that any group holds or held is then Leased by a pseudo-reader. Each group has a
+// share of the entry, with leases of its own. The entry is acknowledged once all groups have
+// acknowledged their shares. So its file stays until the slowest group is done, and a fast group
+// can run ahead as far as the window's size allows.
 //
-// Verbs on files know no groups: what is done to a file is done for all of them.
+// The file protocol does not know groups: an operation on a file counts for all of them.
 
-// share is what one group has of a shard.
+// share is the state of one group for a shard.
 type share struct {
 	acked    bool
-	lease    *lease // nil while nobody of the group has it
+	lease    *lease // while no reader of the group holds it
 	attempts int
 }
 
-// shareKey names a share in the journal.
+// shareKey identifies a share in the journal.
 type shareKey struct {
 	seq
 	group int
 }
 
-// GroupError says that a lease was asked for by a group that the window does not have.
+// GroupError is returned for a lease request with a missing or unknown group.
 type GroupError struct {
 	Input  string
-	Group  *int // nil: none was told
+	Group  *int // nil: the request had none
 	Groups int
 }
 
@@ -48,7 +47,7 @@ func (e *GroupError) Error() string {
 
 func (w *Window) broadcast() bool { return w.cfg.Groups > 1 }
 
-// groupOf is the group that asks.
+// groupOf returns the group of a request, or a *GroupError.
 func (w *Window) groupOf(r LeaseRequest) (int, error) {
 	bad := r.Group != nil && (*r.Group < 0 || *r.Group >= max(1, w.cfg.Groups))
 	if bad || w.broadcast() && r.Group == nil {
@@ -60,7 +59,7 @@ func (w *Window) groupOf(r LeaseRequest) (int, error) {
 	return *r.Group, nil
 }
 
-// nextLeaseLocked is the lowest shard that a group can have now.
+// nextLeaseLocked returns the lowest shard that a group can lease now, or nil.
 func (w *Window) nextLeaseLocked(now time.Time, group int) *entry {
 	if !w.broadcast() {
 		return w.popLocked(now)
@@ -68,7 +67,7 @@ func (w *Window) nextLeaseLocked(now time.Time, group int) *entry {
 	w.came[group] = true
 	for {
 		e, first := w.waitingShareLocked(group), w.firstOfferedLocked()
-		// What was put back into ready/ may come before what is shared already.
+		// A shard that was put back into ready/ may precede all shared ones.
 		if first != nil && (e == nil || first.before(e.seq)) {
 			if first = w.popLocked(now); first != nil {
 				w.shareLocked(first)
@@ -82,12 +81,12 @@ func (w *Window) nextLeaseLocked(now time.Time, group int) *entry {
 			return e
 		}
 		if w.findLocked(now, e, nil); e.shares != nil {
-			return nil // a reader was faster, by a verb on the file; the next scan tells what it did
+			return nil // a reader was faster, through the file protocol; the next scan finds out
 		}
 	}
 }
 
-// waitingShareLocked is the lowest that groups have shares of and this one is to get.
+// waitingShareLocked returns the lowest shared entry that this group still has to receive, or nil.
 func (w *Window) waitingShareLocked(group int) *entry {
 	for _, e := range w.shared {
 		if s := e.shares[group]; !s.acked && s.lease == nil {
@@ -97,7 +96,7 @@ func (w *Window) waitingShareLocked(group int) *entry {
 	return nil
 }
 
-// firstOfferedLocked is the lowest Ready one that may be leased, if its turn has come.
+// firstOfferedLocked returns the lowest Ready entry on offer, or nil.
 func (w *Window) firstOfferedLocked() *entry {
 	for len(w.offered) > 0 && w.offered[0].state != Ready {
 		heap.Pop(&w.offered)
@@ -108,7 +107,7 @@ func (w *Window) firstOfferedLocked() *entry {
 	return w.offered[0]
 }
 
-// shareLocked makes a Ready file one that groups have shares of.
+// shareLocked creates the groups' shares of a Ready file.
 func (w *Window) shareLocked(e *entry) {
 	e.shares = make([]share, w.cfg.Groups)
 	for group := range e.shares {
@@ -121,7 +120,7 @@ func (w *Window) shareLocked(e *entry) {
 	w.moveLocked(e, Leased, "broadcast")
 }
 
-// takeShareLocked gives a group's share to a reader.
+// takeShareLocked leases a group's share to a reader.
 func (w *Window) takeShareLocked(e *entry, l *lease) {
 	s := &e.shares[l.group]
 	s.lease = l
@@ -132,14 +131,14 @@ func (w *Window) takeShareLocked(e *entry, l *lease) {
 	w.givenLocked(l, s.attempts)
 }
 
-// endShareLocked ends a reader's lease of its group's share.
+// endShareLocked ends a reader's lease on its group's share.
 func (w *Window) endShareLocked(l *lease) {
 	delete(w.leases, l.id)
 	l.reader.held--
 	l.e.shares[l.group].lease = nil
 }
 
-// endSharesLocked ends all that groups have of a file.
+// endSharesLocked removes all shares of a file.
 func (w *Window) endSharesLocked(e *entry) {
 	for _, s := range e.shares {
 		if s.lease != nil {
@@ -150,7 +149,7 @@ func (w *Window) endSharesLocked(e *entry) {
 	w.shared = slices.DeleteFunc(w.shared, func(other *entry) bool { return other == e })
 }
 
-// ackShareLocked takes a group's acknowledgement, and with the last one the shard's.
+// ackShareLocked acknowledges a group's share. The last share acknowledges the shard.
 func (w *Window) ackShareLocked(l *lease) error {
 	e := l.e
 	last := !slices.ContainsFunc(e.shares, func(s share) bool { return !s.acked && s.lease != l })
@@ -167,14 +166,14 @@ func (w *Window) ackShareLocked(l *lease) error {
 	w.parts[shareKey{e.seq, l.group}] = true
 	if last {
 		if err := w.journal.add("ack", e.seq, ""); err != nil {
-			w.troubleLocked("write the journal", err) // the parts tell
+			w.troubleLocked("write the journal", err) // the part records are enough
 		}
 		w.ackLocked(e, "acknowledged by all groups")
 	}
 	return nil
 }
 
-// wholeLocked tells whether all groups have acknowledged a position.
+// wholeLocked reports whether all groups have acknowledged a position.
 func (w *Window) wholeLocked(a seq) bool {
 	for group := range w.cfg.Groups {
 		if !w.parts[shareKey{a, group}] {
@@ -184,7 +183,7 @@ func (w *Window) wholeLocked(a seq) bool {
 	return w.broadcast()
 }
 
-// resumeSharesLocked gives readers the shares that they had before a restart.
+// resumeSharesLocked restores the shares that readers held before a restart.
 func (w *Window) resumeSharesLocked(now time.Time, e *entry, m memory) {
 	for group := range w.cfg.Groups {
 		given, had := m.shares[shareKey{e.seq, group}]
@@ -204,7 +203,7 @@ func (w *Window) resumeSharesLocked(now time.Time, e *entry, m memory) {
 	}
 }
 
-// silentGroups names those that have not asked for anything since the start.
+// silentGroups returns a text that names the groups that have requested nothing since the start.
 func (w *Window) silentGroups() (words string) {
 	for group, came := range w.came {
 		if !came {

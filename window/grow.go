@@ -6,18 +6,18 @@ import (
 	"io"
 )
 
-// growth is how far the orders are known that Config.More goes on with.
+// growth is how much of the orders that Config.More continues is known.
 type growth struct {
-	whole  map[int]bool // epochs of which all is known
-	asking bool         // a call of More is under way
-	later  bool         // it said ErrLater, and not all is settled yet
+	whole  map[int]bool // epochs whose order is complete
+	asking bool         // a call of More is running
+	later  bool         // it returned ErrLater, and not all items are finished yet
 }
 
-// growsLocked tells whether an epoch's order may become longer.
+// growsLocked reports whether an epoch's order may still grow.
 func (w *Window) growsLocked(epoch int) bool { return w.cfg.More != nil && !w.growth.whole[epoch] }
 
-// moreWantedLocked is the epoch of which the next item is needed: everything that is
-// known is reserved. -1: none.
+// moreWantedLocked returns the epoch whose next item is needed, because all known positions are
+// reserved. -1: none.
 func (w *Window) moreWantedLocked() int {
 	if w.cfg.More == nil || w.growth.asking || w.failed != nil {
 		return -1
@@ -35,7 +35,7 @@ func (w *Window) moreWantedLocked() int {
 	return w.next.epoch
 }
 
-// askMore takes the next item of an epoch, for which it may wait long.
+// askMore gets the next item of an epoch from Config.More, which may block.
 func (w *Window) askMore(ctx context.Context, epoch int) {
 	item, err := w.cfg.More(ctx, epoch)
 	if err == nil {

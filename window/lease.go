@@ -37,10 +37,10 @@ type LeaseRequest struct {
 	Epoch *int
 	// Group is the reader's group, from 0 to Config.Groups-1; nil if the window is not broadcast.
 	Group *int
-	// EndEarly tells the reader that the epoch has ended as soon as the rest of it is
-	// with others. It is for the workers of a loader that takes from them in turn: one
-	// that waited for the others to be done would be waited for by them. What others
-	// give back after that is delivered to whoever asks next.
+	// EndEarly ends the epoch for this reader as soon as other readers hold the rest of it. It is
+	// for the workers of a data loader that reads from them in turn: a worker that waited for the
+	// others would deadlock with the loader. Shards that others return later go to the next
+	// reader that requests one.
 	EndEarly bool
 	// Mixes means that the reader shuffles the samples, so that their count does not identify the
 	// samples that were used.
@@ -451,7 +451,7 @@ func (w *Window) expireLocked(now time.Time) {
 	}
 	for _, l := range over {
 		if w.leases[l.id] != l {
-			continue // it ended with another, of another group
+			continue // it ended together with the lease of another group
 		}
 		against := readerDied
 		if l.found {

@@ -11,14 +11,14 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// localDir is the directory and what stands in it. It knows files, not positions; its
-// methods need no lock.
+// localDir is the directory and its subdirectories. It handles files, not positions. Its methods
+// need no lock.
 type localDir struct {
 	*disk.Dir
 	ready, claimed, done *disk.Subdir
 	whole, held, doomed  *disk.Subdir
-	leaving              *disk.Subdir // trees out of sight, that are being removed
-	seesOpen             bool         // the file system tells who has files open
+	leaving              *disk.Subdir // trees that are being removed, out of the readers' sight
+	seesOpen             bool         // the file system reports open files
 }
 
 func openStage(dir string, cfg *Config) (*localDir, error) {
@@ -54,8 +54,8 @@ func openStage(dir string, cfg *Config) (*localDir, error) {
 		}
 	}
 	directory.Keep(s.ready, s.claimed, s.done, s.whole, s.held, s.doomed, s.leaving)
-	// Readers work in ready/, claimed/ and done/. The second links of what they see are
-	// nobody's business: what stager reads again it reads there.
+	// Readers work in ready/, claimed/ and done/. The second links of published files are private:
+	// stager reads files through them.
 	if err := directory.MakePrivate(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -73,7 +73,7 @@ func (s *localDir) close() error {
 	return errors.Join(append(errs, s.Dir.Close())...)
 }
 
-// land gives a verified file its name, where nobody sees it yet.
+// land renames a verified file to whole/, where readers do not see it yet.
 func (s *localDir) land(in *disk.Incoming, name string) (disk.Mark, error) {
 	state, err := in.PublishNew(disk.Private+"/whole/"+name, 0o444, time.Time{}, func(disk.State) bool { return true })
 	return s.Mark(state.Inode, state.ModTime.UnixNano()), err
@@ -83,7 +83,7 @@ func (s *localDir) landTree(in *disk.IncomingTree, name string) (disk.Mark, erro
 	return disk.Mark{}, in.Publish(disk.Private + "/whole/" + name)
 }
 
-// mark is that of a landed or shown file; the zero Mark of a tree, whose files have none.
+// mark returns the mark of a file in whole/ or ready/. Trees have none; theirs is the zero Mark.
 func (s *localDir) mark(st disk.Stat) disk.Mark {
 	if st.Dir {
 		return disk.Mark{}
@@ -91,9 +91,9 @@ func (s *localDir) mark(st disk.Stat) disk.Mark {
 	return s.Mark(st.Ino, st.Time)
 }
 
-// show makes a landed file visible: first its link in held, so that a reader's
-// unlink can be told from a file that was never shown, then the rename. It returns ErrLost
-// when the file is gone, or not the one that landed.
+// show publishes a file. It first creates the link in held/, which distinguishes a file that a
+// reader unlinked from one that was never published. Then it renames the file. It returns ErrLost
+// if the file is missing, or is not the one that was verified.
 func (s *localDir) show(name string, landed disk.Mark) (ino uint64, err error) {
 	st, err := s.whole.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && s.mark(st) != landed {
@@ -111,9 +111,9 @@ func (s *localDir) show(name string, landed disk.Mark) (ino uint64, err error) {
 		old, serr := s.held.Stat(name)
 		switch {
 		case serr != nil:
-		case old.Ino == st.Ino: // what a kill left of an earlier try
+		case old.Ino == st.Ino: // left by a kill during an earlier attempt
 			err = nil
-		default: // another program's: it is left where people look
+		default: // another program's file: move it to done/, where users find it
 			err = errors.Join(s.held.Move(name, s.done, pendingName(name, old.Ino)), s.whole.Link(name, s.held, name))
 		}
 	}
@@ -129,13 +129,13 @@ func (s *localDir) show(name string, landed disk.Mark) (ino uint64, err error) {
 	return st.Ino, nil
 }
 
-// place is where a reader put a file.
+// place is where a reader moved a file.
 type place struct {
-	reader string // of claimed/<reader>/; empty: done/
+	reader string // <reader> in claimed/<reader>/; empty: done/
 	name   string
 }
 
-// acquire removes a name that a reader gave to the file, if it still has it.
+// acquire removes the name that a reader gave to the file, if the file still has it.
 func (s *localDir) acquire(p place, ino uint64) error {
 	if p.name == "" {
 		return nil
@@ -153,8 +153,8 @@ func (s *localDir) acquire(p place, ino uint64) error {
 	return errors.Join(s.hide(sub, p.name, ino), sub.Close())
 }
 
-// removeIdle removes a name that is the file's last, unless somebody has it open.
-// Of a tree those files go that nobody has open, and it is gone when all are.
+// removeIdle removes the last name of a file, unless the file is open. In a tree it removes the
+// files that are not open. gone reports whether all are removed.
 func (s *localDir) removeIdle(shelf *disk.Subdir, name string) (gone bool, err error) {
 	st, err := shelf.Stat(name)
 	switch {
@@ -181,12 +181,11 @@ func (s *localDir) removeIdleFile(shelf *disk.Subdir, name string, st disk.Stat)
 	return true, shelf.Remove(name)
 }
 
-// pendingName is a file's name in doomed/: one that no other file has, and that
-// tells the one it had.
+// pendingName returns a file's name in doomed/: unique, and it contains the original name.
 func pendingName(name string, ino uint64) string { return fmt.Sprintf("%d-%s", ino, name) }
 
-// doom moves the file's link in held to doomed/, if it has one. From then on the
-// file is no acknowledgement, whatever becomes of its name in ready/.
+// doom moves the file's link in held/, if there is one, to doomed/. From then on, a missing name in
+// ready/ no longer counts as an acknowledgement.
 func (s *localDir) doom(name string, ino uint64) error {
 	is, err := s.origin(s.held, name)
 	if err == nil && is == ino {
@@ -198,10 +197,10 @@ func (s *localDir) doom(name string, ino uint64) error {
 	return err
 }
 
-// unshow takes a file that is not acknowledged out of sight. It says taken when a
-// reader was faster: then the file is as it was.
+// unshow removes an unacknowledged file from ready/. taken reports that a reader was faster; the
+// file is then unchanged.
 func (s *localDir) unshow(name string, ino uint64) (taken bool, err error) {
-	// Without its name in ready/, a link in held would mean acknowledged.
+	// Without a name in ready/, a link in held/ would count as an acknowledgement.
 	if err := s.doom(name, ino); err != nil {
 		return false, err
 	}
@@ -220,11 +219,11 @@ func (s *localDir) unshow(name string, ino uint64) (taken bool, err error) {
 	return false, err
 }
 
-// remove takes away all names of a file that was shown. It says false while somebody
-// has it open, or under a name of their own: then it lies in doomed/.
+// remove removes all names of a published file. gone is false while the file is open or has other
+// names; it then lies in doomed/.
 func (s *localDir) remove(name string, ino uint64, at place, acked bool) (gone bool, err error) {
 	if !acked {
-		// Until doom, a held link without a visible name would mean acknowledged.
+		// Before doom, a link in held/ without a visible name would count as an acknowledgement.
 		if err := s.doom(name, ino); err != nil {
 			return false, err
 		}
@@ -241,8 +240,8 @@ func (s *localDir) remove(name string, ino uint64, at place, acked bool) (gone b
 	return s.removeIdle(s.doomed, pendingName(name, ino))
 }
 
-// reuse moves a file that was acknowledged to whole/, under the name of the position
-// that it stays for. It says false when it cannot stay: then it is to be buried.
+// reuse moves an acknowledged file to whole/, under the name of the position that reuses it. ok is
+// false if that is not possible; the caller then removes the file.
 func (s *localDir) reuse(name string, ino uint64, at place, to *entry) (ok bool, err error) {
 	if err := errors.Join(s.hide(s.ready, name, ino), s.acquire(at, ino)); err != nil {
 		return false, err
@@ -251,7 +250,7 @@ func (s *localDir) reuse(name string, ino uint64, at place, to *entry) (ok bool,
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil || st.Ino != ino || st.Size != to.size || s.mark(st) != to.mark || st.Links > 1 { // somebody has a name of their own for it
+	if err != nil || st.Ino != ino || st.Size != to.size || s.mark(st) != to.mark || st.Links > 1 { // other programs have a name for it
 		return false, err
 	}
 	if st.Dir {
@@ -262,7 +261,7 @@ func (s *localDir) reuse(name string, ino uint64, at place, to *entry) (ok bool,
 	return err == nil, err
 }
 
-// isOpen tells whether somebody has a file open, shown or not.
+// isOpen reports whether a file is open, published or not.
 func (s *localDir) isOpen(name string, shown bool) bool {
 	shelf := s.whole
 	if shown {
@@ -275,8 +274,8 @@ func (s *localDir) isOpen(name string, shown bool) bool {
 	return err == nil && !idle
 }
 
-// discard removes a file from whole/. One that has stayed there from an earlier epoch
-// may be open: it is left in doomed/, and its inode told.
+// discard removes a file from whole/. A file that was kept from an earlier epoch may still be open:
+// it is moved to doomed/, and its inode is returned.
 func (s *localDir) discard(name string) (ino uint64, err error) {
 	st, err := s.whole.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -285,7 +284,7 @@ func (s *localDir) discard(name string) (ino uint64, err error) {
 	if err == nil && st.Dir {
 		return s.discardTree(name, st.Ino)
 	}
-	if err == nil && st.Links > 1 { // its link in held or doomed tells of it
+	if err == nil && st.Links > 1 { // its link in held/ or doomed/ covers it
 		return 0, s.whole.Remove(name)
 	}
 	if err != nil {
@@ -297,7 +296,7 @@ func (s *localDir) discard(name string) (ino uint64, err error) {
 	return st.Ino, s.whole.Move(name, s.doomed, pendingName(name, st.Ino))
 }
 
-// markEnd shows that an epoch is over.
+// markEnd writes the END marker of an epoch.
 func (s *localDir) markEnd(epoch int) error {
 	name := endName(epoch)
 	if err := s.held.Create(name, 0o444); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -309,7 +308,7 @@ func (s *localDir) markEnd(epoch int) error {
 	return nil
 }
 
-// unmarkEnd takes the mark away, if it is ours.
+// unmarkEnd removes the END marker, if stager made it.
 func (s *localDir) unmarkEnd(epoch int) error {
 	st, err := s.held.Stat(endName(epoch))
 	if err == nil {
@@ -321,9 +320,8 @@ func (s *localDir) unmarkEnd(epoch int) error {
 	return err
 }
 
-// clear removes from the directories of stager's own what no stager puts there and no
-// reader can have: links, FIFOs, sockets, devices, and marks of an epoch's end that have a
-// content. It returns their names.
+// clear removes foreign objects from stager's own directories: links, FIFOs, sockets, devices, and
+// END markers that are not empty. Neither stager nor readers create these. It returns their names.
 func (s *localDir) clear() (removed []string, err error) {
 	for _, dir := range []*disk.Subdir{s.whole, s.held, s.doomed, s.leaving} {
 		names, err := dir.Names()
@@ -334,7 +332,7 @@ func (s *localDir) clear() (removed []string, err error) {
 			st, err := dir.Stat(name)
 			_, end := parseEnd(name)
 			if err != nil || !st.Odd && !(end && dir == s.held && !st.Dir && st.Size > 0) {
-				continue // what is gone now is not in the way
+				continue // already gone
 			}
 			if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return removed, err
@@ -345,10 +343,10 @@ func (s *localDir) clear() (removed []string, err error) {
 	return removed, nil
 }
 
-// findings are the files that readers put somewhere, by inode.
+// findings returns the files in claimed/ and done/, by inode.
 func (s *localDir) findings() (map[uint64]place, error) {
 	found := map[uint64]place{}
-	// done/ after claimed/: what moves meanwhile is found at least once.
+	// done/ after claimed/: a file that moves meanwhile is found at least once.
 	readers, err := s.claimed.Names()
 	if err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics tell what windows do, by input. One value serves all windows of a
+// Metrics are the Prometheus metrics of windows, by input. One value serves all windows of a
 // process.
 type Metrics struct {
 	items, bytes  *prometheus.GaugeVec
@@ -21,7 +21,7 @@ type Metrics struct {
 	waits         *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics; with nil they are counted but not shown.
+// NewMetrics registers the metrics with reg. nil: they are counted but not exported.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help},
@@ -55,7 +55,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// meters are the metrics of one window, looked up once.
+// meters are the metrics of one window, resolved once.
 type meters struct {
 	items, bytes                                  map[State]prometheus.Gauge
 	peak, epoch                                   prometheus.Gauge
@@ -64,7 +64,7 @@ type meters struct {
 	fetchFailures, waits                          *prometheus.CounterVec
 }
 
-// of makes a window's metrics, at zero, so that they exist before the first event.
+// of returns a window's metrics, initialized to zero, so that they exist before the first event.
 func (m *Metrics) of(input string, limit int64) meters {
 	own := prometheus.Labels{"input": input}
 	w := meters{

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// ErrLost says that another program removed or changed a shard's file. The lease has
-// ended, and the shard is fetched again.
+// ErrLost is returned if another program removed or changed a shard's file. The lease has ended,
+// and the shard is fetched again.
 var ErrLost = errors.New("another program removed or changed the shard's file")
 
-// Shard is a leased shard, opened for reading: a file or a tree.
+// Shard is a leased shard that is open for reading: a file or a tree.
 type Shard struct {
 	File *os.File
 	Tree *os.Root
 }
 
-// Close closes it.
+// Close closes the file or tree.
 func (s Shard) Close() error {
 	if s.Tree != nil {
 		return s.Tree.Close()
@@ -28,11 +28,11 @@ func (s Shard) Close() error {
 	return s.File.Close()
 }
 
-// Open opens the shard of a lease. It returns ErrNoLease when there is no such lease, and
-// ErrLost when the file is not the one that the window put there.
+// Open opens the shard of a lease. It returns ErrNoLease if there is no such lease, and ErrLost if
+// the file is not the one that the window put there.
 //
-// It opens the second link, which only stager can reach, and compares its inode, size and time:
-// the name in ready/ is one that every reader may give to a link to something else.
+// It opens the second link, which only stager can reach, and compares inode, size and time. It does
+// not use the name in ready/: any reader may replace that with a link to something else.
 func (w *Window) Open(id string) (Shard, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,8 +50,8 @@ func (w *Window) Open(id string) (Shard, error) {
 	return opened, err
 }
 
-// openHeld opens the second link of a shown file or tree if it is that of the inode and
-// size. Otherwise it returns an error that is fs.ErrNotExist.
+// openHeld opens the second link of a published file or tree if inode and size match. Otherwise it
+// returns an error that is fs.ErrNotExist.
 func (s *localDir) openHeld(e *entry, tree bool) (Shard, error) {
 	name, ino, size := e.name, e.ino, e.size
 	if !tree {

@@ -9,21 +9,20 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// What the window writes for itself counts, too, with Config.CountOwn: the directories
-// that it keeps its files in, the journal and its successor while it is written anew, and
-// the reports. What grows with each item is in Item.Beside, so that a look from time to
-// time is enough.
+// With Config.CountOwn, the window's own files count, too: its directories, the journal and its
+// replacement during a compaction, and the reports. What grows with each item is in Item.Beside, so
+// that measuring from time to time is enough.
 
 const (
-	// ownAtLeast is kept for the window's own files however few they are.
+	// ownAtLeast is the minimum reserved for the window's own files.
 	ownAtLeast = 128 << 10
-	// ownSpare is for what is looked at too late: readers' directories, blocks begun.
+	// ownSpare is for growth between two measurements: readers' directories, partial blocks.
 	ownSpare = 24 << 10
-	// ownEvery is how often they are looked at.
+	// ownEvery is the time between two measurements.
 	ownEvery = 50 * time.Millisecond
 )
 
-// leastOwn is what a window's own files take of its size at least.
+// leastOwn returns the minimum that the window's own files take of Config.Size.
 func (c *Config) leastOwn() int64 {
 	if !c.CountOwn {
 		return 0
@@ -31,7 +30,7 @@ func (c *Config) leastOwn() int64 {
 	return ownAtLeast
 }
 
-// dirs is what directories count for.
+// dirs returns the size to count for directories.
 func (w *Window) dirs(room int64) int64 {
 	if !w.cfg.CountOwn {
 		return 0
@@ -39,8 +38,8 @@ func (w *Window) dirs(room int64) int64 {
 	return room
 }
 
-// journalReserve is the size that the journal has on the disk from its beginning, and that
-// it may have before it is written anew.
+// journalReserve returns the size that is preallocated for the journal, and that it may reach
+// before it is compacted.
 func (c *Config) journalReserve() int64 {
 	if !c.CountOwn {
 		return 0
@@ -48,7 +47,7 @@ func (c *Config) journalReserve() int64 {
 	return min(max(c.Size/256, 8<<10), 4<<20) / disk.Block * disk.Block
 }
 
-// journalMost is the size at which the journal is written anew.
+// journalMost returns the size at which the journal is compacted.
 func (w *Window) journalMost() int64 {
 	if !w.cfg.CountOwn {
 		return journalLimit
@@ -56,7 +55,7 @@ func (w *Window) journalMost() int64 {
 	return max(w.cfg.journalReserve(), 2*w.journal.fresh)
 }
 
-// limitLocked is what items may take.
+// limitLocked returns the number of bytes that items may take.
 func (w *Window) limitLocked(now time.Time) int64 {
 	if w.cfg.CountOwn && !now.Before(w.ownAt) {
 		w.measureLocked()
@@ -65,7 +64,7 @@ func (w *Window) limitLocked(now time.Time) int64 {
 	return w.cfg.Size - w.ownMost
 }
 
-// measureLocked looks at the window's own files.
+// measureLocked measures the window's own files.
 func (w *Window) measureLocked() {
 	if !w.cfg.CountOwn {
 		return
@@ -84,10 +83,10 @@ func (w *Window) measureLocked() {
 	w.peak = max(w.peak, w.used+w.own)
 }
 
-// taken is what a file or directory takes, as the file system counts blocks.
+// taken returns the bytes that a file or directory takes, by the file system's count of blocks.
 func taken(info fs.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks * 512 }
 
-// own are the blocks of directories and records, and of reports.
+// own returns the bytes of directories and state files, and of reports.
 func (s *localDir) own() (fixed, reports int64, err error) {
 	add := func(sum *int64, name string) {
 		if info, serr := s.Root().Lstat(name); serr == nil {

@@ -7,35 +7,34 @@ import (
 )
 
 const (
-	atOnce      = 256 // files shown or removed between two plans, so that fetching goes on meanwhile
+	atOnce      = 256 // maximum files published or removed between two plans, so that fetches start meanwhile
 	pollEvery   = 500 * time.Millisecond
-	lookEvery   = 500 * time.Millisecond // at zombies, and at a full disk
+	lookEvery   = 500 * time.Millisecond // between checks of zombies, and of a full disk
 	longestNap  = time.Minute
-	keepEnds    = 64 // END marks of so many epochs
+	keepEnds    = 64 // number of END markers that are retained
 	compactFrom = 10_000
 )
 
-// todo is what plan wants to be done. Nothing in it has begun.
+// todo is the work that plan returns. None of it has started.
 type todo struct {
-	fetch   []*entry // Fetching now
+	fetch   []*entry // already in state Fetching
 	show    []*entry
 	remove  []*entry
 	ends    []int
-	order   int // the epoch whose order is wanted; -1: none
-	more    int // the epoch of which more is to be asked for; -1: none
+	order   int // the epoch whose order to compute; -1: none
+	more    int // the epoch to call More for; -1: none
 	scan    bool
 	compact bool
-	sync    bool          // the journal
+	sync    bool          // sync the journal
 	done    bool          // every epoch is delivered and acknowledged
-	sleep   time.Duration // until there is something to plan that nobody tells
+	sleep   time.Duration // until the next plan, unless woken
 }
 
-// work tells whether doing it may make room for a new plan.
+// work reports whether the work may make another plan possible.
 func (t todo) work() bool { return len(t.show)+len(t.remove)+len(t.ends) > 0 || t.scan }
 
-// plan makes every move that time and budget allow, and says what to do about it. It
-// touches no file but to ask how much room is left and, when room must be made,
-// whether a file is open.
+// plan makes every transition that time and budget allow, and returns the work to do. It only reads
+// the disk's free space and, when room must be made, whether a file is open.
 func (w *Window) plan(now time.Time) todo {
 	t := todo{order: -1, more: -1, sleep: longestNap}
 	alarm := func(at time.Time) { t.sleep = min(t.sleep, max(0, at.Sub(now))) }
@@ -96,7 +95,7 @@ func (w *Window) plan(now time.Time) todo {
 	w.accountLocked(now)
 	if len(w.waiters) > 0 {
 		alarm(now.Add(sampleEvery))
-		if len(t.remove) == 0 { // else room is being made
+		if len(t.remove) == 0 { // otherwise room is being made
 			w.sceneLocked(now)
 		}
 	}
@@ -104,8 +103,7 @@ func (w *Window) plan(now time.Time) todo {
 	return t
 }
 
-// advanceLocked moves the low-water mark over what is settled, and from epoch to
-// epoch.
+// advanceLocked moves low past the finished positions, and from epoch to epoch.
 func (w *Window) advanceLocked() {
 	for !w.overLocked(w.low.epoch) {
 		order, known := w.orders[w.low.epoch]
@@ -126,7 +124,7 @@ func (w *Window) advanceLocked() {
 		delete(w.orders, w.low.epoch)
 		delete(w.demand, w.low.epoch)
 		w.low = seq{w.low.epoch + 1, 0}
-		w.next = w.low // over what was awaited of the epoch before, and over what is there
+		w.next = w.low // skips positions that waited for reuse, and files that are there
 		w.metrics.epoch.Set(float64(w.low.epoch))
 		w.later = slices.DeleteFunc(w.later, func(e *entry) bool {
 			if e.epoch == w.low.epoch {
@@ -137,10 +135,10 @@ func (w *Window) advanceLocked() {
 	}
 }
 
-// overLocked tells whether the plan has no such epoch.
+// overLocked reports whether the plan ends before this epoch.
 func (w *Window) overLocked(epoch int) bool { return w.cfg.Epochs > 0 && epoch >= w.cfg.Epochs }
 
-// doneLocked tells whether there is nothing more to do.
+// doneLocked reports whether there is nothing more to do.
 func (w *Window) doneLocked() bool {
 	if w.cfg.Release == ReleaseNever {
 		_, more := w.nextLocked()
@@ -150,12 +148,12 @@ func (w *Window) doneLocked() bool {
 	return w.overLocked(w.low.epoch) && len(w.ends)+len(w.burials) == 0
 }
 
-// orderWantedLocked is the epoch whose order is needed next: orders are kept for the
-// current epoch and the one after it, which is as far as fetching runs ahead.
+// orderWantedLocked returns the epoch whose order is needed next; -1: none. Orders are retained for
+// the current epoch and the next one, which is as far as fetching runs ahead.
 func (w *Window) orderWantedLocked() int {
 	last := min(w.low.epoch+1, w.next.epoch)
 	if w.cfg.Reuse != ReuseNone {
-		last = w.low.epoch + 1 // where what is acknowledged now may be wanted
+		last = w.low.epoch + 1 // that epoch may reuse what is acknowledged now
 	}
 	for epoch := w.low.epoch; epoch <= last && !w.overLocked(epoch); epoch++ {
 		if _, known := w.orders[epoch]; !known {
@@ -165,7 +163,7 @@ func (w *Window) orderWantedLocked() int {
 	return -1
 }
 
-// nextLocked is the lowest position that can be reserved.
+// nextLocked returns the lowest position that can be reserved.
 func (w *Window) nextLocked() (seq, bool) {
 	for _, a := range w.again {
 		if !a.before(w.next) {
@@ -198,8 +196,8 @@ func (w *Window) nextLocked() (seq, bool) {
 	return seq{}, false
 }
 
-// admitLocked reserves room for what comes next, strictly in order, and only as much
-// as can be fetched soon.
+// admitLocked reserves room for the next positions, strictly in order, and only as many as can be
+// fetched soon.
 func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
 	for len(w.queue) < w.cfg.Parallel {
 		a, ok := w.nextLocked()
@@ -225,17 +223,17 @@ func (w *Window) admitLocked(now time.Time, alarm func(time.Time)) {
 	}
 }
 
-// enqueueLocked puts an entry among those that wait for a fetch.
+// enqueueLocked inserts an entry into the queue of fetches.
 func (w *Window) enqueueLocked(e *entry) {
 	at, _ := slices.BinarySearchFunc(w.queue, e, func(a, b *entry) int { return a.compare(b.seq) })
 	w.queue = slices.Insert(w.queue, at, e)
 }
 
-// firstAlone is how long the first fetch of all has the network to itself: everybody
-// waits for it, and beside others it would take as much longer as there are.
+// firstAlone is how long the first fetch has the network to itself. All readers wait for it, and n
+// concurrent fetches would make it n times slower.
 const firstAlone = 2 * time.Second
 
-// startLocked takes what can be fetched now.
+// startLocked returns the entries whose fetches can start now.
 func (w *Window) startLocked(now time.Time, alarm func(time.Time)) (start []*entry) {
 	w.queue = slices.DeleteFunc(w.queue, func(e *entry) bool {
 		most := w.cfg.Parallel
@@ -261,8 +259,8 @@ func (w *Window) startLocked(now time.Time, alarm func(time.Time)) (start []*ent
 	return start
 }
 
-// landLocked takes a file that is whole. It is shown when its epoch is the current
-// one, so that readers by verbs alone cannot run ahead of an epoch's end.
+// landLocked adds a verified file. It is published only once its epoch is the current one, so that
+// readers that use only the file protocol cannot run past the end of an epoch.
 func (w *Window) landLocked(e *entry) {
 	if e.epoch <= w.low.epoch || w.cfg.Release == ReleaseRolling {
 		w.toShow = append(w.toShow, e)
@@ -271,12 +269,12 @@ func (w *Window) landLocked(e *entry) {
 	}
 }
 
-// publishesLocked takes what is to be shown now.
+// publishesLocked returns the entries to publish now.
 func (w *Window) publishesLocked(now time.Time, alarm func(time.Time)) (show []*entry) {
 	w.toShow = slices.DeleteFunc(w.toShow, func(e *entry) bool {
 		switch {
 		case e.state != Ready:
-			return true // it was dropped
+			return true // it was dropped meanwhile
 		case len(show) >= atOnce:
 			return false
 		case now.Before(e.notBefore):
@@ -291,8 +289,8 @@ func (w *Window) publishesLocked(now time.Time, alarm func(time.Time)) (show []*
 	return show
 }
 
-// removalsLocked takes files that are to go, and, when it is time, those that
-// somebody had open.
+// removalsLocked returns the entries whose files to remove and, from time to time, those whose
+// files were open.
 func (w *Window) removalsLocked(now time.Time, alarm func(time.Time)) (bury []*entry) {
 	n := min(len(w.burials), atOnce)
 	bury = slices.Clone(w.burials[:n])
@@ -308,7 +306,7 @@ func (w *Window) removalsLocked(now time.Time, alarm func(time.Time)) (bury []*e
 	return bury
 }
 
-// readyLocked notes when there is enough for readers to begin.
+// readyLocked sets ready once readers can start.
 func (w *Window) readyLocked() {
 	if w.ready {
 		return
@@ -316,15 +314,15 @@ func (w *Window) readyLocked() {
 	files := w.totals[Ready].items + w.totals[Leased].items - len(w.toShow) - w.showing
 	bytes := w.totals[Ready].bytes + w.totals[Leased].bytes
 	enough := files >= max(1, w.cfg.MinReady.Files) && bytes >= w.cfg.MinReady.Bytes
-	// All that fits is there: more will not come before readers make room.
+	// Everything that fits is there: no more arrives before readers make room.
 	full := files > 0 && len(w.queue)+len(w.fetching)+len(w.toShow)+w.showing == 0 && !w.ordering
 	if w.ready = enough || full || w.doneLocked(); w.ready {
 		close(w.readied)
 	}
 }
 
-// readyHeap is what can be leased, lowest first. Entries that are not Ready any more
-// lie in it until they are met.
+// readyHeap is a min-heap of the entries to lease. Entries that are no longer Ready are removed
+// when they reach the top.
 type readyHeap []*entry
 
 func (h readyHeap) Len() int           { return len(h) }
@@ -339,12 +337,12 @@ func (h *readyHeap) Pop() any {
 	return e
 }
 
-// offerLocked takes a file that is Ready and shown.
+// offerLocked adds a file that is Ready and published.
 func (w *Window) offerLocked(e *entry) {
 	switch w.cfg.Release {
 	case ReleaseLease:
 		if len(w.offered) > 2*w.totals[Ready].items+64 {
-			// Readers by verbs never meet them.
+			// Readers that use the file protocol never pop them.
 			w.offered = slices.DeleteFunc(w.offered, func(e *entry) bool { return e.state != Ready })
 			heap.Init(&w.offered)
 		}

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// mostReaders is how many readers are remembered; beyond it the one that was silent
-// longest is forgotten, and would not be told of ends that it missed.
+// mostReaders is the maximum number of readers to remember. Beyond it, the reader that has been
+// silent longest is forgotten, and would not receive ends of epochs that it missed.
 const mostReaders = 4096
 
-// reader is who takes shards.
+// reader is a client that leases or claims shards.
 type reader struct {
 	name  string
-	epoch int // whose end it is to be told next
+	epoch int // the next epoch whose end it is to receive
 	held  int
-	given int // since the start
-	nacks int // of these
+	given int // deliveries since the start
+	nacks int // how many of them it refused
 	seen  time.Time
 	waits map[Cause]time.Duration
-	mark  time.Time // up to which waits has counted
-	// starved is when it last waited and held nothing.
+	mark  time.Time // waits is counted up to this time
+	// starved is the last time at which it waited and held nothing.
 	starved time.Time
-	asks    int // calls that wait
+	asks    int // blocked calls of Lease
 }
 
-// readerLocked is the reader of that name, who takes part from now on if it is new.
+// readerLocked returns the reader with that name, and registers a new one.
 func (w *Window) readerLocked(now time.Time, name string) *reader {
 	if rd := w.readers[name]; rd != nil {
 		return rd
@@ -46,17 +46,17 @@ func (w *Window) readerLocked(now time.Time, name string) *reader {
 	return rd
 }
 
-// recordReaderLocked writes down what a reader knows.
+// recordReaderLocked writes the reader's epoch to the journal.
 func (w *Window) recordReaderLocked(rd *reader) {
 	if w.closed {
 		return
 	}
 	if err := w.journal.add("reader", rd.name, rd.epoch); err != nil {
-		w.troubleLocked("write the journal", err) // after a kill it may be told again
+		w.troubleLocked("write the journal", err) // after a kill the reader may receive the end again
 	}
 }
 
-// endForLocked is the end that the reader is to be told now, if there is one.
+// endForLocked returns the end of an epoch that the reader is to receive now, if any.
 func (w *Window) endForLocked(rd *reader) (*EndError, bool) {
 	switch {
 	case rd.epoch < w.low.epoch:
@@ -69,11 +69,11 @@ func (w *Window) endForLocked(rd *reader) (*EndError, bool) {
 	return nil, false
 }
 
-// waiter is a call of Lease that waits.
+// waiter is a blocked call of Lease.
 type waiter struct {
 	rd      *reader
 	request LeaseRequest
-	got     chan outcome // of one, so that nobody waits to tell
+	got     chan outcome // buffered, so that the sender never blocks
 }
 
 type outcome struct {
@@ -92,8 +92,8 @@ func (w *Window) awaitLocked(now time.Time, rd *reader, r LeaseRequest) *waiter 
 	return x
 }
 
-// giveUp ends a wait: with what came in the last moment, or with err, or with what
-// is waited for if err is nil.
+// giveUp ends a wait. It returns an outcome that arrived in the last moment, or else err, or else a
+// *WaitError with the cause.
 func (w *Window) giveUp(x *waiter, err error) (Lease, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +101,7 @@ func (w *Window) giveUp(x *waiter, err error) (Lease, error) {
 	select {
 	case o := <-x.got:
 		if l := w.leases[o.lease.ID]; err != nil && l != nil {
-			w.withdrawLocked(now, l) // nobody is there to take it
+			w.withdrawLocked(now, l) // the caller is gone
 			return Lease{}, err
 		}
 		return o.lease, o.err
@@ -121,7 +121,7 @@ func (w *Window) giveUp(x *waiter, err error) (Lease, error) {
 	return Lease{}, err
 }
 
-// serveLocked gives those who wait what there is for them, first come first served.
+// serveLocked serves the blocked calls of Lease, first come first served.
 func (w *Window) serveLocked(now time.Time) {
 	if len(w.waiters) == 0 {
 		return
@@ -141,8 +141,8 @@ func (w *Window) serveLocked(now time.Time) {
 	w.waiters = still
 }
 
-// accountLocked adds up the time in which readers waited and held nothing, for
-// what was the cause since the last call.
+// accountLocked adds the time since its last call to the waits of readers that wait and hold
+// nothing.
 func (w *Window) accountLocked(now time.Time) {
 	for _, x := range w.waiters {
 		d := now.Sub(x.rd.mark)
@@ -161,8 +161,7 @@ func (w *Window) accountLocked(now time.Time) {
 	w.cause = w.causeLocked(now)
 }
 
-// Starved tells whether readers who hold nothing wait for bytes that are to come from
-// the store.
+// Starved reports whether readers that hold nothing wait for bytes from the object store.
 func (w *Window) Starved() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,12 +169,12 @@ func (w *Window) Starved() bool {
 		slices.ContainsFunc(w.waiters, func(x *waiter) bool { return x.rd.held == 0 })
 }
 
-// causeLocked is what a reader that gets nothing now waits for.
+// causeLocked returns what a reader that cannot lease anything waits for.
 func (w *Window) causeLocked(now time.Time) Cause {
 	if now.Before(w.diskUntil) {
 		return CauseDisk
 	}
-	var first *entry // of those on their way: what a reader gets next
+	var first *entry // the next shard among those that are being fetched
 	for e := range w.fetching {
 		if e.epoch == w.low.epoch && (first == nil || e.before(first.seq)) {
 			first = e
@@ -194,21 +193,21 @@ func (w *Window) causeLocked(now time.Time) Cause {
 	case !more && w.growth.asking:
 		return w.cfg.Waits()
 	case !more || a.epoch > w.low.epoch:
-		return CauseReaders // the rest of the epoch is with others
+		return CauseReaders // other readers hold the rest of the epoch
 	case w.used+w.cfg.Items[w.orders[a.epoch][a.pos]].room() > w.cfg.Size-w.ownMost:
 		return CauseBudget
 	}
 	return CauseBackend
 }
 
-// restHeldLocked tells whether all that is left of the current epoch is with readers,
-// or was acknowledged by the group.
+// restHeldLocked reports whether readers hold all that is left of the current epoch, or the group
+// has acknowledged it.
 func (w *Window) restHeldLocked(group int) bool {
 	if a, more := w.nextLocked(); w.orders[w.low.epoch] == nil && w.cfg.More == nil || more && a.epoch == w.low.epoch {
-		return false // there is some that was never fetched
+		return false // some of it was never fetched
 	}
 	if w.growsLocked(w.low.epoch) && !w.growth.later {
-		return false // more may come at any time
+		return false // more items may follow at any time
 	}
 	for _, e := range w.active {
 		if e.epoch != w.low.epoch {

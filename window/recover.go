@@ -14,16 +14,16 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// recover finds out where the last process on this directory was left, at whatever
-// instant it was killed. What lies where tells; the journal adds what was
-// acknowledged, leased and told:
+// recover finds out where the last process on this directory stopped, at whatever instant it was
+// killed. The places of the files are authoritative. The journal adds acknowledgements, leases and
+// the ends that readers have received:
 //
-//	held, and ready or claimed or elsewhere   shown, not acknowledged by a verb
+//	held, and ready or claimed or elsewhere   published, not acknowledged by the file protocol
 //	held alone, or held and done              acknowledged
-//	held and whole                            killed while it was shown: not shown
-//	whole                                     verified, not shown
-//	doomed, and ready                         killed while it was dropped: taken back
-//	doomed                                    to be removed when nobody has it open
+//	held and whole                            killed during publication: not published
+//	whole                                     verified, not published
+//	doomed, and ready                         killed during a drop: the drop is undone
+//	doomed                                    to be removed once no process has it open
 func (w *Window) recover(now time.Time) error {
 	plan := fmt.Sprintf("%q\n", w.planName())
 	stamp := plan + disk.Boot() + "\n"
@@ -49,7 +49,7 @@ func (w *Window) recover(now time.Time) error {
 	if string(old) != stamp {
 		samePlan := strings.HasPrefix(string(old), plan)
 		if len(old) == 0 {
-			// Older versions did not sync the stamp, so a loss of power left it empty.
+			// Older versions did not sync the stamp, so a loss of power could leave it empty.
 			samePlan = w.journalIsOurs()
 		}
 		if err := w.dropState(samePlan, found); err != nil {
@@ -91,7 +91,7 @@ func (w *Window) recover(now time.Time) error {
 	for _, e := range burials {
 		w.reuseLocked(e)
 	}
-	// Only now: an end that was told may be one that the files tell of, not the journal.
+	// Only now: an end may be known from the files alone, and not from the journal.
 	for _, rd := range w.readers {
 		rd.epoch = min(rd.epoch, w.low.epoch)
 	}
@@ -100,7 +100,7 @@ func (w *Window) recover(now time.Time) error {
 	return w.sweepIncoming()
 }
 
-// journalIsOurs reports whether the journal says that it is of this plan.
+// journalIsOurs reports whether the journal is about this plan.
 func (w *Window) journalIsOurs() bool {
 	file, err := disk.OpenFile(w.stage.Root(), journalName, os.O_RDONLY, 0)
 	if err != nil {
@@ -111,8 +111,8 @@ func (w *Window) journalIsOurs() bool {
 	return err == nil && m.about
 }
 
-// takeBack undoes a drop that a kill left half done, so that no file is visible
-// without its link in held.
+// takeBack undoes a drop that a kill interrupted, so that no file is visible without its link in
+// held/.
 func (w *Window) takeBack() error {
 	names, err := w.stage.ready.Names()
 	if err != nil {
@@ -131,9 +131,8 @@ func (w *Window) takeBack() error {
 	return nil
 }
 
-// dropState drops the state of another plan, or of another boot of the machine,
-// after which nobody knows which bytes had reached the disk. The positions of the
-// same plan stay settled.
+// dropState drops the state of another plan, or of another boot of the machine, after which it is
+// unknown which bytes reached the disk. Positions of the same plan stay finished.
 func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
 	held, err := w.stage.held.Names()
 	if err != nil {
@@ -149,7 +148,7 @@ func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
 		} else if ino, serr := w.stage.origin(w.stage.held, name); serr == nil {
 			at := found[ino]
 			if at.reader != "" && !samePlan {
-				at = place{} // its reader may be alive: the file is his until he lets go
+				at = place{} // its reader may be alive and keeps the file until it releases it
 			}
 			_, err = w.stage.remove(name, ino, at, false)
 		}
@@ -172,8 +171,8 @@ func (w *Window) dropState(samePlan bool, found map[uint64]place) error {
 	return w.stage.Root().RemoveAll(journalName)
 }
 
-// readSmall reads a small file of the window's own; nothing when there is none. What has
-// its name and cannot be it counts as none, and is replaced when the file is written next.
+// readSmall reads a small file of the window's own; nil if there is none. An object that is not a
+// regular file, or too large, counts as missing, and is replaced by the next write.
 func (w *Window) readSmall(name string) ([]byte, error) {
 	text, err := disk.ReadSmall(w.stage.Root(), name, disk.Limit)
 	if err != nil && w.ignored(name, err) {
@@ -182,8 +181,8 @@ func (w *Window) readSmall(name string) ([]byte, error) {
 	return text, err
 }
 
-// ignored tells whether a file of the window's own counts as absent, and logs it when
-// somebody put something else in its place.
+// ignored reports whether a file of the window's own counts as missing. It logs if another program
+// replaced the file.
 func (w *Window) ignored(name string, err error) bool {
 	var odd *disk.NotRegularError
 	var large *disk.TooLargeError
@@ -194,7 +193,7 @@ func (w *Window) ignored(name string, err error) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// remember takes over what the journal tells.
+// remember restores the state from the journal.
 func (w *Window) remember(m memory) error {
 	w.low = m.low
 	if first := (seq{w.cfg.First, 0}); w.low.before(first) {
@@ -204,7 +203,7 @@ func (w *Window) remember(m memory) error {
 	if err != nil {
 		return err
 	}
-	// The end of an epoch stands on disk, too.
+	// An END marker on disk is proof, too.
 	for _, name := range names {
 		if epoch, end := parseEnd(name); end && epoch >= w.low.epoch && !w.overLocked(epoch) {
 			w.low = seq{epoch + 1, 0}
@@ -217,7 +216,7 @@ func (w *Window) remember(m memory) error {
 	}
 	for k := range w.parts {
 		if w.wholeLocked(k.seq) {
-			m.settled[k.seq] = true // killed between the last part and the whole
+			m.settled[k.seq] = true // killed between the records of the last part and of the whole
 		}
 	}
 	for a := range m.settled {
@@ -249,14 +248,14 @@ func (w *Window) remember(m memory) error {
 	if err := w.order(); err != nil {
 		return err
 	}
-	// Now that the ends are known which are not marked on disk yet.
+	// Only now: the ends that are not marked on disk yet are known.
 	for name, epoch := range m.readers {
 		w.readers[name] = &reader{name: name, epoch: epoch, waits: map[Cause]time.Duration{}}
 	}
 	return nil
 }
 
-// order computes the orders that are needed to know the files on disk.
+// order computes the orders that are needed to recognize the files on disk.
 func (w *Window) order() error {
 	for epoch := w.low.epoch; epoch <= w.low.epoch+1 && !w.overLocked(epoch); epoch++ {
 		if _, known := w.orders[epoch]; known {
@@ -271,7 +270,7 @@ func (w *Window) order() error {
 	return nil
 }
 
-// recoverStock takes over the files in held and whole.
+// recoverStock recovers the files in held/ and whole/.
 func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) error {
 	whole, err := w.stage.whole.Names()
 	if err != nil {
@@ -302,7 +301,7 @@ func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) e
 	if err != nil {
 		return err
 	}
-	slices.Sort(held) // so that rolling windows go on with the oldest
+	slices.Sort(held) // so that rolling windows start with the oldest
 	for _, name := range held {
 		if _, end := parseEnd(name); end {
 			continue
@@ -318,7 +317,7 @@ func (w *Window) recoverStock(now time.Time, m memory, found map[uint64]place) e
 	return nil
 }
 
-// recoverHeld takes over one file that was shown.
+// recoverHeld recovers one published file.
 func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory, found map[uint64]place) error {
 	e := w.entryOf(name, st)
 	at := found[st.Ino]
@@ -327,14 +326,14 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 	settled := e != nil && (w.settled[e.seq] || e.before(w.low))
 	acked := settled || !visible && (st.Links == 1 || at.name != "" && at.reader == "")
 	if e != nil && !w.landedHere(e, st, m) && visible && !acked {
-		// At once, before a reader finds it; recoverPending counts it while somebody has it open.
-		// A file that a reader has taken away is looked at when it comes back.
+		// At once, before a reader finds it; recoverPending counts it while it is open. A file that
+		// a reader has claimed is checked when it comes back.
 		w.log.Warn("nothing says that a shard's file is the one that was verified, fetching it again", "file", name)
 		_, err := w.stage.remove(name, st.Ino, at, false)
 		return err
 	}
 	if e == nil {
-		// Of an epoch that is over, or not what the plan says: not a position.
+		// Of an epoch that is over, or different from the plan: not a position.
 		e = &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, published: true, ino: st.Ino, at: at, planned: true}
 		w.foundLocked(e, Zombie)
 		w.removeLocked(e)
@@ -349,7 +348,7 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 		if !settled {
 			w.reportLocked(e, Delivery{Reader: cmp.Or(given.reader, at.reader), Attempt: w.history[e.seq].attempts + 1})
 			if err := w.journal.add("ack", e.seq, given.id); err != nil {
-				w.troubleLocked("write the journal", err) // the next start finds it as we did
+				w.troubleLocked("write the journal", err) // the next start recovers it the same way
 			}
 			w.countFoundLocked()
 			w.stats.acknowledged++
@@ -388,22 +387,22 @@ func (w *Window) recoverHeld(now time.Time, name string, st disk.Stat, m memory,
 	return nil
 }
 
-// landedHere reports whether a file that was found is the one that was verified for its
-// position, as the journal has it, and takes over what is known of it.
+// landedHere reports whether the journal identifies a file as the one that was verified for its
+// position. It copies the digest and the mark from the journal.
 func (w *Window) landedHere(e *entry, st disk.Stat, m memory) bool {
 	is, known := m.sums[e.seq]
 	e.digest, e.mark = is.digest, is.mark
 	return known && w.stage.mark(st) == is.mark
 }
 
-// countFoundLocked counts a delivery that an earlier process made, and whose end this one
-// sees: so nothing is acknowledged that was not delivered.
+// countFoundLocked counts a delivery that an earlier process made and that ends in this one. So the
+// number of acknowledgements never exceeds that of deliveries.
 func (w *Window) countFoundLocked() {
 	w.stats.delivered++
 	w.metrics.delivered.Inc()
 }
 
-// entryOf is the position that a file belongs to, if the plan has it so.
+// entryOf returns the position that a file belongs to; nil if the file does not match the plan.
 func (w *Window) entryOf(name string, st disk.Stat) *entry {
 	a, base, ok := parseName(name)
 	if !ok {
@@ -425,7 +424,7 @@ func (w *Window) entryOf(name string, st disk.Stat) *entry {
 	return &entry{seq: a, item: order[a.pos], name: name, size: st.Size, beside: beside, state: Planned}
 }
 
-// foundLocked counts a file that was found.
+// foundLocked adds a recovered file.
 func (w *Window) foundLocked(e *entry, s State) {
 	w.moveLocked(e, s, "found")
 	w.brought = w.brought || s == Ready
@@ -443,7 +442,7 @@ func (w *Window) foundLocked(e *entry, s State) {
 	}
 }
 
-// recoverPending counts what was left for somebody who has it open.
+// recoverPending recovers the files that were left because they were open.
 func (w *Window) recoverPending(found map[uint64]place) error {
 	names, err := w.stage.doomed.Names()
 	if err != nil {
@@ -456,7 +455,7 @@ func (w *Window) recoverPending(found map[uint64]place) error {
 		}
 		at := found[st.Ino]
 		if at.reader != "" {
-			at = place{} // his until he lets go
+			at = place{} // its reader keeps it until it releases it
 		}
 		_, name, _ = strings.Cut(name, "-")
 		e := &entry{item: orphan, name: name, size: st.Size, beside: w.dirs(st.Dirs), state: Planned, published: true, ino: st.Ino, at: at, planned: true}

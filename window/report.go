@@ -17,34 +17,34 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// An epoch's report is a file of JSON lines in .stager/reports, one as each position
-// is settled, written before the journal hears of it: a kill between the two leaves a
-// line more, never one less, and the last line of a position counts.
+// An epoch's report is a file of JSON lines in .stager/reports, one per finished position. A line
+// is written before the journal record: a kill between the two leaves one line more, never one
+// less. The last line of a position counts.
 //
-// Who had a shard, and when, differs from run to run. What is the same in all runs of
-// one plan is the Position that each line begins with, and which of them there are: the
-// reports of all nodes together are the plan, and [ReportSum] is made of nothing else.
+// Which reader received a shard, and when, differs from run to run. The Position that starts each
+// line, and the set of positions, are the same in all runs of a plan: the reports of all nodes
+// together are the plan. [ReportSum] is computed from nothing else.
 
-// keepReports is how many epochs' reports stay.
+// keepReports is the number of epochs whose reports are retained.
 const keepReports = 4
 
-// reports writes them.
+// reports writes the reports.
 type reports struct {
 	root  *os.Root
 	epoch int
 	file  *os.File // of that epoch; nil before the first line
 
-	most  int64         // bytes of all; 0: no limit
-	sizes map[int]int64 // of the files, by epoch
+	most  int64         // total bytes of all reports; 0: no limit
+	sizes map[int]int64 // file sizes by epoch
 }
 
 const reportsDir = disk.Private + "/reports"
 
-// reportLimit is how many bytes of a report are read.
+// reportLimit is the maximum number of bytes of a report that are read.
 const reportLimit = 4 << 30
 
-// openReports makes the directory of the reports, which take an eighth of a window's size
-// at most when it bounds them, too.
+// openReports creates the directory of the reports. If bounded, the reports take at most an eighth
+// of the window's size.
 func openReports(root *os.Root, bounded bool, size int64) (*reports, error) {
 	r := &reports{root: root, sizes: map[int]int64{}}
 	if bounded {
@@ -65,8 +65,8 @@ func openReports(root *os.Root, bounded bool, size int64) (*reports, error) {
 	return r, err
 }
 
-// fit removes the oldest reports until so many bytes more are allowed. That of the epoch
-// itself stays, and ends where they are not.
+// fit removes the oldest reports until there is space for more bytes. It keeps the report of the
+// epoch itself, and returns an error if that is too large.
 func (r *reports) fit(epoch int, more int64) error {
 	if r.most == 0 {
 		return nil
@@ -124,7 +124,7 @@ func (r *reports) close() error {
 	return file.Close()
 }
 
-// reportLocked notes that a position is settled, with what is known of how.
+// reportLocked adds a finished position to the report.
 func (w *Window) reportLocked(e *entry, d Delivery) {
 	d.Position, d.Part, d.Acked = w.position(e.seq, e.item), w.cfg.Part, time.Now().UTC()
 	d.Digest = cmp.Or(w.cfg.Items[e.item].Digest, e.digest)
@@ -133,14 +133,14 @@ func (w *Window) reportLocked(e *entry, d Delivery) {
 	}
 	d.Attempt = max(d.Attempt, w.history[e.seq].attempts)
 	if err := w.reports.add(d); err != nil {
-		w.troubleLocked("write the report", err) // the journal is what counts
+		w.troubleLocked("write the report", err) // the journal is authoritative
 	}
 }
 
-// Report tells how the positions of an epoch were settled, by their order; the reports
-// of the last few epochs are kept. It is of this node's part as it is now: who changes
-// the number of nodes keeps the reports of before with the cursors. fs.ErrNotExist when
-// there is none.
+// Report returns how the positions of an epoch were finished, in order. The reports of the last few
+// epochs are retained. A report covers this node's part as it is now: before you change the number
+// of nodes, save the earlier reports with the cursors. Report returns fs.ErrNotExist if there is
+// none.
 func (w *Window) Report(epoch int) ([]Delivery, error) {
 	file, err := disk.OpenFile(w.stage.Root(), w.reports.name(epoch), os.O_RDONLY, 0)
 	if err != nil {
@@ -151,11 +151,11 @@ func (w *Window) Report(epoch int) ([]Delivery, error) {
 	lines := bufio.NewScanner(io.LimitReader(file, reportLimit))
 	for lines.Scan() {
 		var d Delivery
-		if json.Unmarshal(lines.Bytes(), &d) == nil && d.Part == w.cfg.Part { // a kill may have torn it
+		if json.Unmarshal(lines.Bytes(), &d) == nil && d.Part == w.cfg.Part { // a kill may have torn the line
 			last[d.Pos] = d
 		}
 	}
-	// What was rewound is not settled any more.
+	// Rewound positions are not finished any more.
 	w.mu.Lock()
 	maps.DeleteFunc(last, func(pos int, _ Delivery) bool {
 		a := seq{epoch, pos}
@@ -168,20 +168,20 @@ func (w *Window) Report(epoch int) ([]Delivery, error) {
 	return slices.SortedFunc(maps.Values(last), func(a, b Delivery) int { return cmp.Compare(a.Pos, b.Pos) }), lines.Err()
 }
 
-// ReportSum is what the report of an epoch that has ended comes to.
+// ReportSum summarizes the report of a finished epoch.
 type ReportSum struct {
 	Epoch       int `json:"epoch"`
 	Shards      int `json:"shards"` // delivered
 	Redelivered int `json:"redelivered,omitempty"`
 	Skipped     int `json:"skipped,omitempty"`
-	// Digest is of the Positions of what was delivered, each a line of JSON, by their order.
+	// Digest covers the Positions of the delivered shards, each as a line of JSON, in order.
 	Digest string `json:"digest"`
 }
 
 func sumOf(epoch int, report []Delivery) *ReportSum {
 	sum, digest := &ReportSum{Epoch: epoch}, sha256.New()
 	lines := json.NewEncoder(digest)
-	lines.SetEscapeHTML(false) // as other programs write it
+	lines.SetEscapeHTML(false) // as other programs do
 	for _, d := range report {
 		switch {
 		case d.Skipped != "":
@@ -191,13 +191,13 @@ func sumOf(epoch int, report []Delivery) *ReportSum {
 			sum.Redelivered++
 		}
 		sum.Shards++
-		_ = lines.Encode(d.Position) // numbers and a text
+		_ = lines.Encode(d.Position) // cannot fail: numbers and a string
 	}
 	sum.Digest = fmt.Sprintf("sha256:%x", digest.Sum(nil))
 	return sum
 }
 
-// lastReport is that of the epoch before the current one, which is read once.
+// lastReport returns the summary of the epoch before the current one. It reads the report once.
 func (w *Window) lastReport() *ReportSum {
 	w.mu.Lock()
 	epoch, sum := w.low.epoch-1, w.reported

@@ -2,34 +2,33 @@ package window
 
 import "slices"
 
-// Reuse says what of an epoch stays for the next one.
+// Reuse selects the shards of an epoch that are retained for the next one.
 type Reuse string
 
 const (
-	// ReuseNone: nothing. An acknowledged shard goes.
+	// ReuseNone retains nothing. An acknowledged shard is removed.
 	ReuseNone Reuse = "none"
-	// ReuseFit: all that the next epoch wants, if all of that fits into Config.Size;
-	// otherwise nothing.
+	// ReuseFit retains all shards that the next epoch needs, if they all fit into Config.Size.
+	// Otherwise it retains nothing.
 	ReuseFit Reuse = "fit"
 	// ReusePin: what the next epoch wants first, as much as there is no other use for.
 	ReusePin Reuse = "pin"
 )
 
-// A shard that stays becomes the file of its position in the next epoch as soon as it
-// is acknowledged: it loses every name that a reader knows, and lies Ready in whole/
-// like one that was fetched ahead. So it counts at every instant, and when room is
-// needed for what comes earlier, what is wanted last goes first, whether it was fetched
-// or has stayed.
+// A retained shard becomes the file of its position in the next epoch as soon as it is
+// acknowledged. It loses every name that a reader knows, and lies Ready in whole/ like a prefetched
+// file. So it counts toward the budget at every instant. When an earlier position needs room, the
+// file that is needed last is removed first, whether it was fetched or retained.
 
-// demand is where an epoch has this node's items.
+// demand is the positions of this node's items in an epoch.
 type demand struct {
 	at   []int32 // by item: its first position, or nowhere
-	fits bool    // all of them into Config.Size
+	fits bool    // all of them fit into Config.Size
 }
 
 const nowhere = -1
 
-// wantLocked notes an epoch's order, when acknowledged files may stay for it.
+// wantLocked stores where an epoch needs its items, if files may be retained for it.
 func (w *Window) wantLocked(epoch int, order []int) {
 	if w.cfg.Reuse == ReuseNone {
 		return
@@ -38,7 +37,7 @@ func (w *Window) wantLocked(epoch int, order []int) {
 	var sum int64
 	for pos, item := range order {
 		if item != others && v.at[item] == nowhere {
-			v.at[item] = int32(pos) // there are not as many items as that
+			v.at[item] = int32(pos) // there are fewer items than that
 			sum += w.cfg.Items[item].room()
 		}
 	}
@@ -56,8 +55,8 @@ func (w *Window) wantLocked(epoch int, order []int) {
 
 func (w *Window) keeps(v demand) bool { return w.cfg.Reuse == ReusePin || v.fits }
 
-// awaitedLocked tells whether a position of the next epoch is not to be fetched, since
-// the current one has the item yet to be acknowledged, which then stays.
+// awaitedLocked reports whether a position of the next epoch need not be fetched, because the
+// current epoch still has to acknowledge the same item, which is then retained.
 func (w *Window) awaitedLocked(a seq, item int) bool {
 	want, known := w.demand[a.epoch]
 	now, current := w.demand[w.low.epoch]
@@ -68,9 +67,9 @@ func (w *Window) awaitedLocked(a seq, item int) bool {
 	return !was.before(w.low) && !w.settled[was]
 }
 
-// aheadLocked tells whether so much is there before a position that nothing that has
-// stayed is to make room for it yet. Fetching far ahead would drop what is wanted in
-// the next epoch, only to fetch it again.
+// aheadLocked reports whether enough shards are ready before a position, so that no retained file
+// has to make room for it yet. Fetching far ahead would drop files that the next epoch needs, only
+// to fetch them again.
 func (w *Window) aheadLocked(a seq) bool {
 	if w.cfg.Reuse == ReuseNone {
 		return false
@@ -84,11 +83,11 @@ func (w *Window) aheadLocked(a seq) bool {
 	return n >= 2*w.cfg.Parallel
 }
 
-// reuseLocked has an acknowledged file stay for the next epoch, or go.
+// reuseLocked retains an acknowledged file for the next epoch, or removes it.
 func (w *Window) reuseLocked(e *entry) {
 	if w.cfg.Reuse != ReuseNone && e.state == Acked && !w.overLocked(e.epoch+1) && (e.epoch == w.low.epoch-1 || e.epoch == w.low.epoch) {
 		if _, known := w.demand[e.epoch+1]; !known {
-			w.undecided = append(w.undecided, e) // its order is on its way; those of later epochs are not
+			w.undecided = append(w.undecided, e) // that order is being computed; those of later epochs are not
 			return
 		}
 	}
@@ -99,15 +98,15 @@ func (w *Window) reuseLocked(e *entry) {
 	w.removeLocked(e)
 }
 
-// carryOverLocked is the position that the file of an acknowledged one is kept for, if
-// there is one. From now on nothing is fetched for it.
+// carryOverLocked returns the position of the next epoch that reuses an acknowledged file, or nil.
+// From now on that position is not fetched.
 func (w *Window) carryOverLocked(e *entry) *entry {
 	want, known := w.demand[e.epoch+1]
 	if !known || e.state != Acked || e.item == orphan || want.at[e.item] == nowhere || !w.keeps(want) {
 		return nil
 	}
 	a := seq{e.epoch + 1, int(want.at[e.item])}
-	// Without a journal the file's place alone says that it is acknowledged.
+	// Without a journal, only the file's place records the acknowledgement.
 	if a.before(w.low) || w.settled[a] || w.active[a] != nil || w.journal.torn {
 		return nil
 	}
@@ -120,7 +119,7 @@ func (w *Window) carryOverLocked(e *entry) *entry {
 	return heir
 }
 
-// reusedLocked takes the outcome of handing a file on.
+// reusedLocked records the result of moving a file to its next position.
 func (w *Window) reusedLocked(e *entry, ok bool, err error) {
 	heir := e.carryOver
 	e.carryOver = nil
@@ -140,7 +139,7 @@ func (w *Window) reusedLocked(e *entry, ok bool, err error) {
 	w.verifiedLocked(heir)
 }
 
-// planAgainLocked has a position fetched whose turn may be over.
+// planAgainLocked schedules a position again that planning may have passed.
 func (w *Window) planAgainLocked(a seq) {
 	at, _ := slices.BinarySearchFunc(w.again, a, seq.compare)
 	w.again = slices.Insert(w.again, at, a)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// roomLocked tells whether size more bytes fit the budget. When they don't it has
-// something make room, if there is what may.
+// roomLocked reports whether size more bytes fit the budget. If not, it starts to remove files, if
+// there are any that it may remove.
 func (w *Window) roomLocked(now time.Time, a seq, size int64, alarm func(time.Time)) bool {
 	limit := w.limitLocked(now)
 	if w.used+size <= limit {
@@ -17,8 +17,8 @@ func (w *Window) roomLocked(now time.Time, a seq, size int64, alarm func(time.Ti
 		if w.cfg.Release == ReleaseRolling {
 			freed = w.replaceLocked(now, alarm)
 		}
-		// What comes later must not keep out what comes first. It does after a restart
-		// that found much of the former, and when it has stayed.
+		// Later positions must not block earlier ones. That happens after a restart that recovered
+		// many later files, and with retained files.
 		if !freed && a.before(w.top) && !w.aheadLocked(a) {
 			freed = w.dropLocked(a, "room for an earlier one")
 		}
@@ -29,7 +29,7 @@ func (w *Window) roomLocked(now time.Time, a seq, size int64, alarm func(time.Ti
 	return false
 }
 
-// replaceLocked lets the oldest file go that has been there long enough.
+// replaceLocked acknowledges the oldest file, if it is at least MinAge old.
 func (w *Window) replaceLocked(now time.Time, alarm func(time.Time)) bool {
 	for len(w.aged) > 0 {
 		e := w.aged[0]
@@ -51,8 +51,8 @@ func (w *Window) replaceLocked(now time.Time, alarm func(time.Time)) bool {
 	return false
 }
 
-// dropLocked gives up the ready file that is wanted last, of those that come after a
-// and that nobody has open; its position is planned anew.
+// dropLocked removes the ready file that is needed last, of those after a that are not open. Its
+// position is fetched again later. It reports whether there was one.
 func (w *Window) dropLocked(a seq, why string) bool {
 	var after []*entry
 	for at, e := range w.active {
@@ -71,7 +71,7 @@ func (w *Window) dropLocked(a seq, why string) bool {
 	return false
 }
 
-// replanLocked lets a Ready file go and plans its position anew.
+// replanLocked removes a Ready file and schedules its position again.
 func (w *Window) replanLocked(e *entry, why string) {
 	e.planned = true
 	w.moveLocked(e, Zombie, why)
@@ -80,7 +80,7 @@ func (w *Window) replanLocked(e *entry, why string) {
 	w.removeLocked(e)
 }
 
-// undropLocked takes a file back that a reader took before it went.
+// undropLocked restores an entry whose file a reader acquired before its removal.
 func (w *Window) undropLocked(e *entry) {
 	w.again = slices.DeleteFunc(w.again, func(a seq) bool { return a == e.seq })
 	e.planned, e.leaving = false, false
@@ -91,7 +91,7 @@ func (w *Window) undropLocked(e *entry) {
 	w.scanWant = true
 }
 
-// forgetLocked takes an entry out of the positions; its file may still take room.
+// forgetLocked removes an entry from the positions; its file may still take space.
 func (w *Window) forgetLocked(e *entry) {
 	if w.active[e.seq] == e {
 		delete(w.active, e.seq)
@@ -104,9 +104,9 @@ func (w *Window) removeLocked(e *entry) {
 	w.leaving += e.room()
 }
 
-// diskLocked tells whether the disk has room for size bytes more than what is
-// reserved, with MinFree left. When it is below that already, what is wanted last
-// goes: but never the next, or nobody would ever make room.
+// diskLocked reports whether the disk has room for size bytes in addition to the reserved ones,
+// with MinFree left. If less than MinFree is left already, it drops the file that is needed last,
+// but never the next one: readers could then never make room.
 func (w *Window) diskLocked(now time.Time, size int64) bool {
 	if now.Before(w.diskUntil) {
 		return false
@@ -127,10 +127,10 @@ func (w *Window) diskLocked(now time.Time, size int64) bool {
 	return false
 }
 
-// relieveLocked drops one file for the disk's sake: the one that is wanted last,
-// but not the next that a reader gets.
+// relieveLocked drops one file to free disk space: the one that is needed last, but not the next
+// one that a reader receives.
 func (w *Window) relieveLocked(why string) {
-	keep := seq{w.low.epoch + 1, 0} // below it is the current epoch, which alone is leased
+	keep := seq{w.low.epoch + 1, 0} // below it is the current epoch, the only one that is leased
 	for at, e := range w.active {
 		if e.state == Ready && at.before(keep) {
 			keep = at

@@ -12,11 +12,10 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Run fills the window until its work is done. It returns nil when every epoch is
-// delivered and acknowledged (with ReleaseNever: when all is there), a
-// *BadItemError when an epoch failed, and the context's error when that ended. All
-// its goroutines are gone then. Leases can be acknowledged until Close. It is called
-// once.
+// Run fills the window until all epochs are delivered and acknowledged (with ReleaseNever: until
+// all files are there), and then returns nil. It returns a *BadItemError if an epoch failed, and
+// the context's error once that is done. When Run returns, all its goroutines have ended. Leases
+// can be acknowledged until Close. Call Run once.
 func (w *Window) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -53,7 +52,7 @@ func (w *Window) Run(ctx context.Context) error {
 	return err
 }
 
-// loop plans and acts, until there is nothing more to do.
+// loop plans and acts until there is nothing more to do.
 func (w *Window) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -82,8 +81,8 @@ func (w *Window) loop(ctx context.Context) error {
 	}
 }
 
-// endedBy returns the error with which Run ends when its context has ended: that of an epoch
-// that failed while the last plan was carried out comes first, as readers have seen it.
+// endedBy returns the error with which Run ends once its context is done. The error of an epoch
+// that failed during the last plan has precedence, because readers have seen it.
 func (w *Window) endedBy(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +92,7 @@ func (w *Window) endedBy(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// act does what was planned. Only fetches and orders take goroutines of their own.
+// act does the planned work. Only fetches and orders run in their own goroutines.
 func (w *Window) act(ctx context.Context, t todo) {
 	for _, e := range t.fetch {
 		w.spawn(func() { w.fetch(ctx, e) })
@@ -107,7 +106,7 @@ func (w *Window) act(ctx context.Context, t todo) {
 	for _, e := range t.show {
 		ino, err := w.stage.show(e.name, e.mark)
 		if errors.Is(err, ErrLost) {
-			// Now, and not by a burial: the file that is fetched next has the same name.
+			// Now, not with the other removals: the file that is fetched next has the same name.
 			_, derr := w.stage.discard(e.name)
 			err = errors.Join(err, derr)
 		}
@@ -143,7 +142,7 @@ func (w *Window) act(ctx context.Context, t todo) {
 	w.mu.Unlock()
 }
 
-// remove removes a file, wherever it got to.
+// remove removes a file, wherever a reader moved it.
 func (w *Window) remove(e *entry) {
 	w.mu.Lock()
 	name, ino, at, acked, shown := e.name, e.ino, e.at, !e.planned, e.published
@@ -174,7 +173,7 @@ func (w *Window) remove(e *entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !shown && ino != 0 {
-		e.published, e.ino = true, ino // it stayed from an epoch whose reader has it open
+		e.published, e.ino = true, ino // it was retained from an epoch whose reader still has it open
 	}
 	if taken && err == nil && w.active[e.seq] == nil {
 		w.undropLocked(e)
@@ -205,14 +204,14 @@ func (w *Window) orderedLocked(epoch int, order []int) {
 	}
 }
 
-// Nobody is the item of a position that is not delivered; others of one that this node
-// does not deliver.
+// Nobody is the item of a position that no node delivers; others is that of a position that this
+// node does not deliver.
 const (
 	Nobody = -2
 	others = Nobody
 )
 
-// masked is an order with others in place of what is not this node's.
+// masked returns a copy of an order with others at the positions of other nodes.
 func (w *Window) masked(order []int) []int {
 	order = slices.Clone(order)
 	for pos := range order {
@@ -235,7 +234,7 @@ func (w *Window) checkOrder(epoch int, order []int) error {
 	return nil
 }
 
-// publishedLocked takes the outcome of showing a file.
+// publishedLocked records the result of publishing a file.
 func (w *Window) publishedLocked(now time.Time, e *entry, ino uint64, err error) {
 	e.showing = false
 	w.showing--
@@ -262,8 +261,8 @@ func (w *Window) publishedLocked(now time.Time, e *entry, ino uint64, err error)
 	w.serveLocked(now)
 }
 
-// listen has the kernel tell of changes in the directories. It is a hint: what it
-// misses, the next scan finds.
+// listen watches the directories with inotify. Events are hints: the next scan finds what they
+// miss.
 func (w *Window) listen() (stop func()) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -293,12 +292,12 @@ func (w *Window) listen() (stop func()) {
 		}
 	}()
 	return func() {
-		watcher.Close() //nolint:errcheck // it is not used any more
+		watcher.Close() //nolint:errcheck // not used any more
 		<-done
 	}
 }
 
-// heard takes news of the directories: only what a reader may have done is any.
+// heard handles an inotify event. It ignores events that no reader caused.
 func (w *Window) heard(event fsnotify.Event) {
 	done := filepath.Base(filepath.Dir(event.Name)) == "done"
 	w.mu.Lock()

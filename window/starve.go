@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	starvePeriod = 5 * time.Minute        // the status tells of the last one or two of these
-	sampleEvery  = 250 * time.Millisecond // while readers wait: for what?
-	starveLogged = time.Minute            // of waiting, of all readers together, is worth a line in the log
-	starveShare  = 200                    // of the readers' time this part may be waited without a word
+	starvePeriod = 5 * time.Minute        // length of a period; the status covers the last one or two
+	sampleEvery  = 250 * time.Millisecond // between snapshots while readers wait
+	starveLogged = time.Minute            // total wait of all readers that is logged
+	starveShare  = 200                    // waits below 1/starveShare of the readers' time are not reported
 )
 
-// Starvation says what readers waited for in the last five to ten minutes while they
-// held nothing: which part is the limit, by which numbers, and what to change.
+// Starvation reports what readers waited for in the last five to ten minutes while they held
+// nothing: the bottleneck, the numbers, and what to change.
 type Starvation struct {
-	Seconds float64           `json:"seconds"` // all readers' together
-	Of      float64           `json:"of"`      // seconds that were looked at
-	Readers int               `json:"readers"` // that waited
-	Causes  map[Cause]float64 `json:"causes"`  // the seconds, by cause
-	Cause   Cause             `json:"cause"`   // of most of them
+	Seconds float64           `json:"seconds"` // sum over all readers
+	Of      float64           `json:"of"`      // length of the observation, in seconds
+	Readers int               `json:"readers"` // number of readers that waited
+	Causes  map[Cause]float64 `json:"causes"`  // seconds by cause
+	Cause   Cause             `json:"cause"`   // the cause of the longest wait
 	Words   string            `json:"words"`
 }
 
-// period is what a few minutes saw.
+// period is the sums over a few minutes.
 type period struct {
 	began  time.Time
 	waits  map[Cause]time.Duration
@@ -37,27 +37,27 @@ type period struct {
 	came   int64 // bytes
 	whole  int   // fetches
 	failed int
-	took   time.Duration // of the whole ones
-	silent time.Duration // of these, until the first byte
+	took   time.Duration // total time of the successful fetches
+	silent time.Duration // the part of took before the first byte
 }
 
-// scene is how things stood when a reader last waited for a cause.
+// scene is a snapshot of the window while a reader waited for a cause.
 type scene struct {
 	at      time.Time
 	held    total
 	zombies int64
-	next    int64 // the size of what comes next
-	free    int64 // on the disk
+	next    int64 // size of the next shard
+	free    int64 // free bytes on the disk
 	holders []string
-	oldest  time.Duration // for which one of these has held
-	silent  time.Duration // for which a fetch has brought nothing
+	oldest  time.Duration // the longest time that one of them has held a shard
+	silent  time.Duration // the longest time that a fetch has received nothing
 }
 
-// starving keeps the numbers behind a Starvation.
+// starving is the data behind a Starvation.
 type starving struct {
 	now, before period
 	scenes      map[Cause]scene
-	logged      time.Time // when the log last said it
+	logged      time.Time // last log record
 }
 
 func newStarving(now time.Time) starving {
@@ -70,7 +70,7 @@ func (s *starving) turn(now time.Time) {
 	s.before, s.now = s.now, period{began: now, waits: map[Cause]time.Duration{}}
 }
 
-// sceneLocked notes how things stand while somebody waits.
+// sceneLocked takes a snapshot while a reader waits.
 func (w *Window) sceneLocked(now time.Time) {
 	if now.Sub(w.starving.scenes[w.cause].at) < sampleEvery {
 		return
@@ -80,7 +80,7 @@ func (w *Window) sceneLocked(now time.Time) {
 		s.next = w.cfg.Items[w.orders[a.epoch][a.pos]].Size
 	}
 	if w.cause == CauseDisk {
-		s.free, _ = w.free() // it was told when it failed
+		s.free, _ = w.free() // the error was logged when it occurred
 	}
 	for e := range w.fetching {
 		if e.flowing() == 0 {
@@ -110,7 +110,7 @@ func (w *Window) sceneLocked(now time.Time) {
 	w.starving.scenes[w.cause] = s
 }
 
-// starvationLocked is nil while readers wait for next to nothing.
+// starvationLocked returns nil while the waits are negligible.
 func (w *Window) starvationLocked(now time.Time) *Starvation {
 	p := w.starving.now
 	if was := w.starving.before; !was.began.IsZero() {
@@ -151,7 +151,7 @@ func (w *Window) starvationLocked(now time.Time) *Starvation {
 	return &s
 }
 
-// sayStarvationLocked logs, once in each period, that readers waited for a minute in all.
+// sayStarvationLocked logs, at most once per period, that readers have waited a minute in total.
 func (w *Window) sayStarvationLocked(now time.Time) {
 	if !w.starving.logged.IsZero() && now.Sub(w.starving.logged) < starvePeriod {
 		return
@@ -169,7 +169,7 @@ func (w *Window) sayStarvationLocked(now time.Time) {
 	}
 }
 
-// limit names the part that is the limit, the numbers that say so, and what to change.
+// limit describes the bottleneck, the numbers that show it, and what to change.
 func (w *Window) limit(cause Cause, p period, of float64) string {
 	s := w.starving.scenes[cause]
 	rates := fmt.Sprintf("%s/s came and readers took %s/s", amount(float64(p.came)/of), amount(float64(p.acked)/of))
@@ -210,7 +210,7 @@ func seconds(s float64) string { return fmt.Sprintf("%.3g s", s) }
 
 func amount(n float64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
-// flowing is when the first byte of a fetch came, counted from its beginning; 0: not yet.
+// flowing returns the time to first byte of a fetch; 0: none has been received.
 func (e *entry) flowing() time.Duration {
 	if e.in == nil {
 		return 0

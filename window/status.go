@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Status is what a window tells about itself, for people and programs.
+// Status is the state of a window, for people and programs.
 type Status struct {
 	Input   string  `json:"input"`
 	Dir     string  `json:"dir"`
@@ -17,9 +17,9 @@ type Status struct {
 	Release Release `json:"release"`
 
 	Epoch     int `json:"epoch"`            // the current one, from 0
-	Epochs    int `json:"epochs,omitempty"` // 0: without end
+	Epochs    int `json:"epochs,omitempty"` // 0: unlimited
 	Positions int `json:"positions"`        // of the current epoch
-	Finished  int `json:"settled"`          // of these: acknowledged or skipped
+	Finished  int `json:"settled"`          // how many of them are acknowledged or skipped
 
 	Items map[State]int   `json:"items"` // in the window, by state
 	Bytes map[State]int64 `json:"bytes"`
@@ -31,7 +31,7 @@ type Status struct {
 	Delivered    int64 `json:"delivered"`
 	Acknowledged int64 `json:"acknowledged"`
 	Redelivered  int64 `json:"redelivered"`
-	Reused       int64 `json:"reused,omitempty"` // stayed for the next epoch
+	Reused       int64 `json:"reused,omitempty"` // retained for the next epoch
 
 	Report *ReportSum `json:"report,omitempty"` // of the epoch before the current one
 
@@ -39,13 +39,13 @@ type Status struct {
 	Skipped     []BadItem      `json:"skipped,omitempty"`
 	Strangers   []string       `json:"strangers,omitempty"` // files in ready/ that stager did not make
 	Readers     []ReaderStatus `json:"readers,omitempty"`
-	Waiting     int            `json:"waiting"` // calls for a shard that wait now
+	Waiting     int            `json:"waiting"` // blocked calls of Lease
 	Starvation  *Starvation    `json:"starvation,omitempty"`
 
 	Ready         bool `json:"ready"`
 	Done          bool `json:"done"`
-	OpenFilesSeen bool `json:"openFilesSeen"` // false: the file system does not tell who has files open
-	// Cautions say what is promised elsewhere and cannot be here.
+	OpenFilesSeen bool `json:"openFilesSeen"` // false: the file system does not report open files
+	// Cautions lists the guarantees that do not hold on this file system.
 	Cautions  []string `json:"cautions,omitempty"`
 	LastError string   `json:"lastError,omitempty"`
 }
@@ -58,18 +58,18 @@ type BadItem struct {
 	Reason string `json:"reason"`
 }
 
-// ReaderStatus is one reader.
+// ReaderStatus is the state of one reader.
 type ReaderStatus struct {
 	ID    string            `json:"id"`
 	Held  int               `json:"held"`
 	Epoch int               `json:"epoch"`
 	Waits map[Cause]float64 `json:"waits"` // seconds in which it waited and held nothing
-	// Leases are what it holds, but for claims, which have no name: a reader that was
-	// killed finds here what it does not know that it was given.
+	// Leases lists the ids of its leases, without claims, which have none. A restarted reader finds
+	// here the leases that it does not know of.
 	Leases []string `json:"leases,omitempty"`
 }
 
-// Status tells how things stand.
+// Status returns the current state.
 func (w *Window) Status() Status {
 	report := w.lastReport()
 	w.mu.Lock()
@@ -111,7 +111,7 @@ func (w *Window) Status() Status {
 	return s
 }
 
-// leasesLocked are the leases by reader, in the order of their names.
+// leasesLocked returns the ids of the leases by reader, sorted.
 func (w *Window) leasesLocked() map[string][]string {
 	of := make(map[string][]string)
 	for _, id := range slices.Sorted(maps.Keys(w.leases)) {
@@ -122,14 +122,14 @@ func (w *Window) leasesLocked() map[string][]string {
 	return of
 }
 
-// Held are the leases of a reader.
+// Held returns the ids of a reader's leases.
 func (w *Window) Held(reader string) ([]string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.leasesLocked()[reader], nil
 }
 
-// cautions are what this directory's file system takes away from the promises.
+// cautions returns the guarantees that do not hold on this file system.
 func (w *Window) cautions() []string {
 	if w.stage.seesOpen {
 		return nil
@@ -138,7 +138,7 @@ func (w *Window) cautions() []string {
 		"also while somebody reads or maps it, and such bytes are not counted in the limit; acknowledge after closing, or put the window on a local disk", w.dir, w.stage.Kind())}
 }
 
-// skippedLocked lists the positions that were left out.
+// skippedLocked returns the skipped positions.
 func (w *Window) skippedLocked() (items []BadItem) {
 	for _, k := range w.skipped {
 		items = append(items, BadItem{k.name, k.epoch, k.pos, k.reason})
@@ -146,7 +146,7 @@ func (w *Window) skippedLocked() (items []BadItem) {
 	return items
 }
 
-// Skipped returns a *SkippedError when positions were left out, and nil otherwise.
+// Skipped returns a *SkippedError if positions were skipped, and nil otherwise.
 func (w *Window) Skipped() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,33 +9,33 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// An item that is a directory lives as a file does, with two differences.
+// An item that is a directory lives like a file, with two differences.
 //
-// Its second link, in held/ and doomed/, is a directory of the item's name. In it is one
-// directory that has the shown one's inode for a name, and in that a second link to each
-// file:
+// Its second link, in held/ and doomed/, is a directory with the item's name. It contains one
+// directory, which is named by the inode of the published one. That directory contains a second
+// link to each file:
 //
 //	<dir>/ready/e0000-00000007-NAME/cat/1.jpg
 //	<dir>/.stager/held/e0000-00000007-NAME/<inode of the former>/cat/1.jpg
 //
-// And it does not vanish in one step, so that it is moved out of sight first, to
-// leaving/, and emptied there. What a reader put into it has no second link, and
-// stays: such a remainder is put into done/.
+// A directory cannot be removed in one step. So it is first moved to leaving/, out of the readers'
+// sight, and emptied there. Files that a reader added have no second link and are kept: the
+// remainder moves to done/.
 
-// linkTree makes the second link of a tree that is about to be shown.
+// linkTree creates the second link of a tree before the tree is published.
 func (s *localDir) linkTree(name string, ino uint64) error {
-	if err := s.erase(s.held, name); err != nil { // what a kill left of an earlier try
+	if err := s.erase(s.held, name); err != nil { // left by a kill during an earlier attempt
 		return err
 	}
-	held, err := s.held.Mkdir(name, 0o700) // what is below has the modes of what is shown
+	held, err := s.held.Mkdir(name, 0o700) // the directories below have the modes of the published ones
 	if err != nil {
 		return err
 	}
 	return errors.Join(s.whole.LinkTree(name, held, strconv.FormatUint(ino, 10)), held.Close())
 }
 
-// origin is the inode of the file or tree that a name in held/ or doomed/ is a second
-// link to; 0 of a tree whose links are not made, or gone.
+// origin returns the inode of the file or tree that a name in held/ or doomed/ is a second link to.
+// It returns 0 for a tree whose links do not exist.
 func (s *localDir) origin(shelf *disk.Subdir, name string) (uint64, error) {
 	st, err := shelf.Stat(name)
 	if err != nil || !st.Dir {
@@ -57,8 +57,8 @@ func (s *localDir) origin(shelf *disk.Subdir, name string) (uint64, error) {
 	return ino, nil
 }
 
-// linked is what a second link tells of the file or tree: of a tree, as Links, how many
-// names that file has which has most, and as Size the room of all.
+// linked returns the Stat of a second link. For a tree, Links is the maximum number of names of any
+// file, and Size is the space of all files.
 func (s *localDir) linked(shelf *disk.Subdir, name string) (disk.Stat, error) {
 	st, err := shelf.Stat(name)
 	if err != nil || !st.Dir {
@@ -73,11 +73,11 @@ func (s *localDir) linked(shelf *disk.Subdir, name string) (disk.Stat, error) {
 	return st, err
 }
 
-// dirsOf is what the directories of a tree take beside its own, with their second links.
+// dirsOf returns the space of a tree's directories except its own, with their second links.
 func dirsOf(tree disk.TreeStat) int64 { return int64(tree.Dirs-1)*disk.DirRoom + tree.Names }
 
-// glimpse is linked without a look at every file of a tree: for one that is known to have
-// its names.
+// glimpse is linked without a walk over the files of a tree: for trees that are known to have their
+// names.
 func (s *localDir) glimpse(shelf *disk.Subdir, name string) (disk.Stat, error) {
 	st, err := shelf.Stat(name)
 	if err == nil && st.Dir {
@@ -87,7 +87,7 @@ func (s *localDir) glimpse(shelf *disk.Subdir, name string) (disk.Stat, error) {
 	return st, err
 }
 
-// landed is what is told of a file or tree in whole/.
+// landed returns the Stat of a file or tree in whole/.
 func (s *localDir) landed(name string) (disk.Stat, error) {
 	st, err := s.whole.Stat(name)
 	if err == nil && st.Dir {
@@ -98,7 +98,7 @@ func (s *localDir) landed(name string) (disk.Stat, error) {
 	return st, err
 }
 
-// idle tells whether nobody has the file, or any of the tree, open or mapped.
+// idle reports whether the file, or every file of the tree, is neither open nor mapped.
 func (s *localDir) idle(shelf *disk.Subdir, name string) (bool, error) {
 	if st, err := shelf.Stat(name); err != nil || st.Dir {
 		if err != nil {
@@ -109,13 +109,13 @@ func (s *localDir) idle(shelf *disk.Subdir, name string) (bool, error) {
 	return shelf.Idle(name)
 }
 
-// erase removes what nobody else can have: links of what stays. It is no error when it
-// is not there.
+// erase removes links that only stager can reach and whose files have other names. A missing name
+// is not an error.
 func (s *localDir) erase(shelf *disk.Subdir, name string) error {
 	return s.Root().RemoveAll(path.Join(shelf.Name(), name))
 }
 
-// reuseTree is pass for a tree: its second link becomes it.
+// reuseTree is reuse for a tree: its second link becomes the new tree.
 func (s *localDir) reuseTree(name string, ino uint64, to string) error {
 	held, err := s.held.Sub(name)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *localDir) discardTree(name string, ino uint64) (uint64, error) {
 	return ino, errors.Join(s.whole.Move(name, doomed, strconv.FormatUint(ino, 10)), doomed.Close())
 }
 
-// hide takes the name away if it is that of this file or tree.
+// hide removes the name if it belongs to this file or tree.
 func (s *localDir) hide(shelf *disk.Subdir, name string, ino uint64) error {
 	st, err := shelf.Stat(name)
 	switch {
@@ -160,7 +160,7 @@ func (s *localDir) hide(shelf *disk.Subdir, name string, ino uint64) error {
 	return shelf.RemoveSame(name, ino)
 }
 
-// hideTree takes a tree out of sight in one step. fs.ErrNotExist when it is not there.
+// hideTree moves a tree out of sight in one step. It returns fs.ErrNotExist if there is none.
 func (s *localDir) hideTree(shelf *disk.Subdir, name string, ino uint64) error {
 	away := pendingName(name, ino)
 	if err := shelf.Move(name, s.leaving, away); err != nil {
@@ -169,11 +169,11 @@ func (s *localDir) hideTree(shelf *disk.Subdir, name string, ino uint64) error {
 	return s.leave(away)
 }
 
-// leave removes those files of a tree that have their second link.
+// leave removes those files of a tree that have a second link, and moves the rest to done/.
 func (s *localDir) leave(away string) error {
 	gone, err := s.leaving.Prune(away, func(dir *disk.Subdir, name string, st disk.Stat) (bool, error) {
 		if st.Links < 2 {
-			return false, nil // somebody else's
+			return false, nil // another program's
 		}
 		return true, dir.Remove(name)
 	})
@@ -182,12 +182,12 @@ func (s *localDir) leave(away string) error {
 	}
 	err = s.leaving.Move(away, s.done, away)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // another remainder lies there: this one stays
+		return nil // another remainder has that name: this one stays
 	}
 	return err
 }
 
-// resumeRemoval goes on with what a kill left of that.
+// resumeRemoval finishes removals that a kill interrupted.
 func (s *localDir) resumeRemoval() error {
 	names, err := s.leaving.Names()
 	for _, name := range names {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// A lease says which shards a reader has, and not how far it is in them. Only the trainer
-// knows that, and often no more than how many samples it has used since the job began.
-// That tells the very sample where there is one order of samples: that of the shards of
-// this node's part, taken by one reader. Where it does not, what was leased
-// comes again from its beginning, so that samples are repeated and none is lost.
+// A lease records which shards a reader holds, not how far it has read them. Only the trainer knows
+// that, often just as the number of samples used since the job began. The number identifies the
+// exact sample if there is a single order of samples: the shards of this node's part, delivered to
+// one reader. Otherwise leased shards are delivered again from their start: samples repeat, and
+// none is lost.
 
-// Used is a position of which some samples are used: its first.
+// Used is a position whose first Samples samples are used.
 type Used struct {
 	Epoch   int `json:"epoch"`
 	Pos     int `json:"pos"`
@@ -20,15 +20,15 @@ type Used struct {
 
 func (u Used) seq() seq { return seq{u.Epoch, u.Pos} }
 
-// course is how the shards of an epoch are taken, as long as this process sees it.
+// course records how the shards of an epoch are delivered, as far as this process knows.
 type course struct {
 	epoch  int
 	reader string
-	mixed  bool // by several, or not in their order
+	mixed  bool // by several readers, or out of order
 	recut  bool // the number of nodes has changed since the first epoch
 }
 
-// take notes that a reader was given a shard, the how manieth time.
+// take records the nth delivery of a shard to a reader.
 func (c *course) take(l *lease, attempts int) {
 	switch {
 	case l.e.epoch != c.epoch || c.reader == "":
@@ -42,7 +42,7 @@ func (c *course) take(l *lease, attempts int) {
 
 func (c *course) inOrder(epoch int) bool { return c.epoch != epoch || !c.mixed }
 
-// samples are those of the item at a position; 0 when that is not known.
+// samples returns the number of samples of the item at a position; 0 if unknown.
 func (w *Window) samples(a seq, item int) int {
 	if w.cfg.Trim != nil {
 		if pos, n, some := w.cfg.Trim(a.epoch); some && pos == a.pos {
@@ -52,12 +52,12 @@ func (w *Window) samples(a seq, item int) int {
 	return w.cfg.Items[item].Samples
 }
 
-// Reached is a cursor of this window at the moment when the trainer had used so many
-// samples of this part since the job began. What it had not used is not settled any more,
-// though a reader that was ahead of it acknowledged it. What it has used stays to
-// be delivered if that was not acknowledged, and is Used: only the trainer may
-// skip it, who knows whether it uses samples in their order. Where the count does not
-// tell, nothing changes, and Again says why.
+// Reached returns the cursor for the moment when the trainer had used seen samples of this part
+// since the job began. Shards after that point are unfinished again, even if a reader that ran
+// ahead has acknowledged them. Shards before it that were not acknowledged are delivered again and
+// are listed in Used: only the trainer may skip their samples, because only it knows whether it
+// uses them in order. If the count does not identify a point, c is returned unchanged with the
+// reason in Again.
 func (w *Window) Reached(c Cursor, seen int64) Cursor {
 	reached, why := w.reached(c, seen)
 	if why != "" {
@@ -94,7 +94,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		order = w.masked(w.cfg.Order(c.Epoch))
 	}
 	var used []Used
-	end, gap := len(order), false // the first position that is not settled now, and whether one was not before
+	end, gap := len(order), false // the first position that is unfinished now, and whether an earlier one was unfinished before
 	for pos, item := range order {
 		if item == others {
 			continue
