@@ -465,7 +465,7 @@ func (w *Window) recoverPending(found map[uint64]place) error {
 	return nil
 }
 
-// sweepIncoming removes what no fetch will go on with soon.
+// sweepIncoming removes the incoming files that no queued fetch will resume.
 func (w *Window) sweepIncoming() error {
 	left, err := w.stage.Orphans()
 	if err != nil {

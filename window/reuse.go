@@ -11,7 +11,8 @@ const (
 	// ReuseFit retains all shards that the next epoch needs, if they all fit into Config.Size.
 	// Otherwise it retains nothing.
 	ReuseFit Reuse = "fit"
-	// ReusePin: what the next epoch wants first, as much as there is no other use for.
+	// ReusePin retains the shards that the next epoch needs first, as many as there is unused space
+	// for.
 	ReusePin Reuse = "pin"
 )
 

@@ -191,7 +191,7 @@ func (s *localDir) leave(away string) error {
 func (s *localDir) resumeRemoval() error {
 	names, err := s.leaving.Names()
 	for _, name := range names {
-		if st, serr := s.leaving.Stat(name); serr == nil && st.Dir { // only trees are put there
+		if st, serr := s.leaving.Stat(name); serr == nil && st.Dir { // only trees are moved there
 			err = errors.Join(err, s.leave(name))
 		}
 	}

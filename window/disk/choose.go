@@ -9,108 +9,108 @@ import (
 
 // How a chooser evaluates a device.
 const (
-	// evaluateEvery is how long direct writes are watched before it is decided whether they
-	// wait for the device, and judgeEvery how long the page cache must prove to be faster.
+	// evaluateEvery is the time for which direct writes are observed before each decision whether
+	// they wait for the device. judgeEvery is the time in which the page cache must prove to be
+	// faster.
 	evaluateEvery = 15 * time.Millisecond
 	judgeEvery    = 250 * time.Millisecond
-	// A device is slow when direct writes are nearly always under way, several wait, and
-	// each largeWrite takes longer than slowWrite. A single stream cannot do anything else while
-	// it waits for the device.
+	// A device is slow if direct writes are nearly always in flight, several wait, and each
+	// largeWrite takes longer than slowWrite. A single stream can do nothing else while it waits
+	// for the device.
 	busyShare   = 0.85
 	queued      = 1.5
 	slowWrite   = time.Millisecond
 	singleShare = 0.1
 	largeWrite  = 512 << 10
-	// several streams have enough to do while some wait for the device.
+	// Several streams have other work while some of them wait for the device.
 	several = 4
-	// worthwhile is by how much the page cache must be faster than the device.
+	// worthwhile is the factor by which the page cache must be faster than the device.
 	worthwhile = 1.05
-	// leastRoom is the room for which it is worth to begin with the page cache.
+	// leastRoom is the minimum room in the page cache to start to use it.
 	leastRoom = 32 << 20
-	// feed is how much of what goes to the page cache is being written to the device at once,
-	// so that the device is never idle and nobody waits long behind that. More than flushing
-	// is what the kernel writes while it empties the cache; a direct write waits behind it.
+	// feed is how much of the dirty page cache is being written to the device at once, so that the
+	// device is never idle and no write waits long behind it. More than flushing means that the
+	// kernel empties the cache; a direct write then waits behind it.
 	feed     = 16 << 20
 	flushing = 64 << 20
-	// longEnough is how long a device is measured before its rate is reliable.
+	// longEnough is the minimum observation time for a reliable rate of the device.
 	longEnough = 150 * time.Millisecond
-	// longPause is a time without any write that is not a stream's own.
+	// longPause is a time without writes that is longer than the gaps within a stream.
 	longPause = 50 * time.Millisecond
-	// keptUp is how little is pending when the device keeps up with what arrives.
+	// keptUp is the number of pending bytes below which the device keeps up.
 	keptUp = 32 << 20
-	// roomEvery is how old the kernel's figures may be, and roomWait how long a write waits
-	// for room before it goes to the device anyway.
+	// roomEvery is the maximum age of the kernel's figures. roomWait is how long a write waits for
+	// room in the cache before it goes to the device anyway.
 	roomEvery = 10 * time.Millisecond
 	roomWait  = 500 * time.Millisecond
-	// After the page cache was no faster it is not tried for backoff, twice as long each time.
+	// After the page cache was no faster, it is not tried for backoff, which doubles each time.
 	backoff     = 2 * time.Second
 	mostBackoff = time.Minute
 )
 
-// chooser decides for each large write to one device whether it goes past the page cache.
+// chooser decides for each large write to one device whether it bypasses the page cache.
 //
-// It starts with direct writes: they cost the least where the device is faster than what
-// arrives. Once they queue at the device, what it cannot take at once goes to the page cache
-// ("spilling"), as far as that has room, and the device gets as much of that as it can write.
-// Where a direct write would be done soon it stays one. A file that is written by several
-// streams at once goes to the cache as a whole, because the file system has its direct and
-// its cached writes wait for each other.
+// It starts with direct writes, which cost the least if the device is faster than the incoming
+// data. Once they queue at the device, the excess goes to the page cache ("spilling"), as far as it
+// has room, and the device writes as much of that as it can. A write that would soon finish
+// directly stays direct. A file that several streams write at once goes to the cache as a whole,
+// because file systems serialize direct and cached writes to the same file.
 type chooser struct {
 	room func() (memory.Room, error)
-	// starting is held by the one goroutine that has the kernel begin to write.
+	// starting is held by the one goroutine that makes the kernel start writeback.
 	starting sync.Mutex
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards all fields below
 	spill   bool
-	changes int64   // of the way, to and fro
-	cached  int64   // bytes that went to the page cache
-	device  float64 // bytes per second that direct writes reached when they queued
-	cache   float64 // and that all writes reached, with the page cache
+	changes int64   // number of switches between the modes
+	cached  int64   // bytes written to the page cache
+	device  float64 // bytes per second of direct writes while they queued
+	cache   float64 // bytes per second of all writes while spilling
 	retryAt time.Time
 	wait    time.Duration // the next back-off
-	files   int           // that are open
-	// While the cache is full the writes of shared files are direct. The room is not looked at
-	// for each of them, so that a file does not change its way for the little that comes.
+	files   int           // number of open files
+	// While the cache is full, writes of shared files are direct. The room is not checked for each
+	// of them, so that a file does not switch modes for a little free room.
 	fullTill time.Time
 
-	seen      time.Duration // in which device was measured, of late
+	seen      time.Duration // recent time in which device was measured
 	seenBytes float64
 
-	under    [2]int // writes under way, by way
+	under    [2]int // writes in flight, by way
 	at       time.Time
-	since    time.Time // of the figures below
+	since    time.Time // start of the figures below
 	held     time.Duration
-	busy     time.Duration // with a direct write under way
-	idle     time.Duration // without any write, in pauses of longPause at least
+	busy     time.Duration // time with a direct write in flight
+	idle     time.Duration // time without any write, in pauses of at least longPause
 	moved    [2]int64      // bytes, by way
-	waited   bool          // for room
+	waited   bool          // a write waited for room in the cache
 	readAt   time.Time     // when the room was read
 	now      memory.Room
 	unknown  bool
-	accepted int // judgements in a row that kept to the cache
+	accepted int // consecutive judgements in favor of the cache
 }
 
-// way is how a write gets to the device.
+// way is how a write reaches the device.
 type way int
 
 const (
-	past    way = iota // the page cache
-	through            // the page cache
+	past    way = iota // bypasses the page cache
+	through            // goes through the page cache
 )
 
 func newChooser(room func() (memory.Room, error)) *chooser {
 	return &chooser{room: room, wait: backoff}
 }
 
-// open counts a file that is opened (1) or closed (-1). Each is written by one stream at least.
+// open counts an opened (1) or closed (-1) file. Each file has at least one stream.
 func (c *chooser) open(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.files += n
 }
 
-// begin returns the way of a write of n bytes, which may wait for room. Its file is shared
-// when several streams write it. The caller calls end after the write.
+// begin returns the way of a write of n bytes. It may block until the cache has room. shared means
+// that several streams write the file. The caller calls end after the write.
 func (c *chooser) begin(n int, shared bool) way {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +140,7 @@ func (c *chooser) begin(n int, shared bool) way {
 			w = through
 			break
 		}
-		if !backlog { // little room will come soon
+		if !backlog { // no room will be freed soon
 			if shared {
 				c.fullTill = now.Add(judgeEvery)
 			}
@@ -161,7 +161,7 @@ func (c *chooser) begin(n int, shared bool) way {
 	return w
 }
 
-// end counts a write.
+// end records a finished write.
 func (c *chooser) end(w way, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,13 +173,13 @@ func (c *chooser) end(w way, n int) {
 	}
 }
 
-// soon reports whether a direct write would be done in the time that a slow one takes.
+// soon reports whether a direct write would finish in less time than a slow one takes.
 func (c *chooser) soon(n int) bool {
 	ahead := float64(c.now.Flush) + float64(c.under[past]+1)*float64(n)
 	return ahead <= c.device*slowWrite.Seconds()
 }
 
-// start reports whether the device is to begin to write n bytes that went to the cache.
+// start reports whether to start writeback of n bytes that were written to the cache.
 func (c *chooser) start(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +190,7 @@ func (c *chooser) start(n int) bool {
 	return true
 }
 
-// advance adds the time since the last call to the figures.
+// advance adds the time since its last call to the figures.
 func (c *chooser) advance(now time.Time) {
 	passed := now.Sub(c.at)
 	if c.at.IsZero() {
@@ -206,13 +206,13 @@ func (c *chooser) advance(now time.Time) {
 	}
 }
 
-// restart begins new figures.
+// restart resets the figures.
 func (c *chooser) restart(now time.Time) {
 	c.since, c.held, c.busy, c.idle, c.waited = now, 0, 0, 0, false
 	c.moved = [2]int64{}
 }
 
-// evaluate decides anew when enough was seen, of a single stream or of several.
+// evaluate decides again once it has enough data, for a single stream or for several.
 func (c *chooser) evaluate(now time.Time, single bool) {
 	took := now.Sub(c.since)
 	if c.spill {
@@ -238,7 +238,7 @@ func (c *chooser) evaluate(now time.Time, single bool) {
 // slow reports whether direct writes waited for the device.
 func (c *chooser) slow(took time.Duration, single bool) bool {
 	busy, queue := c.busy.Seconds()/took.Seconds(), c.held.Seconds()/took.Seconds()
-	each := c.held // what largeWrite bytes take; what is under way counts if nothing ended
+	each := c.held // time per largeWrite bytes; if nothing finished, the writes in flight count
 	if c.moved[past] > largeWrite {
 		each = time.Duration(float64(c.held) / (float64(c.moved[past]) / largeWrite))
 	}
@@ -248,8 +248,8 @@ func (c *chooser) slow(took time.Duration, single bool) bool {
 	return busy >= busyShare && queue >= queued && each >= slowWrite
 }
 
-// learn takes what direct writes reached while they queued. Devices that are held at a rate
-// may let a tenth of a second pass at once and then nothing, so that the mean counts.
+// learn updates the rate that direct writes reached while they queued. It uses the mean, because
+// throttled devices may pass a tenth of a second's data at once and then nothing.
 func (c *chooser) learn(bytes int64, took time.Duration) {
 	c.seenBytes, c.seen = c.seenBytes+float64(bytes), c.seen+took
 	if c.seen > 2*longEnough {
@@ -259,16 +259,16 @@ func (c *chooser) learn(bytes int64, took time.Duration) {
 	c.device = c.seenBytes / c.seen.Seconds()
 }
 
-// retry reports whether the page cache may be tried: not for a while after it was no faster,
-// unless the device turns out to be slower than it was thought to be then.
+// retry reports whether to try the page cache. It returns false for a while after the cache was no
+// faster, unless the device proves to be slower than assumed then.
 func (c *chooser) retry(now time.Time) bool {
 	return !now.Before(c.retryAt) || c.seen >= longEnough && c.cache >= worthwhile*c.device
 }
 
-// judge keeps to the page cache only if it was worth it.
+// judge leaves the page cache unless it was worthwhile.
 func (c *chooser) judge(now time.Time, took time.Duration) {
 	rate := float64(c.moved[past]+c.moved[through]) / took.Seconds()
-	if c.accepted > 0 { // one moment does not count for much
+	if c.accepted > 0 { // smooth out short peaks
 		rate = (rate + c.cache) / 2
 	}
 	c.cache = rate
@@ -284,7 +284,7 @@ func (c *chooser) judge(now time.Time, took time.Duration) {
 		c.leave(now, c.wait)
 		c.wait = min(2*c.wait, mostBackoff)
 	case c.moved[through] > c.moved[past] && c.now.Pending < keptUp && c.accepted > 0:
-		c.leave(now, 0) // the device keeps up: measure it anew
+		c.leave(now, 0) // the device keeps up: measure it again
 	default:
 		c.accept()
 	}
@@ -296,14 +296,14 @@ func (c *chooser) accept() {
 	}
 }
 
-// leave goes back to direct writes, for so long at least.
+// leave returns to direct writes for at least that time.
 func (c *chooser) leave(now time.Time, atLeast time.Duration) {
 	c.changes++
 	c.spill, c.retryAt = false, now.Add(atLeast)
 	c.restart(now)
 }
 
-// look reads the room if what is known of it is old.
+// look reads the room unless the known figures are recent.
 func (c *chooser) look(now time.Time) {
 	if !c.readAt.IsZero() && now.Sub(c.readAt) < roomEvery {
 		return
@@ -312,8 +312,8 @@ func (c *chooser) look(now time.Time) {
 	c.now, c.unknown, c.readAt = room, err != nil, now
 }
 
-// Ways reports how many bytes of files that WriteAuto chooses for went past the page cache
-// and through it, and how often it changed between the two on this device, by this process.
+// Ways reports how many bytes of files under WriteAuto bypassed the page cache and went through it,
+// and how often this process switched between the two on this device.
 func (f *Dir) Ways() (direct, cached, changes int64) {
 	c := f.writing.chooser
 	if c == nil {
@@ -324,14 +324,14 @@ func (f *Dir) Ways() (direct, cached, changes int64) {
 	return f.writing.moved[past].Load(), f.writing.moved[through].Load(), c.changes
 }
 
-// choosers are those of this process, by device: what one file is told of a device counts
-// for all.
+// choosers holds the choosers of this process by device: measurements apply to all files of a
+// device.
 var choosers = struct {
 	mu sync.Mutex
 	of map[uint64]*chooser
 }{of: make(map[uint64]*chooser)}
 
-// chooserOf returns the chooser of a device.
+// chooserOf returns the chooser of a device, and creates it if needed.
 func chooserOf(device uint64) *chooser {
 	choosers.mu.Lock()
 	defer choosers.mu.Unlock()

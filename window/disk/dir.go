@@ -15,37 +15,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Private is the directory's own corner, which nothing but this package and the
-// window write to.
+// Private is the name of stager's own subdirectory. Only this package and package window write to
+// it.
 const Private = ".stager"
 
 const incomingDir = Private + "/incoming"
 
-// Dir is a directory that this process alone fills.
+// Dir is a directory that this process owns exclusively.
 type Dir struct {
 	path        string
 	root        *os.Root
-	private     *os.Root // Private, which somebody may rename
-	passing     bool     // inode numbers may be others next time
-	settled     bool     // modification times stay as they are
-	incoming    *os.Root // incomingDir, so that each step of each file is a short way
-	dir         *os.File // root, and incoming, to rename from one to the other
+	private     *os.Root // Private; stays valid if another program renames it
+	passing     bool     // inode numbers may change between mounts
+	settled     bool     // the file system does not change modification times by itself
+	incoming    *os.Root // incomingDir, opened once so that path lookups are short
+	dir         *os.File // root and incoming as files, for renames between them
 	incomingDir *os.File
 	lock        *Lock
 	writing     Writing
 	subdirs     []*Subdir // for Mend
-	hidden      bool      // Private, from other users
+	hidden      bool      // Private is closed to other users
 }
 
-// BusyError says that another process fills the directory.
+// BusyError is returned if another process owns the directory.
 type BusyError struct{ Path, Holder string }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("another stager works on %s: %s; end it or use another directory", e.Path, e.Holder)
 }
 
-// Open makes the directory if need be and takes it for this process. holder is what
-// others are told who try meanwhile, in a *BusyError.
+// Open creates the directory if needed and locks it for this process. Processes that try to open it
+// meanwhile receive a *BusyError with holder.
 func Open(path, holder string) (*Dir, error) {
 	root, err := MakeRoot(path)
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *Dir) open(holder string) (err error) {
 	if f.private, err = f.openOwn(f.root, Private); err != nil {
 		return err
 	}
-	// What somebody put there in the place of a directory is nobody's any more.
+	// If another program put something else there, remove it.
 	const incoming = "incoming"
 	if info, err := f.private.Lstat(incoming); err == nil && !info.IsDir() {
 		if err := f.private.Remove(incoming); err != nil {
@@ -96,8 +96,8 @@ func (f *Dir) open(holder string) (err error) {
 	return err
 }
 
-// openOwn opens a directory of stager's own below root, and not what a link at its name
-// leads to. One that belongs to another user is refused: that user may put anything there.
+// openOwn opens one of stager's own directories below root, without following a link. It refuses a
+// directory of another user, who could put anything there.
 func (f *Dir) openOwn(root *os.Root, name string) (*os.Root, error) {
 	dir, err := root.OpenRoot(name)
 	if err != nil {
@@ -123,11 +123,11 @@ func (f *Dir) openOwn(root *os.Root, name string) (*os.Root, error) {
 	return dir, nil
 }
 
-// mapping are file systems on which what a user makes may belong to another one.
+// mapping lists the file systems on which a new file may belong to another user.
 var mapping = append([]string{"nfs"}, reusing...)
 
-// sweepReplacements removes files of Private that a kill left without their names. Only
-// the holder of the lock makes any.
+// sweepReplacements removes temporary files of Private that a kill left behind. Only the holder of
+// the lock creates any.
 func (f *Dir) sweepReplacements() error {
 	dir, err := OpenDir(f.private)
 	if err != nil {
@@ -143,11 +143,11 @@ func (f *Dir) sweepReplacements() error {
 	return err
 }
 
-// replacement is what Replacement calls its files.
+// replacement matches the temporary names that Replacement creates.
 var replacement = regexp.MustCompile(`^[a-z.]+\.new-[0-9a-f]{16}$`)
 
-// makeOwn makes a directory of stager's own if need be. One that its owner cannot use, or
-// that others can write to, since somebody changed its mode, gets a mode again.
+// makeOwn creates one of stager's own directories if needed. If another program changed its mode so
+// that the owner cannot use it or others can write to it, makeOwn restores the mode.
 func (f *Dir) makeOwn(root *os.Root, name string) error {
 	if err := root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -163,13 +163,13 @@ func (f *Dir) makeOwn(root *os.Root, name string) error {
 	}
 	err = root.Chmod(name, f.privateMode())
 	if info.Mode().Perm()&0o700 == 0o700 {
-		err = nil // some file systems have one mode for all directories
+		err = nil // some file systems have a fixed mode for all directories
 	}
 	return err
 }
 
-// MakePrivate keeps other users out of Private: for directories in which others may write. A directory
-// that is only read may be copied by whichever user, and must not stop them.
+// MakePrivate closes Private to other users. Use it for directories in which other users may write.
+// A directory that is only read may be copied by any user, which must not fail at Private.
 func (f *Dir) MakePrivate() error {
 	f.hidden = true
 	return f.root.Chmod(Private, f.privateMode())
@@ -182,8 +182,8 @@ func (f *Dir) privateMode() fs.FileMode {
 	return 0o755
 }
 
-// Mend gives directories of stager's own their modes again, which a neighbour may have
-// changed. It returns how many it mended.
+// Mend restores the modes of stager's own directories if another program changed them. It returns
+// the number of restored directories.
 func (f *Dir) Mend() (mended int, err error) {
 	if info, serr := f.root.Lstat(Private); serr == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 {
 		mended++
@@ -209,11 +209,11 @@ func (f *Dir) Mend() (mended int, err error) {
 	return mended, err
 }
 
-// lockDir locks the private directory. A job that copies the directory, as whichever
-// user, can read the lock file.
+// lockDir locks the private directory. The lock file is readable for all, so that a job that copies
+// the directory as another user does not fail.
 func lockDir(private *os.Root, path, holder string) (*Lock, error) {
-	// What is no file cannot be locked, and into a second name of somebody's file the note
-	// would be written.
+	// Only a regular file can be locked. If it is a hard link to another program's file, the note
+	// would overwrite that file.
 	file, err := OpenFile(private, LockName, os.O_RDONLY, 0)
 	own := false
 	var odd *NotRegularError
@@ -225,7 +225,7 @@ func lockDir(private *os.Root, path, holder string) (*Lock, error) {
 		err = nil
 	case errors.Is(err, fs.ErrNotExist):
 		own, err = true, nil
-	case errors.Is(err, fs.ErrPermission): // somebody changed its mode
+	case errors.Is(err, fs.ErrPermission): // its mode was changed
 		own, err = true, private.Chmod(LockName, 0o644)
 	}
 	if err != nil {
@@ -239,16 +239,16 @@ func lockDir(private *os.Root, path, holder string) (*Lock, error) {
 	return Acquire(private, path, holder, true)
 }
 
-// Path is the directory's path as it was given.
+// Path returns the directory's path as passed to Open.
 func (f *Dir) Path() string { return f.path }
 
-// Root is the way to the files within.
+// Root returns the root of the directory.
 func (f *Dir) Root() *os.Root { return f.root }
 
-// Private is the way to the files of stager's own, also when somebody renames it.
+// Private returns the root of Private. It stays valid if another program renames Private.
 func (f *Dir) Private() *os.Root { return f.private }
 
-// Empty tells whether there is nothing in the directory but Private.
+// Empty reports whether the directory contains nothing but Private.
 func (f *Dir) Empty() (bool, error) {
 	dir, err := OpenDir(f.root)
 	if err != nil {
@@ -262,7 +262,7 @@ func (f *Dir) Empty() (bool, error) {
 	return len(names) == 0 || len(names) == 1 && names[0] == Private, err
 }
 
-// Close gives the directory free.
+// Close releases the directory.
 func (f *Dir) Close() error {
 	err := f.root.Close()
 	for _, root := range []*os.Root{f.private, f.incoming} {
@@ -281,7 +281,7 @@ func (f *Dir) Close() error {
 	return err
 }
 
-// Free is how many bytes the file system has left for this user.
+// Free returns the number of bytes that the file system has free for this user.
 func (f *Dir) Free() (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.dir.Fd()), &st); err != nil {
@@ -290,29 +290,28 @@ func (f *Dir) Free() (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// kinds are file systems by their magic number, as far as somebody may put a window
-// there.
+// kinds lists the names of file systems by their magic number, as far as windows are used on them.
 var kinds = map[int64]string{
 	unix.NFS_SUPER_MAGIC: "nfs", unix.SMB_SUPER_MAGIC: "smb", unix.SMB2_SUPER_MAGIC: "smb", unix.CIFS_SUPER_MAGIC: "cifs",
 	unix.FUSE_SUPER_MAGIC: "fuse", unix.CEPH_SUPER_MAGIC: "ceph", unix.V9FS_MAGIC: "9p", unix.OVERLAYFS_SUPER_MAGIC: "overlay",
 	unix.TMPFS_MAGIC: "tmpfs", unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
 }
 
-// Kind names the file system: "nfs", or its number.
+// Kind returns the name of the file system, such as "nfs", or its magic number.
 func (f *Dir) Kind() string {
 	var st unix.Statfs_t
 	if unix.Fstatfs(int(f.dir.Fd()), &st) != nil {
 		return "unknown"
 	}
-	number := int64(st.Type) & 0xffffffff // its type differs by machine
+	number := int64(st.Type) & 0xffffffff // the type of st.Type depends on the architecture
 	if name, known := kinds[number]; known {
 		return name
 	}
 	return fmt.Sprintf("%#x", number)
 }
 
-// Sync returns when everything in the directory's file system is durable: one call for
-// many files instead of one each.
+// Sync flushes the directory's whole file system to the disk: one call for many files instead of
+// one each.
 func (f *Dir) Sync() error {
 	if err := unix.Syncfs(int(f.dir.Fd())); err != nil {
 		return &fs.PathError{Op: "syncfs", Path: f.path, Err: err}

@@ -14,52 +14,51 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Write says how the bytes of large files get to the disk.
+// Write selects how large files are written to the disk.
 type Write string
 
 const (
-	// WriteAuto measures: on ext4 and xfs it is WriteDirect until more arrives than the disk
-	// takes, and then WriteBuffered for what is too much, while the page cache has room. It
-	// stays WriteDirect where the caller syncs. On others it is WriteBuffered.
+	// WriteAuto measures. On ext4 and xfs it is WriteDirect until more data arrives than the disk
+	// takes. The excess is then WriteBuffered, while the page cache has room. It stays WriteDirect
+	// if the caller syncs. On other file systems it is WriteBuffered.
 	WriteAuto Write = "auto"
-	// WriteDirect goes past the page cache: what others have there stays, and what was
-	// written is read from the disk. Where the file system refuses, it is WriteBuffered.
+	// WriteDirect bypasses the page cache. Cached data of other programs stays, and later reads of
+	// the file go to the disk. If the file system refuses, it is WriteBuffered.
 	WriteDirect Write = "direct"
-	// WriteBuffered leaves what was written in the page cache, as far as it has room.
+	// WriteBuffered leaves the written data in the page cache, as far as it has room.
 	WriteBuffered Write = "buffered"
 )
 
-// writes are all of them.
+// writes lists the valid values.
 var writes = []Write{WriteAuto, WriteDirect, WriteBuffered}
 
-// directFrom is how large a file is at least that is written past the cache: of smaller
-// ones the cache holds little, and opening them twice takes longer than it saves.
+// directFrom is the minimum size of a file for direct writes. Smaller files take little of the
+// cache, and opening them twice takes longer than it saves.
 const directFrom = 8 << 20
 
-// directAlign is what direct writes begin at and are multiples of. It is no less than
-// a page, so that none ever shares a page with a write through the cache.
+// directAlign is the alignment of direct writes, in offset and length. It is at least a page, so
+// that a direct write never shares a page with a cached one.
 var directAlign = int64(max(4096, os.Getpagesize()))
 
-// Writing is how the large files of a directory are written. The zero value writes through
-// the cache.
+// Writing is how the large files of a directory are written. The zero value writes through the
+// cache.
 type Writing struct {
 	direct  atomic.Bool
-	from    int64       // the least size of a file that is written so
-	refused func(error) // told once why direct is not what was asked for; may be nil
-	memory  bool        // the file system is memory
-	ahead   bool        // it gives files that grow more space than they need
-	chooser *chooser    // of the device, for WriteAuto; nil: all that can be is written past the cache
+	from    int64       // minimum size of a file for direct writes
+	refused func(error) // called once with the reason if direct writes are refused; may be nil
+	memory  bool        // the file system is in memory
+	ahead   bool        // the file system allocates ahead of growing files
+	chooser *chooser    // of the device, for WriteAuto; nil: all aligned writes are direct
 
-	moved [2]atomic.Int64 // bytes that the chooser decided about, by way
+	moved [2]atomic.Int64 // bytes of writes that the chooser decided about, by way
 }
 
-// SetWrite chooses how large files are written that are opened from now on; until it is
-// called they are buffered. "" is WriteAuto. Where the file system turns out not to take
-// direct writes they are buffered, and refused, if it is not nil, is told why, once. It
-// is called before the first Incoming.
+// SetWrite selects how large files that are opened from now on are written. The default is
+// buffered. "" is WriteAuto. If the file system refuses direct writes, files are buffered, and
+// refused, unless nil, is called once with the reason. Call SetWrite before the first Incoming.
 //
-// synced means that the caller waits at the end until everything is on the disk. The disk's
-// rate then bounds the whole, and the page cache only costs copies and idle time of the disk.
+// synced means that the caller syncs everything at the end. The rate of the disk then limits the
+// whole transfer, and the page cache would only add copies and idle time of the disk.
 func (f *Dir) SetWrite(how Write, synced bool, refused func(error)) error {
 	return f.writing.Set(f.path, how, synced, refused)
 }
@@ -100,41 +99,41 @@ func list(all []Write) string {
 	return strings.Join(names, ", ")
 }
 
-// refuse goes on through the cache, from the first refusal on.
+// refuse switches to buffered writes at the first refusal.
 func (w *Writing) refuse(err error) {
 	if w.direct.Swap(false) && w.refused != nil {
 		w.refused(err)
 	}
 }
 
-// isRefusal tells whether the file system does not take direct writes, or not of this
+// isRefusal reports whether the file system does not support direct writes, or not with this
 // alignment.
 func isRefusal(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)
 }
 
-// reserveFrom is how large a file is at least whose space is reserved: of smaller ones
-// that costs as much as to write them.
+// reserveFrom is the minimum size of a file for preallocation. For smaller files it costs as much
+// as writing them.
 const reserveFrom = 1 << 20
 
-// aheadFrom is how large a file is at least that xfs gives more space than it needs while
-// it grows: as much again.
+// aheadFrom is the minimum size of a file for which xfs allocates ahead while it grows: as much
+// again.
 const aheadFrom = 64 << 10
 
-// Reserves tells whether a file of that size has its space when it is opened, and not
-// only as it is written. Memory has to be filled either way, so there it would only keep
-// the first bytes waiting: for a second where it is 4 GiB.
+// Reserves reports whether a file of that size is preallocated when it is opened. Files in memory
+// are not: preallocation would fill their pages, which delays the first write (by a second for 4
+// GiB).
 func (f *Dir) Reserves(size int64) bool { return f.writing.reserves(size) }
 
 func (w *Writing) reserves(size int64) bool { return size >= reserveFrom && !w.memory }
 
-// reserve takes the space of a file, if it reserves; where the file system cannot, and in
+// reserve preallocates the space of a file if reserves is true. If the file system cannot, and in
 // memory, a large file only gets its length.
 func (w *Writing) reserve(name string, file *os.File, size int64) error {
 	switch {
 	case size < aheadFrom, size < reserveFrom && !w.ahead:
 		return nil
-	case size < reserveFrom: // what does not grow has no more than it needs
+	case size < reserveFrom: // a file that does not grow gets no extra space
 		return file.Truncate(size)
 	}
 	err := error(unix.EOPNOTSUPP)
@@ -150,24 +149,24 @@ func (w *Writing) reserve(name string, file *os.File, size int64) error {
 	return nil
 }
 
-// File is an open file with its second way past the cache. WriteAt may be called from many
-// goroutines at once.
+// File is an open file with an optional second descriptor for direct writes. WriteAt is safe for
+// concurrent use.
 type File struct {
 	*os.File
 	how    *Writing
-	direct *os.File // the same, past the page cache; nil where it is not written so
-	// cached is held by the one goroutine that writes through the cache: the kernel lets one
-	// at a time, too, but has the others wait by spinning.
+	direct *os.File // the same file, opened with O_DIRECT; nil if not used
+	// cached serializes writes through the cache. The kernel serializes them, too, but the waiting
+	// threads spin.
 	cached sync.Mutex
 
-	// Of WriteAuto:
-	under  atomic.Int32 // writes under way
-	shared atomic.Bool  // several were under way at once
+	// For WriteAuto:
+	under  atomic.Int32 // writes in flight
+	shared atomic.Bool  // several were in flight at once
 }
 
-// Open takes a file that was opened for writing below a root and is to have so many bytes:
-// it takes their space, where the file system can, and opens the file once more for direct
-// writes, where they are wanted. What is wrong with the file ends with it: Close closes both.
+// Open takes ownership of a file that was opened for writing below a root and will have size bytes.
+// It preallocates the space if the file system can, and opens the file again for direct writes if
+// they are enabled. On an error it closes the file. Close closes both descriptors.
 func (w *Writing) Open(root *os.Root, name string, file *os.File, size int64) (*File, error) {
 	if err := w.reserve(name, file, size); err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -194,7 +193,7 @@ func (w *Writing) Open(root *os.Root, name string, file *os.File, size int64) (*
 	return f, nil
 }
 
-// same returns an error unless both are one file: the name is looked up twice.
+// same returns an error unless both are the same file: the name is looked up twice.
 func same(name string, a, b *os.File) error {
 	first, err := a.Stat()
 	if err != nil {
@@ -207,12 +206,12 @@ func same(name string, a, b *os.File) error {
 	return err
 }
 
-// WriteAt puts p at off: whole pages of aligned memory past the cache, where they are to go
-// there, the rest through it.
+// WriteAt writes p at off. Whole pages from aligned memory may bypass the cache; the rest goes
+// through it.
 //
-// A page is only ever written in one of the two ways while a file is on its way: a
-// direct write takes whole pages, and ReadRange brings each byte once, so that the page
-// on which a stream broke is finished through the cache.
+// While a file is being fetched, each page is written in only one of the two ways. A direct write
+// covers whole pages, and ReadRange delivers each byte once. So the page at which a stream broke
+// off is completed through the cache.
 func (f *File) WriteAt(p []byte, off int64) (n int, err error) {
 	whole := len(p) - len(p)%int(directAlign)
 	if f.direct != nil && whole > 0 && off%directAlign == 0 && f.how.direct.Load() && isAligned(p) {
@@ -242,7 +241,7 @@ func (f *File) writeCached(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
-// writeChosen writes whole pages in the way that the chooser returns.
+// writeChosen writes whole pages in the way that the chooser selects.
 func (f *File) writeChosen(p []byte, off int64) (n int, err error) {
 	c := f.how.chooser
 	if f.under.Add(1) > 1 && !f.shared.Load() {
@@ -259,12 +258,12 @@ func (f *File) writeChosen(p []byte, off int64) (n int, err error) {
 	f.how.moved[w].Add(int64(n))
 	if w == through && err == nil && c.start(n) && c.starting.TryLock() {
 		defer c.starting.Unlock()
-		_ = unix.SyncFileRange(int(f.Fd()), off, int64(n), unix.SYNC_FILE_RANGE_WRITE) // else the kernel does it later
+		_ = unix.SyncFileRange(int(f.Fd()), off, int64(n), unix.SYNC_FILE_RANGE_WRITE) // otherwise the kernel writes it later
 	}
 	return n, err
 }
 
-// Close closes the file. It may be called again.
+// Close closes the file. It may be called more than once.
 func (f *File) Close() (err error) {
 	if f.direct != nil {
 		err = f.direct.Close()
@@ -279,7 +278,7 @@ func (f *File) Close() (err error) {
 	return err
 }
 
-// isAligned tells whether p begins where direct writes may.
+// isAligned reports whether the memory of p is aligned for direct writes.
 func isAligned(p []byte) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(p)))%4096 == 0
 }

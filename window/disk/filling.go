@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Filling is a tree on its way in whose files are written in place, one after the other,
-// as they come out of an archive. A kill loses it: whoever opens the tree again begins
-// anew. It is used by one goroutine.
+// Filling is an incoming tree whose files are written in place, one after the other, as they are
+// extracted from an archive. It cannot be resumed: after a kill, the tree starts again from
+// scratch. It is not safe for concurrent use.
 type Filling struct {
 	in       *IncomingTree
 	root     *os.Root
-	mode     fs.FileMode // of directories; files may be read by whom these may
-	modified time.Time   // of files and of the tree; zero: when they were written
+	mode     fs.FileMode // of directories; users who may read these may read the files
+	modified time.Time   // of the files and the tree; zero: the time of writing
 	dir      string
-	at       *os.Root // dir, so that each of its files is a short way; nil: not opened
+	at       *os.Root // dir, opened for short path lookups; nil: not opened
 
-	// Made is called for each directory that is made, also those on the way to a file. Its
-	// error ends the filling. nil: nobody counts them.
+	// Made is called for each new directory, including the parents of files. Its error ends the
+	// filling. May be nil.
 	Made func(name string) error
 }
 
-// Fill drops what has come of the tree and begins to fill it. Its directories get the mode,
-// and its files the time.
+// Fill discards the received files of the tree and starts to fill it. The directories get mode, and
+// the files get the time modified.
 func (in *IncomingTree) Fill(mode fs.FileMode, modified time.Time) (*Filling, error) {
 	dir := in.dir.incoming
 	err := errors.Join(dir.RemoveAll(in.name), dir.Mkdir(in.name, 0o755), dir.Chmod(in.name, mode))
@@ -41,8 +41,8 @@ func (in *IncomingTree) Fill(mode fs.FileMode, modified time.Time) (*Filling, er
 	return &Filling{in: in, root: root, mode: mode, modified: modified}, nil
 }
 
-// Mkdir makes a directory, and those on the way to it. fs.ErrExist says that there is a file
-// of that name, fs.ErrInvalid that there is one on the way.
+// Mkdir creates a directory and its parents. It returns fs.ErrExist if the name is a file, and
+// fs.ErrInvalid if a parent is a file.
 func (f *Filling) Mkdir(name string) error {
 	err := f.root.Mkdir(name, 0o755)
 	if dir := path.Dir(name); errors.Is(err, fs.ErrNotExist) && dir != "." {
@@ -67,7 +67,7 @@ func (f *Filling) Mkdir(name string) error {
 	return fs.ErrExist
 }
 
-// way says of an error on the way to a name what stands there.
+// way returns fs.ErrInvalid for an error of a parent that is not a directory.
 func (f *Filling) way(err error) error {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTDIR) {
 		return fs.ErrInvalid
@@ -75,9 +75,9 @@ func (f *Filling) way(err error) error {
 	return err
 }
 
-// Create makes a file for so many bytes, and the directories on the way to it; the caller
-// writes and closes it. The space of a large one is reserved. The errors of a name that
-// is taken are those of Mkdir.
+// Create creates a file for size bytes, and its parent directories. The caller writes and closes
+// it. The space of a large file is preallocated. If the name is taken, the errors are those of
+// Mkdir.
 func (f *Filling) Create(name string, size int64, executable bool) (*FillingFile, error) {
 	if err := f.enter(path.Dir(name)); err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (f *Filling) enter(dir string) error {
 
 func (f *Filling) leave() {
 	if f.at != nil {
-		_ = f.at.Close() // files are written through descriptors of their own
+		_ = f.at.Close() // files have their own descriptors
 		f.at = nil
 	}
 }
@@ -139,7 +139,7 @@ type FillingFile struct {
 	perm fs.FileMode
 }
 
-// Close gives the file its mode and its time.
+// Close sets the file's mode and time, and closes it.
 func (f *FillingFile) Close() error {
 	err := f.Chmod(f.perm)
 	if at := f.of.modified; err == nil && !at.IsZero() {
@@ -148,18 +148,17 @@ func (f *FillingFile) Close() error {
 	return errors.Join(err, f.File.Close())
 }
 
-// Close ends the filling; the tree is whole then, or is discarded.
+// Close ends the filling. The tree is then complete, or the caller discards it.
 func (f *Filling) Close() error {
 	f.leave()
 	return f.root.Close()
 }
 
-// PublishOver gives the tree its name within the directory, makes the directories on the way,
-// and removes a tree that had the name. mine looks at that one, as it lies at a path within
-// the directory where nobody else writes, and says whether it may go: if it may not, it gets
-// its name back, and the error is fs.ErrExist. note is called before the new one gets the
-// name, when the other has lost it, with the state that the tree has; nothing is there then
-// for a moment. The other gets its name back on an error.
+// PublishOver renames the tree to a name within the directory, creates the parents, and removes a
+// tree that had the name. mine checks that old tree, at a path within the directory where no other
+// program writes, and reports whether it may be removed. If not, the old tree gets its name back,
+// and the error is fs.ErrExist. note is called with the state of the new tree while neither tree
+// has the name, for a moment. On an error the old tree gets its name back.
 func (in *IncomingTree) PublishOver(name string, modified time.Time, mine func(at string) (bool, error), note func(State) error) error {
 	f := in.dir
 	old := in.name + ".old"
@@ -193,12 +192,12 @@ func (in *IncomingTree) PublishOver(name string, modified time.Time, mine func(a
 	if err = note(state); err == nil {
 		err = in.Publish(name)
 	}
-	if err != nil && replaced { // as on a full disk, which must not cost both
+	if err != nil && replaced { // for example on a full disk: the old tree must survive
 		return errors.Join(err, renameNew(f.incomingDir, old, to, base))
 	} else if err != nil {
 		return err
 	}
-	// The new one is there: what is left of the old one is swept later.
+	// The new tree is published: the remains of the old one are swept later.
 	_ = f.incoming.RemoveAll(old) // as above
 	return nil
 }

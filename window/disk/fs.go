@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS returns the tree below root for [fs.WalkDir] and [fs.ReadDir]. Unlike root.FS it never
-// waits: a FIFO that somebody put in the place of a directory, after the directory above was
-// listed, is an error.
+// FS returns the tree below root for [fs.WalkDir] and [fs.ReadDir]. Unlike root.FS it never blocks:
+// if a directory was replaced by a FIFO after its parent was listed, opening it is an error.
 func FS(root *os.Root) fs.FS { return tree{root} }
 
 type tree struct{ root *os.Root }
@@ -27,7 +26,7 @@ func (t tree) open(name string, flags int) (*os.File, error) {
 	return file, t.named(name, err)
 }
 
-// named puts the path of the root into an error about the root itself, which would be ".".
+// named replaces the path "." in an error about the root itself by the root's path.
 func (t tree) named(name string, err error) error {
 	var path *fs.PathError
 	if name == "." && errors.As(err, &path) {
@@ -36,8 +35,8 @@ func (t tree) named(name string, err error) error {
 	return err
 }
 
-// OpenDir opens the directory of a root. Its error names the directory; that of root.Open
-// would be about ".".
+// OpenDir opens the directory of a root. Its error contains the path of the directory; an error of
+// root.Open contains only ".".
 func OpenDir(root *os.Root) (*os.File, error) {
 	dir, err := root.Open(".")
 	return dir, tree{root}.named(".", err)
@@ -51,8 +50,8 @@ func (t tree) Stat(name string) (fs.FileInfo, error) {
 	return info, t.named(name, err)
 }
 
-// ReadDir lists a directory by name. Entries that were read before an error are returned
-// with it.
+// ReadDir returns the entries of a directory, sorted by name. If it fails, it also returns the
+// entries that it read before the error.
 func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	dir, err := t.open(name, unix.O_DIRECTORY)
 	if err != nil {

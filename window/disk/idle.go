@@ -7,23 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whether anybody reads a file is a question that only the kernel can answer: a
-// reader that was killed closes its files like one that has finished, and a mapped
-// file has no descriptor left. The kernel answers it to whoever asks for a lease
-// for writing (fcntl F_SETLEASE): it is refused while anybody else has the file
-// open or mapped, names or no names. It is asked for without privilege on files
-// one owns, and kept for an instant only: an open in that instant waits for us, and
-// the SIGIO that tells of it is one that Go programs catch and drop.
+// Only the kernel knows whether a process reads a file: a killed reader closes its files like one
+// that has finished, and a mapped file may have no descriptor left. A file lease for writing (fcntl
+// F_SETLEASE) finds out: the kernel refuses it while another process has the file open or mapped,
+// under any name or none. It needs no privilege for files of the same user, and is held only for an
+// instant. An open in that instant blocks until the lease ends, and causes a SIGIO, which Go
+// programs catch and ignore.
 
-// SeesOpenFiles tells whether this file system says who has files open. Network
-// file systems mostly do not.
+// SeesOpenFiles reports whether the file system reports open files. Most network file systems do
+// not.
 func (f *Dir) SeesOpenFiles() bool {
 	const name = Private + "/probe"
 	first, err := OpenOwn(f.root, name, os.O_RDWR, 0o600)
 	if err != nil {
 		return false
 	}
-	defer f.root.Remove(name) // made again and removed by the next
+	defer f.root.Remove(name) // created and removed again by the next call
 	defer first.Close()       // nothing was written
 	if lease(first) != nil {
 		return false
@@ -39,8 +38,8 @@ func (f *Dir) SeesOpenFiles() bool {
 	return errors.Is(lease(first), unix.EAGAIN)
 }
 
-// Idle reports whether nobody has the file open or mapped. What is no regular file has no
-// content that somebody could be reading.
+// Idle reports whether the file is neither open nor mapped. An object that is not a regular file is
+// always idle: it has no content to read.
 func (s *Subdir) Idle(name string) (bool, error) {
 	file, st, err := s.openIdle(name)
 	if err != nil || file == nil {
@@ -60,9 +59,8 @@ func (s *Subdir) Idle(name string) (bool, error) {
 	}
 }
 
-// RemoveIdle removes the file unless somebody has it open or mapped, or it has other
-// names; then it stays and RemoveIdle returns false. It removes what is no regular file, but
-// no directory.
+// RemoveIdle removes the file, unless it is open or mapped or has other names; it then returns
+// false. It also removes objects that are not regular files, but not directories.
 func (s *Subdir) RemoveIdle(name string) (bool, error) {
 	file, st, err := s.openIdle(name)
 	if err != nil {
@@ -71,7 +69,7 @@ func (s *Subdir) RemoveIdle(name string) (bool, error) {
 	if file == nil {
 		return true, s.Remove(name)
 	}
-	defer file.Close() // opened for reading; the lease ends here
+	defer file.Close() // opened for reading; this ends the lease
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return true, s.Remove(name)
@@ -88,8 +86,7 @@ func (s *Subdir) RemoveIdle(name string) (bool, error) {
 	}
 }
 
-// openIdle opens a file for a lease. It returns nil for what cannot be opened since it is a
-// link or a socket.
+// openIdle opens a file for a lease. It returns nil for links and sockets, which cannot be opened.
 func (s *Subdir) openIdle(name string) (file *os.File, st unix.Stat_t, err error) {
 	file, err = s.open(name, unix.O_RDONLY)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
@@ -112,6 +109,6 @@ func setLease(file *os.File, kind int) error {
 	return err
 }
 
-// Boot names this boot of the machine: what was not synced in another one may be
-// gone.
+// Boot returns the id of this boot of the machine. Data that was not synced in an earlier boot may
+// be lost.
 func Boot() string { return bootID() }

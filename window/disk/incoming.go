@@ -18,20 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noteEvery is how many bytes arrive between two notes of progress: what a kill
-// costs at most, for each file on its way. Files no larger keep no notes.
+// noteEvery is the number of bytes between two progress records: the most that a kill costs, per
+// file. Files that are not larger have no records.
 const noteEvery = 2 << 20
 
-// notesLimit is how many bytes of notes are read: those of a file of 4 TiB.
+// notesLimit is the number of bytes of progress records that are read: enough for a file of 4 TiB.
 const notesLimit = 128 << 20
 
-// Incoming is a file on its way in. WriteAt and Missing may be called from many
-// goroutines at once; Publish, Seal or Discard comes after all of them.
+// Incoming is a file that is being fetched. WriteAt and Missing are safe for concurrent use.
+// Publish, Seal or Discard must follow all of their calls.
 //
-// Its life: Dir.Incoming opens or resumes it; WriteAt fills it; the caller
-// verifies it, with ReadAt where it must; Publish gives it its name, or Discard
-// drops it. Seal is for names that are not to be seen yet. Close lets go of it and
-// leaves it to be resumed.
+// Dir.Incoming opens or resumes it, and WriteAt fills it. The caller verifies it, with ReadAt if
+// needed. Publish renames it to its final name, and Discard removes it. Seal is for files to be
+// published later. Close closes it without publishing, so that it can be resumed.
 type Incoming struct {
 	dir     *Dir
 	name    string // below incomingDir
@@ -39,23 +38,22 @@ type Incoming struct {
 	file    *File
 	resumed bool
 
-	began atomic.Pointer[time.Time] // the first byte; nil before it
+	began atomic.Pointer[time.Time] // time of the first byte; nil before
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards all fields below
 	have    ranges
-	notes   *os.File // nil until the first note
-	pending []Range  // arrived and not yet noted
-	unnoted int64    // their bytes
+	notes   *os.File // nil until the first record
+	pending []Range  // written but not recorded yet
+	unnoted int64    // bytes of pending
 	header  string
 }
 
-// Incoming opens the file that will be published under an identity of the caller's
-// choice, such as the key. What an earlier process fetched of it counts when its
-// size and version are these, and the machine has not been booted since: what was
-// not yet on the disk then is gone, and nobody can tell which bytes.
+// Incoming opens a file to be published. id identifies it, such as by its key. Bytes that an
+// earlier process received are kept if size and version are the same and the machine has not been
+// rebooted: after a reboot, it is unknown which bytes had reached the disk.
 //
-// The space of a file that Reserves tells of is reserved before Incoming returns, so that a
-// full disk is told here.
+// If Reserves(size) is true, the space is preallocated before Incoming returns, so that a full disk
+// is reported here.
 func (f *Dir) Incoming(id string, size int64, version string) (*Incoming, error) {
 	in := &Incoming{dir: f, name: incomingName(id), size: size}
 	if size > noteEvery {
@@ -73,7 +71,7 @@ func (f *Dir) Incoming(id string, size int64, version string) (*Incoming, error)
 	}
 	in.file = &File{File: file}
 	if len(in.have) > 0 && had != size {
-		in.have = nil // somebody touched it: begin anew
+		in.have = nil // another program changed it: start again
 		if err := in.dropNotes(); err != nil {
 			return nil, errors.Join(err, in.Discard())
 		}
@@ -92,16 +90,16 @@ func (f *Dir) Incoming(id string, size int64, version string) (*Incoming, error)
 	return in, nil
 }
 
-// incomingName is the file of an identity below incomingDir.
+// incomingName returns the name below incomingDir of the file with that id.
 func incomingName(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return hex.EncodeToString(sum[:16])
 }
 
-// openIncoming opens a file below incomingDir, which is a single name, for reading and
-// writing, and returns how many bytes it has. It makes the file if need be; what has its
-// name and is not a file of this name alone is removed. os.Root would get there by more
-// steps, and ask whether one may wait for the file as for a socket.
+// openIncoming opens a file directly below incomingDir for reading and writing, and returns its
+// size in bytes. It creates the file if needed. It removes an object of that name that is not a
+// regular file or has other names. os.Root would need more system calls, and would try to register
+// the file with the poller like a socket.
 func (f *Dir) openIncoming(name string) (file *os.File, size int64, err error) {
 	const flags = unix.O_RDWR | unix.O_CREAT | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	for try := 0; ; try++ {
@@ -134,7 +132,7 @@ func (f *Dir) openIncoming(name string) (file *os.File, size int64, err error) {
 	}
 }
 
-// mendIncoming lets the owner open a file below incomingDir again, if that is possible.
+// mendIncoming makes a file below incomingDir accessible to its owner again, if possible.
 func (f *Dir) mendIncoming(name string) (bool, error) {
 	mended, err := f.Mend()
 	if mended > 0 || err != nil {
@@ -143,13 +141,13 @@ func (f *Dir) mendIncoming(name string) (bool, error) {
 	return f.incoming.Chmod(name, 0o644) == nil, nil
 }
 
-// Size is the file's size in bytes when it is whole.
+// Size returns the size of the complete file in bytes.
 func (in *Incoming) Size() int64 { return in.size }
 
-// Resumed tells whether bytes of an earlier process count, which nobody has summed.
+// Resumed reports whether bytes of an earlier process are kept. No checksum covers them yet.
 func (in *Incoming) Resumed() bool { return in.resumed }
 
-// Began tells when the first byte arrived since Dir.Incoming gave the file.
+// Began returns when the first byte was written since Dir.Incoming returned.
 func (in *Incoming) Began() (at time.Time, began bool) {
 	if first := in.began.Load(); first != nil {
 		return *first, true
@@ -157,17 +155,17 @@ func (in *Incoming) Began() (at time.Time, began bool) {
 	return at, false
 }
 
-// Missing is what has not arrived, ascending.
+// Missing returns the ranges that have not been written, ascending.
 func (in *Incoming) Missing() []Range {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.have.missing(in.size)
 }
 
-// ReadAt reads what has arrived.
+// ReadAt reads bytes that have been written.
 func (in *Incoming) ReadAt(p []byte, off int64) (int, error) { return in.file.ReadAt(p, off) }
 
-// WriteAt takes bytes that have arrived. Bytes beyond the size are refused.
+// WriteAt writes received bytes. It refuses bytes beyond the size.
 func (in *Incoming) WriteAt(p []byte, off int64) (int, error) {
 	if off < 0 || off+int64(len(p)) > in.size {
 		return 0, fmt.Errorf("bytes %d to %d do not belong to a file of %d", off, off+int64(len(p)), in.size)
@@ -195,17 +193,16 @@ func (in *Incoming) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Publish gives the whole file its name within the directory, its mode and its time
-// (zero: now), and makes the directories on the way. It refuses a file of which bytes
-// are missing. A file of that name is replaced.
+// Publish renames the complete file to a name within the directory, sets its mode and modification
+// time (zero: now), and creates the parent directories. It fails if bytes are missing. It replaces
+// a file of that name.
 func (in *Incoming) Publish(name string, mode fs.FileMode, modified time.Time) error {
 	_, err := in.PublishNew(name, mode, modified, func(State) bool { return true })
 	return err
 }
 
-// PublishNew is Publish for a name that others may have taken: what has it is replaced
-// only if may says so, and else the error is fs.ErrExist. It returns the state that the
-// file has under its name.
+// PublishNew is Publish for a name that may be taken. It replaces the object of that name only if
+// may allows it, and otherwise returns fs.ErrExist. It returns the State of the published file.
 func (in *Incoming) PublishNew(name string, mode fs.FileMode, modified time.Time, may Replacer) (State, error) {
 	ino, err := in.ready(name, mode, modified)
 	if err != nil {
@@ -215,15 +212,14 @@ func (in *Incoming) PublishNew(name string, mode fs.FileMode, modified time.Time
 	if err != nil {
 		return State{}, err
 	}
-	// From here on the file exists: what goes wrong with the notes is swept later.
+	// The file is published: progress records that remain are swept later.
 	_ = in.Close()     // as above
 	_ = in.dropNotes() // as above
 	return state, nil
 }
 
-// Seal is Publish but for the name, which Dir.PublishSealed gives the file later, and
-// Close. Until then it may still be resumed, by another process too. It returns the
-// file's inode number.
+// Seal prepares the file like Publish and closes it. Dir.PublishSealed renames it later. Until then
+// it can still be resumed, also by another process. Seal returns the file's inode number.
 func (in *Incoming) Seal(mode fs.FileMode, modified time.Time) (ino uint64, err error) {
 	if ino, err = in.ready("a file to be sealed", mode, modified); err != nil {
 		return 0, err
@@ -231,8 +227,7 @@ func (in *Incoming) Seal(mode fs.FileMode, modified time.Time) (ino uint64, err 
 	return ino, in.Close()
 }
 
-// ready refuses a file of which bytes are missing, and gives others their mode and time.
-// It returns the file's inode number.
+// ready fails if bytes are missing, and sets mode and time. It returns the file's inode number.
 func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) (ino uint64, err error) {
 	if missing := in.Missing(); len(missing) > 0 {
 		return 0, fmt.Errorf("%s: %d stretches are missing, the first at byte %d", name, len(missing), missing[0].Off)
@@ -258,8 +253,8 @@ func (in *Incoming) ready(name string, mode fs.FileMode, modified time.Time) (in
 	return st.Ino, nil
 }
 
-// PublishSealed gives a file that was sealed under the identity its name, as
-// Incoming.PublishNew does. ino is what Seal returned.
+// PublishSealed publishes a file that was sealed under the id, as Incoming.PublishNew does. ino is
+// the inode number that Seal returned.
 func (f *Dir) PublishSealed(id, name string, size int64, ino uint64, may Replacer) (State, error) {
 	in := &Incoming{dir: f, name: incomingName(id), size: size}
 	state, err := f.publish(in.name, ino, name, may)
@@ -269,22 +264,22 @@ func (f *Dir) PublishSealed(id, name string, size int64, ino uint64, may Replace
 	if err != nil {
 		return State{}, err
 	}
-	_ = in.dropNotes() // the file exists: they are swept later
+	_ = in.dropNotes() // the file is published: records are swept later
 	return state, nil
 }
 
-// Drop removes what came under an identity and is not open; nothing need be there.
+// Drop removes the incoming file of an id that is not open. A missing file is not an error.
 func (f *Dir) Drop(id string, size int64) error {
 	in := &Incoming{dir: f, name: incomingName(id), size: size}
 	return errors.Join(in.remove(in.name), in.dropNotes())
 }
 
-// Discard drops the file and what is remembered of it.
+// Discard closes and removes the file and its progress records.
 func (in *Incoming) Discard() error {
 	return errors.Join(in.Close(), in.remove(in.name), in.dropNotes())
 }
 
-// remove removes a file below incomingDir that may be gone.
+// remove removes a file below incomingDir. A missing file is not an error.
 func (in *Incoming) remove(name string) error {
 	if err := in.dir.incoming.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -292,7 +287,7 @@ func (in *Incoming) remove(name string) error {
 	return nil
 }
 
-// Close notes what has arrived and lets go of the file. It may be called again.
+// Close records the progress and closes the file. It may be called more than once.
 func (in *Incoming) Close() (err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -308,8 +303,8 @@ func (in *Incoming) Close() (err error) {
 
 func (in *Incoming) notesName() string { return in.name + ".ranges" }
 
-// noteLocked writes down what has arrived. A line is one write to the end of the
-// file, so a kill leaves at most one torn line, which is ignored.
+// noteLocked records the written ranges. A line is one write at the end of the file, so a kill
+// leaves at most one torn line, which is ignored.
 func (in *Incoming) noteLocked() error {
 	var line strings.Builder
 	if in.notes == nil {
@@ -330,8 +325,8 @@ func (in *Incoming) noteLocked() error {
 	return err
 }
 
-// readNotes is what the notes say has arrived; nothing when they are of another
-// object, another boot, or unreadable.
+// readNotes returns the ranges that the records list; nil if they are about another object or
+// another boot, or are unreadable.
 func (in *Incoming) readNotes() (have ranges) {
 	file, err := OpenFile(in.dir.incoming, in.notesName(), os.O_RDONLY, 0)
 	if err != nil {
@@ -354,8 +349,8 @@ func (in *Incoming) readNotes() (have ranges) {
 	return have
 }
 
-// dropNotes forgets what has arrived. Notes of a time when the object was larger may
-// stay: they fit no file of this size.
+// dropNotes removes the progress records. Records from when the object was larger may stay: they
+// match no file of this size.
 func (in *Incoming) dropNotes() error {
 	if in.size <= noteEvery {
 		return nil
@@ -363,7 +358,7 @@ func (in *Incoming) dropNotes() error {
 	return in.remove(in.notesName())
 }
 
-// bootID names this boot of the machine.
+// bootID returns the id of this boot of the machine.
 var bootID = sync.OnceValue(func() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -11,28 +11,27 @@ import (
 	"time"
 )
 
-// IncomingTree is a tree on its way in. Its files come one by one, each an [Incoming]
-// that is published into the tree when it is verified; the tree is published by one
-// rename when all are there. Has, File and Keep may be called from many goroutines at
-// once; Publish or Discard comes after all of them.
+// IncomingTree is a tree that is being fetched. Each of its files is an [Incoming] that is moved
+// into the tree once it is verified. One rename publishes the complete tree. Has, File and Keep are
+// safe for concurrent use. Publish or Discard must follow all of their calls.
 type IncomingTree struct {
 	dir  *Dir
 	name string // below incomingDir
 
 	began atomic.Pointer[time.Time]
 
-	mu          sync.Mutex // guards all below
+	mu          sync.Mutex // guards all fields below
 	directories map[string]bool
 }
 
-// treeMode lets readers of other users move and remove a tree, as they may a file.
+// treeMode lets readers of other users move and remove a tree, as they can a file.
 const treeMode = 0o777
 
 const treeSuffix = ".tree"
 
-// IncomingTree opens the tree that will be published under an identity of the caller's
-// choice. What an earlier process verified of it counts when version is the same, and
-// the machine has not been booted since. A version must tell of every file.
+// IncomingTree opens a tree to be published. id identifies it. Files that an earlier process
+// verified are kept if version is the same and the machine has not been rebooted. The version must
+// change if any file changes.
 func (f *Dir) IncomingTree(id, version string) (*IncomingTree, error) {
 	in := &IncomingTree{dir: f, name: incomingName(id) + treeSuffix, directories: map[string]bool{}}
 	note, header := in.name+".of", fmt.Sprintf("%q %s\n", version, bootID())
@@ -45,7 +44,7 @@ func (f *Dir) IncomingTree(id, version string) (*IncomingTree, error) {
 	return in, f.incoming.Chmod(in.name, treeMode)
 }
 
-// Began tells when the first file arrived since Dir.IncomingTree gave the tree.
+// Began returns when the first file was added since Dir.IncomingTree returned.
 func (in *IncomingTree) Began() (at time.Time, began bool) {
 	if first := in.began.Load(); first != nil {
 		return *first, true
@@ -53,7 +52,7 @@ func (in *IncomingTree) Began() (at time.Time, began bool) {
 	return at, false
 }
 
-// Has tells whether a file of the tree is there, verified.
+// Has reports whether a file of the tree is present and verified.
 func (in *IncomingTree) Has(name string, size int64) bool {
 	info, err := in.dir.incoming.Lstat(path.Join(in.name, name))
 	return err == nil && info.Mode().IsRegular() && info.Size() == size
@@ -64,7 +63,7 @@ func (in *IncomingTree) File(name string, size int64, version string) (*Incoming
 	return in.dir.Incoming(in.name+"/"+name, size, version)
 }
 
-// Keep puts a file that is whole and verified into the tree.
+// Keep moves a complete and verified file into the tree.
 func (in *IncomingTree) Keep(name string, file *Incoming) error {
 	if err := in.mkdir(path.Dir(path.Join(in.name, name))); err != nil {
 		return err
@@ -76,7 +75,7 @@ func (in *IncomingTree) Keep(name string, file *Incoming) error {
 	return file.Publish(path.Join(incomingDir, in.name, name), 0o444, time.Time{})
 }
 
-// mkdir makes the directories on the way to a file.
+// mkdir creates the parent directories of a file.
 func (in *IncomingTree) mkdir(dir string) error {
 	if dir == in.name {
 		return nil
@@ -102,7 +101,7 @@ func (in *IncomingTree) mkdir(dir string) error {
 	return nil
 }
 
-// Stat is what has come.
+// Stat returns the TreeStat of the files that are present.
 func (in *IncomingTree) Stat() (TreeStat, error) {
 	shelf, err := in.dir.Subdir(incomingDir, 0o755)
 	if err != nil {
@@ -112,8 +111,8 @@ func (in *IncomingTree) Stat() (TreeStat, error) {
 	return st, errors.Join(err, shelf.Close())
 }
 
-// Publish gives the tree its name within the directory; when something has that name the
-// error is fs.ErrExist.
+// Publish renames the tree to a name within the directory. It returns fs.ErrExist if the name is
+// taken.
 func (in *IncomingTree) Publish(name string) error {
 	f := in.dir
 	to, base, err := f.directoryOf(name)
@@ -126,12 +125,12 @@ func (in *IncomingTree) Publish(name string) error {
 	if err := renameNew(f.incomingDir, in.name, to, base); err != nil {
 		return &os.LinkError{Op: "rename", Old: path.Join(incomingDir, in.name), New: name, Err: err}
 	}
-	// From here on the tree exists: a note without one is swept later.
+	// The tree is published: a note that remains is swept later.
 	_ = in.dir.incoming.Remove(in.name + ".of")
 	return nil
 }
 
-// Discard drops what has come.
+// Discard removes the tree.
 func (in *IncomingTree) Discard() error {
 	return errors.Join(in.dir.incoming.RemoveAll(in.name), in.dir.incoming.RemoveAll(in.name+".of"))
 }

@@ -15,20 +15,20 @@ import (
 // LockName is the name of the lock file in a private directory.
 const LockName = "LOCK"
 
-// ErrNoLocks is the error of a file system that has no locks.
+// ErrNoLocks is returned on a file system without file locks.
 var ErrNoLocks = errors.New("the file system has no file locks")
 
-// A Lock is an exclusive lock on a file, which ends with its process, however that ends.
-// The file stays, and holds a note about the holder.
+// A Lock is an exclusive lock on a file. The kernel releases it when the process ends, in whatever
+// way. The file stays, and contains a note about the holder.
 type Lock struct {
 	file *os.File
 	dir  *os.File // of the file
 	base string   // its name there
 }
 
-// Acquire locks the file LockName in dir, and writes holder into it. path names what is
-// locked, in a *BusyError, when another process holds the lock. With create the file is
-// made if need be; without it a missing file is an error that is fs.ErrNotExist.
+// Acquire locks the file LockName in dir and writes holder into it. If another process holds the
+// lock, it returns a *BusyError with path. With create, a missing file is created; without it, a
+// missing file is an error that is fs.ErrNotExist.
 //
 // The file is opened without following a link and without blocking.
 func Acquire(dir *os.Root, path, holder string, create bool) (*Lock, error) {
@@ -40,20 +40,20 @@ func Acquire(dir *os.Root, path, holder string, create bool) (*Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = l.SetNote([]byte(holder + "\n")) // words for a person
+	_ = l.SetNote([]byte(holder + "\n")) // informative only
 	return l, nil
 }
 
-// AcquireFile locks the file name below root, which no other program uses: what has the
-// name and is not a regular file with a single name is removed first. It keeps the note of
-// the previous holder. When another process holds the lock, it returns a *BusyError.
+// AcquireFile locks the file name below root, which no other program uses. It first removes an
+// object of that name that is not a regular file or has other names. It retains the note of the
+// previous holder. If another process holds the lock, it returns a *BusyError.
 func AcquireFile(root *os.Root, name string) (*Lock, error) {
 	at, base, err := parent(root, name)
 	if err != nil {
 		return nil, err
 	}
 	return acquire(at, base, name, func() (*os.File, error) {
-		// A job that copies the directory, as whichever user, must not fail at the file.
+		// A job that copies the directory as another user must be able to read the file.
 		return openOwnAt(at, base, name, os.O_RDWR, 0o644)
 	})
 }
@@ -125,7 +125,7 @@ func openLock(at *os.File, create bool) (*os.File, error) {
 // holderOf returns the note of the process that holds the lock. It may be a moment
 // behind the lock, and comes from a file that others may write.
 func holderOf(file *os.File) string {
-	text, _ := io.ReadAll(io.NewSectionReader(file, 0, 1<<10)) // words for a person
+	text, _ := io.ReadAll(io.NewSectionReader(file, 0, 1<<10)) // informative only
 	who := strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return -1
@@ -138,7 +138,7 @@ func holderOf(file *os.File) string {
 	return who
 }
 
-// Note returns the first 64 KiB of what SetNote wrote last, in this process or an earlier
+// Note returns the first 64 KiB of the note that SetNote wrote last, in this process or an earlier
 // one.
 func (l *Lock) Note() ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(l.file, 0, 64<<10))
@@ -153,8 +153,8 @@ func (l *Lock) SetNote(note []byte) error {
 	return err
 }
 
-// Held reports whether the lock file still has its name. Without it another process can
-// hold the lock, too.
+// Held reports whether the lock file still has its name. If not, another process can hold the lock,
+// too.
 func (l *Lock) Held() bool {
 	var here, there unix.Stat_t
 	err := retryErr(func() error { return unix.Fstat(int(l.file.Fd()), &here) })

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Orphans are the incoming files that earlier processes left to be resumed. What
-// nobody will resume is swept, or it would keep its space for ever.
+// Orphans are incoming files that earlier processes left behind to be resumed. Sweep removes those
+// that are not claimed; otherwise they would take space forever.
 type Orphans struct {
 	dir    *Dir
-	held   map[string]int64 // by name: the space taken
-	others []string         // notes, of which the file may be gone
+	held   map[string]int64 // bytes on disk by name
+	others []string         // records whose file may be gone
 }
 
-// Orphans looks for them. It is called before the first Incoming of this process.
+// Orphans lists them. Call it before the first Incoming of this process.
 func (f *Dir) Orphans() (*Orphans, error) {
 	dir, err := OpenDir(f.incoming)
 	if err != nil {
@@ -33,7 +33,7 @@ func (f *Dir) Orphans() (*Orphans, error) {
 		if strings.Contains(name, ".") {
 			l.others = append(l.others, name)
 			if id, tree := strings.CutSuffix(name, treeSuffix); tree {
-				l.held[id] = 0 // nobody asks how much that is
+				l.held[id] = 0 // their size is not needed
 			}
 			continue
 		}
@@ -47,11 +47,11 @@ func (f *Dir) Orphans() (*Orphans, error) {
 	return l, nil
 }
 
-// None tells that there is nothing.
+// None reports whether there are no orphans.
 func (l *Orphans) None() bool { return len(l.held)+len(l.others) == 0 }
 
-// Claim says that the identity will be fetched, so its leftover stays. It returns
-// how many bytes of disk that holds already.
+// Claim marks the file of an id as needed, so that Sweep keeps it. It returns the bytes on disk
+// that the file takes already.
 func (l *Orphans) Claim(id string) int64 {
 	if len(l.held) == 0 {
 		return 0
@@ -69,7 +69,7 @@ func (l *Orphans) Claim(id string) int64 {
 	return held
 }
 
-// Sweep removes those that nobody claimed.
+// Sweep removes the orphans that were not claimed.
 func (l *Orphans) Sweep() (err error) {
 	remove := func(name string) {
 		if rm := l.dir.incoming.RemoveAll(name); rm != nil {

@@ -2,21 +2,21 @@ package disk
 
 import "slices"
 
-// Range is a stretch of a file, in bytes.
+// Range is a range of bytes of a file.
 type Range struct{ Off, Len int64 }
 
-// End is the offset behind the last byte.
+// End returns the offset after the last byte.
 func (r Range) End() int64 { return r.Off + r.Len }
 
-// ranges are disjoint, not touching, and ascending.
+// ranges are disjoint, not adjacent, and ascending.
 type ranges []Range
 
-// add includes r.
+// add returns rs with r included.
 func (rs ranges) add(r Range) ranges {
 	if r.Len <= 0 {
 		return rs
 	}
-	// All that overlaps or touches r becomes one with it.
+	// Merge all ranges that overlap or touch r.
 	from, _ := slices.BinarySearchFunc(rs, r.Off, func(x Range, off int64) int {
 		if x.End() < off {
 			return -1
@@ -32,7 +32,7 @@ func (rs ranges) add(r Range) ranges {
 	return slices.Replace(rs, from, to, r)
 }
 
-// missing is what of [0, size) is not included.
+// missing returns the parts of [0, size) that are not included.
 func (rs ranges) missing(size int64) (out []Range) {
 	at := int64(0)
 	for _, r := range rs {

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A path may lead through directories where others may write: a volume of several
-// containers, a scratch directory of a machine. There somebody can put a link in the place
-// of a directory at any time, and have stager write where only stager can. So a path is
-// trusted as far as the first such directory, and what lies below that is opened from
-// there, by os.Root: a link that leads out of it is an error.
+// A path may pass through directories in which other users can write: a volume of several
+// containers, a scratch directory of a machine. There another user can replace a directory by a
+// link at any time, and so make stager write where only stager can. So a path is trusted up to the
+// first such directory. Everything below is opened relative to that, by os.Root: a link that leads
+// out of it is an error.
 
-// OutsideError says that a link in a shared directory leads out of it.
+// OutsideError is returned if a link in a shared directory leads out of it.
 type OutsideError struct {
 	Path, Shared string
 	Err          error
@@ -29,18 +29,18 @@ func (e *OutsideError) Error() string {
 
 func (e *OutsideError) Unwrap() error { return e.Err }
 
-// ExitCode is that of a path that must be written otherwise.
+// ExitCode returns the exit code of a configuration error.
 func (e *OutsideError) ExitCode() int { return 78 }
 
-// mostLinks are followed on the way to a directory, as by the kernel.
+// mostLinks is the maximum number of links that are followed in a path, as in the kernel.
 const mostLinks = 40
 
-// OpenRoot opens a directory, for all that happens in it. Links on the way that others
-// could have made lead nowhere outside the directory where those may write: then the error
-// is an *OutsideError.
+// OpenRoot opens a directory as a root for all operations in it. A link in the path that other
+// users could have made must not lead out of the directory in which they can write. If one does,
+// the error is an *OutsideError.
 func OpenRoot(path string) (*os.Root, error) { return openRoot(path, false) }
 
-// MakeRoot is OpenRoot, and makes the directory, and those on the way, if need be.
+// MakeRoot is OpenRoot, and creates the directory and its parents if needed.
 func MakeRoot(path string) (*os.Root, error) { return openRoot(path, true) }
 
 func openRoot(path string, create bool) (*os.Root, error) {
@@ -56,7 +56,7 @@ func openRoot(path string, create bool) (*os.Root, error) {
 	if err != nil || rest == "." {
 		return root, err
 	}
-	defer root.Close() // opened for what is below it
+	defer root.Close() // only needed to open below
 	below, err := root.OpenRoot(rest)
 	if errors.Is(err, fs.ErrNotExist) && create {
 		if err = root.MkdirAll(rest, 0o755); err == nil {
@@ -69,8 +69,8 @@ func openRoot(path string, create bool) (*os.Root, error) {
 	return below, nil
 }
 
-// outside names the path in an error of what lies below base, and says so where a link
-// leads out of it, which package os has no error for.
+// outside adds the full path to an error about a path below base. It returns an *OutsideError for a
+// link that leads out of base; package os has no exported error for that.
 func outside(path, base, rest string, err error) error {
 	var at *fs.PathError
 	if !errors.As(err, &at) {
@@ -82,13 +82,13 @@ func outside(path, base, rest string, err error) error {
 	return &fs.PathError{Op: at.Op, Path: filepath.Join(base, rest), Err: at.Err}
 }
 
-// trusted divides a path where it enters a directory in which others may write, or what is
-// not there yet: nobody else can change what the first part names.
+// trusted splits a path where it enters a directory in which other users can write, or one that
+// does not exist yet. No other user can change what base refers to.
 func trusted(path string) (base, rest string, err error) {
 	for links := 0; ; {
 		base, rest = "/", strings.TrimPrefix(path, "/")
 		for {
-			info, err := os.Stat(base) // no link, or one of the kernel's
+			info, err := os.Stat(base) // not a link, or one of the kernel's
 			if err != nil {
 				return "", "", err
 			}
@@ -99,7 +99,7 @@ func trusted(path string) (base, rest string, err error) {
 			next := filepath.Join(base, name)
 			info, err = os.Lstat(next)
 			if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().Type() != fs.ModeDir && info.Mode().Type() != fs.ModeSymlink {
-				return base, rest, nil // what is there, or is not, is the opener's to find
+				return base, rest, nil // the caller handles what is there or missing
 			}
 			if err != nil {
 				return "", "", err
@@ -123,15 +123,15 @@ func trusted(path string) (base, rest string, err error) {
 	}
 }
 
-// ofKernel reports whether links in a directory are made by the kernel. Those of /proc, such
-// as /proc/self/fd/3 and /proc/1/root, lead to directories that may have no path.
+// ofKernel reports whether links in a directory are made by the kernel. Those of /proc, such as
+// /proc/self/fd/3 and /proc/1/root, lead to directories that may have no path.
 func ofKernel(dir string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(dir, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
 }
 
-// isShared reports whether others may put something else in the place of what is in a
-// directory. With the sticky bit they may do so only with what is theirs.
+// isShared reports whether other users can replace the entries of a directory. With the sticky bit
+// they can replace only their own.
 func isShared(dir fs.FileInfo) bool {
 	return dir.Mode().Perm()&0o022 != 0 && dir.Mode()&fs.ModeSticky == 0
 }

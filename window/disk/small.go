@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Small files, such as records and locks, lie in directories where others may write:
-// readers of another user, other containers of the pod, other tools. What has the name of
-// such a file may be a link to a file that only stager can read, a FIFO that never
-// answers, a second name of somebody's file, or a file that fills the memory. So these
-// functions follow no link at the last name, never wait for what is no file, read at most
-// as much as the caller allows, and write by a new file and a rename.
+// Small files, such as records and locks, lie in directories in which others may write: readers of
+// another user, other containers of the pod, other tools. The name of such a file may be a link to
+// a file that only stager can read, a FIFO that blocks forever, a hard link to another file, or a
+// file that exhausts the memory. So these functions follow no link at the last name, never block on
+// an object that is not a file, read at most as much as the caller allows, and write to a new file
+// that is then renamed.
 
-// Limit is how many bytes of a record are read at most.
+// Limit is the maximum number of bytes that are read of a record.
 const Limit = 1 << 20
 
-// NotRegularError says that something other than a file has the name of one.
+// NotRegularError is returned if an object is not a regular file.
 type NotRegularError struct {
 	Path string
 	Mode fs.FileMode
@@ -34,7 +34,7 @@ func (e *NotRegularError) Error() string {
 	return fmt.Sprintf("%s: not a regular file (%s); remove it", e.Path, e.Mode.Type())
 }
 
-// TooLargeError says that a small file has more bytes than its reader allows.
+// TooLargeError is returned if a small file exceeds the limit.
 type TooLargeError struct {
 	Path  string
 	Limit int64
@@ -44,9 +44,9 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("%s: larger than the %d bytes that are read of it; remove it", e.Path, e.Limit)
 }
 
-// OpenFile opens a regular file below root with flags of os.OpenFile. It follows no link
-// at the last name and never blocks. It returns a *NotRegularError for all that is no
-// file, and removes nothing.
+// OpenFile opens a regular file below root with flags of os.OpenFile. It follows no link at the
+// last name and never blocks. It returns a *NotRegularError for any other object, and removes
+// nothing.
 func OpenFile(root *os.Root, name string, flags int, perm fs.FileMode) (*os.File, error) {
 	dir, base, err := parent(root, name)
 	if err != nil {
@@ -69,7 +69,7 @@ func OpenPath(name string) (*os.File, error) {
 // openAt is OpenFile for a single name in an open directory.
 func openAt(dir *os.File, base, name string, flags int, perm fs.FileMode) (*os.File, error) {
 	if flags&os.O_TRUNC != 0 {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid} // it would empty what it has not looked at
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid} // it would truncate a file before the checks
 	}
 	const safe = unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	fd, err := retry(func() (int, error) {
@@ -96,9 +96,8 @@ func openAt(dir *os.File, base, name string, flags int, perm fs.FileMode) (*os.F
 	return file, nil
 }
 
-// OpenOwn opens a file that only stager writes, and makes it if need be. What has its
-// name and cannot be that file is removed, and made anew: a link, a FIFO, or a second
-// name of a file that lies elsewhere.
+// OpenOwn opens a file that only stager writes, and creates it if needed. It removes and recreates
+// an object of that name that cannot be that file: a link, a FIFO, or a hard link to another file.
 func OpenOwn(root *os.Root, name string, flags int, perm fs.FileMode) (*os.File, error) {
 	dir, base, err := parent(root, name)
 	if err != nil {
@@ -130,13 +129,13 @@ func openOwnAt(dir *os.File, base, name string, flags int, perm fs.FileMode) (*o
 	}
 }
 
-// isOwn tells whether a file has no other name than the one that it was opened by.
+// isOwn reports whether a file has only the name by which it was opened.
 func isOwn(file *os.File) bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(file.Fd()), &st) == nil && st.Nlink <= 1
 }
 
-// removeAt removes what has a name: also an empty directory, for nothing else may be there.
+// removeAt removes an object, including an empty directory. A missing name is not an error.
 func removeAt(dir *os.File, base string) error {
 	err := retryErr(func() error { return unix.Unlinkat(int(dir.Fd()), base, 0) })
 	if errors.Is(err, unix.EISDIR) {
@@ -148,8 +147,8 @@ func removeAt(dir *os.File, base string) error {
 	return &fs.PathError{Op: "remove", Path: base, Err: err}
 }
 
-// ReadSmall reads a whole file of at most limit bytes. It returns an error that is
-// fs.ErrNotExist when there is none, a *NotRegularError or a *TooLargeError.
+// ReadSmall returns the content of a file of at most limit bytes. It returns an error that is
+// fs.ErrNotExist if there is none, a *NotRegularError or a *TooLargeError.
 func ReadSmall(root *os.Root, name string, limit int64) ([]byte, error) {
 	file, err := OpenFile(root, name, os.O_RDONLY, 0)
 	if err != nil {
@@ -173,11 +172,11 @@ func ReadSmall(root *os.Root, name string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// Durable says whether a file must outlive a loss of power.
+// Durable is whether a file must survive a loss of power.
 type Durable bool
 
-// ReplaceSmall gives a name a new file with these bytes, in one step: whoever reads
-// sees the file of before or the new one. What has the name is not looked at.
+// ReplaceSmall atomically replaces a file by a new one with this content: readers see either the
+// old or the new file. It does not open the old object.
 func ReplaceSmall(root *os.Root, name string, data []byte, perm fs.FileMode, durable Durable) error {
 	file, err := Replacement(root, name, perm)
 	if err != nil {
@@ -195,7 +194,7 @@ func ReplaceSmall(root *os.Root, name string, data []byte, perm fs.FileMode, dur
 	return errors.Join(err, file.Close())
 }
 
-// Replacing is a file that is to get a name, in place of what has it.
+// Replacing is a new file that is to replace the object of a name.
 type Replacing struct {
 	*os.File
 	dir        *os.File
@@ -203,8 +202,8 @@ type Replacing struct {
 	base, name string
 }
 
-// Replacement makes a file that Commit gives the name. Its temporary name is one that no
-// other process can have. The caller closes it, with or without Commit.
+// Replacement creates a file that Commit renames to name. Its temporary name is unique among all
+// processes. The caller calls Close, with or without Commit.
 func Replacement(root *os.Root, name string, perm fs.FileMode) (*Replacing, error) {
 	dir, base, err := parent(root, name)
 	if err != nil {
@@ -217,14 +216,14 @@ func Replacement(root *os.Root, name string, perm fs.FileMode) (*Replacing, erro
 	return r, nil
 }
 
-// Commit gives the file its name. The file stays open.
+// Commit renames the file. The file stays open.
 func (r *Replacing) Commit() error {
 	err := retryErr(func() error { return unix.Renameat(int(r.dir.Fd()), r.temporary, int(r.dir.Fd()), r.base) })
 	return r.committed(err)
 }
 
-// CommitNew gives the file its name unless something has it: then it returns an error that
-// is fs.ErrExist.
+// CommitNew renames the file unless the name is taken: it then returns an error that is
+// fs.ErrExist.
 func (r *Replacing) CommitNew() error {
 	return r.committed(renameNew(r.dir, r.temporary, r.dir, r.base))
 }
@@ -237,10 +236,10 @@ func (r *Replacing) committed(err error) error {
 	return nil
 }
 
-// SyncName returns when the disk has the name that Commit gave.
+// SyncName syncs the new name to the disk.
 func (r *Replacing) SyncName() error { return r.dir.Sync() }
 
-// Close removes the file if it has not got its name, and closes it.
+// Close closes the file, and removes it if it was not committed.
 func (r *Replacing) Close() (err error) {
 	if r.temporary != "" {
 		err = removeAt(r.dir, r.temporary)
@@ -248,11 +247,11 @@ func (r *Replacing) Close() (err error) {
 	return errors.Join(err, r.dir.Close(), r.File.Close())
 }
 
-// Detach is Close for a file that has its name and stays open: it returns the file.
+// Detach returns the committed file, open, and releases everything else. It replaces Close.
 func (r *Replacing) Detach() (*os.File, error) { return r.File, r.dir.Close() }
 
-// renameNew renames a file or directory to a name that nothing has, or returns an error
-// that is fs.ErrExist.
+// renameNew renames a file or directory. If the name is taken, it returns an error that is
+// fs.ErrExist.
 func renameNew(from *os.File, old string, to *os.File, name string) error {
 	err := retryErr(func() error {
 		return unix.Renameat2(int(from.Fd()), old, int(to.Fd()), name, unix.RENAME_NOREPLACE)
@@ -260,7 +259,7 @@ func renameNew(from *os.File, old string, to *os.File, name string) error {
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return err
 	}
-	// A file system that knows only the old rename. A link never replaces anything.
+	// The file system supports only plain rename. A link never replaces anything.
 	err = retryErr(func() error { return unix.Linkat(int(from.Fd()), old, int(to.Fd()), name, 0) })
 	switch {
 	case err == nil:
@@ -268,7 +267,7 @@ func renameNew(from *os.File, old string, to *os.File, name string) error {
 	case errors.Is(err, fs.ErrExist):
 		return err
 	}
-	// A directory, or no links either: look first.
+	// A directory, or a file system without links: check first.
 	var st unix.Stat_t
 	if retryErr(func() error { return unix.Fstatat(int(to.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) }) == nil {
 		return fs.ErrExist
@@ -276,7 +275,7 @@ func renameNew(from *os.File, old string, to *os.File, name string) error {
 	return retryErr(func() error { return unix.Renameat(int(from.Fd()), old, int(to.Fd()), name) })
 }
 
-// parent opens the directory of a name below root.
+// parent opens the parent directory of a name below root.
 func parent(root *os.Root, name string) (dir *os.File, base string, err error) {
 	base = path.Base(name)
 	if !fs.ValidPath(name) || base == "." {
@@ -286,15 +285,15 @@ func parent(root *os.Root, name string) (dir *os.File, base string, err error) {
 	return dir, base, tree{root}.named(path.Dir(name), err)
 }
 
-// Unique is a part for names that no other process makes.
+// Unique returns a random string for names that no other process creates.
 func Unique() string {
 	var b [8]byte
 	rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// SyncNames returns when the disk has the names in a directory below root. A file system
-// that knows no sync of directories is passed over.
+// SyncNames syncs the names in a directory below root to the disk. It ignores that a file system
+// does not support this.
 func SyncNames(root *os.Root, dir string) error {
 	file, err := root.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// What Speed writes: so many files at once, in whole buffers.
+// Speed writes this many files at once, in whole buffers.
 const (
 	speedFiles  = 4
 	speedFile   = 64 << 20
 	speedBuffer = 512 << 10
 )
 
-// Speed writes large files as what arrives is written, several at once, below dir for
-// about as long as it is told, at least a buffer each, and returns how many bytes a
-// second the disk took. It works in a directory of its own, which it removes.
+// Speed measures how fast the disk takes large files. It writes several at once below dir, for
+// about the time during but at least one buffer each, and returns the bytes per second and whether
+// the writes were direct. It works in a temporary directory, which it removes.
 func Speed(ctx context.Context, dir string, how Write, during time.Duration) (perSecond float64, direct bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, false, err
@@ -64,7 +64,7 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 	if c := directory.writing.chooser; c != nil && direct {
 		direct = directory.writing.moved[past].Load() >= directory.writing.moved[through].Load()
 	}
-	if !direct || directory.writing.chooser != nil { // what lies in the cache has not been written yet
+	if !direct || directory.writing.chooser != nil { // flush what is still in the cache
 		if err := directory.Sync(); err != nil {
 			return 0, direct, err
 		}
@@ -76,7 +76,7 @@ func Speed(ctx context.Context, dir string, how Write, during time.Duration) (pe
 	return float64(sum) / time.Since(began).Seconds(), direct, nil
 }
 
-// writeOne writes one file, until the time comes but a buffer at least, and removes it.
+// writeOne writes one file until the given time, but at least one buffer, and removes it.
 func (f *Dir) writeOne(ctx context.Context, name string, buf []byte, until time.Time) (n int64, err error) {
 	in, err := f.Incoming(name, speedFile, "")
 	if err != nil {

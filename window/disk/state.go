@@ -12,22 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State tells a file from every other, and from itself after a change, without reading
-// it: another file of this name has another inode, and every change of contents, mode or
-// name sets the change time.
+// State identifies a file and its version without reading it. Another file of the same name has
+// another inode, and every change of content, mode or name sets the change time.
 type State struct {
 	Mode    fs.FileMode
 	Size    int64
 	ModTime time.Time
-	Inode   uint64 // 0: the file system may name the same file otherwise next time
-	Changed int64  // nanoseconds of the change time; 0 where Inode is
+	Inode   uint64 // 0: the file system may change it between mounts
+	Changed int64  // change time in nanoseconds; 0 if Inode is 0
 }
 
-// reusing are file systems that make up inode numbers, which may be others after a mount.
+// reusing lists file systems that invent inode numbers, which may change with a mount.
 var reusing = []string{"fuse", "smb", "cifs", "9p"}
 
-// State describes what has a name within the directory, itself and not what a link there
-// leads to.
+// State returns the state of a name within the directory. It does not follow a link.
 func (f *Dir) State(name string) (State, error) {
 	info, err := f.root.Lstat(name)
 	if err != nil {
@@ -36,19 +34,19 @@ func (f *Dir) State(name string) (State, error) {
 	return f.stateOf(info), nil
 }
 
-// settled are file systems that change no file's modification time by themselves. A client
-// of a server may see another time when the server has the last bytes.
+// settled lists file systems that never change a modification time by themselves. A client of a
+// network file system may see another time once the server has the last bytes.
 var settled = []string{"tmpfs", "ext4", "xfs", "btrfs", "overlay"}
 
-// Mark tells a file from others of its name and size, also after a restart of this process
-// and however often it is renamed or linked: another file has another inode, and writing to
-// it changes its time. What the file system may change by itself is 0.
+// Mark distinguishes a file from others of its name and size, also after a restart of this process
+// and after renames and links. Another file has another inode, and a write changes the time. Values
+// that the file system may change by itself are 0.
 type Mark struct {
 	Inode uint64
-	Time  int64 // of the last change of its content, in nanoseconds since 1970
+	Time  int64 // modification time, in nanoseconds since 1970
 }
 
-// Mark is that of a file as a Shelf or a State describes it.
+// Mark returns the Mark of a file from the values of its Stat or State.
 func (f *Dir) Mark(ino uint64, changed int64) Mark {
 	if f.passing {
 		ino = 0
@@ -59,7 +57,7 @@ func (f *Dir) Mark(ino uint64, changed int64) Mark {
 	return Mark{ino, changed}
 }
 
-// StateOf describes an open file of the directory.
+// StateOf returns the state of an open file of the directory.
 func (f *Dir) StateOf(file *os.File) (State, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -76,7 +74,7 @@ func (f *Dir) stateOf(info fs.FileInfo) State {
 	return s
 }
 
-// statAt describes what has a single name in an open directory.
+// statAt returns the state and the inode of a single name in an open directory.
 func (f *Dir) statAt(dir *os.File, name string) (State, uint64, error) {
 	var st unix.Stat_t
 	err := retryErr(func() error { return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
@@ -90,7 +88,7 @@ func (f *Dir) statAt(dir *os.File, name string) (State, uint64, error) {
 	return s, st.Ino, nil
 }
 
-// modeOf is a mode as package fs has it, as far as States need it.
+// modeOf converts a mode of the kernel to an fs.FileMode, as far as a State needs it.
 func modeOf(mode uint32) fs.FileMode {
 	m := fs.FileMode(mode & 0o777)
 	switch mode & unix.S_IFMT {
@@ -105,19 +103,19 @@ func modeOf(mode uint32) fs.FileMode {
 	return m
 }
 
-// A Replacer says whether what has a name may be replaced. nil: nothing may.
+// A Replacer reports whether an object of that state may be replaced. nil: none may.
 type Replacer func(State) bool
 
-// ChangedError says that a file on its way in is not the one that was written.
+// ChangedError is returned if another program replaced an incoming file.
 type ChangedError struct{ Path string }
 
 func (e *ChangedError) Error() string {
 	return e.Path + ": another program put another file in the place of what was fetched; run it again"
 }
 
-// publish gives an incoming file its name, unless something has it that may not be
-// replaced: then the error is fs.ErrExist. It returns the state that the file has there.
-// ino is that of the file which was written: another is no longer it.
+// publish renames an incoming file. If the name is taken by an object that may not be replaced, the
+// error is fs.ErrExist. ino is the inode of the file that was written: another inode is a
+// *ChangedError. publish returns the State of the published file.
 func (f *Dir) publish(incoming string, ino uint64, name string, may Replacer) (State, error) {
 	to, base, err := f.directoryOf(name)
 	if err != nil {
@@ -143,14 +141,14 @@ func (f *Dir) publish(incoming string, ino uint64, name string, may Replacer) (S
 	return state, nil
 }
 
-// isTaken reports whether a name could not be given because something has it.
+// isTaken reports whether a rename failed because the name is taken.
 func isTaken(err error) bool {
 	return slices.Contains([]error{unix.EEXIST, fs.ErrExist, unix.EISDIR, unix.ENOTEMPTY}, err)
 }
 
-// replace puts an incoming file in the place of what has a name, if that may be: both
-// swap their names, so that what had the name can be looked at where nobody else works,
-// and comes back when it is not what was seen.
+// replace replaces an object by an incoming file, if may allows it. It exchanges the two names. The
+// old object can then be checked where no other program works, and is restored if it has changed
+// meanwhile.
 func (f *Dir) replace(incoming string, to *os.File, base string, may Replacer) error {
 	before, ino, err := f.statAt(to, base)
 	if err != nil {
@@ -184,9 +182,9 @@ func (f *Dir) replace(incoming string, to *os.File, base string, may Replacer) e
 	return retryErr(func() error { return unix.Unlinkat(int(f.incomingDir.Fd()), incoming, 0) })
 }
 
-// directoryOf opens the directory of a name within the directory, and makes it if need be.
-// The caller closes it unless it is f.dir. The file on its way in is where it is known to
-// be, so of both ways only this one is looked for.
+// directoryOf opens the parent directory of a name within the directory, and creates it if needed.
+// The caller closes it unless it is f.dir. The incoming file's directory is already open, so that a
+// rename looks up only this path.
 func (f *Dir) directoryOf(name string) (dir *os.File, base string, err error) {
 	up, base := path.Dir(name), path.Base(name)
 	if !fs.ValidPath(name) || base == "." {

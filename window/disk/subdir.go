@@ -10,30 +10,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Subdir is one flat directory within a Dir, opened once. Whatever is done on it
-// costs one system call and cannot lead out of it: names are single, and links are
-// not followed.
+// Subdir is one flat directory within a Dir, opened once. Each operation costs one system call and
+// cannot leave the directory: names are single, and links are not followed.
 type Subdir struct {
 	name string
-	mode fs.FileMode // what Subdir gave it
+	mode fs.FileMode // requested mode
 	dir  *os.File
 }
 
-// Stat is what a Subdir tells about a file.
+// Stat is what a Subdir reports about a file.
 type Stat struct {
-	Ino   uint64 // names the file, under whatever name
-	Links int    // how many names it has
+	Ino   uint64 // identifies the file under any name
+	Links int    // number of names
 	Size  int64
 	Dir   bool
 	Odd   bool  // neither a regular file nor a directory: a link, a FIFO, a socket, a device
-	Time  int64 // when its content was last changed, in nanoseconds since 1970
-	Dirs  int64 // of a tree, what its directories take beside its own, with those of the second links; 0 of one that was not walked
+	Time  int64 // modification time, in nanoseconds since 1970
+	Dirs  int64 // of a walked tree: bytes of its directories except its own, including those of the second links
 }
 
-// Open opens a file for reading that is this very one: a regular file of that inode on
-// the directory's file system, with that many bytes, and last changed at that time unless it
-// is 0. Otherwise it returns an error that is fs.ErrNotExist, since the file is lost. It
-// follows no link and never blocks.
+// Open opens a specific file for reading: a regular file with that inode on the directory's file
+// system and that size, last modified at changed (nanoseconds since 1970; 0: any time). Otherwise
+// it returns an error that is fs.ErrNotExist, because the file is lost. It follows no link and
+// never blocks.
 func (s *Subdir) Open(name string, ino uint64, size, changed int64) (*os.File, error) {
 	file, err := s.open(name, unix.O_RDONLY)
 	switch {
@@ -60,16 +59,16 @@ func (s *Subdir) Open(name string, ino uint64, size, changed int64) (*os.File, e
 	return nil, errors.Join(s.fail("open", name, err), file.Close())
 }
 
-// changedError says that a file is not the one that was put there.
+// changedError reports that another program changed a file.
 type changedError struct{ reason string }
 
 func (e *changedError) Error() string { return "changed by another program: " + e.reason }
 
-// Is makes it an fs.ErrNotExist: the file that was put there is lost.
+// Is makes it an fs.ErrNotExist: the original file is lost.
 func (e *changedError) Is(target error) bool { return target == fs.ErrNotExist }
 
-// Subdir makes the directory of that name, gives it this mode whatever the umask, and
-// opens it. The owner of a directory that stands and has another mode must be us.
+// Subdir creates the directory if needed, sets its mode regardless of the umask, and opens it. It
+// cannot change the mode of a directory of another user, and returns an error.
 func (f *Dir) Subdir(name string, mode fs.FileMode) (*Subdir, error) {
 	if err := f.root.MkdirAll(name, 0o755); err != nil {
 		return nil, err
@@ -91,7 +90,7 @@ func (f *Dir) Subdir(name string, mode fs.FileMode) (*Subdir, error) {
 	return &Subdir{name, mode, dir}, nil
 }
 
-// openDir opens a directory below root, and not what a link at its name leads to.
+// openDir opens a directory below root without following a link.
 func openDir(root *os.Root, name string) (*os.File, error) {
 	up, base, err := parent(root, name)
 	if err != nil {
@@ -107,8 +106,8 @@ func openDir(root *os.Root, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// ReadDir lists a directory below root. What has its name and is none, such as a FIFO at
-// which a reader would wait, is an error.
+// ReadDir lists a directory below root. Any other object, such as a FIFO, on which an open would
+// block, is an error.
 func ReadDir(root *os.Root, name string) ([]fs.DirEntry, error) {
 	dir, err := openDir(root, name)
 	if err != nil {
@@ -118,10 +117,10 @@ func ReadDir(root *os.Root, name string) ([]fs.DirEntry, error) {
 	return dir.ReadDir(-1)
 }
 
-// Keep has Mend see to the modes of these shelves.
+// Keep registers directories whose modes Mend restores.
 func (f *Dir) Keep(shelves ...*Subdir) { f.subdirs = append(f.subdirs, shelves...) }
 
-// Sub opens a directory on the shelf, as it is.
+// Sub opens a subdirectory without changing its mode.
 func (s *Subdir) Sub(name string) (*Subdir, error) {
 	dir, err := s.open(name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -130,15 +129,15 @@ func (s *Subdir) Sub(name string) (*Subdir, error) {
 	return &Subdir{name: s.name + "/" + name, dir: dir}, nil
 }
 
-// Name is the shelf's path within its Dir.
+// Name returns the path within the Dir.
 func (s *Subdir) Name() string { return s.name }
 
-// Close lets go of the shelf.
+// Close closes the directory.
 func (s *Subdir) Close() error { return s.dir.Close() }
 
-// Names lists what is there, in no order.
+// Names returns the names in the directory, unsorted.
 func (s *Subdir) Names() ([]string, error) {
-	// A descriptor of its own, so that lists at the same time don't share a place.
+	// A new descriptor, so that concurrent calls do not share an offset.
 	fd, err := retry(func() (int, error) {
 		return unix.Openat(s.fd(), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	})
@@ -150,7 +149,7 @@ func (s *Subdir) Names() ([]string, error) {
 	return dir.Readdirnames(-1)
 }
 
-// Stat tells about a file. fs.ErrNotExist when it is not there.
+// Stat describes a file. It returns fs.ErrNotExist if there is none.
 func (s *Subdir) Stat(name string) (Stat, error) {
 	var st unix.Stat_t
 	err := single(name)
@@ -162,12 +161,12 @@ func (s *Subdir) Stat(name string) (Stat, error) {
 	}
 	kind := st.Mode & unix.S_IFMT
 	return Stat{
-		Ino: st.Ino, Links: int(st.Nlink), Size: st.Size, Time: st.Mtim.Nano(), // Nlink differs by machine
+		Ino: st.Ino, Links: int(st.Nlink), Size: st.Size, Time: st.Mtim.Nano(),
 		Dir: kind == unix.S_IFDIR, Odd: kind != unix.S_IFDIR && kind != unix.S_IFREG,
 	}, nil
 }
 
-// Create makes an empty file that was not there.
+// Create creates an empty file. An existing file is an error.
 func (s *Subdir) Create(name string, mode fs.FileMode) error {
 	err := single(name)
 	var fd int
@@ -182,7 +181,7 @@ func (s *Subdir) Create(name string, mode fs.FileMode) error {
 	return s.fail("create", name, err)
 }
 
-// Remove takes the name away.
+// Remove removes the name.
 func (s *Subdir) Remove(name string) error {
 	err := single(name)
 	if err == nil {
@@ -191,8 +190,8 @@ func (s *Subdir) Remove(name string) error {
 	return s.fail("remove", name, err)
 }
 
-// RemoveSame takes the name away if it is that of this file: it is no error when
-// the name is gone or another file's.
+// RemoveSame removes the name if it belongs to this file. It is not an error if the name is missing
+// or belongs to another file.
 func (s *Subdir) RemoveSame(name string, ino uint64) error {
 	st, err := s.Stat(name)
 	if err == nil && st.Ino == ino {
@@ -204,7 +203,7 @@ func (s *Subdir) RemoveSame(name string, ino uint64) error {
 	return err
 }
 
-// Link gives the file a second name on another shelf; fs.ErrExist when it is taken.
+// Link creates a second name in another directory. It returns fs.ErrExist if the name is taken.
 func (s *Subdir) Link(name string, to *Subdir, as string) error {
 	err := errors.Join(single(name), single(as))
 	if err == nil {
@@ -213,7 +212,7 @@ func (s *Subdir) Link(name string, to *Subdir, as string) error {
 	return s.fail("link", name, err)
 }
 
-// Move renames the file to another shelf; fs.ErrExist when the name is taken.
+// Move renames the file to another directory. It returns fs.ErrExist if the name is taken.
 func (s *Subdir) Move(name string, to *Subdir, as string) error {
 	err := errors.Join(single(name), single(as))
 	if err != nil {
@@ -239,8 +238,8 @@ func (s *Subdir) open(name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), s.name+"/"+name), nil
 }
 
-// mend lets the owner use a file or directory whose mode somebody has changed. It is
-// false where that is not this user's.
+// mend makes a file or directory accessible to its owner after another program changed the mode. It
+// returns false if this user is not the owner.
 func (s *Subdir) mend(name string) bool {
 	var st unix.Stat_t
 	err := retryErr(func() error { return unix.Fstatat(s.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
@@ -256,8 +255,8 @@ func (s *Subdir) mend(name string) bool {
 	default:
 		return false
 	}
-	// Of kernels before 6.6 this follows a link that took the name just now: then it
-	// changes the mode of a file that this user owns, and reads nothing of it.
+	// On kernels before 6.6 this follows a link that was created just now. It then changes the mode
+	// of a file that this user owns, and reads nothing of it.
 	err = unix.Fchmodat(s.fd(), name, mode, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = unix.Fchmodat(s.fd(), name, mode, 0)
@@ -265,7 +264,7 @@ func (s *Subdir) mend(name string) bool {
 	return err == nil
 }
 
-// sysMode is a mode as the kernel has it.
+// sysMode converts a mode to the kernel's bits.
 func sysMode(mode fs.FileMode) uint32 {
 	bits := uint32(mode.Perm())
 	if mode&fs.ModeSticky != 0 {
@@ -283,7 +282,7 @@ func (s *Subdir) fail(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: s.name + "/" + name, Err: err}
 }
 
-// single refuses names that lead elsewhere.
+// single returns an error for a name that is not a single path element.
 func single(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 		return fmt.Errorf("%q is not a single name", name)
@@ -291,7 +290,7 @@ func single(name string) error {
 	return nil
 }
 
-// retry repeats what a signal interrupted, as package os does.
+// retry repeats a call that a signal interrupted, as package os does.
 func retry[T any](call func() (T, error)) (T, error) {
 	for {
 		if v, err := call(); !errors.Is(err, unix.EINTR) {

@@ -8,42 +8,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tree is a directory that is one item: files, at any depth, that come and go together.
-// A directory cannot have a second name as a file can, so its second link is a tree of
-// second links, one for each file.
+// A tree is a directory that is one item: files, at any depth, that are published and removed
+// together. A directory cannot have a second name. So its second link is a tree of second links,
+// one per file.
 
-// Block is what file systems give space in.
+// Block is the allocation unit of file systems, in bytes.
 const Block = 4096
 
-// Room is what a file of that size takes within a tree, where there may be a million:
-// whole blocks, and one at least.
+// Room returns the bytes that a file of that size takes within a tree, which may have a million
+// files: whole blocks, at least one.
 func Room(size int64) int64 { return max(1, (size+Block-1)/Block) * Block }
 
-// DirRoom is what a directory of a tree takes, and the one that has the second links of
-// its files.
+// DirRoom is the number of bytes for a directory of a tree and for the directory of its second
+// links.
 const DirRoom = 2 * Block
 
-// NameRoom is what a name takes in a directory at most: file systems leave as much free
-// again between names.
+// NameRoom returns the maximum number of bytes that a name takes in a directory: file systems leave
+// as much again free between names.
 func NameRoom(name string) int64 { return 3 * int64(len(name)+12) }
 
-// Beside is what a window needs for a file or tree besides its bytes in whole blocks: its
-// names, notes of a fetch, and lines of the journal and the report. Of a large file it is
-// also where its blocks are, which file systems count to it.
+// Beside returns the bytes that a window needs for a file or tree besides its blocks: its names,
+// the records of a fetch, and lines of the journal and the report. For a large file it includes the
+// extent metadata, which file systems charge to the file.
 func Beside(name string, size int64) int64 {
 	return 4*NameRoom(name) + 1024 + size>>16
 }
 
-// TreeStat is what a Subdir tells about the files of a tree.
+// TreeStat is what a Subdir reports about the files of a tree.
 type TreeStat struct {
 	Files int
 	Room  int64 // of the files
-	Links int   // how many names that file has which has most
-	Dirs  int   // with the tree's own
-	Names int64 // NameRoom of all, with their second links
+	Links int   // maximum number of names of any file
+	Dirs  int   // including the tree's own
+	Names int64 // sum of NameRoom of all names, including their second links
 }
 
-// TreeStat looks at every file of a tree. fs.ErrNotExist when it is not there.
+// TreeStat reads every file of a tree. It returns fs.ErrNotExist if there is none.
 func (s *Subdir) TreeStat(name string) (sum TreeStat, err error) {
 	err = s.walk(name, func(name string) error {
 		sum.Dirs++
@@ -59,8 +59,8 @@ func (s *Subdir) TreeStat(name string) (sum TreeStat, err error) {
 	return sum, err
 }
 
-// LinkTree makes a directory on another shelf, which must not be there, with a second name
-// for each file of the tree.
+// LinkTree creates a directory in another directory, with a second name for each file of the tree.
+// The new directory must not exist.
 func (s *Subdir) LinkTree(name string, to *Subdir, as string) error {
 	into := []*Subdir{to}
 	defer func() {
@@ -87,7 +87,7 @@ func (s *Subdir) LinkTree(name string, to *Subdir, as string) error {
 	})
 }
 
-// IdleTree tells whether nobody has any file of the tree open or mapped.
+// IdleTree reports whether no file of the tree is open or mapped.
 func (s *Subdir) IdleTree(name string) (bool, error) {
 	idle := true
 	err := s.walk(name, nil, func(dir *Subdir, name string, _ Stat) (err error) {
@@ -99,8 +99,8 @@ func (s *Subdir) IdleTree(name string) (bool, error) {
 	return idle, err
 }
 
-// Prune removes of a tree the files that remove removes, and the directories that have
-// nothing left. It says whether nothing is left at all.
+// Prune calls remove for each file of a tree, and removes the directories that are then empty. gone
+// reports whether nothing is left.
 func (s *Subdir) Prune(name string, remove func(dir *Subdir, name string, st Stat) (bool, error)) (gone bool, err error) {
 	gone = true
 	err = s.walk(name, nil, func(dir *Subdir, name string, st Stat) error {
@@ -123,8 +123,7 @@ func (s *Subdir) Prune(name string, remove func(dir *Subdir, name string, st Sta
 	return gone && err == nil, err
 }
 
-// Mkdir makes a directory that was not there, of that mode whatever the umask, and opens
-// it.
+// Mkdir creates a new directory with that mode, regardless of the umask, and opens it.
 func (s *Subdir) Mkdir(name string, mode fs.FileMode) (*Subdir, error) {
 	err := single(name)
 	if err == nil {
@@ -143,8 +142,8 @@ func (s *Subdir) Mkdir(name string, mode fs.FileMode) (*Subdir, error) {
 	return sub, nil
 }
 
-// walk goes through a tree: enter is called before what is in a directory, file for all
-// that is none, leave behind a directory, which is closed then. enter and leave may be nil.
+// walk walks a tree. It calls enter before the content of a directory, file for each object that is
+// not a directory, and leave after a directory has been closed. enter and leave may be nil.
 func (s *Subdir) walk(name string, enter func(name string) error, file func(dir *Subdir, name string, st Stat) error, leave func(parent *Subdir, name string) error) error {
 	if enter != nil {
 		if err := enter(name); err != nil {
@@ -171,7 +170,7 @@ func (s *Subdir) each(enter func(name string) error, file func(dir *Subdir, name
 		st, err := s.Stat(name)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
-			continue // somebody removes the tree, too
+			continue // another process removes the tree, too
 		case err == nil && st.Dir:
 			err = s.walk(name, enter, file, leave)
 		case err == nil:

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// unlimited is less than what version 1 reports where there is no limit.
+// unlimited is less than the value that cgroup version 1 reports without a limit.
 const unlimited = 1 << 60
 
-// Groups returns the directories of the control groups that may limit the memory of a
-// process, and of those around them. root is where the hierarchies are mounted, and own
-// the process's file that names its groups. In a container its own group often is the root
-// of what it sees.
+// Groups returns the directories of the control groups that may limit the memory of a process, and
+// of their parents. root is the mount point of the hierarchies, and own the file that lists the
+// groups of the process, such as /proc/self/cgroup. In a container, the root of the visible
+// hierarchy often is its own group.
 func Groups(root, own string) []string {
 	roots := []string{root, filepath.Join(root, "unified"), filepath.Join(root, "memory")}
 	all := slices.Clone(roots)

@@ -1,5 +1,7 @@
-// Package memory reports how many bytes the page cache may take before the kernel makes
-// those who write to it wait, and which control groups limit the memory of this process.
+// Package memory reports how many bytes can be written to the page cache before the kernel blocks
+// the writers, and which control groups limit the memory of this process.
+//
+// Call [NewReader] once, and [Reader.Read] before each decision.
 package memory
 
 import (
@@ -13,29 +15,29 @@ import (
 	"strings"
 )
 
-// Reserve is how many bytes of the page cache are left to others. In a control group it is
-// an eighth of the limit where that is less, but smallReserve at least.
+// Reserve is the number of bytes of the page cache that are left to others. In a control group it
+// is an eighth of the limit if that is less, but at least smallReserve.
 const (
 	Reserve      = 128 << 20
 	smallReserve = 32 << 20
 )
 
-// Room is what the page cache can take, in bytes.
+// Room is how much the page cache can take, in bytes.
 type Room struct {
-	Free    int64 // may be written before anybody waits; negative where it is too much already
-	Pending int64 // written to the cache and not yet to disks
-	Flush   int64 // of Pending, that the kernel is writing to disks now
-	Group   bool  // Free is that of a control group, whose pages the kernel does not write in the background
+	Free    int64 // bytes that can be written before writers block; negative if the limit is exceeded
+	Pending int64 // written to the cache but not yet to disks
+	Flush   int64 // the part of Pending that the kernel is writing to disks now
+	Group   bool  // Free is limited by a control group, whose pages the kernel does not write in the background
 }
 
-// Reader reads Room from the kernel. It is used by one goroutine at a time.
+// Reader reads Room from the kernel. It is not safe for concurrent use.
 type Reader struct {
 	proc   string
 	groups []string
 	page   int64
 }
 
-// NewReader returns the Reader of this process.
+// NewReader returns a Reader for this process.
 func NewReader() *Reader {
 	return newReader("/proc", "/sys/fs/cgroup")
 }
@@ -44,10 +46,10 @@ func newReader(proc, groups string) *Reader {
 	return &Reader{proc: proc, groups: Groups(groups, filepath.Join(proc, "self/cgroup")), page: int64(os.Getpagesize())}
 }
 
-// Read returns the room that there is now. An error means that the kernel does not report it.
+// Read returns the current Room. An error means that the kernel does not report it.
 //
-// The kernel lets everybody write to the cache at full speed until what is pending reaches
-// the midpoint of its two thresholds, and slows all writers down beyond it.
+// The kernel lets all processes write to the cache at full speed until the pending bytes reach the
+// midpoint of its two thresholds. Beyond it, it slows down all writers.
 func (r *Reader) Read() (Room, error) {
 	text, err := os.ReadFile(filepath.Join(r.proc, "vmstat"))
 	if err != nil {
@@ -73,7 +75,7 @@ func (r *Reader) Read() (Room, error) {
 
 // group returns the room in one control group, and whether the group has a limit.
 //
-// Clean pages of files do not count: the kernel drops them when the group needs memory.
+// Clean pages of files do not count: the kernel drops them if the group needs memory.
 func (r *Reader) group(dir string) (free int64, limited bool) {
 	limit, two := int64(math.MaxInt64), false
 	for _, file := range []struct {
@@ -94,7 +96,7 @@ func (r *Reader) group(dir string) (free int64, limited bool) {
 	text, err := os.ReadFile(filepath.Join(dir, "memory.stat"))
 	usage, ok := number(filepath.Join(dir, name))
 	if err != nil || !ok {
-		return 0, true // a limit of which nothing else is known leaves no room
+		return 0, true // a limit without other figures leaves no room
 	}
 	var inactive, active, dirty, flush int64
 	if two {
@@ -104,23 +106,23 @@ func (r *Reader) group(dir string) (free int64, limited bool) {
 	}
 	files := max(inactive+active, dirty+flush)
 	free = limit - (usage - files) - dirty - flush - max(smallReserve, min(limit/8, Reserve))
-	if two { // such a group has thresholds of its own, of the memory that files may take
+	if two { // version 2 groups have their own thresholds, relative to the memory that files may take
 		free = min(free, int64(float64(limit-(usage-files))*r.share())-dirty-flush)
 	}
 	return free, true
 }
 
-// share is the midpoint of the kernel's thresholds as a part of the memory for files.
+// share returns the midpoint of the kernel's thresholds as a fraction of the memory for files.
 func (r *Reader) share() float64 {
 	foreground, ok1 := number(filepath.Join(r.proc, "sys/vm/dirty_ratio"))
 	background, ok2 := number(filepath.Join(r.proc, "sys/vm/dirty_background_ratio"))
 	if !ok1 || !ok2 || foreground == 0 || background == 0 {
-		return 0.1 // less than by default, where thresholds are in bytes or not known
+		return 0.1 // below the default; for thresholds in bytes or unknown ones
 	}
 	return float64(foreground+background) / 200
 }
 
-// number reads a file that holds one number.
+// number reads a file that contains one number.
 func number(path string) (int64, bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -130,7 +132,7 @@ func number(path string) (int64, bool) {
 	return n, err == nil
 }
 
-// numbers reads lines of a name and a number into those of the names, and returns how
+// numbers parses lines of a name and a number into the variables of these names. It returns how
 // many it found.
 func numbers(text []byte, of map[string]*int64) (found int) {
 	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {

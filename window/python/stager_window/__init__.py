@@ -34,7 +34,7 @@ __all__ = ["Shard", "StagerError", "UnreachableError", "commit", "cursor", "resu
 __version__ = "0.1.0"
 _log = logging.getLogger(__name__)
 _quote = functools.partial(urllib.parse.quote, safe="")
-_WAIT_S = 30.0  # for which one call waits for a shard
+_WAIT_S = 30.0  # timeout of one request for a shard
 _Answer = Tuple[int, http.client.HTTPMessage, Dict[str, Any]]  # code, headers, JSON
 
 
@@ -43,7 +43,7 @@ class StagerError(RuntimeError):
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(words)
-        self.code = code  # of HTTP
+        self.code = code  # HTTP status
 
 
 class UnreachableError(ConnectionError):
@@ -56,10 +56,10 @@ class Shard(str):
     epoch: int
     position: int  # in the epoch's order
     size: int  # bytes
-    samples: int  # 0: not known
-    digest: str  # "" when the store tells none
+    samples: int  # 0: unknown
+    digest: str  # "" if unknown
     attempt: int  # above 1: it was delivered before, to a reader that did not acknowledge it
-    skip: int  # of its samples, the first, that the checkpoint has used which was gone on from
+    skip: int  # number of first samples that the restored checkpoint has already used
     _lease: str
     _refusal: str | None
 
@@ -78,7 +78,7 @@ class Shard(str):
         self._refusal = reason
 
 
-class shards:  # it reads like a function
+class shards:  # lower case: used like a function
     """The shards of an input: each pass over them is an epoch.
 
     epoch    The epoch to read. A worker that comes when it is over gets nothing,
@@ -108,7 +108,7 @@ class shards:  # it reads like a function
             while (shard := own.next()) is not None:
                 yield shard
                 if own.pid != os.getpid():
-                    own = _Reader(self)  # forked in mid-epoch: what was held stays the parent's
+                    own = _Reader(self)  # forked in mid-epoch: the parent keeps what it holds
         finally:
             if own.pid == os.getpid():
                 own.close()
@@ -136,7 +136,7 @@ class _Reader:
             code, headers, answer = self.daemon.call("POST", path, {**self.query, "wait": f"{wait:g}s"}, bind=True)
             if code == http.client.NO_CONTENT:
                 if self.held and headers.get("Stager-Wait-Cause") in ("readers", "budget"):
-                    self._finish(self.held.popleft())  # others wait for it, or for its room
+                    self._finish(self.held.popleft())  # others wait for it, or for its space
                 wait = 0.25 if self.held else _WAIT_S
             elif not answer.get("end"):
                 self.held.append(Shard._of(answer))
@@ -170,7 +170,7 @@ class _Reader:
         """Gives back what is held, through no fault of the shards."""
         self.daemon.patience = 0.0
         with contextlib.closing(self.daemon), contextlib.suppress(StagerError, UnreachableError):
-            while self.held:  # if it fails, the end of the connection gives them back
+            while self.held:  # if it fails, the end of the connection returns them
                 self._finish(self.held.popleft(), "return")
 
 
@@ -195,7 +195,7 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self.path)
 
 
-# A child lets go of its parent's connections, whose end must tell of the parent's.
+# A child closes its parent's connections: their end must depend on the parent alone.
 os.register_at_fork(after_in_child=lambda: [c.close() for c in list(_Connection.alive)])
 
 
@@ -224,7 +224,7 @@ class _Daemon:
                 if time.monotonic() > until:
                     raise UnreachableError(f'no stager answers on {self.path}; is "stager run" running? {err}') from err
                 why = err
-            if 1 <= pause < 2:  # once
+            if 1 <= pause < 2:  # only once
                 _log.warning("waiting for stager on %s: %s", self.path, why)
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
