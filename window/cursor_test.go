@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// nodes are the windows of so many nodes on one plan, in these directories or new ones.
+// nodes opens the windows of n nodes on one plan, in these directories or new ones.
 func nodes(t *testing.T, n int, dirs ...string) (all []*bench) {
 	for i := range n {
 		dir := ""
@@ -29,7 +29,7 @@ func nodes(t *testing.T, n int, dirs ...string) (all []*bench) {
 	return all
 }
 
-// take leases and acknowledges n shards, or as many as there are.
+// take leases and acknowledges up to n shards.
 func (b *bench) take(n int, seen map[seq]int) {
 	b.t.Helper()
 	for taken := 0; taken < n; {
@@ -49,8 +49,8 @@ func (b *bench) take(n int, seen map[seq]int) {
 	b.settle()
 }
 
-// Nodes come and go, and each of them stands at another place, also in another epoch:
-// what all of them had acknowledged is never delivered again, and everything else is.
+// The number of nodes changes, and each node has made different progress, up to another epoch.
+// Shards that were acknowledged are never delivered again, and all others are.
 func TestACursorGoesOnWithAnyNumberOfNodes(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		seen := map[seq]int{}
@@ -75,7 +75,7 @@ func TestACursorGoesOnWithAnyNumberOfNodes(t *testing.T) {
 			}
 			cursors = nil
 			for _, b := range all {
-				held, err := b.lease("r") // delivered again after the cursor
+				held, err := b.lease("r") // delivered again after the rewind
 				c := b.Cursor()
 				if err == nil && !slices.Equal(c.Leased, []int{held.Pos}) {
 					t.Errorf("leased are %v, want %d", c.Leased, held.Pos)
@@ -147,8 +147,8 @@ func TestACursorOfAnotherManifestIsRefused(t *testing.T) {
 	})
 }
 
-// linesOf is what of a report, or a plan, is the same in every run: the lines that
-// its readers and times are left out of.
+// linesOf returns the part of a report or plan that is the same in every run: the lines without
+// readers and times.
 func linesOf(t *testing.T, report []Delivery) string {
 	t.Helper()
 	slices.SortFunc(report, func(a, b Delivery) int { return a.Pos - b.Pos })
@@ -163,7 +163,7 @@ func linesOf(t *testing.T, report []Delivery) string {
 	return lines.String()
 }
 
-// planned is a report as the plan wants it.
+// planned returns the report that the plan requires.
 func planned(b *bench, epoch int) (report []Delivery) {
 	for _, p := range b.Positions(epoch) {
 		report = append(report, Delivery{Position: p})
@@ -180,8 +180,8 @@ func (b *bench) report(epoch int) []Delivery {
 	return report
 }
 
-// The reports of all nodes together are the plan, byte by byte, whatever their number,
-// and though readers and nodes die.
+// The reports of all nodes together equal the plan, byte for byte, for any number of nodes, even if
+// readers and nodes die.
 func TestReportsAreThePlan(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, n := range []int{1, 2, 4} {
@@ -220,8 +220,8 @@ func TestReportsAreThePlan(t *testing.T) {
 	})
 }
 
-// In mid-epoch two nodes become three, and then one, which go on in the directories of
-// before where they have them. The reports of before and after are the plan.
+// In mid-epoch, two nodes become three and then one. They reuse the earlier directories if there
+// are any. The reports before and after together equal the plan.
 func TestReportsOfAChangedNumberOfNodesAreThePlan(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var dirs []string
@@ -242,7 +242,7 @@ func TestReportsOfAChangedNumberOfNodesAreThePlan(t *testing.T) {
 			for _, b := range all {
 				cursors = append(cursors, b.Cursor())
 				merged = append(merged, b.report(0)...)
-				// What comes after the cursor counts no more.
+				// Deliveries after the cursor do not count.
 				if b.take(1, map[seq]int{}); n > 1 {
 					dirs = append(dirs, b.dir)
 				}

@@ -21,7 +21,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// volume mounts a file system of its own, or skips the test where this is not possible.
+// volume mounts a new file system, or skips the test if that is not possible.
 func volume(t *testing.T, kind string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -36,7 +36,7 @@ func volume(t *testing.T, kind string) (dir string) {
 			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 				name := "mount"
 				if kind == "xfs" {
-					name = kind // whose programs are installed for tests
+					name = kind // the mkfs programs of this one are installed for tests
 				}
 				live.Require(t, name, fmt.Errorf("%v: %w: %s", args, err, out))
 			}
@@ -50,8 +50,8 @@ func volume(t *testing.T, kind string) (dir string) {
 	return dir
 }
 
-// taking is what the whole volume has given away, at one instant. A walk is none: files
-// come and go while it lasts.
+// taking returns the used space of the whole volume at one instant. A directory walk would not be
+// consistent, because files change while it runs.
 func taking(t *testing.T, dir string) int64 {
 	t.Helper()
 	var st unix.Statfs_t
@@ -61,7 +61,7 @@ func taking(t *testing.T, dir string) int64 {
 	return int64(st.Blocks-st.Bfree) * st.Bsize
 }
 
-// deepTree brings trees whose files each lie in directories of their own.
+// deepTree is a Fetcher of trees in which each file has its own directory.
 type deepTree struct{ fake }
 
 const deepFiles, deepDirs = 8, 6
@@ -110,8 +110,8 @@ func fileItems(n int, size int64) []Item {
 	return list
 }
 
-// A window of 8 MiB took 59 MB, since directories did not count, and one of 24,000,000
-// bytes took 24,337,932 with its journal and reports.
+// A window of 8 MiB took 59 MB, because directories did not count. A window of 24,000,000 bytes
+// took 24,337,932 with its journal and reports.
 func TestWindowTakesNoMoreThanItsSize(t *testing.T) {
 	shards, directories, epochs := 150, 40, 3
 	if os.Getenv("STAGER_TRIAL") == "full" {
@@ -156,13 +156,12 @@ func TestWindowTakesNoMoreThanItsSize(t *testing.T) {
 	}
 }
 
-// xfsOwn is what xfs keeps for itself beside what files take, for its trees and what is under way:
-// less than 1 MiB here.
+// xfsOwn is the space that xfs takes for its metadata and pending operations: less than 1 MiB here.
 const xfsOwn = 2 << 20
 
-// fill takes all of a volume but so many bytes. An xfs frees the space of removed files a
-// little later, and statvfs counts it until then; when the disk is full it is freed at once. So
-// there the bound is that nothing fails on a disk that has no more.
+// fill takes all of a volume except the last bytes. xfs frees the space of removed files with a
+// delay, and statvfs counts it as used until then. On a full disk it is freed at once. So the
+// assertion for xfs is that nothing fails on a disk that has no more space.
 func fill(t *testing.T, dir string, leave int64) {
 	t.Helper()
 	var st unix.Statfs_t
@@ -183,7 +182,7 @@ func fill(t *testing.T, dir string, leave int64) {
 	t.Logf("%d bytes are free, for a window of %d", int64(st.Bavail)*st.Bsize, leave)
 }
 
-// watch runs a window with two readers, and returns the most that taken returned meanwhile.
+// watch runs a window with two readers, and returns the maximum of taken meanwhile.
 func watch(t *testing.T, w *Window, taken func() int64) (peak int64) {
 	t.Helper()
 	var work sync.WaitGroup

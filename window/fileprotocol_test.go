@@ -73,12 +73,12 @@ func TestACallNeverGivesWhatAVerbTook(t *testing.T) {
 		b.settle()
 		b.ok(os.Remove(b.at("ready", first)))
 		b.rename("ready/"+second, "claimed/r/"+second)
-		if l := b.must(b.lease("a")); l.Pos != 2 { // nobody has looked at the files since
+		if l := b.must(b.lease("a")); l.Pos != 2 { // no scan has happened since
 			t.Errorf("got position %d, want 2", l.Pos)
 		}
 		b.settle()
 		b.ok(os.Remove(b.at("claimed/r", second)))
-		b.ok(os.Remove(b.at("ready", third))) // by who leased it
+		b.ok(os.Remove(b.at("ready", third))) // by the reader that leased it
 		b.settle()
 		if s := b.Status(); s.Acknowledged != 3 || s.Items[Leased] != 0 || s.Delivered != 2 {
 			t.Errorf("got %+v, want 3 acknowledged", s)

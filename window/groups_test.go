@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Two groups get every shard, each in order, and run apart as far as the window allows.
-// A file goes when both have acknowledged it; who was killed in between finds what each
+// Two groups receive every shard, each in order, and may be as far apart as the window allows. A
+// file is removed once both have acknowledged it. After a kill, each group has the leases that it
 // had.
 func TestEachGroupGetsEveryShard(t *testing.T) {
 	virtual(t, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestAGroupThatIsNotThereIsRefused(t *testing.T) {
 	})
 }
 
-// Readers of a group that never come hold up all others, and the status says so.
+// A group that requests nothing blocks all others, and the status reports it.
 func TestAGroupThatNeverComesIsToldOf(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(9, 10), Size: 20, Epochs: 1, Groups: 2})
@@ -127,7 +127,7 @@ func TestAGroupThatNeverComesIsToldOf(t *testing.T) {
 	})
 }
 
-// groupOf is a reader's group in the model; 0 where there are none.
+// groupOf returns a reader's group in the model; 0 if there are none.
 func (m *model) groupOf(reader string) int {
 	if group := m.group(reader); group != nil {
 		return *group
@@ -135,10 +135,10 @@ func (m *model) groupOf(reader string) int {
 	return 0
 }
 
-// ackedBy tells whether a group has acknowledged a position.
+// ackedBy reports whether a group has acknowledged a position.
 func (m *model) ackedBy(a seq, group int) bool { return m.acked[a] || m.parts[shareKey{a, group}] }
 
-// ack notes an acknowledgement by call.
+// ack records an acknowledgement by call.
 func (m *model) ack(l Lease) {
 	a := seq{l.Epoch, l.Pos}
 	m.parts[shareKey{a, m.groupOf(l.Reader)}] = true

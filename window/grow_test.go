@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// growing is a window whose plan is told piece by piece: what script has for an epoch,
-// one by one.
+// growing returns a window whose More returns the items of script for an epoch, one by one.
 func growing(t *testing.T, cfg Config, script map[int][]any) *bench {
 	t.Helper()
 	cfg.Epochs, cfg.Order = 2, func(int) []int { return nil }
@@ -59,8 +58,8 @@ func TestAPlanGrowsAsFarAsThereIsRoom(t *testing.T) {
 	})
 }
 
-// A loader's worker that is to be told the end early must not be told while more may come, and must be
-// when that waits for the others.
+// With EndEarly, a worker must not receive the end while More may still return items. It must
+// receive it once More waits for the other readers.
 func TestTheEndIsToldEarlyOnlyWhenMoreWaitsForReaders(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		all := items(3, 10)
@@ -88,7 +87,7 @@ func TestTheEndIsToldEarlyOnlyWhenMoreWaitsForReaders(t *testing.T) {
 		for !b.growth.asking {
 			b.step()
 		}
-		b.arrive(0) // the fetch of the next; the call of More stays under way
+		b.arrive(0) // the fetch of the next item; the call of More still runs
 		b.step()
 		b.must(b.lease("a"))
 		if _, err := b.Lease(context.Background(), early); !isWait(err, CauseNetwork) {
@@ -116,7 +115,7 @@ func TestWhatMoreSaysIsChecked(t *testing.T) {
 	}
 }
 
-// After a restart Order tells what More had told.
+// After a restart, Order returns the items that More returned before.
 func TestAGrowingPlanGoesOnAfterAKill(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		all := items(4, 10)

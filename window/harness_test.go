@@ -16,15 +16,15 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// fake is a Fetcher whose bytes come from the item's number. What it does for an
-// item is scripted: one error a fetch, then success.
+// fake is a Fetcher whose bytes depend on the item's number. Its results are scripted per item: one
+// error per fetch, then success.
 type fake struct {
 	items []Item
-	hang  chan struct{} // when set, fetches wait for it or their end
-	// How long the first byte takes, and how long the rest takes after it.
+	hang  chan struct{} // if set, fetches block until it is closed or their context ends
+	// Time to first byte, and time for the rest.
 	silent, flow time.Duration
 
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards all fields below
 	script map[int][]error
 	calls  int
 }
@@ -55,7 +55,7 @@ func (f *fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, 
 	return "fake:" + f.items[item].Name, nil
 }
 
-// blocks are how many an item that is a tree takes.
+// blocks returns the number of blocks of an item that is a tree.
 func blocks(item int, of Item) int {
 	n := int(of.Size) / disk.Block
 	if of.UpTo {
@@ -64,8 +64,8 @@ func blocks(item int, of Item) int {
 	return n
 }
 
-// FetchTree brings one file that is named by its number for each block of the item, half
-// of them in a directory. A script's error comes when the first is there.
+// FetchTree adds one numbered file for each block of the item, half of them in a subdirectory. A
+// scripted error is returned after the first file.
 func (f *fake) FetchTree(ctx context.Context, item int, in *disk.IncomingTree) error {
 	failed := f.next(item)
 	for i := range blocks(item, f.items[item]) {
@@ -89,7 +89,7 @@ func (f *fake) FetchTree(ctx context.Context, item int, in *disk.IncomingTree) e
 	return failed
 }
 
-// treeFile is one of the files of an item that is a tree.
+// treeFile returns the name and the size of a file of an item that is a tree.
 func treeFile(item, i int) (name string, size int64) {
 	if i%2 == 1 {
 		return fmt.Sprintf("sub/%d", i), int64(item % 3)
@@ -121,16 +121,16 @@ func items(n int, size int64) (out []Item) {
 	return out
 }
 
-// bench is a window that is stepped by hand: no goroutine runs. It lives in virtual
-// time, which passes in advance alone.
+// bench is a window that the test steps by hand: no goroutine runs. Time is virtual, and only
+// advance moves it.
 type bench struct {
 	t *testing.T
 	*Window
 	fetcher *fake
 	cfg     Config
 
-	async   bool     // what Run would start waits for arrive, in any order
-	pending []func() // it
+	async   bool // work that Run would start is put into pending, for arrive to run in any order
+	pending []func()
 }
 
 // virtual runs a test in virtual time.
@@ -171,8 +171,8 @@ func (b *bench) open() {
 	b.t.Cleanup(func() { w.Close() })
 }
 
-// crash drops the process's memory as a kill does: nothing is written, returned or
-// closed but what the kernel closes.
+// crash discards the process's memory like a kill: nothing is written, returned or closed, except
+// what the kernel closes.
 func (b *bench) crash() {
 	b.t.Helper()
 	b.journal.file.Close()
@@ -183,7 +183,7 @@ func (b *bench) crash() {
 	b.open()
 }
 
-// arrive does one of those things that Run would have started.
+// arrive runs one item of pending.
 func (b *bench) arrive(i int) {
 	f := b.pending[i]
 	b.pending = slices.Delete(b.pending, i, i+1)
@@ -199,7 +199,7 @@ func (b *bench) step() todo {
 	return t
 }
 
-// settle steps until nothing is left to do at this moment. Files are looked at.
+// settle steps until nothing is left to do at this moment. It includes a scan of the files.
 func (b *bench) settle() {
 	b.t.Helper()
 	b.scanAt = time.Time{}
@@ -220,12 +220,12 @@ func (b *bench) advance(d time.Duration) {
 	b.settle()
 }
 
-// lease is Lease without waiting.
+// lease is Lease without a wait.
 func (b *bench) lease(reader string) (Lease, error) {
 	return b.Lease(context.Background(), LeaseRequest{Reader: reader, Bound: true, Group: b.group(reader)})
 }
 
-// group is that of a reader, by the last letter of its name: a is of group 0.
+// group returns the group of a reader, from the last letter of its name: a is in group 0.
 func (b *bench) group(reader string) *int {
 	if b.cfg.Groups < 2 {
 		return nil

@@ -18,9 +18,8 @@ const (
 	killEpochs = 4
 )
 
-// victim is the process that TestKilledAtAnyTime kills: a window, and readers that
-// write down what they were given and what they acknowledged, the latter after Ack
-// has said so.
+// victim is the process that TestKilledAtAnyTime kills: a window, and readers that log each
+// delivery, and each acknowledgement after Ack has returned.
 func victim(dir string) error {
 	notes, err := os.OpenFile(filepath.Join(dir, "notes"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
@@ -84,7 +83,7 @@ func TestKilledAtAnyTime(t *testing.T) {
 		if err := victim.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// Later each time, so that it falls into every part of the work.
+		// Later each time, so that the kill hits every phase.
 		timer := time.AfterFunc(delay, func() { victim.Process.Kill() }) //nolint:errcheck // it may have ended
 		err := victim.Wait()
 		if !timer.Stop() {
@@ -120,8 +119,8 @@ func TestKilledAtAnyTime(t *testing.T) {
 			acked[a] = true
 		}
 	}
-	// A kill between Ack and its note leaves an acknowledgement without one: at most
-	// one for each reader.
+	// A kill between Ack and its log record leaves an acknowledgement without a record: at most one
+	// per reader.
 	silent := 0
 	for epoch := range killEpochs {
 		for pos := range killShards {

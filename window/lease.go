@@ -316,8 +316,8 @@ func (w *Window) Nack(id, reason string) error {
 }
 
 // Return ends a lease whose reader has died or has disconnected. It counts like a Nack, because the
-// shard may be what kills its readers. Deaths less than half a minute apart have one cause and
-// count once.
+// shard may be what kills its readers. Deaths less than half a minute apart probably have one
+// cause, and count once.
 func (w *Window) Return(id string) error {
 	return w.giveBack(id, readerDied, func(rd *reader) string { return rd.name + " is gone" })
 }

@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A trainer maps a shard, closes it, acknowledges it and goes on reading: no descriptor
-// tells of it any more. The window is full, so its room is wanted; but the file stays,
-// and counts, until the memory is unmapped.
+// A trainer maps a shard, closes and acknowledges it, and continues to read: no descriptor is left.
+// The window is full and needs the space. But the file stays, and counts, until it is unmapped.
 func TestAMappedFileStaysUntilItIsUnmapped(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
@@ -31,7 +30,7 @@ func TestAMappedFileStaysUntilItIsUnmapped(t *testing.T) {
 		if s := b.Status(); s.Bytes[Zombie] != 10 || s.Used != 20 || s.Items[Ready] != 1 {
 			t.Errorf("while it is mapped got %+v, want its 10 bytes counted, and nothing fetched in their place", s)
 		}
-		b.crash() // nor does the next process forget it
+		b.crash() // the next process recovers it, too
 		b.advance(time.Minute)
 		if s := b.Status(); s.Bytes[Zombie] != 10 || s.Used != 20 {
 			t.Errorf("after a restart got %+v, want its 10 bytes counted", s)
@@ -48,12 +47,11 @@ func TestAMappedFileStaysUntilItIsUnmapped(t *testing.T) {
 	})
 }
 
-// Whoever lists a rolling window may open a name for as long as the file is younger
-// than minAge, going by its time of modification: a sampler that leaves out the
-// older ones never meets a name that is gone.
+// A program that lists a rolling window can open each name as long as the file's modification time
+// is less than minAge ago. A sampler that skips older files never finds a name missing.
 func TestANameInARollingWindowStaysOpenableForMinAge(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		// One epoch, as a plan has by default: it stopped at the end of it once.
+		// One epoch, the default of a plan: the window once stopped at its end.
 		b := newBench(t, Config{Items: items(5, 10), Size: 30, Release: ReleaseRolling, MinAge: time.Minute, Epochs: 1})
 		shown := map[string]time.Time{}
 		gone := 0
@@ -88,8 +86,8 @@ func TestANameInARollingWindowStaysOpenableForMinAge(t *testing.T) {
 	})
 }
 
-// Where the kernel does not tell who has files open, as on NFS, the status says what is
-// not promised there.
+// If the kernel does not report open files, as on NFS, the status lists the guarantees that do not
+// hold.
 func TestAFileSystemThatSeesNoOpenFilesIsToldOf(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(2, 10), Size: 20, Epochs: 1})

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A position that is given up is counted, since training goes on without it.
+// Skipped positions are counted, because training continues without them.
 func TestSkippedPositionsAreCounted(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()

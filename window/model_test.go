@@ -20,23 +20,22 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// model is what must be true of a window, whatever readers do and wherever it is
-// killed.
+// model is the expected state of a window, whatever readers do and whenever it is killed.
 type model struct {
 	*bench
 	rt      *rapid.T
 	held    map[string]Lease // by call
-	found   map[string]bool  // those held that a crash lies behind
+	found   map[string]bool  // those of held that were recovered after a crash
 	acked   map[seq]bool
-	parts   map[shareKey]bool // acked by one group of several
+	parts   map[shareKey]bool // acknowledged by one of several groups
 	given   map[seq]int
-	lost    bool // the journal was lost: what was acknowledged may come again
+	lost    bool // the journal was lost: acknowledged shards may be delivered again
 	ends    map[string]int
 	skipped map[seq]bool
 	opened  []*os.File
 	saved   []Cursor
 
-	finished int // by verb
+	finished int // by the file protocol
 }
 
 const modelEpochs = 8
@@ -79,7 +78,7 @@ func newModel(t *testing.T, rt *rapid.T) *model {
 	return &model{bench: b, rt: rt, held: map[string]Lease{}, found: map[string]bool{}, acked: map[seq]bool{}, parts: map[shareKey]bool{}, given: map[seq]int{}, ends: map[string]int{}, skipped: map[seq]bool{}}
 }
 
-// one draws one of those, if there are any.
+// one returns a random element, if there is any.
 func one[T any](m *model, from []T) (v T, ok bool) {
 	if len(from) == 0 {
 		return v, false
@@ -90,7 +89,7 @@ func one[T any](m *model, from []T) (v T, ok bool) {
 func (m *model) lease(reader string) bool {
 	for id, l := range m.held {
 		if m.found[id] && l.Reader == reader {
-			delete(m.held, id) // whoever asks anew does not know of them
+			delete(m.held, id) // a reader that requests again does not know of them
 		}
 	}
 	l, err := m.bench.lease(reader)
@@ -122,7 +121,7 @@ func (m *model) lease(reader string) bool {
 			m.rt.Fatalf("%v was given to two", a)
 		}
 	}
-	// W6: what comes first in the order is given first.
+	// W6: positions are delivered in order.
 	for _, first := range m.positions(a.epoch)[:a.pos] {
 		if !m.cfg.AnyOrder && !m.ackedBy(first, group) && !m.isHeld(first, group) && !m.skips(first) {
 			m.rt.Fatalf("%v was given before %v", a, first)
@@ -142,7 +141,7 @@ func (m *model) positions(epoch int) (all []seq) {
 	return all
 }
 
-// isHeld tells whether a reader of the group has the position, by call or by claim.
+// isHeld reports whether a reader of the group holds the position, by lease or by claim.
 func (m *model) isHeld(a seq, group int) bool {
 	for _, l := range m.held {
 		if l.Epoch == a.epoch && l.Pos == a.pos && m.groupOf(l.Reader) == group {
@@ -151,7 +150,7 @@ func (m *model) isHeld(a seq, group int) bool {
 	}
 	for _, l := range m.leases {
 		if l.found && l.e.seq == a && l.group == group {
-			return true // of a journal that was cut: whose reader may come back
+			return true // the journal was truncated: its reader may come back
 		}
 	}
 	return slices.ContainsFunc(m.files("claimed/v"), func(path string) bool {
@@ -160,7 +159,7 @@ func (m *model) isHeld(a seq, group int) bool {
 	})
 }
 
-// skips tells whether a position was given up; a loss of the journal does not bring it back.
+// skips reports whether a position was skipped. A loss of the journal does not undo that.
 func (m *model) skips(a seq) bool {
 	for _, s := range m.Status().Skipped {
 		m.skipped[seq{s.Epoch, s.Pos}] = true
@@ -168,7 +167,7 @@ func (m *model) skips(a seq) bool {
 	return m.skipped[a]
 }
 
-// files are the plan's files that readers can see in a directory.
+// files returns the plan's files that readers can see in a directory.
 func (m *model) files(dir string) (paths []string) {
 	entries, err := os.ReadDir(m.at(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -182,7 +181,7 @@ func (m *model) files(dir string) (paths []string) {
 	return paths
 }
 
-// verb notes what a verb on a file means, after it was done.
+// verb records the meaning of a file operation that was done.
 func (m *model) verb(path string, acknowledges bool) {
 	a, _, _ := parseName(filepath.Base(path))
 	if acknowledges {
@@ -264,7 +263,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		},
 		"finish": func(*rapid.T) {
 			if path, ok := one(m, slices.Concat(m.files("ready"), m.files("claimed/v"))); ok {
-				m.finished++ // a directory replaces none of its name, which a lost journal brought twice
+				m.finished++ // a directory cannot replace one of the same name, which exists twice after a loss of the journal
 				m.check(os.Rename(path, m.at("done", fmt.Sprint(filepath.Base(path), ".", m.finished))))
 				m.verb(path, true)
 				m.settle()
@@ -302,7 +301,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 				m.check(m.Rewind([]Cursor{c}, func(int) int { return 0 }))
 				m.crash()
 				for _, path := range m.files("claimed/v") {
-					m.check(os.RemoveAll(path)) // whose position is not that of the claim any more
+					m.check(os.RemoveAll(path)) // the claim's position has changed
 				}
 				clear(m.held)
 				clear(m.given)
@@ -346,12 +345,12 @@ func (m *model) ops() map[string]func(*rapid.T) {
 	}
 }
 
-// invariants hold after each step.
+// invariants checks the invariants after each step.
 func (m *model) invariants() {
 	if data, err := os.ReadFile(m.at("ready", "README")); string(data) != "not ours" {
 		m.rt.Fatalf("a file that is not ours holds %q (%v)", data, err)
 	}
-	// W1: what is visible is whole.
+	// W1: visible files are complete.
 	for _, path := range slices.Concat(m.files("ready"), m.files("claimed/v")) {
 		a, name, _ := parseName(filepath.Base(path))
 		item := m.cfg.Order(a.epoch)[a.pos]
@@ -364,7 +363,7 @@ func (m *model) invariants() {
 			m.rt.Fatalf("%s holds %q (%v), want %q", path, got, err, want)
 		}
 	}
-	// W4: what is on disk, open or not, is never more than the bound.
+	// W4: the bytes on disk, open or not, never exceed the limit.
 	taken := map[uint64]int64{}
 	for _, dir := range []string{"incoming", "whole", "held", "doomed", "leaving"} {
 		err := filepath.WalkDir(m.at(".stager", dir), func(path string, e fs.DirEntry, err error) error {
@@ -406,7 +405,7 @@ func (m *model) invariants() {
 	}
 }
 
-// wholeTree fails unless a tree has all its files and no other.
+// wholeTree fails unless a tree has exactly its files.
 func (m *model) wholeTree(path string, item int) {
 	n := blocks(item, m.cfg.Items[item])
 	for i := range n {
@@ -427,7 +426,7 @@ func (m *model) wholeTree(path string, item int) {
 	}
 }
 
-// finish drains the window: no deadlock, and nothing is lost.
+// finish drains the window: there is no deadlock, and nothing is lost.
 func (m *model) finish() {
 	for _, file := range m.opened {
 		file.Close()
@@ -435,7 +434,7 @@ func (m *model) finish() {
 	m.opened = nil
 	for _, path := range m.files("claimed/v") {
 		err := os.Rename(path, m.at("ready", filepath.Base(path)))
-		if errors.Is(err, fs.ErrExist) { // a directory that a lost journal brought twice
+		if errors.Is(err, fs.ErrExist) { // a directory that was delivered twice after a loss of the journal
 			err = os.RemoveAll(path)
 			m.verb(path, true)
 			m.settle()
@@ -449,7 +448,7 @@ func (m *model) finish() {
 	for range 1000 {
 		m.advance(time.Second)
 		ended := true
-		for _, last := range []string{"the last a", "the last b"} { // one of each group
+		for _, last := range []string{"the last a", "the last b"} { // one per group
 			ended = m.lease(last) && ended
 		}
 		if ended {
@@ -475,8 +474,8 @@ func (m *model) finish() {
 	}
 }
 
-// TestWindowAgainstItsModel takes 10,000 random steps; -rapid.checks=5000 takes a
-// million. A failure prints the steps and the seed that repeats them.
+// TestWindowAgainstItsModel takes 10,000 random steps; -rapid.checks=5000 takes a million. A
+// failure prints the steps and the seed to reproduce them.
 func TestWindowAgainstItsModel(t *testing.T) {
 	for name, value := range map[string]string{"rapid.checks": "50", "rapid.steps": "200"} {
 		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
@@ -486,10 +485,10 @@ func TestWindowAgainstItsModel(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-		t.Setenv("TMPDIR", "/dev/shm") // so many directories are quicker there
+		t.Setenv("TMPDIR", "/dev/shm") // many directories are faster there
 	}
 	virtual(t, func(t *testing.T) {
-		// Without the test's deadline, which is not of virtual time.
+		// Without the test's deadline, which is in real time.
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
 			m := newModel(t, rt)
 			rt.Repeat(m.ops())

@@ -15,9 +15,8 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// A neighbour put a link, a second name of another's file or a FIFO where the window keeps
-// a file of its own. Through the link the window emptied and wrote the other's file; at the
-// FIFO it hung, and no signal ended it.
+// Another program put a link, a hard link or a FIFO in place of a file of the window. Through the
+// link the window truncated and wrote the target. On the FIFO it hung, and no signal ended it.
 func TestWindowWritesOnlyFilesOfItsOwn(t *testing.T) {
 	const secret = "of somebody else\n"
 	for _, name := range []string{"plan", "journal", "journal.new", "cursor", "cursor.new", "probe", "reports/e0000.jsonl"} {
@@ -30,7 +29,7 @@ func TestWindowWritesOnlyFilesOfItsOwn(t *testing.T) {
 			},
 		} {
 			if kind == "hole" && name == "reports/e0000.jsonl" {
-				continue // it is read when somebody asks, and a part of it
+				continue // it is read on request, and a partial one is valid
 			}
 			t.Run(name+" "+kind, func(t *testing.T) {
 				virtual(t, func(t *testing.T) {
@@ -61,8 +60,8 @@ func TestWindowWritesOnlyFilesOfItsOwn(t *testing.T) {
 	}
 }
 
-// Between the lease of a shard and its opening a neighbour gave its name in ready/ to a
-// link: next sent the link's target, a file that only stager's container has.
+// Between the lease of a shard and its opening, another program replaced its name in ready/ by a
+// link. The endpoint next then sent the link's target, a file that only stager's container has.
 func TestOpenReadsWhatTheWindowPutThere(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 1})
@@ -84,8 +83,7 @@ func TestOpenReadsWhatTheWindowPutThere(t *testing.T) {
 	})
 }
 
-// The same user may change even what lies under .stager: then the shard is lost, and
-// fetched again.
+// The same user may even change files below .stager: the shard is then lost and is fetched again.
 func TestOpenOfAChangedShardFetchesItAgain(t *testing.T) {
 	for kind, spoil := range map[string]func(held, victim string) error{
 		"link": func(held, victim string) error { return errors.Join(os.Remove(held), os.Symlink(victim, held)) },
@@ -147,8 +145,8 @@ func TestOpenReadsATreeThatTheWindowPutThere(t *testing.T) {
 	})
 }
 
-// A neighbour of the same user took all permissions off the window's directories: the
-// window could fetch and show nothing more, also when the neighbour had gone.
+// A program of the same user removed all permissions of the window's directories. The window could
+// neither fetch nor publish any more, even after that program had exited.
 func TestScanMendsTheModesOfDirectories(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
@@ -176,7 +174,7 @@ func TestScanMendsTheModesOfDirectories(t *testing.T) {
 	})
 }
 
-// A rewind goes on at what it wrote, though something else had its name.
+// A rewind uses the cursor that it wrote, even if another object had its name.
 func TestRewindReplacesWhatHasItsName(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(2, 10), Size: 40, Epochs: 1})

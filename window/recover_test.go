@@ -14,16 +14,15 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Each instant at which a kill can fall leaves the directory in one of these states. Without
-// the journal nothing says which file was verified for which position: those that no reader
-// has are fetched again.
+// Each instant of a kill leaves the directory in one of these states. Without the journal, it is
+// unknown which file was verified for which position: files that no reader holds are fetched again.
 func TestWhereverItIsKilled(t *testing.T) {
 	type states map[State]int
 	for _, tt := range []struct {
 		name    string
-		make    func(b *bench) // from a directory in which first and second are ready
+		make    func(b *bench) // starts in a directory in which first and second are ready
 		want    states
-		deliver []int // positions, in order, when the rest is leased one by one
+		deliver []int // positions, in order, if the rest is leased one by one
 		attempt int   // of the first of these
 	}{
 		{"at rest", func(*bench) {}, states{Ready: 2}, []int{0, 1, 2}, 1},
@@ -138,7 +137,7 @@ func TestAnOldPlansFileThatAReaderHoldsGoesWhenItIsLetGo(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
 		b.settle()
 		b.rename("ready/"+first, "claimed/r/"+first)
-		b.ok(os.WriteFile(b.at("ready", "e0007.END"), nil, 0o644)) // not ours
+		b.ok(os.WriteFile(b.at("ready", "e0007.END"), nil, 0o644)) // a foreign file
 		b.cfg.Manifest = "plan-2"
 		b.crash()
 		b.settle()
@@ -168,7 +167,7 @@ func TestAResumedFetchGoesOn(t *testing.T) {
 		_, err = other.WriteAt(make([]byte, 16<<20), 0)
 		b.ok(err)
 		b.crash()
-		if got := len(b.ls(".stager/incoming")); got != 2 { // one file and its notes
+		if got := len(b.ls(".stager/incoming")); got != 2 { // one file and its progress records
 			t.Errorf("%d are left in incoming, want 2", got)
 		}
 		b.settle()
@@ -278,8 +277,8 @@ func TestNamesAreReadAsTheyAreWritten(t *testing.T) {
 	}
 }
 
-// An error of the disk while the journal was read counted as its end: the position was
-// lost, acknowledged shards came again, and no log said so.
+// A read error of the journal was treated as its end: the progress was lost, acknowledged shards
+// were delivered again, and nothing was logged.
 func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	directory, err := disk.Open(dir, "test")
@@ -288,7 +287,7 @@ func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
 	}
 	defer directory.Close()
 	path := filepath.Join(dir, journalName)
-	// A directory can be opened and not read, like a file on a bad sector.
+	// A directory can be opened but not read, like a file on a bad sector.
 	if err := os.Mkdir(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -302,8 +301,8 @@ func TestJournalThatCannotBeReadIsAnError(t *testing.T) {
 	}
 }
 
-// After a restart "delivered 14, 15 acknowledged" was seen: a reader acknowledges what an
-// earlier process gave it.
+// After a restart, the counters were "delivered 14, 15 acknowledged": a reader acknowledges a shard
+// that an earlier process delivered.
 func TestNoMoreIsAcknowledgedThanWasDelivered(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(4, 10), Size: 100})
@@ -319,8 +318,8 @@ func TestNoMoreIsAcknowledgedThanWasDelivered(t *testing.T) {
 	})
 }
 
-// A loss of power left the stamp empty: the journal and the ends of epochs were dropped
-// with it, and every acknowledged shard came again.
+// A loss of power left the stamp empty. The journal and the ends of epochs were then dropped, and
+// every acknowledged shard was delivered again.
 func TestEmptyStampKeepsThePosition(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 30, Epochs: 1})
@@ -342,12 +341,12 @@ func TestEmptyStampKeepsThePosition(t *testing.T) {
 	})
 }
 
-// A start on a disk that others had filled ended at the journal, which was to be written
-// anew: nobody made room.
+// On a disk that other programs had filled, the start failed because the journal could not be
+// compacted: nothing freed space.
 func TestStartOnAFullDiskGoesOn(t *testing.T) {
 	dir := t.TempDir()
 	live.Require(t, "mount", unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"))
-	defer unix.Unmount(dir, unix.MNT_DETACH) //nolint:errcheck // it goes with the machine
+	defer unix.Unmount(dir, unix.MNT_DETACH) //nolint:errcheck // the machine is discarded anyway
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Dir: dir, Items: items(3, 64<<10), Size: 192 << 10, Epochs: 1})
 		b.settle()

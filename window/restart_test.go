@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// bytes reads a leased shard as next sends it.
+// bytes reads a leased shard as the endpoint next sends it.
 func (b *bench) bytes(l Lease) string {
 	b.t.Helper()
 	shard, err := b.Open(l.ID)
@@ -24,8 +24,7 @@ func (b *bench) bytes(l Lease) string {
 	return string(text)
 }
 
-// readAll leases and acknowledges what is left of an epoch, and fails at bytes that are
-// not the item's.
+// readAll leases and acknowledges the rest of an epoch. It fails if the bytes are not the item's.
 func (b *bench) readAll(epoch int) (positions int) {
 	b.t.Helper()
 	for range 20 {
@@ -46,9 +45,9 @@ func (b *bench) readAll(epoch int) (positions int) {
 	return positions
 }
 
-// A neighbour of the same user put links and FIFOs into the directories where the window
-// keeps its second links. No start came past them: "open .stager/whole/x: too many levels
-// of symbolic links", "lease .stager/whole/x: invalid argument".
+// A program of the same user put links and FIFOs into the directories of the second links. Every
+// start then failed: "open .stager/whole/x: too many levels of symbolic links", "lease
+// .stager/whole/x: invalid argument".
 func TestStartRemovesLinksFromItsOwnDirectories(t *testing.T) {
 	for kind, put := range map[string]func(path, victim string) error{
 		"link":   func(path, victim string) error { return os.Symlink(victim, path) },
@@ -110,8 +109,8 @@ func TestStartPassesForeignFilesInItsOwnDirectories(t *testing.T) {
 	}
 }
 
-// A neighbour of the same user moved a file of its own to the name under which the window
-// remembers that an epoch is over: the epochs before it were not delivered.
+// A program of the same user moved a file to the name with which the window records the end of an
+// epoch. The epochs before it were then not delivered.
 func TestStartBelievesNoForeignEndOfAnEpoch(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 20, Epochs: 1})
@@ -124,8 +123,8 @@ func TestStartBelievesNoForeignEndOfAnEpoch(t *testing.T) {
 	})
 }
 
-// A neighbour of the same user exchanged two shards of one size, or wrote to one, while
-// stager was down. After the start the bytes of one came under the name of the other.
+// A program of the same user exchanged two shards of the same size, or wrote to one, while stager
+// was down. After the start, one shard was delivered under the name of the other.
 func TestStartTakesOnlyTheVerifiedFileOfAShard(t *testing.T) {
 	exchange := func(a, b string) error {
 		return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
@@ -156,7 +155,7 @@ func TestStartTakesOnlyTheVerifiedFileOfAShard(t *testing.T) {
 			t.Run(name+" in "+dir, func(t *testing.T) {
 				virtual(t, func(t *testing.T) {
 					b := newBench(t, Config{Items: items(2, 10), Size: 40, Epochs: 2})
-					b.settle() // the first epoch is shown, the second lies in whole/
+					b.settle() // the first epoch is published, the second lies in whole/
 					files := b.ls(filepath.Join(disk.Private, dir))
 					if len(files) != 2 {
 						t.Fatalf("%s holds %q, want two shards of epoch %d", dir, files, epoch)
@@ -174,8 +173,8 @@ func TestStartTakesOnlyTheVerifiedFileOfAShard(t *testing.T) {
 	}
 }
 
-// The same was possible between the fetch of a shard and its turn. When the file was
-// removed, it was never fetched again, and the epoch did not end.
+// The same was possible between the fetch of a shard and its publication. A removed file was never
+// fetched again, and the epoch did not end.
 func TestShowTakesOnlyTheFileThatLanded(t *testing.T) {
 	for name, spoil := range map[string]func(a, b string) error{
 		"removed": func(a, _ string) error { return os.Remove(a) },
@@ -203,8 +202,8 @@ func TestShowTakesOnlyTheFileThatLanded(t *testing.T) {
 	}
 }
 
-// A reader of a broadcast input had moved a shard to its directory, when a neighbour
-// removed the window's second link: stager ended with a panic.
+// A reader of a broadcast input had claimed a shard when another program removed the window's
+// second link: stager panicked.
 func TestLostClaimOfABroadcastShardIsFetchedAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 40, Epochs: 1, Groups: 2})

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What stays on the disk from one epoch to the next is not fetched again, and never
-// more stays than the bound allows.
+// Files that are retained for the next epoch are not fetched again. Their bytes never exceed the
+// limit.
 func TestWhatStaysIsNotFetchedAgain(t *testing.T) {
 	shuffled := func(epoch int) []int { return rand.New(rand.NewPCG(5, uint64(epoch))).Perm(20) }
 	for _, tt := range []struct {
@@ -24,7 +24,7 @@ func TestWhatStaysIsNotFetchedAgain(t *testing.T) {
 		{"all fits and stays", ReuseFit, 200, shuffled, 20, 20},
 		{"all fits and is pinned", ReusePin, 200, shuffled, 20, 20},
 		{"all does not fit, and nothing stays", ReuseFit, 199, shuffled, 80, 80},
-		// 12 fit: at best these are there when an epoch begins, and 8 have to be fetched.
+		// 12 fit: at best these are there when an epoch starts, and 8 have to be fetched.
 		{"what is wanted first stays", ReusePin, 120, nil, 20 + 3*8, 20 + 3*9},
 		{"what is wanted first stays, shuffled", ReusePin, 120, shuffled, 20 + 3*8, 20 + 3*9},
 		{"a small window keeps little", ReusePin, 20, shuffled, 70, 80},
@@ -51,8 +51,8 @@ func TestWhatStaysIsNotFetchedAgain(t *testing.T) {
 	}
 }
 
-// By whatever verb a shard is acknowledged, it stays; and a stager that is killed
-// between two epochs finds what stayed.
+// A shard is retained however it is acknowledged. A stager that is killed between two epochs
+// recovers the retained files.
 func TestWhatStaysOutlivesVerbsAndKills(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(4, 10), Size: 40, Epochs: 2, Reuse: ReuseFit})
@@ -68,7 +68,7 @@ func TestWhatStaysOutlivesVerbsAndKills(t *testing.T) {
 		if got := len(b.ls(".stager/whole")); got != 3 {
 			t.Errorf("%d stay for epoch 1, want 3", got)
 		}
-		b.ok(os.Remove(b.at("ready", name(3)))) // while nobody looks
+		b.ok(os.Remove(b.at("ready", name(3)))) // between two scans
 		b.crash()
 		b.settle()
 		b.want("ready", "e0000.END", "e0001-00000000-s00.tar", "e0001-00000001-s01.tar", "e0001-00000002-s02.tar", "e0001-00000003-s03.tar")
@@ -83,8 +83,8 @@ func TestWhatStaysOutlivesVerbsAndKills(t *testing.T) {
 	})
 }
 
-// A reader keeps a shard open that it acknowledged, and that stayed for the next
-// epoch. When its room is needed the file is not deleted, and its bytes count.
+// A reader keeps a shard open that it acknowledged and that was retained for the next epoch. When
+// its space is needed, the file is not deleted, and its bytes count.
 func TestWhatStaysAndIsOpenIsNotDeleted(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
@@ -129,8 +129,8 @@ func TestWhatStaysAndIsOpenIsNotDeleted(t *testing.T) {
 	})
 }
 
-// The cursor goes back while shards wait for a later epoch: they make room, and are
-// counted until they have.
+// A rewind happens while shards are retained for a later epoch: they are removed to make room, and
+// count until then.
 func TestACursorGoesBackWhileShardsStay(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, back := range []int{0, 3, 6, 9} {
@@ -153,9 +153,9 @@ func TestACursorGoesBackWhileShardsStay(t *testing.T) {
 	})
 }
 
-// The journal is lost, and with it that the first epoch is over: what is acknowledged now
-// is of the second. What the third wants is not asked for yet, and was waited for, while
-// the file took the room that the first needed.
+// The journal is lost, and with it the end of the first epoch: acknowledgements now belong to the
+// second epoch. The order of the third was not computed yet. The window waited for it while the
+// file took the room that the first epoch needed.
 func TestWhatIsAcknowledgedFarAheadDoesNotStay(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		two := items(2, 10)
@@ -163,7 +163,7 @@ func TestWhatIsAcknowledgedFarAheadDoesNotStay(t *testing.T) {
 		b := newBench(t, Config{Items: two, Size: 25, Epochs: 4, Reuse: ReusePin})
 		first := b.Cursor()
 		b.take(2, map[seq]int{})
-		for _, c := range []Cursor{first, b.Cursor()} { // back, which forgets the end of epoch 0, and forth
+		for _, c := range []Cursor{first, b.Cursor()} { // back, which forgets the end of epoch 0, and forward again
 			b.ok(b.Rewind([]Cursor{c}, func(int) int { return 0 }))
 			b.crash()
 		}
@@ -179,10 +179,9 @@ func TestWhatIsAcknowledgedFarAheadDoesNotStay(t *testing.T) {
 	})
 }
 
-// Shards of the next epoch had stayed, the cursor went back, and they were dropped for
-// what comes first. One of them was then fetched a second time while it was there: its
-// turn came when that of an earlier one had not, which was still to stay from the
-// current epoch, and so it was crossed off the wrong list.
+// Shards were retained for the next epoch. After a rewind they were dropped for earlier positions.
+// One of them was then fetched a second time while it was there: it was deleted from the wrong
+// list, because its turn came before that of an earlier position, which still waited for reuse.
 func TestWhatWasDroppedIsFetchedOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{

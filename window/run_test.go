@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// start runs the window in virtual time. The kernel's news are off: waiting for them
-// would stop the clock.
+// start runs the window in virtual time. Directory watching is off: waiting for the kernel would
+// stop the clock.
 func (b *bench) start(ctx context.Context) (ended chan error) {
 	b.watch = false
 	ended = make(chan error, 1)
@@ -70,8 +70,8 @@ func TestReadersShareEpochs(t *testing.T) {
 	})
 }
 
-// Until the first shard is there everybody waits for it, so it shares the network with
-// none: but only for a while, since it may be slow for reasons of its own.
+// All readers wait for the first shard, so its fetch has the network to itself. That is limited in
+// time, because it may be slow for other reasons.
 func TestTheFirstFetchIsAlone(t *testing.T) {
 	for _, tt := range []struct {
 		what string
@@ -98,8 +98,8 @@ func TestTheFirstFetchIsAlone(t *testing.T) {
 	}
 }
 
-// Fetches end in the reverse of their order, but for the first, which is alone. A training
-// that is to be repeated gets its shards in the plan's order all the same.
+// Fetches finish in reverse order, except for the first, which is alone. Shards are delivered in
+// plan order all the same, so that training is reproducible.
 func TestLeasesKeepTheOrderWhateverArrivesFirst(t *testing.T) {
 	for _, tt := range []struct {
 		anyOrder bool
@@ -158,7 +158,7 @@ func TestWaitsAreMeasuredByCause(t *testing.T) {
 		if _, err := b.Lease(t.Context(), LeaseRequest{Reader: "idle", Wait: 7 * time.Second}); !isWait(err, CauseReaders) {
 			t.Errorf("got %v, want to wait for readers", err)
 		}
-		// Who holds something does not starve.
+		// A reader that holds a shard does not starve.
 		if _, err := b.Lease(t.Context(), LeaseRequest{Reader: "r", Wait: 9 * time.Second}); !isWait(err, CauseReaders) {
 			t.Errorf("got %v, want to wait for readers", err)
 		}
@@ -217,7 +217,7 @@ func TestARestartKeepsLeasesForAWhile(t *testing.T) {
 			t.Errorf("got %+v (%v), want %+v", l, err, attached)
 		}
 		b.advance(31 * time.Second)
-		b.ok(b.Ack(acked.ID)) // sent again
+		b.ok(b.Ack(acked.ID)) // a repeated request
 		b.ok(b.Ack(attached.ID))
 		if err := b.Ack(silent.ID); !errors.Is(err, ErrNoLease) {
 			t.Errorf("got %v, want ErrNoLease", err)
@@ -228,8 +228,8 @@ func TestARestartKeepsLeasesForAWhile(t *testing.T) {
 	})
 }
 
-// The journal holds no times that a later start compares with its own: virtual time begins
-// anew with each bubble, as a clock does that is set back.
+// The journal contains no times that a later start compares with its own clock. Virtual time starts
+// again in each bubble, like a clock that is set back.
 func TestAClockThatIsSetBackAnHourEndsNoLeaseLater(t *testing.T) {
 	cfg := Config{Dir: t.TempDir(), Items: items(3, 10), Size: 30, Epochs: 1, Reattach: 30 * time.Second, LeaseTimeout: time.Minute}
 	var acked, attached, silent Lease
@@ -257,9 +257,8 @@ func TestAClockThatIsSetBackAnHourEndsNoLeaseLater(t *testing.T) {
 	})
 }
 
-// A reader that was killed while stager was down, or never heard which shard it was
-// given, comes back without it. The shard must not wait for Reattach, or the epoch's
-// end does.
+// A reader was killed while stager was down, or never received the response with its lease, and
+// comes back without it. The shard, and so the end of the epoch, must not wait for Reattach.
 func TestAReaderThatComesBackWithoutItsLeaseGetsItAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(3, 10), Size: 30, Epochs: 1})
@@ -270,7 +269,7 @@ func TestAReaderThatComesBackWithoutItsLeaseGetsItAgain(t *testing.T) {
 		if l := b.must(b.lease("r")); l.Pos != unheard.Pos || l.Attempt != 2 {
 			t.Errorf("got %+v, want position %d again", l, unheard.Pos)
 		}
-		b.ok(b.Ack(others.ID)) // nobody else's is touched
+		b.ok(b.Ack(others.ID)) // leases of other readers are not touched
 		if s := b.Status(); s.Redelivered != 1 {
 			t.Errorf("%d shards were delivered again, want 1", s.Redelivered)
 		}
@@ -349,8 +348,8 @@ func BenchmarkLeaseAndAck(bm *testing.B) {
 		bm.Fatal(err)
 	}
 	defer w.Close()
-	// One position, given and acknowledged without its file going: what the hot path
-	// costs without what is done behind it.
+	// One position, delivered and acknowledged without removal of its file: the cost of the hot
+	// path without the background work.
 	w.spawn = func(f func()) { f() }
 	for range 100 {
 		w.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// drink has readers take shards, and keep each for a while.
+// drink makes readers lease shards and hold each for a while.
 func (b *bench) drink(ctx context.Context, keep time.Duration, readers ...string) {
 	for _, name := range readers {
 		go func() {
@@ -29,8 +29,7 @@ func (b *bench) drink(ctx context.Context, keep time.Duration, readers ...string
 	}
 }
 
-// Whatever readers wait for, the status names it, with the numbers behind it and what
-// to change.
+// The status names the cause of readers' waits, with the numbers that show it and what to change.
 func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 	const mib = 1 << 20
 	for _, tt := range []struct {
@@ -40,7 +39,7 @@ func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 		free    int64
 		keep    time.Duration
 		readers []string
-		waited  int // of these; 0: all
+		waited  int // how many of them waited; 0: all
 		words   []string
 	}{
 		{
@@ -87,7 +86,7 @@ func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 				defer cancel()
 				b.start(ctx)
 				b.drink(ctx, tt.keep, tt.readers...)
-				time.Sleep(63500 * time.Millisecond) // nothing else happens at this instant
+				time.Sleep(63500 * time.Millisecond) // an instant without other events
 				s := b.Status().Starvation
 				if want := cmp.Or(tt.waited, len(tt.readers)); s == nil || s.Cause != tt.cause || s.Readers != want {
 					t.Fatalf("got %+v, want %d readers that wait for %s", s, want, tt.cause)
@@ -104,7 +103,7 @@ func TestTheStatusSaysWhatReadersWaitFor(t *testing.T) {
 	}
 }
 
-// Once readers have what they need the status says nothing, some minutes later.
+// A few minutes after the last wait, the status reports none.
 func TestTheStatusIsSilentWhenNobodyStarves(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(4, 10), Size: 40})
@@ -125,7 +124,7 @@ func TestTheStatusIsSilentWhenNobodyStarves(t *testing.T) {
 	})
 }
 
-// A reader that waited for minutes was named in the status, and never in the log.
+// Starvation of minutes appeared in the status, but never in the log.
 func TestStarvationIsLoggedOnceInAPeriod(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		log := &lockedBuffer{}
@@ -154,7 +153,7 @@ func TestStarvationIsLoggedOnceInAPeriod(t *testing.T) {
 	})
 }
 
-// lockedBuffer is a log that may be read while it is written.
+// lockedBuffer is a log that can be read while it is written.
 type lockedBuffer struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer

@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// trees are items of three files each.
+// trees returns items of three files each.
 func trees(n int) []Item {
 	list := items(n, 3*disk.Block)
 	for i := range list {
@@ -22,8 +22,8 @@ func trees(n int) []Item {
 	return list
 }
 
-// A directory is acknowledged like a file: by call, or when its name is gone or in done/,
-// also while no stager runs; and a claim holds it.
+// A directory is acknowledged like a file: by call, or by removing it or moving it to done/, even
+// while stager does not run. A claim holds it.
 func TestADirectoryIsAcknowledgedLikeAFile(t *testing.T) {
 	for name, verb := range map[string]func(b *bench, path string) error{
 		"removed":       func(_ *bench, path string) error { return os.RemoveAll(path) },
@@ -36,7 +36,7 @@ func TestADirectoryIsAcknowledgedLikeAFile(t *testing.T) {
 			if s := b.Status(); s.Items[Leased] != 1 {
 				b.t.Errorf("claimed: got %v, want it leased", s.Items)
 			}
-			b.ok(os.Remove(filepath.Join(to, "0"))) // half of a removal is none
+			b.ok(os.Remove(filepath.Join(to, "0"))) // a partial removal is not an acknowledgement
 			b.settle()
 			if s := b.Status(); s.Items[Leased] != 1 || s.Acknowledged != 0 {
 				b.t.Errorf("half removed: got %v, want it leased", s.Items)
@@ -67,8 +67,8 @@ func TestADirectoryIsAcknowledgedLikeAFile(t *testing.T) {
 	}
 }
 
-// A tree that may take less than was kept for it gives the rest back when it is there, and
-// is known again with what it takes.
+// A tree that takes less than was reserved releases the difference once it is fetched. After a
+// restart it is recognized with its actual size.
 func TestATreeGivesBackWhatItDoesNotNeed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		list := trees(3)
@@ -77,8 +77,8 @@ func TestATreeGivesBackWhatItDoesNotNeed(t *testing.T) {
 		}
 		b := newBench(t, Config{Items: list, Size: 4 * disk.Block, Epochs: 1, Parallel: 3})
 		b.settle()
-		// They take 1 and 2 of their 3 blocks; the third has no room, before anybody knows
-		// how much it takes.
+		// They take 1 and 2 of their 3 blocks. The third has no room before its actual size is
+		// known.
 		for _, when := range []string{"at first", "after a kill"} {
 			b.want("ready", "e0000-00000000-s00", "e0000-00000001-s01")
 			if s := b.Status(); s.Used != 3*disk.Block || s.Peak > 4*disk.Block {
@@ -115,7 +115,7 @@ func TestAMappedFileKeepsItsDirsRoom(t *testing.T) {
 			if s := b.Status(); s.Items[Zombie] != 1 || s.Items[Ready] != 1 || string(memory) != "b" {
 				t.Errorf("while it is mapped got %+v and %q, want its room counted", s, memory)
 			}
-			b.crash() // nor does the next process forget it
+			b.crash() // the next process recovers it, too
 		}
 		b.ok(unix.Munmap(memory))
 		b.advance(time.Second)
@@ -127,7 +127,7 @@ func TestAMappedFileKeepsItsDirsRoom(t *testing.T) {
 	})
 }
 
-// What a reader puts into a directory is not stager's to delete.
+// Stager does not delete files that a reader added to a directory.
 func TestWhatAReaderPutIntoADirectoryStays(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: trees(1), Size: 3 * disk.Block, Epochs: 1})
@@ -149,14 +149,14 @@ func TestWhatAReaderPutIntoADirectoryStays(t *testing.T) {
 	})
 }
 
-// Killed at any step of showing and removing a directory, the next process finds it whole,
-// or not at all.
+// After a kill at any step of publishing or removing a directory, the next process finds all of it
+// or nothing.
 func TestADirectoryThatAKillLeftHalfDone(t *testing.T) {
 	first := seq{0, 0}.fileName("s00")
 	for _, tt := range []struct {
 		name string
 		do   func(b *bench)
-		want []int // positions that come
+		want []int // positions that are delivered
 	}{
 		{"its links are half made", func(b *bench) {
 			b.rename("ready/"+first, ".stager/whole/"+first)
@@ -230,7 +230,7 @@ func TestADirectoryThatAKillLeftHalfDone(t *testing.T) {
 	}
 }
 
-// A fetch that breaks off goes on with the files that it has, also after a kill.
+// An interrupted fetch resumes with the files that it has, even after a kill.
 func TestADirectoryGoesOnWhereItWasLeft(t *testing.T) {
 	directory, err := disk.Open(t.TempDir(), "test")
 	if err != nil {

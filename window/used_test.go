@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A trainer's count is of the order in which one reader takes the shards: five of ten
+// A trainer's count refers to the order in which one reader receives the shards: five of ten
 // samples, of which two are acknowledged and two are held.
 func TestACountOfSamplesTellsWhereInTheShards(t *testing.T) {
 	shards := items(5, 10)
@@ -78,18 +78,18 @@ func TestACountOfSamplesTellsWhereInTheShards(t *testing.T) {
 	}
 }
 
-// trainer uses samples one by one, each of them in the order of the shards; its loader
-// reads ahead of it, and acknowledges in its own time.
+// trainer uses samples one by one in the order of the shards. Its loader reads ahead, and
+// acknowledges independently.
 type trainer struct {
 	b     *bench
 	held  []Lease
-	next  Used // the sample that comes next, of the last lease
-	count int  // of that lease
+	next  Used // the next sample of the last lease
+	count int  // number of samples of that lease
 	seen  int64
 	used  map[Used]int
 }
 
-// use uses so many samples, fewer at the end of the data, and tells whether it is there.
+// use uses up to n samples, and reports whether the data has ended.
 func (tr *trainer) use(n, lag int) bool {
 	for ; n > 0; n-- {
 		for tr.next.Samples == tr.count {
@@ -115,9 +115,9 @@ func (tr *trainer) use(n, lag int) bool {
 	return false
 }
 
-// Jobs are killed again and again and go on, on other machines, at a checkpoint that counts
-// the samples, in the end with another number of nodes: of what is in the checkpoints and
-// of what the last ones use every sample is there once.
+// Jobs are killed again and again. They resume on other machines, from a checkpoint that counts the
+// samples, and finally with another number of nodes. The checkpoints and the last jobs together
+// contain every sample exactly once.
 func TestEverySampleIsUsedOnceAcrossKills(t *testing.T) {
 	for seed := range uint64(20) {
 		virtual(t, func(t *testing.T) {
@@ -152,13 +152,13 @@ func TestEverySampleIsUsedOnceAcrossKills(t *testing.T) {
 					for sample, n := range tr.used {
 						saved[sample] += n
 					}
-					tr.use(random.IntN(50), 0) // what is not in the checkpoint
+					tr.use(random.IntN(50), 0) // samples after the checkpoint
 				}
 				cursors = now
 			}
 			for epoch := range 3 {
 				for pos, item := range nodes(t, 1)[0].cfg.Order(epoch) {
-					for sample := range item { // as many as items says
+					for sample := range item { // as many as items sets
 						if n := saved[Used{epoch, pos, sample}]; n != 1 {
 							t.Fatalf("seed %d: sample %d of position %d in epoch %d was used %d times, want once", seed, sample, pos, epoch, n)
 						}
@@ -169,8 +169,8 @@ func TestEverySampleIsUsedOnceAcrossKills(t *testing.T) {
 	}
 }
 
-// After another number of nodes a part is no beginning of what it was, so that a count
-// does not tell; what was used before is skipped all the same, also after a kill of stager.
+// After a change of the number of nodes, a count does not identify a sample. Samples that were used
+// before the change are skipped all the same, even after a kill of stager.
 func TestACountDoesNotTellAfterTheNodesHaveChanged(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		tr := &trainer{b: nodes(t, 1)[0], used: map[Used]int{}}

@@ -16,7 +16,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// A position may be nobody's, and of a shard not all samples may be wanted.
+// A position may belong to no node, and only some samples of a shard may be needed.
 func TestPositionsOfNobody(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{
@@ -65,7 +65,7 @@ func TestShardsComeInOrderAndGoWhenAcknowledged(t *testing.T) {
 			t.Errorf("mode %v (%v), want 0444", info.Mode(), err)
 		}
 		b.ok(b.Ack(l.ID))
-		b.ok(b.Ack(l.ID)) // again
+		b.ok(b.Ack(l.ID)) // a repeated request
 		b.settle()
 		b.want("ready", "e0000-00000001-s00.tar", "e0000-00000002-s03.tar")
 		for _, name := range []string{"s00.tar", "s03.tar", "s01.tar"} {
@@ -97,7 +97,7 @@ func TestEachReaderIsToldOfEachEndOnce(t *testing.T) {
 		if _, err := b.lease("a"); !isWait(err, CauseReaders) {
 			t.Errorf("got %v, want to wait for readers", err)
 		}
-		b.want("ready", "e0000-00000000-s00.tar", "e0000-00000001-s01.tar") // epoch 1 is there, and not shown
+		b.want("ready", "e0000-00000000-s00.tar", "e0000-00000001-s01.tar") // epoch 1 is fetched but not published
 		b.ok(b.Ack(a0.ID))
 		b.settle()
 		if _, err := b.lease("a"); !isWait(err, CauseReaders) {
@@ -120,7 +120,7 @@ func TestEachReaderIsToldOfEachEndOnce(t *testing.T) {
 		b.ok(b.Ack(a1.ID))
 		b.ok(b.Ack(b1.ID))
 		b.settle()
-		for range 3 { // for ever after the last
+		for range 3 { // every call after the last epoch
 			if _, err := b.lease("a"); !isEnd(err, 1) {
 				t.Errorf("got %v, want the end of epoch 1", err)
 			}
@@ -136,8 +136,8 @@ func TestEachReaderIsToldOfEachEndOnce(t *testing.T) {
 	})
 }
 
-// A reader acknowledged the last shard of an epoch, was told its end, and stager was
-// killed before the end was marked on disk. It was told the end again.
+// A reader acknowledged the last shard of an epoch and received its end. Stager was killed before
+// it wrote the END marker. The reader received the end again.
 func TestAnEndThatWasToldIsToldOnceThoughStagerIsKilled(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 3})
@@ -146,7 +146,7 @@ func TestAnEndThatWasToldIsToldOnceThoughStagerIsKilled(t *testing.T) {
 		if _, err := b.lease("r"); !isEnd(err, 0) {
 			t.Errorf("got %v, want the end of epoch 0", err)
 		}
-		b.want("ready", "e0000-00000000-s00.tar") // nothing was done yet
+		b.want("ready", "e0000-00000000-s00.tar") // nothing was removed yet
 		b.crash()
 		b.settle()
 		b.want("ready", "e0000.END", "e0001-00000000-s00.tar")
@@ -156,16 +156,16 @@ func TestAnEndThatWasToldIsToldOnceThoughStagerIsKilled(t *testing.T) {
 	})
 }
 
-// The disk was full when the last acknowledgement of an epoch was to be written down, so
-// that the file's going was all that told of it; then there was room, the reader was told
-// the end, and stager was killed. At the start the journal knew of no end, what the reader
-// had been told was cut to that, and it was told the end again.
+// The disk was full when the last acknowledgement of an epoch was journaled, so that only the
+// removal of the file recorded it. Then there was room, the reader received the end, and stager was
+// killed. At the start, the journal had no end of the epoch, so the reader's epoch was reset, and
+// it received the end again.
 func TestAnEndThatWasToldIsToldOnceThoughOnlyFilesTellOfIt(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(1, 10), Size: 20, Epochs: 3})
 		b.settle()
 		l := b.must(b.lease("r"))
-		full, err := os.Open(b.at(journalName)) // not for writing
+		full, err := os.Open(b.at(journalName)) // opened read-only, so that writes fail
 		b.ok(err)
 		room := b.journal.file
 		b.journal.file = full
@@ -225,7 +225,7 @@ func TestWhatReadersRefuseGoesToOthersAndAtLastAside(t *testing.T) {
 					t.Errorf("got position %d, attempt %d, want 0, %d", l.Pos, l.Attempt, attempt)
 				}
 				if attempt == 2 {
-					b.crash() // counts go on over a restart
+					b.crash() // the failures are counted across a restart
 					b.settle()
 					b.ok(b.Return(l.ID))
 				} else {
@@ -235,7 +235,7 @@ func TestWhatReadersRefuseGoesToOthersAndAtLastAside(t *testing.T) {
 			b.settle()
 			s := b.Status()
 			if onBad == BadFail {
-				// The crash has the reader's own count begin anew.
+				// The crash resets the reader's own count.
 				const words = "died of it 3 times, the last: r refused it: corrupt. It has refused whatever it was given (1): look at that reader first"
 				if got := s.Quarantined; len(got) != 1 || !strings.Contains(got[0].Reason, words) {
 					t.Errorf("got %+v, want %q in it", got, words)
@@ -259,9 +259,9 @@ func TestWhatReadersRefuseGoesToOthersAndAtLastAside(t *testing.T) {
 	})
 }
 
-// The end of a trainer took its workers one after the other, while some of them still
-// waited: what the first held was handed through the dying, and called bad after three.
-// What they die of each time a trainer comes again is bad.
+// At the end of a trainer its workers died one after the other, while some still waited. The first
+// one's shard passed from worker to worker, and was quarantined after three deaths. A shard that
+// kills workers of each new trainer is bad.
 func TestWorkersThatDieTogetherCondemnNoShard(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for _, groups := range []int{1, 4} {
@@ -271,7 +271,7 @@ func TestWorkersThatDieTogetherCondemnNoShard(t *testing.T) {
 				b.ok(b.Return(b.must(b.lease("worker-" + string(worker))).ID))
 				b.advance(3 * time.Second)
 			}
-			for range 2 { // trainers
+			for range 2 { // two trainers
 				for _, worker := range "abcdefgh" {
 					die(worker)
 					if bad := b.Status().Quarantined; len(bad) > 0 {
@@ -340,13 +340,13 @@ func TestMinFreeIsLeftAndWhatIsWantedLastGoes(t *testing.T) {
 		took := int64(0)
 		b.free = func() (int64, error) { return free - took, nil }
 		fill := func() {
-			for range 50 { // the disk's view of our own files
+			for range 50 { // the disk's free space reflects the window's files
 				b.step()
 				took = b.totals[Ready].bytes + b.totals[Leased].bytes
 				time.Sleep(time.Second)
 			}
 		}
-		// What New reserved went by the real disk.
+		// New used the real disk to reserve.
 		b.step()
 		took = b.totals[Ready].bytes
 		fill()
@@ -356,7 +356,7 @@ func TestMinFreeIsLeftAndWhatIsWantedLastGoes(t *testing.T) {
 		if _, err := b.lease("r"); err != nil {
 			t.Error(err)
 		}
-		free = 1015 // somebody else takes much
+		free = 1015 // another program takes much
 		fill()
 		s := b.Status()
 		if s.Items[Leased] != 1 || s.Items[Ready] != 1 {
@@ -425,8 +425,8 @@ func TestNeverKeepsAll(t *testing.T) {
 	})
 }
 
-// A command once began while the last of its files had no name yet: what was being
-// shown counted as there.
+// A command once started while the last of its files had no name yet: files that were being
+// published counted as ready.
 func TestReadyIsWhatHasAName(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		b := newBench(t, Config{Items: items(8, 10), Size: 90, Epochs: 1, Release: ReleaseNever, MinReady: MinReady{Files: 8}})
@@ -468,7 +468,7 @@ func TestReadyWhenEnoughOrAllThatFits(t *testing.T) {
 	})
 }
 
-// The gauge of the most bytes was registered and never set.
+// The gauge of the peak was registered but never set.
 func TestPeakOfBytesIsAMetric(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()

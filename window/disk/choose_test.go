@@ -11,13 +11,13 @@ import (
 	"github.com/stager-dev/stager/window/disk/memory"
 )
 
-// fakeQueue serves one after the other at a rate in bytes per second.
+// fakeQueue serves requests in sequence at a rate in bytes per second.
 type fakeQueue struct {
 	rate func() float64
 	free time.Time
 }
 
-// add returns when n bytes more will have been served.
+// add enqueues n bytes and returns the time at which they are served.
 func (q *fakeQueue) add(n int) time.Time {
 	if now := time.Now(); q.free.Before(now) {
 		q.free = now
@@ -26,13 +26,13 @@ func (q *fakeQueue) add(n int) time.Time {
 	return q.free
 }
 
-// fakeMachine has a network and processors, a page cache and a device.
+// fakeMachine simulates a network, processors, a page cache and a device.
 type fakeMachine struct {
 	mu         sync.Mutex
-	processors fakeQueue // what arrives passes them, and what is copied to the cache again
+	processors fakeQueue // incoming bytes use them once, and again when they are copied to the cache
 	device     fakeQueue
 	copies     float64      // bytes per second
-	midpoint   func() int64 // of pending bytes, beyond which writers wait
+	midpoint   func() int64 // pending bytes beyond which writers block
 	dirty      int64
 	flush      int64
 	unknown    bool
@@ -48,7 +48,7 @@ func (m *fakeMachine) room() (memory.Room, error) {
 	return memory.Room{Free: m.midpoint() - m.dirty - m.flush - 16<<20, Pending: m.dirty + m.flush, Flush: m.flush, Group: m.group}, nil
 }
 
-// startLocked has the device write dirty bytes.
+// startLocked starts writeback of dirty bytes.
 func (m *fakeMachine) startLocked(n int64) {
 	m.dirty, m.flush = m.dirty-n, m.flush+n
 	time.AfterFunc(time.Until(m.device.add(int(n))), func() {
@@ -59,7 +59,7 @@ func (m *fakeMachine) startLocked(n int64) {
 	})
 }
 
-// backgroundLocked does what the kernel does beyond two thirds of the midpoint.
+// backgroundLocked starts writeback like the kernel, beyond two thirds of the midpoint.
 func (m *fakeMachine) backgroundLocked() {
 	const chunk = 4 << 20
 	for !m.group && m.dirty >= chunk && m.dirty+m.flush > m.midpoint()*2/3 && m.flush < 128<<20 {
@@ -76,7 +76,7 @@ func (m *fakeMachine) write(c *chooser, w way, n int) {
 		return
 	}
 	m.mu.Lock()
-	for m.dirty+m.flush > m.midpoint() && m.flush > 0 { // the kernel has it wait
+	for m.dirty+m.flush > m.midpoint() && m.flush > 0 { // the kernel blocks the writer
 		m.mu.Unlock()
 		time.Sleep(time.Millisecond)
 		m.mu.Lock()
@@ -96,7 +96,7 @@ func (m *fakeMachine) write(c *chooser, w way, n int) {
 	}
 }
 
-// most watches how many bytes are pending at once from a time on, until stop is closed.
+// most records the maximum of pending bytes from a time on, until stop is closed.
 func (m *fakeMachine) most(from time.Time) (stop chan struct{}, most *int64) {
 	stop, most = make(chan struct{}), new(int64)
 	go func() {
@@ -116,10 +116,10 @@ func (m *fakeMachine) most(from time.Time) (stop chan struct{}, most *int64) {
 	return stop, most
 }
 
-// took is how long a transfer took, and with a sync at its end.
+// took is the duration of a transfer, without and with a sync at its end.
 type took struct{ written, synced time.Duration }
 
-// move has streams move so many bytes. how is "auto" or one of the fixed ways.
+// move transfers bytes with several streams. how is "auto" or one of the fixed modes.
 func (m *fakeMachine) move(c *chooser, how Write, streams int, shared bool, bytes int64) (t took) {
 	start := time.Now()
 	files := streams
@@ -175,7 +175,7 @@ func (m *fakeMachine) move(c *chooser, how Write, streams int, shared bool, byte
 	return t
 }
 
-// newFakeMachine has a device and an arrival of so many GB per second.
+// newFakeMachine returns a machine whose device and network have these rates in GB per second.
 func newFakeMachine(device, arrival float64, midpoint int64) *fakeMachine {
 	fixed := func(rate float64) func() float64 { return func() float64 { return rate * 1e9 } }
 	return &fakeMachine{
@@ -187,7 +187,7 @@ func newFakeMachine(device, arrival float64, midpoint int64) *fakeMachine {
 func TestChooserReachesTheBetterFixedWay(t *testing.T) {
 	for _, to := range []struct {
 		streams int
-		shared  bool // they write one file
+		shared  bool // all streams write one file
 	}{{1, false}, {8, false}, {8, true}, {32, false}, {32, true}} {
 		for _, device := range []float64{0.2, 0.5, 1, 2, 4} {
 			for _, arrival := range []float64{0.3, 2.5} {
@@ -202,9 +202,9 @@ func TestChooserReachesTheBetterFixedWay(t *testing.T) {
 	}
 }
 
-// compareWays fails if the chooser is slower than the better of the fixed ways by more than
-// a tenth. It takes some time to learn, in transfers that take a second, and reaches 0.95 in all
-// but two of these cases.
+// compareWays fails if the chooser is slower than the better of the fixed modes by more than a
+// tenth. It takes some time to learn, in transfers of one second, and reaches 0.95 in all but two
+// of these cases.
 func compareWays(t *testing.T, device, arrival float64, midpoint int64, streams int, shared bool) {
 	const bytes = 2 << 30
 	best := took{time.Hour, time.Hour}
@@ -312,7 +312,7 @@ func TestChooserStaysWithinAControlGroup(t *testing.T) {
 func TestChooserBacksOffFromASlowCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newFakeMachine(1, 1.5, 64<<30)
-		m.copies = 1e9 // to copy takes as long as the device
+		m.copies = 1e9 // copying takes as long as the device
 		c := newChooser(m.room)
 		m.move(c, WriteAuto, 8, true, 16<<30)
 		if share := float64(c.cached) / (16 << 30); share > 0.1 || c.changes > 12 {
@@ -321,8 +321,8 @@ func TestChooserBacksOffFromASlowCache(t *testing.T) {
 	})
 }
 
-// A device that is held at a rate lets some bytes pass at once and then none for a while,
-// so that it seems to be fast for a moment.
+// A throttled device passes some bytes at once and then none for a while, so that it seems fast for
+// a moment.
 func TestChooserMeasuresDevicesThatComeInBursts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, start := newFakeMachine(0, 1.2, 8<<30), time.Now()

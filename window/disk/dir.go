@@ -168,8 +168,8 @@ func (f *Dir) makeOwn(root *os.Root, name string) error {
 	return err
 }
 
-// MakePrivate closes Private to other users. Use it for directories in which other users may write.
-// A directory that is only read may be copied by any user, which must not fail at Private.
+// MakePrivate closes Private to other users, for a directory in which they may write. Do not call it
+// for a directory that others only read: they may copy it, and the copy must not fail at Private.
 func (f *Dir) MakePrivate() error {
 	f.hidden = true
 	return f.root.Chmod(Private, f.privateMode())
@@ -303,7 +303,7 @@ func (f *Dir) Kind() string {
 	if unix.Fstatfs(int(f.dir.Fd()), &st) != nil {
 		return "unknown"
 	}
-	number := int64(st.Type) & 0xffffffff // the type of st.Type depends on the architecture
+	number := int64(st.Type) & 0xffffffff // its type depends on the architecture
 	if name, known := kinds[number]; known {
 		return name
 	}

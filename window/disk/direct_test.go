@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aligned is a copy of p in memory that direct writes take.
+// aligned returns a copy of p in memory that is aligned for direct writes.
 func aligned(p []byte) []byte {
 	raw := make([]byte, len(p)+4096)
 	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(raw))) & 4095)
 	return append(raw[skip:skip], p...)
 }
 
-// direct is a directory whose files of every size are written past the cache.
+// direct opens a directory in which files of every size are written directly.
 func direct(t *testing.T, dir string) *Dir {
 	t.Helper()
 	f := open(t, dir)
@@ -33,9 +33,8 @@ func direct(t *testing.T, dir string) *Dir {
 
 const part = 64 << 10
 
-// FuzzDirectWritesAreWhatArrived writes a file in pieces as streams bring them: up to
-// the next multiple of the buffer, broken off at odd places, by several at once, and
-// with a kill in between.
+// FuzzDirectWritesAreWhatArrived writes a file in pieces like network streams: up to the next
+// multiple of the buffer, interrupted at odd offsets, several at once, and with a kill in between.
 func FuzzDirectWritesAreWhatArrived(f *testing.F) {
 	for _, size := range []uint32{0, 1, 511, 512, 4095, 4096, 4097, part - 1, part, part + 1, 2*part - 1, 2*part + 4097, 3 * part, 3*part + 1} {
 		f.Add(size, uint64(size)+7, false)
@@ -58,14 +57,14 @@ func FuzzDirectWritesAreWhatArrived(f *testing.F) {
 			for at, end := int64(r*part), min(int64(r+1)*part, int64(size)); at < end; {
 				n := min(part/4-at%(part/4), end-at)
 				if random.IntN(4) == 0 {
-					n = random.Int64N(n) + 1 // the stream breaks here
+					n = random.Int64N(n) + 1 // the stream breaks off here
 				}
 				if _, err := in.WriteAt(aligned(want[at:at+n]), at); err != nil {
 					t.Fatal(err)
 				}
 				at += n
 			}
-			if killed && random.IntN(2) == 0 { // what was not noted comes again
+			if killed && random.IntN(2) == 0 { // ranges that were not recorded are received again
 				again := random.Int64N(int64(size) + 1)
 				if _, err := in.WriteAt(aligned(want[again:]), again); err != nil {
 					t.Fatal(err)
@@ -95,8 +94,8 @@ func TestWriteIsBufferedWhereDirectIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A file system that takes O_DIRECT when it opens and not when it writes: here the
-		// memory is at an odd place, behind the back of the test for that.
+		// Simulates a file system that accepts O_DIRECT at open but not at write: the memory is
+		// misaligned, and isAligned does not notice.
 		odd := aligned(make([]byte, 8193))[1:]
 		if in.file.direct != nil {
 			if _, err := in.file.direct.WriteAt(odd, 0); isRefusal(err) {
@@ -130,7 +129,7 @@ func TestWriteOfAnUnknownKindIsRefused(t *testing.T) {
 func TestAutoIsBufferedInMemory(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "stager-test-")
 	if errors.Is(err, os.ErrNotExist) {
-		dir = t.TempDir() // no tmpfs here: whatever there is must be judged as it is
+		dir = t.TempDir() // no tmpfs here: use the file system that there is
 	} else if err != nil {
 		t.Fatal(err)
 	}

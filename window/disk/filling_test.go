@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fill makes a tree of one file under the identity "x", on its way to a name.
+// fill creates an incoming tree of one file with the id "x".
 func fill(t *testing.T, f *Dir, text string) *IncomingTree {
 	t.Helper()
 	tree, err := f.IncomingTree("x", "")
@@ -34,9 +34,8 @@ func fill(t *testing.T, f *Dir, text string) *IncomingTree {
 	return tree
 }
 
-// The disk was full when the record of a directory was written that was to replace another.
-// The other had been moved away by then, and was removed with the next start: both were
-// lost.
+// The disk was full when the record of a directory was written that was to replace another. The old
+// directory had been moved away already, and was removed at the next start: both were lost.
 func TestPublishOverKeepsTheOldTreeOnAnError(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)

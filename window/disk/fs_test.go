@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A neighbour put a FIFO in the place of a directory while the tree was walked: stager
-// waited at it, and did not end any more.
+// Another program replaced a directory by a FIFO during a walk: stager blocked on it and never
+// ended.
 func TestWalkWaitsForNoFIFO(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b", "c"} {

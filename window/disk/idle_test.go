@@ -137,8 +137,8 @@ func TestRemoveIdleLeavesWhatSomebodyReads(t *testing.T) {
 	}
 }
 
-// An open while the lease is held breaks it: the signal must not end the process,
-// and the open must come through as soon as the lease is given back.
+// An open during the lease breaks it. The signal must not end the process, and the open must
+// succeed as soon as the lease is released.
 func TestAnOpenDuringTheLeaseHarmsNobody(t *testing.T) {
 	f, s := shelf(t)
 	seen(t, f)

@@ -53,13 +53,13 @@ func TestIncomingGoesOnWhereItWasLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The first stretch is noted; of the second only a part came, so a kill would lose it.
+	// The first range is recorded. The second is incomplete, so a kill would lose it.
 	for off := int64(0); off < noteEvery+1<<20; off += 1 << 20 {
 		if _, err := in.WriteAt(data[off:off+1<<20], off); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.Close() // as after a kill: the Incoming is not closed
+	f.Close() // like a kill: the Incoming is not closed
 
 	f = open(t, dir)
 	in, err = f.Incoming("a/b", size, "v1")
@@ -147,8 +147,8 @@ func TestTheSecondOnADirectoryIsToldOfTheFirst(t *testing.T) {
 	}
 }
 
-// A job copied its code directory by cp -r, as a user who is not stager's, and cp failed on
-// a lock that nobody else may read.
+// A job copied its code directory with cp -r as another user, and cp failed on a lock file that
+// others could not read.
 func TestTheLockIsInNobodysWay(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir)
@@ -171,8 +171,8 @@ func TestAFullDiskIsToldBeforeTheFirstByte(t *testing.T) {
 	}
 }
 
-// A link to a directory within is followed, as a shared directory's owner may have laid it; one
-// that leads out, and a file where a directory should be, are not.
+// A link to a directory within is followed, because the owner of a shared directory may have made
+// it. A link that leads out, and a file in place of a directory, are errors.
 func TestTheWayToAName(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)

@@ -52,8 +52,8 @@ func TestLockNamesItsHolder(t *testing.T) {
 	}
 }
 
-// A holder removes its lock file and another process makes a new one: who locked the old
-// file meanwhile holds nothing.
+// A holder removes its lock file, and another process creates a new one. A process that locked the
+// old file meanwhile does not hold the lock.
 func TestLockOfAFileThatLostItsNameIsNotHeld(t *testing.T) {
 	root, _ := lockable(t)
 	one, err := Acquire(root, "here", "one", true)
@@ -81,8 +81,8 @@ func TestLockOfAFileThatLostItsNameIsNotHeld(t *testing.T) {
 	}
 }
 
-// The lock of a window was opened through a planted link, and the holder's name written
-// to whatever that led to.
+// The lock of a window was opened through a planted link, and the holder's name was written to the
+// target.
 func TestLockIsNoLinkAndNoPipe(t *testing.T) {
 	for name, plant := range map[string]func(name string) error{
 		"a link": func(name string) error { return os.Symlink("precious", name) },

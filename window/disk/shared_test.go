@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// In a directory where others may write, a link took the place of a directory on the way:
-// stager followed it, and wrote where only stager can.
+// In a directory in which others may write, a link replaced a directory in the path. Stager
+// followed it, and wrote where only stager can.
 func TestOpenFollowsNoLinkOutOfASharedDirectory(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mode fs.FileMode // of the volume
@@ -74,7 +74,7 @@ func TestOpenFollowsNoLinkOutOfASharedDirectory(t *testing.T) {
 	}
 }
 
-// A FIFO had the name of a directory: a restore waited for somebody to write to it.
+// A FIFO had the name of a directory: a restore blocked until a process would write to it.
 func TestReadDirWaitsForNoFIFO(t *testing.T) {
 	plant(t, "shop", func(t *testing.T, _ string, root *os.Root, _ string) {
 		if entries, err := ReadDir(root, "shop"); err == nil && len(entries) > 0 {
@@ -83,7 +83,7 @@ func TestReadDirWaitsForNoFIFO(t *testing.T) {
 	})
 }
 
-// The directory of a running stager was renamed, with a link in its place.
+// The directory of a running stager was renamed and replaced by a link.
 func TestDirStaysWhereItWasOpened(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -121,7 +121,7 @@ func TestDirStaysWhereItWasOpened(t *testing.T) {
 	}
 }
 
-// What a neighbour put in the place of a file on its way in was published in its stead.
+// Another program replaced an incoming file, and its file was published instead.
 func TestPublishGivesTheNameToWhatWasWritten(t *testing.T) {
 	for _, seal := range []bool{false, true} {
 		dir := t.TempDir()
@@ -164,7 +164,7 @@ func TestPublishGivesTheNameToWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Another user had made .stager, with a record of its own choice and files on their way.
+// Another user had created .stager, with forged records and incoming files.
 func TestOpenRefusesThePrivateDirectoryOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		live.Require(t, "root", errors.New("only root can make directories of other users"))
@@ -181,8 +181,8 @@ func TestOpenRefusesThePrivateDirectoryOfAnotherUser(t *testing.T) {
 	}
 }
 
-// A path by way of a descriptor led to a directory that has no path of its own, and the
-// files were written below the root of the machine.
+// A path through a descriptor led to a directory without a path of its own, and the files were
+// written below the root of the machine.
 func TestOpenFollowsLinksOfTheKernel(t *testing.T) {
 	dir := t.TempDir()
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plants are what a neighbour may put in the place of a file of stager's own. Each gets
-// the path, and that of a victim: a file of somebody else.
+// plants create the objects that another program may put in place of a file of stager's own. Each
+// function receives the path, and the path of a victim: a file of another program.
 var plants = map[string]func(t *testing.T, path, victim string) error{
 	"link":          func(_ *testing.T, path, victim string) error { return os.Symlink(victim, path) },
 	"dangling link": func(_ *testing.T, path, victim string) error { return os.Symlink(victim+".none", path) },
@@ -22,7 +22,7 @@ var plants = map[string]func(t *testing.T, path, victim string) error{
 	"FIFO":          func(_ *testing.T, path, _ string) error { return unix.Mkfifo(path, 0o666) },
 	"directory":     func(_ *testing.T, path, _ string) error { return os.Mkdir(path, 0o777) },
 	"socket": func(t *testing.T, path, _ string) error {
-		t.Chdir(filepath.Dir(path)) // the kernel takes short paths only
+		t.Chdir(filepath.Dir(path)) // the kernel accepts only short paths
 		l, err := net.Listen("unix", filepath.Base(path))
 		if err == nil {
 			t.Cleanup(func() { l.Close() })
@@ -31,8 +31,8 @@ var plants = map[string]func(t *testing.T, path, victim string) error{
 	},
 }
 
-// plant puts each of them at a path below a new directory, and checks that the victim is
-// as it was.
+// plant runs the test with each of them at a path below a new directory. It checks that the victim
+// is unchanged.
 func plant(t *testing.T, name string, test func(t *testing.T, dir string, root *os.Root, kind string)) {
 	for kind, put := range plants {
 		t.Run(kind, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestReadSmallReadsRegularFilesOnly(t *testing.T) {
 	plant(t, "small", func(t *testing.T, _ string, root *os.Root, kind string) {
 		text, err := ReadSmall(root, "small", 100)
 		var odd *NotRegularError
-		if kind == "hard link" { // it is a file; whose nobody can tell
+		if kind == "hard link" { // it is a file; its owner is unknown
 			if err != nil {
 				t.Errorf("got %v, want its text", err)
 			}
@@ -94,7 +94,7 @@ func TestReadSmallReadsNoMoreThanItsLimit(t *testing.T) {
 	if text, err := ReadSmall(root, "small", 10); err != nil || string(text) != "0123456789" {
 		t.Errorf("got %q, %v; want all of it", text, err)
 	}
-	if err := os.Truncate(filepath.Join(dir, "small"), 1<<40); err != nil { // a hole
+	if err := os.Truncate(filepath.Join(dir, "small"), 1<<40); err != nil { // a sparse file
 		t.Fatal(err)
 	}
 	var large *TooLargeError
@@ -148,9 +148,9 @@ func TestOpenOwnMakesAFileOfItsOwn(t *testing.T) {
 	})
 }
 
-// The lock file was a second name of another's file, which then held stager's note. What
-// is no file at all stopped every stager from then on, though a directory of stager's own
-// has nothing else to lose.
+// The lock file was a hard link to another program's file, which was overwritten with stager's
+// note. An object that is not a file stopped every later stager, although nothing else is lost when
+// it is removed from stager's own directory.
 func TestOpenLocksAFileOfItsOwn(t *testing.T) {
 	plant(t, Private+"/"+LockName, func(t *testing.T, dir string, _ *os.Root, kind string) {
 		f, err := Open(dir, "first")
@@ -198,8 +198,8 @@ func TestAcquireFileKeepsTheNote(t *testing.T) {
 	}
 }
 
-// What lies under the name of an incoming file was opened as it was: the target of a link
-// below the directory was written, and a hard link had another's file emptied.
+// An object with the name of an incoming file was opened as it was: the target of a link below the
+// directory was written, and another program's file was truncated through a hard link.
 func TestIncomingIsAFileOfItsOwn(t *testing.T) {
 	for _, size := range []int64{5, 2 * directFrom} {
 		plant(t, incomingDir+"/"+incomingName("a"), func(t *testing.T, dir string, _ *os.Root, _ string) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// tree writes files below a new directory.
+// tree creates files below a new directory.
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,7 +25,7 @@ func tree(t *testing.T, files map[string]string) string {
 
 const mib = 1 << 20
 
-// vmstat has its numbers in MiB.
+// vmstat returns a file /proc/vmstat; its arguments are in MiB.
 func vmstat(dirty, flush, background, threshold int64) string {
 	pages := func(n int64) int64 { return n * mib / int64(os.Getpagesize()) }
 	return fmt.Sprintf("nr_free_pages 1\nnr_dirty %d\nnr_writeback %d\nnr_writeback_temp 7\nnr_dirty_threshold %d\nnr_dirty_background_threshold %d\n",
