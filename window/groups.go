@@ -18,7 +18,7 @@ import (
 // share is the state of one group for a shard.
 type share struct {
 	acked    bool
-	lease    *lease // while no reader of the group holds it
+	lease    *lease // nil while no reader of the group holds it
 	attempts int
 }
 

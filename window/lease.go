@@ -58,7 +58,7 @@ type Lease struct {
 	Samples    int
 	Digest     string
 	Attempt    int // number of deliveries of this position, including this one
-	Skip       int // the number of first samples that were used before the checkpoint that the window was rewound to
+	Skip       int // number of first samples to skip: they were used before the last Rewind
 }
 
 // lease is one shard that a reader holds: by Lease, or by a claim through the file protocol.
@@ -84,8 +84,8 @@ func (l *lease) claim() bool { return l.id == "" }
 // errors are a *ReleaseError if the window has no leases, a *GroupError, a *BadItemError if the
 // epoch has failed, ErrClosed, and the context's error.
 //
-// After a restart, a reader that requests a bound lease returns its recovered leases that it has
-// neither attached nor renewed.
+// After a restart, a request for a bound lease ends the reader's recovered leases that it has neither
+// attached nor renewed. Their shards are delivered again.
 func (w *Window) Lease(ctx context.Context, r LeaseRequest) (Lease, error) {
 	if w.cfg.Release != ReleaseLease {
 		return Lease{}, &ReleaseError{w.cfg.Input, w.cfg.Release}

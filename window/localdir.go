@@ -250,7 +250,7 @@ func (s *localDir) reuse(name string, ino uint64, at place, to *entry) (ok bool,
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil || st.Ino != ino || st.Size != to.size || s.mark(st) != to.mark || st.Links > 1 { // more than one: another program's name
+	if err != nil || st.Ino != ino || st.Size != to.size || s.mark(st) != to.mark || st.Links > 1 { // a foreign name
 		return false, err
 	}
 	if st.Dir {

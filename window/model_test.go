@@ -263,7 +263,7 @@ func (m *model) ops() map[string]func(*rapid.T) {
 		},
 		"finish": func(*rapid.T) {
 			if path, ok := one(m, slices.Concat(m.files("ready"), m.files("claimed/v"))); ok {
-				m.finished++ // a directory cannot replace one of the same name, which exists twice after a loss of the journal
+				m.finished++ // a directory cannot replace another; after a loss of the journal there are two
 				m.check(os.Rename(path, m.at("done", fmt.Sprint(filepath.Base(path), ".", m.finished))))
 				m.verb(path, true)
 				m.settle()

@@ -56,8 +56,8 @@ func (w *Window) samples(a seq, item int) int {
 // since the job began. Shards after that point are unfinished again, even if a reader that ran
 // ahead has acknowledged them. Shards before it that were not acknowledged are delivered again and
 // are listed in Used: only the trainer may skip their samples, because only it knows whether it
-// uses them in order. If the count does not identify a point, c is returned unchanged with the
-// reason in Again.
+// uses them in order. If the count does not identify a point, Reached returns c and sets only
+// Again, to the reason.
 func (w *Window) Reached(c Cursor, seen int64) Cursor {
 	reached, why := w.reached(c, seen)
 	if why != "" {
@@ -94,7 +94,7 @@ func (w *Window) reached(c Cursor, seen int64) (_ Cursor, why string) {
 		order = w.masked(w.cfg.Order(c.Epoch))
 	}
 	var used []Used
-	end, gap := len(order), false // the first position that is unfinished now, and whether an earlier one was unfinished before
+	end, gap := len(order), false // first unfinished position, and whether c has a gap before pos
 	for pos, item := range order {
 		if item == others {
 			continue

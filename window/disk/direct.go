@@ -258,7 +258,7 @@ func (f *File) writeChosen(p []byte, off int64) (n int, err error) {
 	f.how.moved[w].Add(int64(n))
 	if w == through && err == nil && c.start(n) && c.starting.TryLock() {
 		defer c.starting.Unlock()
-		_ = unix.SyncFileRange(int(f.Fd()), off, int64(n), unix.SYNC_FILE_RANGE_WRITE) // otherwise the kernel writes it later
+		_ = unix.SyncFileRange(int(f.Fd()), off, int64(n), unix.SYNC_FILE_RANGE_WRITE) // on error the kernel writes it later
 	}
 	return n, err
 }

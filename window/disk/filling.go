@@ -155,7 +155,7 @@ func (f *Filling) Close() error {
 }
 
 // PublishOver renames the tree to a name within the directory, creates the parents, and removes a
-// tree that had the name. mine checks that old tree, at a path within the directory where no other
+// tree that had the name. mine receives the path of the old tree within the directory, where no other
 // program writes, and reports whether it may be removed. If not, the old tree gets its name back,
 // and the error is fs.ErrExist. note is called with the state of the new tree while neither tree
 // has the name, for a moment. On an error the old tree gets its name back.

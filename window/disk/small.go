@@ -69,7 +69,7 @@ func OpenPath(name string) (*os.File, error) {
 // openAt is OpenFile for a single name in an open directory.
 func openAt(dir *os.File, base, name string, flags int, perm fs.FileMode) (*os.File, error) {
 	if flags&os.O_TRUNC != 0 {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid} // it would truncate a file before the checks
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid} // would truncate before the checks
 	}
 	const safe = unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	fd, err := retry(func() (int, error) {

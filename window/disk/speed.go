@@ -17,9 +17,10 @@ const (
 	speedBuffer = 512 << 10
 )
 
-// Speed measures how fast the disk takes large files. It writes several at once below dir, for
-// about the time during but at least one buffer each, and returns the bytes per second and whether
-// the writes were direct. It works in a temporary directory, which it removes.
+// Speed measures how fast the disk takes large files. It writes several at once below dir, with the
+// code that writes fetched files, for about the time during but at least one buffer each. It returns
+// the bytes per second, and whether the writes were direct. It works in a temporary directory, which
+// it removes.
 func Speed(ctx context.Context, dir string, how Write, during time.Duration) (perSecond float64, direct bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, false, err

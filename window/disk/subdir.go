@@ -161,7 +161,7 @@ func (s *Subdir) Stat(name string) (Stat, error) {
 	}
 	kind := st.Mode & unix.S_IFMT
 	return Stat{
-		Ino: st.Ino, Links: int(st.Nlink), Size: st.Size, Time: st.Mtim.Nano(), // the type of Nlink depends on the architecture
+		Ino: st.Ino, Links: int(st.Nlink), Size: st.Size, Time: st.Mtim.Nano(), // Nlink's type depends on the architecture
 		Dir: kind == unix.S_IFDIR, Odd: kind != unix.S_IFDIR && kind != unix.S_IFREG,
 	}, nil
 }
