@@ -159,7 +159,7 @@ func TestWindowTakesNoMoreThanItsSize(t *testing.T) {
 // xfsOwn is the space that xfs takes for its metadata and pending operations: less than 1 MiB here.
 const xfsOwn = 2 << 20
 
-// fill takes all of a volume except the last bytes. xfs frees the space of removed files with a
+// fill takes all of a volume except for leave bytes. xfs frees the space of removed files with a
 // delay, and statvfs counts it as used until then. On a full disk it is freed at once. So the
 // assertion for xfs is that nothing fails on a disk that has no more space.
 func fill(t *testing.T, dir string, leave int64) {

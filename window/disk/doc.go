@@ -1,8 +1,16 @@
 // Package disk writes files to a directory so that readers see only complete files.
 //
-// Open a [Dir] with [Open], create an [Incoming] in it, write the ranges that are missing,
-// and call Publish, which renames the file to its final name. One process at a time owns the
-// directory.
+// Open a [Dir], write the missing ranges of an [Incoming], and publish it, which renames the file to
+// its final name (error checks omitted):
+//
+//	dir, err := disk.Open("/scratch/data", "my job")
+//	in, err := dir.Incoming("s3://bucket/key", size, etag)
+//	for _, r := range in.Missing() {
+//		// fetch the range r, and call in.WriteAt
+//	}
+//	err = in.Publish("shard-0001.tar", 0o444, time.Time{})
+//
+// One process at a time owns a directory; see [BusyError].
 //
 // An Incoming lies under .stager/incoming and records which of its bytes have been written, so that
 // a fetch resumes after the process is killed. An [IncomingTree] is a directory of such files that
