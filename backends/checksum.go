@@ -1,7 +1,7 @@
 package backends
 
 import (
-	"crypto/md5"  // an integrity check that stores define, not a secret's keeper
+	"crypto/md5"  // for integrity checks defined by stores, not for security
 	"crypto/sha1" // the same
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,15 +17,15 @@ import (
 // Algorithm names a checksum.
 type Algorithm string
 
-// The algorithms that stores tell checksums in.
+// The checksum algorithms that stores report.
 const (
 	CRC64NVME Algorithm = "crc64nvme" // S3's default
 	CRC64ECMA Algorithm = "crc64ecma" // OSS
 	CRC32C    Algorithm = "crc32c"    // S3, HDFS
 	CRC32     Algorithm = "crc32"     // S3
-	SHA256    Algorithm = "sha256"    // S3; what checkpoints record
+	SHA256    Algorithm = "sha256"    // S3; recorded by checkpoints
 	SHA1      Algorithm = "sha1"      // S3
-	MD5       Algorithm = "md5"       // an ETag of a plain S3 upload
+	MD5       Algorithm = "md5"       // the ETag of a plain S3 upload
 )
 
 var (
@@ -33,7 +33,7 @@ var (
 	tableCastagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// New returns a hash of the algorithm, or nil for one that is not known.
+// New returns a hash for the algorithm, or nil if it is unknown.
 func (a Algorithm) New() hash.Hash {
 	switch a {
 	case CRC64NVME:
@@ -54,21 +54,21 @@ func (a Algorithm) New() hash.Hash {
 	return nil
 }
 
-// Checksum is the sum of all bytes of an object. The zero value means unknown.
+// Checksum is the checksum of all bytes of an object. The zero value means unknown.
 type Checksum struct {
 	Algorithm Algorithm
 	Value     string // lower-case hexadecimal, big-endian
 }
 
-// SumOf is the checksum that h has computed.
+// SumOf returns the current checksum of h.
 func SumOf(a Algorithm, h hash.Hash) Checksum {
 	return Checksum{a, hex.EncodeToString(h.Sum(nil))}
 }
 
-// IsZero tells whether nothing is known.
+// IsZero reports whether the checksum is unknown.
 func (c Checksum) IsZero() bool { return c == Checksum{} }
 
-// String is "algorithm:hex", or "" for the zero value.
+// String returns "algorithm:hex", or "" for the zero value.
 func (c Checksum) String() string {
 	if c.IsZero() {
 		return ""
@@ -76,7 +76,7 @@ func (c Checksum) String() string {
 	return string(c.Algorithm) + ":" + c.Value
 }
 
-// ParseChecksum reads what String wrote.
+// ParseChecksum parses the result of String.
 func ParseChecksum(s string) (Checksum, error) {
 	if s == "" {
 		return Checksum{}, nil
@@ -92,15 +92,15 @@ func ParseChecksum(s string) (Checksum, error) {
 	return Checksum{Algorithm(a), strings.ToLower(v)}, nil
 }
 
-// CRCs of two stretches of bytes give the CRC of both together without reading
-// them again, so ranges that arrive in any order are summed while they are in the
-// cache. A CRC is the remainder of a polynomial over GF(2); putting n bytes behind
-// it multiplies it by x^(8n) modulo the generator.
+// The CRCs of two byte ranges combine into the CRC of their concatenation without reading the bytes
+// again. So ranges that arrive in any order are hashed while they are in the CPU cache. A CRC is
+// the remainder of a polynomial over GF(2). Appending n bytes multiplies it by x^(8n) modulo the
+// generator.
 
-// Combinable tells whether sums of the algorithm's ranges can be joined by Combine.
+// Combinable reports whether Combine supports the algorithm.
 func (a Algorithm) Combinable() bool { return a.poly() != 0 }
 
-// poly is the generator in the reflected form, of CRCs only; 0 for others.
+// poly returns the generator polynomial of a CRC in reflected form; 0 for other algorithms.
 func (a Algorithm) poly() uint64 {
 	switch a {
 	case CRC64NVME:
@@ -115,9 +115,9 @@ func (a Algorithm) poly() uint64 {
 	return 0
 }
 
-// Combine returns the sum of first followed by second, which is n bytes long. Both
-// are sums of algorithm a, big-endian as hash.Hash.Sum gives them. It panics for
-// algorithms that are not Combinable.
+// Combine returns the checksum of first's bytes followed by second's, where second covers n bytes.
+// Both are checksums of algorithm a, big-endian as returned by hash.Hash.Sum. It panics if the
+// algorithm is not Combinable.
 func (a Algorithm) Combine(first, second []byte, n int64) []byte {
 	poly := a.poly()
 	if poly == 0 {
@@ -140,8 +140,8 @@ func toInt(b []byte) (v uint64) {
 	return v
 }
 
-// shift is x^(8n) modulo the generator, in the reflected form where the highest
-// bit is the coefficient of x^0.
+// shift returns x^(8n) modulo the generator, in reflected form: the highest bit is the coefficient
+// of x^0.
 func shift(n int64, poly uint64, width int) uint64 {
 	one := uint64(1) << (width - 1)
 	result, square := one, one>>8 // x^0, x^8

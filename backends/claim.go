@@ -10,23 +10,22 @@ import (
 	"time"
 )
 
-// ClaimTimeout is how long a claim must stay as it is before another writer takes the
-// key over. Its writer gives up after a third of that, and its last request may take
-// another third. Both measure on their own monotonic clocks, so no two clocks need
-// to agree.
+// ClaimTimeout is how long a claim must stay unchanged before another writer takes over the key.
+// The owner gives up after a third of it, and its last request may take another third. Both sides
+// use their own monotonic clocks, so clocks need not agree.
 const ClaimTimeout = time.Minute
 
-// claimPrefix is how the names of claim files begin. No List shows them, since they
-// begin as those of temporary files do.
+// claimPrefix is the name prefix of claim files. List hides them, because the prefix is also that
+// of temporary files.
 const claimPrefix = ".stager-tmp-claim-"
 
-// IsClaim reports whether key is that of a claim file.
+// IsClaim reports whether key names a claim file.
 func IsClaim(key string) bool {
 	return strings.HasPrefix(key[strings.LastIndexByte(key, '/')+1:], claimPrefix)
 }
 
-// ClaimsBelow returns the prefix of the claim files in the directory of prefix whose
-// names begin with prefix; ok is false when there can be none.
+// ClaimsBelow returns the key prefix of the claim files that match prefix, in the directory of
+// prefix. ok is false if there can be none.
 func ClaimsBelow(prefix string) (claims string, ok bool) {
 	dir := prefix[:strings.LastIndexByte(prefix, '/')+1]
 	switch name := prefix[len(dir):]; {
@@ -38,48 +37,47 @@ func ClaimsBelow(prefix string) (claims string, ok bool) {
 	return "", false
 }
 
-// ClaimsIn is the prefix of the claim files for keys in the directory dir, which is ""
-// or ends in "/".
+// ClaimsIn returns the key prefix of the claim files in the directory dir, which is "" or ends in
+// "/".
 func ClaimsIn(dir string) string { return dir + claimPrefix }
 
-// Claims are the operations of a store on its claim files. A token identifies one file
-// that was created: no later file of the same name has it.
+// Claims are the claim file operations of a store. A token identifies one created file: no later
+// file of the same name has the same token.
 type Claims interface {
-	// CreateClaim creates a claim file and returns its token. Of several callers with
+	// CreateClaim creates a claim file and returns its token. Of several concurrent callers with
 	// the same name one succeeds; the others get an error of kind Exist.
 	CreateClaim(ctx context.Context, name string) (token string, err error)
-	// ReadClaim returns the token of a claim file; kind NotExist when there is none.
+	// ReadClaim returns the token of a claim file. It fails with kind NotExist when there is none.
 	ReadClaim(ctx context.Context, name string) (token string, err error)
-	// DeleteClaim deletes a claim file; one that is not there is no error.
+	// DeleteClaim deletes a claim file. Deleting a missing file is not an error.
 	DeleteClaim(ctx context.Context, name string) error
 }
 
-// A Claim replaces one object by compare-and-swap in a store that offers no such
-// operation. Writers that expect the same version exclude each other by claim files
-// beside the object; writers that expect another version fail in the comparison.
+// A Claim replaces one object by compare-and-swap in a store that has no such operation. Writers
+// that expect the same version exclude each other with claim files beside the object. Writers that
+// expect another version fail in the comparison.
 //
-// The claim files for one version are numbered. A writer creates file 0. One that
-// finds the highest file unchanged for ClaimTimeout takes its writer for dead and
-// creates the next. Files are only ever created, so two writers that take over at the
-// same time cannot remove each other's claims. They are deleted when the version is no
-// longer current, since then no writer can succeed with them any more; and a writer
-// that fails before it replaced anything deletes its own.
+// The claim files for one version are numbered. A writer creates file 0. A writer that finds the
+// highest file unchanged for ClaimTimeout presumes its owner dead and creates the next number.
+// Files are only ever created, so two writers that take over at the same time cannot remove each
+// other's claims. The files are deleted once the version is no longer current, because no writer
+// can succeed with them any more. A writer that fails before the replacement deletes its own file.
 //
-// A Claim belongs to one write and is used by one goroutine.
+// A Claim belongs to one write and is not safe for concurrent use.
 type Claim struct {
 	store Claims
 	key   string
 	want  Version
 
-	checked bool // there may be a claim already
-	open    bool // a request to replace the object may still be carried out
+	checked bool // a claim may exist already
+	open    bool // a request to replace the object may still take effect
 	own     seenClaim
-	other   seenClaim // the highest one, as it was seen last
-	// strange is why a claim that this writer created is not recognised; nil: it is.
+	other   seenClaim // the highest one seen last
+	// strange is why a claim created by this writer is not recognised; nil if it is.
 	strange error
 }
 
-// seenClaim is a claim file and since when it has been known.
+// seenClaim is a claim file and the time since when it has been known.
 type seenClaim struct {
 	n     int
 	token string // "" for none
@@ -88,17 +86,16 @@ type seenClaim struct {
 
 func (s seenClaim) age() time.Duration { return time.Since(s.since) }
 
-// NewClaim returns a Claim for replacing key in the version want.
+// NewClaim returns a Claim to replace key in version want.
 func NewClaim(store Claims, key string, want Version) *Claim {
 	return &Claim{store: store, key: key, want: want}
 }
 
-// Replace calls replace while it holds the claim and current returns the expected
-// version. It fails with kind Changed when current returns another version or an error
-// of kind NotExist. After an error of kind Throttled or Unavailable it may be called
-// again. It fails with kind Unsupported when the store does not keep claim files as they
-// were created. When an error of replace leaves open whether the object was replaced, the
-// claim stays until Release or ClaimTimeout.
+// Replace calls replace while it holds the claim and current returns the expected version. It fails
+// with kind Changed if current returns another version or an error of kind NotExist. It fails with
+// kind Unsupported if the store alters claim files. After an error of kind Throttled or Unavailable
+// it may be called again. If an error leaves the outcome of replace unknown, the claim stays until
+// Release or ClaimTimeout.
 func (c *Claim) Replace(ctx context.Context, current func(context.Context) (Version, error), replace func(context.Context) error) error {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		held, err := c.acquire(ctx)
@@ -109,7 +106,7 @@ func (c *Claim) Replace(ctx context.Context, current func(context.Context) (Vers
 			c.fail(ctx, err)
 			return err
 		}
-		if c.strange != nil { // nobody has replaced the object, so nobody had a right to the name
+		if c.strange != nil { // the object was not replaced, so no other writer may own this name
 			return c.strange
 		}
 		if held {
@@ -121,7 +118,7 @@ func (c *Claim) Replace(ctx context.Context, current func(context.Context) (Vers
 		if held {
 			return c.publish(ctx, replace)
 		}
-		Moved(ctx) // waiting is no stall
+		Moved(ctx) // waiting is not a stall
 		select {
 		case <-ctx.Done():
 			return &Error{Op: "commit", Key: c.key, Kind: Canceled, Err: context.Cause(ctx)}
@@ -130,7 +127,7 @@ func (c *Claim) Replace(ctx context.Context, current func(context.Context) (Vers
 	}
 }
 
-// acquire creates the next claim file if the highest one is not in use.
+// acquire creates the next claim file unless the highest one is in use.
 func (c *Claim) acquire(ctx context.Context) (held bool, err error) {
 	next := 0
 	if c.checked {
@@ -140,7 +137,7 @@ func (c *Claim) acquire(ctx context.Context) (held bool, err error) {
 			return false, err
 		case top.token == "":
 		case top.token == c.own.token && c.own.age() < ClaimTimeout/3:
-			return true, nil // left by a call that failed
+			return true, nil // left by an earlier failed call
 		case top.token != c.other.token || top.n != c.other.n:
 			c.other = top
 			return false, nil
@@ -164,7 +161,7 @@ func (c *Claim) acquire(ctx context.Context) (held bool, err error) {
 	return true, nil
 }
 
-// top returns the highest claim file; its token is "" when there is none.
+// top returns the highest claim file; its token is "" if there is none.
 func (c *Claim) top(ctx context.Context) (top seenClaim, err error) {
 	for n := 0; ; n++ {
 		token, err := c.store.ReadClaim(ctx, c.name(n))
@@ -187,8 +184,8 @@ func (c *Claim) compare(ctx context.Context, current func(context.Context) (Vers
 	return CompareVersion(c.key, c.want, is)
 }
 
-// CompareVersion returns an error of kind Changed for Commit when an object has
-// another version than the one that it should replace; is is "" when there is none.
+// CompareVersion returns an error of kind Changed for Commit if the version is of an object differs
+// from want. An empty is means that there is no object.
 func CompareVersion(key string, want, is Version) error {
 	switch is {
 	case want:
@@ -199,7 +196,7 @@ func CompareVersion(key string, want, is Version) error {
 	return Errorf(Changed, "commit", key, "the object that this write should replace has changed, from version %s to %s", want, is)
 }
 
-// publish replaces the object while the claim lasts.
+// publish replaces the object while the claim is valid.
 func (c *Claim) publish(ctx context.Context, replace func(context.Context) error) error {
 	within, cancel := context.WithDeadline(ctx, c.own.since.Add(2*ClaimTimeout/3))
 	defer cancel()
@@ -219,9 +216,9 @@ func (c *Claim) publish(ctx context.Context, replace func(context.Context) error
 	return err
 }
 
-// confirm reports whether this writer holds the highest claim file, and returns an
-// error when it has held it for too long. A process that was stopped for a while finds
-// out here. A claim with another above it stays: it fills the gap that a sweep left.
+// confirm reports whether this writer still holds the highest claim file. It returns an error if
+// the claim is too old, which is how a process that was suspended notices. A claim below another
+// one is kept: it fills the gap that a sweep left.
 func (c *Claim) confirm(ctx context.Context) (held bool, err error) {
 	token, err := c.store.ReadClaim(ctx, c.name(c.own.n))
 	if err != nil && KindOf(err) != NotExist {
@@ -260,8 +257,8 @@ func (c *Claim) fail(ctx context.Context, err error) {
 	}
 }
 
-// Release deletes the claim file that a failed Replace may have left. The caller knows
-// that the object will not be replaced any more.
+// Release deletes the claim file that a failed Replace may have left. Call it when the object will
+// not be replaced any more.
 func (c *Claim) Release(ctx context.Context) {
 	if c == nil || c.own.token == "" {
 		return
@@ -272,17 +269,17 @@ func (c *Claim) Release(ctx context.Context) {
 	c.own, c.checked, c.open = seenClaim{}, true, false
 	token, err := c.store.ReadClaim(ctx, c.name(own.n))
 	if err != nil || token != own.token || own.age() > ClaimTimeout/2 {
-		return // it is another writer's, or about to be
+		return // it belongs to another writer, or may soon
 	}
-	_ = c.store.DeleteClaim(ctx, c.name(own.n)) // one that stays times out
+	_ = c.store.DeleteClaim(ctx, c.name(own.n)) // a remaining file times out
 }
 
-// clear deletes all claim files for a version that is not current.
+// clear deletes all claim files of a version that is not current.
 func (c *Claim) clear(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	for n := c.own.n; n >= 0; n-- {
-		_ = c.store.DeleteClaim(ctx, c.name(n)) // a sweep finds one that stays
+		_ = c.store.DeleteClaim(ctx, c.name(n)) // a sweep finds a remaining file
 	}
 	c.own = seenClaim{}
 }

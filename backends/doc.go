@@ -1,29 +1,36 @@
-// Package backends reads and writes objects in stores that sit far away: object
-// stores, file shares, distributed file systems and mounted directories.
+// Package backends reads and writes objects in remote stores: object stores, file shares,
+// distributed file systems and mounted directories.
 //
-// Start with [Registry.Open], which turns a URL into a [Store]; package
-// backends/all has the registry with every protocol. A Store lists, reads ranges,
-// puts and deletes, and adds what every protocol needs but none should write
-// itself: retry, limits, a watchdog over stalled streams, metrics and errors that
-// say which store and which key.
+// [Registry.Open] turns a URL into a [Store]. Package backends/all provides the registry of all
+// protocols:
 //
-// A protocol implements [Backend], which is small on purpose, and is told about in
-// a [Scheme]. What it can do beyond that it says in two ways: [Facts] are data
-// about the store, abilities are interfaces such as [PartCreator] that Store asks
-// for once. No method answers "unsupported". Package backends/conformance holds the
-// contract as tests and runs against every protocol; package backends/internal/objectstore is
-// what object stores over HTTP share.
+//	store, err := all.Registry().Open(ctx, "s3://bucket/models/", backends.Options{})
+//	if err != nil {
+//		return err
+//	}
+//	defer store.Close()
+//	for obj, err := range store.List(ctx, "") {
+//		...
+//	}
 //
-// Three rules carry the rest:
+// A Store lists objects, reads ranges, puts and deletes. It adds what every protocol needs:
+// retries, limits, a stall detector, metrics, and errors that name the store and the key.
 //
-//   - A read names a version. Ranges of one object are read over minutes, in
-//     parallel and across restarts; an object that changed is an error of kind
-//     [Changed], never a mixture.
-//   - A write ends by name, [Writer.Commit] or [Writer.Abort]; until Commit
-//     returns nil readers see what was there before.
-//   - An error's [Kind] answers "what now?", its text tells a person what happened.
+// A protocol implements the small interface [Backend] and describes itself with a [Scheme].
+// Optional features take two forms. [Capabilities] are data about the store. Optional interfaces,
+// such as [PartCreator], are detected once by the Store, so no method returns "unsupported".
+// Package backends/conformance tests the contract and runs against every protocol. Package
+// backends/internal/objectstore holds what HTTP object stores share.
 //
-// Keys are UTF-8 strings with "/" between parts, relative to the store's root.
-// Keys that come from a store are hostile: this package hands them on as they are,
-// and whoever turns them into paths makes them safe (package stager/plan).
+// Three rules apply throughout:
+//
+//   - A read names a version. Ranges of one object are read over minutes, in parallel and across
+//     restarts. If the object changes, the read fails with kind [Changed] and never mixes versions.
+//   - A write ends explicitly, with [Writer.Commit] or [Writer.Abort]. Until Commit returns nil,
+//     readers see the previous object.
+//   - The [Kind] of an error decides how to react. Its text explains to a person what happened.
+//
+// Keys are UTF-8 strings, relative to the root of the store, with "/" between parts. Keys returned
+// by a store are untrusted. This package passes them on unchanged; code that turns them into paths
+// must make them safe (see package stager/plan).
 package backends

@@ -9,36 +9,36 @@ import (
 	"time"
 )
 
-// Kind answers what to do about an error.
+// Kind classifies an error by how to react to it.
 type Kind uint8
 
-// The kinds of errors. A protocol's classify function maps what its library
-// returns to one of them, in one place.
+// The kinds of errors. Each protocol maps the errors of its library to a kind in one function,
+// classify.
 const (
-	// Unknown errors are retried a few times, and counted under this name.
+	// Unknown errors are retried a few times and counted under this name.
 	Unknown Kind = iota
-	// NotExist: there is no such object, bucket, share or directory. Never retried,
-	// and never guessed from a server's failure.
+	// NotExist: there is no such object, bucket, share or directory. It is never retried, and never
+	// inferred from a server failure.
 	NotExist
-	// Exist: the key is taken, and the caller asked for it to be free.
+	// Exist: the key exists, but the caller required it to be absent.
 	Exist
-	// Permission: the store knows who asks and says no, or does not know.
+	// Permission: the store denied access or rejected the credentials.
 	Permission
-	// Invalid: the request, the URL or the configuration cannot work as it is.
+	// Invalid: the request, the URL or the configuration can never succeed as it is.
 	Invalid
-	// Changed: the object is no longer the version that was asked for.
+	// Changed: the object is no longer in the requested version.
 	Changed
-	// Corrupt: the bytes are not those that their size or checksum promise.
+	// Corrupt: the bytes do not match their size or checksum.
 	Corrupt
-	// NoSpace: the destination is full or over its quota.
+	// NoSpace: the destination is full or over quota.
 	NoSpace
-	// Unsupported: the store, or this object in it, needs what stager does not do.
+	// Unsupported: the store, or this object in it, needs a feature that stager lacks.
 	Unsupported
-	// Throttled: the store asks for fewer requests. Retried after a pause.
+	// Throttled: the store requests a lower rate. Retried after a pause.
 	Throttled
-	// Unavailable: the store cannot be reached or is failing. Retried.
+	// Unavailable: the store is unreachable or failing. Retried.
 	Unavailable
-	// Canceled: the caller gave up.
+	// Canceled: the caller's context ended.
 	Canceled
 )
 
@@ -49,7 +49,7 @@ var kindNames = [...]string{
 	Canceled: "canceled",
 }
 
-// String is the kind's name as it stands in metrics and logs.
+// String returns the name of the kind as used in metrics and logs.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]
@@ -57,26 +57,26 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind-%d", k)
 }
 
-// Retryable tells whether the same request may succeed later.
+// Retryable reports whether the same request may succeed later.
 func (k Kind) Retryable() bool {
 	return k == Unknown || k == Throttled || k == Unavailable
 }
 
-// Error is what every method of a Backend and a Store returns.
+// Error is the error type of all Backend and Store methods.
 //
-// errors.Is finds fs.ErrNotExist, fs.ErrExist and fs.ErrPermission in it by kind,
-// and what it wraps.
+// errors.Is matches fs.ErrNotExist, fs.ErrExist and fs.ErrPermission by kind, and the wrapped
+// error.
 type Error struct {
 	Op         string        // list, stat, read, create, write, commit, delete, open
 	Store      string        // the store's redacted name; set by Store
 	Key        string        // the key or prefix; may be empty
 	Kind       Kind          //
-	RetryAfter time.Duration // what the store asked for; 0 if it did not
-	Again      bool          // retried although its Kind is not: what it depends on may change, as a file with credentials does
-	Err        error         // what happened, without the fields above; never nil
+	RetryAfter time.Duration // the delay that the store requested; 0 if none
+	Again      bool          // retried regardless of Kind: its cause may change, such as a credentials file
+	Err        error         // the cause, without the fields above; never nil
 }
 
-// Error says which store, what was tried on which key, and what happened.
+// Error returns the operation, the store, the key and the cause.
 func (e *Error) Error() string {
 	where := e.Store
 	if e.Key != "" {
@@ -87,14 +87,14 @@ func (e *Error) Error() string {
 	}
 	switch {
 	case where == "" && e.Op == "open":
-		return e.Err.Error() // it is the URL that is wrong
+		return e.Err.Error() // the URL itself is wrong
 	case where == "":
 		return fmt.Sprintf("%s: %v", e.Op, e.Err)
 	}
 	return fmt.Sprintf("%s %s: %v", e.Op, where, e.Err)
 }
 
-// printable quotes keys that would not show as they are.
+// printable quotes keys that contain unprintable characters.
 func printable(key string) string {
 	if q := fmt.Sprintf("%q", key); q[1:len(q)-1] != key {
 		return q
@@ -102,10 +102,10 @@ func printable(key string) string {
 	return key
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is maps kinds to the errors of io/fs.
+// Is maps kinds to the errors of package io/fs.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case fs.ErrNotExist:
@@ -118,8 +118,8 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// KindOf is the kind of the outermost Error in err's chain. Without one it knows
-// the ends of contexts (Canceled) and the errors of io/fs; the rest is Unknown.
+// KindOf returns the kind of the outermost Error in err's chain. Without an Error, context errors
+// map to Canceled and io/fs errors to their kinds. Everything else is Unknown.
 func KindOf(err error) Kind {
 	var e *Error
 	switch {
@@ -137,21 +137,21 @@ func KindOf(err error) Kind {
 	return Unknown
 }
 
-// ErrNothing is in an Error of kind NotExist which says that a place was looked through
-// and has nothing of what was looked for.
+// ErrNothing is wrapped by an Error of kind NotExist when a search of an existing place found no
+// match.
 var ErrNothing = errors.New("nothing is there")
 
-// ErrStartOver is in an Error of a write whose parts are of no use any more, and which
-// succeeds when all of it is sent again. Store.Put does so once.
+// ErrStartOver is wrapped by an Error of a write whose parts have become useless. The write
+// succeeds when all of it is sent again. Store.Put retries once.
 var ErrStartOver = errors.New("the upload must be sent again from its beginning")
 
-// ErrClock is in an Error of kind Permission whose cause is this machine's clock, and
-// not the credentials.
+// ErrClock is wrapped by an Error of kind Permission that is caused by the clock of this machine,
+// not by the credentials.
 var ErrClock = errors.New("the clock of this machine is off by more than the store allows")
 
-// Empty tells whether err says that a place has nothing, as before a job's first run:
-// ErrNothing, or a directory that the first write will make. A bucket or a share that is
-// not there nobody makes, so that is another matter.
+// Empty reports whether err means that a place is empty, as before the first run of a job:
+// ErrNothing, or a directory that the first write will create. A missing bucket or share does not
+// count, since no write creates it.
 func Empty(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) || e.Kind != NotExist {
@@ -160,13 +160,12 @@ func Empty(err error) bool {
 	return errors.Is(e.Err, ErrNothing) || e.Op == "list" && errors.Is(e.Err, syscall.ENOENT)
 }
 
-// Errorf builds an Error with a text of its own.
+// Errorf returns an Error with a formatted cause.
 func Errorf(kind Kind, op, key, format string, args ...any) *Error {
 	return &Error{Op: op, Key: key, Kind: kind, Err: fmt.Errorf(format, args...)}
 }
 
-// InWords is err with a text for people, which says all that they need. What err is
-// can still be found in it.
+// InWords returns err with words as its complete message. errors.Is and errors.As still see err.
 func InWords(words string, err error) error { return &inWords{words, err} }
 
 type inWords struct {

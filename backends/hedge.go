@@ -9,34 +9,33 @@ import (
 	"time"
 )
 
-// hedge asks a second time where the answer to a read takes unusually long: longer than
-// 95 of 100 of the last answers took, and than slowResponse. One server of many that is
-// busy, or a packet that is lost, would else cost everybody who waits for the last file.
-// The first of both answers counts, and the other request is ended.
+// hedge sends hedged requests: a second, identical read when the response is unusually late. Late
+// means later than the 95th percentile of recent responses and later than slowResponse. Otherwise
+// one busy server of many, or one lost packet, delays everyone who waits for the last file. The
+// first response wins; the other request is cancelled.
 //
-// That is for stores whose Facts say so, of which asking twice changes nothing. It must
-// not make a store that has trouble have more: in a hundred requests there are five such
-// at most, none while the store says that it is too much, none while memory is short, and
-// none more than the store may have at once.
+// Hedging is only for stores whose Capabilities allow it. It must not add load to a store in
+// trouble, so the budget is limited: at most five hedges per hundred requests, none while the store
+// throttles, none while memory is short, and never above the concurrency limit.
 type hedge struct {
-	mu        sync.Mutex // guards all below
+	mu        sync.Mutex // guards the fields below
 	responses [256]time.Duration
-	count     int           // of them, ever
-	usual     time.Duration // 95 of 100 took less; 0: it is not known
-	credit    float64       // requests that may be made
+	count     int           // total number of responses
+	usual     time.Duration // 95th percentile; 0: unknown
+	credit    float64       // hedges that may be sent
 }
 
 const (
 	hedgeShare   = 0.05
-	hedgeBurst   = 16.0 // as many may be made one after the other
+	hedgeBurst   = 16.0 // maximum hedges in a row
 	slowResponse = 100 * time.Millisecond
-	enoughToSay  = 64 // answers, before which nothing is unusual
-	sayEvery     = 32 // answers
+	enoughToSay  = 64 // responses needed before the percentile is computed
+	sayEvery     = 32 // responses between updates of the percentile
 )
 
-// patience is how much longer to wait for an answer that was asked for so long ago, and
-// nothing or less when it takes unusually long. While it is not known what is usual, it
-// is to be asked for again.
+// patience returns how much longer to wait for a response after waiting for waited. A result of
+// zero or less means that the response is late. While the percentile is unknown, it returns
+// slowResponse and the caller asks again.
 func (h *hedge) patience(waited time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,7 +45,7 @@ func (h *hedge) patience(waited time.Duration) time.Duration {
 	return max(h.usual, slowResponse) - waited
 }
 
-// responded hears how long an answer took.
+// responded records the latency of a response.
 func (h *hedge) responded(took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,7 +59,7 @@ func (h *hedge) responded(took time.Duration) {
 	}
 }
 
-// take takes the credit for one request.
+// take consumes the credit for one hedge and reports whether there was any.
 func (h *hedge) take() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -71,10 +70,10 @@ func (h *hedge) take() bool {
 	return true
 }
 
-// errHedged ends the request that was answered later.
+// errHedged cancels the request that lost the race.
 var errHedged = errors.New("the same was asked a second time, and that was answered first")
 
-// openRange is the backend's OpenRange, asked a second time if need be.
+// openRange calls the backend's OpenRange, hedged where allowed.
 func (s *Store) openRange(ctx context.Context, obj Object, off, n int64) (io.ReadCloser, error) {
 	if s.hedge == nil {
 		return s.backend.OpenRange(ctx, obj, off, n)
@@ -87,11 +86,11 @@ func (s *Store) openRange(ctx context.Context, obj Object, off, n int64) (io.Rea
 	return body, err
 }
 
-// race asks, and where no answer comes for too long once more. What it returns obeys ctx.
+// race sends a request and, if the response is late, a second one. The result obeys ctx.
 func (s *Store) race(ctx context.Context, asked time.Time, ask func(context.Context) (io.ReadCloser, error)) (io.ReadCloser, error) {
 	var (
-		mu        sync.Mutex // guards all below
-		over      bool       // one of both was answered
+		mu        sync.Mutex // guards the variables below
+		over      bool       // one of the requests has succeeded
 		timer     *time.Timer
 		endSecond context.CancelCauseFunc
 	)

@@ -9,63 +9,63 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// concurrencyLimiter finds how many requests at once serve a store well. Near a store a few do: more
-// only cost memory. Where each request waits for a long way, twice as many bring twice
-// as much, up to hundreds. Nobody can say before which it is, so it tries: it doubles
-// the number as long as that brings a tenth more, takes the last step back when it does
-// not, and tries again later.
+// concurrencyLimiter is an adaptive concurrency limiter: it finds how many concurrent requests
+// serve a store well. Over low-latency links a few suffice and more only cost memory. Over
+// high-latency links throughput doubles with concurrency, up to hundreds of requests. So the
+// limiter probes. It doubles the limit as long as throughput grows by at least 10%, reverts the
+// last step otherwise, and probes again later.
 //
-// A store that says it is too much (kind Throttled) halves it, once for all requests
-// that were under way, and later steps are small. Memory that runs out takes a quarter,
-// and a step that has cost more than spareMemory is taken back.
+// An error of kind Throttled halves the limit, once for all requests in flight, and makes later
+// steps small. A memory shortage reduces the limit by a quarter. A step that costs more than
+// spareMemory is reverted.
 //
-// A number that somebody asked for is a bound: it is come to at once where memory lets it,
-// whatever it brings, and kept to whatever the store says.
+// A user-set limit is a cap. Concurrency ramps up to it as memory allows, whatever the throughput,
+// and ignores throttling.
 //
-// What was moved counts, and each request as much as requestWorth bytes, so that small
-// objects and large ones are measured by the same. New connections take their time, and
-// a machine has other work, so one bad measurement says little: the best of a few counts.
-// To err upwards costs some memory, to err downwards most of the time.
+// Throughput counts the bytes moved plus requestWorth bytes per request, so that small and large
+// objects are comparable. New connections are slow to start and the machine has other work, so the
+// best of several measurements counts. A limit that is too high costs some memory; one that is too
+// low costs most of the time.
 type concurrencyLimiter struct {
 	least, most int
-	memory      func() int64 // that the process has
-	enough      int64        // of it: with more it would run out; 0: no limit
-	base        int64        // of it, when it began to try: the least
-	userSet     bool         // somebody asked for most
-	short       func(n int)  // hears, once, that memory is short, and of how many there are then; may be nil
+	memory      func() int64 // memory use of the process
+	enough      int64        // memory use that counts as a shortage; 0: no limit
+	base        int64        // lowest memory use since probing began
+	userSet     bool         // most is a user-set cap
+	short       func(n int)  // called once with the reduced limit when memory is short; may be nil
 
-	since    time.Time // this measurement began; zero: none has
+	since    time.Time // start of this measurement; zero: none yet
 	bytes    int64
 	requests int
-	peak     int // of the slots in use
+	peak     int // peak number of requests in flight
 
-	recent    [tries]float64 // the last measurements of this number, by the second
-	measured  int            // how many there were
-	before    float64        // the best of the number before
-	back      int            // that number; 0: it is not trying
-	cautious  bool           // it was told to slow down, and takes small steps
+	recent    [tries]float64 // recent throughput at this limit, per second
+	measured  int            // number of measurements
+	before    float64        // best throughput at the previous limit
+	back      int            // the previous limit; 0: not probing
+	cautious  bool           // throttled before, so steps are small
 	pause     time.Duration
-	next      time.Time // when to try again
-	throttled time.Time // when it was last told
+	next      time.Time // time of the next probe
+	throttled time.Time // last throttling
 }
 
 const (
 	minConcurrency = 8
-	boundStart     = 32 // from here on what was asked for is come to step by step
-	// A measurement takes so long, and longer until as many requests have ended as there
-	// are slots; but not forever, since large objects take their time.
+	boundStart     = 32 // a user-set cap above this is reached in steps
+	// A measurement lasts at least shortMeasure, then until as many requests have ended as the
+	// limit allows. It ends after longMeasure, because large objects take long.
 	shortMeasure, longMeasure = 50 * time.Millisecond, 500 * time.Millisecond
 	requestWorth              = 64 << 10
-	worthwhile                = 1.1 // times as much must come for a step to stand
-	twice                     = 1.6 // times as much is about twice, with what others do meanwhile
-	tries                     = 3   // measurements before one is taken back
+	worthwhile                = 1.1 // minimum throughput factor that justifies a step
+	twice                     = 1.6 // throughput factor that counts as doubled, with allowance for other load
+	tries                     = 3   // measurements before a step is reverted
 	spareMemory               = 16 << 20
 	firstPause, longestPause  = 2 * time.Second, time.Minute
 	afterRefusal              = 5 * time.Second
 )
 
-// newConcurrencyLimiter begins at start; nil where more are not allowed. memory is that of
-// Options.
+// newConcurrencyLimiter returns a limiter that starts at start and may reach most, or nil if there
+// is no room to grow. memory is Options.Memory.
 func newConcurrencyLimiter(start, most int, memory int64) *concurrencyLimiter {
 	if most <= start {
 		return nil
@@ -76,8 +76,8 @@ func newConcurrencyLimiter(start, most int, memory int64) *concurrencyLimiter {
 	}
 }
 
-// newCappedLimiter begins at start, and goes to the number that was asked for; nil where that is
-// so small that it takes no memory worth speaking of.
+// newCappedLimiter returns a limiter that ramps up from start to the user-set cap asked. It returns
+// nil if the cap is so small that memory does not matter.
 func newCappedLimiter(start, asked int, memory int64, short func(n int)) *concurrencyLimiter {
 	if asked <= minConcurrency {
 		return nil
@@ -87,7 +87,7 @@ func newCappedLimiter(start, asked int, memory int64, short func(n int)) *concur
 	return c
 }
 
-// decide is told how many there are, and says how many there shall be.
+// decide returns the new limit, given the current one.
 func (c *concurrencyLimiter) decide(now time.Time, limit int) int {
 	took := now.Sub(c.since)
 	switch {
@@ -109,7 +109,7 @@ func (c *concurrencyLimiter) decide(now time.Time, limit int) int {
 		limit = c.back
 		c.stop(now)
 		return c.tell(limit)
-	case !full: // more would change nothing
+	case !full: // the limit was not reached, so a higher one changes nothing
 		return limit
 	}
 	c.recent[c.measured%tries] = rate
@@ -142,10 +142,10 @@ func (c *concurrencyLimiter) decide(now time.Time, limit int) int {
 	return min(limit+step, c.most)
 }
 
-// isShort says that memory is.
+// isShort reports whether memory is short.
 func (c *concurrencyLimiter) isShort() bool { return c.enough > 0 && c.memory() > c.enough }
 
-// tell tells whoever asked for more that there are so many.
+// tell reports a reduced user-set cap once, and returns limit.
 func (c *concurrencyLimiter) tell(limit int) int {
 	if c.userSet && c.short != nil {
 		c.short(limit)
@@ -154,22 +154,22 @@ func (c *concurrencyLimiter) tell(limit int) int {
 	return limit
 }
 
-// begin begins a measurement.
+// begin starts a measurement.
 func (c *concurrencyLimiter) begin(now time.Time) {
 	c.since, c.bytes, c.requests, c.peak = now, 0, 0, 0
 }
 
-// stop ends the trying for now.
+// stop suspends probing.
 func (c *concurrencyLimiter) stop(now time.Time) {
 	c.back, c.measured = 0, 0
 	c.next = now.Add(c.pause)
 	c.pause = min(2*c.pause, longestPause)
 }
 
-// refused hears of a request made at asked that the store found too much.
+// refused handles the throttling of a request sent at asked, and returns the new limit.
 func (c *concurrencyLimiter) refused(now, asked time.Time, limit int) int {
 	if c.userSet || !asked.After(c.throttled) {
-		return limit // or it was under way when the others were refused
+		return limit // or it was in flight during the previous throttling
 	}
 	c.throttled = now
 	c.stop(now)
@@ -178,19 +178,19 @@ func (c *concurrencyLimiter) refused(now, asked time.Time, limit int) int {
 	return max(limit/2, c.least)
 }
 
-// memoryInUse is what the runtime has from the system.
+// memoryInUse returns the bytes that the Go runtime has obtained from the system.
 func memoryInUse() int64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)
 	return int64(samples[0].Value.Uint64() - samples[1].Value.Uint64())
 }
 
-// filesEach is how many descriptors a request may need: a connection, which may still be
-// closing when the next is made, a file, and one more for direct writes.
+// filesEach is the number of descriptors that a request may need: a connection, the previous one
+// while it closes, a file, and one more for direct writes.
 const filesEach = 4
 
-// concurrencyForFiles is how many requests there may be with the descriptors that a process
-// may have.
+// concurrencyForFiles returns how many concurrent requests the descriptor limit of the process
+// allows.
 func concurrencyForFiles() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -9,46 +9,45 @@ import (
 	"strings"
 )
 
-// Scheme describes a protocol: what its URLs look like and how they are opened.
+// Scheme describes a protocol: its URLs and how to open them.
 type Scheme struct {
-	Name    string  // what stands before "://"
+	Name    string  // the URL scheme, before "://"
 	Summary string  // one line for help texts
 	Example string  // a URL
-	Params  []Param // what may stand behind "?"
-	// Credentials says in one sentence where they come from; it is the hint of
-	// errors of kind Permission.
+	Params  []Param // the URL parameters, after "?"
+	// Credentials is one sentence on where credentials come from. It is the hint of errors of kind
+	// Permission.
 	Credentials string
-	// Open makes a Backend of a URL. It is called again when its error is Retryable; ctx
-	// ends with the call.
+	// Open opens a Backend for a URL. It is called again after a Retryable error. ctx ends with the
+	// call.
 	Open func(ctx context.Context, t Target) (Opened, error)
 }
 
 // Param describes one parameter of a URL.
 type Param struct{ Name, Summary, Default string }
 
-// Target is a URL taken apart, with the surroundings a protocol may ask.
+// Target is a parsed URL, together with the Options of the store.
 type Target struct {
 	Scheme string
-	Host   string // bucket, server or name service; with its port
+	Host   string // bucket, server or name service, including the port
 	User   string
 	Path   string // without the leading "/", percent-decoded
 	Params url.Values
 	Options
 }
 
-// Opened is what a protocol makes of a Target.
+// Opened is the result of Scheme.Open.
 type Opened struct {
 	Backend Backend
-	// Prefix is the key that the URL's path means within Backend, without a
-	// trailing "/"; empty for the root.
+	// Prefix is the key within Backend that corresponds to the URL's path, without a trailing "/";
+	// empty for the root.
 	Prefix string
 }
 
-// Registry knows the protocols by scheme.
+// Registry maps scheme names to protocols.
 type Registry struct{ schemes map[string]Scheme }
 
-// NewRegistry makes a registry; two schemes of one name are a programming error
-// and panic.
+// NewRegistry returns a registry. It panics on a duplicate scheme, which is a programming error.
 func NewRegistry(schemes ...Scheme) *Registry {
 	r := &Registry{make(map[string]Scheme)}
 	for _, s := range schemes {
@@ -60,7 +59,7 @@ func NewRegistry(schemes ...Scheme) *Registry {
 	return r
 }
 
-// Schemes lists the protocols by name.
+// Schemes returns the protocols, sorted by name.
 func (r *Registry) Schemes() []Scheme {
 	out := make([]Scheme, 0, len(r.schemes))
 	for _, name := range slices.Sorted(maps.Keys(r.schemes)) {
@@ -69,16 +68,15 @@ func (r *Registry) Schemes() []Scheme {
 	return out
 }
 
-// Check tells what is wrong with a URL without contacting anything: kind Invalid.
+// Check validates a URL without any request. It returns an error of kind Invalid.
 func (r *Registry) Check(rawURL string) error {
 	_, _, err := r.parse(rawURL)
 	return err
 }
 
-// Open opens the directory that rawURL names: keys of the Store are relative to it.
-// It contacts the store only as far as the protocol must, and is as patient with it as
-// the Store's methods are. [Store.Self] tells
-// whether the URL names one object instead.
+// Open opens the directory that rawURL names. Keys of the Store are relative to it. Open sends only
+// the requests that the protocol requires, and retries them like the methods of Store. [Store.Self]
+// finds out whether the URL names a single object instead.
 func (r *Registry) Open(ctx context.Context, rawURL string, opts Options) (*Store, error) {
 	scheme, target, err := r.parse(rawURL)
 	if err != nil {
@@ -103,7 +101,7 @@ func (r *Registry) Open(ctx context.Context, rawURL string, opts Options) (*Stor
 	return s, nil
 }
 
-// parse takes a URL apart. Its errors never repeat what may be a secret.
+// parse splits a URL. Its errors never repeat text that may be a secret.
 func (r *Registry) parse(rawURL string) (Scheme, Target, error) {
 	bad := func(format string, args ...any) (Scheme, Target, error) {
 		return Scheme{}, Target{}, &Error{Op: "open", Kind: Invalid, Err: fmt.Errorf(format, args...)}
@@ -116,7 +114,7 @@ func (r *Registry) parse(rawURL string) (Scheme, Target, error) {
 	if !ok {
 		return bad("unknown scheme%s; known are %s", shown(name), strings.Join(slices.Sorted(maps.Keys(r.schemes)), ", "))
 	}
-	// A "#" is a letter like any other in a key.
+	// A "#" is an ordinary character in keys.
 	u, err := url.Parse(name + "://" + strings.ReplaceAll(rest, "#", "%23"))
 	if err != nil {
 		return bad("this %s URL cannot be read: write special characters of the path as %%XX (%%25 for %%, %%3F for ?)", name)
@@ -125,7 +123,7 @@ func (r *Registry) parse(rawURL string) (Scheme, Target, error) {
 		return bad("credentials do not belong in a URL, where logs and process lists show them: remove the password. %s", scheme.Credentials)
 	}
 	if u.User == nil && strings.Contains(u.Host, ":") && strings.Contains(u.EscapedPath(), "@") {
-		// What looks like host and port may be user and password, if that has a "/".
+		// An apparent host and port may be a user and a password that contains a "/".
 		return bad("an @ behind the host of this %s URL may end a password: credentials do not belong in a URL. %s An @ in a key is written %%40 here", name, scheme.Credentials)
 	}
 	params, err := url.ParseQuery(u.RawQuery)
@@ -167,8 +165,8 @@ func paramNames(params []Param) string {
 	return strings.Join(names, ", ")
 }
 
-// shown is a name with a space before it if it looks like one; what does not may be
-// a secret that got into the wrong place, and is not repeated.
+// shown returns a quoted name with a leading space, or "" for unusual names. Those may be a
+// misplaced secret and must not be repeated.
 func shown(name string) string {
 	odd := strings.IndexFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("+-._", r)
@@ -179,7 +177,7 @@ func shown(name string) string {
 	return fmt.Sprintf(" %q", name)
 }
 
-// secretHint is for people who try to pass a credential in the URL.
+// secretHint returns a hint for parameters that look like credentials.
 func secretHint(param string, s Scheme) string {
 	low := strings.ToLower(param)
 	for _, word := range []string{"secret", "key", "token", "pass", "credential", "auth"} {
@@ -190,7 +188,7 @@ func secretHint(param string, s Scheme) string {
 	return ""
 }
 
-// name is the URL without parameters: fit for logs.
+// name returns the URL without parameters, safe for logs.
 func (t Target) name() string {
 	user := ""
 	if t.User != "" {

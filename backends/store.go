@@ -14,62 +14,61 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Options are the surroundings of a store. The zero value works.
+// Options configure a Store. The zero value works.
 type Options struct {
-	Connections int           // requests at once, as far as memory lets it; 0: what the backend likes, and where Capabilities allow more, what is found to serve
-	Memory      int64         // bytes that the process may take; 0: no limit. Near it there are fewer requests at once
+	Connections int           // cap on concurrent requests, as memory allows; 0: adaptive, within Capabilities
+	Memory      int64         // bytes that the process may use; 0: no limit. Concurrency drops near it
 	Bandwidth   *rate.Limiter // bytes per second, may be shared by stores; nil: no limit
-	// Yield, when not nil, is asked before n bytes more of a Put are read, and may wait:
-	// what is sent can make way for something that is more urgent.
+	// Yield, if not nil, is called before each n further bytes of a Put are read. It may block to
+	// give way to more urgent transfers.
 	Yield      func(ctx context.Context, n int) error
-	NoHedge    bool          // no read is asked a second time before the first was answered
-	RetryFor   time.Duration // how long a store may fail without progress; 0: DefaultRetryFor
-	StallAfter time.Duration // a stream without bytes for so long is cut; 0: DefaultStallAfter
-	Log        *slog.Logger  // nil: silent
-	Metrics    *Metrics      // nil: not counted
-	// Getenv reads the environment; nil: an empty one. Protocols ask it and never
-	// the process.
+	NoHedge    bool          // disables hedged requests
+	RetryFor   time.Duration // time without progress before giving up; 0: DefaultRetryFor
+	StallAfter time.Duration // a stream without bytes for this long is cancelled; 0: DefaultStallAfter
+	Log        *slog.Logger  // nil: no logging
+	Metrics    *Metrics      // nil: no metrics
+	// Getenv reads the environment; nil: an empty one. Protocols use it and never the process
+	// environment.
 	Getenv func(string) string
-	// Secrets is a directory with credential files, as a Kubernetes Secret is mounted;
-	// each protocol says in its doc which names it looks for. May be empty.
+	// Secrets is a directory of credential files, such as a mounted Kubernetes Secret. The doc of
+	// each protocol lists the file names. It may be empty.
 	Secrets string
 }
 
-// How patient a Store is when Options do not say.
+// Default timeouts of a Store.
 const (
 	DefaultRetryFor   = 2 * time.Minute
 	DefaultStallAfter = 30 * time.Second
 )
 
-// A Store is a directory of a backend, with retry, limits, metrics and errors that
-// name it. All methods may be called from many goroutines at once.
+// A Store is a directory of a backend, with retries, limits, metrics and errors that name it. All
+// methods are safe for concurrent use.
 //
-// Its methods return errors of type *Error, or *LocalError when the place that bytes
-// were copied to or from failed. They retry what is Retryable until
-// Options.RetryFor has gone by without progress.
+// Methods return errors of type *Error, or *LocalError when the local source or destination of the
+// bytes failed. They retry Retryable errors until Options.RetryFor passes without progress.
 type Store struct {
 	backend      Backend
 	scheme       Scheme
 	name         string
-	prefix       string // of the backend's keys: "" or ending in "/"
-	self         string // the backend's key that the URL itself names
+	prefix       string // prepended to keys for the backend: "" or ending in "/"
+	self         string // the backend key of the URL itself
 	dir          bool   // the URL ended in "/", so it names no object
 	opts         Options
 	capabilities Capabilities
 	requests     *semaphore
-	hedge        *hedge      // nil when the backend does not say that asking twice changes nothing
-	parts        PartCreator // nil when the backend has not the ability
+	hedge        *hedge      // nil when hedging is disabled or unsafe
+	parts        PartCreator // nil if the backend does not implement it
 	outage       *outage
 }
 
-// NewStore wraps a backend. name is shown in errors and logs.
+// NewStore returns a Store on b. name appears in errors and logs.
 func NewStore(b Backend, name string, opts Options) *Store {
 	s := newStore(name, opts)
 	s.stand(b)
 	return s
 }
 
-// newStore makes a Store that has no backend yet.
+// newStore returns a Store without a backend.
 func newStore(name string, opts Options) *Store {
 	if opts.RetryFor <= 0 {
 		opts.RetryFor = DefaultRetryFor
@@ -86,7 +85,7 @@ func newStore(name string, opts Options) *Store {
 	return &Store{name: name, opts: opts, dir: true, outage: new(outage)}
 }
 
-// stand puts the Store on a backend.
+// stand attaches the backend and sets up the limits that depend on its Capabilities.
 func (s *Store) stand(b Backend) {
 	s.backend, s.capabilities = b, b.Capabilities()
 	if asked := s.opts.Connections; asked > 0 {
@@ -104,18 +103,18 @@ func (s *Store) stand(b Backend) {
 	}
 }
 
-// Name is the store's URL without parameters.
+// Name returns the URL of the store without parameters.
 func (s *Store) Name() string { return s.name }
 
-// Capabilities are the backend's.
+// Capabilities returns those of the backend.
 func (s *Store) Capabilities() Capabilities { return s.capabilities }
 
-// Backend is what the store stands on, and what its keys begin with there. It is for
-// tests of the contract: it has nothing of what a Store adds.
+// Backend returns the underlying backend and the prefix of the store's keys in it. It is meant for
+// contract tests: it bypasses everything that a Store adds.
 func (s *Store) Backend() (b Backend, prefix string) { return s.backend, s.prefix }
 
-// LocalPath returns the directory of this machine that the store's keys are below, and
-// whether it is such a store.
+// LocalPath returns the local directory that contains the store's keys. ok is false if the store is
+// not local.
 func (s *Store) LocalPath() (dir string, ok bool) {
 	local, ok := s.backend.(interface{ Dir() string })
 	if !ok {
@@ -124,14 +123,14 @@ func (s *Store) LocalPath() (dir string, ok bool) {
 	return filepath.Join(local.Dir(), filepath.FromSlash(s.prefix)), true
 }
 
-// Connections is how many requests the store makes at once, now.
+// Connections returns the current limit of concurrent requests.
 func (s *Store) Connections() int { return s.requests.now() }
 
-// Workers is how many may ask at once and keep the store busy, whatever number of requests
-// it is found to serve well: those that are too many wait.
+// Workers returns how many goroutines keep the store busy at any concurrency that the limiter may
+// reach, at most 32. Surplus goroutines wait.
 func (s *Store) Workers() int { return min(s.requests.most(), 32) }
 
-// Hint says in one sentence what to do about an error of this store, or "".
+// Hint returns one sentence on how to fix an error of this store, or "".
 func (s *Store) Hint(err error) string {
 	switch {
 	case KindOf(err) != Permission:
@@ -142,10 +141,10 @@ func (s *Store) Hint(err error) string {
 	return s.scheme.Credentials
 }
 
-// Close ends the backend's connections, also those of Sub stores.
+// Close closes the backend's connections, including those of Sub stores.
 func (s *Store) Close() error { return s.backend.Close() }
 
-// Sub is the directory dir of s, sharing its connections and limits.
+// Sub returns the directory dir of s. It shares the connections and limits of s.
 func (s *Store) Sub(dir string) *Store {
 	dir = strings.Trim(dir, "/")
 	if dir == "" {
@@ -159,24 +158,23 @@ func (s *Store) Sub(dir string) *Store {
 	return &sub
 }
 
-// Narrow is s with so many requests at once, that do not count among those of s.
+// Narrow returns s with its own limit of concurrent requests, separate from that of s.
 func (s *Store) Narrow(connections int) *Store {
 	narrow := *s
 	narrow.requests = newSemaphore(max(connections, 1), nil)
 	return &narrow
 }
 
-// Impatient is s with requests that give up after failing for so long without progress,
-// if those of s do not sooner.
+// Impatient returns s with the shorter of its own RetryFor and retryFor.
 func (s *Store) Impatient(retryFor time.Duration) *Store {
 	impatient := *s
 	impatient.opts.RetryFor = min(s.opts.RetryFor, retryFor)
 	return &impatient
 }
 
-// Self looks for an object with the very name that the store was opened with: for
-// s3://b/models/m.bin the object m.bin, and a Store of the directory models. Kind
-// NotExist says that the name stands for a directory, if anything.
+// Self looks for an object with the exact name that the store was opened with. For
+// s3://b/models/m.bin it returns a Store of the directory models and the object m.bin. Kind
+// NotExist means that the name can only be a directory.
 func (s *Store) Self(ctx context.Context) (*Store, Object, error) {
 	if s.dir || s.self == "" {
 		return nil, Object{}, &Error{Op: "stat", Store: s.name, Kind: NotExist, Err: errors.New("this names a directory")}
@@ -197,8 +195,8 @@ func (s *Store) Self(ctx context.Context) (*Store, Object, error) {
 	return &parent, obj, nil
 }
 
-// List yields the objects below prefix; see Source. A listing that breaks goes on
-// behind the last key that it yielded.
+// List yields the objects below prefix; see Source. After a failure it resumes behind the last key
+// that it yielded.
 func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error] {
 	return func(yield func(Object, error) bool) {
 		last, stopped := "", false
@@ -211,14 +209,14 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 				obj.Key = strings.TrimPrefix(obj.Key, s.prefix)
 				if obj.Key <= resumed {
 					watchdog.alive()
-					continue // yielded before the listing broke, or the directory itself
+					continue // yielded before the failure, or the directory itself
 				}
 				if obj.Key <= last {
 					return Errorf(Corrupt, "list", prefix, "%q is listed after %q, so some keys may be missing", obj.Key, last)
 				}
 				last = obj.Key
 				watchdog.Reset()
-				watchdog.Pause() // the time that the caller takes is not the store's
+				watchdog.Pause() // time spent by the caller is not a stall of the store
 				if !yield(obj, nil) {
 					stopped = true
 					return nil
@@ -233,7 +231,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[Object, error
 	}
 }
 
-// Stat describes one object; kind NotExist when there is none.
+// Stat describes one object. It fails with kind NotExist when there is none.
 func (s *Store) Stat(ctx context.Context, key string) (obj Object, err error) {
 	err = s.retry(ctx, "stat", key, func(ctx context.Context, _ *stallDetector) error {
 		obj, err = s.backend.Stat(ctx, s.prefix+key)
@@ -243,16 +241,15 @@ func (s *Store) Stat(ctx context.Context, key string) (obj Object, err error) {
 	return obj, err
 }
 
-// Delete removes an object; one that is not there is no error.
+// Delete removes an object. Deleting a missing object is not an error.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.retry(ctx, "delete", key, func(ctx context.Context, _ *stallDetector) error {
 		return s.backend.Delete(ctx, s.prefix+key)
 	})
 }
 
-// Sweep asks over about what is there of writes to keys that begin with prefix and that
-// have not ended, and removes what it says nobody writes any more; see Sweeper. Where
-// the protocol has not the ability nothing is found.
+// Sweep calls over for incomplete writes to keys that begin with prefix, and removes those for
+// which over returns true; see Sweeper. It finds nothing if the protocol is not a Sweeper.
 func (s *Store) Sweep(ctx context.Context, prefix string, over func(Orphan) bool) error {
 	sweeper, ok := s.backend.(Sweeper)
 	if !ok {
@@ -266,7 +263,7 @@ func (s *Store) Sweep(ctx context.Context, prefix string, over func(Orphan) bool
 	})
 }
 
-// ReadAll returns a small object whole, as it is now; one over limit bytes is an
+// ReadAll returns the current contents of a small object. An object larger than limit bytes is an
 // error of kind Invalid.
 func (s *Store) ReadAll(ctx context.Context, key string, limit int64) ([]byte, Object, error) {
 	obj, err := s.Stat(ctx, key)
@@ -289,7 +286,7 @@ func (s *Store) PutBytes(ctx context.Context, key string, p []byte, opts CreateO
 	return s.Put(ctx, key, bytes.NewReader(p), int64(len(p)), opts)
 }
 
-// named puts the store's name, the operation and the key onto an error, once.
+// named adds the store, the operation and the key to an error that does not have them yet.
 func named(err error, op, store, key string) error {
 	var e *Error
 	if !errors.As(err, &e) {
