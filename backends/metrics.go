@@ -7,8 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics count what stores do, by scheme. One value serves all stores of a
-// process.
+// Metrics count store operations by scheme. One value serves all stores of a process.
 type Metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -19,10 +18,10 @@ type Metrics struct {
 	received atomic.Int64
 }
 
-// Received is how many bytes of objects all stores have read so far.
+// Received returns how many object bytes all stores have read so far.
 func (m *Metrics) Received() int64 { return m.received.Load() }
 
-// NewMetrics registers the metrics; with nil they are counted but not shown.
+// NewMetrics returns metrics registered with reg. With a nil reg they are counted but not exported.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -10,12 +10,11 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// Namesakes returns, of keys that are to be written to one store, those that some store
-// keeps as the same object as an earlier one of them, and that earlier one: names that
-// differ in case, in Unicode normalization, or in dots and spaces at the end of a part;
-// and names as DOS shortens them, such as "PROGRA~1", for which the earlier key is "".
-// Whether this store does so [Store.Taken] finds out. Of two namesakes the earlier in
-// keys may be written without a look.
+// Namesakes returns the keys that some stores treat as the same object as an earlier key, mapped to
+// that earlier key. Such keys differ only in case, in Unicode normalization, or in trailing dots
+// and spaces of a path part. DOS short names, such as "PROGRA~1", map to "". Use [Store.Taken] to
+// find out whether this store conflates them. The earlier of two namesakes may be written without
+// that check.
 func Namesakes(keys iter.Seq[string]) map[string]string {
 	first := make(map[string]string)
 	later := make(map[string]string)
@@ -34,11 +33,11 @@ func Namesakes(keys iter.Seq[string]) map[string]string {
 	return later
 }
 
-// dosShort matches keys with a part that may be the second name of another file.
+// dosShort matches keys with a part that may be the DOS short name of another file.
 var dosShort = regexp.MustCompile(`(?:^|/)[^/.]{1,6}~[0-9]{1,6}(?:\.[^/.]{1,3})?(?:/|$)`)
 
-// foldKey returns a form that all keys share which a store may keep as one. It puts
-// together more than any one store does.
+// foldKey returns a canonical form shared by all keys that a store may conflate. It folds more than
+// any single store does.
 func foldKey(key string) string {
 	if plainKey(key) {
 		return key
@@ -52,7 +51,7 @@ func foldKey(key string) string {
 	return strings.Join(parts, "/")
 }
 
-// plainKey reports whether a key is its own folded form, as most are.
+// plainKey reports whether key equals its folded form, as most keys do.
 func plainKey(key string) bool {
 	odd := func(c byte) bool { return c >= 0x80 || c >= 'A' && c <= 'Z' || c == '.' || c == ' ' }
 	for i := range len(key) {
@@ -63,8 +62,8 @@ func plainKey(key string) bool {
 	return true
 }
 
-// Taken reports whether the store has an object under a key that nobody wrote as such: a
-// store that keeps namesakes as one answers with the other.
+// Taken reports whether the store has an object under a key that was never written. A store that
+// conflates namesakes returns the other object.
 func (s *Store) Taken(ctx context.Context, key string) (bool, error) {
 	_, err := s.Stat(ctx, key)
 	if KindOf(err) == NotExist {

@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// Orphans are the temporary files of a store whose writers ended while no server
-// answered: nobody knows whether they are there. They are removed when one answers
-// again; no list shows them, and so nobody else would. The zero value is ready, and all
-// methods may be called from many goroutines at once.
+// Orphans remembers temporary files whose writers ended while the server did not respond, so it is
+// unknown whether they exist. They are removed once the server responds again. No listing shows
+// them, so nothing else would remove them. The zero value is ready to use, and all methods are safe
+// for concurrent use.
 type Orphans struct {
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards the fields below
 	names []string
 }
 
-// Keep remembers a name when err, what its writer ended with, leaves open whether the
-// server has it.
+// Keep remembers name if err, the writer's final error, leaves open whether the server has it.
 func (l *Orphans) Keep(name string, err error) {
 	if !noResponse(err) {
 		return
@@ -26,8 +25,8 @@ func (l *Orphans) Keep(name string, err error) {
 	l.names = append(l.names, name)
 }
 
-// Sweep removes what is remembered, as long as there are answers. What gets none is
-// remembered for the next time.
+// Sweep removes the remembered files while the server responds. Files without a response stay
+// remembered.
 func (l *Orphans) Sweep(remove func(name string) error) {
 	l.mu.Lock()
 	names := l.names
@@ -43,8 +42,7 @@ func (l *Orphans) Sweep(remove func(name string) error) {
 	}
 }
 
-// SweepAtClose is Sweep for a store that is about to close, which waits five seconds at
-// most.
+// SweepAtClose is Sweep for a store that is closing. It takes at most five seconds.
 func (l *Orphans) SweepAtClose(remove func(ctx context.Context, name string) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// outage is what a Store and its Subs know of the time in which nobody answers them.
-// It makes few lines of the log out of what all requests see: that the store is away,
-// again after each half minute, and that it came back.
+// outage tracks the time in which a Store and its Subs get no response. It reduces the failures of
+// all requests to a few log lines: one when the outage starts, one every half minute, and one when
+// it ends.
 //
-// What still comes to requests from before, out of the buffers between, says nothing
-// of a server that has died; so what counts is when the answered were asked.
+// Buffered responses to older requests do not prove that the server is alive. So outage compares
+// the times at which answered requests were sent.
 type outage struct {
-	mu           sync.Mutex // guards all below
-	lastResponse time.Time  // when the youngest request was made that was answered
-	since        time.Time  // the beginning; zero: there is none, or nobody was told
-	logged       time.Time  // when it was first told of
-	again        time.Time  // and when last
+	mu           sync.Mutex // guards the fields below
+	lastResponse time.Time  // send time of the latest request with a response
+	since        time.Time  // start of the outage; zero: none, or not logged
+	logged       time.Time  // when it was first logged
+	again        time.Time  // when it was last logged
 }
 
-// fails hears of a request that has failed again and again, first at a moment and
-// without an answer since a moment before. It tells whether a person should hear of it
-// too: not when a line of the last half minute says that nobody is answered.
+// fails records a request that keeps failing. since is the time of the last response, first the
+// time of the first failure. It reports whether to log a warning: not if the outage was already
+// logged within the last half minute.
 func (o *outage) fails(since, first time.Time) (tell bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.lastResponse.After(first) {
-		return true // others are answered, so it is this request's own trouble
+		return true // other requests succeed, so this failure is its own
 	}
 	now := time.Now()
 	if !o.since.IsZero() {
@@ -40,8 +40,8 @@ func (o *outage) fails(since, first time.Time) (tell bool) {
 	return true
 }
 
-// responding hears that something came to a request made at a moment. It tells how long
-// the store was away, if that ends an outage of which somebody was told, or 0.
+// responding records data received for a request sent at asked. It returns the length of the outage
+// if this ends one that was logged, else 0.
 func (o *outage) responding(asked time.Time) (away time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

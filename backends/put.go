@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Put writes the size bytes of src as key. It reads src from several goroutines,
-// and parts of it again when they failed. When it fails, nothing is published,
-// unless the failure was that of the last step, whose outcome may be unknown.
+// Put writes the size bytes of src as key. It reads src from several goroutines and rereads parts
+// after a failure. A failed Put publishes nothing, except that the outcome of a failed Commit may
+// be unknown.
 func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64, opts CreateOptions) (obj Object, err error) {
 	opts.Size = size
 	if opts.IfVersion != "" && opts.IfAbsent {
@@ -34,8 +34,8 @@ func (s *Store) Put(ctx context.Context, key string, src io.ReaderAt, size int64
 	return obj, err
 }
 
-// CheckKeys finds the first key that the store could never hold, as far as its
-// protocol tells without asking. Who sends many asks before the first.
+// CheckKeys returns an error for the first key that the store can never hold, as far as the
+// protocol can decide without a request. Call it before a bulk upload.
 func (s *Store) CheckKeys(keys iter.Seq[string]) error {
 	for key := range keys {
 		if err := s.CheckKey(key); err != nil {
@@ -45,8 +45,8 @@ func (s *Store) CheckKeys(keys iter.Seq[string]) error {
 	return nil
 }
 
-// CheckKey returns an error of kind Invalid if the store could never hold the key, as far
-// as its protocol tells without asking.
+// CheckKey returns an error of kind Invalid if the store can never hold key, as far as the protocol
+// can decide without a request.
 func (s *Store) CheckKey(key string) error {
 	checker, ok := s.backend.(KeyChecker)
 	if !ok {
@@ -58,7 +58,7 @@ func (s *Store) CheckKey(key string) error {
 	return nil
 }
 
-// putParts sends parts at once, each retried for itself.
+// putParts uploads parts concurrently and retries each one on its own.
 func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts CreateOptions) (obj Object, err error) {
 	var w PartWriter
 	err = s.retry(ctx, "create", key, func(ctx context.Context, _ *stallDetector) error {
@@ -68,7 +68,7 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 	if err != nil {
 		return Object{}, err
 	}
-	defer w.Abort() // the error that led here says more
+	defer w.Abort() // the error that led here is more useful
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.Workers())
 	part := s.capabilities.PartLength(opts.Size)
@@ -91,7 +91,7 @@ func (s *Store) putParts(ctx context.Context, key string, src io.ReaderAt, opts 
 	return obj, err
 }
 
-// putStream sends src from its beginning; a failure begins anew.
+// putStream uploads src sequentially. After a failure it starts over.
 func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts CreateOptions) (obj Object, err error) {
 	var reached atomic.Int64
 	err = s.retry(ctx, "write", key, func(ctx context.Context, watchdog *stallDetector) error {
@@ -99,7 +99,7 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 		if err != nil {
 			return err
 		}
-		defer w.Abort() // the error that led here says more
+		defer w.Abort() // the error that led here is more useful
 		pooled := largeBuffers.Get().(*[]byte)
 		defer largeBuffers.Put(pooled)
 		from := io.NewSectionReader(&paced{s, ctx, src, watchdog, &reached}, 0, opts.Size)
@@ -114,15 +114,15 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 	return obj, err
 }
 
-// paced reads a local file at the pace of the bandwidth limit and kicks the
-// watchdog. Its errors are local. What was read for an earlier try is no progress: a
-// store that takes all and then fails, each time, must not be tried for ever.
+// paced reads a local file, applies the bandwidth limit and resets the stall detector. Its errors
+// are local. Bytes that an earlier attempt already read are not progress: a store that accepts all
+// bytes and then always fails must not be retried for ever.
 type paced struct {
 	store    *Store
 	ctx      context.Context // it lives as long as one request
 	src      io.ReaderAt
 	watchdog *stallDetector
-	reached  *atomic.Int64 // how far any try came
+	reached  *atomic.Int64 // highest offset of any attempt
 }
 
 func (p *paced) ReadAt(b []byte, off int64) (int, error) {
@@ -134,7 +134,7 @@ func (p *paced) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// pace waits until n bytes may go.
+// pace waits until n bytes may be sent.
 func (p *paced) pace(n int) error {
 	if err := p.yield(n); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (p *paced) pace(n int) error {
 	return p.store.throttle(p.ctx, n, p.watchdog)
 }
 
-// went hears that n bytes from off on went.
+// went records that n bytes from off on were sent.
 func (p *paced) went(off int64, n int) {
 	if end, before := off+int64(n), p.reached.Load(); end > before {
 		p.reached.CompareAndSwap(before, end)
@@ -153,7 +153,7 @@ func (p *paced) went(off int64, n int) {
 	}
 }
 
-// yield waits while something is more urgent. The watchdog sleeps meanwhile.
+// yield waits while more urgent work is active, with the stall detector paused.
 func (p *paced) yield(n int) error {
 	if p.store.opts.Yield == nil {
 		return nil
@@ -166,7 +166,7 @@ func (p *paced) yield(n int) error {
 	return nil
 }
 
-// local is a file whose errors say that they are no store's.
+// local wraps a file so that its errors are LocalErrors.
 type local struct{ src io.ReaderAt }
 
 func (l local) ReadAt(b []byte, off int64) (int, error) {
@@ -180,9 +180,9 @@ func (l local) ReadAt(b []byte, off int64) (int, error) {
 	return n, &LocalError{err}
 }
 
-// Unpaced is what src reads, from its beginning, without the pace and the watch of
-// the Store that handed it to WritePart: for a protocol that reads a part twice, as it
-// must be summed before it is sent, or is sent in Commit.
+// Unpaced returns src from its beginning, without the pacing and the stall detection of the Store
+// that passed it to WritePart. It is for protocols that read a part twice, because they compute a
+// checksum first, or that send it in Commit.
 func Unpaced(src *io.SectionReader) *io.SectionReader {
 	under, off, n := src.Outer()
 	if p, ok := under.(*paced); ok {
@@ -195,9 +195,9 @@ func Unpaced(src *io.SectionReader) *io.SectionReader {
 	return io.NewSectionReader(under, off, n)
 }
 
-// Counting is a source of Put that takes what is read from it for sent. Uncounted is
-// where the same bytes are read for another reason: a part that is summed first has not
-// moved, and who forecasts the end of an upload by it would be wrong by all of it.
+// Counting is a source of Put that counts bytes read as bytes sent. Uncounted returns a source of
+// the same bytes that does not count. Reading a part to compute its checksum sends nothing, and
+// counting it would distort the forecast of the upload's end.
 type Counting interface {
 	io.ReaderAt
 	Uncounted() io.ReaderAt

@@ -10,14 +10,13 @@ import (
 	"unsafe"
 )
 
-// Buffers between the network and the file. Their memory begins at a page, and
-// writes of whole buffers begin at multiples of their size where the range does, so
-// that direct I/O needs no second copy.
+// Buffers between the network and the file. They are page-aligned. Writes of whole buffers start at
+// multiples of the buffer size if the range does, so direct I/O needs no extra copy.
 const (
 	largeBuffer = 512 << 10
-	smallBuffer = 64 << 10 // for a range that is no longer, and for others where there are to be more than boundStart
-	tinyBuffer  = 16 << 10 // for a short range, where hundreds are
-	few         = 64       // requests are less than that
+	smallBuffer = 64 << 10 // for ranges up to this size, and for all when the limit exceeds boundStart
+	tinyBuffer  = 16 << 10 // for short ranges with hundreds of requests
+	few         = 64       // fewer requests than this count as few
 	pageSize    = 4 << 10
 )
 
@@ -32,15 +31,14 @@ func bufferPool(size int) *sync.Pool {
 	}}
 }
 
-// ReadRange copies n bytes of obj from off on, or all to its end if n < 0, to the same
-// offsets of dst, and goes on where a stream broke. sum, when not nil, is fed the
-// bytes in order, each once. It returns the checksum of the whole object if the store
-// told it. On error an unknown part of the range has been written.
+// ReadRange copies n bytes of obj starting at off, or the rest if n < 0, to the same offsets of
+// dst. It resumes where a stream broke. If sum is not nil, it receives each byte once, in order.
+// ReadRange returns the checksum of the whole object if the store reported it. After an error an
+// unknown part of the range has been written.
 //
-// An obj without a Version is looked up first, so that what is read after a break
-// belongs to what was read before.
+// If obj has no Version, ReadRange stats it first, so that all bytes belong to one version.
 //
-// An object that ends early, however often it is asked, is of kind Corrupt.
+// An object that keeps ending early is an error of kind Corrupt.
 func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.WriterAt, sum hash.Hash) (Checksum, error) {
 	if n < 0 {
 		n = obj.Size - off
@@ -68,7 +66,7 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 		if err != nil {
 			return err
 		}
-		defer body.Close() // what counts is whether all bytes came
+		defer body.Close() // only the bytes received matter
 		if told.IsZero() {
 			if summer, ok := body.(ChecksumReader); ok {
 				told = summer.ObjectChecksum()
@@ -83,8 +81,7 @@ func (s *Store) ReadRange(ctx context.Context, obj Object, off, n int64, dst io.
 	return told, err
 }
 
-// Stretch is memory for the bytes of an object from an offset on, as a place for ReadRange
-// to write to.
+// Stretch is an in-memory destination for ReadRange: it holds the bytes of an object from Off on.
 type Stretch struct {
 	Bytes []byte
 	Off   int64
@@ -98,14 +95,14 @@ func (s Stretch) WriteAt(p []byte, off int64) (int, error) {
 	return copy(s.Bytes[off-s.Off:], p), nil
 }
 
-// copyRange moves bytes from body to dst until *at reaches end.
+// copyRange copies bytes from body to dst until *at reaches end.
 func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end int64, dst io.WriterAt, sum hash.Hash, watchdog *stallDetector) error {
 	next, done := s.pieces(ctx, body, end-*at, watchdog)
 	defer done()
 	for *at < end {
 		p, err := next(*at, end)
 		if len(p) > 0 {
-			watchdog.Pause() // the time that the disk takes is not the store's
+			watchdog.Pause() // time spent by the disk is not a stall of the store
 			if _, err := dst.WriteAt(p, *at); err != nil {
 				return &LocalError{err}
 			}
@@ -128,8 +125,8 @@ func (s *Store) copyRange(ctx context.Context, body io.Reader, at *int64, end in
 	return nil
 }
 
-// pieces are the bytes of body in the order in which they come, n in all: lent, or read
-// into a buffer, which done gives back. What comes with an error counts.
+// pieces returns an iterator over the n bytes of body, in order. The slices come from a
+// BufferedReader or from a pooled buffer, which done releases. Bytes that come with an error count.
 func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *stallDetector) (next func(at, end int64) ([]byte, error), done func()) {
 	kicks := &watchedReader{body, watchdog, func() { s.responded(watchdog) }}
 	if lender, ok := body.(BufferedReader); ok {
@@ -153,8 +150,8 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *s
 	}
 	pooled := pool.Get().(*[]byte)
 	return func(at, end int64) ([]byte, error) {
-		// Up to the next multiple of the buffer's size, so that writes stay aligned
-		// after a resume at an odd place.
+		// Stop at the next multiple of the buffer size, so that writes stay aligned after a resume
+		// at an odd offset.
 		size := int64(len(*pooled))
 		buf := (*pooled)[:min(size-at%size, end-at)]
 		if err := s.throttle(ctx, len(buf), watchdog); err != nil {
@@ -165,11 +162,11 @@ func (s *Store) pieces(ctx context.Context, body io.Reader, n int64, watchdog *s
 	}, func() { pool.Put(pooled) }
 }
 
-// errEndsEarly says that a stream ended, and did not break.
+// errEndsEarly means that a stream ended cleanly but too early.
 var errEndsEarly = errors.New("the stream ended too early")
 
-// throttle waits for n bytes' worth of the bandwidth limit. The watchdog sleeps
-// meanwhile: it is not the store that is silent.
+// throttle waits for n bytes of the bandwidth limit. The stall detector is paused meanwhile,
+// because the delay is not the store's.
 func (s *Store) throttle(ctx context.Context, n int, watchdog *stallDetector) error {
 	limit := s.opts.Bandwidth
 	if limit == nil {
@@ -180,18 +177,18 @@ func (s *Store) throttle(ctx context.Context, n int, watchdog *stallDetector) er
 	for n > 0 {
 		take := min(n, max(limit.Burst(), 1))
 		if err := limit.WaitN(ctx, take); err != nil {
-			return &Error{Kind: Canceled, Err: err} // the context ends before the bytes may pass
+			return &Error{Kind: Canceled, Err: err} // the context ends before the limit allows the bytes
 		}
 		n -= take
 	}
 	return nil
 }
 
-// watchedReader tells of each byte that comes.
+// watchedReader resets the stall detector for each Read that returns bytes.
 type watchedReader struct {
 	io.Reader
 	watchdog *stallDetector
-	first    func() // hears of the first of them; then nil
+	first    func() // called at the first byte; then nil
 }
 
 func (k *watchedReader) Read(p []byte) (int, error) {
@@ -210,11 +207,11 @@ func (k *watchedReader) reset() {
 	}
 }
 
-// LocalError is a failure of the place that bytes were copied to or from, not of
-// the store: it is never retried.
+// LocalError is a failure of the local source or destination of bytes, not of the store. It is
+// never retried.
 type LocalError struct{ Err error }
 
 func (e *LocalError) Error() string { return e.Err.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *LocalError) Unwrap() error { return e.Err }

@@ -11,21 +11,20 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// remindAfter is how often the log repeats that a store or a request still fails.
+// remindAfter is the interval of repeated log lines about a failing store or request.
 const remindAfter = 30 * time.Second
 
-// unknownTries is how often an error of kind Unknown is tried: often enough for a
-// hiccup that nobody classified, too rarely to hide a defect.
+// unknownTries is the number of attempts for errors of kind Unknown: enough for an unclassified
+// hiccup, too few to hide a defect.
 const unknownTries = 5
 
-// retry calls try until it succeeds, fails for good, or has failed for RetryFor
-// without progress.
+// retry calls try until it succeeds, fails permanently, or makes no progress for RetryFor.
 func (s *Store) retry(ctx context.Context, op, key string, try func(context.Context, *stallDetector) error) error {
 	delay := &backoff.ExponentialBackOff{
 		InitialInterval: 100 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 10 * time.Second,
 	}
 	since, failures, unknown := time.Now(), 0, 0
-	var silent, failed, told time.Time // since when, when first, and when a person last heard of it
+	var silent, failed, told time.Time // last response, first failure, last warning
 	delay.Reset()
 	for {
 		asked, moved, err := s.attempt(ctx, op, try)
@@ -70,7 +69,7 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 		}
 		s.opts.Metrics.retries.WithLabelValues(s.scheme.Name, op, kind.String()).Inc()
 		level := slog.LevelDebug
-		if failures >= 3 && time.Since(told) >= remindAfter { // the first two are nobody's business
+		if failures >= 3 && time.Since(told) >= remindAfter { // two failures are not worth a warning
 			if told = time.Now(); s.outage.fails(silent, failed) {
 				level = slog.LevelWarn
 			}
@@ -84,7 +83,7 @@ func (s *Store) retry(ctx context.Context, op, key string, try func(context.Cont
 	}
 }
 
-// gaveUp says beside the last error how patient the Store was.
+// gaveUp adds the number of attempts and the time spent to the last error.
 func gaveUp(err error, tries int, since time.Duration) error {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -95,9 +94,9 @@ func gaveUp(err error, tries int, since time.Duration) error {
 	return &out
 }
 
-// attempt is one try under the watchdog, holding one of the store's slots; a
-// listing holds none, since those who read what it yields need them, and opening none,
-// since there are none yet. It reports when it asked, and whether bytes moved.
+// attempt runs try once, under the stall detector and with a slot of the semaphore. A listing takes
+// no slot, because the readers of its results need them. Neither does opening, because the
+// semaphore does not exist yet. attempt returns the send time and whether bytes moved.
 func (s *Store) attempt(ctx context.Context, op string, try func(context.Context, *stallDetector) error) (asked time.Time, moved bool, err error) {
 	if op != "list" && op != "open" {
 		if err := s.requests.acquire(ctx); err != nil {
@@ -121,28 +120,28 @@ func (s *Store) attempt(ctx context.Context, op string, try func(context.Context
 	return watchdog.asked, watchdog.moved.Load(), err
 }
 
-// answers are the operations that a server answers. Others end well without it where a
-// protocol puts off asking.
+// answers are the operations whose success proves a response of the server. Others may succeed
+// without one if the protocol defers its requests.
 var answers = map[string]bool{"list": true, "stat": true, "read": true, "commit": true, "delete": true}
 
-// responded hears that something came to the request that a watchdog watches.
+// responded records that data arrived for the request of a stall detector.
 func (s *Store) responded(watchdog *stallDetector) {
 	if away := s.outage.responding(watchdog.asked); away > 0 {
 		s.opts.Log.Info("the store answers again", "store", s.name, "away", away.Round(100*time.Millisecond))
 	}
 }
 
-// errStalled is what the watchdog says.
+// errStalled is the cause with which the stall detector cancels a request.
 var errStalled = errors.New("no bytes came for too long, so the request was cut")
 
-// A watchdog ends a request in which nothing moves. Total time-outs are of no use
-// for objects of unknown size over links of unknown speed; silence is.
+// A stallDetector cancels a request in which no bytes move. A total timeout does not work for
+// objects of unknown size over links of unknown speed; silence is a usable signal.
 type stallDetector struct {
 	timer *time.Timer
 	after time.Duration
-	asked time.Time    // when the request was made
-	moved atomic.Bool  // some bytes came, or went
-	last  atomic.Int64 // when the last came or went, in nanoseconds after asked
+	asked time.Time    // when the request was sent
+	moved atomic.Bool  // some bytes were received or sent
+	last  atomic.Int64 // time of the last bytes, in nanoseconds after asked
 }
 
 func watch(after time.Duration, bite func()) *stallDetector {
@@ -151,30 +150,31 @@ func watch(after time.Duration, bite func()) *stallDetector {
 
 type stallDetectorKey struct{}
 
-// Moved tells the watchdog over the request of ctx that bytes moved. The Store sees
-// those that it hands to a protocol or gets from it; a protocol tells of others,
-// such as what it sends in Commit. They keep the request alive and are no progress: a
-// store that takes all bytes and then fails, again and again, is given up.
+// Moved reports to the stall detector of ctx that bytes moved. The Store already sees the bytes
+// that it exchanges with a protocol; a protocol reports others, such as those sent in Commit. They
+// keep the request alive but are not progress, so a store that accepts all bytes and then always
+// fails is given up.
 func Moved(ctx context.Context) {
 	if watchdog, ok := ctx.Value(stallDetectorKey{}).(*stallDetector); ok {
 		watchdog.alive()
 	}
 }
 
-// Waits tells the watchdog over the request of ctx that the store sent bytes which carry
-// nothing, such as the blanks of a server that is not done. They keep the request alive
-// for waitsFor times as long as silence would.
+// Waits reports to the stall detector of ctx that the store sent bytes without content, such as the
+// whitespace of a server that is still busy. They keep the request alive for at most waitsFor times
+// the stall timeout.
 func Waits(ctx context.Context) {
 	if watchdog, ok := ctx.Value(stallDetectorKey{}).(*stallDetector); ok && time.Since(watchdog.asked)-time.Duration(watchdog.last.Load()) < waitsFor*watchdog.after {
 		watchdog.timer.Reset(watchdog.after)
 	}
 }
 
-// waitsFor makes five minutes of half a minute: S3 takes some to assemble a large object.
+// waitsFor allows five minutes with the default of 30s: S3 may take minutes to assemble a large
+// object.
 const waitsFor = 10
 
-// AfterStall returns ctx, or a context that lasts for a while where the watchdog has ended
-// ctx: for a look at what became of the request that was cut.
+// AfterStall returns ctx, or a fresh context that lasts for within if the stall detector has
+// cancelled ctx. Use it to find out what became of the cancelled request.
 func AfterStall(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
 	if errors.Is(context.Cause(ctx), errStalled) {
 		return context.WithTimeout(context.WithoutCancel(ctx), within)
@@ -182,18 +182,18 @@ func AfterStall(ctx context.Context, within time.Duration) (context.Context, con
 	return ctx, func() {}
 }
 
-// Reset says that something moved; the silence begins anew.
+// Reset records progress and restarts the stall timer.
 func (d *stallDetector) Reset() {
 	d.moved.Store(true)
 	d.alive()
 }
 
-// alive says that the store answers, though with nothing new: the silence begins
-// anew, and the patience does not.
+// alive restarts the stall timer without recording progress: the store responds, but with nothing
+// new.
 func (d *stallDetector) alive() {
 	d.last.Store(int64(time.Since(d.asked)))
 	d.timer.Reset(d.after)
 }
 
-// Pause ends the watch, until the next kick or alive.
+// Pause stops the stall timer until the next Reset or alive.
 func (d *stallDetector) Pause() { d.timer.Stop() }

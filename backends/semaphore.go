@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// semaphore are the requests that a Store may have under way, granted in the order in which
-// they are asked for. How many there are may change while they are in use.
+// semaphore is a resizable semaphore for the requests of a Store. It grants slots in FIFO order.
+// Its limit may change while slots are in use.
 type semaphore struct {
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	limit   int
-	used    int // may be above the limit after this went down
+	used    int // may exceed the limit after it was reduced
 	waiting []chan struct{}
-	limiter *concurrencyLimiter // decides on the limit; nil: it stays
+	limiter *concurrencyLimiter // adjusts the limit; nil: fixed
 
-	refused time.Time // when the store was last asked too much
+	refused time.Time // last time the store throttled
 }
 
 func newSemaphore(n int, concurrencyLimiter *concurrencyLimiter) *semaphore {
 	return &semaphore{limit: n, limiter: concurrencyLimiter}
 }
 
-// now is how many there are.
+// now returns the current limit.
 func (s *semaphore) now() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.limit
 }
 
-// most is how many there may come to be.
+// most returns the highest limit that the limiter may reach.
 func (s *semaphore) most() int {
 	if s.limiter != nil {
 		return s.limiter.most
@@ -38,8 +38,8 @@ func (s *semaphore) most() int {
 	return s.now()
 }
 
-// aim is how many there are to be: those that were asked for, though they are come to in
-// steps, or else those that there are.
+// aim returns the intended limit: the user-set cap, even while ramping up, or else the current
+// limit.
 func (s *semaphore) aim() int {
 	if s.limiter != nil && s.limiter.userSet {
 		return s.limiter.most
@@ -47,7 +47,7 @@ func (s *semaphore) aim() int {
 	return s.now()
 }
 
-// acquire waits for a slot. After an error there is none to be released.
+// acquire waits for a slot. After an error there is no slot to release.
 func (s *semaphore) acquire(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (s *semaphore) acquire(ctx context.Context) error {
 	defer s.mu.Unlock()
 	if i := slices.Index(s.waiting, granted); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-	} else { // granted meanwhile
+	} else { // granted in the meantime
 		s.used--
 		s.grantLocked()
 	}
@@ -84,7 +84,7 @@ func (s *semaphore) takeLocked() {
 	}
 }
 
-// release gives back the slot of a request that was made at asked and ended with err.
+// release returns the slot of a request that was sent at asked and ended with err.
 func (s *semaphore) release(asked time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,9 +104,9 @@ func (s *semaphore) release(asked time.Time, err error) {
 	s.grantLocked()
 }
 
-// spare takes a slot for a request that is made a second time, if the store may have one
-// more, has not too much, memory is not short, and allowed says so. It is ahead of those
-// who wait, who have one less until unspare.
+// spare acquires a slot for a hedged request. It succeeds only if the limiter may reach one more,
+// the store does not throttle, memory is not short, and allowed returns true. It overtakes the
+// waiting requests, which have one slot less until unspare.
 func (s *semaphore) spare(allowed func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +121,8 @@ func (s *semaphore) spare(allowed func() bool) bool {
 	return true
 }
 
-// unspare gives back the slot of a request that was made a second time and ended with
-// err. It says nothing of how many serve the store well.
+// unspare releases the slot of a hedged request that ended with err. It does not affect the
+// measurement of concurrency.
 func (s *semaphore) unspare(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *semaphore) unspare(err error) {
 	s.grantLocked()
 }
 
-// moved hears of bytes that came or went.
+// moved records n bytes received or sent.
 func (s *semaphore) moved(n int) {
 	if s.limiter == nil {
 		return

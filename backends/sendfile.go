@@ -7,24 +7,24 @@ import (
 	"os"
 )
 
-// InFile is a source of Put whose bytes lie in a file, at the same offsets. A protocol may
-// have the kernel send them from there, which costs a fraction of reading and writing them.
+// InFile is a source of Put whose bytes lie in a file, at the same offsets. A protocol may let the
+// kernel send them with sendfile, which costs a fraction of reading and writing them.
 type InFile interface {
 	io.ReaderAt
-	// File is that file; nil if there is none.
+	// File returns the file; nil if there is none.
 	File() *os.File
-	// Sent hears of n bytes from off on that were sent and not read.
+	// Sent records that n bytes from off on were sent without a read.
 	Sent(off int64, n int)
 }
 
-// stretch is for how many bytes SendFile asks at once whether they may go.
+// stretch is how many bytes SendFile requests from the pacer at once.
 const stretch = 1 << 20
 
-// SendFile sends what is left of src, which a Store handed to a protocol or Unpaced made of
-// that, from the file that it lies in. send sends up to n bytes from off on and returns how
-// many it did. Where it sends none, and where src lies in no file, the error is of kind
-// errors.ErrUnsupported; src is behind what was sent, and who reads on sees what is wrong.
-// The watchdog over the request of ctx hears of all that is sent.
+// SendFile sends the unread rest of src directly from its underlying file. src was passed to the
+// protocol by a Store or returned by Unpaced. send sends up to n bytes from off on and returns how
+// many it sent. The error matches errors.ErrUnsupported if send sends nothing or src is not in a
+// file. src is then positioned behind the bytes sent, and reading on reveals the cause. All bytes
+// sent reset the stall detector of ctx.
 func SendFile(ctx context.Context, src *io.SectionReader, send func(f *os.File, off int64, n int) int) error {
 	under, begin, size := src.Outer()
 	from, pace, went := under, func(int) error { return nil }, func(int64, int) { Moved(ctx) }
@@ -64,7 +64,7 @@ func SendFile(ctx context.Context, src *io.SectionReader, send func(f *os.File, 
 	return nil
 }
 
-// lies is the file that a source lies in, and who hears of what was sent of it.
+// lies returns the file that contains src, and the function that records bytes sent from it.
 func lies(src io.ReaderAt) (file *os.File, sent func(off int64, n int)) {
 	switch in := src.(type) {
 	case InFile:

@@ -2,24 +2,23 @@ package backends
 
 import "context"
 
-// Skipped is an entry of a directory that a listing found and does not yield.
+// Skipped is a directory entry that a listing found but does not yield.
 type Skipped struct {
-	Key      string // one of a directory ends in "/"
-	What     string // what it is, such as "a FIFO"
-	Vanished bool   // it was removed while the directory was listed
+	Key      string // directories end in "/"
+	What     string // a description, such as "a FIFO"
+	Vanished bool   // it was removed during the listing
 }
 
 type skippedKey struct{}
 
-// WithSkipped returns a context in which listings call tell for each entry that they skip:
-// what is no object, and what another process removed under way. A listing that begins
-// anew after a failure may call it again for the same entry. Protocols without
-// directories skip nothing.
+// WithSkipped returns a context in which listings call tell for each skipped entry: entries that
+// are not objects, and those that another process removed meanwhile. A listing that restarts after
+// a failure may report an entry again. Protocols without directories skip nothing.
 func WithSkipped(ctx context.Context, tell func(Skipped)) context.Context {
 	return context.WithValue(ctx, skippedKey{}, tell)
 }
 
-// Skip is how a protocol reports an entry to whoever asked for that by WithSkipped.
+// Skip reports a skipped entry to the function set by WithSkipped, if any.
 func Skip(ctx context.Context, s Skipped) {
 	if tell, ok := ctx.Value(skippedKey{}).(func(Skipped)); ok {
 		tell(s)

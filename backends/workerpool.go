@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// A Crew runs functions at once, as many as its limit says at the time: those that keep
-// a Store busy, whose number of requests changes. Its goroutines stay until Wait, so
-// that the stack that a request needs is grown once, and not for each.
+// A WorkerPool runs functions concurrently, up to a limit that may change over time, such as the
+// concurrency of a Store. Its goroutines live until Wait, so the stack that a request needs grows
+// once per goroutine instead of once per request.
 type WorkerPool struct {
 	group sync.WaitGroup
 	end   context.CancelCauseFunc
 	limit func() int
-	work  chan func() error // for those that are idle
+	work  chan func() error // for idle goroutines
 
-	mu      sync.Mutex // guards all below
-	err     error      // the first
-	ended   sync.Cond  // one of the functions
-	running int        // functions
-	idle    int        // goroutines without one, that nobody has chosen yet
+	mu      sync.Mutex // guards the fields below
+	err     error      // the first error
+	ended   sync.Cond  // signalled when a function returns
+	running int        // functions in progress
+	idle    int        // idle goroutines not yet assigned a function
 }
 
-// NewWorkerPool makes a Crew, and a context that ends with its first error or with Wait.
+// NewWorkerPool returns a pool and a context that ends with the first error or with Wait.
 func NewWorkerPool(ctx context.Context, limit func() int) (*WorkerPool, context.Context) {
 	ctx, end := context.WithCancelCause(ctx)
 	c := &WorkerPool{end: end, limit: limit, work: make(chan func() error)}
@@ -29,7 +29,7 @@ func NewWorkerPool(ctx context.Context, limit func() int) (*WorkerPool, context.
 	return c, ctx
 }
 
-// Go runs f beside the others, as soon as there is room. One goroutine calls it, and Wait.
+// Go runs f as soon as the limit allows. Go and Wait must be called from one goroutine.
 func (c *WorkerPool) Go(f func() error) {
 	c.mu.Lock()
 	for c.running >= max(c.limit(), 1) {
@@ -64,7 +64,7 @@ func (c *WorkerPool) run(f func() error) {
 	c.ended.Signal()
 }
 
-// Fail ends the context of the others as if one of them had ended with err.
+// Fail cancels the pool's context as if a function had returned err.
 func (c *WorkerPool) Fail(err error) {
 	c.mu.Lock()
 	if c.err == nil {
@@ -74,7 +74,7 @@ func (c *WorkerPool) Fail(err error) {
 	c.end(err)
 }
 
-// Wait returns when all have ended, with the first error. Nothing is run after it.
+// Wait waits for all functions and returns the first error. The pool cannot be used afterwards.
 func (c *WorkerPool) Wait() error {
 	close(c.work)
 	c.group.Wait()

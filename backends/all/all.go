@@ -1,4 +1,7 @@
-// Package all is the list of protocols that stager speaks. It alone imports them.
+// Package all provides the registry of all protocols that stager supports. No other package imports
+// the protocols:
+//
+//	store, err := all.Registry().Open(ctx, "s3://bucket/models/", backends.Options{})
 package all
 
 import (
@@ -11,7 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends/smb"
 )
 
-// Registry knows every protocol.
+// Registry returns a registry of all protocols.
 func Registry() *backends.Registry {
 	return backends.NewRegistry(
 		file.Scheme(),

@@ -1,40 +1,39 @@
-// Package file is a mounted directory as a store: a PersistentVolume, an NFS or EFS
-// mount, a hostPath, a local disk.
+// Package file implements a store in a mounted directory: a PersistentVolume, an NFS or EFS mount,
+// a hostPath or a local disk. Register it with [Scheme], or open a directory directly with [New].
 //
-// URLs are file:///absolute/path/. A path that names a file means that one object.
-// A directory that does not exist has no objects, and is made by the first write.
+// URLs have the form file:///absolute/path/. A path that names a file means that single object. A
+// directory that does not exist contains no objects; the first write creates it.
 //
 // # Keys
 //
-// An object is a regular file, its key the path below the directory. Keys that are no
-// such path ("a//b", "../a") are refused, and so is "a/b" where "a" is a file.
-// Nothing leads out of the directory: a symbolic link to a place within it is followed,
-// and one to a place outside is refused, also by List, for a dataset that silently
-// lacks files is worse than none. List leaves out links that lead nowhere or back to
-// a directory that it is in, sockets and devices. The directory .stager and names that
-// begin with .stager-tmp- are not objects.
+// An object is a regular file. Its key is its path relative to the directory. Keys that are not
+// such a path ("a//b", "../a") are rejected, and so is "a/b" if "a" is a file. Nothing leads out of
+// the directory. A symbolic link to a target inside is followed. A link to a target outside is an
+// error, also in List, because a dataset that silently lacks files is worse than none. List omits
+// dangling links, links back to a parent directory, sockets and devices. The directory .stager and
+// names that begin with .stager-tmp- are not objects.
 //
 // # Versions
 //
-// A version is size, times of modification and change, and inode. So a file that was
-// linked, or given other rights, counts as another version. Reads compare it at their
-// beginning and end; a file system with coarse times may hide a change in between,
-// so Facts do not promise PinnedReads. Files replaced by Create always have a new
-// inode, and a reader goes on with the old one.
+// A version consists of size, modification time, change time and inode. So a file that was linked
+// or whose mode changed counts as another version. Reads compare the version at their beginning and
+// end. A file system with coarse timestamps may hide a change in between, so Capabilities do not
+// claim PinnedReads. A file replaced by Create always has a new inode, and an open reader continues
+// with the old one.
 //
 // # Writes
 //
-// A file is written under a temporary name beside its final one, synced, and renamed,
-// or linked where it must not replace; then its directory is synced. Killed writers
-// leave temporary files, which no listing shows. Delete removes directories that it
-// leaves empty, as object stores have none.
+// A file is written under a temporary name beside its final one, synced, and renamed, or linked if
+// it must not replace another. Then its directory is synced. Killed writers leave temporary files,
+// which no listing shows. Delete removes directories that become empty, because object stores have
+// none.
 //
-// With IfVersion a lock of the kernel (flock) on a hidden file beside the key excludes
-// other writers while the version is compared and the file renamed. The lock ends with
-// its process. On a file system that is not known to be local, such as NFS, CIFS or
-// FUSE, other machines may not see the lock, so writers exclude each other also by
-// claim files, see [backends.Claim]. A Delete waits for neither.
+// With IfVersion, a kernel lock (flock) on a hidden file beside the key excludes other writers
+// while the version is compared and the file renamed. The lock ends with its process. On a file
+// system that is not known to be local, such as NFS, CIFS or FUSE, other machines may not see the
+// lock. There, writers also exclude each other with claim files, see [backends.Claim]. Delete waits
+// for neither.
 //
-// A mount that hangs hangs its readers: the kernel does not let go of them, and so
-// the context of a call is asked only between reads.
+// A hung mount blocks its readers in the kernel, which cannot be interrupted. So the context of a
+// call is checked only between reads.
 package file

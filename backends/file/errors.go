@@ -12,17 +12,17 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Temporary is how the names of files begin that are not written to their end.
+// Temporary is the name prefix of files that are still being written.
 const Temporary = ".stager-tmp-"
 
-// private is a directory of stager's own, which is no data.
+// private is a directory reserved for stager; it contains no data.
 const private = ".stager"
 
-// kinds of the errors of the operating system.
+// kinds maps errors of the operating system.
 var kinds = []struct {
 	kind  backends.Kind
 	errno []syscall.Errno
-	hint  string // what to do, if the errno's own words do not say
+	hint  string // a remedy, if the errno text does not suffice
 }{
 	{backends.NotExist, []syscall.Errno{syscall.ENOENT}, ""},
 	{backends.Exist, []syscall.Errno{syscall.EEXIST}, ""},
@@ -40,10 +40,10 @@ var kinds = []struct {
 	{backends.Invalid, []syscall.Errno{syscall.ELOOP}, "symbolic links lead in a circle"},
 }
 
-// classify turns an error of the operating system into one of a store.
+// classify converts an operating system error to a *backends.Error.
 func classify(op, key string, err error) error {
 	var done *backends.Error
-	var local *backends.LocalError // of the source that is written, which may be a disk too
+	var local *backends.LocalError // an error of the source, which may be a disk too
 	if err == nil || errors.As(err, &done) || errors.As(err, &local) {
 		return err
 	}
@@ -54,7 +54,7 @@ func classify(op, key string, err error) error {
 				if e != errno {
 					continue
 				}
-				// The key is told by backends.Error, so of a PathError only the cause is.
+				// backends.Error adds the key, so only the cause of a PathError is used.
 				if k.hint != "" {
 					return backends.Errorf(k.kind, op, key, "%s: %w", k.hint, errno)
 				}
@@ -69,20 +69,20 @@ func classify(op, key string, err error) error {
 	return &backends.Error{Op: op, Key: key, Kind: backends.KindOf(err), Err: err}
 }
 
-// escapes tells whether os.Root refused to leave the directory. It has no error value
-// for that, so the words are compared; a test holds them.
+// escapes reports whether os.Root refused to leave the directory. It has no error value for this,
+// so the text is compared; a test verifies it.
 func escapes(err error) bool {
 	var pe *fs.PathError
 	return errors.As(err, &pe) && strings.Contains(pe.Err.Error(), "path escapes from parent")
 }
 
-// vanished tells whether err says that a name leads to nothing, or in a circle.
+// vanished reports whether err means that a name does not exist or is a loop of links.
 func vanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
 }
 
-// missing is classify for those who look for a file: below a file there is none,
-// nor under a name that is too long.
+// missing is classify for lookups: there is no file below another file, nor under a name that is
+// too long.
 func missing(op, key string, err error) error {
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENAMETOOLONG) {
 		return backends.Errorf(backends.NotExist, op, key, "%w", syscall.ENOENT)
@@ -90,7 +90,7 @@ func missing(op, key string, err error) error {
 	return classify(op, key, err)
 }
 
-// checkKey refuses keys that are no path of an object.
+// checkKey returns an error for keys that are not a valid object path.
 func checkKey(op, key string) error {
 	why := ""
 	switch {
@@ -106,12 +106,12 @@ func checkKey(op, key string) error {
 	return backends.Errorf(backends.Invalid, op, key, "this is no name for a file: %s", why)
 }
 
-// hidden tells whether a key is among stager's own names.
+// hidden reports whether key is reserved for stager.
 func hidden(key string) bool {
 	return key == private || strings.HasPrefix(key, private+"/") || strings.HasPrefix(path.Base(key), Temporary)
 }
 
-// ended is the error of a context that is over.
+// ended returns an error of kind Canceled if ctx is done.
 func ended(ctx context.Context, op, key string) error {
 	if ctx.Err() == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Scheme is file:///absolute/path/.
+// Scheme returns the scheme of file:///absolute/path/ URLs.
 func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name: "file", Summary: "a mounted or local directory: PersistentVolume, NFS or EFS mount, disk",
@@ -36,17 +36,16 @@ func open(_ context.Context, t backends.Target) (backends.Opened, error) {
 	return backends.Opened{Backend: New(dir)}, nil
 }
 
-// Backend is a directory as a store. All methods may be called from many goroutines at
-// once.
+// Backend is a store in a directory. All methods are safe for concurrent use.
 type Backend struct {
 	dir string
 
 	sharing     sync.Once
 	shared      bool        // other machines may write to the directory
-	sharedKnown func() bool // a test's in place of networked
+	sharedKnown func() bool // overrides the detection in tests
 
 	mu   sync.Mutex
-	root *os.Root // nil until the directory is there
+	root *os.Root // nil until the directory exists
 }
 
 var (
@@ -54,10 +53,10 @@ var (
 	_ backends.PartCreator = (*Backend)(nil)
 )
 
-// New is the store of a directory that need not exist yet.
+// New returns the store of a directory, which need not exist yet.
 func New(dir string) *Backend { return &Backend{dir: dir} }
 
-// Dir is the directory.
+// Dir returns the directory.
 func (b *Backend) Dir() string { return b.dir }
 
 // Capabilities implements backends.Backend.
@@ -80,7 +79,7 @@ func (b *Backend) Close() error {
 	return b.root.Close()
 }
 
-// open is the way to the files; with mkdir the directory is made if need be.
+// open returns the root of the directory. With mkdir it creates the directory if necessary.
 func (b *Backend) open(mkdir bool) (*os.Root, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,8 +100,8 @@ func (b *Backend) open(mkdir bool) (*os.Root, error) {
 	return root, nil
 }
 
-// makeDir makes a directory and those it lies in, and returns when the disk has their names:
-// what is committed below must not be lost with them.
+// makeDir creates a directory and its parents, and returns when their names are durable. Otherwise
+// a crash could lose what is committed below them.
 func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrNotExist) {
 		if err := makeDir(filepath.Dir(dir)); err != nil {
@@ -118,12 +117,12 @@ func makeDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer up.Close() // opened for its name
+	defer up.Close() // opened only to sync it
 	return syncDir(up, ".")
 }
 
-// describe is a regular file as an object. Its version has the change time, which nobody
-// can set: a file may be written and its time of modification put back.
+// describe returns the Object of a regular file. Its version includes the change time, which cannot
+// be set: the modification time of a changed file may be reset.
 func describe(key string, info fs.FileInfo) backends.Object {
 	var inode uint64
 	var changed int64
@@ -152,7 +151,7 @@ func (b *Backend) Stat(ctx context.Context, key string) (backends.Object, error)
 	return describe(key, info), nil
 }
 
-// reach is where every call for one key begins that does not write.
+// reach checks ctx and key and returns the root, for all calls on one key that do not write.
 func (b *Backend) reach(ctx context.Context, op, key string) (*os.Root, error) {
 	if err := ended(ctx, op, key); err != nil {
 		return nil, err
@@ -182,7 +181,7 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	if err != nil {
 		return nil, err
 	}
-	// A pipe or a device must not hold up the open; on files the flag means nothing.
+	// Do not block on a pipe or a device. The flag has no effect on files.
 	f, err := root.OpenFile(obj.Key, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, missing("read", obj.Key, err)
@@ -195,15 +194,15 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	return r, nil
 }
 
-// reader is a range of a file, which compares the version at both ends.
+// reader reads a range of a file and compares the version at both ends.
 type reader struct {
-	ctx  context.Context // the reader obeys the context of OpenRange
+	ctx  context.Context // the context of OpenRange applies to reads
 	file *os.File
 	key  string
 	want backends.Version
 	at   int64
 	left int64
-	more bool // than the file has was asked for
+	more bool // the range exceeds the file
 }
 
 func (r *reader) begin(off, n int64) error {
@@ -239,8 +238,8 @@ func (r *reader) compare(info fs.FileInfo) error {
 	return nil
 }
 
-// Read hands the last bytes on only after the file was found unchanged: those who
-// know how many they want never ask for the end.
+// Read returns the last bytes only after it has verified that the file is unchanged, because
+// callers that know the length never read up to EOF.
 func (r *reader) Read(p []byte) (int, error) {
 	if err := ended(r.ctx, "read", r.key); err != nil {
 		return 0, err
@@ -270,7 +269,7 @@ func (r *reader) Read(p []byte) (int, error) {
 		return 0, cerr
 	}
 	if r.left > 0 {
-		return n, io.ErrUnexpectedEOF // the file system lies about the size
+		return n, io.ErrUnexpectedEOF // the file system reported a wrong size
 	}
 	return n, nil
 }

@@ -20,11 +20,10 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// lockPrefix is how the names of lock files begin.
+// lockPrefix is the name prefix of lock files.
 const lockPrefix = Temporary + "lock-"
 
-// localTypes are the file systems on which all processes that can write share one
-// kernel, and with it the locks of that kernel.
+// localTypes are the file systems on which all writers share one kernel, and thus its locks.
 var localTypes = map[int64]bool{
 	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.TMPFS_MAGIC: true,
 	unix.OVERLAYFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true, unix.RAMFS_MAGIC: true, unix.HUGETLBFS_MAGIC: true,
@@ -37,8 +36,8 @@ var localTypes = map[int64]bool{
 	0x2011bab0: true, // exFAT
 }
 
-// isShared reports whether other machines may write to the directory: it lies on a file
-// system that is not known to be local. Locks of the kernel say nothing about them.
+// isShared reports whether other machines may write to the directory, that is, whether its file
+// system is not known to be local. Kernel locks do not exclude writers on other machines.
 func (b *Backend) isShared() bool {
 	b.sharing.Do(func() {
 		if b.sharedKnown != nil {
@@ -49,7 +48,7 @@ func (b *Backend) isShared() bool {
 		dir := b.dir
 		err := unix.Statfs(dir, &st)
 		for errors.Is(err, fs.ErrNotExist) && dir != "/" {
-			dir = filepath.Dir(dir) // it will be made there
+			dir = filepath.Dir(dir) // it will be created there
 			err = unix.Statfs(dir, &st)
 		}
 		b.shared = err == nil && !localTypes[int64(st.Type)]
@@ -57,8 +56,8 @@ func (b *Backend) isShared() bool {
 	return b.shared
 }
 
-// swap gives the file its name in place of the version that IfVersion says. Writers on
-// one machine exclude each other by a lock, those of several also by claims.
+// swap renames the file over the version in IfVersion. A lock excludes writers on the same machine;
+// claims exclude those on other machines.
 func (u *upload) swap(ctx context.Context) error {
 	unlock, err := lock(ctx, u.root, u.key)
 	if err != nil {
@@ -82,7 +81,7 @@ func (u *upload) swap(ctx context.Context) error {
 	if backends.KindOf(err) != backends.Changed {
 		return err
 	}
-	// Over NFS a call that is repeated may find its own success.
+	// Over NFS a repeated call may find its own success.
 	mine, merr := u.file.Stat()
 	there, terr := u.root.Lstat(u.key)
 	if merr == nil && terr == nil && os.SameFile(mine, there) {
@@ -91,33 +90,33 @@ func (u *upload) swap(ctx context.Context) error {
 	return err
 }
 
-// current returns the version of what has the key.
+// current returns the current version of the key.
 func (u *upload) current(ctx context.Context) (backends.Version, error) {
 	obj, err := u.b.Stat(ctx, u.key)
 	return obj.Version, err
 }
 
-// lockName is the lock file of a key, beside it.
+// lockName returns the name of the lock file beside key.
 func lockName(key string) string {
 	sum := sha256.Sum256([]byte(path.Base(key)))
 	return path.Join(path.Dir(key), lockPrefix+hex.EncodeToString(sum[:8]))
 }
 
-// lock waits for the lock of a key. The kernel ends it with its process; a lock file
-// without a lock is used again.
+// lock waits for the lock of a key. The kernel releases it when the process ends. A lock file
+// without a lock is reused.
 func lock(ctx context.Context, root *os.Root, key string) (unlock func(), err error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		file, err := tryLock(root, lockName(key), os.O_CREATE)
 		if err == nil && file != nil {
 			return func() {
-				_ = root.Remove(lockName(key)) // whoever waits for it makes another
+				_ = root.Remove(lockName(key)) // a waiting process creates another
 				_ = file.Close()               // nothing is written to it
 			}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		backends.Moved(ctx) // waiting is no stall
+		backends.Moved(ctx) // waiting is not a stall
 		select {
 		case <-ctx.Done():
 			return nil, ended(ctx, "commit", key)
@@ -126,19 +125,19 @@ func lock(ctx context.Context, root *os.Root, key string) (unlock func(), err er
 	}
 }
 
-// tryLock locks a lock file; nil when somebody else has it, or has removed it since it
-// was opened.
+// tryLock locks a lock file. It returns nil if another process holds the lock, or has removed the
+// file since it was opened.
 func tryLock(root *os.Root, name string, create int) (*os.File, error) {
 	const flags = syscall.O_NOFOLLOW | syscall.O_NONBLOCK | syscall.O_CLOEXEC
 	file, err := root.OpenFile(name, os.O_RDWR|create|flags, 0o666)
 	if errors.Is(err, fs.ErrPermission) {
-		file, err = root.OpenFile(name, os.O_RDONLY|flags, 0) // another user's
+		file, err = root.OpenFile(name, os.O_RDONLY|flags, 0) // another user's lock file
 	}
 	if err != nil {
 		return nil, err
 	}
 	if err := flock(file); err != nil {
-		_ = file.Close() // nothing was done with it
+		_ = file.Close() // it was not used
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, nil
 		}
@@ -147,7 +146,7 @@ func tryLock(root *os.Root, name string, create int) (*os.File, error) {
 	mine, err := file.Stat()
 	there, lerr := root.Lstat(name)
 	if err == nil && (lerr != nil || !os.SameFile(mine, there) || !mine.Mode().IsRegular()) {
-		_ = file.Close() // nothing was done with it
+		_ = file.Close() // it was not used
 		if lerr == nil && !there.Mode().IsRegular() {
 			return nil, backends.Errorf(backends.Invalid, "commit", name, "the lock file is %s: remove it", typeName(there.Mode()))
 		}
@@ -156,7 +155,7 @@ func tryLock(root *os.Root, name string, create int) (*os.File, error) {
 	return file, err
 }
 
-// flock locks an open file. A file system without locks is Unsupported.
+// flock locks an open file. It fails with kind Unsupported on a file system without locks.
 func flock(file *os.File) error {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOLCK) {
@@ -167,8 +166,8 @@ func flock(file *os.File) error {
 
 var _ backends.Claims = (*Backend)(nil)
 
-// CreateClaim implements backends.Claims. The file is linked, so that nobody reads it
-// before it is whole; see upload.link.
+// CreateClaim implements backends.Claims. The file is linked into place, so that no reader sees it
+// before it is complete; see upload.link.
 func (b *Backend) CreateClaim(ctx context.Context, name string) (token string, err error) {
 	root, err := b.open(false)
 	if err != nil {
@@ -178,7 +177,7 @@ func (b *Backend) CreateClaim(ctx context.Context, name string) (token string, e
 	if u.file, err = root.OpenFile(u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644); err != nil {
 		return "", classify("commit", name, err)
 	}
-	defer u.file.Close() // it was synced, or is not wanted
+	defer u.file.Close() // it was synced, or is discarded
 	token = rand.Text()
 	if _, err = u.file.WriteString(token); err == nil {
 		err = u.file.Sync()
@@ -202,7 +201,7 @@ func (b *Backend) ReadClaim(_ context.Context, name string) (string, error) {
 	if err != nil {
 		return "", classify("commit", name, err)
 	}
-	defer file.Close() // opened for reading
+	defer file.Close() // opened only to read
 	text, err := io.ReadAll(io.LimitReader(file, 100))
 	return string(text), classify("commit", name, err)
 }
@@ -219,13 +218,13 @@ func (b *Backend) DeleteClaim(_ context.Context, name string) error {
 	return classify("commit", name, err)
 }
 
-// sweepLock removes a lock file unless somebody has the lock.
+// sweepLock removes a lock file unless a process holds the lock.
 func sweepLock(root *os.Root, name string) error {
 	file, err := tryLock(root, name, 0)
 	if err != nil || file == nil {
 		return err
 	}
-	defer file.Close() // which ends the lock
+	defer file.Close() // which releases the lock
 	return unlink(root, name, 0)
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// List implements backends.Source. It holds the names of the directories between the
-// root and where it is, and nothing else, so a tree may be of any size.
+// List implements backends.Source. It keeps only the names in the directories between the root and
+// the current one, so the tree may have any size.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		root, err := b.open(false)
@@ -28,7 +28,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 		if i := strings.LastIndexByte(prefix, '/'); i >= 0 {
 			dir = prefix[:i]
 			if checkKey("list", dir) != nil {
-				return // no key begins so
+				return // no key begins with this prefix
 			}
 		}
 		l := &lister{ctx: ctx, root: root, prefix: prefix, yield: yield}
@@ -37,19 +37,19 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 }
 
 type lister struct {
-	ctx    context.Context // it lives as long as one listing
+	ctx    context.Context // the context of one listing
 	root   *os.Root
 	prefix string
 	yield  func(backends.Object, error) bool
-	within []fs.FileInfo // the directories that it is in, against links in a circle
+	within []fs.FileInfo // the parent directories, to detect loops of links
 }
 
-// dir yields what lies below dir and tells whether to go on.
+// dir yields the objects below dir and reports whether to continue.
 func (l *lister) dir(dir string) bool {
 	names, info, err := l.names(dir)
 	if err != nil {
 		if dir != "." && backends.KindOf(err) == backends.NotExist {
-			if len(l.within) > 0 { // else it may never have been there
+			if len(l.within) > 0 { // otherwise it may never have existed
 				backends.Skip(l.ctx, backends.Skipped{Key: dir + "/", What: "a directory", Vanished: true})
 			}
 			return true
@@ -82,15 +82,14 @@ func (l *lister) dir(dir string) bool {
 	return true
 }
 
-// names are those in dir that may lead to keys with the prefix, in the order of the
-// keys: a directory counts with the slash behind it, so that "a-b" stands before what
-// is in "a", and that before "a0".
+// names returns the entries of dir that may lead to keys with the prefix, in key order. A directory
+// is sorted with a trailing slash, so that "a-b" precedes the contents of "a", which precede "a0".
 func (l *lister) names(dir string) (names []string, info fs.FileInfo, err error) {
 	f, err := l.root.Open(dir)
 	if err != nil {
 		return nil, nil, missing("list", dir, err)
 	}
-	defer f.Close() // opened for reading
+	defer f.Close() // opened only to read
 	if info, err = f.Stat(); err != nil {
 		return nil, nil, classify("list", dir, err)
 	}
@@ -128,7 +127,7 @@ func (l *lister) names(dir string) (names []string, info fs.FileInfo, err error)
 	}
 }
 
-// follow is the type of what a symbolic link leads to, and of anything else its own.
+// follow returns the type of a symbolic link's target, or mode if key is not a link.
 func (l *lister) follow(key string, mode fs.FileMode) (fs.FileMode, error) {
 	if mode&fs.ModeSymlink == 0 {
 		return mode, nil
@@ -143,7 +142,7 @@ func (l *lister) follow(key string, mode fs.FileMode) (fs.FileMode, error) {
 	return info.Mode().Type(), nil
 }
 
-// file yields the file, if it still is one.
+// file yields the file at key, if it is still one.
 func (l *lister) file(key string) bool {
 	info, err := l.root.Stat(key)
 	if vanished(err) || err == nil && !info.Mode().IsRegular() {

@@ -13,8 +13,8 @@ import (
 
 var _ backends.Sweeper = (*Backend)(nil)
 
-// Sweep implements backends.Sweeper: it removes temporary files, and directories that are
-// empty, without them or since their maker was killed.
+// Sweep implements backends.Sweeper. It removes temporary files, and directories that are empty,
+// either without those files or because their creator was killed.
 func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	root, err := b.open(false)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -23,13 +23,13 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.O
 	if err != nil {
 		return classify("sweep", prefix, err)
 	}
-	top := path.Dir(prefix + "x") // the directory that holds all that begins so
+	top := path.Dir(prefix + "x") // the directory that contains all matches
 	err = fs.WalkDir(root.FS(), top, func(p string, d fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // gone since its directory was listed
+			return nil // removed since its directory was listed
 		case err != nil:
 			return err
 		case p == top:
@@ -64,11 +64,11 @@ func (b *Backend) Sweep(ctx context.Context, prefix string, over func(backends.O
 	return classify("sweep", prefix, err)
 }
 
-// sweepDir removes a directory in which there is nothing.
+// sweepDir removes an empty directory.
 func sweepDir(root *os.Root, p string, d fs.DirEntry, over func(backends.Orphan) bool) error {
 	entries, err := fs.ReadDir(root.FS(), p)
 	if err != nil || len(entries) > 0 {
-		return nil // the walk finds what is wrong with it
+		return nil // the walk reports the error
 	}
 	if info, err := d.Info(); err == nil && over(backends.Orphan{Key: path.Join(p, Temporary), Directory: true, Touched: info.ModTime()}) {
 		prune(root, p)

@@ -37,7 +37,7 @@ func (b *Backend) CreateParts(ctx context.Context, key string, opts backends.Cre
 	return &partWriter{upload: u, part: b.Capabilities().PartLength(opts.Size), have: make(map[int64]int64)}, nil
 }
 
-// begin opens the temporary file and makes the directories on the way to it.
+// begin creates the temporary file and its directories.
 func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOptions) (*upload, error) {
 	if err := ended(ctx, "create", key); err != nil {
 		return nil, err
@@ -51,13 +51,13 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 	}
 	dir := path.Dir(key)
 	u := &upload{b: b, ctx: ctx, root: root, key: key, temp: path.Join(dir, Temporary+rand.Text()[:16]), opts: opts}
-	// A Delete may remove the directory as empty before the file is in it.
+	// A concurrent Delete may remove the empty directory before the file exists.
 	for range 100 {
 		if _, err := root.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 			u.madeDirs = true
 		}
 		if err = root.MkdirAll(dir, 0o755); errors.Is(err, fs.ErrExist) {
-			err = syscall.ENOTDIR // what is there is no directory
+			err = syscall.ENOTDIR // the existing entry is not a directory
 		} else if err == nil {
 			u.file, err = root.OpenFile(u.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 		}
@@ -71,27 +71,27 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 	return u, nil
 }
 
-// upload is what both writers share: a temporary file and how it ends.
+// upload is the common state of both writers: a temporary file and how it ends.
 type upload struct {
 	b        *Backend
-	ctx      context.Context // writes obey the context of Create
+	ctx      context.Context // the context of Create applies to writes
 	root     *os.Root
 	key      string
 	temp     string
 	file     *os.File
 	opts     backends.CreateOptions
-	madeDirs bool // some of the directories may be new
+	madeDirs bool // some directories may be new
 
-	mu        sync.Mutex // guards all below
-	over      error      // why nothing more can be done
+	mu        sync.Mutex // guards the fields below
+	over      error      // why the upload cannot continue
 	synced    bool
 	published bool
 	object    backends.Object
 	claim     *backends.Claim
 }
 
-// commit publishes the file, of which size bytes were written. Called again after an
-// error it goes on where it failed.
+// commit publishes the file after size bytes were written. After an error, another call resumes at
+// the failed step.
 func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -113,8 +113,8 @@ func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error
 	return u.object, nil
 }
 
-// sync makes the bytes durable. If that fails it must not be tried again: the kernel
-// has forgotten which bytes it did not write, and would call it a success.
+// sync makes the bytes durable. A failed sync must not be repeated: the kernel drops the dirty
+// pages that it could not write and would report success.
 func (u *upload) sync(context.Context) error {
 	if u.synced {
 		return nil
@@ -125,14 +125,14 @@ func (u *upload) sync(context.Context) error {
 			err = backends.Errorf(backends.Corrupt, "commit", u.key, "the disk did not take the bytes: %w", err)
 		}
 		u.over = err
-		_ = u.dropLocked() // the error that led here says more
+		_ = u.dropLocked() // the error that led here is more useful
 		return err
 	}
 	u.synced = true
 	return nil
 }
 
-// publish gives the file its name.
+// publish gives the file its final name.
 func (u *upload) publish(ctx context.Context) error {
 	if u.published {
 		return nil
@@ -151,7 +151,7 @@ func (u *upload) publish(ctx context.Context) error {
 	}
 	u.published = true
 	defer u.file.Close()       // its bytes are durable
-	info, err := u.file.Stat() // not before: its new name is part of its version
+	info, err := u.file.Stat() // not earlier: renaming changes the version
 	if err != nil {
 		return err
 	}
@@ -159,21 +159,21 @@ func (u *upload) publish(ctx context.Context) error {
 	return nil
 }
 
-// rename gives the file its name, in place of what has it.
+// rename gives the file its final name and replaces an existing file.
 func (u *upload) rename() error {
 	err := u.root.Rename(u.temp, u.key)
 	if errors.Is(err, fs.ErrExist) {
-		return syscall.EISDIR // nothing else stands in its way
+		return syscall.EISDIR // only a directory can be in the way
 	}
 	return err
 }
 
-// link gives the file its name unless that is taken.
+// link gives the file its final name unless the name exists.
 func (u *upload) link() error {
 	err := u.root.Link(u.temp, u.key)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		// Over NFS a call that is repeated may find its own success.
+		// Over NFS a repeated call may find its own success.
 		mine, merr := u.file.Stat()
 		there, terr := u.root.Lstat(u.key)
 		if merr != nil || terr != nil {
@@ -186,7 +186,7 @@ func (u *upload) link() error {
 			return err
 		}
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS):
-		return u.renameNoReplace() // a file system without links
+		return u.renameNoReplace() // a file system without hard links
 	case err != nil:
 		return err
 	}
@@ -199,7 +199,7 @@ func (u *upload) renameNoReplace() error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // opened for reading
+	defer dir.Close() // opened only to read
 	fd := int(dir.Fd())
 	err = unix.Renameat2(fd, path.Base(u.temp), fd, path.Base(u.key), unix.RENAME_NOREPLACE)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOSYS) {
@@ -209,7 +209,7 @@ func (u *upload) renameNoReplace() error {
 	return err
 }
 
-// syncDirs makes the name durable, and those of the directories that may be new.
+// syncDirs makes the file name durable, and those of directories that may be new.
 func (u *upload) syncDirs(context.Context) error {
 	for dir := path.Dir(u.key); ; dir = path.Dir(dir) {
 		if err := syncDir(u.root, dir); err != nil {
@@ -221,13 +221,13 @@ func (u *upload) syncDirs(context.Context) error {
 	}
 }
 
-// syncDir makes the names in a directory durable, where the file system knows of that.
+// syncDir makes the names in a directory durable, if the file system supports it.
 func syncDir(root *os.Root, dir string) error {
 	f, err := root.Open(dir)
 	if err != nil {
 		return err
 	}
-	defer f.Close() // opened for reading
+	defer f.Close() // opened only to read
 	if err := f.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EOPNOTSUPP) {
 		return err
 	}
@@ -245,18 +245,18 @@ func (u *upload) Abort() error {
 	return classify("abort", u.key, u.dropLocked())
 }
 
-// dropLocked removes the temporary file and the directories that are empty without it.
+// dropLocked removes the temporary file and the directories that become empty.
 func (u *upload) dropLocked() error {
-	_ = u.file.Close() // its bytes are not wanted
+	_ = u.file.Close() // its bytes are discarded
 	if err := u.root.Remove(u.temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	u.claim.Release(u.ctx) // what is not there cannot be renamed any more
+	u.claim.Release(u.ctx) // a removed file can no longer be renamed
 	prune(u.root, path.Dir(u.key))
 	return nil
 }
 
-// usable tells why nothing more can be written.
+// usable returns why no more bytes can be written.
 func (u *upload) usable(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -290,7 +290,7 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 type partWriter struct {
 	*upload
 	part int64
-	have map[int64]int64 // lengths of parts by their offsets; guarded by upload.mu
+	have map[int64]int64 // part lengths by offset; guarded by upload.mu
 }
 
 var buffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
@@ -315,9 +315,9 @@ func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionRe
 	return nil
 }
 
-// obeying is a source that ends with the context.
+// obeying is a reader that fails once its context is done.
 type obeying struct {
-	ctx context.Context // it lives as long as one call
+	ctx context.Context // the context of one call
 	src io.Reader
 	key string
 }
@@ -339,8 +339,8 @@ func (w *partWriter) Commit(ctx context.Context) (backends.Object, error) {
 	return w.commit(ctx, size)
 }
 
-// Delete implements backends.Sink. When it returns, the name is gone for good, and
-// so are directories that it left empty.
+// Delete implements backends.Sink. When it returns, the removal is durable. Directories that became
+// empty are removed too.
 func (b *Backend) Delete(ctx context.Context, key string) error {
 	root, err := b.reach(ctx, "delete", key)
 	if err == nil {
@@ -358,7 +358,7 @@ func remove(root *os.Root, key string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() && info.Mode()&fs.ModeSymlink == 0 {
-		return nil // it is no object
+		return nil // it is not an object
 	}
 	if err := unlink(root, key, 0); err != nil {
 		return err
@@ -370,7 +370,7 @@ func remove(root *os.Root, key string) error {
 	return nil
 }
 
-// prune removes dir and those it lies in, as far as they are empty.
+// prune removes dir and its parents as long as they are empty.
 func prune(root *os.Root, dir string) {
 	for ; dir != "."; dir = path.Dir(dir) {
 		if unlink(root, dir, unix.AT_REMOVEDIR) != nil {
@@ -379,13 +379,12 @@ func prune(root *os.Root, dir string) {
 	}
 }
 
-// unlink removes a file, or with AT_REMOVEDIR an empty directory, and never the one for
-// the other.
+// unlink removes a file, or an empty directory with AT_REMOVEDIR. It never confuses the two.
 func unlink(root *os.Root, name string, flags int) error {
 	dir, err := root.Open(path.Dir(name))
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // opened for reading
+	defer dir.Close() // opened only to read
 	return unix.Unlinkat(int(dir.Fd()), path.Base(name), flags)
 }

@@ -1,15 +1,16 @@
-// Package mem is a store in memory, for tests: [New] makes one, a
-// [backends.Store] is put in front of it with [backends.NewStore].
+// Package mem provides an in-memory store for tests. [New] creates a backend; wrap it with
+// [backends.NewStore]:
 //
-// It keeps every promise that a backend can keep: reads are pinned to a version,
-// commits are atomic, conditional creates and replacements are decided in one step,
-// sums are told.
-// So what fails over it is not the store's fault. Faults are scripted around it,
-// by conformance.Faults. It opens no socket and starts no goroutine, so it works
-// in the bubbles of testing/synctest.
+//	store := backends.NewStore(mem.New(), "mem", backends.Options{})
 //
-// [Backend.Generate] makes objects of any size that take no memory: their bytes
-// are made from the key while they are read.
+// It provides every guarantee that a backend can give: reads are pinned to a version, commits are
+// atomic, conditional creates and replacements are decided atomically, and checksums are reported.
+// So a failure on top of it is not the store's fault. Package backends/conformance scripts faults
+// around it (Faults). The backend opens no socket and starts no goroutine, so it works in the
+// bubbles of testing/synctest.
 //
-// It is in no registry of the product.
+// [Backend.Generate] creates objects of any size without using memory: their bytes are computed
+// from the key on each read.
+//
+// The package is not in the product's registry.
 package mem

@@ -17,16 +17,15 @@ import (
 	"github.com/stager-dev/stager/backends/conformance"
 )
 
-// Backend is a store in memory. All methods may be called from many goroutines at
-// once.
+// Backend is a store in memory. All methods are safe for concurrent use.
 type Backend struct {
 	facts backends.Capabilities
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	objects map[string]*object
-	keys    []string // of objects, ascending; nil when it must be sorted anew
-	changes int      // how often anything was written; versions are its values
-	writers int      // begun and neither committed nor aborted
+	keys    []string // of objects, ascending; nil if outdated
+	changes int      // number of writes; versions are its values
+	writers int      // writers neither committed nor aborted
 }
 
 var (
@@ -34,20 +33,20 @@ var (
 	_ backends.PartCreator = (*Backend)(nil)
 )
 
-// object is one version of a key; it never changes.
+// object is one version of a key. It is immutable.
 type object struct {
 	meta     backends.Object // without the Sum
 	contents io.ReaderAt
 	sum      func() backends.Checksum
 }
 
-// New makes an empty store whose parts are of 1 MiB.
+// New returns an empty store with parts of 1 MiB.
 func New() *Backend {
 	return NewWith(backends.Capabilities{Parallelism: 8, PartSize: 1 << 20, Checksum: backends.CRC64NVME})
 }
 
-// NewWith makes an empty store with the caller's Parallelism, PartSize (0: 1 MiB)
-// and Checksum. What it promises it promises always.
+// NewWith returns an empty store with the Parallelism, PartSize (0: 1 MiB) and Checksum of facts.
+// The other guarantees are always on.
 func NewWith(facts backends.Capabilities) *Backend {
 	if facts.PartSize <= 0 {
 		facts.PartSize = 1 << 20
@@ -57,19 +56,18 @@ func NewWith(facts backends.Capabilities) *Backend {
 	return &Backend{facts: facts, objects: make(map[string]*object)}
 }
 
-// Put writes an object without further ado, keeping data, and returns what Stat
-// would.
+// Put stores an object directly, retains data, and returns what Stat would.
 func (b *Backend) Put(key string, data []byte) backends.Object {
 	return b.put(key, b.stored(data))
 }
 
-// Generate puts an object of size bytes that takes no memory: its bytes are
+// Generate stores an object of size bytes that takes no memory. Its bytes are
 // conformance.ContentsOf(key, size).
 func (b *Backend) Generate(key string, size int64) backends.Object {
 	return b.put(key, b.generated(conformance.ContentsOf(key, size)))
 }
 
-// stored is an object that was written.
+// stored returns an object with the given bytes.
 func (b *Backend) stored(data []byte) *object {
 	return &object{
 		meta: backends.Object{Size: int64(len(data))}, contents: readerAt(data),
@@ -84,7 +82,7 @@ func (b *Backend) stored(data []byte) *object {
 	}
 }
 
-// generated is an object that is made while it is read.
+// generated returns an object whose bytes are computed on each read.
 func (b *Backend) generated(c *conformance.Contents) *object {
 	return &object{
 		meta: backends.Object{Size: c.Size()}, contents: c,
@@ -97,7 +95,7 @@ func (b *Backend) generated(c *conformance.Contents) *object {
 	}
 }
 
-// Get returns a copy of an object's bytes, and whether there is one.
+// Get returns a copy of an object's bytes. The bool reports whether it exists.
 func (b *Backend) Get(key string) ([]byte, bool) {
 	b.mu.Lock()
 	o, ok := b.objects[key]
@@ -106,26 +104,26 @@ func (b *Backend) Get(key string) ([]byte, bool) {
 		return nil, false
 	}
 	p := make([]byte, o.meta.Size)
-	_, _ = o.contents.ReadAt(p, 0) // memory does not fail
+	_, _ = o.contents.ReadAt(p, 0) // reading memory cannot fail
 	return p, true
 }
 
-// Keys are those of all objects, ascending.
+// Keys returns the keys of all objects, ascending.
 func (b *Backend) Keys() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.sortedLocked())
 }
 
-// Writers is how many writes were begun and not yet ended by Commit or Abort; a
-// test may ask whether its code forgot one.
+// Writers returns how many writers were neither committed nor aborted. Tests use it to detect
+// leaks.
 func (b *Backend) Writers() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.writers
 }
 
-// Scheme opens this store as mem://any/path, for tests of what begins with a URL.
+// Scheme opens this store as mem://any/path, for tests that start from a URL.
 func (b *Backend) Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name: "mem", Summary: "memory of the test", Example: "mem://test/path",
@@ -138,11 +136,11 @@ func (b *Backend) Scheme() backends.Scheme {
 // Capabilities implements backends.Backend.
 func (b *Backend) Capabilities() backends.Capabilities { return b.facts }
 
-// Close implements backends.Backend; the objects stay.
+// Close implements backends.Backend. The objects remain.
 func (b *Backend) Close() error { return nil }
 
-// List implements backends.Source. A key that is gone when its turn comes is left
-// out; one that came meanwhile may be missing.
+// List implements backends.Source. It omits keys deleted before their turn and may miss keys
+// created meanwhile.
 func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		b.mu.Lock()
@@ -173,7 +171,7 @@ func (b *Backend) List(ctx context.Context, prefix string) iter.Seq2[backends.Ob
 	}
 }
 
-// sortedLocked returns a slice that nobody changes.
+// sortedLocked returns a slice that must not be modified.
 func (b *Backend) sortedLocked() []string {
 	if b.keys == nil {
 		b.keys = slices.Sorted(maps.Keys(b.objects))
@@ -209,8 +207,8 @@ func (b *Backend) find(ctx context.Context, op, key string) (*object, error) {
 	return o, nil
 }
 
-// OpenRange implements backends.Source. The reader goes on with the version it
-// began with, also when the key is written or deleted meanwhile.
+// OpenRange implements backends.Source. The reader keeps reading its version even if the key is
+// replaced or deleted.
 func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	o, err := b.find(ctx, "read", obj.Key)
 	if err != nil {
@@ -235,10 +233,10 @@ func (b *Backend) OpenRange(ctx context.Context, obj backends.Object, off, n int
 }
 
 type reader struct {
-	ctx    context.Context // the reader obeys the context of OpenRange
+	ctx    context.Context // the context of OpenRange applies to reads
 	object *object
 	from   *io.SectionReader
-	short  bool // more was asked for than there is
+	short  bool // the range exceeds the object
 	closed bool
 }
 
@@ -298,7 +296,7 @@ func (b *Backend) putLocked(key string, o *object) *object {
 	return o
 }
 
-// ended is the error of a context that is over.
+// ended returns an error of kind Canceled if ctx is done.
 func ended(ctx context.Context, op, key string) error {
 	if ctx.Err() == nil {
 		return nil
@@ -306,7 +304,7 @@ func ended(ctx context.Context, op, key string) error {
 	return &backends.Error{Op: op, Key: key, Kind: backends.Canceled, Err: context.Cause(ctx)}
 }
 
-// readerAt is a slice as an io.ReaderAt.
+// readerAt implements io.ReaderAt on a slice.
 type readerAt []byte
 
 func (r readerAt) ReadAt(p []byte, off int64) (int, error) {

@@ -43,10 +43,10 @@ func (b *Backend) begin(ctx context.Context, key string, opts backends.CreateOpt
 	return &upload{backend: b, ctx: ctx, key: key, opts: opts}, nil
 }
 
-// upload is what both writers share: how they end.
+// upload is the common state of both writers.
 type upload struct {
 	backend *Backend
-	ctx     context.Context // writes obey the context of Create
+	ctx     context.Context // the context of Create applies to writes
 	key     string
 	opts    backends.CreateOptions
 	data    []byte
@@ -56,7 +56,7 @@ type upload struct {
 	committed backends.Object
 }
 
-// check tells why nothing more can be written.
+// check returns why no more bytes can be written.
 func (u *upload) check(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -66,8 +66,8 @@ func (u *upload) check(ctx context.Context) error {
 	return ended(ctx, "write", u.key)
 }
 
-// commit publishes the data. After it succeeded it answers the same again, for
-// those whom the first answer did not reach.
+// commit publishes the data. After a success it returns the same result again, for callers that
+// lost the first response.
 func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -98,7 +98,7 @@ func (u *upload) commit(ctx context.Context, size int64) (backends.Object, error
 	return u.committed, nil
 }
 
-// guardLocked returns why the conditions of opts do not hold: kind Exist or Changed.
+// guardLocked returns an error of kind Exist or Changed if the conditions of opts do not hold.
 func (b *Backend) guardLocked(key string, opts backends.CreateOptions) error {
 	there, taken := b.objects[key]
 	switch {
@@ -142,7 +142,7 @@ func (w *writer) Commit(ctx context.Context) (backends.Object, error) {
 
 type partWriter struct {
 	*upload
-	have map[int64]bool // offsets of parts; guarded by upload.mu
+	have map[int64]bool // offsets of the parts written; guarded by upload.mu
 }
 
 func (w *partWriter) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {

@@ -1,23 +1,22 @@
-// Package kerberos is how protocols log in by Kerberos: hdfs and smb.
+// Package kerberos logs in with Kerberos, for the protocols hdfs and smb.
 //
 //	login := kerberos.New(opts, "", "")
-//	err := login.Check()            // what is missing, without asking a server
-//	client, err := login.Client()   // a client that has a ticket
+//	err := login.Check()            // reports what is missing, without a request
+//	client, err := login.Client()   // a client with a ticket
 //
-// Who we are says the first of
+// The identity comes from the first of
 //
-//  1. a keytab: krb5.keytab in Options.Secrets, or KRB5_CLIENT_KTNAME; its first
-//     entry says whose, unless the protocol's URL does
-//  2. a ticket cache of type FILE: krb5cc in Options.Secrets, KRB5CCNAME, or
-//     /tmp/krb5cc_UID
+//  1. a keytab: krb5.keytab in Options.Secrets, or KRB5_CLIENT_KTNAME. Its first entry names the
+//     principal, unless the URL of the protocol does.
+//  2. a ticket cache of type FILE: krb5cc in Options.Secrets, KRB5CCNAME, or /tmp/krb5cc_UID.
 //
-// and krb5.conf, in Options.Secrets or where KRB5_CONFIG says or in /etc, tells where
-// the realm's server is.
+// The address of the realm's KDC comes from krb5.conf, in Options.Secrets, at KRB5_CONFIG, or in
+// /etc.
 //
-// A process may live longer than its ticket. With a keytab a new one is had in time,
-// or at the next login; a cache is read again when kinit or a sidecar has renewed it,
-// and a renewable ticket in it is renewed here.
+// A process may outlive its ticket. With a keytab, a new ticket is obtained in time, or at the next
+// login. A ticket cache is read again after kinit or a sidecar has renewed it, and a renewable
+// ticket in it is renewed here.
 //
-// The protocol is gokrb5's. It has no contexts: each of its requests to a server ends
-// by itself after ten seconds.
+// The protocol is implemented by gokrb5. It does not support contexts: each of its requests times
+// out after ten seconds.
 package kerberos

@@ -8,8 +8,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// meanings are what the library, and the servers behind it, have only words for; the
-// first that fits counts.
+// meanings maps texts of gokrb5 and of the servers, which have no error values. The first match
+// counts.
 var meanings = []struct {
 	phrase string
 	kind   backends.Kind
@@ -41,11 +41,11 @@ const (
 	noServer   = "krb5.conf names no Kerberos server (kdc) for the realm"
 )
 
-// service is what a request to the server was about.
+// service matches the service principal of a failed request.
 var service = regexp.MustCompile(`when requesting for (\S+):`)
 
-// Meaning tells of an error of gokrb5, or of one that quotes it, what it means and of
-// which kind it is; "" when it knows none.
+// Meaning returns the kind and a readable text for an error of gokrb5 or one that quotes it. The
+// text is "" if the error is not known.
 func Meaning(err error) (backends.Kind, string) {
 	text := err.Error()
 	for _, m := range meanings {
@@ -60,7 +60,7 @@ func Meaning(err error) (backends.Kind, string) {
 	return backends.Unknown, ""
 }
 
-// Explain turns an error of gokrb5 into one of a store.
+// Explain converts an error of gokrb5 to a *backends.Error.
 func Explain(err error) error {
 	var done *backends.Error
 	if err == nil || errors.As(err, &done) {
@@ -73,7 +73,7 @@ func Explain(err error) error {
 	return &backends.Error{Op: "open", Kind: kind, Err: &reworded{words, err}}
 }
 
-// reworded is an error in other words.
+// reworded is an error with another text.
 type reworded struct {
 	words string
 	cause error

@@ -18,21 +18,20 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Login knows who we are, and keeps the ticket fresh. Its methods may be called from
-// many goroutines at once.
+// Login finds the identity and keeps the ticket fresh. Its methods are safe for concurrent use.
 type Login struct {
 	secrets     string
 	getenv      func(string) string
 	user, realm string
 
-	mu     sync.Mutex // held also while a server is asked
+	mu     sync.Mutex // also held during requests
 	client *krb.Client
-	from   string    // the file it was made of
-	at     time.Time // when that file was changed last
+	from   string    // the file it was created from
+	at     time.Time // modification time of that file
 }
 
-// New reads nothing yet. user and realm choose a key of a keytab that may hold many;
-// empty ones leave it to the keytab and to krb5.conf.
+// New returns a Login. It reads no files yet. user and realm select a key of the keytab; if empty,
+// the keytab and krb5.conf decide.
 func New(opts backends.Options, user, realm string) *Login {
 	l := &Login{secrets: opts.Secrets, getenv: opts.Getenv, user: user, realm: realm}
 	if l.getenv == nil {
@@ -41,7 +40,7 @@ func New(opts backends.Options, user, realm string) *Login {
 	return l
 }
 
-// secret is a file among the secrets, or "".
+// secret returns the path of a file in the secrets directory, or "".
 func (l *Login) secret(name string) string {
 	path := filepath.Join(l.secrets, name)
 	if _, err := os.Stat(path); l.secrets == "" || err != nil {
@@ -54,8 +53,8 @@ func (l *Login) file(variable string) string {
 	return strings.TrimPrefix(l.getenv(variable), "FILE:")
 }
 
-// Named tells whether somebody has named a keytab or a ticket cache, so that Kerberos
-// is what he means.
+// Named reports whether a keytab or a ticket cache is configured, which means that Kerberos is
+// intended.
 func (l *Login) Named() bool {
 	return first(l.secret("krb5.keytab"), l.file("KRB5_CLIENT_KTNAME"), l.secret("krb5cc"), l.file("KRB5CCNAME")) != ""
 }
@@ -69,7 +68,7 @@ func first(values ...string) string {
 	return ""
 }
 
-// source is the file that says who we are: a keytab, or else a ticket cache.
+// source returns the file with the identity: a keytab, or else a ticket cache.
 func (l *Login) source() (path string, isKeytab bool, err error) {
 	if path = first(l.secret("krb5.keytab"), l.file("KRB5_CLIENT_KTNAME")); path != "" {
 		return path, true, nil
@@ -85,7 +84,7 @@ func denied(format string, args ...any) error {
 	return backends.Errorf(backends.Permission, "open", "", format, args...)
 }
 
-// configuration reads krb5.conf.
+// configuration loads krb5.conf.
 func (l *Login) configuration() (*config.Config, error) {
 	path := first(l.secret("krb5.conf"), l.getenv("KRB5_CONFIG"), "/etc/krb5.conf")
 	c, err := config.Load(path)
@@ -96,7 +95,7 @@ func (l *Login) configuration() (*config.Config, error) {
 	return c, nil
 }
 
-// Check tells of what is missing, without asking a server.
+// Check reports what is missing, without a request.
 func (l *Login) Check() error {
 	path, _, err := l.source()
 	if err != nil {
@@ -109,7 +108,7 @@ func (l *Login) Check() error {
 	return err
 }
 
-// Client has a ticket, or what it takes to get one. It may ask a server.
+// Client returns a client that has a ticket. It may send requests.
 func (l *Login) Client() (*krb.Client, error) {
 	path, isKeytab, err := l.source()
 	if err != nil {
@@ -133,8 +132,8 @@ func (l *Login) Client() (*krb.Client, error) {
 		l.forget()
 		l.client, l.from, l.at = client, path, info.ModTime()
 	}
-	// A ticket that expired is not renewed but had anew, which gokrb5 does by itself
-	// only when it could not be renewed any more either.
+	// An expired ticket is replaced, not renewed. gokrb5 does so by itself only once the ticket can
+	// no longer be renewed either.
 	if err := l.client.AffirmLogin(); err != nil {
 		err = Explain(err)
 		l.forget()
@@ -167,23 +166,23 @@ func (l *Login) newClient(path string, isKeytab bool, conf *config.Config) (*krb
 	if l.user != "" {
 		user, realm = l.user, first(l.realm, conf.LibDefaults.DefaultRealm, realm)
 	}
-	// Active Directory knows no FAST negotiation.
+	// Active Directory does not support FAST negotiation.
 	return krb.NewWithKeytab(user, realm, tab, conf, krb.DisablePAFXFAST(true)), nil
 }
 
-// inUse is how long a login that began with a client may go on with it.
+// inUse is how long an ongoing login may keep using a client.
 const inUse = time.Minute
 
-// forget has the next login begin anew. mu is held.
+// forget makes the next login start over. mu must be held.
 func (l *Login) forget() {
 	if l.client != nil && l.client.Credentials.HasKeytab() {
-		time.AfterFunc(inUse, l.client.Destroy) // or it renews for ever
+		time.AfterFunc(inUse, l.client.Destroy) // otherwise it renews for ever
 	}
 	l.client = nil
 }
 
-// Forget has the next Client begin anew, with what the files hold then. It is for who
-// was refused with a ticket that looked good.
+// Forget makes the next Client start over with the current files. Call it when a seemingly valid
+// ticket was rejected.
 func (l *Login) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

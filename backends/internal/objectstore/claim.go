@@ -8,8 +8,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// CreateClaim creates a claim for a store whose claims are objects, created on the
-// condition that there is none. The token is the version of an object of random bytes.
+// CreateClaim creates a claim in a store whose claims are objects, using a conditional create. The
+// token is the version of an object of random bytes.
 func CreateClaim(ctx context.Context, store backends.Sink, name string) (string, error) {
 	w, err := store.Create(ctx, name, backends.CreateOptions{Size: -1, IfAbsent: true})
 	if err == nil {
@@ -22,9 +22,8 @@ func CreateClaim(ctx context.Context, store backends.Sink, name string) (string,
 	return string(obj.Version), err
 }
 
-// CompareFirst replaces an object where the store decides nothing: of two writers at the
-// same moment both may succeed. It fails with kind Changed when the object has another
-// version than want.
+// CompareFirst replaces an object in a store without any guard. Two simultaneous writers may both
+// succeed. It fails with kind Changed if the object's version differs from want.
 func CompareFirst(ctx context.Context, key string, want backends.Version,
 	current func(context.Context) (backends.Version, error), replace func(context.Context) error,
 ) error {
@@ -38,9 +37,9 @@ func CompareFirst(ctx context.Context, key string, want backends.Version,
 	return replace(ctx)
 }
 
-// SweepClaims deletes claims in the directory of prefix that nobody holds any more, as over
-// says. page returns the objects of one page of a listing, and the token of the next page,
-// which is "" or that of before at the end.
+// SweepClaims deletes the claims in the directory of prefix for which over returns true. page
+// returns one page of a listing and the token of the next page. At the end that token is "" or
+// repeats the previous one.
 func SweepClaims(ctx context.Context, store backends.Sink, prefix string, over func(backends.Orphan) bool,
 	page func(ctx context.Context, claims, token string) (objects []backends.Object, next string, err error),
 ) error {

@@ -22,37 +22,34 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// A Client sends requests to one host, over connections that it keeps. It is what a
-// http.Transport is to that host, but the goroutine that asks writes the request and
-// reads the answer itself. A Transport has two more for each connection, and to wake them
-// takes longer than all else that a small object needs of it; with hundreds of connections
-// they take memory, too.
+// A Client sends requests to one host over persistent connections. It resembles a http.Transport,
+// but the calling goroutine writes the request and reads the response itself. A Transport uses two
+// more goroutines per connection. Waking them takes longer than everything else that a small object
+// needs, and with hundreds of connections they also cost memory.
 //
-// How long an answer may take is for the request's context to say. The answer's body is for
-// one goroutine at a time. Read to its end it gives the connection back; closed before, it
-// ends it.
+// The context of the request limits the time of the response. The response body is not safe for
+// concurrent use. Reading to EOF returns the connection to the pool. Closing early discards it.
 type Client struct {
-	transport *http.Transport // dials, and does all where a proxy is in the way
+	transport *http.Transport // dials, and handles everything with a proxy
 	proxied   bool
 	address   string
-	tls       *tls.Config // nil: in the clear
+	tls       *tls.Config // nil: plain text
 
-	mu     sync.Mutex    // guards all below
-	idle   []*connection // the one that was used last is last
+	mu     sync.Mutex    // guards the fields below
+	idle   []*connection // the most recently used is last
 	expiry *time.Timer
 }
 
 const (
-	// maxHead is how long the head of an answer may be.
+	// maxHead is the maximum size of a response head.
 	maxHead = 1 << 20
-	// headBuffer is for the head, and for what of the body comes with it; the rest of
-	// that is read past it.
+	// headBuffer holds the head and the part of the body that arrives with it. The rest of the body
+	// bypasses it.
 	headBuffer = 4 << 10
 )
 
-// NewClient makes one for the host of base, with the dialer, the authorities, the proxy of a
-// transport that NewTransport made, and how long that waits for a handshake and keeps what
-// is idle.
+// NewClient returns a client for the host of base. It uses the dialer, CA pool, proxy, handshake
+// timeout and idle timeout of a transport from NewTransport.
 func NewClient(base *url.URL, transport *http.Transport) (*Client, error) {
 	g := &Client{transport: transport}
 	if transport.Proxy != nil {
@@ -80,9 +77,9 @@ func NewClient(base *url.URL, transport *http.Transport) (*Client, error) {
 	return g, nil
 }
 
-// Send sends a request to the host and returns what is answered. Its body, nil for none, is
-// an argument, which is read from its beginning; the request has none. Where reading it fails
-// that is the error. A GET or a HEAD is sent again where a connection turns out to have ended.
+// Send sends a request and returns the response. body, which may be nil, replaces the body of req
+// and is read from its beginning. An error of reading it is returned as it is. A GET or HEAD is
+// sent again if a reused connection turns out to be closed.
 func (g *Client) Send(req *http.Request, body *io.SectionReader) (*http.Response, error) {
 	if g.proxied {
 		if length(body) > 0 {
@@ -100,29 +97,30 @@ func (g *Client) Send(req *http.Request, body *io.SectionReader) (*http.Response
 	return nil, ctx.Err()
 }
 
-// sendOnce asks over one connection, and tells of an error whether to ask over another.
+// sendOnce sends the request over one connection. again reports whether an error justifies another
+// connection.
 func (g *Client) sendOnce(req *http.Request, body *io.SectionReader) (res *http.Response, again bool, err error) {
 	w, err := g.conn(req.Context())
 	if err != nil {
 		return nil, false, err
 	}
 	if w.out, err = appendRequest(w.out[:0], req, body); err != nil {
-		g.putIdle(w) // it is none the worse for that
+		g.putIdle(w) // the connection is still intact
 		return nil, false, err
 	}
 	if res, err = w.roundTrip(req, body); err == nil {
 		return res, false, nil
 	}
 	w.conn.Close() //nolint:errcheck // nothing more comes of it
-	// A server ends connections that nobody uses, which may show only when one is used. Once
-	// it has begun to answer, another would hear the same; and what was to change something
-	// may have done so, which the next would find.
+	// A server closes idle connections, which may become visible only on the next use. Once it has
+	// begun to respond, a retry would yield the same response. A request that changes something may
+	// already have done so, which the retry would observe.
 	method := cmp.Or(req.Method, http.MethodGet)
 	unheard := w.left == maxHead && (method == http.MethodGet || method == http.MethodHead)
 	return nil, w.kept && (unheard || errors.Is(err, errWaited)), err
 }
 
-// conn takes the connection that was used last and is still of use, or makes one.
+// conn returns the most recently used connection that is still usable, or a new one.
 func (g *Client) conn(ctx context.Context) (*connection, error) {
 	for w := g.lastIdle(); w != nil; w = g.lastIdle() {
 		if w.unused() {
@@ -131,7 +129,8 @@ func (g *Client) conn(ctx context.Context) (*connection, error) {
 		}
 		w.conn.Close() //nolint:errcheck // nothing more comes of it
 	}
-	// A handshake takes a large stack, which a goroutine keeps. Each request has one.
+	// A handshake needs a large stack, which its goroutine keeps. So it runs in its own goroutine
+	// and not in that of the request.
 	var w *connection
 	var err error
 	made := make(chan struct{})
@@ -143,7 +142,7 @@ func (g *Client) conn(ctx context.Context) (*connection, error) {
 	return w, err
 }
 
-// connect makes a connection.
+// connect opens a connection.
 func (g *Client) connect(ctx context.Context) (*connection, error) {
 	conn, err := g.transport.DialContext(ctx, "tcp", g.address)
 	if err != nil {
@@ -161,7 +160,7 @@ func (g *Client) connect(ctx context.Context) (*connection, error) {
 	return w, nil
 }
 
-// lastIdle takes the connection that was used last; nil if none is idle.
+// lastIdle removes the most recently used idle connection from the pool; nil if there is none.
 func (g *Client) lastIdle() *connection {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -175,7 +174,7 @@ func (g *Client) lastIdle() *connection {
 	return w
 }
 
-// handshake shakes hands.
+// handshake performs the TLS handshake.
 func (g *Client) handshake(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, g.transport.TLSHandshakeTimeout)
 	defer cancel()
@@ -192,7 +191,7 @@ func (g *Client) handshake(ctx context.Context, conn net.Conn) (net.Conn, error)
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: conn.RemoteAddr(), Err: err}
 }
 
-// putIdle takes back a connection over which nothing is under way.
+// putIdle returns a connection without a pending request to the pool.
 func (g *Client) putIdle(w *connection) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -203,7 +202,7 @@ func (g *Client) putIdle(w *connection) {
 	}
 }
 
-// expire ends the connections that nobody has used for too long.
+// expire closes the connections that have been idle for too long.
 func (g *Client) expire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -217,7 +216,7 @@ func (g *Client) expire() {
 	}
 }
 
-// dropLocked ends the first n connections that are idle.
+// dropLocked closes the first n idle connections.
 func (g *Client) dropLocked(n int) {
 	for _, w := range g.idle[:n] {
 		w.conn.Close() //nolint:errcheck // nobody uses it
@@ -227,7 +226,7 @@ func (g *Client) dropLocked(n int) {
 	g.idle = g.idle[:rest]
 }
 
-// CloseIdleConnections ends the connections that nobody uses.
+// CloseIdleConnections closes all idle connections.
 func (g *Client) CloseIdleConnections() {
 	g.transport.CloseIdleConnections()
 	g.mu.Lock()
@@ -239,24 +238,23 @@ func (g *Client) CloseIdleConnections() {
 	}
 }
 
-// connection is a connection.
+// connection is one connection to the host.
 type connection struct {
 	client *Client
 	conn   net.Conn
-	socket *socket       // what is below it
-	look   io.Reader     // reads conn as the socket does
-	in     *bufio.Reader // reads from the wire
-	out    []byte        // a request
-	left   int64         // bytes that may come still
-	err    error         // why none do
-	kept   bool          // it had another request before
-	since  time.Time     // it is idle
+	socket *socket       // the socket below conn
+	look   io.Reader     // reads conn through the socket's mode
+	in     *bufio.Reader // buffers reads from the connection
+	out    []byte        // the request head
+	left   int64         // bytes that may still be read
+	err    error         // why reading failed
+	kept   bool          // it was reused
+	since  time.Time     // start of the idle time
 	spare  [1]byte
 }
 
-// unused tells of a connection that was idle whether the server left it as it was. One that
-// it has closed is of no use, and what came over one unasked would be taken for the answer
-// to the next request.
+// unused reports whether an idle connection is still usable. A closed one is useless. Unsolicited
+// bytes would be taken for the response to the next request.
 func (w *connection) unused() bool {
 	w.socket.hurry = true
 	n, err := w.look.Read(w.spare[:])
@@ -278,8 +276,8 @@ func (w *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// roundTrip sends the request that is in out, and reads the head of the answer. After an error
-// the wire is of no more use.
+// roundTrip sends the request in out and reads the response head. After an error the connection
+// must not be reused.
 func (w *connection) roundTrip(req *http.Request, body *io.SectionReader) (*http.Response, error) {
 	w.left = maxHead
 	ctx := req.Context()
@@ -302,7 +300,7 @@ func (w *connection) roundTrip(req *http.Request, body *io.SectionReader) (*http
 	return res, nil
 }
 
-// appendRequest appends the head of a request.
+// appendRequest appends the head of a request to b.
 func appendRequest(b []byte, req *http.Request, body *io.SectionReader) ([]byte, error) {
 	method, host, uri := cmp.Or(req.Method, http.MethodGet), cmp.Or(req.Host, req.URL.Host), req.URL.RequestURI()
 	if !httpguts.ValidHeaderFieldName(method) || !httpguts.ValidHostHeader(host) || // methods are spelled as names are
@@ -327,10 +325,10 @@ func appendRequest(b []byte, req *http.Request, body *io.SectionReader) ([]byte,
 	return append(b, "\r\n"...), nil
 }
 
-// errWaited is what a 408 on a connection says that had a request before.
+// errWaited reports a status 408 on a reused connection.
 var errWaited = errors.New("the server has waited too long for another request")
 
-// readResponse reads the head of the answer to a request.
+// readResponse reads the head of the response to req.
 func (w *connection) readResponse(req *http.Request) (*http.Response, error) {
 	for {
 		if first, err := w.in.Peek(1); err == nil && first[0] == tlsAlert {
@@ -339,12 +337,12 @@ func (w *connection) readResponse(req *http.Request) (*http.Response, error) {
 		res, err := http.ReadResponse(w.in, req)
 		switch {
 		case err != nil:
-			return nil, cmp.Or(w.err, err) // a head that is cut seems to be a wrong one
+			return nil, cmp.Or(w.err, err) // a truncated head looks malformed
 		case res.StatusCode == http.StatusSwitchingProtocols:
 			return nil, errors.New("the server goes on with a protocol that nobody asked for")
 		case res.StatusCode < http.StatusContinue:
 			return nil, fmt.Errorf("the server answers with the status %q, which there is not", res.Status)
-		case res.StatusCode < http.StatusOK: // what it says before it answers
+		case res.StatusCode < http.StatusOK: // an interim response
 			continue
 		case res.StatusCode == http.StatusRequestTimeout && w.kept:
 			return nil, errWaited
@@ -354,14 +352,14 @@ func (w *connection) readResponse(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// responseBody is the body of an answer.
+// responseBody is the body of a response.
 type responseBody struct {
 	io.ReadCloser
 	ctx  context.Context //nolint:containedctx // it is that of the request
-	conn *connection     // nil: it has gone its way
-	err  error           // what Read says since then
-	stop func() bool     // ends the watch over ctx
-	last bool            // the server ends the connection behind it
+	conn *connection     // nil: returned to the pool or closed
+	err  error           // the result of Read after that
+	stop func() bool     // stops watching ctx
+	last bool            // the server closes the connection afterwards
 }
 
 func (c *responseBody) Read(p []byte) (int, error) {
@@ -379,13 +377,13 @@ func (c *responseBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends what was not read.
+// Close discards the unread rest.
 func (c *responseBody) Close() error {
 	c.end(http.ErrBodyReadAfterClose)
 	return nil
 }
 
-// end lets go of the connection, which was read up to its next answer if err is io.EOF.
+// end releases the connection. If err is io.EOF, the response was read completely.
 func (c *responseBody) end(err error) {
 	w := c.conn
 	if w == nil {

@@ -1,11 +1,11 @@
-// Package objectstore is what object stores that are spoken to over HTTP have in
-// common; a protocol that is one builds on it.
+// Package objectstore holds what object stores over HTTP share. A protocol such as s3 builds on it:
 //
-//   - [NewTransport] is tuned for many large bodies to one host.
-//   - [Answer.Wanted] and [NewBody] read a range of one version, and believe no
-//     answer that is of another.
-//   - [Create] and [CreateParts] write an object: a small one by one request, a larger
-//     one in parts. The protocol says how in an [Uploader].
-//   - [Known] and [Unanswered] tell an error's kind where no answer does; [Shorten],
-//     [Innermost] and [Connection] bring it into a sentence.
+//   - [NewTransport] returns a transport tuned for many large bodies from one host, and [NewClient]
+//     a client that uses it with fewer goroutines.
+//   - [Response.Wanted] and [NewBody] read a range of one version and reject responses for another
+//     version.
+//   - [Create] and [CreateParts] write an object: a small one with one request, a larger one in
+//     parts. The protocol implements an [Uploader].
+//   - [Known] and [NoResponse] classify errors that occur without a response. [Shorten],
+//     [Innermost] and [Connection] turn them into readable messages.
 package objectstore

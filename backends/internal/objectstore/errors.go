@@ -18,7 +18,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Shorten keeps a server's page of HTML out of the logs.
+// Shorten collapses whitespace and limits the length, to keep HTML error pages out of the logs.
 func Shorten(s string) string {
 	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
 	if r := []rune(s); len(r) > 200 {
@@ -27,8 +27,7 @@ func Shorten(s string) string {
 	return s
 }
 
-// Innermost is what happened, without the layers it came through, but with the
-// address that a network operation was about.
+// Innermost returns the innermost cause of err, but keeps a *net.OpError for its address.
 func Innermost(err error) error {
 	for {
 		if op, ok := err.(*net.OpError); ok { //nolint:errorlint // each layer is looked at
@@ -42,8 +41,8 @@ func Innermost(err error) error {
 	}
 }
 
-// Connection is a sentence about an error before the store could answer whose remedy
-// is a parameter of the URL; nil when it is none.
+// Connection returns a message for a connection error that a URL parameter can fix; nil for other
+// errors.
 func Connection(err error) error {
 	var (
 		untrusted *tls.CertificateVerificationError
@@ -62,17 +61,17 @@ func Connection(err error) error {
 	return nil
 }
 
-// malformed is what net/http says of an alert of TLS that comes instead of an answer.
+// malformed is the net/http error text for a TLS alert received instead of a response.
 const malformed = `malformed HTTP response "\x15\x03`
 
 // tlsAlert is the first byte of such an alert.
 const tlsAlert = 0x15
 
-// ErrExpectsTLS is about a server that was asked in the clear.
+// ErrExpectsTLS means that a server expects HTTPS but received plain HTTP.
 var ErrExpectsTLS = errors.New("the endpoint speaks HTTPS: write https:// before it")
 
-// ExpectsTLS reports whether the body of an answer in the clear says that the port is one
-// for TLS, as the servers of Go, nginx, Apache and Jetty do.
+// ExpectsTLS reports whether the body of a plain HTTP response says that the port expects TLS. It
+// knows the texts of Go, nginx, Apache and Jetty.
 func ExpectsTLS(body []byte) bool {
 	text := string(bytes.ToLower(body))
 	for _, words := range []string{"http request to an https server", "plain http request was sent to https port", "speaking plain http to an ssl-enabled"} {
@@ -83,7 +82,7 @@ func ExpectsTLS(body []byte) bool {
 	return false
 }
 
-// namesIn are the names and addresses that a certificate is for.
+// namesIn returns the names and addresses in a certificate.
 func namesIn(cert *x509.Certificate) string {
 	names := slices.Clone(cert.DNSNames)
 	for _, ip := range cert.IPAddresses {
@@ -98,8 +97,8 @@ func namesIn(cert *x509.Certificate) string {
 	return strings.Join(names, ", ")
 }
 
-// Known is the kind of an error that a protocol need not look at: one of ours, or a
-// context's end. Whose deadline it was that ended, Store tells.
+// Known returns the kind of an error that needs no protocol knowledge: one of ours, or the end of a
+// context. The Store finds out whose deadline it was.
 func Known(err error) (kind backends.Kind, ok bool) {
 	var ours *backends.Error
 	if errors.As(err, &ours) {
@@ -111,8 +110,8 @@ func Known(err error) (kind backends.Kind, ok bool) {
 	return backends.Unknown, false
 }
 
-// NoResponse is the kind of an error that came instead of an answer, from the network
-// or from the client.
+// NoResponse returns the kind of an error of the network or the client that occurred without a
+// response.
 func NoResponse(err error) backends.Kind {
 	var (
 		op       *net.OpError

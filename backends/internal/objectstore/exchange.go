@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// shortBody is up to which size a body goes with the head, before the answer is looked for.
+	// shortBody is the maximum size of a body that is sent together with the head, before the
+	// response is read.
 	shortBody = 256 << 10
-	// copyBody is how much of a longer one is written at once: a slow line is to be seen to move.
+	// copyBody is the write size for longer bodies: small enough to show progress on a slow link.
 	copyBody = 64 << 10
 )
 
-// bodies are buffers for what is sent.
+// bodies are buffers for request bodies.
 var bodies = sync.Pool{New: func() any { return new([shortBody]byte) }}
 
-// length is how long a body is.
+// length returns the size of a body; nil has none.
 func length(body *io.SectionReader) int64 {
 	if body == nil {
 		return 0
@@ -31,8 +32,8 @@ func length(body *io.SectionReader) int64 {
 	return body.Size()
 }
 
-// exchange sends a request, whose head is in out, and reads the head of the answer. With an
-// answer broken is what kept the server from having all of the request.
+// exchange sends the request head in out and the body, and reads the response head. If there is a
+// response, broken is the error that kept the request from being sent completely.
 func (w *connection) exchange(req *http.Request, body *io.SectionReader) (res *http.Response, broken, err error) {
 	if length(body) > shortBody {
 		return w.sendBody(req, body)
@@ -48,14 +49,14 @@ func (w *connection) exchange(req *http.Request, body *io.SectionReader) (res *h
 		parts = append(parts, short)
 	}
 	_, broken = parts.WriteTo(w.conn)
-	if res, err = w.readResponse(req); err != nil { // it may say why it takes no more
+	if res, err = w.readResponse(req); err != nil { // the response may explain why the server stopped reading
 		return nil, nil, cmp.Or(broken, err)
 	}
 	return res, broken, nil
 }
 
-// sendBody is exchange for a long body. It hears the answer meanwhile: that may come before all
-// is sent, from a server that wants no more of it.
+// sendBody is exchange for a long body. It reads the response concurrently, because a server that
+// rejects the request may respond before all of it is sent.
 func (w *connection) sendBody(req *http.Request, body *io.SectionReader) (res *http.Response, broken, err error) {
 	var unheard error
 	heard := make(chan struct{})
@@ -81,8 +82,8 @@ func (w *connection) sendBody(req *http.Request, body *io.SectionReader) (res *h
 	return res, broken, err
 }
 
-// copyBody sends a body, from the file that it lies in if that can be. An error of its own is
-// apart from what breaks on the connection.
+// copyBody sends a body, with sendfile if possible. It returns errors of reading the body apart
+// from errors of the connection (broken).
 func (w *connection) copyBody(ctx context.Context, body *io.SectionReader) (broken, err error) {
 	if _, err := body.Seek(0, io.SeekStart); err != nil {
 		return nil, err

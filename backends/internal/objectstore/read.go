@@ -10,12 +10,12 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// NoBytes tells whether a range has no bytes, which no request can ask for.
+// NoBytes reports whether a range is empty, which no request can express.
 func NoBytes(obj backends.Object, off, n int64) bool {
 	return n == 0 || (n < 0 && off > 0 && off == obj.Size)
 }
 
-// Range is how a range is written behind "bytes=" in the header of that name.
+// Range returns the value after "bytes=" in a Range header.
 func Range(off, n int64) string {
 	if n < 0 {
 		return fmt.Sprintf("%d-", off)
@@ -23,28 +23,28 @@ func Range(off, n int64) string {
 	return fmt.Sprintf("%d-%d", off, off+n-1)
 }
 
-// BeyondEnd is the error of a range that begins after the object's end.
+// BeyondEnd returns the error for a range that begins after the end of the object.
 func BeyondEnd(key string, off int64) error {
 	return &backends.Error{Op: "read", Key: key, Kind: backends.Corrupt, Err: fmt.Errorf("the object ends before byte %d: %w", off, io.ErrUnexpectedEOF)}
 }
 
-// Response is what a server says of the bytes that are to come.
+// Response describes the body that a server is about to send.
 type Response struct {
 	Status       int
 	Version      backends.Version
-	Length       int64 // -1 when it does not say
+	Length       int64 // -1 if unknown
 	ContentRange string
 }
 
-// partial reports whether the bytes are a range of the object. "rclone serve s3" sends the
-// range that it was asked for with status 200.
+// partial reports whether the body is a range of the object. "rclone serve s3" sends the requested
+// range with status 200.
 func (a Response) partial() bool {
 	return a.Status == http.StatusPartialContent || a.ContentRange != ""
 }
 
-// Wanted compares the answer with the question, n bytes of obj from off, and returns
-// how many bytes of it are wanted. Servers and proxies exist that ignore If-Match or
-// Range, and a mixture of versions would go unseen.
+// Wanted checks that the response matches the request for n bytes of obj at off, and returns how
+// many bytes of it to read. Some servers and proxies ignore If-Match or Range, and a mixture of
+// versions would go unnoticed.
 func (a Response) Wanted(obj backends.Object, off, n int64) (int64, error) {
 	refuse := func(kind backends.Kind, format string, args ...any) (int64, error) {
 		return 0, backends.Errorf(kind, "read", obj.Key, format, args...)
@@ -74,9 +74,8 @@ func (a Response) Wanted(obj backends.Object, off, n int64) (int64, error) {
 	return n, nil
 }
 
-// Body is a stream of exactly the bytes that were asked for. Closed before the
-// answer's end it takes the connection with it, which is cheaper than the rest of a
-// large object.
+// Body is a stream of exactly the requested bytes. Closing it early also closes the connection,
+// which is cheaper than reading the rest of a large object.
 type Body struct {
 	io.ReadCloser
 	ctx     context.Context //nolint:containedctx // it is that of the request
@@ -88,13 +87,13 @@ type Body struct {
 
 var _ backends.ChecksumReader = (*Body)(nil)
 
-// NewBody is the stream of left bytes from an answer's body. Its sum is that of the
-// whole object, if the answer told it; explain makes an error of the store's kind.
+// NewBody returns a stream of left bytes from a response body. sum is the checksum of the whole
+// object, if the response had one. explain converts errors to those of the store.
 func NewBody(ctx context.Context, key string, from io.ReadCloser, left int64, sum backends.Checksum, explain func(op, key string, err error) error) *Body {
 	return &Body{from, ctx, key, left, sum, explain}
 }
 
-// ObjectChecksum is the checksum of the whole object, if the answer told it.
+// ObjectChecksum returns the checksum of the whole object, if the response had one.
 func (r *Body) ObjectChecksum() backends.Checksum { return r.sum }
 
 func (r *Body) Read(p []byte) (int, error) {
@@ -107,10 +106,10 @@ func (r *Body) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	r.left -= int64(n)
 	switch {
-	case r.ctx.Err() != nil: // the connection may call it many names, or not have noticed
+	case r.ctx.Err() != nil: // the connection may report any error, or none yet
 		return n, &backends.Error{Op: "read", Key: r.key, Kind: backends.Canceled, Err: context.Cause(r.ctx)}
 	case err == nil, errors.Is(err, io.EOF) && r.left == 0:
-		return n, nil // the end is told by the next call
+		return n, nil // the next call returns io.EOF
 	case errors.Is(err, io.EOF):
 		return n, io.ErrUnexpectedEOF
 	case errors.Is(err, io.ErrUnexpectedEOF):

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a connection that can also be read without waiting. A deadline that has passed
-// is no way to: Go then does not look whether something is there.
+// socket is a connection that also supports non-blocking reads. An expired deadline does not
+// provide that: Go then returns without checking for data.
 type socket struct {
 	net.Conn
-	raw   syscall.RawConn // nil: there is only the other way to read it
-	hurry bool            // Read does not wait
+	raw   syscall.RawConn // nil: non-blocking reads are not possible
+	hurry bool            // Read does not block
 }
 
-// errNothing says that nothing came. To what is spoken over a socket it is a time-out, after
-// which that can be read further.
+// errNothing means that no data is available. TLS treats it as a timeout, after which the
+// connection can still be read.
 var errNothing = os.ErrDeadlineExceeded
 
 func newSocket(conn net.Conn) *socket {
 	s := &socket{Conn: conn}
 	if c, ok := conn.(syscall.Conn); ok {
-		s.raw, _ = c.SyscallConn() // with an error it is nil
+		s.raw, _ = c.SyscallConn() // nil after an error
 	}
 	return s
 }
@@ -54,8 +54,8 @@ func (s *socket) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// sendFile has the kernel send up to n bytes of a file from off on, and returns how many it
-// did; 0 after an error.
+// sendFile lets the kernel send up to n bytes of f from off on. It returns how many were sent; 0
+// after an error.
 func (s *socket) sendFile(f *os.File, off int64, n int) (sent int) {
 	var err error
 	gone := s.raw.Write(func(fd uintptr) bool {

@@ -13,10 +13,10 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// NewTransport is tuned for many requests to one host: as many idle connections as
-// requests at once, no limit on how long a body may take (Store watches whether it
-// moves), no second protocol and no compression between us and the bytes. It trusts
-// the authorities in the file caBundle beside the system's, if that is not "".
+// NewTransport returns a transport tuned for many requests to one host. It keeps as many idle
+// connections as concurrent requests. It sets no time limit on bodies, because the Store detects
+// stalls, and disables HTTP/2 and compression. If caBundle is not "", the CAs in that file are
+// trusted in addition to the system's.
 func NewTransport(caBundle string) (*http.Transport, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -46,12 +46,12 @@ func NewTransport(caBundle string) (*http.Transport, error) {
 	return t, nil
 }
 
-// NoRedirect is for a client's CheckRedirect. A redirect means another region or an
-// endpoint that does not speak the protocol, and a request signed for one host is of
-// no use at another.
+// NoRedirect is a CheckRedirect function that never follows a redirect. A redirect means another
+// region or an endpoint with another protocol, and a signed request is valid for one host only.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Moving is body, and tells the watchdog of ctx of bytes that Store does not see.
+// Moving returns body wrapped to report bytes, which the Store does not see, to the stall detector
+// of ctx.
 func Moving(ctx context.Context, body io.ReadCloser) io.ReadCloser { return &moving{body, ctx} }
 
 type moving struct {

@@ -11,36 +11,36 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// SmallObject is up to which size, in bytes, an object waits for Commit and is then
-// one request. Larger ones are on the way before.
+// SmallObject is the maximum size, in bytes, of an object that is sent as one request in Commit.
+// Larger objects are sent in parts before.
 const SmallObject = 8 << 20
 
-// abortWithin is how long Abort waits for the store.
+// abortWithin is the timeout of Abort.
 const abortWithin = 15 * time.Second
 
-// Uploader is how a protocol writes one object.
+// Uploader is the protocol's part of writing one object.
 type Uploader interface {
-	// Begin starts an upload in parts. It is called at most once with success.
+	// Begin starts a multipart upload. It succeeds at most once.
 	Begin(ctx context.Context) error
-	// Resume goes on with an upload that had this Token instead, and tells whether the
-	// store still has it. Send is called for all parts nevertheless.
+	// Resume continues the upload of token instead, and reports whether the store still has it.
+	// Send is nevertheless called for all parts.
 	Resume(ctx context.Context, token string) (bool, error)
-	// Token returns the store's ID of the upload that was begun, and what Resume needs.
+	// Token returns the store's ID of the upload and the token for Resume.
 	Token() (id, token string, err error)
-	// Send sends one of the parts, which are numbered from 1, and may be sent again;
-	// many are sent at once.
+	// Send sends one part. Parts are numbered from 1 and may be sent again. Send is called
+	// concurrently.
 	Send(ctx context.Context, number int, src *io.SectionReader) error
-	// Sum returns what is to see the bytes of a small object before Publish, to sum
-	// them. Each call begins anew.
+	// Sum returns a writer that computes the checksum of a small object before Publish. Each call
+	// starts over.
 	Sum() io.Writer
-	// Publish makes the object: of the parts, if Begin was called, and else of small.
-	// It is called again after it failed, also when only its answer got lost.
+	// Publish creates the object: from the parts if Begin was called, else from small. It is called
+	// again after a failure, also if only the response was lost.
 	Publish(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error)
-	// Drop has the store forget the parts.
+	// Drop discards the parts in the store.
 	Drop(ctx context.Context) error
 }
 
-// CreateParts begins an object of known size.
+// CreateParts starts writing an object of known size.
 func CreateParts(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, facts backends.Capabilities) (backends.PartWriter, error) {
 	u := newUpload(ctx, to, key, opts, facts)
 	if opts.Size <= SmallObject {
@@ -50,7 +50,7 @@ func CreateParts(ctx context.Context, to Uploader, key string, opts backends.Cre
 	if opts.Resume != "" {
 		u.begun, err = to.Resume(ctx, opts.Resume)
 		if kind := backends.KindOf(err); err != nil && !kind.Retryable() && kind != backends.Canceled {
-			u.begun, err = false, nil // who may write may not always look
+			u.begun, err = false, nil // permission to write does not imply permission to list
 		}
 	}
 	if !u.begun && err == nil {
@@ -70,27 +70,27 @@ func CreateParts(ctx context.Context, to Uploader, key string, opts backends.Cre
 	return u, nil
 }
 
-// Create begins an object whose size may not be known. A part waits in memory until
+// Create starts writing an object whose size may be unknown. Each part is buffered in memory until
 // it is full.
 func Create(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, facts backends.Capabilities) backends.Writer {
 	return &stream{upload: newUpload(ctx, to, key, opts, facts), ctx: ctx, most: facts.MaxParts}
 }
 
-// upload is one object on its way: small, read in Commit, or in parts.
+// upload is one object being written: either small and sent in Commit, or in parts.
 type upload struct {
 	to     Uploader
 	key    string
-	size   int64           // what was promised; -1 when it is not known
-	length int64           // of its parts
+	size   int64           // as announced; -1 if unknown
+	length int64           // part length
 	lasts  context.Context //nolint:containedctx // Abort works after that of Create ended
 
 	begun bool // it is in parts
-	left  bool // somebody may go on with them after Abort
+	left  bool // Abort keeps the parts for a later Resume
 	ended bool // committed or aborted
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards the fields below
 	small *io.SectionReader
-	sizes map[int]int64 // of the parts that were sent
+	sizes map[int]int64 // sizes of the parts sent
 }
 
 func newUpload(ctx context.Context, to Uploader, key string, opts backends.CreateOptions, facts backends.Capabilities) *upload {
@@ -106,7 +106,7 @@ func (u *upload) begin(ctx context.Context) error {
 	return err
 }
 
-// WritePart sends a part, or sums it if it is the whole of a small object.
+// WritePart sends a part, or computes the checksum if it is a whole small object.
 func (u *upload) WritePart(ctx context.Context, off int64, src *io.SectionReader) error {
 	if u.begun {
 		return u.send(ctx, int(off/u.length)+1, src)
@@ -114,7 +114,7 @@ func (u *upload) WritePart(ctx context.Context, off int64, src *io.SectionReader
 	return u.keep(src)
 }
 
-// keep has Commit send src, which is read here at the pace that the Store allows.
+// keep retains src for Commit. It reads src here, paced by the Store, to compute the checksum.
 func (u *upload) keep(src *io.SectionReader) error {
 	if _, err := io.Copy(u.to.Sum(), io.NewSectionReader(src, 0, src.Size())); err != nil {
 		return err
@@ -163,7 +163,7 @@ func (u *upload) Commit(ctx context.Context) (backends.Object, error) {
 	return obj, nil
 }
 
-// Abort drops the parts that the store holds, unless Begun was told of them.
+// Abort discards the parts in the store, unless Begun received a resume token.
 func (u *upload) Abort() error {
 	if u.ended {
 		return nil
@@ -177,11 +177,11 @@ func (u *upload) Abort() error {
 	return u.to.Drop(ctx)
 }
 
-// stream is an upload whose parts come one after another.
+// stream is an upload whose parts are written sequentially.
 type stream struct {
 	*upload
 	ctx    context.Context //nolint:containedctx // Write has none of its own
-	most   int64           // parts
+	most   int64           // maximum number of parts
 	buf    []byte
 	number int // parts sent
 }
@@ -203,7 +203,7 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// flush sends what waits as the next part; after an error it still waits.
+// flush sends the buffer as the next part. After an error the buffer is kept.
 func (s *stream) flush(ctx context.Context) error {
 	if !s.begun {
 		if err := s.begin(ctx); err != nil {
@@ -222,7 +222,7 @@ func (s *stream) flush(ctx context.Context) error {
 	return nil
 }
 
-// Commit sends what waits and publishes the object.
+// Commit sends the buffer and publishes the object.
 func (s *stream) Commit(ctx context.Context) (backends.Object, error) {
 	switch {
 	case s.ended:
