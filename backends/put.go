@@ -119,7 +119,7 @@ func (s *Store) putStream(ctx context.Context, key string, src io.ReaderAt, opts
 // bytes and then always fails must not be retried for ever.
 type paced struct {
 	store    *Store
-	ctx      context.Context // it lives as long as one request
+	ctx      context.Context // the context of one request
 	src      io.ReaderAt
 	watchdog *stallDetector
 	reached  *atomic.Int64 // highest offset of any attempt

@@ -10,7 +10,7 @@ import (
 
 var _ backends.Claims = (*bucket)(nil)
 
-// guard is how IfVersion is kept; see the package comment.
+// guard returns how IfVersion is enforced; see the package comment.
 func (b *bucket) guard() backends.Guard {
 	switch {
 	case b.matches:
@@ -35,7 +35,7 @@ func (b *bucket) ReadClaim(ctx context.Context, name string) (string, error) {
 // DeleteClaim implements backends.Claims.
 func (b *bucket) DeleteClaim(ctx context.Context, name string) error { return b.Delete(ctx, name) }
 
-// ifMatch is the header by which a store that heeds it replaces one version only.
+// ifMatch returns the If-Match header value for stores that honor it; nil otherwise.
 func (u *upload) ifMatch() *string {
 	if u.replaces == "" || !u.b.matches {
 		return nil
@@ -43,7 +43,7 @@ func (u *upload) ifMatch() *string {
 	return new(`"` + string(u.replaces) + `"`)
 }
 
-// swap makes the object in place of the version that IfVersion says.
+// swap creates the object in place of the version in IfVersion.
 func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	current := func(ctx context.Context) (backends.Version, error) {
 		is, err := u.b.Stat(ctx, u.key)
@@ -65,7 +65,7 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 		err = objectstore.CompareFirst(ctx, u.key, u.replaces, current, replace)
 	}
 	if backends.KindOf(err) == backends.Changed {
-		// The answer to an earlier request may have been lost.
+		// The response to an earlier request may have been lost.
 		if there, herr := u.b.head(ctx, u.key); herr == nil && there.Metadata[markName] == u.mark {
 			return u.b.described(u.key, there), nil
 		}
@@ -73,7 +73,7 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 	return obj, err
 }
 
-// sweepClaims deletes claims in the directory of prefix that nobody holds any more.
+// sweepClaims deletes stale claims in the directory of prefix.
 func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	if b.guard() != backends.GuardClaim {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// Scheme describes s3:// URLs.
+// Scheme returns the scheme of s3:// URLs.
 func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name:    "s3",
@@ -41,11 +41,11 @@ func Scheme() backends.Scheme {
 	}
 }
 
-// settings are a Target's parameters, read and checked.
+// settings are the parsed parameters of a Target.
 type settings struct {
-	endpoint      string // "" on AWS
-	aws           bool   // also by an endpoint of AWS's own
-	region        string // "" when it has to be found
+	endpoint      string // "" for AWS
+	aws           bool   // the server is AWS, also with an explicit AWS endpoint
+	region        string // "" if it must be detected
 	pathStyle     bool
 	anonymous     bool
 	requesterPays bool
@@ -87,7 +87,7 @@ func parse(t backends.Target) (settings, error) {
 		aws:      true,
 	}
 	if c.caBundle == "" && t.Getenv != nil {
-		c.caBundle = t.Getenv("AWS_CA_BUNDLE") // a file's name, which means nothing in a Secret
+		c.caBundle = t.Getenv("AWS_CA_BUNDLE") // a file name, which has no meaning in a Secret
 	}
 	host := ""
 	if c.endpoint != "" {
@@ -139,7 +139,7 @@ func parse(t backends.Target) (settings, error) {
 	return c, nil
 }
 
-// under tells whether host is one of the domains or below it.
+// under reports whether host is one of the domains or a subdomain.
 func under(host string, domains ...string) bool {
 	for _, d := range domains {
 		if host == d || strings.HasSuffix(host, "."+d) {
@@ -172,9 +172,9 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 		Region:       set.region,
 		UsePathStyle: set.pathStyle,
 		HTTPClient:   &http.Client{Transport: progress{transport}, CheckRedirect: objectstore.NoRedirect},
-		Retryer:      aws.NopRetryer{}, // Store retries; two layers multiply
-		// Checksums that the SDK adds of its own accord break PUT on Ceph over
-		// TLS; ours are headers, which every store accepts or names in refusing.
+		Retryer:      aws.NopRetryer{}, // the Store retries; nested retries multiply
+		// Checksums that the SDK adds on its own break PUT on Ceph over TLS. Ours are headers,
+		// which every store accepts or rejects by name.
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
 		APIOptions:                 apiOptions,
@@ -215,8 +215,8 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	return backends.Opened{Backend: b, Prefix: t.Path}, nil
 }
 
-// findRegion asks where the bucket is; the answer needs no credentials, and comes
-// from any region of the same partition. opts.Region is where to ask.
+// findRegion returns the region of the bucket. The request needs no credentials and works from any
+// region of the same partition. opts.Region is where to send it.
 func (b *bucket) findRegion(ctx context.Context, opts s3.Options) (string, error) {
 	if opts.Region == "" {
 		opts.Region = "us-east-1"
@@ -240,7 +240,7 @@ func (b *bucket) findRegion(ctx context.Context, opts s3.Options) (string, error
 	}
 	var e *backends.Error
 	errors.As(b.explain("open", "", err), &e)
-	if !b.unset || serverErrorOf(err).status != 0 { // else the missing endpoint is what comes first
+	if !b.unset || serverErrorOf(err).status != 0 { // otherwise the missing endpoint is the main problem
 		e.Err = fmt.Errorf("the bucket's region could not be found (%w): say it with ?region=", e.Err)
 	}
 	return "", e

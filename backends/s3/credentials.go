@@ -17,7 +17,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// secretFile returns what a file of a mounted Secret says; "" without one.
+// secretFile returns the contents of a file in a mounted Secret; "" if there is none.
 func secretFile(opts backends.Options, name string) (string, error) {
 	if opts.Secrets == "" {
 		return "", nil
@@ -29,14 +29,13 @@ func secretFile(opts backends.Options, name string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// credentials are those of doc.go's list, in its order.
+// credentials tries the sources in the package comment, in order.
 type credentials struct {
 	opts  backends.Options
 	chain aws.CredentialsProvider
 }
 
-// rereadAfter is for how long credentials from files are used before the files are
-// looked at again.
+// rereadAfter is how long credentials from files are used before the files are read again.
 const rereadAfter = 5 * time.Minute
 
 func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
@@ -55,7 +54,7 @@ func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 		}
 	}
 	if c.opts.Getenv != nil {
-		found, _ := threeNames(func(name string) (string, error) { return c.opts.Getenv(name), nil }, environment) // it has no errors
+		found, _ := threeNames(func(name string) (string, error) { return c.opts.Getenv(name), nil }, environment) // Getenv does not fail
 		if found.HasKeys() {
 			return found, nil
 		}
@@ -67,16 +66,15 @@ func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return found, err
 }
 
-// renewable are credentials that can be read again before their time is over, as when
-// the store says that a token has expired.
+// renewable are credentials that can be reloaded early, as when the store reports an expired token.
 type renewable struct {
 	credentials
 	chain *reloaded
-	cache *aws.CredentialsCache // of this
-	fixed atomic.Bool           // the last ones came from the environment, which does not change
+	cache *aws.CredentialsCache // a cache of this provider
+	fixed atomic.Bool           // the last ones came from the environment, which is constant
 }
 
-// newRenewable returns credentials whose chain is that of load, which chain came from.
+// newRenewable returns credentials whose SDK chain is chain at first and reloaded with load.
 func newRenewable(opts backends.Options, chain aws.CredentialsProvider, load func(context.Context) (aws.CredentialsProvider, error)) *renewable {
 	r := &renewable{chain: &reloaded{load: load, now: chain}}
 	r.credentials = credentials{opts, r.chain}
@@ -90,8 +88,8 @@ func (r *renewable) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return found, err
 }
 
-// renew has the next request read the credentials again. It returns false where they
-// cannot be others.
+// renew makes the next request reload the credentials. It returns false if they cannot have
+// changed.
 func (r *renewable) renew() bool {
 	if r.fixed.Load() {
 		return false
@@ -101,7 +99,7 @@ func (r *renewable) renew() bool {
 	return true
 }
 
-// reloaded is the SDK's chain. The SDK keeps what it once read from a file.
+// reloaded is the SDK's credential chain, reloaded on demand. The SDK itself caches files for ever.
 type reloaded struct {
 	load  func(context.Context) (aws.CredentialsProvider, error)
 	stale atomic.Bool
@@ -124,7 +122,7 @@ func (r *reloaded) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return r.now.Retrieve(ctx)
 }
 
-// environment is the source of credentials from Options.Getenv.
+// environment is the Source of credentials from Options.Getenv.
 const environment = "environment"
 
 func threeNames(get func(string) (string, error), source string) (aws.Credentials, error) {
@@ -135,11 +133,11 @@ func threeNames(get func(string) (string, error), source string) (aws.Credential
 		errors.Join(err1, err2, err3)
 }
 
-// sharedFile reads a file named credentials, as the AWS tools write it.
+// sharedFile reads a file named credentials, in the format of the AWS tools.
 func (c credentials) sharedFile(ctx context.Context) (aws.Credentials, error) {
 	path := filepath.Join(c.opts.Secrets, "credentials")
 	if _, err := os.Stat(path); err != nil {
-		return aws.Credentials{}, nil // no such file is no error
+		return aws.Credentials{}, nil // a missing file is not an error
 	}
 	profile := "default"
 	if c.opts.Getenv != nil {

@@ -1,73 +1,71 @@
-// Package s3 speaks to Amazon S3 and to the many stores that speak like it.
+// Package s3 implements Amazon S3 and compatible stores.
 //
 //	s3://bucket/directory/                                              on AWS
 //	s3://bucket/directory/?endpoint=https://rgw.example.org:8443        anywhere else
 //
-// [Scheme] says which parameters there are. The endpoint may also come from files in
-// Options.Secrets or variables named AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. On AWS the
-// bucket's region is found by asking; elsewhere it is that of AWS_REGION, or us-east-1.
+// [Scheme] lists the parameters. The endpoint may also come from files in Options.Secrets or
+// variables named AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL. On AWS the region of the bucket is
+// detected; elsewhere it is AWS_REGION, or us-east-1.
 //
 // # Credentials
 //
-// The first of these that gives any:
+// The first of these sources that has any:
 //
-//  1. files in Options.Secrets named AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
-//     perhaps AWS_SESSION_TOKEN, or one named credentials as the AWS tools write it;
-//     they are read again every few minutes, so a changed Secret is followed;
-//  2. the variables of the same names, by Options.Getenv;
-//  3. the SDK's own chain: shared configuration, web identity (IRSA), container and
-//     instance roles. The SDK reads the process's environment for these.
+//  1. files in Options.Secrets named AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally
+//     AWS_SESSION_TOKEN, or one named credentials in the format of the AWS tools. They are read
+//     again every few minutes, so a changed Secret takes effect;
+//  2. the variables of the same names, from Options.Getenv;
+//  3. the SDK's own chain: shared configuration, web identity (IRSA), container and instance roles.
+//     For these the SDK reads the environment of the process.
 //
 // With ?anonymous=true requests are not signed.
 //
 // # Reading
 //
-// Objects and lists are asked for without the SDK, by requests that are signed here and
-// answers that are read here: of a small object it cost more than all else together.
-// Where the bucket is, and whose credentials count, it still says, and what refuses
-// becomes one of its errors. All other requests are its own.
+// Objects and listings are requested without the SDK: this package signs the requests and parses
+// the responses itself. For a small object the SDK cost more than everything else together. The SDK
+// still resolves the endpoint and the credentials, and error responses become errors of its types.
+// All other requests use the SDK.
 //
-// Versions are ETags. Every read carries If-Match, and the answer's ETag and range
-// are compared with what was asked for, since there are servers that ignore either.
-// A read from offset 0 of an object whose checksum is not known asks for the whole
-// object and hangs up after the range, because only such an answer tells the whole
-// object's checksum. Sums of sums ("composite") are not used, nor is the MD5 that
-// some ETags are: computing it costs more than all else together.
+// Versions are ETags. Every read carries If-Match. The ETag and the range of the response are
+// compared with the request, since some servers ignore either. A read from offset 0 of an object
+// without a known checksum requests the whole object and disconnects after the range, because only
+// such a response contains the checksum of the whole object. Composite checksums (checksums of
+// checksums) are not used. Neither is the MD5 that some ETags are: computing it costs more than
+// everything else together.
 //
-// Keys that end in "/" are the directories of graphical tools and gateways; they are not
-// listed, whatever their size.
+// Keys that end in "/" are directory markers of graphical tools and gateways. They are not listed,
+// whatever their size.
 //
-// A page whose keys are out of byte order is from a server that walks directories. The
-// list is then made directory by directory, by the delimiter "/", each sorted; ?list=directories
-// does so from the beginning. Keys that were yielded before must come again, all of
-// them, or the list fails.
+// A page whose keys are not in byte order comes from a server that walks directories. The listing
+// then proceeds directory by directory, with the delimiter "/", and sorts each one;
+// ?list=directories does so from the start. All keys that were already yielded must appear again,
+// or the listing fails.
 //
 // # Writing
 //
-// Objects of up to 8 MiB are one request, larger ones a multipart upload; neither is
-// seen before Commit. Payloads are not signed but carry a CRC-64/NVME, which the
-// store checks, so that nothing is hashed by SHA-256 only to sign it. Stores that
-// refuse such checksums get none from then on, which is logged once;
-// ?checksum= fixes it either way.
+// Objects of up to 8 MiB are one request, larger ones a multipart upload. Neither is visible before
+// Commit. Payloads are not signed but carry a CRC-64/NVME, which the store verifies, so no payload
+// is hashed with SHA-256 only to sign it. Stores that refuse such checksums get none from then on,
+// which is logged once; ?checksum= overrides it either way.
 //
-// A Commit whose answer was lost can be repeated: each write carries a random word
-// of metadata, stager-write, by which it knows its own object from another's.
+// A Commit whose response was lost can be repeated. Each write carries a random value in the
+// metadata, stager-write, which identifies its own object.
 //
 // # IfAbsent
 //
-// On AWS If-None-Match decides in one step. Stores that speak like it may ignore the
-// header, and overwrite: Ceph 16 does so in a bucket with versioning, and everywhere
-// when it puts an object together from parts. So a bucket that is not on AWS is asked
-// once for its versioning, when it is opened; where it has that, or does not tell
-// (s3:GetBucketVersioning), Facts.ConditionalCreate is false. There, and before it
-// puts parts together, Commit looks whether the key is free, and of two writers at
-// the same moment both may succeed.
+// On AWS, If-None-Match decides atomically. Compatible stores may ignore the header and overwrite:
+// Ceph 16 does so in a bucket with versioning, and everywhere when it completes a multipart upload.
+// So the versioning of a bucket outside AWS is queried once, when it is opened. If it is enabled or
+// unknown (s3:GetBucketVersioning), Capabilities.ConditionalCreate is false. In that case, and
+// before completing a multipart upload, Commit checks whether the key exists, and two simultaneous
+// writers may both succeed.
 //
 // # IfVersion
 //
-// On AWS If-Match decides in one step. Elsewhere the header is not trusted: servers
-// ignore it, and Ceph 16 refuses it even for the right ETag. There writers exclude each
-// other by claim objects, see [backends.Claim], which If-None-Match creates. Their names
-// begin with .stager-tmp-claim- and List leaves them out. Where If-None-Match does not
-// decide either, Commit compares before it writes, and Facts.Guard is GuardNone.
+// On AWS, If-Match decides atomically. Elsewhere the header is not trusted: some servers ignore it,
+// and Ceph 16 rejects even the right ETag. There, writers exclude each other with claim objects,
+// see [backends.Claim], created with If-None-Match. Their names begin with .stager-tmp-claim- and
+// List hides them. Where If-None-Match does not decide either, Commit compares before it writes,
+// and Capabilities.Guard is GuardNone.
 package s3

@@ -17,13 +17,13 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// An answer is what a server said in refusing, taken out of the SDK's layers.
+// A serverError is an error response, extracted from the layers of the SDK.
 type serverError struct {
-	status     int // 0: no answer came
+	status     int // 0: no response
 	code       string
 	message    string
-	request    string // the store's own number for the request
-	page       bool   // it is a web page, so whoever answered does not speak S3
+	request    string // the store's request ID
+	page       bool   // the body is a web page, so the server does not implement S3
 	retryAfter time.Duration
 }
 
@@ -42,13 +42,13 @@ func serverErrorOf(err error) (a serverError) {
 		a.code, a.message = api.ErrorCode(), api.ErrorMessage()
 	}
 	if a.code != "" && !bare(a) {
-		a.page = false // the body is an error of S3, which moto sends as text/html
+		a.page = false // the body is an S3 error, which moto sends as text/html
 	}
 	return a
 }
 
-// isPage reports whether the header of an answer is that of a web page. The answer to HEAD
-// has no body, so its type means nothing. Only S3 servers send X-Amz-Request-Id.
+// isPage reports whether a response header is that of a web page. The response to HEAD has no body,
+// so its type is meaningless. Only S3 servers send X-Amz-Request-Id.
 func isPage(res *http.Response) bool {
 	if res.Request != nil && res.Request.Method == http.MethodHead || res.Header.Get("X-Amz-Request-Id") != "" {
 		return false
@@ -56,7 +56,7 @@ func isPage(res *http.Response) bool {
 	return strings.HasPrefix(res.Header.Get("Content-Type"), "text/html")
 }
 
-// classify says what to do about an error of the SDK or of the network.
+// classify returns the kind of an error of the SDK or the network.
 func classify(err error) backends.Kind {
 	if kind, ok := objectstore.Known(err); ok {
 		return kind
@@ -68,13 +68,13 @@ func classify(err error) backends.Kind {
 		case connection(err) != nil:
 			return backends.Invalid
 		case a.status < 300 && cut(err):
-			return backends.Unavailable // the answer was cut
+			return backends.Unavailable // the response was truncated
 		case (a.page || errors.As(err, &garbled)) && a.status < 500:
-			return backends.Unknown // it cannot know what exists
+			return backends.Unknown // such a server cannot know what exists
 		}
 		return a.kind()
 	}
-	if a.code != "" { // the body of a 200 can hold an error
+	if a.code != "" { // the body of a 200 may contain an error
 		a.status = http.StatusBadRequest
 		return a.kind()
 	}
@@ -84,7 +84,7 @@ func classify(err error) backends.Kind {
 	return objectstore.NoResponse(err)
 }
 
-// connection is a sentence about an endpoint that is written wrongly, or nil.
+// connection returns a message about a wrong endpoint URL, or nil.
 func connection(err error) error {
 	var garbled *smithy.DeserializationError
 	if errors.As(err, &garbled) && objectstore.ExpectsTLS(garbled.Snapshot) {
@@ -93,14 +93,14 @@ func connection(err error) error {
 	return objectstore.Connection(err)
 }
 
-// cut reports whether the body of an answer ended too early.
+// cut reports whether a response body was truncated.
 func cut(err error) bool {
 	var syntax *xml.SyntaxError
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &syntax) && syntax.Msg == "unexpected EOF"
 }
 
-// kind goes by the code, then by the status. A server that fails (5xx) is never
-// believed to know that something does not exist.
+// kind maps the code, then the status, to a kind. A failing server (5xx) is never trusted about the
+// absence of an object.
 func (a serverError) kind() backends.Kind {
 	switch a.code {
 	case "QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded":
@@ -121,7 +121,7 @@ func (a serverError) kind() backends.Kind {
 		return backends.Unavailable
 	}
 	if a.brokenBytes() {
-		return backends.Unknown // sending it again helps, or nothing does
+		return backends.Unknown // either sending again helps, or nothing does
 	}
 	switch a.code {
 	case "NoSuchKey", "NoSuchBucket":
@@ -159,7 +159,7 @@ func (a serverError) kind() backends.Kind {
 	return backends.Unknown
 }
 
-// brokenBytes tells whether what arrived is not what its checksum says.
+// brokenBytes reports whether the received bytes did not match their checksum.
 func (a serverError) brokenBytes() bool {
 	switch a.code {
 	case "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch":
@@ -168,12 +168,12 @@ func (a serverError) brokenBytes() bool {
 	return false
 }
 
-// expired reports whether the store refused credentials whose time is over.
+// expired reports whether the store rejected expired credentials.
 func (a serverError) expired() bool {
 	return a.code == "ExpiredToken" || a.code == "TokenRefreshRequired"
 }
 
-// words are for people, where the server's own do not say what to do.
+// words replaces server messages that do not say what to do.
 var words = map[string]string{
 	"NoSuchKey":                    "no such object",
 	"InvalidAccessKeyId":           "the store does not know this access key",
@@ -189,7 +189,7 @@ var words = map[string]string{
 	"NoSuchUpload":                 "somebody else ended this upload",
 }
 
-// explain turns an error of the SDK into one of ours, in a sentence.
+// explain converts an error of the SDK to a *backends.Error with a readable message.
 func (b *bucket) explain(op, key string, err error) error {
 	var (
 		local *backends.LocalError
@@ -239,8 +239,8 @@ func (b *bucket) sentence(a serverError, err error) error {
 	return b.withoutEndpoint(objectstore.Innermost(err))
 }
 
-// withoutEndpoint adds to what keeps AWS from being reached that it is asked only because
-// no endpoint is set: most who see that have another store.
+// withoutEndpoint adds to a connection error that AWS is contacted only because no endpoint is set.
+// Most users who see this have another store.
 func (b *bucket) withoutEndpoint(err error) error {
 	if !b.unset {
 		return err
@@ -248,12 +248,12 @@ func (b *bucket) withoutEndpoint(err error) error {
 	return fmt.Errorf("no endpoint is set (?endpoint= or AWS_ENDPOINT_URL_S3, in the environment or the Secret), and that of AWS cannot be reached: %w", err)
 }
 
-// bare: the SDK made the code up from the status, for want of a body.
+// bare reports whether the SDK derived the code from the status because there was no body.
 func bare(a serverError) bool {
 	return a.message == "" || a.message == http.StatusText(a.status)
 }
 
-// A credentialsError says that the chain of credential sources gave nothing.
+// A credentialsError means that the chain of credential sources failed.
 type credentialsError struct{ err error }
 
 func (e *credentialsError) Error() string {
@@ -265,8 +265,8 @@ func (e *credentialsError) Error() string {
 
 func (e *credentialsError) Unwrap() error { return e.err }
 
-// kind: a token service that is down comes back; a machine without a role does not
-// get one by waiting.
+// kind returns Unavailable for a token service that is down. A machine without a role is a
+// Permission error, because waiting does not help.
 func (e *credentialsError) kind() backends.Kind {
 	var op *smithy.OperationError
 	if errors.As(e.err, &op) && op.Service() != "ec2imds" {

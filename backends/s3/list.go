@@ -10,9 +10,9 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// List requests page after page, each when the one before has been taken. Servers that
-// walk a tree of directories, such as SeaweedFS, list "a/b" before "a.txt". A page in
-// such an order has the list made directory by directory, with each directory sorted.
+// List requests page after page, each after the previous one was consumed. Servers that walk a tree
+// of directories, such as SeaweedFS, list "a/b" before "a.txt". A page in such an order switches to
+// listing directory by directory, each one sorted.
 func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		l := &lister{b: b, ctx: ctx, prefix: prefix, yield: yield}
@@ -34,26 +34,26 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 	}
 }
 
-// lister is one list under way.
+// lister is a listing in progress.
 type lister struct {
 	b      *bucket
 	ctx    context.Context //nolint:containedctx // it is that of the list
 	prefix string
 	yield  func(backends.Object, error) bool
 
-	last    string // the last key that was yielded
-	seen    int    // keys that were
-	again   int    // how many of those have not come again, directory by directory
-	stopped bool   // nobody takes more
+	last    string // the last key yielded
+	seen    int    // number of keys yielded
+	again   int    // how many of them have not been listed again yet
+	stopped bool   // the consumer stopped
 	buf     []byte
 }
 
-// flat lists all keys page by page. At a page that is out of order it returns early, and
-// that the rest must be listed directory by directory.
+// flat lists all keys page by page. If a page is out of order it returns early with directories
+// true: the rest must be listed directory by directory.
 func (l *lister) flat() (directories bool, err error) {
 	err = l.pages(l.prefix, "", func(p page) (more bool, err error) {
 		if !ordered(p.objects) {
-			if !p.more && l.seen == 0 { // this is all of it
+			if !p.more && l.seen == 0 { // this is the complete listing
 				slices.SortFunc(p.objects, byKey)
 			} else {
 				directories = true
@@ -64,7 +64,7 @@ func (l *lister) flat() (directories bool, err error) {
 		}
 		for _, obj := range p.objects {
 			if obj.Key <= l.last {
-				l.b.byDirs.Store(true) // of the next list
+				l.b.byDirs.Store(true) // for the next listing
 				return false, l.unordered(obj.Key)
 			}
 			if !l.take(obj) {
@@ -76,8 +76,8 @@ func (l *lister) flat() (directories bool, err error) {
 	return directories, err
 }
 
-// dir lists one directory, and those in it in their places. It holds the names of a
-// directory in memory, as no server says that it is in order.
+// dir lists one directory and, recursively, its subdirectories. It holds the names of a directory
+// in memory, because no server states that they are sorted.
 func (l *lister) dir(prefix string) error {
 	var entries []backends.Object
 	err := l.pages(prefix, "/", func(p page) (bool, error) {
@@ -97,7 +97,7 @@ func (l *lister) dir(prefix string) error {
 	for i, obj := range entries {
 		switch {
 		case i > 0 && obj.Key == entries[i-1].Key && obj.Size == entries[i-1].Size:
-			continue // a directory that goes over the end of a page
+			continue // a directory that spans two pages
 		case obj.Size == dirMarkerSize:
 			if err := l.dir(obj.Key); err != nil {
 				return err
@@ -108,7 +108,7 @@ func (l *lister) dir(prefix string) error {
 			l.again--
 		case obj.Key <= l.last:
 			return l.unordered(obj.Key)
-		case l.again > 0: // one that was seen has not come
+		case l.again > 0: // a key yielded before is missing now
 			return l.unordered(obj.Key)
 		default:
 			l.take(obj)
@@ -120,10 +120,10 @@ func (l *lister) dir(prefix string) error {
 	return nil
 }
 
-// dirMarkerSize is the size of an entry that is a directory.
+// dirMarkerSize is the size of an entry for a directory.
 const dirMarkerSize = -1
 
-// pages requests the pages of a list until each returns false.
+// pages requests the pages of a listing until each returns false.
 func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err error)) error {
 	token := ""
 	for {
@@ -144,8 +144,9 @@ func (l *lister) pages(prefix, delimiter string, each func(page) (more bool, err
 	}
 }
 
-// take yields an object, and reports whether more are wanted. A key that ends in "/" is the
-// directory of a graphical tool or a gateway, whatever its size: s3proxy's have 4,096 bytes.
+// take yields an object and reports whether to continue. It skips keys that end in "/": they are
+// directory markers of graphical tools or gateways, whatever their size. Those of s3proxy have
+// 4,096 bytes.
 func (l *lister) take(obj backends.Object) bool {
 	if strings.HasSuffix(obj.Key, "/") {
 		if obj.Size > markerSize {
@@ -159,10 +160,10 @@ func (l *lister) take(obj backends.Object) bool {
 	return !l.stopped
 }
 
-// markerSize is up to how many bytes the mark of a directory has.
+// markerSize is the maximum size of a directory marker that is skipped silently.
 const markerSize = 4096
 
-// unordered is the error of a list that went wrong when keys had been yielded.
+// unordered returns the error of a listing whose order broke after keys had been yielded.
 func (l *lister) unordered(key string) error {
 	return backends.Errorf(backends.Unsupported, "list", l.prefix,
 		"the server lists keys out of order (%q after %q), so none could be told from a missing one: say ?list=directories, which asks directory by directory", key, l.last)

@@ -13,22 +13,21 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// page is one page of a list.
+// page is one page of a listing.
 type page struct {
 	objects  []backends.Object
-	prefixes []string // directories, of a list by a delimiter
-	more     bool     // it is not the last
-	next     string   // the token by which to ask for the next
+	prefixes []string // directories, in a listing with a delimiter
+	more     bool     // it is not the last page
+	next     string   // the token of the next page
 }
 
-// readPage understands the answer to ListObjectsV2. encoding/xml takes five times as
-// long and makes nine times as much garbage of it, which in listing and getting small
-// objects was a fifth of all work.
+// readPage parses a ListObjectsV2 response. encoding/xml takes five times as long and makes nine
+// times as much garbage, which was a fifth of the total work of listing and reading small objects.
 func readPage(text []byte) (p page, err error) {
 	s := scanner{text: text, open: make([][]byte, 0, 8)}
 	var (
 		obj     backends.Object
-		value   []byte // of the innermost element that is open
+		value   []byte // of the innermost open element
 		encoded bool
 	)
 	for {
@@ -74,13 +73,13 @@ func readPage(text []byte) (p page, err error) {
 	}
 }
 
-// isText are the elements that hold what is read here, and nothing but text.
+// isText are the elements parsed here that contain only text.
 var isText = map[string]bool{
 	"IsTruncated": true, "NextContinuationToken": true, "EncodingType": true,
 	"Key": true, "Prefix": true, "Size": true, "ETag": true, "LastModified": true,
 }
 
-// set takes an element of the page.
+// set stores an element of the page.
 func (p *page) set(name string, value []byte, encoded bool) (_ bool, err error) {
 	switch name {
 	case "IsTruncated":
@@ -93,7 +92,7 @@ func (p *page) set(name string, value []byte, encoded bool) (_ bool, err error) 
 	return encoded, err
 }
 
-// setField takes an element of an entry.
+// setField stores an element of an entry.
 func setField(obj *backends.Object, name string, value []byte) (err error) {
 	switch name {
 	case "Key":
@@ -110,8 +109,8 @@ func setField(obj *backends.Object, name string, value []byte) (err error) {
 	return err
 }
 
-// decode decodes the keys if the page says that they are encoded, be it after them: XML
-// has no way to write control characters.
+// decode decodes the keys if the page says that they are encoded, even after the keys. XML cannot
+// represent control characters.
 func (p *page) decode(encoded bool) error {
 	if !encoded {
 		return nil

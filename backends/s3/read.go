@@ -12,19 +12,18 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// OpenRange asks for a range of one version, and believes no answer that is not of
-// that version and that range.
+// OpenRange requests a range of one version and rejects a response for another version or range.
 func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	if objectstore.NoBytes(obj, off, n) {
 		return http.NoBody, nil
 	}
-	if obj.Key == "" { // whose path is that of the list
+	if obj.Key == "" { // its path would be that of the listing
 		return nil, backends.Errorf(backends.Invalid, "read", "", "an object has a name")
 	}
-	// Only an answer with the whole object tells the whole object's checksum.
+	// Only a response with the whole object contains the checksum of the whole object.
 	whole := off == 0 && (n < 0 || obj.Sum.IsZero())
 	q := b.reader.object(obj.Key)
-	q.values[modeField] = "ENABLED" // the store is to tell the checksum
+	q.values[modeField] = "ENABLED" // requests the checksum
 	if obj.Version != "" {
 		q.values[matchField] = etag(obj.Version)
 	}
@@ -52,7 +51,7 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 	return objectstore.NewBody(ctx, obj.Key, res.Body, left, sum, b.explain), nil
 }
 
-// sumIn is the checksum of a whole object, as far as a header tells it.
+// sumIn returns the checksum of the whole object from a response header.
 func sumIn(h http.Header) backends.Checksum {
 	tells := func(name string) *string { return new(h.Get(name)) }
 	return wholeSum(types.ChecksumType(h.Get("X-Amz-Checksum-Type")), tells("X-Amz-Checksum-Crc64nvme"),

@@ -25,22 +25,21 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// reader asks for objects and for pages of a list, and brings objects and parts of them,
-// which is nearly all that is asked of a store. The SDK would spend more on a small object than
-// everything else together, most of it on finding out, for each request, what is known since the bucket was
-// opened. What it is asked here, once: where the bucket is, what a request there is
-// signed for, and by whose credentials.
+// reader requests objects and listing pages, and uploads objects and parts, which is nearly all of
+// the traffic. The SDK spends more on a small object than everything else together, mostly on
+// rediscovering for each request what is known since the bucket was opened. So the SDK is used here
+// only once, to find the endpoint of the bucket, the signing parameters and the credentials.
 //
-// Refusals become errors of the SDK's types, so that all that is known of these holds.
+// Error responses become errors of the SDK's types, so they are handled the same way.
 type reader struct {
 	signer
 	client *objectstore.Client
-	send   func(*http.Request, *io.SectionReader) (*http.Response, error) // the getter's; tests lose answers
-	base   url.URL                                                        // of the bucket; its path has no "/" at the end
-	blank  call                                                           // what all questions have: the path of the bucket, the host, who pays
+	send   func(*http.Request, *io.SectionReader) (*http.Response, error) // the client's Send; tests override it to lose responses
+	base   url.URL                                                        // of the bucket; its path has no trailing "/"
+	blank  call                                                           // common to all requests: path, host, payer
 }
 
-// newReader learns where the bucket of a client is.
+// newReader resolves the endpoint of the bucket of a client.
 func newReader(ctx context.Context, name string, opts s3.Options, transport *http.Transport, payer string) (*reader, error) {
 	at, err := s3.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, s3.EndpointParameters{
 		Bucket: &name, Region: &opts.Region, Endpoint: opts.BaseEndpoint, ForcePathStyle: &opts.UsePathStyle,
@@ -61,7 +60,7 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 	r.blank.values[payerField] = payer
 	host := r.base.Host
 	if port := r.base.Port(); port == "443" && r.base.Scheme == "https" || port == "80" && r.base.Scheme == "http" {
-		host = strings.TrimSuffix(host, ":"+port) // servers leave it out when they compare
+		host = strings.TrimSuffix(host, ":"+port) // servers omit it when they verify the signature
 	}
 	r.blank.values[hostField] = host
 	if _, anonymous := opts.Credentials.(aws.AnonymousCredentials); anonymous {
@@ -91,21 +90,21 @@ func newReader(ctx context.Context, name string, opts s3.Options, transport *htt
 	return nil, backends.Errorf(backends.Unsupported, "open", "", "bucket %q takes signatures of a kind that is not known here", name)
 }
 
-// object is the question for the bytes of an object.
+// object returns the call for the bytes of an object.
 func (r *reader) object(key string) *call {
 	q := new(r.blank)
 	q.plain, q.path = q.plain+"/"+key, q.path+"/"+escape(key, false)
 	return q
 }
 
-// part is the question for a part of an upload.
+// part returns the call for a part of an upload.
 func (r *reader) part(key, upload string, number int) *call {
 	q := r.object(key)
 	q.query = "partNumber=" + strconv.Itoa(number) + "&uploadId=" + escape(upload, true)
 	return q
 }
 
-// pageOf is the question for a page of a list.
+// pageOf returns the call for a page of a listing.
 func (r *reader) pageOf(prefix, delimiter, token string) *call {
 	q := new(r.blank)
 	if q.path == "" {
@@ -121,7 +120,7 @@ func (r *reader) pageOf(prefix, delimiter, token string) *call {
 	return q
 }
 
-// escape is Amazon's own: all but a few characters, and "/" where it parts nothing.
+// escape percent-encodes s by the rules of AWS. It keeps "/" unless slash is set.
 func escape(s string, slash bool) string {
 	for i := range len(s) {
 		c := s[i]
@@ -133,7 +132,7 @@ func escape(s string, slash bool) string {
 	return s
 }
 
-// put brings an object, or a part, by the question for its bytes.
+// put uploads an object or a part and returns the response header.
 func (r *reader) put(ctx context.Context, q *call) (http.Header, error) {
 	q.method = http.MethodPut
 	res, err := r.get(ctx, q)
@@ -146,20 +145,20 @@ func (r *reader) put(ctx context.Context, q *call) (http.Header, error) {
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, refusalLimit))
 	if err == nil && holdsError(body) {
-		// As the SDK does for requests whose 200 can hold an error.
+		// As the SDK does for requests whose 200 may contain an error.
 		res.StatusCode, res.Body = http.StatusInternalServerError, io.NopCloser(bytes.NewReader(body))
 		return nil, refusal(res)
 	}
 	return res.Header, err
 }
 
-// holdsError reports whether the body of an answer is an error of S3.
+// holdsError reports whether a response body is an S3 error.
 func holdsError(body []byte) bool {
 	var root struct{ XMLName xml.Name }
 	return bytes.Contains(body, []byte("<Error")) && xml.Unmarshal(body, &root) == nil && root.XMLName.Local == "Error"
 }
 
-// get asks, and returns an answer that is no refusal.
+// get sends a call and returns the successful response.
 func (r *reader) get(ctx context.Context, q *call) (*http.Response, error) {
 	for again := true; ; again = false {
 		res, err := r.once(ctx, q)
@@ -173,7 +172,7 @@ func (r *reader) get(ctx context.Context, q *call) (*http.Response, error) {
 		if !again || serverErrorOf(err).code != "RequestTimeTooSkewed" || !r.learnClock(res.Header.Get("Date"), time.Now()) {
 			return nil, err
 		}
-		q = new(*q) // what was sent has its headers in the other, and may be in use still
+		q = new(*q) // the headers share memory with the old call, which may still be in use
 	}
 }
 
@@ -185,7 +184,7 @@ func (r *reader) once(ctx context.Context, q *call) (*http.Response, error) {
 	return r.send(req, q.body)
 }
 
-// request is a question as it is sent.
+// request returns the signed HTTP request of a call.
 func (r *reader) request(ctx context.Context, q *call, now time.Time) (*http.Request, error) {
 	h, err := r.header(ctx, q, now)
 	if err != nil {
@@ -198,10 +197,10 @@ func (r *reader) request(ctx context.Context, q *call, now time.Time) (*http.Req
 	}).WithContext(ctx), nil
 }
 
-// refusalLimit is how much is read of a body that says why.
+// refusalLimit is how many bytes of an error body are read.
 const refusalLimit = 64 << 10
 
-// refusal is the error that the SDK would make of an answer.
+// refusal converts an error response to the error that the SDK would return.
 func refusal(res *http.Response) error {
 	defer res.Body.Close()
 	var said struct {
@@ -219,7 +218,7 @@ func refusal(res *http.Response) error {
 	case err == nil:
 		err = &smithy.GenericAPIError{Code: said.Code, Message: said.Message}
 	case res.StatusCode >= 500 || len(body) == 0:
-		err = &smithy.GenericAPIError{} // the status says enough
+		err = &smithy.GenericAPIError{} // the status suffices
 	default:
 		err = &smithy.DeserializationError{Err: err, Snapshot: body}
 	}
@@ -230,19 +229,18 @@ func refusal(res *http.Response) error {
 	return responseError(res, request, err)
 }
 
-// responseError is an error about an answer.
+// responseError returns an error about a response.
 func responseError(res *http.Response, request string, err error) error {
 	return &awshttp.ResponseError{
 		ResponseError: &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: res}, Err: err}, RequestID: request,
 	}
 }
 
-// pageLimit is how long a page of a list may be: a thousand keys of a thousand
-// characters, each of which takes nine when it is escaped, with room for the rest.
+// pageLimit is the maximum size of a listing page: a thousand keys of a thousand characters, each
+// up to nine bytes when escaped, with room for the rest.
 const pageLimit = 32 << 20
 
-// list asks for one page, which it reads into buf. The buffer that it returns is for
-// the next.
+// list requests one page and reads it into buf. The returned buffer is for the next call.
 func (r *reader) list(ctx context.Context, prefix, delimiter, token string, buf []byte) (page, []byte, error) {
 	res, err := r.get(ctx, r.pageOf(prefix, delimiter, token))
 	if err != nil {
@@ -259,7 +257,7 @@ func (r *reader) list(ctx context.Context, prefix, delimiter, token string, buf 
 	return p, buf, err
 }
 
-// probe asks for one entry of the list, for what is said in refusing it.
+// probe requests one entry of the listing, for the details in a possible error response.
 func (r *reader) probe(ctx context.Context) error {
 	q := r.pageOf("", "", "")
 	q.query = "encoding-type=url&list-type=2&max-keys=1&prefix="
@@ -272,7 +270,7 @@ func (r *reader) probe(ctx context.Context) error {
 	return err
 }
 
-// readInto appends all that comes to buf.
+// readInto appends all bytes of from to buf.
 func readInto(buf []byte, from io.Reader, limit int) ([]byte, error) {
 	for {
 		if len(buf) == cap(buf) {

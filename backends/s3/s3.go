@@ -18,32 +18,32 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// partSize is a length at which a request's own cost no longer shows.
+// partSize is large enough that the overhead of a request becomes negligible.
 const partSize = 16 << 20
 
-// maxParallelism is beyond what brought more, with 20 ms to the store.
+// maxParallelism is more than the highest useful concurrency measured at 20 ms latency.
 const maxParallelism = 512
 
 // bucket is one bucket of one store.
 type bucket struct {
 	name      string
-	client    *s3.Client // for all that reader does not do
+	client    *s3.Client // for all requests that reader does not handle
 	reader    *reader
 	transport *http.Transport
 	payer     types.RequestPayer
-	unset     bool // no endpoint is set, so that AWS is asked
+	unset     bool // no endpoint is set, so AWS is used
 	log       *slog.Logger
-	renew     func() bool // has the next request read the credentials again; false: they cannot be others. May be nil
+	renew     func() bool // makes the next request reload the credentials; false: they cannot have changed. May be nil
 
-	// If-None-Match decides whether a key is written: of one request, and of parts.
+	// If-None-Match is honored: for single requests, and for multipart uploads.
 	decidesOne, decidesParts bool
-	matches                  bool // If-Match decides whether a key is replaced, in one step
+	matches                  bool // If-Match replaces atomically
 
 	sums      atomic.Bool            // writes carry a checksum
-	sumsMayGo bool                   // they do until the store refuses
+	sumsMayGo bool                   // until the store refuses them
 	answers   [operations]sumAnswers // to requests with a checksum
-	byDirs    atomic.Bool            // lists are made directory by directory, since the server's order is not that of the bytes
-	exists    atomic.Bool            // the bucket was seen
+	byDirs    atomic.Bool            // listings proceed by directory, because the server does not use byte order
+	exists    atomic.Bool            // the bucket is known to exist
 }
 
 var (
@@ -51,8 +51,8 @@ var (
 	_ backends.PartCreator = (*bucket)(nil)
 )
 
-// Capabilities are S3's: versions are pinned by If-Match, keys by If-None-Match, see the
-// package comment on IfAbsent.
+// Capabilities implements backends.Backend. Versions are pinned by If-Match, new keys by
+// If-None-Match; see IfAbsent in the package comment.
 func (b *bucket) Capabilities() backends.Capabilities {
 	return backends.Capabilities{
 		AtomicReplace: true, ConditionalCreate: b.decidesOne, Guard: b.guard(), PinnedReads: true,
@@ -61,17 +61,17 @@ func (b *bucket) Capabilities() backends.Capabilities {
 	}
 }
 
-// Close ends the idle connections.
+// Close closes the idle connections.
 func (b *bucket) Close() error {
 	b.reader.client.CloseIdleConnections() // and those of the transport
 	return nil
 }
 
-// probeTimeout is how long opening a bucket waits to learn of its versioning.
+// probeTimeout is the timeout of the versioning query when a bucket is opened.
 const probeTimeout = 10 * time.Second
 
-// versioned asks whether the bucket has versioning, or had. One that does not tell is
-// taken to; whatever is wrong shows again with the first request that matters.
+// versioned reports whether the bucket has or had versioning. If that is unknown, it returns true.
+// Any other problem will show again with the first real request.
 func (b *bucket) versioned(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -83,7 +83,7 @@ func (b *bucket) versioned(ctx context.Context) bool {
 	return true
 }
 
-// Stat describes one object, with the checksum of its bytes if the store knows it.
+// Stat implements backends.Source. The object includes the checksum if the store knows it.
 func (b *bucket) Stat(ctx context.Context, key string) (backends.Object, error) {
 	out, err := b.head(ctx, key)
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *bucket) Stat(ctx context.Context, key string) (backends.Object, error) 
 	return b.described(key, out), nil
 }
 
-// described is the object that an answer to HEAD describes.
+// described returns the object of a HEAD response.
 func (*bucket) described(key string, out *s3.HeadObjectOutput) backends.Object {
 	return backends.Object{
 		Key: key, Size: value(out.ContentLength), ModTime: value(out.LastModified), Version: version(out.ETag),
@@ -105,9 +105,9 @@ func (b *bucket) head(ctx context.Context, key string) (*s3.HeadObjectOutput, er
 	return b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.name, Key: &key, RequestPayer: b.payer, ChecksumMode: types.ChecksumModeEnabled})
 }
 
-// reason finds out what an answer to HEAD, which has no body, does not say: that the
-// bucket is missing, not the object, or what is wrong with the credentials. A
-// missing object is taken for that once the bucket has been seen.
+// reason finds the details that a HEAD response lacks, as it has no body: whether the bucket is
+// missing rather than the object, or what is wrong with the credentials. Once the bucket is known
+// to exist, a 404 means that the object is missing.
 func (b *bucket) reason(ctx context.Context, err error) error {
 	switch serverErrorOf(err).status {
 	case http.StatusNotFound:
@@ -133,26 +133,26 @@ func (b *bucket) noBucket(op, key string) error {
 	return backends.Errorf(backends.NotExist, op, key, "bucket %q does not exist", b.name)
 }
 
-// Delete removes one object by a request of its own: the one for many needs
-// checksums that some stores do not accept.
+// Delete removes one object with a request of its own. The request for several needs checksums that
+// some stores do not accept.
 func (b *bucket) Delete(ctx context.Context, key string) error {
 	_, err := b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.name, Key: &key, RequestPayer: b.payer})
 	switch code := serverErrorOf(err).code; {
 	case err == nil, code == "NoSuchKey":
 		return nil
 	case strings.HasSuffix(key, "/") && strings.HasSuffix(code, "DirectoryNotEmpty"):
-		return nil // a gateway to files means its directory, which is no object
+		return nil // a gateway to files means its directory, which is not an object
 	}
 	return b.explain("delete", key, err)
 }
 
-// version is an ETag without its quotes. A weak one keeps its mark.
+// version returns an ETag without quotes. A weak ETag keeps its prefix.
 func version(etag *string) backends.Version {
 	return backends.Version(strings.Trim(value(etag), `"`))
 }
 
-// wholeSum is the first checksum that is of all bytes. Sums of parts' sums say so
-// by their type, or by a "-" and the number of parts at the end.
+// wholeSum returns the first checksum that covers all bytes. Composite checksums are marked by
+// their type, or by a trailing "-" and the number of parts.
 func wholeSum(kind types.ChecksumType, crc64nvme, crc32c, crc32, sha256, sha1 *string) backends.Checksum {
 	if kind == types.ChecksumTypeComposite {
 		return backends.Checksum{}
@@ -174,7 +174,7 @@ func wholeSum(kind types.ChecksumType, crc64nvme, crc32c, crc32, sha256, sha1 *s
 	return backends.Checksum{}
 }
 
-// value is what p points to, or nothing.
+// value returns *p, or the zero value if p is nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -182,11 +182,11 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// apiOptions change what the SDK does with every request.
+// apiOptions modify every request of the SDK.
 var apiOptions = []func(*middleware.Stack) error{noAcceptEncoding}
 
-// noAcceptEncoding drops a header that the SDK would sign and that proxies change,
-// Google's among them. The transport asks for no compression anyway.
+// noAcceptEncoding removes a header that the SDK would sign and that proxies change, including
+// Google's. The transport does not request compression anyway.
 func noAcceptEncoding(stack *middleware.Stack) error {
 	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("NoAcceptEncoding",
 		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {

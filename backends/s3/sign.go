@@ -16,22 +16,22 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// signer signs requests by AWS Signature Version 4, but not their bodies, and keeps the key
-// of the day. The SDK's does the same and takes three times as long, since it must find out
-// what this one is told: which headers there are, and in which order.
+// signer signs requests with AWS Signature Version 4, without their bodies, and caches the key of
+// the day. The SDK's signer does the same but takes three times as long, because it must first
+// collect and sort the headers.
 type signer struct {
 	creds   aws.CredentialsProvider // nil: requests are not signed
-	token   int                     // the field that a session's token goes into
+	token   int                     // the field of the session token
 	service string
 	region  string
 	key     atomic.Pointer[dayKey]
-	ahead   atomic.Int64 // nanoseconds by which the store's clock is ahead of ours
+	ahead   atomic.Int64 // nanoseconds that the store's clock is ahead of ours
 }
 
-// dayKey is what a secret becomes for one day, one region and one service.
+// dayKey is the signing key of a secret for one day, one region and one service.
 type dayKey struct {
 	secret, day string
-	macs        sync.Pool // of hash.Hash: HMACs by the key, which begins with half of the work
+	macs        sync.Pool // of hash.Hash: HMACs with the key already applied, which is half of the work
 }
 
 func (k *dayKey) mac(text []byte) [sha256.Size]byte {
@@ -44,18 +44,17 @@ func (k *dayKey) mac(text []byte) [sha256.Size]byte {
 	return sum
 }
 
-// What stands for the SHA-256 of a body: that of no bytes, and for all others that it is
-// not signed, since a checksum that costs less goes with it.
+// The values in place of the SHA-256 of a body: the hash of an empty body, and for all others
+// UNSIGNED-PAYLOAD, because a cheaper checksum is sent along.
 const (
 	emptySum = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 	unsigned = "UNSIGNED-PAYLOAD"
 )
 
-// fields are the headers that are signed, in ascending order, and as net/http writes
-// them.
+// fields are the signed headers, in ascending order, and in the spelling of net/http.
 var fields = [...]struct{ signed, sent string }{
 	{"content-type", "Content-Type"},
-	{"host", ""}, // which net/http knows from elsewhere
+	{"host", ""}, // set elsewhere in net/http
 	{"if-match", "If-Match"},
 	{"if-none-match", "If-None-Match"},
 	{"range", "Range"},
@@ -69,7 +68,7 @@ var fields = [...]struct{ signed, sent string }{
 	{"x-amz-security-token", "X-Amz-Security-Token"},
 }
 
-// The fields by their places.
+// The indexes of the fields.
 const (
 	typeField = iota
 	hostField
@@ -82,14 +81,14 @@ const (
 	dateField
 	markField
 	payerField
-	sessionField // the token of a session of S3 Express
-	tokenField   // that of all others
+	sessionField // the token of an S3 Express session
+	tokenField   // the token of other sessions
 )
 
-// values are those of the fields; what has none is left out.
+// values are the values of the fields; empty ones are omitted.
 type values [len(fields)]string
 
-// call is what a request asks for. Its path and query are escaped as they are signed.
+// call describes a request. Its path and query are already escaped.
 type call struct {
 	method             string // "": GET
 	plain, path, query string
@@ -99,7 +98,7 @@ type call struct {
 
 func (q *call) verb() string { return cmp.Or(q.method, http.MethodGet) }
 
-// header returns the headers of a request, signed as of now. They share the memory of q.
+// header returns the headers of a request, signed at now. They share memory with q.
 func (s *signer) header(ctx context.Context, q *call, now time.Time) (http.Header, error) {
 	var creds aws.Credentials
 	if s.creds != nil {
@@ -128,7 +127,7 @@ func (s *signer) header(ctx context.Context, q *call, now time.Time) (http.Heade
 
 var userAgent = []string{"stager"}
 
-// authorization is the header of that name.
+// authorization returns the Authorization header.
 func (s *signer) authorization(creds *aws.Credentials, q *call) string {
 	const algorithm = "AWS4-HMAC-SHA256"
 	at := q.values[dateField]
@@ -169,8 +168,8 @@ func (s *signer) authorization(creds *aws.Credentials, q *call) string {
 	return string(b[out:])
 }
 
-// texts are places for what is signed. On the stack one would take twice as much, which a
-// stack doubles by, and there is one for each request.
+// texts are buffers for the string to sign. On the stack, such a buffer would double the stack of
+// each request's goroutine.
 var texts = sync.Pool{New: func() any { return new([]byte) }}
 
 func (s *signer) keyOf(secret, day string) *dayKey {
@@ -189,11 +188,11 @@ func (s *signer) keyOf(secret, day string) *dayKey {
 	return k
 }
 
-// skewThreshold is by how much clocks must differ to be believed.
+// skewThreshold is the smallest clock difference that is corrected.
 const skewThreshold = 4 * time.Minute
 
-// learnClock takes the time of a store that refused a signature for its time, and tells
-// whether another one is worth trying.
+// learnClock adopts the clock of a store that rejected the time of a signature. It reports whether
+// a retry may help.
 func (s *signer) learnClock(date string, now time.Time) bool {
 	there, err := http.ParseTime(date)
 	if err != nil {

@@ -21,15 +21,15 @@ const (
 	operations
 )
 
-// sumAnswers are what the store answered to requests of one operation with a checksum.
+// sumAnswers are the responses to requests of one operation with a checksum.
 type sumAnswers struct {
 	accepted atomic.Bool
-	failed   atomic.Int32 // answered 500, in a row
+	failed   atomic.Int32 // consecutive 500 responses
 }
 
-// withSum runs a request with a checksum if want is set. In checksum mode auto it runs the
-// request again without one if the store refused the checksum, as far as refusesSum can
-// tell. If the store accepts that, no later write carries a checksum.
+// withSum runs a request, with a checksum if want is set. In checksum mode auto, it repeats the
+// request without one if the store refused the checksum, as far as refusesSum can tell. If that
+// succeeds, later writes carry no checksum.
 func (b *bucket) withSum(op operation, want bool, request func(sum bool) error) error {
 	err := request(want)
 	if !want || !b.sumsMayGo {
@@ -51,10 +51,10 @@ func (b *bucket) withSum(op operation, want bool, request func(sum bool) error) 
 	return nil
 }
 
-// refusesSum reports whether err can be the refusal of a checksum: an answer that the
-// request is invalid or not implemented, or 500 for the second time in a row to an
-// operation that was never accepted with a checksum. Answers about the credentials, the
-// key, its condition, the room or the bytes are about something else.
+// refusesSum reports whether err may be the refusal of a checksum. That is a response that the
+// request is invalid or not implemented, or the second consecutive 500 for an operation that never
+// succeeded with a checksum. Responses about credentials, the key, its condition, the space or the
+// bytes have another cause.
 func (b *bucket) refusesSum(op operation, err error) bool {
 	a := serverErrorOf(err)
 	switch a.code {
@@ -72,16 +72,16 @@ func (b *bucket) refusesSum(op operation, err error) bool {
 	return a.status == http.StatusInternalServerError && !b.answers[op].accepted.Load() && b.answers[op].failed.Add(1) > 1
 }
 
-// dropSums stops checksums of writes, and logs that once.
+// dropSums disables checksums of writes and logs it once.
 func (b *bucket) dropSums(why string, refused serverError) {
 	if b.sums.Swap(false) {
 		b.log.Info(why, "bucket", b.name, "status", refused.status, "code", refused.code, "answer", objectstore.Shorten(refused.message))
 	}
 }
 
-// completeWithSum runs the completion of an upload. An upload whose parts have checksums,
-// and whose completion the store refuses with checksums and without, can be completed in no
-// way: the error is then a backends.ErrStartOver, and uploads carry no checksums any more.
+// completeWithSum completes an upload. If its parts have checksums and the store refuses the
+// completion both with and without checksums, the upload can never be completed. The error then
+// wraps backends.ErrStartOver, and later uploads carry no checksums.
 func (u *upload) completeWithSum(ctx context.Context, summed bool, request func(ctx context.Context, sum bool) error) error {
 	var with error
 	err := u.b.withSum(completeOperation, summed, func(sum bool) error {
@@ -99,6 +99,6 @@ func (u *upload) completeWithSum(ctx context.Context, summed bool, request func(
 		return err
 	}
 	u.b.dropSums("the store refuses to complete an upload with checksums; it is sent again without, as are all from now on", serverErrorOf(with))
-	dropped := u.Drop(ctx) // also where another process could resume it
+	dropped := u.Drop(ctx) // even if another process could resume it
 	return backends.Errorf(backends.Invalid, "commit", u.key, "%w: the store refuses its completion: %w", backends.ErrStartOver, errors.Join(u.b.sentence(a, err), dropped))
 }

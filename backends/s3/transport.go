@@ -8,8 +8,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// progress reports to the watchdog what Store does not see: the blanks by which a
-// server says that it is still assembling parts.
+// progress reports bytes to the stall detector that the Store does not see: the whitespace that a
+// server sends while it assembles parts.
 type progress struct{ http.RoundTripper }
 
 func (p progress) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -20,7 +20,7 @@ func (p progress) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// blanks is the body of an answer that may begin with them.
+// blanks is a response body that may begin with whitespace.
 type blanks struct {
 	io.ReadCloser
 	ctx context.Context //nolint:containedctx // it is that of the request

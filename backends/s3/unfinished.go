@@ -2,7 +2,7 @@ package s3
 
 import (
 	"context"
-	"crypto/md5" // what ETags of parts are made of
+	"crypto/md5" // ETags of parts use it
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -19,7 +19,7 @@ import (
 
 var _ backends.Sweeper = (*bucket)(nil)
 
-// resumeToken is what another process must know of an upload to go on with it.
+// resumeToken is what another process needs to continue an upload.
 type resumeToken struct {
 	ID     string `json:"id"`
 	Mark   string `json:"mark"`
@@ -32,7 +32,7 @@ func (u *upload) Token() (id, token string, err error) {
 	return u.id, string(text), err
 }
 
-// Resume asks for the parts that the store has.
+// Resume lists the parts in the store.
 func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
 	var t resumeToken
 	if json.Unmarshal([]byte(text), &t) != nil || t.ID == "" {
@@ -50,9 +50,9 @@ func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
 	return true, nil
 }
 
-// has tells whether the store has a part already, with the bytes of src: by its
-// checksum, or else by an ETag that is their MD5, as it is where the store does not
-// encrypt them with a key of its own.
+// has reports whether the store already has the part with the bytes of src. It compares the
+// checksum, or else an ETag that is an MD5. The ETag is not an MD5 if the store encrypts the parts
+// with its own key.
 func (u *upload) has(number int32, p part, src *io.SectionReader) (bool, error) {
 	there, ok := u.there[number]
 	if !ok || value(there.Size) != p.size {
@@ -68,7 +68,7 @@ func (u *upload) has(number int32, p part, src *io.SectionReader) (bool, error) 
 	return string(version(there.ETag)) == hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// parts are those that the store has of an upload.
+// parts returns the parts of an upload in the store.
 func (b *bucket) parts(ctx context.Context, key, id string) (map[int32]types.Part, error) {
 	parts := make(map[int32]types.Part)
 	pages := s3.NewListPartsPaginator(b.client, &s3.ListPartsInput{Bucket: &b.name, Key: &key, UploadId: &id, RequestPayer: b.payer})
@@ -84,8 +84,8 @@ func (b *bucket) parts(ctx context.Context, key, id string) (map[int32]types.Par
 	return parts, nil
 }
 
-// Sweep implements backends.Sweeper: it aborts uploads in parts that nobody goes on
-// with, and claims in the directory of prefix.
+// Sweep implements backends.Sweeper. It aborts abandoned multipart uploads and deletes stale claims
+// in the directory of prefix.
 func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	if err := b.sweepClaims(ctx, prefix, over); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Or
 	return nil
 }
 
-// sweepUpload aborts one upload, if it is over.
+// sweepUpload aborts one upload if over returns true.
 func (b *bucket) sweepUpload(ctx context.Context, key, id string, begun time.Time, over func(backends.Orphan) bool) error {
 	parts, err := b.parts(ctx, key, id)
 	if err != nil {

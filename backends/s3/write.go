@@ -22,23 +22,23 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// upload is how an object is written.
+// upload writes one object.
 type upload struct {
 	b        *bucket
 	key      string
 	ifAbsent bool
-	replaces backends.Version // IfVersion
+	replaces backends.Version // CreateOptions.IfVersion
 	claim    *backends.Claim
-	mark     string // by which it knows its own object; in the metadata
+	mark     string // identifies the object in its metadata
 
-	id     string               // of the multipart upload; "" when small
+	id     string               // of the multipart upload; "" for a small object
 	summed atomic.Bool          // its parts carry checksums
-	there  map[int32]types.Part // what an earlier writer sent of it
+	there  map[int32]types.Part // parts sent by an earlier writer
 	small  hash.Hash            // CRC-64/NVME of a small object
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards the fields below
 	parts map[int32]part
-	sums  map[int32][]byte // CRC-64/NVME of those that were tried and have not arrived
+	sums  map[int32][]byte // CRC-64/NVME of parts that were tried and not yet accepted
 }
 
 var _ objectstore.Uploader = (*upload)(nil)
@@ -46,19 +46,19 @@ var _ objectstore.Uploader = (*upload)(nil)
 type part struct {
 	etag *string
 	size int64
-	sum  []byte // CRC-64/NVME; nil when not summed
+	sum  []byte // CRC-64/NVME; nil if not computed
 }
 
 func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
 	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, replaces: opts.IfVersion, mark: rand.Text(), parts: make(map[int32]part), sums: make(map[int32][]byte)}
 }
 
-// Create begins an object whose size may not be known.
+// Create implements backends.Sink.
 func (b *bucket) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
 	return objectstore.Create(ctx, b.newUpload(key, opts), key, opts, b.Capabilities()), nil
 }
 
-// CreateParts begins an object of known size.
+// CreateParts implements backends.PartCreator.
 func (b *bucket) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
 	return objectstore.CreateParts(ctx, b.newUpload(key, opts), key, opts, b.Capabilities())
 }
@@ -87,12 +87,11 @@ func (u *upload) metadata() map[string]string { return map[string]string{markNam
 
 const markName = "stager-write"
 
-// Send reads the part twice when it is to carry a checksum, which stands before the
-// bytes: cheaper than memory for all parts under way. A later try has the checksum of
-// the first, or a store that is away for minutes would have all parts read from the disk
-// again and again.
+// Send reads the part twice if it carries a checksum, because the checksum precedes the bytes. That
+// is cheaper than buffering all parts in flight. A retry reuses the checksum. Otherwise all parts
+// would be read from disk again and again while a store is away for minutes.
 func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
-	number, p := int32(n), part{size: src.Size()} // of 10,000 at most
+	number, p := int32(n), part{size: src.Size()} // at most 10,000
 	if u.summed.Load() {
 		var err error
 		if p.sum, err = u.sumOf(number, src); err != nil {
@@ -121,8 +120,8 @@ func (u *upload) Send(ctx context.Context, n int, src *io.SectionReader) error {
 	return nil
 }
 
-// sendPart sends the bytes of a part, and sets its ETag. A part that the store accepts only
-// without a checksum has none, and the upload is completed without.
+// sendPart sends the bytes of a part and sets its ETag. If the store accepts the part only without
+// a checksum, the upload is also completed without checksums.
 func (u *upload) sendPart(ctx context.Context, number int32, p *part, src *io.SectionReader) error {
 	return u.b.withSum(partOperation, p.sum != nil, func(sum bool) error {
 		q := u.b.reader.part(u.key, u.id, int(number))
@@ -143,10 +142,10 @@ func (u *upload) sendPart(ctx context.Context, number int32, p *part, src *io.Se
 	})
 }
 
-// sumBuffers are for what is read to be summed, which is to stay in the processor's cache.
+// sumBuffers are buffers for computing checksums, small enough for the CPU cache.
 var sumBuffers = sync.Pool{New: func() any { return new(make([]byte, 128<<10)) }}
 
-// sumOf reads a part for its checksum, once for all tries of it.
+// sumOf computes the checksum of a part, once for all attempts.
 func (u *upload) sumOf(number int32, src *io.SectionReader) ([]byte, error) {
 	u.mu.Lock()
 	sum := u.sums[number]
@@ -167,20 +166,20 @@ func (u *upload) sumOf(number int32, src *io.SectionReader) ([]byte, error) {
 	return sum, nil
 }
 
-// forgetSum is for bytes that are others now, or went wrong on the way.
+// forgetSum discards the checksum of a part whose bytes changed or were corrupted in transit.
 func (u *upload) forgetSum(number int32) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.sums, number)
 }
 
-// Sum begins the sum of a small object, which stands before its bytes.
+// Sum starts the checksum of a small object, which precedes its bytes.
 func (u *upload) Sum() io.Writer {
 	u.small = backends.CRC64NVME.New()
 	return u.small
 }
 
-// Publish makes the object, and finds out what became of it when that failed.
+// Publish creates the object. After a failure it finds out the outcome.
 func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	if u.replaces != "" {
 		return u.swap(ctx, small, size)
@@ -188,7 +187,7 @@ func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int6
 	return u.make(ctx, small, size)
 }
 
-// make makes the object, and finds out what became of it when that failed.
+// make creates the object. After a failure it finds out the outcome.
 func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	if decides := u.id == "" && u.b.decidesOne || u.b.decidesParts; u.ifAbsent && !decides {
 		err = u.checkFirst(ctx)
@@ -208,8 +207,8 @@ func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) 
 
 const preconditionFailed = "PreconditionFailed"
 
-// checkFirst is what can be done where If-None-Match may be ignored: a key that is
-// taken answers as it would where that is heeded.
+// checkFirst checks for an existing key where If-None-Match may be ignored. It returns the error
+// that the header would cause.
 func (u *upload) checkFirst(ctx context.Context) error {
 	_, err := u.b.head(ctx, u.key)
 	switch {
@@ -221,7 +220,7 @@ func (u *upload) checkFirst(ctx context.Context) error {
 	return err
 }
 
-// put brings an object that is one request.
+// put uploads an object with one request.
 func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (backends.Object, error) {
 	q := u.b.reader.object(u.key)
 	q.body = small
@@ -229,7 +228,7 @@ func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (
 	q.values[matchField] = value(u.ifMatch())
 	var h http.Header
 	err := u.b.withSum(putOperation, u.b.sums.Load(), func(sum bool) (err error) {
-		q = new(*q) // an earlier try may still be reading its own
+		q = new(*q) // an earlier attempt may still read its own
 		if q.values[crcField] = ""; sum {
 			q.values[crcField] = base64.StdEncoding.EncodeToString(u.small.Sum(nil))
 		}
@@ -247,7 +246,7 @@ func (u *upload) complete(ctx context.Context, size int64) (backends.Object, err
 		out *s3.CompleteMultipartUploadOutput
 		sum []byte
 	)
-	summed := u.summed.Load() // no part is under way any more
+	summed := u.summed.Load() // no part is in flight any more
 	err := u.completeWithSum(ctx, summed, func(ctx context.Context, with bool) (err error) {
 		var in *s3.CompleteMultipartUploadInput
 		in, sum = u.completion(size, with)
@@ -272,13 +271,13 @@ func (u *upload) complete(ctx context.Context, size int64) (backends.Object, err
 	return obj, nil
 }
 
-// completion is the request that puts the parts together, and the checksum of the whole.
+// completion returns the request that completes the upload, and the checksum of the whole object.
 func (u *upload) completion(size int64, summed bool) (in *s3.CompleteMultipartUploadInput, sum []byte) {
 	in = &s3.CompleteMultipartUploadInput{
 		Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, RequestPayer: u.b.payer, IfNoneMatch: u.ifNoneMatch(), IfMatch: u.ifMatch(),
 		MultipartUpload: &types.CompletedMultipartUpload{},
 	}
-	sum = backends.CRC64NVME.New().Sum(nil) // of nothing
+	sum = backends.CRC64NVME.New().Sum(nil) // of no bytes
 	for _, number := range slices.Sorted(maps.Keys(u.parts)) {
 		p := u.parts[number]
 		done := types.CompletedPart{PartNumber: new(number), ETag: p.etag}
@@ -303,8 +302,8 @@ func (u *upload) ifNoneMatch() *string {
 	return nil
 }
 
-// resolveCommit finds out what a failed commit came to. After an answer that was lost the
-// store says on the next attempt that the key is taken, or the upload gone: by us.
+// resolveCommit finds out the outcome of a failed commit. If a response was lost, the store reports
+// on the next attempt that the key exists or the upload is gone: our own success.
 func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Object, error) {
 	refused := u.b.explain("commit", u.key, failure)
 	if kind := backends.KindOf(refused); kind == backends.Unavailable || kind == backends.Unknown {
@@ -315,7 +314,7 @@ func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Obj
 	}
 	a := serverErrorOf(failure)
 	failed := a.status == http.StatusPreconditionFailed || a.code == preconditionFailed
-	if u.replaces != "" && a.code == "NoSuchKey" { // so AWS answers If-Match of a missing key
+	if u.replaces != "" && a.code == "NoSuchKey" { // the AWS response to If-Match on a missing key
 		failed = true
 	}
 	taken := failed || a.status == http.StatusConflict || a.code == "ConditionalRequestConflict"
@@ -328,7 +327,7 @@ func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Obj
 		if u.replaces != "" {
 			return backends.Object{}, backends.CompareVersion(u.key, u.replaces, "")
 		}
-		if failed { // it was there a moment ago
+		if failed { // it existed a moment ago
 			return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", u.key, "the key was taken and is free again")
 		}
 		return backends.Object{}, refused
@@ -344,8 +343,8 @@ func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Obj
 	return backends.Object{}, refused
 }
 
-// whole looks for the object of a commit whose answer was lost or cut, or was an error
-// of a server that had done its work.
+// whole looks for the object of a commit whose response was lost or truncated, or was an error
+// after the server had done its work.
 func (u *upload) whole(ctx context.Context) (backends.Object, bool) {
 	ctx, cancel := backends.AfterStall(ctx, statTimeout)
 	defer cancel()
@@ -356,10 +355,10 @@ func (u *upload) whole(ctx context.Context) (backends.Object, bool) {
 	return u.b.described(u.key, there), true
 }
 
-// statTimeout is how long that takes at most when the commit was cut for its silence.
+// statTimeout limits that lookup after the stall detector cancelled the commit.
 const statTimeout = 10 * time.Second
 
-// Drop has the store forget the parts.
+// Drop discards the parts in the store.
 func (u *upload) Drop(ctx context.Context) error {
 	_, err := u.b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{Bucket: &u.b.name, Key: &u.key, UploadId: &u.id, RequestPayer: u.b.payer})
 	if err == nil || serverErrorOf(err).status == http.StatusNotFound {

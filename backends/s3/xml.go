@@ -7,28 +7,27 @@ import (
 	"strconv"
 )
 
-// scanner takes XML apart as far as stores send it: elements, text, comments. It knows
-// no other entities than those of XML itself, and no document types.
+// scanner is an XML parser for what stores send: elements, text and comments. It supports only the
+// predefined entities and no document types.
 type scanner struct {
 	text   []byte
-	open   [][]byte // the names of the elements that are, with their prefixes
-	single bool     // the innermost ends where it began
+	open   [][]byte // the names of the open elements, with their prefixes
+	single bool     // the innermost element is self-closing
 }
 
-// what it finds.
+// event is the kind of a token.
 type event int
 
 const (
 	opens  event = iota // an element begins
-	holds               // text; there may be more
+	holds               // text; more may follow
 	closes              // an element ends
 )
 
 var errTorn = errors.New("the XML ends too early")
 
-// next finds what comes. The name is that of an element without its prefix, the run a
-// piece of text. Both are true until the text changes. After the end of the outermost
-// element nothing is read.
+// next returns the next token. name is an element name without its prefix, run a piece of text.
+// Both are valid until the text changes. Nothing is read after the end of the outermost element.
 func (s *scanner) next() (what event, name, run []byte, err error) {
 	if s.single {
 		s.single = false
@@ -85,7 +84,7 @@ func (s *scanner) run() ([]byte, error) {
 	return unescape(run)
 }
 
-// end reads the end of an element.
+// end reads an end tag.
 func (s *scanner) end() (name []byte, err error) {
 	whole, err := s.cutAfter(2, ">")
 	if err != nil {
@@ -97,9 +96,9 @@ func (s *scanner) end() (name []byte, err error) {
 	return s.pop(), nil
 }
 
-// tag reads the beginning of an element.
+// tag reads a start tag.
 func (s *scanner) tag() (name []byte, err error) {
-	quote := byte(0) // of the value of an attribute, which may hold what ends a tag
+	quote := byte(0) // of an attribute value, which may contain '>'
 	end, named := 1, 0
 	for ; end < len(s.text) && (s.text[end] != '>' || quote != 0); end++ {
 		switch c := s.text[end]; c {
@@ -134,7 +133,7 @@ func (s *scanner) tag() (name []byte, err error) {
 	return name, nil
 }
 
-// pop leaves the innermost element.
+// pop leaves the innermost element and returns its name.
 func (s *scanner) pop() (name []byte) {
 	last := len(s.open) - 1
 	name = local(s.open[last])
@@ -142,10 +141,11 @@ func (s *scanner) pop() (name []byte) {
 	return name
 }
 
-// local is a name without the prefix of its name space.
+// local returns a name without its namespace prefix.
 func local(name []byte) []byte { return name[bytes.IndexByte(name, ':')+1:] }
 
-// cutAfter takes what is between the first skip bytes and the mark, and drops these.
+// cutAfter returns the text between the first skip bytes and the mark, and consumes it with the
+// mark.
 func (s *scanner) cutAfter(skip int, mark string) (run []byte, err error) {
 	i := bytes.Index(s.text[skip:], []byte(mark))
 	if i < 0 {
@@ -155,7 +155,7 @@ func (s *scanner) cutAfter(skip int, mark string) (run []byte, err error) {
 	return run, nil
 }
 
-// newlines makes all ends of lines what they mean.
+// newlines normalizes line endings.
 func newlines(run []byte) []byte {
 	if bytes.IndexByte(run, '\r') < 0 {
 		return run
@@ -164,7 +164,7 @@ func newlines(run []byte) []byte {
 	return bytes.ReplaceAll(run, []byte("\r"), []byte("\n"))
 }
 
-// unescape makes a text of a run that may hold entities.
+// unescape replaces the entities in run.
 func unescape(run []byte) ([]byte, error) {
 	run = newlines(run)
 	if bytes.IndexByte(run, '&') < 0 {
