@@ -11,26 +11,26 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Contents are bytes made from a key: they take no memory, whatever their size, and
-// can be told from those of any other key, at any offset. It is an io.ReaderAt and
-// may be used by many goroutines at once.
+// Contents are bytes generated from a key. They take no memory, whatever their size, and differ
+// from those of any other key at any offset. Contents is an io.ReaderAt and is safe for concurrent
+// use.
 type Contents struct {
 	seed uint64
 	size int64
 }
 
-// period is after how many bytes contents repeat, which makes their sums cheap: a
-// prime number of words, so that no two ranges of a round size look alike.
+// period is the number of bytes after which contents repeat, which makes their checksums cheap. It
+// is a prime number of words, so that no two ranges of a round size are equal.
 const period = 8 * 131_101
 
-// ContentsOf makes size bytes from key.
+// ContentsOf returns contents of size bytes generated from key.
 func ContentsOf(key string, size int64) *Contents {
 	h := fnv.New64a()
 	h.Write([]byte(key))
 	return &Contents{h.Sum64(), size}
 }
 
-// Size is the number of bytes.
+// Size returns the number of bytes.
 func (c *Contents) Size() int64 { return c.size }
 
 // ReadAt implements io.ReaderAt.
@@ -57,7 +57,7 @@ func (c *Contents) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// word is the i-th one of the period: a counter, well mixed.
+// word returns the i-th word of the period: a mixed counter.
 func (c *Contents) word(i int64) uint64 {
 	x := c.seed + uint64(i)*0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -65,15 +65,15 @@ func (c *Contents) word(i int64) uint64 {
 	return x ^ x>>31
 }
 
-// Bytes are the contents in memory.
+// Bytes returns the contents in memory.
 func (c *Contents) Bytes() []byte {
 	p := make([]byte, c.size)
-	_, _ = c.ReadAt(p, 0) // it is made, not fetched
+	_, _ = c.ReadAt(p, 0) // generating bytes cannot fail
 	return p
 }
 
-// Sum is the checksum of the contents. For an algorithm that is Combinable it costs
-// the same for a terabyte as for a megabyte.
+// Sum returns the checksum of the contents. For a Combinable algorithm the cost is the same for a
+// terabyte as for a megabyte.
 func (c *Contents) Sum(a backends.Algorithm) backends.Checksum {
 	h := a.New()
 	if !a.Combinable() || c.size <= period {
@@ -81,7 +81,7 @@ func (c *Contents) Sum(a backends.Algorithm) backends.Checksum {
 		return backends.SumOf(a, h)
 	}
 	c.feed(h, period)
-	square, length := h.Sum(nil), int64(period) // the sum of 1, 2, 4 … periods
+	square, length := h.Sum(nil), int64(period) // the checksum of 1, 2, 4 … periods
 	h.Reset()
 	sum := h.Sum(nil)
 	for times := c.size / period; times > 0; times >>= 1 {

@@ -15,37 +15,35 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Options say what the contract must know of a store. The zero value is right for
-// most.
+// Options describe a store to the contract. The zero value suits most stores.
 type Options struct {
-	// Unfit tells which keys the store cannot hold, such as "a?b" on a share of
-	// Windows. Writing one must then fail with kind Invalid. nil: it holds all.
+	// Unfit reports which keys the store cannot hold, such as "a?b" on a Windows share. Writing one
+	// must fail with kind Invalid. nil: it holds all keys.
 	Unfit func(key string) bool
-	// Without names checks of promises that the store is known not to make, or that
-	// need objects larger than MaxSize: they are left out. A promise that turns out not
-	// to be made, and is not named here, is a failure.
+	// Without lists checks to leave out: guarantees that the store is known not to provide, or that
+	// need objects larger than MaxSize. A missing guarantee that is not listed here is a failure.
 	Without []string
-	// Refused, when not nil, is told of odd keys that the store refuses with kind
-	// Invalid; that is no failure then. For stores of which nobody knows Unfit and
-	// Without: checks of promises that they do not make are skipped.
+	// Refused, if not nil, is called for odd keys that the store rejects with kind Invalid, which
+	// is then not a failure. It is for stores whose Unfit and Without are unknown: checks of
+	// guarantees that they do not provide are skipped.
 	Refused func(key string)
-	// MaxSize is the largest object that is written; 0: 64 MiB.
+	// MaxSize is the size of the largest object to write; 0: 64 MiB.
 	MaxSize int64
-	// Many is how many objects the longest listing has; 0: 1,100, which is more
-	// than a page of most stores.
+	// Many is the number of objects in the longest listing; 0: 1,100, which is more than a page of
+	// most stores.
 	Many int
 }
 
 // prompt is how long a cancelled call may take.
 const prompt = 10 * time.Second
 
-// check is one promise under test, in a directory of its own.
+// check is the state of one check, which has a directory of its own.
 type check struct {
 	TB
-	ctx          context.Context // that of the test
+	ctx          context.Context // the context of the test
 	store        *backends.Store
-	backend      backends.Backend // what store stands on …
-	prefix       string           // … and where its keys begin there
+	backend      backends.Backend // the backend of store
+	prefix       string           // the prefix of its keys there
 	capabilities backends.Capabilities
 	opts         Options
 }
@@ -57,7 +55,7 @@ const (
 	AnyOrder  = "parts may come in any order, and twice"
 )
 
-// checks are the contract, in the order in which a broken store is best understood.
+// checks are the contract, in the order that best explains a broken store.
 var checks = []struct {
 	name string
 	run  func(*check)
@@ -100,8 +98,8 @@ var checks = []struct {
 	{"failed writes are repeated", failedWrites},
 }
 
-// Run checks the stores that open returns, one for each check, against the contract.
-// It writes below them and removes what it wrote.
+// Run checks the stores that open returns, one per check, against the contract. It writes below
+// them and removes what it wrote.
 func Run[P Runner[P]](t P, open func(P) *backends.Store, opts Options) {
 	if opts.MaxSize == 0 {
 		opts.MaxSize = 64 << 20
@@ -122,7 +120,7 @@ func Run[P Runner[P]](t P, open func(P) *backends.Store, opts Options) {
 	}
 }
 
-// unmade ends a check of a promise that the store does not make.
+// unmade ends the check of a guarantee that the store does not provide.
 func (c *check) unmade(why string) {
 	c.Helper()
 	if c.opts.Refused == nil {
@@ -131,7 +129,7 @@ func (c *check) unmade(why string) {
 	c.Skipf("%s", why)
 }
 
-// sweep removes everything below store, and finds that it is gone.
+// sweep removes everything below store.
 func sweep(t TB, store *backends.Store) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	defer cancel()
@@ -153,7 +151,7 @@ func sweep(t TB, store *backends.Store) {
 	}
 }
 
-// put writes contents made from seed and ends the check when it cannot.
+// put writes contents generated from seed. A failure ends the check.
 func (c *check) put(key, seed string, size int64) backends.Object {
 	c.Helper()
 	obj, err := c.store.Put(c.ctx, key, ContentsOf(seed, size), size, backends.CreateOptions{})
@@ -163,8 +161,8 @@ func (c *check) put(key, seed string, size int64) backends.Object {
 	return obj
 }
 
-// smallAndLarge are the sizes of two objects that stores may well write in different
-// ways, or of one where MaxSize leaves none for the other.
+// smallAndLarge returns the sizes of two objects that a store probably writes in different ways. It
+// returns only one if MaxSize excludes the other.
 func (c *check) smallAndLarge() []int64 {
 	sizes := []int64{1000}
 	if large := c.capabilities.PartSize + 1; large <= c.opts.MaxSize {
@@ -173,7 +171,7 @@ func (c *check) smallAndLarge() []int64 {
 	return sizes
 }
 
-// stat describes an object and ends the check when it cannot.
+// stat describes an object. A failure ends the check.
 func (c *check) stat(key string) backends.Object {
 	c.Helper()
 	obj, err := c.store.Stat(c.ctx, key)
@@ -183,13 +181,13 @@ func (c *check) stat(key string) backends.Object {
 	return obj
 }
 
-// raw is obj as the backend knows it.
+// raw returns obj with its key in the backend.
 func (c *check) raw(obj backends.Object) backends.Object {
 	obj.Key = c.prefix + obj.Key
 	return obj
 }
 
-// wantKind complains about an error of another kind.
+// wantKind reports an error of another kind.
 func (c *check) wantKind(what string, err error, kinds ...backends.Kind) {
 	c.Helper()
 	if err != nil {
@@ -202,7 +200,7 @@ func (c *check) wantKind(what string, err error, kinds ...backends.Kind) {
 	c.Errorf("%s: got %v (kind %s), want kind %v", what, err, backends.KindOf(err), kinds)
 }
 
-// wantMissing complains about a key that is there.
+// wantMissing reports a key that exists.
 func (c *check) wantMissing(key string) {
 	c.Helper()
 	obj, err := c.store.Stat(c.ctx, key)
@@ -216,14 +214,14 @@ func (c *check) wantMissing(key string) {
 	}
 }
 
-// corrupt complains about bytes that are wrong, with an error of that kind.
+// corrupt reports wrong bytes as an error of kind Corrupt.
 func (c *check) corrupt(format string, args ...any) {
 	c.Helper()
 	c.Errorf("%v", &backends.Error{Op: "contract", Kind: backends.Corrupt, Err: fmt.Errorf(format, args...)})
 }
 
-// wantContents complains unless the object holds what was made from seed. Its sums
-// must be right, wherever they are told.
+// wantContents reports an object that does not hold the contents of seed. Reported checksums must
+// be correct, too.
 func (c *check) wantContents(obj backends.Object, seed string, size int64) {
 	c.Helper()
 	if obj.Size != size {
@@ -247,7 +245,7 @@ func (c *check) wantContents(obj backends.Object, seed string, size int64) {
 	}
 }
 
-// comparing is a place to write to that keeps nothing.
+// comparing is an io.WriterAt that compares bytes and retains nothing.
 type comparing struct {
 	want         *Contents
 	bytes, first int64
@@ -256,7 +254,7 @@ type comparing struct {
 
 func (w *comparing) WriteAt(p []byte, off int64) (int, error) {
 	want := make([]byte, len(p))
-	if n, _ := w.want.ReadAt(want, off); n != len(p) || string(want) != string(p) { // the end shows in n
+	if n, _ := w.want.ReadAt(want, off); n != len(p) || string(want) != string(p) { // n is short at the end
 		if w.wrong == 0 {
 			w.first = off
 		}
@@ -266,7 +264,7 @@ func (w *comparing) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// keys lists keys below prefix; an error ends the check.
+// keys lists the keys below prefix. An error ends the check.
 func (c *check) keys(prefix string) []string {
 	c.Helper()
 	var keys []string
@@ -279,8 +277,7 @@ func (c *check) keys(prefix string) []string {
 	return keys
 }
 
-// open opens a range of the backend itself, without the Store's help, and ends the
-// check when it cannot.
+// open opens a range of the backend directly, without the Store. A failure ends the check.
 func (c *check) open(obj backends.Object, off, n int64) io.ReadCloser {
 	c.Helper()
 	body, err := c.backend.OpenRange(c.ctx, c.raw(obj), off, n)
@@ -290,7 +287,7 @@ func (c *check) open(obj backends.Object, off, n int64) io.ReadCloser {
 	return body
 }
 
-// readAll opens a range of the backend itself and reads it.
+// readAll reads a range of the backend directly.
 func (c *check) readAll(ctx context.Context, obj backends.Object, off, n int64) ([]byte, error) {
 	body, err := c.backend.OpenRange(ctx, c.raw(obj), off, n)
 	if err != nil {
@@ -300,7 +297,7 @@ func (c *check) readAll(ctx context.Context, obj backends.Object, off, n int64) 
 	return got, errors.Join(err, body.Close())
 }
 
-// within runs f and complains when it takes longer than a cancelled call may.
+// within runs f and reports when it takes longer than a cancelled call may.
 func (c *check) within(what string, f func()) {
 	c.Helper()
 	start := time.Now()

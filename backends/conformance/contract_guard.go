@@ -10,11 +10,11 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// OneEachRound is the check with writers of small and large objects, again and again.
+// OneEachRound is the check with racing writers of small and large objects, in several rounds.
 const OneEachRound = "of several writers that replace one version one wins, each round"
 
-// swapLeavesNothing checks small and large objects, what Commit returns, and that
-// writes that fail leave nothing.
+// swapLeavesNothing checks small and large objects, the result of Commit, and that failed writes
+// leave nothing behind.
 func swapLeavesNothing(c *check) {
 	if c.unguarded() {
 		return
@@ -50,7 +50,7 @@ func swapLeavesNothing(c *check) {
 	c.wantNoOrphans()
 }
 
-// wantNoOrphans complains about what writes have left that no listing shows.
+// wantNoOrphans reports orphans of writes, which no listing shows.
 func (c *check) wantNoOrphans() {
 	c.Helper()
 	var left []string
@@ -93,7 +93,7 @@ func swapRounds(c *check) {
 				return nil
 			})
 		}
-		_ = g.Wait() // nobody returns one
+		_ = g.Wait() // no function returns an error
 		if len(won) != 1 {
 			c.Fatalf("%q of %d writers won in round %d, want one", won, writers, round)
 		}
@@ -106,11 +106,11 @@ func swapRounds(c *check) {
 	c.wantNoOrphans()
 }
 
-// claimsSwept checks the claim files of stores that have them.
+// claimsSwept checks the claim files of stores that use them.
 func claimsSwept(c *check) {
 	claims, ok := c.backend.(backends.Claims)
 	if !ok || c.capabilities.Guard != backends.GuardClaim {
-		return // it excludes writers in another way
+		return // the store excludes writers in another way
 	}
 	c.put("d/k", "k", 10)
 	name := backends.ClaimsIn(c.prefix+"d/") + "0123456789abcdef-0"

@@ -42,7 +42,7 @@ func missingKey(c *check) {
 	}
 }
 
-// keysToSort are in order; walking directories in the order of their names is not.
+// keysToSort are in key order, unlike a walk of directories in the order of their names.
 var keysToSort = []string{
 	"a-", "a-b", "a-c/d", "a.b", "a/-", "a/b-c", "a/b/c", "a/b/d-", "a/b/d/e", "a/b0", "a0", "b", "ba/x", "z/y/x", "ü",
 }
@@ -76,11 +76,11 @@ func listOrder(c *check) {
 	}
 }
 
-// dirPrefix begins the name of the directory that each check works in.
+// dirPrefix is the name prefix of the directories of checks.
 const dirPrefix = "contract-"
 
-// listRemoved removes keys that a listing has not come to yet. Each is listed all the same,
-// or reported: a prefetch that has less than there was when it began must know that.
+// listRemoved removes keys ahead of a running listing. Each must still be listed or be reported as
+// skipped, so that a prefetch learns that objects vanished after it started.
 func listRemoved(c *check) {
 	for _, key := range []string{"a", "d/e/x", "f"} {
 		c.put(key, key, 1)
@@ -120,7 +120,7 @@ func listLong(c *check) {
 	g := errgroup.Group{}
 	g.SetLimit(2 * c.store.Connections())
 	for i := range want {
-		// Some lie in directories, and the borders of pages fall anywhere.
+		// Some are in directories, and page boundaries fall anywhere.
 		want[i] = fmt.Sprintf("n%05d", i)
 		if i%3 == 0 {
 			want[i] = fmt.Sprintf("n%05d/x", i)
@@ -154,7 +154,7 @@ func listLeft(c *check) {
 			}
 		}
 	}
-	// One ends in the middle: it says so, or had everything already.
+	// A cancelled listing either returns an error or was already complete.
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
 	n, last := 0, error(nil)
@@ -176,7 +176,7 @@ func listLeft(c *check) {
 	}
 }
 
-// longest is a name of as many bytes as the usual file system takes, but for some.
+// longest is a name nearly as long as common file systems allow.
 var longest = strings.Repeat("0123456789", 24)
 
 var odd = []string{

@@ -69,7 +69,7 @@ func ranges(c *check) {
 	}
 }
 
-// memory is a slice as an io.WriterAt.
+// memory implements io.WriterAt on a slice.
 type memory []byte
 
 func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
@@ -89,7 +89,7 @@ func rangesUnfit(c *check) {
 			c.Errorf("%d bytes at %d of %d: got kind %s (%v), though the object is there as it was", r.n, r.off, size, k, err)
 		}
 	}
-	// The rest of an object of which everything is there is nothing, or no range.
+	// The rest after the last byte is empty, or not a valid range.
 	if got, err := c.readAll(c.ctx, obj, size, -1); len(got) > 0 || err != nil && backends.KindOf(err) != backends.Invalid {
 		c.Errorf("the rest at the end: got %d bytes, %v; want none, or kind invalid", len(got), err)
 	}
@@ -99,7 +99,7 @@ func oddReading(c *check) {
 	const size = 1 << 20
 	obj := c.put("k", "odd reading", size)
 	want := ContentsOf("odd reading", size).Bytes()
-	// Left early, more often than there are connections.
+	// Closed early, more often than there are connections.
 	for i := range 4*c.store.Connections() + 4 {
 		body := c.open(obj, int64(i), -1)
 		if n, err := body.Read(make([]byte, 1+i%7)); err != nil || n == 0 {
@@ -110,7 +110,7 @@ func oddReading(c *check) {
 		}
 		_ = body.Close() // it must not panic
 	}
-	// Byte by byte, with reads of nothing between.
+	// Byte by byte, with empty reads in between.
 	body := c.open(obj, 1000, 300)
 	var got []byte
 	for one := make([]byte, 1); ; {
@@ -134,8 +134,8 @@ func oddReading(c *check) {
 	}
 }
 
-// Objects are overwritten with another size and with the same, which stores that
-// tell versions by size and time find harder.
+// Objects are overwritten with another size and with the same size, which is harder for stores
+// whose versions are size and time.
 var changedSizes = []int64{900, 1000}
 
 func versionRemoved(c *check) {
@@ -248,7 +248,7 @@ func cancelledReading(c *check) {
 		c.wantKind("a stream after its context ended", err, backends.Canceled)
 		_ = body.Close() // it failed
 	})
-	c.wantContents(obj, "cancel", size) // the connection that was cut harms nobody
+	c.wantContents(obj, "cancel", size) // the discarded connection has no effect on others
 }
 
 func manyAtOnce(c *check) {

@@ -9,16 +9,15 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Checks of CreateOptions.IfVersion. A store without a guard is not held to them.
+// Checks of CreateOptions.IfVersion. A store without a guard is exempt.
 const (
 	// VersionKept is the check with one writer at a time.
 	VersionKept = "a commit replaces only the version that it names"
-	// OneReplaces is the check with several writers at once.
+	// OneReplaces is the check with concurrent writers.
 	OneReplaces = "of eight writers that replace one version one wins"
 )
 
-// unguarded reports whether the store promises nothing of IfVersion; then there is
-// nothing to check.
+// unguarded reports whether the store does not guarantee IfVersion, so there is nothing to check.
 func (c *check) unguarded() bool {
 	c.Helper()
 	if c.capabilities.Guard != backends.GuardNone {
@@ -30,7 +29,7 @@ func (c *check) unguarded() bool {
 	return true
 }
 
-// ifVersion checks one writer after the other.
+// ifVersion checks sequential writers.
 func ifVersion(c *check) {
 	if c.unguarded() {
 		return
@@ -69,7 +68,7 @@ func ifVersion(c *check) {
 	c.wantContents(c.stat("d/k"), "third", 700)
 }
 
-// ifVersionAtOnce checks writers that race.
+// ifVersionAtOnce checks racing writers.
 func ifVersionAtOnce(c *check) {
 	if c.unguarded() {
 		return
@@ -92,7 +91,7 @@ func ifVersionAtOnce(c *check) {
 			return nil
 		})
 	}
-	_ = g.Wait() // nobody returns one
+	_ = g.Wait() // no function returns an error
 	if len(won) != 1 {
 		c.Fatalf("%v of eight writers replaced one version, want one", won)
 	}

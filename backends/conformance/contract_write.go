@@ -20,8 +20,8 @@ type ender interface {
 	Abort() error
 }
 
-// writers begins to write key in every way that the backend can, one after the
-// other, and hands f the writer with the bytes of seed already in it.
+// writers starts a write of key in every way that the backend supports, one after the other. It
+// calls f with each writer after writing the bytes of seed.
 func (c *check) writers(ctx context.Context, key, seed string, size int64, opts backends.CreateOptions, f func(how string, w ender)) {
 	c.Helper()
 	contents := ContentsOf(seed, size)
@@ -188,7 +188,7 @@ func ifAbsent(c *check) {
 	for _, size := range c.smallAndLarge() {
 		if _, err := c.store.Put(c.ctx, "free", ContentsOf("second", size), size, opts); !errors.Is(err, fs.ErrExist) {
 			c.Errorf("putting %d bytes to a key that is taken: got %v, want fs.ErrExist", size, err)
-			return // that it has other contents now is no other fault
+			return // the wrong contents now are not another failure
 		}
 		c.wantContents(c.stat("free"), "first", 1000)
 	}
@@ -215,7 +215,7 @@ func ifAbsentAtOnce(c *check) {
 			return nil
 		})
 	}
-	_ = g.Wait() // nobody returns one
+	_ = g.Wait() // no function returns an error
 	if len(won) != 1 {
 		c.Fatalf("%v of eight writers won, want one", won)
 	}
@@ -242,7 +242,7 @@ func partsAnyOrder(c *check) {
 	for _, i := range []int64{3, 1, 2, 0} {
 		g.Go(func() error {
 			n := min(part, size-i*part)
-			if i == 1 { // this one is written wrong at first
+			if i == 1 { // written with wrong bytes first
 				if err := w.WritePart(c.ctx, i*part, io.NewSectionReader(ContentsOf("wrong", n), 0, n)); err != nil {
 					return err
 				}
@@ -259,7 +259,7 @@ func partsAnyOrder(c *check) {
 	}
 	c.wantContents(c.stat("k"), "parts", size)
 
-	// A part that never came.
+	// A part that was never written.
 	w, err = creator.CreateParts(c.ctx, c.prefix+"hole", backends.CreateOptions{Size: size})
 	if err != nil {
 		c.Fatalf("create: %v", err)
@@ -319,7 +319,7 @@ func cancelledWriting(c *check) {
 	}
 }
 
-// broken is the store with a script of faults around its backend.
+// broken returns the store with scripted faults around its backend.
 func (c *check) broken(faults *Faults) *backends.Store {
 	return backends.NewStore(faults.Wrap(c.backend), c.store.Name(), backends.Options{}).Sub(c.prefix)
 }
@@ -374,7 +374,7 @@ func failedWrites(c *check) {
 	c.wantMissing("full")
 }
 
-// reread counts the bytes that are read of src.
+// reread counts the bytes read from src.
 type reread struct {
 	src   io.ReaderAt
 	bytes atomic.Int64

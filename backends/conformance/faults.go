@@ -14,8 +14,8 @@ import (
 // Op is a method of a backend or of its writers.
 type Op string
 
-// The operations that faults can be put on. Create and CreateParts are one, so are
-// Write and WritePart, and the Commit and Abort of both.
+// The operations that faults can target. Create includes CreateParts, Write includes WritePart, and
+// Commit and Abort are those of both writers.
 const (
 	List   Op = "list"
 	Stat   Op = "stat"
@@ -27,25 +27,25 @@ const (
 	Delete Op = "delete"
 )
 
-// A Call is a call that was made. Off and N are those of OpenRange and WritePart.
+// A Call is a recorded call. Off and N are those of OpenRange and WritePart.
 type Call struct {
 	Op     Op
 	Key    string // or prefix
 	Off, N int64
 }
 
-// A Fault is one thing that goes wrong in one call.
+// A Fault is one failure in one call.
 type Fault struct {
-	stream bool  // not in the call, but in the stream or listing that it returns
-	after  int64 // bytes, or objects of a listing, that pass before
-	late   bool  // the call is made, then its answer is lost
+	stream bool  // it occurs in the returned stream or listing, not in the call
+	after  int64 // bytes, or objects of a listing, before it occurs
+	late   bool  // the call is made, then its response is lost
 	do     func(context.Context) error
 }
 
-// Pass is no fault: the call works.
+// Pass is no fault: the call succeeds.
 func Pass() Fault { return Fault{do: func(context.Context) error { return nil }} }
 
-// Fail fails the call with an error of the kind.
+// Fail fails the call with an error of kind.
 func Fail(kind backends.Kind) Fault {
 	return FailWith(backends.Errorf(kind, "", "", "the test's script says %s", kind))
 }
@@ -55,15 +55,15 @@ func FailWith(err error) Fault {
 	return Fault{do: func(context.Context) error { return err }}
 }
 
-// Lost lets the call work and loses the answer: the caller gets an error of the
-// kind and does not know.
+// Lost makes the call and loses the response: the caller gets an error of kind and cannot know the
+// outcome.
 func Lost(kind backends.Kind) Fault {
 	f := Fail(kind)
 	f.late = true
 	return f
 }
 
-// Hang lets the call hang until its context ends.
+// Hang blocks the call until its context ends.
 func Hang() Fault { return Fault{do: hang} }
 
 func hang(ctx context.Context) error {
@@ -71,7 +71,7 @@ func hang(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Slow lets the call take d longer.
+// Slow delays the call by d.
 func Slow(d time.Duration) Fault {
 	return Fault{do: func(ctx context.Context) error {
 		select {
@@ -83,8 +83,7 @@ func Slow(d time.Duration) Fault {
 	}}
 }
 
-// Cut ends a stream after n bytes, or a listing after n objects, as a lost
-// connection does.
+// Cut ends a stream after n bytes, or a listing after n objects, like a lost connection.
 func Cut(n int64) Fault { return Break(n, io.ErrUnexpectedEOF) }
 
 // Break ends a stream after n bytes, or a listing after n objects, with err.
@@ -92,20 +91,19 @@ func Break(n int64, err error) Fault {
 	return Fault{stream: true, after: n, do: func(context.Context) error { return err }}
 }
 
-// Stall lets a stream hang after n bytes, or a listing after n objects, until its
-// context ends.
+// Stall blocks a stream after n bytes, or a listing after n objects, until its context ends.
 func Stall(n int64) Fault { return Fault{stream: true, after: n, do: hang} }
 
-// Meanwhile calls f after n bytes of a stream or n objects of a listing, such as to
-// change the object under way; then the stream goes on.
+// Meanwhile calls f after n bytes of a stream or n objects of a listing, for example to change the
+// object. Then the stream continues.
 func Meanwhile(n int64, f func()) Fault {
 	return Fault{stream: true, after: n, do: func(context.Context) error { f(); return nil }}
 }
 
-// Faults make backends go wrong by a script, and remember every call. The zero
-// value is a script without faults. All methods may be called from many goroutines.
+// Faults injects scripted faults into backends and records every call. The zero value injects none.
+// All methods are safe for concurrent use.
 type Faults struct {
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards the fields below
 	queues map[Op][]entry
 	always map[Op]Fault
 	calls  []Call
@@ -116,8 +114,8 @@ type entry struct {
 	fault Fault
 }
 
-// Add queues faults: each of the next calls of op takes one, in this order. Faults
-// within a stream are for Read and List only.
+// Add queues faults. Each of the next calls of op consumes one, in this order. Faults within a
+// stream are for Read and List only.
 func (f *Faults) Add(op Op, faults ...Fault) *Faults { return f.AddFor(op, "", faults...) }
 
 // AddFor queues faults for calls of op on one key of the backend.
@@ -134,7 +132,7 @@ func (f *Faults) AddFor(op Op, key string, faults ...Fault) *Faults {
 	return f
 }
 
-// Always is what calls of op do for which no fault is queued.
+// Always sets the fault of calls of op for which none is queued.
 func (f *Faults) Always(op Op, fault Fault) *Faults {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,22 +144,21 @@ func (f *Faults) Always(op Op, fault Fault) *Faults {
 	return f
 }
 
-// check panics when the script makes no sense.
+// check panics if the script makes no sense.
 func (f Fault) check(op Op) {
 	if f.stream && op != Read && op != List {
 		panic("conformance: " + string(op) + " has no stream that a fault could lie in")
 	}
 }
 
-// Calls are those of op that were made, in order; of all operations when op is "".
+// Calls returns the recorded calls of op, in order; of all operations if op is "".
 func (f *Faults) Calls(op Op) []Call {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(f.calls), func(c Call) bool { return op != "" && c.Op != op })
 }
 
-// Left is how many queued faults no call has taken; a test that scripted them wants
-// to see 0.
+// Left returns the number of queued faults that were not consumed. Tests usually expect 0.
 func (f *Faults) Left() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,7 +168,7 @@ func (f *Faults) Left() (n int) {
 	return n
 }
 
-// Wrap puts the script around b. What it returns has the abilities that b has.
+// Wrap returns b with the faults injected. It implements PartCreator if b does.
 func (f *Faults) Wrap(b backends.Backend) backends.Backend {
 	faulty := &faulty{b, f}
 	if parts, ok := b.(backends.PartCreator); ok {
@@ -180,7 +177,7 @@ func (f *Faults) Wrap(b backends.Backend) backends.Backend {
 	return faulty
 }
 
-// take notes a call and is its fault.
+// take records a call and returns its fault.
 func (f *Faults) take(call Call) Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -197,7 +194,7 @@ func (f *Faults) take(call Call) Fault {
 	return Pass()
 }
 
-// around makes a call in the way its fault wants.
+// around makes a call and injects its fault.
 func (f *Faults) around(ctx context.Context, call Call, do func(Fault) error) error {
 	fault := f.take(call)
 	if !fault.late && !fault.stream {
@@ -211,7 +208,7 @@ func (f *Faults) around(ctx context.Context, call Call, do func(Fault) error) er
 	return fault.do(ctx)
 }
 
-// faulty is a backend with a script.
+// faulty is a backend with injected faults.
 type faulty struct {
 	backends.Backend
 	faults *Faults
@@ -269,16 +266,16 @@ func (b *faulty) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 		return err
 	})
 	if err != nil && body != nil {
-		_ = body.Close() // its answer is lost
+		_ = body.Close() // its response is lost
 		return nil, err
 	}
 	return body, err
 }
 
-// faultyBody is a stream that goes wrong.
+// faultyBody is a stream with a fault.
 type faultyBody struct {
 	io.ReadCloser
-	ctx   context.Context // the stream obeys the context of OpenRange
+	ctx   context.Context // the context of OpenRange applies to the stream
 	fault Fault
 	err   error
 }
@@ -301,7 +298,7 @@ func (r *faultyBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ObjectChecksum is that of the stream within.
+// ObjectChecksum returns that of the wrapped stream.
 func (r *faultyBody) ObjectChecksum() backends.Checksum {
 	if s, ok := r.ReadCloser.(backends.ChecksumReader); ok {
 		return s.ObjectChecksum()

@@ -17,7 +17,7 @@ func (b *faulty) Create(ctx context.Context, key string, opts backends.CreateOpt
 	return w, err
 }
 
-// faultyParts is a backend with a script that takes parts.
+// faultyParts is a faulty that implements PartCreator.
 type faultyParts struct {
 	*faulty
 	parts backends.PartCreator
@@ -60,7 +60,7 @@ func (w *faultyEnd) Abort() error {
 type faultyWriter struct {
 	w backends.Writer
 	faultyEnd
-	ctx context.Context // writes obey the context of Create
+	ctx context.Context // the context of Create applies to writes
 }
 
 func (w *faultyWriter) Write(p []byte) (n int, err error) {

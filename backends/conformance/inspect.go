@@ -11,7 +11,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// inspection is one promise under test on what the store has already.
+// inspection is the state of one check of existing objects.
 type inspection struct {
 	check
 	objects []backends.Object
@@ -36,11 +36,11 @@ var inspections = []struct {
 	{"broken streams are resumed", inspectBroken},
 }
 
-// mostRead is how much of an object inspections read.
+// mostRead is how many bytes of an object are read.
 const mostRead = 4 << 20
 
-// Inspect checks what can be checked of a store without writing to it, on objects that
-// it has: a few are enough. They must not change meanwhile.
+// Inspect checks a store without writing to it, using existing objects; a few suffice. They must
+// not change meanwhile.
 func Inspect[P Runner[P]](t P, open func(P) *backends.Store, objects []backends.Object) {
 	for _, in := range inspections {
 		t.Run(in.name, func(t P) {
@@ -51,7 +51,7 @@ func Inspect[P Runner[P]](t P, open func(P) *backends.Store, objects []backends.
 	}
 }
 
-// some is an object of at least so many bytes; without one the check is skipped.
+// some returns an object of at least size bytes. Without one, the check is skipped.
 func (i *inspection) some(size int64) backends.Object {
 	i.Helper()
 	for _, obj := range i.objects {
@@ -66,7 +66,7 @@ func (i *inspection) some(size int64) backends.Object {
 func inspectListing(i *inspection) {
 	for _, obj := range i.objects {
 		n := 0
-		for listed, err := range i.store.List(i.ctx, obj.Key) { // it refuses what does not ascend
+		for listed, err := range i.store.List(i.ctx, obj.Key) { // the Store rejects keys that do not ascend
 			switch {
 			case err != nil:
 				i.Fatalf("listing %q: %v", obj.Key, err)
@@ -114,7 +114,7 @@ func inspectMissing(i *inspection) {
 	i.wantKind("reading a missing key", err, backends.NotExist)
 }
 
-// whole reads the beginning of obj, mostRead bytes at most.
+// whole reads the first mostRead bytes of obj.
 func (i *inspection) whole(obj backends.Object) []byte {
 	i.Helper()
 	got, err := i.readAll(i.ctx, obj, 0, min(obj.Size, mostRead))
@@ -162,7 +162,7 @@ func inspectLeftStream(i *inspection) {
 	}
 }
 
-// inspectSums reads objects whole, up to 64 MiB each.
+// inspectSums reads whole objects, up to 64 MiB each.
 func inspectSums(i *inspection) {
 	told := 0
 	for _, obj := range i.objects {
@@ -191,14 +191,14 @@ func inspectSums(i *inspection) {
 	}
 }
 
-// nowhere takes bytes and drops them.
+// nowhere is an io.WriterAt that discards bytes.
 type nowhere struct{}
 
 func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 
 func inspectVersion(i *inspection) {
 	obj := i.some(1)
-	// One letter of it is another one, so that it looks like a version of this store.
+	// Change one digit, so that the result still looks like a version of this store.
 	v := []byte(obj.Version)
 	for n := len(v) - 1; n >= 0; n-- {
 		if v[n] >= '0' && v[n] <= '9' {

@@ -11,9 +11,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Sweeps checks that what killed writers left is found and removed, and what others
-// write is left alone. Both stores are of one directory, which is empty, and killed is
-// closed with its writes under way.
+// Sweeps checks that a sweep finds and removes what killed writers left, and spares live writers.
+// Both stores are of the same empty directory. killed is closed with its writes in progress.
 func Sweeps(t TB, killed, store *backends.Store) {
 	t.Helper()
 	size := int64(2 << 20)
@@ -30,7 +29,7 @@ func Sweeps(t TB, killed, store *backends.Store) {
 	if left := orphans(t, store, "step-", false); len(left) != 3 {
 		t.Errorf("there are remains %v, want those of two that were killed and one that lives", left)
 	}
-	// A server may notice a little later that a client has gone.
+	// A server may detect the lost client a little later.
 	var left []string
 	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		if orphans(t, store, "step-", true); t.Context().Err() != nil {
@@ -53,8 +52,8 @@ func Sweeps(t TB, killed, store *backends.Store) {
 	}
 }
 
-// Resumes checks that a large object goes on where a killed writer left it, with the
-// bytes of its source and no others. killed is closed with its write under way.
+// Resumes checks that the upload of a large object continues where a killed writer left it, with
+// exactly the bytes of its source. killed is closed with its write in progress.
 func Resumes(t TB, killed, store *backends.Store) {
 	t.Helper()
 	size := 4 * killed.Capabilities().PartLength(64<<20)
@@ -68,7 +67,7 @@ func Resumes(t TB, killed, store *backends.Store) {
 			}
 		}
 		if err == nil {
-			err = w.Abort() // which leaves it
+			err = w.Abort() // keeps the parts
 		}
 		if err != nil || token == "" {
 			t.Fatalf("beginning %q: token %q, %v", key, token, err)
@@ -110,7 +109,7 @@ func Resumes(t TB, killed, store *backends.Store) {
 	}
 }
 
-// counted is a source that counts what is sent of it.
+// counted is a source that counts the bytes sent from it.
 type counted struct {
 	io.ReaderAt
 	n atomic.Int64
@@ -129,7 +128,7 @@ func isParted(b backends.Backend) bool {
 	return ok
 }
 
-// begun is a write of which one part was sent.
+// begun is a write with one part sent.
 type begun struct {
 	backends.PartWriter
 	key  string
@@ -167,7 +166,7 @@ func (b begun) finish(t TB, s *backends.Store) {
 	c.wantContents(c.stat(b.key), b.key, b.size)
 }
 
-// orphans sweeps, but for the writer that lives, and lists what over was asked about.
+// orphans sweeps, sparing the live writer, and returns the keys passed to over.
 func orphans(t TB, s *backends.Store, prefix string, over bool) (keys []string) {
 	t.Helper()
 	err := s.Sweep(t.Context(), prefix, func(r backends.Orphan) bool {
@@ -184,7 +183,7 @@ func orphans(t TB, s *backends.Store, prefix string, over bool) (keys []string) 
 	return keys
 }
 
-// streams makes parts that come in order of a backend that takes no others.
+// streams adapts a backend without PartCreator, for parts written in order.
 type streams struct{ backends.Backend }
 
 func (s streams) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {

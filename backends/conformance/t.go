@@ -2,10 +2,9 @@ package conformance
 
 import "context"
 
-// TB is what a check needs of the test it runs in; *testing.T is one. Fatalf and
-// Skipf end the check's goroutine, as those of *testing.T do. What a check complains
-// about has the store's error among its args, if there was one; that of wrong bytes is
-// of kind Corrupt.
+// TB is what a check needs from a test; *testing.T implements it. Fatalf and Skipf end the
+// goroutine of the check, like those of *testing.T. If a failure has an error of the store, it is
+// among the args; wrong bytes are an error of kind Corrupt.
 type TB interface {
 	Helper()
 	Context() context.Context
@@ -16,7 +15,7 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
-// Runner is a TB with checks below it, such as *testing.T: P is its own type.
+// Runner is a TB with subtests, such as *testing.T. P is its own type.
 type Runner[P any] interface {
 	TB
 	Run(name string, f func(P)) bool

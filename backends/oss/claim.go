@@ -26,8 +26,7 @@ func (b *bucket) ReadClaim(ctx context.Context, name string) (string, error) {
 // DeleteClaim implements backends.Claims.
 func (b *bucket) DeleteClaim(ctx context.Context, name string) error { return b.Delete(ctx, name) }
 
-// swap makes the object in place of the version that IfVersion says. OSS has no
-// If-Match for writes.
+// swap creates the object in place of the version in IfVersion. OSS has no If-Match for writes.
 func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	current := func(ctx context.Context) (backends.Version, error) {
 		is, err := u.b.Stat(ctx, u.key)
@@ -46,7 +45,7 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 		err = objectstore.CompareFirst(ctx, u.key, u.replaces, current, replace)
 	}
 	if backends.KindOf(err) == backends.Changed {
-		// The answer to an earlier request may have been lost.
+		// The response to an earlier request may have been lost.
 		if h, herr := u.b.head(ctx, u.key); herr == nil && h.Get(oss.HTTPHeaderOssMetaPrefix+markName) == u.mark {
 			return described(u.key, h), nil
 		}
@@ -54,7 +53,7 @@ func (u *upload) swap(ctx context.Context, small *io.SectionReader, size int64) 
 	return obj, err
 }
 
-// sweepClaims deletes claims in the directory of prefix that nobody holds any more.
+// sweepClaims deletes stale claims in the directory of prefix.
 func (b *bucket) sweepClaims(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	if !b.conditional {
 		return nil

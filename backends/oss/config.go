@@ -16,7 +16,7 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// Scheme describes oss:// URLs.
+// Scheme returns the scheme of oss:// URLs.
 func Scheme() backends.Scheme {
 	return backends.Scheme{
 		Name:    "oss",
@@ -35,10 +35,10 @@ func Scheme() backends.Scheme {
 	}
 }
 
-// settings are a Target's parameters, read and checked.
+// settings are the parsed parameters of a Target.
 type settings struct {
-	endpoint  string // with its scheme
-	region    string // "" when it is not known
+	endpoint  string // including its scheme
+	region    string // "" if unknown
 	version   oss.AuthVersionType
 	cname     bool
 	anonymous bool
@@ -77,7 +77,7 @@ func parse(t backends.Target) (settings, error) {
 	if strings.ContainsFunc(c.region, notInRegion) {
 		return invalid("a region looks like cn-hangzhou")
 	}
-	c.region = strings.TrimPrefix(c.region, "oss-") // as consoles and endpoints show it
+	c.region = strings.TrimPrefix(c.region, "oss-") // the form in consoles and endpoints
 	if c.endpoint == "" {
 		if c.region == "" {
 			return invalid("where the bucket is must be said: ?region=cn-hangzhou, ?endpoint=https://host, OSS_REGION or OSS_ENDPOINT")
@@ -122,8 +122,8 @@ func notInRegion(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-'
 }
 
-// regionOf is the region that an endpoint of Alibaba's own names, as in
-// oss-cn-hangzhou-internal.aliyuncs.com; "" when it names none.
+// regionOf returns the region in an endpoint of Alibaba, such as
+// oss-cn-hangzhou-internal.aliyuncs.com; "" if there is none.
 func regionOf(host string) string {
 	name, domain, _ := strings.Cut(host, ".")
 	region, ok := strings.CutPrefix(name, "oss-")
@@ -133,7 +133,7 @@ func regionOf(host string) string {
 	return strings.TrimSuffix(region, "-internal")
 }
 
-// probeTimeout is how long opening a bucket waits to learn of its versioning.
+// probeTimeout is the timeout of the versioning query when a bucket is opened.
 const probeTimeout = 10 * time.Second
 
 func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
@@ -149,7 +149,7 @@ func open(ctx context.Context, t backends.Target) (backends.Opened, error) {
 	return backends.Opened{Backend: b, Prefix: t.Path}, nil
 }
 
-// newBucket makes one and asks nobody.
+// newBucket returns a bucket without sending a request.
 func newBucket(t backends.Target) (*bucket, error) {
 	set, err := parse(t)
 	if err != nil {
@@ -165,7 +165,7 @@ func newBucket(t backends.Target) (*bucket, error) {
 	}
 	client, err := oss.New(set.endpoint, "", "",
 		oss.AuthVersion(set.version), oss.Region(set.region), oss.UseCname(set.cname),
-		oss.EnableCRC(false), // ours reach further
+		oss.EnableCRC(false), // our own checks cover more
 		oss.SetCredentialsProvider(b.credentials),
 		oss.HTTPClient(&http.Client{Transport: &transport{base, set.anonymous}, CheckRedirect: objectstore.NoRedirect}))
 	if err == nil {

@@ -22,66 +22,64 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// keys are one access key, perhaps for a while.
+// keys are one access key, possibly temporary.
 type keys struct {
 	id, secret, token string
-	renew             time.Time // when to ask again; zero: never
-	ends              time.Time // until when they are good at any rate; zero: nobody says
+	renew             time.Time // when to reload; zero: never
+	ends              time.Time // when they certainly expire; zero: unknown
 }
 
-// GetAccessKeyID, GetAccessKeySecret and GetSecurityToken are what the SDK asks.
+// GetAccessKeyID, GetAccessKeySecret and GetSecurityToken implement oss.Credentials.
 func (k *keys) GetAccessKeyID() string     { return k.id }
 func (k *keys) GetAccessKeySecret() string { return k.secret }
 func (k *keys) GetSecurityToken() string   { return k.token }
 
-// credentials are those of doc.go's list, in its order. The SDK asks for them
-// without a context, so every request fetches them before, by fetch, and the SDK
-// gets what is there.
+// credentials tries the sources in the package comment, in order. The SDK asks for credentials
+// without a context. So every request first calls fetch, and the SDK uses the result.
 type credentials struct {
 	opts      backends.Options
 	anonymous bool
-	client    *http.Client // to the metadata service
+	client    *http.Client // for the metadata service
 
-	querying chan struct{} // holds one who asks the sources; the others wait, or give up
+	querying chan struct{} // a lock held while the sources are read, which a context can interrupt
 
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards the fields below
 	have   *keys      // never nil
-	failed error      // what the last asking came to, …
-	since  time.Time  // … and when
+	failed error      // the result of the last attempt
+	since  time.Time  // time of the last attempt
 }
 
 var _ oss.CredentialsProvider = (*credentials)(nil)
 
 const (
-	// rereadAfter is for how long credentials from files are used before the files
-	// are looked at again.
+	// rereadAfter is how long credentials from files are used before the files are read again.
 	rereadAfter = 5 * time.Minute
-	// renewBefore is how long before its end a token is not used any more.
+	// renewBefore is how long before its expiry a token is replaced.
 	renewBefore = 5 * time.Minute
-	// failFor is for how long a failure is the answer to others as well, so that many
-	// requests at once do not each wait for a service that is not there.
+	// failFor is how long a failure is shared with other requests, so that concurrent requests do
+	// not all wait for a service that does not exist.
 	failFor = time.Second
-	// metadata is where an ECS instance asks about itself.
+	// metadata is the metadata service of ECS instances.
 	metadata = "http://100.100.100.200"
 )
 
 func newCredentials(opts backends.Options, anonymous bool) *credentials {
 	return &credentials{opts: opts, anonymous: anonymous, querying: make(chan struct{}, 1), have: new(keys), client: &http.Client{
 		Timeout: 5 * time.Second,
-		// The service is on the machine's own link: no proxy, and no patience.
+		// The service is link-local: no proxy, and a short timeout.
 		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: time.Second}).DialContext, DisableKeepAlives: true},
 		CheckRedirect: objectstore.NoRedirect,
 	}}
 }
 
-// GetCredentials is what the SDK signs with.
+// GetCredentials returns the credentials with which the SDK signs.
 func (c *credentials) GetCredentials() oss.Credentials {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.have
 }
 
-// fetch sees to it that the SDK has what is good now.
+// fetch ensures that the SDK has valid credentials.
 func (c *credentials) fetch(ctx context.Context) error {
 	if c.anonymous {
 		return nil
@@ -95,7 +93,7 @@ func (c *credentials) fetch(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if known, err := c.known(); known { // who was here before has asked
+	if known, err := c.known(); known { // a concurrent call has loaded them
 		return err
 	}
 	now := time.Now()
@@ -105,7 +103,7 @@ func (c *credentials) fetch(ctx context.Context) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil && now.Before(c.have.ends) { // what is there is good for a while yet
+	if err != nil && now.Before(c.have.ends) { // the current ones remain valid for a while
 		still := *c.have
 		still.renew = now.Add(failFor)
 		c.have = &still
@@ -118,7 +116,7 @@ func (c *credentials) fetch(ctx context.Context) error {
 	return err
 }
 
-// known tells whether nobody needs to be asked.
+// known reports whether the sources need not be read.
 func (c *credentials) known() (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,8 +126,8 @@ func (c *credentials) known() (bool, error) {
 	return c.failed != nil && time.Since(c.since) < failFor, c.failed
 }
 
-// forget has the next request ask for credentials anew, if they come from where
-// others may be by now; it tells whether they do.
+// forget makes the next request reload the credentials, if their source may have newer ones. It
+// reports whether that is so.
 func (c *credentials) forget() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +140,7 @@ func (c *credentials) forget() bool {
 	return true
 }
 
-// retrieve asks one source after the other.
+// retrieve tries the sources in order.
 func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error) {
 	getenv := c.opts.Getenv
 	if getenv == nil {
@@ -168,7 +166,7 @@ func (c *credentials) retrieve(ctx context.Context, now time.Time) (*keys, error
 	return c.role(ctx, getenv, now)
 }
 
-// secret is the text of a file in Options.Secrets, or "".
+// secret returns the contents of a file in Options.Secrets, or "".
 func secret(opts backends.Options, name string) (string, error) {
 	if opts.Secrets == "" {
 		return "", nil
@@ -180,8 +178,7 @@ func secret(opts backends.Options, name string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// threeNames puts a key together. Half a key is an error, so that another source
-// is not taken by mistake.
+// threeNames assembles a key. Half a key is an error, so that no other source is used by mistake.
 func threeNames(get func(name string) (string, error)) (*keys, error) {
 	id, err1 := get("OSS_ACCESS_KEY_ID")
 	secret, err2 := get("OSS_ACCESS_KEY_SECRET")
@@ -195,7 +192,7 @@ func threeNames(get func(name string) (string, error)) (*keys, error) {
 	return &keys{id: id, secret: secret, token: token}, nil
 }
 
-// role gets a token for the role of the ECS instance.
+// role fetches a token for the role of the ECS instance.
 func (c *credentials) role(ctx context.Context, getenv func(string) string, now time.Time) (*keys, error) {
 	base := getenv("OSS_ECS_METADATA_ENDPOINT")
 	if base == "" {
@@ -236,13 +233,13 @@ func (c *credentials) role(ctx context.Context, getenv func(string) string, now 
 		return nil, noCredentials(fmt.Errorf("the metadata service does not say until when the token for role %q is good", name))
 	}
 	renew := ends.Add(-renewBefore)
-	if !renew.After(now) { // a short one is used for half its life
+	if !renew.After(now) { // a short-lived one is used for half its life
 		renew = now.Add(ends.Sub(now) / 2)
 	}
 	return &keys{id: answer.AccessKeyID, secret: answer.AccessKeySecret, token: answer.SecurityToken, renew: renew, ends: ends}, nil
 }
 
-// query asks the metadata service; an answer is a small text.
+// query sends a request to the metadata service, whose responses are small texts.
 func (c *credentials) query(ctx context.Context, method, url string, header http.Header) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
@@ -261,8 +258,8 @@ func (c *credentials) query(ctx context.Context, method, url string, header http
 	return string(text), err
 }
 
-// noCredentials: a metadata service that fails comes back, and is asked again; a
-// machine without one does not get one by waiting.
+// noCredentials returns Unavailable for a failing metadata service, which may recover. A machine
+// without one is a Permission error, because waiting does not help.
 func noCredentials(why error) error {
 	kind := backends.Permission
 	var a *serverError

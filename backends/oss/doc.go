@@ -1,76 +1,71 @@
-// Package oss speaks to Alibaba Cloud's Object Storage Service.
+// Package oss implements Alibaba Cloud's Object Storage Service.
 //
 //	oss://bucket/directory/?region=cn-hangzhou
 //	oss://bucket/directory/?endpoint=oss-cn-hangzhou-internal.aliyuncs.com
 //
-// [Scheme] says which parameters there are. Endpoint and region may also come from
-// files in Options.Secrets or variables named OSS_ENDPOINT and OSS_REGION. Either is enough on Alibaba Cloud: the endpoint of a
-// region is its public one over HTTPS, and an endpoint of Alibaba's own names its
-// region. Machines in the region reach it for less by the endpoint with "-internal".
+// [Scheme] lists the parameters. Endpoint and region may also come from files in Options.Secrets or
+// variables named OSS_ENDPOINT and OSS_REGION. Either one suffices on Alibaba Cloud: the default
+// endpoint of a region is its public one over HTTPS, and Alibaba's endpoints contain their region.
+// From machines in the region, the endpoint with "-internal" is cheaper.
 //
-// Requests carry signature V4 when the region is known and V1 otherwise;
-// ?signature= insists on one.
+// Requests carry signature V4 if the region is known and V1 otherwise; ?signature= forces one.
 //
 // # Credentials
 //
-// The first of these that gives any:
+// The first of these sources that has any:
 //
-//  1. files in Options.Secrets named OSS_ACCESS_KEY_ID, OSS_ACCESS_KEY_SECRET and
-//     perhaps OSS_SESSION_TOKEN; they are read again every few minutes, so a changed
-//     Secret is followed;
-//  2. the variables of the same names, by Options.Getenv, as Alibaba's guide has them;
-//  3. the RAM role of the ECS instance, from its metadata service: the role that
-//     ALIBABA_CLOUD_ECS_METADATA names, or the only one there is. A token from there
-//     is renewed before it ends. ALIBABA_CLOUD_ECS_METADATA_DISABLED=true does
-//     without; OSS_ECS_METADATA_ENDPOINT says that the service is somewhere else than
-//     http://100.100.100.200.
+//  1. files in Options.Secrets named OSS_ACCESS_KEY_ID, OSS_ACCESS_KEY_SECRET and optionally
+//     OSS_SESSION_TOKEN. They are read again every few minutes, so a changed Secret takes effect;
+//  2. the variables of the same names, from Options.Getenv, as documented by Alibaba;
+//  3. the RAM role of the ECS instance, from its metadata service: the role named by
+//     ALIBABA_CLOUD_ECS_METADATA, or the only one. Its token is renewed before it expires.
+//     ALIBABA_CLOUD_ECS_METADATA_DISABLED=true disables this source. OSS_ECS_METADATA_ENDPOINT
+//     overrides the address of the service, http://100.100.100.200.
 //
-// A token that the store calls expired is fetched anew from files and roles, since
-// another may be there by now.
+// If the store reports an expired token, files and roles are read again, since a newer token may be
+// available.
 //
 // With ?anonymous=true requests are not signed.
 //
 // # Reading
 //
-// Versions are ETags. Every read carries If-Match, and the answer's ETag and range
-// are compared with what was asked for: OSS answers a range that it does not like
-// with the whole object, unless asked for standard behaviour, which we do. The
-// CRC-64/ECMA of the whole object comes with every answer, of a range too, but not
-// for objects older than the feature.
+// Versions are ETags. Every read carries If-Match. The ETag and the range of the response are
+// compared with the request: OSS responds to an unsatisfiable range with the whole object, unless
+// the request selects standard behaviour, as ours do. Every response contains the CRC-64/ECMA of
+// the whole object, also for a range, except for objects older than that feature.
 //
-// Keys that end in "/" and hold nothing are the directories of graphical tools; they
-// are not listed.
+// Keys that end in "/" and have no bytes are directory markers of graphical tools. They are not
+// listed.
 //
 // # Writing
 //
-// Objects of up to 8 MiB are one request, larger ones a multipart upload; neither is
-// seen before Commit. What arrived is compared with what was sent by CRC-64: of each
-// part before the object is made of them, and of the object after. The answer to a
-// single request comes when the object is already there, so that carries its MD5 as
-// well, by which OSS refuses it.
+// Objects of up to 8 MiB are one request, larger ones a multipart upload. Neither is visible before
+// Commit. The CRC-64 of the received bytes is compared with that of the sent bytes: for each part
+// before the upload is completed, and for the object afterwards. A single request publishes the
+// object before its response arrives, so it also carries an MD5, which makes OSS reject corrupted
+// bytes.
 //
-// A Commit whose answer was lost can be repeated: each write carries a random word
-// of metadata, stager-write, by which it knows its own object from another's.
+// A Commit whose response was lost can be repeated. Each write carries a random value in the
+// metadata, stager-write, which identifies its own object.
 //
 // # IfAbsent
 //
-// x-oss-forbid-overwrite decides in one step, but OSS ignores it in a bucket whose
-// versioning is enabled or suspended. So the bucket is asked once, when it is opened;
-// where it has versioning, or does not tell (oss:GetBucketVersioning),
-// Facts.ConditionalCreate is false: Commit then looks before it writes, and of two
-// writers at the same moment both may succeed.
+// x-oss-forbid-overwrite decides atomically, but OSS ignores it in a bucket whose versioning is
+// enabled or suspended. So the versioning is queried once, when the bucket is opened. If the bucket
+// has it, or it is unknown (oss:GetBucketVersioning), Capabilities.ConditionalCreate is false.
+// Commit then checks before it writes, and two simultaneous writers may both succeed.
 //
 // # IfVersion
 //
-// OSS has no If-Match for writes. Writers exclude each other by claim objects, see
-// [backends.Claim], which x-oss-forbid-overwrite creates. Their names begin with
-// .stager-tmp-claim- and List leaves them out. In a bucket with versioning Commit
-// compares before it writes, and Facts.Guard is GuardNone.
+// OSS has no If-Match for writes. Writers exclude each other with claim objects, see
+// [backends.Claim], created with x-oss-forbid-overwrite. Their names begin with .stager-tmp-claim-
+// and List hides them. In a bucket with versioning, Commit compares before it writes, and
+// Capabilities.Guard is GuardNone.
 //
 // # The SDK
 //
-// It signs and spells requests and reads answers. It never repeats a request and
-// checks no CRC of what it streams; both are done here and by Store. What it makes
-// of answers that say no loses the status and Retry-After of those that are not XML,
-// so they are read before it sees them (transport.go).
+// The SDK signs and encodes requests and parses responses. It is configured not to retry and not to
+// check CRCs of streams; this package and the Store do both. For error responses that are not XML,
+// the SDK loses the status and Retry-After. So this package parses error responses first
+// (transport.go).
 package oss

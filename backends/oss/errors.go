@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// classify says what to do about an error of the SDK or of the network.
+// classify returns the kind of an error of the SDK or the network.
 func classify(err error) backends.Kind {
 	if kind, ok := objectstore.Known(err); ok {
 		return kind
@@ -21,8 +21,8 @@ func classify(err error) backends.Kind {
 	return objectstore.NoResponse(err)
 }
 
-// kind goes by the code, then by the status. A server that fails (5xx) is never
-// believed to know that something does not exist, nor is a web page.
+// kind maps the code, then the status, to a kind. A failing server (5xx) or a web page is never
+// trusted about the absence of an object.
 func (a *serverError) kind() backends.Kind {
 	switch a.code {
 	case "SlowDown", "TooManyRequests", "RequestLimitExceeded", "QpsLimitExceeded", "DownloadTrafficRateLimitExceeded",
@@ -56,7 +56,7 @@ func (a *serverError) kind() backends.Kind {
 	case "RequestTimeout", "InternalError", "ServiceBusy", "OperationConflict", "IncompleteBody":
 		return backends.Unavailable
 	case "InvalidDigest":
-		return backends.Unknown // broken on the way; sending it again helps, or nothing does
+		return backends.Unknown // corrupted in transit; either sending again helps, or nothing does
 	case "InvalidObjectState", "EntityTooLarge", "FileImmutable", "ObjectNotAppendable":
 		return backends.Unsupported
 	}
@@ -78,7 +78,7 @@ func (a *serverError) kind() backends.Kind {
 	return backends.Invalid
 }
 
-// words are for people, where the server's own do not say what to do.
+// words replaces server messages that do not say what to do.
 var words = map[string]string{
 	"NoSuchKey":             "no such object",
 	"InvalidAccessKeyId":    "the store does not know this access key, or it is disabled",
@@ -94,7 +94,7 @@ var words = map[string]string{
 	"InvalidDigest":         "the bytes that arrived are not those that were sent",
 }
 
-// explain turns an error of the SDK into one of ours, in a sentence.
+// explain converts an error of the SDK to a *backends.Error with a readable message.
 func (b *bucket) explain(op, key string, err error) error {
 	var (
 		local *backends.LocalError
@@ -114,7 +114,7 @@ func (b *bucket) explain(op, key string, err error) error {
 		b.log.Debug("the store refused", "op", op, "key", key, "status", a.status, "code", a.code, "request_id", a.request)
 		out.RetryAfter = a.retryAfter
 		if a.code == "SecurityTokenExpired" && b.credentials.forget() {
-			out.Kind = backends.Unavailable // where the token came from there will be another
+			out.Kind = backends.Unavailable // the source of the token will have another
 		}
 	}
 	return out
@@ -150,7 +150,7 @@ func (b *bucket) sentence(err error) error {
 	return fmt.Errorf("the server answers HTTP %d %s", a.status, http.StatusText(a.status))
 }
 
-// codeOf is the code of an answer that says no, or "".
+// codeOf returns the code of an error response, or "".
 func codeOf(err error) string {
 	var a *serverError
 	if errors.As(err, &a) {
@@ -159,7 +159,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// statusOf is its status, or 0.
+// statusOf returns the status of an error response, or 0.
 func statusOf(err error) int {
 	var a *serverError
 	if errors.As(err, &a) {

@@ -17,7 +17,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// partSize is a length at which a request's own cost no longer shows.
+// partSize is large enough that the overhead of a request becomes negligible.
 const partSize = 16 << 20
 
 // bucket is one bucket.
@@ -27,7 +27,7 @@ type bucket struct {
 	transport   *http.Transport
 	credentials *credentials
 	log         *slog.Logger
-	conditional bool // the bucket has no versioning, so x-oss-forbid-overwrite decides
+	conditional bool // the bucket has no versioning, so x-oss-forbid-overwrite is honored
 }
 
 var (
@@ -35,7 +35,7 @@ var (
 	_ backends.PartCreator = (*bucket)(nil)
 )
 
-// Capabilities are those of OSS; see the package comment on IfAbsent.
+// Capabilities implements backends.Backend; see IfAbsent in the package comment.
 func (b *bucket) Capabilities() backends.Capabilities {
 	guard := backends.GuardNone
 	if b.conditional {
@@ -48,14 +48,13 @@ func (b *bucket) Capabilities() backends.Capabilities {
 	}
 }
 
-// Close ends the idle connections.
+// Close closes the idle connections.
 func (b *bucket) Close() error {
 	b.transport.CloseIdleConnections()
 	return nil
 }
 
-// with are the options of a request: its context, for which the credentials are
-// fetched, and more.
+// with returns the options of a request, including its context. It fetches the credentials first.
 func (b *bucket) with(ctx context.Context, more ...oss.Option) ([]oss.Option, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
@@ -66,9 +65,9 @@ func (b *bucket) with(ctx context.Context, more ...oss.Option) ([]oss.Option, er
 	return append(more, oss.WithContext(ctx)), nil
 }
 
-// decidesAlone asks whether the bucket lets a write depend on its key being free: it
-// does without versioning. What cannot be learned is not promised; whatever is wrong
-// shows again with the first request that matters.
+// decidesAlone reports whether the bucket honors x-oss-forbid-overwrite, that is, has no
+// versioning. If that is unknown, it returns false. Any other problem will show again with the
+// first real request.
 func (b *bucket) decidesAlone(ctx context.Context) bool {
 	status, err := b.versioning(ctx)
 	if err == nil {
@@ -78,8 +77,8 @@ func (b *bucket) decidesAlone(ctx context.Context) bool {
 	return false
 }
 
-// versioning asks for the bucket's. The SDK's own method heeds no context, and waits a
-// minute for a server that is silent.
+// versioning returns the versioning status of the bucket. The SDK's own method ignores the context
+// and waits a minute for a silent server.
 func (b *bucket) versioning(ctx context.Context) (status string, err error) {
 	if err := b.credentials.fetch(ctx); err != nil {
 		return "", err
@@ -95,7 +94,7 @@ func (b *bucket) versioning(ctx context.Context) (status string, err error) {
 	return out.Status, err
 }
 
-// List asks for page after page, each when the one before has been taken.
+// List requests page after page, each after the previous one was consumed.
 func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		last, token := "", ""
@@ -114,7 +113,7 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 				}
 				last = entry.Key
 				if entry.Size == 0 && strings.HasSuffix(entry.Key, "/") {
-					continue // a directory of a graphical tool
+					continue // a directory marker of a graphical tool
 				}
 				if backends.IsClaim(entry.Key) {
 					continue
@@ -136,11 +135,11 @@ func (b *bucket) List(ctx context.Context, prefix string) iter.Seq2[backends.Obj
 	}
 }
 
-// perPage is the most that OSS lists at once.
+// perPage is the maximum page size of OSS.
 const perPage = 1000
 
-// page asks for one page, url-encoded since XML has no way to write control
-// characters; the SDK asks for that and decodes.
+// page requests one page. Keys are URL-encoded, since XML cannot represent control characters; the
+// SDK requests and decodes that.
 func (b *bucket) page(ctx context.Context, prefix, token string) (oss.ListObjectsResultV2, error) {
 	opts, err := b.with(ctx, oss.MaxKeys(perPage), oss.Prefix(prefix))
 	if err != nil {
@@ -152,7 +151,7 @@ func (b *bucket) page(ctx context.Context, prefix, token string) (oss.ListObject
 	return b.client.ListObjectsV2(opts...)
 }
 
-// Stat describes one object, with the checksum of its bytes if the store knows it.
+// Stat implements backends.Source. The object includes the checksum if the store knows it.
 func (b *bucket) Stat(ctx context.Context, key string) (backends.Object, error) {
 	h, err := b.head(ctx, key)
 	if err != nil {
@@ -169,9 +168,9 @@ func (b *bucket) head(ctx context.Context, key string) (http.Header, error) {
 	return b.client.GetObjectDetailedMeta(key, opts...)
 }
 
-// described is the object that the headers of an answer to HEAD speak of.
+// described returns the object of a HEAD response.
 func described(key string, h http.Header) backends.Object {
-	size, _ := strconv.ParseInt(h.Get("Content-Length"), 10, 64) // the transport has checked it
+	size, _ := strconv.ParseInt(h.Get("Content-Length"), 10, 64) // the transport has validated it
 	modified, err := http.ParseTime(h.Get("Last-Modified"))
 	if err != nil {
 		modified = time.Time{}
@@ -179,7 +178,7 @@ func described(key string, h http.Header) backends.Object {
 	return backends.Object{Key: key, Size: size, ModTime: modified, Version: version(h.Get("ETag")), Sum: sumOf(h)}
 }
 
-// Delete removes one object; OSS does not mind when it is not there.
+// Delete removes one object. OSS accepts the deletion of a missing object.
 func (b *bucket) Delete(ctx context.Context, key string) error {
 	opts, err := b.with(ctx)
 	if err == nil {
@@ -191,12 +190,12 @@ func (b *bucket) Delete(ctx context.Context, key string) error {
 	return b.explain("delete", key, err)
 }
 
-// version is an ETag without its quotes.
+// version returns an ETag without quotes.
 func version(etag string) backends.Version {
 	return backends.Version(strings.Trim(etag, `"`))
 }
 
-// sumOf is the checksum that an answer tells, which OSS writes as a decimal.
+// sumOf returns the checksum in a response, which OSS writes in decimal.
 func sumOf(h http.Header) backends.Checksum {
 	v, err := strconv.ParseUint(h.Get(oss.HTTPHeaderOssCRC64), 10, 64)
 	if err != nil {

@@ -12,13 +12,12 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// OpenRange asks for a range of one version. It believes no answer that is not of
-// that version and that range.
+// OpenRange requests a range of one version and rejects a response for another version or range.
 func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	if objectstore.NoBytes(obj, off, n) {
 		return http.NoBody, nil
 	}
-	// Without this header a range that cannot be satisfied brings the whole object.
+	// Without this header, an unsatisfiable range returns the whole object.
 	opts, err := b.with(ctx, oss.RangeBehavior("standard"))
 	if err != nil {
 		return nil, b.explain("read", obj.Key, err)
@@ -45,7 +44,7 @@ func (b *bucket) OpenRange(ctx context.Context, obj backends.Object, off, n int6
 	return objectstore.NewBody(ctx, obj.Key, res.Body, left, sumOf(res.Headers), b.explain), nil
 }
 
-// responseOf is what an answer says of the bytes that are to come.
+// responseOf extracts what a response says about its body.
 func responseOf(status int, h http.Header) objectstore.Response {
 	length, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64)
 	if err != nil {

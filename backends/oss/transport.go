@@ -12,22 +12,22 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// transport stands between the SDK and the network. It tells the watchdog of bytes
-// that are sent, which Store does not see; takes the signature of nobody away; and
-// makes an error of each answer that says no, before the SDK does.
+// transport sits between the SDK and the network. It reports sent bytes, which the Store does not
+// see, to the stall detector. It removes the signature from anonymous requests. It converts error
+// responses to errors before the SDK reads them.
 type transport struct {
 	http.RoundTripper
 	anonymous bool
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context()) // a RoundTripper leaves its request alone
+	r = r.Clone(r.Context()) // a RoundTripper must not modify its request
 	if t.anonymous {
 		r.Header.Del("Authorization")
 	}
 	switch {
 	case r.ContentLength == 0:
-		r.Body = http.NoBody // else an empty object would be sent in chunks, of unknown length
+		r.Body = http.NoBody // otherwise an empty object would be sent chunked, without a length
 	case r.Body != nil:
 		r.Body = objectstore.Moving(r.Context(), r.Body)
 	}
@@ -39,14 +39,14 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, readServerError(res)
 }
 
-// An answer is what a server said in refusing.
+// A serverError is an error response.
 type serverError struct {
 	status     int
-	code       string // "" when it did not say
+	code       string // "" if there was none
 	message    string
-	request    string // the store's own number for the request
-	endpoint   string // where it says the bucket is; may be empty
-	page       bool   // it is a web page, so whoever answered does not speak OSS
+	request    string // the store's request ID
+	endpoint   string // the right endpoint of the bucket; may be empty
+	page       bool   // the body is a web page, so the server does not implement OSS
 	retryAfter time.Duration
 }
 
@@ -57,8 +57,8 @@ func (a *serverError) Error() string {
 	return a.code + ": " + a.message
 }
 
-// readServerError understands an answer that says no. To HEAD there is no body; OSS puts
-// it into a header.
+// readServerError parses an error response. A response to HEAD has no body; OSS puts the error into
+// a header.
 func readServerError(res *http.Response) *serverError {
 	a := &serverError{
 		status:  res.StatusCode,

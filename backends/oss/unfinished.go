@@ -2,7 +2,7 @@ package oss
 
 import (
 	"context"
-	"crypto/md5" // what ETags of parts are made of
+	"crypto/md5" // ETags of parts use it
 	"encoding/hex"
 	"encoding/json"
 	"io"
@@ -17,7 +17,7 @@ import (
 
 var _ backends.Sweeper = (*bucket)(nil)
 
-// resumeToken is what another process must know of an upload to go on with it.
+// resumeToken is what another process needs to continue an upload.
 type resumeToken struct {
 	ID   string `json:"id"`
 	Mark string `json:"mark"`
@@ -29,7 +29,7 @@ func (u *upload) Token() (id, token string, err error) {
 	return u.id, string(text), err
 }
 
-// Resume asks for the parts that the store has.
+// Resume lists the parts in the store.
 func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
 	var t resumeToken
 	if json.Unmarshal([]byte(text), &t) != nil || t.ID == "" {
@@ -46,8 +46,7 @@ func (u *upload) Resume(ctx context.Context, text string) (bool, error) {
 	return true, nil
 }
 
-// has tells whether the store has a part already, with the bytes of src: its ETag is
-// their MD5.
+// has reports whether the store already has the part with the bytes of src: its ETag is their MD5.
 func (u *upload) has(number int, src *io.SectionReader) (part, bool, error) {
 	there, ok := u.there[number]
 	if !ok || int64(there.Size) != src.Size() {
@@ -61,7 +60,7 @@ func (u *upload) has(number int, src *io.SectionReader) (part, bool, error) {
 	return part{there.ETag, src.Size(), sum.Sum(nil)}, same, nil
 }
 
-// parts are those that the store has of an upload.
+// parts returns the parts of an upload in the store.
 func (b *bucket) parts(ctx context.Context, key, id string) (map[int]oss.UploadedPart, error) {
 	parts := make(map[int]oss.UploadedPart)
 	of := oss.InitiateMultipartUploadResult{Bucket: b.name, Key: key, UploadID: id}
@@ -85,8 +84,8 @@ func (b *bucket) parts(ctx context.Context, key, id string) (map[int]oss.Uploade
 	}
 }
 
-// Sweep implements backends.Sweeper: it aborts uploads in parts that nobody goes on
-// with, and claims in the directory of prefix.
+// Sweep implements backends.Sweeper. It aborts abandoned multipart uploads and deletes stale claims
+// in the directory of prefix.
 func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Orphan) bool) error {
 	if err := b.sweepClaims(ctx, prefix, over); err != nil {
 		return err
@@ -113,7 +112,7 @@ func (b *bucket) Sweep(ctx context.Context, prefix string, over func(backends.Or
 	}
 }
 
-// sweepUpload aborts one upload, if it is over.
+// sweepUpload aborts one upload if over returns true.
 func (b *bucket) sweepUpload(ctx context.Context, found oss.UncompletedUpload, over func(backends.Orphan) bool) error {
 	parts, err := b.parts(ctx, found.Key, found.UploadID)
 	if err != nil {

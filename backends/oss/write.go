@@ -2,7 +2,7 @@ package oss
 
 import (
 	"context"
-	"crypto/md5" // what OSS checks a single request by
+	"crypto/md5" // OSS verifies single requests with it
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
@@ -19,25 +19,25 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// markName is the metadata that holds an upload's mark.
+// markName is the metadata key of an upload's mark.
 const markName = "stager-write"
 
-// upload is how an object is written.
+// upload writes one object.
 type upload struct {
 	b        *bucket
 	key      string
 	ifAbsent bool
-	replaces backends.Version // IfVersion
+	replaces backends.Version // CreateOptions.IfVersion
 	claim    *backends.Claim
-	mark     string // by which it knows its own object; in the metadata
-	id       string // of the multipart upload; "" when small
+	mark     string // identifies the object in its metadata
+	id       string // of the multipart upload; "" for a small object
 
-	there map[int]oss.UploadedPart // what an earlier writer sent of it
+	there map[int]oss.UploadedPart // parts sent by an earlier writer
 
-	// Of a small object: what the request is checked by, and its CRC-64/ECMA.
+	// Of a small object: the MD5 that verifies the request, and the CRC-64/ECMA.
 	smallMD5, smallSum hash.Hash
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards the fields below
 	parts map[int]part
 }
 
@@ -53,12 +53,12 @@ func (b *bucket) newUpload(key string, opts backends.CreateOptions) *upload {
 	return &upload{b: b, key: key, ifAbsent: opts.IfAbsent, replaces: opts.IfVersion, mark: rand.Text(), parts: make(map[int]part)}
 }
 
-// Create begins an object whose size may not be known.
+// Create implements backends.Sink.
 func (b *bucket) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
 	return objectstore.Create(ctx, b.newUpload(key, opts), key, opts, b.Capabilities()), nil
 }
 
-// CreateParts begins an object of known size.
+// CreateParts implements backends.PartCreator.
 func (b *bucket) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
 	return objectstore.CreateParts(ctx, b.newUpload(key, opts), key, opts, b.Capabilities())
 }
@@ -76,12 +76,13 @@ func (u *upload) Begin(ctx context.Context) error {
 	return u.b.explain("create", u.key, err)
 }
 
-// sdk is the upload as the SDK knows it.
+// sdk returns the upload as the SDK's type.
 func (u *upload) sdk() oss.InitiateMultipartUploadResult {
 	return oss.InitiateMultipartUploadResult{Bucket: u.b.name, Key: u.key, UploadID: u.id}
 }
 
-// Send sends a part and sums it on the way; the answer tells what arrived.
+// Send sends a part and computes its checksum on the way. The response contains the checksum of the
+// received bytes.
 func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) error {
 	if p, ok, err := u.has(number, src); err != nil {
 		return &backends.LocalError{Err: err}
@@ -112,12 +113,12 @@ func (u *upload) Send(ctx context.Context, number int, src *io.SectionReader) er
 	return nil
 }
 
-// summing sums what a request reads, which may go on for a moment after its answer
-// came.
+// summing computes the checksum of the bytes that a request reads. Reading may continue briefly
+// after the response.
 type summing struct {
 	src io.Reader
 
-	mu sync.Mutex // guards all below
+	mu sync.Mutex // guards the fields below
 	h  hash.Hash
 	n  int64
 }
@@ -133,8 +134,8 @@ func (s *summing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// check compares what was sent with what the store says it got, and returns its sum.
-// What was broken on the way is worth another try, but not for ever: kind Unknown.
+// check compares the sent bytes with what the store reports as received, and returns their
+// checksum. Corruption in transit is of kind Unknown: worth a few retries, but not endless ones.
 func (s *summing) check(size int64, told http.Header) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,13 +149,13 @@ func (s *summing) check(size int64, told http.Header) ([]byte, error) {
 	return s.h.Sum(nil), nil
 }
 
-// Sum begins the sums of a small object.
+// Sum starts the checksums of a small object.
 func (u *upload) Sum() io.Writer {
 	u.smallMD5, u.smallSum = md5.New(), backends.CRC64ECMA.New()
 	return io.MultiWriter(u.smallMD5, u.smallSum)
 }
 
-// Publish makes the object, and finds out what became of it when that failed.
+// Publish creates the object. After a failure it finds out the outcome.
 func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	if u.replaces != "" {
 		obj, err = u.swap(ctx, small, size)
@@ -171,7 +172,7 @@ func (u *upload) Publish(ctx context.Context, small *io.SectionReader, size int6
 	return obj, nil
 }
 
-// make makes the object, and finds out what became of it when that failed.
+// make creates the object. After a failure it finds out the outcome.
 func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) (obj backends.Object, err error) {
 	if u.ifAbsent && !u.b.conditional {
 		err = u.checkFirst(ctx)
@@ -189,11 +190,11 @@ func (u *upload) make(ctx context.Context, small *io.SectionReader, size int64) 
 	return obj, nil
 }
 
-// sum is that of all that was sent.
+// sum returns the checksum of all bytes sent.
 func (u *upload) sum() backends.Checksum {
 	first := u.smallSum
 	if u.id != "" {
-		first = backends.CRC64ECMA.New() // of nothing
+		first = backends.CRC64ECMA.New() // of no bytes
 	}
 	all := first.Sum(nil)
 	for _, number := range slices.Sorted(maps.Keys(u.parts)) {
@@ -203,8 +204,8 @@ func (u *upload) sum() backends.Checksum {
 	return backends.Checksum{Algorithm: backends.CRC64ECMA, Value: hex.EncodeToString(all)}
 }
 
-// checkFirst is what can be done in a bucket that does not decide itself: a key that
-// is taken answers as such a bucket would.
+// checkFirst checks for an existing key in a bucket that ignores x-oss-forbid-overwrite. It returns
+// the error that other buckets would.
 func (u *upload) checkFirst(ctx context.Context) error {
 	_, err := u.b.head(ctx, u.key)
 	if err == nil {
@@ -225,7 +226,7 @@ func (u *upload) put(ctx context.Context, small *io.SectionReader, size int64) (
 	if u.ifAbsent {
 		opts = append(opts, oss.ForbidOverWrite(true))
 	}
-	// The SDK tells the length only of readers that it knows.
+	// The SDK sets the length only for reader types that it knows.
 	if err := u.b.client.PutObject(u.key, io.LimitReader(io.NewSectionReader(small, 0, size), size), opts...); err != nil {
 		return backends.Object{}, err
 	}
@@ -254,8 +255,8 @@ func (u *upload) complete(ctx context.Context) (backends.Object, error) {
 	return backends.Object{Key: u.key, Version: version(out.ETag), Sum: sumOf(told)}, nil
 }
 
-// resolveCommit finds out what a failed commit came to. After an answer that was lost the
-// store says on the next attempt that the key is taken, or the upload gone: by us.
+// resolveCommit finds out the outcome of a failed commit. If a response was lost, the store reports
+// on the next attempt that the key exists or the upload is gone: our own success.
 func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Object, error) {
 	refused := u.b.explain("commit", u.key, failure)
 	taken := classify(failure) == backends.Exist
@@ -265,7 +266,7 @@ func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Obj
 	h, err := u.b.head(ctx, u.key)
 	switch {
 	case err != nil && classify(err) == backends.NotExist:
-		if taken { // it was there a moment ago
+		if taken { // it existed a moment ago
 			return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", u.key, "the key was taken and is free again")
 		}
 		return backends.Object{}, refused
@@ -279,7 +280,7 @@ func (u *upload) resolveCommit(ctx context.Context, failure error) (backends.Obj
 	return backends.Object{}, refused
 }
 
-// Drop has the store forget the parts.
+// Drop discards the parts in the store.
 func (u *upload) Drop(ctx context.Context) error {
 	opts, err := u.b.with(ctx)
 	if err == nil {

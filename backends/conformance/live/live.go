@@ -1,9 +1,9 @@
-// Package live starts the real servers that tests of protocols talk to:
+// Package live starts real servers for tests of protocols:
 //
 //	server := live.Start(t, "smb", "-mode=signed")
 //
-// A server is a command of module e2e, which the product's own module must not
-// import. All tests of a binary share it. It ends with the binary, however that ends.
+// A server is a command of module e2e, which the product's module must not import. All tests of a
+// binary share it. It ends with the binary, even if that is killed.
 package live
 
 import (
@@ -22,28 +22,27 @@ import (
 	"time"
 )
 
-// startWithin leaves time to build the server, which happens once on a machine.
+// startWithin includes the time to build the server, which happens once per machine.
 const startWithin = 9 * time.Minute
 
-// Server is a server that runs.
+// Server is a running server.
 type Server struct {
-	Env map[string]string // the variables by which clients find it
+	Env map[string]string // the variables with which clients find it
 
 	start func() error
 
-	mu      sync.Mutex // guards all below: one order at a time
+	mu      sync.Mutex // guards the fields below: one order at a time
 	orders  io.Writer
 	answers *bufio.Scanner
 }
 
 var servers = struct {
 	mu sync.Mutex
-	by map[string]*Server // by the words of their command
+	by map[string]*Server // by the arguments of their command
 }{by: make(map[string]*Server)}
 
-// Start is the server of a protocol, started when a test first asks for it; "go run
-// ./cmd/server PROTOCOL -h" in e2e tells its flags. It ends the test as [Require] does
-// when there can be none.
+// Start returns the server of a protocol and starts it on first use. "go run ./cmd/server PROTOCOL
+// -h" in e2e prints its flags. If the server is not available, Start ends the test like [Require].
 func Start(t testing.TB, protocol string, flags ...string) *Server {
 	t.Helper()
 	words := append([]string{protocol, "-orders"}, flags...)
@@ -66,7 +65,7 @@ func (s *Server) run(words []string) error {
 	cmd := exec.Command("go", append([]string{"run", "-C", e2e, "./cmd/server"}, words...)...)
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the tests, which end it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the tests, which stop it
 	orders, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -90,8 +89,8 @@ func (s *Server) run(words []string) error {
 	return err
 }
 
-// until reads what the server says up to a line, and returns how it failed, if it
-// says so.
+// until reads the output of the server up to a line. It returns the failure that the server
+// reports, if any.
 func (s *Server) until(last string) error {
 	for s.answers.Scan() {
 		line := s.answers.Text()
@@ -108,8 +107,8 @@ func (s *Server) until(last string) error {
 	return fmt.Errorf("the server ended before it said %q: %w", last, errors.Join(s.answers.Err(), io.ErrUnexpectedEOF))
 }
 
-// Order has the server do something and waits until it is done, such as "kill", which
-// ends it as a power cut does, and "start".
+// Order sends an order to the server and waits until it is done. "kill" ends the server like a
+// power failure; "start" starts it again.
 func (s *Server) Order(t testing.TB, order string) {
 	t.Helper()
 	s.mu.Lock()
@@ -122,7 +121,7 @@ func (s *Server) Order(t testing.TB, order string) {
 	}
 }
 
-// Getenv is the environment that finds the server, with some variables changed, as
+// Getenv returns an environment with which clients find the server. changed overrides variables, as
 // NAME=VALUE.
 func (s *Server) Getenv(changed ...string) func(name string) string {
 	return func(name string) string {
@@ -135,8 +134,8 @@ func (s *Server) Getenv(changed ...string) func(name string) string {
 	}
 }
 
-// Run runs a program in the server's environment, such as kinit or java, and returns
-// what it prints.
+// Run runs a program, such as kinit or java, in the environment of the server and returns its
+// output.
 func (s *Server) Run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)

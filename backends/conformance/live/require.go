@@ -9,21 +9,21 @@ import (
 
 // Environment variables of tests.
 const (
-	// EnvRequire lists, with commas, what must be there, such as servers.
+	// EnvRequire lists, separated by commas, what must be available, such as servers.
 	EnvRequire = "STAGER_TEST_REQUIRE"
-	// EnvSkipped names a file that gets a line for all that could not be tested.
+	// EnvSkipped names a file that receives a line for everything that could not be tested.
 	EnvSkipped = "STAGER_TEST_SKIPPED"
 )
 
-// TB is what Require needs of a test; *testing.T is one.
+// TB is what Require needs from a test; *testing.T implements it.
 type TB interface {
 	Helper()
 	Fatal(args ...any)
 	Skip(args ...any)
 }
 
-// Require skips the test when err, not nil, says why something cannot be had, such
-// as a server; it fails instead when STAGER_TEST_REQUIRE names it.
+// Require skips the test if err, the reason why name is not available, is not nil. It fails the
+// test instead if STAGER_TEST_REQUIRE lists name.
 func Require(t TB, name string, err error) {
 	t.Helper()
 	if err == nil {
@@ -35,8 +35,8 @@ func Require(t TB, name string, err error) {
 	t.Skip(name, "cannot be tested here:", err)
 }
 
-// Insist is Require for who has no test to skip: it returns an error only when what
-// cannot be had, for the reason why, must be there.
+// Insist is Require without a test to skip. It returns an error only if name must be available but
+// is not, for the reason why.
 func Insist(name string, why error) error {
 	if slices.Contains(strings.Split(os.Getenv(EnvRequire), ","), name) {
 		return fmt.Errorf("%s cannot be tested, and %s insists on it: %w", name, EnvRequire, why)
