@@ -15,16 +15,16 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// A meeting is an object of version v0 and writers that want to replace that version,
-// excluding each other by claim files. Each operation of a writer waits until the
-// schedule lets it happen.
+// A meeting is an object of version v0 and several writers that try to replace that version. They
+// exclude each other with claim files. Each operation of a writer waits until the schedule allows
+// it.
 type meeting struct {
 	version  string // of the object
-	replaced int    // how often
+	replaced int    // number of replacements
 	claims   map[string]string
 	created  int
 	writers  []*claimant
-	log      []string // the schedule, for people
+	log      []string // the schedule, for failure messages
 }
 
 // claimant is one writer.
@@ -32,8 +32,8 @@ type claimant struct {
 	m    *meeting
 	id   int
 	ask  chan operation
-	next *operation // what it is about to do
-	held time.Time  // it does nothing before
+	next *operation // the operation it waits for
+	held time.Time  // it is suspended until then
 	dead bool
 	done atomic.Bool
 	err  error
@@ -97,7 +97,7 @@ func (w *claimant) current(context.Context) (v backends.Version, err error) {
 func (w *claimant) replace(ctx context.Context) error {
 	return w.do("replace", "", func() error {
 		if ctx.Err() != nil {
-			return ctx.Err() // the request is not sent any more
+			return ctx.Err() // the request is not sent
 		}
 		w.m.version = fmt.Sprint("of writer ", w.id)
 		w.m.replaced++
@@ -105,7 +105,7 @@ func (w *claimant) replace(ctx context.Context) error {
 	})
 }
 
-// write replaces the object, and tries again as a Store does.
+// write replaces the object and retries like a Store.
 func (w *claimant) write(ctx context.Context) {
 	claim := backends.NewClaim(w, "k", "v0")
 	for w.err = claim.Replace(ctx, w.current, w.replace); w.err != nil && backends.KindOf(w.err).Retryable(); {
@@ -115,15 +115,15 @@ func (w *claimant) write(ctx context.Context) {
 	w.done.Store(true)
 }
 
-// A plan decides what happens at each step: pick returns one of n choices, of which 0 is
-// that the writer that did something last goes on.
+// A plan decides each step of a schedule. pick returns one of n choices; 0 means that the last
+// active writer continues.
 type plan struct {
 	pick    func(n int) int
 	crashes int // how many writers may die
-	holds   int // how often a writer may be held up, for a while or longer than its claim lasts
+	holds   int // how often a writer may be suspended, briefly or for longer than its claim is valid
 }
 
-// play lets writers meet and returns what is wrong with how it ended, or "".
+// play runs writers against each other and describes what is wrong with the outcome, or returns "".
 func play(t *testing.T, writers int, p plan) (wrong string) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &meeting{version: "v0", claims: make(map[string]string)}
@@ -139,7 +139,7 @@ func play(t *testing.T, writers int, p plan) (wrong string) {
 				if !slices.ContainsFunc(m.writers, func(w *claimant) bool { return !w.done.Load() }) {
 					break
 				}
-				time.Sleep(time.Second) // somebody waits for time to pass
+				time.Sleep(time.Second) // let a timer fire
 				continue
 			}
 			if steps == 5000 {
@@ -158,7 +158,7 @@ func play(t *testing.T, writers int, p plan) (wrong string) {
 	return wrong
 }
 
-// ready returns the writers that wait to do something.
+// ready returns the writers that wait to continue.
 func (m *meeting) ready() (ready []*claimant) {
 	synctest.Wait()
 	for _, w := range m.writers {
@@ -174,7 +174,7 @@ func (m *meeting) ready() (ready []*claimant) {
 	return ready
 }
 
-// step lets one writer do what it waits for, or die, or be held up.
+// step lets one writer continue, die, or be suspended.
 func (m *meeting) step(ready []*claimant, last *claimant, p *plan, over bool) *claimant {
 	if i := slices.Index(ready, last); i > 0 {
 		ready[0], ready[i] = ready[i], ready[0]
@@ -224,7 +224,7 @@ func (m *meeting) step(ready []*claimant, last *claimant, p *plan, over bool) *c
 	return w
 }
 
-// verdict says what is wrong with the outcome.
+// verdict describes what is wrong with the outcome.
 func (m *meeting) verdict(undisturbed bool) string {
 	won, alive := 0, 0
 	for _, w := range m.writers {
@@ -253,12 +253,12 @@ func (m *meeting) verdict(undisturbed bool) string {
 	return ""
 }
 
-// everyPlan calls play with all plans of at most so many choices other than 0, and returns
-// how many there were.
+// everyPlan calls play with all plans of at most deviations choices other than 0, and returns their
+// number.
 func everyPlan(deviations int, play func(pick func(n int) int) (goOn bool)) (plans int) {
-	var path []int // choices; beyond it all are 0
+	var path []int // choices; all further ones are 0
 	for {
-		var taken, open []int // the choices of this plan, and how many there were
+		var taken, open []int // the choices of this plan, and the number of options at each
 		used := 0
 		plans++
 		ok := play(func(n int) int {
@@ -270,7 +270,7 @@ func everyPlan(deviations int, play func(pick func(n int) int) (goOn bool)) (pla
 				used++
 			}
 			if taken = append(taken, c); used >= deviations && c == 0 {
-				n = 1 // no other choice is left here
+				n = 1 // no deviations left
 			}
 			open = append(open, n)
 			return c
@@ -288,8 +288,8 @@ func everyPlan(deviations int, play func(pick func(n int) int) (goOn bool)) (pla
 	}
 }
 
-// Every schedule of two writers with few surprises: a switch in the middle, a death, a
-// writer that is held up.
+// TestClaimInEverySchedule runs all schedules of two writers with few deviations: a switch in the
+// middle, a crash, a suspended writer.
 func TestClaimInEverySchedule(t *testing.T) {
 	deviations := 2
 	if os.Getenv("STAGER_TRIAL") == "full" {
@@ -345,9 +345,8 @@ func (*touched) ReadClaim(_ context.Context, name string) (string, error) {
 
 func (*touched) DeleteClaim(context.Context, string) error { return nil }
 
-// An NFS server changed the modification time of a file, which is part of the token, when
-// it was linked. The writer took its own claim for one of another writer, and waited for
-// ever.
+// An NFS server changed the modification time of a file, which is part of the token, when it was
+// linked. The writer mistook its own claim for that of another writer and waited for ever.
 func TestClaimThatIsNotRecognisedIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		current := func(context.Context) (backends.Version, error) { return "v0", nil }
@@ -358,8 +357,8 @@ func TestClaimThatIsNotRecognisedIsAnError(t *testing.T) {
 		if backends.KindOf(err) != backends.Unsupported || !strings.Contains(err.Error(), `as "created 1", and the store says that it is "another"`) {
 			t.Errorf("got %v, want an error of kind unsupported that names both tokens", err)
 		}
-		// Whoever replaced the object before had a right to remove all claims, and a late
-		// writer may have made one of the same name.
+		// The writer that replaced the object may remove all claims, and a late writer may have
+		// created one of the same name.
 		versions := []backends.Version{"v0", "v1"}
 		err = backends.NewClaim(&touched{}, "k", "v0").Replace(t.Context(), func(context.Context) (backends.Version, error) {
 			v := versions[0]

@@ -16,17 +16,17 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// late is a store whose answers take their time.
+// late is a store with slow responses.
 type late struct {
 	*mem.Backend
 	facts  backends.Capabilities
 	answer func(i int) (time.Duration, error) // to the i-th request
 
-	mu     sync.Mutex // guards all below
+	mu     sync.Mutex // guards the fields below
 	asked  int
-	under  int // way, or open
+	under  int // requests in flight, or open bodies
 	most   int
-	bodies map[io.ReadCloser]bool // that nobody has closed
+	bodies map[io.ReadCloser]bool // not yet closed
 }
 
 func (l *late) Capabilities() backends.Capabilities { return l.facts }
@@ -68,7 +68,7 @@ func (b *lateBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// every is a store that answers in usual, and each n-th time in slow.
+// every returns latencies: slow for every n-th request, usual for the others.
 func every(n int, usual, slow time.Duration) func(int) (time.Duration, error) {
 	return func(i int) (time.Duration, error) {
 		if i%n == n-1 {
@@ -81,12 +81,12 @@ func every(n int, usual, slow time.Duration) func(int) (time.Duration, error) {
 type asking struct {
 	took       time.Duration
 	asked      int // requests
-	most       int // at once
-	second     int // that were answered before the first
-	firstAgain int // and after it
+	most       int // maximum concurrency
+	second     int // hedges that won
+	firstAgain int // hedges that lost
 }
 
-// readMany reads so many objects, one after the other by each of the workers.
+// readMany reads objects with the given number of workers, each sequentially.
 func readMany(t *testing.T, l *late, opts backends.Options, objects, workers int) (a asking) {
 	t.Helper()
 	l.Backend, l.bodies = mem.New(), make(map[io.ReadCloser]bool)
@@ -138,7 +138,7 @@ func readMany(t *testing.T, l *late, opts backends.Options, objects, workers int
 	return a
 }
 
-// memory is a place to read to.
+// memory is a destination for reads.
 type memory []byte
 
 func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
@@ -162,7 +162,7 @@ func TestALateAnswerIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// What is usual is known after some answers only, and one of the first may be late.
+// The percentile is known only after some responses, but one of the first may be late.
 func TestOneOfTheFirstAnswersIsNotWaitedForEither(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := readMany(t, &late{facts: hedged, answer: func(i int) (time.Duration, error) {
@@ -177,7 +177,7 @@ func TestOneOfTheFirstAnswersIsNotWaitedForEither(t *testing.T) {
 	})
 }
 
-// In all of these a second request would do harm.
+// In all of these cases a hedged request would do harm.
 func TestWhatIsAskedOnce(t *testing.T) {
 	const objects = 2000
 	for name, tt := range map[string]struct {
@@ -185,7 +185,7 @@ func TestWhatIsAskedOnce(t *testing.T) {
 		opts    backends.Options
 		workers int
 		answer  func(int) (time.Duration, error)
-		again   int // at most
+		again   int // maximum number of hedges
 	}{
 		"a quick store": {hedged, backends.Options{}, 8, every(50, time.Millisecond, 90*time.Millisecond), 0},
 		"a protocol that does not answer at once": {

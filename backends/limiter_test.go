@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// road is a store in virtual time: each request has a way, and the store takes so many in
-// a second, one after the other.
+// road is a store in virtual time. Each request has a latency, and the store processes requests one
+// after the other.
 type road struct {
 	way    time.Duration
-	each   time.Duration // that the store is busy with one
-	crowds int           // more at once are refused; 0: none are
+	each   time.Duration // processing time of one request
+	crowds int           // concurrency that is refused; 0: none
 
-	mu      sync.Mutex // guards all below
-	free    time.Time  // when the store is
-	under   int        // way
+	mu      sync.Mutex // guards the fields below
+	free    time.Time  // when the store is idle again
+	under   int        // requests in flight
 	most    int
 	refused int
 }
@@ -54,7 +54,7 @@ func (r *road) request() error {
 	return nil
 }
 
-// drive makes so many requests of 50 KiB that succeed, and tells how long it took.
+// drive makes requests of 50 KiB that succeed, and returns the time they took.
 func (r *road) drive(t *testing.T, s *semaphore, requests int) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -113,7 +113,7 @@ func TestNearAStoreThereAreFewRequestsAtOnce(t *testing.T) {
 	})
 }
 
-// What a store can take may grow: another tenant leaves, a link is repaired.
+// The capacity of a store may grow: another tenant leaves, a link is repaired.
 func TestItTriesAgainLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := road{way: 20 * time.Millisecond, each: time.Millisecond}
@@ -146,7 +146,8 @@ func TestAStoreThatSaysSlowDownGetsLess(t *testing.T) {
 	})
 }
 
-// One storm refuses all that is under way, and is one reason for less, not hundreds.
+// One overload refuses all requests in flight. It must reduce the limit once, not hundreds of
+// times.
 func TestAStormHalvesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(128, newConcurrencyLimiter(128, 512, 0))
@@ -201,8 +202,8 @@ func TestMemoryThatRunsOutMakesThemFewer(t *testing.T) {
 	}
 }
 
-// A step to more that brought nothing is no sign of trouble. When it was taken for one,
-// nothing was asked a second time for half a second, and everything waited for late answers.
+// A step up that gained nothing is not a sign of trouble. When it was taken for one, hedging
+// stopped for half a second, and everything waited for late responses.
 func TestAStepTakenBackLeavesASlotToAskASecondTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(minConcurrency, newConcurrencyLimiter(minConcurrency, 512, 0))
@@ -218,7 +219,7 @@ func TestAStepTakenBackLeavesASlotToAskASecondTime(t *testing.T) {
 	})
 }
 
-// What connections cost is bounded, and what else the process has does not count.
+// The memory cost of connections is bounded, and other memory of the process does not count.
 func TestMemoryIsSpentOnConnectionsUpToABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const others = 500 << 20
@@ -226,15 +227,15 @@ func TestMemoryIsSpentOnConnectionsUpToABound(t *testing.T) {
 		s := newSemaphore(32, c)
 		c.memory = func() int64 { return others + int64(s.limit)<<17 }
 		r := road{way: 20 * time.Millisecond}
-		r.drive(t, s, 200_000) // so long that it tries again
+		r.drive(t, s, 200_000) // long enough for another probe
 		if s.now() != 128 {
 			t.Errorf("%d slots of 128 KiB, want 128, since more take %d MiB", s.now(), spareMemory>>20)
 		}
 	})
 }
 
-// Who asks for so many gets them, though fewer would do and the store says that it is too
-// much; but a container of 64 MiB killed the process that had 512 connections at once.
+// A user-set cap is reached even if fewer requests would do and the store throttles. But a
+// container of 64 MiB killed the process that had 512 connections at once.
 func TestANumberThatWasAskedForIsABound(t *testing.T) {
 	const others = 30 << 20
 	each := func(s *semaphore) int64 { return others + int64(s.limit)<<17 }
@@ -272,7 +273,7 @@ func TestANumberThatWasAskedForIsABound(t *testing.T) {
 	}
 }
 
-// A reader that is slow, or a limit of the bandwidth, is no reason for more requests.
+// A slow reader or a bandwidth limit does not justify more requests.
 func TestSlotsThatAreNotUsedAreNoReasonForMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(32, newConcurrencyLimiter(32, 512, 0))
@@ -335,7 +336,7 @@ func TestSlotsAreGrantedInOrderAndNoneIsLost(t *testing.T) {
 	})
 }
 
-// With few descriptors a store has few requests, whatever its protocol likes.
+// Few file descriptors mean few requests, whatever the protocol prefers.
 func TestThereAreNoMoreRequestsThanFilesMayBeOpen(t *testing.T) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
@@ -369,7 +370,7 @@ func TestThereAreNoMoreRequestsThanFilesMayBeOpen(t *testing.T) {
 	}
 }
 
-// nothing is a backend that has only facts.
+// nothing is a backend that has only Capabilities.
 type nothing struct{ Backend }
 
 func (nothing) Capabilities() Capabilities { return Capabilities{Parallelism: 32, MaxParallelism: 512} }
@@ -413,8 +414,8 @@ func TestACrewEndsWithItsFirstError(t *testing.T) {
 	})
 }
 
-// 512 requests that were asked for began as 32 with a large buffer each, which lay beside
-// the small ones of those that followed: 4 GiB took 68 MB of memory.
+// With 512 requests configured, the first 32 had a large buffer each, in addition to the small ones
+// of the later requests: 4 GiB took 68 MB of memory.
 func TestBuffersAreForTheRequestsThatThereAreToBe(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/backends/conformance"
 )
 
-// Requests that are tried again are counted, by why.
+// Retried requests are counted by the kind of error.
 func TestRetriesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewRegistry()

@@ -12,7 +12,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// lending is memory whose readers lend pieces of 1,000 bytes, and break so often.
+// lending is a memory store whose readers expose pieces of 1,000 bytes and break regularly.
 type lending struct {
 	*mem.Backend
 	breaks int
@@ -26,7 +26,7 @@ func (l *lending) OpenRange(ctx context.Context, obj backends.Object, off, n int
 type lender struct {
 	io.ReadCloser
 	of   *lending
-	lent []byte // all pieces, one after another: each is valid until the next
+	lent []byte // all pieces in order; each is valid until the next
 }
 
 func (l *lender) Read([]byte) (int, error) { return 0, errors.New("what lends need not be read") }

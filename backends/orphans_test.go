@@ -26,7 +26,7 @@ func TestLeftoversAreRemovedWhenTheServerAnswers(t *testing.T) {
 	}{
 		{"while the server is away", []error{away}, []string{"a"}},
 		{"when it goes in the middle", []error{nil, away}, []string{"a", "b"}},
-		{"when it has come back", []error{refused}, []string{"b"}}, // which it will say again
+		{"when it has come back", []error{refused}, []string{"b"}}, // it will be refused again
 		{"afterwards", nil, nil},
 	} {
 		if l.Sweep(remove(step.answers...)); !slices.Equal(asked, step.want) {

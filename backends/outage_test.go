@@ -16,7 +16,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// outages are what a log says of them: "away" or "back" and how long it was.
+// outages returns what a log says about outages: "away" or "back" with the duration.
 func outages(log *bytes.Buffer) (lines []string) {
 	for line := range strings.Lines(log.String()) {
 		switch _, away, back := strings.Cut(line, " away="); {
@@ -39,8 +39,7 @@ func logTo(log *bytes.Buffer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{ReplaceAttr: drop}))
 }
 
-// Thirty streams that broke at once said thirty times that the store fails, and
-// nobody said that it came back.
+// Thirty streams that broke at once logged thirty failures, and no line reported the recovery.
 func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
@@ -70,8 +69,8 @@ func TestAnOutageIsTwoLinesOfTheLog(t *testing.T) {
 	})
 }
 
-// Of a server that had died, bytes still came for a moment to streams that were under
-// way, out of the buffers between: thirty lines of the log said that it fails.
+// After a server had died, buffered bytes still arrived at open streams for a moment: thirty log
+// lines reported failures.
 func TestWhatStillComesIsNoReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mem.New()
@@ -104,15 +103,15 @@ func TestWhatStillComesIsNoReturn(t *testing.T) {
 	})
 }
 
-// afterTen tells whether a line says that the store came back after about 10 s: who found it
-// away may have begun a moment later, and was to wait before it asked again.
+// afterTen reports whether a line logs a recovery after about 10 s. The request that detected the
+// outage may have started a moment later, and had to wait before its retry.
 func afterTen(line string) bool {
 	away, err := time.ParseDuration(strings.TrimPrefix(line, "back "))
 	return err == nil && away >= 9*time.Second && away < 20*time.Second
 }
 
-// Protocols that begin a file without asking anybody went on to begin files while the
-// server was away, which looked like answers.
+// Protocols that create a file without a request continued to do so while the server was away,
+// which looked like responses.
 func TestWhatNobodyIsAskedForIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
@@ -136,7 +135,7 @@ func TestWhatNobodyIsAskedForIsNoAnswer(t *testing.T) {
 	})
 }
 
-// One object that cannot be read is told of, and is no outage: the others are read.
+// One unreadable object is logged but is not an outage: the others can be read.
 func TestOneRequestThatFailsIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(bytes.Buffer)
@@ -162,7 +161,7 @@ func TestOneRequestThatFailsIsNoOutage(t *testing.T) {
 	})
 }
 
-// A server answered 500 to a DELETE that it can never carry out. It was retried for two
+// A server responded with 500 to a DELETE that it can never carry out. It was retried for two
 // minutes without a line in the log.
 func TestDeleteThatAlwaysFailsIsLoggedAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +174,7 @@ func TestDeleteThatAlwaysFailsIsLoggedAndEnds(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- b.Delete(t.Context(), "k") }()
 		time.Sleep(2 * time.Second)
-		if _, err := b.Stat(t.Context(), "other"); err != nil { // all else is answered
+		if _, err := b.Stat(t.Context(), "other"); err != nil { // everything else gets a response
 			t.Error(err)
 		}
 		lines := func() int { return strings.Count(log.String(), "level=WARN msg=\"the store fails, trying again\"") }

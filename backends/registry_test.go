@@ -12,7 +12,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// registry speaks two protocols; got is the target that was opened last.
+// registry knows two protocols. got receives the target of the last open.
 func registry(got *backends.Target) *backends.Registry {
 	m := mem.New()
 	m.Put("models/m.bin", []byte("12345"))
@@ -85,7 +85,7 @@ func TestURLsThatAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever a password is made of, no error tells where it begins.
+// Whatever a password consists of, no error may reveal any of it.
 func FuzzNoErrorTellsAPassword(f *testing.F) {
 	for _, p := range []string{"", "@", "/", "?", "#", "%", "%41", ":", "[", " ", "\x00", "&", "=", "://", "é", "?a=b"} {
 		f.Add(p, "/path")
@@ -94,7 +94,7 @@ func FuzzNoErrorTellsAPassword(f *testing.F) {
 	f.Fuzz(func(t *testing.T, password, path string) {
 		const mark = "Zq9X"
 		if strings.Contains(path, mark) {
-			return // a path that holds the mark proves nothing
+			return // the path itself contains the mark
 		}
 		for _, url := range []string{
 			"other://user:" + mark + password + "@bucket" + path,
@@ -129,7 +129,7 @@ func TestSelfOfURLs(t *testing.T) {
 		found       bool
 	}{
 		{"other://b/models/m.bin", "other://b/models", true},
-		{"other://b/models/m.bin/", "", false}, // says it is a directory
+		{"other://b/models/m.bin/", "", false}, // it names a directory
 		{"other://b/models", "", false},
 		{"other://b/", "", false},
 		{"other://b", "", false},
@@ -154,15 +154,15 @@ func TestSelfOfURLs(t *testing.T) {
 	}
 }
 
-// NFS asks its server who it is when it is opened, and a job that was started while the
-// server restarted ended at once; others that ask later waited.
+// NFS sends a request when it is opened. A job that started during a restart of the server failed
+// at once, while running jobs waited.
 func TestOpenIsAsPatientAsTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		comesBack := time.Now().Add(20 * time.Second)
 		tries := 0
 		r := backends.NewRegistry(backends.Scheme{Name: "late", Open: func(ctx context.Context, _ backends.Target) (backends.Opened, error) {
 			if tries++; tries == 1 {
-				<-ctx.Done() // a server that is silent
+				<-ctx.Done() // a silent server
 				return backends.Opened{}, context.Cause(ctx)
 			}
 			if time.Now().Before(comesBack) {

@@ -18,7 +18,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// bench is a store over memory with a script of faults between.
+// bench is a store over memory with scripted faults.
 type bench struct {
 	*backends.Store
 	mem    *mem.Backend
@@ -31,12 +31,12 @@ func newBench(opts backends.Options) bench {
 	return b
 }
 
-// into is a place to write to that a test decides about.
+// into is a destination whose writes the test controls.
 type into func(p []byte, off int64) (int, error)
 
 func (f into) WriteAt(p []byte, off int64) (int, error) { return f(p, off) }
 
-// buffer is memory to write to.
+// buffer is a destination in memory.
 func buffer(p []byte) into {
 	return func(q []byte, off int64) (int, error) { return copy(p[off:], q), nil }
 }
@@ -44,7 +44,7 @@ func buffer(p []byte) into {
 func TestWhatIsRetried(t *testing.T) {
 	for _, tt := range []struct {
 		kind  backends.Kind
-		tries int // 0: more than Unknown gets
+		tries int // 0: more than the limit for Unknown
 	}{
 		{backends.Unknown, 5},
 		{backends.NotExist, 1},
@@ -135,7 +135,7 @@ func TestProgressRenewsPatience(t *testing.T) {
 		b := newBench(backends.Options{RetryFor: 3 * time.Second})
 		obj := b.mem.Generate("k", size)
 		down := conformance.Fail(backends.Unavailable)
-		for range size - 1 { // each byte costs about a second
+		for range size - 1 { // each byte takes about a second
 			b.faults.Add(conformance.Read, down, down, down, conformance.Cut(1))
 		}
 		start := time.Now()
@@ -171,7 +171,7 @@ func TestStalledStreamIsCutAndResumed(t *testing.T) {
 	})
 }
 
-// trickle is a backend whose streams give a byte at a time, slowly.
+// trickle is a backend whose streams slowly return one byte at a time.
 type trickle struct {
 	backends.Backend
 	pause time.Duration
@@ -192,7 +192,8 @@ func (r trickling) Read(p []byte) (int, error) {
 	return r.ReadCloser.Read(p[:1])
 }
 
-// What is slow without being silent is not cut: the store, the disk, the limit.
+// A slow transfer that is not silent is not cancelled, whether the store, the disk or the limit is
+// slow.
 func TestSlowIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mem.New()
@@ -289,7 +290,7 @@ func TestLocalErrorsAreNotRetried(t *testing.T) {
 	})
 }
 
-// failing is a disk that is broken.
+// failing is a broken disk.
 type failing struct{}
 
 func (failing) ReadAt([]byte, int64) (int, error) { return 0, syscall.EIO }
@@ -301,7 +302,7 @@ func TestAStoreThatTakesAllAndFailsIsGivenUp(t *testing.T) {
 			b.faults.Add(conformance.Commit, conformance.Fail(backends.Unavailable))
 		}
 		start := time.Now()
-		whole := struct{ backends.Backend }{backendOf(b)} // without parts, whose commits alone are repeated
+		whole := struct{ backends.Backend }{backendOf(b)} // without parts only commits are retried
 		_, err := backends.NewStore(whole, "mem://test", backends.Options{}).PutBytes(t.Context(), "k", make([]byte, 1000), backends.CreateOptions{})
 		if took := time.Since(start); backends.KindOf(err) != backends.Unavailable || took > backends.DefaultRetryFor {
 			t.Errorf("got %v after %v, want kind unavailable within %v", err, took, backends.DefaultRetryFor)
@@ -314,8 +315,8 @@ func backendOf(b bench) backends.Backend {
 	return backend
 }
 
-// sending is a protocol that sends its bytes in Commit, where the Store does not see
-// them: all of them arrive, and the store fails then.
+// sending is a protocol that sends its bytes in Commit, invisible to the Store. All bytes arrive,
+// then the store fails.
 type sending struct{ backends.Backend }
 
 func (s sending) CreateParts(context.Context, string, backends.CreateOptions) (backends.PartWriter, error) {
@@ -329,7 +330,7 @@ func (sendingParts) Abort() error                                              {
 
 func (sendingParts) Commit(ctx context.Context) (backends.Object, error) {
 	for range 3 {
-		time.Sleep(20 * time.Second) // in virtual time; longer than the watchdog waits in all
+		time.Sleep(20 * time.Second) // in virtual time; longer in total than the stall timeout
 		backends.Moved(ctx)
 	}
 	return backends.Object{}, backends.Errorf(backends.Unavailable, "commit", "", "the store failed")

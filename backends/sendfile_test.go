@@ -15,7 +15,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// TestSendFile is about sources, and about kernels that send less than they are asked to.
+// TestSendFile covers sources, and kernels that send fewer bytes than requested.
 func TestSendFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(name, []byte("0123456789"), 0o600); err != nil {
@@ -29,9 +29,9 @@ func TestSendFile(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		src  io.ReaderAt
-		most []int // that it sends, call by call; the last is for all further ones
+		most []int // bytes sent per call; the last value repeats
 		sent string
-		rest string // that src reads then
+		rest string // what src returns afterwards
 		err  error
 	}{
 		{"all at once", file, []int{100}, "3456", "", nil},
@@ -46,7 +46,7 @@ func TestSendFile(t *testing.T) {
 			most := tt.most[0]
 			tt.most = tt.most[min(1, len(tt.most)-1):]
 			p := make([]byte, min(most, n))
-			m, _ := f.ReadAt(p, off) // what it sent is compared
+			m, _ := f.ReadAt(p, off) // the sent bytes are compared
 			sent = append(sent, p[:m]...)
 			return m
 		})
@@ -57,7 +57,7 @@ func TestSendFile(t *testing.T) {
 	}
 }
 
-// sendsInCommit is a protocol that has the kernel send all in Commit, over a slow line.
+// sendsInCommit is a protocol that sends everything with sendfile in Commit, over a slow link.
 type sendsInCommit struct {
 	backends.Backend
 	backends.PartWriter
@@ -85,7 +85,7 @@ func (s *sendsInCommit) Commit(ctx context.Context) (backends.Object, error) {
 	})
 }
 
-// An object of 8 MiB, over a line that takes minutes for it, was cut for its silence.
+// An object of 8 MiB over a link that takes minutes for it was cancelled as stalled.
 func TestWhatTheKernelSendsIsNoSilence(t *testing.T) {
 	file, err := os.Open(os.DevNull)
 	if err != nil {

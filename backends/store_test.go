@@ -44,7 +44,7 @@ func TestListResumesWithoutRepeating(t *testing.T) {
 	})
 }
 
-// A listing that breaks at the same place each time makes no progress.
+// A listing that always breaks at the same place makes no progress.
 func TestListThatBreaksAlwaysGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(backends.Options{})
@@ -75,7 +75,7 @@ func TestListWaitsForItsReader(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(10 * time.Minute) // longer than any patience
+			time.Sleep(10 * time.Minute) // longer than any timeout
 			if _, _, err := b.ReadAll(t.Context(), obj.Key, 1); err != nil {
 				t.Errorf("reading with the only connection while listing: %v", err)
 			}
@@ -87,7 +87,7 @@ func TestListWaitsForItsReader(t *testing.T) {
 	})
 }
 
-// unsorted is a store that breaks the promise of List.
+// unsorted is a store that violates the order of List.
 type unsorted struct{ backends.Backend }
 
 func (unsorted) List(context.Context, string) iter.Seq2[backends.Object, error] {
@@ -136,7 +136,7 @@ func TestObjectThatEndsEarlyIsCorrupt(t *testing.T) {
 		if backends.KindOf(err) != backends.Corrupt || !strings.Contains(fmt.Sprint(err), "100 of the 200 bytes") {
 			t.Errorf("got %v, want kind corrupt and both sizes", err)
 		}
-		// A store that cannot be reached is not a store that lies.
+		// An unreachable store is not a corrupt one.
 		b.faults.Always(conformance.Read, conformance.Fail(backends.Unavailable))
 		if _, err := b.ReadRange(t.Context(), obj, 0, 100, buffer(make([]byte, 100)), nil); backends.KindOf(err) != backends.Unavailable {
 			t.Errorf("got %v, want kind unavailable", err)
@@ -159,7 +159,7 @@ func TestReadWithoutAVersionIsNoMixture(t *testing.T) {
 	})
 }
 
-// cutting is a backend whose streams all end 200 bytes after they began.
+// cutting is a backend whose streams all end after 200 bytes.
 type cutting struct{ backends.Backend }
 
 func (b cutting) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {

@@ -32,7 +32,7 @@ func TestSumOfContentsIsThatOfTheirBytes(t *testing.T) {
 			}
 		}
 	}
-	// A petabyte, for nothing.
+	// A petabyte, without cost.
 	if got := conformance.ContentsOf("k", 1<<50).Sum(backends.CRC64NVME); got.IsZero() {
 		t.Error("a petabyte has no sum")
 	}

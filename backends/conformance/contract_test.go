@@ -14,7 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// recorder runs checks outside of a test, as a command would, and notes which fail.
+// recorder runs checks outside a test, like a command, and records which fail.
 type recorder struct {
 	ctx     context.Context
 	name    string
@@ -46,12 +46,12 @@ func (r *recorder) Run(name string, f func(*recorder)) bool {
 	return !r.failed[name]
 }
 
-// A contract is worth what it finds: each of these stores breaks one promise.
+// A contract is only worth what it detects: each of these stores violates one guarantee.
 func TestContractFindsBrokenStores(t *testing.T) {
 	for _, tt := range []struct {
 		what  string
 		store func(*mem.Backend) backends.Backend
-		check string // that must fail
+		check string // the check that must fail
 	}{
 		{"a whole store", func(m *mem.Backend) backends.Backend { return m }, ""},
 		{"reads any version", func(m *mem.Backend) backends.Backend { return unpinned{m} }, "a version that is gone is refused"},
@@ -65,7 +65,7 @@ func TestContractFindsBrokenStores(t *testing.T) {
 		{"tells wrong sums", func(m *mem.Backend) backends.Backend { return liar{m} }, "objects of all sizes come back as they were written"},
 		{"does not hear of contexts", func(m *mem.Backend) backends.Backend { return deaf{m} }, "a read can be cancelled"},
 	} {
-		synctest.Test(t, func(t *testing.T) { // for the pauses between tries
+		synctest.Test(t, func(t *testing.T) { // for the pauses between retries
 			r := &recorder{ctx: t.Context(), failed: make(map[string]bool)}
 			conformance.Run(r, func(*recorder) *backends.Store {
 				m := mem.NewWith(backends.Capabilities{Parallelism: 4, PartSize: 64 << 10, Checksum: backends.CRC32C})
@@ -117,7 +117,7 @@ func (b byDir) List(ctx context.Context, prefix string) iter.Seq2[backends.Objec
 	}
 }
 
-// directories is a key with its slashes before all other letters.
+// directories returns a sort key in which slashes precede all other bytes.
 func directories(key string) []byte {
 	p := []byte(key)
 	for i := range p {

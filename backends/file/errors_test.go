@@ -23,7 +23,7 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%v: got kind %s (%v), want %s", errno, got, err, want)
 		}
 	}
-	// What fails on the side that is read from is not this store's.
+	// A failure of the source is not an error of this store.
 	local := &backends.LocalError{Err: syscall.EIO}
 	if got := classify("write", "k", local); got != error(local) {
 		t.Errorf("classify(%v) = %v, want it as it is", local, got)

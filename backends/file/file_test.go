@@ -29,7 +29,7 @@ func TestContract(t *testing.T) {
 	}, conformance.Options{})
 }
 
-// store is the store of a URL, as users open it.
+// store opens the store of a URL, like users do.
 func store(t *testing.T, url string) *backends.Store {
 	t.Helper()
 	s, err := backends.NewRegistry(file.Scheme()).Open(t.Context(), url, backends.Options{RetryFor: time.Nanosecond})
@@ -126,7 +126,7 @@ func TestLinks(t *testing.T) {
 			t.Errorf("reading %q: got %v, want kind not-exist", key, err)
 		}
 	}
-	// Now one that leads out, as a file and as a directory.
+	// Links that lead outside, as a file and as a directory.
 	for link, target := range map[string]string{"escape": outside + "/secret", "escapes": outside} {
 		if err := os.Symlink(target, dir+"/"+link); err != nil {
 			t.Fatal(err)
@@ -194,7 +194,7 @@ func TestNamesThatAreTaken(t *testing.T) {
 	}
 }
 
-// A file that is written in place, not replaced, is where a mixture could come from.
+// A file that is written in place, not replaced, could yield a mixture.
 func TestChangeInPlaceUnderWay(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/k", strings.Repeat("old.", 1000))
@@ -221,12 +221,12 @@ func TestChangeInPlaceUnderWay(t *testing.T) {
 	if _, err := f.WriteAt([]byte("new."), 2000); err != nil {
 		t.Fatal(err)
 	}
-	// File systems with coarse clocks would not see it: the clock is helped.
+	// File systems with coarse timestamps would miss the change, so set the time.
 	later := obj.ModTime.Add(time.Second)
 	if err := os.Chtimes(dir+"/k", later, later); err != nil {
 		t.Fatal(err)
 	}
-	// Exactly the bytes that were asked for, without looking for the end.
+	// Exactly the requested bytes, without reading EOF.
 	if _, err := io.ReadFull(body, buf[100:]); backends.KindOf(err) != backends.Changed {
 		t.Errorf("reading on after a change: got %v, want kind changed", err)
 	}
@@ -256,7 +256,7 @@ func TestEmptyDirsGo(t *testing.T) {
 	}
 }
 
-// Directories are made and removed by writers and removers of neighbours all the time.
+// Writers and removers of neighbouring files create and remove directories all the time.
 func TestWritersAndRemoversOfOneDir(t *testing.T) {
 	s := store(t, "file://"+t.TempDir())
 	var g errgroup.Group

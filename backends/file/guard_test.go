@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/backends/conformance"
 )
 
-// A directory that other machines may write to is not guarded by the kernel's locks alone.
+// In a directory that other machines may write to, kernel locks are not a sufficient guard.
 func TestContractOfASharedDir(t *testing.T) {
 	dir := t.TempDir()
 	conformance.Run(t, func(t *testing.T) *backends.Store {
@@ -61,7 +61,7 @@ func TestLockFileIsKeptWhileItIsLocked(t *testing.T) {
 	}
 }
 
-// In a directory that others can write to, the name of the lock file may be anything.
+// In a directory that others can write to, the name of the lock file may be taken by anything.
 func TestLockFileThatIsNoFile(t *testing.T) {
 	for what, plant := range map[string]func(name string) error{
 		"a link": func(name string) error { return os.Symlink("secret", name) },
@@ -90,8 +90,8 @@ func TestLockFileThatIsNoFile(t *testing.T) {
 	}
 }
 
-// A writer that dies with its claim holds up the next for ClaimTimeout, which no Store
-// takes for a stall, and what it leaves is removed.
+// A writer that dies with its claim blocks the next for ClaimTimeout. No Store treats that as a
+// stall, and the remains are removed.
 func TestClaimOfADeadWriterIsTakenOver(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -47,8 +47,7 @@ func TestListReportsWhatItSkips(t *testing.T) {
 	}
 }
 
-// A file that was overwritten, and its time of modification put back, had the version of
-// before.
+// A file that was overwritten and whose modification time was reset had the old version.
 func TestVersionChangesWithBytesWhoseTimeIsPutBack(t *testing.T) {
 	dir := t.TempDir()
 	b := openFile(t, dir)

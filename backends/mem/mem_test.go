@@ -21,7 +21,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// The same store without parts, which Put serves in another way.
+// The same store without parts, which takes another path in Put.
 func TestContractWithoutParts(t *testing.T) {
 	conformance.Run(t, func(*testing.T) *backends.Store {
 		return backends.NewStore(struct{ backends.Backend }{mem.New()}, "mem://test", backends.Options{})

@@ -14,7 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-// target is a URL's parameters with an environment of NAME=value.
+// target returns the Target of URL parameters and an environment of NAME=value entries.
 func target(query string, env ...string) backends.Target {
 	params, err := url.ParseQuery(query)
 	if err != nil {

@@ -83,7 +83,7 @@ func TestTheRoleOfTheInstance(t *testing.T) {
 
 func TestTokensOfTheRoleAreRenewed(t *testing.T) {
 	s := need(t, false)
-	s.token(t, 300*time.Millisecond) // those of the role last as long
+	s.token(t, 300*time.Millisecond) // tokens of the role last as long
 	defer s.token(t, time.Hour)
 	store := s.open(t, directory(t, "test"), "OSS_ACCESS_KEY_ID=", "OSS_ACCESS_KEY_SECRET=")
 	raw, _ := store.Backend()
@@ -100,7 +100,7 @@ func TestTokensOfTheRoleAreRenewed(t *testing.T) {
 	}
 }
 
-// A metadata service that fails does no harm while the last token is good.
+// A failing metadata service does no harm while the last token is valid.
 func TestATokenIsUsedUntilItEnds(t *testing.T) {
 	down, ends := false, time.Now().Add(300*time.Millisecond)
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,7 +130,7 @@ func TestATokenIsUsedUntilItEnds(t *testing.T) {
 	}
 }
 
-// A token that ended before anybody noticed is fetched anew where others may be.
+// A token that expired early is fetched again if its source may have a newer one.
 func TestATokenThatIsSaidToHaveExpired(t *testing.T) {
 	s := need(t, false)
 	dir := t.TempDir()
@@ -179,7 +179,7 @@ func TestFetchingCredentialsObeysTheContext(t *testing.T) {
 	c := newCredentials(backends.Options{Getenv: (&live.Server{}).Getenv("OSS_ECS_METADATA_ENDPOINT=" + silent.URL)}, false)
 	start := time.Now()
 	var all sync.WaitGroup
-	for range 2 { // one asks, the other waits for it
+	for range 2 { // one request, the other waits for it
 		all.Go(func() {
 			if err := c.fetch(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want the end of the context", err)

@@ -31,7 +31,7 @@ func TestClassify(t *testing.T) {
 	}{
 		{says(404, "NoSuchKey"), backends.NotExist},
 		{says(404, "NoSuchBucket"), backends.NotExist},
-		{says(404, ""), backends.NotExist}, // HEAD without words
+		{says(404, ""), backends.NotExist}, // HEAD without a body
 		{says(404, "NoSuchUpload"), backends.Invalid},
 		{says(500, "NoSuchKey"), backends.Unavailable}, // a failing server knows nothing
 		{sent(&serverError{status: 404, page: true}), backends.Unknown},
@@ -105,7 +105,7 @@ func TestWordsForPeople(t *testing.T) {
 	}
 }
 
-// The advice for a clock that is wrong was to set OSS_ACCESS_KEY_ID.
+// The advice for a wrong clock was to set OSS_ACCESS_KEY_ID.
 func TestWrongClockIsNoMatterOfCredentials(t *testing.T) {
 	b := &bucket{name: "here", log: slog.New(slog.DiscardHandler), credentials: newCredentials(backends.Options{}, false)}
 	err := b.explain("stat", "k", &serverError{status: 403, code: "RequestTimeTooSkewed"})

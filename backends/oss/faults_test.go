@@ -25,7 +25,7 @@ type memory []byte
 
 func (m memory) WriteAt(p []byte, off int64) (int, error) { return copy(m[off:], p), nil }
 
-// wantReads complains unless the object holds what was made from its key.
+// wantReads reports an object that does not hold the contents of its key.
 func wantReads(t *testing.T, store *backends.Store, obj backends.Object, size int64) {
 	t.Helper()
 	got, h := make(memory, size), backends.CRC64ECMA.New()
@@ -70,8 +70,7 @@ func TestReadsSurviveWhatGoesWrong(t *testing.T) {
 	}
 }
 
-// A bit that changes on the way is not seen by the backend: the sum that came with
-// the answer is what shows it.
+// The backend does not detect a flipped bit; the checksum in the response reveals it.
 func TestABitThatChangesOnTheWayShowsInTheSum(t *testing.T) {
 	s := need(t, false)
 	t.Parallel()
@@ -87,7 +86,7 @@ func TestABitThatChangesOnTheWayShowsInTheSum(t *testing.T) {
 	if err != nil || told != obj.Sum || told == backends.SumOf(backends.CRC64ECMA, h) {
 		t.Errorf("the store tells %v (%v), its object has %v, and the bytes that came have %v", told, err, obj.Sum, backends.SumOf(backends.CRC64ECMA, h))
 	}
-	// The same from any range, since each answer tells the sum of the whole.
+	// The same for any range, since each response has the checksum of the whole object.
 	obj.Sum = backends.Checksum{}
 	if told, err = store.ReadRange(t.Context(), obj, 50_000, 10, make(memory, size), nil); err != nil || told.IsZero() {
 		t.Errorf("a range in the middle tells %v, %v", told, err)
@@ -112,7 +111,7 @@ func TestWritesSurviveWhatGoesWrong(t *testing.T) {
 			{"lose-answer", "POST", "uploadId", 1},
 		} {
 			if size == 10 && tt.param != "" {
-				continue // such requests are those of large objects
+				continue // those requests belong to large objects
 			}
 			t.Run(fmt.Sprint(size, " ", tt.kind, " ", tt.method, tt.param), func(t *testing.T) {
 				t.Parallel()
@@ -151,7 +150,7 @@ func TestAStoreThatGarblesIsNotBelieved(t *testing.T) {
 		{"part", "wrong-crc", "partNumber", objectstore.SmallObject + 1, backends.Unknown},
 		{"whole", "wrong-crc", "uploadId", objectstore.SmallObject + 1, backends.Corrupt},
 	} {
-		method, n := "PUT", 10 // as often as it is tried, and more: nobody else has such keys
+		method, n := "PUT", 10 // more than the number of attempts; no other test uses these keys
 		if tt.name == "whole" {
 			method = "POST"
 		}
@@ -170,7 +169,7 @@ func TestAStoreThatGarblesIsNotBelieved(t *testing.T) {
 	}
 }
 
-// uploads counts those under way below the store.
+// uploads counts the uploads in progress below the store.
 func uploads(t *testing.T, store *backends.Store) (n int) {
 	t.Helper()
 	raw, prefix := store.Backend()
@@ -202,7 +201,7 @@ func TestAbortLeavesNoUpload(t *testing.T) {
 	if n := uploads(t, store); n != 1 {
 		t.Fatalf("%d uploads are under way, want 1", n)
 	}
-	cancel() // Abort works all the same
+	cancel() // Abort works nevertheless
 	for range 2 {
 		if err := w.Abort(); err != nil {
 			t.Errorf("Abort: %v", err)
@@ -216,7 +215,7 @@ func TestAbortLeavesNoUpload(t *testing.T) {
 	}
 }
 
-// The server goes in the middle of many reads and writes, and comes back.
+// The server restarts in the middle of many reads and writes.
 func TestAServerThatGoesAndComesBack(t *testing.T) {
 	s := need(t, false)
 	store := openWith(t, directory(t, "test"), backends.Options{Getenv: s.Getenv(), RetryFor: time.Minute})
@@ -383,7 +382,7 @@ func TestVersioningIsFoundOut(t *testing.T) {
 			}
 		}
 	}
-	// A bucket that does not tell is not promised for, and works.
+	// A bucket of unknown versioning has fewer guarantees, but works.
 	s.fail(t, "server-error", "", 1, "param", "versioning")
 	store := s.open(t, directory(t, "other"))
 	if store.Capabilities().ConditionalCreate {
@@ -425,7 +424,7 @@ func TestNothingIsAskedTwice(t *testing.T) {
 	}
 }
 
-// On Alibaba Cloud the bucket stands in the host's name; no other test sees that.
+// On Alibaba Cloud the bucket is part of the host name, which no other test covers.
 func TestTheBucketInTheHostsName(t *testing.T) {
 	s := need(t, false)
 	at, err := url.Parse(s.Env["OSS_ENDPOINT"])

@@ -12,7 +12,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// The double lists as it should; these are servers that do not.
+// The fake lists correctly; these servers do not.
 func TestListsThatCannotBeBelieved(t *testing.T) {
 	page := func(more string, keys ...string) string {
 		var text strings.Builder

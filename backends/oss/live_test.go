@@ -14,17 +14,17 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-// server is the double, which verifies every signature.
+// server is the fake, which verifies every signature.
 type server struct{ *live.Server }
 
-// need is the server over HTTP or HTTPS, or the end of the test.
+// need returns the server over HTTP or HTTPS, or ends the test.
 func need(t *testing.T, tls bool) server {
 	t.Helper()
 	return server{live.Start(t, "oss", fmt.Sprintf("-tls=%t", tls), "-bucket=test,other,versions,public", "-versions=versions", "-public=public")}
 }
 
-// control asks the server's other face, and reads the answer into out if there is to
-// be one.
+// control sends a request to the control API of the server and parses the response into out, if not
+// nil.
 func (s server) control(t *testing.T, method, path string, out any) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, s.Env["OSS_ECS_METADATA_ENDPOINT"]+path, nil)
@@ -46,7 +46,7 @@ func (s server) control(t *testing.T, method, path string, out any) {
 	}
 }
 
-// fail has requests for keys that end in key go wrong, n times.
+// fail makes n requests for keys that end in key fail.
 func (s server) fail(t *testing.T, kind, key string, n int, more ...string) {
 	t.Helper()
 	q := url.Values{"kind": {kind}, "key": {key}, "times": {fmt.Sprint(n)}}
@@ -56,7 +56,7 @@ func (s server) fail(t *testing.T, kind, key string, n int, more ...string) {
 	s.control(t, http.MethodPost, "/faults?"+q.Encode(), nil)
 }
 
-// token makes a credential for a while, as variables.
+// token returns a temporary credential as variables.
 func (s server) token(t *testing.T, ttl time.Duration) []string {
 	t.Helper()
 	var k struct{ AccessKeyId, AccessKeySecret, SecurityToken string }
@@ -64,7 +64,7 @@ func (s server) token(t *testing.T, ttl time.Duration) []string {
 	return []string{"OSS_ACCESS_KEY_ID=" + k.AccessKeyId, "OSS_ACCESS_KEY_SECRET=" + k.AccessKeySecret, "OSS_SESSION_TOKEN=" + k.SecurityToken}
 }
 
-// directory is one that no other test has.
+// directory returns a URL that no other test uses.
 func directory(t *testing.T, bucket string) string {
 	return fmt.Sprintf("oss://%s/%s-%d/", bucket, strings.ReplaceAll(t.Name(), "/", "_"), time.Now().UnixNano())
 }

@@ -25,7 +25,7 @@ import (
 
 func newServer(t *testing.T, h http.Handler) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Has("versioning") { // which opening a bucket asks for
+		if r.URL.Query().Has("versioning") { // sent when a bucket is opened
 			fmt.Fprint(w, "<VersioningConfiguration/>")
 			return
 		}
@@ -77,8 +77,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The Secret of a store that is not AWS says where it is, beside the keys: these reached
-// the store's directory in the pod and nobody read them, so AWS was asked for the bucket.
+// The Secret of a store outside AWS contains its endpoint beside the keys. These files reached the
+// pod but were not read, so the bucket was looked up on AWS.
 func TestEndpointOfASecret(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"AWS_ENDPOINT_URL_S3": "http://minio:9000\n", "AWS_REGION": "here\n"} {
@@ -104,7 +104,7 @@ func TestEndpointOfASecret(t *testing.T) {
 	}
 }
 
-// Where nobody says an endpoint, what fails is most often that: the sentence begins with it.
+// Without an endpoint, failures are most often caused by that, so the message begins with it.
 func TestSentenceNamesTheMissingEndpoint(t *testing.T) {
 	lookup := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "bucket.s3.amazonaws.com", IsNotFound: true}}
 	for _, unset := range []bool{true, false} {
@@ -116,8 +116,8 @@ func TestSentenceNamesTheMissingEndpoint(t *testing.T) {
 	}
 }
 
-// Opening a bucket asks AWS for its region first, and that sentence once hid the missing
-// endpoint: "the bucket's region could not be found: say it with ?region=".
+// Opening a bucket first queries its region on AWS, and that error once hid the missing endpoint:
+// "the bucket's region could not be found: say it with ?region=".
 func TestRegionIsNotAskedForWithoutAnEndpoint(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -183,7 +183,7 @@ func TestTheRegionIsFound(t *testing.T) {
 	}{
 		{200, "eu-west-3", "eu-west-3", 0},
 		{301, "eu-west-3", "eu-west-3", 0},
-		{403, "eu-west-3", "eu-west-3", 0}, // ours or not, it says where it is
+		{403, "eu-west-3", "eu-west-3", 0}, // ours or not, the response has the region
 		{404, "", "", backends.NotExist},
 		{503, "", "", backends.Throttled},
 	} {

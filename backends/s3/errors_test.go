@@ -19,7 +19,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// refuse answers every request with a status and, unless it is empty, a code in XML.
+// refuse responds to every request with a status and, unless it is empty, a code in XML.
 func refuse(status int, code string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)

@@ -21,8 +21,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// moto answers HEAD of a missing key with the type of a web page, and push --commit
-// ended with "a web page answers, with HTTP 404".
+// moto responds to HEAD of a missing key with the type of a web page, and push --commit failed with
+// "a web page answers, with HTTP 404".
 func TestStatOfAMissingKeyWhoseAnswerHasAPageType(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -37,7 +37,7 @@ func TestStatOfAMissingKeyWhoseAnswerHasAPageType(t *testing.T) {
 	}
 }
 
-// An answer with the request id of S3 is one of an S3 server, whatever its type.
+// A response with a request ID of S3 comes from an S3 server, whatever its type.
 func TestRefusalWithAPageTypeAndARequestID(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -50,9 +50,9 @@ func TestRefusalWithAPageTypeAndARequestID(t *testing.T) {
 	}
 }
 
-// moto sends every error of S3 as text/html and without a request id. Each was taken for a
-// web page: a missing object was not missing, and a conditional write that lost was tried
-// again until --retry-for ended.
+// moto sends every S3 error as text/html and without a request ID. Each was taken for a web page: a
+// missing object was not NotExist, and a conditional write that lost was retried until --retry-for
+// ended.
 func TestRefusalsWithAPageType(t *testing.T) {
 	for _, tt := range []struct {
 		status int
@@ -90,8 +90,8 @@ func TestRefusalsWithAPageType(t *testing.T) {
 	}
 }
 
-// A web server that is no S3 server is not believed about a missing key: what follows
-// HEAD is a page.
+// A web server that is not an S3 server is not trusted about a missing key: the request after HEAD
+// returns a page.
 func TestStatOfAWebServer(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -103,7 +103,7 @@ func TestStatOfAWebServer(t *testing.T) {
 	}
 }
 
-// http:// before a port for TLS ended with "the server answers HTTP 400 Bad Request".
+// http:// with a TLS port failed with "the server answers HTTP 400 Bad Request".
 func TestPlainRequestsToATLSPort(t *testing.T) {
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
@@ -140,7 +140,7 @@ func pemOf(cert *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})
 }
 
-// A certificate for another name was answered with advice about CA files.
+// A certificate for another name led to advice about CA files.
 func TestCertificateOfAnotherName(t *testing.T) {
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
@@ -158,8 +158,8 @@ func TestCertificateOfAnotherName(t *testing.T) {
 	}
 }
 
-// s3proxy answers 500 to what completes an upload with a checksum, which it does not know.
-// That was tried for two minutes, and no large object could be stored.
+// s3proxy responds with 500 to the completion of an upload with a checksum that it does not know.
+// It was retried for two minutes, and no large object could be stored.
 func TestCompletionThatIsRefusedForItsChecksum(t *testing.T) {
 	var with, without atomic.Int32
 	b := storeAt(t, newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -190,8 +190,8 @@ func TestCompletionThatIsRefusedForItsChecksum(t *testing.T) {
 	}
 }
 
-// An answer to a completion was cut, five times within 1.6 seconds, and that was the end
-// with 70, though the upload was whole.
+// The response to a completion was truncated five times within 1.6 seconds. The command failed with
+// 70 although the upload was complete.
 func TestCompletionWhoseAnswerIsCut(t *testing.T) {
 	for _, answer := range []string{"", "<CompleteMultipartUploadRes"} {
 		var mark atomic.Value
@@ -223,7 +223,7 @@ func TestCompletionWhoseAnswerIsCut(t *testing.T) {
 	}
 }
 
-// A cut answer says that the server failed, so it is tried for as long as was asked for.
+// A truncated response is a failure of the server, so it is retried for the configured time.
 func TestCutAnswerToACompletionIsRetried(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && !r.URL.Query().Has("uploads") {
@@ -242,8 +242,8 @@ func TestCutAnswerToACompletionIsRetried(t *testing.T) {
 	}
 }
 
-// The token in a mounted Secret had been renewed, and a drain gave up after a second: what
-// had been read of it once was used on, and the refusal was final.
+// The token in a mounted Secret had been renewed, yet a drain gave up after a second: the cached
+// token was still in use, and the refusal was final.
 func TestExpiredTokensAreReadAgain(t *testing.T) {
 	secrets := t.TempDir()
 	write := func(token string) {
@@ -302,7 +302,7 @@ func TestExpiredTokensAreReadAgain(t *testing.T) {
 		}
 	}
 
-	// What comes from the environment does not change, so the refusal is final.
+	// The environment does not change, so the refusal is final.
 	env := map[string]string{"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "old"}
 	err := open(backends.Options{Getenv: func(name string) string { return env[name] }}).Delete(t.Context(), "k")
 	var e *backends.Error
@@ -311,7 +311,7 @@ func TestExpiredTokensAreReadAgain(t *testing.T) {
 	}
 }
 
-// The advice for a clock that is wrong was to set AWS_ACCESS_KEY_ID.
+// The advice for a wrong clock was to set AWS_ACCESS_KEY_ID.
 func TestSkewedClockHintsAtTheClock(t *testing.T) {
 	store := storeAt(t, newServer(t, refuse(403, "RequestTimeTooSkewed")), "")
 	err := store.Delete(t.Context(), "k")

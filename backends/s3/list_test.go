@@ -13,14 +13,14 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// walker lists as a server that walks a tree of directories, such as SeaweedFS: "a/b"
-// comes before "a.txt", whose first byte after "a" is the smaller one.
+// walker lists like a server that walks a tree of directories, such as SeaweedFS: "a/b" comes
+// before "a.txt", although "." sorts before "/".
 type walker struct {
 	keys []string
-	page int // entries of one
+	page int // entries per page
 }
 
-// inOrder are the keys in the order of the names in each directory.
+// inOrder returns the keys sorted by the names in each directory.
 func (s walker) inOrder() []string {
 	return slices.SortedFunc(slices.Values(s.keys), func(a, b string) int {
 		return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
@@ -68,7 +68,7 @@ func collect(b *bucket, t *testing.T, prefix string) (keys []string, err error) 
 	return keys, nil
 }
 
-// SeaweedFS lists "a/b" before "a.txt", and the whole source was refused.
+// SeaweedFS lists "a/b" before "a.txt", and the whole source was rejected.
 func TestListOfAServerThatWalksDirectories(t *testing.T) {
 	few := []string{"a.txt", "a/1", "a/2", "a/b c/3", "a/b c.txt", "a0", "z/1"}
 	for _, tt := range []struct {
@@ -97,8 +97,8 @@ func TestListOfAServerThatWalksDirectories(t *testing.T) {
 	}
 }
 
-// Where a key comes too late, since those behind it were yielded, the list fails and says
-// what helps; it must not be short. The next list of the same store is in order.
+// If a key appears too late, after later keys were yielded, the listing fails and names the remedy;
+// it must not be incomplete. The next listing of the same store is in order.
 func TestListOutOfOrderAcrossPages(t *testing.T) {
 	for _, keys := range [][]string{
 		{"a/1", "a/2", "a/3", "a.txt"},
@@ -116,8 +116,7 @@ func TestListOutOfOrderAcrossPages(t *testing.T) {
 	}
 }
 
-// s3proxy's marks of directories have 4,096 bytes, and a prefetch of what push had written
-// ended with 78.
+// The directory markers of s3proxy have 4,096 bytes, and a prefetch of pushed data failed with 78.
 func TestListPassesOverKeysThatEndInASlash(t *testing.T) {
 	b := openAt(t, newServer(t, walker{[]string{"a/", "a/1", "b/", "c"}, 2}), "")
 	got, err := collect(b, t, "")
@@ -126,7 +125,7 @@ func TestListPassesOverKeysThatEndInASlash(t *testing.T) {
 	}
 }
 
-// A server that lists a directory as its own parent is not followed for ever.
+// A server that lists a directory as its own parent must not cause an endless loop.
 func TestListOfADirectoryThatIsItsOwnParent(t *testing.T) {
 	b := openAt(t, newServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "<ListBucketResult><CommonPrefixes><Prefix>%s</Prefix></CommonPrefixes></ListBucketResult>", cmp.Or(r.URL.Query().Get("prefix"), "a/"))

@@ -20,8 +20,8 @@ import (
 	"github.com/stager-dev/stager/backends/internal/objectstore"
 )
 
-// kinds are the servers, and how they are spoken to: over HTTP and HTTPS, which differ
-// in more than the transport, since what the SDK signs depends on it.
+// kinds are the servers and their transports. HTTP and HTTPS differ in more than encryption,
+// because they change what the SDK signs.
 var kinds = map[string][]string{
 	"versitygw over http":  {"-tls=false"},
 	"versitygw over https": {"-tls=true"},
@@ -54,9 +54,9 @@ func openLive(t *testing.T, s *live.Server, path string, changed ...string) *bac
 }
 
 func TestContract(t *testing.T) {
-	// Objects of versitygw are files. Its GET looks up the ETag and opens the file in
-	// two steps, and sends new bytes as the old version when the object is replaced
-	// between them: that a commit replaces at once is for Ceph to show.
+	// Objects of versitygw are files. Its GET looks up the ETag and opens the file in two steps. It
+	// sends new bytes as the old version if the object is replaced in between, so only Ceph can
+	// prove that a commit replaces atomically.
 	files := conformance.Options{Unfit: notAPath, Without: []string{conformance.AtOnce}}
 	for _, tt := range []struct {
 		kind, params string
@@ -65,7 +65,7 @@ func TestContract(t *testing.T) {
 		{"versitygw over http", "", files},
 		{"versitygw over https", "", files},
 		{"Ceph over http", "", conformance.Options{}},
-		{"Ceph over https", "?checksum=none", conformance.Options{}}, // where the SDK's own break PUT
+		{"Ceph over https", "?checksum=none", conformance.Options{}}, // where the SDK's own checksums break PUT
 	} {
 		t.Run(tt.kind+tt.params, func(t *testing.T) {
 			s := need(t, tt.kind)
@@ -78,7 +78,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// notAPath tells which keys versitygw cannot hold, since its objects are files.
+// notAPath reports which keys versitygw cannot hold, since its objects are files.
 func notAPath(key string) bool {
 	for part := range strings.SplitSeq(key, "/") {
 		if part == "" || part == "." || part == ".." || len(part) > 255 {
@@ -99,7 +99,7 @@ func TestReadsBackChecksumsOfWhatWasWritten(t *testing.T) {
 			h := backends.CRC64NVME.New()
 			h.Write(data)
 			want := backends.SumOf(backends.CRC64NVME, h)
-			if strings.Contains(t.Name(), "Ceph") { // which takes the header and forgets it
+			if strings.Contains(t.Name(), "Ceph") { // it accepts the header and ignores it
 				want = backends.Checksum{}
 			}
 			key := fmt.Sprintf("of-%d", size)
@@ -123,8 +123,8 @@ func TestReadsBackChecksumsOfWhatWasWritten(t *testing.T) {
 	})
 }
 
-// Ceph 16 answers If-None-Match with success where the bucket has versioning, and puts
-// the new object over the old: a copy that was to spare what is there replaced it.
+// Ceph 16 responds to If-None-Match with success in a bucket with versioning and overwrites the
+// object: a copy that was to spare existing objects replaced one.
 func TestABucketWithVersioningIsLookedAtFirst(t *testing.T) {
 	s := need(t, "Ceph over http")
 	for bucket, decides := range map[string]bool{"test": true, "versions": false} {
@@ -201,7 +201,7 @@ func TestAbortLeavesNoUpload(t *testing.T) {
 		if n := uploads(t, b); n != 1 {
 			t.Fatalf("%d uploads are under way, want 1", n)
 		}
-		cancel() // Abort works all the same
+		cancel() // Abort works nevertheless
 		for range 2 {
 			if err := w.Abort(); err != nil {
 				t.Errorf("Abort: %v", err)
@@ -225,7 +225,7 @@ func uploads(t *testing.T, b *bucket) int {
 	return len(out.Uploads)
 }
 
-// lossy forwards requests and loses the answers to those it is told to.
+// lossy forwards requests and loses selected responses.
 type lossy struct {
 	http.RoundTripper
 	lose func(*http.Request) bool

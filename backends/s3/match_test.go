@@ -11,13 +11,13 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// matcher answers as AWS does to writes with If-Match. It notes what it is asked.
+// matcher responds like AWS to writes with If-Match, and records the requests.
 type matcher struct {
 	mu       sync.Mutex
 	requests []string
-	etag     string // "" when the key is missing
+	etag     string // "" if the key is missing
 	mark     string
-	conflict bool // once
+	conflict bool // respond once with a conflict
 }
 
 func (m *matcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +59,7 @@ func (m *matcher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// On AWS one request compares and replaces, and one without IfVersion is what it was.
+// On AWS one request compares and replaces; writes without IfVersion are unchanged.
 func TestIfVersionOnAWS(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

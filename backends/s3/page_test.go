@@ -16,7 +16,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// xmlPage is a page as encoding/xml understands it.
+// xmlPage is a page for encoding/xml.
 type xmlPage struct {
 	XMLName  xml.Name `xml:"ListBucketResult"`
 	Contents []struct {
@@ -26,7 +26,7 @@ type xmlPage struct {
 	IsTruncated, NextContinuationToken, EncodingType string
 }
 
-// byLibrary is what readPage finds, found by encoding/xml.
+// byLibrary is readPage implemented with encoding/xml.
 func byLibrary(text []byte) (p page, err error) {
 	var x xmlPage
 	if err := xml.Unmarshal(text, &x); err != nil {
@@ -60,7 +60,7 @@ func byLibrary(text []byte) (p page, err error) {
 const anEntry = `<Contents><Key>train/%06d.jpg</Key><LastModified>2026-11-21T06:00:00.000Z</LastModified><ETag>&quot;0123456789abcdef0123456789abcdef&quot;</ETag>` +
 	`<ChecksumAlgorithm>CRC64NVME</ChecksumAlgorithm><ChecksumType>FULL_OBJECT</ChecksumType><Size>51200</Size><StorageClass>STANDARD</StorageClass></Contents>`
 
-// aPage is one of 1,000 entries, as AWS sends it.
+// aPage returns a page with the given number of entries, as AWS sends it.
 func aPage(entries int) []byte {
 	b := []byte(xml.Header + `<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>bucket</Name><Prefix>train/</Prefix>` +
 		`<NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=</NextContinuationToken><KeyCount>1000</KeyCount>` +
@@ -96,7 +96,7 @@ func TestPagesAreReadAsByTheLibrary(t *testing.T) {
 
 func TestWhatIsNoPageIsAnError(t *testing.T) {
 	whole := string(aPage(2))
-	for i := range whole { // cut short anywhere
+	for i := range whole { // truncated anywhere
 		if got, err := readPage([]byte(whole[:i])); err == nil {
 			t.Fatalf("%q is read as %+v, want an error", whole[:i], got)
 		}
@@ -122,7 +122,7 @@ func TestWhatIsNoPageIsAnError(t *testing.T) {
 	}
 }
 
-// FuzzPage finds no text that is read as another page than encoding/xml finds in it.
+// FuzzPage checks that readPage never disagrees with encoding/xml.
 func FuzzPage(f *testing.F) {
 	f.Add(aPage(2))
 	f.Add([]byte(`<a:ListBucketResult b='>'><Contents><Key>&#x41;<![CDATA[]]]>&amp;</Key><Size>1</Size></Contents><!----><x/></a:ListBucketResult>`))
@@ -153,7 +153,7 @@ func BenchmarkPage(b *testing.B) {
 	}
 }
 
-// A page is not asked for before the one before was taken, and a long list is whole.
+// A page is requested only after the previous one was consumed, and a long listing is complete.
 func TestAListOfManyPages(t *testing.T) {
 	const pages, each = 5, 1000
 	var asked atomic.Int64

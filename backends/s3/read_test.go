@@ -18,12 +18,12 @@ type served struct {
 	data []byte
 	etag string
 	sum  string // base64, of all bytes
-	kind string // the sum's type
+	kind string // the type of the checksum
 
 	mu       sync.Mutex
-	asked    []string // each request's Range and If-Match
-	cutAfter int      // bytes of a body, then the connection breaks; 0: whole
-	slow     int      // so many SlowDown first
+	asked    []string // Range and If-Match of each request
+	cutAfter int      // bytes of a body before the connection breaks; 0: never
+	slow     int      // number of SlowDown responses first
 }
 
 func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -158,7 +158,7 @@ func TestTheChecksumIsOfTheWholeObjectOrNone(t *testing.T) {
 	}{
 		{raw, "FULL_OBJECT", 0, whole},
 		{raw, "", 0, whole},
-		{raw, "FULL_OBJECT", 1, backends.Checksum{}}, // a range's answer may tell a part's
+		{raw, "FULL_OBJECT", 1, backends.Checksum{}}, // the response to a range may have the checksum of a part
 		{raw, "COMPOSITE", 0, backends.Checksum{}},
 		{raw + "-3", "", 0, backends.Checksum{}},
 		{"AAAA", "", 0, backends.Checksum{}},

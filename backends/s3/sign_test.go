@@ -16,7 +16,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// fixed are credentials that do not change.
+// fixed returns constant credentials.
 func fixed(creds aws.Credentials) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return creds, nil })
 }
@@ -53,7 +53,7 @@ func TestSignaturesAreThoseOfTheSDK(t *testing.T) {
 			for i, v := range tt.values {
 				q.values[i] = v
 			}
-			// Twice: of another day as well, for which there is another key.
+			// Also for another day, which has another key.
 			for _, at := range []time.Time{now, now.Add(time.Second)} {
 				got, err := r.request(t.Context(), q, at)
 				if err != nil {
@@ -113,8 +113,8 @@ func BenchmarkSignatures(b *testing.B) {
 	})
 }
 
-// A node whose clock had drifted could read nothing: the SDK had learned the store's time
-// from the first answer, and what signs by itself must, too.
+// A node with a drifted clock could not read anything: the SDK had learned the store's time from
+// the first response, and our own signer must do so, too.
 func TestAClockThatIsWrongIsCorrected(t *testing.T) {
 	for _, wrong := range []time.Duration{-time.Hour, 20 * time.Minute} {
 		asked := 0
@@ -152,8 +152,8 @@ func TestAClockThatIsWrongIsCorrected(t *testing.T) {
 	}
 }
 
-// A connection may write the headers of a request still when its refusal has come, and those
-// of the second try were once written over them.
+// A connection may still be writing the headers of a request when its refusal arrives. The headers
+// of the retry were once written over them.
 func TestASecondTryLeavesTheFirstAsItWas(t *testing.T) {
 	b := openFake(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat))
@@ -198,8 +198,7 @@ func TestCredentialsThatChangeSignTheNextRequest(t *testing.T) {
 	}
 }
 
-// Directory buckets of S3 Express give a session of their own, whose token has a header
-// of its own.
+// Directory buckets of S3 Express use sessions, whose token has a header of its own.
 func TestASessionOfS3Express(t *testing.T) {
 	express := fakeExpress{aws.Credentials{AccessKeyID: "session", SecretAccessKey: "s", SessionToken: "token"}}
 	r, err := newReader(t.Context(), "data--euw1-az1--x-s3", s3.Options{

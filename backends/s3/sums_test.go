@@ -18,8 +18,8 @@ import (
 type sumServer struct {
 	op     operation
 	answer http.HandlerFunc
-	sticky bool // it also refuses to complete without checksums what began with them
-	never  bool // it refuses the operation without a checksum, too
+	sticky bool // it also refuses to complete without checksums an upload that began with them
+	never  bool // it also refuses the operation without a checksum
 
 	mu       sync.Mutex
 	summed   [operations]int // requests with a checksum
@@ -85,10 +85,10 @@ func (s *sumServer) accept(w http.ResponseWriter, op operation, sum bool) {
 	}
 }
 
-// refusals are the ways in which servers refuse a field that they do not know.
+// refusals are the ways in which servers refuse an unknown field.
 var refusals = map[string]struct {
 	answer http.HandlerFunc
-	least  int // requests until the store is known to refuse
+	least  int // requests until the refusal is recognised
 }{
 	"400 InvalidRequest":      {refuse(400, "InvalidRequest"), 1},
 	"400 InvalidArgument":     {refuse(400, "InvalidArgument"), 1},
@@ -106,7 +106,7 @@ var refusals = map[string]struct {
 
 var operationNames = [operations]string{"put", "create", "part", "complete"}
 
-// sizeFor is the size of an object whose writing has the operation.
+// sizeFor returns the size of an object whose upload uses the operation.
 func sizeFor(op operation) int64 {
 	if op == putOperation {
 		return 100
@@ -131,9 +131,9 @@ func sumStore(t *testing.T, s *sumServer, params string) (*backends.Store, *byte
 	return store, &log
 }
 
-// S3Mock refused to complete an upload with CRC-64/NVME, with a 400, and s3proxy with 500,
-// and no large object could be stored there. Each operation that carries a checksum is
-// refused here in each way that servers have.
+// S3Mock refused to complete an upload with CRC-64/NVME, with a 400, and s3proxy with a 500, so no
+// large object could be stored there. Each operation that carries a checksum is refused here in
+// each of these ways.
 func TestChecksumIsLeftOutWhereAStoreRefusesIt(t *testing.T) {
 	for name, way := range refusals {
 		for op := range operations {
@@ -155,7 +155,7 @@ func TestChecksumIsLeftOutWhereAStoreRefusesIt(t *testing.T) {
 					}
 					most := way.least
 					if op == partOperation {
-						most += 2 // both parts are under way
+						most += 2 // both parts are in flight
 					}
 					if sticky {
 						most++ // the one without
@@ -175,8 +175,8 @@ func TestChecksumIsLeftOutWhereAStoreRefusesIt(t *testing.T) {
 	}
 }
 
-// A store that refuses the request for another reason, or that was told to check, loses no
-// checksum.
+// A store that refuses the request for another reason, or with a forced checksum, keeps its
+// checksums.
 func TestChecksumIsKeptWhereItIsNotTheReason(t *testing.T) {
 	for _, tt := range []struct {
 		name, params string
@@ -206,7 +206,7 @@ func TestChecksumIsKeptWhereItIsNotTheReason(t *testing.T) {
 	}
 }
 
-// A store that has accepted a checksum and fails for a while is no store that refuses them.
+// A store that has accepted a checksum and fails for a while does not refuse checksums.
 func TestChecksumIsKeptWhereAStoreFailsForAWhile(t *testing.T) {
 	s := &sumServer{op: putOperation}
 	fails := 0

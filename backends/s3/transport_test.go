@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// dripping answers each request with a blank a second, for ever.
+// dripping responds to each request with one blank per second, for ever.
 type dripping struct{}
 
 func (dripping) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -32,10 +32,10 @@ func (d drip) Read(p []byte) (int, error) {
 	}
 }
 
-// assembling commits by one request to a server that is never done.
+// assembling commits with one request to a server that never finishes.
 type assembling struct {
 	backends.Backend
-	looked error // the state of the context of the look at what became of it
+	looked error // the context error during the lookup after the failure
 }
 
 func (a *assembling) CreateParts(context.Context, string, backends.CreateOptions) (backends.PartWriter, error) {
@@ -65,8 +65,8 @@ func (a *assembling) Commit(ctx context.Context) (backends.Object, error) {
 	return backends.Object{}, errors.Join(err, context.Cause(limited))
 }
 
-// A server that sent a blank a second, and nothing else, was waited for without end. Some
-// minutes of it are how S3 assembles a large object.
+// A server that sent one blank per second, and nothing else, was waited for without end. S3 sends
+// blanks for some minutes while it assembles a large object.
 func TestBlanksKeepACompletionAliveForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &assembling{Backend: mem.New()}

@@ -12,9 +12,9 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// vault takes an upload in parts. It says of each try of a part how it ends.
+// vault accepts a multipart upload and controls the outcome of each attempt of a part.
 type vault struct {
-	refuses func(try int, sum string, body io.Reader) http.HandlerFunc // nil: takes it
+	refuses func(try int, sum string, body io.Reader) http.HandlerFunc // nil: accepts it
 
 	mu    sync.Mutex
 	tries int
@@ -42,7 +42,7 @@ func (v *vault) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// source counts what is read of it for a sum, and can become another meanwhile.
+// source counts the bytes read for a checksum, and can change its contents.
 type source struct {
 	io.ReaderAt
 	summed atomic.Int64 // bytes
@@ -76,7 +76,7 @@ func (zeros) ReadAt(p []byte, _ int64) (int, error) {
 
 const twoParts = partSize + 5
 
-// A store was away for a minute, and each try of each part read all of it for its
+// A store was away for a minute, and each attempt of each part read all of it again for its
 // checksum: seven times the file, from a disk that a trainer reads from.
 func TestAnOutageReadsNoPartAgainForItsChecksum(t *testing.T) {
 	v := &vault{refuses: func(try int, _ string, _ io.Reader) http.HandlerFunc {
@@ -94,8 +94,8 @@ func TestAnOutageReadsNoPartAgainForItsChecksum(t *testing.T) {
 	}
 }
 
-// Bytes that became others between two tries are summed anew: the store would refuse
-// them for ever.
+// The checksum of bytes that changed between two attempts is computed again: otherwise the store
+// would reject them for ever.
 func TestAPartThatIsRefusedForItsBytesIsSummedAgain(t *testing.T) {
 	src := &source{ReaderAt: zeros{}}
 	refused := 0

@@ -14,7 +14,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// loginOf reads an environment of lines NAME=VALUE.
+// loginOf returns a Login with an environment of NAME=VALUE entries.
 func loginOf(secrets string, env ...string) *Login {
 	return New(backends.Options{Secrets: secrets, Getenv: func(name string) string {
 		for _, e := range env {

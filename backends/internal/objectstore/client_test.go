@@ -18,14 +18,14 @@ const (
 	waited = "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
 
-// TestAnswers asks twice: what the first answer is decides over which connection the
-// second request goes.
+// TestAnswers sends two requests. The first response decides which connection the second request
+// uses.
 func TestAnswers(t *testing.T) {
 	long := strings.Repeat("0123456789abcdef", 1<<12)
 	for _, tt := range []struct {
 		name, method, answer string
 		status               int
-		body, err            string // err is part of the error's text
+		body, err            string // err is part of the error text
 		dials                int    // for both requests
 	}{
 		{"a length", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", 200, "abc", "", 1},
@@ -57,7 +57,7 @@ func TestAnswers(t *testing.T) {
 		{"chunks of no size", "GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 200, "", "invalid byte in chunk length", 2},
 		{"two lengths", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 0, "", "Content-Length", 2},
 		{"a length below none", "GET", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", 0, "", "Content-Length", 2},
-		{"half a head", "GET", "HTTP/1.1 200 OK\r\nContent-Le", 0, "", "unexpected EOF", 2}, // and not that it is a wrong one
+		{"half a head", "GET", "HTTP/1.1 200 OK\r\nContent-Le", 0, "", "unexpected EOF", 2}, // and not that the response is malformed
 		{"half a status", "GET", "HTTP/1.1 20", 0, "", "unexpected EOF", 2},
 		{"words, and no answer", "GET", "HTTP/1.1 100 Continue\r\n\r\n", 0, "", "unexpected EOF", 2},
 		{"silence", "GET", "", 0, "", "unexpected EOF", 2},
@@ -92,7 +92,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// says tells whether err has that text, or is nil where there is none.
+// says reports whether err contains text, or is nil if text is empty.
 func says(err error, text string) bool {
 	if text == "" {
 		return err == nil
@@ -100,8 +100,8 @@ func says(err error, text string) bool {
 	return err != nil && strings.Contains(err.Error(), text)
 }
 
-// TestKeptConnections is about those that the server has given up, which shows in what
-// comes instead of a second answer.
+// TestKeptConnections covers reused connections that the server has given up, which shows in place
+// of the second response.
 func TestKeptConnections(t *testing.T) {
 	first := "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst"
 	for _, tt := range []struct {
@@ -115,7 +115,7 @@ func TestKeptConnections(t *testing.T) {
 		{"waited too long", "GET", answers(first, waited), "second", "", 2},
 		{"half an answer", "GET", answers(first, "HTTP/1.1 200 OK\r\nConte"), "", "unexpected EOF", 1},
 		{"half a body", "GET", answers(first, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"), "half", "unexpected EOF", 1},
-		{"no HTTP", "GET", answers(first, "550 what?\r\n"), "", "malformed HTTP", 1},                   // another would say so, too
+		{"no HTTP", "GET", answers(first, "550 what?\r\n"), "", "malformed HTTP", 1},                   // another would say the same
 		{"closed when it was to change something", "PUT", answers(first, ""), "", "unexpected EOF", 1}, // which it may have done
 		{"waited too long for that", "PUT", answers(first, waited), "second", "", 2},
 	} {
@@ -135,8 +135,8 @@ func TestKeptConnections(t *testing.T) {
 	}
 }
 
-// TestRequestsThatCannotBeSent is of those in which somebody hides another, or more
-// headers. None of it is sent, and the connection stays.
+// TestRequestsThatCannotBeSent covers request smuggling and header injection. Nothing is sent, and
+// the connection stays usable.
 func TestRequestsThatCannotBeSent(t *testing.T) {
 	evil := "x\r\nX-Evil: 1"
 	for _, tt := range []struct {
@@ -171,7 +171,7 @@ func TestRequestsThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// A path that holds all bytes arrives escaped, with the headers and without more.
+// A path of all bytes arrives escaped, with exactly the given headers.
 func TestWhatIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got *http.Request
@@ -197,7 +197,7 @@ func TestCanceled(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		script func(*peer)
-		kept   bool // over a connection that had a request before
+		kept   bool // over a reused connection
 	}{
 		{"before the request is taken", func(*peer) {}, false},
 		{"before the answer", func(p *peer) { p.asked(); p.asked() }, false},
@@ -238,8 +238,8 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// A context may end in the moment in which an answer does. Whichever is first, the
-// connection's next request must not feel it.
+// A context may end at the moment when a response ends. Whichever is first, the next request on the
+// connection must not be affected.
 func TestCanceledAtTheEnd(t *testing.T) {
 	g, _ := scripted(t, pairOfSockets, forever(second))
 	for i := range 500 {
@@ -258,8 +258,8 @@ func TestCanceledAtTheEnd(t *testing.T) {
 	}
 }
 
-// A body that was not read to its end must not look as if it was, however often it is
-// read on: somebody would take half an object for a whole one.
+// A truncated body must never look complete, however often it is read: half an object would be
+// taken for a whole one.
 func TestBodiesThatAreNotWhole(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -288,8 +288,8 @@ func TestBodiesThatAreNotWhole(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever a server says and then closes, there is an answer or an error, over
-// a new connection as over one that was kept.
+// FuzzAnswer checks that whatever a server sends before it closes, the result is a response or an
+// error, on new and reused connections.
 func FuzzAnswer(f *testing.F) {
 	for _, seed := range []string{
 		"", second, waited, "HTTP/1.1 100 Continue\r\n\r\n" + second, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nA: b\r\n\r\n",
@@ -319,7 +319,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// BenchmarkGets reads objects of 50 KiB, 32 at once.
+// BenchmarkGets reads objects of 50 KiB, 32 concurrently.
 func BenchmarkGets(b *testing.B) {
 	object := make([]byte, 50<<10)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

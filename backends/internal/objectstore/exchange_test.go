@@ -18,14 +18,14 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// someBytes are always the same.
+// someBytes returns the same bytes on every call.
 func someBytes(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // it cannot fail
 	return b
 }
 
-// fileOf is a file with that content.
+// fileOf returns a file with the given content.
 func fileOf(t testing.TB, content []byte) *os.File {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "content")
@@ -40,7 +40,7 @@ func fileOf(t testing.TB, content []byte) *os.File {
 	return f
 }
 
-// counting is a file of which the kernel's part is counted.
+// counting is a file that counts the bytes sent by the kernel.
 type counting struct {
 	io.ReaderAt
 	file *os.File
@@ -50,14 +50,14 @@ type counting struct {
 func (c *counting) File() *os.File      { return c.file }
 func (c *counting) Sent(_ int64, n int) { c.sent += int64(n) }
 
-// TestLongBodies brings stretches of a file and of memory, each way that there is. What goes
-// in the clear goes from the file.
+// TestLongBodies uploads parts of a file and of memory in every possible way. Plain HTTP uses
+// sendfile.
 func TestLongBodies(t *testing.T) {
 	content := someBytes(5<<20 + 3)
 	file := fileOf(t, content)
 	arrived := make(chan []byte, 1)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got, _ := io.ReadAll(r.Body) // what it got is compared
+		got, _ := io.ReadAll(r.Body) // the received bytes are compared
 		arrived <- got
 		w.Header().Set("From", r.RemoteAddr)
 	})
@@ -117,19 +117,19 @@ func TestLongBodies(t *testing.T) {
 	}
 }
 
-// TestAnswersBeforeTheBody is of a server that does not wait for all of it. What it says is
-// heard, however long it lets the rest wait, and the connection is of no more use.
+// TestAnswersBeforeTheBody covers a server that responds before it has read the whole body. The
+// response is read however long the rest is delayed, and the connection is not reused.
 func TestAnswersBeforeTheBody(t *testing.T) {
 	const more = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
-	content := someBytes(8 << 20) // more than sockets hold
+	content := someBytes(8 << 20) // more than socket buffers hold
 	file := fileOf(t, content)
 	for _, tt := range []struct {
-		name, before string // it says that when it has the head, and reads on or not
+		name, before string // sent after the head; the server may read on
 		reads        bool
-		after        string // that when it has all
+		after        string // sent after the body
 		status       int
 		err          string
-		dials        int // for that and another request
+		dials        int // for this and another request
 	}{
 		{"a refusal", "HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n", false, "", 503, "", 2},
 		{"a refusal that comes in between", more + "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", false, "", 403, "", 2},
@@ -147,7 +147,7 @@ func TestAnswersBeforeTheBody(t *testing.T) {
 					<-t.Context().Done() // the client must not wait for this
 					return
 				}
-				got, _ := io.ReadAll(req.Body) // what it got is compared
+				got, _ := io.ReadAll(req.Body) // the received bytes are compared
 				if bytes.Equal(got, content) && p.say(tt.after) {
 					forever(second)(p)
 				}
@@ -168,7 +168,7 @@ func TestAnswersBeforeTheBody(t *testing.T) {
 	}
 }
 
-// failing has no more bytes than some, or none.
+// failing is a source that ends after some bytes.
 type failing struct{ after int64 }
 
 var errDisk = errors.New("the disk is broken")
@@ -181,8 +181,8 @@ func (f failing) ReadAt(p []byte, off int64) (int, error) {
 	return int(n), nil
 }
 
-// A body that cannot be read fails the request with its own error, at once: a server that
-// was promised more bytes does not answer.
+// An unreadable body fails the request at once, with its own error: a server that still expects
+// bytes does not respond.
 func TestBodiesThatCannotBeRead(t *testing.T) {
 	short := fileOf(t, make([]byte, 1<<20))
 	for _, tt := range []struct {
@@ -206,7 +206,7 @@ func TestBodiesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A server that has waited too long for another request says so when the body is on its way.
+// A server that closes an idle connection with a 408 may do so while the body is being sent.
 func TestABodyIsSentAgain(t *testing.T) {
 	content := strings.Repeat("content", 1<<16)
 	g, s := scripted(t, pairOfSockets, answers(second, waited), func(p *peer) {
@@ -225,7 +225,7 @@ func TestABodyIsSentAgain(t *testing.T) {
 	}
 }
 
-// The end of the context is that of a body that nobody takes.
+// When the context ends, sending a body that the server does not read ends, too.
 func TestABodyIsCanceled(t *testing.T) {
 	content := make([]byte, 8<<20)
 	for _, src := range []io.ReaderAt{fileOf(t, content), bytes.NewReader(content)} {

@@ -22,7 +22,7 @@ import (
 func TestSchemes(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "yes") }) //nolint:errcheck // its reader complains
 	plain, secure := httptest.NewServer(handler), httptest.NewUnstartedServer(handler)
-	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // it complains of what is tested
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // it complains about what is tested
 	secure.StartTLS()
 	defer plain.Close()
 	defer secure.Close()
@@ -104,7 +104,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// What has a body is sent with it, through a proxy too, over the connection that there is.
+// Bodies are sent, through a proxy too, over an existing connection.
 func TestBodiesAreSent(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("From", r.RemoteAddr)

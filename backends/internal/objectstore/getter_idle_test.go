@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A server that starts again leaves us with as many dead connections as there were
-// requests at once. The next request must find its way past all of them.
+// A server restart leaves as many dead connections as there were concurrent requests. The next
+// request must get past all of them.
 func TestServerStartsAgain(t *testing.T) {
 	const requests = 16
 	for _, pair := range []func() (client, server net.Conn){pairOfPipes, pairOfSockets} {
@@ -48,8 +48,8 @@ func TestServerStartsAgain(t *testing.T) {
 	}
 }
 
-// What came over a connection while nobody used it was once taken for the answer to the
-// next request, which then had the bytes of another object.
+// Bytes that arrived on an idle connection were once taken for the response to the next request,
+// which then had the bytes of another object.
 func TestUnaskedAnswers(t *testing.T) {
 	config, roots := certificate(t)
 	for _, scheme := range []string{"http", "https"} {
@@ -81,8 +81,8 @@ func TestUnaskedAnswers(t *testing.T) {
 	}
 }
 
-// Over TLS an answer that nobody asked for may have come with the one before it, and be
-// where no look at the socket finds it.
+// Over TLS, an unsolicited response may have arrived together with the previous one, where checking
+// the socket does not find it.
 func TestUnaskedAnswerInTheSameWrite(t *testing.T) {
 	config, roots := certificate(t)
 	g, s := scripted(t, pairOfSockets, func(p *peer) {
@@ -138,7 +138,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 		}{
 			{0, nil, 2},
 			{limit - 1, read, 2},
-			{1, nil, 1}, // the second had nothing to do all the time
+			{1, nil, 1}, // the second was idle all the time
 			{limit - 2, nil, 1},
 			{0, func() { get(t.Context(), g, "GET", uri) }, 1}, //nolint:errcheck // over the first
 			{limit - 1, nil, 1},
@@ -163,7 +163,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	})
 }
 
-// What is in use is not idle.
+// A connection in use is not idle.
 func TestCloseIdleConnectionsLeavesOthers(t *testing.T) {
 	g, s := scripted(t, pairOfSockets, forever(second))
 	res, err := g.Send(request(t.Context(), "GET", uri), nil)
@@ -179,7 +179,7 @@ func TestCloseIdleConnectionsLeavesOthers(t *testing.T) {
 	}
 }
 
-// holding sends many writes as one.
+// holding combines several writes into one.
 type holding struct {
 	net.Conn
 	hold bool
@@ -199,7 +199,7 @@ func (h *holding) flush() {
 	h.Write(h.held) //nolint:errcheck // its reader complains
 }
 
-// certificate is one for example.com, and who vouches for it.
+// certificate returns a certificate for example.com and its CA pool.
 func certificate(t *testing.T) (*tls.Config, *x509.CertPool) {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(nil)
@@ -210,7 +210,7 @@ func certificate(t *testing.T) (*tls.Config, *x509.CertPool) {
 	return &tls.Config{Certificates: srv.TLS.Certificates}, roots
 }
 
-// secured is p under TLS, if the scheme is of that.
+// secured wraps p in TLS if the scheme is https.
 func secured(p *peer, scheme string, config *tls.Config) *peer {
 	if scheme != "https" {
 		return p

@@ -12,12 +12,12 @@ func TestAnswersThatDoNotFitTheQuestion(t *testing.T) {
 		off, n int64
 		answer Response
 		want   int64
-		kind   backends.Kind // where want is 0
+		kind   backends.Kind // if want is 0
 	}{
 		{0, -1, Response{200, "E", 100, ""}, 100, backends.Unknown},
 		{10, 20, Response{206, "E", 20, "bytes 10-29/100"}, 20, backends.Unknown},
 		{10, -1, Response{206, "E", 90, "bytes 10-99/100"}, 90, backends.Unknown},
-		{0, 20, Response{200, "E", 100, ""}, 20, backends.Unknown}, // the range was ignored, which does no harm here
+		{0, 20, Response{200, "E", 100, ""}, 20, backends.Unknown}, // the range was ignored, which is harmless here
 		{10, 20, Response{200, "E", 100, ""}, 0, backends.Unsupported},
 		{10, 20, Response{206, "F", 20, "bytes 10-29/100"}, 0, backends.Changed},
 		{10, 20, Response{206, "E", 20, "bytes 11-30/100"}, 0, backends.Corrupt},

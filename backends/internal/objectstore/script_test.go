@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A server is one whose every byte a test decides. It serves each connection by the script
-// of its number, and those beyond the last by that.
+// A server is one whose every byte a test controls. It serves each connection with the script of
+// its number; the last script repeats.
 type server struct {
 	pair    func() (client, server net.Conn)
 	scripts []func(*peer)
@@ -24,14 +24,14 @@ type server struct {
 	peers []*peer
 }
 
-// A peer is a server's end of a connection.
+// A peer is the server's end of a connection.
 type peer struct {
 	net.Conn
 	in   *bufio.Reader
 	gone chan struct{} // closed when the script has ended
 }
 
-// asked waits for a request; it is false when there are no more.
+// asked waits for a request. It returns false if there are no more.
 func (p *peer) asked() bool {
 	_, err := http.ReadRequest(p.in)
 	return err == nil
@@ -42,10 +42,10 @@ func (p *peer) say(s string) bool {
 	return err == nil
 }
 
-// drain reads all that comes, whatever ends it.
+// drain reads everything up to an error.
 func drain(r io.Reader) { _, _ = io.Copy(io.Discard, r) }
 
-// answers has one answer for each request; behind the last it closes.
+// answers sends one response per request, then closes.
 func answers(all ...string) func(*peer) {
 	return func(p *peer) {
 		for _, s := range all {
@@ -56,7 +56,7 @@ func answers(all ...string) func(*peer) {
 	}
 }
 
-// forever gives each request that answer.
+// forever sends the same response to each request.
 func forever(answer string) func(*peer) {
 	return func(p *peer) {
 		for p.asked() && p.say(answer) {
@@ -64,10 +64,10 @@ func forever(answer string) func(*peer) {
 	}
 }
 
-// pairOfPipes is of connections that live in a synctest bubble.
+// pairOfPipes returns connections that work in a synctest bubble.
 func pairOfPipes() (client, server net.Conn) { return net.Pipe() }
 
-// pairOfSockets is of connections whose one end has at once what was written to the other.
+// pairOfSockets returns connections with immediate delivery.
 func pairOfSockets() (client, server net.Conn) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return client, nil
 }
 
-// dials is how many connections were made.
+// dials returns the number of connections made.
 func (s *server) dials() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +123,7 @@ func newGetter(t testing.TB, base string, transport *http.Transport) *Client {
 	return g
 }
 
-// scripted is a Client of a server that does as the scripts say.
+// scripted returns a Client of a server that follows the scripts.
 func scripted(t testing.TB, pair func() (client, server net.Conn), scripts ...func(*peer)) (*Client, *server) {
 	t.Helper()
 	transport, err := NewTransport("")
@@ -145,7 +145,7 @@ func request(ctx context.Context, method, uri string) *http.Request {
 
 const uri = "http://store.example/bucket/key"
 
-// get returns the status, and what was said instead or up to the end: never both.
+// get returns the status and the body, or an error: never both.
 func get(ctx context.Context, g *Client, method, uri string) (status int, body string, err error) {
 	res, err := g.Send(request(ctx, method, uri), nil)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// noted is an Uploader that notes what it is asked for, and fails as often as told.
+// noted is an Uploader that records its calls and fails as often as configured.
 type noted struct {
 	calls []string
 	parts map[int][]byte
-	small bytes.Buffer // as it was summed
+	small bytes.Buffer // as written to Sum
 	fail  int
 }
 
@@ -73,7 +73,7 @@ func (n *noted) Token() (id, token string, err error) { return "id", "there", ni
 
 func (n *noted) Drop(context.Context) error { return n.call("drop") }
 
-// bytes are all that was sent.
+// bytes returns everything sent.
 func (n *noted) bytes() string {
 	var all bytes.Buffer
 	for _, number := range slices.Sorted(maps.Keys(n.parts)) {
@@ -87,7 +87,7 @@ var facts = backends.Capabilities{PartSize: 4, MaxParts: 3}
 func TestAStreamIsCutIntoParts(t *testing.T) {
 	for text, calls := range map[string]string{
 		"":             "publish",
-		"four":         "publish", // it never was more than one part
+		"four":         "publish", // it was never more than one part
 		"five5":        "begin send send publish",
 		"twelve bytes": "begin send send send publish",
 	} {
@@ -171,7 +171,7 @@ type readerAt func([]byte, int64) (int, error)
 
 func (f readerAt) ReadAt(p []byte, off int64) (int, error) { return f(p, off) }
 
-// A writer that somebody may go on with leaves its parts; one that finds none begins.
+// A resumable writer leaves its parts; one that finds none starts a new upload.
 func TestWritersGoOnWithParts(t *testing.T) {
 	for _, tt := range []struct {
 		resume string
