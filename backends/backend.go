@@ -186,7 +186,7 @@ type Sweeper interface {
 	Sweep(ctx context.Context, prefix string, over func(Orphan) bool) error
 }
 
-// Orphan describes the remains of a write that has not ended.
+// Orphan describes what an unfinished write left in the store.
 type Orphan struct {
 	Key       string    // of the write, or an unused name in the same directory
 	ID        string    // of a multipart upload, as Begun reported it; else empty

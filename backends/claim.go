@@ -185,7 +185,7 @@ func (c *Claim) compare(ctx context.Context, current func(context.Context) (Vers
 }
 
 // CompareVersion returns an error of kind Changed for Commit if the version is of an object differs
-// from want. An empty is means that there is no object.
+// from want. If is is empty, there is no object.
 func CompareVersion(key string, want, is Version) error {
 	switch is {
 	case want:
@@ -245,8 +245,8 @@ func (c *Claim) confirm(ctx context.Context) (held bool, err error) {
 	return true, nil
 }
 
-// fail deletes claim files after a Replace that replaced nothing: its own, and all of
-// them when the version is not current.
+// fail cleans up after a Replace that replaced nothing. It deletes this writer's claim file, or all
+// claim files if the version is no longer current.
 func (c *Claim) fail(ctx context.Context, err error) {
 	switch {
 	case c.own.token == "":

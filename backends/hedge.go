@@ -16,7 +16,7 @@ import (
 //
 // Hedging is only for stores whose Capabilities allow it. It must not add load to a store in
 // trouble, so the budget is limited: at most five hedges per hundred requests, none while the store
-// throttles, none while memory is short, and never above the concurrency limit.
+// throttles, none while memory is short, and never above the maximum of the limiter.
 type hedge struct {
 	mu        sync.Mutex // guards the fields below
 	responses [256]time.Duration

@@ -11,8 +11,8 @@ import (
 
 // concurrencyLimiter is an adaptive concurrency limiter: it finds how many concurrent requests
 // serve a store well. Over low-latency links a few suffice and more only cost memory. Over
-// high-latency links throughput doubles with concurrency, up to hundreds of requests. So the
-// limiter probes. It doubles the limit as long as throughput grows by at least 10%, reverts the
+// high-latency links throughput grows with concurrency, up to hundreds of requests. So the limiter
+// probes. It doubles the limit as long as throughput grows by at least 10%, reverts the
 // last step otherwise, and probes again later.
 //
 // An error of kind Throttled halves the limit, once for all requests in flight, and makes later

@@ -314,7 +314,7 @@ func TestSlotsAreGrantedInOrderAndNoneIsLost(t *testing.T) {
 					t.Errorf("waiter %d: %v", i, err)
 				}
 				if err == nil {
-					order = append(order, i) // one slot: one at a time
+					order = append(order, i) // one permit: one at a time
 					s.release(time.Now(), nil)
 				}
 			})

@@ -94,8 +94,8 @@ func gaveUp(err error, tries int, since time.Duration) error {
 	return &out
 }
 
-// attempt runs try once, under the stall detector and with a slot of the semaphore. A listing takes
-// no slot, because the readers of its results need them. Neither does opening, because the
+// attempt runs try once, under the stall detector and with a permit of the semaphore. A listing needs
+// no permit, because the readers of its results need them. Neither does opening, because the
 // semaphore does not exist yet. attempt returns the send time and whether bytes moved.
 func (s *Store) attempt(ctx context.Context, op string, try func(context.Context, *stallDetector) error) (asked time.Time, moved bool, err error) {
 	if op != "list" && op != "open" {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// semaphore is a resizable semaphore for the requests of a Store. It grants slots in FIFO order.
-// Its limit may change while slots are in use.
+// semaphore is a resizable semaphore for the requests of a Store. It grants permits in FIFO order.
+// Its limit may change while permits are held.
 type semaphore struct {
 	mu      sync.Mutex // guards the fields below
 	limit   int
@@ -47,7 +47,7 @@ func (s *semaphore) aim() int {
 	return s.now()
 }
 
-// acquire waits for a slot. After an error there is no slot to release.
+// acquire waits for a permit. After an error there is none to release.
 func (s *semaphore) acquire(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (s *semaphore) takeLocked() {
 	}
 }
 
-// release returns the slot of a request that was sent at asked and ended with err.
+// release returns the permit of a request that was sent at asked and ended with err.
 func (s *semaphore) release(asked time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,9 +104,9 @@ func (s *semaphore) release(asked time.Time, err error) {
 	s.grantLocked()
 }
 
-// spare acquires a slot for a hedged request. It succeeds only if the limiter may reach one more,
+// spare acquires a permit for a hedged request. It succeeds only if the limiter may reach one more,
 // the store does not throttle, memory is not short, and allowed returns true. It overtakes the
-// waiting requests, which have one slot less until unspare.
+// waiting requests, which have one permit less until unspare.
 func (s *semaphore) spare(allowed func() bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *semaphore) spare(allowed func() bool) bool {
 	return true
 }
 
-// unspare releases the slot of a hedged request that ended with err. It does not affect the
+// unspare releases the permit of a hedged request that ended with err. It does not affect the
 // measurement of concurrency.
 func (s *semaphore) unspare(err error) {
 	s.mu.Lock()

@@ -19,8 +19,8 @@ type Options struct {
 	Connections int           // cap on concurrent requests, as memory allows; 0: adaptive, within Capabilities
 	Memory      int64         // bytes that the process may use; 0: no limit. Concurrency drops near it
 	Bandwidth   *rate.Limiter // bytes per second, may be shared by stores; nil: no limit
-	// Yield, if not nil, is called before each n further bytes of a Put are read. It may block to
-	// give way to more urgent transfers.
+	// Yield, if not nil, is called before a Put reads n more bytes. It may block to give way to
+	// more urgent transfers.
 	Yield      func(ctx context.Context, n int) error
 	NoHedge    bool          // disables hedged requests
 	RetryFor   time.Duration // time without progress before giving up; 0: DefaultRetryFor

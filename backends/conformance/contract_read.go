@@ -134,8 +134,8 @@ func oddReading(c *check) {
 	}
 }
 
-// Objects are overwritten with another size and with the same size, which is harder for stores
-// whose versions are size and time.
+// changedSizes overwrite an object with another size and with the same size. The latter is harder
+// for stores whose versions are size and time.
 var changedSizes = []int64{900, 1000}
 
 func versionRemoved(c *check) {

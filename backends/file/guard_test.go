@@ -91,7 +91,7 @@ func TestLockFileThatIsNoFile(t *testing.T) {
 }
 
 // A writer that dies with its claim blocks the next for ClaimTimeout. No Store treats that as a
-// stall, and the remains are removed.
+// stall, and its files are removed.
 func TestClaimOfADeadWriterIsTakenOver(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -243,7 +243,7 @@ type connection struct {
 	client *Client
 	conn   net.Conn
 	socket *socket       // the socket below conn
-	look   io.Reader     // reads conn through the socket's mode
+	look   io.Reader     // reads conn, without blocking while socket.hurry is set
 	in     *bufio.Reader // buffers reads from the connection
 	out    []byte        // the request head
 	left   int64         // bytes that may still be read
