@@ -64,8 +64,8 @@
 //
 // # The SDK
 //
-// The SDK signs and encodes requests and parses responses. It is configured not to retry and not to
-// check CRCs of streams; this package and the Store do both. For error responses that are not XML,
+// The SDK signs and encodes requests and parses responses. It never retries a request and checks no
+// CRC of streams; this package and the Store do both. For error responses that are not XML,
 // the SDK loses the status and Retry-After. So this package parses error responses first
 // (transport.go).
 package oss
