@@ -16,42 +16,43 @@ import (
 	"github.com/stager-dev/stager/stager/internal/records"
 )
 
-// Among says which node of a job restores. The zero value is one that restores alone.
+// Among identifies the restoring node within its job. The zero value restores without other
+// nodes.
 type Among struct {
-	Job   string // identity of the job, which the nodes and the daemons that save share
+	Job   string // identity of the job, shared by its nodes and by the daemons that save
 	Index int    // of this node
 	Count int    // of nodes
 	Pod   string // this run of the pod; empty: unknown
-	// Empty says that the job may begin without a checkpoint.
+	// Empty allows the job to start without a checkpoint.
 	Empty bool
-	// Patience is how long to wait for nodes that hold a checkpoint which is damaged since.
+	// Patience is how long to wait for nodes that have restored a checkpoint that is now damaged.
 	Patience time.Duration
 }
 
 // agrees reports whether there are nodes to agree with.
 func (a Among) agrees() bool { return a.Job != "" && a.Count > 1 }
 
-// agreedRestore restores what the nodes of a job agree on. Package group decides, and this
-// carries it out.
+// agreedRestore restores the checkpoint that the nodes of a job agree on. It executes what
+// package group decides.
 type agreedRestore struct {
 	cfg      RestoreConfig
-	site     **site // is opened anew when something was published to it
+	site     **site // reopened when something was published to it
 	machine  *group.Restorer
 	listed   []*listed // of the last listing
 	passed   []FellBack
 	left     int // steps without a COMMIT.json
 	done     Restored
 	digest   string // of what was restored; empty: nothing
-	why      error  // the agreed checkpoint could not be restored
-	unknowns int    // writes in a row whose end is not known
+	why      error  // why the agreed checkpoint could not be restored
+	unknowns int    // consecutive writes with an unknown outcome
 	waits    time.Time
 }
 
-// maxUnknowns is how many writes in a row may end without it being known how.
+// maxUnknowns limits consecutive writes with an unknown outcome.
 const maxUnknowns = 5
 
-// restoreAgreed restores the checkpoint that the nodes of a job agree on. alone says why
-// there can be no agreement, and then nothing was done.
+// restoreAgreed restores the checkpoint that the nodes of a job agree on. If alone is not empty,
+// it is the reason why no agreement is possible, and nothing was done.
 func restoreAgreed(ctx context.Context, cfg RestoreConfig, site **site) (done Restored, alone string, err error) {
 	a := cfg.Among
 	machine, err := group.NewRestorer(group.RestoreConfig{
@@ -78,7 +79,7 @@ func restoreAgreed(ctx context.Context, cfg RestoreConfig, site **site) (done Re
 	return Restored{}, "", fmt.Errorf("restore of node %d ended without a decision", a.Index)
 }
 
-// end returns what a report means.
+// end returns the result that a report stands for.
 func (r *agreedRestore) end(report group.Report) (Restored, string, error) {
 	a := report.Agreement
 	switch report.Topic {
@@ -109,7 +110,7 @@ func (r *agreedRestore) end(report group.Report) (Restored, string, error) {
 	return Restored{}, "", err
 }
 
-// exec carries out an action.
+// exec executes an action.
 func (r *agreedRestore) exec(ctx context.Context, a group.Action) (e group.Event, err error) {
 	switch a.Do {
 	case group.Tell:
@@ -133,7 +134,7 @@ func (r *agreedRestore) exec(ctx context.Context, a group.Action) (e group.Event
 	return e, err
 }
 
-// waiting logs for which nodes this one waits, and ends the wait after a while.
+// waiting logs the nodes that this node waits for. It fails after Among.Patience.
 func (r *agreedRestore) waiting(report group.Report) error {
 	nodes := nodeWords(report.Missing)
 	if r.waits.IsZero() {
@@ -157,7 +158,7 @@ func (r *agreedRestore) read(ctx context.Context, key string) (group.Event, erro
 	return group.Event{Outcome: group.OK, Body: body, Version: string(version)}, err
 }
 
-// last reads the last agreement.
+// last reads the newest agreement.
 func (r *agreedRestore) last(ctx context.Context, prefix string) (group.Event, error) {
 	var newest backends.Object
 	number := 0
@@ -197,8 +198,8 @@ func (r *agreedRestore) gather(ctx context.Context, prefix string) (group.Event,
 	return e, nil
 }
 
-// put creates or replaces a record. A store that does not decide which of two writers
-// succeeds is read again.
+// put creates or replaces a record. If the store does not decide between two writers, put reads
+// the record back.
 func (r *agreedRestore) put(ctx context.Context, a group.Action) (group.Event, error) {
 	var version backends.Version
 	var err error
@@ -234,7 +235,7 @@ func (r *agreedRestore) put(ctx context.Context, a group.Action) (group.Event, e
 	return group.Event{Outcome: group.Unknown}, nil
 }
 
-// newest finds the newest step to restore, and what was committed since an agreement.
+// newest finds the newest step to restore, and the steps committed since an agreement.
 func (r *agreedRestore) newest(ctx context.Context, a group.Action) (e group.Event, err error) {
 	for range maxListings {
 		if r.listed, err = listSteps(ctx, r.cfg.Store); err != nil {
@@ -253,8 +254,8 @@ func (r *agreedRestore) newest(ctx context.Context, a group.Action) (e group.Eve
 	}
 }
 
-// newestListed is newest for one listing. doubt says that a COMMIT was not good, which may
-// have been removed since.
+// newestListed is newest for one listing. doubt reports that a COMMIT was invalid, possibly
+// because it was removed after the listing.
 func (r *agreedRestore) newestListed(ctx context.Context, a group.Action) (e group.Event, doubt bool, err error) {
 	e.Outcome = group.NotExist
 	r.passed, r.left = nil, 0
@@ -339,8 +340,8 @@ func (r *agreedRestore) fetch(ctx context.Context, a group.Agreement) (group.Eve
 	return group.Event{}, backends.Errorf(backends.Changed, "restore", a.Dir, "the destination changed during each of %d tries", maxListings)
 }
 
-// fetchListed restores the checkpoint of an agreement as it was listed. again says that it
-// was written again meanwhile.
+// fetchListed restores the checkpoint of an agreement from the current listing. again reports
+// that the checkpoint was rewritten meanwhile.
 func (r *agreedRestore) fetchListed(ctx context.Context, a group.Agreement) (again bool, err error) {
 	if r.listed == nil {
 		if r.listed, err = listSteps(ctx, r.cfg.Store); err != nil {
@@ -377,7 +378,7 @@ func (r *agreedRestore) fetchListed(ctx context.Context, a group.Agreement) (aga
 	return false, err
 }
 
-// publish brings the files to their place.
+// publish moves the files to their final place.
 func (r *agreedRestore) publish(ctx context.Context, c choice, commit Commit, a group.Agreement) error {
 	r.done = restoredOf(r.cfg, c, commit, r.passed)
 	r.done.Agreement = a.Number
@@ -388,7 +389,7 @@ func (r *agreedRestore) publish(ctx context.Context, c choice, commit Commit, a 
 	return nil
 }
 
-// reopen opens the place anew where a former agreement was restored.
+// reopen opens the site again if an earlier agreement was restored there.
 func (r *agreedRestore) reopen() error {
 	if r.digest == "" {
 		return nil
@@ -400,8 +401,8 @@ func (r *agreedRestore) reopen() error {
 	return err
 }
 
-// contentsDigest names what a COMMIT restores. It stays when the COMMIT is replaced by one
-// with the same files, as when a provisional one becomes final.
+// contentsDigest identifies what a COMMIT restores. It stays the same when the COMMIT is replaced
+// by one with the same files, as when a provisional COMMIT becomes final.
 func contentsDigest(c *Commit) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %d\n", c.Step, c.SamplesSeen)
@@ -410,7 +411,7 @@ func contentsDigest(c *Commit) string {
 		lines[i] = fmt.Sprintf("%d %q %d %s\n", f.Node, f.Path, f.Size, f.Digest)
 	}
 	slices.Sort(lines)
-	_, _ = io.WriteString(h, strings.Join(lines, "")) // a hash takes all
+	_, _ = io.WriteString(h, strings.Join(lines, "")) // a hash never fails
 	if cursors, err := json.Marshal(c.Cursors); err == nil {
 		_, _ = h.Write(cursors) // as above
 	}

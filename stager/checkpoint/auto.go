@@ -10,18 +10,17 @@ import (
 	"time"
 )
 
-// A trainer may overwrite one checkpoint of a name without a number, such as last.pt. Each
-// of its complete states is a step, whose number is the time at which it was written.
+// A trainer may overwrite one checkpoint whose name has no number, such as last.pt. Each of its
+// complete states is a step, numbered by the time of writing.
 
-// autoStep is the step of a candidate that has its number from the time at which it was
-// written.
+// autoStep marks a candidate whose step number is its time of writing.
 const autoStep = -2
 
-// autoFrom is the least such number, in milliseconds since 1970: in 2001. Steps of trainers
-// are less.
+// autoFrom is the smallest such number, in milliseconds since 1970: a time in 2001. Step numbers
+// of trainers are smaller.
 const autoFrom = 1_000_000_000_000
 
-// unnumbered are the names that checkpoints without a number have, the preferred first.
+// unnumbered lists the patterns of checkpoint names without a number, in order of preference.
 var unnumbered = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(^|[-_.])last([-_.]|$)`),
 	regexp.MustCompile(`(?i)(^|[-_.])(latest|current)([-_.]|$)`),
@@ -29,8 +28,8 @@ var unnumbered = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(^|[-_.])best([-_.]|$)`),
 }
 
-// autoCandidate returns the entry that is a checkpoint without a number, or "". Of several
-// it is one alone, since restore could not choose between them: a directory before files.
+// autoCandidate returns the entry that is a checkpoint without a number, or "". It picks one of
+// several, because restore could not choose between them. Directories precede files.
 func autoCandidate(entries []fs.DirEntry) string {
 	type candidate struct {
 		name string
@@ -82,9 +81,9 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// number gives the candidates the steps that the configuration asks for. Where there
-// are numbered ones, or the destination has their steps, a checkpoint without a number is
-// one of them under another name, and only mirrored.
+// number assigns step numbers to the candidates, as Config.Numbers says. If there are numbered
+// checkpoints, here or at the destination, an unnumbered one is another name for one of them and
+// is only mirrored.
 func (u *Uploader) number(names map[string]int64, claimed map[string]string, entries []fs.DirEntry) {
 	if u.cfg.Mode != ModeCheckpoint || u.member != nil || u.cfg.Numbers == NumberByName {
 		return
@@ -109,8 +108,8 @@ func (u *Uploader) number(names map[string]int64, claimed map[string]string, ent
 	}
 }
 
-// numbersByTime reports whether the time of writing may number a checkpoint of this name,
-// which has no number.
+// numbersByTime reports whether a checkpoint with this unnumbered name may be numbered by its
+// time of writing.
 func (u *Uploader) numbersByTime(name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -123,7 +122,7 @@ func (u *Uploader) numbersByTime(name string) bool {
 	return isUnnumbered(path.Base(name)) && (u.committed.Step < 0 || u.committed.Step >= autoFrom)
 }
 
-// isUnnumbered reports whether checkpoints without a number have such names.
+// isUnnumbered reports whether name is a known name of checkpoints without a number.
 func isUnnumbered(name string) bool {
 	for _, ending := range checkpointFiles {
 		name = strings.TrimSuffix(name, ending)
@@ -131,7 +130,8 @@ func isUnnumbered(name string) bool {
 	return slices.ContainsFunc(unnumbered, func(r *regexp.Regexp) bool { return r.MatchString(name) })
 }
 
-// writtenStep is the number of a checkpoint without one.
+// writtenStep returns the step number of an unnumbered checkpoint: the latest modification time
+// in milliseconds.
 func writtenStep(files []local) int64 {
 	newest := int64(0)
 	for _, f := range files {

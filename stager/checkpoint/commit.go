@@ -17,7 +17,7 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// What COMMIT.json says of itself, and how large it may be.
+// Header and size limit of COMMIT.json.
 const (
 	apiVersion  = "stager.dev/v1alpha1"
 	commitKind  = "Checkpoint"
@@ -25,39 +25,39 @@ const (
 	commitLimit = 64 << 20
 )
 
-// Commit is a COMMIT.json: a step exists when there is one.
+// Commit is the content of a COMMIT.json. A step exists when it has one.
 type Commit struct {
 	APIVersion  string    `json:"apiVersion"`
 	Kind        string    `json:"kind"`
 	Step        int64     `json:"step"`
 	Created     time.Time `json:"created"`
-	Completed   time.Time `json:"completed,omitzero"` // when the checkpoint was, by the clock of Created; zero: not known
+	Completed   time.Time `json:"completed,omitzero"` // when the checkpoint was complete, by the clock of Created; zero: unknown
 	Nodes       int       `json:"nodes"`
 	Attempt     int       `json:"attempt"`               // fencing token: an older one never overwrites a newer
 	Stager      string    `json:"stager,omitempty"`      // version of the writer
-	SamplesSeen int64     `json:"samplesSeen,omitempty"` // as the trainer said, like Metrics
-	Data        string    `json:"data"`                  // the directory of the files, below the step's
+	SamplesSeen int64     `json:"samplesSeen,omitempty"` // as the trainer reported, like Metrics
+	Data        string    `json:"data"`                  // directory of the files, relative to the step's
 	Bytes       int64     `json:"bytes"`
 	Files       []File    `json:"files"`
 
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 
-	// Evidence is what said that the checkpoint is complete, such as "sign .metadata".
+	// Evidence names what proved that the checkpoint is complete, such as "sign .metadata".
 	Evidence string `json:"evidence,omitempty"`
-	// Provisional says that only a quiet period did: the uploader that wrote this COMMIT
-	// replaces it when the checkpoint grows; of several nodes, a later save does.
+	// Provisional means that only a quiet period did. The uploader that wrote this COMMIT
+	// replaces it when the checkpoint grows; with several nodes, a later save does.
 	Provisional bool `json:"provisional,omitempty"`
 
-	// Requires names features without which a reader must not use the checkpoint. Unknown
-	// fields may be ignored.
+	// Requires names features that a reader must support to use the checkpoint. Unknown fields
+	// may be ignored.
 	Requires []string `json:"requires,omitempty"`
-	// Group is which save of which members it is, of several nodes.
+	// Group identifies the save and its members, with several nodes.
 	Group *group.Joined `json:"group,omitempty"`
-	// Restored is the number of the last agreement on what the nodes of the job restore
-	// when the files appeared; 0: there was none.
+	// Restored is the number of the last restore agreement of the job's nodes when the files
+	// appeared; 0: there was none.
 	Restored int `json:"restored,omitempty"`
 
-	// Cursors are where the inputs stood, of each those of all nodes.
+	// Cursors are the positions of the inputs: for each input, those of all nodes.
 	Cursors map[string][]json.RawMessage `json:"cursors,omitempty"`
 }
 
@@ -68,13 +68,13 @@ type File struct {
 	Mode     uint32    `json:"mode"` // permission bits
 	Modified time.Time `json:"modified"`
 	Digest   string    `json:"digest"`         // algorithm:hex
-	Node     int       `json:"node,omitempty"` // which brought it
-	// At is the key of its bytes in the destination where these do not lie in the
-	// COMMIT's Data: another node brought them, or an earlier step.
+	Node     int       `json:"node,omitempty"` // the node that sent it
+	// At is the key of its bytes in the destination if they are not below the COMMIT's Data,
+	// because another node or an earlier step sent them.
 	At string `json:"at,omitempty"`
 }
 
-// key is where the bytes of a file lie that the COMMIT of a step's directory lists.
+// key returns the key of the bytes of a file, which the COMMIT in directory dir lists.
 func (c *Commit) key(dir string, f File) string {
 	if f.At != "" {
 		return f.At
@@ -82,7 +82,7 @@ func (c *Commit) key(dir string, f File) string {
 	return dir + "/" + c.Data + "/" + f.Path
 }
 
-// checkAt refuses keys that are not those of a file that stager sent.
+// checkAt rejects keys that cannot belong to a file sent by stager.
 func checkAt(at string) error {
 	dir, rest, _ := strings.Cut(at, "/")
 	data, rest, _ := strings.Cut(rest, "/")
@@ -93,9 +93,9 @@ func checkAt(at string) error {
 	return checkPath(p)
 }
 
-// DecodeCommit reads a COMMIT.json, ignores fields that it does not know, and refuses one
-// that requires a feature that this version has not, or whose paths could lead out of the directory it is restored to.
-// Its errors are of kind Corrupt, or Unsupported.
+// DecodeCommit decodes a COMMIT.json. It ignores unknown fields. It rejects a COMMIT that
+// requires unknown features, or whose paths could lead out of the restored directory. Its errors
+// are of kind Corrupt or Unsupported.
 func DecodeCommit(p []byte) (Commit, error) {
 	var c Commit
 	dec := json.NewDecoder(bytes.NewReader(p))
@@ -169,14 +169,14 @@ func (c *Commit) check() error {
 	return nil
 }
 
-// maxPath bounds a path, and maxName each part of it, as Linux does.
+// maxPath bounds a path and maxName each of its elements, as Linux does.
 const (
 	maxPath = 4096
 	maxName = 255
 )
 
-// checkPath refuses paths that cannot be a file of a checkpoint: those that lead
-// out, and those that stager keeps for itself.
+// checkPath rejects paths that cannot belong to a file of a checkpoint: those that lead out of
+// it, and those reserved for stager.
 func checkPath(p string) error {
 	if !fs.ValidPath(p) || p == "." || len(p) > maxPath || strings.ContainsRune(p, 0) || !utf8.ValidString(p) {
 		return fmt.Errorf("%q is no path that a file of a checkpoint can have", p)
@@ -192,7 +192,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-// ours tells whether a path below a checkpoint or an output is stager's own.
+// ours reports whether a path relative to a checkpoint or an output is reserved for stager.
 func ours(p string) bool {
 	top, _, _ := strings.Cut(p, "/")
 	return strings.HasPrefix(top, private) || top == restored || top == markerName

@@ -6,9 +6,9 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// contentless lists the entries of a checkpoint that have no content to save: FIFOs,
-// sockets, devices, and links to them. An entry that cannot be looked at is not listed:
-// files returns the error.
+// contentless lists the entries of a checkpoint that have no content to save: FIFOs, sockets,
+// devices, and links to them. It skips entries that it cannot stat, because files returns that
+// error.
 func (t tree) contentless() (empty []Omission) {
 	if t.only != "" {
 		return nil

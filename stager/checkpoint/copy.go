@@ -13,10 +13,10 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// instead holds a file to which links are refused, as to those of other users
-// (fs.protected_hardlinks): a symbolic link by another of the same target, a file by a copy.
-// It returns the refusal where copies of this and the files to come, with blocks of their
-// own, would take more than half of the free space, which the trainer needs, too.
+// instead replaces a hard link that was refused, as for files of other users
+// (fs.protected_hardlinks). It recreates a symbolic link and copies a file. It returns the
+// refusal if copies of this file and the remaining ones, without shared blocks, would use more
+// than half of the free space: the trainer needs space, too.
 func (s *snapshotDir) instead(old, name string, f local, all int64, refusal error) (copied bool, err error) {
 	if target, err := s.root.Readlink(old); err == nil {
 		return false, s.root.Symlink(target, name)
@@ -28,17 +28,16 @@ func (s *snapshotDir) instead(old, name string, f local, all int64, refusal erro
 	return copied, err
 }
 
-// copyError says that a file could not be copied.
+// copyError reports that a file could not be copied.
 type copyError struct{ error }
 
 func (e *copyError) Unwrap() error { return e.error }
 
-// copyFile gives a file a copy, which shares its blocks where that is possible, with the
-// same modification time; where it is not, so many bytes must be free as need says. done is
-// false for a symbolic link. The error is errChanged when the file is not as it was listed,
-// or somebody has it open for writing, an *unreadableError when stager may not read it, and
-// a *copyError when it cannot be copied: of kind NoSpace, before the first byte, where there
-// is no room.
+// copyFile copies a file with its modification time. It shares the blocks where possible;
+// otherwise, need bytes must be free. done is false for a symbolic link. The error is errChanged
+// if the file differs from its listing or is open for writing, and an *unreadableError if stager
+// may not read it. It is a *copyError if the file cannot be copied; its kind is NoSpace if there
+// is no room, which is checked before the first byte.
 func (s *snapshotDir) copyFile(old, name string, f local, need int64) (done bool, err error) {
 	from, err := disk.OpenFile(s.root, old, os.O_RDONLY, 0)
 	err = explain(s.root, old, err)
@@ -81,7 +80,7 @@ func (s *snapshotDir) copyBytes(to, from *os.File, f local, need int64) error {
 	return err
 }
 
-// refuseCopy says which file cannot be held, and what helps.
+// refuseCopy returns an error that names the file and suggests a remedy.
 func refuseCopy(name string, err error) error {
 	kind := backends.KindOf(err)
 	if isFull(err) {
@@ -93,10 +92,10 @@ func refuseCopy(name string, err error) error {
 
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// cloneFile makes to share all blocks of from, as xfs and btrfs can.
+// cloneFile makes to share all blocks of from (a reflink), as xfs and btrfs support.
 func cloneFile(to, from *os.File) error { return unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) }
 
-// freeSpace returns how many bytes the file system of root has left.
+// freeSpace returns the free bytes of the file system of root.
 func freeSpace(root *os.Root) (int64, error) {
 	dir, err := disk.OpenDir(root)
 	if err != nil {

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// A checkpoint is of a moment, and so is where its trainer stood in its data. That is
-// asked for when Commit is called, and otherwise as soon as the name of a checkpoint
-// comes, also a temporary one: what is acknowledged while it is written comes
-// again after a restore, and is not left out. Where the kernel does not tell that a name
-// came, it is as at the look before, when there was none. Who knows better says so in the marker,
-// or counts its samples.
+// A checkpoint must record the trainer's position in its data at the time of the save. Commit
+// reads the cursors when it is called. Otherwise they are read as soon as the name of a
+// checkpoint appears, even a temporary one. Samples that are acknowledged during the save are
+// then repeated after a restore, and never skipped. Where the kernel reports no new names, the
+// cursors of the previous scan are used, when the name did not exist yet. A trainer that knows
+// its position puts it in the marker, or reports the number of its samples.
 
-// Cursors are where the inputs of a node stand, by their names.
+// Cursors are the positions of a node's inputs, by input name.
 type Cursors map[string]json.RawMessage
 
-// request is where the inputs stand now.
+// request returns the current cursors.
 func (u *Uploader) request() Cursors {
 	if u.cfg.Cursors == nil {
 		return nil
@@ -24,7 +24,7 @@ func (u *Uploader) request() Cursors {
 	return u.cfg.Cursors()
 }
 
-// reached is where they stood when the trainer had used so many samples.
+// reached returns the cursors at which the trainer had used samples samples.
 func (u *Uploader) reached(at Cursors, samples int64) Cursors {
 	if u.cfg.Reached == nil || samples <= 0 {
 		return at
@@ -32,14 +32,14 @@ func (u *Uploader) reached(at Cursors, samples int64) Cursors {
 	return u.cfg.Reached(at, samples)
 }
 
-// stood is where the inputs stood at a time.
+// stood holds cursors with the time at which they were read.
 type stood struct {
 	cursors Cursors
 	at      time.Time
 }
 
-// came remembers where the inputs stand when an entry comes to the output's directory: the
-// look that follows may be late, when the trainer has gone on already.
+// came records the cursors when an entry appears in the output directory. The next scan may be
+// too late: the trainer may have continued by then.
 func (u *Uploader) came(entry string) {
 	name, _ := finalName(entry)
 	if of, grouped := groupOf(name); grouped {
@@ -70,8 +70,8 @@ func (u *Uploader) came(entry string) {
 	}
 }
 
-// noteCursors remembers where the inputs stood when names came that were there when a
-// look began, and forgets those that were not.
+// noteCursors records the cursors for names that are new in the scan started at began. It forgets
+// names that no longer exist.
 func (u *Uploader) noteCursors(names map[string]int64, unfinished map[string]string, began time.Time) {
 	if u.cfg.Cursors == nil {
 		return
@@ -110,7 +110,7 @@ func (u *Uploader) noteCursors(names map[string]int64, unfinished map[string]str
 	}
 }
 
-// joinCursors is what a COMMIT says: of each input the cursors of all nodes.
+// joinCursors returns the cursors for a COMMIT: for each input, those of all nodes.
 func joinCursors(parts []part) map[string][]json.RawMessage {
 	var all map[string][]json.RawMessage
 	for _, p := range parts {

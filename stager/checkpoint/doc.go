@@ -1,51 +1,61 @@
-// Package checkpoint takes a trainer's results away while it runs, and brings the
-// newest good checkpoint back.
+// Package checkpoint uploads the checkpoints that a training process writes, and restores
+// the newest valid one.
 //
-// [New] makes an [Uploader] of one output directory; [Uploader.Run] watches it,
-// [Uploader.Commit] is how a trainer says that a checkpoint is complete, and
-// [Uploader.Drain] is the end. [Restore] is the way back. [Push] and
-// [PushCheckpoint] do the same once, without a watch.
+// An [Uploader] watches one output directory while the trainer runs. It detects complete
+// checkpoints, uploads them in the background and commits them:
 //
-// The way of a checkpoint:
+//	u, err := checkpoint.New(cfg)    // Config names the directory and the store
+//	go u.Run(ctx)                    // watches and uploads until ctx is done
+//	u.Commit(ctx, request)           // optional: the trainer declares a checkpoint complete
+//	u.Drain(ctx, exit)               // saves what is left when the trainer has exited
 //
-//  1. Complete? A directory of the output whose name ends in a number (checkpoint-500),
-//     or a file such as epoch=3-step=500.ckpt, is judged by package evidence: somebody
-//     said so, by Commit, the marker .ready or a rename; a framework wrote its sign; it
-//     has the shape of those before it; or nothing in it changed for Settle, which is
-//     provisional. In each case nobody may have a file of it open for writing, which
-//     the kernel reports of files that stager may ask about. Files of TensorFlow that
-//     share the beginning of their name are one.
-//  2. Snapshot: its files are hard-linked aside below .stager in the output directory,
-//     so that the trainer may prune. Where links are refused it is read in place.
-//  3. Shipped: the files go to a place of the store that only this snapshot uses,
-//     and are summed on the way. One that changed meanwhile ends the attempt; the
-//     directory must be complete anew.
-//     What the committed step before has too is referred to, and not sent (reuse.go).
-//  4. COMMIT.json, which lists every file with size and digest, is created last, and
-//     only where there is none or a provisional one of this uploader; of several nodes
-//     as package group decides (member.go). Of many who upload the same step one wins.
-//  5. Older steps that Keep does not name go, COMMIT.json first, and so does what nobody
-//     refers to (retain.go).
+// [Restore] downloads the newest valid checkpoint. [Push] and [PushCheckpoint] upload a
+// directory or a checkpoint once, without watching.
 //
-// In the store:
+// # How a checkpoint is saved
 //
-//	step-00012000/COMMIT.json         makes the step exist; names the data and lists it
-//	step-00012000/data/7c1f…/model.pt one upload's files, under a name of its own
+//  1. Detection. A candidate is a directory of the output whose name ends in a number
+//     (checkpoint-500), or a file such as epoch=3-step=500.ckpt. TensorFlow files with the
+//     same prefix are one candidate. Package detect decides whether it is complete: by an
+//     explicit commit (Commit, the marker .ready, or a rename); by a file that a framework
+//     writes last; by the same shape as earlier checkpoints; or by a quiet period
+//     (Config.QuietPeriod), which is provisional. No file of it may be open for writing. The
+//     kernel reports this only for files that stager is allowed to query.
+//  2. Snapshot. Its files are hard-linked below .stager in the output directory, so that the
+//     trainer may delete its own. Where links are refused, the files are read in place.
+//  3. Upload. The files go to a directory of the store that only this snapshot uses, and are
+//     hashed on the way. A file that changes meanwhile ends the attempt, and the directory
+//     must be complete again. Files that the previous committed step also has are referenced
+//     and not sent again (reuse.go).
+//  4. Commit. COMMIT.json lists every file with its size and digest and is created last. It
+//     never replaces an existing one, except a provisional one of the same uploader. If
+//     several uploaders save the same step, one wins. Package group coordinates several nodes
+//     (member.go).
+//  5. Retention. Steps that Keep does not select are removed, COMMIT.json first. Data that
+//     nothing references is removed too (retain.go).
+//
+// # Layout of the store
+//
+//	step-00012000/COMMIT.json         makes the step exist; lists its files and where they are
+//	step-00012000/data/7c1f…/model.pt the files of one upload, under its unique ID
 //	step-00012000/parts/node-000.json what a single node sent; see package group for several
-//	LATEST                            a hint for people; nothing reads it
-//	files/logs/train.log              what is no checkpoint, mirrored as it settles
+//	LATEST                            a hint for people; restore does not need it
+//	files/logs/train.log              other files, mirrored after their quiet period
 //
-// Since each upload writes below a name of its own, no file of one attempt ever
-// stands among those of another: a crash at any point leaves data that nothing
-// refers to, which a later pass sweeps.
+// Each upload writes below its own ID, so the files of two attempts never mix. A crash at
+// any point leaves only unreferenced data, which a later pass removes.
 //
-// What in the output directory is no checkpoint is mirrored when it has settled: plain
-// files, directories without a number, also files that claim one step together. With
-// [ModeNone] that is all that happens, and files stands for the destination itself.
-// Symbolic links to files are followed within a checkpoint, or within the output, and
-// not beyond it. What of a mirror cannot be saved is named: see plainwalk.go.
+// # Other files
 //
-// A restarted Uploader goes on with the snapshots and files that an earlier one
-// left. What it remembers are hints: without them it asks the store and reads the
-// files again.
+// Files of the output directory that belong to no checkpoint are mirrored after a quiet
+// period: plain files, directories without a number, and files that claim the same step.
+// With [ModeNone] everything is mirrored, directly into the destination instead of files/.
+// Symbolic links to files are followed within a checkpoint or within the output, and never
+// out of it. The mirror reports files that it cannot save (plainwalk.go).
+//
+// # Restarts
+//
+// A restarted Uploader resumes from the snapshots and records that an earlier process left.
+// The records are hints: without them, the Uploader queries the store and reads the files
+// again.
 package checkpoint
