@@ -12,45 +12,45 @@ import (
 	"github.com/stager-dev/stager/stager/internal/records"
 )
 
-// COMMIT.json is created where there is none, or replaced in the version that was read
-// before, by compare-and-swap. When that fails another writer was first, and what is
-// there now is decided on anew. After it, and before success is reported, the data is
-// looked up again: what another process removed meanwhile is sent anew.
+// COMMIT.json is created if there is none. Otherwise it is replaced by compare-and-swap against
+// the version that was read. If that fails, another writer was first, and the decision is made
+// again from what is there now. After the commit, and before success is reported, the data is
+// listed again. What another process removed meanwhile is sent again.
 
-// How often a checkpoint is decided on, or sent, anew in one call of ship.
+// Limits on how often one call of ship decides again, and sends again.
 const (
 	maxTaken    = 20
 	maxVanished = 3
 )
 
 var (
-	// errStepExists: COMMIT.json is not what it was when it was read.
+	// errStepExists reports that COMMIT.json has changed since it was read.
 	errStepExists = errors.New("another writer was first")
-	// errVanished: data that was sent is not there, and COMMIT.json names it or was to.
+	// errVanished reports that uploaded data is missing that COMMIT.json names or was about to
+	// name.
 	errVanished = errors.New("another process removed data of this upload")
 )
 
-// spot is where a checkpoint goes, and what COMMIT.json is there.
+// spot is the destination of a checkpoint, and the state of its COMMIT.json.
 type spot struct {
 	dir     string
-	replace bool            // there is a COMMIT.json, and it may be replaced
+	replace bool            // a COMMIT.json exists and may be replaced
 	over    backends.Object // that COMMIT.json
-	former  *Commit         // what it says; nil when it is not good
-	found   *Commit         // has these very bytes and all its data: nothing is to be done
+	former  *Commit         // its content; nil when it is invalid
+	found   *Commit         // has the same bytes and all its data: there is nothing to do
 }
 
-// delivery is what ship has sent so far.
+// delivery is what ship has uploaded so far.
 type delivery struct {
 	dir  string // the step's directory; empty: nothing
 	part part
 }
 
-// ship sends a checkpoint and commits it. It returns the COMMIT that makes the step
-// exist, which may be that of another upload of the same bytes, and its directory.
+// ship uploads a checkpoint and commits it. It returns the COMMIT that makes the step exist, and
+// its directory. That COMMIT may belong to another upload of the same bytes.
 //
-// Nothing that it leaves after an error counts: a later call with the same id goes
-// on with it, any other sweeps it. What is in the files' places is sent only as it
-// was listed in c.files.
+// What it leaves after an error is not committed. A later call with the same ID resumes from it;
+// any other call removes it. A file is sent only in the state that c.files lists.
 func (s *shipper) ship(ctx context.Context, c uploadJob) (Commit, string, error) {
 	if err := s.store.CheckKeys(pathsOf(c.files)); err != nil {
 		return Commit{}, "", &unholdableError{err}
@@ -84,16 +84,16 @@ func (s *shipper) ship(ctx context.Context, c uploadJob) (Commit, string, error)
 	}
 }
 
-// anew is c as an upload of its own, which takes nothing from tries before. Whoever
-// removes what was sent may not have finished.
+// anew returns c as a new upload with its own ID, which reuses nothing from earlier attempts. The
+// process that removed the data may still be removing.
 func (c uploadJob) anew() uploadJob {
 	c.sent.forget()
 	c.id = newID()
 	return c
 }
 
-// place chooses the step's directory, and reads what is there. A COMMIT of a later version of
-// stager is never replaced: that it cannot be read here says nothing against it.
+// place chooses the step's directory and reads its COMMIT.json. It never replaces a COMMIT of a
+// later version of stager: that this version cannot read it does not make it invalid.
 func (s *shipper) place(ctx context.Context, c uploadJob) (at spot, err error) {
 	for suffix := 0; ; suffix = max(suffix+1, s.attempt) {
 		at = spot{dir: stepDir(c.step, suffix)}
@@ -134,14 +134,14 @@ func (s *shipper) place(ctx context.Context, c uploadJob) (at spot, err error) {
 	}
 }
 
-// wrote reports whether this attempt of this uploader wrote a COMMIT.
+// wrote reports whether this attempt of this uploader wrote c.
 func (s *shipper) wrote(c Commit) bool {
 	id, _ := strings.CutPrefix(c.Data, dataDir+"/")
 	return s.own[id] && c.Attempt == s.attempt && s.nodes <= 1
 }
 
-// placeSame is place where a COMMIT has these very bytes. It counts when its data is
-// there; otherwise it is replaced, whatever conflict says.
+// placeSame handles a COMMIT with the same bytes as the checkpoint. If its data exists, the step
+// is done. Otherwise the COMMIT is replaced, regardless of the conflict mode.
 func (s *shipper) placeSame(ctx context.Context, at spot, there Commit, obj backends.Object) (spot, error) {
 	_, missing, err := s.lookUp(ctx, at.dir, &there)
 	switch {
@@ -163,13 +163,13 @@ func conflict(dir, format string, args ...any) error {
 	}
 }
 
-// interrupted is an error of kind Changed with errStepExists or errVanished in it.
+// interrupted returns an error of kind Changed that wraps why: errStepExists or errVanished.
 func interrupted(dir string, why error) error {
 	return &backends.Error{Op: "commit", Key: dir, Kind: backends.Changed, Err: why}
 }
 
-// shipTo sends what sent does not have, and commits it. It fails with errStepExists when
-// COMMIT.json is no longer as at says.
+// shipTo uploads what sent does not have, and commits it. It returns errStepExists if COMMIT.json
+// is no longer in the state of at.
 func (s *shipper) shipTo(ctx context.Context, c uploadJob, at spot, sent *delivery) (Commit, error) {
 	if sent.dir == "" {
 		own, err := s.deliver(ctx, c, at.dir)
@@ -179,7 +179,7 @@ func (s *shipper) shipTo(ctx context.Context, c uploadJob, at spot, sent *delive
 		*sent = delivery{at.dir, own}
 	}
 	commit := s.single(at.dir, sent.part)
-	// What must not be restored must not be written.
+	// Never write a COMMIT that restore would reject.
 	if err := commit.check(); err != nil {
 		return Commit{}, &backends.Error{Op: "commit", Key: at.dir, Kind: backends.Invalid, Err: err}
 	}
@@ -197,7 +197,7 @@ func (s *shipper) shipTo(ctx context.Context, c uploadJob, at spot, sent *delive
 	return s.confirm(ctx, at, there, dataDir+"/"+c.id)
 }
 
-// deliver sends the files and brings the part.
+// deliver uploads the files and returns this node's part.
 func (s *shipper) deliver(ctx context.Context, c uploadJob, dir string) (part, error) {
 	data := dataDir + "/" + c.id
 	for before := s.earlier(ctx, dir); ; before = nil {
@@ -215,21 +215,21 @@ func (s *shipper) deliver(ctx context.Context, c uploadJob, dir string) (part, e
 				return part{}, err
 			}
 		}
-		if s.nodes <= 1 { // of several, package group creates the part
+		if s.nodes <= 1 { // with several nodes, package group creates the part
 			if err := s.upload(ctx, dir, own); err != nil {
 				return part{}, err
 			}
 		}
-		// What an earlier step shares stays only as long as a COMMIT says so: who
-		// removes that one looks for others afterwards, and finds this record.
+		// A file shared with an earlier step stays only while a COMMIT references it. A process
+		// that removes that COMMIT checks for other references afterwards, and finds this record.
 		if !refers || before.there(ctx, s.store) {
 			return own, nil
 		}
 	}
 }
 
-// commit creates or replaces COMMIT.json and returns what is there then: it names data,
-// which this upload sent.
+// commit creates or replaces COMMIT.json, and returns the COMMIT that is there afterwards. That
+// COMMIT names data, which this upload sent.
 func (s *shipper) commit(ctx context.Context, at spot, c *Commit, data string) (*Commit, error) {
 	text, err := encode(c)
 	if err != nil {
@@ -255,8 +255,8 @@ func (s *shipper) commit(ctx context.Context, at spot, c *Commit, data string) (
 	if err == nil && guarded {
 		return c, nil
 	}
-	// It may be there all the same, by this call, by a try whose answer was lost, or by
-	// another node: the data's name tells whose it is.
+	// COMMIT.json may exist nevertheless: written by this call, by an attempt whose response was
+	// lost, or by another node. The name of its data identifies the writer.
 	there, rerr := readCommit(ctx, s.store, at.dir)
 	kind := backends.KindOf(err)
 	switch {
@@ -270,7 +270,7 @@ func (s *shipper) commit(ctx context.Context, at spot, c *Commit, data string) (
 	return nil, err
 }
 
-// asRead fails with errStepExists when COMMIT.json is not what place read.
+// asRead returns errStepExists if COMMIT.json has changed since place read it.
 func (s *shipper) asRead(ctx context.Context, at spot) error {
 	now, err := s.store.Stat(ctx, at.dir+"/"+commitKey)
 	switch absent := backends.KindOf(err) == backends.NotExist; {
@@ -282,9 +282,9 @@ func (s *shipper) asRead(ctx context.Context, at spot) error {
 	return nil
 }
 
-// confirm looks up the data of a COMMIT that was just written. It returns the COMMIT
-// when all is there, and also when another writer or a retention has replaced or removed
-// it since, by their own right.
+// confirm checks that the data of a COMMIT that was just written exists. It returns the COMMIT if
+// it does, and also if another writer or retention has legitimately replaced or removed the
+// COMMIT since.
 func (s *shipper) confirm(ctx context.Context, at spot, c *Commit, data string) (Commit, error) {
 	left, missing, err := s.lookUp(ctx, at.dir, c)
 	if err != nil {
@@ -309,13 +309,12 @@ func (s *shipper) confirm(ctx context.Context, at spot, c *Commit, data string) 
 	return *c, nil
 }
 
-// brought reports whether the COMMIT of a step's directory has what was sent to data.
+// brought reports whether c, in a step's directory dir, has files that were uploaded to data.
 func (c *Commit) brought(dir, data string) bool {
 	return c.Data == data || slices.ContainsFunc(c.Files, func(f File) bool { return strings.HasPrefix(f.At, dir+"/"+data+"/") })
 }
 
-// afterCommit does what only tidies: the step exists already. left is what was found in
-// the step's directory.
+// afterCommit cleans up after the step exists. left is the listing of the step's directory.
 func (s *shipper) afterCommit(ctx context.Context, at spot, commit *Commit, left []backends.Object) {
 	if _, err := s.store.PutBytes(ctx, latestKey, []byte(at.dir+"\n"), backends.CreateOptions{}); err != nil {
 		s.log.Warn("the hint LATEST is not written; restore does not need it", "error", err)
@@ -329,13 +328,13 @@ func (s *shipper) afterCommit(ctx context.Context, at spot, commit *Commit, left
 	}
 }
 
-// retention is one that removes only what is this upload's own, and what is abandoned.
+// retention returns a retention that removes only this upload's own data and abandoned data.
 func (s *shipper) retention() *retention {
 	return &retention{store: s.store, log: s.log, ids: s.own, abandoned: Abandoned}
 }
 
-// discard removes what this process sent to a step's directory under an id and will not
-// commit, unless a COMMIT or an upload on its way names it.
+// discard removes what this process sent under id to a step's directory and will not commit. It
+// keeps data that a COMMIT or an upload in progress references.
 func (s *shipper) discard(ctx context.Context, dir, id string) {
 	r := s.retention()
 	r.ids = map[string]bool{id: true}
@@ -344,7 +343,7 @@ func (s *shipper) discard(ctx context.Context, dir, id string) {
 	}
 }
 
-// uploaded asks the store once more for what COMMIT is about to promise.
+// uploaded checks that the store has the files that c is about to promise.
 func (s *shipper) uploaded(ctx context.Context, dir string, c *Commit) (missing, err error) {
 	sizes, err := sizesOf(ctx, s.store, dir, c)
 	if err != nil {
@@ -353,8 +352,8 @@ func (s *shipper) uploaded(ctx context.Context, dir string, c *Commit) (missing,
 	return c.missing(dir, sizes), nil
 }
 
-// lookUp lists the step's directory, and those of others that the COMMIT refers to. It
-// returns what is in the step's directory, and the first file that is missing.
+// lookUp lists the step's directory and the other directories that c references. It returns the
+// objects in the step's directory, and an error for the first missing file.
 func (s *shipper) lookUp(ctx context.Context, dir string, c *Commit) (left []backends.Object, missing, err error) {
 	sizes, directories := make(map[string]int64), map[string]bool{dir + "/": true}
 	for _, f := range c.Files {

@@ -14,26 +14,26 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// dirWatch reads the kernel's notifications of what comes to the output's directory and to
-// the directories in it. fsnotify does not pair the two names of a rename, which show that
-// a checkpoint was renamed into place.
+// dirWatch reads inotify events of the output directory and its subdirectories. It does not use
+// fsnotify, because that does not pair the two names of a rename. The pair proves that a
+// checkpoint was renamed into place.
 type dirWatch struct {
 	u     *Uploader
 	file  *os.File         // of the inotify instance
-	hint  chan<- struct{}  // has room for one
+	hint  chan<- struct{}  // has a buffer of one
 	top   int32            // watch descriptor of the output's directory
-	names map[int32]string // of directories in it
+	names map[int32]string // of its subdirectories, by watch descriptor
 	from  map[uint32]string
 }
 
 const (
 	topEvents    = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_CLOSE_WRITE | unix.IN_ONLYDIR
 	insideEvents = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ONLYDIR
-	mostFrom     = 1000 // renames out of the directory, which have no second name
+	mostFrom     = 1000 // limit on renames out of the directory, which have no second name
 )
 
-// newDirWatch returns a watch of the output's directory. Its error says that the kernel
-// cannot, or has no room for more.
+// newDirWatch returns a watch of the output directory. It fails if the kernel does not support
+// inotify or its limits are reached.
 func newDirWatch(u *Uploader, hint chan<- struct{}) (*dirWatch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
@@ -46,7 +46,7 @@ func newDirWatch(u *Uploader, hint chan<- struct{}) (*dirWatch, error) {
 	return w, nil
 }
 
-// add watches a directory below the output's, and follows no link.
+// add watches a directory below the output directory. It does not follow symbolic links.
 func (w *dirWatch) add(name string, events uint32) (int32, error) {
 	dir, err := w.u.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -64,7 +64,7 @@ func (w *dirWatch) add(name string, events uint32) (int32, error) {
 	return int32(wd), errors.Join(err, cerr)
 }
 
-// run reads notifications until the watch is closed.
+// run reads events until the watch is closed.
 func (w *dirWatch) run() {
 	buf := make([]byte, 64<<10)
 	for {
@@ -93,7 +93,7 @@ func (w *dirWatch) event(wd int32, mask, cookie uint32, name string) {
 		w.wake()
 		return
 	case mask&unix.IN_IGNORED != 0:
-		delete(w.names, wd) // the directory is gone
+		delete(w.names, wd) // the directory was removed
 		return
 	case wd != w.top:
 		w.wake()
@@ -122,19 +122,19 @@ func (w *dirWatch) event(wd int32, mask, cookie uint32, name string) {
 	w.wake()
 }
 
-// inside has what comes into a new directory seen at once, such as a marker.
+// inside watches a new subdirectory, so that new entries such as a marker are noticed at once.
 func (w *dirWatch) inside(name string) {
-	if wd, err := w.add(name, insideEvents); err == nil { // else it has gone, or no more can be watched: it is seen later
+	if wd, err := w.add(name, insideEvents); err == nil { // else removed, or no watches left: a later scan finds it
 		w.names[wd] = name
 	}
 }
 
-// rescan watches the directories that are there now.
+// rescan watches the subdirectories that exist now.
 func (w *dirWatch) rescan() {
 	clear(w.from)
 	entries, err := fs.ReadDir(disk.FS(w.u.root), ".")
 	if err != nil {
-		return // look reports it
+		return // scan reports it
 	}
 	for _, e := range entries {
 		if e.IsDir() && !strings.HasPrefix(e.Name(), private) {
@@ -150,7 +150,7 @@ func (w *dirWatch) wake() {
 	}
 }
 
-// claimsStep reports whether a name is that of a checkpoint, and no temporary one.
+// claimsStep reports whether name is the final name of a checkpoint.
 func claimsStep(name string) bool {
 	if _, temporary := finalName(name); temporary {
 		return false
@@ -160,18 +160,18 @@ func claimsStep(name string) bool {
 	return file || dir
 }
 
-// movedInto notes that something was renamed to a name in the output's directory.
+// movedInto records that something was renamed to a name in the output directory.
 func (u *Uploader) movedInto(name string) {
 	info, err := u.root.Lstat(name)
 	if err != nil {
-		return // it has gone again
+		return // it was removed again
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.moved[name] = inode(info)
 }
 
-// movedLocked reports, once, whether a checkpoint was renamed into place.
+// movedLocked reports whether a checkpoint was renamed into place. It reports each rename once.
 func (u *Uploader) movedLocked(name string) bool {
 	want, ok := u.moved[name]
 	if !ok {
@@ -182,7 +182,7 @@ func (u *Uploader) movedLocked(name string) bool {
 	return err == nil && inode(info) == want
 }
 
-// forgetMovedLocked forgets renames of what has gone.
+// forgetMovedLocked forgets renames of entries that no longer exist.
 func (u *Uploader) forgetMovedLocked() {
 	for name := range u.moved {
 		if _, err := u.root.Lstat(name); errors.Is(err, fs.ErrNotExist) {

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Due is how many bytes of the newest complete checkpoint are still to be sent, with what is
-// on its way before it, and by when: before the next one is expected, as far behind
-// it as it came behind the one before, and within Config.Grace, which is all the time that
-// it would have if the end began when it was complete; a quarter of that is spared. Without
-// either there is no time.
+// Due returns how many bytes must still be sent to finish the newest complete checkpoint,
+// including the upload in progress before it, and the deadline. The checkpoint should be saved
+// before the next one is expected, after the same interval as between the last two. It should
+// also be saved within Config.Grace, the time that it would have if the job ended just when it
+// was complete. A quarter of the shorter period is kept in reserve. If neither period is known,
+// the deadline is zero.
 func (u *Uploader) Due() (left int64, by time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -29,8 +30,8 @@ func (u *Uploader) Due() (left int64, by time.Time) {
 	return max(left, 0), newest.Complete.Add(within / 4 * 3)
 }
 
-// warnOverdueLocked warns once of a checkpoint that is not complete after twice the time
-// between the last two.
+// warnOverdueLocked warns once about a checkpoint that is still incomplete after twice the
+// interval between the last two.
 func (u *Uploader) warnOverdueLocked(name string, e *entry) {
 	age := time.Since(e.first)
 	if e.warned || u.apart <= 0 || age < 2*u.apart {

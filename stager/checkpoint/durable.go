@@ -8,7 +8,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// syncNames returns when the disk has the names in directories below root.
+// syncNames syncs the directory entries of dirs, which are relative to root.
 func syncNames(root *os.Root, dirs ...string) error {
 	for _, dir := range dirs {
 		if err := disk.SyncNames(root, dir); err != nil {
@@ -18,8 +18,8 @@ func syncNames(root *os.Root, dirs ...string) error {
 	return nil
 }
 
-// dirsOf returns the directories of paths below base, each once, the deepest first, and
-// base as the last.
+// dirsOf returns the directories of paths below base, each once and deepest first. base is the
+// last.
 func dirsOf(base string, paths []string) (dirs []string) {
 	seen := make(map[string]bool)
 	for _, p := range paths {

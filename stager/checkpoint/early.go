@@ -12,22 +12,22 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
 )
 
-// A trainer that keeps one or two checkpoints may remove one before its evidence is there.
-// So the files of a checkpoint that is not complete are linked aside at first sight, within
-// a budget. When the trainer removes it and a later one has begun, what is held is judged
-// as what its save left in the end.
+// A trainer that keeps one or two checkpoints may delete one before stager has evidence that it
+// is complete. The files of an incomplete checkpoint are therefore hard-linked when they are
+// first seen, within a budget. If the trainer deletes the checkpoint and a later one has been
+// started, the links are evaluated as the final state of that save.
 
 // early is a checkpoint that is held before it is known to be complete, in
 // <snapshotsName>/early-<id>/data.
 type early struct {
 	snap     *snapshot
-	one      bool // it is a file
+	one      bool // it is a single file
 	grouped  bool
 	since    time.Time
 	linked   map[string]local // by path
-	removed  *entry           // of several nodes: what it was when the trainer removed it; nil: it is there
-	known    earlyRecord      // what the disk has of it
-	recalled bool             // an earlier process linked it, and no file since
+	removed  *entry           // with several nodes: its entry when the trainer removed it; nil: it exists
+	known    earlyRecord      // the record on the disk
+	recalled bool             // linked by an earlier process, with no new file since
 }
 
 const (
@@ -38,14 +38,14 @@ const (
 
 func (e *early) dir() string { return path.Join(snapshotsName, earlyPrefix+e.snap.ID) }
 
-// holdEarlyLocked links the files of a checkpoint that is not complete, as seen says. It is
-// a precaution only, so nothing that it fails with is an error.
+// holdEarlyLocked links the files of an incomplete checkpoint, whose entry is seen. It is only a
+// precaution, so its failures are not errors.
 func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []local, seen *entry) {
 	if u.explicit[name] || u.shipped[name].Fingerprint != "" || len(files) == 0 || len(files) > mostLinks {
 		return
 	}
 	e := u.early[name]
-	if e != nil && e.removed != nil { // it is written anew
+	if e != nil && e.removed != nil { // it is being rewritten
 		u.loseLocked(name, e.removed)
 		u.dropEarlyLocked(name)
 		e = nil
@@ -68,7 +68,7 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 		now[i] = f.Path
 	}
 	if detect.Removed(slices.Sorted(maps.Keys(e.linked)), now) != "" {
-		return // the trainer removes it
+		return // the trainer is removing it
 	}
 	e.snap.Step, e.snap.View, e.snap.Round, e.recalled = step, seen.view, seen.round, false
 	if err := u.rememberEarly(e); err != nil {
@@ -80,7 +80,7 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 		}
 		err := u.linkEarly(e, name, f)
 		if errors.Is(err, fs.ErrNotExist) {
-			return // as above, and what is held may be all there was
+			return // the trainer is removing it, and the links may be the only complete copy
 		}
 		if err != nil {
 			u.log.Debug("a file of a checkpoint that is not complete cannot be held", "checkpoint", name, "file", f.Path, "error", err)
@@ -90,7 +90,7 @@ func (u *Uploader) holdEarlyLocked(t tree, name string, step int64, files []loca
 	}
 	for p := range e.linked {
 		if _, ok := slices.BinarySearch(now, p); !ok {
-			_ = u.root.Remove(path.Join(e.dir(), dataDir, p)) // as above
+			_ = u.root.Remove(path.Join(e.dir(), dataDir, p)) // a precaution only
 			delete(e.linked, p)
 		}
 	}
@@ -115,8 +115,8 @@ func (u *Uploader) linkEarly(e *early, name string, f local) error {
 	return err
 }
 
-// roomForEarly reports whether so many more bytes may be held, and lets the oldest go for
-// them. Links take space only when the trainer has removed its own.
+// roomForEarly reports whether size more bytes may be held. It drops the oldest held checkpoints
+// to make room. Links use space only after the trainer has removed its own.
 func (u *Uploader) roomForEarly(size int64) bool {
 	if u.cfg.Hold.Checkpoints == 0 {
 		return false
@@ -149,7 +149,7 @@ func (u *Uploader) dropEarlyLocked(name string) {
 	}
 }
 
-// laterOnes returns, for each step, when the newest candidate of a higher one changed last.
+// laterOnes returns, for each step, when the newest candidate with a higher step last changed.
 func (u *Uploader) laterOnes(names map[string]int64, unfinished map[string]string) map[int64]time.Time {
 	changed := make(map[int64]time.Time)
 	note := func(name string, step int64) {
@@ -175,8 +175,8 @@ func (u *Uploader) laterOnes(names map[string]int64, unfinished map[string]strin
 	return later
 }
 
-// removedLocked forgets the checkpoints that were not complete and have gone, and returns
-// those of which no complete state was saved or superseded.
+// removedLocked forgets incomplete checkpoints that no longer exist. It returns those of which no
+// complete state was saved or superseded.
 func (u *Uploader) removedLocked(names map[string]int64) map[string]*entry {
 	gone := make(map[string]*entry)
 	for name, e := range u.seen {
@@ -190,8 +190,8 @@ func (u *Uploader) removedLocked(names map[string]int64) map[string]*entry {
 	return gone
 }
 
-// rescue takes over what the trainer has removed, as far as it was held and its save had
-// ended, and reports what is lost.
+// rescue takes over the checkpoints that the trainer has removed, if they are held and their save
+// had ended. It reports the others as lost.
 func (u *Uploader) rescue(names map[string]int64, later map[int64]time.Time, gone map[string]*entry) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -200,7 +200,7 @@ func (u *Uploader) rescue(names map[string]int64, later map[int64]time.Time, gon
 		_, there := names[name]
 		begun := there && !later[e.snap.Step].IsZero() || !there && higher(names, e.snap.Step)
 		switch {
-		case there && seen == nil: // it was complete, or fails for now
+		case there && seen == nil: // it was complete, or cannot be read for now
 		case there && seen.word != "removed":
 			continue
 		case u.rescueForScanLocked(e), begun && u.rescueLocked(e, nil):
@@ -208,7 +208,7 @@ func (u *Uploader) rescue(names map[string]int64, later map[int64]time.Time, gon
 			delete(gone, name)
 			continue
 		case there:
-			continue // it may be written anew
+			continue // it may be rewritten
 		default:
 			if gone[name] == nil {
 				gone[name] = cmp.Or(e.removed, &entry{step: e.snap.Step, since: e.since, reason: "it was removed"})
@@ -226,7 +226,7 @@ func (u *Uploader) rescue(names map[string]int64, later map[int64]time.Time, gon
 	}
 }
 
-// loseLocked reports a checkpoint that was removed before it was complete, and is not held.
+// loseLocked reports a checkpoint that was removed before it was complete and is not held.
 func (u *Uploader) loseLocked(name string, e *entry) {
 	if u.shipped[name].Dir != "" || u.snaps[e.step] != nil || e.step < 0 || e.view == beforeRun || present(u.root, name) {
 		return
@@ -246,8 +246,8 @@ func higher(names map[string]int64, step int64) bool {
 	return false
 }
 
-// rescueLocked makes a snapshot of what is held of a removed checkpoint, if that is
-// complete. of is the save of several nodes that waits for it, or nil.
+// rescueLocked makes a snapshot of the held files of a removed checkpoint if they are complete.
+// of is the scan of several nodes that waits for it, or nil.
 func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	name := e.snap.Name
 	root, err := u.root.OpenRoot(e.dir() + "/" + dataDir)
@@ -261,7 +261,7 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 		return false
 	}
 	before := u.trails[name]
-	delete(u.trails, name) // which knows that files were removed
+	delete(u.trails, name) // it has recorded that files were removed
 	v, err := u.weigh(t, name, files)
 	if u.trails[name] = before; before == nil {
 		delete(u.trails, name)
@@ -277,7 +277,7 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 		u.log.Debug("what is held of a removed checkpoint is not complete", "checkpoint", name, "reason", j.Reason)
 		return false
 	}
-	if e.recalled && j.Kind == detect.Sign { // more may have been written before it, while no stager ran
+	if e.recalled && j.Kind == detect.Sign { // more may have been written before it, while stager was not running
 		j = detect.Judgement{Kind: detect.Quiet, Word: "next", Reason: "a later one has begun"}
 	}
 	if j.Final() || !e.recalled {

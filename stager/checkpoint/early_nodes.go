@@ -4,12 +4,12 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
 )
 
-// On a node of several, what the trainer removed may be part of a save that another node
-// announces later: the sign of all ranks lies there. So it stays held until a later save is
-// announced.
+// On one of several nodes, a checkpoint that the trainer removed may belong to a save that
+// another node announces later: that node has the file that is written after all ranks. The
+// checkpoint stays held until a later save is announced.
 
-// rescueForScanLocked makes a snapshot of what is held of a removed checkpoint when a save of
-// it waits for the files of this node.
+// rescueForScanLocked makes a snapshot of a held, removed checkpoint if a save waits for this
+// node's files of it.
 func (u *Uploader) rescueForScanLocked(e *early) bool {
 	s := u.scanOf(e.snap.Step)
 	if s == nil || !u.member.belongs(e.snap.View, e.snap.Round, s.save) || !u.rescueLocked(e, s) {
@@ -19,14 +19,14 @@ func (u *Uploader) rescueForScanLocked(e *early) bool {
 	return true
 }
 
-// awaitedLocked reports whether another node may still announce the save of a checkpoint
-// that the trainer has removed here.
+// awaitedLocked reports whether another node may still announce the save of a checkpoint that the
+// trainer has removed here.
 func (u *Uploader) awaitedLocked(e *early) bool {
 	return u.member != nil && u.member.mayAnnounce(e.snap)
 }
 
-// mayAnnounce reports whether a save of these files is open, or may be announced: their view
-// is the current one, and nothing later was announced in it.
+// mayAnnounce reports whether a save of these files is open or may still be announced. It may be
+// if their view is the current one and nothing later was announced in it.
 func (m *member) mayAnnounce(snap *snapshot) bool {
 	if snap.View == beforeRun || m.is(memberFenced) {
 		return false
@@ -48,9 +48,9 @@ func (m *member) mayAnnounce(snap *snapshot) bool {
 	return view == current
 }
 
-// removedPart returns what a judgement on the held files of a removed checkpoint is worth
-// on a node of several. Files that came between the last scan and the removal are not held,
-// unless a sign of all ranks, which is written last, is.
+// removedPart weakens a judgement on the held files of a removed checkpoint, with several nodes.
+// Files that appeared between the last scan and the removal are not held. Only a file that is
+// written after all ranks proves that none is missing.
 func removedPart(v detect.View, j detect.Judgement, of *scan) detect.Judgement {
 	switch {
 	case j.Kind == detect.Said || j.Kind == detect.Sign && v.SignedForAll():
@@ -61,8 +61,7 @@ func removedPart(v detect.View, j detect.Judgement, of *scan) detect.Judgement {
 	return detect.Judgement{Kind: detect.Quiet, Word: "next", Reason: "a later one has begun"}
 }
 
-// awaits reports whether this node holds what the trainer has removed and another node may
-// announce.
+// awaits reports whether this node holds a removed checkpoint that another node may announce.
 func (u *Uploader) awaits() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -13,14 +13,14 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// What is held early outlives stager: the trainer may remove a checkpoint while no stager
-// runs, and then the links are its only copy. Each directory has a record of what cannot be
-// read from its files.
+// Early snapshots outlive the process: the trainer may remove a checkpoint while stager is not
+// running, and then the links are its only copy. Each directory has a record of what its files do
+// not show.
 
-// earlyName is the record in the directory of an early.
+// earlyName is the name of the record in an early snapshot's directory.
 const earlyName = "early.json"
 
-// earlyRecord is what an earlier process knew of a checkpoint that it held early.
+// earlyRecord is the record of a checkpoint that an earlier process held early.
 type earlyRecord struct {
 	Name    string    `json:"name"`
 	Step    int64     `json:"step"`
@@ -35,8 +35,8 @@ func (e *early) record() earlyRecord {
 	return earlyRecord{e.snap.Name, e.snap.Step, e.one, e.grouped, e.since, e.snap.View, e.snap.Round}
 }
 
-// rememberEarly writes the record of e if it has changed. It is not synced: a power loss
-// costs what is held early, as it always did.
+// rememberEarly writes the record of e if it has changed. It does not sync it, so a power loss
+// may lose what is held early.
 func (u *Uploader) rememberEarly(e *early) error {
 	now := e.record()
 	if now == e.known {
@@ -114,9 +114,9 @@ func (u *Uploader) readEarly(id string) (*early, error) {
 	return e, nil
 }
 
-// trail returns what the earlier process saw of the checkpoint, so that a removal that began
-// without a stager is known as one. A file that was written later belongs to a save that
-// went on.
+// trail returns what the earlier process observed of the checkpoint. It lets detection recognize
+// a removal that started while stager was not running. A file that was written later belongs to a
+// save that continued.
 func (e *early) trail() *trail {
 	t := &trail{paths: slices.Sorted(maps.Keys(e.linked))}
 	for _, f := range e.linked {
@@ -125,7 +125,8 @@ func (e *early) trail() *trail {
 	return t
 }
 
-// disownEarlyLocked lets go of what is held early under some views: nobody waits for it.
+// disownEarlyLocked drops early snapshots of views that former reports, as no save waits for
+// them.
 func (u *Uploader) disownEarlyLocked(former func(view string) bool) {
 	for _, name := range slices.Sorted(maps.Keys(u.early)) {
 		if former(u.early[name].snap.View) {

@@ -12,26 +12,28 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// CommitRequest says that a checkpoint is complete.
+// CommitRequest declares that a checkpoint is complete.
 type CommitRequest struct {
 	Path        string // absolute, or relative to the output's directory; a directory or a file
-	Step        int64  // -1: the number at the end of its name, or when it was written, as Config.Numbers says
-	SamplesSeen int64  // which the trainer has used since the job began; 0: it doesn't say, or the marker does
+	Step        int64  // -1: the number at the end of its name, or its time of writing, as Config.Numbers says
+	SamplesSeen int64  // by the trainer since the job began; 0: unknown, or in the marker
 }
 
-// Step is a checkpoint that was taken over.
+// Step describes a checkpoint that Commit accepted.
 type Step struct {
 	Step  int64  `json:"step"`
-	Path  string `json:"path"` // below the output's directory
+	Path  string `json:"path"` // relative to the output directory
 	Files int    `json:"files"`
 	Bytes int64  `json:"bytes"`
 }
 
-// Commit takes a complete checkpoint over: when it returns, links hold the files
-// fast, so that the trainer may prune. Run ships it, whatever When says; Wait waits
-// for that. The same checkpoint may be committed again. It fails when a file is open
-// for writing, or when another state of the step is on its way; with kind NoSpace when a copy
-// is needed, as its name has no number, and there is no room for it.
+// Commit accepts a complete checkpoint. When it returns, hard links hold the files, so the
+// trainer may delete its own. Run uploads it, whatever Config.When says; Wait waits for the
+// upload. The same checkpoint may be committed again.
+//
+// Commit fails if a file is open for writing, or if another state of the step is being uploaded.
+// It fails with kind NoSpace if there is no room for a copy, which a checkpoint without a number
+// in its name needs.
 func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	if err := ctx.Err(); err != nil {
 		return Step{}, err
@@ -99,7 +101,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	held, done := u.snaps[r.Step], u.shipped[name]
 	switch {
 	case held != nil && held.print == state:
-		held.Committed, held.refused, held.reported = true, nil, false // what was in its way may be gone
+		held.Committed, held.refused, held.reported = true, nil, false // the obstacle may be gone
 		held.Evidence, held.Provisional = commitEvidence, false
 		if u.member != nil {
 			u.member.signedLocked(held)
@@ -118,7 +120,7 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	if u.member != nil {
 		e := &entry{step: r.Step}
 		u.labelLocked(e, u.seen[name], t, files)
-		if e.view == beforeRun { // whoever commits it knows what it is of
+		if e.view == beforeRun { // the caller knows which save it belongs to
 			e.view, e.round = u.member.at(time.Now())
 		}
 		u.member.adoptLocked(snap, e, u.saidSign(t, name, files))
@@ -134,10 +136,10 @@ func (u *Uploader) Commit(ctx context.Context, r CommitRequest) (Step, error) {
 	return step, nil
 }
 
-// commitEvidence is the evidence of a checkpoint that somebody committed.
+// commitEvidence is the evidence of a checkpoint that was committed explicitly.
 const commitEvidence = "commit"
 
-// within is p relative to the output's directory.
+// within returns p relative to the output directory.
 func (u *Uploader) within(p string) (string, error) {
 	name := filepath.Clean(p)
 	if filepath.IsAbs(name) {

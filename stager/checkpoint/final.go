@@ -11,17 +11,18 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
 )
 
-// A provisional COMMIT becomes final when later saves confirm it: one that has ended has
-// the same files. That the next save begins proves less, since the writer may have been
-// killed and started again. The COMMIT.json is then replaced by compare-and-swap.
+// A provisional COMMIT becomes final when later saves confirm it: a save that has ended has the
+// same files. That the next save has started proves less, because the writer may have been killed
+// and restarted. The COMMIT.json is then replaced by compare-and-swap.
 
-// recentSteps bounds how many of the newest steps are compared.
+// recentSteps limits how many of the newest steps are compared.
 const recentSteps = 20
 
-// confirmed returns the provisional ones of steps that are final, each with what confirms
-// it: a final step with the same files, or one whose save has ended, if its own has too. A
-// save has ended when a later one was committed, or when ended reports that the trainer
-// ended well. Then also the last one is final, unless it lacks what the one before had.
+// confirmed returns the provisional steps that are final now, by directory, each with what
+// confirms it. A step is confirmed by a final step with the same files, or by one whose save has
+// ended if its own save has ended, too. A save has ended when a later one was committed, or when
+// ended reports that the trainer exited successfully. In the latter case the last step is final
+// as well, unless it lacks files that the previous one had.
 func confirmed(steps []good, ended bool) map[string]string {
 	steps = slices.Clone(steps)
 	slices.SortStableFunc(steps, func(a, b good) int { return a.commit.Created.Compare(b.commit.Created) })
@@ -50,7 +51,7 @@ func confirmed(steps []good, ended bool) map[string]string {
 	return found
 }
 
-// noneMissing reports whether a shape has at least as many files of each pattern as before.
+// noneMissing reports whether now has at least as many files of each pattern as before.
 func noneMissing(before, now map[string]int) bool {
 	for p, n := range before {
 		if now[p] < n {
@@ -60,12 +61,13 @@ func noneMissing(before, now map[string]int) bool {
 	return true
 }
 
-// endsInFormat are the endings of files that are not committed when they break off.
+// endsInFormat are the extensions of formats in which a truncated file is detected and not
+// committed.
 var endsInFormat = []string{".pt", ".pth", ".ckpt", ".safetensors", ".npz", ".npy", ".h5", ".hdf5", ".keras", ".parquet", ".json", ".pkl"}
 
-// confirmedBy reports whether another checkpoint has as many files of each pattern, files
-// of formats that record no end have the same sizes there, and all were written within
-// about the same time, so that none is left of an earlier save.
+// confirmedBy reports whether other has as many files of each pattern, and the same sizes of
+// files whose format records no end. All files must also have been written within about the same
+// time, so that none is left from an earlier save.
 func (c *Commit) confirmedBy(other *Commit) bool {
 	if c.Nodes != other.Nodes || !maps.Equal(shapeOf(c), shapeOf(other)) || c.spread() > 2*other.spread()+detect.SpreadSlack {
 		return false
@@ -74,7 +76,7 @@ func (c *Commit) confirmedBy(other *Commit) bool {
 	return maps.EqualFunc(here, there, slices.Equal)
 }
 
-// spread is how far apart the files were written.
+// spread returns the time between the oldest and the newest modification of the files.
 func (c *Commit) spread() time.Duration {
 	first, last := c.Files[0].Modified, c.Files[0].Modified
 	for _, f := range c.Files {
@@ -88,7 +90,7 @@ func (c *Commit) spread() time.Duration {
 	return last.Sub(first)
 }
 
-// openSizes are the sizes of files of formats that record no end, by pattern, ascending.
+// openSizes returns the sizes of files whose format records no end, by pattern, ascending.
 func (c *Commit) openSizes() map[string][]int64 {
 	sizes := make(map[string][]int64)
 	for _, f := range c.Files {
@@ -103,8 +105,8 @@ func (c *Commit) openSizes() map[string][]int64 {
 	return sizes
 }
 
-// finalize replaces the COMMITs of steps that are final now. What it fails with is tried
-// again after the next save.
+// finalize replaces the COMMITs of steps that are final now. Failed replacements are retried
+// after the next save.
 func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
 	found := confirmed(steps, ended)
 	for _, g := range steps {
@@ -139,7 +141,7 @@ func (u *Uploader) finalize(ctx context.Context, steps []good, ended bool) {
 	}
 }
 
-// replaceCommit replaces a COMMIT in the version that was read.
+// replaceCommit replaces a COMMIT if it still has the version that was read.
 func replaceCommit(ctx context.Context, store *backends.Store, g good, c *Commit) error {
 	text, err := encode(c)
 	if err != nil {
@@ -161,11 +163,11 @@ func replaceCommit(ctx context.Context, store *backends.Store, g good, c *Commit
 	return err
 }
 
-// endedSteps is how many steps the end of a run may make final. Older ones had their
-// chance after each save.
+// endedSteps limits how many steps the end of a run may make final. Older ones were checked after
+// each save.
 const endedSteps = 3
 
-// becomeFinal makes provisional steps final at the end of a run that ended well.
+// becomeFinal makes provisional steps final when a run has ended successfully.
 func (u *Uploader) becomeFinal(ctx context.Context) {
 	u.mu.Lock()
 	own := slices.Clone(u.own[max(0, len(u.own)-endedSteps):])

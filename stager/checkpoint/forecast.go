@@ -10,8 +10,8 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// pace is how the last checkpoint went; a hint that stays on the disk, so that the
-// next process can tell at its start what to expect.
+// pace is the throughput of the last checkpoint. It is stored on the disk as a hint, so that the
+// next process can make a forecast when it starts.
 type pace struct {
 	Step  int64   `json:"step"`
 	Bytes int64   `json:"bytes"`
@@ -20,7 +20,7 @@ type pace struct {
 
 const paceName = private + "/pace"
 
-// needs is how long a checkpoint as large takes at that rate.
+// needs returns how long a checkpoint of this size takes at this rate; 0: unknown.
 func (p pace) needs() time.Duration {
 	if p.Rate <= 0 {
 		return 0
@@ -28,7 +28,7 @@ func (p pace) needs() time.Duration {
 	return time.Duration(float64(p.Bytes) / p.Rate * float64(time.Second))
 }
 
-// keepPace remembers how an upload went, and foretells the next.
+// keepPace stores how an upload went, and logs a forecast for the next one.
 func (u *Uploader) keepPace(p pace) {
 	if text, err := json.Marshal(p); err == nil {
 		_ = disk.ReplaceSmall(u.root, paceName, text, 0o600, false) // a hint
@@ -36,7 +36,7 @@ func (u *Uploader) keepPace(p pace) {
 	u.logForecast(p)
 }
 
-// recallPace foretells what an earlier process learned.
+// recallPace logs a forecast from the pace that an earlier process stored.
 func (u *Uploader) recallPace() {
 	var p pace
 	if text, err := disk.ReadSmall(u.root, paceName, disk.Limit); err == nil && json.Unmarshal(text, &p) == nil && p.Bytes > 0 && p.Rate > 0 {
@@ -44,7 +44,7 @@ func (u *Uploader) recallPace() {
 	}
 }
 
-// logForecast warns when the end will have less time than the newest checkpoint needs.
+// logForecast warns if the newest checkpoint needs more time than the grace period.
 func (u *Uploader) logForecast(p pace) {
 	need := p.needs()
 	u.cfg.Metrics.forecast.WithLabelValues(u.cfg.Output).Set(need.Seconds())
@@ -55,7 +55,7 @@ func (u *Uploader) logForecast(p pace) {
 	}
 }
 
-// forecast says early when the deadline is too near.
+// forecast logs whether the newest checkpoint will be saved before the deadline of ctx.
 func (u *Uploader) forecast(ctx context.Context) {
 	deadline, limited := ctx.Deadline()
 	u.mu.Lock()

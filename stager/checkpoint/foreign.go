@@ -7,20 +7,20 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Foreign is what Prune does with uploads in parts that may be another program's.
+// Foreign selects what Prune does with multipart uploads that may belong to another program.
 type Foreign string
 
-// The choices.
+// The choices for PruneConfig.Foreign.
 const (
 	ForeignKeep   Foreign = "keep"
 	ForeignList   Foreign = "list"   // return them in Pruned, by key
-	ForeignRemove Foreign = "remove" // those to which nothing came for PruneConfig.Abandoned
+	ForeignRemove Foreign = "remove" // those without activity for PruneConfig.Abandoned
 )
 
-// provenOwn reports whether stager wrote what is left of a write: its name has stager's
-// mark, or it belongs to the data of an upload, whose keys have an id of stager's form.
-// Stores return nothing else of an upload in parts that would tell whose it is; those of
-// mirrored files are recorded, see uploadLog.
+// provenOwn reports whether stager wrote an orphan. Either its name has stager's mark, or its key
+// belongs to the data of an upload, with an ID of stager's form. Stores return nothing else about
+// a multipart upload that identifies its owner. Uploads of mirrored files are recorded; see
+// uploadLog.
 func provenOwn(left backends.Orphan) bool {
 	if left.Marked || left.Directory {
 		return true
@@ -33,8 +33,8 @@ func provenOwn(left backends.Orphan) bool {
 	return ok
 }
 
-// foreignIsOver reports whether an upload that may be another program's is to be
-// removed, and notes it for who wants a list.
+// foreignIsOver reports whether a multipart upload that may belong to another program is to be
+// removed. It records it if a list was requested.
 func (r *retention) foreignIsOver(left backends.Orphan) bool {
 	old := time.Since(left.Touched) >= r.abandoned
 	remove := r.foreign == ForeignRemove && old

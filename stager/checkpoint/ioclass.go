@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What an upload reads from a disk waits there for nobody, and the trainer and the window
-// may: so it is read in the idle class of the disk's scheduler. That is of no weight where
-// the scheduler knows no classes, and never stops an upload: bfq serves the idle class five
-// times a second, whatever the others want, and mq-deadline after ten seconds. At the
-// end nothing is more urgent than what is saved, and it is read as everything else is.
+// Uploads read the disk in the idle class of the I/O scheduler: nobody waits for these reads,
+// while the trainer and the window may wait for theirs. The class has no effect if the scheduler
+// has no classes. It never blocks an upload: bfq serves the idle class five times a second
+// whatever the other load, and mq-deadline after ten seconds. During the drain nothing is more
+// urgent than saving, so uploads read in the normal class.
 //
-// Window and prefetch write in the class that the process was given: what they bring is
-// what a reader waits for next.
+// Window and prefetch write in the class of the process, because a reader waits for what they
+// fetch.
 
-// giveWay is a file that is read in the idle class, as long as idle says so.
+// giveWay is a file that is read in the idle class while idle returns true.
 type giveWay struct {
 	io.ReaderAt
 	idle func() bool // nil: never
 }
 
-// ReadAt implements io.ReaderAt. The class is a thread's, and a goroutine has one of its
-// own only while it insists.
+// ReadAt implements io.ReaderAt. The I/O class belongs to a thread, so the goroutine is locked to
+// its thread during the read.
 func (g giveWay) ReadAt(p []byte, off int64) (int, error) {
 	if g.idle == nil || !g.idle() {
 		return g.ReaderAt.ReadAt(p, off)
@@ -43,7 +43,7 @@ func (g giveWay) ReadAt(p []byte, off int64) (int, error) {
 
 const (
 	ioClassIdle = 3 << 13 // IOPRIO_CLASS_IDLE
-	thisThread  = 1       // IOPRIO_WHO_PROCESS, which is a thread, with 0: the caller
+	thisThread  = 1       // IOPRIO_WHO_PROCESS is a thread; 0 is the caller
 )
 
 func setIOClass(class int) bool {
@@ -56,10 +56,11 @@ func ioClass() (class int, ok bool) {
 	return int(n), errno == 0
 }
 
-// disks is where the kernel tells of them.
+// disks is the sysfs directory of block devices.
 const disks = "/sys/dev/block"
 
-// hasClasses tells whether the disk below a directory serves who reads by classes, or may.
+// hasClasses reports whether the disk below a directory has an I/O scheduler with classes, or may
+// have one.
 func hasClasses(root *os.Root) bool {
 	info, err := root.Stat(".")
 	if err != nil {
@@ -71,13 +72,13 @@ func hasClasses(root *os.Root) bool {
 
 func mayHaveClasses(disks string, major, minor uint32) bool {
 	if major == 0 {
-		return false // there is no disk, or a network before it
+		return false // no disk, or a network file system
 	}
 	disk := filepath.Join(disks, fmt.Sprintf("%d:%d", major, minor))
 	if below, err := os.ReadDir(filepath.Join(disk, "slaves")); err == nil && len(below) > 0 {
-		return true // it is put together of others
+		return true // it consists of other devices
 	}
-	for _, queue := range []string{"queue", "../queue"} { // its own, or that of the disk whose part it is
+	for _, queue := range []string{"queue", "../queue"} { // its own, or that of the disk that it is a partition of
 		if text, err := os.ReadFile(disk + "/" + queue + "/scheduler"); err == nil {
 			return strings.Contains(string(text), "[bfq]") || strings.Contains(string(text), "[mq-deadline]")
 		}
