@@ -261,7 +261,7 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 		return false
 	}
 	before := u.trails[name]
-	delete(u.trails, name) // it has recorded that files were removed
+	delete(u.trails, name) // the trail has recorded that files were removed
 	v, err := u.weigh(t, name, files)
 	if u.trails[name] = before; before == nil {
 		delete(u.trails, name)

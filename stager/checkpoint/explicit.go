@@ -16,7 +16,7 @@ import (
 type CommitRequest struct {
 	Path        string // absolute, or relative to the output's directory; a directory or a file
 	Step        int64  // -1: the number at the end of its name, or its time of writing, as Config.Numbers says
-	SamplesSeen int64  // by the trainer since the job began; 0: unknown, or in the marker
+	SamplesSeen int64  // samples that the trainer has used since the job began; 0: unknown, or in the marker
 }
 
 // Step describes a checkpoint that Commit accepted.

@@ -10,10 +10,10 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// A journal remembers which files of an upload have arrived, and by what the store
-// knows those that have begun to, so that a later try, or a later process, need not send
-// them again. It is a hint: what it says counts only as far as the store has the same
-// version of the object, or the same bytes in its parts. A nil journal remembers nothing.
+// A journal records which files of an upload have been sent, and the resume tokens of those in
+// progress, so that a later attempt or process does not send them again. It is a hint: an entry
+// counts only if the store has the same version of the object, or the same bytes in its parts. A
+// nil journal records nothing.
 type journal struct {
 	mu   sync.Mutex // guards all below
 	sent map[string]sentFile
@@ -25,11 +25,11 @@ type sentFile struct {
 	Digest  string           `json:"digest"`
 	Version backends.Version `json:"version"`
 	Begun   string           `json:"begun,omitempty"` // for CreateOptions.Resume; there is no digest then
-	ID      string           `json:"id,omitempty"`    // of the upload that begun
+	ID      string           `json:"id,omitempty"`    // of the upload in progress
 }
 
-// openJournal reads the journal at name, and goes on with it. A line that a kill
-// tore is ignored, with what follows.
+// openJournal reads the journal at name and opens it for appending. It ignores a line that was
+// cut off by a kill, and everything after it.
 func openJournal(root *os.Root, name string) *journal {
 	j := &journal{sent: make(map[string]sentFile)}
 	file, err := disk.OpenOwn(root, name, os.O_RDWR|os.O_APPEND, 0o600)
@@ -57,7 +57,7 @@ func (j *journal) any() bool {
 	return len(j.sent) > 0
 }
 
-// digest is what was sent as key, when there is still that version of it.
+// digest returns the digest of what was sent as key, if the store still has that version.
 func (j *journal) digest(key string, there backends.Object) (string, bool) {
 	if j == nil || there.Key == "" {
 		return "", false
@@ -68,7 +68,7 @@ func (j *journal) digest(key string, there backends.Object) (string, bool) {
 	return s.Digest, ok && s.Digest != "" && s.Version == there.Version
 }
 
-// resuming are the options to send key with: where an earlier try ended, if it began.
+// resuming returns the options for sending key. They resume an earlier attempt if there was one.
 func (j *journal) resuming(key string) (opts backends.CreateOptions) {
 	if j == nil {
 		return opts
@@ -80,7 +80,7 @@ func (j *journal) resuming(key string) (opts backends.CreateOptions) {
 	return opts
 }
 
-// incomplete returns the IDs of the uploads that began and did not end, by key.
+// incomplete returns the IDs of the uploads that were started and not finished, by key.
 func (j *journal) incomplete() map[string]string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -108,7 +108,7 @@ func (j *journal) add(s sentFile) {
 	}
 }
 
-// forget makes everything be sent again.
+// forget discards all entries, so that everything is sent again.
 func (j *journal) forget() {
 	if j == nil {
 		return

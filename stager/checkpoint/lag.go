@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// lags are how far the store is behind, by output. They are computed when somebody
-// asks: what the last look at the directory found would be seconds old.
+// lags collects how far the store is behind, by output. The values are computed on each scrape,
+// because those of the last scan of the directory would be seconds old.
 type lags struct {
 	desc *prometheus.Desc
 
@@ -44,7 +44,7 @@ func (l *lags) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// lag is how long the newest complete checkpoint has waited for its COMMIT.
+// lag returns how long the newest complete checkpoint has waited for its COMMIT.
 func (u *Uploader) lag() time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()

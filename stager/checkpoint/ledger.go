@@ -15,16 +15,16 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// plain is a file that is mirrored, and its state. Unlike that of a checkpoint's file it
-// has the change time: a file that was renamed, or whose times were set back, is another.
+// plain is a mirrored file and its state. Unlike the state of a checkpoint's file, it includes
+// the change time: a file that was renamed, or whose times were set back, is a different one.
 type plain struct {
 	local
 	CTime int64 `json:"ctime"` // nanoseconds
-	// Target is where a symbolic link at Path leads; empty for a regular file.
+	// Target is the target of a symbolic link at Path; empty for a regular file.
 	Target string `json:"target,omitempty"`
 }
 
-// as is f in the state that info describes.
+// as returns f with the state from info.
 func (f plain) as(info os.FileInfo) plain {
 	now := describePlain(f.Path, info)
 	now.Target = f.Target
@@ -39,20 +39,19 @@ func describePlain(p string, info os.FileInfo) plain {
 	return f
 }
 
-// A ledger remembers, from earlier processes, which state of each file a mirror sent, and
-// which version of the object that made. Times of the store are not compared with those of
-// files: a file that is renamed to another name brings its old time along. A ledger is a
-// hint: what it does not know is compared by checksum, or sent again. A nil ledger
-// remembers nothing.
+// A ledger records, across processes, which state of each file a mirror sent, and which version
+// of the object resulted. Times of the store cannot be compared with times of files, because a
+// renamed file keeps its old time. A ledger is a hint: files that it does not list are compared
+// by checksum or sent again. A nil ledger records nothing.
 type ledger struct {
 	mu   sync.Mutex           // guards all below
-	sent map[string]sentPlain // what earlier processes noted and this one did not
+	sent map[string]sentPlain // recorded by earlier processes and not by this one
 	file *os.File             // lines are appended; nil when it cannot be written
-	text []byte               // lines that are not yet in the file
+	text []byte               // lines not yet written to the file
 }
 
-// ledgerBuffer is how many bytes of lines wait to be written together, so that small files
-// do not cost a system call each.
+// ledgerBuffer is how many bytes of lines are buffered before a write, so that small files do not
+// cost one system call each.
 const ledgerBuffer = 32 << 10
 
 type sentPlain struct {
@@ -60,8 +59,8 @@ type sentPlain struct {
 	Version backends.Version `json:"version"`
 }
 
-// openLedger reads the ledger at name, of what was sent to a store. A line that a kill
-// tore is ignored. Lines that later ones replace are removed when they are the most.
+// openLedger reads the ledger at name, for the given store. It ignores a line that was cut off by
+// a kill. It compacts the file when most of its lines are outdated.
 func openLedger(root *os.Root, name, store string) *ledger {
 	l := &ledger{sent: make(map[string]sentPlain)}
 	file, err := disk.OpenOwn(root, name, os.O_RDWR|os.O_APPEND, 0o600)
@@ -77,7 +76,7 @@ func openLedger(root *os.Root, name, store string) *ledger {
 		if json.Unmarshal(lines.Bytes(), &s) == nil && s.Path != "" {
 			l.sent[s.Path] = s
 		} else {
-			n = len(l.sent) + 1<<10 // rewritten, so that nothing is appended to a torn line
+			n = len(l.sent) + 1<<10 // force a rewrite, so that nothing is appended to a torn line
 		}
 		n++
 	}
@@ -94,7 +93,7 @@ func headOf(store string) string {
 	return string(text)
 }
 
-// rewrite makes the file anew with what counts.
+// rewrite replaces the file with the current entries.
 func (l *ledger) rewrite(root *os.Root, name, store string) {
 	text := []byte(headOf(store) + "\n")
 	for _, p := range slices.Sorted(maps.Keys(l.sent)) {
@@ -105,14 +104,14 @@ func (l *ledger) rewrite(root *os.Root, name, store string) {
 	err := disk.ReplaceSmall(root, name, text, 0o600, false)
 	_ = l.file.Close() // it was read
 	if l.file = nil; err != nil {
-		return // a hint is lost, no more
+		return // only a hint is lost
 	}
 	if file, err := disk.OpenFile(root, name, os.O_WRONLY|os.O_APPEND, 0); err == nil {
 		l.file = file
 	}
 }
 
-// has reports whether an object is what was sent of a file in this very state.
+// has reports whether object there was sent from file f in this exact state.
 func (l *ledger) has(f plain, there backends.Object) bool {
 	if l == nil || there.Version == "" {
 		return false
@@ -123,7 +122,7 @@ func (l *ledger) has(f plain, there backends.Object) bool {
 	return ok && s.plain == f && s.Version == there.Version
 }
 
-// note notes for later processes that an object is what was sent of a file.
+// note records for later processes that version was sent from file f.
 func (l *ledger) note(f plain, version backends.Version) {
 	if l == nil || version == "" {
 		return
@@ -145,7 +144,7 @@ func (l *ledger) flushLocked() {
 	l.text = l.text[:0]
 }
 
-// flush writes what note noted to the file.
+// flush writes the buffered lines to the file.
 func (l *ledger) flush() {
 	if l != nil {
 		l.mu.Lock()
@@ -160,8 +159,8 @@ func (l *ledger) close() {
 	}
 }
 
-// mirrors reports whether an object has the bytes of a file: by the ledger, or by the
-// checksum, where the store has one, for which the file is read.
+// mirrors reports whether object there has the bytes of file f. It consults the ledger first.
+// Otherwise, if the store has a checksum, it reads the file and compares.
 func mirrors(ctx context.Context, store *backends.Store, root *os.Root, l *ledger, f plain, there backends.Object) (bool, error) {
 	if there.Key == "" || there.Size != f.Size {
 		return false, nil

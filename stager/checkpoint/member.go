@@ -9,9 +9,9 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// A step of several nodes is whole when every node has created its final part of one
-// save. Package group decides what a node does; a member carries it out. One goroutine
-// feeds the machine; each request runs in a goroutine of its own and answers with an
+// A step of several nodes is complete when every node has created its final part of the same
+// save. Package group decides what a node does, and a member executes it. One goroutine feeds
+// events to the state machine. Each request runs in its own goroutine and posts its result as an
 // event.
 
 // member is this node of a job whose nodes save together.
@@ -20,7 +20,7 @@ type member struct {
 	machine *group.Machine // used by loop alone
 	count   int
 
-	ctx    context.Context // until close; requests obey it
+	ctx    context.Context // until close; requests use it
 	cancel context.CancelFunc
 	wake   chan struct{}
 	ended  chan struct{}
@@ -35,49 +35,49 @@ type member struct {
 	brought   map[group.Local]string     // fingerprints of what this node uploaded, by writing
 	scans     map[int64]*scan            // by step
 	began     map[group.SaveID]time.Time // when saves were announced
-	counted   map[int64][]local          // the files of the writings that were counted last, by step
+	counted   map[int64][]local          // files of the writings that were counted last, by step
 	viewed    bool                       // this process has adopted a view
-	logged    map[string]bool            // keys of records that were reported as unreadable
-	last      *earlier                   // the COMMIT.json that was read or written last, with this node's files
+	logged    map[string]bool            // keys of unreadable records that were logged
+	last      *earlier                   // the last COMMIT.json that was read or written, with this node's files
 	requested bool                       // LATEST was read
 	records   map[string]group.Record
 	restores  restoresSeen
 	missing   missing
 	trouble   string // why records cannot be read or written
 	state     memberState
-	left      bool // the record says that this member ended
+	left      bool // the record says that this member has left
 	refused   *RefusedError
-	changed   chan struct{} // closed and made anew when any of this changes
+	changed   chan struct{} // closed and replaced when any of this changes
 }
 
-// memberState is how far this member is.
+// memberState is the state of this member within the job.
 type memberState uint8
 
 const (
 	memberStarting   memberState = iota
-	memberWatching               // waits whether another job is alive
+	memberWatching               // waits to find out whether another job is alive
 	memberRegistered             // takes part
-	memberFenced                 // replaced by a newer pod; open saves go on
+	memberFenced                 // replaced by a newer pod; open saves are finished
 	memberRefused                // another job uses the destination
 )
 
-// queued is an event with the timer that it is of.
+// queued is an event, with the timer that caused it.
 type queued struct {
 	event group.Event
-	timer *memberTimer // of a Fired
+	timer *memberTimer // for a Fired event
 }
 
 type memberTimer struct{ *time.Timer }
 
-// missing is what this member waits for from others.
+// missing is what this member waits for from other nodes.
 type missing struct {
-	step  int64 // -1: a view
+	step  int64 // -1: waits for a view
 	nodes []int
 	since time.Time
-	other string // a node that counts differently
+	other string // a node with a different number of nodes
 }
 
-// newMember returns the member of an Uploader, which does nothing before start.
+// newMember returns the member of an Uploader. It does nothing before start.
 func newMember(u *Uploader) (*member, error) {
 	m := &member{
 		logged: make(map[string]bool),
@@ -104,7 +104,7 @@ func newMember(u *Uploader) (*member, error) {
 	return m, nil
 }
 
-// start begins the work, when the Uploader knows its member.
+// start starts the member, once the Uploader refers to it.
 func (m *member) start() {
 	go m.loop()
 	m.post(group.Event{What: group.Start})
@@ -133,7 +133,7 @@ func (m *member) enqueue(q queued) {
 	}
 }
 
-// loop feeds the machine until close.
+// loop feeds events to the state machine until close.
 func (m *member) loop() {
 	defer close(m.ended)
 	for {
@@ -156,7 +156,7 @@ func (m *member) loop() {
 	}
 }
 
-// dequeue returns the next event. A timer that was replaced fires no more.
+// dequeue returns the next event. It drops events of timers that were replaced.
 func (m *member) dequeue() (queued, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,7 +174,7 @@ func (m *member) dequeue() (queued, bool) {
 	return queued{}, false
 }
 
-// act starts what an action asks for.
+// act starts an action.
 func (m *member) act(a group.Action) {
 	if a.Do == group.Tell {
 		m.report(a.Report)
@@ -210,7 +210,7 @@ func (m *member) stopTimers() {
 	clear(m.timers)
 }
 
-// follow notes what others ask the machine for, after each event.
+// follow copies the machine's state for other goroutines, after each event.
 func (m *member) follow() {
 	open, announced, left := m.machine.Open(), m.machine.Announced(), m.machine.HasLeft()
 	view, round, ok := m.machine.Position()
@@ -236,8 +236,8 @@ func (m *member) busy() bool {
 	return len(m.open) > 0
 }
 
-// register waits until this member is registered, or cannot be for now. It returns a
-// *RefusedError when another job uses the destination.
+// register waits until this member is registered, or until it cannot be for now. It returns a
+// *RefusedError if another job uses the destination.
 func (m *member) register(ctx context.Context) error {
 	timeout := time.NewTimer(checkTimeout)
 	defer timeout.Stop()
@@ -251,7 +251,7 @@ func (m *member) register(ctx context.Context) error {
 			return refused
 		case memberRegistered, memberFenced:
 			return nil
-		case memberWatching: // this ends
+		case memberWatching: // this state ends by itself
 			late = nil
 		}
 		select {
@@ -264,10 +264,10 @@ func (m *member) register(ctx context.Context) error {
 	}
 }
 
-// leaveTimeout is how long the end waits for the record that says that it is one.
+// leaveTimeout limits how long close waits for the record that this member has left.
 const leaveTimeout = 3 * time.Second
 
-// close writes that this member left, and ends it.
+// close records that this member has left, and stops it.
 func (m *member) close() {
 	m.mu.Lock()
 	alive := m.state == memberRegistered
@@ -300,14 +300,14 @@ func (m *member) leave() {
 	}
 }
 
-// troubled returns why records cannot be read or written; "" is nothing.
+// troubled returns why records cannot be read or written; "" if they can.
 func (m *member) troubled() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.trouble
 }
 
-// waitsFor returns what this member waits for from others, for people; "" is nothing.
+// waitsFor describes what this member waits for from other nodes; "" if nothing.
 func (m *member) waitsFor() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

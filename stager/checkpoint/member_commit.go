@@ -17,9 +17,9 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// COMMIT.json of a step of several nodes: the files of all their parts.
+// This file makes the COMMIT.json of a step of several nodes: the files of all their parts.
 
-// payloads decodes what nodes saved. A node without files has no part here.
+// payloads decodes the payloads of parts. A node without files has an empty part.
 func payloads(parts []group.Part) ([]part, error) {
 	all := make([]part, len(parts))
 	for i, p := range parts {
@@ -34,8 +34,8 @@ func payloads(parts []group.Part) ([]part, error) {
 	return all, nil
 }
 
-// join makes the COMMIT of a save. Its error says why there can be none: what must not be
-// restored must not be written.
+// join makes the COMMIT of a save. It returns an error if the COMMIT would be invalid, because a
+// COMMIT that restore rejects must not be written.
 func (m *member) join(a group.Action, to string) (c Commit, text []byte, err error) {
 	parts, err := payloads(a.Parts)
 	if err != nil {
@@ -55,8 +55,8 @@ func (m *member) join(a group.Action, to string) (c Commit, text []byte, err err
 	return c, text, err
 }
 
-// completedAt is when the checkpoint of all parts was complete: by the clock of the node
-// that commits it if that one has files of it, else when the last of the others was.
+// completedAt returns when the checkpoint of all parts was complete. It uses the clock of the
+// committing node if that node has files, else the latest time of the others.
 func completedAt(parts []part, node int, created time.Time) (at time.Time) {
 	for _, p := range parts {
 		switch {
@@ -70,8 +70,8 @@ func completedAt(parts []part, node int, created time.Time) (at time.Time) {
 	return at
 }
 
-// restoredBefore is the number of the agreement that was the last one when the files of all
-// parts appeared.
+// restoredBefore returns the number of the last restore agreement when the files of all parts
+// appeared: the lowest of the parts.
 func restoredBefore(parts []part) (number int) {
 	first := true
 	for _, p := range parts {
@@ -82,7 +82,8 @@ func restoredBefore(parts []part) (number int) {
 	return number
 }
 
-// verifyParts looks up the data that parts name. Of this node's part alone there may be none.
+// verifyParts checks that the data of the parts exists. It accepts this node's own part without
+// data.
 func (m *member) verifyParts(ctx context.Context, a group.Action) group.Event {
 	dir := group.StepDir(a.Save.Step, 0)
 	var c Commit
@@ -108,7 +109,7 @@ func (m *member) verifyParts(ctx context.Context, a group.Action) group.Event {
 	return group.Event{Outcome: group.OK}
 }
 
-// sizes lists what the store has of the files of c, a step of several nodes.
+// sizes lists the files of c, a step of several nodes, in the store.
 func (m *member) sizes(ctx context.Context, dir string, c *Commit, nodes int) (map[string]int64, error) {
 	if nodes <= 1 {
 		return sizesOf(ctx, m.u.cfg.Store, dir, c)
@@ -136,9 +137,9 @@ func (m *member) sizes(ctx context.Context, dir string, c *Commit, nodes int) (m
 // fewUploads is up to how many uploads of an earlier step are listed one by one.
 const fewUploads = 4
 
-// dataPrefixes returns what to list to see all files of c: all data of the step's own
-// directory at once, and of an earlier step all, or the uploads that c refers to when
-// these are few. A thousand nodes refer to a thousand uploads of one earlier step.
+// dataPrefixes returns the prefixes to list to find all files of c. The data of the step's own
+// directory is listed at once. So is the data of an earlier step, unless c references few of its
+// uploads: a thousand nodes may reference a thousand uploads of one earlier step.
 func dataPrefixes(dir string, c *Commit) (prefixes []string) {
 	uploads := make(map[string]map[string]bool) // by the step's directory
 	for _, f := range c.Files {
@@ -159,7 +160,7 @@ func dataPrefixes(dir string, c *Commit) (prefixes []string) {
 	return prefixes
 }
 
-// joinParts lists the files of all parts as a COMMIT in the directory to does; data lies
+// joinParts returns a COMMIT, for the directory to, with the files of all parts. The data is
 // below dir.
 func joinParts(dir, to string, parts []part) Commit {
 	c := Commit{APIVersion: apiVersion, Kind: commitKind, Nodes: len(parts), Cursors: joinCursors(parts)}
@@ -171,7 +172,7 @@ func joinParts(dir, to string, parts []part) Commit {
 		if first {
 			c.Data, c.SamplesSeen, c.Metrics = p.Data, p.SamplesSeen, p.Metrics
 		}
-		if first || p.Provisional && !c.Provisional { // the weakest counts
+		if first || p.Provisional && !c.Provisional { // the weakest evidence counts
 			c.Evidence, c.Provisional = p.Evidence, p.Provisional
 		}
 		for _, f := range p.Files {
@@ -198,7 +199,7 @@ func (m *member) commit(ctx context.Context, a group.Action) group.Event {
 	return e
 }
 
-// noteCommit remembers this node's files of the last COMMIT.json that it read or wrote.
+// noteCommit records this node's files of the last COMMIT.json that it read or wrote.
 func (m *member) noteCommit(key string, text []byte, version string) {
 	dir := strings.TrimSuffix(key, "/"+commitKey)
 	m.mu.Lock()
@@ -209,7 +210,7 @@ func (m *member) noteCommit(key string, text []byte, version string) {
 	}
 	c, err := DecodeCommit(text)
 	if err != nil {
-		return // it is not good, and nothing can be taken from it
+		return // an invalid COMMIT cannot be reused
 	}
 	c.Files = filesOf(c, m.u.cfg.Node)
 	m.mu.Lock()
@@ -217,8 +218,8 @@ func (m *member) noteCommit(key string, text []byte, version string) {
 	m.last = &earlier{dir: dir, commit: c, version: backends.Version(version)}
 }
 
-// recall returns the last committed step that this node knows. A process that has seen
-// none reads the one that LATEST names, once.
+// recall returns the last committed step that this node knows. If it knows none, it reads the one
+// that LATEST names, once per process.
 func (m *member) recall(ctx context.Context) *earlier {
 	m.mu.Lock()
 	last, asked := m.last, m.requested

@@ -14,10 +14,10 @@ import (
 	"github.com/stager-dev/stager/stager/internal/records"
 )
 
-// gatherWidth is how many records are read at once.
+// gatherWidth is how many records are read concurrently.
 const gatherWidth = 32
 
-// warnOfStore says which promises are weaker in a store without conditional writes.
+// warnOfStore warns about the weaker guarantees of a store without conditional writes.
 func (m *member) warnOfStore() {
 	if create, replace := records.Decides(m.u.cfg.Store); !create || !replace {
 		m.u.log.Warn("this store cannot compare and write a record in one step: of two nodes at the same instant both may succeed, "+
@@ -25,7 +25,7 @@ func (m *member) warnOfStore() {
 	}
 }
 
-// exec carries out a request.
+// exec executes a request and returns its result.
 func (m *member) exec(ctx context.Context, a group.Action) group.Event {
 	switch a.Do {
 	case group.Read:
@@ -61,7 +61,7 @@ func (m *member) readRecord(ctx context.Context, key string) group.Record {
 	return m.recordOf(key, body, version, err)
 }
 
-// recordOf is what the machine learns of a record that was read.
+// recordOf returns the record for the state machine, with the outcome of reading it.
 func (m *member) recordOf(key string, body []byte, version backends.Version, err error) group.Record {
 	r := group.Record{Key: key, Body: body, Version: string(version), Outcome: group.OK}
 	switch backends.KindOf(err) {
@@ -78,8 +78,8 @@ func (m *member) recordOf(key string, body []byte, version backends.Version, err
 	return r
 }
 
-// note keeps the error of a store that cannot do its part for the Status, until a record is
-// written.
+// note stores the error of a failed request for the Status, until a record is written
+// successfully.
 func (m *member) note(err error, failed bool) {
 	if !failed || m.ctx.Err() != nil {
 		return
@@ -94,7 +94,7 @@ func (m *member) setTrouble(text string) {
 	m.trouble = text
 }
 
-// put creates a record, or replaces it in a version.
+// put creates a record, or replaces a version of it.
 func (m *member) put(ctx context.Context, key string, body []byte, create bool, over string) group.Event {
 	var version backends.Version
 	var err error
@@ -120,8 +120,8 @@ func (m *member) put(ctx context.Context, key string, body []byte, create bool, 
 	return e
 }
 
-// gather reads all records below a prefix. Records that were read in the version that is
-// listed are not read again.
+// gather reads all records below a prefix. It does not read records again whose listed version is
+// known.
 func (m *member) gather(ctx context.Context, prefix string) group.Event {
 	store := m.u.cfg.Store
 	var listed []backends.Object
@@ -154,7 +154,7 @@ func (m *member) gather(ctx context.Context, prefix string) group.Event {
 			return nil
 		})
 	}
-	_ = g.Wait() // outcomes say it
+	_ = g.Wait() // the outcomes report errors
 	if e.Outcome != group.OK {
 		return e
 	}
@@ -170,8 +170,8 @@ func (m *member) known(obj backends.Object) (group.Record, bool) {
 	return r, ok && obj.Version != "" && r.Version == string(obj.Version)
 }
 
-// keepRecords keeps what was read below a prefix, in place of what was known of members or
-// of saves: only one save is gathered at a time.
+// keepRecords caches the records below a prefix. They replace what was cached of members or of
+// saves, because only one save is gathered at a time.
 func (m *member) keepRecords(prefix string, read []group.Record) {
 	members := strings.HasPrefix(prefix, group.MembersPrefix)
 	m.mu.Lock()
@@ -186,7 +186,7 @@ func (m *member) keepRecords(prefix string, read []group.Record) {
 	}
 }
 
-// newest finds the newest good step that is final, by the time of its COMMIT.
+// newest finds the newest valid, final step, by the time of its COMMIT.
 func (m *member) newest(ctx context.Context) group.Event {
 	found, err := newestStep(ctx, m.u.cfg.Store, m.u.log)
 	switch {

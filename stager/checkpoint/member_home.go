@@ -11,18 +11,17 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// home is what a member keeps on its volume, so that a restarted process is the same
-// member: its boot id, and since when it was in which view and round. A pod with a
-// volume of its own begins a home of its own. Times are those of the volume's file
-// system.
+// home is the state that a member stores on its volume, so that a restarted process is the same
+// member. It holds the boot ID, and since when the member was in which view and round. A pod with
+// its own volume starts with a new home. Times are those of the volume's file system.
 type home struct {
 	Boot      string     `json:"boot"`
-	Pod       string     `json:"pod,omitempty"`   // the run of the pod that the boot id is of
-	Nodes     int        `json:"nodes,omitempty"` // of the job, when the boot id was made
+	Pod       string     `json:"pod,omitempty"`   // the run of the pod that the boot ID belongs to
+	Nodes     int        `json:"nodes,omitempty"` // of the job, when the boot ID was made
 	Since     time.Time  `json:"since"`
 	Positions []position `json:"positions,omitempty"` // oldest first
 	Seen      []int64    `json:"seen,omitempty"`      // steps of which this node has had files
-	Restores  int        `json:"restores,omitempty"`  // the last agreement on what to restore that was seen
+	Restores  int        `json:"restores,omitempty"`  // the last restore agreement that was seen
 
 	Writings group.Writings `json:"writings,omitempty"`
 }
@@ -51,7 +50,7 @@ func (h *home) last() (view string, round int) {
 	return p.View, p.Round
 }
 
-// position is where this member is now.
+// position returns the current view and round of this member.
 func (m *member) position() (view string, round int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,7 +62,7 @@ func (h *home) isAt(view string, round int) bool {
 	return v == view && r == round
 }
 
-// readHome reads the home of a member, or begins a new one.
+// readHome reads the home of this member, or makes a new one.
 func (m *member) readHome() error {
 	h, fresh, err := m.u.readHome(func(h home) bool { return h.Pod == m.u.cfg.Pod && (h.Nodes == m.count || h.Nodes == 0) })
 	m.home = h
@@ -75,8 +74,8 @@ func (m *member) readHome() error {
 	return err
 }
 
-// readHome reads the home on the volume, or begins a new one where there is none that is
-// of this run. fresh says that it took the place of another one.
+// readHome reads the home on the volume. It makes a new one if there is none, or if own rejects
+// the one there. fresh reports that a new one replaced another.
 func (u *Uploader) readHome(own func(home) bool) (h home, fresh bool, err error) {
 	text, err := disk.ReadSmall(u.root, homeName, disk.Limit)
 	var odd *disk.NotRegularError
@@ -86,7 +85,7 @@ func (u *Uploader) readHome(own func(home) bool) (h home, fresh bool, err error)
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.As(err, &odd):
 		return h, false, err
 	}
-	since := time.Time{} // all on a new volume is of this run, also what came before stager
+	since := time.Time{} // everything on a new volume belongs to this run, even what is older than stager
 	if fresh = err == nil; fresh {
 		if since, err = u.stamp(); err != nil {
 			return h, fresh, err
@@ -96,8 +95,8 @@ func (u *Uploader) readHome(own func(home) bool) (h home, fresh bool, err error)
 	return h, fresh, u.writeHome(h)
 }
 
-// disownLocked notes that what is held under some views was taken before this run: it is
-// never a part of what this run saves.
+// disownLocked marks what is held under some views as older than this run, so that it never
+// becomes part of a save of this run.
 func (u *Uploader) disownLocked(former func(view string) bool) {
 	u.disownEarlyLocked(former)
 	for _, snap := range u.snaps {
@@ -108,9 +107,9 @@ func (u *Uploader) disownLocked(former func(view string) bool) {
 	}
 }
 
-// startAlone is for a single node. What the volume has of a job of several nodes is a part
-// of a step and no step: a job that came back with one node committed the files of one
-// rank as the whole.
+// startAlone prepares a single node. What a job of several nodes left on the volume is only a
+// part of a step. Without this check, a job that restarted with one node committed the files of
+// one rank as the whole checkpoint.
 func (u *Uploader) startAlone() error {
 	h, _, err := u.readHome(func(h home) bool { return h.Nodes == 1 })
 	if err != nil {
@@ -128,7 +127,7 @@ func (u *Uploader) startAlone() error {
 	return nil
 }
 
-// stamp returns what time it is by the clock of the volume.
+// stamp returns the current time by the clock of the volume.
 func (u *Uploader) stamp() (time.Time, error) {
 	if err := disk.ReplaceSmall(u.root, stampName, nil, 0o600, false); err != nil {
 		return time.Time{}, err
@@ -140,7 +139,7 @@ func (u *Uploader) stamp() (time.Time, error) {
 	return info.ModTime(), nil
 }
 
-// nextStamp is a stamp that is later than that of every file there is: file systems count
+// nextStamp returns a stamp later than the times of all existing files. File systems count time
 // in steps of some milliseconds.
 func (m *member) nextStamp() (time.Time, error) {
 	first, err := m.u.stamp()
@@ -163,7 +162,7 @@ func (u *Uploader) writeHome(h home) error {
 	return err
 }
 
-// moveTo notes that this member is in another view or round from now on.
+// moveTo records that this member is in another view or round from now on.
 func (m *member) moveTo(view string, round int) {
 	since, err := m.nextStamp()
 	if err != nil {
@@ -171,7 +170,7 @@ func (m *member) moveTo(view string, round int) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.home.Positions) == 0 { // files that came before there was any view are of the first one
+	if len(m.home.Positions) == 0 { // files from before the first view belong to it
 		since = m.home.Since
 		for i := range m.home.Writings {
 			m.home.Writings[i].View, m.home.Writings[i].Round = view, round
@@ -189,7 +188,7 @@ func (m *member) moveTo(view string, round int) {
 	}
 }
 
-// at returns where files belong that came to the volume at a time.
+// at returns the view and round of files that appeared on the volume at time t.
 func (m *member) at(t time.Time) (view string, round int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,7 +203,8 @@ func (m *member) at(t time.Time) (view string, round int) {
 	return view, round
 }
 
-// resolve gives files that came before there was a view the first one.
+// resolve returns the first view and round for files that appeared before any view, and its
+// arguments for others.
 func (m *member) resolve(view string, round int) (string, int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,7 +214,7 @@ func (m *member) resolve(view string, round int) (string, int) {
 	return view, round
 }
 
-// sighted notes that this node has files of a step.
+// sighted records that this node has files of a step.
 func (m *member) sighted(step int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

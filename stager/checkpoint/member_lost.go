@@ -9,12 +9,12 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// What becomes of saves that will not be committed. When the members of a job change, the
-// saves that were open are abandoned. They are named in log and status; the end is an error
-// only when one of them is newer than what is committed, so that the job's last state is
+// This file handles saves that will not be committed. When the members of a job change, open
+// saves are abandoned. They are reported in the log and the status. The run ends with an error
+// only if one of them is newer than the last committed step, because then the job's last state is
 // lost.
 
-// begun notes when a save was announced.
+// begun records when a save was announced.
 func (m *member) begun(id group.SaveID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -29,7 +29,7 @@ func (m *member) beganAt(id group.SaveID) time.Time {
 	return m.began[id]
 }
 
-// lost notes that a save will not be committed.
+// lost records that a save will not be committed.
 func (m *member) lost(r group.Report) {
 	u := m.u
 	l, known := m.saveOf(r)
@@ -49,19 +49,19 @@ func (m *member) lost(r group.Report) {
 	u.log.Error("a checkpoint of all nodes is abandoned", "step", r.Step, "reason", r.Why)
 	for name, f := range u.failed {
 		if f.step == r.Step && name != unnamed(r.Step) {
-			return // it is named
+			return // it is reported already
 		}
 	}
 	u.failed[unnamed(r.Step)] = failure{step: r.Step, reason: r.Why, kind: backends.Changed, abandoned: abandoned}
 	u.notifyLocked()
 }
 
-// unnamed is the name of a step of which this node has no files.
+// unnamed returns a name for a step of which this node has no files.
 func unnamed(step int64) string { return fmt.Sprintf("step %d", step) }
 
-// giveUpLocked names a checkpoint that will not be saved. hold keeps it on the volume: the
-// trainer that committed it may have removed its own copy. abandoned says that a later one
-// can take its place.
+// giveUpLocked reports a checkpoint that will not be saved. hold keeps it on the volume, because
+// the trainer that committed it may have removed its own copy. abandoned means that a later
+// checkpoint can replace it.
 func (u *Uploader) giveUpLocked(snap *snapshot, why string, hold, abandoned bool) {
 	u.log.Error("a checkpoint is abandoned", "step", snap.Step, "reason", why)
 	err := backends.Errorf(backends.Changed, "commit", stepDir(snap.Step, 0), "%s", why)
@@ -79,9 +79,9 @@ func (u *Uploader) giveUpLocked(snap *snapshot, why string, hold, abandoned bool
 	u.leaveLocked(snap)
 }
 
-// overtakenLocked reports whether a checkpoint that was abandoned is older than what is
-// committed, and logs it: nobody needs it any more, so the end is no error. abandoned is
-// when it was complete; zero: it was not abandoned.
+// overtakenLocked reports whether an abandoned checkpoint is older than the last committed one,
+// and logs it. Such a checkpoint is no longer needed, so the run does not end with an error.
+// abandoned is when it was complete; zero: it was not abandoned.
 func (u *Uploader) overtakenLocked(step int64, abandoned time.Time) bool {
 	if abandoned.IsZero() || !abandoned.Before(u.upTo) {
 		return false

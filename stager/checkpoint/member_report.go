@@ -9,17 +9,18 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// RefusedError says that another job that is alive saves to the destination.
+// RefusedError reports that another job, which is alive, saves to the destination.
 type RefusedError struct{ Job, Destination string }
 
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("job %q is alive and saves to %s; give each job a destination of its own, such as with {job} in its URL", e.Job, e.Destination)
 }
 
-// ExitCode is EX_CONFIG: trying again does not help.
+// ExitCode returns EX_CONFIG (78): a retry does not help.
 func (e *RefusedError) ExitCode() int { return 78 }
 
-// report carries what the machine reports to log, status, metrics and whoever waits.
+// report forwards a report of the state machine to the log, the status, the metrics and waiting
+// goroutines.
 func (m *member) report(r group.Report) {
 	u := m.u
 	switch r.Topic {
@@ -73,7 +74,7 @@ func (m *member) is(s memberState) bool {
 	return m.state == s
 }
 
-// giveUpAll gives up what is held and not announced.
+// giveUpAll gives up everything that is held and not announced.
 func (m *member) giveUpAll(why string) {
 	u := m.u
 	u.mu.Lock()
@@ -94,7 +95,7 @@ func (m *member) isOpen(l group.Local) bool {
 	})
 }
 
-// unreadable logs each record once.
+// unreadable logs each unreadable record once.
 func (m *member) unreadable(r group.Report) {
 	m.mu.Lock()
 	known := m.logged[r.Key]
@@ -105,7 +106,8 @@ func (m *member) unreadable(r group.Report) {
 	}
 }
 
-// viewedNow reports what is held to the machine, which drops what is of another view.
+// viewedNow reports everything held to the machine again, which drops what belongs to another
+// view.
 func (m *member) viewedNow(v group.View) {
 	m.u.log.Info("all nodes of the job are there", "nodes", v.Count, "view", v.Digest)
 	m.clearMissing()
@@ -150,7 +152,7 @@ func (m *member) clearMissing() {
 	m.u.cfg.Metrics.missing.WithLabelValues(m.u.cfg.Output).Set(0)
 }
 
-// held returns the snapshot that a save is of; nil when there is none any more.
+// heldLocked returns the snapshot that a save consists of; nil if it no longer exists.
 func (m *member) heldLocked(l group.Local) *snapshot {
 	l.Sign, l.Edition = 0, 0
 	if snap := m.u.snaps[l.Step]; snap != nil && snap.local(m) == l {
@@ -159,7 +161,7 @@ func (m *member) heldLocked(l group.Local) *snapshot {
 	return nil
 }
 
-// saveOf returns what the files of a save are known by.
+// saveOf returns the identity of the files of a save.
 func (m *member) saveOf(r group.Report) (l group.Local, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,7 +175,7 @@ func (m *member) saveOf(r group.Report) (l group.Local, ok bool) {
 	return group.Local{}, false
 }
 
-// skipped drops a checkpoint that will not be saved: a later one was announced, or the
+// skipped drops a checkpoint that will not be saved, because a later one was announced or the
 // members have changed.
 func (m *member) skipped(r group.Report) {
 	u := m.u
@@ -196,7 +198,7 @@ func (m *member) skipped(r group.Report) {
 	u.leaveLocked(snap)
 }
 
-// safe notes that a save is committed: it is safe, unless it is provisional.
+// safe records that a save is committed. Unless it is provisional, it is safe.
 func (m *member) safe(r group.Report) {
 	u := m.u
 	l, known := m.saveOf(r)
@@ -229,7 +231,7 @@ func (m *member) safe(r group.Report) {
 	}
 }
 
-// removed drops a checkpoint that retention has removed before this node saw its COMMIT.
+// removed drops a checkpoint that retention removed before this node saw its COMMIT.
 func (m *member) removed(r group.Report) {
 	u := m.u
 	l, known := m.saveOf(r)
@@ -244,7 +246,7 @@ func (m *member) removed(r group.Report) {
 	u.notifyLocked()
 }
 
-// tidy writes the hint LATEST, and removes what is too old. Node 0 does it for all.
+// tidy writes the hint LATEST and applies retention. Node 0 does it for all nodes.
 func (m *member) tidy(dir string) {
 	u := m.u
 	if _, err := u.cfg.Store.PutBytes(m.ctx, latestKey, []byte(dir+"\n"), backends.CreateOptions{}); err != nil {

@@ -7,11 +7,11 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// A checkpoint says which agreement on what to restore was the last one when its files
-// appeared. So a restore knows whether the job ran since an agreement, or whether the
-// checkpoint was written before and only committed late.
+// A checkpoint records the number of the last restore agreement when its files appeared. From it,
+// a restore knows whether the job ran after an agreement, or whether the checkpoint was written
+// before and only committed late.
 
-// restoresSeen is which agreement was the last one when files of each step appeared. Its
+// restoresSeen holds, for each step, the last restore agreement when its files appeared. Its
 // fields are guarded by member.mu.
 type restoresSeen struct {
 	m    *member
@@ -24,8 +24,8 @@ type restoreSeen struct {
 	err    error
 }
 
-// note reads the number of the last agreement for a step of which files appear. anew says
-// that they may be others than before.
+// note reads the number of the last agreement for a step whose files appear. anew means that they
+// may be different files than before.
 func (r *restoresSeen) note(step int64, anew bool) {
 	m := r.m
 	m.mu.Lock()
@@ -57,7 +57,7 @@ func (s *restoreSeen) known() bool {
 	}
 }
 
-// keep notes the last agreement on the volume, for files that a process after this one
+// keep stores the number of the last agreement on the volume, for files that a later process
 // finds.
 func (r *restoresSeen) keep(number int) {
 	m := r.m
@@ -92,7 +92,7 @@ func (r *restoresSeen) before(ctx context.Context, step int64) (int, error) {
 	return lastAgreement(ctx, m.u.cfg.Store, m.u.cfg.Job)
 }
 
-// lastAgreement returns the number of the last agreement on what a job restores; 0: none.
+// lastAgreement returns the number of the last restore agreement of a job; 0: none.
 func lastAgreement(ctx context.Context, store *backends.Store, job string) (last int, err error) {
 	for obj, err := range store.List(ctx, group.AgreementsPrefix(job)) {
 		if backends.KindOf(err) == backends.NotExist {

@@ -11,23 +11,23 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// now is the time that records carry.
+// now returns the current time as records store it, in UTC.
 func now() time.Time { return time.Now().UTC() }
 
-// scan is a save for which this node looks for its files after it was announced.
+// scan is a search for this node's files of a save, after the save was announced.
 type scan struct {
 	save  group.Announcement
 	job   bool      // the announcement says that every node's files are complete
-	began time.Time // by the clock of the volume; files that were written later are not of the save
-	fresh bool      // what is held was taken or compared since it began
-	early bool      // what is held was linked before the trainer removed it
+	began time.Time // by the clock of the volume; files written later do not belong to the save
+	fresh bool      // the snapshot was taken or compared after the scan began
+	early bool      // the snapshot was linked before the trainer removed the files
 }
 
-// scanPause is how long a scan waits before it looks again, at first.
+// scanPause is the initial interval between two tries of a scan.
 const scanPause = 250 * time.Millisecond
 
-// scan looks for this node's files of an announced save until they are closed and
-// unchanged, and holds them.
+// scan searches for this node's files of an announced save until they are closed and unchanged,
+// and holds them.
 func (m *member) scan(ctx context.Context, save group.Announcement) group.Event {
 	began, err := m.u.stamp()
 	if err != nil {
@@ -56,9 +56,9 @@ func (m *member) scan(ctx context.Context, save group.Announcement) group.Event 
 	}
 }
 
-// scanned returns what a look has found for a scan; no Outcome is nothing yet. Of files that
-// the trainer has removed it is not certain that all were held: they make the save
-// provisional, unless a sign here completes them.
+// scanned returns the result of a scan. An event without an Outcome means that there is none yet.
+// If the trainer has removed files, it is not certain that all were held. They make the save
+// provisional, unless completion evidence on this node covers them.
 func (m *member) scanned(s *scan) group.Event {
 	u, step := m.u, s.save.Step
 	u.mu.Lock()
@@ -105,8 +105,8 @@ func (m *member) scanned(s *scan) group.Event {
 	return group.Event{Outcome: group.NotExist}
 }
 
-// adopt makes what is held that of an announced save. An announcement for all nodes proves
-// which writing it is, unless the trainer has removed it since.
+// adopt assigns a snapshot to an announced save. An announcement for all nodes proves which
+// writing it is, unless the trainer has removed it since.
 func (m *member) adopt(snap *snapshot, s *scan) {
 	snap.Writing, snap.Edition, snap.reported = s.save.Writing, s.save.Edition, true
 	if s.job && !s.early {
@@ -118,13 +118,13 @@ func (m *member) adopt(snap *snapshot, s *scan) {
 	m.u.snapshots.rewrite(snap)
 }
 
-// belongs reports whether files with a label are of a save's view and round.
+// belongs reports whether view and round are those of a save.
 func (m *member) belongs(view string, round int, save group.Announcement) bool {
 	view, round = m.resolve(view, round)
 	return view == save.View && round == save.Round
 }
 
-// upload sends what is held for a save, and returns the payload of this node's part.
+// upload sends the snapshot for a save, and returns the payload of this node's part.
 func (m *member) upload(ctx context.Context, save group.Announcement) group.Event {
 	u := m.u
 	select {
@@ -208,14 +208,14 @@ func (m *member) deliverSnapshot(ctx context.Context, up *upload, dir string) (p
 	}, dir)
 }
 
-// local is what the machine knows a snapshot by, but for its edition and sign.
+// local returns the machine's identity of a snapshot, without edition and sign.
 func (snap *snapshot) local(m *member) group.Local {
 	view, round := m.resolve(snap.View, snap.Round)
 	return group.Local{View: view, Round: round, Step: snap.Step, Writing: snap.Writing}
 }
 
-// reportDue reports what is complete and due to the machine, oldest first. all says that
-// everything is due.
+// reportDue reports complete checkpoints that are due to the machine, oldest first. With all,
+// every one is due.
 func (m *member) reportDue(all bool) {
 	if m.is(memberFenced) {
 		m.giveUpAll("a newer pod has taken the place of this node")

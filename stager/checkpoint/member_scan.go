@@ -8,7 +8,7 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// restoredCopy reports whether restore brought all files of a checkpoint.
+// restoredCopy reports whether all files of a checkpoint were written by restore.
 func restoredCopy(t tree, files []local) bool {
 	if t.only != "" {
 		return false
@@ -17,9 +17,8 @@ func restoredCopy(t tree, files []local) bool {
 	return err == nil && newerThan(files, info.ModTime()) == ""
 }
 
-// labelLocked says to which view and round the files of a checkpoint belong that is seen
-// for the first time: where this node was when the first of them came. before is what was
-// seen under the name earlier.
+// labelLocked sets the view and round of a checkpoint that is seen for the first time: those of
+// this node when its first file appeared. before is the earlier entry of the same name.
 func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 	m := u.member
 	if m == nil {
@@ -38,7 +37,7 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 		if err != nil {
 			continue
 		}
-		at := f.modified() // links that are made and removed change the other time
+		at := f.modified() // not the change time, which changes when links are made and removed
 		if at.Before(m.since()) {
 			at = changeTime(info) // it was copied with its times
 		}
@@ -55,14 +54,14 @@ func (u *Uploader) labelLocked(e *entry, before *entry, t tree, files []local) {
 		return
 	}
 	e.view, e.round = m.at(first)
-	if !m.hasSeen(e.step) { // no notification of the kernel said so
+	if !m.hasSeen(e.step) { // no notification of the kernel reported it
 		m.post(group.Event{What: group.Expect})
 	}
 	m.sighted(e.step)
 	m.restores.note(e.step, before != nil)
 }
 
-// newestOf returns when the last of some files was written.
+// newestOf returns the latest modification time of files.
 func newestOf(files []local) (newest time.Time, some bool) {
 	for _, f := range files {
 		if at := f.modified(); !some || at.After(newest) {
@@ -92,7 +91,7 @@ func (m *member) since() time.Time {
 	return m.home.Since
 }
 
-// scanOf returns the scan of a step that is under way, or nil.
+// scanOf returns the scan of a step that is running, or nil.
 func (u *Uploader) scanOf(step int64) *scan {
 	if u.member == nil {
 		return nil
@@ -102,7 +101,7 @@ func (u *Uploader) scanOf(step int64) *scan {
 	return u.member.scans[step]
 }
 
-// adoptLocked gives a checkpoint that is complete what other nodes know it by.
+// adoptLocked sets the fields of a complete checkpoint by which other nodes identify it.
 func (m *member) adoptLocked(snap *snapshot, e *entry, sign group.Sign) {
 	snap.View, snap.Round, snap.Sign = e.view, e.round, sign
 	view, round := m.resolve(e.view, e.round)
@@ -114,21 +113,22 @@ func (m *member) adoptLocked(snap *snapshot, e *entry, sign group.Sign) {
 	snap.Writing, snap.Edition = l.Writing, m.edition(l, snap.print, sent)
 }
 
-// signedLocked notes that what is held was complete before it was signed.
+// signedLocked records that a held checkpoint, which was complete already, now has final
+// evidence.
 func (m *member) signedLocked(snap *snapshot) {
 	m.noteWriting(snap.local(m), snap.print, snap.Files)
 }
 
-// sawLocked counts the writing of a checkpoint that a sign completed, also where it cannot
-// be held now.
+// sawLocked counts the writing of a checkpoint with final evidence, even if it cannot be held
+// now.
 func (m *member) sawLocked(e *entry, step int64, print string, files []local) {
 	view, round := m.resolve(e.view, e.round)
 	m.countLocked(group.Local{View: view, Round: round, Step: step}, print, files, true)
 }
 
-// expects returns what a checkpoint needs on this node to be complete: whether signs of
-// frameworks are not asked for, and how long nothing in it may change. The signs are the
-// first node's; another node waits for its announcement where there is to be a sign.
+// expects returns what completes a checkpoint on this node: whether the completion files of
+// frameworks are not required, and the quiet period. Only the first node has these files. Another
+// node waits for its announcement where such a file is expected.
 func (u *Uploader) expects(s *scan) (other bool, quiet time.Duration) {
 	switch {
 	case s != nil && s.job:
@@ -139,8 +139,8 @@ func (u *Uploader) expects(s *scan) (other bool, quiet time.Duration) {
 	return u.cfg.Node > 0 && u.member == nil, u.cfg.QuietPeriod
 }
 
-// confirm returns the judgement on files that a scan found: an announcement for all nodes
-// proves what time alone does not.
+// confirm returns the judgement on files that a scan found. An announcement for all nodes proves
+// what a quiet period does not.
 func (s *scan) confirm(j detect.Judgement) detect.Judgement {
 	if s == nil || !s.job || j.Final() {
 		return j
@@ -148,11 +148,11 @@ func (s *scan) confirm(j detect.Judgement) detect.Judgement {
 	return detect.Judgement{Kind: detect.Sign, Word: s.evidence(), Reason: "another node announced it for all nodes"}
 }
 
-// evidence names an announcement for all nodes.
+// evidence returns the name of an announcement for all nodes as evidence.
 func (s *scan) evidence() string { return fmt.Sprintf("sign of node %d", s.save.By) }
 
-// signOf returns what a judgement proves to the other nodes. A quiet period proves nothing,
-// and only a sign that a framework writes after all ranks proves it for every node.
+// signOf returns what a judgement proves to the other nodes. A quiet period proves nothing. Only
+// a file that a framework writes after all ranks proves completion for every node.
 func signOf(v detect.View, j detect.Judgement) group.Sign {
 	switch {
 	case !j.Final():
@@ -163,7 +163,7 @@ func signOf(v detect.View, j detect.Judgement) group.Sign {
 	return group.SignOwn
 }
 
-// saidSign returns what a commit by the trainer proves to the other nodes.
+// saidSign returns what an explicit commit by the trainer proves to the other nodes.
 func (u *Uploader) saidSign(t tree, name string, files []local) group.Sign {
 	v, err := u.weigh(t, name, files)
 	if err != nil {
@@ -172,7 +172,8 @@ func (u *Uploader) saidSign(t tree, name string, files []local) group.Sign {
 	return signOf(v, detect.Judgement{Kind: detect.Said})
 }
 
-// expect notes that files of a step come, and has announcements looked for sooner.
+// expect records that files of a step appear, and makes the machine check for announcements
+// sooner.
 func (m *member) expect(step int64) {
 	m.sighted(step)
 	m.restores.note(step, true)

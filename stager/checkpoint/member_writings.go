@@ -7,14 +7,14 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// Which writing of a step a node holds. Nodes compare it before they make a COMMIT; see
-// group.Writings.
+// This file counts the writings of a step, as a trainer may write a step several times. Nodes
+// compare the counts before they make a COMMIT; see group.Writings.
 
 // maxCounted bounds member.counted.
 const maxCounted = 8
 
-// countLocked returns which writing of a step files are. Of a checkpoint that a sign
-// completed it keeps the count on the volume. It is called with Uploader.mu held.
+// countLocked returns the number of the writing that files are. It stores the number on the
+// volume if signed is set. The caller holds Uploader.mu.
 func (m *member) countLocked(l group.Local, print string, files []local, signed bool) int {
 	held := m.u.snaps[l.Step]
 	m.mu.Lock()
@@ -36,7 +36,7 @@ func (m *member) countLocked(l group.Local, print string, files []local, signed 
 	return l.Writing
 }
 
-// noteWriting keeps which writing of a step files are.
+// noteWriting records the number of the writing that files are.
 func (m *member) noteWriting(l group.Local, print string, files []local) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +57,7 @@ func (m *member) noteWritingLocked(l group.Local, print string, files []local) {
 	}
 }
 
-// writingOf returns which writing of a save's step this node has seen complete last; 0 is
+// writingOf returns the last writing of a save's step that this node has seen complete; 0 is
 // none.
 func (m *member) writingOf(save group.Announcement) int {
 	m.mu.Lock()
@@ -65,8 +65,8 @@ func (m *member) writingOf(save group.Announcement) int {
 	return m.home.Writings.At(save.View, save.Round, save.Step)
 }
 
-// edition returns which files of a writing have the fingerprint print: one more than those
-// that were announced last, if this node took part in that with other files.
+// edition returns the edition of a writing with the fingerprint print. It is one more than the
+// last announced edition if this node contributed other files to that one.
 func (m *member) edition(l group.Local, print string, sent bool) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +85,7 @@ func (m *member) edition(l group.Local, print string, sent bool) int {
 	return last
 }
 
-// noteBrought remembers what was uploaded for a writing.
+// noteBrought records what was uploaded for a writing.
 func (m *member) noteBrought(l group.Local, print string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

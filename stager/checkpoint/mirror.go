@@ -23,12 +23,12 @@ type plainFile struct {
 	since     time.Time // when it was first seen in this state
 	sent      plain     // the state that the store has
 	temporary bool      // programs rename such files when they are written
-	refused   string    // why the store does not take it under its name; empty when it does
+	refused   string    // why the store rejects its name; empty when it does not
 	refusedAs plain     // the state that was refused
 }
 
-// temporarySettle is how many times longer a file with a temporary name must not change
-// before it is mirrored: most are renamed before, and a mirror deletes nothing.
+// temporarySettle multiplies the quiet period of files with temporary names. Most of them are
+// renamed soon, and a mirror deletes nothing.
 const temporarySettle = 6
 
 // due reports whether the file is to be sent now.
@@ -42,7 +42,7 @@ func (p *plainFile) due(settle time.Duration, final bool) bool {
 	return final || p.refusedAs != p.now && time.Since(p.since) >= settle
 }
 
-// notePlain takes account of the plain files of the directory.
+// notePlain updates the state of the plain files of the directory.
 func (u *Uploader) notePlain(tree plainTree) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -74,8 +74,8 @@ func (u *Uploader) notePlain(tree plainTree) {
 	u.cfg.Metrics.omitted.WithLabelValues(u.cfg.Output).Set(float64(n))
 }
 
-// mirror sends plain files that have settled, or all with final. A file that is
-// written to meanwhile is sent as far as it was when it was opened, and again later.
+// mirror sends plain files that were unchanged for the quiet period, or all if final is set. A
+// file that is written meanwhile is sent up to its size when it was opened, and again later.
 func (u *Uploader) mirror(ctx context.Context, final bool) error {
 	u.mu.Lock()
 	var due []*plainFile
@@ -93,7 +93,7 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 	if u.cfg.Mode == ModeCheckpoint {
 		store = store.Sub(filesDir)
 	}
-	if u.there == nil { // only who holds the shipping token comes here
+	if u.there == nil { // only the holder of the shipping token gets here
 		there, err := mirrored(ctx, store)
 		if err != nil {
 			return err
@@ -116,7 +116,7 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 		if err == nil || errors.As(err, &ofStore) {
 			return err
 		}
-		u.mu.Lock() // it is of this file alone
+		u.mu.Lock() // the error concerns this file alone
 		defer u.mu.Unlock()
 		unread = errors.Join(unread, err)
 		return nil
@@ -125,14 +125,14 @@ func (u *Uploader) mirror(ctx context.Context, final bool) error {
 		err = u.mirrorNamesakes(ctx, store, due, later, final)
 	}
 	err = errors.Join(err, unread)
-	// From now on this process knows better than the listing.
+	// From here on, this process has newer information than the listing.
 	for _, p := range due {
 		delete(u.there, p.now.Path)
 	}
 	return err
 }
 
-// mirrorFile sends one file, if the store does not have it.
+// mirrorFile sends one file if the store does not have it.
 func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *plainFile, final bool) error {
 	u.mu.Lock()
 	f := p.now
@@ -143,7 +143,7 @@ func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *pla
 		f, err = sendPlain(ctx, store, u.root, u.ledger, f, opts, !final, func(int64) {})
 	}
 	if errors.Is(err, errBusy) || errors.Is(err, fs.ErrNotExist) && gone(u.root, f) {
-		return nil // its turn comes when it is closed, or never
+		return nil // it is sent when it is closed, or never
 	}
 	reason, ok := refusal(err)
 	if !ok {
@@ -171,10 +171,10 @@ func (u *Uploader) mirrorFile(ctx context.Context, store *backends.Store, p *pla
 	return nil
 }
 
-// ledgerName is the hint of what was mirrored.
+// ledgerName is the ledger of what was mirrored.
 const ledgerName = private + "/mirrored"
 
-// gone reports whether a file was removed, or what a link led to.
+// gone reports whether a file, or the target of a link, was removed.
 func gone(root *os.Root, f plain) bool {
 	_, err := root.Lstat(f.Path)
 	if err == nil && f.Target != "" {
@@ -183,7 +183,7 @@ func gone(root *os.Root, f plain) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// mirrored lists what a mirror in the store holds.
+// mirrored lists the objects of a mirror in the store.
 func mirrored(ctx context.Context, store *backends.Store) (map[string]backends.Object, error) {
 	there := make(map[string]backends.Object)
 	for obj, err := range store.List(ctx, "") {
@@ -200,8 +200,8 @@ func mirrored(ctx context.Context, store *backends.Store) (map[string]backends.O
 
 var errBusy = errors.New("it is open for writing")
 
-// openPlain opens a file for reading, as long as it is a plain one. Of links only those
-// are followed that were when it was listed, and never out of root.
+// openPlain opens a regular file for reading. It follows a link only if it was one when it was
+// listed, and never out of root.
 func openPlain(root *os.Root, f plain) (*os.File, error) {
 	p, flags := f.Path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW
 	if f.Target != "" {
@@ -217,9 +217,9 @@ func openPlain(root *os.Root, f plain) (*os.File, error) {
 	return file, nil
 }
 
-// sendPlain sends one file as far as it is now, and returns the state that was sent.
-// With closed it refuses one that somebody writes to. It tells moved of the bytes as
-// they are read, of as many as the file has. The ledger notes a file only if it did not
+// sendPlain sends one file in its current state, and returns that state. If closed is set, it
+// returns errBusy for a file that is open for writing. It calls moved with the number of bytes as
+// they are read, in total the size of the file. The ledger records a file only if it did not
 // change meanwhile.
 func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *ledger, f plain, opts backends.CreateOptions, closed bool, moved func(int64)) (plain, error) {
 	file, err := openPlain(root, f)
@@ -249,11 +249,11 @@ func sendPlain(ctx context.Context, store *backends.Store, root *os.Root, l *led
 	return f, nil
 }
 
-// countingFile tells of the bytes of a file that are sent, or read to be sent. Those of which that
-// is said twice, as sending them failed, bring forward what others would have told.
+// countingFile reports the bytes of a file as they are sent, or read to be sent. Retried bytes
+// are reported twice, but the total never exceeds the size of the file.
 type countingFile struct {
 	file  *os.File
-	left  atomic.Int64 // that nobody was told of
+	left  atomic.Int64 // bytes not yet reported
 	moved func(int64)
 }
 
