@@ -14,13 +14,13 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// Several processes at one destination, case by case: one of them stops right before one
-// of its store operations, another one does its work, and the first goes on. The
-// exploration of interleavings covers the cases between these.
+// These tests run several processes at one destination. One of them stops right before one of its
+// store operations, another one does its work, and the first continues. The exploration of
+// interleavings covers the cases between these.
 
-// stopping is a store whose process stops once, before its first operation op of a key
-// that contains part: meanwhile runs. The operations are list, stat, read, put, delete,
-// and looked, which is the end of a listing.
+// stopping is a store whose process pauses once, before its first operation op on a key that
+// contains part, and runs meanwhile. The operations are list, stat, read, put, delete, and
+// looked, which is the end of a listing.
 type stopping struct {
 	backends.Backend
 	op, part  string
@@ -107,7 +107,7 @@ func prune(t *testing.T, b backends.Backend, last int) {
 	}
 }
 
-// committed checks that a step is committed, and all committed steps are whole.
+// committed checks that the steps are committed, and that every committed step is complete.
 func committed(t *testing.T, b *mem.Backend, steps ...int64) {
 	t.Helper()
 	dirs := commits(b)
@@ -123,15 +123,15 @@ func committed(t *testing.T, b *mem.Backend, steps ...int64) {
 	}
 }
 
-// ready makes a checkpoint in an output's directory that its marker calls complete.
+// ready writes a checkpoint with a completion marker to an output directory.
 func ready(t *testing.T, dir, name, text string) {
 	t.Helper()
 	write(t, filepath.Join(dir, name), map[string]string{"w": text})
 	write(t, filepath.Join(dir, name), map[string]string{markerName: ""}) // last
 }
 
-// The second writer replaced the COMMIT and tidied away the data of the first one, which
-// had just found all of it there; then the first replaced COMMIT.json by its own, which
+// Regression: the second writer replaced the COMMIT and removed the data of the first writer,
+// which had just verified it. The first writer then replaced COMMIT.json with its own, which
 // named the removed data. Both reported success.
 func TestTwoOverwritingWritersLeaveAWholeStep(t *testing.T) {
 	for _, before := range []bool{true, false} {
@@ -153,9 +153,9 @@ func TestTwoOverwritingWritersLeaveAWholeStep(t *testing.T) {
 	}
 }
 
-// Whatever removes the data of a step while its COMMIT.json is written, such as a stager
-// of before: the writer looks at the data again before it reports success, and sends what
-// is gone.
+// Another process, such as an older stager, may remove the data of a step while its COMMIT.json
+// is written. The writer checks the data again before it reports success, and uploads what is
+// missing.
 func TestAWriterLooksAtItsDataAfterTheCommit(t *testing.T) {
 	removeData := func(b *mem.Backend) {
 		for _, key := range b.Keys() {
@@ -166,7 +166,7 @@ func TestAWriterLooksAtItsDataAfterTheCommit(t *testing.T) {
 			}
 		}
 	}
-	for _, op := range []string{"put", "written"} { // right before it is there, and right after
+	for _, op := range []string{"put", "written"} { // right before it exists, and right after
 		b := mem.New()
 		if err := pushed(t, stopsAt(b, op, commitKey, func() { removeData(b) }), 5, ConflictFail, "one"); err != nil {
 			t.Errorf("the writer: %v", err)
@@ -182,8 +182,8 @@ func TestAWriterLooksAtItsDataAfterTheCommit(t *testing.T) {
 	}
 }
 
-// A retention removed the data of an older step than the newest that had no COMMIT, and
-// had been listed in the moment before it had one.
+// Regression: retention removed the data of a step without a COMMIT that was older than the
+// newest one. The step was listed just before it was committed.
 func TestAPruneSparesAStepThatIsBeingCommitted(t *testing.T) {
 	t.Run("between its data and its COMMIT", func(t *testing.T) {
 		b := mem.New()
@@ -216,7 +216,7 @@ func TestAPruneSparesAStepThatIsBeingCommitted(t *testing.T) {
 	})
 }
 
-// The daemon removes what is too old after each of its commits.
+// The daemon applies retention after each of its commits.
 func TestTheDaemonsRetentionSparesAStepThatIsBeingCommitted(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	daemon := newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 9 })
@@ -227,8 +227,8 @@ func TestTheDaemonsRetentionSparesAStepThatIsBeingCommitted(t *testing.T) {
 	committed(t, b, 5, 9)
 }
 
-// A restore lists the steps. Then a newer one is committed, and a retention removes the
-// one that the restore wants. It ended with "no committed checkpoint is good".
+// Regression: a restore lists the steps, then a newer step is committed, and retention removes
+// the step that the restore chose. The restore failed with "no committed checkpoint is good".
 func TestARestoreBesideARetentionFindsTheNewerStep(t *testing.T) {
 	for _, at := range []struct{ op, part string }{{"read", commitKey}, {"list", dataDir}, {"read", "/w"}} {
 		t.Run(at.op+" "+at.part, func(t *testing.T) {
@@ -252,9 +252,8 @@ func TestARestoreBesideARetentionFindsTheNewerStep(t *testing.T) {
 	}
 }
 
-// A pod that is being deleted saves what it has while its replacement trains on from an
-// earlier step. The old one must neither replace what the replacement committed nor
-// remove what it is about to commit.
+// A pod that is being deleted drains while its replacement trains from an earlier step. The old
+// pod must neither replace what the replacement committed nor remove what it is about to commit.
 func TestAnOldPodDrainsBesideItsReplacement(t *testing.T) {
 	drain := func(t *testing.T, u *Uploader) {
 		t.Helper()

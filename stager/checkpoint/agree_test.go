@@ -17,7 +17,7 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// restoreOn restores on a node of job-a, which has two.
+// restoreOn restores on one node of job-a, which has two nodes.
 func restoreOn(t *testing.T, b backends.Backend, node int, change ...func(*RestoreConfig)) (Restored, error) {
 	t.Helper()
 	cfg := RestoreConfig{
@@ -30,7 +30,7 @@ func restoreOn(t *testing.T, b backends.Backend, node int, change ...func(*Resto
 	return Restore(t.Context(), cfg)
 }
 
-// wantRestored restores on a node, and wants a step.
+// wantRestored restores on a node and expects a step.
 func wantRestored(t *testing.T, b backends.Backend, node int, want int64, change ...func(*RestoreConfig)) {
 	t.Helper()
 	done, err := restoreOn(t, b, node, change...)
@@ -42,8 +42,8 @@ func wantRestored(t *testing.T, b backends.Backend, node int, want int64, change
 // podsOf names the pods of a gang as restoreOn does.
 func podsOf(c *Config) { c.Pod = fmt.Sprint("pod-", c.Node) }
 
-// A step was committed between the restores of two nodes, and each restored the newest that
-// it found. When both restore again after that, they begin with the newer one.
+// Regression: a step was committed between the restores of two nodes, and each restored the
+// newest step that it found. If both restore again afterwards, they use the newer step.
 func TestNodesRestoreStepThatTheyAgreeOn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -58,14 +58,14 @@ func TestNodesRestoreStepThatTheyAgreeOn(t *testing.T) {
 		g.save("4")
 		g.waitFor(4)
 		wantRestored(t, b, 0, 3)
-		// Node 0 begins again, and node 1 may be another pod by then.
+		// Node 0 restarts, and node 1 may be another pod by then.
 		wantRestored(t, b, 0, 4)
 		wantRestored(t, b, 1, 4, func(c *RestoreConfig) { c.Among.Pod = "another" })
 	})
 }
 
-// A checkpoint that was written before the nodes restored, and is committed afterwards,
-// does not prove that the job ran.
+// A checkpoint that was written before the nodes restored, and committed afterwards, does not
+// prove that the job ran.
 func TestLateCommitSplitsNoNodes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -82,8 +82,7 @@ func TestLateCommitSplitsNoNodes(t *testing.T) {
 	})
 }
 
-// Retention removed the step that was agreed on, or it was damaged, before the second node
-// restored it.
+// The agreed step was removed by retention, or damaged, before the second node restored it.
 func TestNodesAgreeAnewOnDamagedStep(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -132,7 +131,7 @@ func TestNodesAgreeToBeginWithoutCheckpoint(t *testing.T) {
 	})
 }
 
-// A step that was given by hand on one node holds for all.
+// An explicit step on one node applies to all nodes.
 func TestStepByHandIsAgreedOn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -152,8 +151,8 @@ func TestStepByHandIsAgreedOn(t *testing.T) {
 	})
 }
 
-// Credentials that may only read follow what the others agreed on. Without an agreement each
-// node takes the newest step, and says that nobody agreed.
+// A node with read-only credentials follows the agreement of the others. Without an agreement,
+// each node restores the newest step and logs that there is no agreement.
 func TestReadOnlyNodeFollowsAgreement(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, faults := mem.New(), new(conformance.Faults)
@@ -170,7 +169,7 @@ func TestReadOnlyNodeFollowsAgreement(t *testing.T) {
 		g.saveOn(0, g.dirs[0], "2")
 		g.saveOn(1, g.dirs[1], "2")
 		g.waitFor(2)
-		// The agreement is over as soon as the job saved after it.
+		// The agreement ends as soon as the job has saved after it.
 		wantRestored(t, faults.Wrap(b), 1, 2)
 		if got := slices.ContainsFunc(late, func(key string) bool { return strings.HasPrefix(key, group.FollowersPrefix) }); !got {
 			t.Errorf("there are %q, want a record of node 0", late)
@@ -178,8 +177,8 @@ func TestReadOnlyNodeFollowsAgreement(t *testing.T) {
 	})
 }
 
-// Records of restores that nobody needs are swept; those of a job that has a COMMIT stay, but
-// for agreements in whose place there are later ones.
+// Obsolete restore records are removed. Those of a job that has a COMMIT stay, except agreements
+// that later ones replace.
 func TestRecordsOfRestoresAreSwept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -214,8 +213,8 @@ func TestRecordsOfRestoresAreSwept(t *testing.T) {
 	})
 }
 
-// A record that cannot be read is followed by nobody: whoever passes it over may begin with
-// another step than the others.
+// No node proceeds past an unreadable record, because it might start from another step than the
+// others.
 func TestUnreadableAgreementEndsRestore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()

@@ -11,7 +11,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// rewriteInPlace truncates and writes files, in the order of names, at a time of its own.
+// rewriteInPlace truncates and writes files, in the order of names, at the given time.
 func rewriteInPlace(t *testing.T, dir string, at int, text func(name string) string, names ...string) {
 	t.Helper()
 	for i, name := range names {
@@ -23,13 +23,14 @@ func rewriteInPlace(t *testing.T, dir string, at int, text func(name string) str
 	}
 }
 
-// A trainer that overwrites one checkpoint of a name without a number has each complete
-// state of it saved as a step. It was mirrored as plain files, and restore found nothing.
+// Each complete state of a checkpoint that is overwritten in place, under a name without a
+// number, is saved as a step. Regression: it was mirrored as plain files, and restore found
+// nothing.
 func TestNamesWithoutNumbersAreSaved(t *testing.T) {
 	for name, written := range map[string][]string{
 		"a file":                 {"last.pt"},
 		"of Lightning":           {"last.ckpt"},
-		"a directory":            {"latest/model.pt", "latest/optim.pt"}, // which the saves before it confirm
+		"a directory":            {"latest/model.pt", "latest/optim.pt"}, // confirmed by the saves before it
 		"Keras":                  {kerasWeights, kerasMetadata},
 		"Keras in its directory": {"backup/" + kerasWeights, "backup/" + kerasMetadata},
 	} {
@@ -64,7 +65,7 @@ func TestNamesWithoutNumbersAreSaved(t *testing.T) {
 						t.Errorf("%s: got %.40q, want its last content", file, got)
 					}
 				}
-				// The same state is not another step, also after a restart.
+				// The same state is not another step, even after a restart.
 				if err := u.Close(); err != nil {
 					t.Fatal(err)
 				}
@@ -77,8 +78,8 @@ func TestNamesWithoutNumbersAreSaved(t *testing.T) {
 	}
 }
 
-// Keras overwrites the weights, and then the file that says of which epoch they are: new
-// weights with the old one are not a checkpoint.
+// Keras overwrites the weights first, and then the file that records their epoch. New weights
+// with the old epoch are not a checkpoint.
 func TestHalfOverwrittenKerasBackupIsNotSaved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -100,8 +101,8 @@ func TestHalfOverwrittenKerasBackupIsNotSaved(t *testing.T) {
 	})
 }
 
-// Beside numbered checkpoints last.ckpt is one of them under another name, and only
-// mirrored; so it is where the destination has numbered steps.
+// If there are numbered checkpoints, here or at the destination, last.ckpt is another name for
+// one of them and is only mirrored.
 func TestNamesWithoutNumbersBesideOthersAreMirrored(t *testing.T) {
 	for _, here := range []bool{true, false} {
 		inBubble(t, func(t *testing.T) {
@@ -149,8 +150,8 @@ func TestAutoCandidates(t *testing.T) {
 	}
 }
 
-// What numbers checkpoints is the plan's: by name alone a file without a number is a plain
-// file, and by time the number in a name counts for nothing.
+// Config.Numbers selects the numbering. By name, a file without a number is a plain file; by
+// time, numbers in names are ignored.
 func TestStepsFollowTheConfig(t *testing.T) {
 	const written = 1_800_000_000_000
 	for _, c := range []struct {
@@ -183,7 +184,7 @@ func TestStepsFollowTheConfig(t *testing.T) {
 	}
 }
 
-// With steps by time several names are steps each, also of one number.
+// With steps by time, several names are separate steps, even if they share a number.
 func TestStepsByTimeOfNamesThatShareANumber(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()

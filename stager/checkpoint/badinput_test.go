@@ -18,7 +18,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// picky can hold no name with a backslash.
+// picky is a store that rejects names with a backslash.
 type picky struct{ *mem.Backend }
 
 func (picky) CheckKey(key string) error {
@@ -28,7 +28,8 @@ func (picky) CheckKey(key string) error {
 	return nil
 }
 
-// It is told, and keeps nothing else from being saved.
+// A name that the destination rejects is reported and does not prevent other files from being
+// saved.
 func TestANameThatTheDestinationCannotHold(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -78,8 +79,8 @@ func TestHolesAndSocketsInACheckpoint(t *testing.T) {
 	}
 }
 
-// A destination that takes every call and never answers: the end keeps its deadline,
-// says what is not safe, and what waits stays held for the next process.
+// With a destination that accepts every call and never responds, Drain keeps its deadline and
+// reports what is not safe. Pending checkpoints stay held for the next process.
 func TestADestinationThatIsSlowForEver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir, faults := mem.New(), t.TempDir(), new(conformance.Faults)
@@ -106,8 +107,8 @@ func TestADestinationThatIsSlowForEver(t *testing.T) {
 	})
 }
 
-// A run from scratch, whose steps are lower than those of the run before: its newest
-// is saved and told as such, though restore takes the highest step.
+// A run from scratch has lower steps than the run before. Its newest step is saved and reported,
+// although restore uses the highest step.
 func TestStepNumbersThatGoBack(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -130,8 +131,8 @@ func TestStepNumbersThatGoBack(t *testing.T) {
 	})
 }
 
-// What the store refuses is told, costs the job nothing that was there, and is saved
-// when the store takes it again.
+// What the store rejects is reported, loses nothing that the job had, and is saved when the store
+// accepts it again.
 func TestADestinationThatRefuses(t *testing.T) {
 	for kind, hopeless := range map[backends.Kind]bool{backends.NoSpace: false, backends.Permission: true} {
 		inBubble(t, func(t *testing.T) {
@@ -163,8 +164,8 @@ func TestADestinationThatRefuses(t *testing.T) {
 	}
 }
 
-// The store's clock decides nothing but when the remains of strangers are old: the steps
-// themselves say which is newer.
+// The store's clock only decides when orphans of other programs are old. The steps themselves
+// determine which is newer.
 func TestAClockOfTheStoreThatIsOff(t *testing.T) {
 	dest := t.TempDir()
 	for step, off := range map[int]time.Duration{1: 48 * time.Hour, 2: -1000 * time.Hour} {

@@ -23,18 +23,18 @@ func caseFile(text string) string {
 		_, err = w.Write([]byte(text))
 	}
 	if err = errors.Join(err, z.Close()); err != nil {
-		panic(err) // a buffer takes all
+		panic(err) // writes to a buffer do not fail
 	}
 	return b.String()
 }
 
-// tensors is a safetensors file of one tensor.
+// tensors is a safetensors file with one tensor of n bytes.
 func tensors(n int) string {
 	header := fmt.Sprintf(`{"t%d":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}`, n)
 	return string([]byte{byte(len(header)), 0, 0, 0, 0, 0, 0, 0}) + header + "data"
 }
 
-// restoredFiles are how many files a restore brings, or that there is nothing.
+// restoredFiles describes how many files a restore writes, or that there is nothing to restore.
 func restoredFiles(t *testing.T, b *mem.Backend) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "restored")
@@ -44,8 +44,8 @@ func restoredFiles(t *testing.T, b *mem.Backend) string {
 	return fmt.Sprint(len(read(t, dir)), " files")
 }
 
-// completionCases are the ways in which the default settings lost checkpoints, or took half
-// of one for the whole. before is what was found then.
+// completionCases are the cases in which the default settings lost checkpoints or committed
+// partial ones. before is the result at that time.
 var completionCases = []struct {
 	name   string
 	do     func(t *testing.T, u *Uploader, b *mem.Backend, dir string) string
@@ -146,14 +146,14 @@ var completionCases = []struct {
 			}
 		}
 		for range 3 {
-			_ = u.Sync(t.Context()) // its error is counted by what is committed
+			_ = u.Sync(t.Context()) // the commits show whether it failed
 		}
 		return fmt.Sprintf("%d of 6 committed", len(commits(b)))
 	}, "6 of 6 committed", "1 of 6 committed"},
 }
 
-// Case 8 is TestRenamesAreSeenWithoutScans: of 20 directories that were renamed into place 0 were
-// committed at once, since no scan had seen the temporary names.
+// Case 8 is TestRenamesAreSeenWithoutScans: of 20 directories that were renamed into place, none
+// was committed at once, because no scan had seen the temporary names.
 func TestCompletionWithDefaultSettings(t *testing.T) {
 	for _, c := range completionCases {
 		t.Run(c.name, func(t *testing.T) {

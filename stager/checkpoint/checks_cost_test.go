@@ -18,7 +18,7 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
 )
 
-// cpuTime returns the CPU time that this process used.
+// cpuTime returns the CPU time that this process has used.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage unix.Rusage
@@ -58,11 +58,11 @@ func archiveOf(b *testing.B, count, size int) string {
 	return text.String()
 }
 
-// What the structure of files says costs less than 1 % of the CPU time of their upload. Here a
-// checkpoint of 128 MiB is looked at a hundred times, each time as if all of its files had
-// changed, and uploaded once. A check reads headers alone, so its time grows with the number
-// of tensors: with these of 1 MiB, half the mean of BERT-base, it stays below 1 %; with tensors
-// of 64 KiB it was 2.8 %.
+// Structure checks cost less than 1 % of the CPU time of the upload of their files. The benchmark
+// scans a checkpoint of 128 MiB a hundred times, each time as if all of its files had changed,
+// and uploads it once. A check reads only headers, so its time grows with the number of tensors.
+// With tensors of 1 MiB, half the mean of BERT-base, the cost stays below 1 %; with tensors of 64
+// KiB it was 2.8 %.
 func BenchmarkStructureChecks(b *testing.B) {
 	const files, looks, count, size = 4, 100, 16, 1 << 20
 	dir := b.TempDir()
@@ -106,7 +106,7 @@ func BenchmarkStructureChecks(b *testing.B) {
 			b.Fatal(err)
 		}
 		uploads += cpuTime(b) - began
-		if err := errors.Join(u.Close(), os.RemoveAll(filepath.Join(dir, private))); err != nil { // what was sent is forgotten
+		if err := errors.Join(u.Close(), os.RemoveAll(filepath.Join(dir, private))); err != nil { // forget what was sent
 			b.Fatal(err)
 		}
 	}

@@ -73,7 +73,8 @@ func TestDecodeCommitRefuses(t *testing.T) {
 	}
 }
 
-// A COMMIT.json with one more field was corrupt (76), and retention removed its step.
+// Regression: a COMMIT.json with one additional field was treated as corrupt (exit code 76), and
+// retention removed its step.
 func TestCommitOfLaterVersion(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -108,7 +109,7 @@ func TestCommitOfLaterVersion(t *testing.T) {
 	})
 }
 
-// conflict: overwrite replaced a COMMIT that only a later version of stager can read.
+// Regression: conflict: overwrite replaced a COMMIT that only a later version of stager can read.
 func TestCommitOfLaterVersionIsNotReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -193,7 +194,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A store reads in parts, at once, in any order, again, and across their borders.
+// A store reads in parts: concurrently, in any order, repeatedly, and across part boundaries.
 func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
 	const size = 1 << 20
 	contents := conformance.ContentsOf("x", size)
@@ -207,7 +208,7 @@ func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
 			for n := r.IntN(3); n >= 0 && off < size; n-- {
 				buf := make([]byte, size/16)
 				if r.IntN(3) == 0 {
-					buf = buf[:r.IntN(len(buf))] // broken off
+					buf = buf[:r.IntN(len(buf))] // a short read
 				}
 				m, _ := s.ReadAt(buf, off)
 				off += int64(m)
@@ -233,7 +234,7 @@ func TestSummedIsTheSumHoweverItIsRead(t *testing.T) {
 	}
 }
 
-// sumsFirst is a protocol in which a part's sum stands before its bytes.
+// sumsFirst is a protocol in which the checksum of a part precedes its bytes.
 type sumsFirst struct {
 	backends.Backend
 	told *atomic.Int64
@@ -257,9 +258,9 @@ func (s sumsFirst) WritePart(_ context.Context, _ int64, src *io.SectionReader) 
 func (sumsFirst) Abort() error                                    { return nil }
 func (sumsFirst) Commit(context.Context) (backends.Object, error) { return backends.Object{}, nil }
 
-// S3 reads every part twice, and the first time is over in no time: an upload of 100 MiB
-// at 1 MiB/s said at its beginning that nothing was left, and that its checkpoint would
-// be safe in time.
+// Regression: S3 reads every part twice, and the first time is fast. At its start, an upload of
+// 100 MiB at 1 MiB/s reported that nothing was left and that its checkpoint would be safe in
+// time.
 func TestWhatIsSummedFirstHasNotMoved(t *testing.T) {
 	const size = 1 << 20
 	var told atomic.Int64
@@ -277,7 +278,7 @@ func TestWhatIsSummedFirstHasNotMoved(t *testing.T) {
 	}
 }
 
-// sendsFiles is sumsFirst where the kernel then sends a part.
+// sendsFiles is sumsFirst with the kernel sending the parts.
 type sendsFiles struct{ sumsFirst }
 
 func (s sendsFiles) CreateParts(context.Context, string, backends.CreateOptions) (backends.PartWriter, error) {
@@ -291,7 +292,7 @@ func (s sendsFiles) WritePart(ctx context.Context, _ int64, src *io.SectionReade
 	return backends.SendFile(ctx, src, func(_ *os.File, _ int64, n int) int { return (n + 1) / 2 })
 }
 
-// readFrom counts what is read.
+// readFrom counts the bytes that are read.
 type readFrom struct {
 	io.ReaderAt
 	bytes atomic.Int64
@@ -303,8 +304,8 @@ func (r *readFrom) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// What the kernel sends was read once, for the sum that stands before it, and moves as it
-// is sent.
+// A file that the kernel sends is read once, for the checksum that precedes it, and counts as
+// moved when it is sent.
 func TestWhatIsSentFromAFileIsReadOnce(t *testing.T) {
 	const size = 1<<20 + 1
 	var told atomic.Int64

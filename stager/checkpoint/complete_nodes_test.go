@@ -10,9 +10,9 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// The evidence of a step of several nodes is that of all of them. What only quiet periods
-// completed passed for a sign of all ranks where its files were of
-// torch.distributed.checkpoint.
+// The evidence of a step of several nodes combines that of all nodes. Regression: a step with
+// files of torch.distributed.checkpoint that only quiet periods had completed counted as final,
+// as if the completion file of all ranks existed.
 func TestEvidenceOfSeveralNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second map[string]string // by node
@@ -77,8 +77,8 @@ func TestEvidenceOfSeveralNodes(t *testing.T) {
 	}
 }
 
-// A commit by the trainer on one node is of the files of that node: where the sign of all
-// ranks is missing, it does not complete the files of the others at once.
+// A commit by the trainer on one node covers the files of that node. If the completion file of
+// all ranks is missing, it does not complete the files of other nodes at once.
 func TestCommitOfOneNodeIsNoSignForAll(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -96,7 +96,7 @@ func TestCommitOfOneNodeIsNoSignForAll(t *testing.T) {
 	})
 }
 
-// Provisional steps of several nodes become final when two saves ended with the same files.
+// Provisional steps of several nodes become final when two saves have ended with the same files.
 func TestProvisionalStepsOfSeveralNodesBecomeFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()

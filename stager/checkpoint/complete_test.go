@@ -45,8 +45,8 @@ func commitOf(t *testing.T, b *mem.Backend, step int64) Commit {
 	return c
 }
 
-// A pause in the middle of a save makes a provisional COMMIT, which the whole checkpoint
-// replaces. It was final, and the whole one was refused.
+// A pause in the middle of a save leads to a provisional COMMIT, which the complete checkpoint
+// replaces. Regression: it was final, and the complete checkpoint was refused.
 func TestProvisionalCommitIsReplacedWhenTheCheckpointGrows(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -72,9 +72,9 @@ func TestProvisionalCommitIsReplacedWhenTheCheckpointGrows(t *testing.T) {
 		if err != nil || len(steps) != 1 || !steps[0].Provisional || steps[0].Evidence != "quiet 10s" {
 			t.Errorf("steps: %+v, %v, want the evidence of the provisional one", steps, err)
 		}
-		// The next one has the shape of the first, and waits for the second file, however
-		// long that takes. A killed writer may have left the first, so that its shape
-		// completes none; the shape of two does.
+		// The next checkpoint has the shape of the first partial one, and waits for the second
+		// file without a time limit. One shape may come from a killed writer and completes
+		// nothing; two equal shapes do.
 		write(t, filepath.Join(dir, "step-1000"), map[string]string{"model.pt": whole["model.pt"]})
 		settled(t, u)
 		time.Sleep(time.Hour)
@@ -97,8 +97,9 @@ func TestProvisionalCommitIsReplacedWhenTheCheckpointGrows(t *testing.T) {
 	})
 }
 
-// A later process of the same directory replaces the provisional COMMIT of the one before. The
-// whole checkpoint was refused as other content of the step, also by the second restart.
+// A later process with the same directory replaces the provisional COMMIT of the previous
+// process. Regression: the complete checkpoint was refused as other content of the step, even
+// after the second restart.
 func TestProvisionalCommitIsReplacedAfterRestarts(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -130,8 +131,8 @@ func (s slowly) Create(ctx context.Context, key string, opts backends.CreateOpti
 	return s.Backend.Create(ctx, key, opts)
 }
 
-// A backlog is sent newest first, so that the older step is committed last: it is the older
-// one all the same. restore took it for the newest.
+// A backlog is sent newest first, so the older step is committed last. Regression: restore
+// treated it as the newest.
 func TestOlderStepThatIsCommittedLaterIsNotTheNewest(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -153,7 +154,7 @@ func TestOlderStepThatIsCommittedLaterIsNotTheNewest(t *testing.T) {
 	})
 }
 
-// Another uploader does not replace a provisional COMMIT that is not its own.
+// An uploader does not replace a provisional COMMIT of another uploader.
 func TestProvisionalCommitOfAnotherIsNotReplaced(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, one, two := mem.New(), t.TempDir(), t.TempDir()
@@ -170,8 +171,8 @@ func TestProvisionalCommitOfAnotherIsNotReplaced(t *testing.T) {
 	})
 }
 
-// What a sign, a mark or the structure of files denies is not committed, however long it
-// lies there; the rest of it makes it complete.
+// A checkpoint that a completion file, a marker or the structure of its files shows to be
+// incomplete is never committed. The missing files complete it.
 func TestIncompleteCheckpointsAreNeverCommitted(t *testing.T) {
 	for name, c := range map[string]struct {
 		at           string
@@ -250,8 +251,8 @@ func TestIncompleteCheckpointsAreNeverCommitted(t *testing.T) {
 	}
 }
 
-// A checkpoint that a trainer removes file by file is not a smaller one, and one that it
-// writes anew is.
+// A checkpoint that a trainer deletes file by file is not a smaller checkpoint. One that it
+// rewrites is a new one.
 func TestCheckpointThatIsRemovedIsNotCommitted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -284,7 +285,7 @@ func TestCheckpointThatIsRemovedIsNotCommitted(t *testing.T) {
 	})
 }
 
-// COMMITs of before know no evidence, and are final.
+// COMMITs of earlier versions have no evidence and are final.
 func TestCommitWithoutEvidenceIsFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()

@@ -16,7 +16,7 @@ import (
 	"github.com/stager-dev/stager/stager/metrictest"
 )
 
-// logbook keeps what an Uploader logs.
+// logbook records the log of an Uploader.
 type logbook struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -34,8 +34,8 @@ func (b *logbook) has(line string) bool {
 	return strings.Contains(b.text.String(), line)
 }
 
-// A provisional checkpoint was logged as safe, and counted as one that is, though restore
-// passes over it while an older one has other files.
+// Regression: a provisional checkpoint was logged and counted as safe, although restore skips it
+// while an older one has other files.
 func TestProvisionalCheckpointIsNotReportedSafe(t *testing.T) {
 	for _, nodes := range []int{1, 2} {
 		for name, signed := range map[string]bool{"marker": true, "quiet": false} {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// FIFOs of a checkpoint were left out without a word.
+// Regression: FIFOs of a checkpoint were omitted silently.
 func TestContentless(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(

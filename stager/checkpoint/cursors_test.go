@@ -11,8 +11,8 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// A COMMIT knows where the trainer stood in its data when the checkpoint began, or when
-// it was said to be complete, or where its marker says; and a restore hands that on.
+// A COMMIT records the cursors at the start of the checkpoint, at the explicit commit, or as the
+// marker gives them. A restore passes them on.
 func TestACommitKnowsWhereTheDataStood(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -54,7 +54,7 @@ func TestACommitKnowsWhereTheDataStood(t *testing.T) {
 			t.Fatal(err)
 		}
 		at = 7
-		u.Close() // the snapshot knows it
+		u.Close() // the snapshot has recorded it
 		u = newUploader(t, dir, b, nil)
 		pass(t, u)
 		restored(`{"train":[6]}`)
@@ -67,8 +67,8 @@ func TestACommitKnowsWhereTheDataStood(t *testing.T) {
 	})
 }
 
-// A trainer that saves quickly and takes its next shards has gone on when the directory is
-// looked at: what it was given by then is not in the checkpoint.
+// A trainer that saves quickly and fetches its next data files has moved on before the directory
+// is scanned. What it received by then is not in the checkpoint.
 func TestTheDataStoodWhereTheyWereWhenTheNameCame(t *testing.T) {
 	at := 0
 	begin := func(t *testing.T) (*Uploader, string, *mem.Backend) {
@@ -94,7 +94,7 @@ func TestTheDataStoodWhereTheyWereWhenTheNameCame(t *testing.T) {
 			at = 2
 			listed := time.Now()
 			time.Sleep(time.Millisecond)
-			u.came("step-7.tmp") // while a look is under way that has not listed it
+			u.came("step-7.tmp") // during a scan that has not listed it
 			u.came("log.txt")
 			u.noteCursors(nil, nil, listed)
 			at = 3
@@ -118,7 +118,7 @@ func TestTheDataStoodWhereTheyWereWhenTheNameCame(t *testing.T) {
 	})
 }
 
-// The kernel's word is heard: the cursor is asked for as the name comes, once.
+// A notification of the kernel triggers one read of the cursors as soon as the name appears.
 func TestANameThatComesIsStampedAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	asked := make(chan struct{}, 10)

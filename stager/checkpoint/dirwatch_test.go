@@ -34,8 +34,9 @@ func movedNames(t *testing.T, u *Uploader, hints <-chan struct{}, n int) {
 	}
 }
 
-// Renames into place are known by the kernel's word, also of temporary names that no scan
-// saw. Of 20 directories one was committed at once, the others after the quiet period.
+// Notifications of the kernel reveal renames into place, even of temporary names that no scan
+// saw. Regression: of 20 directories, one was committed at once and the others after the quiet
+// period.
 func TestRenamesAreSeenWithoutScans(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, nil)
@@ -58,8 +59,8 @@ func TestRenamesAreSeenWithoutScans(t *testing.T) {
 	}
 }
 
-// A checkpoint that gets another number was not renamed into place, and neither was one to
-// which something was added since.
+// A checkpoint that gets another number was not renamed into place. Neither was one that has been
+// replaced since.
 func TestRenamesThatProveNothing(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, nil)
@@ -74,7 +75,7 @@ func TestRenamesThatProveNothing(t *testing.T) {
 	movedNames(t, u, hints, 2)
 	u.mu.Lock()
 	_, moved := u.moved["step-2"]
-	u.moved["step-3"]++ // another directory has the name now
+	u.moved["step-3"]++ // another directory has this name now
 	u.mu.Unlock()
 	if moved {
 		t.Error("step-2 passes for renamed into place, and was step-1")
@@ -85,7 +86,7 @@ func TestRenamesThatProveNothing(t *testing.T) {
 	}
 }
 
-// When the kernel drops notifications the log says so, and the directory is scanned.
+// If the kernel drops notifications, that is logged and the directory is scanned.
 func TestOverflowOfNotificationsIsLogged(t *testing.T) {
 	var said bytes.Buffer
 	dir := t.TempDir()

@@ -27,10 +27,10 @@
 //     hashed on the way. A file that changes meanwhile ends the attempt, and the directory
 //     must be complete again. Files that the previous committed step also has are referenced
 //     and not sent again (reuse.go).
-//  4. Commit. COMMIT.json lists every file with its size and digest and is created last. It
-//     never replaces an existing one, except a provisional one of the same uploader. If
-//     several uploaders save the same step, one wins. Package group coordinates several nodes
-//     (member.go).
+//  4. Commit. COMMIT.json lists every file with its size and digest and is created last. An
+//     existing one is replaced only if it is provisional and of the same uploader, or with
+//     [ConflictOverwrite]. If several uploaders save the same step, one wins. Package group
+//     coordinates several nodes (member.go).
 //  5. Retention. Steps that Keep does not select are removed, COMMIT.json first. Data that
 //     nothing references is removed too (retain.go).
 //

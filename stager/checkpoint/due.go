@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Due returns how many bytes must still be sent to finish the newest complete checkpoint,
-// including the upload in progress before it, and the deadline. The checkpoint should be saved
+// Due returns how many bytes must still be sent to finish the newest complete checkpoint, and
+// by when. The bytes include the upload in progress before it. The checkpoint should be saved
 // before the next one is expected, after the same interval as between the last two. It should
 // also be saved within Config.Grace, the time that it would have if the job ended just when it
-// was complete. A quarter of the shorter period is kept in reserve. If neither period is known,
-// the deadline is zero.
+// was complete. A quarter of the shorter period is kept in reserve. Due returns zeros if nothing
+// is pending, or if neither period is known.
 func (u *Uploader) Due() (left int64, by time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

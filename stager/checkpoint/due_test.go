@@ -8,8 +8,8 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// A checkpoint is due when the next one is expected, and no later than it could be sent
-// if the end came now, with a quarter of the time to spare.
+// A checkpoint is due when the next one is expected, and within the grace period, with a quarter
+// of the time in reserve.
 func TestACheckpointIsDueBeforeTheNext(t *testing.T) {
 	for _, tt := range []struct{ grace, apart, want time.Duration }{
 		{time.Hour, 10 * time.Minute, 10 * time.Minute},

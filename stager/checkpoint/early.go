@@ -149,7 +149,7 @@ func (u *Uploader) dropEarlyLocked(name string) {
 	}
 }
 
-// laterOnes returns, for each step, when the newest candidate with a higher step last changed.
+// laterOnes returns, for each step, when a candidate with a higher step last changed.
 func (u *Uploader) laterOnes(names map[string]int64, unfinished map[string]string) map[int64]time.Time {
 	changed := make(map[int64]time.Time)
 	note := func(name string, step int64) {

@@ -13,7 +13,8 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// rankFiles are what the nodes write of a step, in order: of each the data, then the signs.
+// rankFiles returns the files that a node writes for a step: the data first, then the completion
+// files.
 type rankFiles func(t *testing.T, node int, step string) (data, signs map[string]string)
 
 var waysOfNodes = map[string]rankFiles{
@@ -31,7 +32,8 @@ var waysOfNodes = map[string]rankFiles{
 	},
 }
 
-// saveStep has all nodes write a step, the signs after all data, and remove an older one.
+// saveStep has all nodes write a step, the completion files after all data, and remove an older
+// one.
 func (g *gang) saveStep(ways rankFiles, step, keep int) (all map[string]string) {
 	g.t.Helper()
 	all = make(map[string]string)
@@ -53,9 +55,9 @@ func (g *gang) saveStep(ways rankFiles, step, keep int) (all map[string]string) 
 	return all
 }
 
-// Trainers of several nodes that save every five seconds and keep few lose no checkpoint.
-// With a sign on the first node alone, or none, all but the last ones were lost: the other
-// nodes held nothing before the announcement.
+// Trainers of several nodes that save every five seconds and keep few checkpoints lose none.
+// Regression: with a completion file on the first node alone, or none, all but the last ones were
+// lost, because the other nodes held nothing before the announcement.
 func TestQuickTrainersOfSeveralNodesLoseNoCheckpoint(t *testing.T) {
 	for name, ways := range waysOfNodes {
 		for nodes := 2; nodes <= 3; nodes++ {
@@ -92,18 +94,18 @@ func TestQuickTrainersOfSeveralNodesLoseNoCheckpoint(t *testing.T) {
 	}
 }
 
-// What a node holds of a removed checkpoint may lack what was written after its last scan:
-// the announcement of another node does not make it final.
+// A held, removed checkpoint may lack what was written after the node's last scan. The
+// announcement of another node does not make it final.
 func TestHeldPartOfARemovedCheckpointIsProvisional(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
 		g := joinedGang(t, b, 2)
 		write(t, filepath.Join(g.dirs[1], "step-1"), map[string]string{"__1_0.distcp": "1"})
 		write(t, filepath.Join(g.dirs[0], "step-1"), map[string]string{"__0_0.distcp": "0"})
-		time.Sleep(5 * time.Second) // node 1 has looked
+		time.Sleep(5 * time.Second) // node 1 has scanned
 		write(t, filepath.Join(g.dirs[1], "step-1"), map[string]string{"__1_1.distcp": "11"})
 		write(t, filepath.Join(g.dirs[0], "step-1"), map[string]string{".metadata": "pickle."})
-		removeAll(t, g.dirs[1], "step-1") // before it looks again
+		removeAll(t, g.dirs[1], "step-1") // before the next scan
 		time.Sleep(time.Minute)
 		g.waitFor(1)
 		if c := commitOf(t, b, 1); !c.Provisional || !strings.Contains(c.Evidence, "removed") {
@@ -112,8 +114,8 @@ func TestHeldPartOfARemovedCheckpointIsProvisional(t *testing.T) {
 	})
 }
 
-// A checkpoint of several nodes that no node could complete is named when it is removed and
-// a later one is saved.
+// A checkpoint of several nodes that no node could complete is reported when it is removed and a
+// later one is saved.
 func TestRemovedIncompleteCheckpointOfSeveralNodesIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var said bytes.Buffer
@@ -137,7 +139,7 @@ func TestRemovedIncompleteCheckpointOfSeveralNodesIsReported(t *testing.T) {
 		if got := commits(b); len(got) != 1 {
 			t.Errorf("committed %v, want step 2 alone", got)
 		}
-		g.kill(1) // the log is written no more
+		g.kill(1) // the log is no longer written
 		if got := said.String(); strings.Count(got, "was removed before it was complete") != 1 || !strings.Contains(got, "checkpoint=step-1") {
 			t.Errorf("the log does not name step-1 once:\n%s", got)
 		}

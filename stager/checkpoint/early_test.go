@@ -20,7 +20,7 @@ func removeAll(t *testing.T, dir, name string) {
 	}
 }
 
-// heldEarly lists what is left below the snapshot directory.
+// heldEarly lists the entries below the snapshot directory.
 func heldEarly(t *testing.T, dir string) []string {
 	t.Helper()
 	held, err := filepath.Glob(filepath.Join(dir, snapshotsName, "*"))
@@ -30,8 +30,8 @@ func heldEarly(t *testing.T, dir string) []string {
 	return held
 }
 
-// A trainer that saves every five seconds and keeps few loses none of its checkpoints. Of
-// five two were saved at all, without a warning; of four of one file one.
+// A trainer that saves every five seconds and keeps few checkpoints loses none. Regression: two
+// of five were saved, without a warning, and one of four with a single file.
 func TestQuickTrainersLoseNoCheckpoint(t *testing.T) {
 	for name, c := range map[string]struct {
 		keep  int
@@ -81,8 +81,8 @@ func TestQuickTrainersLoseNoCheckpoint(t *testing.T) {
 	}
 }
 
-// What the trainer removes before it is complete is named in the log and counted, and what
-// was held of it is not saved.
+// A checkpoint that the trainer removes before it is complete is logged and counted. What was
+// held of it is not saved.
 func TestRemovedIncompleteCheckpointIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -126,7 +126,7 @@ func TestRemovedIncompleteCheckpointIsReported(t *testing.T) {
 	}
 }
 
-// A saved checkpoint that a scan sees half removed, or empty, is not missed.
+// A saved checkpoint that a scan finds half removed, or empty, is not reported as missed.
 func TestRemovalOfASavedCheckpointIsNotReported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -143,8 +143,8 @@ func TestRemovalOfASavedCheckpointIsNotReported(t *testing.T) {
 	})
 }
 
-// A checkpoint whose files are removed one by one is saved from what was held, and its
-// rest is not another checkpoint.
+// A checkpoint whose files are removed one by one is saved from its early links. Its remaining
+// files are not another checkpoint.
 func TestCheckpointRemovedFileByFileIsSavedWhole(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -168,8 +168,8 @@ func TestCheckpointRemovedFileByFileIsSavedWhole(t *testing.T) {
 	})
 }
 
-// A trainer removes a checkpoint while stager links its files: what was held stays held. It
-// was let go when the first file could not be found, and the checkpoint was lost.
+// A trainer removes a checkpoint while stager links its files: the links stay. Regression: they
+// were dropped when the first file could not be found, and the checkpoint was lost.
 func TestRemovalWhileFilesAreHeldLosesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -193,7 +193,7 @@ func TestRemovalWhileFilesAreHeldLosesNothing(t *testing.T) {
 	})
 }
 
-// What is held early stays within its budget of two, also in the next process.
+// Early holds stay within their budget of two, even in the next process.
 func TestEarlyHoldsStayWithinTheirBudget(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()

@@ -40,15 +40,15 @@ func provisionals(t *testing.T, b *mem.Backend) string {
 	return strings.Join(dirs, " ")
 }
 
-// Provisional steps become final when a later save ended with the same files. They stayed
-// provisional for ever.
+// Provisional steps become final when a later save has ended with the same files. Regression:
+// they stayed provisional forever.
 func TestProvisionalStepsBecomeFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, nil)
 		for _, s := range []struct{ step, want string }{
 			{"step-100", "100"},
-			{"step-200", "100 200"}, // it may be a half, as the first
+			{"step-200", "100 200"}, // it may be partial, like the first
 			{"step-300", ""},        // 200 has ended
 		} {
 			saveQuietly(t, u, s.step, "model.pt", "optim.pt")
@@ -62,9 +62,9 @@ func TestProvisionalStepsBecomeFinal(t *testing.T) {
 	})
 }
 
-// A trainer that was killed in the middle of a save leaves a half, and the next save of
-// the one that follows begins with the same files and pauses: neither makes the other
-// final. The shape of the half completed the second half for good.
+// A killed trainer leaves a partial save. The next save starts with the same files and pauses.
+// Neither makes the other final. Regression: the shape of the first partial save permanently
+// completed the second.
 func TestHalfOfKilledWriterNeverBecomesFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -83,7 +83,7 @@ func TestHalfOfKilledWriterNeverBecomesFinal(t *testing.T) {
 	})
 }
 
-// A clean end of the trainer makes the last ones final.
+// A successful exit of the trainer makes the last steps final.
 func TestProvisionalStepsBecomeFinalAtACleanEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		exit Exit
@@ -111,8 +111,8 @@ func TestProvisionalStepsBecomeFinalAtACleanEnd(t *testing.T) {
 	}
 }
 
-// Restore prefers a final step to a newer provisional one with other files, unless it is
-// allowed. It gave the half, with success.
+// Restore prefers a final step to a newer provisional one with other files, unless provisional
+// ones are allowed. Regression: it restored the partial one and reported success.
 func TestRestorePrefersFinalSteps(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -120,7 +120,7 @@ func TestRestorePrefersFinalSteps(t *testing.T) {
 		write(t, filepath.Join(dir, "step-100"), map[string]string{"model.pt": zipped(t, "m"), "optim.pt": zipped(t, "o")})
 		write(t, filepath.Join(dir, "step-100"), map[string]string{markerName: ""})
 		settled(t, u)
-		u = newUploader(t, t.TempDir(), b, nil) // which knows no shapes
+		u = newUploader(t, t.TempDir(), b, nil) // it knows no shapes
 		saveQuietly(t, u, "step-200", "model.pt", "optim.pt")
 		for _, c := range []struct {
 			half  string
@@ -131,7 +131,7 @@ func TestRestorePrefersFinalSteps(t *testing.T) {
 			{"", false, Newest, 200}, // confirmed by the final one before it
 			{"step-300", false, Newest, 200},
 			{"", true, Newest, 300}, // allowed
-			{"", false, 300, 300},   // asked for by its number
+			{"", false, 300, 300},   // requested by its number
 		} {
 			if c.half != "" {
 				saveQuietly(t, newUploader(t, t.TempDir(), b, nil), c.half, "model.pt")
@@ -152,7 +152,7 @@ func TestRestorePrefersFinalSteps(t *testing.T) {
 	})
 }
 
-// Where no step is final, the newest provisional one is restored.
+// If no step is final, restore uses the newest provisional one.
 func TestRestoreTakesProvisionalStepsWhereNoneIsFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -165,7 +165,7 @@ func TestRestoreTakesProvisionalStepsWhereNoneIsFinal(t *testing.T) {
 	})
 }
 
-// Retention does not remove the newest final step in favour of provisional ones.
+// Retention does not remove the newest final step in favor of provisional ones.
 func TestRetentionKeepsTheNewestFinalStep(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -173,7 +173,7 @@ func TestRetentionKeepsTheNewestFinalStep(t *testing.T) {
 		write(t, filepath.Join(dir, "step-100"), map[string]string{"model.pt": zipped(t, "m"), "optim.pt": zipped(t, "o")})
 		write(t, filepath.Join(dir, "step-100"), map[string]string{markerName: ""})
 		settled(t, u)
-		// Another run, which changed what it saves.
+		// Another run, which saves different files.
 		u = newUploader(t, t.TempDir(), b, func(c *Config) { c.Keep = Keep{Last: 1} })
 		saveQuietly(t, u, "step-200", "model.pt")
 		if got := strings.Join(commits(b), " "); got != "step-00000100 step-00000200" {
@@ -186,7 +186,7 @@ func TestRetentionKeepsTheNewestFinalStep(t *testing.T) {
 	})
 }
 
-// A step that was saved once more over an old one may hold files of both saves.
+// A step that was saved again over an old one may hold files of both saves.
 func TestFilesOfTwoSavesDoNotBecomeFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -205,8 +205,8 @@ func TestFilesOfTwoSavesDoNotBecomeFinal(t *testing.T) {
 	})
 }
 
-// The order in which several nodes choose a step is that of the first COMMIT of each,
-// also when one was replaced since to make it final.
+// Several nodes order the steps by the first COMMIT of each, even if a COMMIT was replaced since
+// to make it final.
 func TestNewestStepIsNotOneThatBecameFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -224,8 +224,8 @@ func TestNewestStepIsNotOneThatBecameFinal(t *testing.T) {
 	})
 }
 
-// What one process learned of the files of checkpoints the next one knows: a half waits
-// for the rest. It was committed after the quiet period.
+// The next process knows the shapes of checkpoints that one process learned: a partial checkpoint
+// waits for the rest. Regression: it was committed after the quiet period.
 func TestShapesAreRememberedOverARestart(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -251,8 +251,8 @@ func TestShapesAreRememberedOverARestart(t *testing.T) {
 	})
 }
 
-// A checkpoint that lacks what earlier ones had is a warning when it takes twice as long
-// as between the last two.
+// A checkpoint that lacks files of earlier ones causes a warning when it takes twice the interval
+// between the last two.
 func TestOverdueCheckpointIsReportedOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		var said bytes.Buffer

@@ -59,9 +59,9 @@ func TestWhatWouldBeLostIsForetold(t *testing.T) {
 	})
 }
 
-// A checkpoint takes 20 s, and the end has 5 s. That was said when the one before was
-// saved; the end cuts the upload, the step before is restored, and the next start goes
-// on where the upload was cut.
+// A checkpoint takes 20 s, and the grace period is 5 s. That is logged when the previous
+// checkpoint is saved. The end of the grace period interrupts the upload, the previous step is
+// restored, and the next start resumes the interrupted upload.
 func TestAGraceThatIsTooShortIsForetoldAndTheUploadGoesOn(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -105,7 +105,7 @@ func TestAGraceThatIsTooShortIsForetoldAndTheUploadGoesOn(t *testing.T) {
 		sent = nil
 		u = newUploader(t, dir, b, config)
 		pass(t, u)
-		// Of the one that was under way nobody knows.
+		// The state of the request in progress is unknown.
 		if again := arrived + len(sent) - 20; again < 0 || again > 1 || arrived < 4 {
 			t.Errorf("after %d of 20 files had begun %d were sent: %q", arrived, len(sent), sent)
 		}

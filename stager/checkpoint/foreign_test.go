@@ -11,12 +11,12 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// partsStore is a store that has incomplete uploads in parts, as S3 lists them.
+// partsStore is a store with incomplete multipart uploads, as S3 lists them.
 type partsStore struct {
 	*mem.Backend
 	left   []backends.Orphan
-	begun  int  // uploads in parts
-	broken bool // parts do not arrive
+	begun  int  // multipart uploads
+	broken bool // parts fail
 }
 
 func (p *partsStore) Sweep(_ context.Context, _ string, over func(backends.Orphan) bool) error {
@@ -33,7 +33,7 @@ func (p *partsStore) keys() (keys []string) {
 
 const ownData = "step-00000001/data/0123456789abcdef/model"
 
-// foreignUploads are old uploads in parts of which nothing shows that stager began them.
+// foreignUploads are old multipart uploads without any sign that stager started them.
 var foreignUploads = []string{
 	"datasets/theirs.tar", "files/video.mp4", "step-00000001/export.bin",
 	"step-00000001/data/not-an-upload/model", "step-00000001/data/0123456789abcdef", "step-x/data/0123456789abcdef/model",
@@ -47,8 +47,8 @@ func newPartsStore() *partsStore {
 	return p
 }
 
-// The sidecar aborted uploads in parts of other tools under its prefix when they were
-// older than a day.
+// Regression: the sidecar aborted multipart uploads of other tools below its prefix when they
+// were older than a day.
 func TestSweepKeepsForeignUploads(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := newPartsStore(), t.TempDir()
@@ -103,7 +103,7 @@ func TestPruneForeignUploads(t *testing.T) {
 	}
 }
 
-// A name that resembles stager's temporary ones is another program's file.
+// A name that resembles stager's temporary names belongs to another program.
 func TestSweepKeepsNamesLikeItsOwn(t *testing.T) {
 	dest := t.TempDir()
 	theirs := []string{".stager-tmp", "stager-tmp-x", ".stager-temp-1", "x.stager-tmp-2", "step-00000001/.stager-notes", "files/.stager-tm"}

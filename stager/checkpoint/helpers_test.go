@@ -18,7 +18,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// write makes files below dir, whose parents are made.
+// write creates files below dir, with their parent directories.
 func write(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -32,7 +32,7 @@ func write(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
-// read returns all files below dir but RESTORED.json.
+// read returns all files below dir except RESTORED.json.
 func read(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
@@ -51,7 +51,7 @@ func read(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// model is a checkpoint's files that say which step they are of.
+// model returns the files of a checkpoint, whose contents name the step.
 func model(step string) map[string]string {
 	return map[string]string{
 		"model.pt":       strings.Repeat("model of "+step+" ", 1000),
@@ -64,7 +64,7 @@ func newStore(b backends.Backend) *backends.Store {
 	return backends.NewStore(b, "mem://test", backends.Options{RetryFor: time.Millisecond})
 }
 
-// newUploader makes an Uploader over dir; more changes its Config.
+// newUploader returns an Uploader of dir; more changes its Config.
 func newUploader(t *testing.T, dir string, b backends.Backend, more func(*Config)) *Uploader {
 	t.Helper()
 	cfg := Config{Output: "ckpt", Dir: dir, Store: newStore(b), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
@@ -79,7 +79,7 @@ func newUploader(t *testing.T, dir string, b backends.Backend, more func(*Config
 	return u
 }
 
-// pass is a pass that must work.
+// pass runs one Sync and fails the test on an error.
 func pass(t *testing.T, u *Uploader) {
 	t.Helper()
 	if err := u.Sync(t.Context()); err != nil {
@@ -87,7 +87,7 @@ func pass(t *testing.T, u *Uploader) {
 	}
 }
 
-// settled is two passes with the time in between that makes things settle.
+// settled runs two passes, one quiet period apart.
 func settled(t *testing.T, u *Uploader) {
 	t.Helper()
 	pass(t, u)
@@ -119,7 +119,7 @@ func restoreNewest(t *testing.T, b backends.Backend) (Restored, map[string]strin
 	return r, read(t, dir)
 }
 
-// unreferenced lists the keys that no COMMIT speaks for.
+// unreferenced lists the keys that no COMMIT references.
 func unreferenced(t *testing.T, b *mem.Backend) (keys []string) {
 	t.Helper()
 	data := make(map[string]bool)
@@ -152,9 +152,8 @@ func equal(t *testing.T, what string, got, want map[string]string) {
 	}
 }
 
-// dying is a backend whose process is killed after so many calls that change
-// something: from then on nothing works. With lost the last one does its work, and
-// nobody hears of it.
+// dying is a backend whose process is killed after a number of modifying calls: every later call
+// fails. With lost, the last call takes effect, but its response is lost.
 type dying struct {
 	backends.Backend
 	lost bool

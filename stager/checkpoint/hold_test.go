@@ -14,8 +14,8 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// A checkpoint that is likely to be overwritten in place is held by a copy. Where there is
-// no room for it, the commit is refused before a byte is copied, and nothing is left.
+// A checkpoint that is likely to be overwritten in place is held as a copy. Without room for the
+// copy, the commit is refused before a byte is copied, and nothing is left behind.
 func TestCommitWithoutRoomIsRefusedAtOnce(t *testing.T) {
 	for name, spoil := range map[string]func(*snapshotDir){
 		"too little is free": func(s *snapshotDir) { s.free = func(*os.Root) (int64, error) { return 3, nil } },
@@ -44,7 +44,7 @@ func TestCommitWithoutRoomIsRefusedAtOnce(t *testing.T) {
 			if s := u.Status(); len(s.Pending) > 0 {
 				t.Errorf("pending %v, want nothing: it was refused", s.Pending)
 			}
-			// With room the same request succeeds.
+			// With room, the same request succeeds.
 			u.snapshots.clone, u.snapshots.free = cloneFile, func(*os.Root) (int64, error) { return 1 << 30, nil }
 			if _, err := u.Commit(t.Context(), CommitRequest{Path: "last.pt", Step: 7}); err != nil {
 				t.Errorf("with room: %v", err)
@@ -53,8 +53,7 @@ func TestCommitWithoutRoomIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// A directory whose files have room one by one, and not all together, is refused before
-// the first is copied.
+// A directory whose files fit one by one, but not all together, is refused before the first copy.
 func TestCommitCountsAllFilesBeforeTheFirstCopy(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, nil)
@@ -70,8 +69,8 @@ func TestCommitCountsAllFilesBeforeTheFirstCopy(t *testing.T) {
 	}
 }
 
-// Each accepted commit of a file that is overwritten in place is saved as it was then. Of
-// six five were lost.
+// Each accepted commit of a file that is overwritten in place is saved in its state at that time.
+// Regression: five of six were lost.
 func TestCommitsOfAFileThatIsOverwrittenInPlaceAreSaved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -107,7 +106,7 @@ func TestCommitsOfAFileThatIsOverwrittenInPlaceAreSaved(t *testing.T) {
 	})
 }
 
-// The budget of what is held early is the plan's.
+// Config.Hold sets the budget of early holds.
 func TestEarlyHoldsFollowTheConfig(t *testing.T) {
 	for _, c := range []struct {
 		Hold
@@ -117,7 +116,7 @@ func TestEarlyHoldsFollowTheConfig(t *testing.T) {
 		{Hold{Checkpoints: 0, Percent: 25}, 1 << 20, 0},
 		{Hold{Checkpoints: 1, Percent: 25}, 1 << 20, 1},
 		{Hold{Checkpoints: 4, Percent: 25}, 1 << 20, 4},
-		{Hold{Checkpoints: 4, Percent: 25}, 800, 2}, // of 100 bytes each
+		{Hold{Checkpoints: 4, Percent: 25}, 800, 2}, // 100 bytes each
 		{Hold{Checkpoints: 4, Percent: 50}, 600, 3},
 		{Hold{Checkpoints: 4, Percent: 100}, 99, 0},
 	} {

@@ -13,8 +13,8 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// An older attempt never replaces the COMMIT of a newer one, which it did when it did not
-// name the version that it had read.
+// An older attempt never replaces the COMMIT of a newer one. It did when it did not name the
+// version that it had read.
 func TestInterleavingsFindTheUnconditionalReplacement(t *testing.T) {
 	base, dirs := t.TempDir(), []string{t.TempDir(), t.TempDir()}
 	write(t, base, map[string]string{"w": "base"})
@@ -54,11 +54,11 @@ func TestInterleavingsFindTheUnconditionalReplacement(t *testing.T) {
 	}
 }
 
-// faultScenes are those in which something befalls the actors.
+// faultScenes are the scenes that are explored with faults.
 var faultScenes = []string{"two writers", "fail", "same", "suffix", "pruner", "daemon", "daemon, reference", "replacement"}
 
-// After faults, whoever knows that nobody writes any more removes what they left, and all
-// that is committed stays whole.
+// After faults, a prune that knows that no writer is active removes what they left, and every
+// committed step stays complete.
 func sweptAfterwards(check func(*mem.Backend) error) func(*mem.Backend) error {
 	return func(m *mem.Backend) error {
 		if err := check(m); err != nil {
@@ -75,8 +75,8 @@ func sweptAfterwards(check func(*mem.Backend) error) func(*mem.Backend) error {
 	}
 }
 
-// Each of the actors is killed before or after each of its operations, or does not get the
-// answer, beside another one that goes on.
+// Each actor is killed before or after each of its operations, or loses the response, while
+// another one continues.
 func TestInterleavingsWithOneFault(t *testing.T) {
 	const longest = 45 // no actor has more operations
 	most, random, full := 1, 0, os.Getenv("STAGER_TRIAL") == "full"
@@ -91,7 +91,7 @@ func TestInterleavingsWithOneFault(t *testing.T) {
 				for n := 1; n <= longest; n++ {
 					for _, f := range []fault{killedBefore, killedAfter, answerLost} {
 						if !full && int(f) != n%3 {
-							continue // the short form takes one of them at each operation
+							continue // the short form explores one fault per operation
 						}
 						sc := all[name]
 						sc.name = fmt.Sprintf("%s, actor %d, operation %d, fault %d", sc.name, who, n, f)
@@ -112,7 +112,7 @@ func TestInterleavingsWithOneFault(t *testing.T) {
 	}
 }
 
-// Something befalls both of the actors, each at a random operation, in a random schedule.
+// Both actors have a fault, each at a random operation, in a random schedule.
 func TestInterleavingsWithFaultsOfBoth(t *testing.T) {
 	rounds := 25
 	if os.Getenv("STAGER_TRIAL") == "full" {

@@ -12,9 +12,9 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// scenesOfListings are those of who lists steps and then reads their COMMITs, beside a
-// writer and a retention. A step that was removed in between was reported as damaged, with
-// exit code 76, and nodes that agreed on what to restore agreed on nothing.
+// scenesOfListings have an actor that lists steps and then reads their COMMITs, besides a writer
+// and a retention. Regression: a step that was removed in between was reported as damaged, with
+// exit code 76, and nodes did not reach a restore agreement.
 func scenesOfListings(t *testing.T) map[string]scene {
 	other := t.TempDir()
 	write(t, other, map[string]string{"w": "other"})

@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// saved is a checkpoint that an actor pushes.
+// saved returns an actor that pushes a checkpoint.
 func saved(t *testing.T, name string, step int64, conflict string, files map[string]string) func() *actor {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,8 +33,8 @@ func pruner(last int) *actor {
 	}}
 }
 
-// wrong says which promise a destination breaks at the end: a COMMIT without its data, or
-// a step that should be there and is not.
+// wrong returns an error if a destination breaks a promise at the end: a COMMIT without its data,
+// or a missing step.
 func wrong(b *mem.Backend, steps ...int64) error {
 	store := newStore(b)
 	for _, dir := range commits(b) {
@@ -50,7 +50,7 @@ func wrong(b *mem.Backend, steps ...int64) error {
 	return nil
 }
 
-// succeeded are the steps of the actors that ended well.
+// succeeded returns the steps of the actors that succeeded.
 func succeeded(actors map[*actor]int64) (steps []int64) {
 	for a, step := range actors {
 		if a.err == nil && !a.dead {
@@ -119,7 +119,7 @@ func scenes(t *testing.T) map[string]scene {
 	return all
 }
 
-// scenesOfConflict are two writers of one step, for each way to decide between them.
+// scenesOfConflict have two writers of one step, for each conflict mode.
 func scenesOfConflict(t *testing.T) map[string]scene {
 	nothing := func(*testing.T, *mem.Backend) {}
 	two := func(name, conflict, one, other string, check func(m *mem.Backend, a, b *actor) error) scene {
@@ -154,8 +154,8 @@ func scenesOfConflict(t *testing.T) map[string]scene {
 	}
 }
 
-// allSucceed checks that actors that nothing befell succeed, and that what an actor
-// reports as saved is there.
+// allSucceed checks that actors without faults succeed, and that what an actor reports as saved
+// exists.
 func allSucceed(m *mem.Backend, actors ...*actor) error {
 	for _, a := range actors {
 		if a.faultAt == 0 && a.err != nil {
@@ -168,7 +168,7 @@ func allSucceed(m *mem.Backend, actors ...*actor) error {
 	return nil
 }
 
-// texts are the contents of the file "w" of each committed step.
+// texts returns the contents of the file "w" of each committed step.
 func texts(m *mem.Backend) (texts []string) {
 	for _, dir := range commits(m) {
 		c, err := readCommit(context.Background(), newStore(m), dir)
@@ -181,8 +181,8 @@ func texts(m *mem.Backend) (texts []string) {
 	return texts
 }
 
-// daemon is an actor that saves an output with one checkpoint in it, and then removes what
-// cfg does not keep.
+// daemon is an actor that saves an output with one checkpoint, and then applies the retention of
+// cfg.
 func daemon(t *testing.T, dir, name string, step int64, cfg Config) *actor {
 	t.Helper()
 	cfg.Dir, cfg.Output = filepath.Join(dir, name), name
@@ -206,7 +206,7 @@ func daemon(t *testing.T, dir, name string, step int64, cfg Config) *actor {
 	}}
 }
 
-// scenesOfDaemons are those of stager run: it saves, and its own retention follows.
+// scenesOfDaemons are those of stager run: it saves, and then applies its own retention.
 func scenesOfDaemons(t *testing.T) map[string]scene {
 	old := t.TempDir()
 	write(t, old, map[string]string{"base": "frozen", "w": "old"})

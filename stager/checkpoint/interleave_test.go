@@ -17,38 +17,38 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// Several processes at one destination, in every order of their store operations: a
-// scheduler lets one operation of one actor happen at a time. Schedules are explored depth
-// first with a bound on preemptions, then at random.
+// These tests run several processes at one destination with every order of their store
+// operations. A scheduler executes one operation of one actor at a time. Schedules are explored
+// depth first with a limit on preemptions, then at random.
 
 // actor is one process at the destination.
 type actor struct {
 	name    string
 	run     func(ctx context.Context, store *backends.Store) error
-	faultAt int // the operation, counted from 1, at which fault happens; 0: none
+	faultAt int // the operation, counted from 1, with the fault; 0: none
 	fault   fault
 	text    string // what a writer saves in the file "w"
 
 	ops   int
-	asks  chan string // an operation that waits for its turn; closed at the end
+	asks  chan string // operations that wait for their turn; closed at the end
 	turn  chan struct{}
 	err   error
 	dead  bool
 	trace *[]string
 }
 
-// fault is what befalls an actor at one of its operations.
+// fault is what happens to an actor at one of its operations.
 type fault int
 
 const (
-	killedBefore fault = iota // it dies before the operation
-	killedAfter               // it dies when the operation has taken effect
-	answerLost                // the operation takes effect, and fails for the actor
+	killedBefore fault = iota // it is killed before the operation
+	killedAfter               // it is killed after the operation has taken effect
+	answerLost                // the operation takes effect, but fails for the actor
 )
 
 var errCrashed = backends.Errorf(backends.Permission, "", "", "the process was killed")
 
-// do waits for the actor's turn and makes one operation.
+// do waits for the actor's turn and executes one operation.
 func (a *actor) do(op, key string, f func() error) error {
 	if a.dead {
 		return errCrashed
@@ -77,7 +77,7 @@ func (a *actor) do(op, key string, f func() error) error {
 	return err
 }
 
-// stepped is the destination as an actor sees it.
+// stepped is the destination as one actor sees it.
 type stepped struct {
 	backends.Backend
 	a *actor
@@ -86,8 +86,8 @@ type stepped struct {
 // pageLength is how many objects one request of a listing returns.
 const pageLength = 2
 
-// List asks for one page after the other, as a store over a network does: what others do
-// in between is in some pages and not in others.
+// List requests one page after the other, like a store over a network. Changes between the
+// requests are visible in some pages and not in others.
 func (s stepped) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		for after, more := "", true; more; {
@@ -151,8 +151,8 @@ func (w steppedWriter) Commit(ctx context.Context) (obj backends.Object, err err
 	return obj, err
 }
 
-// play runs the actors; choose picks the next of those that wait, of which the first is
-// the one that ran last, if running. It returns what happened, one operation a line.
+// play runs the actors. choose picks the next of the waiting ones; if running is set, the first
+// of them is the one that ran last. play returns the trace, one operation per line.
 func play(b *mem.Backend, actors []*actor, choose func(waiting int, running bool) int) []string {
 	var trace []string
 	wait := func(a *actor) bool { _, more := <-a.asks; return more }
@@ -181,15 +181,15 @@ func play(b *mem.Backend, actors []*actor, choose func(waiting int, running bool
 	return trace
 }
 
-// scene is what a schedule is explored for.
+// scene is a set of actors whose schedules are explored.
 type scene struct {
 	name  string
 	setup func(t *testing.T, b *mem.Backend)
-	// actors are new ones for each schedule; the check afterwards says what is wrong.
+	// actors returns new actors for each schedule, and a check to run afterwards.
 	actors func(dir string) (actors []*actor, check func(b *mem.Backend) error)
 }
 
-// scratch is a directory in memory if there can be one: actors sync their files to the disk
+// scratch returns a directory in memory if possible, because actors sync their files to the disk
 // in each schedule.
 func scratch(t *testing.T) string {
 	t.Helper()
@@ -205,13 +205,13 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
-// explore plays a scene depth first with at most so many preemptions, and at most most
-// schedules, then random ones. It returns the first schedule that breaks a promise.
+// explore plays a scene depth first with a limit on preemptions and at most most schedules, then
+// random schedules. It returns the first schedule that breaks a promise.
 func explore(t *testing.T, sc scene, preemptions, most, random int) (played int, broken string) {
 	t.Helper()
 	dir := scratch(t)
 	once := func(choose func(int, bool) int) string {
-		cryptotest.SetGlobalRandom(t, 24) // ids decide the order of listings
+		cryptotest.SetGlobalRandom(t, 24) // IDs determine the order of listings
 		b := mem.New()
 		sc.setup(t, b)
 		at, err := os.MkdirTemp(dir, "")
@@ -271,8 +271,8 @@ func explore(t *testing.T, sc scene, preemptions, most, random int) (played int,
 	return played, ""
 }
 
-// TestInterleavingsKeepEveryPromise explores the scenes: the default form is bounded by a
-// number of schedules, STAGER_TRIAL=full by larger ones.
+// TestInterleavingsKeepEveryPromise explores the scenes. The default form limits the number of
+// schedules; STAGER_TRIAL=full raises the limits.
 func TestInterleavingsKeepEveryPromise(t *testing.T) {
 	preemptions, most, random := 2, 40, 10
 	if os.Getenv("STAGER_TRIAL") == "full" {
@@ -290,7 +290,7 @@ func TestInterleavingsKeepEveryPromise(t *testing.T) {
 	}
 }
 
-// Each protection is turned off in turn, and the exploration finds what it prevents.
+// Each protection is disabled in turn, and the exploration finds the fault that it prevents.
 func TestInterleavingsFindWhatEachProtectionPrevents(t *testing.T) {
 	defer func() {
 		weaken.tidyYoung, weaken.sweepYoung, weaken.forgetRefs, weaken.trustListing, weaken.unconditional = false, false, false, false, false
@@ -298,7 +298,7 @@ func TestInterleavingsFindWhatEachProtectionPrevents(t *testing.T) {
 	for _, tt := range []struct {
 		scene string
 		off   *bool
-		long  bool // it is found after many schedules
+		long  bool // found only after many schedules
 	}{
 		{"two writers", &weaken.tidyYoung, false},
 		{"pruner", &weaken.sweepYoung, false},

@@ -11,7 +11,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// classed is a file that tells in which class it was read.
+// classed is a file that records the I/O class in which it was read.
 type classed struct {
 	io.ReaderAt
 	got int
@@ -22,7 +22,7 @@ func (c *classed) ReadAt(p []byte, off int64) (int, error) {
 	return c.ReaderAt.ReadAt(p, off)
 }
 
-// Uploads read in the idle class until the end begins, and the thread that did is as it was before.
+// Uploads read in the idle class until the drain starts, and restore the class of their thread.
 func TestUploadsReadInTheIdleClassUntilTheEnd(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -82,7 +82,7 @@ func TestWhichDisksHaveClasses(t *testing.T) {
 		{8, 32, true},
 		{253, 0, true},
 		{8, 17, false},
-		{9, 9, true},   // nobody tells
+		{9, 9, true},   // no information
 		{0, 42, false}, // tmpfs, NFS
 	} {
 		if got := mayHaveClasses(sys, tt.major, tt.minor); got != tt.want {

@@ -15,9 +15,9 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// Somebody outside knows when the trainer said that a checkpoint was complete, and looks
-// into the store for its COMMIT. At every moment the metric tells what he finds, within
-// a second, however slow the store is.
+// An outside observer knows when the trainer declared a checkpoint complete, and polls the store
+// for its COMMIT. At every moment the metric matches the observation within a second, however
+// slow the store is.
 func TestTheLagIsWhatAWatcherSees(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -34,7 +34,7 @@ func TestTheLagIsWhatAWatcherSees(t *testing.T) {
 			defer close(ended)
 			u.run(ctx, hints)
 		}()
-		var said time.Time // of the oldest that is not in the store
+		var said time.Time // of the oldest one that is not in the store
 		worst, longest := 0.0, 0.0
 		for second := range 300 {
 			if step := second / 100; second%100 == 7 {

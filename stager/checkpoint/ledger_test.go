@@ -15,7 +15,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// counting counts what is written, and what is asked for beyond listings.
+// counting counts writes, and requests other than listings.
 type counting struct {
 	backends.Backend
 	created, stats atomic.Int64
@@ -52,7 +52,7 @@ var mirrorStores = map[string]func(t *testing.T) (backends.Backend, func(key str
 	},
 }
 
-// age sets a file's times back.
+// age sets the times of a file back.
 func age(t *testing.T, dir, name string, by time.Duration) {
 	t.Helper()
 	at := time.Now().Add(-by)
@@ -61,8 +61,8 @@ func age(t *testing.T, dir, name string, by time.Duration) {
 	}
 }
 
-// mv candidate.pt best.pt brings an older file of the same size under a name that was
-// pushed: as the store's copy is newer it was taken for the same, and the old one stayed.
+// Regression: mv candidate.pt best.pt puts an older file of the same size at a name that was
+// pushed. As the store's copy was newer, it was considered the same, and the old content stayed.
 func TestPushSendsAnOlderFileOfTheSameSize(t *testing.T) {
 	for name, open := range mirrorStores {
 		for _, memory := range []string{"", t.TempDir()} {
@@ -88,7 +88,7 @@ func TestPushSendsAnOlderFileOfTheSameSize(t *testing.T) {
 				if memory == "" {
 					return
 				}
-				// In the usual case nothing is sent, and no file asked for or read.
+				// In the usual case, nothing is sent, and no file is read or requested.
 				counted.created.Store(0)
 				counted.stats.Store(0)
 				if got, err := Push(t.Context(), cfg); err != nil || got.Unchanged != 2 || counted.created.Load()+counted.stats.Load() != 0 {
@@ -99,7 +99,7 @@ func TestPushSendsAnOlderFileOfTheSameSize(t *testing.T) {
 	}
 }
 
-// The same for an output, over a restart of stager.
+// The same for an output, across a restart of stager.
 func TestMirrorSendsAnOlderFileOfTheSameSize(t *testing.T) {
 	for name, open := range mirrorStores {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestMirrorSendsAnOlderFileOfTheSameSize(t *testing.T) {
 			if text := get(filesDir + "/best"); text != "the other" {
 				t.Errorf("best in the store is %q, want %q", text, "the other")
 			}
-			// What the store has is not what was sent: another tool has written there.
+			// The store does not have what was sent, because another tool has written there.
 			if name == "with checksums" {
 				b.(*mem.Backend).Put(filesDir+"/log", []byte("not"))
 				if end(); get(filesDir+"/log") != "log" {
@@ -144,7 +144,7 @@ func TestMirrorSendsAnOlderFileOfTheSameSize(t *testing.T) {
 	}
 }
 
-// A kill tears the last line of a ledger: what comes after counts again.
+// If a kill cuts off the last line of a ledger, later lines are still valid.
 func TestLedgerOutlivesATornLine(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)

@@ -19,8 +19,8 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// Records at the destination that are not as this stager writes them: cut short, forged,
-// of a later version, of another clock.
+// These tests put records at the destination that this stager does not write: truncated, forged,
+// of a later version, or with another clock.
 
 // viewOf reads the current view.
 func viewOf(t *testing.T, b *mem.Backend) group.View {
@@ -50,8 +50,8 @@ func forgePart(t *testing.T, b *mem.Backend, step int64, payload string) string 
 	return key
 }
 
-// A COMMIT.json that failed its own check was tried again each two seconds for ever, and
-// no later step was saved.
+// Regression: a COMMIT.json that failed its own validation was retried every two seconds forever,
+// and no later step was saved.
 func TestSaveWithoutValidCommitIsGivenUp(t *testing.T) {
 	for _, tt := range []struct{ what, payload, want string }{
 		{"a path that leads out", `{"data":"data/` + strings.Repeat("1", 16) + `","files":[{"path":"../x","size":1,"digest":"crc64nvme:0123456789abcdef"}]}`, `"../x"`},
@@ -79,7 +79,7 @@ func testInvalidCommit(t *testing.T, payload, want string) {
 	if _, there := b.Get(forged); !there || !data || len(commits(b)) > 0 {
 		t.Errorf("the destination has %q, want all parts and data, and no COMMIT", b.Keys())
 	}
-	// The next step is saved, and the end names the one that is not.
+	// The next step is saved, and Drain reports the one that is not.
 	g.start(1)
 	time.Sleep(time.Minute)
 	g.save("2")
@@ -106,7 +106,7 @@ func (n *notes) Write(p []byte) (int, error) {
 	return n.text.Write(p)
 }
 
-// lines returns the lines with all of words.
+// lines returns the lines that contain all words.
 func (n *notes) lines(words ...string) (lines []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,7 +120,7 @@ func (n *notes) lines(words ...string) (lines []string) {
 
 const unreadableNote = "a record cannot be read, and stays as it is"
 
-// edited is a record with a field replaced.
+// edited returns a record with one field replaced.
 func edited(t *testing.T, text []byte, field string, value any) []byte {
 	t.Helper()
 	var rec map[string]any
@@ -135,7 +135,7 @@ func edited(t *testing.T, text []byte, field string, value any) []byte {
 	return text
 }
 
-// spoiled are the ways in which a record is no good; field is one that its key repeats.
+// spoiled returns invalid variants of a record; field is one that its key repeats.
 func spoiled(t *testing.T, good []byte, field string, value any) map[string][]byte {
 	return map[string][]byte{
 		"cut short":          good[:len(good)/2],
@@ -146,8 +146,8 @@ func spoiled(t *testing.T, good []byte, field string, value any) map[string][]by
 	}
 }
 
-// A record that a member needs and cannot read is named once, never replaced or removed,
-// and nothing is committed without it. When a person removes it the job goes on.
+// A record that a member needs and cannot read is reported once and never replaced or removed.
+// Nothing is committed without it. When a person removes it, the job continues.
 func TestUnreadableRecordsStayAsTheyAre(t *testing.T) {
 	for _, rec := range []struct {
 		key   string
@@ -203,8 +203,8 @@ func testUnreadable(t *testing.T, key, field string, value any, how string) {
 	equal(t, "step 1", files, together(2, "1"))
 }
 
-// Announcements and parts are created once, so one that cannot be read is of a save that
-// never completes. The nodes waited for such a part for ever, and saved no later step.
+// Announcements and parts are created once, so an unreadable one belongs to a save that never
+// completes. Regression: the nodes waited for such a part forever and saved no later step.
 func TestUnreadableRecordOfSaveEndsThatSave(t *testing.T) {
 	for _, what := range []string{"announcement", "part"} {
 		for _, how := range []string{"cut short", "empty", "another kind", "a later version", "of another, forged"} {
@@ -256,7 +256,7 @@ func testUnreadableOfSave(t *testing.T, what, how string) {
 	}
 }
 
-// A COMMIT of a later version is not replaced, whatever conflict says.
+// A COMMIT of a later version is not replaced, whatever the conflict mode.
 func TestCommitOfLaterVersionIsNotReplacedByNodes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -298,8 +298,8 @@ func (b shifted) Stat(ctx context.Context, key string) (backends.Object, error) 
 	return obj, err
 }
 
-// Whether another job is alive is decided by what its record counts, on the observer's own
-// clock: times of records do not matter, nor does a store whose clock is an hour off.
+// Whether another job is alive is decided by the counter in its record, on the observer's own
+// clock. Times of records do not matter, nor does a store whose clock is an hour off.
 func TestClocksAnHourOffDoNotMatter(t *testing.T) {
 	for _, by := range []time.Duration{-time.Hour, time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
