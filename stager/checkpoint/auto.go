@@ -81,9 +81,9 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// number assigns step numbers to the candidates, as Config.Numbers says. If there are numbered
-// checkpoints, here or at the destination, an unnumbered one is another name for one of them and
-// is only mirrored.
+// number assigns step numbers to the candidates, as Config.Numbers says. If the output or the
+// destination has numbered checkpoints, an unnumbered one is another name for one of them. It is
+// then only mirrored.
 func (u *Uploader) number(names map[string]int64, claimed map[string]string, entries []fs.DirEntry) {
 	if u.cfg.Mode != ModeCheckpoint || u.member != nil || u.cfg.Numbers == NumberByName {
 		return

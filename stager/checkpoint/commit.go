@@ -69,8 +69,8 @@ type File struct {
 	Modified time.Time `json:"modified"`
 	Digest   string    `json:"digest"`         // algorithm:hex
 	Node     int       `json:"node,omitempty"` // the node that sent it
-	// At is the key of its bytes in the destination if they are not below the COMMIT's Data,
-	// because another node or an earlier step sent them.
+	// At is the key of its bytes in the destination if they are not below the COMMIT's Data.
+	// Another node or an earlier step sent them.
 	At string `json:"at,omitempty"`
 }
 

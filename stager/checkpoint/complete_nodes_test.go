@@ -10,9 +10,9 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// The evidence of a step of several nodes combines that of all nodes. Regression: a step with
-// files of torch.distributed.checkpoint that only quiet periods had completed counted as final,
-// as if the completion file of all ranks existed.
+// The evidence of a step of several nodes combines that of all nodes. Regression: quiet periods
+// alone had completed a step with files of torch.distributed.checkpoint. It counted as final, as
+// if the completion file of all ranks existed.
 func TestEvidenceOfSeveralNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second map[string]string // by node

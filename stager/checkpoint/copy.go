@@ -14,9 +14,10 @@ import (
 )
 
 // instead replaces a hard link that was refused, as for files of other users
-// (fs.protected_hardlinks). It recreates a symbolic link and copies a file. It returns the
-// refusal if copies of this file and the remaining ones, without shared blocks, would use more
-// than half of the free space: the trainer needs space, too.
+// (fs.protected_hardlinks). It recreates a symbolic link and copies a file. Copies of this file
+// and the remaining ones may need at most half of the free space, because the trainer needs
+// space, too. Copies that share blocks are not limited. If there is no room, instead returns the
+// refusal.
 func (s *snapshotDir) instead(old, name string, f local, all int64, refusal error) (copied bool, err error) {
 	if target, err := s.root.Readlink(old); err == nil {
 		return false, s.root.Symlink(target, name)
@@ -34,10 +35,11 @@ type copyError struct{ error }
 func (e *copyError) Unwrap() error { return e.error }
 
 // copyFile copies a file with its modification time. It shares the blocks where possible;
-// otherwise, need bytes must be free. done is false for a symbolic link. The error is errChanged
-// if the file differs from its listing or is open for writing, and an *unreadableError if stager
-// may not read it. It is a *copyError if the file cannot be copied; its kind is NoSpace if there
-// is no room, which is checked before the first byte.
+// otherwise, need bytes must be free. done is false for a symbolic link. Its errors are:
+//   - errChanged if the file differs from its listing or is open for writing
+//   - an *unreadableError if stager may not read the file
+//   - a *copyError if it cannot be copied; of kind NoSpace if there is no room, which is checked
+//     before the first byte
 func (s *snapshotDir) copyFile(old, name string, f local, need int64) (done bool, err error) {
 	from, err := disk.OpenFile(s.root, old, os.O_RDONLY, 0)
 	err = explain(s.root, old, err)

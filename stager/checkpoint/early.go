@@ -14,8 +14,8 @@ import (
 
 // A trainer that keeps one or two checkpoints may delete one before stager has evidence that it
 // is complete. The files of an incomplete checkpoint are therefore hard-linked when they are
-// first seen, within a budget. If the trainer deletes the checkpoint and a later one has been
-// started, the links are evaluated as the final state of that save.
+// first seen, within a budget. When the trainer has deleted it and started a later one, the links
+// are evaluated as the final state of that save.
 
 // early is a checkpoint that is held before it is known to be complete, in
 // <snapshotsName>/early-<id>/data.

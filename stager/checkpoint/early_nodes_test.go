@@ -56,8 +56,8 @@ func (g *gang) saveStep(ways rankFiles, step, keep int) (all map[string]string) 
 }
 
 // Trainers of several nodes that save every five seconds and keep few checkpoints lose none.
-// Regression: with a completion file on the first node alone, or none, all but the last ones were
-// lost, because the other nodes held nothing before the announcement.
+// Regression: without a completion file, or with one on the first node alone, all but the last
+// ones were lost. The other nodes held nothing before the announcement.
 func TestQuickTrainersOfSeveralNodesLoseNoCheckpoint(t *testing.T) {
 	for name, ways := range waysOfNodes {
 		for nodes := 2; nodes <= 3; nodes++ {

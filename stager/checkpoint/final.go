@@ -19,10 +19,10 @@ import (
 const recentSteps = 20
 
 // confirmed returns the provisional steps that are final now, by directory, each with what
-// confirms it. A step is confirmed by a final step with the same files, or by one whose save has
-// ended if its own save has ended, too. A save has ended when a later one was committed, or when
-// ended reports that the trainer exited successfully. In the latter case the last step is final
-// as well, unless it lacks files that the previous one had.
+// confirms it. A final step with the same files confirms a step. A step whose save has ended also
+// confirms another one whose save has ended. A save has ended when a later one was committed, or
+// when ended reports that the trainer exited successfully. In the latter case the last step is
+// final as well, unless it lacks files that the previous one had.
 func confirmed(steps []good, ended bool) map[string]string {
 	steps = slices.Clone(steps)
 	slices.SortStableFunc(steps, func(a, b good) int { return a.commit.Created.Compare(b.commit.Created) })

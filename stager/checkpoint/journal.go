@@ -11,9 +11,9 @@ import (
 )
 
 // A journal records which files of an upload have been sent, and the resume tokens of those in
-// progress, so that a later attempt or process does not send them again. It is a hint: an entry
-// counts only if the store has the same version of the object, or the same bytes in its parts. A
-// nil journal records nothing.
+// progress. A later attempt or process then does not send them again. A journal is a hint: an
+// entry counts only if the store has the same version of the object, or the same bytes in its
+// parts. A nil journal records nothing.
 type journal struct {
 	mu   sync.Mutex // guards all below
 	sent map[string]sentFile

@@ -95,8 +95,8 @@ func (u *Uploader) readHome(own func(home) bool) (h home, fresh bool, err error)
 	return h, fresh, u.writeHome(h)
 }
 
-// disownLocked marks what is held under some views as older than this run, so that it never
-// becomes part of a save of this run.
+// disownLocked marks what is held under some views as older than this run. It then never becomes
+// part of a save of this run.
 func (u *Uploader) disownLocked(former func(view string) bool) {
 	u.disownEarlyLocked(former)
 	for _, snap := range u.snaps {

@@ -10,9 +10,9 @@ import (
 )
 
 // This file handles saves that will not be committed. When the members of a job change, open
-// saves are abandoned. They are reported in the log and the status. The run ends with an error
-// only if one of them is newer than the last committed step, because then the job's last state is
-// lost.
+// saves are abandoned. They are reported in the log and the status. If one of them is newer than
+// the last committed step, the job's last state is lost. Only then does the run end with an
+// error.
 
 // begun records when a save was announced.
 func (m *member) begun(id group.SaveID) {
