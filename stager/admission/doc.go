@@ -1,13 +1,18 @@
-// Package admission puts stager into pods as a cluster creates them: it is the
-// admission webhook behind "stager webhook".
+// Package admission is the mutating admission webhook behind "stager webhook". It injects stager
+// into pods as a cluster creates them.
 //
-// Begin with [Mutator.Review], a function from an AdmissionReview to its answer that
-// touches neither network nor disk; what it does to a pod is jobspec.Inject's work, and
-// the answer is the smallest JSON patch that says so. [Server] is HTTPS around it, with
-// probes and metrics on a port of their own. The certificate comes from package certs;
-// [Plans] keeps the plans of ConfigMaps at hand, read beside the requests.
+// [Mutator.Review] maps an AdmissionReview to its response. It uses neither network nor disk:
+// jobspec.Inject changes the pod, and the response is the smallest JSON patch with that change.
+// [Server] serves it over HTTPS, with probes and metrics on a separate port. Package certs supplies
+// the certificate. [Plans] caches the plans of ConfigMaps and refreshes them in the background.
 //
-// What is promised: a pod is answered whole or refused with a sentence that its user
-// sees; one that has been injected before is left as it is, so that the API server may
-// ask again (reinvocationPolicy IfNeeded); nothing else is ever changed.
+//	server := &admission.Server{Mutator: mutator, Certificates: keeper}
+//	err := server.Run(ctx, reviews, probes) // two net.Listeners; returns when ctx ends
+//
+// # Guarantees
+//
+//   - A pod is injected completely, or refused with a message that its user sees.
+//   - A pod that was injected before stays as it is, so the API server may call the webhook
+//     again (reinvocationPolicy: IfNeeded).
+//   - Nothing else is ever changed.
 package admission

@@ -10,11 +10,11 @@ import (
 	"github.com/stager-dev/stager/stager/admission/kube"
 )
 
-// labelEnforce is the label of a namespace with the level of Pod Security that it enforces.
+// labelEnforce is the namespace label with the enforced Pod Security level.
 const labelEnforce = "pod-security.kubernetes.io/enforce"
 
-// Levels reads the levels of Pod Security that namespaces enforce. Each is kept for ten
-// seconds. It may be used by several goroutines.
+// Levels reads the Pod Security levels that namespaces enforce and caches each for ten seconds. It
+// is safe for concurrent use.
 type Levels struct {
 	API *kube.Client
 
@@ -27,7 +27,7 @@ type levelFound struct {
 	until time.Time
 }
 
-// Find returns the level that a namespace enforces; "" when its labels do not say.
+// Find returns the level that a namespace enforces, or "" if its labels set none.
 func (l *Levels) Find(namespace string) (level string, err error) {
 	l.mu.Lock()
 	found, ok := l.known[namespace]

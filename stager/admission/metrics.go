@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the webhook's own. All exist before the first request.
+// metrics are the webhook's metrics. All exist before the first request.
 type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec

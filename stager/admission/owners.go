@@ -17,7 +17,7 @@ import (
 	"github.com/stager-dev/stager/stager/admission/kube"
 )
 
-// Owner is what a pod says of the object that created it.
+// Owner is a pod's reference to the object that created it.
 type Owner struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -26,8 +26,8 @@ type Owner struct {
 	Controller bool   `json:"controller"`
 }
 
-// counting are the kinds of owners that say how many pods they have: API version, kind and
-// resource. Those of a JobSet have the Job between as their owner.
+// counting lists the kinds of owners that define their number of pods: API version, kind and
+// resource. A pod of a JobSet is owned by the Job in between.
 var counting = []struct{ version, kind, resource string }{
 	{"batch/v1", "Job", "jobs"},
 	{"kubeflow.org/v1", "PyTorchJob", "pytorchjobs"},
@@ -37,16 +37,16 @@ var counting = []struct{ version, kind, resource string }{
 	{"kubeflow.org/v1", "JAXJob", "jaxjobs"},
 }
 
-// Times of owners. An Indexed Job can be scaled, and a right be given, so nothing is kept
-// for long.
+// Durations for owners. They are short because an Indexed Job can be scaled and permissions can be
+// granted at any time.
 const (
-	ownerTimeout = 2 * time.Second // below that of the webhook
+	ownerTimeout = 2 * time.Second // shorter than the webhook's own timeout
 	ownerKept    = 10 * time.Second
 	ownersKept   = 4096
 )
 
-// Owners reads the objects that create pods, each once for all pods that it creates at
-// about the same time. It may be used by several goroutines.
+// Owners reads the objects that create pods. It reads each object once for all pods that it creates
+// at about the same time. It is safe for concurrent use.
 type Owners struct {
 	API *kube.Client
 
@@ -56,15 +56,15 @@ type Owners struct {
 	known map[string]ownerFound
 }
 
-// ownerFound is what was read of an owner, and until when it holds.
+// ownerFound is a cached owner and its expiry.
 type ownerFound struct {
 	object []byte
 	err    error
 	until  time.Time
 }
 
-// Find returns the object that an owner in a namespace is. It returns nil for an owner of
-// a kind that does not say how many pods it has.
+// Find returns the object to which an owner reference in a namespace points. It returns nil for a
+// kind that does not define its number of pods.
 func (o *Owners) Find(namespace string, owner Owner) (object []byte, err error) {
 	i := slices.IndexFunc(counting, func(k struct{ version, kind, resource string }) bool {
 		return k.version == owner.APIVersion && k.kind == owner.Kind
@@ -102,7 +102,7 @@ func (o *Owners) keep(key string, f ownerFound) {
 	o.known[key] = f
 }
 
-// read asks the API server. Of the answer only kind, metadata and spec are kept.
+// read fetches an owner from the API server and keeps only its kind, metadata and spec.
 func (o *Owners) read(path string, owner Owner) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), ownerTimeout)
 	defer cancel()

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// operation is one of RFC 6902.
+// operation is a JSON patch operation (RFC 6902).
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value,omitempty"`
 }
 
-// MarshalJSON writes a value that is null, too, but none of a removal.
+// MarshalJSON writes a value even if it is null, except for a removal, which has none.
 func (o operation) MarshalJSON() ([]byte, error) {
 	if o.Op == "remove" {
 		return json.Marshal(map[string]string{"op": o.Op, "path": o.Path})
@@ -25,8 +25,8 @@ func (o operation) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"op": o.Op, "path": o.Path, "value": o.Value})
 }
 
-// patch is a JSON patch that makes after of before. What is the same in both is not in
-// it: items that come into a list are put in, not the list written anew.
+// patch returns the JSON patch from before to after. It leaves out equal parts: new items are
+// inserted into a list, which is not replaced as a whole.
 func patch(before, after []byte) ([]byte, error) {
 	a, err := decode(before)
 	if err != nil {
@@ -47,10 +47,10 @@ func decode(text []byte) (v any, err error) {
 	return v, err
 }
 
-// pointer escapes a key for a path.
+// pointer escapes a key for a JSON pointer.
 var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-// differences appends what makes b of a, which stand at path.
+// differences appends the operations that turn a, at path, into b.
 func differences(ops []operation, path string, a, b any) []operation {
 	if reflect.DeepEqual(a, b) {
 		return ops
@@ -87,8 +87,9 @@ func groupDifferences(ops []operation, path string, a, b map[string]any) []opera
 	return ops
 }
 
-// listDifferences puts in the items of b that a has not; not ok: an item of a is gone
-// or stands elsewhere. When an item comes to index i, all before it are as in b.
+// listDifferences returns the operations that insert the items of b that a does not have. It
+// reports false if an item of a was removed or moved. The operations are in order: when an item is
+// inserted at index i, all items before it are equal to those of b.
 func listDifferences(ops []operation, path string, a, b []any) (more []operation, ok bool) {
 	more = slices.Clip(ops)
 	for i, item := range b {
@@ -103,8 +104,7 @@ func listDifferences(ops []operation, path string, a, b []any) (more []operation
 	return more, len(a) == 0
 }
 
-// sameItem tells whether two items of lists are one, by what tells the items of
-// Kubernetes' lists apart.
+// sameItem reports whether two list items are the same one, by the merge keys of Kubernetes lists.
 func sameItem(a, b any) bool {
 	x, ok := a.(map[string]any)
 	y, also := b.(map[string]any)

@@ -8,12 +8,11 @@ import (
 	"github.com/stager-dev/stager/stager/admission/kube"
 )
 
-// LabelPlan marks ConfigMaps whose plan.yaml the webhook is to know.
+// LabelPlan marks the ConfigMaps whose plan.yaml the webhook reads.
 const LabelPlan = "stager.dev/plan"
 
-// Plans are the plans of a cluster's ConfigMaps with the label [LabelPlan], as they
-// were when they were last read. A pod whose plan is not among them yet is refused, and
-// its Job tries again.
+// Plans caches the plans of all ConfigMaps in a cluster that have the label [LabelPlan]. A pod
+// whose plan is not in the cache yet is refused, and its Job retries.
 type Plans struct {
 	API *kube.Client
 
@@ -43,10 +42,10 @@ func (p *Plans) Sync(ctx context.Context) error {
 	return nil
 }
 
-// Known tells whether they have been read at all.
+// Known reports whether the first Sync has succeeded.
 func (p *Plans) Known() bool { return p.known.Load() != nil }
 
-// Find is for jobspec.Options.
+// Find implements jobspec.Options.ConfigMap.
 func (p *Plans) Find(namespace, name string) (plan []byte, ok bool) {
 	known := p.known.Load()
 	if known == nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// MaxBody is the largest AdmissionReview that is read, in bytes. The API server itself
-// takes no larger request.
+// MaxBody is the largest AdmissionReview that is read, in bytes. The API server itself accepts no
+// larger request.
 const MaxBody = 3 << 20
 
-// reviewVersion is the one version of AdmissionReview that is spoken.
+// reviewVersion is the only supported version of AdmissionReview.
 const reviewVersion = "admission.k8s.io/v1"
 
-// review is an AdmissionReview, as far as it matters here.
+// review holds the fields of an AdmissionReview that are used here.
 type review struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -41,7 +41,7 @@ type groupKind struct {
 	Kind    string `json:"kind"`
 }
 
-// String is "apps/v1 Deployment".
+// String returns the group, version and kind, such as "apps/v1 Deployment".
 func (k groupKind) String() string {
 	return strings.TrimPrefix(k.Group+"/"+k.Version, "/") + " " + k.Kind
 }
@@ -50,7 +50,7 @@ type response struct {
 	UID       string   `json:"uid"`
 	Allowed   bool     `json:"allowed"`
 	Status    *status  `json:"status,omitempty"`
-	Patch     []byte   `json:"patch,omitempty"` // base64 on the wire
+	Patch     []byte   `json:"patch,omitempty"` // base64 in JSON
 	PatchType string   `json:"patchType,omitempty"`
 	Warnings  []string `json:"warnings,omitempty"`
 }
@@ -61,42 +61,43 @@ type status struct {
 	Message string `json:"message"`
 }
 
-// Outcome is what became of a request. Its text is a metric's label.
+// Outcome is the result of a request. It is the value of a metric label.
 type Outcome string
 
 // The outcomes.
 const (
 	Injected  Outcome = "injected"
-	Unchanged Outcome = "unchanged" // injected before, or asking for nothing
-	Refused   Outcome = "refused"   // the pod cannot be served, and its user is told why
-	Malformed Outcome = "malformed" // no request that the webhook is for
-	Late      Outcome = "late"      // it was not whole in time, or its turn did not come
+	Unchanged Outcome = "unchanged" // injected before, or requests no data
+	Refused   Outcome = "refused"   // the pod cannot be served, and the response says why
+	Malformed Outcome = "malformed" // not a request for this webhook
+	Late      Outcome = "late"      // the request was not read in time, or waited too long for its turn
 )
 
 var outcomes = []Outcome{Injected, Unchanged, Refused, Malformed, Late}
 
-// RequestError is a request that is no AdmissionReview of a version that is spoken.
+// RequestError reports a request that is not an AdmissionReview of a supported version.
 type RequestError struct {
-	Code int // of HTTP
+	Code int // HTTP status
 	Text string
 }
 
 func (e *RequestError) Error() string { return e.Text }
 
-// Mutator answers AdmissionReviews.
+// Mutator responds to AdmissionReviews.
 type Mutator struct {
-	// Options are for every pod. Admission is set, whatever they say.
+	// Options apply to every pod. Admission is always set.
 	Options jobspec.Options
-	// Owner returns the object that created a pod, as Owners.Find does; nil: none is looked
-	// for. It is called for pods that are one of several and do not say of how many.
+	// Owner returns the object that created a pod, as Owners.Find does. It is called for pods that
+	// have an index but no number of pods. If Owner is nil, no owner is read.
 	Owner func(namespace string, owner Owner) (object []byte, err error)
-	// Level returns the level of Pod Security that a namespace enforces, as Levels.Find does;
-	// nil, "" and an error: that of Options. It is called for pods that ask for privileges.
+	// Level returns the Pod Security level that a namespace enforces, as Levels.Find does. It is
+	// called for pods that request privileges. If Level is nil, or returns "" or an error, the
+	// level of Options applies.
 	Level func(namespace string) (level string, err error)
 }
 
-// Review answers one AdmissionReview. An error is of type [RequestError]; a pod that
-// cannot be injected is no error but an answer that refuses it.
+// Review returns the response to one AdmissionReview. Its error is a [RequestError]. A pod that
+// cannot be injected is not an error: the response refuses it.
 func (m *Mutator) Review(body []byte) (answer []byte, what Outcome, err error) {
 	var asked review
 	if err := json.Unmarshal(body, &asked); err != nil {
@@ -123,13 +124,14 @@ func (m *Mutator) respond(req *request) (*response, Outcome) {
 		return refuse(http.StatusBadRequest, "BadRequest",
 			fmt.Sprintf("stager's webhook is for %s, and was asked about %s; its rules are to name pods of v1 alone", pod, asked)), Malformed
 	case req.Operation != "CREATE":
-		// A pod's containers never change, so there is nothing to be done and nothing to refuse.
+		// The containers of a pod never change, so there is nothing to inject and nothing to
+		// refuse.
 		return &response{Allowed: true}, Unchanged
 	}
 	opts := m.Options
 	opts.Admission = true
 	if find := opts.ConfigMap; find != nil {
-		// The pod itself need not name its namespace yet.
+		// The pod itself may not have its namespace yet, so use the one of the request.
 		opts.ConfigMap = func(_, name string) ([]byte, bool) { return find(req.Namespace, name) }
 	}
 	meta := metaOf(req)
@@ -160,14 +162,14 @@ func (m *Mutator) respond(req *request) (*response, Outcome) {
 	return resp, Injected
 }
 
-// meta is what decides about a pod before it is injected.
+// meta is the metadata that decides how a pod is handled before injection.
 type meta struct {
 	Labels          map[string]string `json:"labels"`
 	Annotations     map[string]string `json:"annotations"`
 	OwnerReferences []Owner           `json:"ownerReferences"`
 }
 
-// metaOf returns the metadata of the pod of a request; none where it cannot be read.
+// metaOf returns the metadata of the pod in a request, or none if it cannot be read.
 func metaOf(req *request) meta {
 	var pod struct {
 		Metadata meta `json:"metadata"`
@@ -178,7 +180,7 @@ func metaOf(req *request) meta {
 	return pod.Metadata
 }
 
-// owner returns the object that created the pod of a request, or why it is not known.
+// owner returns the object that created the pod of a request, or the reason why it is unknown.
 func (m *Mutator) owner(req *request, pod meta) (object []byte, why string) {
 	if !jobspec.OneOfSeveral(pod.Labels) || pod.Annotations[jobspec.AnnotationCount] != "" || pod.Annotations[jobspec.AnnotationStatus] != "" {
 		return nil, ""
@@ -206,8 +208,8 @@ func refuse(code int, reason, message string) *response {
 	return &response{Status: &status{Code: code, Reason: reason, Message: message}}
 }
 
-// sentence is what is wrong with a pod without lines and columns: its user wrote
-// another text than the API server sends.
+// sentence returns the text of err without lines and columns, because the user's file differs from
+// the text that the API server sends.
 func sentence(err error) string {
 	var faults jobspec.Faults
 	if !errors.As(err, &faults) {

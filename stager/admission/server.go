@@ -18,45 +18,42 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Times of the server. The API server waits for 5 s, as the printed configuration says,
-// for 10 s where one says nothing, and never longer than 30 s. It is the API server that
-// gives up: what is cut here comes from somebody who does not.
+// Timeouts of the server. The API server waits 5 s with the printed configuration, 10 s by default
+// and never more than 30 s. It gives up first, so a timeout here affects only other clients.
 const (
-	answerTime  = 10 * time.Second // for a header, and for a body from its turn on
+	answerTime  = 10 * time.Second // to read the header, and to read the body once its turn starts
 	longestCall = 30 * time.Second
 	idleTime    = 2 * time.Minute
-	lastAnswers = 10 * time.Second // for requests that are under way at the end
+	lastAnswers = 10 * time.Second // for requests in flight at shutdown
 )
 
-// What is kept up to date beside the requests, as a metric's label.
+// What is refreshed in the background, as values of a metric label.
 const (
 	whatCertificate = "certificate"
 	whatPlans       = "plans"
 )
 
-// Certificates is where the serving certificate comes from: certs.Keeper or
-// certs.Directory.
+// Certificates supplies the serving certificate: certs.Keeper or certs.Dir.
 type Certificates interface {
-	// Sync brings it up to date.
+	// Sync refreshes the certificate.
 	Sync(context.Context) error
-	// GetCertificate is for tls.Config.
+	// GetCertificate implements the field of the same name of tls.Config.
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Expires is when it ends; zero: there is none yet.
+	// Expires returns when the certificate expires; the zero time means that there is none yet.
 	Expires() time.Time
 }
 
-// Server answers the API server over HTTPS.
+// Server serves the webhook to the API server over HTTPS.
 type Server struct {
 	Mutator      *Mutator
 	Certificates Certificates
 	Plans        *Plans        // nil: plans of ConfigMaps are not read
-	Linger       time.Duration // to go on serving at the end, until Services have seen that the pod ends
+	Linger       time.Duration // how long to keep serving at shutdown, until Services have removed the pod
 	Log          *slog.Logger
 }
 
-// Run serves AdmissionReviews on one listener, by TLS, and /healthz, /readyz and
-// /metrics on the other, until ctx ends; requests that are under way then are answered.
-// It closes both listeners.
+// Run serves AdmissionReviews over TLS on reviews, and /healthz, /readyz and /metrics on probes,
+// until ctx ends. It then completes the requests in flight and closes both listeners.
 func (s *Server) Run(ctx context.Context, reviews, probes net.Listener) error {
 	m := newMetrics(s.Certificates.Expires)
 	main := s.reviewer(m)
@@ -70,7 +67,7 @@ func (s *Server) Run(ctx context.Context, reviews, probes net.Listener) error {
 	}
 	group.Go(func() error {
 		<-failed.Done()
-		if ctx.Err() != nil { // asked to, not failed
+		if ctx.Err() != nil { // a requested shutdown is not an error
 			time.Sleep(s.Linger)
 		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
@@ -80,7 +77,7 @@ func (s *Server) Run(ctx context.Context, reviews, probes net.Listener) error {
 	return group.Wait()
 }
 
-// reviewer is the server of AdmissionReviews.
+// reviewer returns the HTTP server of AdmissionReviews.
 func (s *Server) reviewer(m *metrics) *http.Server {
 	return &http.Server{
 		Handler: s.handler(m), ReadHeaderTimeout: answerTime, ReadTimeout: longestCall, WriteTimeout: 2 * longestCall, IdleTimeout: idleTime,
@@ -96,14 +93,14 @@ func served(err error) error {
 	return err
 }
 
-// How often what is kept is looked at, and after a failure.
+// How often to refresh in the background, and how soon after a failure.
 const (
 	certificateEvery = time.Minute
 	plansEvery       = 10 * time.Second
 	againAfter       = 5 * time.Second
 )
 
-// keep calls sync until ctx ends. A failure is told once, and so is its end.
+// keep calls sync until ctx ends. It logs a failure once, and logs the recovery.
 func (s *Server) keep(ctx context.Context, m *metrics, what string, sync func(context.Context) error, every time.Duration) {
 	failing := false
 	for {
@@ -131,7 +128,7 @@ func (s *Server) keep(ctx context.Context, m *metrics, what string, sync func(co
 	}
 }
 
-// probes serves what the kubelet and Prometheus ask for.
+// probes returns the handler of the kubelet's probes and Prometheus' metrics.
 func (s *Server) probes(ctx context.Context, m *metrics) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -151,10 +148,10 @@ func (s *Server) probes(ctx context.Context, m *metrics) http.Handler {
 	return mux
 }
 
-// handler serves /mutate. So many requests are worked on at a time that their bodies
-// fit into memory; others wait. Their bodies are not read meanwhile, so the time for
-// reading one begins with its turn: it once began with the header, and under load those
-// who had waited were told that their bodies had ended early.
+// handler serves /mutate. It limits concurrent requests so that their bodies fit into memory; the
+// others wait. The body of a waiting request is not read, so its read deadline starts when its turn
+// comes. The deadline once started at the header: under load, requests that had waited then failed
+// with truncated bodies.
 func (s *Server) handler(m *metrics) http.Handler {
 	turns := make(chan struct{}, 4*runtime.GOMAXPROCS(0))
 	mux := http.NewServeMux()
@@ -170,12 +167,12 @@ func (s *Server) handler(m *metrics) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(answer) // who is gone, is gone
+		_, _ = w.Write(answer) // the client has disconnected
 	})
 	return mux
 }
 
-// inTurn answers when there is room for one more.
+// inTurn waits for a turn and returns the response.
 func (s *Server) inTurn(turns chan struct{}, w http.ResponseWriter, r *http.Request) (answer []byte, what Outcome, err error) {
 	patience := time.NewTimer(longestCall)
 	defer patience.Stop()

@@ -7,14 +7,14 @@ import (
 	"path/filepath"
 )
 
-// Dir serves tls.crt and tls.key of a directory, such as a mounted Secret.
+// Dir serves tls.crt and tls.key from a directory, such as a mounted Secret.
 type Dir struct {
 	Dir string
 
 	current
 }
 
-// Sync reads them. When they cannot be read, those from before go on.
+// Sync reads both files. On an error the previous certificate stays in use.
 func (f *Dir) Sync(context.Context) error {
 	cert, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, keyCert), filepath.Join(f.Dir, keyKey))
 	if err != nil {

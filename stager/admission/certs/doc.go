@@ -1,16 +1,17 @@
-// Package certs keeps the certificate of stager's webhook: made by itself and renewed,
-// or read from a directory that another program such as cert-manager keeps.
+// Package certs manages the serving certificate of stager's webhook.
 //
-// [Keeper] makes them. Each certificate is signed by an authority of its own, whose key
-// is thrown away at once, so that nobody can sign another. All replicas share one
-// Secret, which is written only over the version that was read. A renewal is:
+// [Keeper] issues and renews a self-signed one. [Dir] reads tls.crt and tls.key from a directory
+// that another program, such as cert-manager, maintains, and reads them again when they change.
 //
-//  1. after two thirds of its life the next certificate is put beside the serving one,
-//     and its authority into the bundle beside the old one;
-//  2. the bundle goes into the webhook's configuration, where API servers find it;
-//  3. an hour later, when all have, the next one becomes the serving one;
-//  4. the old authority leaves the bundle when it ends.
+// Keeper signs each certificate with a new CA and discards the CA's key at once, so nobody can sign
+// another certificate. All replicas share one Secret. A replica writes it only over the version
+// that it has read. A renewal has four steps:
 //
-// A replica that dies between two steps leaves a state from which any goes on.
-// [Directory] reads tls.crt and tls.key, and reads them again when they change.
+//  1. After two thirds of the certificate's life, the next certificate is stored next to it,
+//     and its CA is added to the bundle.
+//  2. The bundle is published in the webhook's configuration, where API servers read it.
+//  3. One hour later, when all API servers have the bundle, the next certificate is served.
+//  4. The old CA leaves the bundle when it expires.
+//
+// If a replica dies between two steps, any replica can continue.
 package certs

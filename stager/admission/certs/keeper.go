@@ -13,24 +13,24 @@ import (
 	"github.com/stager-dev/stager/stager/admission/kube"
 )
 
-// Keeper makes and renews a certificate together with other replicas.
+// Keeper issues and renews a certificate, coordinated with other replicas.
 type Keeper struct {
 	API           *kube.Client
-	Namespace     string   // of the Secret
-	Secret        string   // which is there, and may be empty
-	Configuration string   // the MutatingWebhookConfiguration that gets the bundle
-	Names         []string // that the certificate is for
+	Namespace     string   // namespace of the Secret
+	Secret        string   // name of the Secret, which must exist and may be empty
+	Configuration string   // MutatingWebhookConfiguration in which the bundle is published
+	Names         []string // DNS names of the certificate
 	Log           *slog.Logger
 
 	current
 }
 
-// current is the certificate that is served.
+// current is the certificate in use.
 type current struct {
 	certificate atomic.Pointer[tls.Certificate]
 }
 
-// GetCertificate is for tls.Config.
+// GetCertificate implements the field of the same name of tls.Config.
 func (c *current) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if cert := c.certificate.Load(); cert != nil {
 		return cert, nil
@@ -38,7 +38,7 @@ func (c *current) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, errors.New("there is no certificate yet")
 }
 
-// Expires is when the certificate ends; zero: there is none yet.
+// Expires returns when the certificate expires; the zero time means that there is none yet.
 func (c *current) Expires() time.Time {
 	if cert := c.certificate.Load(); cert != nil {
 		return cert.Leaf.NotAfter
@@ -46,11 +46,11 @@ func (c *current) Expires() time.Time {
 	return time.Time{}
 }
 
-// tries is how often a conflict with another replica is taken up again at once.
+// tries is how often an update is attempted after a conflict with another replica.
 const tries = 5
 
-// Sync does what is due: see the package comment for the steps. What is served is never
-// ahead of what the webhook's configuration says.
+// Sync performs the steps that are due; the package comment lists them. The served certificate is
+// never newer than the published bundle.
 func (k *Keeper) Sync(ctx context.Context) error {
 	var err error
 	for range tries {
@@ -82,10 +82,10 @@ func (k *Keeper) sync(ctx context.Context) error {
 	return nil
 }
 
-// object is any object of the API, of which all that is not touched stays.
+// object is an API object of any kind. Fields that are not touched are preserved.
 type object map[string]any
 
-// update reads the Secret, changes its data and writes it, if anything is changed.
+// update reads the Secret, applies change to its data and writes it if the data changed.
 func (k *Keeper) update(ctx context.Context, change func(state) (state, error)) (state, error) {
 	path := "/api/v1/namespaces/" + k.Namespace + "/secrets/" + k.Secret
 	var secret object
@@ -96,7 +96,7 @@ func (k *Keeper) update(ctx context.Context, change func(state) (state, error)) 
 	was := make(state)
 	for key, v := range data {
 		text, _ := v.(string)
-		was[key], _ = base64.StdEncoding.DecodeString(text) // else it is no certificate
+		was[key], _ = base64.StdEncoding.DecodeString(text) // invalid base64 is not a certificate
 	}
 	now, err := change(was)
 	if err != nil || now.equal(was) {
@@ -109,7 +109,7 @@ func (k *Keeper) update(ctx context.Context, change func(state) (state, error)) 
 	return now, nil
 }
 
-// publish puts the bundle into the webhook's configuration.
+// publish writes the bundle into the webhook's configuration.
 func (k *Keeper) publish(ctx context.Context, bundle []byte) error {
 	path := "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + k.Configuration
 	var configuration object

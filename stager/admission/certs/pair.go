@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// Times of a certificate.
+// Durations of certificates.
 const (
 	Life     = 90 * 24 * time.Hour
 	renewAge = Life * 2 / 3
-	backdate = time.Hour // for clocks that are behind
-	settle   = time.Hour // until every API server and replica knows a new authority
+	backdate = time.Hour // tolerates clocks that are behind
+	settle   = time.Hour // until every API server and replica has a new CA
 )
 
-// pair is a certificate and its key, PEM.
+// pair is a certificate and its key, both PEM.
 type pair struct{ cert, key []byte }
 
-// issue makes a certificate for names and the authority that signed it.
+// issue returns a certificate for names, and the CA that signed it.
 func issue(names []string, now time.Time) (p pair, authority []byte, err error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -61,7 +61,7 @@ func issue(names []string, now time.Time) (p pair, authority []byte, err error) 
 }
 
 func serial() *big.Int {
-	n, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // it never fails
+	n, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)) // never fails
 	return n
 }
 
@@ -69,8 +69,8 @@ func block(kind string, text []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: text})
 }
 
-// open is the pair as TLS takes it, if it can serve all names now, before those who
-// trust bundle.
+// open returns the pair for TLS. It reports false unless the pair is valid now, for all names, to
+// clients that trust bundle.
 func (p pair) open(bundle []byte, names []string, now time.Time) (*tls.Certificate, bool) {
 	c, err := tls.X509KeyPair(p.cert, p.key)
 	if err != nil {
@@ -86,7 +86,7 @@ func (p pair) open(bundle []byte, names []string, now time.Time) (*tls.Certifica
 	return &c, true
 }
 
-// alive is a bundle without what has ended or is none.
+// alive returns the bundle without expired and invalid certificates.
 func alive(bundle []byte, now time.Time) []byte {
 	var out bytes.Buffer
 	for {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Keys of the Secret. The first three are those of every Secret for TLS.
+// Keys of the Secret. The first three are those of every TLS Secret.
 const (
-	keyBundle   = "ca.crt" // every authority that may have signed what is served
+	keyBundle   = "ca.crt" // every CA that may have signed the served certificate
 	keyCert     = "tls.crt"
 	keyKey      = "tls.key"
 	keyNextCert = "next.crt"
@@ -21,8 +21,8 @@ type state map[string][]byte
 func (s state) serving() pair { return pair{s[keyCert], s[keyKey]} }
 func (s state) next() pair    { return pair{s[keyNextCert], s[keyNextKey]} }
 
-// prepare is the state in which something can be served, now and after the renewal,
-// and in which the bundle knows all of it.
+// prepare returns a state with a certificate to serve now and, when a renewal is due, the next one.
+// The bundle contains the CAs of both.
 func (s state) prepare(names []string, now time.Time) (state, error) {
 	out := maps.Clone(s)
 	if out == nil {
@@ -51,8 +51,7 @@ func (s state) prepare(names []string, now time.Time) (state, error) {
 	return out, nil
 }
 
-// promote makes the next certificate the serving one, when it has waited for long
-// enough.
+// promote returns the state with the next certificate in use, once it has waited long enough.
 func (s state) promote(names []string, now time.Time) state {
 	c, waiting := s.next().open(s[keyBundle], names, now)
 	if !waiting || now.Before(c.Leaf.NotBefore.Add(backdate+settle)) {

@@ -1,6 +1,6 @@
-// Package kube asks a cluster's API server for the few objects that stager's webhook
-// reads and writes: a client of REST with the pod's service account, for those who do
-// not watch. Begin with [InCluster].
+// Package kube is a minimal REST client for the few objects that stager's webhook reads and writes
+// in a cluster. It uses the pod's service account and does not watch. [InCluster] returns the
+// client.
 package kube
 
 import (
@@ -20,21 +20,21 @@ import (
 	"time"
 )
 
-// AccountDir is where a pod finds its service account.
+// AccountDir is the directory of a pod's service account.
 const AccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// maxResponse is what an answer may have, in bytes.
+// maxResponse is the largest response that is read, in bytes.
 const maxResponse = 64 << 20
 
-// Client speaks with one API server. It may be used by several goroutines.
+// Client is a client of one API server. It is safe for concurrent use.
 type Client struct {
 	URL   string                 // https://host:port
-	HTTP  *http.Client           // which trusts the server
-	Token func() (string, error) // of the service account; it is asked for each time, as it changes
+	HTTP  *http.Client           // trusts the server's CA
+	Token func() (string, error) // of the service account; called for each request, because tokens rotate
 }
 
-// InCluster is the client of a pod: host and port are those of KUBERNETES_SERVICE_HOST
-// and KUBERNETES_SERVICE_PORT, dir is [AccountDir]. The namespace is the pod's own.
+// InCluster returns the client of a pod and the pod's namespace. host and port are the values of
+// KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT; dir is [AccountDir].
 func InCluster(host, port, dir string) (c *Client, namespace string, err error) {
 	authorities, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
 	if err != nil {
@@ -60,10 +60,10 @@ func InCluster(host, port, dir string) (c *Client, namespace string, err error) 
 	}, strings.TrimSpace(string(text)), nil
 }
 
-// StatusError is an answer of the API server that is no success.
+// StatusError is an error response of the API server.
 type StatusError struct {
 	Code    int
-	Message string // of the server
+	Message string // from the server
 }
 
 func (e *StatusError) Error() string {
@@ -77,20 +77,19 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("the API server says %d: %s%s", e.Code, e.Message, hint)
 }
 
-// Conflict tells whether an object was not written because another had written it
-// since it was read.
+// Conflict reports whether err means that another client wrote the object after it was read.
 func Conflict(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status) && status.Code == http.StatusConflict
 }
 
-// Get reads the object or list at a path such as /api/v1/namespaces/x/secrets/y.
+// Get reads the object or list at a path such as /api/v1/namespaces/x/secrets/y into a value.
 func (c *Client) Get(ctx context.Context, path string, into any) error {
 	return c.do(ctx, http.MethodGet, path, nil, into)
 }
 
-// Put writes the object at a path. When the object says which resourceVersion it was
-// made of and another has written since, that is a [Conflict].
+// Put writes the object at a path. It fails with a [Conflict] if the object has a resourceVersion
+// and another client has written a newer one.
 func (c *Client) Put(ctx context.Context, path string, object any) error {
 	body, err := json.Marshal(object)
 	if err != nil {
@@ -130,7 +129,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 	if into == nil {
 		return nil
 	}
-	// Numbers of objects that are written back stay as they are.
+	// Keep the numbers of objects that are written back exactly as they are.
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	return d.Decode(into)

@@ -1,4 +1,4 @@
-// Package setup writes what a cluster needs to put stager into its pods by itself:
-// [Webhook] for the admission webhook, [Policy] for a MutatingAdmissionPolicy, which
-// needs no pod of its own and knows one plan.
+// Package setup generates the manifests with which a cluster injects stager by itself. [Webhook]
+// installs the admission webhook. [Policy] generates a MutatingAdmissionPolicy, which needs no pod
+// of its own and supports one plan.
 package setup

@@ -12,24 +12,24 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// samplePod is a pod of an Indexed Job that has nothing of its own. What inject makes
-// of it is what a policy adds to every pod.
+// samplePod is a minimal pod of an Indexed Job. What inject adds to it is what a policy adds to
+// every pod.
 const samplePod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"sample",
 "labels":{"batch.kubernetes.io/job-name":"sample","batch.kubernetes.io/job-completion-index":"0"}},
 "spec":{"containers":[{"name":"main","image":"sample"}]}}`
 
-// PolicyError says that a plan cannot be carried by a policy.
+// PolicyError reports that a policy cannot express a plan.
 type PolicyError struct{ Text string }
 
 func (e *PolicyError) Error() string { return e.Text }
 
-// ExitCode is EX_USAGE of sysexits.h.
+// ExitCode returns EX_USAGE of sysexits.h.
 func (e *PolicyError) ExitCode() int { return 64 }
 
-// Policy is a MutatingAdmissionPolicy of Kubernetes 1.36 and its binding, which put
-// stager with one plan into the pods of Jobs that have the label stager.dev/plan: NAME.
-// The first container works with the data. A policy cannot read annotations as plans,
-// nor adjust itself to a pod: warnings tell what a pod must bring itself.
+// Policy returns a MutatingAdmissionPolicy of Kubernetes 1.36 and its binding. They inject stager
+// with one plan into the pods of Jobs that have the label stager.dev/plan: NAME. The first
+// container is the one that uses the data. A policy can neither read plans from annotations nor
+// adapt to a pod: the warnings list what a pod must define itself.
 func Policy(name string, plan []byte, opts jobspec.Options) (manifest []byte, warnings []string, err error) {
 	if opts.Finalize == jobspec.FinalizeWrap || opts.Finalize == jobspec.FinalizeRun {
 		return nil, nil, &PolicyError{opts.Finalize + " goes around each job's own command, which a policy cannot do; use --finalize=sidecar, or the webhook"}
@@ -60,9 +60,9 @@ func Policy(name string, plan []byte, opts jobspec.Options) (manifest []byte, wa
 	return out.Bytes(), warnings, err
 }
 
-// expression is the CEL that adds what was put into the sample's spec.
+// expression returns the CEL expression that adds the injected parts of the sample's spec.
 func expression(spec map[string]any, status string) string {
-	main := spec["containers"].([]any)[0].(map[string]any) // of samplePod
+	main := spec["containers"].([]any)[0].(map[string]any) // from samplePod
 	delete(spec, "containers")
 	terms := []string{addTo("object.metadata", "/metadata", "annotations", map[string]any{jobspec.AnnotationStatus: status})}
 	for _, key := range slices.Sorted(maps.Keys(spec)) {
@@ -76,7 +76,8 @@ func expression(spec map[string]any, status string) string {
 	return strings.Join(terms, " +\n")
 }
 
-// addTo is the term that adds a value at a key of owner: what the pod has there stays.
+// addTo returns the CEL term that adds a value at a key of owner and preserves what the pod has
+// there.
 func addTo(owner, path, key string, value any) string {
 	here, empty := path+"/"+key, any(nil)
 	var each []string
@@ -86,7 +87,7 @@ func addTo(owner, path, key string, value any) string {
 		empty = []any{}
 		for i, item := range v {
 			at := "-"
-			if key == "initContainers" { // in front of the job's own
+			if key == "initContainers" { // before the job's own
 				at = strconv.Itoa(i)
 			}
 			each = append(each, add(here+"/"+at, item))
@@ -95,13 +96,13 @@ func addTo(owner, path, key string, value any) string {
 		empty = map[string]any{}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			term := add(here+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), v[name])
-			if key == "securityContext" { // what the pod says holds
+			if key == "securityContext" { // the pod's own values take precedence
 				conditional += fmt.Sprintf(" +\n(has(%s.%s) && has(%s.%s.%s) ? [] : [%s])", owner, key, owner, key, name, term)
 				continue
 			}
 			each = append(each, term)
 		}
-	case json.Number: // at least so much, such as a grace period
+	case json.Number: // a minimum, such as the grace period
 		return fmt.Sprintf("(has(%s.%s) && %s.%s >= %s ? [] : [%s])", owner, key, owner, key, v, add(here, v))
 	default:
 		return "[" + add(here, v) + "]"
@@ -117,8 +118,8 @@ func add(path string, value any) string {
 	return fmt.Sprintf("JSONPatch{op: %q, path: %s, value: %s}", "add", literal(path), literal(value))
 }
 
-// literal is a value in CEL. Groups and lists there have items of one type, so each is
-// made dyn.
+// literal returns a value in CEL. CEL maps and lists need items of one type, so each item is
+// converted with dyn.
 func literal(v any) string {
 	switch v := v.(type) {
 	case map[string]any:

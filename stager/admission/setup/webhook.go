@@ -13,37 +13,37 @@ var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"quote": quote}).ParseFS(files, "templates/*.yaml"))
 
-// quote writes a value as JSON, which is YAML, too.
+// quote returns a value as JSON, which is also YAML.
 func quote(v any) (string, error) {
 	text, err := json.Marshal(v)
 	return string(text), err
 }
 
-// Webhook is an installation of the admission webhook.
+// Webhook describes an installation of the admission webhook.
 type Webhook struct {
-	Name            string // of its objects
-	Revision        string // "": none; else a part of their names, and only namespaces that ask for it are served
-	OptIn           bool   // only namespaces with [LabelNamespace] are served
-	FailurePolicy   string // Fail, or Ignore; "": Fail
-	NoNamespace     bool   // the namespace is there, and not part of what is applied
+	Name            string // name of its objects
+	Revision        string // suffix of the names; only namespaces that select this revision are served; "": none
+	OptIn           bool   // serve only namespaces with [LabelNamespace]
+	FailurePolicy   string // Fail or Ignore; "": Fail
+	NoNamespace     bool   // the namespace exists and is left out of the manifest
 	Namespace       string
 	Image           string
-	ImagePullPolicy string // "": as the cluster does
+	ImagePullPolicy string // "": the cluster's default
 	Replicas        int
-	Args            []string // of stager, behind webhook and its name
-	CertManager     bool     // makes the certificate, instead of the webhook itself
-	ConfigMaps      bool     // whose plans are read, with the label stager.dev/plan
-	Owners          bool     // of pods are read, for the number of pods that they have
-	Namespaces      bool     // of pods are read, for the level of Pod Security that they enforce
+	Args            []string // arguments of stager after webhook and its name
+	CertManager     bool     // cert-manager issues the certificate instead of the webhook itself
+	ConfigMaps      bool     // read plans from ConfigMaps with the label stager.dev/plan
+	Owners          bool     // read the owners of pods, for their number of pods
+	Namespaces      bool     // read the namespaces of pods, for the enforced Pod Security level
 }
 
-// Labels of namespaces.
+// Namespace labels.
 const (
-	LabelNamespace = "stager.dev/injection" // enabled: its pods are served where that is asked for
-	LabelRevision  = "stager.dev/revision"  // which revision of the webhook serves its pods
+	LabelNamespace = "stager.dev/injection" // enabled: serve the pods of this namespace, if OptIn is set
+	LabelRevision  = "stager.dev/revision"  // the revision of the webhook that serves the pods of this namespace
 )
 
-// withRevision is w with the names of its objects.
+// withRevision returns w with the revision in the names of its objects.
 func (w Webhook) withRevision() Webhook {
 	if w.Revision != "" {
 		w.Name += "-" + w.Revision
@@ -54,21 +54,21 @@ func (w Webhook) withRevision() Webhook {
 	return w
 }
 
-// Names are those that the webhook's certificate is for.
+// Names returns the DNS names of the webhook's certificate.
 func Names(name, namespace string) []string {
 	return []string{fmt.Sprintf("%s.%s.svc", name, namespace)}
 }
 
-// Secret is the name of the Secret with the certificate.
+// Secret returns the name of the Secret with the certificate.
 func Secret(name string) string { return name + "-tls" }
 
-// SecretName is for templates.
+// SecretName returns the name of the Secret. Templates call it.
 func (w Webhook) SecretName() string { return Secret(w.Name) }
 
-// DNSNames is for templates.
+// DNSNames returns the names of the certificate. Templates call it.
 func (w Webhook) DNSNames() []string { return Names(w.Name, w.Namespace) }
 
-// Command is for templates.
+// Command returns the container's command. Templates call it.
 func (w Webhook) Command() []string {
 	args := append([]string{"webhook", "--name=" + w.Name}, w.Args...)
 	if w.CertManager {
@@ -86,7 +86,7 @@ func (w Webhook) Command() []string {
 	return args
 }
 
-// YAML is everything that is to be applied.
+// YAML returns all manifests of the installation.
 func (w Webhook) YAML() ([]byte, error) {
 	parts := []string{"namespace", "rbac", "webhook", "warnings"}
 	if w.NoNamespace {
@@ -95,7 +95,7 @@ func (w Webhook) YAML() ([]byte, error) {
 	return w.fill(parts...)
 }
 
-// RBAC is the service account and its rights alone.
+// RBAC returns only the service account and its permissions.
 func (w Webhook) RBAC() ([]byte, error) { return w.fill("rbac") }
 
 func (w Webhook) fill(parts ...string) ([]byte, error) {
