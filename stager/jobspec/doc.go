@@ -1,25 +1,33 @@
-// Package jobspec puts stager into the job specs that schedulers, pipelines and people
-// write, and takes it out again.
+// Package jobspec injects stager into Kubernetes job specs and removes it again.
 //
-// Begin with [Inject]: it takes a file of Kubernetes objects, YAML or JSON, and gives
-// it back with a sidecar and an init container in every pod template that asks for
-// data, by annotations or because [Options] brings a plan. [Uninject] undoes it, and
-// [Check] tells what is out of date. They are pure functions of bytes: they touch
-// neither files nor the network nor a cluster, so that a command line, an admission
-// webhook, a KRM function and a scheduler written in Go are the same thing.
+// [Inject] reads a file of Kubernetes objects, YAML or JSON. It adds a sidecar and an init
+// container to every pod template that requests data, by annotations or by the plan in [Options].
+// [Uninject] reverses it. [Check] lists the pod templates that are out of date.
 //
-// What is promised, whatever the file looks like:
+//	result, err := jobspec.Inject(file, jobspec.Options{Plan: plan})
+//	if err != nil {
+//		return err // of type jobspec.Faults: all faults, with line and column
+//	}
+//	os.Stdout.Write(result.Output)
 //
-//   - Inject(Inject(x)) == Inject(x) and Uninject(Inject(x)) == x, byte for byte;
-//   - Uninject(rewrite(Inject(x))) is x as an object, whichever program wrote the file
-//     anew, or is refused;
-//   - comments, unknown fields, formatting and all other documents stay as they are;
-//   - a file that cannot be changed so is refused with a sentence, and so is a plan
-//     that would lose data or never run: all [Faults] are told at once.
+// These are pure functions of bytes. They use no files, no network and no cluster. The command
+// line, the admission webhook, a KRM function and a scheduler written in Go therefore behave the
+// same.
 //
-// How it goes, one file a step: the objects of a file (inject.go), the pod templates
-// of an object and what its kind knows of index and count (find.go, kinds.go), what
-// their annotations ask for (request.go), what that means for the pod (pod.go and the
-// files beside it), and the changes to the text with the record that undoes them
-// (change.go). The text itself is the business of package yamledit.
+// # Guarantees
+//
+//   - Inject is idempotent: Inject(Inject(x)) == Inject(x).
+//   - Uninject is its exact inverse: Uninject(Inject(x)) == x, byte for byte.
+//   - If another program rewrites the file, Uninject(rewrite(Inject(x))) is equal to x as an
+//     object, or it fails.
+//   - Comments, unknown fields, formatting and all other documents stay as they are.
+//   - A file that cannot be changed under these rules is refused with an explanation. So is a
+//     plan that would lose data or never run. [Faults] reports all faults at once.
+//
+// # Steps
+//
+// Each step has a file: the objects of a file (inject.go), the pod templates of an object and what
+// its kind defines about index and count (find.go, kinds.go), the annotations (request.go), the
+// resulting changes to the pod (pod.go and the files next to it), and the edit of the text with the
+// record that reverses it (change.go). Package yamledit edits the text itself.
 package jobspec

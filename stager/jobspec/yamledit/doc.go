@@ -1,13 +1,20 @@
-// Package yamledit changes YAML and JSON files and leaves every byte that it was not
-// asked to change: comments, order, quoting, line ends.
+// Package yamledit edits YAML and JSON files in place. All bytes that an edit does not concern stay
+// as they are: comments, order, quoting, line endings.
 //
-// [Split] cuts a file into documents, [Parse] makes a tree of one in which each
-// [Node] knows where its text begins and ends (a [Reader] does so for many), and an [Editor] collects changes to
-// that tree and writes them into the text. What an Editor put in, an Editor takes out
-// again to the byte.
+// [Split] cuts a file into documents. [Parse] builds a tree in which each [Node] has the offsets of
+// its text; a [Reader] parses many documents into the same memory. An [Editor] collects changes to
+// the tree and applies them to the text. An Editor can reverse each change exactly.
 //
-// It reads what people and programs write into manifests: block and flow style,
-// every kind of scalar, anchors, aliases, tags, comments, CRLF, a byte order mark.
-// It refuses, with a [SyntaxError] that says so, what manifests do not have and
-// YAML does: keys that are no scalars, and pairs without braces in flow lists.
+//	d := yamledit.Split(file)[0]
+//	if err := yamledit.Parse(d); err != nil {
+//		return err
+//	}
+//	e := yamledit.NewEditor(d)
+//	e.Insert(d.Root, -1, yamledit.Map{{Key: "kind", Value: "Job"}})
+//	text := e.Text()
+//
+// The package reads what people and programs write into manifests: block and flow style, every kind
+// of scalar, anchors, aliases, tags, comments, CRLF, a byte order mark. It refuses what is valid
+// YAML but absent from manifests, with a [SyntaxError] that says so: keys that are not scalars, and
+// pairs without braces in flow sequences.
 package yamledit
