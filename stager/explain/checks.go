@@ -7,8 +7,8 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// budgets sums what all containers of a pod ask for and may take, as the scheduler and the kubelet
-// do: those that run together, or the largest of those that run before them.
+// budgets sums the requests and limits of a pod's containers, as the scheduler and the kubelet do:
+// those that run together, or the largest of those that run before them.
 func (e *explainer) budgets(p *work) {
 	sum := func(of func(jobspec.Container) int64) int64 {
 		var together, before int64
@@ -32,7 +32,7 @@ func (e *explainer) budgets(p *work) {
 		sum(func(c jobspec.Container) int64 { return int64(c.Requests.Memory) }),
 		sum(func(c jobspec.Container) int64 { return int64(c.Requests.Disk) }),
 	}
-	p.Limits = Budget{ // one container without a limit for memory may take all, and the kubelet sums those for the disk
+	p.Limits = Budget{ // one container without a memory limit may use all memory; the kubelet sums the disk limits
 		sum(func(c jobspec.Container) int64 { return int64(c.Limits.Memory) }),
 		sum(func(c jobspec.Container) int64 { return int64(c.Limits.Disk) }),
 	}
@@ -41,7 +41,7 @@ func (e *explainer) budgets(p *work) {
 	}
 }
 
-// on sums what lies on volumes of a medium.
+// on returns the bytes that are stored on volumes of a medium.
 func (p *work) on(medium string) (needs int64) {
 	for _, v := range p.Volumes {
 		if v.Medium == medium {
@@ -51,7 +51,7 @@ func (p *work) on(medium string) (needs int64) {
 	return needs
 }
 
-// target is the container that the job's data are charged to, and its line.
+// target returns the container to which the job's data are charged, and its line.
 func (p *work) target() (name string, line int) {
 	name = p.d.Targets[0]
 	i := slices.IndexFunc(p.d.Containers, func(c jobspec.Container) bool { return c.Name == name })
@@ -61,7 +61,7 @@ func (p *work) target() (name string, line int) {
 	return name, line
 }
 
-// disk finds whether the node's disk will have room for what lies on it.
+// disk checks that the node's disk has room for the data on it.
 func (e *explainer) disk(p *work) {
 	needs := p.on("disk")
 	if needs == 0 {
@@ -94,7 +94,7 @@ func (e *explainer) disk(p *work) {
 	}
 }
 
-// share is what a container has to say so that all together reach so many bytes.
+// share returns the request or limit that a container needs so that the sum reaches needs bytes.
 func (p *work) share(name string, needs, has int64, of func(jobspec.Container) int64) int64 {
 	for _, c := range p.d.Containers {
 		if c.Name == name {
@@ -104,8 +104,8 @@ func (p *work) share(name string, needs, has int64, of func(jobspec.Container) i
 	return needs - has
 }
 
-// unsized is an own volume on the node's disk whose size is not said: with it inject would request
-// the room.
+// unsized returns an injected volume on the node's disk without a size. If it had one, inject would
+// request the disk space.
 func (p *work) unsized() *Volume {
 	for i, v := range p.Volumes {
 		if v.Medium == "disk" && v.Own && v.Limit == 0 && v.Needs > 0 {
@@ -115,7 +115,7 @@ func (p *work) unsized() *Volume {
 	return nil
 }
 
-// requestMore is what to write so that the pod requests the room on the node's disk.
+// requestMore returns what to write so that the pod requests the disk space.
 func (e *explainer) requestMore(p *work, needs, has int64) string {
 	if v := p.unsized(); v != nil {
 		for _, f := range p.d.Dirs {
@@ -129,7 +129,7 @@ func (e *explainer) requestMore(p *work, needs, has int64) string {
 		quantity(p.share(name, needs, has, func(c jobspec.Container) int64 { return int64(c.Requests.Disk) })))
 }
 
-// requestLine is the line of what requestMore changes.
+// requestLine returns the line that requestMore changes.
 func (p *work) requestLine(target int) int {
 	if v := p.unsized(); v != nil {
 		for _, f := range p.d.Dirs {
@@ -141,7 +141,7 @@ func (p *work) requestLine(target int) int {
 	return target
 }
 
-// memory finds whether RAM disks have room beside the job.
+// memory checks that RAM disks fit into the memory limits next to the job.
 func (e *explainer) memory(p *work) {
 	needs := p.on("memory")
 	if needs > 0 && needs > p.Requests.Memory {

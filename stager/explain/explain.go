@@ -9,41 +9,41 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/pai"
 )
 
-// Config is what [Explain] is told beside the job.
+// Config configures [Explain].
 type Config struct {
 	Name   string // of the file
 	File   []byte
 	Inject jobspec.Options
-	Pai    pai.Options // for jobs of OpenPAI
+	Pai    pai.Options // for OpenPAI jobs
 
-	// Open opens a store with the credentials of a Secret; nil: sizes are not learned by listing.
+	// Open opens a store with the credentials of a Secret. If it is nil, sources are not listed.
 	Open func(ctx context.Context, url, secret string) (*backends.Store, error)
-	// ListLimit is after how many objects of a source its listing is cut; 0: never.
+	// ListLimit is the number of objects after which the listing of a source stops; 0: never.
 	ListLimit int
-	// Assume are sizes of inputs by their names, which then are not listed.
+	// Assume maps names of inputs to their sizes. These inputs are not listed.
 	Assume map[string]Size
-	// Measure is how long to read from each store to measure it; 0: not at all.
+	// Measure is how long to read from each store to measure its throughput; 0: do not measure.
 	Measure  time.Duration
-	Progress func(now string) // what is being done; may be nil
+	Progress func(now string) // called with the current step; may be nil
 
-	NodeBandwidth  float64 // bytes per second of a node; 0: what was measured
-	StoreBandwidth float64 // bytes per second of all pods together; 0: no limit
-	StoreRequests  float64 // requests per second of all pods together; 0: no limit
+	NodeBandwidth  float64 // bytes per second of a node; 0: the measured rate
+	StoreBandwidth float64 // bytes per second of all pods together; 0: unlimited
+	StoreRequests  float64 // requests per second of all pods together; 0: unlimited
 	PodsPerNode    int     // pods that share a node; 0: one
-	Pods           int     // how many pods there are, where the job does not say; 0: not known
-	NodeDisk       int64   // bytes for ephemeral storage of a node; 0: not known
-	NodeMemory     int64   // bytes of memory of a node; 0: not known
+	Pods           int     // number of pods if the job does not define it; 0: unknown
+	NodeDisk       int64   // ephemeral storage of a node in bytes; 0: unknown
+	NodeMemory     int64   // memory of a node in bytes; 0: unknown
 
-	Checkpoint  map[string]int64 // the largest checkpoint of an output; "": of all others
-	Checkpoints int              // how many each pod saves; 0: one
-	Kept        int              // checkpoints that the trainer keeps on its volume; 0: one
-	Within      time.Duration    // in which the job is to begin; 0: any time
-	Prices      *Prices          // nil: none
-	Now         time.Time        // for {date}
+	Checkpoint  map[string]int64 // largest checkpoint in bytes by output; "": all other outputs
+	Checkpoints int              // checkpoints that each pod saves; 0: one
+	Kept        int              // checkpoints that the trainer retains on its volume; 0: one
+	Within      time.Duration    // deadline for the start of the job; 0: none
+	Prices      *Prices          // nil: no costs
+	Now         time.Time        // value of {date}
 }
 
-// Explain reports on a job. Its error is of type [jobspec.Faults] when the job cannot be
-// injected, and the context's when that ended; what is wrong with stores is in the report.
+// Explain reports on a job. It returns [jobspec.Faults] if the job cannot be injected, and the
+// context's error if ctx ended. Errors of stores are findings in the report.
 func Explain(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.PodsPerNode, cfg.Checkpoints, cfg.Kept = max(cfg.PodsPerNode, 1), max(cfg.Checkpoints, 1), max(cfg.Kept, 1)
 	j, err := readJob(cfg)
@@ -62,15 +62,15 @@ func Explain(ctx context.Context, cfg Config) (*Report, error) {
 	return e.report, nil
 }
 
-// explainer is the work on one job.
+// explainer reports on one job.
 type explainer struct {
 	Config
 	report   *Report
 	findings []Finding
-	sizes    map[sizeKey]*size // of sources that have been learned
+	sizes    map[sizeKey]*size // cache of sources
 }
 
-// left reports the objects that nothing is put into, and what has no effect.
+// left reports the objects that are not injected, and annotations without effect.
 func (e *explainer) left(result *jobspec.Result) {
 	for _, o := range result.Objects {
 		if o.Kind == "" {
@@ -85,7 +85,7 @@ func (e *explainer) left(result *jobspec.Result) {
 	}
 }
 
-// find adds a finding, once.
+// find adds a finding unless the report has it already.
 func (e *explainer) find(f Finding) {
 	for _, have := range e.findings {
 		if have.Name == f.Name && have.Object == f.Object && have.Text == f.Text {
@@ -132,15 +132,15 @@ func (e *explainer) pod(ctx context.Context, d *jobspec.Pod) error {
 	return nil
 }
 
-// work is a pod template and what is known of it.
+// work is a pod template and its intermediate results.
 type work struct {
 	Pod
 	d    *jobspec.Pod
-	gets []int64 // requests for what one pod reads of each input, in one epoch
-	rate float64 // bytes per second that were measured; 0: none
+	gets []int64 // requests of one pod for each input, in one epoch
+	rate float64 // measured throughput in bytes per second; 0: none
 }
 
-// directory is where an input or output lies.
+// directory returns the directory of an input or output.
 func (p *work) directory(kind, name string) jobspec.Dir {
 	for _, f := range p.d.Dirs {
 		if f.Kind == kind && f.Name == name {

@@ -5,7 +5,7 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/pai"
 )
 
-// job is a file that has been read.
+// job is a parsed job file.
 type job struct {
 	format   string
 	result   *jobspec.Result
@@ -20,7 +20,7 @@ const (
 	FormatPai2       = "openpai-2"
 )
 
-// readJob reads a file of Kubernetes objects, or a job of OpenPAI.
+// readJob reads a file of Kubernetes objects or an OpenPAI job.
 func readJob(cfg Config) (*job, error) {
 	j := &job{format: FormatKubernetes}
 	file, opts := cfg.File, cfg.Inject
@@ -36,7 +36,7 @@ func readJob(cfg Config) (*job, error) {
 			return nil, err
 		}
 		j.warnings = made.Warnings
-		// What the conversion has injected is injected again, as it would be from its output.
+		// Inject the converted job again, as if it were read from the output of the conversion.
 		file, opts.JobPolicies = made.Output, true
 	}
 	var err error
@@ -44,7 +44,7 @@ func readJob(cfg Config) (*job, error) {
 		return nil, err
 	}
 	if j.format != FormatKubernetes {
-		for _, p := range j.pods { // lines of a file that nobody has seen
+		for _, p := range j.pods { // line numbers of an intermediate file that the user never sees
 			p.Line = 0
 			for i := range p.Dirs {
 				p.Dirs[i].Line = 0

@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// input reports what one pod takes of an input, and what all take from its stores.
+// input reports what one pod reads of an input, and what all pods request from its stores.
 func (e *explainer) input(ctx context.Context, p *work, i int) error {
 	in := p.d.Plan.Spec.Inputs[i]
 	where := p.directory("input", in.Name)
@@ -42,7 +42,7 @@ func (e *explainer) input(ctx context.Context, p *work, i int) error {
 		}
 		e.asks(p, in, from.Source, s, mine)
 		if _, said := e.Assume[in.Name]; said {
-			break // the size is that of all sources
+			break // the size covers all sources
 		}
 	}
 	e.note(p, in, &all)
@@ -54,7 +54,7 @@ func (e *explainer) input(ctx context.Context, p *work, i int) error {
 	return nil
 }
 
-// lacks finds what is not known of a source, or wrong with it.
+// lacks adds findings for a source whose size is unknown or that has an error.
 func (e *explainer) lacks(p *work, in plan.Input, s *size) {
 	switch {
 	case s.broken != nil:
@@ -94,7 +94,7 @@ func behind(note string) string {
 	return ": " + note
 }
 
-// note says what the numbers of an input leave out.
+// note adds what the numbers of an input leave out.
 func (e *explainer) note(p *work, in plan.Input, all *Input) {
 	if in.Unpack == plan.UnpackAuto {
 		all.Note = joinNotes(all.Note, "archives are opened: what comes out of them is not counted")
@@ -113,10 +113,10 @@ func (e *explainer) note(p *work, in plan.Input, all *Input) {
 	}
 }
 
-// share is what the pod that takes most takes, of so many that share a source.
+// share returns the largest part that one pod reads when the given number of pods share a source.
 func (s *size) share(sharing int) part {
 	n := int64(max(sharing, 1))
-	if s.from == AtMost { // that bounds what each pod takes
+	if s.from == AtMost { // an upper bound for each pod
 		n = 1
 	}
 	if s.parts == nil || sharing > plan.Stripes {
@@ -138,7 +138,7 @@ func (s *size) share(sharing int) part {
 	return most
 }
 
-// minReady is how many bytes a window waits for before the job begins.
+// minReady returns how many bytes a window needs before the job starts.
 func minReady(m plan.MinReady, all Input) int64 {
 	bytes := int64(m.Bytes)
 	if m.Files > 0 && all.Objects > 0 {
@@ -168,13 +168,14 @@ func (e *explainer) output(p *work, out plan.Output) {
 			Add:  "--checkpoint-size SIZE, such as --checkpoint-size 20GB",
 		})
 	}
-	// What the trainer keeps, one that it has removed and that is being saved, and one that it writes.
+	// The volume has the checkpoints that the trainer retains, a removed one that is still being
+	// saved, and the one that is being written.
 	o.OnDisk = o.Checkpoint * int64(e.Kept+2)
 	p.Outputs = append(p.Outputs, o)
 	e.saves(p, out, o, known)
 }
 
-// volumes reports what lies on each volume, and finds those that are too small.
+// volumes reports what is stored on each volume, and adds findings for volumes that are too small.
 func (e *explainer) volumes(p *work) {
 	for _, f := range p.d.Dirs {
 		if slices.ContainsFunc(p.Volumes, func(v Volume) bool { return v.Name == f.Volume }) {
@@ -186,7 +187,7 @@ func (e *explainer) volumes(p *work) {
 				continue
 			}
 			v.For = append(v.For, "input "+in.Name)
-			v.Needs += in.OnDisk + in.Window/20 // a window's readers write beside it
+			v.Needs += in.OnDisk + in.Window/20 // a window's readers write next to it
 			v.Known = v.Known && (in.Window > 0 || in.SizeFrom != Nowhere && !in.AtLeast)
 		}
 		for _, out := range p.Outputs {
@@ -209,7 +210,7 @@ func (e *explainer) volumes(p *work) {
 	}
 }
 
-// larger is what to write so that the volume of an input or output has room for so many bytes.
+// larger returns what to write so that the volume of an input or output has room for needs bytes.
 func (e *explainer) larger(p *work, kind, name string, needs int64) string {
 	f := p.directory(kind, name)
 	size := quantity(needs)
@@ -226,7 +227,7 @@ func (e *explainer) larger(p *work, kind, name string, needs int64) string {
 	return fmt.Sprintf("a larger volume %s, of %s", f.Volume, size)
 }
 
-// quantity is a number of bytes as Kubernetes writes it, rounded up to whole MiB or GiB.
+// quantity formats a number of bytes for Kubernetes, rounded up to whole MiB or GiB.
 func quantity(n int64) string {
 	unit := int64(1 << 20)
 	if n >= 64<<30 {

@@ -9,8 +9,8 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// ParseBytes reads a number of bytes as plans have it, and as people write it: 60Gi, 60GiB, 200GB,
-// 1.8T.
+// ParseBytes parses a number of bytes in the format of plans or with common units: 60Gi, 60GiB,
+// 200GB, 1.8T.
 func ParseBytes(text string) (int64, error) {
 	plain := strings.TrimSpace(text)
 	if short, ok := strings.CutSuffix(plain, "B"); ok && short != "" {
@@ -25,7 +25,7 @@ func ParseBytes(text string) (int64, error) {
 	return int64(b), nil
 }
 
-// ParseSize reads the size of an input: 2TB, or with its number of objects 2TB/2000.
+// ParseSize parses the size of an input, with or without the number of objects: 2TB/2000, 2TB.
 func ParseSize(text string) (s Size, err error) {
 	size, objects, counted := strings.Cut(text, "/")
 	if s.Bytes, err = ParseBytes(size); err != nil {
@@ -40,13 +40,13 @@ func ParseSize(text string) (s Size, err error) {
 	return s, nil
 }
 
-// bits are the units of a network's bandwidth.
+// bits are the units of network bandwidth.
 var bits = []struct {
 	unit  string
 	times float64
 }{{"Tbit", 1e12}, {"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
 
-// ParseRate reads a bandwidth in bytes per second: 10Gbit/s, 1.2GB/s, 200Mi.
+// ParseRate parses a bandwidth and returns bytes per second: 10Gbit/s, 1.2GB/s, 200Mi.
 func ParseRate(text string) (float64, error) {
 	plain := strings.TrimSuffix(strings.TrimSpace(text), "/s")
 	for _, b := range bits {

@@ -11,23 +11,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Prices are what stores charge. Stager knows none: they come from a file.
+// Prices are the prices of stores. Stager has none built in: they come from a file.
 type Prices struct {
 	Currency string  `yaml:"currency"`
 	Stores   []Price `yaml:"stores"`
 }
 
-// Price is that of the stores whose URLs begin with Match; of several that do, the longest counts.
+// Price applies to the stores whose URLs start with Match. The longest match wins.
 type Price struct {
 	Match   string  `yaml:"match"`
-	List    float64 `yaml:"list"`    // of 1,000 requests that list
-	Get     float64 `yaml:"get"`     // of 1,000 requests that read
-	Put     float64 `yaml:"put"`     // of 1,000 requests that write
-	Egress  float64 `yaml:"egress"`  // of 10^9 bytes that leave the store
-	Ingress float64 `yaml:"ingress"` // of 10^9 bytes that come to it
+	List    float64 `yaml:"list"`    // per 1,000 list requests
+	Get     float64 `yaml:"get"`     // per 1,000 read requests
+	Put     float64 `yaml:"put"`     // per 1,000 write requests
+	Egress  float64 `yaml:"egress"`  // per 10^9 bytes read from the store
+	Ingress float64 `yaml:"ingress"` // per 10^9 bytes written to the store
 }
 
-// ParsePrices reads a file of prices. Unknown fields are errors, with their line.
+// ParsePrices parses a price file. Unknown fields are errors, with their line.
 func ParsePrices(text []byte) (*Prices, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
@@ -56,7 +56,7 @@ func ParsePrices(text []byte) (*Prices, error) {
 	return p, nil
 }
 
-// readable is what the parser says of a file of prices, for people.
+// readable returns the parser's error in words for users.
 func readable(err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	var bad *yaml.TypeError
@@ -68,7 +68,7 @@ func readable(err error) error {
 	return errors.New(text)
 }
 
-// of is the price of a URL's store; nil: there is none.
+// of returns the price of a URL's store, or nil.
 func (p *Prices) of(url string) (best *Price) {
 	if p == nil {
 		return nil

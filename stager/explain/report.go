@@ -1,19 +1,19 @@
 package explain
 
-// Report is what is known of a job before it runs. Sizes are in bytes, times in seconds. Its
-// JSON names are stable: fields may be added.
+// Report describes a job before it runs. Sizes are in bytes, times in seconds. The JSON names are
+// stable; fields may be added.
 type Report struct {
 	File     string   `json:"file"`
 	Format   string   `json:"format"` // kubernetes, openpai-1 or openpai-2
 	Verdict  Verdict  `json:"verdict"`
-	Pods     []Pod    `json:"pods"`               // one for each pod template that stager is put into
+	Pods     []Pod    `json:"pods"`               // one for each injected pod template
 	Stores   []Store  `json:"stores"`             // one for each input and output of each pod template
-	Total    Total    `json:"total"`              // of all pods
-	Warnings []string `json:"warnings,omitempty"` // of the conversion of an OpenPAI job
+	Total    Total    `json:"total"`              // over all pods
+	Warnings []string `json:"warnings,omitempty"` // from the conversion of an OpenPAI job
 	Left     []Left   `json:"leftAlone,omitempty"`
 }
 
-// Left is an object that nothing is put into.
+// Left is an object that is not injected.
 type Left struct {
 	Object    string   `json:"object"`
 	Line      int      `json:"line"`
@@ -24,45 +24,45 @@ type Left struct {
 // States of a verdict.
 const (
 	Fits    = "fits"
-	Unknown = "unknown" // something that decides is not known
+	Unknown = "unknown" // a value needed for the decision is unknown
 	Fails   = "does not fit"
 )
 
-// Verdict is whether the job will find room and time.
+// Verdict reports whether the job has enough space and time.
 type Verdict struct {
 	State    string    `json:"state"`          // fits, unknown or "does not fit"
 	Kind     Kind      `json:"kind,omitempty"` // of the most important finding
-	ExitCode int       `json:"exitCode"`       // of the command; its caller sets it
-	Findings []Finding `json:"findings"`       // why, most important first; empty: it fits
+	ExitCode int       `json:"exitCode"`       // exit code of the command, set by the caller
+	Findings []Finding `json:"findings"`       // reasons, most important first; empty if the job fits
 }
 
-// Kind is what a finding is about, most important first.
+// Kind is the category of a finding. The constants are in order of importance.
 type Kind string
 
 // The kinds of findings.
 const (
-	MissingSource Kind = "missing-source" // there is no object
-	Forbidden     Kind = "permission"     // a store refuses to list
-	Unreachable   Kind = "unreachable"    // a store does not answer
-	NoSpace       Kind = "no-space"       // bytes do not fit, or are not asked for
-	BadLimit      Kind = "limit"          // a limit, of time above all, that cannot be kept
-	NoEffect      Kind = "no-effect"      // annotations or labels that nobody reads
-	NotKnown      Kind = "not-known"      // something that decides is not known
+	MissingSource Kind = "missing-source" // no object exists
+	Forbidden     Kind = "permission"     // a store denies the listing
+	Unreachable   Kind = "unreachable"    // a store is not reachable
+	NoSpace       Kind = "no-space"       // bytes do not fit, or are not requested
+	BadLimit      Kind = "limit"          // a limit, usually of time, that cannot be met
+	NoEffect      Kind = "no-effect"      // annotations or labels that nothing reads
+	NotKnown      Kind = "not-known"      // a value needed for the decision is unknown
 )
 
-// kinds are all of them, most important first.
+// kinds lists all kinds, most important first.
 var kinds = []Kind{MissingSource, Forbidden, Unreachable, NoSpace, BadLimit, NoEffect, NotKnown}
 
-// Finding is one thing that does not suffice, or is not known.
+// Finding is one thing that is insufficient or unknown.
 type Finding struct {
 	Kind   Kind   `json:"kind"`
 	Name   string `json:"name"` // of the check, such as volume, ephemeral-storage, memory, deadline
 	Object string `json:"object,omitempty"`
 	Text   string `json:"text"`
-	Has    int64  `json:"has,omitempty"`   // bytes or seconds that there are
-	Needs  int64  `json:"needs,omitempty"` // bytes or seconds that are needed
+	Has    int64  `json:"has,omitempty"`   // available bytes or seconds
+	Needs  int64  `json:"needs,omitempty"` // required bytes or seconds
 	Add    string `json:"add,omitempty"`   // what to write, and where
-	Line   int    `json:"line,omitempty"`  // of the file
+	Line   int    `json:"line,omitempty"`  // in the file
 }
 
 // Pod is one pod template.
@@ -75,7 +75,7 @@ type Pod struct {
 	Pods     int      `json:"pods"`   // 0: unknown
 	AtOnce   int      `json:"atOnce"` // 0: unknown
 	PodsNote string   `json:"podsNote,omitempty"`
-	Sharing  int      `json:"sharing"` // among how many pods inputs are divided; 1: each takes all, 0: unknown
+	Sharing  int      `json:"sharing"` // number of pods that divide the inputs; 1: each reads all, 0: unknown
 	Gate     string   `json:"gate"`
 	Finalize string   `json:"finalize"`
 	Targets  []string `json:"containers"`
@@ -90,7 +90,7 @@ type Pod struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Part is one thing that is put in.
+// Part is one injected part.
 type Part struct {
 	Kind      string   `json:"kind"`
 	Name      string   `json:"name,omitempty"`
@@ -100,8 +100,8 @@ type Part struct {
 	Value     string   `json:"value,omitempty"`
 }
 
-// Input is what one pod takes, in each run. Where pods share an input, sizes are those of the
-// pod that takes most.
+// Input is what one pod reads in each run. If pods share an input, sizes are those of the pod with
+// the largest part.
 type Input struct {
 	Name    string   `json:"name"`
 	URLs    []string `json:"urls"`
@@ -112,12 +112,12 @@ type Input struct {
 	Objects int64    `json:"objects"`
 	Bytes   int64    `json:"bytes"`
 	Largest int64    `json:"largestObjectBytes"`
-	// SizeFrom says how sizes are known: listed, assumed, plan (at most so much), or unknown.
+	// SizeFrom is the origin of the size: listed, assumed, plan (an upper bound), or unknown.
 	SizeFrom string `json:"sizeFrom"`
-	AtLeast  bool   `json:"atLeast"` // the listing was cut: there may be more
-	Epochs   int    `json:"epochs"`  // 0: without end
+	AtLeast  bool   `json:"atLeast"` // the listing was cut, so there may be more
+	Epochs   int    `json:"epochs"`  // 0: endless
 	OnDisk   int64  `json:"onDiskBytes"`
-	PodTakes int64  `json:"podBytes"`   // of the pod that takes most, in one epoch
+	PodTakes int64  `json:"podBytes"`   // of the pod with the largest part, in one epoch
 	PodItems int64  `json:"podObjects"` // likewise
 	Window   int64  `json:"windowBytes,omitempty"`
 	MinReady int64  `json:"minReadyBytes,omitempty"`
@@ -132,23 +132,23 @@ type Output struct {
 	Volume      string `json:"volume"`
 	Medium      string `json:"medium"`
 	Checkpoint  int64  `json:"checkpointBytes"` // the largest; 0: unknown
-	OnDisk      int64  `json:"onDiskBytes"`     // with one being saved while the next is written
+	OnDisk      int64  `json:"onDiskBytes"`     // while one checkpoint is saved and the next is written
 	Deadline    int64  `json:"deadlineSeconds"`
 	Upload      int64  `json:"uploadSeconds"` // of the largest checkpoint; 0: unknown
 }
 
-// Volume is one volume of the pod and what lies on it.
+// Volume is a volume of the pod and the data on it.
 type Volume struct {
 	Name   string   `json:"name"`
 	Medium string   `json:"medium"`
 	Own    bool     `json:"injected"`
 	Limit  int64    `json:"limitBytes"` // 0: none
-	Needs  int64    `json:"needsBytes"` // as far as it is known
-	Known  bool     `json:"known"`      // Needs is all
+	Needs  int64    `json:"needsBytes"` // the known part
+	Known  bool     `json:"known"`      // Needs is complete
 	For    []string `json:"for"`
 }
 
-// Budget is what a pod asks for, or may take; 0 is nothing or none.
+// Budget is the requests or the limits of a pod; 0: none.
 type Budget struct {
 	Memory int64 `json:"memoryBytes"`
 	Disk   int64 `json:"ephemeralStorageBytes"`
@@ -156,13 +156,13 @@ type Budget struct {
 
 // Staging is how long a pod waits for its data.
 type Staging struct {
-	Seconds   float64 `json:"seconds"`   // until the job's container begins, when all pods of atOnce begin together
+	Seconds   float64 `json:"seconds"`   // until the job's container starts, if all pods of atOnce start together
 	Bytes     int64   `json:"bytes"`     // that one pod waits for
 	LimitedBy string  `json:"limitedBy"` // node, plan, store or requests
 	AtLeast   bool    `json:"atLeast"`
 }
 
-// Store is what an input or output asks of its store, over all pods.
+// Store is the load of an input or output on its store, over all pods.
 type Store struct {
 	Object   string   `json:"object"`
 	Role     string   `json:"role,omitempty"`
@@ -176,14 +176,14 @@ type Store struct {
 	Note     string   `json:"note,omitempty"`
 }
 
-// Requests are numbers of requests by their kind.
+// Requests counts requests by kind.
 type Requests struct {
 	List int64 `json:"list"`
 	Get  int64 `json:"get"`
 	Put  int64 `json:"put"`
 }
 
-// Total is that of all pods.
+// Total is the sum over all pods.
 type Total struct {
 	Pods     int      `json:"pods"` // 0: unknown
 	Requests Requests `json:"requests"`
@@ -191,5 +191,5 @@ type Total struct {
 	Ingress  int64    `json:"ingressBytes"`
 	Cost     *float64 `json:"cost,omitempty"`
 	Currency string   `json:"currency,omitempty"`
-	AtLeast  bool     `json:"atLeast"` // something is not known
+	AtLeast  bool     `json:"atLeast"` // a part is unknown
 }

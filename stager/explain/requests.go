@@ -5,13 +5,14 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// pageOfKeys is how many objects one request of a listing brings.
+// pageOfKeys is the number of objects in one page of a listing.
 const pageOfKeys = 1000
 
-// ofCommit are the requests for the records of one checkpoint: its manifest and its commit.
+// ofCommit is the number of requests for the records of one checkpoint: its manifest and its
+// commit.
 const ofCommit = 2
 
-// asks counts what all pods ask of a source.
+// asks counts the requests of all pods to a source.
 func (e *explainer) asks(p *work, in plan.Input, url string, s *size, mine part) {
 	pods := int64(max(p.Pods, 1))
 	st := Store{Object: p.Object, Role: p.Role, Name: "input " + in.Name, URL: url, AtLeast: s.atLeast || s.from == Nowhere || p.Pods == 0}
@@ -27,7 +28,7 @@ func (e *explainer) asks(p *work, in plan.Input, url string, s *size, mine part)
 			st.Note = "less by what stays from epoch to epoch"
 		}
 	}
-	// Pods that share a source read it once together; further ones read it again.
+	// The pods of a group read the source once together. Every further group reads it again.
 	times := pods
 	if p.Sharing > 1 && s.from != AtMost {
 		times = (pods + int64(p.Sharing) - 1) / int64(p.Sharing)
@@ -37,7 +38,7 @@ func (e *explainer) asks(p *work, in plan.Input, url string, s *size, mine part)
 	e.report.Stores = append(e.report.Stores, e.priced(st))
 }
 
-// saves counts what all pods send to a destination.
+// saves counts the requests of all pods to a destination.
 func (e *explainer) saves(p *work, out plan.Output, o Output, known bool) {
 	st := Store{Object: p.Object, Role: p.Role, Name: "output " + out.Name, URL: out.Destination, AtLeast: !known || p.Pods == 0}
 	if known {
@@ -45,7 +46,7 @@ func (e *explainer) saves(p *work, out plan.Output, o Output, known bool) {
 		parts := (backends.Capabilities{PartSize: usualPart, MaxParts: 10_000}).PartLength(o.Checkpoint)
 		puts := (o.Checkpoint + parts - 1) / parts
 		if puts > 1 {
-			puts += 2 // to begin and to complete
+			puts += 2 // to create and to complete a multipart upload
 		}
 		st.Ingress = o.Checkpoint * times
 		st.Requests = Requests{Put: (puts + ofCommit) * times}
@@ -53,7 +54,7 @@ func (e *explainer) saves(p *work, out plan.Output, o Output, known bool) {
 	e.report.Stores = append(e.report.Stores, e.priced(st))
 }
 
-// priced adds the cost of a store, where there is a price.
+// priced returns the store with its cost, if it has a price.
 func (e *explainer) priced(st Store) Store {
 	if price := e.Prices.of(st.URL); price != nil {
 		cost := float64(st.Requests.List)/1000*price.List + float64(st.Requests.Get)/1000*price.Get + float64(st.Requests.Put)/1000*price.Put +
@@ -63,7 +64,7 @@ func (e *explainer) priced(st Store) Store {
 	return st
 }
 
-// total adds up all pods and stores.
+// total sums over all pods and stores.
 func (e *explainer) total() {
 	t := &e.report.Total
 	for _, p := range e.report.Pods {

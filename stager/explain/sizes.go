@@ -16,43 +16,43 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// Size is that of an input, as somebody says. Objects may be 0: not said.
+// Size is the assumed size of an input. Objects is 0 if it is unknown.
 type Size struct{ Bytes, Objects int64 }
 
-// How a size is known.
+// Origins of a size.
 const (
 	Listed  = "listed"
 	Assumed = "assumed"
-	AtMost  = "plan" // the plan refuses more
+	AtMost  = "plan" // the plan's upper bound
 	Nowhere = "unknown"
 )
 
-// block is what files take whole ones of, on every file system that pods have.
+// block is the block size of every file system that pods use. Files occupy whole blocks.
 const block = 4096
 
-// usualPart is the part size of a store that is not opened.
+// usualPart is the assumed part size of a store that is not opened.
 const usualPart = 16 << 20
 
-// size is what a source holds.
+// size is the size of a source.
 type size struct {
 	from                          string
 	objects, bytes, disk, largest int64
 	gets                          int64
 	atLeast                       bool
-	parts                         *[plan.Stripes]part // of the order by name; nil: not listed
-	part                          int64               // size of the store's parts
-	rate                          float64             // bytes per second that were measured
+	parts                         *[plan.Stripes]part // by position in the order of names; nil: not listed
+	part                          int64               // part size of the store
+	rate                          float64             // measured throughput in bytes per second
 	note                          string
 	broken                        *Finding
 }
 
-// part is what one stripe of a source holds.
+// part is one stripe of a source.
 type part struct{ objects, bytes, disk, gets int64 }
 
-// sizeKey is what decides which objects are meant.
+// sizeKey identifies a set of objects.
 type sizeKey struct{ url, secret, filter string }
 
-// source learns the size of one source of an input.
+// source determines the size of one source of an input.
 func (e *explainer) source(ctx context.Context, p *work, in plan.Input, from plan.Source) (*size, error) {
 	if said, ok := e.Assume[in.Name]; ok {
 		return assumed(said), nil
@@ -98,7 +98,7 @@ func assumed(said Size) *size {
 	return s
 }
 
-// unknown is the size of a source that is not listed: what the plan says, if it does.
+// unknown returns the size of a source that is not listed: the plan's bound, if it has one.
 func unknown(in plan.Input, note string) *size {
 	if in.MaxBytes > 0 {
 		s := assumed(Size{Bytes: int64(in.MaxBytes)})
@@ -108,7 +108,7 @@ func unknown(in plan.Input, note string) *size {
 	return &size{from: Nowhere, part: usualPart, note: note}
 }
 
-// expanded is a URL with values in place of its placeholders, as the first pod has them.
+// expanded returns a URL with its placeholders replaced, as in the first pod.
 func expanded(d *jobspec.Pod, url string, now time.Time) (string, error) {
 	values := map[string]string{
 		"STAGER_JOB": d.Job, "STAGER_NAMESPACE": "default", "STAGER_POD": d.Job + "-0", "STAGER_ROLE": d.Role,
@@ -121,11 +121,11 @@ func expanded(d *jobspec.Pod, url string, now time.Time) (string, error) {
 	return p.Spec.Inputs[0].Source, nil
 }
 
-// errCut ends a listing that is long enough.
+// errCut stops a listing at its limit.
 var errCut = errors.New("the listing is long enough")
 
-// list lists a source and sums what it holds. The error is the context's; what is wrong with the
-// store is in the size.
+// list lists a source and sums its objects. It returns only the context's error; errors of the
+// store are in the size.
 func (e *explainer) list(ctx context.Context, in plan.Input, url, secret string) (*size, error) {
 	s := &size{from: Listed, part: usualPart}
 	e.progress("listing " + url)
@@ -133,7 +133,7 @@ func (e *explainer) list(ctx context.Context, in plan.Input, url, secret string)
 	if err != nil {
 		return e.failed(ctx, s, in, url, err)
 	}
-	defer store.Close() // only read from
+	defer store.Close() // only read
 	s.part, s.parts = store.Capabilities().PartSize, new([plan.Stripes]part)
 	var sample sample
 	from, err := s.sum(ctx, store, in, e.ListLimit, func(obj backends.Object) {
@@ -159,8 +159,8 @@ func (e *explainer) list(ctx context.Context, in plan.Input, url, secret string)
 	return s, nil
 }
 
-// sum adds up the objects of a store that an input means, and returns the store that they are read
-// from.
+// sum adds up the objects of a store that an input selects. It returns the store from which they
+// are read.
 func (s *size) sum(ctx context.Context, store *backends.Store, in plan.Input, limit int, each func(backends.Object)) (*backends.Store, error) {
 	if parent, obj, err := store.Self(ctx); err == nil { // the URL is that of one object
 		s.add(obj, 0)
@@ -185,7 +185,7 @@ func (s *size) sum(ctx context.Context, store *backends.Store, in plan.Input, li
 	return store, nil
 }
 
-// add counts an object at a position of the order by name.
+// add counts an object at a position in the order of names.
 func (s *size) add(obj backends.Object, position int) {
 	disk, gets := (obj.Size+block-1)/block*block, download.Reads(obj.Size, s.part)
 	s.objects++
@@ -200,7 +200,7 @@ func (s *size) add(obj backends.Object, position int) {
 	stripe.gets += gets
 }
 
-// failed is a size that a store did not say.
+// failed returns the size of a source whose listing failed.
 func (e *explainer) failed(ctx context.Context, s *size, in plan.Input, url string, err error) (*size, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -211,7 +211,7 @@ func (e *explainer) failed(ctx context.Context, s *size, in plan.Input, url stri
 		if in.Optional {
 			return &size{from: Listed, part: usualPart, note: "the source has no object, and is optional"}, nil
 		}
-		if strings.HasPrefix(url, "file:") { // of the pod
+		if strings.HasPrefix(url, "file:") { // a path in the pod
 			return unknown(in, "a directory of the pod, which is not on this machine"), nil
 		}
 		kind = MissingSource
@@ -225,7 +225,8 @@ func (e *explainer) failed(ctx context.Context, s *size, in plan.Input, url stri
 	return s, nil
 }
 
-// sample keeps a few objects of a listing to be read: its first ones, and the largest.
+// sample retains the objects of a listing that are read to measure a store: the first ones and the
+// largest.
 type sample struct {
 	first   []backends.Object
 	largest backends.Object

@@ -13,7 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Text writes the report for people.
+// Text writes the report in readable form.
 func (r *Report) Text(w io.Writer) error {
 	t := &text{Writer: bufio.NewWriter(w)}
 	for i := range r.Pods {
@@ -25,15 +25,15 @@ func (r *Report) Text(w io.Writer) error {
 	return t.Flush()
 }
 
-// text writes lines of two columns. Errors come at the end, by Flush.
+// text writes two columns. Errors are reported by Flush.
 type text struct{ *bufio.Writer }
 
 func (t *text) line(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
 
-// width is how long lines are, as far as words allow.
+// width is the line width in characters. Longer words exceed it.
 const width = 118
 
-// row writes a label and text behind it, which goes on below itself.
+// row writes a label and its text, wrapped in the second column.
 func (t *text) row(label, format string, args ...any) {
 	const column = 22
 	head := "  " + label + strings.Repeat(" ", max(column-2-utf8.RuneCountInString(label), 1))
@@ -89,7 +89,7 @@ func (t *text) pod(p *Pod) {
 	t.line("")
 }
 
-// begins and ends say what the gate and finalize mean.
+// begins and ends describe the values of gate and finalize.
 var (
 	begins = map[string]string{
 		"init":    "when stager-prefetch has brought the prefetched inputs (gate init)",
@@ -127,7 +127,7 @@ func podsText(p *Pod) string {
 	return how
 }
 
-// parts writes what is put in; what several containers get alike is one line.
+// parts writes the injected parts. Parts that several containers have in common share a line.
 func (t *text) parts(parts []Part) {
 	type key struct{ kind, name, reason, things string }
 	var order []key
@@ -184,7 +184,7 @@ func (t *text) input(p *Pod, in Input) {
 	}
 }
 
-// from says how a size is known.
+// from describes the origins of sizes.
 var from = map[string]string{Listed: "listed", Assumed: "assumed", AtMost: "what the plan allows"}
 
 func (t *text) output(out Output) {
@@ -324,7 +324,7 @@ func (t *text) verdict(v *Verdict) {
 	}
 }
 
-// lineText is " (line 12)", or nothing where there is no line.
+// lineText returns " (line 12)", or "" for line 0.
 func lineText(line int) string {
 	if line == 0 {
 		return ""
@@ -346,10 +346,10 @@ func countText(n int64, what string) string {
 	return humanize.Comma(n) + " " + what + "s"
 }
 
-// bytesText is a number of bytes for people.
+// bytesText formats a number of bytes.
 func bytesText(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
-// apart are two numbers of bytes for people, to the byte where they would look the same.
+// apart formats two numbers of bytes, exactly if they would otherwise look the same.
 func apart(a, b int64) (string, string) {
 	if x, y := bytesText(a), bytesText(b); x != y {
 		return x, y
@@ -357,7 +357,7 @@ func apart(a, b int64) (string, string) {
 	return humanize.Comma(a) + " bytes", humanize.Comma(b) + " bytes"
 }
 
-// secondsText is a time for people.
+// secondsText formats a duration.
 func secondsText(seconds float64) string {
 	d := time.Duration(cmp.Or(seconds, 0) * float64(time.Second))
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// speed is how many bytes per second a pod moves when all that run at once move theirs, and what
-// limits it; 0: it is not known.
+// speed returns the throughput of one pod, in bytes per second, while all concurrent pods transfer
+// data, and the name of the bottleneck. The rate is 0 if it is unknown.
 func (e *explainer) speed(p *work) (rate float64, by string) {
 	rate, by = e.NodeBandwidth/float64(e.PodsPerNode), "node"
 	if rate == 0 {
@@ -24,7 +24,7 @@ func (e *explainer) speed(p *work) (rate float64, by string) {
 	return rate, by
 }
 
-// staging works out how long a pod waits for its data.
+// staging computes how long a pod waits for its data.
 func (e *explainer) staging(p *work) {
 	var bytes, gets int64
 	s := &Staging{}
@@ -73,10 +73,11 @@ func (e *explainer) staging(p *work) {
 
 func ceil(seconds float64) int64 { return int64(math.Ceil(seconds)) }
 
-// marginOfGrace is what the end takes beside the last upload; inject adds it to the deadline.
+// marginOfGrace is the part of the grace period beyond the last upload, in seconds; inject adds it
+// to the deadline.
 const marginOfGrace = 30
 
-// uploads finds whether deadlines and the grace period suffice for the largest checkpoints.
+// uploads checks that deadlines and the grace period suffice for the largest checkpoints.
 func (e *explainer) uploads(p *work) {
 	rate, _ := e.speed(p)
 	var together float64

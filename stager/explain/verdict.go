@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// decide makes the verdict of all that was found.
+// decide derives the verdict from the findings.
 func (e *explainer) decide() {
 	slices.SortStableFunc(e.findings, func(a, b Finding) int {
 		return cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind))
