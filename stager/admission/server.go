@@ -37,7 +37,7 @@ const (
 type Certificates interface {
 	// Sync refreshes the certificate.
 	Sync(context.Context) error
-	// GetCertificate implements the field of the same name of tls.Config.
+	// GetCertificate is the callback of tls.Config.
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// Expires returns when the certificate expires; the zero time means that there is none yet.
 	Expires() time.Time

@@ -11,11 +11,10 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// A place in a pod template is a path of keys from the template down. An item of a
-// list is named by one of its fields, name=main; the field is told behind the last
-// comma when another tells items apart. "^" leads from the template to what it
-// stands in. On paper, in the record, its parts are joined by / and escaped as in a
-// JSON pointer.
+// A place is the path of keys from a pod template to a node. An item of a list is identified by one
+// of its fields, such as name=main; if another field is needed to distinguish items, it follows the
+// last comma. "^" leads from the template to its parent. The record joins the parts with / and
+// escapes them as in a JSON pointer (RFC 6901).
 type place []string
 
 func at(parts ...string) place { return parts }
@@ -40,7 +39,7 @@ func parsePlace(text string) place {
 	return parts
 }
 
-// itemKey is the field by which the part of a place names an item, and its value.
+// itemKey splits a part that identifies a list item into field and value.
 func itemKey(part string) (field, value string, item bool) {
 	field, value, item = strings.Cut(part, "=")
 	if !item || field != "name" && field != "mountPath" {
@@ -49,7 +48,7 @@ func itemKey(part string) (field, value string, item bool) {
 	return field, value, true
 }
 
-// index is which child of n a part means; -1: none. [2] is an item by its number.
+// index returns the index of the child of n that a part identifies, or -1. [2] is the third item.
 func index(n *yamledit.Node, part string) int {
 	if n.Kind == yamledit.Sequence && strings.HasPrefix(part, "[") {
 		if i, err := strconv.Atoi(strings.Trim(part, "[]")); err == nil && 0 <= i && i < len(n.Items) {
@@ -63,7 +62,7 @@ func index(n *yamledit.Node, part string) int {
 	return slices.IndexFunc(n.Pairs, func(p yamledit.Pair) bool { return p.Key.Is(part) })
 }
 
-// nth is the i-th child of n.
+// nth returns the i-th child of n.
 func nth(n *yamledit.Node, i int) *yamledit.Node {
 	if n.Kind == yamledit.Sequence {
 		return n.Items[i]
@@ -71,17 +70,16 @@ func nth(n *yamledit.Node, i int) *yamledit.Node {
 	return n.Pairs[i].Value
 }
 
-// branch is a tree of changes: each leaf is a value to be put in or to take the place
-// of another.
+// branch is a tree of changes. Each leaf is a value to insert or to replace another.
 type branch struct {
 	part     string
 	leaf     bool
 	value    any
 	children []*branch
-	behind   *int // of a list: the item that new ones come behind; nil: the last
+	behind   *int // list item after which new items are inserted; nil: the last
 }
 
-// child finds or makes the branch of a part.
+// child returns the branch of a part and creates it if necessary.
 func (b *branch) child(part string) *branch {
 	for _, c := range b.children {
 		if c.part == part {
@@ -101,7 +99,7 @@ func (b *branch) put(p place, value any) {
 	b.leaf, b.value = true, value
 }
 
-// list tells whether the branch's children are items.
+// list reports whether the branch's children are list items.
 func (b *branch) list() bool {
 	if len(b.children) == 0 {
 		return false
@@ -110,7 +108,7 @@ func (b *branch) list() bool {
 	return item
 }
 
-// build is the value of a branch where the document has nothing.
+// build returns the value of a branch that does not exist in the document.
 func (b *branch) build() any {
 	if b.leaf {
 		return b.value
@@ -129,13 +127,14 @@ func (b *branch) build() any {
 	return m
 }
 
-// sum is a digest of all changes.
+// sum returns a digest of all changes.
 func (b *branch) sum() string {
 	sum := sha256.Sum256(b.spell(make([]byte, 0, 4<<10)))
 	return hex.EncodeToString(sum[:])
 }
 
-// spell writes a branch so that two that differ are never the same.
+// spell appends an unambiguous serialization of a branch: different branches never serialize to the
+// same bytes.
 func (b *branch) spell(to []byte) []byte {
 	to = spellText(to, b.part)
 	if b.leaf {
@@ -172,24 +171,24 @@ func spell(to []byte, v any) []byte {
 	return fmt.Appendf(to, "%v;", v) // a number or bool
 }
 
-// record is what undoes changes.
+// record is the data with which Uninject reverses the changes.
 type record struct {
-	At    string               `json:"at,omitempty"`    // where the pod's spec is, if not below "spec"
-	Put   []string             `json:"put,omitempty"`   // what was put in
-	Made  []string             `json:"made,omitempty"`  // lists and groups that were not there
-	Empty map[string]string    `json:"empty,omitempty"` // those that were empty, as they were written
+	At    string               `json:"at,omitempty"`    // place of the pod's spec, if not "spec"
+	Put   []string             `json:"put,omitempty"`   // inserted values
+	Made  []string             `json:"made,omitempty"`  // created lists and mappings
+	Empty map[string]string    `json:"empty,omitempty"` // lists and mappings that were empty, with their text
 	Was   map[string][2]string `json:"was,omitempty"`   // values before and after
-	Open  []string             `json:"open,omitempty"`  // those whose text the end of the file ended, without a line break
+	Open  []string             `json:"open,omitempty"`  // places in Was whose text ended at the end of the file, without a line break
 }
 
 // applier writes a branch into a document.
 type applier struct {
 	edit *yamledit.Editor
 	rec  *record
-	dry  bool // for the record alone
+	dry  bool // only fill in the record
 }
 
-// apply writes the changes of b into n, which stands at p.
+// apply writes the changes of b into n, the node at p.
 func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 	editable(n, p)
 	var fresh yamledit.Map
@@ -231,7 +230,7 @@ func (a *applier) apply(n *yamledit.Node, b *branch, p place) {
 	}
 	last := n.Len() - 1
 	if yamledit.EndsOpen(n) {
-		last-- // what comes behind the text at the end of the file would add a line break to it
+		last-- // inserting after a text at the end of the file would add a line break to it
 	}
 	behind := last
 	if b.behind != nil {
@@ -272,7 +271,7 @@ func set[V any](m map[string]V, key string, value V) map[string]V {
 	return m
 }
 
-// called is a place for people.
+// called formats a place for messages.
 func (p place) called() string {
 	if len(p) == 0 {
 		return "the pod template"
@@ -280,7 +279,7 @@ func (p place) called() string {
 	return strings.ReplaceAll(strings.Join(p, "."), ".name=", ".")
 }
 
-// editable refuses what cannot be changed within.
+// editable refuses nodes that cannot be edited.
 func editable(n *yamledit.Node, p place) {
 	unshared(n, p)
 	if n.Kind != yamledit.Mapping && n.Kind != yamledit.Sequence {
@@ -294,7 +293,7 @@ func editable(n *yamledit.Node, p place) {
 	}
 }
 
-// unshared refuses what would change at two places at once.
+// unshared refuses a change that an alias would apply in two places.
 func unshared(n *yamledit.Node, p place) {
 	if n.Kind == yamledit.Alias {
 		refuse(n, "%s is the alias *%s, and a change there would be one at its anchor, too; write it out", p.called(), n.Anchor)

@@ -11,15 +11,15 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// meshes are the containers that must be there before anybody can reach a store.
+// meshes are the sidecars of service meshes. No store is reachable before they run.
 var meshes = []string{
 	"istio-init", "istio-validation", "istio-proxy", "linkerd-init", "linkerd-network-validator", "linkerd-proxy", "vault-agent-init", "vault-agent",
 }
 
-// socketPath is the API's within the pod.
+// socketPath is the path of the API socket in the pod.
 const socketPath = runDir + "/stager.sock"
 
-// containers puts in the sidecar and the init container.
+// containers adds the sidecar and the init container.
 func (p *pod) containers() {
 	shared := slices.Concat(p.dataMounts(), p.stores())
 	if p.shape.sidecar {
@@ -33,8 +33,8 @@ func (p *pod) containers() {
 	}
 }
 
-// initContainer puts one in front of the user's, but behind those that make the
-// network.
+// initContainer inserts a container before the user's init containers, but after those that set up
+// the network.
 func (p *pod) initContainer(c yamledit.Map) {
 	list := &p.changes
 	for _, part := range p.real(at("spec", "initContainers")) {
@@ -51,7 +51,7 @@ func (p *pod) initContainer(c yamledit.Map) {
 	list.put(at("name="+name), c)
 }
 
-// sidecar serves windows and outputs.
+// sidecar returns the container that serves windows and saves outputs.
 func (p *pod) sidecar(mounts []any) yamledit.Map {
 	args := []any{"run"}
 	if p.shape.split {
@@ -84,7 +84,7 @@ func (p *pod) sidecar(mounts []any) yamledit.Map {
 			{Key: "exec", Value: command("/stager", "status", "--ready")},
 			{Key: "periodSeconds", Value: int64(2)},
 			{Key: "timeoutSeconds", Value: int64(5)},
-			{Key: "failureThreshold", Value: int64(43200)}, // a day: data may take their time
+			{Key: "failureThreshold", Value: int64(43200)}, // one day, because staging may take long
 		}})
 	}
 	c = append(c,
@@ -96,7 +96,8 @@ func (p *pod) sidecar(mounts []any) yamledit.Map {
 	return c
 }
 
-// portIsFree refuses a port that another container of the pod has: all share one address.
+// portIsFree refuses a port that another container uses, because all containers of a pod share one
+// address.
 func (p *pod) portIsFree(port string) {
 	for _, list := range []string{"containers", "initContainers"} {
 		for _, c := range p.spec(list).All() {
@@ -109,8 +110,8 @@ func (p *pod) portIsFree(port string) {
 	}
 }
 
-// prefetch brings what must be whole before the job begins. Its socket is its own:
-// the sidecar runs beside it.
+// prefetch returns the init container that fetches inputs completely before the job starts. It has
+// its own socket, because the sidecar runs concurrently.
 func (p *pod) prefetch(mounts []any) yamledit.Map {
 	env := append(p.variables(), variable{"STAGER_SOCKET", literalSource("/tmp/stager.sock")})
 	env = append(env, p.heapLimit(p.sizes.prefetch.memoryLimit, p.sizes.prefetchRAM)...)
@@ -123,7 +124,7 @@ func (p *pod) prefetch(mounts []any) yamledit.Map {
 	)
 }
 
-// container is the beginning of each.
+// container returns the fields that all of stager's containers have in common.
 func (p *pod) container(name string) yamledit.Map {
 	image := cmp.Or(p.req.image, p.opts.Image, DefaultImage)
 	c := yamledit.Map{{Key: "name", Value: name}, {Key: "image", Value: image}}
@@ -133,7 +134,7 @@ func (p *pod) container(name string) yamledit.Map {
 	return append(c, yamledit.Entry{Key: "terminationMessagePolicy", Value: "FallbackToLogsOnError"})
 }
 
-// equip gives a target the mounts, and the variables that say where things are.
+// equip adds mounts to a target, and variables with the locations of its data.
 func (p *pod) equip(i int) {
 	for _, m := range p.mounts {
 		if m.user == nil || i > 0 && m.source != nil {
@@ -157,17 +158,17 @@ func (p *pod) equip(i int) {
 	}
 }
 
-// inTarget is the place of a target.
+// inTarget returns the place of a target.
 func (p *pod) inTarget(i int) place { return at("spec", "containers", "name="+p.names[i]) }
 
-// variable sets one in a target that has none of the name.
+// variable sets a variable in a target unless the target defines it.
 func (p *pod) variable(i int, v variable) {
 	if p.targets[i].Get("env").Item("name", v.name) == nil {
 		p.put(p.inTarget(i).in("env", "name="+v.name), v.entry())
 	}
 }
 
-// mountIn puts a mount into a target that has not the very same.
+// mountIn adds a mount to a target unless the target has an identical one.
 func (p *pod) mountIn(i int, m yamledit.Map) {
 	where, _ := m[1].Value.(string)
 	for _, have := range p.targets[i].Get("volumeMounts").All() {
@@ -182,7 +183,7 @@ func (p *pod) mountIn(i int, m yamledit.Map) {
 	p.put(p.inTarget(i).in("volumeMounts", "mountPath="+where), m)
 }
 
-// dataMounts are those of stager's containers.
+// dataMounts returns the data mounts of stager's containers.
 func (p *pod) dataMounts() (all []any) {
 	for _, m := range p.mounts {
 		all = append(all, m.entry())

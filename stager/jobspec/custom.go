@@ -8,7 +8,7 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// imageOf returns the image that an annotation names; "" without one.
+// imageOf returns the image that an annotation selects, or "" without an annotation.
 func imageOf(n *yamledit.Node) string {
 	image := n.Text()
 	if n != nil && (image == "" || strings.ContainsAny(image, " \t\n")) {
@@ -17,7 +17,7 @@ func imageOf(n *yamledit.Node) string {
 	return image
 }
 
-// sizeOf returns what the annotations of a pod say of the resources of stager's containers.
+// sizeOf returns the resources of stager's containers that the annotations of a pod set.
 func sizeOf(notes map[string]*yamledit.Node) (s size) {
 	cpu := func(name string) int64 {
 		n := notes[name]
@@ -53,10 +53,10 @@ func sizeOf(notes map[string]*yamledit.Node) (s size) {
 	return s
 }
 
-// leastMemory is the smallest limit with which stager works.
+// leastMemory is the smallest memory limit with which stager works.
 const leastMemory = 128 * mebi
 
-// or returns s with what usual says where s says nothing.
+// or returns s, with the fields that are zero taken from usual.
 func (s size) or(usual size) size {
 	return size{
 		cpu: cmp.Or(s.cpu, usual.cpu), cpuLimit: cmp.Or(s.cpuLimit, usual.cpuLimit),

@@ -10,66 +10,64 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// Pod describes the pods of one template that [Inject] puts stager into: what is known
-// before any of them runs.
+// Pod describes the pods of one injected template, as far as that is known before they run.
 type Pod struct {
 	Object
-	// Found says how the template was found: as that of a known kind, by its structure, or
-	// by Options.Path.
+	// Found is how the template was found: by a known kind, by its structure, or by Options.Path.
 	Found string
 	Plan  *plan.StagePlan
 	Job   string // the object's name; pods may have another value for {job}
-	Role  string // which part of the job the pods are; "": it has only one
-	// Pods is how many there are, as far as the object says.
+	Role  string // the part of the job to which the pods belong; "": it has one part
+	// Pods is the number of pods, as far as the object defines it.
 	Pods Count
-	// Sharing is among how many pods the inputs are divided; 1: each pod takes all, 0: it is
-	// known in the pod only.
+	// Sharing is the number of pods that divide the inputs; 1: each pod reads all, 0: known only in
+	// the pod.
 	Sharing int
-	// Finalize and Gate are what holds after the defaults: [FinalizeSidecar], [FinalizeWrap] or
-	// [FinalizeRun], and [GateInit], [GateStartup] or [GateNone].
+	// Finalize and Gate are the effective values, after defaults: [FinalizeSidecar], [FinalizeWrap]
+	// or [FinalizeRun], and [GateInit], [GateStartup] or [GateNone].
 	Finalize, Gate string
-	Targets        []string // containers that work with the data; the first is charged for RAM disks
+	Targets        []string // containers that use the data; RAM disks are charged to the first
 	Dirs           []Dir    // of all inputs, then of all outputs
-	Parts          []Part   // all that was put in
+	Parts          []Part   // everything that was added
 	Containers     []Container
 	Grace          int64 // terminationGracePeriodSeconds with stager in the pod
-	// Line is that of the pod template in the file, from 1.
+	// Line is the line of the pod template in the file, from 1.
 	Line int
 }
 
-// Dir is where the files of an input or output lie in the pod.
+// Dir is the directory of an input or output in the pod.
 type Dir struct {
 	Kind   string // "input" or "output"
 	Name   string
 	Path   string // up to the first placeholder
-	Volume string // of the pod
-	Mount  string // where the volume is mounted
-	// Medium is what the volume is: disk (an emptyDir on the node's disk), memory (an emptyDir in
+	Volume string // name in the pod
+	Mount  string // mount path of the volume
+	// Medium is the kind of volume: disk (an emptyDir on the node's disk), memory (an emptyDir in
 	// RAM), or the type of any other volume, such as persistentVolumeClaim.
 	Medium string
 	Limit  plan.Bytes // of the volume; 0: none
-	Own    bool       // the volume was put in; false: it is the pod's
-	// Annotation is the annotation that asks for the directory, and Line its line in the file; both
-	// are empty where a plan does.
+	Own    bool       // the volume was added; false: it is the pod's
+	// Annotation is the annotation that declares the directory, and Line its line in the file. Both
+	// are zero if a plan declares it.
 	Annotation string
 	Line       int
 }
 
-// Container is one of the pod with stager in it, and what it asks for.
+// Container is a container of the injected pod and its resources.
 type Container struct {
 	Name             string
-	Init             bool // it ends before the job's containers begin
-	Sidecar          bool // it begins before them and runs beside them
-	Own              bool // it was put in
+	Init             bool // ends before the job's containers start
+	Sidecar          bool // starts before the job's containers and runs concurrently
+	Own              bool // was added
 	Requests, Limits Resources
-	Line             int // of the user's, in the file
+	Line             int // line of a user's container in the file
 }
 
-// Resources are those that decide whether bytes fit; 0 is not said.
+// Resources are the resources that limit the amount of data; 0: not set.
 type Resources struct{ Memory, Disk plan.Bytes }
 
-// Describe is [Inject] that also describes each pod template into which stager was put, in
-// the order of the file.
+// Describe calls [Inject] and also returns a description of each injected pod template, in the
+// order of the file.
 func Describe(file []byte, opts Options) (*Result, []*Pod, error) {
 	in := newInjector(file, opts)
 	in.describing = true
@@ -81,7 +79,7 @@ func Describe(file []byte, opts Options) (*Result, []*Pod, error) {
 	return result, in.pods, nil
 }
 
-// describe returns what is known of a pod that has been built.
+// describe returns the description of a built pod.
 func (p *pod) describe(o Object) *Pod {
 	d := &Pod{
 		Object: o, Found: p.t.found(p.opts.Path), Plan: p.req.plan, Job: p.t.object.name, Role: p.job.role,
@@ -95,7 +93,7 @@ func (p *pod) describe(o Object) *Pod {
 		d.Dirs = append(d.Dirs, p.describeDir(f))
 	}
 	d.Parts = p.parts()
-	for _, list := range []string{"initContainers", "containers"} { // those of stager come by describeContainers
+	for _, list := range []string{"initContainers", "containers"} { // describeContainers adds those of stager
 		for _, c := range p.spec(list).All() {
 			line, _ := c.Position()
 			d.Containers = append(d.Containers, Container{Name: c.Get("name").Text(), Line: line})
@@ -104,7 +102,7 @@ func (p *pod) describe(o Object) *Pod {
 	return d
 }
 
-// found says how a template came to be one.
+// found returns how a template was found.
 func (t *template) found(path string) string {
 	switch {
 	case path != "":
@@ -115,7 +113,7 @@ func (t *template) found(path string) string {
 	return "by its structure: a spec with containers"
 }
 
-// finalizes is how outputs are saved at the end.
+// finalizes returns the effective Finalize.
 func (p *pod) finalizes() string {
 	switch {
 	case p.shape.inside:
@@ -126,7 +124,7 @@ func (p *pod) finalizes() string {
 	return FinalizeSidecar
 }
 
-// sharing is among how many pods the inputs are divided.
+// sharing returns the number of pods that divide the inputs.
 func (p *pod) sharing() int {
 	shard := p.req.plan.Spec.Shard
 	count := cmp.Or(p.req.count, p.job.count)
@@ -152,7 +150,7 @@ func (p *pod) describeDir(f dir) Dir {
 			d.Medium = p.medium(m)
 		}
 	}
-	if d.Limit == 0 { // counted at the first of several mounts of one volume
+	if d.Limit == 0 { // counted at the first of several mounts of a volume
 		for _, m := range p.mounts {
 			if m.volume == d.Volume {
 				d.Limit = max(d.Limit, m.bytes)
@@ -170,7 +168,7 @@ func (p *pod) describeDir(f dir) Dir {
 	return d
 }
 
-// medium is what a mount's volume is.
+// medium returns the kind of a mount's volume.
 func (p *pod) medium(m mount) string {
 	if m.source != nil {
 		switch kind := m.source[0].Key; {
@@ -184,7 +182,7 @@ func (p *pod) medium(m mount) string {
 	}
 	v := p.spec("volumes").Item("name", m.volume)
 	if v == nil {
-		return "persistentVolumeClaim" // of a StatefulSet's templates
+		return "persistentVolumeClaim" // of a StatefulSet's claim templates
 	}
 	for _, pair := range v.Pairs {
 		switch kind := pair.Key.Text(); {
@@ -197,11 +195,11 @@ func (p *pod) medium(m mount) string {
 			return kind
 		}
 	}
-	return "disk" // an emptyDir without a word
+	return "disk" // an emptyDir written as nothing
 }
 
-// describeContainers adds what all containers ask for, from the file with stager in it: that is
-// what the cluster sees.
+// describeContainers adds the resources of all containers. It reads them from the injected file,
+// which is what the cluster sees.
 func describeContainers(output []byte, opts Options, pods []*Pod) {
 	i := 0
 	for _, d := range yamledit.Split(output) {
@@ -222,7 +220,7 @@ func describeContainers(output []byte, opts Options, pods []*Pod) {
 	}
 }
 
-// containersOf are the containers of a template; of the user's the lines are known.
+// containersOf returns the containers of a template, with the lines of the user's containers.
 func containersOf(t *template, users []Container) (all []Container) {
 	for _, list := range []string{"initContainers", "containers"} {
 		for _, n := range t.pod().Get(list).All() {
@@ -242,11 +240,11 @@ func containersOf(t *template, users []Container) (all []Container) {
 }
 
 func resourcesOf(n *yamledit.Node) (r Resources) {
-	_ = catch(func() { r = Resources{bytesOf(n.Get("memory")), bytesOf(n.Get("ephemeral-storage"))} }) // what is no quantity was refused
+	_ = catch(func() { r = Resources{bytesOf(n.Get("memory")), bytesOf(n.Get("ephemeral-storage"))} }) // invalid quantities were refused before
 	return r
 }
 
-// on are the inputs and outputs whose directories lie below a path, or on a volume.
+// on returns the inputs and outputs whose directories are below a path or on a volume.
 func (p *pod) on(volume, below string) (things []string) {
 	for _, m := range p.mounts {
 		if volume != "" && m.volume != volume || below != "" && m.path != below {
@@ -261,7 +259,7 @@ func (p *pod) on(volume, below string) (things []string) {
 	return things
 }
 
-// opens are the inputs and outputs whose stores a Secret opens.
+// opens returns the inputs and outputs whose stores need a Secret.
 func (p *pod) opens(secret string) (things []string) {
 	for _, in := range p.req.plan.Spec.Inputs {
 		if slices.ContainsFunc(in.From(), func(from plan.Source) bool { return from.Credentials.Secret == secret }) {
@@ -276,7 +274,7 @@ func (p *pod) opens(secret string) (things []string) {
 	return things
 }
 
-// served are the inputs and outputs that a container of stager's works for.
+// served returns the inputs and outputs that one of stager's containers handles.
 func (p *pod) served(container string) (things []string) {
 	for _, in := range p.req.plan.Spec.Inputs {
 		prefetched := in.Mode == plan.ModePrefetch && p.shape.prefetch
@@ -292,7 +290,8 @@ func (p *pod) served(container string) (things []string) {
 	return things
 }
 
-// thing is "input train" of the name of a variable such as STAGER_INPUT_TRAIN; "": it is none.
+// thing returns "input train" for a variable such as STAGER_INPUT_TRAIN, and "" for other
+// variables.
 func (p *pod) thing(name string) string {
 	for _, in := range p.req.plan.Spec.Inputs {
 		if plan.Variable("INPUT", in.Name) == name {
@@ -307,7 +306,7 @@ func (p *pod) thing(name string) string {
 	return ""
 }
 
-// everything are all inputs and outputs.
+// everything returns all inputs and outputs.
 func (p *pod) everything() (things []string) {
 	for _, f := range p.dirs() {
 		things = append(things, f.kind+" "+f.name)

@@ -9,7 +9,7 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// params are the keys of an entry and where in the plan they go.
+// params are the options of an entry and their fields in the plan.
 var params = map[string]struct{ in, out string }{
 	"mode":         {in: "mode"},
 	"size":         {in: "window.size"},
@@ -60,7 +60,7 @@ var params = map[string]struct{ in, out string }{
 	"medium":       {}, // of a volume of its own
 }
 
-// several are the params that have several values, with commas between them.
+// several are the options with several values, separated by commas.
 var several = []string{"include", "exclude", "when"}
 
 func (e entry) input() (yamledit.Map, []any) {
@@ -75,7 +75,7 @@ func (e entry) output() (yamledit.Map, []any) {
 	return e.options(m, options, false)
 }
 
-// refuse tells what is wrong with a piece of an entry.
+// refuse reports an error in a part of an entry.
 func (e entry) refuse(piece, format string, args ...any) {
 	f := Fault{Text: e.name + ": " + fmt.Sprintf(format, args...)}
 	f.Line, f.Column = e.at.Position()
@@ -99,9 +99,9 @@ func (e entry) split(form string) (left, right, options string) {
 	return left, right, strings.TrimSpace(options)
 }
 
-// cutOptions cuts what is behind the arrow at the question mark of the options. That may
-// stand without spaces around it, as in /data?mode=window. A URL may have a query of its
-// own, which stays with it unless all its keys are options.
+// cutOptions cuts the right side of an entry at the question mark before the options. The question
+// mark may have no spaces around it, as in /data?mode=window. A URL keeps its own query, unless all
+// keys of the query are options.
 func cutOptions(text string) (right, options string) {
 	right, options, ok := strings.Cut(text, " ?")
 	if ok {
@@ -119,7 +119,7 @@ func cutOptions(text string) (right, options string) {
 	return right, options
 }
 
-// options puts those of an entry into its map, and makes the volume they describe.
+// options stores the options of an entry in its map. It returns the volume that they describe.
 func (e entry) options(m yamledit.Map, options string, input bool) (yamledit.Map, []any) {
 	var size, medium string
 	window := false
@@ -148,7 +148,7 @@ func (e entry) options(m yamledit.Map, options string, input bool) (yamledit.Map
 			window = text == plan.ModeWindow
 		}
 		if key == "size" {
-			continue // of the window, or of the volume
+			continue // of the window or the volume
 		}
 		var v any = text
 		if slices.Contains(several, key) {
@@ -193,7 +193,7 @@ func paramsOf(input bool) (names []string) {
 	return names
 }
 
-// putIn sets a value deep in a map, and makes what is on the way.
+// putIn sets a nested value and creates the maps on the path.
 func putIn(m yamledit.Map, path []string, v any) yamledit.Map {
 	for i := range m {
 		if m[i].Key == path[0] {

@@ -10,34 +10,34 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// FanoutOptions say what the pods of [Fanout] copy, and as whom.
+// FanoutOptions configure [Fanout].
 type FanoutOptions struct {
-	Name, Namespace string // of the Job; the Namespace may be empty
+	Name, Namespace string // of the Job; Namespace may be empty
 	Source          string
 	Destination     string
-	Workers         int      // pods, each with its share
-	Flags           []string // of stager copy, such as --include=*.tar
+	Workers         int      // number of pods; each copies one partition
+	Flags           []string // flags of stager copy, such as --include=*.tar
 
 	Image, ImagePullPolicy string            // as in Options
 	Env                    map[string]string // as in Options
-	Secret                 string            // with the files of both sides' credentials, or of the source's
-	DestinationSecret      string            // with those of the destination, where they are others
-	Claims                 map[string]string // PersistentVolumeClaims by name, and where they are mounted
-	User                   int64             // whom the pods run as
+	Secret                 string            // credentials of both stores, or of the source
+	DestinationSecret      string            // credentials of the destination, if they differ
+	Claims                 map[string]string // mount paths of PersistentVolumeClaims, by name
+	User                   int64             // user ID of the pods
 }
 
-// Who copies: buffers, and what TLS and the record need.
+// The resources of a copying container: buffers, TLS and the record.
 var copySize = size{500, 4000, 128 * mebi, 256 * mebi, 0}
 
-// copyTries is how often the pod of one share may fail.
+// copyTries is how often the pod of one partition may fail.
 const copyTries = 4
 
 const srcSecrets, dstSecrets = "/etc/stager/src", "/etc/stager/dst"
 
-// Fanout is two Jobs as YAML: one copies, with as many pods as there are workers, each
-// its share of the source; the other compares both sides when it is no longer
-// suspended, and its end is the one result. The cluster alone coordinates them: a pod
-// that ends is begun again by the Job, and goes on.
+// Fanout returns two Jobs as YAML. The first copies with one pod per worker, each with its own
+// partition of the source. The second is suspended; once resumed, it compares both sides, and its
+// exit status is the result. The Job controller is the only coordinator: it restarts a pod that
+// ends, and the pod continues its partition.
 func Fanout(o FanoutOptions) ([]byte, error) {
 	switch {
 	case o.Workers < 1 || o.Workers > plan.Stripes:
@@ -81,7 +81,7 @@ func Fanout(o FanoutOptions) ([]byte, error) {
 %s`, printable(o.Source), printable(o.Destination), o.Workers, in, o.Name, check, o.document(o.Name, job), o.document(check, verify)), nil
 }
 
-// printable keeps a URL in its comment.
+// printable escapes a URL so that it stays within its comment.
 func printable(s string) string { return strings.Trim(fmt.Sprintf("%q", s), `"`) }
 
 func (o FanoutOptions) document(name string, spec yamledit.Map) string {
@@ -94,7 +94,7 @@ func (o FanoutOptions) document(name string, spec yamledit.Map) string {
 	})
 }
 
-// job is what both have in common; the flag tells which part of the work it is.
+// job returns the common part of both Jobs. flag selects the phase of the work.
 func (o FanoutOptions) job(name, flag string) yamledit.Map {
 	args := []any{"copy", flag}
 	for _, f := range o.Flags {
@@ -124,7 +124,7 @@ func (o FanoutOptions) job(name, flag string) yamledit.Map {
 		add(fmt.Sprintf("claim-%d", i), o.Claims[claim], false, yamledit.Entry{Key: "persistentVolumeClaim", Value: yamledit.Map{{Key: "claimName", Value: claim}}})
 	}
 	args = append(args, literal(o.Source), literal(o.Destination))
-	// What every container of stager has, from an injected pod.
+	// The fields that every stager container has in an injected pod.
 	c := (&pod{req: new(request), opts: Options{Image: o.Image, ImagePullPolicy: o.ImagePullPolicy}}).container("copy")
 	c = append(c, yamledit.Entry{Key: "args", Value: args})
 	if len(o.Env) > 0 {
@@ -154,5 +154,5 @@ func (o FanoutOptions) job(name, flag string) yamledit.Map {
 	}
 }
 
-// literal keeps Kubernetes from replacing $(NAME) in a value.
+// literal keeps Kubernetes from expanding $(NAME) in a value.
 func literal(s string) string { return strings.ReplaceAll(s, "$(", "$$(") }

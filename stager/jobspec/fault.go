@@ -8,14 +8,14 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// Fault is one thing that keeps a file from being injected.
+// Fault is one reason why a file cannot be injected.
 type Fault struct {
-	Line, Column int    // of the file, from 1; 0: the file as a whole, or the line
+	Line, Column int    // in the file, from 1; 0: the whole file, or the whole line
 	Object       string // "Job/train", or ""
-	Text         string // what is wrong and what to do
+	Text         string // what is wrong and how to fix it
 }
 
-// String is "line 12, column 5: Job/train: what is wrong".
+// String returns "line 12, column 5: Job/train: what is wrong".
 func (f Fault) String() string {
 	s := f.Text
 	if f.Object != "" {
@@ -30,11 +30,11 @@ func (f Fault) String() string {
 	return s
 }
 
-// Faults is everything that keeps a file from being injected. It is the error of
-// this package's functions.
+// Faults are all reasons why a file cannot be injected. It is the error type of this package's
+// functions.
 type Faults []Fault
 
-// Error has one line for each fault.
+// Error returns one line for each fault.
 func (fs Faults) Error() string {
 	lines := make([]string, len(fs))
 	for i, f := range fs {
@@ -43,14 +43,14 @@ func (fs Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// ExitCode is EX_USAGE of sysexits.h: the same again will not help.
+// ExitCode returns EX_USAGE of sysexits.h: a retry cannot succeed.
 func (fs Faults) ExitCode() int { return 64 }
 
-// stop is a fault that ends the work on one pod template; [catch] takes it.
+// stop is the panic value of refuse. [catch] recovers it.
 type stop struct{ Fault }
 
-// refuse ends the work on a pod template because of something at a node; nil: the
-// template as a whole.
+// refuse aborts the work on a pod template because of a node; nil: because of the template as a
+// whole.
 func refuse(at *yamledit.Node, format string, args ...any) {
 	f := Fault{Text: fmt.Sprintf(format, args...)}
 	if at != nil {
@@ -59,7 +59,7 @@ func refuse(at *yamledit.Node, format string, args ...any) {
 	panic(stop{f})
 }
 
-// catch calls work and returns what it refused, if it did.
+// catch calls work and returns the fault with which it was refused, or nil.
 func catch(work func()) (fault *Fault) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -74,7 +74,7 @@ func catch(work func()) (fault *Fault) {
 	return nil
 }
 
-// unreadable is a syntax error as a fault.
+// unreadable returns a syntax error as a fault.
 func unreadable(err error) Fault {
 	var syntax *yamledit.SyntaxError
 	if errors.As(err, &syntax) {

@@ -8,12 +8,12 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// restartDelay is how long Kubernetes takes to start a sidecar again: a back-off of up to
-// five minutes, and the start.
+// restartDelay is how long Kubernetes takes to restart a sidecar: a back-off of up to five minutes,
+// plus the start itself.
 const restartDelay = 6 * time.Minute
 
-// wraps reports whether the job's container is held until the sidecar has saved its
-// outputs. It warns of what is lost where it should be, and cannot.
+// wraps reports whether the job's container waits until the sidecar has saved its outputs. It warns
+// about outputs that may be lost when waiting is necessary but not possible.
 func (p *pod) wraps() bool {
 	outputs := p.req.plan.Spec.Outputs
 	required := slices.ContainsFunc(outputs, func(out plan.Output) bool { return out.Required })
@@ -35,7 +35,7 @@ func (p *pod) wraps() bool {
 	return true
 }
 
-// checkCommand refuses what stager cannot be the parent of.
+// checkCommand refuses commands that stager cannot start as their parent.
 func (p *pod) checkCommand() {
 	if len(p.targets) > 1 {
 		refuse(nil, "%s: %s goes around one container, and %s names %d", AnnotationFinalize, p.req.finalize, AnnotationContainers, len(p.targets))
@@ -46,7 +46,7 @@ func (p *pod) checkCommand() {
 	}
 }
 
-// wrap makes stager the parent of the target's command beside the sidecar.
+// wrap makes stager the parent of the target's command, in addition to the sidecar.
 func (p *pod) wrap() {
 	var longest time.Duration
 	for _, out := range p.req.plan.Spec.Outputs {
@@ -54,7 +54,7 @@ func (p *pod) wrap() {
 	}
 	args := []any{"wrap", "--socket=" + socketPath, "--save-wait=" + (longest + restartDelay).String()}
 	if p.spec("restartPolicy").Text() != "Never" {
-		// After a failure the container is started again in this pod, and the sidecar goes on.
+		// After a failure Kubernetes restarts the container in this pod, and the sidecar continues.
 		args = append(args, "--save-after=success")
 	}
 	if p.user.foreign {
@@ -63,7 +63,7 @@ func (p *pod) wrap() {
 	p.becomeParent(args)
 }
 
-// runInside makes stager the parent of the target's command, and nothing beside it.
+// runInside makes stager the parent of the target's command, without a sidecar.
 func (p *pod) runInside() {
 	p.checkCommand()
 	if secrets := p.secrets(); len(secrets) > 0 {
@@ -82,8 +82,8 @@ func (p *pod) runInside() {
 	}
 }
 
-// becomeParent puts stager, with arguments, in front of the target's command. The binary
-// comes from an init container, since the image is the user's.
+// becomeParent puts stager and its arguments before the target's command. An init container
+// installs the binary, because the image is the user's.
 func (p *pod) becomeParent(args []any) {
 	if has := p.targets[0].Get("command"); has.All()[0].Is(binDir + "/stager") {
 		refuse(has, "container %s is wrapped by stager already, and %s does not know how; write its own command there", p.names[0], AnnotationUndo)

@@ -13,14 +13,14 @@ import (
 type object struct {
 	doc        *yamledit.Document
 	root       *yamledit.Node
-	around     []*yamledit.Node // what root stands in
+	around     []*yamledit.Node // ancestors of root
 	apiVersion string
 	kind, name string
 	namespace  string
 	templates  []*template
 }
 
-// objectsIn are the objects of a parsed document.
+// objectsIn returns the objects of a parsed document.
 func objectsIn(d *yamledit.Document) []*object {
 	if d.Root == nil || d.Root.Kind != yamledit.Mapping {
 		return nil
@@ -51,22 +51,22 @@ func objectsIn(d *yamledit.Document) []*object {
 	return all
 }
 
-// template is a pod template of an object: a group with a spec that has containers. Where
-// an object has a pod's spec without a template around it, it is what has the metadata.
+// template is a pod template of an object: a mapping with a spec that has containers. If an object
+// has a pod spec without a pod template, template is the mapping with the metadata.
 type template struct {
 	object *object
 	node   *yamledit.Node
-	chain  []*yamledit.Node // from the document's root to node, both included
+	chain  []*yamledit.Node // from the document's root to node, inclusive
 	path   []string         // from the object's root: spec, tasks, [0], template
-	spec   place            // where the pod's spec is in node; "spec" in a pod template
-	beside []string         // other specs of pods that have the same metadata
-	kept   []string         // places that inject changed, and others since
+	spec   place            // place of the pod spec in node; "spec" in a pod template
+	beside []string         // other pod specs with the same metadata
+	kept   []string         // places that inject changed and another program changed again
 }
 
 var inTemplate = place{"spec"}
 
-// Path is spec.tasks[0].template; a Pod's is "". That of a pod's spec without a template
-// leads to the spec.
+// Path returns the path of the template, such as spec.tasks[0].template, and "" for a Pod. For a
+// pod spec without a template it is the path of the spec.
 func (t *template) Path() string {
 	path := t.path
 	if !slices.Equal(t.spec, inTemplate) {
@@ -75,11 +75,11 @@ func (t *template) Path() string {
 	return strings.ReplaceAll(strings.Join(path, "."), ".[", "[")
 }
 
-// pod is the pod's spec.
+// pod returns the pod spec.
 func (t *template) pod() *yamledit.Node { return t.get(t.spec) }
 
-// findTemplates looks for the pod templates of an object: where path says, where its kind
-// has them, or by structure. What was injected before is found, too.
+// findTemplates finds the pod templates of an object: at path, at the paths of its kind, or by
+// structure. It also finds templates that were injected before.
 func (o *object) findTemplates(path string) {
 	if path == "" {
 		path = o.podSpecAt()
@@ -119,8 +119,8 @@ func (o *object) findTemplates(path string) {
 	w.walk(o.root)
 }
 
-// addPodSpec adds the pod's spec at which a walker is. A spec below the key "spec" makes a
-// pod template of what it stands in; others belong to the nearest metadata.
+// addPodSpec adds the pod spec at the walker's position. If its key is "spec", the parent is a pod
+// template. Otherwise it belongs to the nearest ancestor with metadata.
 func (o *object) addPodSpec(w *walker) {
 	owner := len(w.steps) - 1
 	if w.steps[owner].String() != "spec" {
@@ -141,7 +141,7 @@ func (o *object) addPodSpec(w *walker) {
 	o.templates = append(o.templates, t)
 }
 
-// recordedSpec is where a record says that the pod's spec is in n.
+// recordedSpec returns the place of the pod spec in n according to the record.
 func recordedSpec(n *yamledit.Node) place {
 	var rec struct{ At string }
 	if json.Unmarshal([]byte(n.Get("metadata", "annotations", AnnotationUndo).Text()), &rec) != nil || rec.At == "" {
@@ -150,8 +150,8 @@ func recordedSpec(n *yamledit.Node) place {
 	return parsePlace(rec.At)
 }
 
-// likeness is the template of o that stands where another stands in another state of the
-// document. Without one it is the other itself.
+// likeness returns the template of o with the same path as a template of another version of the
+// document. It returns the other template itself if there is none.
 func (o *object) likeness(of *template) *template {
 	if i := slices.IndexFunc(o.templates, func(t *template) bool { return t.Path() == of.Path() }); i >= 0 {
 		return o.templates[i]
@@ -159,17 +159,18 @@ func (o *object) likeness(of *template) *template {
 	return of
 }
 
-// isTemplate reports whether n has a spec with containers, each with a name.
+// isTemplate reports whether n has a spec with containers, all of them named.
 func isTemplate(n *yamledit.Node) bool { return n.Kind == yamledit.Mapping && isPodSpec(n.Get("spec")) }
 
-// walker goes through all groups and lists below a node, until visit says no.
+// walker visits all mappings and sequences below a node. It does not descend where visit returns
+// false.
 type walker struct {
-	chain []*yamledit.Node // from the document's root to where it is
-	steps []step           // the last of these
+	chain []*yamledit.Node // from the document's root to the current node
+	steps []step           // the corresponding suffix of steps
 	visit func(n *yamledit.Node) (deeper bool)
 }
 
-// step leads from a node to the i-th of its children.
+// step leads from a node to its i-th child.
 type step struct {
 	from *yamledit.Node
 	i    int
@@ -204,7 +205,7 @@ func (w *walker) path() []string {
 	return path
 }
 
-// along tells whether it is on the way to where want says, or there; [] is any item.
+// along reports whether the current path is a prefix of want, or want itself. [] matches any item.
 func (w *walker) along(want []string) bool {
 	path := w.path()
 	if len(path) > len(want) {
@@ -218,13 +219,13 @@ func (w *walker) along(want []string) bool {
 	return true
 }
 
-// own is an annotation of the template itself, or nil.
+// own returns an annotation of the template itself, or nil.
 func (t *template) own(name string) *yamledit.Node {
 	return t.node.Get("metadata", "annotations").Get(name)
 }
 
-// find is where a place is: in which node, as which child. The child is -1 where
-// there is nothing.
+// find returns the parent of a place and the index of the child. The index is -1 if the place does
+// not exist.
 func (t *template) find(p place) (parent *yamledit.Node, child int) {
 	n := t.node
 	if p[0] == "^" {
@@ -246,7 +247,7 @@ func (t *template) find(p place) (parent *yamledit.Node, child int) {
 	return nil, -1
 }
 
-// get is the node at a place, or nil.
+// get returns the node at a place, or nil.
 func (t *template) get(p place) *yamledit.Node {
 	if parent, i := t.find(p); i >= 0 {
 		return nth(parent, i)
@@ -254,8 +255,8 @@ func (t *template) get(p place) *yamledit.Node {
 	return nil
 }
 
-// annotations are those of stager that hold for a template: its own, and those of
-// what it stands in up to the object, as far as the nearer ones do not say otherwise.
+// annotations returns stager's annotations that apply to a template: its own and those of its
+// ancestors up to the object. The nearest one wins.
 func (t *template) annotations() map[string]*yamledit.Node {
 	all := make(map[string]*yamledit.Node)
 	inside := t.chain[len(t.object.around):]

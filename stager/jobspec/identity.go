@@ -8,24 +8,23 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// Labels and annotations that hold an identity of a pod's job: another one for another
-// job of the same name, and the same one on all pods of a job.
+// Labels and annotations that identify a pod's job. All pods of a job have the same value, and
+// another job of the same name has a different one.
 const (
-	controllerUID = "batch.kubernetes.io/controller-uid" // by the Job controller
-	jobSetUID     = "jobset.sigs.k8s.io/jobset-uid"      // by JobSet, the same over its restarts
-	volcanoGroup  = "scheduling.k8s.io/group-name"       // by Volcano: name and UID of its job
-	frameworkUID  = "FC_FRAMEWORK_ATTEMPT_INSTANCE_UID"  // by FrameworkController, another one after a retry
+	controllerUID = "batch.kubernetes.io/controller-uid" // set by the Job controller
+	jobSetUID     = "jobset.sigs.k8s.io/jobset-uid"      // set by JobSet; constant across restarts
+	volcanoGroup  = "scheduling.k8s.io/group-name"       // set by Volcano: name and UID of its job
+	frameworkUID  = "FC_FRAMEWORK_ATTEMPT_INSTANCE_UID"  // set by FrameworkController; changes after a retry
 )
 
-// Variables of stager's containers with which the nodes of a checkpoint recognise each
-// other.
+// Variables of stager's containers with which the nodes of a checkpoint identify each other.
 const (
 	jobUIDVariable = "STAGER_JOB_UID"
 	podUIDVariable = "STAGER_POD_UID"
 )
 
-// identity returns the variables that say which job and which pod this is. They are there
-// only with an output that several nodes save together.
+// identity returns the variables that identify the job and the pod. They are set only if several
+// nodes save an output together.
 func (p *pod) identity() (all []variable) {
 	outputs := p.req.plan.Spec.Outputs
 	i := slices.IndexFunc(outputs, func(out plan.Output) bool { return out.Nodes == plan.NodesAll })
@@ -47,7 +46,7 @@ func (p *pod) identity() (all []variable) {
 	return append(all, variable{podUIDVariable, source{field: "metadata.uid"}})
 }
 
-// article puts "a" or "an" before the name of a kind.
+// article returns the name of a kind with "a" or "an".
 func article(kind string) string {
 	if kind == "" {
 		return "this object"
@@ -58,9 +57,9 @@ func article(kind string) string {
 	return "a " + kind
 }
 
-// uidOfPod returns where a pod that its controller created has the identity of its job.
-// The Jobs of a JobSet are created again at each restart, so theirs is not that of a
-// JobSet which is too old to have one.
+// uidOfPod returns the source of the job's identity in a pod that a controller created. A JobSet
+// creates its Jobs again at each restart. A Job's UID is therefore not the identity of a JobSet
+// that is too old to have one.
 func uidOfPod(t *template) source {
 	labels := t.node.Get("metadata", "labels")
 	annotations := t.node.Get("metadata", "annotations")
@@ -70,7 +69,7 @@ func uidOfPod(t *template) source {
 	case labels.Get(jobSetName) != nil:
 		return source{}
 	case labels.Get(kubeflowName) != nil:
-		return source{} // only the launcher of an MPIJob is made by a Job
+		return source{} // a Job creates only the launcher of an MPIJob
 	case labels.Get(controllerUID) != nil:
 		return label(controllerUID)
 	case annotations.Get(frameworkUID) != nil:

@@ -14,33 +14,32 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// statusVersion is the first word of a status. Another version of stager that puts in
-// other things has another.
+// statusVersion is the first part of a status. A version of stager that injects other parts has
+// another.
 const statusVersion = "v1;sha256:"
 
-// injector works on one file.
+// injector processes one file.
 type injector struct {
 	opts       Options
-	configMaps map[string]string // plans of the file itself, by name
+	configMaps map[string]string // plans in the file itself, by name
 	plans      *plans
 	memory     *memory
 	result     Result
 	faults     Faults
 
-	describing bool // each pod is described, too
+	describing bool // describe each pod, too
 	pods       []*Pod
 }
 
-// memory holds the trees of one document, and then those of the next.
+// memory holds the trees of one document at a time and is reused for the next.
 type memory struct {
-	file, clean, result yamledit.Reader // as it is, with nothing put in, and as it becomes
+	file, clean, result yamledit.Reader // the file's document, without injected parts, and the result
 }
 
 var memories = sync.Pool{New: func() any { return new(memory) }}
 
-// Inject gives a file back in which every pod template that asks for data has stager
-// in it. What was injected before is brought up to date. When its error is not nil it
-// is of type [Faults], and nothing was changed.
+// Inject returns a file in which every pod template that requests data contains stager. Templates
+// that were injected before are updated. Its errors are of type [Faults]; nothing is changed then.
 func Inject(file []byte, opts Options) (*Result, error) {
 	return newInjector(file, opts).inject(file)
 }
@@ -50,8 +49,8 @@ func newInjector(file []byte, opts Options) *injector {
 }
 
 func (in *injector) inject(file []byte) (*Result, error) {
-	// Documents have nothing to do with each other, and a file may have thousands: each
-	// is read, changed and forgotten by itself.
+	// Documents are independent, and a file may have thousands. Each is parsed, changed and
+	// released separately.
 	docs := yamledit.Split(file)
 	parts, texts := make([]injector, len(docs)), make([][]byte, len(docs))
 	inParallel(len(docs), func(i int) {
@@ -71,12 +70,11 @@ func (in *injector) inject(file []byte) (*Result, error) {
 	return in.end(bytes.Join(texts, nil))
 }
 
-// inParallel calls work for all numbers below n, as many at a time as there are
-// processors.
+// inParallel calls work for all numbers below n, with as many goroutines as there are processors.
 func inParallel(n int, work func(i int)) {
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	const share = 16 // one goroutine each would cost more than it brings
+	const share = 16 // batch size: one goroutine for each number costs more than it saves
 	for from := 0; from < n; from += share {
 		group.Go(func() error {
 			for i := from; i < min(from+share, n); i++ {
@@ -88,8 +86,7 @@ func inParallel(n int, work func(i int)) {
 	_ = group.Wait() // none fails
 }
 
-// Uninject gives a file back as it was before [Inject]. What has been changed since
-// by others stays changed.
+// Uninject returns a file as it was before [Inject]. Later changes by others are preserved.
 func Uninject(file []byte) (*Result, error) {
 	in := &injector{memory: new(memory)}
 	var out bytes.Buffer
@@ -119,7 +116,7 @@ func Uninject(file []byte) (*Result, error) {
 	return in.end(out.Bytes())
 }
 
-// Check tells which pod templates of a file are not as [Inject] would leave them.
+// Check returns the pod templates of a file that [Inject] would change.
 func Check(file []byte, opts Options) (stale []Object, err error) {
 	result, err := Inject(file, opts)
 	if err != nil {
@@ -142,15 +139,15 @@ func (in *injector) end(out []byte) (*Result, error) {
 	return &in.result, nil
 }
 
-// parse reads a document of a file. One that cannot be read is a fault.
+// parse parses a document and records a fault if that fails.
 func (in *injector) parse(d *yamledit.Document) {
 	if err := in.memory.file.Parse(d); err != nil {
 		in.faults = append(in.faults, unreadable(err))
 	}
 }
 
-// plansOf are the plans of the ConfigMaps in a file. A document that cannot be read
-// has none.
+// plansOf returns the plans of the ConfigMaps in a file. It ignores documents that cannot be
+// parsed.
 func plansOf(file []byte) map[string]string {
 	plans := make(map[string]string)
 	for _, d := range yamledit.Split(file) {
@@ -170,7 +167,7 @@ func plansOf(file []byte) map[string]string {
 
 // document injects one document and returns its text.
 func (in *injector) document(d *yamledit.Document) []byte {
-	var was []*object // as the file has them
+	var was []*object // as in the file
 	clean := in.undo(d, func(o *object) { was = append(was, o) })
 	if clean == nil || clean.Root == nil {
 		return d.Text
@@ -195,7 +192,7 @@ func (in *injector) document(d *yamledit.Document) []byte {
 			told := in.result.Objects[len(in.result.Objects)-1].Action
 			same = same && told != Injected && told != Removed
 		}
-		if last := len(in.result.Objects) - 1; last >= 0 { // of this object
+		if last := len(in.result.Objects) - 1; last >= 0 { // belongs to this object
 			told := &in.result.Objects[last]
 			told.Unmatched = append(told.Unmatched, o.unmatched()...)
 			if reason := o.passedBy(); reason != "" && len(o.templates) == 0 && len(in.opts.Plan) > 0 && len(told.Unmatched) == 0 {
@@ -214,7 +211,7 @@ func (in *injector) document(d *yamledit.Document) []byte {
 	return text
 }
 
-// template injects one pod template; nil: nothing was put in.
+// template injects one pod template. It returns nil if nothing was injected.
 func (in *injector) template(t, before *template, edit *yamledit.Editor) *pod {
 	if in.opts.Admission && t.own(AnnotationStatus) != nil {
 		in.report(t, Object{Action: Unchanged})
@@ -259,21 +256,21 @@ func (in *injector) fault(o *object, f *Fault) {
 	in.faults = append(in.faults, *f)
 }
 
-// report adds what was done about a template to the story.
+// report adds the result of a template to the list.
 func (in *injector) report(t *template, o Object) {
 	o.Line, o.Kind, o.Name, o.Template = t.object.doc.Line, t.object.kind, t.object.name, t.Path()
 	in.result.Objects = append(in.result.Objects, o)
 }
 
-// tellBare is for objects without a pod.
+// tellBare reports an object without pod templates.
 func (in *injector) tellBare(o *object) {
 	in.result.Objects = append(in.result.Objects, Object{
 		Line: o.doc.Line, Kind: o.kind, Name: o.name, Action: LeftAlone, Reason: cmp.Or(o.passedBy(), "it has no pod template"),
 	})
 }
 
-// verify makes sure of a changed document what this package promises of it: that it
-// says what was put in, and that without that it is what it was.
+// verify checks the guarantees of this package for a changed document: it contains the injected
+// parts, and removing them restores the original.
 func verify(r *yamledit.Reader, clean *yamledit.Document, text []byte, built []*pod) error {
 	refused := fmt.Errorf("this document is written in a way that cannot be changed safely; bring it into a plainer form, for example by kubectl create --dry-run=client -o yaml")
 	d := &yamledit.Document{Text: text, Line: clean.Line}

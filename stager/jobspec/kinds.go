@@ -9,21 +9,21 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// jobIdentity are what the object around a pod template knows of its pods.
+// jobIdentity is what the object around a pod template defines about its pods.
 type jobIdentity struct {
-	role    string         // which part of the job they are; "": it has only one
-	job     source         // the job's name
-	uid     source         // its identity, which no other job of this name has; empty where pods cannot read one
-	attempt source         // how often it was begun before
-	index   source         // which of the pods that share the data this one is
-	helpers []variable     // that index is made of
-	count   string         // how many these are; "": stager finds out, or is told
-	jobSpec *yamledit.Node // of the batch/v1 Job that makes the pods, where its policies stand
-	caution string         // what its user should know about index and count
-	needs   string         // what its user should know about the cluster
+	role    string         // part of the job to which they belong; "": it has one part
+	job     source         // name of the job
+	uid     source         // unique among jobs of this name; empty if pods cannot read one
+	attempt source         // number of earlier attempts
+	index   source         // index among the pods that share the data
+	helpers []variable     // variables that index refers to
+	count   string         // number of these pods; "": stager finds out, or the user sets it
+	jobSpec *yamledit.Node // spec of the batch/v1 Job that creates the pods, which has the policies
+	caution string         // warning about index and count
+	needs   string         // warning about requirements on the cluster
 }
 
-// source is where a pod gets the value of a variable from: a literal, or a field.
+// source is the source of a variable's value in a pod: a literal, or a field.
 type source struct{ text, field string }
 
 func literalSource(text string) source { return source{text: text} }
@@ -32,13 +32,13 @@ func annotationSource(name string) source {
 	return source{field: "metadata.annotations['" + name + "']"}
 }
 
-// variable is one of the environment.
+// variable is an environment variable.
 type variable struct {
 	name string
 	source
 }
 
-// Labels and annotations by which controllers tell pods their place.
+// Labels and annotations in which controllers store the index of a pod.
 const (
 	jobNameLabel   = "batch.kubernetes.io/job-name"
 	indexLabel     = "batch.kubernetes.io/job-completion-index"
@@ -54,18 +54,18 @@ const (
 	frameworkTries = "FC_FRAMEWORK_ATTEMPT_ID"
 )
 
-// row says where a kind has its pod templates and what is known there. In the
-// pattern [] is any item and * any key.
+// row defines where a kind has its pod templates and what it defines about the pods. In the
+// pattern, [] is any item and * any key.
 type row struct {
 	kinds   []string
-	group   string // of the API, or ""; a kind may be two things
+	group   string // API group, or ""; a kind may occur in two groups
 	pattern string
 	tell    func(t *template, f *jobIdentity)
 }
 
-// table is every kind whose pods know more than their template says. Kinds that are
-// not in it, such as a Deployment, are found by their structure all the same; their
-// pods have no index, and each takes all of the data.
+// table has every kind that defines more about its pods than the template does. Kinds that are not
+// in it, such as a Deployment, are found by structure. Their pods have no index, and each reads all
+// of the data.
 var table = []row{
 	{[]string{"Pod"}, "", "", tellPod},
 	{[]string{"Job"}, "batch", "spec.template", tellJob},
@@ -82,7 +82,7 @@ var table = []row{
 	{[]string{"Framework"}, "frameworkcontroller.microsoft.com", "spec.taskRoles.[].task.pod", tellFramework},
 }
 
-// job looks the template up in the table.
+// job returns the identity from the table.
 func (t *template) job() jobIdentity {
 	f := jobIdentity{job: literalSource(t.object.name)}
 	if r := t.known(); r != nil {
@@ -91,7 +91,7 @@ func (t *template) job() jobIdentity {
 	return f
 }
 
-// known returns the row of the table that a template fits; nil: there is none.
+// known returns the row of the table that matches a template, or nil.
 func (t *template) known() *row {
 	group := t.object.group()
 	for i, r := range table {
@@ -102,7 +102,7 @@ func (t *template) known() *row {
 	return nil
 }
 
-// fits tells whether a path matches a pattern.
+// fits reports whether a path matches a pattern.
 func fits(path []string, pattern string) bool {
 	if pattern == "" {
 		return len(path) == 0
@@ -119,10 +119,10 @@ func fits(path []string, pattern string) bool {
 	return len(path) == len(want)
 }
 
-// up is what the template stands in, so many steps above.
+// up returns the ancestor of the template that is the given number of steps above.
 func (t *template) up(steps int) *yamledit.Node { return t.chain[len(t.chain)-1-steps] }
 
-// number is a whole number at a key, or fallback where there is none.
+// number returns the integer at a key, or fallback if there is none.
 func number(n *yamledit.Node, key string, fallback int) int {
 	if i, err := strconv.Atoi(n.Get(key).Text()); err == nil {
 		return i
@@ -181,8 +181,8 @@ func tellRuntime(t *template, f *jobIdentity) {
 	f.caution = "how many nodes a TrainJob has is not known to its runtime: say so by shard in the plan, or the pods end with code 78"
 }
 
-// together are the roles of a Kubeflow job that work on the data together, in the
-// order of their ranks; others, such as parameter servers, take all of theirs.
+// together are the roles of a Kubeflow job that share the data, in the order of their ranks.
+// Others, such as parameter servers, each read all of their data.
 var together = []string{"Chief", "Master", "Worker"}
 
 func tellKubeflow(t *template, f *jobIdentity) {

@@ -10,11 +10,10 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// KRM is a function on Kubernetes resources, for kustomize and kpt: it takes a
-// ResourceList, injects its items and gives it back. Its functionConfig is a StagePlan
-// for the items that name none, or a ConfigMap with options. What users should know
-// comes as results of the list; failed tells that the items are as they were because
-// of the faults that stand there. The error is for what is no ResourceList.
+// KRM is a function on Kubernetes resources for kustomize and kpt. It reads a ResourceList, injects
+// its items and returns it. The functionConfig is a StagePlan for items that name no plan, or a
+// ConfigMap with options. Warnings and faults are results in the list. failed reports that there
+// are faults and the items are unchanged. KRM returns an error only if list is not a ResourceList.
 func KRM(list []byte, opts Options) (out []byte, failed bool, err error) {
 	docs := yamledit.Split(list)
 	d := docs[0]
@@ -46,7 +45,7 @@ func KRM(list []byte, opts Options) (out []byte, failed bool, err error) {
 	return withResults(result.Output, results), false, nil
 }
 
-// resultOf is a result as the specification of KRM functions has it.
+// resultOf returns a result in the format of the KRM functions specification.
 func resultOf(severity, text, object string) yamledit.Map {
 	r := yamledit.Map{{Key: "message", Value: text}, {Key: "severity", Value: severity}}
 	if kind, name, ok := strings.Cut(object, "/"); ok {
@@ -55,7 +54,7 @@ func resultOf(severity, text, object string) yamledit.Map {
 	return r
 }
 
-// withResults puts results into a list that can be read.
+// withResults adds results to a list that can be parsed.
 func withResults(list []byte, results []any) []byte {
 	if len(results) == 0 {
 		return list
@@ -73,7 +72,7 @@ func withResults(list []byte, results []any) []byte {
 	return a.edit.Text()
 }
 
-// configure takes over what a functionConfig says.
+// configure applies a functionConfig to the options.
 func (o *Options) configure(config *yamledit.Node) {
 	if config.IsNull() {
 		return
@@ -82,7 +81,7 @@ func (o *Options) configure(config *yamledit.Node) {
 	case plan.Kind:
 		text, _ := decode(config).(yamledit.Map)
 		for i := range text {
-			if text[i].Key == "metadata" { // with what kustomize and kpt need there
+			if text[i].Key == "metadata" { // with the annotations that kustomize and kpt need
 				text[i].Value = yamledit.Map{{Key: "name", Value: config.Get("metadata", "name").Text()}}
 			}
 		}

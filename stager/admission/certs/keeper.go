@@ -30,7 +30,7 @@ type current struct {
 	certificate atomic.Pointer[tls.Certificate]
 }
 
-// GetCertificate implements the field of the same name of tls.Config.
+// GetCertificate is the callback of tls.Config.
 func (c *current) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if cert := c.certificate.Load(); cert != nil {
 		return cert, nil

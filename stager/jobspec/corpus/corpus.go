@@ -1,6 +1,6 @@
-// Package corpus has Kubernetes manifests for tests: the kinds that run training jobs, and
-// some beside them, each in several styles of YAML and JSON. They are written after the
-// public APIs of the projects.
+// Package corpus provides Kubernetes manifests for tests. It covers the kinds that run training
+// jobs and some others, each in several YAML and JSON styles. The manifests follow the public APIs
+// of the projects.
 package corpus
 
 import (
@@ -22,19 +22,19 @@ import (
 //go:embed manifests/*.txtar
 var manifests embed.FS
 
-// File is a manifest. Its name says where it comes from and in which style it is.
+// File is a manifest. Its name contains its origin and its style.
 type File struct {
 	Name string
 	Text []byte
 }
 
-// Style returns in which style the file is, "" for the one in which it was written by hand.
+// Style returns the style of the file, or "" for the handwritten one.
 func (f File) Style() string {
 	_, style, _ := strings.Cut(f.Name, " ")
 	return style
 }
 
-// Manifests returns the manifests as they were written.
+// Manifests returns the handwritten manifests.
 func Manifests() ([]File, error) {
 	names, err := fs.Glob(manifests, "manifests/*.txtar")
 	if err != nil {
@@ -78,13 +78,13 @@ func Files() ([]File, error) {
 	return all, nil
 }
 
-// Writer is a way in which programs write manifests that they have read.
+// Writer rewrites manifests as a program does that parses and serializes them.
 type Writer struct {
 	Name  string
 	write func(documents [][]byte) ([]byte, error)
 }
 
-// Rewrite returns a file as the writer has it: the objects are the same, and the text is another.
+// Rewrite returns a file with the same objects and the text that the writer produces.
 func (w Writer) Rewrite(file []byte) ([]byte, error) {
 	var documents [][]byte
 	for _, d := range yamledit.Split(file) {
@@ -99,23 +99,23 @@ func (w Writer) Rewrite(file []byte) ([]byte, error) {
 	return w.write(documents)
 }
 
-// Writers are the libraries of YAML and JSON in the styles that tools use.
+// Writers are the YAML and JSON libraries, in the styles of common tools.
 var Writers = []Writer{
-	{"kubectl", each(func(d []byte) ([]byte, error) { // keys sorted, block style
+	{"kubectl", each(func(d []byte) ([]byte, error) { // sorted keys, block style
 		var v any
 		if err := yaml.Unmarshal(d, &v); err != nil {
 			return nil, err
 		}
 		return yaml.Marshal(v)
 	})},
-	{"kustomize", each(func(d []byte) ([]byte, error) { return nodes(d, 2, 0) })}, // order and comments kept
+	{"kustomize", each(func(d []byte) ([]byte, error) { return nodes(d, 2, 0) })}, // preserves order and comments
 	{"wide", each(func(d []byte) ([]byte, error) { return nodes(d, 8, 0) })},
 	{"flow", each(func(d []byte) ([]byte, error) { return nodes(d, 2, yamlnode.FlowStyle) })},
 	{"json", list(func(v any) ([]byte, error) { return json.Marshal(v) })},
 	{"json lines", list(func(v any) ([]byte, error) { return json.MarshalIndent(v, "", "\t") })},
 }
 
-// each writes documents by themselves.
+// each rewrites every document separately.
 func each(write func([]byte) ([]byte, error)) func([][]byte) ([]byte, error) {
 	return func(documents [][]byte) ([]byte, error) {
 		var all [][]byte
@@ -130,7 +130,7 @@ func each(write func([]byte) ([]byte, error)) func([][]byte) ([]byte, error) {
 	}
 }
 
-// nodes writes a document from its tree, in which order, comments and quotes are kept.
+// nodes writes a document from its tree, which preserves order, comments and quotes.
 func nodes(document []byte, indent int, style yamlnode.Style) ([]byte, error) {
 	var n yamlnode.Node
 	if err := yamlnode.Unmarshal(document, &n); err != nil {
@@ -149,8 +149,8 @@ func nodes(document []byte, indent int, style yamlnode.Style) ([]byte, error) {
 	return out.Bytes(), enc.Close()
 }
 
-// plain removes what the library cannot write within brackets: comments, and nulls without
-// a word.
+// plain removes what the library cannot write in flow style: comments, and nulls written as
+// nothing.
 func plain(n *yamlnode.Node) {
 	n.HeadComment, n.LineComment, n.FootComment = "", "", ""
 	if n.Tag == "!!null" {
