@@ -141,7 +141,8 @@ func (p *work) requestLine(target int) int {
 	return target
 }
 
-// memory checks that RAM disks fit into the memory limits next to the job.
+// memory checks that the pod requests memory for its RAM disks, and that a node has enough memory
+// for its pods.
 func (e *explainer) memory(p *work) {
 	needs := p.on("memory")
 	if needs > 0 && needs > p.Requests.Memory {

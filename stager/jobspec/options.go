@@ -1,55 +1,56 @@
 package jobspec
 
-// Annotations and names that users write and stager writes.
+// Names of annotations and labels. Users write all of them except status and undo.
 const (
 	prefix = "stager.dev/"
 
-	AnnotationPlan        = prefix + "plan"       // configmap:NAME, which has the plan under plan.yaml
+	AnnotationPlan        = prefix + "plan"       // configmap:NAME of a ConfigMap with the plan under plan.yaml
 	AnnotationPlanYAML    = prefix + "plan-yaml"  // the plan itself
-	AnnotationInput       = prefix + "in."        // and a name: URL -> PATH ? key=value&…
-	AnnotationOutput      = prefix + "out."       // and a name: PATH -> URL ? key=value&…
-	AnnotationContainers  = prefix + "containers" // who works with the data; the first without it
+	AnnotationInput       = prefix + "in."        // followed by a name: URL -> PATH ? key=value&…
+	AnnotationOutput      = prefix + "out."       // followed by a name: PATH -> URL ? key=value&…
+	AnnotationContainers  = prefix + "containers" // containers that use the data; default: the first
 	AnnotationFinalize    = prefix + "finalize"   // auto, sidecar, wrap or run
 	AnnotationGate        = prefix + "gate"       // init, startup or none
-	AnnotationCount       = prefix + "count"      // how many pods share the data, where the object does not tell
-	AnnotationImage       = prefix + "image"      // of the containers that are put in
-	AnnotationCPU         = prefix + "cpu"        // request of each
-	AnnotationMemory      = prefix + "memory"     // request of each, without its RAM disks
+	AnnotationCount       = prefix + "count"      // number of pods that share the data, if the object does not define it
+	AnnotationImage       = prefix + "image"      // image of the injected containers
+	AnnotationCPU         = prefix + "cpu"        // CPU request of each injected container
+	AnnotationMemory      = prefix + "memory"     // memory request of each, without RAM disks
 	AnnotationCPULimit    = prefix + "cpu-limit"
-	AnnotationMemoryLimit = prefix + "memory-limit" // without its RAM disks
-	AnnotationPrivileges  = prefix + "privileges"   // files: stager reads files that only root, or their owner, may read
-	AnnotationStatus      = prefix + "status"       // written: v1;sha256:…
-	AnnotationUndo        = prefix + "undo"         // written: what Uninject needs
+	AnnotationMemoryLimit = prefix + "memory-limit" // without RAM disks
+	AnnotationPrivileges  = prefix + "privileges"   // files: stager may read files that only root or their owner may read
+	AnnotationStatus      = prefix + "status"       // written by Inject: v1;sha256:…
+	AnnotationUndo        = prefix + "undo"         // written by Inject: the data for Uninject
 
-	LabelInject = prefix + "inject" // "true": webhooks look at it; "false": nobody does
+	LabelInject = prefix + "inject" // "true": the webhook injects the pod; "false": the template is never injected
 )
 
-// Names of the containers that are put in.
+// Names of the injected containers.
 const (
 	ContainerSidecar  = "stager"          // native sidecar: windows and outputs
-	ContainerPrefetch = "stager-prefetch" // init container: brings or finds what must be there before the job begins
-	ContainerInstall  = "stager-install"  // init container: brings the binary for wrap
+	ContainerPrefetch = "stager-prefetch" // init container: fetches or checks the data that the job needs at its start
+	ContainerInstall  = "stager-install"  // init container: installs the binary for wrap
 )
 
-// How outputs are saved at the end.
+// How outputs are saved when the job ends.
 const (
-	// FinalizeAuto is FinalizeWrap for a plan with a required output and one container whose
-	// command is known, and FinalizeSidecar otherwise, with a warning if an output is required.
+	// FinalizeAuto selects FinalizeWrap for a plan with a required output if there is one target
+	// container and its command is known. Otherwise it selects FinalizeSidecar, with a warning if
+	// an output is required.
 	FinalizeAuto    = "auto"
-	FinalizeSidecar = "sidecar" // by a sidecar; when it is down at the end of the job's container, they are lost
-	FinalizeWrap    = "wrap"    // by a sidecar, and the job's container does not end before: stager is the parent of its command
-	FinalizeRun     = "run"     // by stager in the job's container, as the parent of its command and with the stores' Secrets
+	FinalizeSidecar = "sidecar" // a sidecar saves them; outputs are lost if it is down when the job's container ends
+	FinalizeWrap    = "wrap"    // a sidecar saves them, and stager, as the parent of the job's command, keeps its container running until then
+	FinalizeRun     = "run"     // stager saves them in the job's container, as the parent of its command, with the stores' Secrets
 )
 
-// What holds the job until its data are there.
+// What delays the start of the job until its data are available.
 const (
-	GateInit    = "init"    // prefetched inputs, and the sources of windows, by an init container
-	GateStartup = "startup" // these, and the first files of windows, by the sidecar's startupProbe
-	GateNone    = "none"    // nothing: all inputs come while the job runs
+	GateInit    = "init"    // an init container: for prefetched inputs and the sources of windows
+	GateStartup = "startup" // the sidecar's startupProbe: for the same, and the first files of windows
+	GateNone    = "none"    // nothing: all inputs are fetched while the job runs
 )
 
-// PrivilegesFiles has stager run as root with the capabilities to read and link the files of
-// others. Without it stager has no capability.
+// PrivilegesFiles runs stager as root, with the capabilities to read and link the files of other
+// users. Without it stager has no capabilities.
 const PrivilegesFiles = "files"
 
 // Levels of the Pod Security Standards.
@@ -59,80 +60,80 @@ const (
 	Restricted = "restricted"
 )
 
-// DefaultImage is the image of the containers that are put in.
+// DefaultImage is the default image of the injected containers.
 const DefaultImage = "stager"
 
-// Options are what the caller of [Inject] knows and the file does not say.
+// Options are the settings of [Inject] that the file does not contain.
 type Options struct {
-	// Plan is a StagePlan for the pod templates whose annotations name none.
+	// Plan is the StagePlan of pod templates whose annotations name none.
 	Plan []byte
-	// PlanName is where Plan comes from, for messages.
+	// PlanName is the origin of Plan, for messages.
 	PlanName string
-	// ConfigMap finds the plan of a ConfigMap that the file does not hold; nil: none.
-	// It is called from several goroutines.
+	// ConfigMap returns the plan of a ConfigMap that is not in the file; nil: there are none. It
+	// must be safe for concurrent use.
 	ConfigMap func(namespace, name string) (plan []byte, ok bool)
-	// CheckURL tells what is wrong with a URL, as backends.Registry.Check does; nil
-	// takes all.
+	// CheckURL returns an error for an invalid URL, as backends.Registry.Check does; nil: every URL
+	// is valid.
 	CheckURL func(string) error
 
-	Image           string            // of stager; DefaultImage without it
-	ImagePullPolicy string            // "": as the cluster does
-	Env             map[string]string // for stager's containers, such as proxies and endpoints
-	Listen          string            // address of a port in the pod for metrics, such as :9090
+	Image           string            // of stager; "": DefaultImage
+	ImagePullPolicy string            // "": the cluster's default
+	Env             map[string]string // variables of stager's containers, such as proxies and endpoints
+	Listen          string            // address of the metrics port in the pod, such as :9090
 
-	// Path is where pod templates are, such as spec.tasks[].template, in objects whose
-	// structure does not show it; "": they are looked for.
+	// Path is the path of pod templates, such as spec.tasks[].template, in objects whose structure
+	// is ambiguous; "": find them by structure.
 	Path string
-	// Finalize and Gate hold where annotations say nothing. Without a Gate it is
-	// GateStartup when a window has a minReady, else GateInit.
+	// Finalize and Gate are the defaults for templates whose annotations set none. If Gate is empty
+	// too, it is GateStartup for a plan whose window has a minReady, and GateInit otherwise.
 	Finalize, Gate string
-	// AdjustMemory raises the job's own memory limit for a RAM disk that is charged to
-	// it, where it would be refused.
+	// AdjustMemory raises the job's memory limit by the size of a RAM disk that is charged to it.
+	// Without it such a pod is refused if the limit is too low.
 	AdjustMemory bool
-	// PodSecurity is the level that the namespace enforces; Privileged without it. What is put
-	// in meets Restricted, except where a pod has [AnnotationPrivileges].
+	// PodSecurity is the Pod Security level that the namespace enforces; "": Privileged. Injected
+	// parts meet Restricted, except in pods with [AnnotationPrivileges].
 	PodSecurity string
-	// Kubernetes is the cluster's version, such as 1.31; without it it is new enough.
+	// Kubernetes is the version of the cluster, such as 1.31; "": a recent one.
 	Kubernetes string
-	// JobPolicies gives Jobs that say nothing themselves a podFailurePolicy by stager's
-	// exit codes, and podReplacementPolicy: Failed. For Jobs that a program generates.
+	// JobPolicies adds to Jobs without policies a podFailurePolicy based on stager's exit codes,
+	// and podReplacementPolicy: Failed. It is meant for generated Jobs.
 	JobPolicies bool
-	// Admission is for a webhook: the file is one Pod as the API server has it, and
-	// one that has been injected before, by whomever, is left as it is.
+	// Admission is set by the webhook: the file is one Pod from the API server. A pod that was
+	// injected before, by any program, stays as it is.
 	Admission bool
-	// Owner is, for Admission, the object that created the pod, as JSON: it knows of how many
-	// pods this is one. Nil: it is not known, and NoOwner says why. Where either is set, a pod
-	// whose number of likes remains unknown is refused if its plan needs it.
+	// Owner is, for Admission, the object that created the pod, as JSON. It defines the number of
+	// pods. If it is nil, NoOwner is the reason. If either is set, a pod is refused if its plan
+	// needs the number of pods and the number remains unknown.
 	Owner   []byte
 	NoOwner string
 }
 
-// Action is what was done about a pod template or object.
+// Action is what Inject or Uninject did to a pod template or object.
 type Action string
 
 // The actions.
 const (
 	Injected  Action = "injected"
-	Removed   Action = "removed"   // by Uninject, or because it asks for nothing any more
-	Unchanged Action = "unchanged" // it is as it should be
+	Removed   Action = "removed"   // by Uninject, or because it no longer requests data
+	Unchanged Action = "unchanged" // already up to date
 	LeftAlone Action = "left alone"
 )
 
-// Object is what was done about one object of a file, or one of its pod templates.
+// Object is the result for one object of a file, or for one of its pod templates.
 type Object struct {
-	Line     int    // of the file, from 1, where its document begins
+	Line     int    // in the file, from 1, of the start of the document
 	Kind     string // such as Job
 	Name     string
 	Template string // path of the pod template, such as spec.template; "": the object has none
 	Action   Action
 	Reason   string   // why it was left alone
-	Warnings []string // what its user should know
-	// Unmatched is what was written for stager, or nearly so, and has no effect: most likely a
-	// slip, after which the job would run without its data.
+	Warnings []string // for the user
+	// Unmatched lists annotations and labels that seem meant for stager and have no effect. They
+	// are most likely typing errors, and the job would run without its data.
 	Unmatched []string
 }
 
-// String is "Job/train".
+// String returns the kind and name, such as "Job/train".
 func (o Object) String() string {
 	if o.Name == "" {
 		return o.Kind
@@ -140,7 +141,7 @@ func (o Object) String() string {
 	return o.Kind + "/" + o.Name
 }
 
-// Result is a changed file and the story of it.
+// Result is a changed file and what was done to each of its objects.
 type Result struct {
 	Output  []byte
 	Objects []Object

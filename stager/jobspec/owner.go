@@ -15,15 +15,14 @@ const (
 	jobSetReplicas = "jobset.sigs.k8s.io/replicatedjob-replicas"
 )
 
-// OneOfSeveral reports whether a pod with these labels has an index, so that it is one of
-// several pods that the object which created it counts.
+// OneOfSeveral reports whether a pod with these labels has an index. The object that created such a
+// pod defines the number of pods.
 func OneOfSeveral(labels map[string]string) bool {
 	return labels[indexLabel] != "" || labels[kubeflowIndex] != ""
 }
 
-// learn adds what the object that created a pod knows of it: how many pods there are, and
-// which one this is where the pod's own index is not that. An owner that does not tell
-// leaves the facts as they are.
+// learn adds what the owner of a pod defines: the number of pods, and the pod's index if it differs
+// from the index of the pod itself. If the owner defines neither, f stays as it is.
 func (f *jobIdentity) learn(owner []byte, pod *template) {
 	d := yamledit.Split(owner)[0]
 	if yamledit.Parse(d) != nil {
@@ -40,14 +39,15 @@ func (f *jobIdentity) learn(owner []byte, pod *template) {
 		case labels.Get(jobSetName) != nil:
 			f.learnOfJobSet(o.root, labels)
 		case its.count != "" || its.index == (source{}) && its.role != "":
-			// Of a role that takes all of the data for itself the pods need no index.
+			// The pods of a role that does not divide its data need no index.
 			f.role, f.count, f.helpers, f.caution = its.role, its.count, its.helpers, its.caution
 			f.index = orIndex(its.index, f.index, its.count)
 		}
 	}
 }
 
-// orIndex is the index that an owner knows, or that of the pod, where there are several.
+// orIndex returns the index from the owner, or that of the pod if the owner has none and there are
+// several pods.
 func orIndex(owners, pods source, count string) source {
 	if owners != (source{}) || count == "" {
 		return owners
@@ -55,13 +55,13 @@ func orIndex(owners, pods source, count string) source {
 	return pods
 }
 
-// makes reports whether pods such as this one come from the template of its owner.
+// makes reports whether pod was created from the owner's template t.
 func (t *template) makes(pod *template) bool {
 	role := pod.node.Get("metadata", "labels").Get(kubeflowRole)
 	return role == nil || len(t.path) > 1 && strings.EqualFold(t.path[len(t.path)-2], role.Text())
 }
 
-// learnOfJobSet counts the pods of one of the Jobs of a JobSet, and those of its likes.
+// learnOfJobSet computes the number of pods over all Jobs of a JobSet's replicated Job.
 func (f *jobIdentity) learnOfJobSet(job, labels *yamledit.Node) {
 	pods := number(job.Get("spec"), "completions", number(job.Get("spec"), "parallelism", 1))
 	jobs := 1
@@ -77,8 +77,8 @@ func (f *jobIdentity) learnOfJobSet(job, labels *yamledit.Node) {
 	}
 }
 
-// jobSetPlace is the index of a pod among all pods of a JobSet's replicated Job; it is
-// empty where that is the pod's own.
+// jobSetPlace returns the index of a pod among all pods of a JobSet's replicated Job. It returns an
+// empty source if that is the pod's own index.
 func jobSetPlace(jobs, pods int) (index source, helpers []variable) {
 	switch {
 	case jobs > 1 && pods > 1:
@@ -90,8 +90,8 @@ func jobSetPlace(jobs, pods int) (index source, helpers []variable) {
 	return source{}, nil
 }
 
-// divisible refuses more pods than the data can be divided among: each of them would end with
-// code 78.
+// divisible refuses more pods than there are stripes: stager would exit with code 78 in each of
+// them.
 func (p *pod) divisible(count string) {
 	n, _ := strconv.Atoi(count)
 	if n > plan.Stripes && p.req.plan.Spec.Shard.By == plan.ShardAuto {
@@ -99,9 +99,8 @@ func (p *pod) divisible(count string) {
 	}
 }
 
-// countless refuses a created pod that is one of several, of a number that nobody knows:
-// its plan divides data, or names places, by that number, and it would end with 78 for
-// certain.
+// countless refuses a created pod whose number of pods is unknown if its plan divides data, or
+// names directories, by that number. Stager would certainly exit with code 78.
 func (p *pod) countless() {
 	looked := p.opts.Owner != nil || p.opts.NoOwner != ""
 	if !p.opts.Admission || !looked || p.job.index == (source{}) || p.req.plan.Spec.Shard.By != plan.ShardAuto {

@@ -8,17 +8,17 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// Part is one thing that was put into a pod template, or changed in it.
+// Part is one part that was added to a pod template, or changed in it.
 type Part struct {
 	Kind      string   // such as container, volume, mount, env, command, resources, annotation
-	Name      string   // of it; "": the kind says all
-	Container string   // that it belongs to; "": the pod
+	Name      string   // "": the kind identifies it
+	Container string   // to which it belongs; "": the pod
 	For       []string // inputs and outputs, such as "input train"; empty: stager itself
 	Reason    string
-	Value     string // what a single value became
+	Value     string // new value, if it is a single one
 }
 
-// parts lists all changes, each with its reason.
+// parts returns all changes, each with its reason.
 func (p *pod) parts() (all []Part) {
 	var walk func(b *branch, where place)
 	walk = func(b *branch, where place) {
@@ -62,7 +62,7 @@ func (p *pod) explain(where place, value any) []Part {
 	return []Part{one}
 }
 
-// explainSpec returns the parts of a change in the pod's spec.
+// explainSpec returns the parts of a change in the pod spec.
 func (p *pod) explainSpec(where place, value any, one Part) []Part {
 	switch where[1] {
 	case "initContainers":
@@ -125,7 +125,7 @@ func (p *pod) explainVolume(name string) Part {
 	return v
 }
 
-// outputs are all outputs.
+// outputs returns all outputs.
 func (p *pod) outputs() []string {
 	return slices.DeleteFunc(p.everything(), func(thing string) bool { return !strings.HasPrefix(thing, ofOutput+" ") })
 }
@@ -174,7 +174,7 @@ func (p *pod) explainMount(one *Part) {
 	}
 }
 
-// why says what the variables are for that stager reads.
+// why describes the variables that stager reads.
 var why = map[string]string{
 	"STAGER_PLAN_YAML": "the plan",
 	"STAGER_NAMESPACE": "{namespace} in URLs and paths",
@@ -207,7 +207,7 @@ func (p *pod) explainVariable(one *Part) {
 	}
 }
 
-// explainContainer returns the part of a container that was put in, and those within it.
+// explainContainer returns the part of an added container, and the parts within it.
 func (p *pod) explainContainer(m yamledit.Map) (all []Part) {
 	name, _ := m[0].Value.(string)
 	c := Part{Kind: "container", Name: name}
@@ -250,7 +250,7 @@ func (p *pod) explainContainer(m yamledit.Map) (all []Part) {
 	return all
 }
 
-// inputs are all inputs.
+// inputs returns all inputs.
 func (p *pod) inputs() []string {
 	return slices.DeleteFunc(p.everything(), func(thing string) bool { return !strings.HasPrefix(thing, ofInput+" ") })
 }

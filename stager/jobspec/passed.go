@@ -8,23 +8,23 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// podSpecs are the kinds that have a pod's spec where no pod template is. Their annotations
-// are those of the object.
+// podSpecs lists the kinds that have a pod spec without a pod template. Their annotations are those
+// of the object.
 var podSpecs = []struct{ kind, group, path string }{
 	{"InferenceService", "serving.kserve.io", "spec.predictor"},
 	{"LLMInferenceService", "serving.kserve.io", "spec.template"},
 	{"LLMInferenceServiceConfig", "serving.kserve.io", "spec.template"},
 }
 
-// passedKinds are kinds with one reason.
+// passedKinds are kinds that cannot be injected for the same reason.
 type passedKinds struct {
 	kinds  []string
 	group  string
 	reason string
 }
 
-// passed are the kinds whose pods cannot be injected through them, although they have
-// containers of some sort, and why. What looks like a pod template within is none.
+// passed lists the kinds that have containers but whose pods cannot be injected through them, with
+// the reason. Nothing in them is treated as a pod template.
 var passed = []passedKinds{
 	{
 		[]string{"ServingRuntime", "ClusterServingRuntime"},
@@ -58,7 +58,7 @@ var passed = []passedKinds{
 	},
 }
 
-// group is that of the object's API; "" is the core's.
+// group returns the API group of the object; "" is the core group.
 func (o *object) group() string {
 	if group, _, ok := strings.Cut(o.apiVersion, "/"); ok {
 		return group
@@ -66,7 +66,7 @@ func (o *object) group() string {
 	return ""
 }
 
-// passedBy returns why an object without pod templates has none; "" where that is no wonder.
+// passedBy returns why an object has no pod templates, or "" if that is obvious.
 func (o *object) passedBy() string {
 	if i := o.passedAs(); i >= 0 {
 		return passed[i].reason
@@ -77,7 +77,7 @@ func (o *object) passedBy() string {
 	return ""
 }
 
-// opaque reports whether nothing within an object is a pod template, whatever it looks like.
+// opaque reports whether an object contains no pod templates although parts of it look like one.
 func (o *object) opaque() bool {
 	return o.passedAs() >= 0 && !strings.HasSuffix(o.kind, "SparkApplication")
 }
@@ -86,14 +86,14 @@ func (o *object) passedAs() int {
 	return slices.IndexFunc(passed, func(p passedKinds) bool { return p.group == o.group() && slices.Contains(p.kinds, o.kind) })
 }
 
-// isFlat reports whether an object has containers right in its spec, as a Pod has, and is
-// of a kind that may mean something else: ServingRuntime, Prometheus and others do.
+// isFlat reports whether an object that is not a Pod has containers directly in its spec. Their
+// meaning depends on the kind: examples are ServingRuntime and Prometheus.
 func (o *object) isFlat() bool {
 	return o.kind != "Pod" && len(o.root.Get("spec", "containers").All()) > 0
 }
 
-// podSpecAt returns the path of the pod's spec in an object of a kind that has one without a
-// pod template; "" for others.
+// podSpecAt returns the path of the pod spec in an object of a kind without pod templates, and ""
+// for other kinds.
 func (o *object) podSpecAt() string {
 	for _, p := range podSpecs {
 		if p.kind == o.kind && p.group == o.group() {
@@ -103,7 +103,7 @@ func (o *object) podSpecAt() string {
 	return ""
 }
 
-// isPodSpec reports whether a node has containers, each with a name.
+// isPodSpec reports whether a node has containers, all of them named.
 func isPodSpec(n *yamledit.Node) bool {
 	containers := n.Get("containers")
 	return containers != nil && len(containers.Items) > 0 && !slices.ContainsFunc(containers.Items, func(c *yamledit.Node) bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// pod is the work on one pod template: what is found there, what follows from it, and
-// the changes that carry it out.
+// pod processes one pod template: what it contains, what follows from that, and the resulting
+// changes.
 type pod struct {
 	opts     Options
 	t        *template
@@ -23,8 +23,8 @@ type pod struct {
 	changes  branch
 	warnings []string
 
-	targets []*yamledit.Node // containers that work with the data; the first counts
-	names   []string         // of these
+	targets []*yamledit.Node // containers that use the data; resources are charged to the first
+	names   []string         // names of targets
 	mounts  []mount
 	volumes volumeNames
 	shape   shape
@@ -32,12 +32,12 @@ type pod struct {
 	sizes   sizes
 }
 
-// shape says which containers the plan needs.
+// shape defines which containers the plan needs.
 type shape struct {
 	sidecar, prefetch bool
-	split             bool // the prefetch container brings prefetched inputs, the sidecar the rest
-	wrap              bool // the job's command ends when the sidecar has saved its outputs
-	inside            bool // stager runs in the job's container, and nowhere else
+	split             bool // the prefetch container fetches prefetched inputs, and the sidecar fetches the others
+	wrap              bool // the job's container ends only when the sidecar has saved its outputs
+	inside            bool // stager runs only in the job's container
 }
 
 func newPod(opts Options, t *template, r *request) *pod {
@@ -48,17 +48,17 @@ func newPod(opts Options, t *template, r *request) *pod {
 	return &pod{opts: opts, t: t, req: r, job: f}
 }
 
-// warn tells something, once for all containers.
+// warn adds a warning, once for all containers.
 func (p *pod) warn(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(p.warnings, text) {
 		p.warnings = append(p.warnings, text)
 	}
 }
 
-// spec is a part of the pod's spec, or nil.
+// spec returns a part of the pod spec, or nil.
 func (p *pod) spec(keys ...string) *yamledit.Node { return p.t.pod().Get(keys...) }
 
-// build works out all changes.
+// build computes all changes.
 func (p *pod) build() {
 	p.preconditions()
 	if p.job.needs != "" {
@@ -88,7 +88,7 @@ func (p *pod) build() {
 	p.policies()
 }
 
-// preconditions refuses pods that cannot be served.
+// preconditions refuses pods that cannot be injected.
 func (p *pod) preconditions() {
 	if os := p.spec("os", "name"); os.Text() == "windows" {
 		refuse(os, "stager does not run on Windows nodes")
@@ -103,8 +103,7 @@ func (p *pod) preconditions() {
 	}
 }
 
-// findTargets are the containers that are named, or the one that kubectl takes by
-// default, or the first.
+// findTargets selects the named containers, or kubectl's default container, or the first.
 func (p *pod) findTargets() {
 	containers := p.spec("containers")
 	names := p.req.containers
@@ -128,7 +127,7 @@ func (p *pod) findTargets() {
 	p.names = names
 }
 
-// findShape decides on the containers.
+// findShape decides which containers are added.
 func (p *pod) findShape() {
 	windows, inputs := 0, len(p.req.plan.Spec.Inputs)
 	for _, in := range p.req.plan.Spec.Inputs {
@@ -154,7 +153,7 @@ func (p *pod) findShape() {
 	s.wrap = p.wraps()
 }
 
-// older tells whether a version is below another.
+// older reports whether a version is less than major.minor.
 func older(version string, major, minor int) bool {
 	var a, b int
 	if n, _ := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &a, &b); n < 2 {
@@ -163,7 +162,7 @@ func older(version string, major, minor int) bool {
 	return a < major || a == major && b < minor
 }
 
-// finish tells of outputs whose last files nobody waits for.
+// finish warns about outputs whose last files may not be saved.
 func (p *pod) finish() {
 	for _, out := range p.req.plan.Spec.Outputs {
 		if caution := out.Caution(); caution != "" {
@@ -172,7 +171,7 @@ func (p *pod) finish() {
 	}
 }
 
-// grace gives the end the time that the last uploads may take.
+// grace extends the grace period to the longest upload deadline.
 func (p *pod) grace() {
 	var longest time.Duration
 	for _, out := range p.req.plan.Spec.Outputs {
@@ -194,12 +193,11 @@ func (p *pod) grace() {
 	p.put(at("spec", key), need)
 }
 
-// shells are the programs that, as the first process of a container, are not ended by a
-// SIGTERM that they do not trap.
+// shells are programs that ignore SIGTERM as the first process of a container, unless they trap it.
 var shells = []string{"sh", "bash", "dash", "ash", "zsh", "ksh"}
 
-// firstProcess warns of commands that no SIGTERM reaches: their pods wait for the whole of
-// the grace period when they are deleted, and so does the drain of a node.
+// firstProcess warns about commands that SIGTERM does not reach. When their pods are deleted, the
+// pods and the drain of a node wait for the entire grace period.
 func (p *pod) firstProcess() {
 	if len(p.req.plan.Spec.Outputs) == 0 || p.shape.wrap || p.shape.inside || p.spec("shareProcessNamespace").Text() == "true" {
 		return
@@ -212,7 +210,7 @@ func (p *pod) firstProcess() {
 	}
 }
 
-// nodes chooses the nodes that the plan wants.
+// nodes adds the plan's nodeSelector.
 func (p *pod) nodes() {
 	selector := p.spec("nodeSelector")
 	for _, name := range sortedKeys(p.req.plan.Spec.NodeSelector) {
@@ -226,11 +224,10 @@ func (p *pod) nodes() {
 	}
 }
 
-// Exit codes that trying again cannot help.
+// hopeless are the exit codes after which a retry cannot succeed.
 var hopeless = []any{int64(64), int64(66), int64(76), int64(77), int64(78)}
 
-// policies makes a Job end when trying again cannot help, and not when its node went
-// away.
+// policies makes a Job fail if a retry cannot succeed, but not if its node was lost.
 func (p *pod) policies() {
 	job := p.job.jobSpec
 	if job == nil {
@@ -260,7 +257,8 @@ func (p *pod) policies() {
 	p.put(at("^", "podFailurePolicy"), failurePolicy(who))
 }
 
-// failurePolicy goes by the exit codes of a container; "" has none that count.
+// failurePolicy returns a podFailurePolicy based on the exit codes of a container; "": no exit code
+// counts.
 func failurePolicy(container string) yamledit.Map {
 	var rules []any
 	if container != "" {
@@ -281,7 +279,7 @@ func failurePolicy(container string) yamledit.Map {
 // put adds a change.
 func (p *pod) put(where place, value any) { p.changes.put(p.real(where), value) }
 
-// real is a place of a pod template as one of this one: the pod's spec may be elsewhere.
+// real translates a place in a pod template to this one, whose pod spec may have another path.
 func (p *pod) real(where place) place {
 	if where[0] == "spec" {
 		return slices.Concat(p.t.spec, where[1:])
@@ -289,7 +287,7 @@ func (p *pod) real(where place) place {
 	return where
 }
 
-// write writes the changes into the document, with the record that undoes them.
+// write applies the changes to the document, and adds the record that reverses them.
 func (p *pod) write(edit *yamledit.Editor) {
 	inside := p.t.chain
 	for _, n := range inside {
@@ -298,19 +296,19 @@ func (p *pod) write(edit *yamledit.Editor) {
 	status, undo := at("metadata", "annotations", AnnotationStatus), at("metadata", "annotations", AnnotationUndo)
 	p.put(status, statusVersion+p.changes.sum())
 	p.put(undo, "")
-	// Once for the record alone: it tells of itself, too.
+	// First compute the record alone: the record includes itself.
 	rec := new(record)
 	if !slices.Equal(p.t.spec, inTemplate) {
 		rec.At = p.t.spec.String()
 	}
 	p.apply(&applier{yamledit.NewEditor(p.t.object.doc), rec, true})
-	text, _ := json.Marshal(rec) // strings only
+	text, _ := json.Marshal(rec) // only strings
 	p.put(undo, string(text))
 	p.apply(&applier{edit, new(record), false})
 }
 
-// apply writes changes to what the template stands in behind those of the template:
-// they may end at the same place.
+// apply applies the changes of the template before those of its parent, because both may end at the
+// same offset.
 func (p *pod) apply(a *applier) {
 	var inner, outer branch
 	for _, c := range p.changes.children {
@@ -326,13 +324,13 @@ func (p *pod) apply(a *applier) {
 	}
 }
 
-// stands tells whether a template has been injected just so before.
+// stands reports whether a template was injected before with the same result.
 func (p *pod) stands(before *template) bool {
 	status := p.get(at("metadata", "annotations", AnnotationStatus))
 	return before.own(AnnotationStatus).Text() == status && !p.missing(before)
 }
 
-// get is the value of a change.
+// get returns the value of a change.
 func (p *pod) get(where place) any {
 	b := &p.changes
 	for _, part := range where {
@@ -341,8 +339,8 @@ func (p *pod) get(where place) any {
 	return b.value
 }
 
-// missing tells whether a template does not say what was put in. Its record may be
-// another: that is of the text, which programs write anew.
+// missing reports whether a template lacks an injected value. The record may differ: it depends on
+// the text, which programs rewrite.
 func (p *pod) missing(t *template) bool {
 	var walk func(b *branch, where place) bool
 	walk = func(b *branch, where place) bool {
@@ -357,10 +355,10 @@ func (p *pod) missing(t *template) bool {
 	return slices.ContainsFunc(p.changes.children, func(c *branch) bool { return walk(c, place{c.part}) })
 }
 
-// ownVariables are those of stager's containers that differ between them.
+// ownVariables are the variables that differ between stager's containers.
 var ownVariables = []string{"STAGER_SOCKET", "STAGER_LISTEN"}
 
-// variables are those of stager's containers, or of a wrapped one.
+// variables returns the variables of stager's containers, or of a wrapped one.
 func (p *pod) variables() []variable {
 	f := p.job
 	all := []variable{
@@ -406,7 +404,7 @@ func (p *pod) variables() []variable {
 	return all
 }
 
-// Dollars keeps the kubelet from taking $(NAME) in a text for a variable.
+// Dollars escapes a text so that the kubelet does not expand $(NAME) in a variable.
 func Dollars(text string) string {
 	if strings.Contains(text, "$(") || strings.Contains(text, "$$") {
 		return strings.ReplaceAll(text, "$", "$$")
@@ -414,7 +412,7 @@ func Dollars(text string) string {
 	return text
 }
 
-// entry is a variable as Kubernetes writes it.
+// entry returns the variable in Kubernetes' format.
 func (v variable) entry() yamledit.Map {
 	m := yamledit.Map{{Key: "name", Value: v.name}}
 	if v.field == "" {

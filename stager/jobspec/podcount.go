@@ -6,16 +6,16 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// Count is how many pods come from a template.
+// Count is the number of pods of a template.
 type Count struct {
-	Total  int    // over the life of the object, failures aside; 0: unknown
-	AtOnce int    // at the same time; 0: unknown
-	Why    string // why it is unknown, or what the number leaves out; "": nothing
+	Total  int    // over the lifetime of the object, without retries; 0: unknown
+	AtOnce int    // concurrent pods; 0: unknown
+	Why    string // why it is unknown, or what the number leaves out; or ""
 }
 
-// count reads how many pods a template has from what it stands in. Every Kubernetes kind and
-// those of its ecosystem write that in one of few ways: replicas, completions and parallelism,
-// taskNumber, and the size of a group.
+// count returns the number of pods of a template from its ancestors. All Kubernetes kinds and those
+// of its ecosystem use one of a few forms: replicas, completions and parallelism, taskNumber, or
+// the size of a group.
 func (t *template) count() Count {
 	c := Count{Total: 1, AtOnce: 1}
 	switch t.object.kind {
@@ -44,13 +44,13 @@ func (t *template) count() Count {
 		case n.Get("replicas") != nil:
 			times = number(n, "replicas", 1)
 			atOnce = times
-		case n.Get("instances") != nil: // of Spark's executors
+		case n.Get("instances") != nil: // Spark executors
 			times = number(n, "instances", 1)
 			atOnce = times
 		case n.Get("taskNumber") != nil:
 			times = number(n, "taskNumber", 1)
 			atOnce = times
-		case n.Get("size") != nil && n.Get("workerTemplate") != nil: // of a LeaderWorkerSet
+		case n.Get("size") != nil && n.Get("workerTemplate") != nil: // LeaderWorkerSet
 			times = t.inGroup(n)
 			atOnce = times
 		}
@@ -62,8 +62,8 @@ func (t *template) count() Count {
 	return c
 }
 
-// inGroup is how many of a group's pods come from a template: the leader has one of its own, or
-// is the first of the workers.
+// inGroup returns how many of a group's pods have this template. The leader has a template of its
+// own, or is the first worker.
 func (t *template) inGroup(group *yamledit.Node) int {
 	size := number(group, "size", 1)
 	switch {
@@ -75,7 +75,7 @@ func (t *template) inGroup(group *yamledit.Node) int {
 	return size
 }
 
-// saysHowMany reports whether anything around the template is a number of pods.
+// saysHowMany reports whether any ancestor defines a number of pods.
 func (t *template) saysHowMany() bool {
 	for _, n := range t.chain[len(t.object.around):] {
 		for _, key := range []string{"replicas", "parallelism", "completions", "taskNumber"} {
@@ -84,7 +84,7 @@ func (t *template) saysHowMany() bool {
 			}
 		}
 	}
-	// These have one where they do not say.
+	// The default of these kinds is one.
 	switch t.object.kind {
 	case "Deployment", "StatefulSet", "ReplicaSet", "ReplicationController":
 		return true

@@ -13,23 +13,24 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// request is what a pod template asks for.
+// request is what a pod template requests.
 type request struct {
-	text       string // of the plan, as the pods get it
+	text       string // the plan as the pods receive it
 	plan       *plan.StagePlan
 	containers []string
 	finalize   string
 	gate       string
 	count      string
 	privileges string // PrivilegesFiles, or ""
-	image      string // "": that of the options
-	size       size   // zeros: as usual
+	image      string // "": the image of the options
+	size       size   // zero fields: the defaults
 }
 
-// planMax keeps the plan below what one variable of the environment can hold.
+// planMax is the largest plan in bytes. It is less than an environment variable can hold.
 const planMax = 100 << 10
 
-// request reads the annotations of a template; nil: it asks for nothing, and why.
+// request parses the annotations of a template. It returns nil and the reason if the template
+// requests no data.
 func (in *injector) request(t *template) (r *request, why string) {
 	notes := t.annotations()
 	for _, name := range slices.Sorted(maps.Keys(notes)) {
@@ -40,7 +41,7 @@ func (in *injector) request(t *template) (r *request, why string) {
 	}
 	text, at := in.base(t, notes)
 	inputs, outputs := entries(notes, AnnotationInput), entries(notes, AnnotationOutput)
-	key, made := text, text == "" // key is that of all plans that are the same but for their name
+	key, made := text, text == "" // key is equal for all plans that differ only in their name
 	switch {
 	case len(inputs)+len(outputs) > 0 && text == "":
 		text, key = begin(t.object.name, inputs, outputs)
@@ -76,7 +77,7 @@ func (in *injector) request(t *template) (r *request, why string) {
 	return r, ""
 }
 
-// gateFor is the gate of a plan that says nothing about it.
+// gateFor returns the default gate of a plan.
 func gateFor(p *plan.StagePlan) string {
 	for _, in := range p.Spec.Inputs {
 		if w := in.Window; w != nil && w.MinReady != (plan.MinReady{}) {
@@ -91,10 +92,10 @@ func (in *injector) optedOut(t *template) bool {
 		t.object.root.Get("metadata", "labels").Get(LabelInject).Text() == "false"
 }
 
-// annotationMax is how long the name of an annotation may be behind its prefix.
+// annotationMax is the maximum length of an annotation name after its prefix.
 const annotationMax = 63
 
-// known refuses annotations that nobody reads.
+// known refuses unknown annotations.
 func known(name string, at *yamledit.Node) {
 	if n := len(name) - len(prefix); n > annotationMax {
 		refuse(at, "the annotation %s…%s has %d characters behind the /, and Kubernetes takes %d; give it a shorter name", name[:len(prefix)+10], name[len(name)-10:], n, annotationMax)
@@ -113,7 +114,7 @@ func known(name string, at *yamledit.Node) {
 	}
 }
 
-// choice is what an annotation says, or else the first fallback that says anything.
+// choice returns the value of an annotation or, without one, the first fallback that is not empty.
 func choice(n *yamledit.Node, fallback string, allowed ...string) string {
 	value := n.Text()
 	switch {
@@ -129,7 +130,7 @@ func choice(n *yamledit.Node, fallback string, allowed ...string) string {
 	return value
 }
 
-// base is the text of the plan that annotations or options name.
+// base returns the text of the plan that annotations or options name.
 func (in *injector) base(t *template, notes map[string]*yamledit.Node) (text string, at *yamledit.Node) {
 	inline, named := notes[AnnotationPlanYAML], notes[AnnotationPlan]
 	if inline != nil && named != nil && named.Text() != "inline" {
@@ -164,10 +165,10 @@ func (in *injector) base(t *template, notes map[string]*yamledit.Node) (text str
 	return "", nil
 }
 
-// planKey is the key of a ConfigMap under which a plan is.
+// planKey is the key of the plan in a ConfigMap.
 const planKey = "plan.yaml"
 
-// entry is an input or output in one line.
+// entry is an input or output written as one annotation.
 type entry struct {
 	name string
 	at   *yamledit.Node
@@ -182,7 +183,7 @@ func entries(notes map[string]*yamledit.Node, group string) (all []entry) {
 	return all
 }
 
-// lists are the entries of annotations as lists of a plan's spec; none is empty.
+// lists returns annotation entries as lists of a plan's spec. It leaves out empty lists.
 func lists(inputs, outputs []entry) (spec yamledit.Map) {
 	var volumes, ins, outs []any
 	for _, e := range inputs {
@@ -203,8 +204,8 @@ func lists(inputs, outputs []entry) (spec yamledit.Map) {
 	return spec
 }
 
-// refuseEntries tells the faults of a plan that is made of annotations, which nobody has
-// seen, as theirs.
+// refuseEntries reports the faults of a plan that was generated from annotations. It attributes
+// them to the annotations, because users do not see that plan.
 func refuseEntries(faults plan.Faults, inputs, outputs []entry) {
 	var names []string
 	var at *yamledit.Node
@@ -222,14 +223,14 @@ func refuseEntries(faults plan.Faults, inputs, outputs []entry) {
 	}
 	words := make([]string, len(faults))
 	for i, f := range faults {
-		f.Line = 0 // of a text that is not in the file
+		f.Line = 0 // the line is not one of the file
 		words[i] = strings.NewReplacer(names...).Replace(f.String())
 	}
 	refuse(at, "%s", strings.Join(words, "\n"))
 }
 
-// begin makes a plan of the entries of annotations. What is the same in the plans of
-// all jobs with such entries is its spec.
+// begin generates a plan from annotation entries. The spec is the part that is equal for all jobs
+// with the same entries.
 func begin(name string, inputs, outputs []entry) (text, spec string) {
 	spec = yamledit.Marshal(yamledit.Map{{Key: "spec", Value: lists(inputs, outputs)}})
 	return yamledit.Marshal(yamledit.Map{
@@ -239,7 +240,7 @@ func begin(name string, inputs, outputs []entry) (text, spec string) {
 	}) + spec, spec
 }
 
-// extend adds the entries of annotations to a plan's text.
+// extend adds annotation entries to the text of a plan.
 func extend(text string, at *yamledit.Node, inputs, outputs []entry) string {
 	d := yamledit.Split([]byte(text))[0]
 	if err := yamledit.Parse(d); err != nil || d.Root == nil {
@@ -262,8 +263,8 @@ func extend(text string, at *yamledit.Node, inputs, outputs []entry) string {
 	return string(a.edit.Text())
 }
 
-// planName makes a plan's name of an object's, whatever that is: to judge it is the
-// API server's.
+// planName derives the name of a plan from an object's name, which may be invalid: the API server
+// validates it.
 func planName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
@@ -274,11 +275,11 @@ func planName(name string) string {
 	return cmp.Or(strings.Trim(name[:min(len(name), 63)], "-"), "job")
 }
 
-// plans are those of a file, each read once: its jobs often have the same. They are
-// not to be changed.
+// plans caches the plans of a file. Each is parsed once, because many jobs share a plan. The plans
+// must not be modified.
 type plans struct{ known sync.Map }
 
-// parse reads the plan of a text. Texts of one key differ in nothing that can be wrong.
+// parse parses a plan. Texts with the same key have the same faults.
 func (p *plans) parse(key, text string, checkURL func(string) error) (*plan.StagePlan, error) {
 	if known, ok := p.known.Load(key); ok {
 		return known.(*plan.StagePlan), nil
@@ -290,8 +291,8 @@ func (p *plans) parse(key, text string, checkURL func(string) error) (*plan.Stag
 	return fresh, err
 }
 
-// ConfigMaps is a function for [Options.ConfigMap] that finds the plans in the
-// ConfigMaps of files, whatever their namespace. Files that cannot be read have none.
+// ConfigMaps returns a function for [Options.ConfigMap]. It finds plans in the ConfigMaps of files
+// and ignores namespaces. It skips files that cannot be parsed.
 func ConfigMaps(files ...[]byte) func(namespace, name string) ([]byte, bool) {
 	plans := make(map[string]string)
 	for _, file := range files {

@@ -10,30 +10,30 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// What stager itself needs. A container without requests and limits gets those of the
-// namespace's LimitRange, which were made for something else.
+// Default resources of stager. A container without requests and limits would get those of the
+// namespace's LimitRange, which have another purpose.
 const (
 	mebi = plan.Bytes(1 << 20)
 
-	cpuRequest    = 100  // thousandths of a core: it is idle between two files
+	cpuRequest    = 100  // millicores: stager is idle between two files
 	cpuLimit      = 4000 // checksums and TLS at 2 GB/s
 	memoryRequest = 128 * mebi
-	memoryLimit   = 512 * mebi // buffers of every request at once
-	workingSet    = 256 * mebi // what a writer needs beside the RAM disk that it fills
-	steadyCPU     = 1000       // request and limit in a pod that is Guaranteed
+	memoryLimit   = 512 * mebi // buffers of all concurrent requests
+	workingSet    = 256 * mebi // what a writer needs in addition to the RAM disk that it fills
+	steadyCPU     = 1000       // request and limit in a Guaranteed pod
 )
 
-// size is what a container asks for and may take; zeros are left out.
+// size is the requests and limits of a container. Zero fields are left out.
 type size struct {
-	cpu, cpuLimit       int64 // thousandths
+	cpu, cpuLimit       int64 // millicores
 	memory, memoryLimit plan.Bytes
-	disk                plan.Bytes // requested; never limited, since that would be the pod's limit
+	disk                plan.Bytes // request only: a limit would apply to the pod
 }
 
-// installSize is for copying one file.
+// installSize is the size of the container that copies one file.
 var installSize = size{10, 1000, 16 * mebi, 128 * mebi, 0}
 
-// installSize is that of the container that copies the binary.
+// installSize returns the size of the container that installs the binary.
 func (p *pod) installSize() size {
 	s := installSize
 	if p.guaranteed() {
@@ -45,11 +45,11 @@ func (p *pod) installSize() size {
 	return s
 }
 
-// sizes are those of the containers that are put in.
+// sizes are the sizes of the injected containers.
 type sizes struct {
 	sidecar, prefetch       size
-	sidecarRAM, prefetchRAM plan.Bytes // of the memory limits, for RAM disks
-	disk                    plan.Bytes // of the node, in all
+	sidecarRAM, prefetchRAM plan.Bytes // parts of the memory limits for RAM disks
+	disk                    plan.Bytes // total on the node
 }
 
 func (s size) entry() yamledit.Map {
@@ -65,12 +65,12 @@ func (s size) entry() yamledit.Map {
 
 func milli(cpu int64) string { return resource.NewMilliQuantity(cpu, resource.DecimalSI).String() }
 
-// measure works out requests and limits, and refuses RAM disks and volumes that the
-// pod's own limits would not let live.
+// measure computes requests and limits. It refuses RAM disks and volumes that exceed the pod's own
+// limits.
 func (p *pod) measure() {
 	serve := p.req.size.or(size{cpuRequest, cpuLimit, memoryRequest, memoryLimit, 0})
 	fetch := serve
-	var job plan.Bytes // in RAM that the job's container answers for
+	var job plan.Bytes // RAM charged to the job's container
 	counted := make(map[string]bool)
 	for _, m := range p.mounts {
 		if counted[m.volume] {
@@ -87,7 +87,7 @@ func (p *pod) measure() {
 			fetch.memory += m.bytes
 			fetch.memoryLimit += m.bytes
 			p.sizes.prefetchRAM += m.bytes
-			job += m.bytes // its bytes stay in the pod when the writer is gone
+			job += m.bytes // its bytes remain in the pod after the writer has ended
 		case p.fills(m):
 			serve.memory += m.bytes
 			serve.memoryLimit += m.bytes
@@ -112,9 +112,9 @@ func (p *pod) measure() {
 	p.podLevel()
 }
 
-// heapLimit is the soft memory limit of a container of stager's that fills RAM disks: they
-// are charged to it, and the runtime does not count them. Without any it takes the
-// container's own.
+// heapLimit sets the soft memory limit of a stager container that fills RAM disks. The container is
+// charged for them, but the Go runtime does not count them. Without RAM disks the runtime uses the
+// container's own limit.
 func (p *pod) heapLimit(limit, disks plan.Bytes) []variable {
 	if _, set := p.opts.Env[heapVariable]; set || disks == 0 {
 		return nil
@@ -123,11 +123,11 @@ func (p *pod) heapLimit(limit, disks plan.Bytes) []variable {
 	return []variable{{heapVariable, literalSource(strconv.FormatInt(int64(soft), 10) + "MiB")}}
 }
 
-// heapVariable is the Go runtime's soft memory limit.
+// heapVariable sets the Go runtime's soft memory limit.
 const heapVariable = "GOMEMLIMIT"
 
-// podLevel raises what a pod asks for and may take as a whole (Kubernetes 1.34): the
-// sidecar comes on top of the job there, and what ends before must fit.
+// podLevel raises the pod-level requests and limits (Kubernetes 1.34). The sidecar runs in addition
+// to the job, and init containers must fit.
 func (p *pod) podLevel() {
 	var beside, before size
 	if p.shape.sidecar {
@@ -153,13 +153,13 @@ func (p *pod) podLevel() {
 	})
 }
 
-// fills tells whether the sidecar writes on a volume.
+// fills reports whether the sidecar writes to a volume.
 func (p *pod) fills(m mount) bool {
 	return slices.ContainsFunc(p.req.plan.Spec.Inputs, func(in plan.Input) bool { return within(static(in.Path), m.path) })
 }
 
-// noBigger keeps the init container below the first target, so that the pod as a
-// whole asks for no more than it would without.
+// noBigger keeps the init container no larger than the first target, so that it does not raise the
+// resources of the pod.
 func (p *pod) noBigger(s size, inRAM plan.Bytes) size {
 	limits, requests := p.targets[0].Get("resources", "limits"), p.targets[0].Get("resources", "requests")
 	if !p.guaranteed() {
@@ -191,8 +191,8 @@ func orElse(a, b *yamledit.Node) *yamledit.Node {
 	return b
 }
 
-// guaranteed tells whether all containers ask for exactly what they may take: one that
-// does not would cost the pod its exclusive cores.
+// guaranteed reports whether the requests of all containers equal their limits. A single exception
+// would cost the pod its exclusive cores.
 func (p *pod) guaranteed() bool {
 	all := slices.Concat(p.spec("containers").All(), p.spec("initContainers").All())
 	return !slices.ContainsFunc(all, func(c *yamledit.Node) bool {
@@ -206,7 +206,7 @@ func (p *pod) guaranteed() bool {
 	})
 }
 
-// jobMemory makes sure that the target may have a RAM disk beside what it needs.
+// jobMemory checks that the target's memory limit has room for a RAM disk, or raises the limit.
 func (p *pod) jobMemory(disk plan.Bytes) {
 	if disk == 0 {
 		return
@@ -232,8 +232,8 @@ func (p *pod) jobMemory(disk plan.Bytes) {
 	}
 }
 
-// jobDisk makes sure that limits on the disk of the node leave room for the volumes:
-// what stands on them counts, and the kubelet evicts.
+// jobDisk checks that ephemeral storage limits leave room for the volumes. The kubelet counts files
+// on volumes and evicts the pod.
 func (p *pod) jobDisk() {
 	var limit plan.Bytes
 	var where *yamledit.Node
@@ -247,7 +247,7 @@ func (p *pod) jobDisk() {
 	}
 }
 
-// quantity is one as Kubernetes reads it.
+// quantity parses a quantity as Kubernetes does.
 func quantity(n *yamledit.Node) *resource.Quantity {
 	text := n.Text()
 	if len(text) > 40 {
@@ -274,7 +274,7 @@ func milliOf(n *yamledit.Node) int64 {
 	return quantity(n).MilliValue()
 }
 
-// number64 is a whole number that has been checked to be one.
+// number64 parses an integer that has been validated.
 func number64(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n

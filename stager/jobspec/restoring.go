@@ -9,17 +9,16 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// restoreSecrets names the directory of credentials to "stager restore".
+// restoreSecrets is the variable with the credentials directory of "stager restore".
 const restoreSecrets = "STAGER_RESTORE_SECRETS"
 
-// restoreVariables are those by which a restore knows which node of which job it is of.
+// restoreVariables are the variables that identify the node and the job to a restore.
 var restoreVariables = []string{"STAGER_INDEX", "STAGER_COUNT", "STAGER_ATTEMPT", jobUIDVariable, podUIDVariable}
 
-// restoring lets the nodes of a job agree on what they restore. Where an output is saved by
-// all nodes, the job's containers, and the init containers that run "stager restore", get
-// what says which node of which job they are of. These init containers also get the
-// Secret of the output, since what was agreed on is written there, unless they have
-// credentials of their own.
+// restoring lets the nodes of a job agree on the checkpoint that they restore. If all nodes save an
+// output, the job's containers and the init containers that run "stager restore" get the variables
+// that identify node and job. These init containers also get the output's Secret, because the
+// agreement is written to the store, unless they have credentials of their own.
 func (p *pod) restoring() {
 	i := slices.IndexFunc(p.req.plan.Spec.Outputs, func(out plan.Output) bool { return out.Nodes == plan.NodesAll })
 	if i < 0 {
@@ -30,7 +29,7 @@ func (p *pod) restoring() {
 	})
 	for i := range p.targets {
 		if p.shape.inside && i == 0 {
-			continue // it has all variables
+			continue // has all variables already
 		}
 		for _, v := range all {
 			p.variable(i, v)
@@ -60,7 +59,7 @@ func (p *pod) restoring() {
 	}
 }
 
-// restores reports whether a container runs "stager restore", by itself or in a script.
+// restores reports whether a container runs "stager restore", directly or in a script.
 func restores(c *yamledit.Node) bool {
 	var words []string
 	for _, list := range []string{"command", "args"} {
@@ -69,7 +68,7 @@ func restores(c *yamledit.Node) bool {
 		}
 	}
 	if len(c.Get("command").All()) == 0 && len(words) > 0 && words[0] == "restore" {
-		return path.Base(strings.SplitN(c.Get("image").Text(), ":", 2)[0]) == "stager" // its entrypoint is the command
+		return path.Base(strings.SplitN(c.Get("image").Text(), ":", 2)[0]) == "stager" // the entrypoint of stager's image
 	}
 	for i, word := range words[:max(0, len(words)-1)] {
 		if path.Base(word) == "stager" && words[i+1] == "restore" {

@@ -7,20 +7,19 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// user is whom stager's containers run as. Files of a trainer may be readable by its user
-// alone, so it is the same one where it is known.
+// user is the user of stager's containers. It is the trainer's user if that is known, because only
+// that user may be able to read the trainer's files.
 type user struct {
-	uid, gid     int64 // gid -1: as the image has it
-	capabilities []any // added to those that are dropped, which are all
-	foreign      bool  // the job's user may be another, in the pod's fsGroup
-	unknown      bool  // the job's user may be another, in no common group
+	uid, gid     int64 // gid -1: the image's
+	capabilities []any // added after all capabilities are dropped
+	foreign      bool  // the job's user may differ; files are shared by the pod's fsGroup
+	unknown      bool  // the job's user may differ, and there is no common group
 }
 
-// nobody is the user, and the group, where the target's user is not known: those of
-// stager's image.
+// nobody is the user and group of stager's image. It applies if the target's user is unknown.
 const nobody = 65532
 
-// privilegesOf returns what an annotation says of privileges; "" without one.
+// privilegesOf returns the privileges that an annotation requests, or "" without an annotation.
 func privilegesOf(n *yamledit.Node) string {
 	if n == nil {
 		return ""
@@ -28,8 +27,8 @@ func privilegesOf(n *yamledit.Node) string {
 	return choice(n, "", PrivilegesFiles)
 }
 
-// findUser returns the first target's user where the pod says it. Otherwise stager runs as
-// nobody and shares files by the pod's fsGroup, which every level of Pod Security allows.
+// findUser returns the first target's user if the pod defines it. Otherwise stager runs as nobody
+// and shares files by the pod's fsGroup, which every Pod Security level allows.
 func (p *pod) findUser() user {
 	own, pods := p.targets[0].Get("securityContext"), p.spec("securityContext")
 	said := func(key string) *yamledit.Node { return orElse(own.Get(key), pods.Get(key)) }
@@ -58,7 +57,7 @@ func (p *pod) findUser() user {
 	return u
 }
 
-// share gives the pod a group by which stager and the job's user read each other's files.
+// share adds a group to the pod with which stager and the job's user can read each other's files.
 func (p *pod) share() {
 	pods := p.spec("securityContext")
 	group := pods.Get("fsGroup").Text()
@@ -74,7 +73,7 @@ func (p *pod) share() {
 			}
 		}
 	}
-	if len(p.req.plan.Spec.Outputs) > 0 && !p.shape.wrap { // who is wrapped lets the group read
+	if len(p.req.plan.Spec.Outputs) > 0 && !p.shape.wrap { // a wrapped command makes its files readable to the group
 		p.warn("the user of container %s is not known, so stager runs as user %d and reads outputs by group %s: a file that only its owner may read is not saved (exit code 75); write runAsUser, or %s: %s",
 			p.names[0], nobody, group, AnnotationPrivileges, PrivilegesFiles)
 	}
@@ -86,9 +85,9 @@ func (p *pod) share() {
 	}
 }
 
-// privileged returns the user of [PrivilegesFiles]: root, with no capability but those that
-// read and link the files of others. Where fs.protected_hardlinks is set, as it is nearly
-// everywhere, a link takes FOWNER or the right to write.
+// privileged returns the user for [PrivilegesFiles]: root, with only the capabilities to read and
+// link the files of other users. If fs.protected_hardlinks is set, as on nearly all systems, a link
+// needs FOWNER or write permission.
 func (p *pod) privileged(level string) user {
 	u := user{gid: -1, unknown: true}
 	switch level {
@@ -96,21 +95,21 @@ func (p *pod) privileged(level string) user {
 		refuse(p.t.own(AnnotationPrivileges), "%s: %s runs stager as root, and the namespace enforces the Pod Security level %s, which forbids it; remove the annotation and write runAsUser, or have the job write files that its group may read (umask 027), or use a namespace that enforces %s or %s",
 			AnnotationPrivileges, PrivilegesFiles, Restricted, Baseline, Privileged)
 	case Baseline:
-		u.capabilities = []any{"DAC_OVERRIDE"} // the least that is allowed there
+		u.capabilities = []any{"DAC_OVERRIDE"} // the minimum that this level allows
 	default:
 		u.capabilities = []any{"DAC_READ_SEARCH", "FOWNER"}
 	}
 	return u
 }
 
-// context returns the security context of each container that is put in. It meets the
-// Restricted level unless the job's own user, or [PrivilegesFiles], is root.
+// context returns the security context of each injected container. It meets the Restricted level,
+// unless the job's own user, or [PrivilegesFiles], is root.
 func (u user) context() yamledit.Map {
 	c := yamledit.Map{{Key: "runAsUser", Value: u.uid}}
 	if u.gid >= 0 {
 		c = append(c, yamledit.Entry{Key: "runAsGroup", Value: u.gid})
 	}
-	// False where it is root: the pod's own runAsNonRoot would keep the container from starting.
+	// runAsNonRoot is false for root. Otherwise the pod's own runAsNonRoot would prevent the start.
 	c = append(c, yamledit.Entry{Key: "runAsNonRoot", Value: u.uid != 0})
 	capabilities := yamledit.Map{{Key: "drop", Value: []any{"ALL"}}}
 	if len(u.capabilities) > 0 {

@@ -9,12 +9,11 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// stores are the mounts that stager's containers need besides, of a pod whose data come
-// from, or go to, a volume of its own by a URL such as file:///mnt/shared/train/. The
-// target has the volume mounted there, and stager gets the very mount; those that are
-// only read from, for reading.
+// stores returns additional mounts for stager's containers. They are needed if data are read from
+// or written to a mounted volume with a URL such as file:///mnt/shared/train/. Stager gets the same
+// mount as the target, read-only for sources.
 //
-// A container that stager is wrapped around has them already.
+// A container that stager wraps has these mounts already.
 func (p *pod) stores() (all []any) {
 	if p.shape.inside {
 		return nil
@@ -54,14 +53,14 @@ func (p *pod) stores() (all []any) {
 	return all
 }
 
-// dirOf is the directory of a file URL, as far as it is known before a pod runs.
+// dirOf returns the directory of a file URL, up to the first placeholder.
 func dirOf(store string) (string, bool) {
 	rest, ok := strings.CutPrefix(store, "file://")
 	if !ok {
 		return "", false
 	}
 	rest, _, _ = strings.Cut(rest, "?")
-	if plain, err := url.PathUnescape(rest); err == nil { // else it is refused elsewhere
+	if plain, err := url.PathUnescape(rest); err == nil { // other errors are refused elsewhere
 		rest = plain
 	}
 	return static(rest), true

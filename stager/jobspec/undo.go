@@ -10,28 +10,28 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// undoer takes out of a document what records say was put in.
+// undoer removes the injected parts of a document according to its records.
 type undoer struct {
 	edit    *yamledit.Editor
-	byValue bool                            // restore values, not text: another program has written the document
-	gone    map[*yamledit.Node]map[int]bool // children to be removed, by parent
-	fresh   map[*yamledit.Node]restored     // what takes the place of a node
+	byValue bool                            // restore values, not text, because another program has rewritten the document
+	gone    map[*yamledit.Node]map[int]bool // children to remove, by parent
+	fresh   map[*yamledit.Node]restored     // replacements of nodes
 }
 
-// restored is a value that takes the place of another.
+// restored is a value that replaces another.
 type restored struct {
 	byText bool
-	region string // as it was written
-	value  any    // without a region
+	region string // the original text
+	value  any    // if there is no region
 }
 
 func newUndoer(d *yamledit.Document, byValue bool) *undoer {
 	return &undoer{yamledit.NewEditor(d), byValue, make(map[*yamledit.Node]map[int]bool), make(map[*yamledit.Node]restored)}
 }
 
-// undo takes out what was put into a pod template, if anything was. Behind it
-// removals have to be flushed. It returns the places whose values inject changed and
-// somebody else changed again: they stay as they are.
+// undo removes what was injected into a pod template, if anything was. The caller must then call
+// flush. undo returns the places of values that inject changed and another program changed again;
+// they stay as they are.
 func (u *undoer) undo(t *template) (changed bool, kept []string) {
 	note := t.own(AnnotationUndo)
 	if note == nil {
@@ -46,7 +46,7 @@ func (u *undoer) undo(t *template) (changed bool, kept []string) {
 			u.remove(parent, i)
 		}
 	}
-	// What was made goes when nothing else has come in; the inner ones first.
+	// Remove created lists and mappings that have no other content, innermost first.
 	slices.SortStableFunc(rec.Made, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
 	for _, made := range rec.Made {
 		if parent, i := t.reach(made); i >= 0 && u.emptied(nth(parent, i)) {
@@ -67,7 +67,7 @@ func (u *undoer) undo(t *template) (changed bool, kept []string) {
 	return true, kept
 }
 
-// reach is find for a place of a record. It refuses what an alias hides.
+// reach is find for a place in a record. It refuses places behind an alias.
 func (t *template) reach(path string) (parent *yamledit.Node, child int) {
 	p := parsePlace(path)
 	parent, child = t.find(p)
@@ -77,16 +77,16 @@ func (t *template) reach(path string) (parent *yamledit.Node, child int) {
 	return parent, child
 }
 
-// written is a region as it was before inject.
+// written is the text of a region before inject.
 type written struct {
 	text string
-	open bool // the end of the file ended it
+	open bool // the region ended at the end of the file
 }
 
 func (w written) value() (v any, known bool) { return value(w.text, w.open) }
 
-// revert restores a value that inject changed. It returns false if another change has come
-// since, which then stays.
+// revert restores a value that inject changed. It returns false if the value was changed again
+// since, and leaves it.
 func (u *undoer) revert(note, parent *yamledit.Node, i int, path string, was written, is string) bool {
 	pair := &parent.Pairs[i]
 	if parent.Region(pair) == is {
@@ -108,8 +108,8 @@ func (u *undoer) revert(note, parent *yamledit.Node, i int, path string, was wri
 	return false
 }
 
-// behind returns the items of a list behind those that inject put in front, when only the
-// others were changed since.
+// behind returns the list items after those that inject inserted at the front. It reports false if
+// the inserted items were changed.
 func behind(after any, before written, n *yamledit.Node) (rest []any, ok bool) {
 	is, _ := after.([]any)
 	was, known := before.value()
@@ -136,7 +136,7 @@ func (u *undoer) remove(parent *yamledit.Node, i int) {
 	u.gone[parent][i] = true
 }
 
-// restore puts a region back, as it was written or by its value.
+// restore restores a region, by its text or by its value.
 func (u *undoer) restore(note, parent *yamledit.Node, i int, was written) {
 	if u.byValue || was.open && !nth(parent, i).AtEnd() {
 		u.replace(parent, i, meaning(note, was))
@@ -151,7 +151,7 @@ func (u *undoer) replace(parent *yamledit.Node, i int, v any) {
 	u.edit.Replace(parent, &parent.Pairs[i], v)
 }
 
-// meaning is the value of a region, which has to be known.
+// meaning returns the value of a region and refuses one whose value is unknown.
 func meaning(note *yamledit.Node, was written) any {
 	v, known := was.value()
 	if !known {
@@ -160,12 +160,12 @@ func meaning(note *yamledit.Node, was written) any {
 	return v
 }
 
-// emptied tells whether nothing is left of n.
+// emptied reports whether all children of n are removed.
 func (u *undoer) emptied(n *yamledit.Node) bool {
 	return n.Len() > 0 && len(u.gone[n]) == n.Len()
 }
 
-// flush removes what is gone, each part once.
+// flush applies the removals, one edit per parent.
 func (u *undoer) flush(root *yamledit.Node) {
 	gone := u.gone[root]
 	if len(gone) > 0 {
@@ -178,8 +178,8 @@ func (u *undoer) flush(root *yamledit.Node) {
 	}
 }
 
-// leaves reports whether one tree is what has to be left of another: the same without what
-// is gone, and with what was restored. anchors are those that an alias may name.
+// leaves reports whether is equals was without the removed nodes and with the restored ones.
+// anchors are the anchors that an alias may refer to.
 func (u *undoer) leaves(was, is *yamledit.Node, anchors map[string]bool) bool {
 	if is == nil || was.Kind != is.Kind || was.Anchor != is.Anchor || was.Tagged() != is.Tagged() {
 		return false
@@ -208,7 +208,7 @@ func (u *undoer) leaves(was, is *yamledit.Node, anchors map[string]bool) bool {
 	return next == is.Len()
 }
 
-// childLeaves is leaves for the i-th child of one node and the j-th of another.
+// childLeaves is leaves for the i-th child of was and the j-th of is.
 func (u *undoer) childLeaves(was, is *yamledit.Node, i, j int, anchors map[string]bool) bool {
 	if was.Kind == yamledit.Mapping && was.Pairs[i].Key.Raw() != is.Pairs[j].Key.Raw() {
 		return false
@@ -223,10 +223,10 @@ func (u *undoer) childLeaves(was, is *yamledit.Node, i, j int, anchors map[strin
 	}
 }
 
-// undo returns a document without what was put in, and shows its objects, with their
-// templates, as they are in the file. What was put in is taken out by its text where that
-// is as inject wrote it, and otherwise by structure and value. A document from which
-// neither takes just what the records say is a fault, and nil is returned.
+// undo returns a document without its injected parts, and calls show for its objects, with their
+// templates, as they are in the file. It removes the parts by text if they are as inject wrote
+// them, and otherwise by structure and value. It adds a fault and returns nil if neither way
+// removes exactly what the records list.
 func (in *injector) undo(d *yamledit.Document, show func(*object)) *yamledit.Document {
 	objects := in.objects(d, show)
 	for _, byValue := range []bool{false, true} {
@@ -247,7 +247,7 @@ func (in *injector) undo(d *yamledit.Document, show func(*object)) *yamledit.Doc
 	return nil
 }
 
-// objects shows the objects of a document, with their templates.
+// objects calls show for each object of a document, with its templates, and returns the objects.
 func (in *injector) objects(d *yamledit.Document, show func(*object)) []*object {
 	objects := objectsIn(d)
 	for _, o := range objects {
@@ -257,8 +257,8 @@ func (in *injector) objects(d *yamledit.Document, show func(*object)) []*object 
 	return objects
 }
 
-// without returns the text of a document without what was put into its objects, or nil if
-// nothing was. Without an undoer there were faults.
+// without returns the text of a document without its injected parts, or nil if there are none. The
+// undoer is nil if there were faults.
 func (in *injector) without(d *yamledit.Document, objects []*object, byValue bool) ([]byte, *undoer) {
 	if d.Root == nil {
 		return nil, new(undoer)

@@ -8,9 +8,8 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// unmatched returns what an object says for stager, or nearly so, that no pod template of it
-// hears: annotations where none stands below them, and keys whose prefix is nearly
-// stager's. Nobody else would report it.
+// unmatched returns messages about stager annotations that apply to no pod template, and about keys
+// whose prefix is nearly stager's. No other program would report them.
 func (o *object) unmatched() (all []string) {
 	heard := make(map[*yamledit.Node]bool)
 	for _, t := range o.templates {
@@ -20,7 +19,7 @@ func (o *object) unmatched() (all []string) {
 			}
 		}
 	}
-	var names []string // that nobody hears
+	var names []string // that apply to no template
 	w := walker{visit: func(n *yamledit.Node) bool {
 		if n.Kind != yamledit.Mapping {
 			return true
@@ -57,17 +56,18 @@ func (o *object) unmatched() (all []string) {
 		list, article(o.kind), LabelInject))
 }
 
-// asks reports whether an annotation asks for data.
+// asks reports whether an annotation requests data.
 func asks(key string) bool {
 	return key == AnnotationPlan || key == AnnotationPlanYAML || strings.HasPrefix(key, AnnotationInput) || strings.HasPrefix(key, AnnotationOutput)
 }
 
-// forTheWebhook reports whether metadata is left to the webhook, when its pods are created.
+// forTheWebhook reports whether metadata has the label with which the webhook injects the pods
+// later.
 func forTheWebhook(metadata *yamledit.Node) bool {
 	return metadata.Get("labels").Get(LabelInject).Text() == "true"
 }
 
-// labelAlone returns that a template has the label for the webhook, and asks for nothing.
+// labelAlone returns a message if a template has the webhook's label and requests no data.
 func (t *template) labelAlone() []string {
 	if !forTheWebhook(t.node.Get("metadata")) {
 		return nil
@@ -75,15 +75,15 @@ func (t *template) labelAlone() []string {
 	return []string{fmt.Sprintf("it has the label %s: \"true\", and no annotation says which data it needs; write %sNAME, %sNAME or %s", LabelInject, AnnotationInput, AnnotationOutput, AnnotationPlan)}
 }
 
-// nearlyOurs reports whether the prefix of a key is nearly stager's.
+// nearlyOurs reports whether the prefix of a key resembles stager's.
 func nearlyOurs(key string) bool {
 	domain, _, ok := strings.Cut(key, "/")
 	near := strings.HasPrefix(domain, "stager") || distance(domain+"/", prefix) <= 2
 	return ok && near && domain+"/" != prefix
 }
 
-// distance returns how many bytes must be changed, put in or left out to make b of a. It
-// is at most 3 for texts whose lengths differ by more than 2.
+// distance returns the edit distance (Levenshtein) of a and b in bytes. It returns 3 if their
+// lengths differ by more than 2.
 func distance(a, b string) int {
 	if len(a) > len(b)+2 || len(b) > len(a)+2 {
 		return 3

@@ -14,9 +14,9 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// regionNode is the text of a pair's value as a tree; nil: it cannot be read.
+// regionNode parses the text of a pair's value. It returns nil if that fails.
 func regionNode(region string) *yamledit.Node {
-	// The blank lets what was behind a colon in JSON stand behind one in YAML.
+	// The space makes a JSON value that follows its colon directly valid YAML.
 	d := yamledit.Split([]byte("v: " + region))[0]
 	if yamledit.Parse(d) != nil {
 		return nil
@@ -24,9 +24,9 @@ func regionNode(region string) *yamledit.Node {
 	return d.Root.Get("v")
 }
 
-// value returns what a region means that a line break ended or, if open is true, the end of
-// the file. It is not known of one with an alias, whose anchor
-// is elsewhere, nor of one that cannot be read.
+// value returns the value of a region that ended with a line break or, if open is true, at the end
+// of the file. known is false if the region has an alias, whose anchor is elsewhere, or cannot be
+// parsed.
 func value(region string, open bool) (v any, known bool) {
 	if !open {
 		region += "\n"
@@ -50,7 +50,7 @@ func hasAlias(n *yamledit.Node) bool {
 	return false
 }
 
-// decode returns what a node means, as values of yamledit. An alias is nil.
+// decode returns the value of a node in the types of yamledit. An alias is nil.
 func decode(n *yamledit.Node) any {
 	switch {
 	case n.IsNull():
@@ -73,8 +73,8 @@ func decode(n *yamledit.Node) any {
 	return decodeScalar(n)
 }
 
-// decodeScalar resolves a scalar as a library does that everybody uses. Only those without
-// quotes and those with a tag can be anything else than their text.
+// decodeScalar resolves a scalar with a widely used library. Only scalars without quotes and
+// scalars with a tag can differ from their text.
 func decodeScalar(n *yamledit.Node) any {
 	raw, text := n.Raw(), n.Text()
 	if !n.Tagged() && (raw != text || yamledit.Plain(text, true) && !quantityLike(text)) {
@@ -89,16 +89,16 @@ func decodeScalar(n *yamledit.Node) any {
 		return v
 	case int:
 		return int64(v)
-	case time.Time: // JSON has none
+	case time.Time: // not in JSON
 		return text
 	}
 	return text
 }
 
-// quantityLike reports whether a text begins as a number does.
+// quantityLike reports whether a text starts like a number.
 func quantityLike(text string) bool { return strings.IndexByte("0123456789+-.", text[0]) >= 0 }
 
-// equal reports whether a node means just what a value does. Keys have no order.
+// equal reports whether a node has exactly the given value. The order of keys does not matter.
 func equal(value any, n *yamledit.Node) bool {
 	switch v := value.(type) {
 	case yamledit.Map:
@@ -115,8 +115,8 @@ func equal(value any, n *yamledit.Node) bool {
 	return fmt.Sprintf("%T %[1]v", whole(value)) == fmt.Sprintf("%T %[1]v", whole(decode(n)))
 }
 
-// sameQuantity reports whether a node is the same amount as a value; the API server writes
-// amounts anew.
+// sameQuantity reports whether a node is the same quantity as a value. The API server normalizes
+// quantities.
 func sameQuantity(value any, n *yamledit.Node) bool {
 	a, err := resource.ParseQuantity(scalarText(value))
 	if err != nil || n.Kind != yamledit.Scalar {
@@ -126,7 +126,7 @@ func sameQuantity(value any, n *yamledit.Node) bool {
 	return err == nil && a.Cmp(b) == 0
 }
 
-// whole is a number without a fraction as an integer: JSON knows no other difference.
+// whole returns an integral number as an integer, because JSON does not distinguish the two.
 func whole(v any) any {
 	switch v := v.(type) {
 	case int:
@@ -139,7 +139,7 @@ func whole(v any) any {
 	return v
 }
 
-// alike reports whether a node says what value does; a mapping or list may say more.
+// alike reports whether a node has the given value. Mappings and lists may have additional entries.
 func alike(value any, n *yamledit.Node) bool {
 	if n == nil {
 		return value == nil

@@ -9,7 +9,7 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// Kinds of things that get a volume of their own.
+// Kinds of things that have a volume of their own.
 const (
 	ofVolume = "volume" // of the plan
 	ofInput  = "input"
@@ -17,27 +17,26 @@ const (
 	ofSecret = "secret"
 )
 
-// longestLabel is the longest name of a volume: it is a DNS label.
+// longestLabel is the maximum length of a volume name, which is a DNS label.
 const longestLabel = 63
 
-// volumeNames are the volumes that are put into one pod, by what is on them. No two
-// things share a name.
+// volumeNames are the names of the volumes that are added to one pod, by content. They are unique.
 type volumeNames struct {
 	byThing map[string]string // kind/name
 	taken   map[string]bool
 }
 
-// secretPrefix begins the names of the volumes of Secrets.
+// secretPrefix is the prefix of the volumes of Secrets.
 const secretPrefix = "secret-"
 
-// reserved are the names whose volumes would be those of stager itself.
+// reserved are names whose volumes would collide with those of stager itself.
 var reserved = []string{
 	strings.TrimPrefix(runVolume, volumePrefix), strings.TrimPrefix(tmpVolume, volumePrefix), strings.TrimPrefix(binVolume, volumePrefix),
 }
 
-// volumeName returns the name of the volume of an input, an output, a volume of the plan
-// or a Secret: stager-NAME, or stager-secret-NAME. Where that is not a DNS label of at
-// most 63 characters, or belongs to another thing, a hash of the thing is added.
+// volumeName returns the volume name of an input, an output, a volume of the plan or a Secret:
+// stager-NAME, or stager-secret-NAME. A hash is appended if that is not a DNS label of at most 63
+// characters, or is already in use.
 func (p *pod) volumeName(kind, name string) string {
 	if p.volumes.byThing == nil {
 		p.volumes = volumeNames{make(map[string]string), make(map[string]bool)}
@@ -66,7 +65,7 @@ func (p *pod) volumeName(kind, name string) string {
 	return label
 }
 
-// orVolume is the other way out for what is not a volume itself.
+// orVolume returns a further remedy for messages about things other than volumes.
 func orVolume(kind string) string {
 	if kind == ofVolume {
 		return ""
@@ -74,14 +73,14 @@ func orVolume(kind string) string {
 	return ", or give it a volume of the plan"
 }
 
-// hashed returns the stem with a hash of what it stands for, together a DNS label.
+// hashed returns a DNS label: the stem, cut if necessary, and a hash of the given content.
 func hashed(stem, of string) string {
 	sum := sha256.Sum256([]byte(of))
 	tail := "-" + hex.EncodeToString(sum[:4])
 	return strings.TrimRight(stem[:min(len(stem), longestLabel-len(tail))], "-") + tail
 }
 
-// checkPath refuses a directory that would cover, or lie in, what stager mounts itself.
+// checkPath refuses a directory that overlaps with stager's own mounts.
 func checkPath(f dir) {
 	for _, own := range []string{runDir, binDir} {
 		if within(f.path, own) || within(own, f.path) {
@@ -93,7 +92,7 @@ func checkPath(f dir) {
 	}
 }
 
-// onePerPath returns the mounts of a container of stager's, and refuses two at one path.
+// onePerPath returns the mounts of a stager container and refuses two mounts at one path.
 func onePerPath(mounts []any) []any {
 	at := make(map[any]any)
 	for _, m := range mounts {

@@ -10,34 +10,34 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// Volumes of stager's own, and where they are.
+// Names and mount paths of stager's own volumes.
 const (
 	volumePrefix = "stager-"
-	runVolume    = volumePrefix + "run" // the socket
+	runVolume    = volumePrefix + "run" // for the socket
 	runDir       = "/run/stager"
 	tmpVolume    = volumePrefix + "tmp"
 	tmpDir       = "/tmp"
-	binVolume    = volumePrefix + "bin" // the binary, for wrap
+	binVolume    = volumePrefix + "bin" // for the binary, with wrap
 	binDir       = "/run/stager-bin"
 )
 
-// mount is a volume that the data are on, in stager's containers and the targets.
+// mount is a data volume in stager's containers and the targets.
 type mount struct {
 	volume  string // name in the pod
 	path    string
 	subPath string
-	source  yamledit.Map   // of a volume that is put in; nil: it is the pod's
-	user    *yamledit.Node // the mount of the target that it is taken from; nil: targets get it
-	bytes   plan.Bytes     // its limit; 0: none
+	source  yamledit.Map   // source of an added volume; nil: the pod has the volume already
+	user    *yamledit.Node // the target's mount from which it is taken; nil: it is added to the targets
+	bytes   plan.Bytes     // size limit; 0: none
 	memory  bool
-	disk    bool // of the node
-	written bool // by a container that ends before the job begins
+	disk    bool // on the node's disk
+	written bool // by a container that ends before the job starts
 }
 
-// host reports whether it is a directory of the node.
+// host reports whether the volume is a directory of the node.
 func (m mount) host() bool { return len(m.source) > 0 && m.source[0].Key == "hostPath" }
 
-// dir is an input or output and what it says of its volume.
+// dir is an input or output and the volume options in it.
 type dir struct {
 	kind, name, path, volume string
 	window                   plan.Bytes // its size; 0: none
@@ -58,7 +58,7 @@ func (p *pod) dirs() (all []dir) {
 	return all
 }
 
-// static is the part of a path in front of placeholders: what can be mounted.
+// static returns the part of a path before the first placeholder, which can be mounted.
 func static(directory string) string {
 	if i := strings.IndexByte(directory, '{'); i >= 0 {
 		directory = directory[:strings.LastIndexByte(directory[:i], '/')]
@@ -66,15 +66,15 @@ func static(directory string) string {
 	return path.Clean("/" + directory)
 }
 
-// headroom is what a volume needs for a window: files are rounded up to blocks, and
-// the journal takes some. The kubelet evicts a pod that passes the limit.
+// headroom returns the volume size for a window. Files are rounded up to blocks, and the journal
+// needs space. The kubelet evicts a pod that exceeds the limit.
 func headroom(window plan.Bytes) plan.Bytes {
 	const mebi = 1 << 20
 	return (window + window/20 + 64*mebi + mebi - 1) / mebi * mebi
 }
 
-// placeVolumes decides where each directory of the plan lies: on a volume of the plan,
-// on what the user has mounted there, or on one of its own.
+// placeVolumes selects the volume of each directory in the plan: a volume of the plan, a volume
+// that the user has mounted there, or a new one.
 func (p *pod) placeVolumes() {
 	byVolume := make(map[string][]dir)
 	for _, f := range p.dirs() {
@@ -110,7 +110,7 @@ func (p *pod) placeVolumes() {
 	}
 }
 
-// covering is the mount of the first target in which a path lies, or nil.
+// covering returns the mount of the first target that contains a path, or nil.
 func (p *pod) covering(directory string) (best *yamledit.Node) {
 	for _, m := range p.targets[0].Get("volumeMounts").All() {
 		at := path.Clean(m.Get("mountPath").Text())
@@ -125,7 +125,7 @@ func within(inner, outer string) bool {
 	return outer == "/" || inner == outer || strings.HasPrefix(inner, outer+"/")
 }
 
-// takeMount gives stager a mount that the target has.
+// takeMount adds a target's mount to stager's containers.
 func (p *pod) takeMount(m *yamledit.Node) {
 	at := path.Clean(m.Get("mountPath").Text())
 	for _, have := range p.mounts {
@@ -138,7 +138,7 @@ func (p *pod) takeMount(m *yamledit.Node) {
 	if v := p.spec("volumes").Item("name", name); v != nil {
 		if dir := v.Get("emptyDir"); dir != nil {
 			taken.memory = dir.Get("medium").Text() == "Memory"
-			taken.bytes, _ = plan.ParseBytes(dir.Get("sizeLimit").Text()) // the API server's to refuse
+			taken.bytes, _ = plan.ParseBytes(dir.Get("sizeLimit").Text()) // the API server refuses invalid ones
 			taken.written = p.prefetchesInto(at)
 			if taken.memory && taken.bytes == 0 {
 				refuse(v, "the RAM disk %s has no sizeLimit, so it may take all memory of the node; give it one", name)
@@ -148,14 +148,14 @@ func (p *pod) takeMount(m *yamledit.Node) {
 	p.mounts = append(p.mounts, taken)
 }
 
-// prefetchesInto tells whether an init container writes below a path.
+// prefetchesInto reports whether an init container writes below a path.
 func (p *pod) prefetchesInto(at string) bool {
 	return p.shape.prefetch && slices.ContainsFunc(p.dirs(), func(f dir) bool { return f.prefetch && within(f.path, at) })
 }
 
-// mount puts a volume of the plan, or of one input or output, where its directories are: at
-// the one directory, or at the deepest one that holds them all, or, when that is the root or
-// stager's, at each by itself.
+// mount mounts a volume of the plan, or of one input or output, at its directories: at the only
+// one, or at their deepest common ancestor. If that is the root or a directory of stager's, it
+// mounts the volume at each directory separately.
 func (p *pod) mount(kind string, v plan.Volume, directories []dir) {
 	m := mount{bytes: v.Size}
 	var windows plan.Bytes
@@ -208,7 +208,7 @@ func (p *pod) mount(kind string, v plan.Volume, directories []dir) {
 	used := make(map[string]bool)
 	for _, f := range directories {
 		m.path, m.subPath = f.path, f.name
-		for used[m.subPath] { // an input and an output of one name
+		for used[m.subPath] { // an input and an output with the same name
 			m.subPath = hashed(m.subPath, f.kind+"/"+f.name)
 		}
 		used[m.subPath] = true
@@ -217,7 +217,7 @@ func (p *pod) mount(kind string, v plan.Volume, directories []dir) {
 	}
 }
 
-// claimTemplate is a StatefulSet's template of a claim, or nil.
+// claimTemplate returns a StatefulSet's claim template, or nil.
 func (p *pod) claimTemplate(name string) *yamledit.Node {
 	for _, c := range p.t.object.root.Get("spec", "volumeClaimTemplates").All() {
 		if c.Get("metadata", "name").Text() == name {
@@ -227,7 +227,7 @@ func (p *pod) claimTemplate(name string) *yamledit.Node {
 	return nil
 }
 
-// addMount refuses to hide what the targets have mounted there.
+// addMount refuses a mount that would hide one of the targets' mounts.
 func (p *pod) addMount(m mount) {
 	for i, target := range p.targets {
 		for _, have := range target.Get("volumeMounts").All() {
@@ -245,7 +245,7 @@ func (p *pod) addMount(m mount) {
 	p.mounts = append(p.mounts, m)
 }
 
-// entry is a mount as Kubernetes writes it.
+// entry returns the mount in Kubernetes' format.
 func (m mount) entry() yamledit.Map {
 	e := yamledit.Map{{Key: "name", Value: m.volume}, {Key: "mountPath", Value: m.path}}
 	if m.user == nil {
@@ -262,7 +262,7 @@ func (m mount) entry() yamledit.Map {
 	return e
 }
 
-// secrets are the names of those that the plan's stores need.
+// secrets returns the names of the Secrets that the plan's stores need.
 func (p *pod) secrets() []string {
 	names := make(map[string]bool)
 	for _, in := range p.req.plan.Spec.Inputs {
@@ -277,7 +277,7 @@ func (p *pod) secrets() []string {
 	return sortedKeys(names)
 }
 
-// addVolumes puts in the volumes that mounts speak of.
+// addVolumes adds the volumes of all mounts.
 func (p *pod) addVolumes() {
 	add := func(name string, source yamledit.Map) {
 		p.put(at("spec", "volumes", "name="+name), append(yamledit.Map{{Key: "name", Value: name}}, source...))
