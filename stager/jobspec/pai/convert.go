@@ -13,63 +13,62 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// What becomes of dataDir and outputDir.
+// How dataDir and outputDir are converted.
 const (
-	DataStage = "stage" // they are directories of the pod: brought before, and saved
-	DataURI   = "uri"   // they are URLs in variables, as in OpenPAI, and the command does the rest
+	DataStage = "stage" // to directories of the pod: inputs are fetched before the command, outputs are saved
+	DataURI   = "uri"   // to URLs in variables, as in OpenPAI: the command transfers the data itself
 )
 
-// NoQueue is a queue that keeps Kueue out.
+// NoQueue is the value of Options.Queue that disables Kueue.
 const NoQueue = "none"
 
-// Options are what the job's file does not say.
+// Options are the settings that the job's file does not contain.
 type Options struct {
 	User      string            // who submits the job
-	DefaultFS string            // the URL in place of $PAI_DEFAULT_FS_URI, such as hdfs://namenode:8020
-	Data      string            // DataStage without it
-	DataSize  plan.Bytes        // room for dataDir, and for each of Storages, in each pod; 0: as much as the node has
-	Queue     string            // of Kueue; "": named after virtualCluster
+	DefaultFS string            // value of $PAI_DEFAULT_FS_URI, such as hdfs://namenode:8020
+	Data      string            // DataStage or DataURI; "": DataStage
+	DataSize  plan.Bytes        // size of the volume for dataDir, and for each of Storages, in each pod; 0: unlimited
+	Queue     string            // of Kueue; "": derived from virtualCluster
 	GPUTypes  map[string]string // node label, NAME=VALUE, of each gpuType
-	Registry  []byte            // authFile's three lines: registry, user, password
+	Registry  []byte            // content of authFile, three lines: registry, user, password
 
-	// Storages are URLs that are staged in place of OpenPAI's storages, by their names.
+	// Storages maps the names of OpenPAI storages to URLs that are staged instead.
 	Storages map[string]string
 
-	ReadSecret, WriteSecret string // Secrets that open the stores of inputs and outputs
+	ReadSecret, WriteSecret string // names of the Secrets for the stores of inputs and of outputs
 
-	Inject jobspec.Options // how stager is put in
+	Inject jobspec.Options // options of the injection
 }
 
 // Result is a converted job.
 type Result struct {
-	jobspec.Result          // the manifests, and what was put into them
-	Warnings       []string // what is not as it was in OpenPAI
+	jobspec.Result          // the manifests, and what was injected into them
+	Warnings       []string // differences from OpenPAI
 }
 
-// directories of a task.
+// Directories of a task, and limits in bytes.
 const (
 	podRoot   = "/pai"
-	codeMax   = plan.Bytes(200_000_000) // OpenPAI's
-	codeRoom  = plan.Bytes(512 << 20)   // many small files take more than their bytes
-	objectMax = 1_000_000               // etcd takes 1.5 MiB
+	codeMax   = plan.Bytes(200_000_000) // OpenPAI's limit
+	codeRoom  = plan.Bytes(512 << 20)   // many small files occupy more than their size
+	objectMax = 1_000_000               // etcd accepts 1.5 MiB
 )
 
 var tooLarge = jobspec.Faults{{Text: fmt.Sprintf("the manifests would pass %d bytes, which is more than Kubernetes stores: every task is told of every other; lower taskNumber or portNumber, or make several jobs of it", objectMax)}}
 
-// conversion is the work on one job.
+// conversion converts one job.
 type conversion struct {
 	*reader
 	*job
 	opts  Options
 	names names
-	set   bool   // it becomes a JobSet
-	root  string // where code, data and output are
-	local bool   // on a workstation
+	set   bool   // converted to a JobSet
+	root  string // parent directory of code, data and output
+	local bool   // for a workstation
 	ports map[string][][]int
 }
 
-// Convert makes manifests of a job. When its error is not nil it is of type
-// [jobspec.Faults].
+// Convert returns the manifests of a job. Its errors are of type [jobspec.Faults].
 func Convert(file []byte, opts Options) (*Result, error) {
 	c := &conversion{reader: &reader{text: file}, opts: opts, root: podRoot}
 	if err := c.begin(); err != nil {
@@ -84,7 +83,7 @@ func Convert(file []byte, opts Options) (*Result, error) {
 	if err != nil {
 		var faults jobspec.Faults
 		if errors.As(err, &faults) {
-			for i := range faults { // lines of a file that nobody has seen
+			for i := range faults { // line numbers of an intermediate file that the user never sees
 				faults[i].Line, faults[i].Column = 0, 0
 			}
 			err = faults
@@ -97,7 +96,7 @@ func Convert(file []byte, opts Options) (*Result, error) {
 	return &Result{*injected, c.warnings}, nil
 }
 
-// begin reads and checks the job.
+// begin parses and validates the job.
 func (c *conversion) begin() error {
 	if c.opts.Data == "" {
 		c.opts.Data = DataStage
@@ -125,7 +124,8 @@ func (c *conversion) begin() error {
 	return nil
 }
 
-// leastSize is what the manifests will have at least: each role tells of all.
+// leastSize returns a lower bound for the size of the manifests in bytes. It grows with the square
+// of the number of roles, because the pods of each role contain variables about all roles.
 func (c *conversion) leastSize() (bytes int) {
 	for _, t := range c.roles {
 		each := len("- {name: PAI_HOST_IP_, value: }")
@@ -137,7 +137,7 @@ func (c *conversion) leastSize() (bytes int) {
 	return bytes * len(c.roles)
 }
 
-// locations puts values for variables into the URLs of the job.
+// locations expands the variables in the job's URLs.
 func (c *conversion) locations() {
 	c.opts.DefaultFS = strings.TrimRight(c.opts.DefaultFS, "/")
 	if c.outputDir == "" && !c.second && c.opts.DefaultFS != "" && c.opts.User != "" {
@@ -173,7 +173,7 @@ func (c *conversion) locations() {
 
 var reference = regexp.MustCompile(`\$\{?(PAI_[A-Z_]+)\}?`)
 
-// expand replaces the variables that OpenPAI replaced in a URL.
+// expand replaces the variables that OpenPAI supports in a URL.
 func (c *conversion) expand(field, text string) string {
 	return reference.ReplaceAllStringFunc(text, func(ref string) string {
 		switch name := reference.FindStringSubmatch(ref)[1]; name {
@@ -182,7 +182,7 @@ func (c *conversion) expand(field, text string) string {
 			return c.opts.DefaultFS
 		case "PAI_JOB_NAME":
 			return c.name
-		case "PAI_USER_NAME", "PAI_USERNAME": // both stand in OpenPAI's examples
+		case "PAI_USER_NAME", "PAI_USERNAME": // OpenPAI's examples use both
 			if c.opts.User == "" {
 				c.fault(c.at[field], "%s asks for $PAI_USER_NAME, and who submits the job is not said; give it by --user", field)
 			}
@@ -203,7 +203,7 @@ func (c *conversion) needFS(field string) bool {
 
 func (c *conversion) staged() bool { return c.opts.Data == DataStage }
 
-// codeBase is the last name of codeDir.
+// codeBase returns the last element of codeDir.
 func (c *conversion) codeBase() string {
 	_, at, _ := strings.Cut(c.codeDir, "://")
 	_, directory, _ := strings.Cut(at, "/")
@@ -213,8 +213,8 @@ func (c *conversion) codeBase() string {
 	return ""
 }
 
-// listen gives every task its ports. Pods have an address each, so the tasks of a role
-// have the same; those on one machine share its numbers.
+// listen assigns ports to every task. Every pod has its own address, so all tasks of a role have
+// the same ports. Tasks on one workstation share its port numbers.
 func (c *conversion) listen() {
 	c.ports = map[string][][]int{}
 	from := firstPort

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// section is some variables that belong together, with a comment above.
+// section is a group of related variables with a comment.
 type section struct {
 	comment   string
 	variables []variable
 }
 
-// Where a pod finds what it is told by Kubernetes.
+// Sources of values that Kubernetes sets in a pod.
 const (
 	indexField = "metadata.labels['batch.kubernetes.io/job-completion-index']"
 	ipField    = "status.podIP"
 )
 
-// environment is what a task of a role finds: every name of OpenPAI's job reference,
-// those of its examples and earlier versions, and the job's own. index is its place, or
-// -1 where Kubernetes tells it.
+// environment returns the variables of a task: every name in OpenPAI's job reference, the names in
+// its examples and earlier versions, and the job's own. index is the task's index, or -1 if
+// Kubernetes sets it.
 func (c *conversion) environment(t *role, index int) []section {
 	return []section{
 		{"of the job", c.jobVariables()},
@@ -32,7 +32,7 @@ func (c *conversion) environment(t *role, index int) []section {
 	}
 }
 
-// jobVariables are the same for all tasks.
+// jobVariables returns the variables that are equal for all tasks.
 func (c *conversion) jobVariables() []variable {
 	name := c.name
 	if c.second && c.opts.User != "" {
@@ -66,7 +66,7 @@ func (c *conversion) jobVariables() []variable {
 	return all
 }
 
-// roleVariables tell every task of all of them.
+// roleVariables returns the variables that describe all tasks to every task.
 func (c *conversion) roleVariables() []variable {
 	names := make([]string, len(c.roles))
 	for i, t := range c.roles {
@@ -121,7 +121,7 @@ func (c *conversion) roleVariables() []variable {
 	return c.reachable(all)
 }
 
-// orNull is a count of tasks as OpenPAI's variables have it.
+// orNull formats a count of tasks as OpenPAI's variables do.
 func orNull(count int) string {
 	if count == never {
 		return ""
@@ -129,7 +129,7 @@ func orNull(count int) string {
 	return strconv.Itoa(count)
 }
 
-// taskVariables are what a task is told of itself.
+// taskVariables returns the variables that describe a task to itself.
 func (c *conversion) taskVariables(t *role, index int) []variable {
 	place, ip, which := variable{field: indexField}, variable{field: ipField}, 0
 	if c.local {
@@ -173,8 +173,8 @@ func (v variable) as(name string) variable {
 
 var unreachable = regexp.MustCompile(`[^A-Za-z0-9_]`)
 
-// reachable gives each variable that a shell cannot name, because of a dot in a role's
-// name, a twin with _ in its place. Kubernetes has no ~ in names at all.
+// reachable adds a copy with _ for each variable whose name contains a dot, from a role's name,
+// because a shell cannot refer to it. Kubernetes does not allow ~ in names.
 func (c *conversion) reachable(all []variable) (out []variable) {
 	seen := map[string]bool{}
 	for _, v := range all {
@@ -192,7 +192,7 @@ func (c *conversion) reachable(all []variable) (out []variable) {
 	return out
 }
 
-// host is where a task is found: by a name that the cluster's DNS gives it.
+// host returns the DNS name of a task in the cluster.
 func (c *conversion) host(t *role, index int) string {
 	switch {
 	case c.local:
@@ -205,7 +205,7 @@ func (c *conversion) host(t *role, index int) string {
 
 var used = regexp.MustCompile(`\$\{?(PAI_[A-Za-z0-9_]+)`)
 
-// commands warns of variables that a command asks for and nobody sets.
+// commands warns about variables that a command uses and nothing sets.
 func (c *conversion) commands() {
 	if len(c.faults) > 0 {
 		return

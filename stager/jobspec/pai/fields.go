@@ -1,7 +1,7 @@
 package pai
 
-// secondNames are what the second format calls what the first one has, for the comments
-// that say where a line comes from.
+// secondNames maps fields of the first format to their names in the second. They are used in
+// comments about the origin of a line.
 var secondNames = map[string]string{
 	"authFile":                       "auth",
 	"codeDir, dataDir and outputDir": "storages",
@@ -14,7 +14,7 @@ var secondNames = map[string]string{
 	"taskNumber":                     "instances",
 }
 
-// field is what the job's own format calls a field of the first one.
+// field returns the name of a first-format field in the job's own format.
 func (c *conversion) field(first string) string {
 	if name := secondNames[first]; name != "" && c.second {
 		return name

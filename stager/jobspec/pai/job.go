@@ -6,23 +6,23 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// job is a job as its file says it. What the file leaves out has OpenPAI's default.
+// job is a parsed job. Missing fields have OpenPAI's defaults.
 type job struct {
 	name, image, authFile           string
 	dataDir, outputDir, codeDir     string
 	virtualCluster, gpuType, extras string // extras is JSON
 	roles                           []*role
-	retries                         int  // endless, or so many
-	second                          bool // it is of the second format
-	gang                            bool // its tasks begin together
+	retries                         int  // a number, or endless
+	second                          bool // in the second format
+	gang                            bool // its tasks start together
 	env                             []variable
 	storages                        []storage      // directories that OpenPAI mounts into each task
 	registries                      []registry     // of the images
-	at                              map[string]int // where fields are
+	at                              map[string]int // offsets of fields
 }
 
-// Values of retryCount: a job that is tried again for ever, and one that is tried again
-// even after a success, as services were.
+// Special values of retryCount: retry forever, and retry forever even after a success, as services
+// did.
 const (
 	endless = -1
 	always  = -2
@@ -30,44 +30,44 @@ const (
 
 // role is a task role.
 type role struct {
-	name, image             string // image: its own, in the second format
+	name, image             string // image: of the role, in the second format
 	tasks                   int
-	cpu, memory, gpu, shm   int // memory and shm in MiB, as OpenPAI took its MB
+	cpu, memory, gpu, shm   int // memory and shm in MiB, the unit of OpenPAI's MB
 	ports                   []portType
 	command                 string
-	secret                  bool // the command has the value of a secret in it
-	minFailed, minSucceeded int  // never, or so many tasks
-	tries                   int  // endless, or how often a task that failed is tried again
+	secret                  bool // the command contains the value of a secret
+	minFailed, minSucceeded int  // a number of tasks, or never
+	tries                   int  // how often a failed task is retried, or endless
 	told                    completionRules
 	at                      int
 }
 
-// completionRules is what OpenPAI's variables say of a role where that is not what counts: the
-// second format has defaults that its variables show in another way.
+// completionRules holds the values of OpenPAI's variables where they differ from the effective
+// rules: the variables show the defaults of the second format in another way.
 type completionRules struct{ failed, succeeded, shm string }
 
-// storage is a directory that OpenPAI mounts into each task: a PersistentVolumeClaim of
-// this name.
+// storage is a directory that OpenPAI mounts into each task. It is a PersistentVolumeClaim with the
+// same name.
 type storage struct {
 	name, path string
 	readOnly   bool
 	at         int
 }
 
-// never is a count of tasks that decides nothing: null in the file.
+// never is a count of tasks that is never reached; null in the file.
 const never = 0
 
-// portType is a label and how many ports it has.
+// portType is a label and the number of its ports.
 type portType struct {
 	label         string
-	begin, number int // begin 0: anywhere
+	begin, number int // begin 0: any free port
 	at            int
 }
 
-// variable is one of the environment. A field is what Kubernetes fills in.
+// variable is an environment variable. If field is set, Kubernetes fills in the value.
 type variable struct{ name, value, field string }
 
-// limits of OpenPAI.
+// Limits and defaults of OpenPAI.
 const (
 	leastMemory  = 100 // MiB
 	usualShared  = 64  // MiB
@@ -75,7 +75,7 @@ const (
 	mostPort     = 65535
 )
 
-// readJob reads a job; what is wrong with it is in the reader afterwards.
+// job parses a job. Faults are added to the reader.
 func (r *reader) job(root *hujson.Value) *job {
 	o := r.object(root, "the job")
 	if o == nil {
@@ -159,7 +159,7 @@ func (r *reader) role(v *hujson.Value) *role {
 		}
 		t.ports = append(t.ports, p)
 	}
-	for _, label := range []string{"http", "ssh"} { // OpenPAI gave each task these
+	for _, label := range []string{"http", "ssh"} { // OpenPAI defined these ports for each task
 		if !seen[label] {
 			t.ports = append(t.ports, portType{label: label, number: 1, at: t.at})
 		}

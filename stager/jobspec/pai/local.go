@@ -6,19 +6,19 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// Task is one task of a job, to be run on a workstation.
+// Task is one task of a job that runs on a workstation.
 type Task struct {
-	Plan     string   // the StagePlan; "" when nothing is staged
+	Plan     string   // the StagePlan; "": nothing is staged
 	Env      []string // NAME=value
 	Command  []string
 	Warnings []string
 }
 
-// scriptVariable is where a script with secrets in it is on a workstation.
+// scriptVariable is the variable that holds a script with secrets on a workstation.
 const scriptVariable = "STAGER_PAI_SCRIPT"
 
-// Local is one task of a role, with all its directories below dir, which must be
-// absolute. Tasks that run on the same machine find each other.
+// Local returns one task of a role. All its directories are below dir, which must be absolute.
+// Tasks on the same machine can reach each other.
 func Local(file []byte, roleName string, index int, dir string, opts Options) (*Task, error) {
 	c := &conversion{reader: &reader{text: file}, opts: opts, root: dir, local: true}
 	if err := c.begin(); err != nil {
@@ -42,7 +42,7 @@ func Local(file []byte, roleName string, index int, dir string, opts Options) (*
 		}
 		work := quote(dir + "/work")
 		script := c.script(t)
-		if t.secret { // other users read a command line, and not an environment
+		if t.secret { // other users can read a command line, but not an environment
 			task.Env = append(task.Env, scriptVariable+"="+script)
 			script = `eval "$` + scriptVariable + `"`
 		}

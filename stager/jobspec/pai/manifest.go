@@ -12,7 +12,7 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// Annotations with what OpenPAI called things.
+// Annotations with the original OpenPAI names.
 const (
 	notePrefix  = "pai.stager.dev/"
 	noteJob     = notePrefix + "job-name"
@@ -22,10 +22,10 @@ const (
 	noteExtras  = notePrefix + "extras"
 )
 
-// queueLabel is by which Kueue finds the queue of a job.
+// queueLabel is the label that assigns a job to a Kueue queue.
 const queueLabel = "kueue.x-k8s.io/queue-name"
 
-// manifests are the objects of the job, before stager is put in.
+// manifests returns the objects of the job before injection.
 func (c *conversion) manifests() ([]byte, error) {
 	var comments []string
 	var docs []entries
@@ -59,7 +59,7 @@ func (c *conversion) title() string {
 	return "Made by stager pai convert of the OpenPAI job " + c.name + "."
 }
 
-// changed is a comment on a name that is not the one of the file.
+// changed returns a comment with the original name, or "" if the name is unchanged.
 func changed(field, from, to string) string {
 	if from == to {
 		return ""
@@ -67,7 +67,7 @@ func changed(field, from, to string) string {
 	return field + " " + from
 }
 
-// notes are annotations with what has no other place.
+// notes returns annotations for fields that have no equivalent.
 func (c *conversion) notes() any {
 	notes := entries{{key: noteJob, value: c.name}}
 	for _, n := range []entry{{noteCluster, c.virtualCluster, ""}, {noteGPU, c.gpuType, ""}, {noteExtras, c.extras, "extras"}} {
@@ -78,7 +78,7 @@ func (c *conversion) notes() any {
 	return notes
 }
 
-// queue is the label by which Kueue admits the job; nil without one.
+// queue returns the label of the Kueue queue, or nil.
 func (c *conversion) queue() any {
 	queue := c.opts.Queue
 	switch {
@@ -93,7 +93,7 @@ func (c *conversion) queue() any {
 	return entries{{queueLabel, queue, c.field("virtualCluster")}}
 }
 
-// suspend holds the job for Kueue.
+// suspend returns true if Kueue starts the job, and nil otherwise.
 func (c *conversion) suspend() any {
 	if c.queue() == nil {
 		return nil
@@ -137,8 +137,8 @@ func (c *conversion) jobSet(head entries) entries {
 	}
 }
 
-// failurePolicy is how often the JobSet begins again. What trying again cannot help,
-// such as a source that is not there, ends it at once.
+// failurePolicy returns the number of restarts of the JobSet. Failures that a retry cannot fix,
+// such as a missing source, end it at once.
 func (c *conversion) failurePolicy() entries {
 	restarts := c.retries
 	if restarts == endless {
@@ -181,7 +181,7 @@ func (c *conversion) service() entries {
 	}
 }
 
-// jobSpec is the Job of a role.
+// jobSpec returns the spec of a role's Job.
 func (c *conversion) jobSpec(t *role) entries {
 	spec := entries{
 		{key: "completionMode", value: "Indexed"},
@@ -197,8 +197,7 @@ func (c *conversion) jobSpec(t *role) entries {
 	return append(spec, entry{key: "template", value: c.pod(t)})
 }
 
-// failures are how often a task of a role is tried again, and how many tasks that failed
-// end its Job.
+// failures returns how often a task of a role is retried, and how many failed tasks end its Job.
 func (c *conversion) failures(t *role) entries {
 	failed, succeeded := c.field("minFailedTaskCount"), c.field("minSucceededTaskCount")
 	tries := entry{key: "backoffLimitPerIndex", value: t.tries}
@@ -230,8 +229,8 @@ func (c *conversion) failures(t *role) entries {
 	return entries{{"backoffLimit", 0, failed + " null: the command ends with 0"}}
 }
 
-// ignoresExit reports whether a failing command must not make its pod fail: no number of
-// failures ends the job, and none of successes that is not all.
+// ignoresExit reports whether a failing command must not fail its pod. That is the case if no
+// number of failures ends the job, and no number of successes below the total does.
 func (t *role) ignoresExit() bool {
 	return t.minFailed == never && (t.minSucceeded == never || t.minSucceeded == t.tasks)
 }
@@ -304,7 +303,7 @@ func (c *conversion) pod(t *role) entries {
 	}
 }
 
-// variables are the variables of a pod of a role.
+// variables returns the environment of a role's pods.
 func (c *conversion) variables(t *role) *yaml.Node {
 	all := list()
 	for _, s := range c.environment(t, -1) {
@@ -323,7 +322,7 @@ func (c *conversion) variables(t *role) *yaml.Node {
 	return all
 }
 
-// nodes are those that have the job's kind of GPU.
+// nodes returns the node selector for the job's type of GPU.
 func (c *conversion) nodes(t *role) entries {
 	if c.gpuType == "" || t.gpu == 0 {
 		return nil
@@ -336,8 +335,8 @@ func (c *conversion) nodes(t *role) entries {
 	return entries{{"nodeSelector", entries{{key: label, value: value}}, c.field("gpuType") + " " + c.gpuType}}
 }
 
-// script is what bash runs: OpenPAI copied the code into the working directory, and
-// then came the command.
+// script returns the bash script of a role. As in OpenPAI it copies the code into the working
+// directory and then runs the command.
 func (c *conversion) script(t *role) string {
 	var lines []string
 	if c.codeDir != "" {
@@ -352,7 +351,7 @@ func (c *conversion) script(t *role) string {
 	return strings.Join(lines, "\n")
 }
 
-// quote makes a text one word for a shell.
+// quote quotes a text as one shell word.
 func quote(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool {
 		return !strings.ContainsRune("/._-", r) && (r > 'z' || unreachable.MatchString(string(r)))

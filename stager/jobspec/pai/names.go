@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Room in a name. Pods add their index and five random characters to that of their
-// Job, a JobSet puts its roles and 0, the number of the Job in the role, between.
+// Maximum lengths of names. A pod's name is the Job's name, the index and five random characters. A
+// JobSet inserts the role and 0, the index of the Job in the role.
 const (
 	labelMax   = 63
 	podSuffix  = len("-xxxxx")
@@ -16,9 +16,8 @@ const (
 	hashLength = 6
 )
 
-// dnsName makes a name one that objects, host names and services may have: RFC 1123,
-// and a letter in front. One that had to be changed ends in a hash, so that two names
-// stay two.
+// dnsName converts a name to a DNS label (RFC 1123) that starts with a letter, for objects, hosts
+// and services. A changed name ends in a hash, so that different names stay different.
 func dnsName(name string, most int) string {
 	dns := strings.Map(func(r rune) rune {
 		if r == '.' || r == '_' || r == '~' {
@@ -38,7 +37,7 @@ func dnsName(name string, most int) string {
 	return strings.TrimRight(dns, "-") + "-" + hex.EncodeToString(sum[:])[:hashLength]
 }
 
-// names are those of the objects.
+// names are the names of the objects.
 type names struct {
 	job   string
 	roles map[string]string
@@ -46,7 +45,7 @@ type names struct {
 
 func (j *job) names(set bool) names {
 	n := names{roles: map[string]string{}}
-	longest := 0 // behind the job's name
+	longest := 0 // suffix after the job's name
 	for _, t := range j.roles {
 		n.roles[t.name] = dnsName(t.name, roleMax)
 		behind := len("-" + strconv.Itoa(t.tasks-1))

@@ -11,8 +11,8 @@ func (c *conversion) dataPath() string   { return c.root + "/data" }
 func (c *conversion) outputPath() string { return c.root + "/output" }
 func (c *conversion) codePath() string   { return c.root + "/code/" + c.codeBase() }
 
-// plan is the StagePlan of a role's tasks; "" when nothing is staged. Every task gets
-// all of the data, as in OpenPAI, and none writes where another does.
+// plan returns the StagePlan of a role's tasks, or "" if nothing is staged. As in OpenPAI every
+// task reads all of the data. Every task writes to a directory of its own.
 func (c *conversion) plan(t *role) string {
 	var volumes, inputs, outputs []any
 	if c.codeDir != "" {
@@ -90,8 +90,8 @@ func secret(m yamledit.Map, name string) yamledit.Map {
 	return append(m, yamledit.Entry{Key: "credentials", Value: yamledit.Map{{Key: "secret", Value: name}}})
 }
 
-// directory is a URL that ends in a slash, so that it is what lies in it, and not what
-// else begins with its name; or a directory below. Parameters stay behind.
+// directory returns a URL of the directory below, with a trailing slash, so that the URL does not
+// match other names with the same prefix. Parameters of the URL are preserved.
 func directory(url, below string) string {
 	where, parameters, has := strings.Cut(url, "?")
 	where = strings.TrimRight(where, "/") + "/" + below

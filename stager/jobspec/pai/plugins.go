@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// pluginPrefix is what the names of runtime plugins begin with where prerequisites name
-// them, and the key of extras that has a list of them.
+// pluginPrefix is the prefix of runtime plugins in prerequisites, and the key of the plugin list in
+// extras.
 const pluginPrefix = "com.microsoft.pai.runtimeplugin"
 
 func (v *version2) readPlugins(root *yaml.Node) {
@@ -25,9 +25,9 @@ func (v *version2) readPlugins(root *yaml.Node) {
 	v.plugins = list.Content
 }
 
-// callbacks are the commands of the plugins of a role, before and after its own: of the
-// prerequisites that it names, and of the job's plugins that are for it. first says that
-// it is the first role.
+// callbacks returns the plugin commands to run before and after a role's own commands. The plugins
+// are those of the role's prerequisites and the job's plugins that apply to the role. first reports
+// whether the role is the first one.
 func (v *version2) callbacks(t *role, n *yaml.Node, scope map[string]*yaml.Node, first bool) (before, after []string) {
 	add := func(plugin string, settings, failure *yaml.Node) {
 		var pre, post []*yaml.Node
@@ -72,7 +72,7 @@ func (v *version2) callbacks(t *role, n *yaml.Node, scope map[string]*yaml.Node,
 	return before, after
 }
 
-// commandsOf are the commands of the cmd plugin, in either of its forms.
+// commandsOf returns the commands of the cmd plugin, in either form.
 func (v *version2) commandsOf(settings *yaml.Node) (pre, post []*yaml.Node) {
 	items := func(n *yaml.Node) []*yaml.Node {
 		if n == nil {
@@ -96,8 +96,8 @@ func (v *version2) commandsOf(settings *yaml.Node) (pre, post []*yaml.Node) {
 	return pre, post
 }
 
-// group is commands of a plugin as a part of the script: what they set stays among
-// themselves. A failure ends the script, or only the group.
+// group returns plugin commands as a part of the script. They run in a subshell, so their variables
+// do not leak. A failure ends the script, or only the group.
 func group(lines []string, ignore bool) string {
 	inner := "set +o nounset +o pipefail\n" + strings.Join(lines, "\n")
 	if ignore {
@@ -106,7 +106,8 @@ func group(lines []string, ignore bool) string {
 	return "( " + inner + "\n)"
 }
 
-// tensorboard starts TensorBoard in the first task of the first role, as OpenPAI did.
+// tensorboard returns commands that start TensorBoard in the first task of the first role, as
+// OpenPAI did.
 func (v *version2) tensorboard(settings *yaml.Node, scope map[string]*yaml.Node) []string {
 	port := v.number(get(settings, "port"), "tensorboard: port", 0, 0)
 	names, dirs := v.pairs(get(settings, "logdir"), "tensorboard: logdir")
@@ -128,7 +129,7 @@ func (v *version2) tensorboard(settings *yaml.Node, scope map[string]*yaml.Node)
 fi`, quote(flag), port)}
 }
 
-// storages are the directories that OpenPAI mounts: those of extras, or of the older plugin.
+// storages reads the directories that OpenPAI mounts, from extras or from the older plugin.
 func (v *version2) storages(extras *yaml.Node, j *job) {
 	list := get(extras, "storages")
 	if list == nil {
@@ -164,7 +165,7 @@ func (v *version2) storages(extras *yaml.Node, j *job) {
 	}
 }
 
-// unsupported names what is asked for and not done.
+// unsupported warns about requested features that are not converted.
 func (v *version2) unsupported(extras *yaml.Node) {
 	for _, p := range v.plugins {
 		name := get(p, "plugin")
@@ -190,7 +191,7 @@ func (v *version2) unsupported(extras *yaml.Node) {
 	}
 }
 
-// mount checks where storages come from.
+// mount validates the sources of storages.
 func (c *conversion) mount() {
 	for _, s := range c.storages {
 		url := c.opts.Storages[s.name]
@@ -227,7 +228,7 @@ func (c *conversion) tasks() (n int) {
 	return n
 }
 
-// claim is the volume of a storage, and where it is mounted.
+// claim returns the volume of a storage and its mount.
 func (s storage) claim() (mount, volume any) {
 	name := "storage-" + dnsName(s.name, labelMax-len("storage-"))
 	at := entries{{key: "name", value: name}, {key: "mountPath", value: s.path}}

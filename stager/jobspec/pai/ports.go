@@ -5,12 +5,13 @@ import (
 	"strings"
 )
 
-// firstPort is where the ports begin for which the job names none: above those of
-// usual services and below those that Linux gives to clients.
+// firstPort is the first port that is assigned to ports without a number. It is above well-known
+// services and below Linux' ephemeral ports.
 const firstPort = 20000
 
-// ports are the first numbers of a role's port types, in their order. Fixed ones stay;
-// the others follow each other from a number on. next is the first that is free behind.
+// portsFrom returns the first port of each of a role's port types, in order. Fixed ports stay as
+// they are; the others are assigned consecutively, starting at from. next is the first free port
+// after them.
 func (t *role) portsFrom(from int) (first []int, next int) {
 	taken := func(begin, number int) (until int) {
 		for _, p := range t.ports {
@@ -34,7 +35,7 @@ func (t *role) portsFrom(from int) (first []int, next int) {
 	return first, from
 }
 
-// portList is the ports of a type, with commas between them.
+// portList returns the ports of a type, separated by commas.
 func portList(first, number int) string {
 	list := make([]string, number)
 	for i := range list {

@@ -14,10 +14,10 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// fileMax is far above every job, and far below what would hurt.
+// fileMax is the largest file that is read, in bytes. It is far above any job and limits memory.
 const fileMax = 3 << 20
 
-// What names may be, and how that is told.
+// Formats of names, and their descriptions for messages.
 var (
 	jobName  = format{regexp.MustCompile(`^[A-Za-z0-9\-._~]+$`), "letters, digits, - . _ and ~"}
 	roleName = format{regexp.MustCompile(`^[A-Za-z0-9\-._~]+$`), "letters, digits, - . _ and ~"}
@@ -29,7 +29,7 @@ type format struct {
 	told string
 }
 
-// reader reads a file and remembers what is wrong with it.
+// reader parses a file and collects faults.
 type reader struct {
 	text     []byte
 	faults   jobspec.Faults
@@ -44,7 +44,7 @@ func (r *reader) fault(offset int, form string, args ...any) {
 	}
 }
 
-// faultInFile is a fault that is not at a place of the job.
+// faultInFile adds a fault that has no position.
 func (r *reader) faultInFile(form string, args ...any) {
 	r.faults = append(r.faults, jobspec.Fault{Text: fmt.Sprintf(form, args...)})
 }
@@ -55,7 +55,7 @@ func (r *reader) warn(form string, args ...any) {
 	}
 }
 
-// position is line and column of an offset, from 1, in bytes.
+// position returns the line and column of an offset, from 1, in bytes.
 func position(text []byte, offset int) (line, column int) {
 	before := text[:min(offset, len(text))]
 	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
@@ -63,8 +63,8 @@ func position(text []byte, offset int) (line, column int) {
 
 var syntax = regexp.MustCompile(`^hujson: line (\d+), column (\d+): (.*)$`)
 
-// read reads a job of either format; what is wrong with it is in the reader afterwards.
-// The first format is JSON; the second is YAML, and may be JSON, too.
+// read parses a job of either format. Faults are added to the reader. The first format is JSON; the
+// second is YAML, which includes JSON.
 func (r *reader) read() *job {
 	root := r.parse()
 	switch {
@@ -77,7 +77,7 @@ func (r *reader) read() *job {
 	if o, ok := root.Value.(*hujson.Object); ok {
 		for i := range o.Members {
 			if name, ok := o.Members[i].Name.Value.(hujson.Literal); ok && name.String() == "protocolVersion" {
-				root.Standardize() // comments become spaces, so that all places stay
+				root.Standardize() // replaces comments by spaces, so that all offsets stay valid
 				r.text = root.Pack()
 				return r.job2()
 			}
@@ -86,7 +86,7 @@ func (r *reader) read() *job {
 	return r.job(root)
 }
 
-// parse reads JSON with // and /* */ outside strings and with trailing commas.
+// parse parses JSON with trailing commas, and with // and /* */ comments outside of strings.
 func (r *reader) parse() *hujson.Value {
 	if len(r.text) > fileMax {
 		r.faults = jobspec.Faults{{Text: fmt.Sprintf("the file has %d bytes, and a job has %d at most", len(r.text), fileMax)}}
@@ -108,7 +108,7 @@ func (r *reader) parse() *hujson.Value {
 	return &root
 }
 
-// explained says what a person has to do about a line that is not JSON, where it is known.
+// explained adds a remedy to a JSON syntax error if the cause is known.
 func (r *reader) explained(f jobspec.Fault) jobspec.Fault {
 	lines := bytes.Split(r.text, []byte("\n"))
 	if f.Line < 1 || f.Line > len(lines) {
@@ -126,13 +126,13 @@ func (r *reader) explained(f jobspec.Fault) jobspec.Fault {
 	return f
 }
 
-// ofTemplate is what is wrong with a file that another program has yet to fill in.
+// ofTemplate is the fault of a file that another program has yet to fill in.
 const ofTemplate = "this is the template of another program; have that program fill in what stands in {{…}} first"
 
-// fields is an object of the file while it is read.
+// fields is a JSON object that is being read.
 type fields struct {
 	*reader
-	what   string // for people
+	what   string // for messages
 	start  int
 	names  []string // in order
 	fields map[string]*hujson.Value
@@ -140,7 +140,7 @@ type fields struct {
 	read   map[string]bool
 }
 
-// object is an object's fields, or nil with a fault.
+// object returns the fields of an object, or nil after adding a fault.
 func (r *reader) object(v *hujson.Value, what string) *fields {
 	o, ok := v.Value.(*hujson.Object)
 	if !ok {
@@ -176,7 +176,7 @@ func kind(v *hujson.Value) string {
 	return "true or false"
 }
 
-// get is a field; nil where it is missing, with a fault if it must not be.
+// get returns a field, or nil if it is missing. A missing field is a fault if it is needed.
 func (f *fields) get(name string, needed bool) *hujson.Value {
 	f.read[name] = true
 	v := f.fields[name]
@@ -189,7 +189,7 @@ func (f *fields) get(name string, needed bool) *hujson.Value {
 	return v
 }
 
-// text is a text, "" where there is none.
+// text returns a string field, or "" if it is missing.
 func (f *fields) text(name string, needed bool) string {
 	v := f.get(name, needed)
 	if v == nil {
@@ -209,7 +209,7 @@ func (f *fields) text(name string, needed bool) string {
 	return s
 }
 
-// named is a text that must have a format.
+// named returns a string field that must have a format.
 func (f *fields) named(name string, form format) string {
 	s := f.text(name, true)
 	if v := f.fields[name]; v != nil && strings.TrimSpace(s) != "" && !form.MatchString(s) {
@@ -218,11 +218,10 @@ func (f *fields) named(name string, form format) string {
 	return s
 }
 
-// required is the fallback of a number that must be there.
+// required is the fallback of a number that must be present.
 const required = -1 << 31
 
-// number is a whole number that is at least so large, or one with which check finds
-// nothing wrong.
+// number returns an integer field. It must be at least least or, if check is set, pass check.
 func (f *fields) number(name string, fallback, least int, check func(int) string) int {
 	v := f.get(name, fallback == required)
 	if v == nil {
@@ -247,7 +246,7 @@ func (f *fields) number(name string, fallback, least int, check func(int) string
 	return int(n)
 }
 
-// shown is a value, or its kind when it is long.
+// shown returns a value for messages, or its kind if it is long.
 func shown(v *hujson.Value) string {
 	if lit, ok := v.Value.(hujson.Literal); ok && len(lit) < 40 {
 		return string(lit)
@@ -255,7 +254,7 @@ func shown(v *hujson.Value) string {
 	return kind(v)
 }
 
-// numberOrNull is a count of tasks; null is never.
+// numberOrNull returns a count of tasks; null is never.
 func (f *fields) numberOrNull(name string, fallback int, check func(int) string) int {
 	if f.fields[name] != nil && f.fields[name].Value.Kind() == 'n' {
 		f.read[name] = true
@@ -285,7 +284,7 @@ func (f *fields) list(name string, needed bool) (all []*hujson.Value) {
 	return all
 }
 
-// variables are the fields of an object of texts, numbers and the like, in order.
+// variables returns the fields of an object of scalars, in order.
 func (f *fields) variables(name string) (all []variable) {
 	v := f.get(name, false)
 	if v == nil {
@@ -317,7 +316,7 @@ func (f *fields) variables(name string) (all []variable) {
 	return all
 }
 
-// json is a field as it is, without comments; "" where there is none.
+// json returns a field as JSON without comments, or "" if it is missing.
 func (f *fields) json(name string) string {
 	v := f.get(name, false)
 	if v == nil {
@@ -334,11 +333,11 @@ func compact(v *hujson.Value) string {
 	c := v.Clone()
 	c.Standardize()
 	var b bytes.Buffer
-	_ = json.Compact(&b, c.Pack()) // it has been parsed
+	_ = json.Compact(&b, c.Pack()) // has been parsed
 	return b.String()
 }
 
-// rest warns of the fields that nobody asked for.
+// rest warns about fields that were not read.
 func (f *fields) rest() {
 	for _, name := range f.names {
 		if !f.read[name] {

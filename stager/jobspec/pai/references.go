@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// mostNested is how deep references may stand in what others refer to.
+// mostNested is the maximum depth of nested references.
 const mostNested = 16
 
 var (
@@ -16,7 +16,8 @@ var (
 	step2      = regexp.MustCompile(`^(?:\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+)\])`)
 )
 
-// scope is what references of a task role may begin with; that of no role has less.
+// scope returns the names with which references of a task role may start. Outside of a role there
+// are fewer.
 func (v *version2) scope(role *yaml.Node) map[string]*yaml.Node {
 	scope := map[string]*yaml.Node{"parameters": v.parameters, "secrets": v.secrets}
 	for _, field := range []string{"script", "data", "output"} {
@@ -60,7 +61,7 @@ func (v *version2) expand(at *yaml.Node, text string, scope map[string]*yaml.Nod
 	})
 }
 
-// first is what a path begins with.
+// first splits off the first element of a path.
 func first(path string) (name, rest string, ok bool) {
 	m := step2.FindStringSubmatch(path)
 	if m == nil || m[1] == "" || strings.HasPrefix(path, ".") {
@@ -69,7 +70,7 @@ func first(path string) (name, rest string, ok bool) {
 	return m[1], path[len(m[0]):], true
 }
 
-// step is a field of a mapping, or an item of a list; nil where there is none.
+// step returns a field of a mapping or an item of a list, or nil.
 func step(n *yaml.Node, field, index string) *yaml.Node {
 	if field != "" {
 		return get(n, field)
@@ -81,5 +82,5 @@ func step(n *yaml.Node, field, index string) *yaml.Node {
 	if n.Kind == yaml.SequenceNode {
 		return n.Content[i]
 	}
-	return n // a single uri stands for a list of one
+	return n // a single uri is treated as a list with one item
 }

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// registry is where images are, and who may pull them.
+// registry is an image registry with its credentials.
 type registry struct{ server, user, password string }
 
-// dockerHub is by what the kubelet knows Docker Hub.
+// dockerHub is the name of Docker Hub in the kubelet's configuration.
 const dockerHub = "https://index.docker.io/v1/"
 
-// registryFile reads the three lines of an authFile of the first format.
+// registryFile parses the three lines of an authFile of the first format.
 func (r *reader) registryFile(text []byte) []registry {
 	lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(string(text), "\r", "")), "\n")
 	if len(lines) != 3 || slices.Contains(lines, "") {
@@ -25,7 +25,7 @@ func (r *reader) registryFile(text []byte) []registry {
 
 func (c *conversion) pullSecret() string { return c.names.job + "-registry" }
 
-// registrySecret is the Secret of the registries; nil when nothing is known of them.
+// registrySecret returns the Secret of the registries, or nil if there are none.
 func (c *conversion) registrySecret() entries {
 	if len(c.registries) == 0 {
 		if c.authFile != "" {
@@ -42,18 +42,17 @@ func (c *conversion) registrySecret() entries {
 			"username": r.user, "password": r.password, "auth": base64.StdEncoding.EncodeToString([]byte(r.user + ":" + r.password)),
 		}
 	}
-	config, _ := json.Marshal(map[string]any{"auths": auths}) // strings only
+	config, _ := json.Marshal(map[string]any{"auths": auths}) // only strings
 	return secretObject(c.pullSecret(), "kubernetes.io/dockerconfigjson", entries{{key: ".dockerconfigjson", value: base64.StdEncoding.EncodeToString(config)}})
 }
 
-// commandsPath is where the commands are that have secrets in them.
+// commandsPath is the directory of commands that contain secrets.
 const commandsPath = podRoot + "/commands"
 
 func (c *conversion) commandSecretName() string { return c.names.job + "-commands" }
 
-// commandSecret is the Secret with the scripts of the roles whose commands have secrets
-// in them, each under the name of its role; nil where there is none. What stands in the
-// job can be read by many more than a Secret can.
+// commandSecret returns a Secret with the scripts of roles whose commands contain secrets, with the
+// role's name as key, or nil. Many more users can read a job than a Secret.
 func (c *conversion) commandSecret() entries {
 	var scripts entries
 	for _, t := range c.roles {

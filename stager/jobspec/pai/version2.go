@@ -15,24 +15,23 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// secondFormat is how a job of OpenPAI's second format shows itself: YAML, with the
-// version of the protocol at the top.
+// secondFormat matches a job of OpenPAI's second format: YAML with the protocol version at the top.
 var secondFormat = regexp.MustCompile(`(?m)^[ \t]*[{]?[ \t]*["']?protocolVersion["']?[ \t]*:[ \t]*["']?2\b`)
 
-// version2 reads a job of the second format.
+// version2 parses a job of the second format.
 type version2 struct {
 	*reader
 	parameters, secrets *yaml.Node
 	prerequisites       map[string]map[string]*yaml.Node // by type and name
-	named               map[string]*yaml.Node            // prerequisites by name alone
-	deployment          *yaml.Node                       // taskRoles of the chosen one
-	plugins             []*yaml.Node                     // of the runtime
-	auths               map[*yaml.Node]bool              // of images, those that were read
+	named               map[string]*yaml.Node            // prerequisites by name only
+	deployment          *yaml.Node                       // taskRoles of the selected deployment
+	plugins             []*yaml.Node                     // runtime plugins
+	auths               map[*yaml.Node]bool              // auths of images that were read
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
 
-// job2 reads a job; what is wrong with it is in the reader afterwards.
+// job2 parses a job. Faults are added to the reader.
 func (r *reader) job2() *job {
 	if len(r.text) > fileMax {
 		r.faultInFile("the file has %d bytes, and a job has %d at most", len(r.text), fileMax)
@@ -59,7 +58,7 @@ func (r *reader) job2() *job {
 	return j
 }
 
-// offset of a node in the file.
+// offset returns the offset of a node in the file.
 func (v *version2) offset(n *yaml.Node) int {
 	line, at := 1, 0
 	for i, b := range v.reader.text {
@@ -77,7 +76,7 @@ func (v *version2) offset(n *yaml.Node) int {
 
 func (v *version2) wrong(n *yaml.Node, form string, args ...any) { v.fault(v.offset(n), form, args...) }
 
-// get is a field of a mapping; nil where there is none, or null.
+// get returns a nested field of a mapping, or nil if it is missing or null.
 func get(n *yaml.Node, names ...string) *yaml.Node {
 	for _, name := range names {
 		if n == nil {
@@ -103,7 +102,7 @@ func get(n *yaml.Node, names ...string) *yaml.Node {
 	return n
 }
 
-// pairs are the fields of a mapping, in order.
+// pairs returns the fields of a mapping, in order.
 func (v *version2) pairs(n *yaml.Node, what string) (names []string, values []*yaml.Node) {
 	if n == nil {
 		return nil, nil
@@ -203,7 +202,7 @@ func (v *version2) readPrerequisites(root *yaml.Node) {
 	}
 }
 
-// prerequisite is what a field of a task role names; nil where it names none.
+// prerequisite returns the prerequisite that a field of a task role names, or nil.
 func (v *version2) prerequisite(role *yaml.Node, field, kind string) *yaml.Node {
 	n := get(role, field)
 	if n == nil {
@@ -216,7 +215,7 @@ func (v *version2) prerequisite(role *yaml.Node, field, kind string) *yaml.Node 
 	return p
 }
 
-// choose finds the deployment that defaults name.
+// choose selects the deployment that defaults name.
 func (v *version2) choose(root *yaml.Node) {
 	wanted := get(root, "defaults", "deployment")
 	if wanted == nil {
@@ -289,8 +288,8 @@ func (v *version2) role(j *job, name string, n *yaml.Node, first bool) *role {
 	return t
 }
 
-// completion is a count of tasks, and as OpenPAI's variables have it. What is missing,
-// null or 0 has a default, and -1 is never.
+// completion returns a count of tasks, and its value in OpenPAI's variables. A missing, null or
+// zero field has the default, and -1 is never.
 func (v *version2) completion(t *role, n *yaml.Node, field string, fallback int) (count int, told string) {
 	count = v.number(get(n, "completion", field), "task role "+t.name+": "+field, fallback, -1)
 	if count == 0 {
@@ -307,7 +306,7 @@ func (v *version2) completion(t *role, n *yaml.Node, field string, fallback int)
 	return count, told
 }
 
-// early warns of a role of several whose end is that of the job.
+// early warns if there are several roles and the end of one of them ends the job.
 func (v *version2) early(j *job) {
 	if len(j.roles) < 2 {
 		return
@@ -359,8 +358,8 @@ func (v *version2) registry(j *job, auth *yaml.Node) {
 	j.registries = append(j.registries, r)
 }
 
-// commands are the script of a role: its commands after those of its plugins and of the
-// deployment. As in OpenPAI it ends at the first command that fails.
+// commands generates the script of a role: the commands of plugins, of the deployment, and of the
+// role itself. As in OpenPAI the script ends at the first command that fails.
 func (v *version2) commands(t *role, n *yaml.Node, first bool) {
 	list := get(n, "commands")
 	if list == nil || list.Kind != yaml.SequenceNode || len(list.Content) == 0 {
@@ -381,7 +380,7 @@ func (v *version2) commands(t *role, n *yaml.Node, first bool) {
 	t.command = strings.Join(append(lines, after...), "\n")
 }
 
-// lines are commands with what their references stand for.
+// lines returns commands with their references replaced.
 func (v *version2) lines(t *role, commands []*yaml.Node, scope map[string]*yaml.Node) []string {
 	lines := make([]string, len(commands))
 	for i, c := range commands {
@@ -392,7 +391,7 @@ func (v *version2) lines(t *role, commands []*yaml.Node, scope map[string]*yaml.
 	return lines
 }
 
-// extras are kept as they are, and what they ask for is named.
+// extras stores extras unchanged and handles what they request.
 func (v *version2) extras(root *yaml.Node, j *job) {
 	extras := get(root, "extras")
 	if extras == nil {

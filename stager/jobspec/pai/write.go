@@ -12,17 +12,17 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// entry is a key with its value, and where that comes from.
+// entry is a key with its value and a comment about its origin.
 type entry struct {
 	key     string
 	value   any // string, int, bool, *yaml.Node or entries
 	comment string
 }
 
-// entries are a mapping. Those without a value are left out.
+// entries is a mapping. Entries without a value are left out.
 type entries []entry
 
-// node is a value of a manifest.
+// node returns a value of a manifest as a YAML node.
 func node(value any) *yaml.Node {
 	switch v := value.(type) {
 	case *yaml.Node:
@@ -54,8 +54,8 @@ func node(value any) *yaml.Node {
 	panic("a value of a manifest that is no value")
 }
 
-// text is a string; one of several lines stands as it is, behind |. Quotes are for
-// readers of YAML 1.1, to which yes is true, and kubectl is one.
+// text returns a string node. Several lines are written as a literal block. Strings such as yes are
+// quoted, because readers of YAML 1.1, such as kubectl, parse them as booleans.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 	switch {
@@ -68,13 +68,13 @@ func text(s string) *yaml.Node {
 	return n
 }
 
-// block tells whether a text may stand behind |.
+// block reports whether a text can be written as a literal block.
 func block(s string) bool {
 	odd := func(r rune) bool { return r != '\n' && (!unicode.IsPrint(r) || r == utf8.RuneError) }
 	return strings.Contains(s, "\n") && !strings.ContainsAny(s[:1], " \n") && !strings.Contains(s, " \n") && strings.IndexFunc(s, odd) < 0
 }
 
-// list is a sequence.
+// list returns a sequence.
 func list(items ...any) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, item := range items {
@@ -83,14 +83,14 @@ func list(items ...any) *yaml.Node {
 	return n
 }
 
-// flow writes a value in one line.
+// flow returns a value in flow style.
 func flow(value any) *yaml.Node {
 	n := node(value)
 	n.Style = yaml.FlowStyle
 	return n
 }
 
-// write writes documents, each below its comment.
+// write writes documents, each with its comment above.
 func write(comments []string, docs []entries) ([]byte, error) {
 	var b bytes.Buffer
 	for i, doc := range docs {

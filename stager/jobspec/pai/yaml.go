@@ -9,13 +9,13 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// tabbed is a line that is indented by a tab.
+// tabbed matches a line that is indented with a tab.
 var tabbed = regexp.MustCompile(`^[ ]*\t`)
 
-// indented says of a line that is not YAML that a tab indents it, where one does.
+// indented adds to a YAML syntax error that the line is indented with a tab, if it is.
 func (r *reader) indented(f jobspec.Fault) jobspec.Fault {
 	lines := bytes.Split(r.text, []byte("\n"))
-	for at := f.Line; at > 0 && at <= min(f.Line+1, len(lines)); at++ { // the parser names the line before, at times
+	for at := f.Line; at > 0 && at <= min(f.Line+1, len(lines)); at++ { // the parser sometimes reports the previous line
 		if tab := tabbed.Find(lines[at-1]); tab != nil {
 			f.Line, f.Column = at, len(tab)
 			f.Text = "a tab indents this line; YAML wants spaces"
@@ -25,8 +25,7 @@ func (r *reader) indented(f jobspec.Fault) jobspec.Fault {
 	return f
 }
 
-// twice finds keys that a mapping has twice: one of them would count, and nobody would know
-// which.
+// twice adds faults for duplicate keys of a mapping: which of them applies depends on the reader.
 func (v *version2) twice(n *yaml.Node) {
 	seen := make(map[string]bool)
 	for i, each := range n.Content {

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// Editor collects changes to a parsed document. All of them speak of the tree as it
-// was parsed; a part that is replaced or removed must not be changed within.
+// Editor collects changes to a parsed document. All changes refer to the tree as it was parsed. The
+// inside of a replaced or removed part must not be changed.
 type Editor struct {
 	doc     *Document
 	splices []splice
-	dashIn  int // how much a list is indented below its key
+	dashIn  int // indentation of a list below its key
 }
 
-// splice puts text in place of [start, end).
+// splice replaces [start, end) with text.
 type splice struct {
 	start, end int
 	text       string
 }
 
-// NewEditor edits a document that was parsed and has content.
+// NewEditor returns an editor for a parsed document, which must have content.
 func NewEditor(d *Document) *Editor {
 	e := &Editor{doc: d}
 	e.dashIn = max(0, dashIndent(d.Root, 0))
 	return e
 }
 
-// dashIndent looks for a list below a key; -1: there is none.
+// dashIndent returns the indentation of the first list below a key, or -1 if there is none.
 func dashIndent(n *Node, col int) int {
 	for _, p := range n.Pairs {
 		if n.Flow {
@@ -45,13 +45,13 @@ func dashIndent(n *Node, col int) int {
 	return -1
 }
 
-// bol is where the line of an offset begins.
+// bol returns the offset of the start of a line.
 func (d *Document) bol(at int) int { return bytes.LastIndexByte(d.Text[:at], '\n') + 1 }
 
-// col is the column of an offset, from 0, in bytes.
+// col returns the column of an offset, from 0, in bytes.
 func (d *Document) col(at int) int { return at - d.bol(at) }
 
-// eol is where the line of an offset ends, in front of what ends it.
+// eol returns the offset of the end of a line, before its line break.
 func (d *Document) eol(at int) int {
 	end := bytes.IndexByte(d.Text[at:], '\n')
 	if end < 0 {
@@ -60,7 +60,7 @@ func (d *Document) eol(at int) int {
 	return d.beforeBreak(at + end)
 }
 
-// beforeBreak is the offset of a line break whose \n is at an offset.
+// beforeBreak returns the start of the line break whose \n is at an offset.
 func (d *Document) beforeBreak(at int) int {
 	if at > 0 && d.Text[at-1] == '\r' {
 		return at - 1
@@ -68,7 +68,7 @@ func (d *Document) beforeBreak(at int) int {
 	return at
 }
 
-// lineBreak is what ends the lines of the document.
+// lineBreak returns the line break of the document.
 func (d *Document) lineBreak() string {
 	if i := bytes.IndexByte(d.Text, '\n'); i > 0 && d.Text[i-1] == '\r' {
 		return "\r\n"
@@ -76,9 +76,9 @@ func (d *Document) lineBreak() string {
 	return "\n"
 }
 
-// Insert puts entries into a mapping or sequence that has some, behind its child of
-// an index; -1 puts them in front of all. In a sequence the keys of entries count
-// for nothing. Entries with inner changes of the same document come behind these.
+// Insert inserts entries into a mapping or sequence that is not empty. They follow the child with
+// index behind, or precede all children if it is -1. The keys of entries are ignored in a sequence.
+// If the entries themselves contain changes, they follow the changes to the same document.
 func (e *Editor) Insert(parent *Node, behind int, entries Map) {
 	if len(entries) == 0 {
 		return
@@ -104,7 +104,7 @@ func (e *Editor) Insert(parent *Node, behind int, entries Map) {
 	e.splices = append(e.splices, splice{at, at, w.String()})
 }
 
-// CanLead tells whether Insert can put something in front of all children.
+// CanLead reports whether Insert can insert before all children.
 func CanLead(parent *Node) bool {
 	if parent.Flow {
 		return true
@@ -113,8 +113,8 @@ func CanLead(parent *Node) bool {
 	return parent.doc.bol(first) > 0 && parent.doc.leadsLine(first)
 }
 
-// EndsOpen tells whether a node ends in a block text that the end of the file closes,
-// without a line break. One behind it would become a part of the text.
+// EndsOpen reports whether a node ends with a block scalar that ends at the end of the file,
+// without a line break. A line break after it would become a part of the text.
 func EndsOpen(n *Node) bool {
 	for n.Kind == Mapping && !n.Flow && len(n.Pairs) > 0 {
 		n = n.Pairs[len(n.Pairs)-1].Value
@@ -157,7 +157,7 @@ func (e *Editor) insertFlow(parent *Node, behind int, entries Map) {
 	}
 }
 
-// child is where the i-th child begins, with its key or dash.
+// child returns the offset of the i-th child, including its key or dash.
 func (n *Node) child(i int) int {
 	switch {
 	case n.Kind == Mapping:
@@ -168,7 +168,7 @@ func (n *Node) child(i int) int {
 	return n.Items[i].dash
 }
 
-// childEnd is where the i-th child ends.
+// childEnd returns the end offset of the i-th child.
 func (n *Node) childEnd(i int) int {
 	if n.Kind == Mapping {
 		return max(n.Pairs[i].Colon, n.Pairs[i].Value.End)
@@ -179,15 +179,14 @@ func (n *Node) childEnd(i int) int {
 	return max(n.Items[i].dash+1, n.Items[i].End)
 }
 
-// Len is the number of children.
+// Len returns the number of children.
 func (n *Node) Len() int { return len(n.Pairs) + len(n.Items) }
 
-// Region is what stands between a pair's colon and the end of its value: what
-// Replace replaces, and Restore takes.
+// Region returns the text between a pair's colon and the end of its value. Replace replaces it, and
+// Restore restores it.
 func (n *Node) Region(p *Pair) string { return string(n.doc.Text[p.Colon:max(p.Colon, p.Value.End)]) }
 
-// Replace puts a value in place of that of a pair of parent, and returns the text
-// that then is its region.
+// Replace replaces the value of a pair of parent. It returns the new region.
 func (e *Editor) Replace(parent *Node, p *Pair, value any) string {
 	w := writer{dashIn: e.dashIn, br: e.doc.lineBreak()}
 	if parent.Flow {
@@ -201,13 +200,13 @@ func (e *Editor) Replace(parent *Node, p *Pair, value any) string {
 	return w.String()
 }
 
-// Restore puts a region back that Replace replaced.
+// Restore restores a region that Replace has replaced.
 func (e *Editor) Restore(p *Pair, region string) {
 	e.splices = append(e.splices, splice{p.Colon, max(p.Colon, p.Value.End), region})
 }
 
-// Remove removes children from a mapping or sequence, by index. It undoes Insert, and
-// leaves a document that can be read wherever the children stand.
+// Remove removes the children of a mapping or sequence for which gone returns true. It reverses
+// Insert. The result is valid for every style of parent.
 func (e *Editor) Remove(parent *Node, gone func(i int) bool) {
 	d, n := e.doc, parent.Len()
 	for i := 0; i < n; i++ {
@@ -224,7 +223,7 @@ func (e *Editor) Remove(parent *Node, gone func(i int) bool) {
 			cut = e.clear(parent)
 		case parent.Flow && i > 0:
 			cut.start = parent.childEnd(i - 1)
-		case parent.Flow || !d.leadsLine(cut.start): // the next one moves behind the same dash
+		case parent.Flow || !d.leadsLine(cut.start): // the next child moves to this dash
 			cut.end = parent.child(last + 1)
 		default:
 			cut.start = d.beforeBreak(max(d.bol(cut.start)-1, 0))
@@ -235,7 +234,7 @@ func (e *Editor) Remove(parent *Node, gone func(i int) bool) {
 	}
 }
 
-// clear returns the splice that leaves an empty mapping or sequence of parent.
+// clear returns the splice that makes parent an empty mapping or sequence.
 func (e *Editor) clear(parent *Node) splice {
 	d := e.doc
 	cut := splice{start: parent.child(0), end: parent.childEnd(parent.Len() - 1)}
@@ -248,7 +247,7 @@ func (e *Editor) clear(parent *Node) splice {
 		return splice{parent.Start + 1, parent.End - 1, ""}
 	case !d.leadsLine(cut.start):
 		cut.text = empty
-	case bytes.IndexByte(d.Text[d.bol(above):above], '#') >= 0: // it could be a comment
+	case bytes.IndexByte(d.Text[d.bol(above):above], '#') >= 0: // may be a comment
 		cut.text = "  " + empty
 	default:
 		cut = splice{above, d.eol(cut.end), " " + empty}
@@ -259,10 +258,10 @@ func (e *Editor) clear(parent *Node) splice {
 // leadsLine reports whether only blanks precede an offset on its line.
 func (d *Document) leadsLine(at int) bool { return len(trimBlanks(d.Text[d.bol(at):at])) == 0 }
 
-// Changed tells whether there are changes.
+// Changed reports whether there are changes.
 func (e *Editor) Changed() bool { return len(e.splices) > 0 }
 
-// Text is the document's text with all changes.
+// Text returns the document's text with all changes.
 func (e *Editor) Text() []byte {
 	slices.SortStableFunc(e.splices, func(a, b splice) int { return cmp.Compare(a.start, b.start) })
 	size := len(e.doc.Text)

@@ -2,7 +2,7 @@ package yamledit
 
 import "strings"
 
-// flow reads a list in brackets or a group in braces.
+// flow parses a flow sequence or flow mapping.
 func (p *parser) flow(n *Node) {
 	if p.depth++; p.depth > depthMax {
 		p.fail(p.at, "this is nested more than %d deep", depthMax)
@@ -45,7 +45,7 @@ func (p *parser) flow(n *Node) {
 	}
 }
 
-// toFlowToken goes to the next token within n.
+// toFlowToken skips to the next token within n.
 func (p *parser) toFlowToken(n *Node) {
 	p.toToken()
 	if p.ended() {
@@ -93,10 +93,10 @@ func (p *parser) flowNode(parent *Node) *Node {
 	return n
 }
 
-// flowToken tells whether a byte means something of its own within brackets or braces.
+// flowToken reports whether a byte is an indicator in flow style.
 func flowToken(c byte) bool { return c == ',' || c == '[' || c == ']' || c == '{' || c == '}' }
 
-// flowPlain reads a scalar without quotes within brackets or braces.
+// flowPlain parses a plain scalar in flow style.
 func (p *parser) flowPlain(n *Node) {
 	n.Kind, n.Start = Scalar, p.at
 	c, next := p.peek(), p.byteAt(p.at+1)

@@ -9,53 +9,52 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Kind is what a node is.
+// Kind is the kind of a node.
 type Kind uint8
 
 // The kinds.
 const (
-	Null     Kind = iota // nothing stands there
-	Scalar               // one value, which may say null, too
+	Null     Kind = iota // no text
+	Scalar               // a single value, including an explicit null
 	Mapping              // keys and values
 	Sequence             // a list
 	Alias                // *name
 )
 
-// Node is a part of a document. Start and End are offsets in its text: the first
-// byte, behind any anchor and tag, and the one behind the last. A Null has Start ==
-// End, where its value would begin.
+// Node is a part of a document. Start and End are the offsets of its text, without an anchor and
+// tag; End is exclusive. For a Null both are the offset where the value would start.
 type Node struct {
 	Kind       Kind
-	Flow       bool   // written with brackets or braces
-	tag        string // of its own, as it is written; or ""
+	Flow       bool   // in flow style: brackets or braces
+	tag        string // explicit tag as written, or ""
 	Start, End int
-	Anchor     string // the name behind &, or of an Alias the one behind *
+	Anchor     string // name after &, or after * for an Alias
 	Pairs      []Pair // of a Mapping
 	Items      []*Node
 
 	doc  *Document
-	dash int // of an item of a list in block style: where its dash is
-	in   int // of a block scalar: the indentation that its own is measured from
+	dash int // offset of the dash of a block sequence item
+	in   int // of a block scalar: indentation of the parent
 }
 
-// Pair is a key with its value. Colon is the offset behind the colon; where there is
-// none, it is the key's end.
+// Pair is a key with its value. Colon is the offset after the colon, or the end of the key if there
+// is none.
 type Pair struct {
 	Key, Value *Node
 	Colon      int
 }
 
-// Document is one document of a file. Text is all that belongs to it, with the --- in
-// front; Line is that of the file in which Text begins, from 1.
+// Document is one document of a file. Text is its complete text, including the --- before it. Line
+// is the line of the file where Text starts, from 1.
 type Document struct {
 	Text []byte
 	Line int
 	Root *Node // nil before Parse, and for a document without content
 
-	aliased map[string]bool // anchors that an alias names
+	aliased map[string]bool // anchors with an alias
 }
 
-// SyntaxError says what is not understood in a file and where, both from 1.
+// SyntaxError reports text that is not supported and its position, from 1.
 type SyntaxError struct {
 	Line, Column int
 	Text         string
@@ -65,17 +64,17 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Text)
 }
 
-// Position is the line of the file and the column, both from 1, of an offset.
+// Position returns the line in the file and the column of an offset, both from 1.
 func (d *Document) Position(offset int) (line, column int) {
 	before := d.Text[:min(offset, len(d.Text))]
 	start := bytes.LastIndexByte(before, '\n') + 1
 	return d.Line + bytes.Count(before, []byte("\n")), len([]rune(string(before[start:]))) + 1
 }
 
-// Position is where the node begins.
+// Position returns the line and column of the start of the node.
 func (n *Node) Position() (line, column int) { return n.doc.Position(n.Start) }
 
-// Raw is the node's text as it is written.
+// Raw returns the text of the node as written.
 func (n *Node) Raw() string {
 	if n == nil {
 		return ""
@@ -83,7 +82,7 @@ func (n *Node) Raw() string {
 	return string(n.doc.Text[n.Start:n.End])
 }
 
-// Text is the value of a scalar, and "" of anything else.
+// Text returns the value of a scalar, and "" for other nodes.
 func (n *Node) Text() string {
 	if n == nil || n.Kind != Scalar {
 		return ""
@@ -104,14 +103,14 @@ func (n *Node) Text() string {
 			return string(raw)
 		}
 	}
-	// Folding and escapes are a library's.
+	// A library handles folding and escapes.
 	var text string
 	var err error
 	if raw[0] != '|' && raw[0] != '>' {
 		err = yaml.Unmarshal(append([]byte("!!str "), raw...), &text)
 	} else {
-		// Its indentation is measured from what it stands in, so it is read behind a
-		// key that is indented as much, with the line break that may belong to it.
+		// The indentation of a block scalar is relative to its parent. Parse it after a key with
+		// the same indentation, and with the line break that may belong to it.
 		if br := bytes.IndexByte(n.doc.Text[n.End:], '\n'); br >= 0 {
 			raw = n.doc.Text[n.Start : n.End+br+1]
 		}
@@ -125,15 +124,15 @@ func (n *Node) Text() string {
 	return text
 }
 
-// verbatim tells whether what stands between quotes means itself.
+// verbatim reports whether the text in quotes contains no escapes and no line breaks.
 func verbatim(inner []byte, quote byte) bool {
 	return bytes.IndexByte(inner, quote) < 0 && bytes.IndexByte(inner, '\\') < 0 && !folded(inner)
 }
 
-// folded tells whether a scalar goes over several lines.
+// folded reports whether a scalar spans several lines.
 func folded(raw []byte) bool { return bytes.IndexByte(raw, '\n') >= 0 }
 
-// literalText is the value of a block behind a mere |, which most are.
+// literalText returns the value of a block with the plain indicator |, the most common form.
 func literalText(raw []byte) (string, bool) {
 	body, ok := bytes.CutPrefix(raw, []byte("|\n"))
 	if !ok || bytes.IndexByte(raw, '\r') >= 0 {
@@ -150,7 +149,7 @@ func literalText(raw []byte) (string, bool) {
 	return string(text), true
 }
 
-// IsNull tells whether nothing stands there, or a word that means nothing.
+// IsNull reports whether the node is empty or an explicit null.
 func (n *Node) IsNull() bool {
 	if n == nil || n.Kind == Null {
 		return true
@@ -165,12 +164,12 @@ func (n *Node) IsNull() bool {
 	return false
 }
 
-// Empty tells whether the node is null, or a list or group without entries.
+// Empty reports whether the node is null, or a mapping or sequence without children.
 func (n *Node) Empty() bool {
 	return n.IsNull() || (n.Kind == Mapping || n.Kind == Sequence) && len(n.Pairs)+len(n.Items) == 0
 }
 
-// Get is the value of a key, or nil: the first, should it stand there twice.
+// Get returns the value at a path of keys, or nil. It returns the first of duplicate keys.
 func (n *Node) Get(keys ...string) *Node {
 	for _, key := range keys {
 		p := n.Pair(key)
@@ -182,7 +181,7 @@ func (n *Node) Get(keys ...string) *Node {
 	return n
 }
 
-// Pair is the pair of a key, or nil.
+// Pair returns the pair of a key, or nil.
 func (n *Node) Pair(key string) *Pair {
 	if n == nil {
 		return nil
@@ -195,7 +194,7 @@ func (n *Node) Pair(key string) *Pair {
 	return nil
 }
 
-// Is tells whether the node is a scalar of this text.
+// Is reports whether the node is a scalar with this text.
 func (n *Node) Is(text string) bool {
 	if n == nil || n.Kind != Scalar {
 		return false
@@ -213,7 +212,7 @@ func (n *Node) Is(text string) bool {
 	}
 }
 
-// All are the items of a list; none of what is no list, or nil.
+// All returns the items of a sequence, or nil for other nodes and nil.
 func (n *Node) All() []*Node {
 	if n == nil {
 		return nil
@@ -221,7 +220,7 @@ func (n *Node) All() []*Node {
 	return n.Items
 }
 
-// Item is the first item of a list whose key has a value, or nil.
+// Item returns the first item of a sequence whose key has the given value, or nil.
 func (n *Node) Item(key, value string) *Node {
 	if n == nil {
 		return nil
@@ -237,12 +236,11 @@ func (n *Node) Item(key, value string) *Node {
 // AtEnd reports whether the document's text ends with the node.
 func (n *Node) AtEnd() bool { return n.End == len(n.doc.Text) }
 
-// Tagged reports whether the node has a tag of its own.
+// Tagged reports whether the node has an explicit tag.
 func (n *Node) Tagged() bool { return n.tag != "" }
 
-// Written is the node's text with its tag, if it has one.
+// Written returns the node's text with its tag, if it has one.
 func (n *Node) Written() string { return n.tag + " " + n.Raw() }
 
-// Shared tells whether an alias elsewhere means this node, so that a change within it
-// would be one there, too.
+// Shared reports whether an alias refers to this node. A change to the node would apply there too.
 func (n *Node) Shared() bool { return n.Anchor != "" && n.Kind != Alias && n.doc.aliased[n.Anchor] }

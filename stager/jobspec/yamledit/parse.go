@@ -7,18 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// depthMax is how deep documents may nest; the API server's own limit is far below
-// what this takes.
+// depthMax is the maximum nesting depth. The API server's own limit is far lower.
 const depthMax = 200
 
-// Parse reads a document's tree into Root.
+// Parse parses a document and stores its tree in Root.
 func Parse(d *Document) error { return new(Reader).Parse(d) }
 
-// Reader parses documents one after another into the same memory: the tree of one is
-// gone when the next is parsed.
+// Reader parses documents one after another into the same memory. A tree is invalid after the next
+// call of Parse.
 type Reader struct{ parser }
 
-// Parse reads a document's tree into Root.
+// Parse parses a document and stores its tree in Root.
 func (r *Reader) Parse(d *Document) (err error) {
 	p := &r.parser
 	*p = parser{src: d.Text, doc: d, slabs: p.slabs, pairs: p.pairs[:0], items: p.items[:0]}
@@ -53,25 +52,25 @@ func (r *Reader) Parse(d *Document) (err error) {
 	return nil
 }
 
-// parser walks through a text once. Its functions leave at behind what they read;
-// what is wrong they throw as a *SyntaxError, for Parse to catch.
+// parser is a single-pass parser. Its functions advance at past what they read. They panic with a
+// *SyntaxError, which Parse recovers.
 type parser struct {
 	src   []byte
 	doc   *Document
 	at    int
-	bol   int // where the line of at begins
+	bol   int // start of the current line
 	depth int
 
-	slab  []Node   // nodes to come
-	slabs [][]Node // all nodes, made many at a time …
-	used  int      // … and how many of these this document has got
+	slab  []Node   // unused nodes
+	slabs [][]Node // all nodes, allocated in blocks
+	used  int      // number of slabs in use for this document
 
-	// Children of the lists and groups that are not at their ends yet.
+	// Children of the mappings and sequences that are still open.
 	pairs []Pair
 	items []*Node
 }
 
-// gather begins a list or group; what it returns ends it and gives it its children.
+// gather opens a mapping or sequence. The returned function closes it and stores its children.
 func (p *parser) gather(n *Node) func() {
 	pairs, items := len(p.pairs), len(p.items)
 	return func() {
@@ -80,10 +79,10 @@ func (p *parser) gather(n *Node) func() {
 	}
 }
 
-// nodeBytes is how much text there is to a node, about.
+// nodeBytes is the approximate length of text per node.
 const nodeBytes = 12
 
-// newNode is a Null at an offset.
+// newNode returns a Null at an offset.
 func (p *parser) newNode(at int) *Node {
 	if len(p.slab) == 0 {
 		if p.used == len(p.slabs) {
@@ -105,7 +104,7 @@ func (p *parser) fail(at int, format string, args ...any) {
 	panic(&SyntaxError{line, column, fmt.Sprintf(format, args...)})
 }
 
-// encoding refuses every one but UTF-8, and characters that no reader takes.
+// encoding refuses encodings other than UTF-8, and characters that YAML does not allow.
 func (p *parser) encoding() {
 	if utf8.Valid(p.src) {
 		for i, c := range p.src {
@@ -124,7 +123,7 @@ func (p *parser) encoding() {
 	}
 }
 
-// lineEndings refuses those that some readers take for one and others do not.
+// lineEndings refuses characters that only some readers treat as line breaks.
 func (p *parser) lineEndings() {
 	for _, odd := range []string{"\u0085", "\u2028", "\u2029"} {
 		if i := bytes.Index(p.src, []byte(odd)); i >= 0 {
@@ -142,7 +141,7 @@ func (p *parser) lineEndings() {
 	}
 }
 
-// prologue skips directives and the --- in front.
+// prologue skips directives and the --- before the content.
 func (p *parser) prologue() {
 	for p.at < len(p.src) {
 		line := p.line()
@@ -158,7 +157,7 @@ func (p *parser) prologue() {
 	}
 }
 
-// epilogue refuses what comes behind ... but comments.
+// epilogue refuses everything but comments after the ... marker.
 func (p *parser) epilogue() {
 	for p.at < len(p.src) {
 		line := p.line()
@@ -169,7 +168,7 @@ func (p *parser) epilogue() {
 	}
 }
 
-// line is the rest of the line, without its end.
+// line returns the rest of the line, without its line break.
 func (p *parser) line() []byte {
 	rest := p.src[p.at:]
 	if end := bytes.IndexByte(rest, '\n'); end >= 0 {
@@ -178,7 +177,7 @@ func (p *parser) line() []byte {
 	return bytes.TrimSuffix(rest, []byte("\r"))
 }
 
-// nextLine goes to the beginning of the next line.
+// nextLine advances to the start of the next line.
 func (p *parser) nextLine() {
 	if end := bytes.IndexByte(p.src[p.at:], '\n'); end >= 0 {
 		p.at += end + 1
@@ -190,7 +189,7 @@ func (p *parser) nextLine() {
 
 func (p *parser) peek() byte { return p.byteAt(p.at) }
 
-// byteAt is 0 behind the end.
+// byteAt returns the byte at an offset, or 0 after the end.
 func (p *parser) byteAt(i int) byte {
 	if i < len(p.src) {
 		return p.src[i]
@@ -200,7 +199,7 @@ func (p *parser) byteAt(i int) byte {
 
 func (p *parser) column() int { return p.at - p.bol }
 
-// ended tells whether the document ends here.
+// ended reports whether the document ends here.
 func (p *parser) ended() bool {
 	return p.at >= len(p.src) || p.at == p.bol && (separator(p.line(), "...") || separator(p.line(), "---"))
 }
@@ -212,20 +211,20 @@ func (p *parser) blanks() {
 	}
 }
 
-// lineBreaks tells whether nothing is left of the line.
+// lineBreaks reports whether the line ends here.
 func (p *parser) lineBreaks() bool {
 	c := p.peek()
 	return p.at >= len(p.src) || c == '\n' || c == '\r' && p.byteAt(p.at+1) == '\n'
 }
 
-// lineEnds tells whether nothing but a comment is left of the line.
+// lineEnds reports whether the line ends here, apart from a comment.
 func (p *parser) lineEnds() bool {
 	return p.lineBreaks() || p.peek() == '#' && (p.at == p.bol || blank(p.src[p.at-1]))
 }
 
 func blank(c byte) bool { return c == ' ' || c == '\t' }
 
-// trimBlanks is a text without the blanks at its end.
+// trimBlanks returns a text without trailing blanks.
 func trimBlanks(text []byte) []byte {
 	for len(text) > 0 && blank(text[len(text)-1]) {
 		text = text[:len(text)-1]
@@ -233,10 +232,10 @@ func trimBlanks(text []byte) []byte {
 	return text
 }
 
-// space tells whether a byte, 0 at the end, separates tokens.
+// space reports whether a byte separates tokens; 0 is the end of the text.
 func space(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == 0 }
 
-// toToken skips blanks, comments and line ends.
+// toToken skips blanks, comments and line breaks.
 func (p *parser) toToken() {
 	for p.at < len(p.src) {
 		p.blanks()
@@ -250,7 +249,7 @@ func (p *parser) toToken() {
 	}
 }
 
-// toBlockToken is toToken where indentation counts. It tells whether a line ended.
+// toBlockToken is toToken in block style. It reports whether it passed a line break.
 func (p *parser) toBlockToken() bool {
 	before := p.bol
 	p.toToken()
@@ -265,8 +264,8 @@ func (p *parser) toBlockToken() bool {
 	return true
 }
 
-// node reads a value that must be indented more than indent. It begins at the next
-// token; dashOK says that a list may stand at indent itself, as below a key.
+// node parses a value that is indented by more than indent. It starts at the next token. If dashOK
+// is true, a sequence may be indented by indent itself, as below a key.
 func (p *parser) node(indent int, dashOK bool) *Node {
 	if p.depth++; p.depth > depthMax {
 		p.fail(p.at, "this is nested more than %d deep", depthMax)
@@ -300,7 +299,7 @@ func (p *parser) node(indent int, dashOK bool) *Node {
 	return p.content(n, indent, sameLine)
 }
 
-// property reads an anchor or tag and the blanks behind it.
+// property parses an anchor or tag and the blanks after it.
 func (p *parser) property(n *Node) {
 	start := p.at
 	if p.peek() == '&' && n.Anchor != "" || p.peek() == '!' && n.tag != "" {
@@ -318,7 +317,7 @@ func (p *parser) property(n *Node) {
 	p.blanks()
 }
 
-// anchor reads the name of an anchor or alias.
+// anchor parses the name of an anchor or alias.
 func (p *parser) anchor(start int) string {
 	for p.at = start; word(p.peek()); p.at++ {
 	}
@@ -332,11 +331,11 @@ func word(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == '-' || c == '_'
 }
 
-// content reads what comes behind properties.
+// content parses a node after its properties.
 func (p *parser) content(n *Node, indent int, sameLine bool) *Node {
 	n.Start = p.at
 	col := p.column()
-	compact := !sameLine || p.afterDash() // a group or list may begin here
+	compact := !sameLine || p.afterDash() // a mapping or sequence may start here
 	switch c := p.peek(); {
 	case c == '-' && space(p.byteAt(p.at+1)):
 		if !compact {
@@ -367,7 +366,7 @@ func (p *parser) content(n *Node, indent int, sameLine bool) *Node {
 	return n
 }
 
-// afterDash tells whether only dashes and blanks are in front on this line.
+// afterDash reports whether only dashes and blanks precede the position on this line.
 func (p *parser) afterDash() bool {
 	for _, c := range p.src[p.bol:p.at] {
 		if c != ' ' && c != '-' {
@@ -377,7 +376,7 @@ func (p *parser) afterDash() bool {
 	return true
 }
 
-// behindValue makes sure that a value ends where it seems to.
+// behindValue refuses unexpected text after a value.
 func (p *parser) behindValue() {
 	end := p.at
 	p.blanks()
@@ -387,7 +386,7 @@ func (p *parser) behindValue() {
 	p.at = end
 }
 
-// isKey tells whether a key and its colon stand at the parser's place, in one line.
+// isKey reports whether a key and its colon are at the current position, on one line.
 func (p *parser) isKey() bool {
 	line := p.line()
 	i := 0
@@ -404,7 +403,7 @@ func (p *parser) isKey() bool {
 	case '\'':
 		for i = 1; i < len(line) && line[i] != '\''; i++ {
 		}
-		for i+1 < len(line) && line[i+1] == '\'' { // a quote in quotes is two
+		for i+1 < len(line) && line[i+1] == '\'' { // a doubled quote is an escaped one
 			for i += 2; i < len(line) && line[i] != '\''; i++ {
 			}
 		}
@@ -444,7 +443,7 @@ func (p *parser) mapping(n *Node, col int) {
 				p.fail(p.at, "a key is missing in front of the colon")
 			}
 		}
-		p.at++ // the colon
+		p.at++ // skip the colon
 		pair := Pair{Key: key, Colon: p.at}
 		pair.Value = p.node(col, true)
 		p.pairs = append(p.pairs, pair)
@@ -454,7 +453,7 @@ func (p *parser) mapping(n *Node, col int) {
 		case p.ended(), at < col:
 			return
 		case at == col && p.peek() == '-' && space(p.byteAt(p.at+1)):
-			return // the item behind one in whose list this group stands
+			return // the next item of the sequence that contains this mapping
 		case at > col:
 			p.fail(p.at, "this line is indented more than the one that it should stand beside")
 		case !p.isKey():

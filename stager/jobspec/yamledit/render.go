@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Map is a mapping that keeps its order. Values are Map, []any, string, int64, int,
-// uint64, float64, bool and nil.
+// Map is a mapping that preserves its order. Values are Map, []any, string, int64, int, uint64,
+// float64, bool and nil.
 type Map []Entry
 
 // Entry is a key with its value.
@@ -18,16 +18,16 @@ type Entry struct {
 	Value any
 }
 
-// inlineMax is how long a list or group may be to stand in one line.
+// inlineMax is the maximum length of a mapping or sequence on one line.
 const inlineMax = 76
 
-// writer writes values as text.
+// writer serializes values.
 type writer struct {
 	strings.Builder
-	br     string // the line break
+	br     string // line break
 	dashIn int
-	json   bool   // quote everything as JSON does
-	prefix string // flow over several lines: how deep entries are, "" for one line
+	json   bool   // quote all strings as JSON does
+	prefix string // indentation of entries in multi-line flow style; "": one line
 	step   string
 }
 
@@ -41,8 +41,7 @@ func (w *writer) line(indent int) {
 
 const spaces = "                                "
 
-// entry writes one entry of a block mapping or sequence, at the place where its key
-// or dash belongs.
+// entry writes an entry of a block mapping or sequence at the position of its key or dash.
 func (w *writer) entry(e Entry, indent int, item bool) {
 	if !item {
 		w.WriteString(w.text(e.Key, false))
@@ -66,7 +65,7 @@ func (w *writer) entry(e Entry, indent int, item bool) {
 	}
 }
 
-// value writes a value behind a colon or dash of a key or dash at indent.
+// value writes a value after a colon or dash. indent is the column of the key or dash.
 func (w *writer) value(v any, indent int) {
 	if s, ok := v.(string); ok && literal(s) {
 		w.WriteString(" |")
@@ -99,8 +98,8 @@ func (w *writer) value(v any, indent int) {
 	}
 }
 
-// short tells whether a value stands in one line. A list of groups never does, so
-// that it grows by lines.
+// short reports whether a value is written on one line. A list of mappings never is, so that
+// additions add lines.
 func (w *writer) short(v any, indent int) bool {
 	switch v := v.(type) {
 	case Map:
@@ -121,8 +120,8 @@ func (w *writer) short(v any, indent int) bool {
 	return width(v, inlineMax-min(indent, inlineMax/2)) >= 0
 }
 
-// width is what is left of a room when a value stands in it in one line; below 0 it
-// does not fit. Quotes are not counted.
+// width returns what remains of room after a value on one line, in characters. A negative result
+// means that it does not fit. Quotes are not counted.
 func width(v any, room int) int {
 	switch v := v.(type) {
 	case Map:
@@ -148,8 +147,7 @@ func width(v any, room int) int {
 	return room - 4 // a number, true or false
 }
 
-// flow writes a value in flow style; prefix is how deep it stands when it may take
-// several lines.
+// flow writes a value in flow style. prefix is its indentation if it may span several lines.
 func (w *writer) flow(v any, prefix string) {
 	open, shut := "{", "}"
 	var entries Map
@@ -193,8 +191,8 @@ func (w *writer) flowEntry(e Entry, item bool, prefix string) {
 	w.flow(e.Value, prefix)
 }
 
-// Plain tells whether a text may stand without quotes: it means the same text to every
-// reader of YAML 1.1 and 1.2, within brackets or without.
+// Plain reports whether a text can be written without quotes. It must be the same string to every
+// reader of YAML 1.1 and 1.2, in block and flow style.
 func Plain(s string, flow bool) bool {
 	if s == "" || len(s) > 200 {
 		return false
@@ -218,12 +216,12 @@ func Plain(s string, flow bool) bool {
 	return len(s) > len("false") || !slices.ContainsFunc(words, func(word string) bool { return strings.EqualFold(s, word) })
 }
 
-// words mean something else than themselves to some reader.
+// words are plain scalars that some reader does not parse as strings.
 var words = []string{"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"}
 
 func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// quantity tells whether a text is a number with a unit, such as 100m or 60Gi.
+// quantity reports whether a text is a number with a unit, such as 100m or 60Gi.
 func quantity(s string) bool {
 	unit := strings.TrimLeft(s, "0123456789")
 	switch unit {
@@ -253,7 +251,7 @@ func (w *writer) text(s string, flow bool) string {
 	return Quote(s)
 }
 
-// literal tells whether a text is written as a block behind |.
+// literal reports whether a text is written as a literal block.
 func literal(s string) bool {
 	body, ended := strings.CutSuffix(s, "\n")
 	if !ended || body == "" || strings.HasSuffix(body, "\n") || strings.ContainsAny(s[:1], " \n") {
@@ -262,12 +260,12 @@ func literal(s string) bool {
 	return strings.Contains(body, "\n") && strings.IndexFunc(s, func(r rune) bool { return r != '\n' && !printable(r) }) < 0
 }
 
-// printable tells whether a character may stand for itself.
+// printable reports whether a character needs no escape.
 func printable(r rune) bool {
 	return r >= ' ' && r < 0x7f || r >= 0xa0 && r < 0xd800 && r != 0x2028 && r != 0x2029 || r >= 0xe000 && r < 0xfeff || r > 0xfeff && r < 0xfffe || r >= 0x10000
 }
 
-// Quote writes a text in double quotes, as JSON and YAML both read it.
+// Quote returns a text in double quotes, valid in JSON and YAML.
 func Quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -290,7 +288,7 @@ func Quote(s string) string {
 	return b.String()
 }
 
-// Marshal writes a document in block style.
+// Marshal returns a document in block style.
 func Marshal(m Map) string {
 	w := writer{br: "\n", dashIn: 0}
 	for _, e := range m {

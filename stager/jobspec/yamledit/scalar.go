@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// quoted reads a scalar in quotes, of either kind.
+// quoted parses a single-quoted or double-quoted scalar.
 func (p *parser) quoted(n *Node) {
 	n.Kind, n.Start = Scalar, p.at
 	quote := p.peek()
@@ -20,7 +20,7 @@ func (p *parser) quoted(n *Node) {
 			}
 		case p.src[p.at] == '\\' && quote == '"':
 			if p.at++; p.byteAt(p.at) == '\n' {
-				p.at-- // the loop sees the line's end
+				p.at-- // the loop handles the line break
 			}
 			if p.byteAt(p.at) == '\\' && p.byteAt(p.at+1) == '\n' {
 				continue
@@ -37,7 +37,7 @@ func (p *parser) quoted(n *Node) {
 	}
 }
 
-// alias reads *name.
+// alias parses *name.
 func (p *parser) alias(n *Node) {
 	if n.Anchor != "" || n.tag != "" {
 		p.fail(p.at, "an alias has neither anchor nor tag of its own")
@@ -48,8 +48,7 @@ func (p *parser) alias(n *Node) {
 	p.doc.aliased[n.Anchor] = true
 }
 
-// plain reads a scalar without quotes, over as many lines as are indented more than
-// indent.
+// plain parses a plain scalar. It may span several lines that are indented by more than indent.
 func (p *parser) plain(n *Node, indent int) {
 	n.Kind, n.Start = Scalar, p.at
 	if strings.IndexByte(",[]{}#&*!|>'\"%@`", p.peek()) >= 0 {
@@ -92,8 +91,8 @@ func (p *parser) plain(n *Node, indent int) {
 	}
 }
 
-// blockScalar reads what comes behind | or >, with everything that is indented more
-// than indent. Blank lines behind it belong to it only if it keeps them (+).
+// blockScalar parses a block scalar, introduced by | or >. It contains all lines that are indented
+// by more than indent. Trailing blank lines belong to it only with the + indicator.
 func (p *parser) blockScalar(n *Node, indent int) {
 	n.Kind, n.Start, n.in = Scalar, p.at, max(indent, 0)
 	margin, keep := 0, false
@@ -135,7 +134,7 @@ func (p *parser) blockScalar(n *Node, indent int) {
 		n.End = p.at + len(line)
 		p.nextLine()
 	}
-	// The caller goes on from the end of the text.
+	// The caller continues at the end of the text.
 	p.at = n.End
 	p.bol = bytes.LastIndexByte(p.src[:p.at], '\n') + 1
 }

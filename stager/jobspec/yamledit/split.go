@@ -2,10 +2,10 @@ package yamledit
 
 import "bytes"
 
-// mark is what some programs of Windows begin a file with.
+// mark is the UTF-8 byte order mark.
 var mark = []byte("\xef\xbb\xbf")
 
-// Split cuts a file into documents; one behind the other, their texts are the file.
+// Split cuts a file into documents. Their concatenated texts are the file.
 func Split(file []byte) []*Document {
 	var docs []*Document
 	start, line := 0, 1 // of the document
@@ -21,7 +21,7 @@ func Split(file []byte) []*Document {
 		}
 		switch {
 		case separator(text, "---"):
-			// Comments and directives in front of the first one belong to it.
+			// Comments and directives before the first document belong to it.
 			if content {
 				docs = append(docs, &Document{Text: file[start:at:at], Line: line})
 				start, line = at, n
@@ -35,7 +35,7 @@ func Split(file []byte) []*Document {
 	return append(docs, &Document{Text: file[start:], Line: line})
 }
 
-// separator tells whether a line is --- or ..., with or without something behind it.
+// separator reports whether a line is --- or ..., with or without text after it.
 func separator(line []byte, what string) bool {
 	rest, ok := bytes.CutPrefix(line, []byte(what))
 	return ok && (len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0)
