@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 )
 
-// pipes is a listener without a network, so that its times can be virtual.
+// pipes is a listener without a network, so that time can be virtual.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -27,15 +27,15 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
 
-// send begins a request of so many bytes and sends those of body; what it returns waits
-// for the answer.
+// send starts a request with a body of size bytes, of which it sends body. The returned function
+// waits for the response.
 func (p pipes) send(t *testing.T, size int, body []byte) (answer func() (code int, text string)) {
 	t.Helper()
 	client, server := net.Pipe()
 	p <- server
 	go func() {
 		fmt.Fprintf(client, "POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", size)
-		_, _ = client.Write(body) // who has answered reads no more
+		_, _ = client.Write(body) // the server stops reading once it has responded
 	}()
 	return func() (int, string) {
 		defer client.Close()
@@ -53,21 +53,21 @@ func (p pipes) send(t *testing.T, size int, body []byte) (answer func() (code in
 	}
 }
 
-// Twice as many requests as are worked on at a time begin, and their bodies do not come.
-// One more comes whole meanwhile, and has to wait longer than a body may take: it was told
-// that its body had ended early, while it lay there unread.
+// Twice as many requests as the limit start, and their bodies do not arrive. One more request
+// arrives completely and waits longer than the time limit for a body. It used to fail with a
+// truncated body that the server had never started to read.
 func TestAWholeRequestOutlivesSlowOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
 		server, conns := s.reviewer(newMetrics(s.Certificates.Expires)), make(pipes)
 		var done sync.WaitGroup
-		done.Go(func() { _ = server.Serve(conns) }) // it ends with Close
+		done.Go(func() { _ = server.Serve(conns) }) // returns after Close
 
 		var slow []func() (int, string)
 		for range 2 * 4 * runtime.GOMAXPROCS(0) {
 			slow = append(slow, conns.send(t, 1000, []byte("{")))
 		}
-		synctest.Wait() // all have a turn, or wait for one
+		synctest.Wait() // all have a turn or wait for one
 		good := reviewOf(t, podWith(asking+`,"x":"`+strings.Repeat("x", 100<<10)+`"`), nil)
 		whole := conns.send(t, len(good), good)
 		for _, answer := range slow {
@@ -85,7 +85,7 @@ func TestAWholeRequestOutlivesSlowOnes(t *testing.T) {
 	})
 }
 
-// A sender that goes away is no slow one.
+// A client that disconnects is not a slow client.
 func TestABodyThatIsCutOff(t *testing.T) {
 	s := newServer()
 	r, w := io.Pipe()

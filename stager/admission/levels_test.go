@@ -12,7 +12,7 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// levels are those of an API server with the namespace team, and count what it is asked.
+// levels returns Levels with an API server that has the namespace team, and a counter of requests.
 func levels(t *testing.T, level string, code int) (l *Levels, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
@@ -28,17 +28,17 @@ func levels(t *testing.T, level string, code int) (l *Levels, asked *atomic.Int6
 	return &Levels{API: &kube.Client{URL: server.URL, HTTP: server.Client(), Token: func() (string, error) { return "x", nil }}}, asked
 }
 
-// Privileges are refused where the namespace enforces the level restricted. The namespace is
-// read for pods that ask for them alone, and once for many.
+// Privileges are refused if the namespace enforces the restricted level. The namespace is read only
+// for pods that request privileges, and once for many pods.
 func TestReviewOfPrivileges(t *testing.T) {
 	privileged := strings.Replace(podWith(asking), `"annotations":{`, `"annotations":{"stager.dev/privileges":"files",`, 1)
 	for _, tt := range []struct {
 		name, pod, level string
 		code             int
-		usual            string // level of the webhook's own
+		usual            string // default level of the webhook
 		asked            int64
 		what             Outcome
-		want             string // of the patch, or of the refusal
+		want             string // in the patch or the refusal
 	}{
 		{"no level", privileged, "", 200, "", 1, Injected, `"DAC_READ_SEARCH"`},
 		{"privileged", privileged, "privileged", 200, "", 1, Injected, `"DAC_READ_SEARCH"`},

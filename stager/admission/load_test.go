@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// podsPerSecond is how many a cluster creates when a large job begins.
+// podsPerSecond is the rate at which a cluster creates pods when a large job starts.
 const podsPerSecond = 200
 
-// large is a pod as large as those of real jobs: what the API server fills in, and
-// the variables and mounts that programs generate.
+// large returns a pod of realistic size: the fields that the API server fills in, and the variables
+// and mounts that programs generate.
 func large() string {
 	var env, volumes, mounts []string
 	for i := range 40 {
@@ -37,9 +37,9 @@ func large() string {
 	return strings.Replace(pod, `{"name":"token","emptyDir"`, strings.Join(volumes, ",")+`,{"name":"token","emptyDir"`, 1)
 }
 
-// Pods come one by one, at a steady rate, over TLS and HTTP/1.1, as the API server
-// sends them. What counts is the time from when a pod should have been sent until its
-// answer is there: of the middle one, of the slowest of a hundred, of the slowest.
+// BenchmarkLoad sends pods one by one, at a steady rate, over TLS and HTTP/1.1, as the API server
+// does. The latency is measured from the scheduled time of a pod to its response. The results are
+// the median, the 99th percentile and the maximum.
 //
 //	GOGC=400 go test -run - -bench Load -benchtime 4000x ./stager/admission
 func BenchmarkLoad(b *testing.B) {
@@ -55,7 +55,7 @@ func BenchmarkLoad(b *testing.B) {
 	pool := x509.NewCertPool()
 	pool.AddCert(some.Certificate())
 	client := &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "example.com"}, MaxIdleConnsPerHost: 25, // client-go's
+		TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "example.com"}, MaxIdleConnsPerHost: 25, // as in client-go
 	}}
 	url := "https://" + reviews.Addr().String() + "/mutate"
 	body := reviewOf(b, large(), nil)

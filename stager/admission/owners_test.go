@@ -16,7 +16,7 @@ import (
 const trainJob = `{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"train","uid":"1","labels":{"a":"b"}},
 "spec":{"completions":4,"completionMode":"Indexed","template":{"spec":{"containers":[{"name":"main","image":"x"}]}}},"status":{"active":4}}`
 
-// owners are those of an API server that knows one Job, and count what it is asked.
+// owners returns Owners with an API server that has one Job, and a counter of requests.
 func owners(t *testing.T, mayRead bool) (o *Owners, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
@@ -70,7 +70,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// All pods of a Job come at about the same time, and ask the API server once.
+// All pods of a Job arrive at about the same time and cause one request to the API server.
 func TestOwnersAskOnce(t *testing.T) {
 	o, asked := owners(t, true)
 	var group sync.WaitGroup
@@ -87,8 +87,8 @@ func TestOwnersAskOnce(t *testing.T) {
 	}
 }
 
-// A pod that is one of several gets the number from its Job, or is refused: it would end
-// with 78 for certain.
+// A pod with an index gets the number of pods from its Job, or is refused: it would certainly exit
+// with code 78.
 func TestReviewCountsPods(t *testing.T) {
 	pod := strings.Replace(podWith(asking), `"labels":{`, `"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":"train","uid":"1","controller":true}],
 		"labels":{"batch.kubernetes.io/job-completion-index":"0",`, 1)
@@ -97,7 +97,7 @@ func TestReviewCountsPods(t *testing.T) {
 		reads     bool // the webhook reads owners
 		mayRead   bool
 		what      Outcome
-		want      string // of the patch, or of the refusal
+		want      string // in the patch or the refusal
 	}{
 		{"the Job counts", pod, true, true, Injected, `{"name":"STAGER_COUNT","value":"4"}`},
 		{"the annotation counts", strings.Replace(pod, `"annotations":{`, `"annotations":{"stager.dev/count":"3",`, 1), false, false, Injected, `{"name":"STAGER_COUNT","value":"3"}`},

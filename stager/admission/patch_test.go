@@ -28,7 +28,7 @@ func TestPatchIsSmall(t *testing.T) {
 	}
 }
 
-// Whatever two documents are, the patch makes the second of the first.
+// The patch between any two documents turns the first into the second.
 func TestPatchIsRight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := anyGroup(2).Draw(t, "before"), anyGroup(2).Draw(t, "after")
@@ -56,7 +56,7 @@ func TestPatchIsRight(t *testing.T) {
 	})
 }
 
-// anyGroup draws JSON objects of few names, so that two of them share some.
+// anyGroup generates JSON objects from few keys, so that two of them share some.
 func anyGroup(depth int) *rapid.Generator[map[string]any] {
 	return rapid.Custom(func(t *rapid.T) map[string]any {
 		m := make(map[string]any)

@@ -17,14 +17,14 @@ import (
 
 const asking = `"stager.dev/in.train": "s3://b/train/ -> /data/train ? mode=window&size=1Gi"`
 
-// podWith is a pod as the API server sends it.
+// podWith returns a pod as the API server sends it.
 func podWith(annotations string) string {
 	return `{"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"train-","labels":{"stager.dev/inject":"true"},"annotations":{` + annotations + `}},
 "spec":{"terminationGracePeriodSeconds":30,"containers":[{"name":"main","image":"trainer","env":[{"name":"A","value":"1"}],
 "volumeMounts":[{"name":"token","mountPath":"/var/run/secrets"}]}],"volumes":[{"name":"token","emptyDir":{}}],"priority":9007199254740993}}`
 }
 
-// reviewOf is an AdmissionReview; edit changes its request.
+// reviewOf returns an AdmissionReview. edit modifies its request.
 func reviewOf(t testing.TB, object string, edit func(map[string]any)) []byte {
 	t.Helper()
 	req := map[string]any{
@@ -41,7 +41,7 @@ func reviewOf(t testing.TB, object string, edit func(map[string]any)) []byte {
 	return text
 }
 
-// answered is the answer to a review, decoded by Kubernetes' own type.
+// answered returns the response to a review, decoded with Kubernetes' own type.
 func answered(t *testing.T, m *Mutator, body []byte) (*admissionv1.AdmissionResponse, Outcome) {
 	t.Helper()
 	text, what, err := m.Review(body)
@@ -58,7 +58,7 @@ func answered(t *testing.T, m *Mutator, body []byte) (*admissionv1.AdmissionResp
 	return r.Response, what
 }
 
-// applied is the pod with a patch, as the API server makes it.
+// applied returns the pod after a patch, applied as the API server does.
 func applied(t *testing.T, pod string, ops []byte) []byte {
 	t.Helper()
 	p, err := jsonpatch.DecodePatch(ops)
@@ -81,7 +81,7 @@ func TestReview(t *testing.T) {
 		pod     string
 		edit    func(map[string]any)
 		what    Outcome
-		message string // a part of the refusal, or of a warning
+		message string // a part of the refusal or a warning
 	}{
 		"a pod that asks":     {pod: podWith(asking), what: Injected},
 		"a plan by ConfigMap": {pod: podWith(`"stager.dev/plan": "configmap:there"`), what: Injected},
@@ -138,7 +138,7 @@ func TestReview(t *testing.T) {
 			if !strings.Contains(string(pod), "9007199254740993") || strings.Contains(string(r.Patch), "main\"") {
 				t.Errorf("the patch touches what it need not: %s", r.Patch)
 			}
-			// The API server asks again when another webhook has changed the pod.
+			// The API server calls the webhook again after another webhook has changed the pod.
 			if again, what := answered(t, m, reviewOf(t, string(pod), nil)); what != Unchanged || again.Patch != nil {
 				t.Errorf("asked again: %s %s, want unchanged", what, again.Patch)
 			}
@@ -146,8 +146,8 @@ func TestReview(t *testing.T) {
 	}
 }
 
-// Who reads a refusal of the webhook created an object of the cluster, and typed no command
-// of stager's. It once advised him to give a file, or --plan.
+// Users who see a refusal have created an object in the cluster and not typed a stager command. The
+// message once recommended to give a file, or --plan.
 func TestRefusalsAreNotAboutTheCommandLine(t *testing.T) {
 	for name, pod := range map[string]string{
 		"a plan that is not there": podWith(`"stager.dev/plan": "configmap:gone"`),

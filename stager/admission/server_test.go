@@ -19,7 +19,7 @@ import (
 	"github.com/stager-dev/stager/stager/admission/kube"
 )
 
-// fixed is a certificate that is there from the first Sync on.
+// fixed serves one certificate from the first Sync on.
 type fixed struct {
 	cert  *tls.Certificate
 	there atomic.Bool
@@ -125,7 +125,7 @@ func TestReadiness(t *testing.T) {
 	ready(503)
 }
 
-// A request that is under way when the end comes is answered, and Run returns.
+// A request in flight at shutdown gets its response, and Run returns.
 func TestTheEndWaitsForAnswers(t *testing.T) {
 	some := httptest.NewTLSServer(nil) // for its certificate
 	defer some.Close()
@@ -191,7 +191,7 @@ func listener(t testing.TB) net.Listener {
 	return l
 }
 
-// A port that fails ends the other one, too.
+// A failure of one port also shuts down the other.
 func TestAFailedPortEndsAll(t *testing.T) {
 	s := newServer()
 	s.Linger = time.Hour

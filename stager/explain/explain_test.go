@@ -16,10 +16,10 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/pai"
 )
 
-// fast is a node with 10 Gbit/s.
+// fast is the bandwidth of a node with 10 Gbit/s.
 const fast = 1.25e9
 
-// explained reports on a job, which must be possible.
+// explained reports on a job, which must be valid.
 func explained(t *testing.T, file string, cfg Config) *Report {
 	t.Helper()
 	cfg.Name, cfg.File = "job.yaml", []byte(file)
@@ -33,7 +33,7 @@ func explained(t *testing.T, file string, cfg Config) *Report {
 	return r
 }
 
-// What is shown of the three jobs of the manual is what somebody has read and found right.
+// The reports on the manual's three jobs are reviewed golden files.
 func TestExplainPrintsWhatWasRead(t *testing.T) {
 	prices, err := os.ReadFile("../../examples/s3.prices.yaml")
 	if err != nil {
@@ -84,7 +84,8 @@ func TestExplainPrintsWhatWasRead(t *testing.T) {
 	}
 }
 
-// one is a Job with one container, annotations and more of its pod's spec and container.
+// one returns a Job with one container, annotations, and additional fields in its pod spec and
+// container.
 func one(annotations, spec, container string) string {
 	return `apiVersion: batch/v1
 kind: Job
@@ -105,7 +106,8 @@ spec:
 
 const gi = int64(1 << 30)
 
-// Every check has a boundary: what is just enough fits, and one byte or one second more does not.
+// Every check is tested at its boundary: the exact limit fits, and one byte or one second more does
+// not.
 func TestVerdictChangesAtTheBoundary(t *testing.T) {
 	const in, out = `stager.dev/in.train: "s3://b/train/ -> /data ? size=1Gi"`, `stager.dev/out.ckpt: "/out -> s3://b/ckpt/ ? size=3Gi&deadline=100s"`
 	bare := func(size int64) Config {
@@ -155,7 +157,7 @@ func TestVerdictChangesAtTheBoundary(t *testing.T) {
 		{
 			"memory request",
 			one(`stager.dev/out.ckpt: "/out -> s3://b/ckpt/ ? deadline=100s"`, "      volumes: [{name: out, emptyDir: {medium: Memory, sizeLimit: 4Gi}}]", "        volumeMounts: [{name: out, mountPath: /out}]\n        resources: {requests: {memory: 2944Mi}}"),
-			saved(gi, fast), saved(gi+1, fast), // 3Gi with the sidecar's 128Mi
+			saved(gi, fast), saved(gi+1, fast), // 3Gi including the sidecar's 128Mi
 			Finding{Kind: NoSpace, Name: "memory request", Has: 3 * gi, Needs: 3*gi + 3, Line: 12},
 		},
 		{
@@ -224,7 +226,7 @@ func TestVerdictChangesAtTheBoundary(t *testing.T) {
 	}
 }
 
-// A pod that shares its inputs takes what its stripes have, to the byte.
+// A pod that shares its inputs reads exactly the bytes of its stripes.
 func TestPodsShareWhatTheListingSays(t *testing.T) {
 	m := mem.New()
 	for key, size := range map[string]int{"a.tar": 5000, "b.tar": 100, "c.tar": 7000, "d.txt": 1 << 20} {
@@ -254,7 +256,7 @@ func TestPodsShareWhatTheListingSays(t *testing.T) {
 	}
 }
 
-// What a store says of a source decides the verdict before anything else.
+// Errors of a store take precedence in the verdict.
 func TestStoresThatFailAreTheVerdict(t *testing.T) {
 	for _, tt := range []struct {
 		kind     backends.Kind

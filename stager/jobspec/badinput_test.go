@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// long is a text of so many bytes.
+// long returns a text of n bytes.
 func long(n int) string { return strings.Repeat("x", n) }
 
-// Whatever comes, it is refused with a sentence that says where, or it is injected and keeps
-// what is promised; nothing takes long, and nothing comes out by halves.
+// Any input is either refused with a message that has a position, or injected under all guarantees.
+// Nothing takes long, and there is no partial output.
 func TestBadInput(t *testing.T) {
 	pod := "kind: Pod\nmetadata: {name: x, annotations: {" + train + "}}\nspec:\n  containers:\n  - name: main\n    image: x\n"
 	window := Options{Plan: []byte(onePlan)}

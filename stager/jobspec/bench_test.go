@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// megabyte is a file of so many Jobs, each of which asks for data.
+// megabyte returns a one-megabyte file of Jobs that all request data.
 func megabyte() []byte {
 	var file bytes.Buffer
 	for i := 0; file.Len() < 1<<20; i++ {

@@ -13,8 +13,8 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/corpus"
 )
 
-// corpusOptions are ways to inject: as little as possible, and everything that replaces
-// values.
+// corpusOptions are two extremes: minimal options, and options that replace as many values as
+// possible.
 var corpusOptions = map[string]Options{
 	"window": {Plan: []byte(corpusPlan), JobPolicies: true, AdjustMemory: true},
 	"wrap":   {Plan: []byte(corpusPlan + "  outputs: [{name: corpus-out, path: /corpus/out, destination: \"s3://b/\"}]\n"), AdjustMemory: true},
@@ -39,7 +39,7 @@ func corpusFiles(t testing.TB) []corpus.File {
 	return files
 }
 
-// Injected twice is injected once, and uninjected is every byte as before.
+// A second injection changes nothing, and Uninject restores every byte.
 func TestCorpusIsReversible(t *testing.T) {
 	injected, refused := 0, 0
 	for _, f := range corpusFiles(t) {
@@ -62,13 +62,13 @@ func TestCorpusIsReversible(t *testing.T) {
 	}
 }
 
-// What was injected may be written anew by any program: it is up to date then, can be
-// brought up to date, and the original comes out of it, as objects.
+// Any program may rewrite an injected file. The file is still up to date, Inject can update it, and
+// Uninject restores the original as objects.
 func TestCorpusIsReversibleAfterItIsRewritten(t *testing.T) {
 	rewritten := 0
 	for _, f := range corpusFiles(t) {
 		if style := f.Style(); style != "" && style != "open" && style != "json" {
-			continue // one that a writer below makes of the others
+			continue // a writer below generates these from the others
 		}
 		for name, opts := range corpusOptions {
 			result, err := Inject(f.Text, opts)
@@ -90,7 +90,7 @@ func TestCorpusIsReversibleAfterItIsRewritten(t *testing.T) {
 	t.Logf("%d rewritten files", rewritten)
 }
 
-// survives rewrites an injected file and does with it what users do.
+// survives rewrites an injected file and then performs the usual operations on it.
 func survives(original, injected []byte, w corpus.Writer, opts Options) error {
 	text, err := w.Rewrite(injected)
 	if err != nil {
@@ -145,7 +145,7 @@ func mustInject(file []byte, opts Options) []byte {
 	return result.Output
 }
 
-// withoutRecords removes the annotations that undo: they speak of the text.
+// withoutRecords removes the annotations for Uninject, which depend on the text.
 func withoutRecords(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -166,8 +166,9 @@ func withoutRecords(v any) any {
 	return v
 }
 
-// A change of one's own to a value that inject changed, too, is not lost: behind what inject
-// put in front of a command it becomes the command, and else it stays, with a warning.
+// Uninject preserves a user's change to a value that inject changed too. A change after the part
+// that inject put before a command becomes the command. Any other changed value stays, with a
+// warning.
 func TestUninjectKeepsLaterChanges(t *testing.T) {
 	file := job(saves, "      terminationGracePeriodSeconds: 60", "        command: [python, train.py]")
 	injected := string(mustInject([]byte(file), Options{JobPolicies: true}))
@@ -188,7 +189,7 @@ func TestUninjectKeepsLaterChanges(t *testing.T) {
 	}
 }
 
-// What an alias meant is not known any more after a program has written out its anchor.
+// An alias has no known value after a program has expanded its anchor.
 func TestUninjectRefusesLostAliases(t *testing.T) {
 	file := job(saves, "", "        command: [&p python, *p]")
 	injected := mustInject([]byte(file), Options{JobPolicies: true})
@@ -203,8 +204,7 @@ func TestUninjectRefusesLostAliases(t *testing.T) {
 	}
 }
 
-// What the webhook put into a Pod, of which it had compact JSON, comes out of the YAML that
-// kubectl prints.
+// The webhook injects a Pod as compact JSON. Uninject works on the YAML that kubectl prints of it.
 func TestUninjectAfterTheWebhook(t *testing.T) {
 	for _, name := range []string{"pod-admission", "pod-argo"} {
 		in, err := os.ReadFile("testdata/golden/" + name + ".in.json")

@@ -7,8 +7,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A pod may have another image and other resources than its webhook gives to all. A RAM disk
-// comes on top.
+// A pod may override the image and resources that the webhook sets for all pods. A RAM disk is
+// added to the memory.
 func TestImageAndResourcesOfAPod(t *testing.T) {
 	for _, tt := range []struct {
 		name, annotations                  string

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// described are the pods of a file, which must be injectable.
+// described returns the pods of a file, which must be valid.
 func described(t *testing.T, file string) []*Pod {
 	t.Helper()
 	_, pods, err := Describe([]byte(file), Options{})
@@ -18,13 +18,13 @@ func described(t *testing.T, file string) []*Pod {
 	return pods
 }
 
-// Each way in which an object says how many pods it has is read, at its defaults too.
+// The number of pods is found in each form that objects use, including the defaults.
 func TestDescribeCountsThePodsOfEachKind(t *testing.T) {
 	const pod = `{metadata: {annotations: {stager.dev/in.train: "s3://b/train/ -> /data"}}, spec: {containers: [{name: main, image: x, command: [x]}]}}`
 	for _, tt := range []struct {
 		kind, spec             string
 		total, atOnce, sharing int
-		unknown                string // a part of Count.Why; "": nothing
+		unknown                string // a part of Count.Why; "": empty
 	}{
 		{"batch/v1 Job", `{template: POD}`, 1, 1, 1, ""},
 		{"batch/v1 Job", `{parallelism: 3, template: POD}`, 3, 3, 1, ""},
@@ -57,7 +57,7 @@ func TestDescribeCountsThePodsOfEachKind(t *testing.T) {
 	}
 }
 
-// Whatever is put in has a reason, and a description is the same for what was injected before.
+// Every added part has a reason. Describing an injected file gives the same result.
 func TestDescribeGivesEachPartAReason(t *testing.T) {
 	files, err := filepath.Glob("testdata/golden/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -71,7 +71,7 @@ func TestDescribeGivesEachPartAReason(t *testing.T) {
 		}
 		result, pods, err := Describe(text, Options{JobPolicies: true})
 		if err != nil {
-			continue // golden_test.go's
+			continue // golden_test.go covers it
 		}
 		for _, p := range pods {
 			for _, part := range p.Parts {

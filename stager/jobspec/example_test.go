@@ -8,7 +8,7 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// A scheduler has made a Job, and its user said by a plan which data it needs.
+// A scheduler has generated a Job. Its user has defined the data in a plan.
 func Example() {
 	job := `apiVersion: batch/v1
 kind: Job
@@ -59,7 +59,7 @@ const pod = `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "anno
  "spec": {"containers": [{"name": "main", "image": "trainer"}]}}
 `
 
-// What was injected can be taken out again, to the byte.
+// Uninject reverses Inject exactly.
 func ExampleUninject() {
 	injected, err := jobspec.Inject([]byte(pod), jobspec.Options{})
 	if err != nil {
@@ -73,7 +73,7 @@ func ExampleUninject() {
 	// Output: true
 }
 
-// A pipeline asks whether the files that it keeps are as Inject would leave them.
+// A pipeline checks whether its files are up to date.
 func ExampleCheck() {
 	stale, err := jobspec.Check([]byte(pod), jobspec.Options{})
 	fmt.Println(stale[0], err)
@@ -88,7 +88,7 @@ func ExampleCheck() {
 	// 0 <nil>
 }
 
-// All that is wrong with a file is told at once, with its place.
+// All faults of a file are reported at once, with positions.
 func ExampleFaults() {
 	_, err := jobspec.Inject([]byte(strings.ReplaceAll(pod, "commit=none", "comit=none")), jobspec.Options{})
 	fmt.Println(err)
@@ -96,8 +96,8 @@ func ExampleFaults() {
 	// line 2, column 57: Pod/x: results: "comit" is not known here; known are commit, conflict, deadline, hold, interval, keep, medium, minBandwidth, nodes, quietPeriod, required, secret, size, step, volume, when
 }
 
-// A webhook hands over the Pod of its request. What the API server has been given
-// before, by whomever, it leaves as it is.
+// A webhook injects the Pod of its request. It leaves a Pod that was injected before, by any
+// program, as it is.
 func ExampleOptions_admission() {
 	opts := jobspec.Options{Admission: true, PodSecurity: jobspec.Restricted}
 	result, err := jobspec.Inject([]byte(pod), opts)

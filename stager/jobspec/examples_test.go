@@ -9,8 +9,8 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// Every manifest that users are shown is injected without a warning, and keeps what is
-// promised of all files; its objects are what Kubernetes' own types take.
+// Every manifest in the documentation is injected without a warning and under all guarantees. Its
+// objects match Kubernetes' own types.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil {
@@ -31,7 +31,7 @@ func TestExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			if strings.HasSuffix(file, ".prices.yaml") || strings.HasSuffix(file, ".pai.yaml") {
-				return // stager/explain's, and stager/jobspec/pai's
+				return // tested by stager/explain and stager/jobspec/pai
 			}
 			if strings.HasSuffix(file, ".plan.yaml") {
 				if _, err := plan.Parse(text, nil); err != nil {
@@ -61,7 +61,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// expectedWarning reports whether an example has the one warning that its comment has, too.
+// expectedWarning reports whether the only warning of an example is the one in its comment.
 func expectedWarning(file string, warnings []string) bool {
 	return filepath.Base(file) == "knative.yaml" && len(warnings) == 1 && strings.HasPrefix(warnings[0], "Knative takes init containers")
 }

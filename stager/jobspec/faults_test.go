@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// job is a Job with annotations, more of its pod's spec, and more of its container.
+// job returns a Job with annotations and additional fields in its pod spec and container.
 func job(annotations, spec, container string) string {
 	return `apiVersion: batch/v1
 kind: Job
@@ -32,7 +32,7 @@ const saves = `stager.dev/out.o: "/out -> s3://b/"`
 
 const train = `stager.dev/in.train: "s3://b/train/ -> /data/train"`
 
-// What cannot be injected is refused with one sentence that says where and what to do.
+// Each fault is reported in one sentence with the position and the remedy.
 func TestWhatIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, file string
@@ -132,7 +132,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// Anybody can write a record. What it says that inject never would is passed over.
+// Users can write records too. Parts of a record that inject would never write are ignored.
 func TestRecordsThatInjectNeverWrote(t *testing.T) {
 	for _, record := range []string{
 		`{"was":{"spec/volumes/name=a":["b","c"],"":["",""],"^":["",""],"^/x/y":["",""]}}`,
@@ -153,7 +153,7 @@ func TestRecordsThatInjectNeverWrote(t *testing.T) {
 	}
 }
 
-// One file, several mistakes: whoever mends it learns of all at once.
+// All faults of a file are reported at once.
 func TestAllFaultsAreToldAtOnce(t *testing.T) {
 	file := job(`stager.dev/in.a: "x"`, "", "") + "---\n" + job(`stager.dev/gate: x, stager.dev/in.a: "s3://b/ -> /a"`, "", "")
 	_, err := Inject([]byte(file), Options{})
@@ -208,7 +208,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// What has no pod, or none that is known, is left alone byte for byte, and said so.
+// Objects without a pod, or of an unknown kind, stay unchanged byte for byte, and the result says
+// so.
 func TestWhatIsLeftAlone(t *testing.T) {
 	for _, tt := range []struct{ name, file, want string }{
 		{"no pod template", "apiVersion: v1\nkind: Service\nmetadata: {name: web, annotations: {" + train + "}}\n", "Service/web: left alone: it has no pod template"},
@@ -234,7 +235,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 	}
 }
 
-// What a pod says for all its containers together holds for stager's, too.
+// Pod-level resources include those of stager's containers.
 func TestPodLevelResources(t *testing.T) {
 	file := job(`stager.dev/in.train: "s3://b/train/ -> /data ? mode=window&size=1Gi"`, `      resources: {requests: {cpu: "2", memory: 1Gi}, limits: {memory: 4Gi}}`, "")
 	result, err := Inject([]byte(file), Options{})
@@ -248,8 +249,8 @@ func TestPodLevelResources(t *testing.T) {
 	holds(t, []byte(file), Options{})
 }
 
-// Options behind a question mark without spaces were taken for a part of the path: the
-// input came whole, to a directory of that name.
+// Options after a question mark without spaces were treated as a part of the path: the entire input
+// was fetched into a directory of that name.
 func TestOptionsNeedNoSpaces(t *testing.T) {
 	in := func(line string) string { return job("stager.dev/in.d: "+line, "", "") }
 	out := func(line string) string { return job("stager.dev/out.o: "+line, "", "") }
@@ -272,7 +273,7 @@ func TestOptionsNeedNoSpaces(t *testing.T) {
 			t.Errorf("got\n%s\nwant\n%s", pods[0], pods[1])
 		}
 	}
-	// A URL's own query stays its own.
+	// A URL keeps its own query.
 	result, err := Inject([]byte(out(`"/o -> s3://b/x/?region=eu"`)), Options{})
 	if err != nil || !strings.Contains(string(result.Output), "destination: \"s3://b/x/?region=eu\"") {
 		t.Errorf("got %v, %v, want the destination with its query", result, err)

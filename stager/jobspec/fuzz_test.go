@@ -11,8 +11,8 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// FuzzInject holds whatever is injected to what is promised, and to what a library
-// that everybody trusts reads: without what was put in, it says what it said.
+// FuzzInject checks the guarantees of every injected file, and compares it with what a widely
+// trusted library reads: without the injected parts, the file has the same content.
 func FuzzInject(f *testing.F) {
 	files, _ := filepath.Glob("testdata/golden/*")
 	for _, file := range files {
@@ -41,13 +41,13 @@ func FuzzInject(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			without, err := Uninject(x) // it may have been injected before
+			without, err := Uninject(x) // the input may be an injected file
 			if err != nil {
 				t.Fatal(err)
 			}
 			before, after := objectsOf(without.Output), objectsOf(result.Output)
 			switch {
-			case before == nil: // the library does not read it
+			case before == nil: // the library cannot parse it
 			case after == nil:
 				t.Fatalf("after Inject nobody can read it:\n%s", result.Output)
 			case !contains(after, before):
@@ -57,7 +57,7 @@ func FuzzInject(f *testing.F) {
 	})
 }
 
-// objectsOf is every document as the library reads it; nil: it does not.
+// objectsOf returns all documents as the library parses them, or nil if it cannot.
 func objectsOf(file []byte) (all []any) {
 	all = []any{}
 	for _, d := range yamledit.Split(file) {
@@ -75,8 +75,8 @@ var replaced = map[string]bool{
 	"terminationGracePeriodSeconds": true, "command": true, "memory": true, "ephemeral-storage": true, "stager.dev/status": true, "stager.dev/undo": true,
 }
 
-// contains tells whether all that b says is said by a, which may say more: more keys,
-// and more items between those of a list.
+// contains reports whether a contains b. a may have more keys, and more items between those of a
+// list.
 func contains(a, b any) bool {
 	switch b := b.(type) {
 	case map[string]any:

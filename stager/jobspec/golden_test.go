@@ -11,7 +11,7 @@ import (
 	"github.com/stager-dev/stager/stager/internal/golden"
 )
 
-// goldenOptions are those of each golden file, by its name; others have none.
+// goldenOptions are the options of golden files by name. Other files have none.
 var goldenOptions = map[string]Options{
 	"job-adjust.in.yaml":    {AdjustMemory: true, JobPolicies: true},
 	"pod.in.json":           {Image: "registry.example/stager:1", ImagePullPolicy: "Always", Listen: ":9090"},
@@ -19,7 +19,7 @@ var goldenOptions = map[string]Options{
 	"pod-argo.in.json":      {Admission: true},
 }
 
-// inCluster is a ConfigMap that is in no file.
+// inCluster returns a ConfigMap that is in no file.
 func inCluster(namespace, name string) ([]byte, bool) {
 	return []byte(`apiVersion: stager.dev/v1alpha1
 kind: StagePlan
@@ -29,7 +29,7 @@ spec:
 `), namespace == "ml" && name == "imagenet"
 }
 
-// Each file of testdata/golden is injected as the one beside it says.
+// Each input in testdata/golden is injected to the output next to it.
 func TestGolden(t *testing.T) {
 	files, _ := filepath.Glob("testdata/golden/*.in.*")
 	if len(files) == 0 {
@@ -53,7 +53,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// holds checks what is promised of every file.
+// holds checks the guarantees that apply to every file.
 func holds(t *testing.T, x []byte, opts Options) {
 	t.Helper()
 	once, err := Inject(x, opts)
@@ -61,7 +61,7 @@ func holds(t *testing.T, x []byte, opts Options) {
 		return
 	}
 	if opts.Admission {
-		opts.Admission = false // or it would be left as it is
+		opts.Admission = false // otherwise it would be left alone
 	}
 	twice, err := Inject(once.Output, opts)
 	if err != nil {
@@ -74,7 +74,7 @@ func holds(t *testing.T, x []byte, opts Options) {
 	if err != nil {
 		t.Fatalf("the injected file cannot be uninjected: %v\n%s", err, once.Output)
 	}
-	before, err := Uninject(x) // it may have been injected before
+	before, err := Uninject(x) // the input may be an injected file
 	if err != nil {
 		t.Fatal(err)
 	}

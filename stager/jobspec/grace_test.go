@@ -8,14 +8,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Every pod with an output got 630 s of grace, whatever it could have to save.
+// Every pod with an output used to get a grace period of 630 s, whatever the size of its outputs.
 func TestGraceIsWhatTheLastUploadNeeds(t *testing.T) {
 	const out = `/out -> s3://b/c/`
 	for _, tt := range []struct {
 		name, annotations, spec string
 		opts                    Options
 		want                    int64
-		warned                  string // "": not of the grace period
+		warned                  string // "": no warning about the grace period
 	}{
 		{"nothing is known", `stager.dev/out.o: "` + out + `"`, "", Options{}, 630, ""},
 		{"the size alone is known", `stager.dev/out.o: "` + out + ` ? size=20Gi"`, "", Options{}, 630, ""},
@@ -64,7 +64,7 @@ func TestGraceIsWhatTheLastUploadNeeds(t *testing.T) {
 	}
 }
 
-// A shell that is the first process of its container gets no SIGTERM unless it traps it.
+// A shell that is the first process of its container ignores SIGTERM unless it traps it.
 func TestShellsAsTheFirstProcessAreWarnedOf(t *testing.T) {
 	const side = saves + `, stager.dev/finalize: sidecar`
 	for _, tt := range []struct {

@@ -16,8 +16,7 @@ spec:
   outputs: [{name: ckpt, path: /out, destination: "s3://b/ckpt/", nodes: all, when: [change, exit], credentials: {secret: writes}}]
 `
 
-// uidOf is the identity of the job that pods of a kind read, by API group and kind; "" is
-// none.
+// uidOf is the source of the job's identity in pods by API group and kind; "" is none.
 var uidOf = map[string]string{
 	"batch/v1 Job":                    "metadata.labels['batch.kubernetes.io/controller-uid']",
 	"batch/v1 CronJob":                "metadata.labels['batch.kubernetes.io/controller-uid']",
@@ -27,7 +26,7 @@ var uidOf = map[string]string{
 	"frameworkcontroller.microsoft.com/v1 Framework":       "metadata.annotations['FC_FRAMEWORK_ATTEMPT_INSTANCE_UID']",
 }
 
-// createdPods are pods as a webhook gets them from their controllers.
+// createdPods are pods as their controllers send them to a webhook.
 var createdPods = []struct{ metadata, want string }{
 	{`labels: {batch.kubernetes.io/job-name: x, batch.kubernetes.io/controller-uid: u}`, "metadata.labels['batch.kubernetes.io/controller-uid']"},
 	{
@@ -45,8 +44,8 @@ var createdPods = []struct{ metadata, want string }{
 	{`labels: {workflows.argoproj.io/workflow: x}`, ""},
 }
 
-// Nothing in a pod said which job it belongs to, so the nodes of two jobs with one
-// destination, or of a job and the one before it, made one checkpoint.
+// Pods did not contain the identity of their job. The nodes of two jobs with the same destination,
+// or of a job and its predecessor, therefore wrote into one checkpoint.
 func TestIdentityIsInEachContainerOfStager(t *testing.T) {
 	type shape struct{ text, want string }
 	var shapes []shape
@@ -95,8 +94,8 @@ func TestIdentityIsInEachContainerOfStager(t *testing.T) {
 	}
 }
 
-// environments are the fields that variables of stager's containers come from, by template
-// and container.
+// environments returns the field sources of the variables of stager's containers, by template and
+// container.
 func environments(t *testing.T, text []byte) map[string]map[string]string {
 	t.Helper()
 	d := yamledit.Split(text)[0]
@@ -123,8 +122,8 @@ func environments(t *testing.T, text []byte) map[string]map[string]string {
 	return all
 }
 
-// The container that runs before the job registers it, and restores, at the output's
-// destination: it has the Secret that may write there.
+// The init container registers the job, and restores, at the output's destination. It has the
+// Secret with write access.
 func TestInitContainerOfSeveralNodesMayWrite(t *testing.T) {
 	text := `{apiVersion: batch/v1, kind: Job, metadata: {name: x}, spec: {completions: 2, completionMode: Indexed, template: ` + podOf + `}}`
 	result, err := Inject([]byte(text), Options{Plan: []byte(allNodesPlan)})
@@ -146,7 +145,7 @@ func TestInitContainerOfSeveralNodesMayWrite(t *testing.T) {
 	}
 }
 
-// A variable of the user's is an identity, too.
+// A variable set by the user is also an identity.
 func TestIdentityByContainerEnv(t *testing.T) {
 	text := `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: x}, spec: {replicas: 3, selector: {}, serviceName: x, template: ` + podOf + `}}`
 	result, err := Inject([]byte(text), Options{Plan: []byte(allNodesPlan), Env: map[string]string{"STAGER_JOB_UID": "run-7"}})

@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// onePlan asks for an input; every template that has no plan gets it.
+// onePlan requests one input. Every template without a plan gets it.
 const onePlan = `apiVersion: stager.dev/v1alpha1
 kind: StagePlan
 metadata: {name: x}
@@ -18,12 +18,11 @@ spec:
   inputs: [{name: train, source: "s3://b/train/", path: /data}]
 `
 
-// podOf is a pod template's spec, in one line.
+// podOf is the spec of a pod template, on one line.
 const podOf = `{spec: {containers: [{name: main, image: x}]}}`
 
-// kinds are one object of each kind that is known, and one of each sort that is not.
-// Behind each stand, by pod template, the variables by which its pods know their
-// place.
+// kinds has one object of each known kind, and one of each form of unknown kind. Each is followed
+// by the variables from which its pods derive their index, by pod template.
 var kinds = []struct {
 	text string
 	want string
@@ -191,7 +190,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// Where the structure does not show pod templates, or shows too many, --path does.
+// --path selects pod templates where the structure is ambiguous.
 func TestPath(t *testing.T) {
 	file := `{apiVersion: example.com/v1, kind: Surprise, metadata: {name: x}, spec: {a: [{t: ` + podOf + `}, {t: ` + podOf + `}], b: {t: ` + podOf + `}}, body: {containers: [{name: main}]}, list: [{p: {containers: [{name: main}]}}]}`
 	for path, want := range map[string]string{
@@ -223,8 +222,8 @@ func TestPath(t *testing.T) {
 	}
 }
 
-// A pod's spec without a pod template is found again without --path, to be brought up to
-// date and to be taken out; several that share their annotations are refused.
+// A pod spec without a pod template is found again without --path, for updates and for Uninject.
+// Several specs that share their annotations are refused.
 func TestPathIsRecorded(t *testing.T) {
 	file := []byte("apiVersion: example.com/v1\nkind: Surprise\nmetadata:\n  name: x\nspec:\n  a:\n  - pod:\n      containers:\n      - name: main\n        command: [a]\n  b:\n    containers:\n    - name: main\n")
 	opts := Options{Plan: []byte(onePlan), Path: "spec.a[0].pod"}
@@ -247,7 +246,7 @@ func TestPathIsRecorded(t *testing.T) {
 	}
 }
 
-// A kind that cannot be injected is passed by with a warning when there is data for it.
+// A kind that cannot be injected causes a warning if it requests data.
 func TestPassedKindsAreWarnedOf(t *testing.T) {
 	for _, tt := range []struct {
 		annotations string
@@ -269,8 +268,8 @@ func TestPassedKindsAreWarnedOf(t *testing.T) {
 	}
 }
 
-// places are the variables by which the pods of each template know their place; a
-// field is told by the end of its name.
+// places returns the index variables of each template's pods. A field is represented by the end of
+// its name.
 func places(t *testing.T, r *Result) (lines []string) {
 	t.Helper()
 	d := yamledit.Split(r.Output)[0]

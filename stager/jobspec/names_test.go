@@ -13,16 +13,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// awkward are names that differ in what a volume's name cannot hold, that are as long as
-// they may be and longer, or that stager uses itself.
+// awkward are names with characters that volume names cannot contain, names of maximum length and
+// longer, and names that stager uses itself.
 var awkward = []string{
 	"a-b", "a.b", "A.b", "a/b", "ä", "run", "tmp", "bin", "secret-s3", "s3",
-	"a-b-" + strings.TrimPrefix(hashed("x", "secret/a.b"), "x-"), // what a.b becomes
+	"a-b-" + strings.TrimPrefix(hashed("x", "secret/a.b"), "x-"), // the hashed name of a.b
 	strings.Repeat("x", 57), strings.Repeat("x", 63), strings.Repeat("x", 62) + "y", strings.Repeat("x", 64),
 	strings.Repeat("x.", 126) + "x", strings.Repeat("x.", 126) + "y", // 253
 }
 
-// meetings are plans in which two names meet; quoted, since some are not even words.
+// meetings are plans with two colliding names. The names are quoted because some are not valid
+// words.
 var meetings = []struct{ name, plan string }{
 	{"two Secrets of prefetches", `inputs:
   - {name: one, source: "s3://b/1/", path: /data/one, credentials: {secret: %[1]q}}
@@ -50,10 +51,9 @@ var meetings = []struct{ name, plan string }{
   outputs: [{name: %[2]q, path: /out, destination: "s3://b/2/", volume: data}]`},
 }
 
-// Names of what is put in collided: the Secrets a.b and a-b shared a volume, so that one
-// store got the other's credentials, and an input secret-s3 had the volume of the Secret
-// s3, which the job's container then mounted. Whatever two names meet, they are refused
-// or each has what is its own.
+// Volume names collided: the Secrets a.b and a-b shared a volume, so that one store received the
+// other's credentials. An input secret-s3 had the volume of the Secret s3, which was then mounted
+// in the job's container. Any two names must now be refused or have separate volumes.
 func TestNamesNeverShareAVolume(t *testing.T) {
 	for _, m := range meetings {
 		t.Run(m.name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestNamesNeverShareAVolume(t *testing.T) {
 					if err := apart(object.Spec.Template.Spec); err != nil {
 						t.Errorf("%q and %q: %v", one, two, err)
 					}
-					if j == i+1 { // not for all, which would take ten times as long
+					if j == i+1 { // only for some, because all would take ten times as long
 						holds(t, file, opts)
 					}
 				}
@@ -92,8 +92,8 @@ func TestNamesNeverShareAVolume(t *testing.T) {
 
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// apart returns what two things share in a pod: a volume's name, a place on a volume, or
-// a path in a container; or the Secret that is mounted where it does not belong.
+// apart returns what two things share in a pod: a volume name, a path on a volume, or a path in a
+// container. It also returns a Secret that is mounted in the wrong container.
 func apart(spec corev1.PodSpec) error {
 	secrets := make(map[string]string) // by volume
 	var names []string
@@ -131,8 +131,8 @@ func apart(spec corev1.PodSpec) error {
 	return nil
 }
 
-// Directories, mounts and variables that are stager's own are refused in words, not by the
-// API server or, worse, by nobody.
+// Stager's own directories, mounts and variables are refused with an explanation. Otherwise the API
+// server would refuse them, or nothing would.
 func TestWhatStagerUsesItselfIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, file string

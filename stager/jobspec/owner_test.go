@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// createdBy is a pod as its controller creates it, with these labels.
+// createdBy returns a pod with labels as its controller creates it.
 func createdBy(labels string) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"x-0","labels":{%s}},"spec":{"containers":[{"name":"main","image":"x","command":["a"]}]}}`, labels)
 }
 
-// A pod knows its index and not of how many it is one. An Indexed Job by the webhook always
-// failed: each of its pods ended with 78, "STAGER_INDEX says that this is node 0, and
-// nothing says of how many", until the Job's backoffLimit was reached.
+// A pod has its index but not the number of pods. An Indexed Job injected by the webhook always
+// failed: each of its pods exited with code 78, "STAGER_INDEX says that this is node 0, and nothing
+// says of how many", until the Job's backoffLimit was reached.
 func TestOwnerCountsThePods(t *testing.T) {
 	const (
 		indexed = `"batch.kubernetes.io/job-name":"x","batch.kubernetes.io/job-completion-index":"1"`
@@ -27,8 +27,8 @@ func TestOwnerCountsThePods(t *testing.T) {
 	)
 	for _, tt := range []struct {
 		name, labels, owner string
-		want                string // the variables; or else
-		refused             string // what the refusal says
+		want                string // expected variables, or else
+		refused             string // expected refusal
 	}{
 		{"Indexed Job", indexed, fmt.Sprintf(job, 4), "JOB=<job-name> INDEX=<job-completion-index> COUNT=4", ""},
 		{"one pod", indexed, fmt.Sprintf(job, 1), "JOB=<job-name> INDEX=<job-completion-index> COUNT=1", ""},
@@ -65,8 +65,7 @@ func TestOwnerCountsThePods(t *testing.T) {
 	}
 }
 
-// The number that a pod says itself needs no owner, and a plan that divides nothing no
-// number.
+// A pod that defines the number itself needs no owner. A plan that divides no data needs no number.
 func TestCountlessPodsThatMayRun(t *testing.T) {
 	labels := `"batch.kubernetes.io/job-completion-index":"1"`
 	counted := strings.Replace(string(createdBy(labels)), `"labels"`, `"annotations":{"stager.dev/count":"8"},"labels"`, 1)

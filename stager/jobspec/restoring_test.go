@@ -7,8 +7,8 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// A restore in a container of the user's did not know which node of which job it was of, so
-// each node took the newest step that it found.
+// A restore in a user's container did not have the variables that identify node and job, so each
+// node restored the newest step that it found.
 func TestContainersThatRestoreKnowTheirNode(t *testing.T) {
 	text := `{apiVersion: batch/v1, kind: Job, metadata: {name: x}, spec: {completions: 2, completionMode: Indexed, template: {spec: {
 restartPolicy: Never,
@@ -60,7 +60,7 @@ containers: [{name: main, image: x, command: [a]}]}}}}`
 	holds(t, []byte(text), opts)
 }
 
-// Of an output that one node saves there is nobody to agree with.
+// The nodes need no agreement about an output that a single node saves.
 func TestContainersOfSingleNodesStayAsTheyAre(t *testing.T) {
 	text := `{apiVersion: batch/v1, kind: Job, metadata: {name: x}, spec: {template: ` + podOf + `}}`
 	result, err := Inject([]byte(text), Options{Plan: []byte(strings.Replace(allNodesPlan, "nodes: all, ", "", 1))})

@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Every way in which a pod says its user, and every level: what is put in runs as the trainer's
-// user where that is known, meets the Restricted level unless the pod itself does not, and has
-// privileges only where the pod asks for them.
+// Covers every way to define a pod's user, and every level. Injected containers run as the
+// trainer's user if it is known. They meet the Restricted level unless the pod itself does not.
+// They have privileges only if the pod requests them.
 func TestUserOfStager(t *testing.T) {
 	const (
 		rootless = `securityContext: {runAsUser: 1000}`
@@ -20,7 +20,7 @@ func TestUserOfStager(t *testing.T) {
 	for _, tt := range []struct {
 		name, pod, container, annotation string
 		level                            string
-		uid, gid                         int64 // gid -1: not said
+		uid, gid                         int64 // gid -1: not set
 		fsGroup                          int64 // 0: none
 		add                              string
 		umask                            bool // of the wrapped command
@@ -98,8 +98,7 @@ func TestUserOfStager(t *testing.T) {
 	}
 }
 
-// restricted returns what the Restricted level of the Pod Security Standards forbids in a
-// container, or "".
+// restricted returns the violation of the Restricted Pod Security level in a container, or "".
 func restricted(c *corev1.SecurityContext) string {
 	switch {
 	case c.AllowPrivilegeEscalation == nil || *c.AllowPrivilegeEscalation:
@@ -109,7 +108,7 @@ func restricted(c *corev1.SecurityContext) string {
 	case c.SeccompProfile == nil || c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault:
 		return "it has no seccomp profile"
 	case c.ReadOnlyRootFilesystem == nil || !*c.ReadOnlyRootFilesystem:
-		return "its root file system can be written" // beyond the standard
+		return "its root file system can be written" // stricter than the standard
 	case c.RunAsNonRoot == nil || !*c.RunAsNonRoot:
 		return "it may be root"
 	}

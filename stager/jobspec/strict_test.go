@@ -12,8 +12,8 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// typed are the kinds whose types this test has; of others the pod templates alone
-// are known.
+// typed are the kinds with Go types in this test. Only the pod templates of other kinds are
+// checked.
 var typed = map[string]func() any{
 	"Pod":         func() any { return new(corev1.Pod) },
 	"Job":         func() any { return new(batchv1.Job) },
@@ -23,8 +23,7 @@ var typed = map[string]func() any{
 	"DaemonSet":   func() any { return new(appsv1.DaemonSet) },
 }
 
-// decodes checks that all objects of a file are what Kubernetes' own types take,
-// without a field that they do not know.
+// decodes checks that all objects of a file match Kubernetes' own types, without unknown fields.
 func decodes(t *testing.T, file []byte) {
 	t.Helper()
 	for _, d := range yamledit.Split(file) {

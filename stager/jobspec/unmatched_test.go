@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What is written for stager and has no effect was passed by without a word: inject ended
-// with 0, and the job ran without its data.
+// Annotations without effect were ignored silently: inject exited with 0, and the job ran without
+// its data.
 func TestUnmatched(t *testing.T) {
 	const (
 		in       = `stager.dev/in.train: "s3://b/train/ -> /data"`
@@ -16,7 +16,7 @@ func TestUnmatched(t *testing.T) {
 	for _, tt := range []struct {
 		name, file string
 		opts       Options
-		want       string // ""; nothing is unmatched
+		want       string // "": nothing is unmatched
 	}{
 		{"a job that asks", job(in, "", ""), Options{}, ""},
 		{"an InferenceService", service, Options{}, noEffect + "InferenceService: its container is that of a ServingRuntime"},

@@ -30,14 +30,14 @@ const (
 
 var names = []string{"hook.stager.svc"}
 
-// cluster is an API server with two objects. It is called without a network, so that
-// time may be virtual.
+// cluster is a fake API server with two objects. It is called without a network, so that time may
+// be virtual.
 type cluster struct {
-	mu        sync.Mutex // guards all below
+	mu        sync.Mutex // guards all fields below
 	objects   map[string]map[string]any
 	version   int
 	conflicts int
-	broken    string         // a path that cannot be written
+	broken    string         // path to which writes fail
 	onPut     func(p string) // called before a write
 }
 
@@ -89,7 +89,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// RoundTrip makes the cluster a transport.
+// RoundTrip implements http.RoundTripper.
 func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	c.ServeHTTP(w, r)
@@ -103,7 +103,7 @@ func (c *cluster) keeper() *Keeper {
 	}
 }
 
-// bundle is what the API servers trust.
+// bundle returns the bundle that the API servers trust.
 func (c *cluster) bundle() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +113,7 @@ func (c *cluster) bundle() []byte {
 	return bundle
 }
 
-// trusted fails unless an API server with a bundle takes what k serves.
+// trusted fails unless an API server with this bundle trusts the certificate that k serves.
 func trusted(t *testing.T, k *Keeper, bundle []byte) *x509.Certificate {
 	t.Helper()
 	cert, err := k.GetCertificate(nil)
@@ -135,17 +135,17 @@ func sync1(t *testing.T, k *Keeper) {
 	}
 }
 
-// Two replicas live for two years. An API server that learns of a new bundle as late as
-// half an hour after it was written trusts both at every moment.
+// Two replicas run for two years. An API server that receives each new bundle up to half an hour
+// late trusts both at all times.
 func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
 		a, b := c.keeper(), c.keeper()
 		seen := make(map[string]bool)
-		var late []byte // the bundle as a slow API server knows it
+		var late []byte // the bundle of a slow API server
 		for start := time.Now(); time.Since(start) < 2*365*24*time.Hour; {
 			sync1(t, a)
-			time.Sleep(7 * time.Minute) // they are never in step
+			time.Sleep(7 * time.Minute) // the replicas are never synchronized
 			sync1(t, b)
 			if late == nil {
 				late = c.bundle()
@@ -176,7 +176,7 @@ func TestRenewal(t *testing.T) {
 	})
 }
 
-// Replicas that begin at once agree on one certificate.
+// Replicas that start at the same time agree on one certificate.
 func TestReplicasBeginAtOnce(t *testing.T) {
 	c := newCluster()
 	var both sync.WaitGroup
@@ -185,7 +185,7 @@ func TestReplicasBeginAtOnce(t *testing.T) {
 	c.onPut = func(path string) { // neither writes the Secret before both have read it
 		if n, _ := first.LoadOrStore(path, new(sync.Once)); path == secretPath {
 			_ = n
-			defer func() { _ = recover() }() // later writes
+			defer func() { _ = recover() }() // Done panics on later writes
 			both.Done()
 			both.Wait()
 		}
@@ -208,7 +208,7 @@ func TestReplicasBeginAtOnce(t *testing.T) {
 	}
 }
 
-// What API servers have not been told of is not served, however long that takes.
+// A certificate is not served before API servers have its CA, however long that takes.
 func TestNothingIsServedBeforeItIsTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
@@ -241,7 +241,7 @@ func TestNothingIsServedBeforeItIsTrusted(t *testing.T) {
 	})
 }
 
-// A Secret that says nonsense, and a Service that has another name, get a new one.
+// An invalid Secret, or a Service with another name, causes a new certificate.
 func TestBrokenStatesHeal(t *testing.T) {
 	c := newCluster()
 	k := c.keeper()

@@ -49,7 +49,7 @@ func TestInCluster(t *testing.T) {
 	if err := c.Get(t.Context(), "/api/v1/x", &object); err != nil || object.Kind != "Secret" {
 		t.Errorf("Get = %v, %v; want a Secret", object, err)
 	}
-	write("token", "second\n") // the kubelet renews it
+	write("token", "second\n") // the kubelet renews the token
 	if err := c.Put(t.Context(), "/api/v1/x", object); err != nil {
 		t.Error(err)
 	}

@@ -38,8 +38,8 @@ var typed = map[string]func() any{
 	"MutatingAdmissionPolicyBinding":   func() any { return new(admissionv1.MutatingAdmissionPolicyBinding) },
 }
 
-// manifests compares them with a file and decodes them strictly; kinds of others than
-// Kubernetes are told.
+// manifests compares manifests with a golden file and decodes them strictly. Kinds outside of
+// Kubernetes are passed as others.
 func manifests(t *testing.T, name string, got []byte, others ...string) map[string]any {
 	t.Helper()
 	golden.File(t, filepath.Join("testdata", name+".yaml"), got)
@@ -80,7 +80,7 @@ func TestWebhook(t *testing.T) {
 		*hook.SideEffects != admissionv1.SideEffectClassNone || *hook.TimeoutSeconds != 5 || hook.ObjectSelector.MatchLabels[jobspec.LabelInject] != "true" {
 		t.Errorf("the webhook = %+v", hook)
 	}
-	// Nothing may be read or changed but what is named.
+	// Rules without resource names may only list ConfigMaps and get owners and namespaces.
 	for _, rule := range append(objects["Role"].(*rbacv1.Role).Rules, objects["ClusterRole"].(*rbacv1.ClusterRole).Rules...) {
 		plans := rule.Resources[0] == "configmaps" && rule.Verbs[0] == "list" && len(rule.Verbs) == 1
 		owners := (rule.APIGroups[0] == "batch" || rule.APIGroups[0] == "kubeflow.org") && rule.Verbs[0] == "get" && len(rule.Verbs) == 1
@@ -106,8 +106,8 @@ func TestWebhookWithCertManager(t *testing.T) {
 	}
 }
 
-// A revision beside another has objects of its own names, and serves only namespaces that ask
-// for it; those without any revision are served by the installation that has none.
+// A second revision has objects with names of its own, and serves only namespaces that select it.
+// The installation without a revision serves namespaces that select none.
 func TestWebhookOfARevision(t *testing.T) {
 	w := usual()
 	w.Revision, w.OptIn, w.FailurePolicy, w.NoNamespace = "v2", true, "Ignore", true
@@ -130,10 +130,10 @@ func TestWebhookOfARevision(t *testing.T) {
 	first := manifests(t, "webhook", plain)["MutatingWebhookConfiguration"].(*admissionv1.MutatingWebhookConfiguration)
 	for _, tt := range []struct {
 		labels        map[string]string
-		first, second bool // which of them serves it
+		first, second bool // which of the revisions serves it
 	}{
 		{nil, true, false},
-		{map[string]string{LabelRevision: "v2"}, false, false}, // it opts in to nothing
+		{map[string]string{LabelRevision: "v2"}, false, false}, // does not opt in
 		{map[string]string{LabelRevision: "v2", LabelNamespace: "enabled"}, false, true},
 		{map[string]string{LabelRevision: "v3", LabelNamespace: "enabled"}, false, false},
 		{map[string]string{LabelNamespace: "enabled"}, true, false},
@@ -164,7 +164,7 @@ func TestRBACIsAPartOfTheWebhook(t *testing.T) {
 	}
 }
 
-// Names and values of users are quoted, whatever is in them.
+// Names and values from users are quoted, whatever they contain.
 func TestValuesAreQuoted(t *testing.T) {
 	w := usual()
 	w.Image = "a: b\n  c: \"d\" # e"

@@ -18,7 +18,7 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// here is what the tutorial's job needs beside its file.
+// here are the options that the tutorial's job needs.
 var here = Options{User: "alice", DefaultFS: "hdfs://namenode:8020"}
 
 func tutorial(t testing.TB) []byte {
@@ -40,7 +40,7 @@ func convert(t *testing.T, file string, opts Options) *Result {
 	return result
 }
 
-// jobSet is the part of JobSet's type that is used here, each field of it.
+// jobSet has the fields of JobSet's type that are used here.
 type jobSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -69,7 +69,7 @@ type jobSet struct {
 	} `json:"spec"`
 }
 
-// objects are those of a result.
+// objects are the objects of a result.
 type objects struct {
 	set     *jobSet
 	job     *batchv1.Job
@@ -77,8 +77,7 @@ type objects struct {
 	secret  *corev1.Secret
 }
 
-// decodes reads manifests as Kubernetes' own types have them, without a field that
-// these do not know.
+// decodes parses manifests with Kubernetes' own types and fails on unknown fields.
 func decodes(t *testing.T, file []byte) (all objects) {
 	t.Helper()
 	for _, d := range yamledit.Split(file) {
@@ -110,12 +109,12 @@ func decodes(t *testing.T, file []byte) (all objects) {
 	return all
 }
 
-// one is a job with one role; what is given stands in the job, and in the role.
+// one returns a job with one role, with additional fields in the job and in the role.
 func one(inJob, inRole string) string {
 	return `{"jobName": "j", "image": "i", ` + inJob + ` "taskRoles": [{"name": "w", "taskNumber": 3, "cpuNumber": 1, "memoryMB": 1024, "gpuNumber": 1, ` + inRole + ` "command": "run"}]}`
 }
 
-// Each job of testdata becomes the manifests beside it.
+// Each job of testdata is converted to the manifests next to it.
 func TestGolden(t *testing.T) {
 	for _, file := range []string{"tutorial.jsonc", "single.jsonc", "second.yaml"} {
 		name := strings.TrimSuffix(file, path.Ext(file))
@@ -134,8 +133,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// referenceNames are every variable of OpenPAI's job reference, and those that its complete
-// example uses beside them, for the tutorial's job.
+// referenceNames are all variables of OpenPAI's job reference, and the additional ones of its
+// complete example, for the tutorial's job.
 const referenceNames = `PAI_JOB_NAME PAI_USER_NAME PAI_DEFAULT_FS_URI PAI_TASK_ROLE_COUNT PAI_TASK_ROLE_LIST
 	PAI_TASK_ROLE_TASK_COUNT_ps_server PAI_TASK_ROLE_TASK_COUNT_worker
 	PAI_HOST_IP_ps_server_0 PAI_HOST_IP_ps_server_1 PAI_HOST_IP_worker_0 PAI_HOST_IP_worker_1
@@ -163,7 +162,7 @@ func TestEveryVariableIsSetInEveryRole(t *testing.T) {
 				t.Errorf("%s: %s is not set", r.Name, name)
 			}
 		}
-		uses := regexp.MustCompile(`\$([A-Za-z_]\w*)`).FindAllStringSubmatch(main.Command[len(main.Command)-1], -1) // behind stager wrap
+		uses := regexp.MustCompile(`\$([A-Za-z_]\w*)`).FindAllStringSubmatch(main.Command[len(main.Command)-1], -1) // after stager wrap
 		if len(uses) < 7 {
 			t.Errorf("%s: the command uses %d variables, want 7 at least", r.Name, len(uses))
 		}

@@ -80,7 +80,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// A comment is one outside of texts only: the // of a URL stays.
+// Comments are recognized only outside of strings: the // of a URL is preserved.
 func TestCommentsAndURLs(t *testing.T) {
 	r := &reader{text: []byte("\ufeff{ // one\n \"jobName\" /* two */: \"a\", \"dataDir\": \"hdfs://h/a/*b*/c\",\n}")}
 	o := r.object(r.parse(), "the job")
@@ -116,7 +116,7 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// Whatever the file is, it is converted into what Kubernetes' types take, or refused.
+// Any input is either converted to manifests that match Kubernetes' types, or refused.
 func FuzzConvert(f *testing.F) {
 	f.Add(string(tutorial(f)))
 	f.Add(one(`"jobEnvs": {"a": "$(b)\n"}, "extras": {"x": "\u2028"},`, `"minFailedTaskCount": null,`))

@@ -45,7 +45,7 @@ type names struct {
 
 func (j *job) names(set bool) names {
 	n := names{roles: map[string]string{}}
-	longest := 0 // suffix after the job's name
+	longest := 0 // longest suffix after the job's name
 	for _, t := range j.roles {
 		n.roles[t.name] = dnsName(t.name, roleMax)
 		behind := len("-" + strconv.Itoa(t.tasks-1))

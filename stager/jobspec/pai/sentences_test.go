@@ -9,8 +9,8 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec"
 )
 
-// Bad input of either format is refused with one sentence, which says where; no manifest comes
-// with it. The sentences are whole, as users see them.
+// Invalid input of either format is refused with one sentence that has a position, and without a
+// manifest. The test has the sentences exactly as users see them.
 func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 	replaced := func(old, with string) string {
 		if !strings.Contains(second, old) {
@@ -46,7 +46,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 	}
 }
 
-// A role whose name Kubernetes cannot have gets another, and its tasks still learn its own.
+// A role whose name is invalid in Kubernetes is renamed. Its tasks still receive the original name.
 func TestLongRoleNamesAreMapped(t *testing.T) {
 	long := strings.Repeat("r", 300)
 	for what, file := range map[string]string{

@@ -358,8 +358,9 @@ func (v *version2) registry(j *job, auth *yaml.Node) {
 	j.registries = append(j.registries, r)
 }
 
-// commands generates the script of a role: the commands of plugins, of the deployment, and of the
-// role itself. As in OpenPAI the script ends at the first command that fails.
+// commands generates the script of a role. It runs the role's own commands between the pre- and
+// post-commands of the deployment, and those between the commands of plugins. As in OpenPAI the
+// script ends at the first command that fails.
 func (v *version2) commands(t *role, n *yaml.Node, first bool) {
 	list := get(n, "commands")
 	if list == nil || list.Kind != yaml.SequenceNode || len(list.Content) == 0 {

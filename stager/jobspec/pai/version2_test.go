@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// second is a job of the second format with what such jobs have.
+// second is a job of the second format with the usual fields.
 const second = `protocolVersion: 2
 name: mnist_train
 type: job
@@ -49,7 +49,7 @@ extras:
   hivedScheduler: {taskRoles: {worker: {gpuType: K80}}}
 `
 
-// None of 77 public jobs of this format was converted: "this is not JSON".
+// None of 77 public jobs in this format was converted: "this is not JSON".
 func TestJobOfTheSecondFormat(t *testing.T) {
 	result := convert(t, second, Options{User: "bob", GPUTypes: map[string]string{"K80": "gpu=k80"}})
 	decodes(t, result.Output)
@@ -80,8 +80,8 @@ func TestJobOfTheSecondFormat(t *testing.T) {
 	}
 }
 
-// single is a job of one role of the second format; what is given stands in the job, and
-// in its role.
+// single returns a job of the second format with one role, with additional fields in the job and in
+// the role.
 func single(inJob, inRole string) string {
 	return "protocolVersion: 2\nname: j\ntype: job\n" + inJob + `
 prerequisites:
@@ -95,7 +95,7 @@ taskRoles:
 ` + inRole
 }
 
-// script is what the only task role runs, as its pod has it.
+// script returns the script of the only task role, from its pod.
 func script(t *testing.T, file string, opts Options) string {
 	t.Helper()
 	job := decodes(t, convert(t, file, opts).Output).job
@@ -103,7 +103,7 @@ func script(t *testing.T, file string, opts Options) string {
 	return command[len(command)-1]
 }
 
-// Before and after its own commands a role runs those of its prerequisites and plugins.
+// A role runs the commands of its prerequisites and plugins before and after its own.
 func TestPluginsOfTheSecondFormat(t *testing.T) {
 	plugins := `extras:
   com.microsoft.pai.runtimeplugin:
@@ -139,7 +139,7 @@ clean
 	}
 }
 
-// A storage is the claim of its name, or what a URL names is staged where it was.
+// A storage becomes the claim of the same name, or a URL is staged to its directory.
 func TestStoragesOfTheSecondFormat(t *testing.T) {
 	older := single("extras: {com.microsoft.pai.runtimeplugin: [{plugin: teamwise_storage, parameters: {storageConfigNames: [Shared_Data]}}]}\n", "    commands: [run]\n")
 	job := decodes(t, convert(t, older, Options{}).Output).job
@@ -162,7 +162,7 @@ func TestStoragesOfTheSecondFormat(t *testing.T) {
 	}
 }
 
-// A command that has the value of a secret in it stands in a Secret, and nowhere else.
+// A command that contains the value of a secret is stored only in a Secret.
 func TestSecretsOfTheSecondFormat(t *testing.T) {
 	result := convert(t, single("secrets: {token: hunter2}\n", "    commands: [\"login --token '<% $secrets.token %>'\"]\n"), Options{})
 	if strings.Contains(string(result.Output), "hunter2") {
@@ -185,8 +185,8 @@ func TestSecretsOfTheSecondFormat(t *testing.T) {
 	}
 }
 
-// What OpenPAI counted, and what the Job counts. taskRetryCount works without gang
-// allocation only, and a count that is missing, null or 0 has OpenPAI's default.
+// Compares OpenPAI's counts with those of the Job. taskRetryCount applies only without gang
+// allocation. A missing, null or zero count has OpenPAI's default.
 func TestCompletionOfTheSecondFormat(t *testing.T) {
 	for _, tt := range []struct{ name, job, role, want string }{
 		{"default", "", "", "backoffLimit 0"},
@@ -224,8 +224,7 @@ func TestCompletionOfTheSecondFormat(t *testing.T) {
 	}
 }
 
-// JSON is YAML, so that a job of the second format may be JSON; comments do not move its
-// places.
+// A job of the second format may be JSON, because JSON is YAML. Comments do not change offsets.
 func TestJobOfTheSecondFormatAsJSON(t *testing.T) {
 	file := `// a job
 {"name": "j", "type": "job", "protocolVersion": "2", // of the second format

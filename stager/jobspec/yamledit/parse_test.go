@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// seeds are documents in every style that manifests have.
+// seeds are documents in every style that manifests use.
 var seeds = []string{
 	"a: 1\nb:\n- x\n- y: 2\n  z: [1, two, {three: 3}]\n",
 	"# head\n---\na: &x\n  k: v\nb: *x\nc: {<<: *x, d: e}\n",
@@ -32,7 +32,7 @@ var seeds = []string{
 	"a: ?x\nb: x ? y\nc: -x\nd: a#b\n",
 }
 
-// same compares our tree with that of a library which everybody trusts.
+// same compares our tree with that of a widely trusted library.
 func same(ours *Node, theirs *yaml.Node) error {
 	if ours == nil {
 		return fmt.Errorf("nothing, want %s", theirs.Value)
@@ -77,11 +77,11 @@ func same(ours *Node, theirs *yaml.Node) error {
 	return nil
 }
 
-// reader has read everything that was compared before, whole and broken.
+// reader is reused for all comparisons, so it has parsed valid and invalid documents before.
 var reader Reader
 
-// compare tells how we and the library differ about a file; what one of us refuses
-// is no difference.
+// compare returns the difference between our tree and the library's. Input that either of them
+// refuses is no difference.
 func compare(data []byte) error {
 	for _, d := range Split(data) {
 		ourErr := reader.Parse(d)
@@ -106,8 +106,7 @@ func compare(data []byte) error {
 	return nil
 }
 
-// A tree that is read differently here than by everybody else is one that is
-// changed at the wrong place.
+// If this package parsed a tree differently from other parsers, it would edit the wrong place.
 func TestTreesAreThoseOfTheLibrary(t *testing.T) {
 	for _, seed := range seeds {
 		for _, d := range Split([]byte(seed)) {
