@@ -6,7 +6,7 @@
 // [Server] serves it over HTTPS, with probes and metrics on a separate port. Package certs supplies
 // the certificate. [Plans] caches the plans of ConfigMaps and refreshes them in the background.
 //
-//	server := &admission.Server{Mutator: mutator, Certificates: keeper}
+//	server := &admission.Server{Mutator: mutator, Certificates: keeper, Log: slog.Default()}
 //	err := server.Run(ctx, reviews, probes) // two net.Listeners; returns when ctx ends
 //
 // # Guarantees

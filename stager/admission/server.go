@@ -167,7 +167,7 @@ func (s *Server) handler(m *metrics) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(answer) // the client has disconnected
+		_, _ = w.Write(answer) // an error means that the client has disconnected
 	})
 	return mux
 }

@@ -73,8 +73,8 @@ func (e *explainer) staging(p *work) {
 
 func ceil(seconds float64) int64 { return int64(math.Ceil(seconds)) }
 
-// marginOfGrace is the part of the grace period beyond the last upload, in seconds; inject adds it
-// to the deadline.
+// marginOfGrace is the time for the shutdown itself after the last upload, in seconds. inject adds
+// the same margin to the deadline.
 const marginOfGrace = 30
 
 // uploads checks that deadlines and the grace period suffice for the largest checkpoints.

@@ -178,7 +178,7 @@ type record struct {
 	Made  []string             `json:"made,omitempty"`  // created lists and mappings
 	Empty map[string]string    `json:"empty,omitempty"` // lists and mappings that were empty, with their text
 	Was   map[string][2]string `json:"was,omitempty"`   // values before and after
-	Open  []string             `json:"open,omitempty"`  // places in Was whose text ended at the end of the file, without a line break
+	Open  []string             `json:"open,omitempty"`  // places in Was whose text ended with the file, without a line break
 }
 
 // applier writes a branch into a document.

@@ -26,7 +26,7 @@ type FanoutOptions struct {
 	User                   int64             // user ID of the pods
 }
 
-// The resources of a copying container: buffers, TLS and the record.
+// copySize is the size of a copying container. It has buffers, TLS and the record.
 var copySize = size{500, 4000, 128 * mebi, 256 * mebi, 0}
 
 // copyTries is how often the pod of one partition may fail.

@@ -70,11 +70,11 @@ func (in *injector) inject(file []byte) (*Result, error) {
 	return in.end(bytes.Join(texts, nil))
 }
 
-// inParallel calls work for all numbers below n, with as many goroutines as there are processors.
+// inParallel calls work for all numbers below n, concurrently on all processors.
 func inParallel(n int, work func(i int)) {
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	const share = 16 // batch size: one goroutine for each number costs more than it saves
+	const share = 16 // batch size: a goroutine for each number would cost more than it saves
 	for from := 0; from < n; from += share {
 		group.Go(func() error {
 			for i := from; i < min(from+share, n); i++ {

@@ -81,7 +81,7 @@ func (o *Options) configure(config *yamledit.Node) {
 	case plan.Kind:
 		text, _ := decode(config).(yamledit.Map)
 		for i := range text {
-			if text[i].Key == "metadata" { // with the annotations that kustomize and kpt need
+			if text[i].Key == "metadata" { // drops the annotations for kustomize and kpt
 				text[i].Value = yamledit.Map{{Key: "name", Value: config.Get("metadata", "name").Text()}}
 			}
 		}

@@ -38,7 +38,7 @@ const (
 	// an output is required.
 	FinalizeAuto    = "auto"
 	FinalizeSidecar = "sidecar" // a sidecar saves them; outputs are lost if it is down when the job's container ends
-	FinalizeWrap    = "wrap"    // a sidecar saves them, and stager, as the parent of the job's command, keeps its container running until then
+	FinalizeWrap    = "wrap"    // a sidecar saves them; stager, as the parent of the job's command, waits for it before the container ends
 	FinalizeRun     = "run"     // stager saves them in the job's container, as the parent of its command, with the stores' Secrets
 )
 

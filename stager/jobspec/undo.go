@@ -86,7 +86,7 @@ type written struct {
 func (w written) value() (v any, known bool) { return value(w.text, w.open) }
 
 // revert restores a value that inject changed. It returns false if the value was changed again
-// since, and leaves it.
+// since and cannot be restored; the value then stays.
 func (u *undoer) revert(note, parent *yamledit.Node, i int, path string, was written, is string) bool {
 	pair := &parent.Pairs[i]
 	if parent.Region(pair) == is {
@@ -178,7 +178,7 @@ func (u *undoer) flush(root *yamledit.Node) {
 	}
 }
 
-// leaves reports whether is equals was without the removed nodes and with the restored ones.
+// leaves reports whether the tree is equals the tree was, apart from removed and restored nodes.
 // anchors are the anchors that an alias may refer to.
 func (u *undoer) leaves(was, is *yamledit.Node, anchors map[string]bool) bool {
 	if is == nil || was.Kind != is.Kind || was.Anchor != is.Anchor || was.Tagged() != is.Tagged() {

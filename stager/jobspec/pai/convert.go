@@ -27,7 +27,7 @@ type Options struct {
 	User      string            // who submits the job
 	DefaultFS string            // value of $PAI_DEFAULT_FS_URI, such as hdfs://namenode:8020
 	Data      string            // DataStage or DataURI; "": DataStage
-	DataSize  plan.Bytes        // size of the volume for dataDir, and for each of Storages, in each pod; 0: limited by the node's disk only
+	DataSize  plan.Bytes        // size of each volume for dataDir and for Storages; 0: limited only by the node's disk
 	Queue     string            // of Kueue; "": derived from virtualCluster
 	GPUTypes  map[string]string // node label, NAME=VALUE, of each gpuType
 	Registry  []byte            // content of authFile, three lines: registry, user, password

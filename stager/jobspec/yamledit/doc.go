@@ -10,11 +10,11 @@
 //		return err
 //	}
 //	e := yamledit.NewEditor(d)
-//	e.Insert(d.Root, -1, yamledit.Map{{Key: "kind", Value: "Job"}})
+//	e.Insert(d.Root, d.Root.Len()-1, yamledit.Map{{Key: "kind", Value: "Job"}})
 //	text := e.Text()
 //
 // The package reads what people and programs write into manifests: block and flow style, every kind
 // of scalar, anchors, aliases, tags, comments, CRLF, a byte order mark. It refuses what is valid
-// YAML but absent from manifests, with a [SyntaxError] that says so: keys that are not scalars, and
-// pairs without braces in flow sequences.
+// YAML but absent from manifests: keys that are not scalars, and pairs without braces in flow
+// sequences. The [SyntaxError] names the construct.
 package yamledit

@@ -77,8 +77,9 @@ func (d *Document) lineBreak() string {
 }
 
 // Insert inserts entries into a mapping or sequence that is not empty. They follow the child with
-// index behind, or precede all children if it is -1. The keys of entries are ignored in a sequence.
-// If the entries themselves contain changes, they follow the changes to the same document.
+// index behind. If behind is -1, they precede all children, which requires [CanLead]. The keys of
+// entries are ignored in a sequence. Make changes inside of that child first: at the same offset,
+// changes are applied in the order of the calls.
 func (e *Editor) Insert(parent *Node, behind int, entries Map) {
 	if len(entries) == 0 {
 		return
