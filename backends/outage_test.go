@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -29,7 +30,7 @@ func outages(log *bytes.Buffer) (lines []string) {
 	return lines
 }
 
-func logTo(log *bytes.Buffer) *slog.Logger {
+func logTo(log io.Writer) *slog.Logger {
 	drop := func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
@@ -161,11 +162,29 @@ func TestOneRequestThatFailsIsNoOutage(t *testing.T) {
 	})
 }
 
+// lockedBuffer is a log that is read while others write to it.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
 // A server responded with 500 to a DELETE that it can never carry out. It was retried for two
 // minutes without a line in the log.
 func TestDeleteThatAlwaysFailsIsLoggedAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := new(bytes.Buffer)
+		log := new(lockedBuffer)
 		b := newBench(backends.Options{Log: logTo(log), RetryFor: 2 * time.Minute})
 		b.mem.Generate("k", 1)
 		b.mem.Generate("other", 1)
