@@ -16,9 +16,9 @@ const (
 	partsDir   = "parts"
 	latestKey  = "LATEST"
 	filesDir   = "files"
-	markerName = ".ready"        // in a checkpoint: it is complete
-	private    = ".stager"       // what begins so is stager's own
-	restored   = "RESTORED.json" // what Restore did
+	markerName = ".ready"        // in a checkpoint directory: it is complete
+	private    = ".stager"       // prefix of the names that stager uses itself
+	restored   = "RESTORED.json" // the report of a restore
 )
 
 var (
@@ -30,7 +30,7 @@ var (
 	uploadID      = regexp.MustCompile(`^[0-9a-f]{16}$`)
 )
 
-// stepDir is the directory of a step in the store; suffix 0 is the plain one.
+// stepDir returns the directory of a step in the store. Suffix 0 is the plain name.
 func stepDir(step int64, suffix int) string {
 	if suffix > 0 {
 		return fmt.Sprintf("step-%08d-attempt-%d", step, suffix)
@@ -38,8 +38,8 @@ func stepDir(step int64, suffix int) string {
 	return fmt.Sprintf("step-%08d", step)
 }
 
-// partKey is where a node says what it brought, below a step's directory. Attempts do
-// not overwrite one another's.
+// partKey returns the key of a node's part, relative to the step's directory. Attempts use
+// different keys, so they do not overwrite one another.
 func partKey(attempt, node int) string {
 	if attempt > 0 {
 		return fmt.Sprintf("%s/attempt-%d-node-%03d.json", partsDir, attempt, node)
@@ -49,22 +49,23 @@ func partKey(attempt, node int) string {
 
 var partName = regexp.MustCompile(`^parts/(?:attempt-([1-9][0-9]{0,8})-)?node-([0-9]{3,6})\.json$`)
 
-// parsePartKey reads what partKey wrote.
+// parsePartKey is the inverse of partKey.
 func parsePartKey(rest string) (attempt, node int, ok bool) {
 	m := partName.FindStringSubmatch(rest)
 	if m == nil {
 		return 0, 0, false
 	}
-	attempt, _ = strconv.Atoi(m[1]) // none is the first
+	attempt, _ = strconv.Atoi(m[1]) // no match: attempt 0
 	node, err := strconv.Atoi(m[2])
 	return attempt, node, err == nil && partKey(attempt, node) == rest
 }
 
-// recordKey is where an upload says what it refers to, below a step's directory.
+// recordKey returns the key, relative to a step's directory, of the record that lists what an
+// upload refers to.
 func recordKey(id string) string { return partsDir + "/refers-" + id + ".json" }
 
-// uploadOf is the id of the upload that a key below a step's directory belongs to; "" for
-// COMMIT.json and the parts of nodes.
+// uploadOf returns the id of the upload that owns a key, which is relative to a step's directory.
+// It returns "" for COMMIT.json and for the parts of nodes.
 func uploadOf(rest string) string {
 	id, ok := strings.CutPrefix(rest, dataDir+"/")
 	if ok {
@@ -78,7 +79,7 @@ func uploadOf(rest string) string {
 	return id
 }
 
-// parseStepDir reads what stepDir wrote.
+// parseStepDir is the inverse of stepDir.
 func parseStepDir(dir string) (step int64, suffix int, ok bool) {
 	m := stepDirFormat.FindStringSubmatch(dir)
 	if m == nil {
@@ -91,14 +92,14 @@ func parseStepDir(dir string) (step int64, suffix int, ok bool) {
 	return step, suffix, err == nil && stepDir(step, suffix) == dir
 }
 
-// checkpointFiles are the endings of files that are a checkpoint by themselves.
+// checkpointFiles are the extensions of files that are checkpoints by themselves.
 var checkpointFiles = []string{
 	".ckpt", ".pt", ".pth", ".safetensors", ".weights.h5", ".h5", ".keras", ".npz", ".msgpack", ".tar",
 }
 
-// stepOf is the number that a name says is its step, or the one at its end, before a
-// file's ending. Of a time, as Ray Train has at the end of its names, that is the
-// milliseconds since 1970.
+// stepOf returns the step that a name contains: the number after "step=", or else the number at
+// the end of the name, before the extension. Ray Train ends its names with a time; the step is
+// then that time in milliseconds since 1970.
 func stepOf(name string, isDir bool) (int64, bool) {
 	name = path.Base(name)
 	if !isDir {
@@ -124,8 +125,8 @@ func stepOf(name string, isDir bool) (int64, bool) {
 	return step, err == nil
 }
 
-// stepOfTime is the number of a name that ends in a time. The zone is not known, and the same
-// for all names of an output.
+// stepOfTime returns the step of a name that ends in a time. The time zone is unknown, but it is
+// the same for all names of an output.
 func stepOfTime(name string) (int64, bool) {
 	text := timeOfDay.FindString(name)
 	if len(text) < len("2006-01-02T15-04-05") {
@@ -143,11 +144,11 @@ func stepOfTime(name string) (int64, bool) {
 	return at.UnixMilli() + milli, err == nil
 }
 
-// orbaxTemporary stands in the names of what Orbax is still writing.
+// orbaxTemporary is part of the names that Orbax uses while it writes.
 const orbaxTemporary = ".orbax-checkpoint-tmp"
 
-// finalName tells whether name is one that frameworks use while they write, and
-// which name it will have.
+// finalName reports whether name is temporary, that is, one that frameworks use while they write.
+// It returns the name that the file gets afterwards.
 func finalName(name string) (final string, temporary bool) {
 	for _, ending := range []string{".tmp", ".partial", ".incomplete", "-unfinished", ".unfinished", "_temp"} {
 		if final, ok := strings.CutSuffix(name, ending); ok {
@@ -165,7 +166,8 @@ func finalName(name string) (final string, temporary bool) {
 	return name, false
 }
 
-// unfinishedName is a checkpoint's name as NeMo marks it while it writes.
+// unfinishedName returns the base name from which NeMo makes its marker for an unfinished
+// checkpoint.
 func unfinishedName(name string) string {
 	for _, ending := range []string{".nemo", ".ckpt", "-last"} {
 		name = strings.TrimSuffix(name, ending)

@@ -14,18 +14,18 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// A choice is a step in the order in which they are restored.
+// choice is a step in restore order.
 type choice struct {
 	*listed
 	commit *Commit
-	err    error    // why its COMMIT is not good
-	passed []choice // newer ones that are provisional and have other files
+	err    error    // why its COMMIT is invalid
+	passed []choice // newer provisional steps with other files
 }
 
-// preferred yields the committed ones of steps, which are in the order of their numbers, in
-// the order in which they are to be restored: newest first. A provisional step goes before the final one below it
-// when it has as many files of each pattern; else it comes after all final ones. With
-// all provisional ones count as final. Its error is one of the store.
+// preferred yields the committed steps in restore order, newest first. The steps must be sorted
+// by number. A provisional step comes before the next older final one when both have equally many
+// files of each pattern. Otherwise it comes after all final steps. With all, provisional steps
+// count as final. An error is one of the store.
 func preferred(ctx context.Context, store *backends.Store, steps []*listed, all bool) iter.Seq2[choice, error] {
 	return func(yield func(choice, error) bool) {
 		var later []choice
@@ -67,10 +67,10 @@ func preferred(ctx context.Context, store *backends.Store, steps []*listed, all 
 	}
 }
 
-// newestStep finds the good step that was committed last, which after a rollback need not
-// have the highest number. The zero Found is none. It lists anew while steps are committed
-// and removed under way: a listing whose steps all went since does not mean that there is
-// none.
+// newestStep finds the valid step that was committed last. After a rollback this need not be the
+// one with the highest number. It returns the zero Found when there is none. Steps may be
+// committed and removed during the search, and a stale listing does not prove that no step
+// exists. It therefore lists again until a listing is confirmed.
 func newestStep(ctx context.Context, store *backends.Store, log *slog.Logger) (group.Found, error) {
 	for range maxListings {
 		steps, err := listSteps(ctx, store)
@@ -91,8 +91,8 @@ func newestStep(ctx context.Context, store *backends.Store, log *slog.Logger) (g
 	}
 }
 
-// newestOfListed is newestStep for one listing. passed says that a newer step is not good,
-// or was removed since it was listed.
+// newestOfListed is newestStep for one listing. passed reports that a newer step is invalid, or
+// was removed after the listing.
 func newestOfListed(ctx context.Context, store *backends.Store, steps []*listed, log *slog.Logger) (found group.Found, passed bool, err error) {
 	for c, err := range preferred(ctx, store, steps, false) {
 		if err != nil {
@@ -118,7 +118,7 @@ func newestOfListed(ctx context.Context, store *backends.Store, steps []*listed,
 	return group.Found{}, passed, nil
 }
 
-// readFound reads a COMMIT, and looks up its data.
+// readFound reads a COMMIT and checks that its data exists.
 func readFound(ctx context.Context, store *backends.Store, l *listed) (group.Found, error) {
 	text, _, err := store.ReadAll(ctx, l.dir+"/"+commitKey, commitLimit)
 	if err != nil {
@@ -135,7 +135,7 @@ func readFound(ctx context.Context, store *backends.Store, l *listed) (group.Fou
 	return group.Found{Step: l.step, Dir: l.dir, Digest: commitDigest(text)}, err
 }
 
-// commitDigest names the bytes of a COMMIT.json.
+// commitDigest returns the digest of the bytes of a COMMIT.json.
 func commitDigest(text []byte) string {
 	sum := sha256.Sum256(text)
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -143,7 +143,7 @@ func commitDigest(text []byte) string {
 
 var digits = regexp.MustCompile(`[0-9]+`)
 
-// shapeOf counts the files of a checkpoint by their paths without numbers.
+// shapeOf counts the files of a checkpoint by path pattern.
 func shapeOf(c *Commit) map[string]int {
 	shape := make(map[string]int)
 	for _, f := range c.Files {
@@ -152,5 +152,5 @@ func shapeOf(c *Commit) map[string]int {
 	return shape
 }
 
-// patternOf is a path with # for each number.
+// patternOf returns a path with each number replaced by #.
 func patternOf(p string) string { return digits.ReplaceAllString(p, "#") }

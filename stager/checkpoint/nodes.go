@@ -8,7 +8,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// part is what one node brought to a step.
+// part is what one node saved of a step.
 type part struct {
 	APIVersion  string             `json:"apiVersion"`
 	Kind        string             `json:"kind"`
@@ -21,12 +21,12 @@ type part struct {
 	Evidence    string             `json:"evidence,omitempty"`
 	Provisional bool               `json:"provisional,omitempty"`
 	Restored    int                `json:"restored,omitempty"` // as in a Commit
-	Completed   time.Time          `json:"completed,omitzero"` // the same, by the clock of the node
+	Completed   time.Time          `json:"completed,omitzero"` // as in a Commit, by the node's clock
 	Data        string             `json:"data"`
 	Files       []File             `json:"files"`
 }
 
-// upload says in the store what this node has sent.
+// upload writes the part of this node to the store.
 func (s *shipper) upload(ctx context.Context, dir string, p part) error {
 	text, err := encode(p)
 	if err == nil {
@@ -35,7 +35,7 @@ func (s *shipper) upload(ctx context.Context, dir string, p part) error {
 	return err
 }
 
-// record says in the store what an upload refers to, under a name of its own.
+// record writes what an upload refers to, under a key that only this upload uses.
 func (s *shipper) record(ctx context.Context, dir, id string, p part) error {
 	text, err := encode(p)
 	if err == nil {
@@ -55,7 +55,7 @@ func readPart(ctx context.Context, store *backends.Store, key string) (p part, e
 	return p, nil
 }
 
-// single makes the COMMIT of a single node.
+// single returns the COMMIT of a job with one node.
 func (s *shipper) single(dir string, own part) Commit {
 	c := joinParts(dir, dir, []part{own})
 	c.Step, c.Created, c.Completed, c.Attempt, c.Stager = own.Step, now(), own.Completed, s.attempt, s.stager

@@ -10,17 +10,17 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Omission is an entry of a directory that is not in the store.
+// Omission is an entry of a directory that is not saved in the store.
 type Omission struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 }
 
-// OmittedError reports what could not be saved of a directory of which everything else is
+// OmittedError reports the entries of a directory that could not be saved. All other entries are
 // in the store.
 type OmittedError struct{ Files []Omission }
 
-// omittedNamed is how many names an OmittedError shows; the log has them all.
+// omittedNamed is the maximum number of names in the text of an OmittedError. The log lists all.
 const omittedNamed = 5
 
 func (e *OmittedError) Error() string {
@@ -39,10 +39,10 @@ func (e *OmittedError) Error() string {
 	return text.String()
 }
 
-// ExitCode is EX_TEMPFAIL: there is something to mend, and the rest is saved.
+// ExitCode returns EX_TEMPFAIL: the user can correct the cause, and the rest is saved.
 func (e *OmittedError) ExitCode() int { return 75 }
 
-// omittedErr is an *OmittedError, or nil when nothing was omitted.
+// omittedErr returns an *OmittedError, or nil when nothing was omitted.
 func omittedErr(omitted []Omission) error {
 	if len(omitted) == 0 {
 		return nil
@@ -50,8 +50,8 @@ func omittedErr(omitted []Omission) error {
 	return &OmittedError{omitted}
 }
 
-// refusal returns why a store did not take a file when that is for its name: other files
-// may do better. Other failures are not its own.
+// refusal returns why a store refused a file because of its name. Other files may still succeed.
+// ok is false for all other errors.
 func refusal(err error) (reason string, ok bool) {
 	var e *backends.Error
 	if !errors.As(err, &e) {
@@ -64,8 +64,8 @@ func refusal(err error) (reason string, ok bool) {
 	return "", false
 }
 
-// unreadable returns why a local file cannot be read when that is for its permissions: other
-// files may be readable.
+// unreadable returns why the permissions of a local file prevent reading it. Other files may be
+// readable.
 func unreadable(err error) (reason string, ok bool) {
 	if errors.As(err, new(*backends.Error)) || !errors.Is(err, fs.ErrPermission) {
 		return "", false
@@ -73,7 +73,8 @@ func unreadable(err error) (reason string, ok bool) {
 	return "it cannot be read: " + cause(err).Error(), true
 }
 
-// oneName is the reason of a file that would replace another of the same directory.
+// oneName returns the reason for omitting a file that would replace another file of the same
+// directory.
 func oneName(other string) string {
 	if other == "" {
 		return "the destination has a file under this name already, which is another one's short name; rename it"

@@ -18,21 +18,21 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// placed is a file that a restore wrote, in the state that it left it in.
+// placed is a file that a restore wrote, with its state after the restore.
 type placed struct {
 	Path   string `json:"path"`
 	Digest string `json:"digest,omitempty"` // as in COMMIT.json
 	identity
 }
 
-// record is a RESTORED.json.
+// record is the content of RESTORED.json.
 type record struct {
 	Restored
 	ID      string   `json:"id,omitempty"` // of the restore
 	Written []placed `json:"written,omitempty"`
 }
 
-// read reads a small file of the site, which must be a plain one.
+// read reads a small file of the site. The file must be regular.
 func (s *site) read(name string) ([]byte, identity, error) {
 	file, err := s.place.open(name)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *site) read(name string) ([]byte, identity, error) {
 	return text, identityOf(&st), err
 }
 
-// report reads a RESTORED.json. An error is fs.ErrNotExist when there is none.
+// report reads a RESTORED.json. The error is fs.ErrNotExist when there is none.
 func (s *site) report(name string) (r record, id identity, err error) {
 	text, id, err := s.read(name)
 	if err == nil {
@@ -59,21 +59,21 @@ func (s *site) report(name string) (r record, id identity, err error) {
 	return r, id, err
 }
 
-// recall reads what the last restore left.
+// recall reads the record of the last restore.
 func (s *site) recall() {
 	r, id, err := s.report(restored)
 	if err != nil {
-		return // survey finds what is no record of ours
+		return // list reports a file that is not our record
 	}
 	s.before, s.record = r.Written, id
-	for _, p := range r.Files { // of a version that did not note their state
+	for _, p := range r.Files { // an older version did not record their state
 		if !slices.ContainsFunc(s.before, func(w placed) bool { return w.Path == p }) {
 			s.before = append(s.before, placed{Path: p})
 		}
 	}
 }
 
-// foreign collects the files that survey may not touch.
+// foreign collects the files that list must not change.
 type foreign struct {
 	mu    sync.Mutex
 	paths []string
@@ -103,10 +103,11 @@ func (f *foreign) error(dir string) error {
 		english.Plural(len(f.paths), "file", ""), text)}
 }
 
-// list finds out what must go from the site before files can come to it, and changes
-// nothing. It refuses, with an error of kind Exist, what no restore wrote or what
-// changed since, unless it may overwrite, and always what is a directory or stands
-// where a directory goes. An early one is repeated before anything changes.
+// list returns the files that must be moved away before the new files can be placed. It changes
+// nothing. Unless overwrite is set, it refuses files that no restore wrote, or that changed
+// since, with an error of kind Exist. It always refuses a directory in the place of a file, and
+// anything else in the place of a directory. The result of an early call is provisional: the
+// caller repeats the call before it changes anything.
 func (s *site) list(ctx context.Context, files []File, early bool) (aside []placed, err error) {
 	if !s.exists {
 		return nil, nil
@@ -162,7 +163,8 @@ func (s *site) list(ctx context.Context, files []File, early bool) (aside []plac
 	return aside, not.error(s.dir)
 }
 
-// scan describes what has the name of a file that comes, or of one that has to go.
+// scan returns the state of the entry at p. With comes, a new file will be placed at p, so a
+// directory there is an error. Otherwise p is to be removed, and a directory counts as not found.
 func (s *site) scan(p string, comes bool) (st unix.Stat_t, found bool, err error) {
 	st, err = s.place.stat(p)
 	obstacle := (*obstacleError)(nil)
@@ -172,7 +174,7 @@ func (s *site) scan(p string, comes bool) (st unix.Stat_t, found bool, err error
 	case errors.As(err, &obstacle) && comes:
 		return st, false, s.blocked(obstacle.path, obstacle.what+" is where a directory of the checkpoint goes")
 	case errors.As(err, &obstacle):
-		return st, false, nil // it has gone
+		return st, false, nil // already removed
 	case err != nil:
 		return st, false, err
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
@@ -187,15 +189,15 @@ func (s *site) blocked(p, what string) error {
 	return &backends.Error{Op: "restore", Store: s.dir, Key: p, Kind: backends.Exist, Err: errors.New(what + ": remove it")}
 }
 
-// notifiesChanges reports whether the change time of the site's files changes with their
-// contents: in memory, a write through a mapping leaves it.
+// notifiesChanges reports whether the change time of the site's files follows their contents. It
+// does not on tmpfs, where a write through a mapping leaves it unchanged.
 func (s *site) notifiesChanges() bool {
 	var st unix.Statfs_t
 	return unix.Fstatfs(int(s.place.root.Fd()), &st) == nil && int64(st.Type)&0xffffffff != unix.TMPFS_MAGIC
 }
 
-// holds reports whether a file has the bytes that a restore gave it, or those that this
-// one brings: then nobody's work is lost with it.
+// holds reports whether a file has the content that an earlier restore wrote, or that this one
+// will write. If so, replacing it loses nobody's work.
 func (s *site) holds(ctx context.Context, p string, now identity, known []placed, comes File, trusted bool) (bool, error) {
 	s.mu.Lock()
 	checked := s.checked[p] == now
@@ -228,7 +230,7 @@ func (s *site) sums(ctx context.Context, p string, now identity, digest string) 
 	if err != nil || want.IsZero() {
 		return false, nil //nolint:nilerr // a digest that cannot be compared proves nothing
 	}
-	place, err := openPlace(s.root) // each has a directory of its own
+	place, err := openPlace(s.root) // each goroutine needs its own directory descriptor
 	if err != nil {
 		return false, err
 	}

@@ -13,34 +13,34 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// identity is what tells one state of a file from another without reading it.
+// identity distinguishes two states of a file without reading it.
 type identity struct {
 	Dev   uint64 `json:"dev"`
 	Inode uint64 `json:"inode"`
 	Size  int64  `json:"size"`
 	MTime int64  `json:"mtime"` // nanoseconds, like CTime
-	CTime int64  `json:"ctime"` // 0: not known
+	CTime int64  `json:"ctime"` // 0: unknown
 }
 
 func identityOf(st *unix.Stat_t) identity {
-	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()} // Dev differs by machine
+	return identity{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()} // the type of Dev differs between architectures
 }
 
-// same reports whether two identities are of one file with the same contents, as far as
-// a rename in between lets it tell: that changes the change time. The device of a file
-// system may have another number after it was mounted again.
+// same reports whether two identities describe one file with the same contents. It ignores the
+// change time, because a rename changes it. It ignores the device number, because that may change
+// when a file system is mounted again.
 func (i identity) same(other identity) bool {
 	i.CTime, other.CTime = 0, 0
 	i.Dev, other.Dev = 0, 0
 	return i == other
 }
 
-// place changes the names below a directory by way of file descriptors: symbolic links
-// are never followed, whoever plants them when.
+// place renames files below a directory through file descriptors. It never follows a symbolic
+// link, even one that appears during the operation.
 type place struct {
 	root *os.File
 	path string   // of dir
-	dir  *os.File // that was opened last
+	dir  *os.File // most recently opened
 }
 
 func openPlace(root *os.Root) (*place, error) {
@@ -50,25 +50,25 @@ func openPlace(root *os.Root) (*place, error) {
 
 func (p *place) close() {
 	p.forget()
-	_ = p.root.Close() // opened to look things up
+	_ = p.root.Close() // opened for lookups only
 }
 
 func (p *place) forget() {
 	if p.dir != nil {
-		_ = p.dir.Close() // opened to look things up
+		_ = p.dir.Close() // opened for lookups only
 	}
 	p.dir, p.path = nil, ""
 }
 
-// obstacleError says that something stands where a directory goes.
+// obstacleError reports an entry in the place of a directory.
 type obstacleError struct{ path, what string }
 
 func (e *obstacleError) Error() string {
 	return fmt.Sprintf("%s is %s, and a directory goes there", e.path, e.what)
 }
 
-// parent opens the directory of a file, and makes it with create. The descriptor is
-// valid until the next call. An error is fs.ErrNotExist, or an *obstacleError.
+// parent opens the directory of a file. With create it makes missing directories. The descriptor
+// is valid until the next call. The error is fs.ErrNotExist or an *obstacleError.
 func (p *place) parent(name string, create bool) (int, error) {
 	dir := path.Dir(name)
 	if dir == "." {
@@ -82,7 +82,7 @@ func (p *place) parent(name string, create bool) (int, error) {
 	for part := range strings.SplitSeq(dir, "/") {
 		fd, err := openDir(at, part, create)
 		if opened != nil {
-			_ = opened.Close() // opened to look things up
+			_ = opened.Close() // opened for lookups only
 		}
 		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			return -1, p.obstacle(dir)
@@ -109,7 +109,7 @@ func openDir(at int, name string, create bool) (int, error) {
 	return fd, err
 }
 
-// obstacle finds which part of a directory's path is none.
+// obstacle finds the component of a path that is not a directory.
 func (p *place) obstacle(dir string) error {
 	for i := range dir + "/" {
 		if i < len(dir) && dir[i] != '/' {
@@ -128,8 +128,8 @@ func (p *place) obstacle(dir string) error {
 	return &obstacleError{dir, "no directory"}
 }
 
-// stat describes what has a name. An error is fs.ErrNotExist also when the directory
-// is missing.
+// stat returns the state of an entry. The error is fs.ErrNotExist also when the directory is
+// missing.
 func (p *place) stat(name string) (st unix.Stat_t, err error) {
 	at, err := p.parent(name, false)
 	if err == nil {
@@ -140,7 +140,7 @@ func (p *place) stat(name string) (st unix.Stat_t, err error) {
 	return st, err
 }
 
-// open opens a plain file for reading.
+// open opens a regular file for reading.
 func (p *place) open(name string) (*os.File, error) {
 	at, err := p.parent(name, false)
 	if err != nil {
@@ -157,8 +157,8 @@ func (p *place) open(name string) (*os.File, error) {
 	return file, nil
 }
 
-// move renames a file to another place, whose name must be free: else the error is
-// fs.ErrExist. A directory that is missing there is made.
+// move renames a file. The new name must be free, else the error is fs.ErrExist. It makes a
+// missing target directory.
 func (p *place) move(name string, to *place, as string) error {
 	from, err := p.parent(name, false)
 	if err != nil {
@@ -180,8 +180,9 @@ func (p *place) move(name string, to *place, as string) error {
 	return nil
 }
 
-// renameNew renames to a name that is free. Where the file system cannot rename so, a
-// link does the same, and where it has no links either, a look goes before.
+// renameNew renames to a name that must be free. Where the file system has no RENAME_NOREPLACE,
+// it uses a hard link. Where it has no hard links either, it checks the name first, which is not
+// atomic.
 func renameNew(from int, name string, into int, as string) error {
 	err := unix.Renameat2(from, name, into, as, unix.RENAME_NOREPLACE)
 	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EOPNOTSUPP) {

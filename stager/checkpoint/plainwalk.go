@@ -14,25 +14,26 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// plainTree is what a directory has for a mirror.
+// plainTree is what a mirror finds in a directory.
 type plainTree struct {
 	files   []plain
-	omitted []Omission // entries of which the content is not saved
-	empty   []Omission // entries that have no content: sockets, FIFOs, devices, links to directories that are saved, empty directories
+	omitted []Omission // entries whose content is not saved
+	empty   []Omission // entries without content: sockets, FIFOs, devices, empty directories, and links to directories that are saved
 }
 
-// plainWalk lists the plain files below root. These rules are promised to users:
+// plainWalk lists the plain files below root. The documentation promises these rules to users:
 //
-//   - A regular file is saved, whatever its name, if a store can have that name: names
-//     that are not UTF-8 are omitted.
+//   - A regular file is saved under any name that a store can have. Names that are not UTF-8
+//     are omitted.
 //   - A symbolic link to a regular file below root is saved as a file with its content.
-//     A link to a directory below root is not followed, since that is saved itself, nor
-//     is one to what skip names. A link that leads out of root is omitted.
-//   - Directories named .stager and names that begin with .stager-tmp- are stager's own,
-//     and not looked at.
-//   - What skip names is not looked at.
+//     A link to a directory below root is not followed, because that directory is saved
+//     itself. A link to an entry that skip names is not followed either. A link that leads
+//     out of root is omitted.
+//   - Directories named .stager and names that begin with .stager-tmp- belong to stager and
+//     are ignored.
+//   - Entries that skip names are ignored.
 //
-// An entry that is removed while it is listed is omitted as well: strictly.
+// With strictly, an entry that is removed during the listing counts as omitted.
 func plainWalk(root *os.Root, strictly bool, skip func(p string) bool) (plainTree, error) {
 	w := plainWalker{root: root, strictly: strictly, skip: skip, full: make(map[string]bool)}
 	err := fs.WalkDir(disk.FS(root), ".", w.visit)
@@ -49,7 +50,7 @@ type plainWalker struct {
 	root     *os.Root
 	strictly bool
 	skip     func(p string) bool
-	dirs     []string        // but for root
+	dirs     []string        // except root
 	full     map[string]bool // directories that have an entry
 }
 
@@ -62,7 +63,7 @@ func (w *plainWalker) visit(p string, d fs.DirEntry, err error) error {
 		}
 		return err
 	case err != nil:
-		w.full[p] = true // nobody knows
+		w.full[p] = true // unknown, so it is not reported as empty
 		return w.vanished(p, err)
 	}
 	w.full[path.Dir(p)] = true
@@ -102,7 +103,7 @@ func (w *plainWalker) visit(p string, d fs.DirEntry, err error) error {
 
 func (w *plainWalker) omit(p, reason string) { w.omitted = append(w.omitted, Omission{p, reason}) }
 
-// vanished decides about an entry that is listed and cannot be looked at.
+// vanished handles an entry that was listed but cannot be examined.
 func (w *plainWalker) vanished(p string, err error) error {
 	switch {
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
@@ -115,7 +116,7 @@ func (w *plainWalker) vanished(p string, err error) error {
 	return nil
 }
 
-// link decides about a symbolic link.
+// link handles a symbolic link.
 func (w *plainWalker) link(p string) {
 	target, info, err := follow(w.root, p)
 	switch {
@@ -136,7 +137,7 @@ func (w *plainWalker) link(p string) {
 	}
 }
 
-// within reports whether a symbolic link leads to what skip names, or into it.
+// within reports whether a symbolic link leads to, or into, an entry that skip names.
 func (w *plainWalker) within(p string) bool {
 	to, err := w.root.Readlink(p)
 	if err != nil {
@@ -157,7 +158,7 @@ func (w *plainWalker) within(p string) bool {
 	return false
 }
 
-// below is an absolute path as one below root.
+// below returns an absolute path as a path relative to root. It fails when p is not below root.
 func below(root *os.Root, p string) (string, error) {
 	base, err := filepath.Abs(root.Name())
 	if err != nil {
@@ -170,8 +171,8 @@ func below(root *os.Root, p string) (string, error) {
 	return rel, err
 }
 
-// follow returns what a symbolic link leads to, and a name below root that leads there. A
-// link never leads out of root; an absolute one may lead into it.
+// follow returns a name below root for the target of a symbolic link, and its state. A link must
+// not lead out of root. An absolute link may lead into it.
 func follow(root *os.Root, p string) (target string, info fs.FileInfo, err error) {
 	info, err = root.Stat(p)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -189,7 +190,7 @@ func follow(root *os.Root, p string) (target string, info fs.FileInfo, err error
 	return target, info, err
 }
 
-// typeName is the type of a file that has no content.
+// typeName returns the type of a file that has no content.
 func typeName(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeNamedPipe != 0:
@@ -202,7 +203,7 @@ func typeName(mode fs.FileMode) string {
 	return "special file"
 }
 
-// cause is err without the path that whoever reports it names himself.
+// cause returns err without the path, for callers that report the path themselves.
 func cause(err error) error {
 	var unreadable *unreadableError
 	if errors.As(err, &unreadable) {
@@ -215,8 +216,8 @@ func cause(err error) error {
 	return err
 }
 
-// temporaryPath reports whether p is, or lies in, what programs rename when it is
-// written.
+// temporaryPath reports whether p, or a directory above it, has a temporary name that a program
+// replaces when it has finished writing.
 func temporaryPath(p string) bool {
 	return slices.ContainsFunc(strings.Split(p, "/"), func(name string) bool {
 		_, temporary := finalName(name)

@@ -16,23 +16,23 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// plan is what publish does where the directory exists. While it is on the disk every
-// staged file is good, and a restore that begins finishes it.
+// plan lists the renames of publish when the directory already exists. As long as the plan is on
+// disk, every staged file is verified, and the next restore finishes a publish that was killed.
 type plan struct {
 	Done   Restored `json:"done"`
-	Files  []placed `json:"files"`  // as they are staged
-	Aside  []placed `json:"aside"`  // what goes, as it was when that was found to be right
-	Before []placed `json:"before"` // by earlier restores
+	Files  []placed `json:"files"`  // as staged
+	Aside  []placed `json:"aside"`  // files to move away, in the state that list accepted
+	Before []placed `json:"before"` // written by earlier restores
 }
 
-// errMoved is within errors of kind Changed.
+// errMoved is wrapped in errors of kind Changed.
 var errMoved = errors.New("it changed while the checkpoint was put there: run restore again")
 
 func moved(p string) error {
 	return &backends.Error{Op: "restore", Key: p, Kind: backends.Changed, Err: errMoved}
 }
 
-// publish brings the staged files to their place.
+// publish moves the staged files to their final names.
 func (s *site) publish(ctx context.Context, done Restored, files []File) error {
 	p := plan{Done: done, Before: s.before}
 	for _, f := range files {
@@ -62,7 +62,8 @@ func (s *site) publish(ctx context.Context, done Restored, files []File) error {
 	if err := s.writeNew(path.Join(s.work, planFile), text); err != nil {
 		return err
 	}
-	// Files move only when a loss of power cannot take the plan, which knows whose they are.
+	// Sync the plan before files move. After a power failure, only the plan identifies whose
+	// files they are.
 	staged := dirsOf(path.Join(s.work, stagedDir), placedPaths(p.Files))
 	if err := syncNames(s.root, append(staged, s.work, s.shop, ".")...); err != nil {
 		return err
@@ -78,7 +79,7 @@ func (s *site) publish(ctx context.Context, done Restored, files []File) error {
 	return nil
 }
 
-// publishWhole renames the directory of staged files to that of the site.
+// publishWhole renames the directory of staged files to the site's directory.
 func (s *site) publishWhole(p plan) error {
 	staged := path.Join(s.work, stagedDir)
 	if err := s.writeRecord(s.work, p); err != nil {
@@ -97,7 +98,7 @@ func (s *site) publishWhole(p plan) error {
 	if err := s.at("publish"); err != nil {
 		return err
 	}
-	// This replaces an empty directory, and nothing else.
+	// This rename can replace only an empty directory.
 	if err := s.root.Rename(staged, filepath.Base(s.dir)); err != nil {
 		if errors.Is(err, fs.ErrExist) || errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.ENOTDIR) {
 			return backends.Errorf(backends.Changed, "restore", s.dir, "something was put there while the checkpoint was brought: run restore again")
@@ -111,7 +112,7 @@ func (s *site) publishWhole(p plan) error {
 	return err
 }
 
-// writeNew writes a file that is there whole or not at all.
+// writeNew writes a file atomically.
 func (s *site) writeNew(name string, text []byte) error {
 	if err := s.at("write " + path.Base(name)); err != nil {
 		return err
@@ -132,7 +133,7 @@ func (s *site) writeNew(name string, text []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// writeRecord writes the RESTORED.json of a plan into work.
+// writeRecord writes the RESTORED.json of a plan to work.
 func (s *site) writeRecord(work string, p plan) error {
 	text, err := json.MarshalIndent(record{p.Done, path.Base(work), p.Files}, "", " ")
 	if err != nil {
@@ -141,16 +142,16 @@ func (s *site) writeRecord(work string, p plan) error {
 	return s.writeNew(path.Join(work, restored), append(text, '\n'))
 }
 
-// step is one rename of a move, to be undone.
+// step is one rename of a move. It can be undone.
 type step struct {
 	from, to string
 	is       identity
 }
 
-// move carries a plan out, or goes on with that of a killed process. RESTORED.json of
-// before goes first, and the new one comes last, after a look at every file. When
-// something is not as the plan says, what was done is undone. After RESTORED.json has its name
-// nothing is: the restore is done, and what is left in work is for the next one to remove.
+// move executes a plan, or resumes the plan of a killed process. It moves the old RESTORED.json
+// away first. It checks every file and writes the new RESTORED.json last. When the state differs
+// from the plan, it undoes its renames. Once RESTORED.json has its name, the restore is done and
+// nothing is undone; the next restore removes what is left in work.
 func (s *site) move(work string, p plan, resumed bool) (err error) {
 	var done []step
 	concluded := false
@@ -167,12 +168,12 @@ func (s *site) move(work string, p plan, resumed bool) (err error) {
 		st, err := s.place.stat(a.Path)
 		var obstacle *obstacleError
 		if errors.Is(err, fs.ErrNotExist) || errors.As(err, &obstacle) {
-			continue // the files that come find out
+			continue // the renames of the new files detect this
 		} else if err != nil {
 			return err
 		}
 		if is, comes := staged[a.Path]; comes && is.same(identityOf(&st)) {
-			continue // it came before a kill
+			continue // placed before a kill
 		}
 		if !a.same(identityOf(&st)) {
 			return moved(a.Path)
@@ -185,7 +186,7 @@ func (s *site) move(work string, p plan, resumed bool) (err error) {
 	for _, f := range p.Files {
 		from := path.Join(work, stagedDir, f.Path)
 		if st, err := s.place.stat(f.Path); err == nil && f.same(identityOf(&st)) {
-			continue // it came before a kill
+			continue // placed before a kill
 		}
 		if err := s.rename(step{from, f.Path, f.identity}, &done); err != nil {
 			return err
@@ -195,7 +196,7 @@ func (s *site) move(work string, p plan, resumed bool) (err error) {
 	return err
 }
 
-// rename makes one step, and takes it back when it moved something else.
+// rename executes one step. It returns an error when it moved another file than expected.
 func (s *site) rename(st step, done *[]step) error {
 	if err := s.at("move " + st.from); err != nil {
 		return err
@@ -213,24 +214,24 @@ func (s *site) rename(st step, done *[]step) error {
 	return err
 }
 
-// undo takes steps back, the last one first, and then the plan.
+// undo reverts the steps, last one first, and then removes the plan.
 func (s *site) undo(work string, done []step, resumed bool) error {
 	for _, st := range slices.Backward(done) {
 		if err := s.at("undo " + st.from); err != nil {
 			return err
 		}
 		if err := s.place.move(st.to, s.place, st.from); err != nil {
-			return err // the plan stays, and with it what it knows
+			return err // keep the plan: it still records the owners of the files
 		}
 	}
 	if resumed {
-		return nil // only the plan knows what came before the kill
+		return nil // only the plan records what was placed before the kill
 	}
 	return s.root.Remove(path.Join(work, planFile))
 }
 
-// conclude looks at every file once more, and writes RESTORED.json. done reports whether
-// that has its name, with an error or without.
+// conclude checks every file again and writes RESTORED.json. done reports whether that file has
+// its final name, with or without an error.
 func (s *site) conclude(work string, p plan) (done bool, err error) {
 	if err := s.at("check"); err != nil {
 		return false, err
@@ -259,7 +260,7 @@ func (s *site) conclude(work string, p plan) (done bool, err error) {
 	if err := s.at("sweep"); err != nil {
 		return true, err
 	}
-	// The plan goes when the disk has the names that it gave.
+	// Remove the plan only after the new names are on disk.
 	if err := syncNames(s.root, dirsOf(".", placedPaths(p.Files))...); err != nil {
 		return true, err
 	}
@@ -277,7 +278,7 @@ func placedPaths(files []placed) []string {
 	return paths
 }
 
-// finish brings to its end what a killed restore left in work, or removes it.
+// finish completes the killed restore whose files are in work, or removes them.
 func (s *site) finish(work string) error {
 	text, _, err := s.read(path.Join(work, planFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -291,7 +292,7 @@ func (s *site) finish(work string) error {
 		return &fs.PathError{Op: "read", Path: filepath.Join(s.root.Name(), work, planFile), Err: err}
 	}
 	if now, _, err := s.report(restored); err == nil && now.ID == path.Base(work) {
-		return s.root.RemoveAll(work) // only this was left to do
+		return s.root.RemoveAll(work) // only this removal was left to do
 	}
 	if err := s.giveBack(work, p); err != nil {
 		return err
@@ -310,13 +311,14 @@ func (s *site) finish(work string) error {
 	s.unfinished = append(s.unfinished, work)
 	s.before = append(s.before, p.Before...)
 	for _, f := range p.Files {
-		f.CTime = 0 // that was before it was renamed
+		f.CTime = 0 // renaming has changed it
 		s.before = append(s.before, f)
 	}
 	return nil
 }
 
-// giveBack returns what a kill left aside and is not what was to go.
+// giveBack moves back files that a killed restore moved away although the plan does not name
+// them.
 func (s *site) giveBack(work string, p plan) error {
 	for i, a := range p.Aside {
 		name := path.Join(work, asideDir, strconv.Itoa(i))
@@ -334,7 +336,7 @@ func (s *site) giveBack(work string, p plan) error {
 	return nil
 }
 
-// feasible reports by errMoved when a plan cannot be finished.
+// feasible returns errMoved when a plan cannot be finished.
 func (s *site) feasible(work string, p plan) error {
 	goes, comes := make(map[string]identity, len(p.Aside)), make(map[string]bool, len(p.Files))
 	for _, f := range p.Files {

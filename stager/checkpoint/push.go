@@ -14,22 +14,22 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// PushCheckpointConfig says what PushCheckpoint saves.
+// PushCheckpointConfig configures PushCheckpoint.
 type PushCheckpointConfig struct {
-	Store       *backends.Store         // the destination: where an Uploader's would be
+	Store       *backends.Store         // the destination, as for an Uploader
 	Path        string                  // a directory or a file
 	Step        int64                   // -1: the number at the end of its name
-	SamplesSeen int64                   // recorded
+	SamplesSeen int64                   // recorded in the COMMIT
 	Conflict    string                  // ConflictFail when empty
 	Attempt     int                     // fencing token
 	Stager      string                  // version, for the record
 	Log         *slog.Logger            // nil: silent
-	Progress    func(done, total int64) // told of bytes, one call at a time; may be nil
+	Progress    func(done, total int64) // receives byte counts, never concurrently; may be nil
 }
 
-// PushCheckpoint saves one checkpoint that is complete, and returns its COMMIT. It
-// reads the files in place: one that changes meanwhile is an error of kind Changed,
-// and nothing is committed. Another content of the same step is of kind Exist.
+// PushCheckpoint saves one complete checkpoint and returns its COMMIT. It reads the files in
+// place. If one changes meanwhile, the error is of kind Changed and nothing is committed. If the
+// step exists with other content, the error is of kind Exist.
 func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, error) {
 	if err := checkConflict(cfg.Conflict); err != nil {
 		return Commit{}, backends.Errorf(backends.Invalid, "commit", cfg.Path, "%w", err)
@@ -73,7 +73,7 @@ func PushCheckpoint(ctx context.Context, cfg PushCheckpointConfig) (Commit, erro
 	return commit, err
 }
 
-// openPath opens a directory, or the directory of a file, whose name is only.
+// openPath opens a directory, or the directory of a file. only is then the name of the file.
 func openPath(path string) (root *os.Root, only string, err error) {
 	info, err := os.Stat(path)
 	switch {
@@ -94,16 +94,16 @@ func openPath(path string) (root *os.Root, only string, err error) {
 	return root, only, err
 }
 
-// progress counts bytes for those who watch, and tells of them in one call at a time.
+// progress counts bytes and reports them, one call at a time.
 type progress struct {
-	mu          sync.Mutex // guards done, and is held while telling
+	mu          sync.Mutex // guards done; held during report
 	done, total int64
 	report      func(done, total int64)
 }
 
 func newProgress(tell func(done, total int64), total int64) *progress {
 	p := &progress{total: total, report: tell}
-	p.add(0) // how much it will be is news
+	p.add(0) // report the total at once
 	return p
 }
 

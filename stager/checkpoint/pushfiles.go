@@ -19,36 +19,36 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// PushConfig says what Push mirrors.
+// PushConfig configures Push.
 type PushConfig struct {
 	Store    *backends.Store
-	Path     string                  // a directory, whose files come below Store; or a file, which keeps its name
-	Parallel int                     // files at once; 0: what the store likes
-	Progress func(done, total int64) // told of bytes, one call at a time; may be nil
-	// Memory is a directory for the hint of what was sent, which saves the next Push of the
-	// same files a look at their bytes. Empty: there is none.
+	Path     string                  // a directory, whose files go below Store, or a file, which keeps its name
+	Parallel int                     // files at once; 0: the store's default
+	Progress func(done, total int64) // receives byte counts, never concurrently; may be nil
+	// Memory is a directory for a hint of what was sent. The next Push of the same files then
+	// need not read them. Empty: no hint.
 	Memory string
-	Log    *slog.Logger // of what is not saved; nil: silent
+	Log    *slog.Logger // logs what is not saved; nil: silent
 }
 
-// PushSummary is what Push did.
+// PushSummary reports what Push did.
 type PushSummary struct {
 	Files     int   `json:"files"` // sent
 	Bytes     int64 `json:"bytes"`
-	Unchanged int   `json:"unchanged"` // there already
-	// NotSaved lists what is not in the store, as the *OmittedError does. Empty lists what
-	// has no content, of which there is nothing to save.
+	Unchanged int   `json:"unchanged"` // already in the store
+	// NotSaved lists what is not in the store, like *OmittedError. Empty lists entries without
+	// content, of which there is nothing to save.
 	NotSaved []Omission `json:"notSaved,omitempty"`
 	Empty    []Omission `json:"empty,omitempty"`
 }
 
-// Push mirrors a file or a directory to a store. Files that the store has are not sent
-// again: those that an earlier Push sent in the same state (size, times, inode), as
-// Memory knows, and those of the same checksum. What the store has beyond them stays.
+// Push mirrors a file or a directory to a store. It does not send files that the store already
+// has: files that an earlier Push sent in the same state (size, times, inode), as recorded in
+// Memory, and files with the same checksum. It removes nothing from the store.
 //
-// What is saved are regular files of any name, and symbolic links to files within the
-// directory, as files. Where one cannot be saved, since the store has no such name, or
-// keeps it and another under one name, or since it vanished, all others are, and the
+// Push saves regular files of any name. It saves symbolic links to files within the directory as
+// files. A file may be impossible to save: the store cannot have such a name, the store keeps it
+// and another file under one name, or the file vanished. All other files are still saved, and the
 // error is an *OmittedError.
 func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 	if cfg.Log == nil {
@@ -58,7 +58,7 @@ func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 	if err != nil {
 		return PushSummary{}, err
 	}
-	defer root.Close() // it is only read through
+	defer root.Close() // opened for reading
 	p := &pusher{cfg: cfg, root: root}
 	p.summary.NotSaved, p.summary.Empty = tree.omitted, tree.empty
 	files := p.nameable(tree.files)
@@ -72,7 +72,7 @@ func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 	slices.SortFunc(p.summary.NotSaved, func(a, b Omission) int { return strings.Compare(a.Name, b.Name) })
 	logOmitted(cfg.Log, p.summary.NotSaved, p.summary.Empty)
 	if err == nil && p.refusedAll() {
-		err = p.refusal // of the place that they go to
+		err = p.refusal // the destination is at fault, not the names
 	}
 	if err == nil {
 		err = omittedErr(p.summary.NotSaved)
@@ -80,7 +80,7 @@ func Push(ctx context.Context, cfg PushConfig) (PushSummary, error) {
 	return p.summary, err
 }
 
-// pusher is one Push under way.
+// pusher is the state of one Push.
 type pusher struct {
 	cfg      PushConfig
 	root     *os.Root
@@ -88,13 +88,13 @@ type pusher struct {
 	memory   *ledger
 	progress *progress
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	summary PushSummary
-	refusal error // the first of those that the store answered, or of files that cannot be read
-	refused int   // how many these were
+	refusal error // the first refusal by the store, or the first unreadable file
+	refused int   // number of such files
 }
 
-// nameable leaves out what the store's protocol has no names for.
+// nameable removes files whose names the store's protocol does not allow.
 func (p *pusher) nameable(files []plain) []plain {
 	return slices.DeleteFunc(files, func(f plain) bool {
 		err := p.cfg.Store.CheckKey(f.Path)
@@ -112,7 +112,7 @@ func (p *pusher) omit(name, reason string) {
 	p.summary.NotSaved = append(p.summary.NotSaved, Omission{name, reason})
 }
 
-// sendAll sends the files, last those that the store may keep under one name with others.
+// sendAll sends the files. Files whose names may collide in the store go last.
 func (p *pusher) sendAll(ctx context.Context, files []plain) error {
 	later := p.namesakes(files)
 	var last []plain
@@ -142,9 +142,9 @@ func (p *pusher) sendAll(ctx context.Context, files []plain) error {
 	return nil
 }
 
-// forEach calls do for all items, in order, by so many workers, until one fails. Workers
-// live as long as there are items: a goroutine for each small file would grow its stack
-// again and again, which cost a tenth of the time of a push.
+// forEach calls do for all items, in order, from a fixed number of workers. It stops at the first
+// error. Workers live as long as there are items: one goroutine per small file would grow its
+// stack each time, which took a tenth of the time of a push.
 func forEach[T any](ctx context.Context, workers int, items []T, do func(context.Context, T) error) error {
 	g, gctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
@@ -165,8 +165,8 @@ func forEach[T any](ctx context.Context, workers int, items []T, do func(context
 	return g.Wait()
 }
 
-// namesakes returns those files that the store may keep as one object with an earlier one,
-// and which. A file that the store has under this very name is none.
+// namesakes returns the files that the store may keep as one object with an earlier file, each
+// with the name of that file. A file that the store has under exactly this name is not included.
 func (p *pusher) namesakes(files []plain) map[string]string {
 	inOrder := make([]string, 0, len(files))
 	for _, there := range []bool{true, false} {
@@ -183,10 +183,10 @@ func (p *pusher) namesakes(files []plain) map[string]string {
 	return later
 }
 
-// maxRefused is how many files a store may refuse before it has taken any.
+// maxRefused is the number of refused files after which Push gives up if none has succeeded.
 const maxRefused = 100
 
-// send sends one file, if the store does not have it.
+// send sends one file unless the store already has it.
 func (p *pusher) send(ctx context.Context, f plain) error {
 	known, err := mirrors(ctx, p.cfg.Store, p.root, p.memory, f, p.there[f.Path])
 	if err == nil && !known {
@@ -228,8 +228,8 @@ func (p *pusher) send(ctx context.Context, f plain) error {
 	return nil
 }
 
-// refusedAll reports whether the store took nothing, and refused something: then it is
-// the place rather than the names.
+// refusedAll reports whether at least one file was refused and none succeeded. The cause is then
+// the destination rather than the names.
 func (p *pusher) refusedAll() bool {
 	return p.refused > 0 && p.summary.Files+p.summary.Unchanged == 0
 }
@@ -241,7 +241,7 @@ func sizeOf(files []plain) (n int64) {
 	return n
 }
 
-// remember opens the hint of what was sent from this place to this store.
+// remember opens the hint of what was sent from this path to this store.
 func (cfg PushConfig) remember() *ledger {
 	from, err := filepath.Abs(cfg.Path)
 	if cfg.Memory == "" || err != nil || os.MkdirAll(cfg.Memory, 0o700) != nil {
@@ -251,12 +251,12 @@ func (cfg PushConfig) remember() *ledger {
 	if err != nil {
 		return nil
 	}
-	defer root.Close() // the ledger has a handle of its own
+	defer root.Close() // the ledger has its own handle
 	sum := sha256.Sum256([]byte(from + "\x00" + cfg.Store.Name()))
 	return openLedger(root, "pushed-"+hex.EncodeToString(sum[:16]), cfg.Store.Name())
 }
 
-// mirroredOf is what the store has of the files.
+// mirroredOf returns the objects that the store has for the files, by path.
 func mirroredOf(ctx context.Context, store *backends.Store, files []plain) (map[string]backends.Object, error) {
 	if len(files) != 1 {
 		return mirrored(ctx, store)
@@ -285,7 +285,7 @@ func openPush(path string) (*os.Root, plainTree, error) {
 	return root, tree, nil
 }
 
-// onlyFile is one file of a directory.
+// onlyFile returns the tree of a single file of a directory.
 func onlyFile(root *os.Root, name string) (plainTree, error) {
 	w := plainWalker{root: root, skip: func(string) bool { return false }}
 	info, err := root.Lstat(name)

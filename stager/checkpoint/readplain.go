@@ -9,8 +9,8 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// readPlain reads a file of the trainer's, with so many bytes at most. It follows links
-// within root, as trainers make them, and never waits for what is no file.
+// readPlain reads a file that the trainer wrote, up to limit bytes. It follows links within root,
+// because trainers create them. It never blocks on a FIFO or device.
 func readPlain(root *os.Root, p string, limit int64) ([]byte, error) {
 	file, err := root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

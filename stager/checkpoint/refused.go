@@ -9,8 +9,9 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// namesakes returns those of due that the store may keep as one object with another file
-// of the directory, and which. A file that the store has under this very name is none.
+// namesakes returns the files of due that the store may keep as one object with another file of
+// the directory, each with the name of that file. A file that the store has under exactly this
+// name is not included.
 func (u *Uploader) namesakes(due []*plainFile) map[string]string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -33,7 +34,7 @@ func (u *Uploader) namesakes(due []*plainFile) map[string]string {
 	return later
 }
 
-// mirrorNamesakes sends those of due that are namesakes of others, if the store keeps them
+// mirrorNamesakes sends the files of due that are namesakes of others, if the store keeps them
 // apart.
 func (u *Uploader) mirrorNamesakes(ctx context.Context, store *backends.Store, due []*plainFile, later map[string]string, final bool) error {
 	for _, p := range due {
@@ -59,7 +60,7 @@ func (u *Uploader) mirrorNamesakes(ctx context.Context, store *backends.Store, d
 	return nil
 }
 
-// refuse notes that a file cannot be saved under its name.
+// refuse records that a file cannot be saved under its name.
 func (u *Uploader) refuse(p *plainFile, f plain, reason string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -72,7 +73,7 @@ func (u *Uploader) refuse(p *plainFile, f plain, reason string) {
 	p.refused, p.refusedAs = reason, f
 }
 
-// omittedLocked lists the files that cannot be saved, ascending.
+// omittedLocked lists the files that cannot be saved, sorted by name.
 func (u *Uploader) omittedLocked() (omitted []Omission) {
 	for name, reason := range u.omitted {
 		omitted = append(omitted, Omission{name, reason})

@@ -11,20 +11,23 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// What may be removed of the uploads in a destination. No COMMIT names it, nor the record
-// of an upload that refers to it, looked up right before. And it is finished with: a COMMIT
-// named it that this process removed or replaced; or this process sent it, and nobody else
-// goes on with it; or nothing came of its upload for so long that no live writer is at
-// work. Ages are by the time stamps of the store alone: a local clock that is ahead must
-// not make fresh data look old.
+// An object of an upload may be removed when two conditions hold.
+//
+// First, nothing refers to it: neither a COMMIT nor the record of an upload, both read right
+// before the removal.
+//
+// Second, the upload is finished. A COMMIT named it that this process removed or replaced; or
+// this process sent it and nobody else resumes it; or nothing was added to it for so long that no
+// writer can be alive. Ages use only the time stamps of the store: a local clock that is ahead
+// must not make fresh data look old.
 
-// finished are the uploads whose COMMIT this process removed or replaced.
+// finished holds the uploads whose COMMIT this process removed or replaced.
 type finished struct {
-	keys map[string]bool // also in directories of other steps
+	keys map[string]bool // also in the directories of other steps
 	ids  map[string]bool
 }
 
-// finish notes what a COMMIT of a step's directory named, when it is no longer there.
+// finish records what a removed COMMIT of a step's directory named.
 func (r *retention) finish(dir string, c *Commit) {
 	if r.finished.keys == nil {
 		r.finished = finished{make(map[string]bool), make(map[string]bool)}
@@ -40,7 +43,7 @@ func (r *retention) finish(dir string, c *Commit) {
 	}
 }
 
-// uploads are the ids of the uploads to its own directory that a COMMIT names.
+// uploads returns the ids of the uploads in the step's own directory that a COMMIT names.
 func (c *Commit) uploads(dir string) map[string]bool {
 	ids := map[string]bool{strings.TrimPrefix(c.Data, dataDir+"/"): true}
 	for _, f := range c.Files {
@@ -51,8 +54,8 @@ func (c *Commit) uploads(dir string) map[string]bool {
 	return ids
 }
 
-// noteTimes learns from a listing what time it is at least, by the store's clock. Where
-// that of an object is ahead of the local clock, the earlier counts.
+// noteTimes advances the known lower bound of the store's clock from a listing. An object time
+// that is ahead of the local clock is limited to the local clock.
 func (r *retention) noteTimes(l *listed) {
 	for _, obj := range l.objects {
 		r.noteTime(obj.ModTime)
@@ -69,11 +72,11 @@ func (r *retention) noteTime(t time.Time) {
 	}
 }
 
-// clockKey is written and removed to learn the time.
+// clockKey is an object that is written and removed to read the store's clock.
 const clockKey = "stager-clock"
 
-// askTime learns what time it is by the store's clock, from an object that is written for
-// it. Where that is not allowed, what listings say has to do.
+// askTime reads the store's clock from an object that it writes. Where writing is not allowed,
+// the times in listings must suffice.
 func (r *retention) askTime(ctx context.Context) error {
 	if r.dry || r.abandoned == 0 {
 		r.now = time.Now()
@@ -93,7 +96,7 @@ func (r *retention) askTime(ctx context.Context) error {
 	return err
 }
 
-// old reports whether nothing came for so long that no live writer is at work.
+// old reports whether nothing was added since last for so long that no writer can be alive.
 func (r *retention) old(last time.Time) bool {
 	if r.abandoned == 0 {
 		return true
@@ -105,8 +108,8 @@ func (r *retention) old(last time.Time) bool {
 	return !last.IsZero() && now.Sub(last) >= r.abandoned
 }
 
-// tooOld reports whether what is there of an upload is too old to go on with: before it
-// is committed a retention may find it abandoned.
+// tooOld reports whether the objects of an upload are too old to resume it. A retention could
+// treat it as abandoned before it is committed.
 func tooOld(there map[string]backends.Object) bool {
 	last := time.Time{}
 	for _, obj := range there {
@@ -117,8 +120,8 @@ func tooOld(there map[string]backends.Object) bool {
 	return !last.IsZero() && time.Since(last) > Abandoned/2
 }
 
-// name collects what must stay in spite of its age: what COMMITs name, their parts, and
-// what uploads refer to that may yet be committed.
+// name collects the keys that must stay whatever their age: those that COMMITs name, their parts,
+// and those that uploads refer to which may still be committed.
 func (r *retention) name(ctx context.Context, s *storeListing) error {
 	for _, g := range s.good {
 		g.commit.name(g.dir, s.named)
@@ -150,7 +153,7 @@ func (r *retention) name(ctx context.Context, s *storeListing) error {
 			case strings.HasPrefix(rest, dataDir+"/") || id == "" && (!part || l.committed):
 				continue
 			case ids[id]:
-				s.named[obj.Key] = true // and the COMMIT names what it refers to
+				s.named[obj.Key] = true // the COMMIT itself names what it refers to
 				continue
 			case r.finished.ids[id] || r.finished.keys[obj.Key] || weaken.forgetRefs:
 				continue
@@ -169,7 +172,7 @@ func (r *retention) name(ctx context.Context, s *storeListing) error {
 	return nil
 }
 
-// name adds what a COMMIT names: its files, and the parts of its nodes.
+// name adds the keys that a COMMIT names: its files and the parts of its nodes.
 func (c *Commit) name(dir string, named map[string]bool) {
 	for _, f := range c.Files {
 		named[c.key(dir, f)] = true
@@ -182,7 +185,7 @@ func (c *Commit) name(dir string, named map[string]bool) {
 	}
 }
 
-// partKeys are the keys of the parts that a COMMIT is of.
+// partKeys returns the keys of the parts from which a COMMIT was made.
 func (c *Commit) partKeys(dir string) (keys []string) {
 	for node := range c.Nodes {
 		key := dir + "/" + partKey(c.Attempt, node)
@@ -194,7 +197,7 @@ func (c *Commit) partKeys(dir string) (keys []string) {
 	return keys
 }
 
-// currentView reads which members of a job save together now; the zero View is none.
+// currentView reads which members of a job save together now. The zero View means none.
 func (r *retention) currentView(ctx context.Context) (group.View, error) {
 	text, _, err := r.store.ReadAll(ctx, group.ViewKey, group.RecordLimit)
 	if err != nil && backends.KindOf(err) != backends.NotExist {
@@ -207,7 +210,7 @@ func (r *retention) currentView(ctx context.Context) (group.View, error) {
 	return view, nil
 }
 
-// namePart names what the part of a save refers to that is not committed and may be.
+// namePart adds the keys to which a part refers, if its save is not committed but still may be.
 func (r *retention) namePart(ctx context.Context, s *storeListing, view group.View, obj backends.Object, dir string, id group.SaveID) error {
 	still := time.Duration(0)
 	if r.old(obj.ModTime) {
@@ -223,7 +226,7 @@ func (r *retention) namePart(ctx context.Context, s *storeListing, view group.Vi
 	s.named[obj.Key] = true
 	rec, err := group.DecodePart(text)
 	if err != nil {
-		return nil // what cannot be read stays
+		return nil // keep what cannot be read
 	}
 	parts, err := payloads([]group.Part{rec})
 	if err != nil {
@@ -236,7 +239,8 @@ func (r *retention) namePart(ctx context.Context, s *storeListing, view group.Vi
 	return nil
 }
 
-// forgetGoing leaves out of what is named what only steps name that would go.
+// forgetGoing removes from s.named the keys that only steps to be removed refer to. Dry runs use
+// it.
 func (r *retention) forgetGoing(ctx context.Context, s *storeListing, going map[string]bool) error {
 	stays := storeListing{steps: s.steps, named: make(map[string]bool), says: make(map[string]*Commit)}
 	for _, g := range s.good {
@@ -249,10 +253,10 @@ func (r *retention) forgetGoing(ctx context.Context, s *storeListing, going map[
 	return err
 }
 
-// removable chooses objects of a step's directory that may go by what is known from listings.
-// behind says that also uploads count that are not committed and abandoned.
+// removable returns the objects of a step's directory that may be removed as far as listings
+// show. With behind, it includes uploads that are abandoned and not committed.
 func (r *retention) removable(s storeListing, dir string, objects []backends.Object, behind bool) (keys []backends.Object) {
-	last := make(map[string]time.Time) // when something came of an upload
+	last := make(map[string]time.Time) // time of the last addition to an upload
 	uploadKey := func(obj backends.Object) string {
 		if id := uploadOf(strings.TrimPrefix(obj.Key, dir+"/")); id != "" {
 			return id
@@ -274,8 +278,8 @@ func (r *retention) removable(s storeListing, dir string, objects []backends.Obj
 	return keys
 }
 
-// sweep removes what nobody needs of a step's directory; committed says that its COMMIT was
-// removed.
+// sweep removes the objects of a step's directory that nobody needs. committed reports that its
+// COMMIT was removed.
 func (r *retention) sweep(ctx context.Context, s storeListing, l *listed, committed, older bool) error {
 	if s.bad[l.dir] != nil {
 		return nil // a COMMIT that cannot be read may name anything
@@ -293,7 +297,7 @@ func (r *retention) sweep(ctx context.Context, s storeListing, l *listed, commit
 		done.Bytes += obj.Size
 	}
 	if len(keys) == 0 && !committed {
-		return nil // others live on it
+		return nil // other steps still refer to the data
 	}
 	if !committed {
 		r.log.Info(r.removing("data without a COMMIT", "swept"), "step", l.dir, "objects", done.Objects)
@@ -302,7 +306,7 @@ func (r *retention) sweep(ctx context.Context, s storeListing, l *listed, commit
 	return r.remove(ctx, keys...)
 }
 
-// stillRemovable leaves out what the COMMIT of the step's directory names now.
+// stillRemovable removes from objects those that the current COMMIT of the directory names.
 func (r *retention) stillRemovable(ctx context.Context, s storeListing, dir string, objects []backends.Object) ([]backends.Object, error) {
 	if len(objects) == 0 || r.dry {
 		return objects, nil
@@ -326,13 +330,13 @@ func (r *retention) stillRemovable(ctx context.Context, s storeListing, dir stri
 	return slices.DeleteFunc(objects, func(obj backends.Object) bool { return named[obj.Key] }), nil
 }
 
-// sees reports whether a COMMIT was read in this version.
+// sees reports whether the COMMIT was read in this version.
 func (s storeListing) sees(dir string, version backends.Version) bool {
 	i := slices.IndexFunc(s.steps, func(l *listed) bool { return l.dir == dir && l.committed })
 	return i >= 0 && s.steps[i].version == version && s.says[dir] != nil
 }
 
-// tidy removes what other uploads left of a step that is committed, of left, which was
+// tidy removes what other uploads left in the directory of a committed step. left must have been
 // listed after the COMMIT.
 func (r *retention) tidy(ctx context.Context, dir string, commit *Commit, left []backends.Object) error {
 	own := make(map[string]bool)
@@ -357,7 +361,7 @@ func (r *retention) tidy(ctx context.Context, dir string, commit *Commit, left [
 	return r.sweep(ctx, s, l, false, true)
 }
 
-// drop removes an upload of this process to a step's directory that will not be committed.
+// drop removes an upload of this process that will not be committed.
 func (r *retention) drop(ctx context.Context, dir, id string) error {
 	s, err := r.list(ctx)
 	if err != nil || s.later {

@@ -20,64 +20,63 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Newest is the Step of a RestoreConfig that asks for the newest good one.
+// Newest is the Step of a RestoreConfig that selects the newest valid checkpoint.
 const Newest = -1
 
 // AnyNode is the Node of a RestoreConfig that refuses to choose between nodes.
 const AnyNode = -1
 
-// NodeError says that the files of a step cannot be chosen for a node.
+// NodeError reports that the files of a step cannot be chosen for a node.
 type NodeError struct{ Reason string }
 
 func (e *NodeError) Error() string { return e.Reason }
 
-// ExitCode is EX_CONFIG: trying again does not help.
+// ExitCode returns EX_CONFIG: a retry does not help.
 func (e *NodeError) ExitCode() int { return 78 }
 
-// RestoreConfig says what Restore brings back.
+// RestoreConfig configures Restore.
 type RestoreConfig struct {
-	Store    *backends.Store // the destination that an Uploader had
-	Dir      string          // where the files go; made if missing
-	Step     int64           // Newest, or this one and no other
-	Node     int             // whose file it is where several nodes have another one under one path; AnyNode: there must be none
-	Parallel int             // ranges at once; 0: what the store likes
-	Write    disk.Write      // how large files get to the disk; empty: as is fastest there
+	Store    *backends.Store // the destination of the Uploader
+	Dir      string          // target directory; created if missing
+	Step     int64           // Newest, or exactly this step
+	Node     int             // whose file to take where nodes saved different files under one path; AnyNode: such a step is an error
+	Parallel int             // ranges at once; 0: the store's default
+	Write    disk.Write      // how large files are written; empty: the fastest way on this file system
 	Log      *slog.Logger    // nil: silent
-	// Overwrite replaces and removes also files that no restore wrote, or that changed
-	// since.
+	// Overwrite also replaces and removes files that no restore wrote, or that changed since.
 	Overwrite bool
-	// AllowProvisional restores the newest step also when only a quiet period says that it
-	// is complete, and it has other files than the final ones before it.
+	// AllowProvisional restores the newest step even if only a quiet period indicates that it is
+	// complete and it has other files than the final steps before it.
 	AllowProvisional bool
-	// Among says which node of a job this is. Several nodes restore the step that they agree
-	// on.
+	// Among identifies this node within a job. The nodes of a job restore the step that they
+	// agree on.
 	Among Among
-	// Progress is told of bytes, one call at a time. A step that is passed over
-	// begins anew at 0. May be nil.
+	// Progress receives byte counts, never concurrently. It restarts at 0 when a step is skipped.
+	// May be nil.
 	Progress func(done, total int64)
 
-	hook func(at string) error // tests stop or end the restore at each step
+	hook func(at string) error // tests stop or kill the restore at each step
 }
 
-// Restored is what Restore did. It stands in Dir as RESTORED.json, which is written
-// last: while it is there, the files beside it are all of that step.
+// Restored reports what Restore did. Dir contains it as RESTORED.json, which is written last:
+// while that file exists, all files beside it belong to that step.
 type Restored struct {
 	Step        int64  `json:"step"`
 	Source      string `json:"source"`
 	SamplesSeen int64  `json:"samplesSeen,omitempty"`
-	// Cursors are where the inputs stood, of each those of all nodes, as a window takes
-	// them to go on there.
+	// Cursors are the input positions of all nodes, by input. A window accepts them to continue
+	// from there.
 	Cursors      map[string][]json.RawMessage `json:"cursors,omitempty"`
 	Restored     time.Time                    `json:"restored"`
 	Bytes        int64                        `json:"bytes"`
 	Files        []string                     `json:"files"`
-	FellBackFrom []FellBack                   `json:"fellBackFrom,omitempty"` // newer steps that are not good, or provisional
-	Evidence     string                       `json:"evidence,omitempty"`     // what said that it is complete
+	FellBackFrom []FellBack                   `json:"fellBackFrom,omitempty"` // newer steps that are invalid or provisional
+	Evidence     string                       `json:"evidence,omitempty"`     // what indicated that it is complete
 	Provisional  bool                         `json:"provisional,omitempty"`  // only a quiet period did
-	Agreement    int                          `json:"agreement,omitempty"`    // of all nodes of the job; 0: nobody agreed
+	Agreement    int                          `json:"agreement,omitempty"`    // number of the agreement between the nodes of the job; 0: none
 }
 
-// FellBack is a committed step that was passed over.
+// FellBack is a committed step that Restore skipped.
 type FellBack struct {
 	Step   int64  `json:"step"`
 	Source string `json:"source"`
@@ -85,29 +84,27 @@ type FellBack struct {
 	kind   backends.Kind
 }
 
-// Restore brings the newest good checkpoint's files to Dir, checked byte for byte.
-// A step that is damaged is passed over and told of, and so is one that is provisional and
-// has other files than the newest final one; a store that cannot be reached
-// is an error, since a newer step might be good.
+// Restore writes the files of the newest valid checkpoint to Dir and verifies every byte. It
+// skips and reports a damaged step. It also skips a provisional step that has other files than
+// the newest final one. An unreachable store is an error, since a newer step might be valid.
 //
-// The files come to Dir only after all of them have been checked: by one rename
-// where there was no Dir, else one by one beside what is there. Files of the same
-// name are replaced, those of an earlier Restore that the step does not have are
-// removed: both only when they are as that Restore left them, or with Overwrite; else
-// the error is of kind Exist, and Dir stays as it was. No symbolic link below Dir is
-// followed. A kill before that leaves Dir as it was; a kill in between leaves it
-// without RESTORED.json, and the next Restore finishes the work first.
+// Restore moves files to Dir only after all of them are verified. If Dir does not exist, it
+// renames the whole directory once; otherwise it renames file by file. It replaces files of the
+// same name and removes files of an earlier Restore that the step does not have. It does so only
+// if they are unchanged since that Restore, or with Overwrite; else the error is of kind Exist
+// and Dir is unchanged. It follows no symbolic link below Dir. A kill before the renames leaves
+// Dir unchanged. A kill between them leaves Dir without RESTORED.json, and the next Restore
+// completes the work first.
 //
-// One Restore at a time works on Dir: the error of another one is a *disk.BusyError.
+// Only one Restore at a time works on Dir. A second one fails with a *disk.BusyError.
 //
-// Its error is of kind NotExist when no step is committed ([backends.Empty] when any
-// would have done), Corrupt when none of
-// those that are is good, and NoSpace, before the first byte, when the step does not
-// fit beside what is there.
+// The error is of kind NotExist when no step is committed ([backends.Empty] when any step was
+// acceptable), and Corrupt when no committed step is valid. It is of kind NoSpace, before the
+// first byte is written, when the step does not fit.
 func Restore(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 	done, err := restoreTo(ctx, cfg)
 	if err != nil && isLocal(err) && !strings.Contains(err.Error(), cfg.Dir) {
-		err = fmt.Errorf("restore to %s: %w", cfg.Dir, err) // paths of a Root are relative
+		err = fmt.Errorf("restore to %s: %w", cfg.Dir, err) // paths in errors of a Root are relative
 	}
 	return done, err
 }
@@ -148,11 +145,11 @@ func restoreTo(ctx context.Context, cfg RestoreConfig) (Restored, error) {
 	}
 }
 
-// maxListings is how often Restore begins anew when steps come or go under way.
+// maxListings is the maximum number of listings when steps appear or disappear meanwhile.
 const maxListings = 20
 
-// restoreListed restores the newest good step of one listing. again says why the listing
-// does not hold any longer, so that what is missing of it means nothing.
+// restoreListed restores the newest valid step of one listing. again is not nil when the listing
+// is stale, so that missing objects prove nothing.
 func restoreListed(ctx context.Context, cfg RestoreConfig, site *site) (done Restored, again, err error) {
 	steps, err := listSteps(ctx, cfg.Store)
 	if err != nil {
@@ -195,7 +192,7 @@ func restoreListed(ctx context.Context, cfg RestoreConfig, site *site) (done Res
 	return Restored{}, nil, err
 }
 
-// restoredOf reports what is restored of a step.
+// restoredOf returns the report for a restored step.
 func restoredOf(cfg RestoreConfig, c choice, commit Commit, passed []FellBack) Restored {
 	done := Restored{
 		Step: c.step, Source: cfg.Store.Sub(c.dir).Name(), SamplesSeen: commit.SamplesSeen, Cursors: commit.Cursors, Restored: time.Now().UTC(),
@@ -210,7 +207,7 @@ func restoredOf(cfg RestoreConfig, c choice, commit Commit, passed []FellBack) R
 	return done
 }
 
-// skippedStep are the newer provisional steps that restore does not prefer.
+// skippedStep returns the newer provisional steps that restore does not prefer.
 func skippedStep(cfg RestoreConfig, c choice) []FellBack {
 	var passed []FellBack
 	for _, p := range c.passed {
@@ -222,9 +219,9 @@ func skippedStep(cfg RestoreConfig, c choice) []FellBack {
 	return passed
 }
 
-// stillListed reports whether another listing has the same COMMITs in the directories of those
-// of steps that were read, and no new ones, and whatever was in the directory dir;
-// "" is that of the last one. With whole the others must be the same, too.
+// stillListed reports whether a second listing confirms steps. It compares the COMMITs that were
+// read, requires that there are no new ones, and compares the objects in dir ("" is the last
+// committed step). With whole, it compares all COMMITs.
 func stillListed(ctx context.Context, store *backends.Store, steps []*listed, dir string, whole bool) (bool, error) {
 	now, err := listSteps(ctx, store)
 	if err != nil {
@@ -258,7 +255,7 @@ func stillListed(ctx context.Context, store *backends.Store, steps []*listed, di
 	}
 	versions := make(map[string]backends.Version)
 	if there[before[at].dir] == nil {
-		return true, nil // nobody looked at it
+		return true, nil // nobody read it
 	}
 	for _, obj := range there[before[at].dir].objects {
 		versions[obj.Key] = obj.Version
@@ -271,7 +268,7 @@ func stillListed(ctx context.Context, store *backends.Store, steps []*listed, di
 	return true, nil
 }
 
-// noneGood says why nothing was restored.
+// noneGood returns an error with the reasons why nothing was restored.
 func noneGood(cfg RestoreConfig, passed []FellBack, uncommitted int) error {
 	e := &backends.Error{Op: "restore", Store: cfg.Store.Name(), Kind: backends.NotExist}
 	what := "there is no committed checkpoint"
@@ -302,7 +299,7 @@ func noneGood(cfg RestoreConfig, passed []FellBack, uncommitted int) error {
 	return e
 }
 
-// isLocal tells whether an error is of the disk here.
+// isLocal reports whether an error is one of the local disk.
 func isLocal(err error) bool {
 	var local *backends.LocalError
 	var p *fs.PathError
@@ -310,7 +307,7 @@ func isLocal(err error) bool {
 	return errors.As(err, &local) || errors.As(err, &p) || errors.As(err, &l)
 }
 
-// fetch brings all files of a step below the site's workshop, checked.
+// fetch downloads and verifies all files of a step below the site's work directory.
 func fetch(ctx context.Context, cfg RestoreConfig, c choice, site *site) (Commit, error) {
 	if c.err != nil {
 		return Commit{}, c.err
@@ -336,10 +333,9 @@ func fetch(ctx context.Context, cfg RestoreConfig, c choice, site *site) (Commit
 	if err != nil {
 		return Commit{}, err
 	}
-	defer root.Close() // what counts was synced
+	defer root.Close() // all relevant data was synced
 	var writing disk.Writing
-	// Files are synced, but read at once, too: those that the page cache took need not be
-	// read from the disk.
+	// Files are synced but also read at once. Pages in the page cache save reads from the disk.
 	err = writing.Set(root.Name(), cfg.Write, false, func(err error) {
 		cfg.Log.Warn("the file system does not take direct writes, so files are written through the page cache", "dir", cfg.Dir, "error", err)
 	})
@@ -363,8 +359,9 @@ func fetch(ctx context.Context, cfg RestoreConfig, c choice, site *site) (Commit
 	return commit, syncAll(root)
 }
 
-// choose leaves one file a path: this node's, or that of the first that has one. It returns
-// a *NodeError when the step has no such node, or when nodes differ and none is given.
+// choose keeps one file per path: that of the given node, or else that of the first node that has
+// it. It returns a *NodeError when the step has no such node, or when nodes differ and none is
+// given.
 func (c *Commit) choose(node int) error {
 	if node >= c.Nodes && c.Nodes > 1 {
 		return &NodeError{fmt.Sprintf("step %d was saved by %d nodes, counted from 0, and has no node %d: name one of them by --node, or none", c.Step, c.Nodes, node)}

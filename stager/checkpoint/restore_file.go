@@ -18,8 +18,8 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// fetchFile begins to fetch one file, large ones in several ranges. The last range
-// to arrive checks and closes it.
+// fetchFile starts the download of one file, a large one in several ranges. The last range to
+// finish verifies and closes the file.
 func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, obj backends.Object, f File, root *os.Root, writing *disk.Writing, moved func(int64)) error {
 	digest, err := backends.ParseChecksum(f.Digest)
 	if err != nil {
@@ -72,13 +72,12 @@ func fetchFile(ctx context.Context, g *errgroup.Group, store *backends.Store, ob
 	return nil
 }
 
-// writeOut has the kernel begin to bring a range to the disk, so that little is left for
-// syncAll to wait for.
+// writeOut starts writeback of a range, so that syncAll has less to wait for.
 func writeOut(file *os.File, off, n int64) {
-	_ = unix.SyncFileRange(int(file.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE) // syncAll tells of what goes wrong
+	_ = unix.SyncFileRange(int(file.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE) // syncAll reports errors
 }
 
-// rangeSums are the sums of a file's ranges.
+// rangeSums holds the checksums of a file's ranges.
 type rangeSums struct {
 	digest       backends.Checksum
 	length, size int64
@@ -95,8 +94,8 @@ func (r *rangeSums) join() backends.Checksum {
 	return backends.Checksum{Algorithm: r.digest.Algorithm, Value: hex.EncodeToString(total)}
 }
 
-// rangeLength is how files are cut: for latency and width as the store likes, and
-// not at all when the sums of ranges cannot be joined.
+// rangeLength returns the length of a range, which suits the store's latency and bandwidth. Files
+// are not divided when checksums of ranges cannot be combined.
 func rangeLength(store *backends.Store, a backends.Algorithm) int64 {
 	if !a.Combinable() {
 		return math.MaxInt64 / 2
@@ -104,7 +103,7 @@ func rangeLength(store *backends.Store, a backends.Algorithm) int64 {
 	return max(store.Capabilities().PartSize, 32<<20)
 }
 
-// counted is a place to write to that tells of bytes.
+// counted is a WriterAt that reports the bytes written.
 type counted struct {
 	io.WriterAt
 	moved func(int64)

@@ -13,13 +13,13 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Keep says which committed steps stay. The zero value keeps all.
+// Keep selects the committed steps to keep. The zero value keeps all.
 type Keep struct {
-	Last    int    // the newest so many; 0: all
-	Every   int64  // and those whose step it divides; 0: none
-	Best    int    // and so many with the best Metric, of those whose marker told it
-	Metric  string // as the marker calls it
-	Highest bool   // the best is the highest; else the lowest
+	Last    int    // the newest n; 0: all
+	Every   int64  // and those whose number is divisible by it; 0: none
+	Best    int    // and the n best by Metric, among steps whose marker recorded it
+	Metric  string // name in the marker
+	Highest bool   // the highest value is best; else the lowest
 }
 
 // good is a step whose COMMIT can be read.
@@ -36,9 +36,8 @@ func (g *good) order() *commitOrder {
 	return g.commit.order(step, suffix, g.modified)
 }
 
-// choose returns which of the good steps stay, given in the order of their COMMITs, newest
-// first. The newest final one
-// always does, as restore prefers it to provisional ones.
+// choose returns the directories of the steps to keep. steps must be in commit order, newest
+// first. It always keeps the newest final step, because restore prefers it to provisional ones.
 func (k Keep) choose(steps []good) map[string]bool {
 	stay := make(map[string]bool)
 	var ranked []good
@@ -67,29 +66,29 @@ func (k Keep) choose(steps []good) map[string]bool {
 	return stay
 }
 
-// PruneConfig says what Prune removes.
+// PruneConfig configures Prune.
 type PruneConfig struct {
-	Store *backends.Store // a destination
+	Store *backends.Store // the destination
 	Keep  Keep
-	// Abandoned is how long nothing must have come of a write that never ended. 0: only
-	// who knows that nobody writes to the destination says so.
+	// Abandoned is the age at which an unfinished write counts as abandoned. Use 0 only when
+	// nobody else writes to the destination.
 	Abandoned time.Duration
-	DryRun    bool         // only tell
+	DryRun    bool         // report, but remove nothing
 	Foreign   Foreign      // "": ForeignKeep
 	Log       *slog.Logger // nil: silent
 }
 
-// Pruned is what Prune removed of one step.
+// Pruned reports what Prune removed of one step.
 type Pruned struct {
 	Step      int64  `json:"step"`
 	Dir       string `json:"dir"`
-	Committed bool   `json:"committed"` // else what was left of it, or was on its way
-	// Unfinished are writes that never ended, which no List shows: files of a temporary
-	// name, or uploads in parts. Outside of all steps' directories Step is -1 and Dir is empty, or
-	// "nodes" for records of former nodes, which are not Unfinished.
+	Committed bool   `json:"committed"` // false: an orphan or an incomplete upload
+	// Unfinished marks incomplete writes, which no List returns: files under temporary names, or
+	// multipart uploads. Outside all step directories, Step is -1 and Dir is empty, or "nodes"
+	// for records of former nodes, which are not Unfinished.
 	Unfinished bool `json:"unfinished,omitempty"`
-	// Foreign is an upload in parts, of the key Key, that may be another program's. Kept
-	// says that it is only listed.
+	// Foreign marks a multipart upload of Key that another program may own. Kept reports that it
+	// is only listed.
 	Foreign bool   `json:"foreign,omitempty"`
 	Kept    bool   `json:"kept,omitempty"`
 	Key     string `json:"key,omitempty"`
@@ -98,11 +97,10 @@ type Pruned struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// Prune removes the steps that Keep does not name, and uploads that were never committed,
-// of steps older than the newest that is, when nothing came of them for Abandoned, and the
-// records of nodes that no step and no living node needs. What a
-// step that stays refers to stays too, and so does the newest good step, and what stager
-// did not write.
+// Prune removes the steps that Keep does not select. It also removes uncommitted uploads of steps
+// older than the newest committed one, if nothing was added to them for Abandoned, and records of
+// nodes that no step and no live node needs. It keeps everything that a kept step refers to, the
+// newest valid step, and objects that stager did not write.
 func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -125,51 +123,51 @@ func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 	return r.removed, err
 }
 
-// retention decides which steps of a destination go, and removes them.
+// retention decides which steps of a destination to remove, and removes them.
 type retention struct {
 	store *backends.Store
 	keep  Keep
 	own   []string            // directories that this process committed, oldest first
-	busy  func(int64) bool    // steps that are on their way; nil: none
-	read  map[string]readOnce // COMMITs that were read before, by directory; may be nil
-	nodes bool                // records of former nodes go, too
+	busy  func(int64) bool    // reports steps that are being uploaded; nil: none
+	read  map[string]readOnce // cache of COMMITs by directory; may be nil
+	nodes bool                // also remove records of former nodes
 	dry   bool
 	log   *slog.Logger
 
-	ids       map[string]bool // of uploads of which nobody else goes on with; see sweepOrphans
+	ids       map[string]bool // uploads that nobody else resumes; see sweepOrphans
 	abandoned time.Duration
 	foreign   Foreign
-	uploads   *recordedUploads // nil until it is needed
+	uploads   *recordedUploads // read on first use
 	alive     map[string]bool  // records of uploads that a sweep found, by key
-	now       time.Time        // by the store's clock, as late as is known; see removal.go
+	now       time.Time        // latest known time of the store's clock; see removal.go
 	finished  finished
 
 	removed []Pruned
-	left    []good // steps that stay, newest first
+	left    []good // steps that are kept, newest first
 }
 
-// readOnce is a COMMIT in the version that was read.
+// readOnce is a COMMIT with the version that was read.
 type readOnce struct {
 	version backends.Version
 	commit  Commit
 }
 
-// storeListing is what a destination holds.
+// storeListing is the content of a destination.
 type storeListing struct {
 	steps []*listed          // newest first
-	good  []good             // the same
-	bad   map[string]error   // directories whose COMMIT does not count
-	later bool               // one is of a later version, and may refer to anything
-	named map[string]bool    // keys that a COMMIT or an upload on its way refers to
-	says  map[string]*Commit // of the good ones, by directory
+	good  []good             // newest first
+	bad   map[string]error   // directories with an invalid COMMIT
+	later bool               // one COMMIT is of a later version, and may refer to anything
+	named map[string]bool    // keys that a COMMIT or an upload in progress refers to
+	says  map[string]*Commit // the valid ones, by directory
 }
 
-// maxListTries is how often a destination is listed anew when it changes under way.
+// maxListTries is the maximum number of listings when a destination changes meanwhile.
 const maxListTries = 10
 
-// list lists the destination and reads its COMMITs, and the records of uploads that may
-// yet be committed. When one of them goes under way, it begins anew: what that one
-// referred to may be named by another that came since.
+// list lists the destination. It reads the COMMITs and the records of uploads that may still be
+// committed. When one of them disappears meanwhile, it starts again: a newer one may refer to the
+// same data.
 func (r *retention) list(ctx context.Context) (s storeListing, err error) {
 	for range maxListTries {
 		s, err = r.listOnce(ctx)
@@ -213,14 +211,15 @@ func (r *retention) listOnce(ctx context.Context) (s storeListing, err error) {
 	return s, r.name(ctx, &s)
 }
 
-// apply removes what does not stay, and uploads that nobody goes on with, of steps older
-// than the newest good one. A COMMIT that cannot be read does not count, and never goes: it
-// may be of a later version. The newest good one stays always, and so do
-// the last ones that this process committed, whatever steps an earlier run has left. It
-// returns the newest good step, -1 for none.
+// apply removes the steps that Keep does not select, and abandoned uploads of steps older than
+// the newest valid one. It returns the number of that step, or -1 for none.
 //
-// COMMITs go first. Then it is looked anew what the others refer to, so that a step
-// that was committed meanwhile keeps what it shares; see earlier.
+// It never removes a COMMIT that cannot be read, since it may be of a later version. It always
+// keeps the newest valid step and the last ones that this process committed, whatever steps an
+// earlier run left.
+//
+// It removes COMMITs first. Then it lists again what the others refer to, so that a step
+// committed meanwhile keeps the data that it shares; see earlier.
 func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 	if weaken.sweepYoung {
 		r.abandoned = 0
@@ -267,7 +266,7 @@ func (r *retention) apply(ctx context.Context) (newest int64, err error) {
 	return newest, err
 }
 
-// removing is what the log says of something that goes: a dry run removes nothing.
+// removing returns the log message for a removal. A dry run removes nothing.
 func (r *retention) removing(what, done string) string {
 	if r.dry {
 		return what + " would be " + done
@@ -275,15 +274,15 @@ func (r *retention) removing(what, done string) string {
 	return what + " is " + done
 }
 
-// removeCommit removes the COMMIT of a step, unless it is no longer the one that was
-// listed. It reports whether the step goes.
+// removeCommit removes the COMMIT of a step, unless it was replaced since the listing. It reports
+// whether the step is removed.
 func (r *retention) removeCommit(ctx context.Context, l *listed, says *Commit) (bool, error) {
 	r.log.Info(r.removing("an older step", "removed"), "step", l.dir)
 	if !r.dry {
 		now, err := r.store.Stat(ctx, l.dir+"/"+commitKey)
 		switch {
 		case backends.KindOf(err) == backends.NotExist:
-			return true, nil // another retention was first, and does the rest
+			return true, nil // another retention removed it, and removes the rest
 		case err != nil:
 			return false, err
 		case now.Version != l.version:
@@ -300,7 +299,7 @@ func (r *retention) removeCommit(ctx context.Context, l *listed, says *Commit) (
 	return true, nil
 }
 
-// going are the directories whose COMMIT is removed.
+// going returns the directories whose COMMIT is to be removed.
 func (r *retention) going(s storeListing) map[string]bool {
 	going := make(map[string]bool)
 	if r.keep.Last == 0 {
@@ -309,14 +308,14 @@ func (r *retention) going(s storeListing) map[string]bool {
 	byCommit := slices.Clone(s.good)
 	sortByCommit(byCommit, func(g good) *commitOrder { return g.order() })
 	stay := r.keep.choose(byCommit)
-	maps.Copy(stay, Keep{Last: 1}.choose(s.good)) // after a rollback the highest numbers are of what was given up
+	maps.Copy(stay, Keep{Last: 1}.choose(s.good)) // after a rollback, the highest numbers belong to the abandoned run
 	for _, dir := range r.own[max(0, len(r.own)-r.keep.Last):] {
 		stay[dir] = true
 	}
 	for _, l := range s.steps {
 		switch _, unreadable := s.bad[l.dir]; {
 		case !l.committed:
-		case unreadable: // it may be of a later version, or be mended
+		case unreadable: // it may be of a later version, or be repaired
 		case stay[l.dir]:
 		default:
 			going[l.dir] = true
@@ -325,7 +324,7 @@ func (r *retention) going(s storeListing) map[string]bool {
 	return going
 }
 
-// remove removes objects, some at once.
+// remove removes objects, several at once.
 func (r *retention) remove(ctx context.Context, keys ...string) error {
 	if r.dry {
 		return nil

@@ -7,23 +7,23 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// A file that an earlier step has with the same path, size and digest is not sent
-// again: the COMMIT says where it lies. Retention removes a COMMIT first, then looks
-// what the others refer to, also those whose parts are there and that are not committed
-// yet, and only then removes data. So a part that refers to an earlier step is safe
-// when it is in the store and the earlier COMMIT still is.
+// A file that an earlier step has with the same path, size and digest is not sent again: the
+// COMMIT refers to the existing object. Retention removes a COMMIT first, then reads what the
+// other COMMITs and the parts of uncommitted steps refer to, and only then removes data. A part
+// that refers to an earlier step is therefore safe when the part is in the store and the earlier
+// COMMIT still exists.
 
-// earlier is a committed step whose files need not be sent again. A nil one has none.
+// earlier is a committed step whose files need not be sent again. A nil earlier has none.
 type earlier struct {
 	dir     string
 	commit  Commit
 	version backends.Version // of the COMMIT.json
-	files   map[string]File  // of this node, by path, those that are in the store
+	files   map[string]File  // this node's files that are in the store, by path
 }
 
-// earlier is the newest good step but the one in dir. It is a saving only, so nothing
-// that fails here is an error. A single node finds it in a listing; one of several has it
-// from recall, since the listings of all of them would be many.
+// earlier returns the newest valid step except the one in dir. Reuse is an optimization, so no
+// failure here is an error. A single node lists the store. One of several nodes uses recall,
+// because the listings of all nodes would be too many.
 func (s *shipper) earlier(ctx context.Context, dir string) *earlier {
 	if s.recall != nil {
 		if e := s.recall(ctx); e != nil && e.dir != dir {
@@ -48,8 +48,8 @@ func (s *shipper) earlier(ctx context.Context, dir string) *earlier {
 	return nil
 }
 
-// reusable looks up what the store has of this node's files of an earlier step: what is
-// missing is sent again.
+// reusable checks which of this node's files of an earlier step the store still has. Missing
+// files are sent again.
 func (s *shipper) reusable(ctx context.Context, e earlier) *earlier {
 	own := e.commit
 	own.Files = filesOf(e.commit, s.node)
@@ -68,7 +68,7 @@ func (s *shipper) reusable(ctx context.Context, e earlier) *earlier {
 	return &e
 }
 
-// filesOf returns the files that a node brought.
+// filesOf returns the files that a node saved.
 func filesOf(c Commit, node int) (files []File) {
 	for _, f := range c.Files {
 		if f.Node == node {
@@ -78,14 +78,14 @@ func filesOf(c Commit, node int) (files []File) {
 	return files
 }
 
-// telling tells whether a digest has at least 64 bits: with fewer, two checkpoints in
-// a few thousand millions would pass for one.
+// telling reports whether a digest has at least 64 bits. With fewer, two checkpoints in a few
+// thousand millions would have equal digests.
 func telling(digest string) bool {
 	_, value, _ := strings.Cut(digest, ":")
 	return len(value) >= 16
 }
 
-// has returns where an earlier step has this very file.
+// has returns the object of an earlier step that holds exactly this file.
 func (e *earlier) has(ctx context.Context, c uploadJob, want local) (File, bool, error) {
 	if e == nil || e.files[want.Path].Size != want.Size || want.Size == 0 {
 		return File{}, false, nil
@@ -95,7 +95,7 @@ func (e *earlier) has(ctx context.Context, c uploadJob, want local) (File, bool,
 	return f, same, err
 }
 
-// used tells whether files refer to it.
+// used reports whether any of the files refers to the earlier step.
 func (e *earlier) used(files []File) bool {
 	for _, f := range files {
 		if e != nil && f.At != "" {
@@ -105,7 +105,7 @@ func (e *earlier) used(files []File) bool {
 	return false
 }
 
-// there reports whether its COMMIT still is what it was.
+// there reports whether the COMMIT of the earlier step is unchanged.
 func (e *earlier) there(ctx context.Context, store *backends.Store) bool {
 	if e.version == "" {
 		commit, err := readCommit(ctx, store, e.dir)
@@ -115,13 +115,13 @@ func (e *earlier) there(ctx context.Context, store *backends.Store) bool {
 	return err == nil && obj.Version == e.version
 }
 
-// uploadDir is the directory of the upload that key is a file of: step-…/data/…/,
-// whatever the path of the file below it.
+// uploadDir returns the upload's directory that contains key: step-…/data/…/, whatever the path
+// of the file below it.
 func uploadDir(key string) string {
 	return strings.Join(strings.SplitN(key, "/", 4)[:3], "/") + "/"
 }
 
-// sizesOf lists what the store has of the files of a COMMIT, by key.
+// sizesOf returns the sizes of the objects in the store for the files of a COMMIT, by key.
 func sizesOf(ctx context.Context, store *backends.Store, dir string, c *Commit) (map[string]int64, error) {
 	objects, err := objectsOf(ctx, store, dir, c)
 	sizes := make(map[string]int64, len(objects))
@@ -131,7 +131,7 @@ func sizesOf(ctx context.Context, store *backends.Store, dir string, c *Commit) 
 	return sizes, err
 }
 
-// objectsOf lists what the store has in the directories of the files of a COMMIT, by key.
+// objectsOf returns the objects in the directories of the files of a COMMIT, by key.
 func objectsOf(ctx context.Context, store *backends.Store, dir string, c *Commit) (map[string]backends.Object, error) {
 	objects, directories := make(map[string]backends.Object), make(map[string]bool)
 	for _, f := range c.Files {
