@@ -11,35 +11,35 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// The newest step is the one that was complete last. After a rollback that is not the one
-// with the highest number. It need not be the one that was committed last either: a backlog
-// is sent newest first, and an old checkpoint may be pushed by hand. Of two steps:
+// The newest step is the one that was complete last. After a rollback this is not the step with
+// the highest number. It need not be the step that was committed last either: a backlog is sent
+// newest first, and an old checkpoint may be pushed by hand. Two steps are compared as follows:
 //
 //   - COMMITs of several nodes of one job have counters: the number of the view, and of the
-//     save in it. They decide, and no clock does.
-//   - Otherwise the higher number is the newer one, unless the lower one was complete later
-//     by two clocks: that of its writer, and that of the store. Both must agree, as
-//     the clocks of two writers differ, and as a COMMIT.json that is replaced or copied gets
-//     another time of the store. Where they do not, the writer's decides if it differs by
-//     more than clocks do.
+//     save in it. The counters decide, without any clock.
+//   - Otherwise the higher number is newer, unless the lower one was complete later by two
+//     clocks, that of its writer and that of the store. Both must agree: the clocks of two
+//     writers differ, and a COMMIT.json that is replaced or copied gets a new time in the
+//     store. If they disagree, the writer's clock decides when the difference exceeds skew.
 //
-// The store knows when a COMMIT.json was written. COMMIT.json says by one clock when it
-// was written and when the checkpoint was complete, so the difference is known by any clock.
+// The store records when COMMIT.json was written. COMMIT.json records, by one clock, when it was
+// written and when the checkpoint was complete. The difference is therefore valid for any clock.
 
-// skew is how far the clocks of two writers, or of a writer and of the store, may be apart.
+// skew is the maximum assumed difference between the clocks of two writers, or of a writer and
+// the store.
 const skew = 5 * time.Minute
 
-// commitOrder is what the order of COMMITs depends on.
+// commitOrder holds the data that determines the order of COMMITs.
 type commitOrder struct {
 	step     int64
 	suffix   int
-	complete time.Time // when the checkpoint was, by the writer's clock; zero: when COMMIT.json was created
-	created  time.Time // when COMMIT.json was, by the same clock
-	modified time.Time // the same, by the store's clock
+	complete time.Time // when the checkpoint was complete, by the writer's clock; zero: at created
+	created  time.Time // when COMMIT.json was created, by the same clock
+	modified time.Time // when COMMIT.json was written, by the store's clock
 	group    *group.Joined
 }
 
-// byWriter is when the checkpoint was complete by the clock of who committed it.
+// byWriter returns when the checkpoint was complete, by the clock of its writer.
 func (a *commitOrder) byWriter() time.Time {
 	if a.complete.IsZero() || a.complete.After(a.created) {
 		return a.created
@@ -47,8 +47,8 @@ func (a *commitOrder) byWriter() time.Time {
 	return a.complete
 }
 
-// byStore is when the checkpoint was complete by the clock of the store. It is too late for
-// a COMMIT.json that was replaced or copied.
+// byStore returns when the checkpoint was complete, by the clock of the store. The result is too
+// late for a COMMIT.json that was replaced or copied.
 func (a *commitOrder) byStore() time.Time { return a.modified.Add(a.byWriter().Sub(a.created)) }
 
 // after reports whether a is newer than b.
@@ -63,16 +63,16 @@ func (a *commitOrder) after(b *commitOrder) bool {
 	return at.After(other) && (a.byStore().After(b.byStore()) || at.Sub(other) > skew)
 }
 
-// mayBeBefore reports whether a may be older than a step with a lower number, as far as the
-// store's time of that one tells: its checkpoint was not complete after that.
+// mayBeBefore reports whether a may be older than a step with a lower number whose COMMIT.json
+// the store wrote at modified. That checkpoint was not complete after this time.
 func (a *commitOrder) mayBeBefore(modified time.Time) bool {
-	if a.modified.Sub(a.created) > skew { // replaced, or copied
+	if a.modified.Sub(a.created) > skew { // replaced or copied
 		return modified.After(a.byWriter())
 	}
 	return modified.After(a.byStore())
 }
 
-// read reads the COMMIT.json of a step, once.
+// read reads the COMMIT.json of a step once and caches the result.
 func (l *listed) read(ctx context.Context, store *backends.Store) (*Commit, error) {
 	if l.commit == nil && l.commitErr == nil {
 		commit, err := readCommit(ctx, store, l.dir)
@@ -85,8 +85,8 @@ func (l *listed) read(ctx context.Context, store *backends.Store) (*Commit, erro
 	return l.commit, l.commitErr
 }
 
-// order returns what the order of a step that was read depends on. One that is not good has
-// the time of the store.
+// order returns the order data of a step that was read. An invalid COMMIT uses the time of the
+// store.
 func (l *listed) order() *commitOrder {
 	if l.commit == nil {
 		return &commitOrder{step: l.step, suffix: l.suffix, created: l.modified, modified: l.modified}
@@ -98,10 +98,9 @@ func (c *Commit) order(step int64, suffix int, modified time.Time) *commitOrder 
 	return &commitOrder{step: step, suffix: suffix, complete: c.Completed, created: c.Created, modified: modified, group: c.Group}
 }
 
-// newestFirst yields the committed ones of steps, which are in the order of their numbers,
-// newest first. It reads the COMMIT of each that it yields, and no other
-// one unless the times of the listing disagree with the numbers. Its error is one of the
-// store.
+// newestFirst yields the committed steps, newest first. The steps must be sorted by number. It
+// reads the COMMIT of each step that it yields. It reads others only if the times of the listing
+// disagree with the numbers. An error is one of the store.
 func newestFirst(ctx context.Context, store *backends.Store, steps []*listed) iter.Seq2[*listed, error] {
 	return func(yield func(*listed, error) bool) {
 		left := slices.DeleteFunc(slices.Clone(steps), func(l *listed) bool { return !l.committed })
@@ -128,9 +127,9 @@ func newestFirst(ctx context.Context, store *backends.Store, steps []*listed) it
 	}
 }
 
-// sortByCommit puts steps that were read in their order, newest first.
+// sortByCommit sorts steps that were read, newest first.
 func sortByCommit[T any](steps []T, order func(T) *commitOrder) {
-	for i := range steps { // they are nearly in order
+	for i := range steps { // insertion sort: they are almost sorted
 		for k := i; k > 0 && order(steps[k]).after(order(steps[k-1])); k-- {
 			steps[k], steps[k-1] = steps[k-1], steps[k]
 		}

@@ -12,17 +12,17 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// How often Run looks, and how it waits for a store that fails.
+// Scan intervals of Run, and backoff after a store error.
 const (
-	longestPause = 5 * time.Second // between two looks at a small directory
+	longestPause = 5 * time.Second // between two scans of a small directory
 	firstRetry   = 5 * time.Second
 	longestRetry = time.Minute
-	scanInterval = 20 // of so many parts of the time is spent on looking
+	scanInterval = 20 // scanning may use 1/scanInterval of the time
 )
 
-// Run saves the output until ctx ends, which is no error. It looks at the directory
-// every few seconds, and at once when an entry of it comes or goes; it never gives
-// up on a store that fails.
+// Run saves the output until ctx is cancelled, which is not an error. It scans the directory
+// every few seconds, and immediately when an entry appears or disappears. It retries store errors
+// indefinitely.
 func (u *Uploader) Run(ctx context.Context) error {
 	hints, stop := u.watch()
 	defer stop()
@@ -30,7 +30,7 @@ func (u *Uploader) Run(ctx context.Context) error {
 	return nil
 }
 
-// watch reports entries that come, and files that are closed. Without it Run still looks.
+// watch reports new entries and closed files. Run also works without it, by scanning.
 func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 	hint, ended := make(chan struct{}, 1), make(chan struct{})
 	w, err := newDirWatch(u, hint)
@@ -45,20 +45,20 @@ func (u *Uploader) watch() (hints <-chan struct{}, stop func()) {
 		w.run()
 	}()
 	return hint, func() {
-		_ = w.file.Close() // nothing is read from it any more
+		_ = w.file.Close() // nobody reads from it any more
 		<-ended
 	}
 }
 
-// poll says that names are found by looking only.
+// poll records that only scans detect new names.
 func (u *Uploader) poll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.polls = true
 }
 
-// run looks, and wakes the one that sends: a long upload must not keep a checkpoint
-// from being held fast.
+// run scans and wakes the sender. They are separate goroutines, because a long upload must not
+// delay a snapshot.
 func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 	ended := make(chan struct{})
 	go func() {
@@ -90,7 +90,7 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 	}
 }
 
-// soonest is when the first checkpoint may be complete by waiting, if that is known.
+// soonest returns the time until the first checkpoint may be complete without a change, if known.
 func (u *Uploader) soonest() time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -103,7 +103,7 @@ func (u *Uploader) soonest() time.Duration {
 	return soonest
 }
 
-// pause waits, or returns why ctx ended.
+// pause waits for d. It returns the cause when ctx is cancelled first.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -115,7 +115,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// wakeSender makes Run send what there is.
+// wakeSender makes Run send what is due.
 func (u *Uploader) wakeSender() {
 	select {
 	case u.wake <- struct{}{}:
@@ -123,7 +123,7 @@ func (u *Uploader) wakeSender() {
 	}
 }
 
-// sendOn sends whenever it is woken, and later when the store has failed.
+// sendOn sends whenever it is woken. After a store error it waits before the next attempt.
 func (u *Uploader) sendOn(ctx context.Context) {
 	retry := firstRetry
 	for {
@@ -145,19 +145,18 @@ func (u *Uploader) sendOn(ctx context.Context) {
 	}
 }
 
-// Exit is how the trainer ended.
+// Exit describes how the trainer ended.
 type Exit struct {
 	Success bool
-	// Gone says that the trainer's processes have ended, as who started them knows.
-	// Where it is not known a trainer may be between two files of a checkpoint.
+	// Gone reports that the trainer's processes have exited, as known by the process that started
+	// them. If it is unknown, a trainer may be between two files of a checkpoint.
 	Gone bool
 }
 
-// Drain is the end: it saves what there is within ctx's deadline, the newest
-// complete checkpoint first, plain files last, also those that somebody still writes
-// to. It waits for what has yet to settle, unless the trainer is Gone with Success:
-// then what nobody has open is complete. The error lists the complete checkpoints
-// that are not safe.
+// Drain saves everything within ctx's deadline: the newest complete checkpoint first, plain files
+// last, including files that are still open for writing. It waits for checkpoints that are not
+// complete yet. If the trainer is Gone with Success, all files that nobody has open are complete
+// at once. The error lists the complete checkpoints that are not in the store.
 //
 // Drain may be called while Run runs, and more than once.
 func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
@@ -198,9 +197,9 @@ func (u *Uploader) Drain(ctx context.Context, exit Exit) error {
 	}
 }
 
-// linger returns how long a node of several waits that never had files of a checkpoint, or
-// holds one that the trainer has removed: another node may be about to announce one, and
-// needs the part of this one.
+// linger returns how long a node of a job should wait that never had files of a checkpoint, or
+// that holds one which the trainer removed. Another node may be about to announce a checkpoint,
+// and needs the part of this one.
 func (u *Uploader) linger(quiet *time.Duration) time.Duration {
 	m := u.member
 	if m == nil || !m.is(memberRegistered) || *quiet >= min(u.cfg.QuietPeriod, DefaultQuietPeriod)+5*time.Second {
@@ -214,8 +213,8 @@ func (u *Uploader) linger(quiet *time.Duration) time.Duration {
 	return time.Second
 }
 
-// hopeless tells whether the store refuses in a way that waiting does not mend: the
-// end has better to do than to spend its grace on it.
+// hopeless reports whether a store error is permanent, so that Drain should not spend its grace
+// period on retries.
 func hopeless(err error) bool {
 	var e *backends.Error
 	if !errors.As(err, &e) {
@@ -228,7 +227,8 @@ func hopeless(err error) bool {
 	return false
 }
 
-// preempt ends an upload when a newer checkpoint waits; what it sent counts later.
+// preempt cancels an upload when a newer checkpoint is waiting. A later attempt reuses what it
+// sent.
 func (u *Uploader) preempt() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -244,8 +244,8 @@ func (u *Uploader) waitsNewerLocked(snap *snapshot) bool {
 	return len(steps) > 0 && newerFirst(u.snaps[steps[0]], snap) < 0
 }
 
-// unsettled is how long to wait for checkpoints that may yet become complete; 0 when
-// there are none.
+// unsettled returns how long to wait for checkpoints that may still become complete. It returns 0
+// when there are none.
 func (u *Uploader) unsettled() (pause time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -267,7 +267,7 @@ func (u *Uploader) unsettled() (pause time.Duration) {
 	return pause
 }
 
-// unsaved is the error of an end: what it was cut by, and what is not in the store.
+// unsaved returns the error of Drain: the cause of an interruption, and what is not in the store.
 func (u *Uploader) unsaved(cut error, final bool) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

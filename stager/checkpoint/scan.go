@@ -17,29 +17,29 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// entry is a checkpoint of the directory that is not complete.
+// entry is an incomplete checkpoint of the directory.
 type entry struct {
 	step    int64
 	print   string
-	since   time.Time     // when it was first seen in this state
-	first   time.Time     // when it was first seen
+	since   time.Time     // first seen in this state
+	first   time.Time     // first seen in any state
 	warned  bool          // that it is overdue
-	renamed bool          // it came from a temporary name
+	renamed bool          // renamed from a temporary name
 	reason  string        // why it is not complete
-	word    string        // the same in one word; empty: see reason
+	word    string        // reason in one word; empty: see reason
 	refused bool          // waiting does not help: somebody must change it
-	fault   bool          // it may be complete, and cannot be saved
-	wait    time.Duration // without a change it is complete then; 0: not known
+	fault   bool          // it may be complete but cannot be saved
+	wait    time.Duration // time until it is complete if nothing changes; 0: unknown
 
-	// Of several nodes: where its files belong, and what they are.
+	// With several nodes: the view and round of its files, and the files.
 	view  string
 	round int
 	files []local
 	late  string // a file that was written after the checkpoint was announced as complete
 }
 
-// scan finds what is complete and takes snapshots of it. With ended the trainer is
-// gone and ended well, so what nobody has open is complete at once.
+// scan finds complete checkpoints and takes snapshots of them. With ended, the trainer has exited
+// successfully, so everything that nobody has open is complete at once.
 func (u *Uploader) scan(ended bool) error {
 	u.directory.Lock()
 	defer u.directory.Unlock()
@@ -96,19 +96,19 @@ func (u *Uploader) scan(ended bool) error {
 	return nil
 }
 
-// watchesLocked tells whether look finds what is there under this name.
+// watchesLocked reports whether scan evaluates the entry with this name.
 func (u *Uploader) watchesLocked(name string) bool {
 	if strings.Contains(name, "/") || u.cfg.Mode != ModeCheckpoint || !present(u.root, name) {
 		return false
 	}
 	info, err := u.root.Lstat(name)
-	_, ok := stepOf(name, err != nil || info.IsDir()) // without an entry of its own it is a group
+	_, ok := stepOf(name, err != nil || info.IsDir()) // without its own entry it is a group
 	return ok
 }
 
-// candidates are the entries that are checkpoints by their name, and their steps. A
-// directory goes before files of the same step; where names claim a step together none
-// is one, and claimed says so.
+// candidates returns the entries whose names are those of checkpoints, and their steps. A
+// directory takes precedence over files of the same step. If several names claim one step, none
+// of them is a candidate, and claimed gives the reason.
 func candidates(entries []fs.DirEntry) (names map[string]int64, claimed map[string]string) {
 	names, claimed = make(map[string]int64), make(map[string]string)
 	directories, files := make(map[int64][]string), make(map[int64][]string)
@@ -148,8 +148,8 @@ func candidates(entries []fs.DirEntry) (names map[string]int64, claimed map[stri
 	return names, claimed
 }
 
-// unfinishedOnes are the entries under temporary names, by the names that they will
-// have, and their inodes.
+// unfinishedOnes returns the entries with temporary names, keyed by their future names, and their
+// inodes.
 func unfinishedOnes(entries []fs.DirEntry) (unfinished map[string]string, inodes map[uint64]bool) {
 	unfinished, inodes = make(map[string]string), make(map[uint64]bool)
 	for _, e := range entries {
@@ -165,10 +165,10 @@ func unfinishedOnes(entries []fs.DirEntry) (unfinished map[string]string, inodes
 	return unfinished, inodes
 }
 
-// halfWritten is why a checkpoint under a temporary name is not saved.
+// halfWritten is the reason why a checkpoint with a temporary name is not saved.
 const halfWritten = "its name is temporary, and the program that writes it has not renamed it"
 
-// halfWrittenOnes are the entries under temporary names that are checkpoints when they are
+// halfWrittenOnes returns the entries with temporary names that will be checkpoints once they are
 // renamed.
 func halfWrittenOnes(entries []fs.DirEntry) map[string]bool {
 	half := make(map[string]bool)
@@ -189,19 +189,19 @@ func inode(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// scanContext is what consider must know beside the checkpoint itself.
+// scanContext is what evaluate needs besides the checkpoint itself.
 type scanContext struct {
-	unfinished string          // a temporary name of the checkpoint that still is there
-	temporary  map[uint64]bool // inodes that had temporary names at the last look
-	ended      bool            // as for look
-	later      time.Time       // when the newest checkpoint of a higher step changed last; zero: there is none
+	unfinished string          // an existing temporary name of the checkpoint
+	temporary  map[uint64]bool // inodes that had temporary names during the last scan
+	ended      bool            // as for scan
+	later      time.Time       // last change of the newest checkpoint of a higher step; zero: none
 
-	marked bool          // it holds a valid marker
-	other  bool          // signs of frameworks are not asked for: another node has them
-	quiet  time.Duration // how long nothing may change
+	marked bool          // it contains a valid marker
+	other  bool          // do not require framework signs: another node has them
+	quiet  time.Duration // quiet period
 }
 
-// evaluate takes a snapshot of a checkpoint if it is complete, and notes why if not.
+// evaluate takes a snapshot of a checkpoint if it is complete, and otherwise records why not.
 func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 	t, err := openTree(u.root, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -215,7 +215,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 		files, marker, err = t.files()
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return // it is being removed, or rearranged
+		return // it is being removed or rearranged
 	}
 	auto := step == autoStep
 	if auto {
@@ -250,7 +250,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 	}
 	e.renamed = u.movedLocked(name) || e.renamed
 	held, scan := u.snaps[step], u.scanOf(step)
-	// Of what is held less may be left: the trainer is removing it.
+	// A subset of the held files means that the trainer is removing the checkpoint.
 	if held != nil && err == nil && within(files, held.Files) {
 		if scan != nil {
 			scan.fresh = true
@@ -287,7 +287,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 	}
 	switch {
 	case !ok:
-		if !auto { // what is overwritten in place changes under a link
+		if !auto { // a file that is overwritten in place would change under a link
 			u.holdEarlyLocked(t, name, step, files, e)
 		}
 		u.warnOverdueLocked(name, e)
@@ -317,8 +317,7 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 	u.dropEarlyLocked(name)
 }
 
-// evaluateLocked decides by the evidence whether a checkpoint is complete, and notes in e
-// why it is not.
+// evaluateLocked decides whether a checkpoint is complete. It records the reason in e if not.
 func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, at scanContext) (v detect.View, j detect.Judgement, ok bool) {
 	v, err := u.weigh(t, name, files)
 	if err == nil {
@@ -335,7 +334,7 @@ func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, 
 		return v, j, false
 	}
 	if !j.Complete() {
-		if u.learn(v, j); j.Word == "missing" && u.shapes.Fits(v) { // the second of a new shape
+		if u.learn(v, j); j.Word == "missing" && u.shapes.Fits(v) { // the second checkpoint of a new shape
 			j = detect.Judge(v, &u.shapes, at.quiet)
 		}
 	}
@@ -358,7 +357,7 @@ func (u *Uploader) evaluateLocked(t tree, name string, files []local, e *entry, 
 	return v, j, false
 }
 
-// hasInode tells whether what is there under this name is one of inodes.
+// hasInode reports whether the entry with this name has one of the inodes.
 func (u *Uploader) hasInode(name string, inodes map[uint64]bool) bool {
 	info, err := u.root.Lstat(name)
 	return err == nil && inodes[inode(info)]
@@ -373,7 +372,7 @@ func newerThan(files []local, at time.Time) string {
 	return ""
 }
 
-// within tells whether all files are among others, in the same state.
+// within reports whether others contains all files in the same state.
 func within(files, others []local) bool {
 	known := make(map[local]bool, len(others))
 	for _, f := range others {
@@ -382,7 +381,7 @@ func within(files, others []local) bool {
 	return !slices.ContainsFunc(files, func(f local) bool { return !known[f] })
 }
 
-// markedAt is when a marker said that a checkpoint is complete; without one it is now.
+// markedAt returns when the marker was written. Without a marker it returns the current time.
 func markedAt(marker fs.FileInfo) time.Time {
 	now := time.Now().UTC()
 	if marker == nil || changeTime(marker).After(now) {
@@ -391,15 +390,15 @@ func markedAt(marker fs.FileInfo) time.Time {
 	return changeTime(marker).UTC()
 }
 
-// mark is what a marker may say.
+// mark is the content of a marker.
 type mark struct {
 	Step        int64              `json:"step"`
 	SamplesSeen int64              `json:"samplesSeen"`
-	Metrics     map[string]float64 `json:"metrics"` // by which retention knows the best ones
-	Cursors     Cursors            `json:"cursors"` // where the trainer stood in its data, as the window told it
+	Metrics     map[string]float64 `json:"metrics"` // used by retention to find the best steps
+	Cursors     Cursors            `json:"cursors"` // the trainer's position in its data, as reported by the window
 }
 
-// at is where the inputs stood: what the marker says of some goes before what is known.
+// at returns the input positions. Positions in the marker override known ones.
 func (m mark) at(known Cursors) Cursors {
 	if len(m.Cursors) == 0 {
 		return known
@@ -412,8 +411,8 @@ func (m mark) at(known Cursors) Cursors {
 	return all
 }
 
-// readMark reads the marker of a checkpoint, whose name says step. A marker that is
-// no JSON object says only that it is there.
+// readMark reads the marker of a checkpoint. step is the number in its name. A marker that is not
+// a JSON object carries no data.
 func readMark(root *os.Root, step int64) (mark, error) {
 	m := mark{Step: step}
 	info, err := root.Stat(markerName)
@@ -433,10 +432,10 @@ func readMark(root *os.Root, step int64) (mark, error) {
 	return m, nil
 }
 
-// acquireLocked puts a checkpoint on the shelf, in the place of an older state of it.
+// acquireLocked creates the snapshot of a checkpoint and replaces an older snapshot of it.
 //
-// It releases the lock meanwhile, since copies take their time; who holds directory takes no
-// other.
+// It releases the lock during copies, which take time. The caller holds directory, so no other
+// snapshot is taken meanwhile.
 func (u *Uploader) acquireLocked(snap *snapshot) (*snapshot, error) {
 	u.mu.Unlock()
 	err := u.snapshots.take(snap)
@@ -456,12 +455,12 @@ func (u *Uploader) acquireLocked(snap *snapshot) (*snapshot, error) {
 	return snap, nil
 }
 
-// supersedeLocked drops snapshots that retention would remove at once, since Keep
-// newer ones are complete; so at most Keep snapshots are held, and one.
-// When only the newest is sent no other is held.
+// supersedeLocked drops snapshots that retention would remove at once, because at least Keep
+// newer ones are complete. This bounds the snapshots to Keep plus one. If only the newest is
+// sent, only the newest is kept.
 //
-// Newer is what was complete later, whatever its number: a trainer that goes back to
-// an earlier step saves lower numbers than the run before it.
+// Newer means complete later, whatever the number: after a rollback, a trainer saves lower
+// numbers than the run before.
 func (u *Uploader) supersedeLocked() {
 	if u.member != nil {
 		return // the nodes decide together

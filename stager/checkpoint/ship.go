@@ -20,19 +20,19 @@ import (
 
 // What to do when the store has a COMMIT of the same step with other content.
 const (
-	ConflictFail      = "fail"           // say so and leave it
+	ConflictFail      = "fail"           // report an error and leave it
 	ConflictOverwrite = "overwrite"      // replace it, unless a newer attempt wrote it
 	ConflictSuffix    = "attempt-suffix" // commit beside it, as step-…-attempt-N
 )
 
-// errChanged is within errors of kind Changed: the checkpoint is not what it was
-// when it was complete, and nothing was committed.
+// errChanged is wrapped in errors of kind Changed: the checkpoint changed after it was complete,
+// and nothing was committed.
 var errChanged = errors.New("it changed, or is open for writing, since the checkpoint was complete")
 
-// errConflict is within errors of kind Exist.
+// errConflict is wrapped in errors of kind Exist.
 var errConflict = errors.New("the destination has this step with other content")
 
-// unholdableError says that the destination can never have a file under its name.
+// unholdableError reports that the destination can never store a file under its name.
 type unholdableError struct{ error }
 
 func (e *unholdableError) Unwrap() error { return e.error }
@@ -41,41 +41,41 @@ func changed(p string) error {
 	return &backends.Error{Op: "read", Key: p, Kind: backends.Changed, Err: errChanged}
 }
 
-// shipper brings checkpoints to a store.
+// shipper uploads checkpoints to a store.
 type shipper struct {
 	store    *backends.Store
 	conflict string
 	attempt  int
-	node     int // of nodes, whose parts together are a step
-	nodes    int // 0 counts as 1
+	node     int // index of this node
+	nodes    int // number of nodes whose parts make a step; 0 counts as 1
 	stager   string
 	log      *slog.Logger
-	moved    func(n int64) // told of bytes as they are read; negative when they must go again
-	// own are the ids of uploads that no other process goes on with; may be nil.
+	moved    func(n int64) // receives byte counts during reading; negative for bytes that must be sent again
+	// own holds the ids of uploads that no other process resumes; may be nil.
 	own map[string]bool
-	// recall returns the last committed step that a node of several knows, or nil. It is
-	// nil with a single node.
+	// recall returns the last committed step that a node of several knows, or nil. With a single
+	// node, recall is nil.
 	recall func(ctx context.Context) *earlier
 }
 
-// uploadJob is a checkpoint that is to be shipped.
+// uploadJob is a checkpoint to upload.
 type uploadJob struct {
-	id      string // names its data in the store; no other upload has it
+	id      string // names its data in the store; unique to this upload
 	step    int64
 	samples int64
 	metrics map[string]float64
 	cursors Cursors
-	// completed is when the checkpoint was; zero: not known.
+	// completed is when the checkpoint was complete; zero: unknown.
 	completed time.Time
 	tree      tree
 	files     []local
 	because   string      // the evidence
-	quiet     bool        // of a quiet period only
-	sent      *journal    // of an earlier try; nil when nobody keeps one
-	idle      func() bool // whether its files are read in the idle class; nil: no
+	quiet     bool        // only a quiet period indicates that it is complete
+	sent      *journal    // journal of an earlier attempt; nil: none
+	idle      func() bool // reports whether to read files in the idle I/O class; nil: no
 }
 
-// send sends the files, the largest first, and returns them as COMMIT lists them.
+// send uploads the files, the largest first, and returns them as COMMIT lists them.
 func (s *shipper) send(ctx context.Context, c uploadJob, prefix string, before *earlier) ([]File, error) {
 	there := make(map[string]backends.Object)
 	if c.sent.any() {
@@ -126,8 +126,8 @@ func (s *shipper) send(ctx context.Context, c uploadJob, prefix string, before *
 	return files, context.Cause(ctx)
 }
 
-// sendFile sends one file, which must be before and after what it was when it was
-// listed, and returns its digest.
+// sendFile uploads one file and returns its digest. The file must be in the listed state before
+// and after the upload.
 func (s *shipper) sendFile(ctx context.Context, c uploadJob, want local, key string) (string, error) {
 	file, err := c.tree.openFile(want.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,20 +171,20 @@ func (s *shipper) sendFile(ctx context.Context, c uploadJob, want local, key str
 	return sum.String(), nil
 }
 
-// sameBytes reports whether a file has a checksum now.
+// sameBytes reports whether a file currently has the given checksum.
 func sameBytes(ctx context.Context, file *os.File, size int64, want backends.Checksum) (bool, error) {
 	sum := want.Algorithm.New()
 	n, err := io.Copy(sum, &obedient{ctx, io.NewSectionReader(file, 0, size)})
 	return n == size && backends.SumOf(want.Algorithm, sum) == want, err
 }
 
-// forgetPages leaves the memory that reading a file took to others: nobody reads it
-// again soon.
+// forgetPages drops the file from the page cache, because nobody reads it again soon.
 func forgetPages(file *os.File) {
-	_ = unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED) // an advice
+	_ = unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED) // advisory only
 }
 
-// unchanged tells whether an open file is as it was seen and nobody writes to it.
+// unchanged returns an error of kind Changed when an open file differs from its listed state, or
+// is open for writing.
 func unchanged(file *os.File, want local) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -198,7 +198,7 @@ func unchanged(file *os.File, want local) error {
 	return nil
 }
 
-// missing is an error for the first file that is not there as the COMMIT says.
+// missing returns an error for the first file of the COMMIT that is missing or has another size.
 func (c *Commit) missing(dir string, sizes map[string]int64) error {
 	for _, f := range c.Files {
 		key := c.key(dir, f)
@@ -213,8 +213,8 @@ func missingFile(key string, f File) error {
 	return backends.Errorf(backends.Corrupt, "read", key, "it is missing, or has not the %d bytes that %s promises", f.Size, commitKey)
 }
 
-// holds tells whether a COMMIT lists every file of the checkpoint with these very
-// bytes. It may list more: a trainer that prunes, or dies of it, leaves a part.
+// holds reports whether a COMMIT lists every file of the checkpoint with the same bytes. It may
+// list more files: a trainer that prunes, or is killed meanwhile, leaves a subset.
 func (c uploadJob) holds(ctx context.Context, commit Commit, node int) (bool, error) {
 	if commit.Data == dataDir+"/"+c.id {
 		return true, nil
@@ -259,15 +259,15 @@ func (c uploadJob) holdsFile(ctx context.Context, want local, digest string) (bo
 		return false, err
 	}
 	same := backends.SumOf(told.Algorithm, sum) == told
-	if same { // else it is read again, to be sent
+	if same { // otherwise it is read again for the upload
 		forgetPages(file)
 	}
 	return same, unchanged(file, want)
 }
 
-// obedient is a reader that ends with its context.
+// obedient is a reader that fails once its context is cancelled.
 type obedient struct {
-	ctx context.Context // it lives as long as one call
+	ctx context.Context // valid for one call
 	io.Reader
 }
 
@@ -284,11 +284,11 @@ func readCommit(ctx context.Context, store *backends.Store, dir string) (Commit,
 	return commit, err
 }
 
-// readCommitAt is readCommit, and returns the object that was read, also when it is not
-// good.
+// readCommitAt is like readCommit, and also returns the object that was read, even when it is
+// invalid.
 func readCommitAt(ctx context.Context, store *backends.Store, dir string) (Commit, backends.Object, error) {
 	p, obj, err := store.ReadAll(ctx, path.Join(dir, commitKey), commitLimit)
-	for tries := 1; backends.KindOf(err) == backends.Changed && tries < 5; tries++ { // it was replaced under way
+	for tries := 1; backends.KindOf(err) == backends.Changed && tries < 5; tries++ { // it was replaced meanwhile
 		p, obj, err = store.ReadAll(ctx, path.Join(dir, commitKey), commitLimit)
 	}
 	if err != nil {
@@ -302,8 +302,8 @@ func readCommitAt(ctx context.Context, store *backends.Store, dir string) (Commi
 	return commit, obj, err
 }
 
-// digestAlgorithm is the one that the store tells too, so that every file can be
-// compared with what arrived, as long as it is cheap.
+// digestAlgorithm returns the algorithm that the store also reports, if it is cheap. Every file
+// can then be compared with what was stored.
 func digestAlgorithm(store *backends.Store) backends.Algorithm {
 	if a := store.Capabilities().Checksum; a.Combinable() {
 		return a
@@ -311,8 +311,8 @@ func digestAlgorithm(store *backends.Store) backends.Algorithm {
 	return backends.CRC64NVME
 }
 
-// parallel is how many files or ranges go at once: enough for the store, and few
-// enough that their buffers of a MiB stay in tens of MiB.
+// parallel returns the number of files or ranges to transfer at once. It suits the store and
+// limits the memory for buffers of 1 MiB to tens of MiB.
 func parallel(store *backends.Store, asked int) int {
 	if asked <= 0 {
 		asked = store.Workers()

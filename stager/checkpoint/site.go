@@ -32,18 +32,18 @@ func syncAll(root *os.Root) error {
 	return nil
 }
 
-// A restore works in a private directory of its destination, or beside it where that
-// does not exist. It holds LOCK, and for each restore in progress a directory with a
-// random name:
+// A restore works in a private directory of its destination, or beside the destination if that
+// does not exist. The private directory contains LOCK, and for each restore in progress a
+// directory with a random name:
 //
 //	.stager-restore/LOCK
 //	.stager-restore/7c1f…/mark          proves that a restore made this directory
-//	.stager-restore/7c1f…/files/…       the files come here, and are checked
-//	.stager-restore/7c1f…/plan.json     all of them are good: what moves where
-//	.stager-restore/7c1f…/aside/0…      what they replace, until RESTORED.json is written
+//	.stager-restore/7c1f…/files/…       staged files, until all are verified
+//	.stager-restore/7c1f…/plan.json     all files are verified: the renames to do
+//	.stager-restore/7c1f…/aside/0…      replaced files, until RESTORED.json is written
 //
-// Nobody removes the directory of another process: one of a dead process is known by
-// its mark while LOCK is held.
+// A process never removes the directory of a live process. With LOCK held, a directory that has a
+// mark belongs to a dead process.
 const (
 	workshopDir = private + "-restore"
 	markFile    = "mark"
@@ -52,31 +52,31 @@ const (
 	asideDir    = "aside"
 )
 
-// site is the place that a checkpoint is restored to.
+// site is the directory to which a checkpoint is restored.
 type site struct {
 	dir       string
-	exists    bool         // dir did exist, so the files move into it one by one
-	overwrite bool         // also what no restore wrote, or what changed since
-	root      *os.Root     // dir, or its parent when it did not exist
-	place     *place       // root
+	exists    bool         // dir already existed, so files are moved into it one by one
+	overwrite bool         // also replace files that no restore wrote, or that changed since
+	root      *os.Root     // dir, or its parent when dir did not exist
+	place     *place       // of root
 	shop      string       // the private directory, below root
-	work      string       // of this restore, below root
-	locks     []*disk.Lock // none on a file system without
+	work      string       // directory of this restore, below root
+	locks     []*disk.Lock // empty on a file system without locks
 	locked    bool
 	log       *slog.Logger
 
-	before     []placed // what earlier restores left in dir
-	record     identity // of the RESTORED.json in dir; zero: there is none that a restore wrote
+	before     []placed // files in dir that earlier restores wrote
+	record     identity // of the RESTORED.json in dir; zero: no restore wrote one
 	unfinished []string // directories of killed restores that cannot be finished
 
 	mu      sync.Mutex          // guards checked
-	checked map[string]identity // files of which the digest was compared
+	checked map[string]identity // files whose digest was compared
 
-	hook   func(at string) error // for tests: called before each step; an error is a kill
+	hook   func(at string) error // for tests: called before each step; an error simulates a kill
 	killed bool
 }
 
-// at marks a step of the restore.
+// at calls the hook before a step of the restore.
 func (s *site) at(step string) error {
 	if s.hook == nil {
 		return nil
@@ -86,8 +86,8 @@ func (s *site) at(step string) error {
 	return err
 }
 
-// openSite opens and locks the place, and finishes or removes what a killed restore
-// left. Its error is a *disk.BusyError when another process writes there.
+// openSite opens and locks the site. It finishes or removes the work of killed restores. The
+// error is a *disk.BusyError when another process writes there.
 func openSite(cfg RestoreConfig) (*site, error) {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
@@ -109,7 +109,7 @@ func openSite(cfg RestoreConfig) (*site, error) {
 	}
 }
 
-// errCame says that the directory was made while its parent was being locked.
+// errCame reports that the directory was created while its parent was being locked.
 var errCame = errors.New("the directory was made meanwhile")
 
 // open opens the directory, or its parent, and locks it.
@@ -147,10 +147,9 @@ func (s *site) open() error {
 	return nil
 }
 
-// lock takes the lock of the private directory, and that of a prefetch or a window
-// where one has been.
+// lock locks the private directory, and the directory of a prefetch or window if there is one.
 func (s *site) lock() error {
-	host, _ := os.Hostname() // words for a person
+	host, _ := os.Hostname() // for display only
 	holder := fmt.Sprintf("stager restore to %s, process %d on %s", s.dir, os.Getpid(), host)
 	for {
 		err := s.lockIn(s.shop, holder, true)
@@ -158,7 +157,7 @@ func (s *site) lock() error {
 		case errors.Is(err, disk.ErrNoLocks):
 			s.log.Warn("the file system has no locks, so two restores to one directory are not kept apart", "dir", s.dir, "error", err)
 		case errors.Is(err, fs.ErrNotExist):
-			continue // the one before has removed it, as it ended
+			continue // the previous holder removed it on exit
 		case err != nil:
 			return err
 		}
@@ -172,13 +171,13 @@ func (s *site) lock() error {
 	if errors.As(err, new(*disk.BusyError)) {
 		return err
 	}
-	return nil // nobody fills it, or nobody who could be asked
+	return nil // nobody fills it, or there are no locks to check
 }
 
 func (s *site) lockIn(name, holder string, create bool) error {
 	if create {
 		if err := s.root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			// Of a Root's errors the path is relative, and says nothing to a person.
+			// The path in errors of a Root is relative, which does not help users.
 			var e *fs.PathError
 			errors.As(err, &e)
 			return &fs.PathError{Op: "restore", Path: s.dir, Err: e.Err}
@@ -196,9 +195,9 @@ func (s *site) lockIn(name, holder string, create bool) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // the lock has a handle of its own
+	defer dir.Close() // the lock has its own handle
 	if opened, err := dir.Stat("."); err != nil || !os.SameFile(info, opened) {
-		return odd // it was swapped for a link
+		return odd // it was replaced by a link
 	}
 	l, err := disk.Acquire(dir, s.dir, holder, create)
 	if err == nil {
@@ -207,7 +206,7 @@ func (s *site) lockIn(name, holder string, create bool) error {
 	return err
 }
 
-// held reports whether the locks still are ours.
+// held returns an error when a lock was lost.
 func (s *site) held() error {
 	for _, l := range s.locks {
 		if !l.Held() {
@@ -217,8 +216,8 @@ func (s *site) held() error {
 	return nil
 }
 
-// close removes what this restore brought and did not publish, which may fill the disk,
-// and gives the place free.
+// close removes staged files that were not published, which may fill the disk, and releases the
+// locks.
 func (s *site) close() {
 	if s.locked && !s.killed {
 		s.tidy()
@@ -227,29 +226,28 @@ func (s *site) close() {
 		s.place.close()
 	}
 	for _, l := range s.locks {
-		_ = l.Close() // its process may end as well
+		_ = l.Close() // exiting would release it too
 	}
 	if s.root != nil {
-		_ = s.root.Close() // files are changed through it, and each change was checked
+		_ = s.root.Close() // changes made through it were checked individually
 	}
 }
 
-// tidy removes what the next restore would remove. One that has a plan stays, to be
-// finished.
+// tidy removes what the next restore would remove. A directory with a plan stays, to be finished.
 func (s *site) tidy() {
 	if s.work != "" {
 		if _, err := s.place.stat(path.Join(s.work, planFile)); errors.Is(err, fs.ErrNotExist) {
-			_ = s.root.RemoveAll(s.work) // as above
+			_ = s.root.RemoveAll(s.work) // best effort: the next restore removes it
 		}
 	}
 	entries, err := disk.ReadDir(s.root, s.shop)
 	if err == nil && (len(entries) == 0 || len(entries) == 1 && entries[0].Name() == disk.LockName) {
-		_ = s.locks[0].Remove()   // as above
-		_ = s.root.Remove(s.shop) // as above
+		_ = s.locks[0].Remove()   // best effort: the next restore removes it
+		_ = s.root.Remove(s.shop) // best effort: the next restore removes it
 	}
 }
 
-// recover removes what killed restores left, or finishes it where all files were good.
+// recover finishes killed restores whose files were all verified, and removes the others.
 func (s *site) recover() error {
 	if s.exists {
 		s.recall()
@@ -262,7 +260,7 @@ func (s *site) recover() error {
 		work := path.Join(s.shop, e.Name())
 		mark, _, err := s.read(path.Join(work, markFile))
 		if !uploadID.MatchString(e.Name()) || !e.IsDir() || err != nil || string(mark) != markOf(e.Name()) {
-			if e.Name() != disk.LockName && s.root.Remove(work) != nil { // an empty one had no mark as yet
+			if e.Name() != disk.LockName && s.root.Remove(work) != nil { // an empty directory had no mark yet
 				s.log.Warn("something that no restore left is in the directory of restores", "path", filepath.Join(s.root.Name(), work))
 			}
 			continue
@@ -272,14 +270,15 @@ func (s *site) recover() error {
 		}
 	}
 	if _, now, err := s.report(restored); s.exists && err == nil && now.same(s.record) {
-		s.record = now // a second name of it may have gone with a directory, which sets its change time
+		s.record = now // removing a directory may have removed a second link to it, which changes its change time
 	}
 	return nil
 }
 
 func markOf(id string) string { return "stager restore " + id + "\n" }
 
-// workshop is an empty directory for the files of one try, with room for so many bytes.
+// workshop returns an empty directory for the files of one attempt. It fails with NoSpace when
+// fewer than need bytes are free.
 func (s *site) workshop(need int64) (*os.Root, error) {
 	if err := s.at("stage"); err != nil {
 		return nil, err

@@ -20,31 +20,31 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// snapshotsName is where snapshots lie, in the output directory.
+// snapshotsName is the directory of snapshots, below the output directory.
 const snapshotsName = private + "/snap"
 
-// A snapshot is a complete checkpoint held fast until it is shipped, by hard links, or by
-// copies that share their blocks where its name is likely to be used again.
-// It is on the disk as <snapshotsName>/<ID>/: snapshot.json, the journal sent, and data/.
+// snapshot is a complete checkpoint that is preserved until it is uploaded. It consists of hard
+// links, or of copies with shared blocks where the name is likely to be reused. On disk it is
+// <snapshotsName>/<ID>/ with snapshot.json, the journal sent, and data/.
 type snapshot struct {
-	ID        string    `json:"id"` // also that of its data in the store
+	ID        string    `json:"id"` // also the id of its data in the store
 	Step      int64     `json:"step"`
 	Name      string    `json:"name"` // in the output directory
 	Samples   int64     `json:"samplesSeen,omitempty"`
-	Committed bool      `json:"said,omitempty"`    // by Commit: shipped whatever When says
-	InPlace   bool      `json:"inPlace,omitempty"` // links were refused
+	Committed bool      `json:"said,omitempty"`    // by Commit: uploaded regardless of When
+	InPlace   bool      `json:"inPlace,omitempty"` // hard links were refused
 	Complete  time.Time `json:"complete"`
-	Evidence  string    `json:"evidence,omitempty"` // what says that it is complete
-	// Provisional says that only a quiet period completed it.
+	Evidence  string    `json:"evidence,omitempty"` // what indicates that it is complete
+	// Provisional is set when only a quiet period indicates that it is complete.
 	Provisional bool `json:"provisional,omitempty"`
 
 	Files []local `json:"files"`
-	Held  []local `json:"held,omitempty"` // the state of the copies; nil: there are links only
+	Held  []local `json:"held,omitempty"` // state of the copies; nil: links only
 
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	Cursors Cursors            `json:"cursors,omitempty"`
 
-	// Of several nodes: where its files belong, how often the step was written there, which
+	// With several nodes: the view of its files, how often the step was written there, which
 	// files of that writing it has, and how this node knows that it is complete.
 	View    string     `json:"view,omitempty"`
 	Round   int        `json:"round,omitempty"`
@@ -53,21 +53,21 @@ type snapshot struct {
 	Sign    group.Sign `json:"sign,omitempty"`
 
 	reported  bool      // the other nodes may be asked to save it
-	abandoned time.Time // when it was complete, if it is refused since it was abandoned; see failure
-	refused   error     // why the destination does not take it as things are; it is held until somebody decides
+	abandoned time.Time // when it was complete, if it is refused because it was abandoned; see failure
+	refused   error     // why the destination refuses it for now; it is kept until somebody decides
 	print     string    // the fingerprint of Files
 }
 
-// snapshotDir keeps the snapshots of one output directory.
+// snapshotDir manages the snapshots of one output directory.
 type snapshotDir struct {
 	root     *os.Root
-	hardLink func(oldname, newname string) error // of root; some file systems refuse
+	hardLink func(oldname, newname string) error // of root; some file systems refuse links
 	clone    func(to, from *os.File) error       // makes to share all blocks of from
-	free     func(*os.Root) (int64, error)       // bytes on its file system
+	free     func(*os.Root) (int64, error)       // free bytes on its file system
 	log      *slog.Logger
 }
 
-// held is the state of the files that are sent.
+// held returns the state of the files that are sent.
 func (snap *snapshot) held() []local {
 	if snap.Held != nil {
 		return snap.Held
@@ -75,17 +75,17 @@ func (snap *snapshot) held() []local {
 	return snap.Files
 }
 
-// newID names an upload.
+// newID returns a random name for an upload.
 func newID() string {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // it never fails
+	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
 func (s *snapshotDir) dir(snap *snapshot) string { return path.Join(snapshotsName, snap.ID) }
 
-// take links the files aside that snap names, and puts it on the shelf. The error
-// is errChanged when they are no longer those that were listed.
+// take creates the snapshot by linking its files. The error is errChanged when the files are no
+// longer in the listed state.
 func (s *snapshotDir) take(snap *snapshot) (err error) {
 	snap.ID, snap.print = newID(), fingerprint(snap.Files)
 	dir := path.Join(snapshotsName, "new-"+snap.ID)
@@ -94,7 +94,7 @@ func (s *snapshotDir) take(snap *snapshot) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = s.root.RemoveAll(dir) // swept at the next start
+			_ = s.root.RemoveAll(dir) // the next start removes it
 		}
 	}()
 	copied, err := s.hold(snap, dir+"/"+dataDir)
@@ -106,7 +106,7 @@ func (s *snapshotDir) take(snap *snapshot) (err error) {
 	case isFull(err) && snap.Committed:
 		return &backends.Error{Op: "hold", Key: snap.Name, Kind: backends.NoSpace, Err: err}
 	case err != nil && snap.Committed && !refusesLinks(err):
-		return err // whoever commits removes the files next
+		return err // the caller may remove the files next
 	case err != nil:
 		s.log.Warn("hard links are refused, and there is no room for copies, so this checkpoint is read in place: it must stay until it is saved",
 			"checkpoint", snap.Name, "error", err)
@@ -119,7 +119,7 @@ func (s *snapshotDir) take(snap *snapshot) (err error) {
 		if err != nil {
 			return err
 		}
-		defer linked.Close() // it is only read through
+		defer linked.Close() // opened for reading
 		if copied {
 			snap.Held, err = stateOf(linked, snap.Files)
 		} else {
@@ -132,7 +132,7 @@ func (s *snapshotDir) take(snap *snapshot) (err error) {
 	return s.adopt(snap, dir)
 }
 
-// adopt makes what is held in dir the files of a snapshot.
+// adopt makes the files in dir the files of a snapshot.
 func (s *snapshotDir) adopt(snap *snapshot, dir string) error {
 	text, err := json.Marshal(snap)
 	if err != nil {
@@ -147,18 +147,18 @@ func (s *snapshotDir) adopt(snap *snapshot, dir string) error {
 	if err := s.root.Rename(dir, s.dir(snap)); err != nil {
 		return err
 	}
-	// The trainer may remove its files from here on: the links must not be lost with power.
+	// The trainer may remove its files from now on, so the links must survive a power failure.
 	return syncNames(s.root, snapshotsName, private, ".")
 }
 
-// refusesLinks reports whether an error is that of a file system, or a rule, without links,
-// and not one of the disk.
+// refusesLinks reports whether an error means that the file system or a policy refuses hard
+// links, and is not a disk error.
 func refusesLinks(err error) bool {
 	return errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) ||
 		errors.Is(err, unix.EMLINK) || errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EINVAL)
 }
 
-// syncLinks returns when the disk has the names in the directory of a new snapshot.
+// syncLinks returns when the names in the directory of a new snapshot are durable.
 func (s *snapshotDir) syncLinks(snap *snapshot, dir string) error {
 	if snap.InPlace {
 		return syncNames(s.root, dir)
@@ -170,8 +170,8 @@ func (s *snapshotDir) syncLinks(snap *snapshot, dir string) error {
 	return syncNames(s.root, append(dirsOf(dir+"/"+dataDir, paths), dir)...)
 }
 
-// writeSynced writes a small new file and waits until the disk has it: after a power loss
-// a snapshot without its description could not be used.
+// writeSynced writes a small new file and syncs it. After a power failure, a snapshot without its
+// description would be useless.
 func (s *snapshotDir) writeSynced(name string, text []byte) error {
 	file, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -184,18 +184,18 @@ func (s *snapshotDir) writeSynced(name string, text []byte) error {
 	return errors.Join(err, file.Close())
 }
 
-// hold links every file of the snapshot to the same path below data. Links are of
-// symbolic links themselves, which lead to the same place below data.
+// hold links every file of the snapshot to the same path below data. It links symbolic links
+// themselves; they point to the same relative target below data.
 //
-// A name without a number, such as last.pt, is likely to be overwritten in place, and a
-// link would change with it. Its files are copied, by sharing blocks where the file system
-// can. Other names are not: a copy is read from the disk, and a link from the page cache.
+// A name without a number, such as last.pt, is likely to be overwritten in place, and a link
+// would change with it. Such files are copied, with shared blocks where the file system supports
+// it. Other files are linked, because a copy is read from disk and a link from the page cache.
 func (s *snapshotDir) hold(snap *snapshot, data string) (copied bool, err error) {
 	from := snap.Name
 	info, err := s.root.Lstat(snap.Name)
 	directory := err == nil && info.IsDir()
 	if !directory {
-		from = path.Dir(snap.Name) // if it is a group of files, and has not gone
+		from = path.Dir(snap.Name) // for a group of files that still exists
 	}
 	_, numbered := stepOf(snap.Name, directory)
 	for i, f := range snap.Files {
@@ -225,7 +225,8 @@ func (s *snapshotDir) hold(snap *snapshot, data string) (copied bool, err error)
 	return copied, nil
 }
 
-// stateOf is the state of the files below root, which are links or copies of those listed.
+// stateOf returns the state of the files below root, which are links to or copies of the listed
+// files.
 func stateOf(root *os.Root, files []local) (state []local, err error) {
 	for _, f := range files {
 		info, err := root.Stat(f.Path)
@@ -245,7 +246,7 @@ func stateOf(root *os.Root, files []local) (state []local, err error) {
 	return state, nil
 }
 
-// same tells by errChanged when the files below root are not those listed.
+// same returns errChanged when the files below root differ from the listed ones.
 func same(root *os.Root, files []local) error {
 	for _, f := range files {
 		info, err := root.Stat(f.Path)
@@ -263,7 +264,7 @@ func same(root *os.Root, files []local) error {
 	return nil
 }
 
-// rewrite writes the description of a snapshot anew.
+// rewrite replaces the description of a snapshot.
 func (s *snapshotDir) rewrite(snap *snapshot) {
 	text, err := json.Marshal(snap)
 	if err == nil {
@@ -283,21 +284,21 @@ func (s *snapshotDir) open(snap *snapshot) (tree, error) {
 	return tree{root: root}, err
 }
 
-// journal is what remembers which files of the snapshot have arrived.
+// journal opens the journal of the snapshot's uploaded files.
 func (s *snapshotDir) journal(snap *snapshot) *journal {
 	return openJournal(s.root, s.dir(snap)+"/sent")
 }
 
-// drop lets the files go.
+// drop removes a snapshot.
 func (s *snapshotDir) drop(snap *snapshot) {
 	if err := s.root.RemoveAll(s.dir(snap)); err != nil {
 		s.log.Warn("a snapshot is left behind and takes space", "directory", s.dir(snap), "error", err)
 	}
 }
 
-// left returns the whole snapshots that an earlier process left, and sweeps the rest.
-// A snapshot that cannot be read now is an error, and stays: it may be the only copy of
-// a checkpoint that the trainer has removed.
+// left returns the complete snapshots of an earlier process and removes incomplete ones. A
+// snapshot that cannot be read now is an error and is not removed: it may be the only copy of a
+// checkpoint that the trainer has removed.
 func (s *snapshotDir) left() ([]*snapshot, error) {
 	if err := s.root.MkdirAll(snapshotsName, 0o700); err != nil {
 		return nil, err
@@ -331,7 +332,7 @@ func (s *snapshotDir) left() ([]*snapshot, error) {
 	return snaps, nil
 }
 
-// mostSnapshot bounds what is read of a snapshot's description.
+// mostSnapshot is the maximum size of a snapshot's description.
 const mostSnapshot = 256 << 20
 
 func (s *snapshotDir) read(name string) (*snapshot, error) {
@@ -341,7 +342,7 @@ func (s *snapshotDir) read(name string) (*snapshot, error) {
 	description := path.Join(snapshotsName, name, "snapshot.json")
 	text, err := disk.ReadSmall(s.root, description, mostSnapshot)
 	if odd := new(disk.NotRegularError); errors.As(err, &odd) {
-		err = &fs.PathError{Op: "read", Path: description, Err: err} // an error of the disk, which deletes nothing
+		err = &fs.PathError{Op: "read", Path: description, Err: err} // counts as a disk error, so nothing is removed
 	}
 	if err != nil {
 		return nil, err

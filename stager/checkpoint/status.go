@@ -16,24 +16,24 @@ type Status struct {
 	Dir         string     `json:"dir"`
 	Destination string     `json:"destination"`
 	Mode        Mode       `json:"mode"`
-	Complete    *StepTime  `json:"complete,omitempty"`  // the newest complete local one that this process saw
+	Complete    *StepTime  `json:"complete,omitempty"`  // the newest complete local checkpoint that this process saw
 	Committed   *StepTime  `json:"committed,omitempty"` // the newest in the store; without a time when an earlier process saved it
-	LagSeconds  float64    `json:"lagSeconds"`          // how long the newest complete one has waited for its COMMIT
+	LagSeconds  float64    `json:"lagSeconds"`          // how long the newest complete checkpoint has waited for its COMMIT
 	Uploading   *Uploading `json:"uploading,omitempty"`
 	Pending     []int64    `json:"pending,omitempty"` // complete and not yet in the store, newest first
-	Waiting     []Waiting  `json:"waiting,omitempty"` // not complete
-	Failed      []Failed   `json:"failed,omitempty"`  // not tried again as they are
-	Missed      []Waiting  `json:"missed,omitempty"`  // removed before they were complete, the last hundred
+	Waiting     []Waiting  `json:"waiting,omitempty"` // incomplete
+	Failed      []Failed   `json:"failed,omitempty"`  // not retried in their current state
+	Missed      []Waiting  `json:"missed,omitempty"`  // removed before they were complete, the last 100
 	Mirrored    Mirrored   `json:"mirrored"`
-	NotSaved    []Omission `json:"notSaved,omitempty"` // files that cannot be mirrored, the first hundred
-	Blind       bool       `json:"blind,omitempty"`    // the kernel does not tell who writes: sizes and times decide alone
+	NotSaved    []Omission `json:"notSaved,omitempty"` // files that cannot be mirrored, the first 100
+	Blind       bool       `json:"blind,omitempty"`    // the kernel does not report writers: only sizes and times decide
 	LastError   string     `json:"lastError,omitempty"`
 	Nodes       string     `json:"nodes,omitempty"` // what this node waits for from others
 	View        string     `json:"view,omitempty"`  // which nodes save together now
 }
 
-// StepTime is a step, when it became what it is, and what says that it is complete, as far
-// as this process knows.
+// StepTime is a step, the time of its state, and its completion evidence, as far as this process
+// knows them.
 type StepTime struct {
 	Step        int64     `json:"step"`
 	Time        time.Time `json:"time,omitzero"`
@@ -41,7 +41,7 @@ type StepTime struct {
 	Provisional bool      `json:"provisional,omitempty"`
 }
 
-// Uploading is a checkpoint on its way.
+// Uploading is a checkpoint that is being uploaded.
 type Uploading struct {
 	Step           int64   `json:"step"`
 	Files          int     `json:"files"`
@@ -50,13 +50,13 @@ type Uploading struct {
 	BytesPerSecond float64 `json:"bytesPerSecond"`
 }
 
-// Waiting is a directory or file that is not a complete checkpoint, and why.
+// Waiting is a directory or file that is not a complete checkpoint, with the reason.
 type Waiting struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 }
 
-// Failed is a checkpoint that is not in the store and will not be.
+// Failed is a checkpoint that is not in the store and will not be saved.
 type Failed struct {
 	Name   string `json:"name"`
 	Step   int64  `json:"step"`
@@ -69,7 +69,7 @@ type Mirrored struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// Status tells how things stand.
+// Status returns the current state.
 func (u *Uploader) Status() Status {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -118,7 +118,7 @@ func (u *Uploader) Status() Status {
 	return s
 }
 
-// pendingLocked lists the steps with a snapshot that is to be sent, newest first.
+// pendingLocked returns the steps with a snapshot to send, newest first.
 func (u *Uploader) pendingLocked() []int64 {
 	var steps []int64
 	for step, snap := range u.snaps {
@@ -130,14 +130,14 @@ func (u *Uploader) pendingLocked() []int64 {
 	return steps
 }
 
-// newerFirst orders snapshots by when they were complete, the newest first. The number
-// of the step decides between two of the same instant only: after a rollback a newer
-// checkpoint has a lower one.
+// newerFirst orders snapshots by the time at which they were complete, newest first. The step
+// number decides only between equal times: after a rollback, a newer checkpoint has a lower
+// number.
 func newerFirst(a, b *snapshot) int {
 	return cmp.Or(b.Complete.Compare(a.Complete), cmp.Compare(b.Step, a.Step))
 }
 
-// lagLocked is how long the oldest checkpoint waits that is newer than all in the
+// lagLocked returns how long the oldest checkpoint has waited that is newer than all in the
 // store.
 func (u *Uploader) lagLocked() (lag time.Duration) {
 	for _, snap := range u.snaps {
@@ -148,7 +148,7 @@ func (u *Uploader) lagLocked() (lag time.Duration) {
 	return lag
 }
 
-// Metrics tell of uploads, by output. One value serves all Uploaders of a process.
+// Metrics counts uploads by output. All Uploaders of a process share one value.
 type Metrics struct {
 	lag                  *lags
 	uploading            *prometheus.GaugeVec
@@ -163,7 +163,7 @@ type Metrics struct {
 	evidence             *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics; with nil they are counted but not shown.
+// NewMetrics registers the metrics. With nil, they are counted but not exported.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"output"})
@@ -210,7 +210,7 @@ func (m *Metrics) countEvidence(output, word string) {
 	m.evidence.WithLabelValues(output, cmp.Or(kind, "none")).Inc()
 }
 
-// begin makes the metrics of an output exist before the first event.
+// begin initializes the metrics of an output, so that they exist before the first event.
 func (m *Metrics) begin(output string, grace time.Duration, lag func() time.Duration) {
 	m.forecast.WithLabelValues(output).Set(0)
 	m.omitted.WithLabelValues(output).Set(0)

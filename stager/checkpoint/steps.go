@@ -12,30 +12,30 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// StepInfo is a step as the store has it.
+// StepInfo describes a step in the store.
 type StepInfo struct {
 	Step        int64     `json:"step"`
-	Dir         string    `json:"dir"`                   // its directory in the store
-	Committed   bool      `json:"committed"`             // it exists: its COMMIT.json can be read
-	Problem     string    `json:"problem,omitempty"`     // why a COMMIT.json that is there does not count, or what is wrong with the files
-	Created     time.Time `json:"created,omitzero"`      // of a committed one, like what follows
-	Attempt     int       `json:"attempt,omitempty"`     //
-	Nodes       int       `json:"nodes,omitempty"`       //
-	SamplesSeen int64     `json:"samplesSeen,omitempty"` //
-	Files       int       `json:"files"`                 // of an uncommitted one: objects
-	Bytes       int64     `json:"bytes"`                 //
-	Shared      int64     `json:"shared,omitempty"`      // of these, bytes that lie with other steps
-	Verified    bool      `json:"verified,omitempty"`    // every byte was read, and is right
+	Dir         string    `json:"dir"`               // its directory in the store
+	Committed   bool      `json:"committed"`         // its COMMIT.json exists and can be read
+	Problem     string    `json:"problem,omitempty"` // why an existing COMMIT.json is invalid, or what is wrong with the files
+	Created     time.Time `json:"created,omitzero"`  // of a committed step, like the next fields
+	Attempt     int       `json:"attempt,omitempty"`
+	Nodes       int       `json:"nodes,omitempty"`
+	SamplesSeen int64     `json:"samplesSeen,omitempty"`
+	Files       int       `json:"files"` // of an uncommitted step: objects
+	Bytes       int64     `json:"bytes"`
+	Shared      int64     `json:"shared,omitempty"`   // bytes of these that are stored with other steps
+	Verified    bool      `json:"verified,omitempty"` // every byte was read and verified
 
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 
-	Evidence    string `json:"evidence,omitempty"`    // what said that it is complete
+	Evidence    string `json:"evidence,omitempty"`    // what indicated that it is complete
 	Provisional bool   `json:"provisional,omitempty"` // only a quiet period did
 }
 
-// Steps lists the steps of a destination, newest first. That every file of a committed
-// one is there with its size is looked at; Verify reads them. A step that a retention
-// removes, or a writer replaces, after it was listed is looked at again.
+// Steps lists the steps of a destination, newest first. It checks that every file of a committed
+// step exists with the right size; Verify reads the files. It reads a step again that is removed
+// or replaced after the listing.
 func Steps(ctx context.Context, store *backends.Store) ([]StepInfo, error) {
 	listed, err := listSteps(ctx, store)
 	if err != nil {
@@ -77,8 +77,8 @@ func partial(l *listed) StepInfo {
 	return StepInfo{Step: l.step, Dir: l.dir, Files: len(l.objects), Bytes: l.bytes}
 }
 
-// infoOf reads the COMMIT of a step, and compares it with what the store has. Without
-// sizes it asks the store.
+// infoOf reads the COMMIT of a step and compares it with the store. With nil sizes, it lists the
+// store.
 func infoOf(ctx context.Context, store *backends.Store, l *listed, sizes map[string]int64) (StepInfo, error) {
 	info := partial(l)
 	c, err := readCommit(ctx, store, l.dir)
@@ -109,9 +109,9 @@ func infoOf(ctx context.Context, store *backends.Store, l *listed, sizes map[str
 	return info, nil
 }
 
-// lookAgain looks at a step whose COMMIT could not be read, or whose data were missing,
-// after a listing. gone says that the step was removed since. A problem counts only when
-// the COMMIT stayed the same while the data were looked up.
+// lookAgain reads a step again whose COMMIT could not be read, or whose data were missing, after
+// a listing. gone reports that the step was removed since. A problem is reported only when the
+// COMMIT did not change while the data were listed.
 func lookAgain(ctx context.Context, store *backends.Store, l *listed) (info StepInfo, gone bool, err error) {
 	for range maxListings {
 		before, err := listBelow(ctx, store, l.dir+"/")
@@ -135,8 +135,8 @@ func lookAgain(ctx context.Context, store *backends.Store, l *listed) (info Step
 	return info, false, nil
 }
 
-// bad tells whether an error means that a checkpoint is not good, and not that the
-// store cannot be asked now.
+// bad reports whether an error means that a checkpoint is invalid, rather than that the store is
+// unreachable.
 func bad(err error) bool {
 	switch backends.KindOf(err) {
 	case backends.NotExist, backends.Corrupt, backends.Changed, backends.Invalid, backends.Unsupported:
@@ -150,22 +150,22 @@ type listed struct {
 	dir       string
 	step      int64
 	suffix    int
-	committed bool              // it has a COMMIT.json, good or bad
+	committed bool              // it has a COMMIT.json, valid or not
 	version   backends.Version  // of the COMMIT.json
-	modified  time.Time         // the same
+	modified  time.Time         // of the COMMIT.json
 	objects   []backends.Object // without COMMIT.json
 	bytes     int64
 
-	commit    *Commit // that was read
-	commitErr error   // why it could not be read, or is not good
+	commit    *Commit // once read
+	commitErr error   // why it is unreadable or invalid
 }
 
-// listSteps lists the directories of steps, newest first.
+// listSteps lists the directories of steps, highest number first.
 func listSteps(ctx context.Context, store *backends.Store) ([]*listed, error) {
 	return listBelow(ctx, store, "step-")
 }
 
-// listBelow is listSteps of the keys that begin with a prefix.
+// listBelow is listSteps for keys with a prefix.
 func listBelow(ctx context.Context, store *backends.Store, prefix string) ([]*listed, error) {
 	var steps []*listed
 	for obj, err := range store.List(ctx, prefix) {
@@ -196,7 +196,7 @@ func listBelow(ctx context.Context, store *backends.Store, prefix string) ([]*li
 	return steps, nil
 }
 
-// belongs tells whether a key below a step's directory is one that stager writes.
+// belongs reports whether stager writes a key with this name below a step's directory.
 func belongs(rest string) bool {
 	return rest == commitKey || strings.HasPrefix(rest, dataDir+"/") || strings.HasPrefix(rest, "parts/")
 }

@@ -11,23 +11,23 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// summed is a file that is summed while a store reads it: any stretch, several at
-// once, and stretches whose sending failed again. What follows on one another is one
-// run; at the end the runs' sums are joined, so that the file is read once.
+// summed computes the checksum of a file while a store reads it. The store may read any ranges,
+// several at once, and read ranges again whose transfer failed. Consecutive reads form one run.
+// At the end the checksums of the runs are combined, so the file is read only once.
 type summed struct {
 	file  io.ReaderAt
-	lies  *os.File // where file reads; nil: in none
+	lies  *os.File // the file behind file; nil: none
 	size  int64
-	algo  backends.Algorithm // Combinable
-	moved func(n int64)      // told of bytes read, no more than size in all
+	algo  backends.Algorithm // must be Combinable
+	moved func(n int64)      // receives byte counts, at most size in total
 
-	mu      sync.Mutex // guards all below
+	mu      sync.Mutex // guards the fields below
 	runs    map[int64]*run
 	counted int64
 }
 
-// A run is a stretch that was read without a gap. In summed.runs it stands under
-// its end; of two that end together the longer stays.
+// run is a range that was read without a gap. summed.runs holds it by its end. Of two runs with
+// the same end, the longer one is kept.
 type run struct {
 	start, end int64
 	sum        hash.Hash
@@ -50,8 +50,8 @@ func (s *summed) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Uncounted implements backends.Counting. What is read so is summed, too: it may be sent
-// from the file then.
+// Uncounted implements backends.Counting. Its reads are included in the checksum, because the
+// bytes may then be sent from the file.
 func (s *summed) Uncounted() io.ReaderAt { return uncountedFile{s} }
 
 // File implements backends.InFile.
@@ -66,7 +66,7 @@ func (s *summed) Sent(_ int64, n int) {
 	s.moved(count)
 }
 
-// uncountedFile is a summed of whose bytes nobody is told.
+// uncountedFile is a summed that does not report bytes.
 type uncountedFile struct{ *summed }
 
 // ReadAt implements io.ReaderAt.
@@ -84,7 +84,7 @@ func (s uncountedFile) ReadAt(p []byte, off int64) (int, error) {
 // Sent implements backends.InFile.
 func (uncountedFile) Sent(int64, int) {}
 
-// add takes the run that ends at off out, to go on with it.
+// add removes and returns the run that ends at off, to extend it.
 func (s *summed) add(off int64) *run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *summed) give(r *run) {
 	}
 }
 
-// finish tells moved of the rest, or with failed takes back what was told.
+// finish reports the remaining bytes to moved. With failed it subtracts what was reported.
 func (s *summed) finish(failed bool) {
 	s.mu.Lock()
 	n := s.size - s.counted
@@ -116,7 +116,7 @@ func (s *summed) finish(failed bool) {
 	s.moved(n)
 }
 
-// sum is the checksum of the whole file; what no run covers is read.
+// sum returns the checksum of the whole file. It reads ranges that no run covers.
 func (s *summed) sum() (backends.Checksum, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,13 +11,13 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Abandoned is how long nothing must have come of a write before it counts as one that
-// nobody goes on with, where it is not known whose it is.
+// Abandoned is the time without progress after which a write of an unknown owner counts as
+// abandoned.
 const Abandoned = 24 * time.Hour
 
-// sweepOrphans removes what killed uploads left that no List shows, below prefix: of
-// ids that are this Uploader's own at once, of others when nothing came for long. In a
-// dry run it only tells. What belongs to a step that is busy stays.
+// sweepOrphans removes incomplete uploads of killed processes below prefix, which List does not
+// return. It removes those of r.ids at once, and others when nothing was added for long. A dry
+// run only reports them. It keeps uploads of busy steps.
 func (r *retention) sweepOrphans(ctx context.Context, prefix string) error {
 	found, doubtful, again := make(map[string]backends.Orphan), false, false
 	timed := !r.now.IsZero()
@@ -28,7 +28,7 @@ func (r *retention) sweepOrphans(ctx context.Context, prefix string) error {
 		switch own := r.isOwn(left); {
 		case !own && !r.isOver(left):
 			return false
-		case !own && !timed: // by the local clock alone
+		case !own && !timed: // old by the local clock alone
 			doubtful = true
 			return false
 		}
@@ -69,20 +69,20 @@ func (r *retention) sweepOrphans(ctx context.Context, prefix string) error {
 	return err
 }
 
-// listingDenied tells whether a sweep fails for good, since whoever may write and list
-// objects may not list what is unfinished, or the store has no way to.
+// listingDenied reports whether a sweep fails permanently: the credentials do not allow listing
+// of incomplete uploads, or the store does not support it.
 func listingDenied(err error) bool {
 	kind := backends.KindOf(err)
 	return err != nil && (kind == backends.Permission || kind == backends.Unsupported)
 }
 
-// isOver reports whether nobody goes on with a write.
+// isOver reports whether nobody resumes a write.
 func (r *retention) isOver(left backends.Orphan) bool {
 	dir, _, _ := strings.Cut(left.Key, "/")
 	step, _, ok := parseStepDir(dir)
 	switch {
 	case !ok && left.Directory:
-		return false // somebody else's, maybe
+		return false // another program may own it
 	case ok && r.busy != nil && r.busy(step):
 		return false
 	case r.isOwn(left):
@@ -91,8 +91,8 @@ func (r *retention) isOver(left backends.Orphan) bool {
 	return r.old(left.Touched)
 }
 
-// isOwn reports whether a write was of this process or one before it, and is not on its
-// way.
+// isOwn reports whether this process, or an earlier one, made a write, and does not upload its
+// step now.
 func (r *retention) isOwn(left backends.Orphan) bool {
 	if left.ID != "" && r.ids[left.ID] {
 		return true
@@ -104,11 +104,11 @@ func (r *retention) isOwn(left backends.Orphan) bool {
 	return ok && data == dataDir && r.ids[id] && (r.busy == nil || !r.busy(step))
 }
 
-// uploadsName lists the ids of this directory's uploads, a line each, so that what a
-// killed process left in the store is known for its own.
+// uploadsName lists the ids of this directory's uploads, one per line. It identifies what a
+// killed process left in the store.
 const uploadsName = private + "/uploads"
 
-// recallIDs reads what noteID wrote.
+// recallIDs reads what noteIDLocked wrote.
 func recallIDs(root *os.Root) map[string]bool {
 	ids := make(map[string]bool)
 	file, err := disk.OpenFile(root, uploadsName, os.O_RDONLY, 0)
@@ -124,7 +124,7 @@ func recallIDs(root *os.Root) map[string]bool {
 	return ids
 }
 
-// noteIDLocked remembers an id before anything is sent under it.
+// noteIDLocked records an id before anything is sent under it.
 func (u *Uploader) noteIDLocked(id string) {
 	if u.ids[id] {
 		return
@@ -137,8 +137,8 @@ func (u *Uploader) noteIDLocked(id string) {
 	}
 }
 
-// sweepOnce looks through the whole destination, once in the life of a process, when
-// there is nothing better to do. Then no id is remembered but of what waits to be sent.
+// sweepOnce sweeps the whole destination, once per process, when nothing else is to do.
+// Afterwards it keeps only the ids of snapshots that wait to be sent.
 func (u *Uploader) sweepOnce(ctx context.Context) {
 	u.mu.Lock()
 	swept, ids := u.swept, u.idsLocked()
@@ -167,8 +167,8 @@ func (u *Uploader) sweepOnce(ctx context.Context) {
 	}
 }
 
-// sweepOrphans is r's, tried again another time when it fails, unless it does so for
-// good.
+// sweepOrphans calls that of r. A later call retries after an error, unless the error is
+// permanent.
 func (u *Uploader) sweepOrphans(ctx context.Context, r *retention, prefix string) (done bool) {
 	u.mu.Lock()
 	blind := u.sweepsBlind
@@ -186,7 +186,7 @@ func (u *Uploader) sweepOrphans(ctx context.Context, r *retention, prefix string
 	return err == nil
 }
 
-// idsLocked are the ids of this directory's uploads.
+// idsLocked returns the ids of this directory's uploads.
 func (u *Uploader) idsLocked() map[string]bool {
 	ids := make(map[string]bool, len(u.ids))
 	for id := range u.ids {

@@ -11,35 +11,35 @@ import (
 	"github.com/stager-dev/stager/stager/internal/records"
 )
 
-// Each view leaves announcements below nodes/, each job what its nodes restored, and a job
-// that comes back with fewer nodes leaves members. Such records are removed when all of this
-// holds:
+// Each view leaves announcements below nodes/, and each job leaves records of what its nodes
+// restored. A job that returns with fewer nodes leaves members. A record is removed when all of
+// these hold:
 //
-//   - the record is one that a member of this version wrote: key and contents agree
-//   - the current view can be read, and the record is of no member, no former view and not of
-//     the job of it. Where there is no view, as a single node saves, nodes may still agree
-//     on what they restore: of these records alone some are removed.
-//   - no step has a part of the view, committed or not, or a COMMIT of the job, and every
-//     COMMIT can be read
-//   - nothing was written to the view, or by nodes of the job that restore, for the abandon
-//     time, by the store's clock
+//   - A member of this version wrote the record: key and contents agree.
+//   - The current view can be read, and the record belongs to none of its members, former
+//     views or job. If there is no view, because a single node saves, nodes may still agree on
+//     what they restore. Then only records of such agreements are removed.
+//   - No step has a part of the view, committed or not, or a COMMIT of the job, and every
+//     COMMIT can be read.
+//   - Nothing was written to the view, or by restoring nodes of the job, for the abandon
+//     time by the store's clock.
 //
-// The first two keep what live members read. The third keeps what a COMMIT names; and
-// members that meet again in the same view begin with save 1, which must have no part. Of
-// the agreements of a job that stay the last ones do, as the very last counts. A job that
-// restores while its records are removed keeps those that it reads: only what two
-// listings call old goes.
+// The first two rules keep what live members read. The third keeps what a COMMIT names. Members
+// that meet again in the same view also start with save 1, which must have no part. For a job
+// whose records stay, the last agreements stay, because only the very last is valid. A job that
+// restores while its records are swept keeps those that it reads: only records that two listings
+// find old are removed.
 
-// sweepNodesEvery is how often a daemon looks for such records.
+// sweepNodesEvery is how often a daemon sweeps such records.
 const sweepNodesEvery = time.Hour
 
-// keptAgreements is how many agreements of a job stay, for people.
+// keptAgreements is the number of agreements of a job that are kept, for diagnosis.
 const keptAgreements = 16
 
-// mostSwept bounds how many are removed at a time.
+// mostSwept is the maximum number of records removed at a time.
 const mostSwept = 1000
 
-// sweepNodes removes records of former views and members. s is what the destination has.
+// sweepNodes removes records of former views and members. s is the listing of the destination.
 func (r *retention) sweepNodes(ctx context.Context, s storeListing) error {
 	if len(s.bad) > 0 || s.later {
 		return nil
@@ -70,7 +70,7 @@ func (r *retention) sweepNodes(ctx context.Context, s storeListing) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	// A view that came back meanwhile needs its records, and so does a job that restores.
+	// A view that returned meanwhile needs its records, and so does a restoring job.
 	if now, err := r.currentView(ctx); err != nil || now.Digest != view.Digest {
 		return err
 	}
@@ -86,8 +86,7 @@ func (r *retention) sweepNodes(ctx context.Context, s storeListing) error {
 	return r.remove(ctx, keys...)
 }
 
-// inUse are the views of which a step has a part, and the views and jobs of which one has a
-// COMMIT.
+// inUse returns the views of which a step has a part, and the views and jobs with a COMMIT.
 func (s *storeListing) inUse() map[string]bool {
 	used := make(map[string]bool)
 	for _, l := range s.steps {
@@ -104,11 +103,11 @@ func (s *storeListing) inUse() map[string]bool {
 	return used
 }
 
-// oldRecords lists the records that nobody needs: of views and jobs that are neither needed
-// by the current view nor used, of members at no index of it, and agreements in whose place
-// there are later ones.
+// oldRecords lists the records that nobody needs: those of views and jobs that the current view
+// does not need and that are not used, those of members at no index of the view, and superseded
+// agreements.
 func (r *retention) oldRecords(ctx context.Context, view group.View, used map[string]bool) (old []backends.Object, err error) {
-	last := make(map[string]time.Time)               // when something was written to a view, or for a job
+	last := make(map[string]time.Time)               // last write to a view or for a job
 	agreements := make(map[string][]backends.Object) // by job
 	for obj, err := range r.store.List(ctx, group.RecordsPrefix) {
 		if backends.KindOf(err) == backends.NotExist {
@@ -118,7 +117,7 @@ func (r *retention) oldRecords(ctx context.Context, view group.View, used map[st
 			return nil, err
 		}
 		r.noteTime(obj.ModTime)
-		if view.Digest == "" && obj.Key == group.ViewKey { // it cannot be read
+		if view.Digest == "" && obj.Key == group.ViewKey { // the view cannot be read
 			return nil, nil
 		}
 		k, ok := group.ParseRecordKey(obj.Key)
