@@ -11,9 +11,9 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Sync is one pass: it looks what is complete, takes snapshots, ships and commits
-// them newest first, removes what is too old, and mirrors what has settled. What
-// one directory fails with stands in the Status; the error is the store's.
+// Sync makes one pass: it finds complete checkpoints, takes snapshots, uploads and commits them
+// newest first, removes old steps, and mirrors plain files that no longer change. Errors of
+// single directories appear in the Status; the returned error is one of the store.
 func (u *Uploader) Sync(ctx context.Context) error {
 	if err := u.scan(false); err != nil {
 		return u.note(err)
@@ -21,7 +21,7 @@ func (u *Uploader) Sync(ctx context.Context) error {
 	return u.send(ctx, false)
 }
 
-// note remembers an error for the Status.
+// note records an error for the Status.
 func (u *Uploader) note(err error) error {
 	if err == nil || backends.KindOf(err) != backends.Canceled {
 		u.mu.Lock()
@@ -34,8 +34,8 @@ func (u *Uploader) note(err error) error {
 	return err
 }
 
-// send does all of a pass that needs the store, once at a time. With final it sends
-// whatever is there, else what is due.
+// send does the part of a pass that needs the store. Only one send runs at a time. With final it
+// sends everything, else what is due.
 func (u *Uploader) send(ctx context.Context, final bool) error {
 	select {
 	case u.shipping <- struct{}{}:
@@ -74,7 +74,7 @@ func (u *Uploader) send(ctx context.Context, final bool) error {
 	return u.note(err)
 }
 
-// next is the newest snapshot that is due and was not tried.
+// next returns the newest snapshot that is due and was not tried.
 func (u *Uploader) next(all bool, tried map[*snapshot]bool) *snapshot {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -86,8 +86,8 @@ func (u *Uploader) next(all bool, tried map[*snapshot]bool) *snapshot {
 	return nil
 }
 
-// ship sends one snapshot and settles its fate. It returns an error when that is
-// open, since the store could not do its part.
+// ship uploads one snapshot and records the result. It returns an error when the result is still
+// open because the store failed.
 func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -133,8 +133,8 @@ func (u *Uploader) ship(ctx context.Context, snap *snapshot) error {
 	return nil
 }
 
-// saveWord counts a checkpoint that is committed, and returns what the log says of it. A
-// provisional one is not safe: restore passes over it while an older one has other files.
+// saveWord counts a committed checkpoint and returns its log message. A provisional checkpoint is
+// not safe: restore skips it while an older one has other files.
 func (u *Uploader) saveWord(provisional bool) string {
 	if provisional {
 		u.cfg.Metrics.provisional.WithLabelValues(u.cfg.Output).Inc()
@@ -144,7 +144,7 @@ func (u *Uploader) saveWord(provisional bool) string {
 	return "a checkpoint is safe"
 }
 
-// givesWay tells whether files are read in the idle class.
+// givesWay reports whether files are read in the idle I/O class.
 func (u *Uploader) givesWay() bool { return u.classes && !u.ending.Load() }
 
 func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string, error) {
@@ -175,7 +175,7 @@ func (u *Uploader) shipSnapshot(ctx context.Context, up *upload) (Commit, string
 	})
 }
 
-// shipFailed settles the fate of a snapshot that could not be committed.
+// shipFailed records the result for a snapshot that could not be committed.
 func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 	kind := backends.KindOf(err)
 	if kind == backends.Canceled {
@@ -190,13 +190,14 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 		if !u.watchesLocked(snap.Name) {
 			u.failed[snap.Name] = failure{step: snap.Step, print: snap.print, reason: err.Error() + "; commit it again when it is complete", kind: backends.Changed}
 		} else if u.seen[snap.Name] == nil {
-			// It must be complete anew, as look finds it.
+			// A scan must find it complete again.
 			u.seen[snap.Name] = &entry{step: snap.Step, since: time.Now(), reason: err.Error()}
 		}
 	case errors.Is(err, errConflict), errors.As(err, new(*unholdableError)):
 		u.log.Error("a checkpoint cannot be committed", "step", snap.Step, "error", err)
 		if snap.Committed {
-			// Whoever committed it may have deleted his own copy since: this may be the only one.
+			// The user may have deleted the original after the commit, so this may be the only
+			// copy.
 			u.log.Warn("it is held until the destination takes it: mend that and restart stager, or take the files from there",
 				"step", snap.Step, "directory", u.cfg.Dir+"/"+u.snapshots.dir(snap))
 			snap.refused = err
@@ -212,7 +213,7 @@ func (u *Uploader) shipFailed(snap *snapshot, err error) error {
 	return nil
 }
 
-// leaveLocked takes a snapshot off the shelf.
+// leaveLocked drops a snapshot.
 func (u *Uploader) leaveLocked(snap *snapshot) {
 	u.snapshots.drop(snap)
 	if u.snaps[snap.Step] == snap {
@@ -221,8 +222,8 @@ func (u *Uploader) leaveLocked(snap *snapshot) {
 	u.notifyLocked()
 }
 
-// retain removes what is too old, and what killed uploads left of steps. It is tried
-// again after the next commit.
+// retain removes old steps and the orphans of killed uploads. After an error, the next commit
+// retries it.
 func (u *Uploader) retain(ctx context.Context) {
 	u.mu.Lock()
 	own, ids := u.own, u.idsLocked()
@@ -249,7 +250,7 @@ func (u *Uploader) retain(ctx context.Context) {
 	}
 }
 
-// retention is one that leaves alone what is on its way.
+// retention returns a retention that skips steps with a pending snapshot.
 func (u *Uploader) retention(ids map[string]bool) *retention {
 	return &retention{
 		store: u.cfg.Store, ids: ids, abandoned: Abandoned, log: u.log, alive: make(map[string]bool),

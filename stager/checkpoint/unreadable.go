@@ -25,8 +25,8 @@ func (e *unreadableError) Error() string {
 
 func (e *unreadableError) Unwrap() error { return e.err }
 
-// explain returns err as an *unreadableError if the permissions of name, or of what in root
-// the error names instead, are its cause.
+// explain returns err as an *unreadableError if missing permissions of name caused it. Other
+// errors are returned as they are.
 func explain(root *os.Root, name string, err error) error {
 	if !errors.Is(err, unix.EACCES) {
 		return err

@@ -18,73 +18,72 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Mode says what an output holds.
+// Mode is the kind of content of an output.
 type Mode string
 
 // The modes of an output.
 const (
 	ModeCheckpoint Mode = "checkpoint" // checkpoints, and plain files beside them
-	ModeNone       Mode = "none"       // plain files
+	ModeNone       Mode = "none"       // plain files only
 )
 
-// When says at which times things are sent. The zero value is Change and Exit.
+// When selects the times of uploads. The zero value means Change and Exit.
 type When struct {
 	Change   bool          // as soon as they are complete
-	Interval time.Duration // the newest checkpoint, and files, so often; 0: not
-	Exit     bool          // at the end
-	Success  bool          // at the end, when the trainer succeeded
-	Failure  bool          // at the end, when it did not
+	Interval time.Duration // the newest checkpoint, and files, at this interval; 0: never
+	Exit     bool          // when the trainer exits
+	Success  bool          // when the trainer exits successfully
+	Failure  bool          // when the trainer fails
 }
 
-// Numbering says what numbers checkpoints.
+// Numbering selects the source of step numbers.
 type Numbering string
 
-// What numbers checkpoints.
+// The sources of step numbers.
 const (
-	NumberAuto   Numbering = "auto" // the number in the name; where there is none, the time of writing
+	NumberAuto   Numbering = "auto" // the number in the name, or else the time of writing
 	NumberByName Numbering = "name" // the number in the name only
 	NumberByTime Numbering = "time" // the time of writing
 )
 
-// Hold bounds what is held of checkpoints before they are complete.
+// Hold limits the snapshots of checkpoints that are not complete yet.
 type Hold struct {
 	Checkpoints int // at once; 0: none
 	Percent     int // of the free space of the directory's file system
 }
 
-// DefaultQuietPeriod is how long nothing may change before a checkpoint that nobody
-// speaks of counts as complete.
+// DefaultQuietPeriod is how long nothing may change before a checkpoint without other evidence
+// counts as complete.
 const DefaultQuietPeriod = 10 * time.Second
 
-// Config is what an Uploader is made of.
+// Config configures an Uploader.
 type Config struct {
-	Output      string          // name, for words and metrics
-	Dir         string          // the output's directory; made if missing
+	Output      string          // name, for messages and metrics
+	Dir         string          // the output's directory; created if missing
 	Store       *backends.Store // the destination
 	Mode        Mode            // empty: ModeCheckpoint
 	When        When
 	QuietPeriod time.Duration  // 0: DefaultQuietPeriod
 	Numbers     Numbering      // empty: NumberAuto
 	Hold        *Hold          // nil: two checkpoints and a quarter of the free space
-	Grace       time.Duration  // how long the end may take, for forecasts; 0: not known
-	Keep        Keep           // which committed steps the store keeps
+	Grace       time.Duration  // maximum duration of Drain, for forecasts; 0: unknown
+	Keep        Keep           // the committed steps to keep in the store
 	Conflict    string         // ConflictFail when empty
-	Attempt     int            // how often the job was started before
-	Node        int            // which of the job's nodes this is
-	Nodes       int            // how many have a part of each step; 0: this one has all of it
-	Job         string         // identity of the job, which tells two with one destination apart; of several nodes
-	Pod         string         // run of the pod; another one with the same volume is another member
+	Attempt     int            // number of earlier starts of the job
+	Node        int            // index of this node in the job
+	Nodes       int            // number of nodes that have a part of each step; 0: this node has all of it
+	Job         string         // identity of the job, which distinguishes two jobs with one destination; for several nodes
+	Pod         string         // run of the pod; another run with the same volume is another member
 	Stager      string         // version, for the record
-	Cursors     func() Cursors // where the inputs stand; nil: nobody knows
-	// Reached are such cursors of a moment at which the trainer had used so many samples,
-	// as it says. nil: as without its saying so.
+	Cursors     func() Cursors // returns the input positions; nil: unknown
+	// Reached returns the cursors of the moment at which the trainer had used the given number of
+	// samples. nil: cursors are not adjusted.
 	Reached func(Cursors, int64) Cursors
 	Log     *slog.Logger // nil: silent
 	Metrics *Metrics     // nil: not counted
 }
 
-// An Uploader saves one output. All methods may be called from many goroutines at
-// once.
+// Uploader saves one output. Its methods are safe for concurrent use.
 type Uploader struct {
 	cfg       Config
 	log       *slog.Logger
@@ -92,81 +91,81 @@ type Uploader struct {
 	lock      *disk.Lock // nil until begin
 	snapshots *snapshotDir
 	member    *member   // nil with a single node
-	since     time.Time // of a single node: what is older is of a job of several; zero: nothing is
+	since     time.Time // single node: older steps belong to a job of several nodes; zero: none do
 
-	directory sync.Mutex        // held by who looks at the directory and takes snapshots
-	trails    map[string]*trail // what was seen of checkpoints that are not complete; of who holds directory, as are the next three
+	directory sync.Mutex        // held during a scan and during snapshots
+	trails    map[string]*trail // history of incomplete checkpoints; guarded by directory, like the next three
 	shapes    detect.Shapes     // of complete checkpoints
-	early     map[string]*early // what is held before it is known to be complete, by name
+	early     map[string]*early // snapshots of checkpoints not yet known to be complete, by name
 	quietOne  *detect.View      // the newest that only a quiet period completed
-	shipping  chan struct{}     // holds a token while somebody sends
-	wake      chan struct{}     // tells Run that there is something to send
-	classes   bool              // the disk serves who reads by classes
-	ending    atomic.Bool       // Drain was called: nothing is more urgent than what is saved
+	shipping  chan struct{}     // holds a token during send
+	wake      chan struct{}     // signals Run that there is something to send
+	classes   bool              // the disk honors I/O classes
+	ending    atomic.Bool       // Drain was called: uploads have the highest priority
 
-	mu          sync.Mutex                 // guards all below
-	seen        map[string]*entry          // checkpoints that are not complete, by name
-	temporary   map[uint64]bool            // inodes that had temporary names at the last look
-	moved       map[string]uint64          // inodes of what was renamed into place, by name
-	snaps       map[int64]*snapshot        // complete and not shipped, by step
-	explicit    map[string]bool            // names that Commit was called for
+	mu          sync.Mutex                 // guards the fields below
+	seen        map[string]*entry          // incomplete checkpoints, by name
+	temporary   map[uint64]bool            // inodes that had temporary names during the last scan
+	moved       map[string]uint64          // inodes of entries renamed into place, by name
+	snaps       map[int64]*snapshot        // complete and not uploaded, by step
+	explicit    map[string]bool            // names for which Commit was called
 	saved       map[int64]bool             // steps that this process committed
-	shipped     map[string]shipment        // by name; a hint, kept on the disk
+	shipped     map[string]shipment        // by name; a hint, stored on disk
 	failed      map[string]failure         // by name
 	plain       map[string]*plainFile      // by path
-	omitted     map[string]string          // why what lies in the directory is not mirrored, by path
-	empty       []Omission                 // what in the directory has no content to mirror
+	omitted     map[string]string          // why entries of the directory are not mirrored, by path
+	empty       []Omission                 // entries of the directory without content to mirror
 	halfWritten map[string]bool            // checkpoints under temporary names
-	there       map[string]backends.Object // what the store mirrors; nil until it was asked
-	ledger      *ledger                    // of what was mirrored; nil as long as there is
-	uploads     *uploadLog                 // of what is mirrored; nil until it is needed
+	there       map[string]backends.Object // objects that the store mirrors; nil until listed
+	ledger      *ledger                    // of mirrored files; nil until opened
+	uploads     *uploadLog                 // of mirrored files; nil until opened
 	own         []string                   // directories committed by this process, oldest first
-	ids         map[string]bool            // of uploads from this directory, also of earlier processes; a hint, kept on the disk
-	sweepsBlind bool                       // it cannot be looked through
-	stood       map[string]stood           // when a name came
-	before      Cursors                    // where the inputs stood at the last look
-	polls       bool                       // nobody tells that a name came
-	swept       bool                       // the destination was looked through for what killed uploads left
-	read        map[string]readOnce        // COMMITs; only who holds the shipping token
-	nodesSwept  time.Time                  // when records of former nodes were looked for; the same
+	ids         map[string]bool            // of uploads from this directory, also by earlier processes; a hint, stored on disk
+	sweepsBlind bool                       // the destination cannot be swept
+	stood       map[string]stood           // first appearance of each name
+	before      Cursors                    // input positions during the last scan
+	polls       bool                       // no events for new names
+	swept       bool                       // the destination was swept for orphans
+	read        map[string]readOnce        // COMMITs; guarded by the shipping token
+	nodesSwept  time.Time                  // last sweep of records of former nodes; guarded by the shipping token
 	uploading   *upload
 	complete    StepTime      // newest; step -1 for none
-	apart       time.Duration // how long the newest came after the one before; 0: it is the first
+	apart       time.Duration // time between the newest and the one before; 0: it is the first
 	committed   StepTime      // newest; step -1 for none
-	upTo        time.Time     // when the newest that this process committed was complete
+	upTo        time.Time     // when the newest checkpoint that this process committed was complete
 	mirrored    Mirrored
-	missed      []Waiting // what was removed before it was complete, the last mostMissed
+	missed      []Waiting // removed before they were complete, the last mostMissed
 	blind       bool
-	lastSent    time.Time // when Interval began
-	lastRate    float64   // bytes per second of the last upload; 0 before
+	lastSent    time.Time // start of the current Interval
+	lastRate    float64   // bytes per second of the last upload; 0 before the first
 	lastError   string
-	changed     chan struct{} // closed and made anew when any step's fate changes
+	changed     chan struct{} // closed and replaced when the result of any step changes
 }
 
-// shipment is a checkpoint of which nothing is left to do.
+// shipment is a checkpoint that needs no more work.
 type shipment struct {
 	Step        int64  `json:"step"`
 	Fingerprint string `json:"fingerprint"`
-	Dir         string `json:"dir,omitempty"` // in the store; empty when newer ones made it needless
-	// Complete is when the checkpoint was; zero in hints of before.
+	Dir         string `json:"dir,omitempty"` // in the store; empty when newer ones made it unnecessary
+	// Complete is when the checkpoint was complete; zero in hints of older versions.
 	Complete time.Time `json:"complete,omitzero"`
-	// Upload is the id of the data of a provisional COMMIT, which a later process of this
-	// directory replaces by the fuller checkpoint.
+	// Upload is the id of the data of a provisional COMMIT. A later process of this directory
+	// replaces that COMMIT by the more complete checkpoint.
 	Upload string `json:"upload,omitempty"`
 }
 
-// failure is a checkpoint that is not tried again in the state it is in.
+// failure is a checkpoint that is not retried in its current state.
 type failure struct {
 	step   int64
 	print  string
 	reason string
 	kind   backends.Kind // of the error that Wait returns
-	// abandoned is when a checkpoint of several nodes was complete that cannot be saved any
-	// more, as the members changed; zero: another reason. See overtakenLocked.
+	// abandoned is when a checkpoint of several nodes was complete that cannot be saved because
+	// the members changed; zero: another reason. See overtakenLocked.
 	abandoned time.Time
 }
 
-// upload is a checkpoint on its way.
+// upload is a checkpoint that is being uploaded.
 type upload struct {
 	snap   *snapshot
 	total  int64
@@ -182,22 +181,22 @@ func (u *upload) rate() float64 {
 	return 0
 }
 
-// BusyError says that another process saves the directory.
+// BusyError reports that another process saves the directory.
 type BusyError struct{ Dir string }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("another stager saves %s; end it, or give each a directory of its own", e.Dir)
 }
 
-// ExitCode is EX_TEMPFAIL: when the other ends, trying again helps.
+// ExitCode returns EX_TEMPFAIL: a retry succeeds once the other process has exited.
 func (e *BusyError) ExitCode() int { return 75 }
 
-// checkTimeout is how long New asks the destination whether it can be used.
+// checkTimeout limits the check of the destination by New.
 const checkTimeout = 15 * time.Second
 
-// New makes an Uploader: the directory is made, writable for a trainer of any user,
-// and taken for this process; the destination is asked whether it can be used.
-// A store that cannot be reached is no error, as it may come back.
+// New returns an Uploader. It creates the directory, writable for a trainer of any user, locks it
+// for this process, and checks the destination. An unreachable store is not an error, because it
+// may recover.
 func New(cfg Config) (*Uploader, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, &backends.Error{Op: "open", Key: cfg.Dir, Kind: backends.Invalid, Err: err}
@@ -230,7 +229,7 @@ func New(cfg Config) (*Uploader, error) {
 			m.start()
 		}
 	default:
-		u.nodesSwept = time.Now() // other nodes may only restore here: there is little to sweep
+		u.nodesSwept = time.Now() // nothing to sweep yet: other nodes at most restore here
 		err = u.startAlone()
 	}
 	if err != nil {
@@ -239,9 +238,9 @@ func New(cfg Config) (*Uploader, error) {
 	return u, nil
 }
 
-// Register returns when this node is registered at the destination, or cannot reach it for
-// now. It returns a *RefusedError when another job that is alive saves there. With a single
-// node it does nothing.
+// Register returns when this node is registered at the destination, or cannot reach it for now.
+// It returns a *RefusedError when another live job saves there. With a single node it does
+// nothing.
 func (u *Uploader) Register(ctx context.Context) error {
 	if u.member == nil {
 		return nil
@@ -306,14 +305,14 @@ func checkConflict(mode string) error {
 	return fmt.Errorf("unknown conflict %q; known are %s, %s, %s", mode, ConflictFail, ConflictOverwrite, ConflictSuffix)
 }
 
-// openOutput opens the directory. One that it makes may be written by every user, as
-// the trainer often is another one than stager; the sticky bit keeps each of them, and
-// stager's own directory, from being renamed and removed by others.
+// openOutput opens the directory. If it creates the directory, every user may write there,
+// because the trainer often runs as another user than stager. The sticky bit prevents users from
+// renaming or removing each other's files and stager's own directory.
 func openOutput(dir string) (*os.Root, error) {
 	root, err := disk.OpenRoot(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		if root, err = disk.MakeRoot(dir); err == nil {
-			err = root.Chmod(".", 0o777|os.ModeSticky) // as above
+			err = root.Chmod(".", 0o777|os.ModeSticky) // see the doc comment
 		}
 	}
 	if err != nil {
@@ -325,7 +324,7 @@ func openOutput(dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// begin takes the directory, picks up what an earlier process left, and asks the store.
+// begin locks the directory, loads the state of an earlier process, and checks the store.
 func (u *Uploader) begin() error {
 	u.cfg.Metrics.begin(u.cfg.Output, u.cfg.Grace, u.lag)
 	lock, err := disk.AcquireFile(u.root, private+"/uploader.lock")
@@ -337,7 +336,7 @@ func (u *Uploader) begin() error {
 	}
 	u.lock = lock
 	if text, err := disk.ReadSmall(u.root, shippedName, mostSnapshot); err == nil && json.Unmarshal(text, &u.shipped) != nil {
-		u.shipped = make(map[string]shipment) // a hint, and a torn one
+		u.shipped = make(map[string]shipment) // a corrupt hint
 	}
 	u.recallPace()
 	u.recallShapes()
@@ -367,7 +366,7 @@ func (u *Uploader) begin() error {
 		}
 		switch backends.KindOf(err) {
 		case backends.NotExist, backends.Permission, backends.Invalid, backends.Unsupported:
-			return err // and whoever started this tells what to do
+			return err // the caller reports what to do
 		}
 		if err != nil {
 			u.log.Warn("the destination cannot be reached yet", "error", err)
@@ -382,7 +381,7 @@ func (u *Uploader) begin() error {
 	return nil
 }
 
-// Close gives the directory free. What is not shipped stays for the next process.
+// Close releases the directory. The next process uploads the remaining snapshots.
 func (u *Uploader) Close() error {
 	if u.member != nil {
 		u.member.close()
@@ -396,7 +395,7 @@ func (u *Uploader) Close() error {
 	return errors.Join(err, u.root.Close())
 }
 
-// holdLocked takes a snapshot into account.
+// holdLocked registers a snapshot.
 func (u *Uploader) holdLocked(snap *snapshot) {
 	u.snaps[snap.Step] = snap
 	u.noteIDLocked(snap.ID)
@@ -409,16 +408,16 @@ func (u *Uploader) holdLocked(snap *snapshot) {
 	u.notifyLocked()
 }
 
-// notifyLocked wakes those who wait for a step.
+// notifyLocked wakes the callers of Wait.
 func (u *Uploader) notifyLocked() {
 	close(u.changed)
 	u.changed = make(chan struct{})
 }
 
-// shippedName is the hint of what was shipped.
+// shippedName is the file of the hint of what was uploaded.
 const shippedName = private + "/shipped"
 
-// rememberLocked writes the hint of what was shipped.
+// rememberLocked writes the hint of what was uploaded.
 func (u *Uploader) rememberLocked() {
 	text, err := json.Marshal(u.shipped)
 	if err == nil {
@@ -429,8 +428,8 @@ func (u *Uploader) rememberLocked() {
 	}
 }
 
-// Wait returns nil when the step is in the store, and an error when it will not be
-// as it is. Of a step that nobody knows it says NotExist at once.
+// Wait returns nil when the step is in the store, and an error when it will not be saved in its
+// current state. For an unknown step it returns an error of kind NotExist at once.
 func (u *Uploader) Wait(ctx context.Context, step int64) error {
 	for {
 		known, err := u.fate(step)
@@ -451,7 +450,7 @@ func (u *Uploader) Wait(ctx context.Context, step int64) error {
 	}
 }
 
-// fate is what became of a step, once it is known.
+// fate returns the result of a step. known is false while the result is open.
 func (u *Uploader) fate(step int64) (known bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -13,33 +13,33 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Uploads in parts of mirrored files are recorded, since neither their keys nor the store
-// tell whose they are: in the output's directory, so that the next process there resumes
-// them, and at the destination, so that whoever sweeps after the pod is gone finds them.
+// Multipart uploads of mirrored files are recorded, because neither their keys nor the store
+// identify their owner. A record in the output's directory lets the next process there resume
+// them. A record at the destination lets a sweep find them after the pod is gone.
 const (
 	resumesName    = private + "/resumes"
-	uploadsPrefix  = ".stager-uploads/" // at the destination, an object a process
+	uploadsPrefix  = ".stager-uploads/" // at the destination, one object per process
 	uploadsKind    = "IncompleteUploads"
 	mostUploadsDoc = 1 << 20 // bytes
 )
 
-// uploadsDoc is what an object below uploadsPrefix holds.
+// uploadsDoc is the content of an object below uploadsPrefix.
 type uploadsDoc struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
 	Uploads    map[string]string `json:"uploads"` // key in the destination, by the store's ID of the upload
 }
 
-// uploadLog records the uploads in parts that one process has begun and not finished.
+// uploadLog records the incomplete multipart uploads of one process.
 type uploadLog struct {
 	store *backends.Store // the destination
 	local *journal
 	key   string // of the record at the destination
 	log   *slog.Logger
 
-	mu      sync.Mutex        // guards all below
+	mu      sync.Mutex        // guards the fields below
 	begun   map[string]string // IDs, by key
-	written bool              // the record may be there
+	written bool              // the record may exist
 }
 
 func newUploadLog(store *backends.Store, local *journal, log *slog.Logger) *uploadLog {
@@ -49,7 +49,7 @@ func newUploadLog(store *backends.Store, local *journal, log *slog.Logger) *uplo
 	}
 }
 
-// options returns the options to upload key with, which resume what an earlier try began.
+// options returns the options for an upload of key. They resume an earlier attempt.
 func (l *uploadLog) options(ctx context.Context, key string) backends.CreateOptions {
 	opts := l.local.resuming(key)
 	note := opts.Begun
@@ -63,8 +63,8 @@ func (l *uploadLog) options(ctx context.Context, key string) backends.CreateOpti
 	return opts
 }
 
-// writeLocked writes the record. Without it an upload whose process is killed counts as
-// another program's, and stays.
+// writeLocked writes the record. Without it, the upload of a killed process counts as another
+// program's and is kept.
 func (l *uploadLog) writeLocked(ctx context.Context) {
 	doc := uploadsDoc{apiVersion, uploadsKind, make(map[string]string, len(l.begun))}
 	for key, id := range l.begun {
@@ -80,7 +80,7 @@ func (l *uploadLog) writeLocked(ctx context.Context) {
 	}
 }
 
-// done forgets the upload of key, which is complete.
+// done removes the completed upload of key from the records.
 func (l *uploadLog) done(key string) {
 	l.mu.Lock()
 	_, began := l.begun[key]
@@ -91,15 +91,15 @@ func (l *uploadLog) done(key string) {
 	}
 }
 
-// close closes the local record. A nil log has none.
+// close closes the local record. l may be nil.
 func (l *uploadLog) close() {
 	if l != nil {
 		l.local.close()
 	}
 }
 
-// openUploads opens the record of uploads of mirrored files. Only who holds the shipping
-// token calls it.
+// openUploads opens the record of uploads of mirrored files. The caller must hold the shipping
+// token.
 func (u *Uploader) openUploads() {
 	if u.uploads == nil {
 		u.uploads = newUploadLog(u.cfg.Store, openJournal(u.root, resumesName), u.log)
@@ -114,7 +114,7 @@ func (u *Uploader) plainKey(path string) string {
 	return path
 }
 
-// mirrorsLater reports whether key is of a file that is still to be mirrored, so that its
+// mirrorsLater reports whether key belongs to a file that is still to be mirrored, so that its
 // upload may be resumed.
 func (u *Uploader) mirrorsLater(key string) bool {
 	u.mu.Lock()
@@ -141,7 +141,7 @@ func (l *uploadLog) tidy(ctx context.Context) {
 	l.written = false
 }
 
-// ids returns the IDs of local uploads whose keys pending does not report: nobody resumes
+// ids returns the IDs of local uploads for whose keys pending returns false. Nobody resumes
 // these.
 func (l *uploadLog) ids(pending func(key string) bool) (ids []string) {
 	for key, id := range l.local.incomplete() {
@@ -152,14 +152,14 @@ func (l *uploadLog) ids(pending func(key string) bool) (ids []string) {
 	return ids
 }
 
-// recordedUploads are what the records at a destination name.
+// recordedUploads holds the uploads that the records at a destination name.
 type recordedUploads struct {
 	objects map[string]backends.Object // records, by key
 	of      map[string][]string        // keys of the records that name an upload, by its ID
 }
 
-// readUploads reads the records of incomplete uploads. A record that cannot be read, or is
-// of another version, names nothing and is not returned, so nobody removes it.
+// readUploads reads the records of incomplete uploads. It ignores a record that it cannot parse
+// or that has another version, so nobody removes that record.
 func readUploads(ctx context.Context, store *backends.Store) (recordedUploads, error) {
 	r := recordedUploads{make(map[string]backends.Object), make(map[string][]string)}
 	for obj, err := range store.List(ctx, uploadsPrefix) {
@@ -175,7 +175,7 @@ func readUploads(ctx context.Context, store *backends.Store) (recordedUploads, e
 		text, _, err := store.ReadAll(ctx, obj.Key, mostUploadsDoc)
 		switch kind := backends.KindOf(err); {
 		case err != nil && (kind == backends.NotExist || kind == backends.Changed):
-			continue // its process lives
+			continue // its process is alive
 		case err != nil:
 			return r, fmt.Errorf("reading %s: %w", obj.Key, err)
 		}
@@ -191,8 +191,8 @@ func readUploads(ctx context.Context, store *backends.Store) (recordedUploads, e
 	return r, nil
 }
 
-// recordedUpload reports whether a record at the destination names an upload, which stager
-// has begun then.
+// recordedUpload reports whether a record at the destination names an upload, which proves that
+// stager started it.
 func (r *retention) recordedUpload(ctx context.Context, left backends.Orphan) bool {
 	if left.ID == "" || r.ids[left.ID] {
 		return left.ID != ""
@@ -201,7 +201,7 @@ func (r *retention) recordedUpload(ctx context.Context, left backends.Orphan) bo
 	return len(r.uploads.of[left.ID]) > 0
 }
 
-// readUploads reads the records of incomplete uploads, once.
+// readUploads reads the records of incomplete uploads once.
 func (r *retention) readUploads(ctx context.Context) {
 	if r.uploads != nil {
 		return
@@ -213,7 +213,7 @@ func (r *retention) readUploads(ctx context.Context) {
 	r.uploads = &uploads
 }
 
-// keepRecords keeps the records of an upload that stays.
+// keepRecords keeps the records of an upload that is not removed.
 func (r *retention) keepRecords(left backends.Orphan) {
 	if r.uploads == nil || left.ID == "" {
 		return
@@ -223,8 +223,7 @@ func (r *retention) keepRecords(left backends.Orphan) {
 	}
 }
 
-// sweepUploadRecords removes records that were written long ago and name no upload that
-// the last sweep found.
+// sweepUploadRecords removes old records that name no upload found by the last sweep.
 func (r *retention) sweepUploadRecords(ctx context.Context) error {
 	if r.dry {
 		return nil

@@ -10,14 +10,14 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// ErrRemoved says that a step was removed while it was read.
+// ErrRemoved reports that a step was removed while it was read.
 var ErrRemoved = errors.New("the step was removed while it was read")
 
-// Verify reads every byte of a committed step and compares it with what its COMMIT
-// promises; dir is the step's directory in the store. An error of kind Corrupt, NotExist
-// or Changed means that the step is not good, ErrRemoved that a retention removed it, any
-// other that it cannot be told now. A step that is replaced meanwhile is read again.
-// moved is told of bytes as they come, from several goroutines.
+// Verify reads every byte of a committed step and compares it with the COMMIT. dir is the step's
+// directory in the store. An error of kind Corrupt, NotExist or Changed means that the step is
+// invalid. ErrRemoved means that a retention removed it. With any other error the result is
+// unknown. Verify reads a step again that is replaced meanwhile. It calls moved with byte counts
+// from several goroutines.
 func Verify(ctx context.Context, store *backends.Store, dir string, moved func(n int64)) error {
 	for tries := 1; ; tries++ {
 		commit, obj, err := readCommitAt(ctx, store, dir)
@@ -39,7 +39,7 @@ func Verify(ctx context.Context, store *backends.Store, dir string, moved func(n
 	}
 }
 
-// verify compares what the store has with a COMMIT.
+// verify compares the store with a COMMIT.
 func verify(ctx context.Context, store *backends.Store, dir string, commit *Commit, moved func(n int64)) error {
 	objects, err := objectsOf(ctx, store, dir, commit)
 	if err != nil {
@@ -71,7 +71,7 @@ func verify(ctx context.Context, store *backends.Store, dir string, commit *Comm
 	return cmp.Or(g.Wait(), context.Cause(ctx))
 }
 
-// differs is an error when a file's digest is not the one that was promised.
+// differs returns an error when a file's digest differs from the expected one.
 func differs(key string, got, want backends.Checksum) error {
 	if got == want {
 		return nil
@@ -79,10 +79,10 @@ func differs(key string, got, want backends.Checksum) error {
 	return backends.Errorf(backends.Corrupt, "read", key, "its digest is %s, and %s promises %s", got, commitKey, want)
 }
 
-// nowhere is a place for bytes that are only looked at.
+// nowhere discards what is written to it.
 type nowhere struct{}
 
 func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 
-// Bad tells whether an error of Verify means that the step is not good.
+// Bad reports whether an error of Verify means that the step is invalid.
 func Bad(err error) bool { return bad(err) }

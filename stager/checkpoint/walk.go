@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// local is a file of the output directory, and the state it was seen in.
+// local is a file of the output directory and its state during a listing.
 type local struct {
-	Path  string `json:"path"` // below the directory that was walked
+	Path  string `json:"path"` // below the directory that was listed
 	Size  int64  `json:"size"`
 	MTime int64  `json:"mtime"` // nanoseconds
 	Inode uint64 `json:"inode"`
 	Mode  uint32 `json:"mode"`
 }
 
-// describe is the state of a regular file. The change time is not part of it:
-// links made and removed touch it.
+// describe returns the state of a regular file. It excludes the change time, which changes when
+// links are created and removed.
 func describe(p string, info fs.FileInfo) local {
 	f := local{Path: p, Size: info.Size(), MTime: info.ModTime().UnixNano(), Mode: uint32(info.Mode().Perm())}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -38,7 +38,7 @@ func describe(p string, info fs.FileInfo) local {
 
 func (f local) modified() time.Time { return time.Unix(0, f.MTime).UTC() }
 
-// fingerprint is one word for the state of all files.
+// fingerprint returns a digest of the state of all files.
 func fingerprint(files []local) string {
 	h := sha256.New()
 	for _, f := range files {
@@ -54,15 +54,15 @@ func totalSize(files []local) (n int64) {
 	return n
 }
 
-// tree is a checkpoint in the output directory: a directory, one file of it, or the files
-// of it that are a checkpoint together.
+// tree is a checkpoint in the output directory: a directory, a single file, or a group of files
+// that form one checkpoint.
 type tree struct {
-	root    *os.Root // the directory that the files' paths are relative to
+	root    *os.Root // the directory to which the files' paths are relative
 	only    string   // the file, or the name of the group; empty for all of root
 	grouped bool
 }
 
-// openTree opens what name stands for below root.
+// openTree opens the checkpoint called name below root.
 func openTree(root *os.Root, name string) (tree, error) {
 	info, err := root.Lstat(name)
 	grouped := errors.Is(err, fs.ErrNotExist) && len(groupMembers(root, name)) > 0
@@ -82,12 +82,12 @@ func openTree(root *os.Root, name string) (tree, error) {
 	return tree{}, fmt.Errorf("%s is neither a directory nor a plain file (%s)", name, info.Mode().Type())
 }
 
-// groupMembers lists the files that are a checkpoint of this name together, without their
+// groupMembers lists the files that together are the checkpoint called name, without their
 // directory.
 func groupMembers(root *os.Root, name string) (members []string) {
 	entries, err := fs.ReadDir(disk.FS(root), path.Dir(name))
 	if err != nil {
-		return nil // it is gone, as openTree says
+		return nil // the directory is gone, which openTree reports
 	}
 	for _, e := range entries {
 		if of, ok := groupOf(e.Name()); ok && of == path.Base(name) && e.Type().IsRegular() {
@@ -97,18 +97,18 @@ func groupMembers(root *os.Root, name string) (members []string) {
 	return members
 }
 
-// present tells whether there is something under this name, or a group of it.
+// present reports whether a file, a directory or a group with this name exists.
 func present(root *os.Root, name string) bool {
 	_, err := root.Lstat(name)
 	return !errors.Is(err, fs.ErrNotExist) || len(groupMembers(root, name)) > 0
 }
 
-func (t tree) close() { _ = t.root.Close() } // it is only read through
+func (t tree) close() { _ = t.root.Close() } // opened for reading
 
-// files lists the checkpoint's files, ascending by path, and what the marker in it
-// says. It fails when there is something that a restore could not bring back, and with
-// errChanged when an entry of a directory came or went meanwhile: a listing of a tree
-// that somebody removes has some of its files.
+// files lists the checkpoint's files, sorted by path, and returns its marker. It fails when an
+// entry could not be restored. It returns errChanged when an entry of a directory appeared or
+// disappeared during the listing, because the listing of a tree that is being removed is
+// incomplete.
 func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 	if t.only != "" {
 		members := []string{t.only}
@@ -149,7 +149,7 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 			return err
 		}
 		if info.Mode().Type() == fs.ModeSymlink {
-			// Through the Root, so that a link that leads out is an error.
+			// Use the Root, so that a link that leads out is an error.
 			info, err = t.root.Stat(p)
 			if err != nil {
 				return fmt.Errorf("the symbolic link %s cannot be followed within the checkpoint: %w", p, err)
@@ -159,7 +159,7 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 			}
 		}
 		if !info.Mode().IsRegular() {
-			return nil // a socket or a device holds nothing to save
+			return nil // a socket or a device has no content to save
 		}
 		if err := checkPath(p); err != nil {
 			return err
@@ -174,8 +174,8 @@ func (t tree) files() (files []local, marker fs.FileInfo, err error) {
 	return files, marker, explainWalk(t.root, err)
 }
 
-// stood returns errChanged when an entry of a directory came or went since it was seen as
-// in dirs.
+// stood returns errChanged when an entry of a directory appeared or disappeared since dirs was
+// recorded.
 func (t tree) stood(dirs map[string]fs.FileInfo) error {
 	for p, before := range dirs {
 		now, err := t.root.Lstat(p)
@@ -189,7 +189,7 @@ func (t tree) stood(dirs map[string]fs.FileInfo) error {
 	return nil
 }
 
-// changeTime is when a file was last written, renamed or linked.
+// changeTime returns when a file was last written, renamed or linked.
 func changeTime(info fs.FileInfo) time.Time {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(st.Ctim.Unix())
@@ -197,11 +197,11 @@ func changeTime(info fs.FileInfo) time.Time {
 	return info.ModTime()
 }
 
-// atOnce is how far apart the times of one step of a trainer may be.
+// atOnce is the maximum difference of the times within one step of a trainer.
 const atOnce = 2 * time.Second
 
-// changedAfter tells whether an entry of one of the tree's directories came or went later
-// than that: a trainer that removes a checkpoint may remove its marker last.
+// changedAfter reports whether an entry of one of the tree's directories appeared or disappeared
+// later than at. A trainer that removes a checkpoint may remove its marker last.
 func (t tree) changedAfter(at time.Time) bool {
 	later := errors.New("later")
 	err := fs.WalkDir(disk.FS(t.root), ".", func(_ string, d fs.DirEntry, err error) error {
@@ -214,7 +214,7 @@ func (t tree) changedAfter(at time.Time) bool {
 		}
 		return err
 	})
-	return errors.Is(err, later) // of others files has told
+	return errors.Is(err, later) // files has reported other errors
 }
 
 // openFile opens one of the tree's files for reading.
@@ -223,13 +223,12 @@ func (t tree) openFile(p string) (*os.File, error) {
 	return file, explain(t.root, p, err)
 }
 
-// errCannotTell: the kernel does not say who writes to a file, since it is not ours
-// or its file system has no leases.
+// errCannotTell: the kernel does not report writers of a file, because another user owns the file
+// or its file system has no file leases.
 var errCannotTell = errors.New("the kernel does not tell who has this file open")
 
-// beingWritten tells whether somebody has the file open, or mapped, for writing.
-// The kernel grants a read lease on a file only when nobody does; the lease is
-// given back at once.
+// beingWritten reports whether any process has the file open, or mapped, for writing. The kernel
+// grants a read lease on a file only if there is none. The lease is released at once.
 func beingWritten(f *os.File) (bool, error) {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	switch {
@@ -242,8 +241,8 @@ func beingWritten(f *os.File) (bool, error) {
 	return false, err
 }
 
-// writers names a file that somebody has open for writing, or "". blind says that
-// the kernel does not tell of all of them.
+// writers returns the path of a file that is open for writing, or "". blind reports that the
+// kernel does not report writers for some of the files.
 func (t tree) writers(files []local) (name string, blind bool, err error) {
 	for _, want := range files {
 		f, err := t.openFile(want.Path)

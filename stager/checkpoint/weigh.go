@@ -15,20 +15,20 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// judged is what was read of a file in one state.
+// judged is the result of reading a file in one state.
 type judged struct {
 	result format.Result
-	text   string // of a file whose content is evidence
+	text   string // content of a file that is evidence
 }
 
-// trail is what earlier scans saw of a checkpoint.
+// trail is the history of a checkpoint in earlier scans.
 type trail struct {
 	judged map[local]judged
-	paths  []string // ascending; those of before when some were removed since
-	shrunk int64    // when the newest file was written at the time a removal was seen; 0: none was
+	paths  []string // sorted; the earlier list while files are being removed
+	shrunk int64    // modification time of the newest file when a removal was seen; 0: none
 }
 
-// weigh returns what is known of a checkpoint. Each file is read once in each state.
+// weigh returns the view of a checkpoint. It reads each file once per state.
 func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error) {
 	before := u.trails[name]
 	now := &trail{judged: make(map[local]judged, len(files))}
@@ -61,7 +61,7 @@ func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error
 		if now.shrunk = before.shrunk; gone != "" && now.shrunk == 0 {
 			now.shrunk = written
 		}
-		// Who writes on is not removing it.
+		// A process that continues to write is not removing the checkpoint.
 		if gone == "" || written > now.shrunk {
 			now.shrunk = 0
 		} else {
@@ -72,7 +72,7 @@ func (u *Uploader) weigh(t tree, name string, files []local) (detect.View, error
 	return v, u.beside(&v)
 }
 
-// judge reads what the structure of a file says, and its content where that is evidence.
+// judge checks the structure of a file, and reads its content if that is evidence.
 func (t tree) judge(want local) (judged, error) {
 	f, err := t.openFile(want.Path)
 	if err != nil {
@@ -91,7 +91,7 @@ func (t tree) judge(want local) (judged, error) {
 	return judged{result, string(text)}, nil
 }
 
-// beside reads the files in the directory of a checkpoint that may name it.
+// beside reads the files next to a checkpoint that may name it.
 func (u *Uploader) beside(v *detect.View) error {
 	for _, base := range []string{"latest", "latest_checkpointed_iteration.txt", "checkpoint", "checkpoint_manager_snapshot.json"} {
 		p := path.Join(path.Dir(v.Name), base)
@@ -112,7 +112,7 @@ func (u *Uploader) beside(v *detect.View) error {
 	return nil
 }
 
-// readNote reads a small regular file; of a large one the text is empty.
+// readNote reads a small regular file. The text of a large file is empty.
 func readNote(root *os.Root, p string) (note detect.Note, err error) {
 	f, err := disk.OpenFile(root, p, os.O_RDONLY, 0)
 	if err != nil {
@@ -127,8 +127,8 @@ func readNote(root *os.Root, p string) (note detect.Note, err error) {
 	return detect.Note{Text: string(text), Modified: info.ModTime().UnixNano()}, err
 }
 
-// judgeView returns the judgement on a checkpoint. A sign is held against the times of the
-// directories. quiet is how long nothing may change.
+// judgeView returns the judgement on a checkpoint. It compares a sign with the times of the
+// directories. quiet is the quiet period.
 func (u *Uploader) judgeView(t tree, v *detect.View, quiet time.Duration) (detect.Judgement, error) {
 	j := detect.Judge(*v, &u.shapes, quiet)
 	if j.Kind != detect.Sign || t.only != "" {
@@ -147,8 +147,9 @@ func (u *Uploader) judgeView(t tree, v *detect.View, quiet time.Duration) (detec
 	return detect.Judge(*v, &u.shapes, quiet), err
 }
 
-// learn takes note of a complete checkpoint. One that only a quiet period completed has
-// ended when the next one has begun. What one of several nodes has says nothing of the next.
+// learn records the shape of a complete checkpoint. A checkpoint that only a quiet period
+// completed is recorded when the next one has begun. The files of one node of several predict
+// nothing about the next checkpoint.
 func (u *Uploader) learn(v detect.View, j detect.Judgement) {
 	if v.Part {
 		return
@@ -181,13 +182,13 @@ func (u *Uploader) learnShape(v detect.View, final bool) {
 	}
 }
 
-// shapesName is what earlier processes learned of the shapes of checkpoints; a hint.
+// shapesName is the file of the shapes that earlier processes learned; a hint.
 const shapesName = private + "/shapes"
 
 // recallShapes reads what an earlier process learned.
 func (u *Uploader) recallShapes() {
 	text, err := disk.ReadSmall(u.root, shapesName, mostSnapshot)
 	if err != nil || json.Unmarshal(text, &u.shapes) != nil {
-		u.shapes = detect.Shapes{} // there are none, or it is torn
+		u.shapes = detect.Shapes{} // missing or corrupt
 	}
 }

@@ -10,40 +10,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeWatches reports whether anybody wrote to a file while it was read. The modification
-// time does not: it may be set back, and a write through a mapping of a file in memory
-// leaves it. Whoever writes either still has the file open for writing at the end, which
-// beingWritten finds, or has closed it, which the kernel reports here. The writer is not
-// held up.
+// writeWatches reports whether any process wrote to a file while it was read. The modification
+// time is not sufficient: it can be set back, and a write through a mapping of a file in memory
+// does not change it. A writer either still has the file open for writing at the end, which
+// beingWritten detects, or has closed it, which the kernel reports here. The writer is not
+// blocked.
 //
-// One inotify instance serves all files. Closing one takes the kernel several
-// milliseconds, which made checkpoints of many small files seven times slower when each
-// file had its own; and a user may have few of them.
+// One inotify instance serves all files. The kernel takes several milliseconds to close an
+// instance. One instance per file made checkpoints of many small files seven times slower, and
+// the number of instances per user is small.
 type writeWatches struct {
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards the fields below
 	open  bool
 	fd    int
 	files map[int32]*watchedFile // by watch descriptor
 }
 
-// watchedFile is a file that at least one writeWatch watches.
+// watchedFile is a file with at least one writeWatch.
 type watchedFile struct {
 	watches int
 	written bool
 	lost    bool // the kernel dropped events
 }
 
-// writeWatch is one watch of an open file. A nil one knows nothing.
+// writeWatch is a watch of an open file. A nil writeWatch knows nothing.
 type writeWatch struct {
 	of *writeWatches
 	wd int32
 }
 
-// writes is the instance of this process. It stays open.
+// writes is the instance of this process. It is never closed.
 var writes writeWatches
 
-// watch begins to watch an open file. Its error says that the kernel cannot, or has no
-// room for more.
+// watch starts a watch of an open file. It fails when the kernel does not support it or has
+// reached its limit.
 func (w *writeWatches) watch(file *os.File) (*writeWatch, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +54,7 @@ func (w *writeWatches) watch(file *os.File) (*writeWatch, error) {
 		}
 		w.open, w.fd, w.files = true, fd, make(map[int32]*watchedFile)
 	}
-	// By its descriptor: the name may have become that of another file.
+	// Use the descriptor: another file may have the name by now.
 	name := fmt.Sprintf("/proc/self/fd/%d", file.Fd())
 	n, err := unix.InotifyAddWatch(w.fd, name, unix.IN_MODIFY|unix.IN_CLOSE_WRITE)
 	if err != nil {
@@ -68,7 +68,7 @@ func (w *writeWatches) watch(file *os.File) (*writeWatch, error) {
 	return &writeWatch{w, wd}, nil
 }
 
-// readLocked reads all events that have come.
+// readLocked reads all pending events.
 func (w *writeWatches) readLocked() {
 	var buf [4 << 10]byte
 	for {
@@ -93,8 +93,8 @@ func (w *writeWatches) readLocked() {
 	}
 }
 
-// written reports whether somebody wrote, or closed the file after it was open for
-// writing; known is false when the kernel cannot tell.
+// written reports whether a process wrote to the file, or closed it after opening it for writing.
+// known is false when the kernel cannot tell.
 func (w *writeWatch) written() (written, known bool) {
 	if w == nil {
 		return false, false
@@ -118,22 +118,22 @@ func (w *writeWatch) close() {
 		return
 	}
 	delete(w.of.files, w.wd)
-	_, _ = unix.InotifyRmWatch(w.of.fd, uint32(w.wd)) // the file may be gone, and the watch with it
+	_, _ = unix.InotifyRmWatch(w.of.fd, uint32(w.wd)) // if the file is gone, the watch is too
 }
 
-// steady checks that a file had one state from the time at which it was opened on.
+// steady checks that a file did not change since it was opened.
 type steady struct {
 	file   *os.File
 	want   local
-	watch  *writeWatch // nil: the kernel cannot
+	watch  *writeWatch // nil: the kernel does not support it
 	before int64       // change time
-	memory bool        // the change time says nothing of writes through mappings
+	memory bool        // the change time does not reflect writes through mappings
 }
 
-// beginSteady returns an error of kind Changed when the file is not as it was listed.
+// beginSteady returns an error of kind Changed when the file is not in its listed state.
 func beginSteady(file *os.File, want local) (*steady, error) {
 	s := &steady{file: file, want: want}
-	s.watch, _ = writes.watch(file) // without it end compares
+	s.watch, _ = writes.watch(file) // without a watch, end compares the bytes
 	var fsys unix.Statfs_t
 	s.memory = unix.Fstatfs(int(file.Fd()), &fsys) == nil && int64(fsys.Type)&0xffffffff == unix.TMPFS_MAGIC
 	info, err := file.Stat()
@@ -148,9 +148,9 @@ func beginSteady(file *os.File, want local) (*steady, error) {
 	return s, nil
 }
 
-// end returns an error of kind Changed when somebody wrote to the file meanwhile. again
-// reads the file once more, and reports whether its bytes are those that were sent; it
-// is called only where the kernel cannot tell.
+// end returns an error of kind Changed when a process wrote to the file meanwhile. again must
+// read the file once more and report whether its bytes are those that were sent. end calls it
+// only if the kernel cannot tell.
 func (s *steady) end(again func() (bool, error)) error {
 	if err := unchanged(s.file, s.want); err != nil {
 		return err
