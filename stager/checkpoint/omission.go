@@ -82,7 +82,7 @@ func oneName(other string) string {
 	return fmt.Sprintf("the destination keeps it and %q under one name, as it ignores case or forms of characters; rename one of them", other)
 }
 
-// logOmitted names entries in the log.
+// logOmitted logs entries that are not saved.
 func logOmitted(log *slog.Logger, omitted, empty []Omission) {
 	for _, o := range omitted {
 		log.Warn("a file cannot be saved", "name", fmt.Sprintf("%q", o.Name), "reason", o.Reason)

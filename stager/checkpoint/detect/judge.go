@@ -10,12 +10,12 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/format"
 )
 
-// ShortQuiet is how long nothing may change before a known shape, or a file that records
-// its own end, completes a checkpoint.
+// ShortQuiet is the quiet period after which a known shape, or a file that records its own end,
+// completes a checkpoint.
 const ShortQuiet = time.Second
 
-// Judge returns the judgement on a checkpoint of an output whose earlier checkpoints gave
-// shapes. quiet is how long nothing may change before that alone completes it.
+// Judge returns the judgement on a checkpoint. shapes holds the shapes of earlier checkpoints of
+// the output. quiet is the quiet period that completes a checkpoint without other evidence.
 func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 	if len(v.Files) == 0 {
 		return Judgement{Kind: Waiting, Word: "empty", Reason: "it is empty"}
@@ -52,7 +52,7 @@ func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 		}
 	}
 	missing, same := "", false
-	if !v.Part { // files that other nodes have come and go
+	if !v.Part { // the files of a part vary with those of other nodes
 		missing, same = shapes.compare(v)
 	}
 	bySign := Judgement{Kind: Sign, Word: "sign " + path.Base(sign), Reason: sign + " says that it is complete"}
@@ -80,22 +80,23 @@ func Judge(v View, shapes *Shapes, quiet time.Duration) Judgement {
 	return after(v.Quiet, quiet, Judgement{Kind: Quiet, Word: fmt.Sprintf("quiet %v", quiet), Reason: fmt.Sprintf("nothing in it changed for %v", quiet)})
 }
 
-// slack is how far apart the times of one step of a trainer may be.
+// slack is the maximum difference of the times within one step of a trainer.
 const slack = 2 * time.Second
 
-// changedAfter reports whether an entry of the checkpoint came or went after its sign: a
-// trainer that removes a checkpoint may remove the sign last.
+// changedAfter reports whether an entry of the checkpoint appeared or disappeared after its sign
+// was written. A trainer that removes a checkpoint may remove the sign last.
 func (v View) changedAfter(sign string) bool {
 	f, ok := v.find(sign)
 	return ok && v.Changed > max(f.Modified, f.Named)+int64(slack)
 }
 
-// ends reports whether the format of a file records its end, and is written in one go.
+// ends reports whether the format of a file records its end, and is written sequentially.
 func ends(f File) bool {
 	return f.Format.Verdict == format.Whole && (f.Format.Kind == "zip" || f.Format.Kind == "safetensors")
 }
 
-// after is j when the checkpoint was quiet for long enough.
+// after returns j when the checkpoint was quiet for long enough, and a Waiting judgement
+// otherwise.
 func after(quiet, need time.Duration, j Judgement) Judgement {
 	if quiet >= need {
 		return j
@@ -136,7 +137,7 @@ func temporaryPath(p string) bool {
 	return false
 }
 
-// temporary denies what holds files under temporary names.
+// temporary denies a checkpoint that contains files under temporary names.
 func (v View) temporary() Judgement {
 	for _, f := range v.Files {
 		if path.Base(f.Path) == incompleteMark {
@@ -149,7 +150,7 @@ func (v View) temporary() Judgement {
 	return Judgement{}
 }
 
-// broken denies what holds files that break off, or lacks some of a set.
+// broken denies a checkpoint that contains a truncated file or lacks files of a numbered set.
 func (v View) broken() Judgement {
 	names := make([]string, len(v.Files))
 	for i, f := range v.Files {
@@ -159,7 +160,7 @@ func (v View) broken() Judgement {
 		}
 	}
 	if v.Part {
-		return Judgement{} // the others may have what is not here
+		return Judgement{} // other nodes may have the missing files
 	}
 	if missing := format.MissingParts(names); missing != "" {
 		return denied("parts", "only %s", missing)

@@ -12,23 +12,23 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/format"
 )
 
-// SpreadSlack is added to twice the time within which the files of the last checkpoint
-// were written.
+// SpreadSlack is the tolerance for the time within which the files of a checkpoint are written.
+// It is added to twice the time of the last checkpoint.
 const SpreadSlack = 10 * time.Second
 
-// files are those of a checkpoint whose paths have one pattern: a path with # for each
-// number.
+// files are the files of a checkpoint whose paths have one pattern. A pattern is a path with #
+// for each number.
 type files struct {
 	n     int
 	sizes []int64 // ascending
 }
 
-// shape is what the files of a checkpoint are, and how far apart they were written.
+// shape describes the files of a checkpoint, and how far apart they were written.
 type shape struct {
 	files  map[string]files
 	spread int64  // nanoseconds
 	of     string // the name of the newest checkpoint of this shape
-	sure   bool   // a checkpoint of it was complete beyond doubt, or two saves ended with it
+	sure   bool   // a checkpoint of it was certainly complete, or two saves ended with it
 }
 
 func pattern(name string) string {
@@ -65,18 +65,17 @@ func (s shape) equal(other shape) bool {
 	return maps.EqualFunc(s.files, other.files, func(a, b files) bool { return a.n == b.n })
 }
 
-// Shapes are the shapes of the complete checkpoints of an output, by the pattern of their
-// names. The zero Shapes knows none. It is for one goroutine at a time.
+// Shapes holds the shapes of the complete checkpoints of an output, by the pattern of their
+// names. The zero Shapes is empty. It is not safe for concurrent use.
 type Shapes struct {
 	known map[string]shape
-	other map[string]shape // that one checkpoint had, and not those before it
+	other map[string]shape // the shape of one checkpoint that differs from those before it
 }
 
-// Learn takes note of a checkpoint whose save has ended. final reports whether it was
-// complete beyond doubt; a killed writer may have left any other, so that its shape
-// completes the next ones only when a second save ended with it. A shape that differs from
-// the known one is known when a second checkpoint has it; then line says what changed, for
-// the log.
+// Learn records a checkpoint whose save has ended. final reports whether it was certainly
+// complete. Otherwise a killed writer may have left it, so its shape completes later checkpoints
+// only after a second save ended with it. A shape that differs from the known one replaces it
+// when a second checkpoint has it. line then describes the change, for the log.
 func (s *Shapes) Learn(v View, final bool) (line string) {
 	if s.known == nil {
 		s.known, s.other = make(map[string]shape), make(map[string]shape)
@@ -101,7 +100,7 @@ func (s *Shapes) Learn(v View, final bool) (line string) {
 	return ""
 }
 
-// difference names one pattern whose number changed.
+// difference describes one pattern whose number of files changed.
 func difference(before, now shape) string {
 	all := maps.Clone(before.files)
 	maps.Copy(all, now.files)
@@ -113,11 +112,11 @@ func difference(before, now shape) string {
 	return "none"
 }
 
-// compare returns a pattern of which earlier checkpoints had more files, and whether the
-// checkpoint is as they were: it has as many files of each pattern; each is whole by its
-// own structure, or files of its pattern have the sizes of before; and all were written
-// within about the same time, so that none is left of an earlier save. A name without a
-// number is written again and again, and may hold files of two saves.
+// compare compares a checkpoint with the known shape of its name. missing is a pattern of which
+// earlier checkpoints had more files. same reports that it has as many files of each pattern,
+// that each is whole by its own structure or has a size known for its pattern, and that all were
+// written within about the same time. The last condition excludes files of an earlier save: a
+// name without a number is written repeatedly and may hold files of two saves.
 func (s *Shapes) compare(v View) (missing string, same bool) {
 	if !s.Known(v.Name) {
 		return "", false
@@ -142,7 +141,7 @@ func (s *Shapes) compare(v View) (missing string, same bool) {
 	return "", true
 }
 
-// Known reports whether a shape is known for checkpoints of such a name.
+// Known reports whether a shape is known for checkpoints with such a name.
 func (s *Shapes) Known(name string) bool {
 	if s == nil {
 		return false
@@ -157,7 +156,7 @@ func (s *Shapes) Fits(v View) bool {
 	return same
 }
 
-// stored is a Shapes as it is written.
+// stored is the JSON form of Shapes.
 type stored struct {
 	Known map[string]storedShape `json:"known"`
 	Other map[string]storedShape `json:"other,omitempty"`
@@ -170,7 +169,7 @@ type storedShape struct {
 	Sure   bool               `json:"sure,omitempty"`
 }
 
-// MarshalJSON lets a later process go on with what this one knows.
+// MarshalJSON returns the shapes in a form that a later process can load.
 func (s *Shapes) MarshalJSON() ([]byte, error) {
 	convert := func(shapes map[string]shape) map[string]storedShape {
 		all := make(map[string]storedShape, len(shapes))

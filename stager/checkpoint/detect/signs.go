@@ -11,9 +11,9 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/format"
 )
 
-// signs returns the sign of a framework that completes the checkpoint, and a denial where
-// a framework had a part in it whose sign is missing or old. A sign of a directory below
-// the checkpoint denies, and completes nothing: others may follow it.
+// signs returns the sign of a framework that completes the checkpoint. It returns a denial when a
+// framework wrote to the checkpoint and its sign is missing or old. A sign of a directory below
+// the checkpoint can deny, but completes nothing, because other directories may follow.
 func (v View) signs() (sign string, j Judgement) {
 	for _, look := range []func(View) (string, Judgement){
 		View.torchDistributed, View.orbax, View.deepSpeed, View.megatron, View.huggingFace, View.tensorFlow, View.keras, View.rayTrain,
@@ -29,8 +29,8 @@ func (v View) signs() (sign string, j Judgement) {
 	return sign, Judgement{}
 }
 
-// SignedForAll reports whether the checkpoint has a sign that a framework writes when the
-// ranks of all nodes have written their files.
+// SignedForAll reports whether the checkpoint has a sign that a framework writes after the ranks
+// of all nodes have written their files.
 func (v View) SignedForAll() bool {
 	signed := false
 	for _, look := range []func(View) (string, Judgement){View.torchDistributed, View.deepSpeed, View.megatron} {
@@ -43,7 +43,7 @@ func (v View) SignedForAll() bool {
 	return signed
 }
 
-// sign looks for a file that a framework writes after all that data matches.
+// sign looks for a file that a framework writes after all files that match data.
 func (v View) sign(p, whose string, data func(p string) bool) Judgement {
 	f, ok := v.find(p)
 	if !ok {
@@ -71,10 +71,10 @@ var (
 	rankMetadata = regexp.MustCompile(`^__([0-9]{1,7})\.metadata$`)
 )
 
-// dcp is what one directory holds of torch.distributed.checkpoint.
+// dcp holds the files of torch.distributed.checkpoint in one directory.
 type dcp struct {
-	newest   map[int]File // of the data, by rank; -1: it is of no rank
-	metadata map[int]File // of single ranks
+	newest   map[int]File // newest data file by rank; -1: of no rank
+	metadata map[int]File // metadata files of single ranks
 }
 
 func (v View) dcps() map[string]*dcp {
@@ -89,7 +89,7 @@ func (v View) dcps() map[string]*dcp {
 			continue
 		}
 		if m := of(base); m != nil {
-			rank, _ = strconv.Atoi(m[1]) // the pattern allows no other
+			rank, _ = strconv.Atoi(m[1]) // the pattern allows only digits
 		}
 		d := dirs[dir]
 		if d == nil {
@@ -106,10 +106,10 @@ func (v View) dcps() map[string]*dcp {
 	return dirs
 }
 
-// torchDistributed: rank 0 writes .metadata when all ranks have written their files, or,
-// without collectives, each rank writes __RANK.metadata after its files. Then only the
-// shape of earlier checkpoints says how many ranks there are: a rank that is late has
-// left no trace.
+// torchDistributed checks torch.distributed.checkpoint. Rank 0 writes .metadata after all ranks
+// have written their files. Without collectives, each rank writes __RANK.metadata after its
+// files. Then only the shape of earlier checkpoints shows the number of ranks: a late rank has
+// left no file.
 func (v View) torchDistributed() (sign string, j Judgement) {
 	const whose = "torch.distributed.checkpoint"
 	for dir, d := range v.dcps() {
@@ -139,8 +139,8 @@ func (v View) torchDistributed() (sign string, j Judgement) {
 	return sign, Judgement{}
 }
 
-// eachRank denies a checkpoint in which a rank up to the largest has no metadata. In the
-// part of one node other ranks may be missing.
+// eachRank denies a checkpoint in which a rank up to the largest has no metadata. In the part of
+// one node, other ranks may be missing.
 func (d *dcp) eachRank(dir, whose string, part bool) Judgement {
 	last := 0
 	for rank := range d.metadata {
@@ -163,8 +163,8 @@ func (d *dcp) eachRank(dir, whose string, part bool) Judgement {
 
 var ofOCDBT = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// orbax: it renames the directory, which by then has _CHECKPOINT_METADATA, or writes
-// commit_success.txt into it where the store cannot rename.
+// orbax checks Orbax. It renames the directory, which by then contains _CHECKPOINT_METADATA.
+// Where the store cannot rename, it writes commit_success.txt into the directory.
 func (v View) orbax() (string, Judgement) {
 	if !slices.ContainsFunc(v.Files, func(f File) bool {
 		base := path.Base(f.Path)
@@ -175,7 +175,7 @@ func (v View) orbax() (string, Judgement) {
 	const success, metadata = "commit_success.txt", "_CHECKPOINT_METADATA"
 	if _, ok := v.find(metadata); !ok {
 		if slices.ContainsFunc(v.Files, func(f File) bool { return path.Base(f.Path) == "checkpoint" }) {
-			return "", Judgement{} // of Orbax before 2024, which wrote none: only its rename proves that it is complete
+			return "", Judgement{} // Orbax before 2024 wrote none: only its rename proves that the checkpoint is complete
 		}
 		return "", denied("no sign", "it has no %s, which Orbax writes before it renames the directory, and removes first", metadata)
 	}
@@ -187,22 +187,22 @@ func (v View) orbax() (string, Judgement) {
 
 var lastNumber = regexp.MustCompile(`[0-9]+$`)
 
-// names judges a file beside a checkpoint, or beside a directory of it, that names the
-// newest complete one.
+// names checks a file beside a checkpoint, or beside a directory of it, that names the newest
+// complete one.
 func (v View) names(note Note, ok bool, name, dir, whose string, data func(string) bool) Judgement {
 	if !ok {
 		return denied("no sign", "there is no file %s that names it, which %s writes last", name, whose)
 	}
 	text := strings.TrimSpace(note.Text)
-	number, _ := strconv.ParseInt(lastNumber.FindString(text), 10, 64) // none is 0
-	step, _ := strconv.ParseInt(lastNumber.FindString(dir), 10, 64)    // the same
+	number, _ := strconv.ParseInt(lastNumber.FindString(text), 10, 64) // 0 if there is none
+	step, _ := strconv.ParseInt(lastNumber.FindString(dir), 10, 64)    // 0 if there is none
 	if text != path.Base(dir) && number < step {
 		return denied("no sign", "%s names %.40q and not this one yet", name, text)
 	}
 	return v.after(name, note.Modified, data)
 }
 
-// below is the view of the files in a directory of the checkpoint.
+// below returns the view of the files in a directory of the checkpoint.
 func (v View) below(dir string) View {
 	order := func(f File, p string) int { return strings.Compare(f.Path, p) }
 	from, _ := slices.BinarySearchFunc(v.Files, dir+"/", order)
@@ -213,8 +213,8 @@ func (v View) below(dir string) View {
 
 var deepSpeedFile = regexp.MustCompile(`_(model|optim)_states\.pt$`)
 
-// deepSpeed: the file latest, beside the directory of a step, names it when all ranks
-// have written their files.
+// deepSpeed checks DeepSpeed. The file latest, beside the directory of a step, names the step
+// after all ranks have written their files.
 func (v View) deepSpeed() (string, Judgement) {
 	sign := ""
 	done := make(map[string]bool)
@@ -243,8 +243,8 @@ func (v View) deepSpeed() (string, Judgement) {
 
 var megatronDirectory = regexp.MustCompile(`^iter_[0-9]{7}$`)
 
-// megatron: latest_checkpointed_iteration.txt, beside the directory of an iteration, holds
-// its number when all ranks have written their files.
+// megatron checks Megatron. latest_checkpointed_iteration.txt, beside the directory of an
+// iteration, contains its number after all ranks have written their files.
 func (v View) megatron() (string, Judgement) {
 	if !megatronDirectory.MatchString(path.Base(v.Name)) || !slices.ContainsFunc(v.Files, func(f File) bool {
 		return strings.HasPrefix(f.Path, "mp_rank_") || f.Path == "common.pt" || f.Path == "metadata.json" || path.Ext(f.Path) == ".distcp"
@@ -265,9 +265,9 @@ var (
 	afterTheSign        = regexp.MustCompile(`^(rng_state.*\.pth|random_states_[0-9]+\.pkl|custom_checkpoint_[0-9]+\.pkl)$`)
 )
 
-// huggingFace: the Trainer ends with trainer_state.json, Accelerate with the states of the
-// random generators. Ranks write theirs without waiting for one another, so that the sign
-// of rank 0 completes only what no other rank had a part in.
+// huggingFace checks Hugging Face. The Trainer writes trainer_state.json last, and Accelerate the
+// states of the random generators. Ranks write these without waiting for one another. The sign of
+// rank 0 therefore completes only a checkpoint without files of other ranks.
 func (v View) huggingFace() (string, Judgement) {
 	if !checkpointDirectory.MatchString(path.Base(v.Name)) {
 		return "", Judgement{}
@@ -302,7 +302,8 @@ func (v View) huggingFace() (string, Judgement) {
 
 var named = regexp.MustCompile(`model_checkpoint_paths?: *"([^"]*)"`)
 
-// tensorFlow: the index comes after all shards, and then the file checkpoint names it.
+// tensorFlow checks TensorFlow. It writes the index after all shards, and then the file
+// checkpoint that names it.
 func (v View) tensorFlow() (string, Judgement) {
 	if _, ok := v.find(kerasWeights); !v.Group || ok {
 		return "", Judgement{}
@@ -335,14 +336,14 @@ func (v View) tensorFlow() (string, Judgement) {
 
 const kerasWeights = "latest.weights.h5"
 
-// keras: BackupAndRestore overwrites the weights, and then training_metadata.json.
+// keras checks Keras. BackupAndRestore overwrites the weights, and then training_metadata.json.
 func (v View) keras() (string, Judgement) {
 	const metadata = "training_metadata.json"
 	weights, ok := v.find(kerasWeights)
 	f, signed := v.find(metadata)
 	switch {
 	case !ok && !signed || ok && !signed && !v.Group && path.Base(v.Name) != "backup":
-		return "", Judgement{} // another callback of Keras writes weights alone
+		return "", Judgement{} // another Keras callback writes only weights
 	case !ok || !signed:
 		return "", denied("no sign", "it has not both %s and %s, which Keras writes last", kerasWeights, metadata)
 	case weights.Modified > f.Modified:
@@ -358,8 +359,8 @@ var ofRayTrain = regexp.MustCompile(`^checkpoint_[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9
 // raySnapshot is the file beside the checkpoints of Ray Train that names the complete ones.
 const raySnapshot = "checkpoint_manager_snapshot.json"
 
-// rayTrain: it copies what a worker reported into a directory named after the time, and then
-// names the directory in checkpoint_manager_snapshot.json, beside it.
+// rayTrain checks Ray Train. It copies what a worker reported into a directory named after the
+// time. Then it names the directory in checkpoint_manager_snapshot.json beside it.
 func (v View) rayTrain() (string, Judgement) {
 	name := path.Base(v.Name)
 	note, ok := v.Beside[raySnapshot]

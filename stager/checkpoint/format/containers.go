@@ -7,8 +7,8 @@ import (
 	"regexp"
 )
 
-// judgeHDF5: the superblock says where the file ends, and holds a mark while the library
-// has the file open for writing.
+// judgeHDF5 checks HDF5. The superblock records where the file ends, and contains a flag while
+// the library has the file open for writing.
 func judgeHDF5(in input) (Result, error) {
 	const short = "breaks off within its superblock"
 	if len(in.head) < 16 {
@@ -51,7 +51,7 @@ func judgeHDF5(in input) (Result, error) {
 	return whole, nil
 }
 
-// judgeParquet: a footer, its length, and the magic again.
+// judgeParquet checks Parquet. The file ends with a footer, its length, and the magic again.
 func judgeParquet(in input) (Result, error) {
 	if in.size < 12 {
 		return in.incomplete("is a Parquet file without its footer"), nil
@@ -67,7 +67,7 @@ func judgeParquet(in input) (Result, error) {
 	return whole, nil
 }
 
-// tableMagic ends a table, as TensorFlow writes the index of a checkpoint.
+// tableMagic ends a table, which is the format of the index of a TensorFlow checkpoint.
 const tableMagic = "\x57\xfb\x80\x8b\x24\x75\x47\xdb"
 
 func judgeTable(in input) (Result, error) {
@@ -82,7 +82,7 @@ func judgeTable(in input) (Result, error) {
 	return whole, nil
 }
 
-// judgeJSON: an object that Python may have written, which allows NaN.
+// judgeJSON checks a JSON object. Python may have written it, so it may contain NaN.
 func judgeJSON(in input) (Result, error) {
 	if in.head[0] != '{' {
 		return unknown, nil
@@ -107,10 +107,10 @@ func judgeJSON(in input) (Result, error) {
 		return whole, nil
 	}
 	if dec := json.NewDecoder(bytes.NewReader(text)); dec.Decode(new(json.RawMessage)) == nil {
-		return unknown, nil // a value a line
+		return unknown, nil // one value per line
 	}
 	return in.incomplete("is a JSON object that breaks off"), nil
 }
 
-// notNumbers are what Python writes and JSON does not know.
+// notNumbers matches numbers that Python writes and JSON does not allow.
 var notNumbers = regexp.MustCompile(`-?\b(?:NaN|Infinity)\b`)

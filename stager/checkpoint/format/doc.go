@@ -1,11 +1,15 @@
-// Package format reports whether one file was written to its end, by the structure of
-// the format. It reads headers, directories and footers, never the data between them.
+// Package format reports whether a file was written to its end, judging by the structure of its
+// format. It reads headers, directories and footers, never the data between them.
 //
-// [Judge] selects the reader by the first bytes and the name of the file. A file that a
-// reader accepts is [Whole]: every length and offset that the format records fits the
-// size of the file. A file that breaks off is [Incomplete]. Everything else is
-// [Unknown], which says nothing against the file.
+//	result, err := format.Judge("model.pt", file, size)
+//	if err == nil && result.Verdict == format.Incomplete {
+//		fmt.Println("model.pt " + result.Reason)
+//	}
 //
-// Readers must accept hostile files. Each read is bounded by a constant, and no offset
-// from a file is used before it is checked against the file's size.
+// [Judge] selects a reader by the first bytes and the name of the file. A file is [Whole] when
+// every length and offset that the format records fits its size. A truncated file is
+// [Incomplete]. Any other file is [Unknown], which is not evidence against it.
+//
+// Readers must accept hostile files. A constant bounds each read, and no offset from a file is
+// used before it is checked against the file's size.
 package format

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Verdict is what the structure of a file says.
+// Verdict is the result of checking the structure of a file.
 type Verdict int
 
 // The verdicts.
 const (
-	Unknown    Verdict = iota // no reader knows the format, or the file cannot be judged
-	Whole                     // the file ends where its format says
-	Incomplete                // the file breaks off
+	Unknown    Verdict = iota // no reader knows the format, or the file cannot be checked
+	Whole                     // the file ends where its format requires
+	Incomplete                // the file is truncated
 )
 
 func (v Verdict) String() string {
@@ -37,20 +37,20 @@ type Result struct {
 	Reason  string // why the file is incomplete, as the end of a sentence about it
 }
 
-// The limits of what is read of one file.
+// The limits of reads from one file.
 const (
-	headLimit   = 512      // bytes by which the format is recognized
-	headerLimit = 16 << 20 // longest header, directory or index that is read
+	headLimit   = 512      // bytes that identify the format
+	headerLimit = 16 << 20 // maximum size of a header, directory or index
 )
 
-// weights are the endings of files that are never empty once they are written.
+// weights are the extensions of files that are never empty once they are written.
 var weights = []string{".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".npz", ".npy", ".distcp", ".h5", ".keras", ".parquet"}
 
-// magics are the first bytes of each format that has some, and its reader.
+// magics are the formats with known first bytes, and their readers.
 var magics = []struct {
 	magic string
 	kind  string
-	exts  []string // a file of such a name that is shorter than magic breaks off
+	exts  []string // a file with such a name that is shorter than magic is truncated
 	judge func(input) (Result, error)
 }{
 	{"PK\x03\x04", "zip", []string{".pt", ".pth", ".ckpt", ".bin", ".npz", ".keras", ".zip", ".distcp"}, judgeZip},
@@ -60,8 +60,8 @@ var magics = []struct {
 	{legacyMagic, "torch legacy", nil, judgeLegacy},
 }
 
-// Judge returns the verdict on a file by its name, its content and its size. Its error
-// is one of reading, or io.ErrUnexpectedEOF for a file that is shorter than size.
+// Judge returns the verdict on a file, based on its name, content and size. The error is a read
+// error, or io.ErrUnexpectedEOF for a file that is shorter than size.
 func Judge(name string, r io.ReaderAt, size int64) (Result, error) {
 	base := path.Base(name)
 	ext := path.Ext(base)
@@ -108,7 +108,7 @@ func (r Result) of(kind string) Result {
 	return r
 }
 
-// input is a file that is judged.
+// input is a file to check.
 type input struct {
 	name string
 	r    io.ReaderAt
@@ -116,7 +116,7 @@ type input struct {
 	head []byte
 }
 
-// read returns n bytes from off on. The caller checks both against size and a limit.
+// read returns n bytes from off on. The caller must check both against size and a limit.
 func (in input) read(off, n int64) ([]byte, error) {
 	p := make([]byte, n)
 	got, err := in.r.ReadAt(p, off)

@@ -7,13 +7,14 @@ import (
 	"io"
 )
 
-// legacyMagic begins a file of torch.save before its zip archives: a pickled number.
+// legacyMagic is the start of a torch.save file of the time before zip archives: a pickled
+// number.
 const legacyMagic = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e"
 
-// pickleLimit bounds the opcodes that are read of one pickle.
+// pickleLimit is the maximum number of opcodes read from one pickle.
 const pickleLimit = 1 << 20
 
-// How the scan of a pickle ended.
+// ended is the result of scanning a pickle.
 type ended int
 
 const (
@@ -22,14 +23,14 @@ const (
 	notUnderstood
 )
 
-// judgePickle: one pickle, which ends with the opcode STOP.
+// judgePickle checks a single pickle, which ends with the opcode STOP.
 func judgePickle(in input) (Result, error) {
 	if in.head[0] != 0x80 || len(in.head) > 1 && (in.head[1] < 2 || in.head[1] > 5) {
 		return unknown, nil
 	}
 	s, how, err := in.pickle(0)
 	if err != nil || how == notUnderstood || s.raw {
-		return unknown, err // joblib puts the bytes of arrays between the opcodes
+		return unknown, err // joblib writes the bytes of arrays between the opcodes
 	}
 	if how == brokeOff {
 		return in.incomplete("is a pickle that breaks off"), nil
@@ -40,8 +41,8 @@ func judgePickle(in input) (Result, error) {
 	return whole, nil
 }
 
-// judgeLegacy: five pickles (magic, version, system, object, keys) and the bytes of the
-// storages, whose lengths only the classes in the pickle know.
+// judgeLegacy checks five pickles (magic, version, system, object, keys), followed by the bytes
+// of the storages. Only the classes in the pickle know the lengths of the storages.
 func judgeLegacy(in input) (Result, error) {
 	var at int64
 	for range 5 {
@@ -60,7 +61,7 @@ func judgeLegacy(in input) (Result, error) {
 	return unknown, nil
 }
 
-// scan is a walk over the opcodes of a pickle.
+// scan reads the opcodes of a pickle.
 type scan struct {
 	in    input
 	at    int64
@@ -92,7 +93,7 @@ func (in input) pickle(at int64) (*scan, ended, error) {
 	return s, notUnderstood, nil
 }
 
-// bytes reads the next n bytes; n is small.
+// bytes returns the next n bytes. n must be small.
 func (s *scan) bytes(n int64) []byte {
 	if n > s.in.size-s.at {
 		s.short = true
@@ -110,7 +111,7 @@ func (s *scan) bytes(n int64) []byte {
 	return p
 }
 
-// skip passes over n bytes, and looks for joblib's wrapper of arrays in short strings.
+// skip skips n bytes. It detects joblib's wrapper of arrays in short strings.
 func (s *scan) skip(n uint64) {
 	if n > uint64(s.in.size-s.at) {
 		s.short = true
@@ -133,12 +134,12 @@ func (s *scan) line() {
 	s.err = io.ErrNoProgress
 }
 
-// fixed are the lengths of arguments that do not depend on the file.
+// fixed are the lengths of arguments with a fixed size.
 var fixed = map[byte]int64{
 	'K': 1, 'M': 2, 'J': 4, 'G': 8, 'h': 1, 'j': 4, 'q': 1, 'r': 4, 0x80: 1, 0x82: 1, 0x83: 2, 0x84: 4, 0x95: 8,
 }
 
-// argument passes over what follows an opcode; false when the opcode is unknown.
+// argument skips the argument of an opcode. It returns false when the opcode is unknown.
 func (s *scan) argument(op byte) bool {
 	if n, ok := fixed[op]; ok {
 		s.bytes(n)

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// ofMany is a name of one of n files: model-00001-of-00003.safetensors.
+// ofMany matches the name of one of n files: model-00001-of-00003.safetensors.
 var ofMany = regexp.MustCompile(`^(.*?)([0-9]{1,6})-of-([0-9]{1,6})(.*)$`)
 
-// MissingParts returns why the files named k-of-n are not all there, or "". Names are
-// relative paths. Numbers begin at 0 or at 1.
+// MissingParts returns a message about missing files of a set named k-of-n, or "". Names are
+// relative paths. Numbers start at 0 or 1.
 func MissingParts(names []string) string {
 	type group struct{ before, of, after string }
 	parts := make(map[group]map[int]bool)
@@ -34,11 +34,11 @@ func MissingParts(names []string) string {
 			parts[g] = make(map[int]bool)
 			order = append(order, g)
 		}
-		k, _ := strconv.Atoi(m[2]) // the pattern allows no other
+		k, _ := strconv.Atoi(m[2]) // the pattern allows only digits
 		parts[g][k] = true
 	}
 	for _, g := range order {
-		n, _ := strconv.Atoi(g.of) // as above
+		n, _ := strconv.Atoi(g.of) // the pattern allows only digits
 		first := 1
 		if parts[g][0] {
 			first = 0
@@ -61,14 +61,14 @@ func IsIndex(name string) bool {
 	return strings.HasSuffix(name, ".safetensors.index.json") || strings.HasSuffix(name, ".bin.index.json")
 }
 
-// An Index lists the files of a sharded model.
+// Index lists the files of a sharded model.
 type Index struct {
-	Shards []string // relative to the directory of the index, ascending
-	Total  int64    // bytes of all tensors; 0 when the index does not say
+	Shards []string // relative to the directory of the index, sorted
+	Total  int64    // bytes of all tensors; 0 when the index does not record it
 }
 
-// ReadIndex reads an index. The verdict is Incomplete for one that breaks off or names a
-// file outside its directory, and Unknown for one too large to read.
+// ReadIndex reads an index. The verdict is Incomplete for an index that is truncated or names a
+// file outside its directory, and Unknown for an index that is too large to read.
 func ReadIndex(r io.ReaderAt, size int64) (Index, Result, error) {
 	in := input{r: r, size: size}
 	if size > headerLimit {

@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// longestSafetensors is the longest header that the format allows.
+// longestSafetensors is the maximum header length that the format allows.
 const longestSafetensors = 100 << 20
 
-// judgeSafetensors: the length of a header, the header in JSON, and as many bytes as the
-// header says.
+// judgeSafetensors checks the length of the header, the header in JSON, and the number of bytes
+// that the header records.
 func judgeSafetensors(in input) (Result, error) {
 	if in.size < 8 {
 		return in.incomplete("breaks off within the length of its header"), nil
 	}
 	n := binary.LittleEndian.Uint64(in.head)
 	if n > longestSafetensors {
-		return unknown, nil // something else under this name
+		return unknown, nil // another format under this name
 	}
 	header := int64(n)
 	if header > in.size-8 {
@@ -64,7 +64,7 @@ var (
 	npyShape = regexp.MustCompile(`'shape': *\(([0-9, ]*)\)`)
 )
 
-// judgeNPY: magic, version, the length of a header that is a dict of Python, and the
+// judgeNPY checks the magic, the version, the length of a header that is a Python dict, and the
 // data of the array.
 func judgeNPY(in input) (Result, error) {
 	const short = "breaks off within its header"
@@ -92,7 +92,7 @@ func judgeNPY(in input) (Result, error) {
 	if descr == nil || shape == nil || string(descr[1]) == "O" {
 		return unknown, nil // fields, or a pickle
 	}
-	item, _ := strconv.ParseUint(string(descr[2]), 10, 32) // the pattern allows no other
+	item, _ := strconv.ParseUint(string(descr[2]), 10, 32) // the pattern allows only digits
 	switch string(descr[1]) {
 	case "U":
 		item *= 4

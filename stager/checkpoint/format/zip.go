@@ -23,8 +23,8 @@ const (
 	longDirectory = 4 << 20
 )
 
-// judgeZip: the end record closes the file, the directory ends where the end record
-// begins, and each entry lies before the directory.
+// judgeZip checks that the end record ends the file, that the directory ends where the end record
+// begins, and that each entry lies before the directory.
 func judgeZip(in input) (Result, error) {
 	if in.size < zipEndLen {
 		return in.incomplete(noEnd), nil
@@ -41,7 +41,7 @@ func judgeZip(in input) (Result, error) {
 			}
 			end := tail[i:]
 			if comment := int(binary.LittleEndian.Uint16(end[20:])); comment != len(end)-zipEndLen {
-				continue // it lies within something else
+				continue // the signature is part of other data
 			}
 			return judgeDirectory(in, in.size-int64(len(end)), end)
 		}
@@ -49,10 +49,10 @@ func judgeZip(in input) (Result, error) {
 	return in.incomplete(noEnd), nil
 }
 
-// directory is where a zip archive says its directory lies.
+// directory is the position of the directory of a zip archive.
 type directory struct {
 	entries, size, offset uint64
-	end                   int64 // where the records behind the directory begin
+	end                   int64 // start of the records after the directory
 }
 
 func judgeDirectory(in input, at int64, end []byte) (Result, error) {
@@ -105,7 +105,7 @@ func judgeDirectory(in input, at int64, end []byte) (Result, error) {
 	return whole, nil
 }
 
-// has64 reports whether a locator of a zip64 end record stands before the end record.
+// has64 reports whether the locator of a zip64 end record precedes the end record.
 func (in input) has64(at int64) bool {
 	if at < zip64LocLen {
 		return false
@@ -114,7 +114,7 @@ func (in input) has64(at int64) bool {
 	return err == nil && string(p) == zip64Locator
 }
 
-// end64 reads the zip64 end record of the end record at at.
+// end64 reads the zip64 end record that belongs to the end record at at.
 func (in input) end64(at int64) (d directory, ok bool, err error) {
 	if !in.has64(at) {
 		return d, false, nil
@@ -129,7 +129,7 @@ func (in input) end64(at int64) (d directory, ok bool, err error) {
 	if last < 0 || off > uint64(last) {
 		return d, false, nil
 	}
-	p, err := in.read(last, zip64EndLen) // without what may extend it; off is wrong behind another archive
+	p, err := in.read(last, zip64EndLen) // without possible extensions; off is wrong after another archive
 	if err == nil && string(p[:4]) == zip64End {
 		off = uint64(last)
 	} else if err == nil {
