@@ -101,8 +101,8 @@ func ReadIndex(r io.ReaderAt, size int64) (Index, Result, error) {
 	return Index{slices.Sorted(maps.Keys(shards)), total}, whole, nil
 }
 
-// Judge returns the verdict on the shards that an index names, by their sizes. size
-// reports the size of a file beside the index, and whether there is one.
+// Judge returns the verdict on the shards that an index names, judging by their sizes. size
+// returns the size of a file beside the index, and whether the file exists.
 func (x Index) Judge(size func(name string) (int64, bool)) Result {
 	var sum int64
 	for _, shard := range x.Shards {

@@ -10,8 +10,8 @@ import (
 
 func (s *save) commitKey() string { return StepDir(s.what.Step, s.suffix) + "/" + commitName }
 
-// watchDelay is how long to wait for the others. Index 0 waits for their parts, a
-// short time; the others wait for COMMIT.json, longer each time.
+// watchDelay returns how long to wait for the other members. Index 0 waits for their parts, a
+// short time. The others wait for COMMIT.json, longer each time.
 func (m *Machine) watchDelay(s *save) time.Duration {
 	if m.cfg.Index == 0 {
 		s.delay = min(max(s.waited/256, m.cfg.PollMin/4), 5*m.cfg.PollMin)
@@ -53,7 +53,7 @@ func (m *Machine) commitAnswered(s *save, e Event) {
 			m.enter(s, saveGatherAgain)
 			return
 		}
-		m.enter(s, saveBefore) // another wrote, or nobody knows whether this member did
+		m.enter(s, saveBefore) // another member wrote it, or the result of this member's write is unknown
 	case saveGatherAgain:
 		_, digests, _, _ := m.sort(s, e.Records)
 		if e.Outcome != OK || !slices.Equal(digests, s.digests) {
@@ -76,8 +76,8 @@ func (m *Machine) commitAnswered(s *save, e Event) {
 	}
 }
 
-// invalid ends a save whose parts make no valid COMMIT.json: parts are never replaced, so
-// trying again cannot help.
+// invalid ends a save whose parts make no valid COMMIT.json. Parts are never replaced, so a retry
+// cannot help.
 func (m *Machine) invalid(s *save, e Event) bool {
 	if e.Outcome == Corrupt {
 		m.finish(s, Damaged, "its parts make no valid COMMIT.json: "+e.Why)
@@ -85,10 +85,10 @@ func (m *Machine) invalid(s *save, e Event) bool {
 	return e.Outcome == Corrupt
 }
 
-// scanSooner reads COMMIT.json of open saves of the view now: whoever announces the next
-// save has finished them, and retention may remove them when the next ones are committed.
+// scanSooner reads COMMIT.json of the open saves of the view now. The member that announces the
+// next save has finished them, and retention may remove them when the next ones are committed.
 func (m *Machine) scanSooner() {
-	if m.cfg.Index == 0 { // it does not wait long
+	if m.cfg.Index == 0 { // its wait is short
 		return
 	}
 	for i := range m.saves {
@@ -98,7 +98,7 @@ func (m *Machine) scanSooner() {
 	}
 }
 
-// commitWasRead is for members that wait for another to commit.
+// commitWasRead handles the COMMIT.json that a member read while it waits for another to commit.
 func (m *Machine) commitWasRead(s *save, e Event) {
 	joined, err := DecodeJoined(e.Body)
 	switch {
@@ -119,7 +119,7 @@ func (m *Machine) commitWasRead(s *save, e Event) {
 
 func (m *Machine) patienceOver(s *save) bool { return s.old && s.waited >= m.cfg.Patience }
 
-// gathered goes on with the parts that are there.
+// gathered continues with the parts that exist.
 func (m *Machine) gathered(s *save, e Event) {
 	if e.Outcome != OK {
 		m.enter(s, saveWatch)
@@ -155,9 +155,9 @@ func words(indices []int) string {
 	return strings.Join(text, " ")
 }
 
-// sort puts the parts of a save in order. A part counts when it is of this save and of
-// the member that the view has at its index. failed says why the save cannot complete: a
-// node said so, or its part cannot be read, since parts are never replaced.
+// sort sorts the parts of a save by index. A part is valid if it belongs to this save and to the
+// member that the view has at its index. failed is the reason why the save cannot complete: a
+// node reported it, or its part cannot be read. Parts are never replaced.
 func (m *Machine) sort(s *save, records []Record) (parts []Part, digests []string, missing []int, failed string) {
 	parts, digests = make([]Part, s.view.Count), make([]string, s.view.Count)
 	for _, r := range records {
@@ -187,13 +187,13 @@ func (m *Machine) sort(s *save, records []Record) (parts []Part, digests []strin
 	return parts, digests, missing, failed
 }
 
-// partOf returns which node's part of this save has a key.
+// partOf returns the node whose part of this save has the given key.
 func (s *save) partOf(key string) (index int, ok bool) {
 	id, index, ok := ParsePartKey(strings.TrimPrefix(key, StepDir(s.what.Step, 0)+"/"))
 	return index, ok && id == s.id && index < s.view.Count && key == PartKey(s.what.Step, s.id, index)
 }
 
-// joined is what COMMIT.json says of this save.
+// joined returns the group object of this save's COMMIT.json.
 func (s *save) joined(job string) Joined {
 	j := Joined{Job: job, View: s.id.View, Seq: s.view.Seq, Save: s.id.Number, Count: s.view.Count, Parts: s.digests}
 	for _, p := range s.parts {
@@ -202,7 +202,7 @@ func (s *save) joined(job string) Joined {
 	return j
 }
 
-// beforeCommit decides by the COMMIT.json that is there.
+// beforeCommit decides how to proceed, based on the existing COMMIT.json.
 func (m *Machine) beforeCommit(s *save, e Event) {
 	if e.Outcome == NotExist {
 		s.version = ""

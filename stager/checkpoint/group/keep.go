@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// Sweepable reports whether data that no COMMIT names, but a part of the view does, may
-// be removed. It may not while the view is current. still is how long, on the
-// sweeper's own clock, the view has not been the current one and the parts of the save
-// have not changed; abandon must be longer than any upload and Config.Patience take.
+// Sweepable reports whether data may be removed that a part of the view names, but no COMMIT. It
+// may not while the view is current. still is how long, on the sweeper's own clock, the view has
+// not been current and the parts of the save have not changed. abandon must exceed the duration
+// of any upload and Config.Patience.
 func Sweepable(current View, view string, still, abandon time.Duration) bool {
 	return current.Digest != view && still >= abandon
 }
 
-// RecordsPrefix is where all records are that belong to no step.
+// RecordsPrefix is the prefix of all records that belong to no step.
 const RecordsPrefix = "nodes/"
 
-// RecordKey is what a key below RecordsPrefix says of its record.
+// RecordKey is a parsed key below RecordsPrefix.
 type RecordKey struct {
 	Key    string
 	View   string // of an announcement
@@ -27,8 +27,8 @@ type RecordKey struct {
 	Number int    // the index of a member or a follower, the number of a save or an agreement
 }
 
-// ParseRecordKey reads the key of a member, an announcement, an agreement or a follower. ok is false
-// for any other key, also for one that is only similar to what a machine writes.
+// ParseRecordKey parses the key of a member, an announcement, an agreement or a follower. ok is
+// false for any other key, even if it is similar to one that a machine writes.
 func ParseRecordKey(key string) (k RecordKey, ok bool) {
 	k.Key = key
 	switch dir, name, _ := strings.Cut(strings.TrimPrefix(key, RecordsPrefix), "/"); dir + "/" {
@@ -47,16 +47,15 @@ func ParseRecordKey(key string) (k RecordKey, ok bool) {
 	return k, false
 }
 
-// Of is the view or the job that a record is of; empty: of neither. Another record of it
-// shows that somebody works for it.
+// Of returns the view or the job to which a record belongs, or "" for neither. Another record
+// with the same result shows that the view or job is in use.
 func (k RecordKey) Of() string { return k.View + k.Job }
 
-// IsAgreement reports whether a record is an agreement, of which only the last one of a job
-// counts.
+// IsAgreement reports whether a record is an agreement. Only the last agreement of a job is
+// valid.
 func (k RecordKey) IsAgreement() bool { return strings.HasPrefix(k.Key, RestoresPrefix) }
 
-// Of returns what records of the view and of the job of a COMMIT.json are of; see
-// [RecordKey.Of].
+// Of returns the view and the job of a COMMIT.json, as [RecordKey.Of] returns them for records.
 func (j *Joined) Of() (view, job string) { return j.View, jobDigest(j.Job) }
 
 func numberOf(name string) (int, bool) {
@@ -65,9 +64,9 @@ func numberOf(name string) (int, bool) {
 	return n, ok && err == nil && n >= 0
 }
 
-// Needs reports whether a record may still matter to the members of v, the current view: a
-// member at one of its indices, a record of v or of one of its former views, or one of what
-// their job restores.
+// Needs reports whether a record may still matter to the members of v, the current view: a member
+// at one of its indices, a record of v or of one of its former views, or a record of what their
+// job restores.
 func (v *View) Needs(k RecordKey) bool {
 	switch {
 	case k.Job != "":

@@ -12,20 +12,20 @@ import (
 // logging is the state of reading and writing announcements.
 type logging struct {
 	phase logPhase
-	next  int // the number that is not announced yet, as far as this member knows
+	next  int // the next number without an announcement, as far as this member knows
 	delay time.Duration
 	mine  Announcement // being created
 	known []known      // the last announcements, oldest first
 }
 
-// known is an announcement, and the sign that this node had for its files.
+// known is an announcement with the sign that this node had for its files.
 type known struct {
 	Announcement
 	sign Sign
 }
 
-// maxKnown bounds logging.known; a checkpoint is not reported complete after so many
-// later ones.
+// maxKnown is the maximum length of logging.known. A checkpoint is not reported complete after
+// that many later ones.
 const maxKnown = 32
 
 type logPhase uint8
@@ -34,20 +34,21 @@ const (
 	logIdle   logPhase = iota
 	logGather          // reads all announcements of the view
 	logRead            // reads the next one
-	logCreate          // announces
+	logCreate          // creates an announcement
 	logWait            // waits
 )
 
-// logTask is of one view, so that late answers about another are dropped.
+// logTask returns the task of the current view. Late responses about another view do not match it
+// and are dropped.
 func (m *Machine) logTask() Task { return Task{OfLog, SaveID{View: m.view.now.Digest}} }
 
 // held is a checkpoint that is complete and not announced.
 type held struct {
 	Local
-	waited bool // members that go first had their time
+	waited bool // the members that go first have had their time
 }
 
-// startLog reads what was announced in a view that this member has just entered.
+// startLog reads the announcements of a view that this member has just entered.
 func (m *Machine) startLog() {
 	m.log = logging{phase: logGather, next: 1}
 	m.do(Action{Do: Gather, For: m.logTask(), Key: logPrefix(m.view.now.Digest)})
@@ -65,7 +66,7 @@ func (m *Machine) pollLog() {
 	}
 }
 
-// pokeLog polls now, where the log would wait.
+// pokeLog polls immediately if the log is waiting.
 func (m *Machine) pokeLog() {
 	if m.log.phase == logWait {
 		m.pollLog()
@@ -102,14 +103,14 @@ func (m *Machine) logAnswered(e Event) {
 			m.afterAnnounced()
 		case Unavailable:
 			m.waitLog(m.cfg.Retry)
-		default: // another was first, or nobody knows
+		default: // another member was first, or the result is unknown
 			m.pollLog()
 		}
 	}
 }
 
-// resume takes all announcements of a view. Only the last one can be of an open save,
-// since nothing is announced while a save is open.
+// resume processes all announcements of a view. Only the last one can belong to an open save,
+// because nothing is announced while a save is open.
 func (m *Machine) resume(records []Record) {
 	m.log.phase = logRead
 	var last *Announcement
@@ -148,7 +149,7 @@ func (m *Machine) logWasRead(e Event) {
 			return
 		}
 		fallthrough
-	case Corrupt: // so it is for every member, and the save never happens
+	case Corrupt: // every member finds it corrupt, so the save never happens
 		m.unreadable(key, err)
 		m.log.next++
 		m.pollLog()
@@ -164,8 +165,8 @@ func (m *Machine) busy() bool {
 	return slices.ContainsFunc(m.saves, func(s save) bool { return s.id.View == m.view.now.Digest && s.phase != saveDone })
 }
 
-// afterAnnounced waits while the save is open: nothing is announced meanwhile, and its
-// end polls at once.
+// afterAnnounced waits while the save is open. Nothing is announced meanwhile, and the end of the
+// save triggers a poll.
 func (m *Machine) afterAnnounced() {
 	if m.busy() {
 		m.waitLog(m.cfg.PollMax)
@@ -179,8 +180,8 @@ func (m *Machine) waitLog(after time.Duration) {
 	m.wait(m.logTask(), after)
 }
 
-// announce announces the newest checkpoint, if it is this member's turn and no save
-// is open. It is called when nothing is announced under the next number.
+// announce announces the newest checkpoint, if it is this member's turn and no save is open. It
+// is called when the next number has no announcement.
 func (m *Machine) announce() {
 	if m.busy() {
 		m.waitLog(m.cfg.PollMax)
@@ -209,7 +210,7 @@ func (m *Machine) announce() {
 	m.do(Action{Do: Create, For: m.logTask(), Key: announceKey(m.view.now.Digest, m.log.next), Body: encode(m.log.mine)})
 }
 
-// stagger is how long this member lets lower indices go first.
+// stagger returns how long this member lets lower indices go first.
 func (m *Machine) stagger() time.Duration {
 	return time.Duration(bits.Len(uint(m.cfg.Index)))*m.cfg.Stagger + time.Duration(m.cfg.Index)*m.cfg.Stagger/128
 }
@@ -228,7 +229,7 @@ func (m *Machine) announced(a Announcement) {
 	m.begin(&m.saves[len(m.saves)-1])
 }
 
-// completed takes a checkpoint that is complete on this node.
+// completed handles a checkpoint that is complete on this node.
 func (m *Machine) completed(l Local) {
 	if m.on(2) && (!m.active() || l.View == "" || l.View != m.view.now.Digest) {
 		m.report(Report{Topic: Skipped, Local: l, Step: l.Step, Why: "it was written before the current view"})
@@ -265,7 +266,7 @@ func (m *Machine) writtenAgain(l Local) bool {
 	return slices.ContainsFunc(m.log.known, func(k known) bool { return k.Round == l.Round && k.Step == l.Step && k.Writing > l.Writing })
 }
 
-// hold notes a checkpoint that may be announced, unless it was: then only a save that
+// hold records a checkpoint that may be announced. If it was announced already, only a save that
 // waits for it needs it. An earlier writing of the step is no longer on the volume.
 func (m *Machine) hold(l Local) {
 	for i := range m.ready {
@@ -296,8 +297,8 @@ func (m *Machine) knownSign(a Announcement) (sign Sign) {
 	return sign
 }
 
-// knownFiles reports whether the very files of l were announced, and the best sign that
-// this node had for them.
+// knownFiles reports whether exactly the files of l were announced, and the best sign that this
+// node had for them.
 func (m *Machine) knownFiles(l Local) (announced bool, sign Sign) {
 	for _, k := range m.log.known {
 		if l.is(k.Announcement) {
@@ -307,8 +308,8 @@ func (m *Machine) knownFiles(l Local) (announced bool, sign Sign) {
 	return announced, sign
 }
 
-// guessed reports whether this node took part in a save of l without a sign, so that
-// only a provisional COMMIT came of it.
+// guessed reports whether this node took part in a save of l without a sign, so that its COMMIT
+// is only provisional.
 func (m *Machine) guessed(l Local) bool {
 	return slices.ContainsFunc(m.log.known, func(k known) bool { return k.Scope == ScopeNode && l.of(k.Round, k.Step, k.Writing) })
 }
@@ -325,7 +326,7 @@ func (m *Machine) sameFiles(number int, a Announcement) bool {
 	})
 }
 
-// noteSign remembers the sign that this node had for a save.
+// noteSign records the sign that this node had for a save.
 func (m *Machine) noteSign(a Announcement, sign Sign) {
 	for i := range m.log.known {
 		if k := &m.log.known[i]; k.View == a.View && k.Save == a.Save {
@@ -334,22 +335,22 @@ func (m *Machine) noteSign(a Announcement, sign Sign) {
 	}
 }
 
-// of reports whether l is of a writing.
+// of reports whether l belongs to a writing.
 func (l *Local) of(round int, step int64, writing int) bool {
 	return l.Round == round && l.Step == step && l.Writing == writing
 }
 
-// is reports whether l has the files that were announced.
+// is reports whether l has the announced files.
 func (l *Local) is(a Announcement) bool {
 	return l.of(a.Round, a.Step, a.Writing) && l.Edition == a.Edition
 }
 
-// later reports whether the trainer wrote l after what was announced.
+// later reports whether the trainer wrote l after the announced writing.
 func later(l Local, a Announcement) bool {
 	return cmp.Or(cmp.Compare(l.Round, a.Round), cmp.Compare(l.Step, a.Step), cmp.Compare(l.Writing, a.Writing), cmp.Compare(l.Edition, a.Edition)) > 0
 }
 
-// match returns the held checkpoint that belongs to an announcement.
+// match returns the held checkpoint that belongs to an announcement, or nil.
 func (m *Machine) match(a Announcement) *held {
 	for i := range m.ready {
 		if h := &m.ready[i]; h.of(a.Round, a.Step, a.Writing) && (h.View == a.View || !m.on(2)) {
@@ -359,15 +360,15 @@ func (m *Machine) match(a Announcement) *held {
 	return nil
 }
 
-// replaced reports whether this node holds a later writing of an announced step, in place
-// of the one that was announced.
+// replaced reports whether this node holds a later writing of an announced step instead of the
+// announced one.
 func (m *Machine) replaced(a Announcement) bool {
 	return slices.ContainsFunc(m.ready, func(h held) bool {
 		return h.View == a.View && h.Round == a.Round && h.Step == a.Step && h.Writing > a.Writing
 	})
 }
 
-// know notes an announcement, and skips what the trainer wrote before.
+// know records an announcement and skips what the trainer wrote before it.
 func (m *Machine) know(a Announcement) {
 	m.log.known = append(slices.Clone(m.log.known[max(0, len(m.log.known)-maxKnown+1):]), known{Announcement: a})
 	if m.on(5) {

@@ -5,43 +5,43 @@ import (
 	"time"
 )
 
-// Config says which member a Machine is. Zero durations mean the defaults.
+// Config configures a Machine. Zero durations mean the defaults.
 type Config struct {
 	Job   string // identity from the scheduler
 	Index int    // of this node
-	Count int    // of nodes
-	Boot  string // random, kept on the pod's volume
+	Count int    // number of nodes
+	Boot  string // random, stored on the pod's volume
 	Pod   string // this run of the pod; empty: unknown
-	// Conflict says what happens to another save's COMMIT of the same step.
+	// Conflict selects the handling of another save's COMMIT of the same step.
 	Conflict Conflict
-	// View and Round are where this member was before its process restarted; see
+	// View and Round are the position of this member before its process restarted; see
 	// [Machine.Position].
 	View  string
 	Round int
 
-	Lease       time.Duration // how long a record of another job must stand still
+	Lease       time.Duration // how long a record of another job must be unchanged
 	Beat        time.Duration // between heartbeats
 	Retry       time.Duration // after a store was unavailable
 	PollMin     time.Duration // first wait for an announcement, a view or a COMMIT
-	PollMax     time.Duration // longest
-	Stagger     time.Duration // by how much each index lets the one before go first
-	TakeOver    time.Duration // how long COMMIT.json may be missing before others look
+	PollMax     time.Duration // longest such wait
+	Stagger     time.Duration // delay per index, so that lower indices go first
+	TakeOver    time.Duration // how long COMMIT.json may be missing before others take over
 	Patience    time.Duration // how long a save of a former view is watched
-	QuietPeriod time.Duration // how long a node without files waits before it says so
+	QuietPeriod time.Duration // how long a node without files waits before it reports so
 }
 
-// Conflict says what happens to another save's COMMIT of the same step.
+// Conflict selects the handling of another save's COMMIT of the same step.
 type Conflict string
 
-// The conflicts.
+// The values of Conflict.
 const (
 	ConflictFail      Conflict = "fail"
 	ConflictOverwrite Conflict = "overwrite"
 	ConflictSuffix    Conflict = "suffix"
 )
 
-// complete checks a Config and fills in the defaults. With more nodes members poll
-// more rarely, so that all of them together make about 30 requests per second at most.
+// complete checks a Config and fills in the defaults. With more nodes, each member polls less
+// often, so that all of them together make at most about 30 requests per second.
 func (c *Config) complete() error {
 	if err := checkIdentity(c.Job, c.Boot, c.Index, c.Count); err != nil {
 		return err
@@ -66,17 +66,17 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// SaveID names a save.
+// SaveID identifies a save.
 type SaveID struct {
 	View   string
 	Number int
 }
 
-// Task is what an Action is done for. The Event that answers it carries the same
-// Task. A task has one action at a time: either a request or a timer.
+// Task identifies the purpose of an Action. The Event with its result carries the same Task. A
+// task has one action at a time: either a request or a timer.
 type Task struct {
 	Of   Concern
-	Save SaveID // of OfSave; of OfLog its View alone
+	Save SaveID // of OfSave; of OfLog only its View
 }
 
 // Concern is the kind of a Task.
@@ -91,36 +91,37 @@ const (
 	OfRestore                    // what to restore; see Restorer
 )
 
-// Verb says what an Action does.
+// Verb is the operation of an Action.
 type Verb uint8
 
-// The verbs. All but Wait and Tell are answered by an Event with What == Answer.
+// The operations. Each except Wait and Tell results in an Event with What == Answer.
 const (
 	Read    Verb = iota + 1 // read Key
 	Create                  // create Key with Body if it is absent
-	Replace                 // replace Key with Body if it is there in Version
+	Replace                 // replace Key with Body if it exists in Version
 	Gather                  // list the keys that begin with Key, and read each
-	// Look looks up the data that Parts name: OK when all is there, NotExist when
-	// something is missing, Corrupt with Why when Parts make no valid COMMIT.json.
+	// Look checks the data that Parts name. The outcome is OK when all exist, NotExist when
+	// something is missing, and Corrupt with Why when Parts make no valid COMMIT.json.
 	Look
-	// Commit joins Parts to a COMMIT.json with Joined, and creates Key, or replaces it
-	// if Version is not empty. It answers Corrupt as Look does.
+	// Commit joins Parts to a COMMIT.json with Joined, and creates Key, or replaces it if Version
+	// is not empty. The outcome is Corrupt under the same condition as for Look.
 	Commit
-	// Scan looks for this node's files of Save after the announcement was read. It
-	// answers when all are closed and unchanged: OK when there are some and they are
-	// held, NotExist when there are none, Changed when they are lost. Files of the
-	// step that are of another view, round or writing are lost, too: this node has some.
+	// Scan looks for this node's files of Save after the announcement was read. It completes when
+	// all are closed and unchanged. The outcome is OK when files exist and a snapshot holds them,
+	// NotExist when there are none, and Changed when they are lost. Files of the step that belong
+	// to another view, round or writing also count as lost, because this node has files.
 	Scan
-	// Upload sends what was held for Save and answers OK with the part's payload in
-	// Body when it is durable, or Changed when it is lost.
+	// Upload sends the snapshot for Save. The outcome is OK with the part's payload in Body when
+	// it is durable, or Changed when it is lost.
 	Upload
-	// Newest finds the newest valid checkpoint: OK with Found, or NotExist. For a
-	// Restorer it is none of the contents that Bad names, and of Step if that is not
-	// [Nothing]; Since has what was committed after Past.
+	// Newest finds the newest valid checkpoint. The outcome is OK with Found, or NotExist. For a
+	// Restorer, it excludes contents that Bad names, and all steps but Step if that is not
+	// [Nothing]. Since lists what was committed after Past.
 	Newest
-	// Last reads the last agreement below Key: OK with Body, or NotExist.
+	// Last reads the last agreement below Key. The outcome is OK with Body, or NotExist.
 	Last
-	// Fetch restores Past: OK, or Corrupt when the checkpoint is damaged, gone or another.
+	// Fetch restores Past. The outcome is OK, or Corrupt when the checkpoint is damaged, removed
+	// or another one.
 	Fetch
 	// Wait replaces the timer of the task. When it fires, the Event has What == Fired.
 	Wait
@@ -128,7 +129,7 @@ const (
 	Tell
 )
 
-// Action is something to do.
+// Action is an operation that the caller must execute.
 type Action struct {
 	Do      Verb
 	For     Task
@@ -146,29 +147,29 @@ type Action struct {
 	Bad    []string     // Newest
 }
 
-// Outcome is how a request ended.
+// Outcome is the result of a request.
 type Outcome uint8
 
 // The outcomes.
 const (
 	OK          Outcome = iota + 1
-	Exists              // Create: the key is there already
+	Exists              // Create: the key already exists
 	Changed             // Replace: the key has another version; Scan, Upload: the files are lost
-	NotExist            // nothing there
-	Unknown             // the reply was lost: a write may have happened, or happen yet
-	Unavailable         // nothing happened; try later
-	Corrupt             // the bytes cannot be read, or cannot be right
-	Denied              // Create, Replace: this process may not write; nothing happened
+	NotExist            // the key, data or files do not exist
+	Unknown             // the response was lost: a write may have happened, or may happen later
+	Unavailable         // nothing happened; retry later
+	Corrupt             // the bytes cannot be read, or are invalid
+	Denied              // Create, Replace: this process has no write permission; nothing happened
 )
 
-// What says what an Event is.
+// What is the kind of an Event.
 type What uint8
 
-// The events.
+// The kinds of events.
 const (
 	Start    What = iota + 1 // once, first
-	Leave                    // the process ends in order
-	Answer                   // a request ended
+	Leave                    // the process exits in order
+	Answer                   // a request completed
 	Fired                    // a timer fired
 	Complete                 // a checkpoint is complete on this node
 	Expect                   // files of a new checkpoint appeared: poll sooner
@@ -189,7 +190,7 @@ type Found struct {
 	Digest string
 }
 
-// Event is something that happened.
+// Event is the input of a state machine.
 type Event struct {
 	What    What
 	For     Task
@@ -200,13 +201,12 @@ type Event struct {
 	Found   Found
 	Since   []Candidate // Newest: committed after the Action's Past, newest first
 	Local   Local       // Complete
-	Why     string      // for people: of Look and Commit with Corrupt, of Scan with Changed
-	// Provisional is that of Scan and Upload: no sign proves that the files are
-	// complete.
+	Why     string      // for users: of Look and Commit with Corrupt, of Scan with Changed
+	// Provisional belongs to Scan and Upload: no sign proves that the files are complete.
 	Provisional bool
 }
 
-// Sign says how a node knows that its checkpoint is complete.
+// Sign is how a node knows that its checkpoint is complete.
 type Sign uint8
 
 // The signs, weakest first.
@@ -216,13 +216,13 @@ const (
 	SignJob                   // conclusive for all nodes' files
 )
 
-// Local is a checkpoint that is complete and held on this node.
+// Local is a checkpoint that is complete on this node and held in a snapshot.
 type Local struct {
 	View    string // when its first file was held; see Machine.Position
-	Round   int    // the same
+	Round   int    // when its first file was held; see Machine.Position
 	Step    int64
 	Writing int // how often the step was written in this round, from 1; see Writings
-	Edition int // which files of the writing, from 1: some may be added after it was saved
+	Edition int // which files of the writing, from 1: files may be added after it was saved
 	Sign    Sign
 }
 
@@ -232,25 +232,25 @@ type Topic uint8
 // The topics.
 const (
 	Registered    Topic = iota + 1
-	Refused             // Who: the job that is alive; final
+	Refused             // Who: the live job; final
 	Fenced              // Who: the boot id that replaced this member; final
-	Unreadable          // Key, Why: a record that cannot be read and stays as it is
-	Viewed              // View: this member is in it now
+	Unreadable          // Key, Why: a record that cannot be read and is left unchanged
+	Viewed              // View: this member is now in it
 	Waiting             // Missing: the indices that a view, a save or a restore waits for
 	Announced           // Save: will be saved next
 	Skipped             // Local: will not be saved
 	Committed           // Save: safe, unless it is Provisional
 	Abandoned           // Save, Why: will not be committed
 	Superseded          // Save: a later save of the step is committed
-	Removed             // Save: it is no longer there, and a later step is committed
+	Removed             // Save: it was removed, and a later step is committed
 	Conflicted          // Save: the step has another COMMIT
 	Damaged             // Save, Why: what the nodes saved makes no COMMIT.json, or vanished while it was written
-	RestoreAgreed       // Agreement: this is restored; final
-	RestoreNone         // there is nothing to restore; Agreement: that was agreed on; final
+	RestoreAgreed       // Agreement: the checkpoint to restore; final
+	RestoreNone         // there is nothing to restore; Agreement: the agreement on that; final
 	RestoreAlone        // Why: no agreement can be made; final
 )
 
-// Report is something that the user must know.
+// Report is a message for the user.
 type Report struct {
 	Topic     Topic
 	Who       string
@@ -262,21 +262,21 @@ type Report struct {
 	Why       string
 	Local     Local
 	Agreement Agreement
-	// Provisional is of Committed and Superseded: no sign proves that what the COMMIT
-	// holds is complete, so that it must not be reported safe.
+	// Provisional belongs to Committed and Superseded: no sign proves that the content of the
+	// COMMIT is complete, so it must not be reported safe.
 	Provisional bool
 }
 
-// Machine is one member. It is not safe for concurrent use.
+// Machine is the state machine of one member. It is not safe for concurrent use.
 type Machine struct {
 	cfg Config
-	off rules // switched off by tests
+	off rules // disabled by tests
 
 	member membership
 	view   viewing
 	log    logging
 	round  int
-	ready  []held // not announced, in the order in which they became complete
+	ready  []held // not announced, in order of completion
 	saves  []save // open
 
 	out []Action
@@ -287,7 +287,7 @@ type rules uint16
 
 func rule(n int) rules { return 1 << n }
 
-// ruleOfWritings is that nodes compare which writing of a step they hold, a part of rule 4.
+// ruleOfWritings, a part of rule 4: nodes compare which writing of a step they hold.
 const ruleOfWritings = 14
 
 func (m *Machine) on(n int) bool { return m.off&rule(n) == 0 }
@@ -300,8 +300,8 @@ func New(cfg Config) (*Machine, error) {
 	return &Machine{cfg: cfg}, nil
 }
 
-// Position is where what the node holds from now on belongs: the view and the round.
-// ok is false while there is no view, and then nothing can be saved.
+// Position returns the view and round of the snapshots that the node takes from now on. ok is
+// false while there is no view; nothing can be saved then.
 func (m *Machine) Position() (view string, round int, ok bool) {
 	return m.view.now.Digest, m.round, m.view.now.Digest != ""
 }
@@ -327,8 +327,8 @@ func (m *Machine) Announced() []Announcement {
 // HasLeft reports whether Leave is done.
 func (m *Machine) HasLeft() bool { return m.member.phase == memberLeft }
 
-// Step takes an event and returns the actions that follow. An event that nothing waits
-// for has no effect.
+// Step processes an event and returns the resulting actions. An event that does not match a
+// pending task has no effect.
 func (m *Machine) Step(e Event) []Action {
 	m.out = nil
 	switch e.What {
@@ -388,7 +388,7 @@ func (m *Machine) fired(t Task) {
 	}
 }
 
-// active reports whether this member may begin something.
+// active reports whether this member may start new work.
 func (m *Machine) active() bool { return m.member.phase >= memberBeating }
 
 func (m *Machine) do(a Action) { m.out = append(m.out, a) }
@@ -397,8 +397,8 @@ func (m *Machine) wait(t Task, after time.Duration) { m.do(Action{Do: Wait, For:
 
 func (m *Machine) report(r Report) { m.do(Action{Do: Tell, Report: r}) }
 
-// unreadable reports a record that cannot be used and stays as it is. Without err its bytes
-// could not be read, or are those of another record.
+// unreadable reports a record that cannot be used and is left unchanged. A nil err means that its
+// bytes could not be read, or are those of another record.
 func (m *Machine) unreadable(key string, err error) {
 	why := "it is not the record that belongs there"
 	if err != nil {
@@ -407,7 +407,7 @@ func (m *Machine) unreadable(key string, err error) {
 	m.report(Report{Topic: Unreadable, Key: key, Why: why})
 }
 
-// payload returns what stands in a part, which must be JSON.
+// payload returns body as the payload of a part, or nil unless it is valid JSON.
 func payload(body []byte) json.RawMessage {
 	if len(body) == 0 || !json.Valid(body) {
 		return nil

@@ -22,15 +22,15 @@ const (
 	memberIdle    memberPhase = iota
 	memberRead                // reads the record to register
 	memberWrite               // creates or replaces it
-	memberWatch               // waits whether another job's record changes
+	memberWatch               // waits for a change of another job's record
 	memberRetry               // waits for the store
 	memberRefused             // final: another job is alive
 	memberFenced              // final: replaced by a newer member
 	memberLeft                // final
-	// From here on the member is registered.
+	// In the following phases the member is registered.
 	memberBeating // waits for the next heartbeat
 	memberBeat    // writes it
-	memberCheck   // reads the record after a doubtful heartbeat
+	memberCheck   // reads the record after an uncertain heartbeat
 	memberAgain   // waits for the store
 	memberLeaving // writes that it left
 )
@@ -45,7 +45,8 @@ func (m *Machine) readMember() {
 	m.do(Action{Do: Read, For: ofMember, Key: memberKey(m.cfg.Index)})
 }
 
-// writeMember writes the record in place of the version seen; empty: of none.
+// writeMember writes the record and replaces the given version, or creates it if version is
+// empty.
 func (m *Machine) writeMember(phase memberPhase, version, state string) {
 	m.member.phase = phase
 	m.member.beat++
@@ -70,7 +71,7 @@ func (m *Machine) memberAnswered(e Event) {
 			m.registered(e.Version)
 		case Unavailable:
 			m.retryMember()
-		default: // another wrote, or nobody knows whether this member did
+		default: // another member wrote it, or the result of this member's write is unknown
 			m.readMember()
 		}
 	case memberLeaving:
@@ -99,7 +100,7 @@ func (m *Machine) memberWasRead(e Event) {
 	}
 }
 
-// unreadableMember reports a record that stays as it is, and looks again later.
+// unreadableMember reports a record that is left unchanged, and retries later.
 func (m *Machine) unreadableMember(err error) {
 	m.unreadable(memberKey(m.cfg.Index), err)
 	m.retryMember()
@@ -113,7 +114,7 @@ func (m *Machine) retryMember() {
 	m.wait(ofMember, m.cfg.Retry)
 }
 
-// decide takes the record of this node's index as it was read.
+// decide processes the record that was read at this node's index.
 func (m *Machine) decide(rec Member, version string) {
 	same := rec.Job == m.cfg.Job
 	switch {
@@ -151,7 +152,7 @@ func (m *Machine) replaceMember(rec Member, version string) {
 	m.writeMember(memberWrite, version, "")
 }
 
-// registered goes on after the record is this member's.
+// registered continues after this member owns the record.
 func (m *Machine) registered(version string) {
 	first := !m.member.joined
 	m.member.version, m.member.joined, m.member.phase = version, true, memberBeating
@@ -174,18 +175,18 @@ func (m *Machine) memberFired() {
 	}
 }
 
-// leave says in the record that this member ended in order.
+// leave records that this member exited in order.
 func (m *Machine) leave() {
 	switch {
 	case m.member.phase == memberBeating:
 		m.writeMember(memberLeaving, m.member.version, Left)
 	case m.member.phase != memberRefused && m.member.phase != memberFenced:
-		m.member.phase = memberLeft // a record in doubt stands still by itself
+		m.member.phase = memberLeft // a record in doubt stops changing by itself
 	}
 }
 
-// fenced ends what a replaced member must not go on with: it announces nothing and forms
-// no view. Its open saves go on.
+// fenced stops what a replaced member must not continue: it announces nothing and forms no view.
+// Its open saves continue.
 func (m *Machine) fenced() {
 	m.view.phase, m.log.phase = viewIdle, logIdle
 	m.skip(func(*held) bool { return true })

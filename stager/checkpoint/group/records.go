@@ -13,26 +13,26 @@ import (
 	"unicode/utf8"
 )
 
-// apiVersion stands in every record.
+// apiVersion is part of every record.
 const apiVersion = "stager.dev/v1alpha1"
 
-// Bounds of what a record may hold.
+// Limits for the content of a record.
 const (
 	maxName   = 512
 	maxCount  = 1 << 17
 	maxFormer = 16
 	maxReason = 4096
-	// RecordLimit is how large a record may be.
+	// RecordLimit is the maximum size of a record in bytes.
 	RecordLimit = 64 << 20
 )
 
-// ErrUnsupported is part of errors about records that need a later version of stager.
+// ErrUnsupported is wrapped in errors about records that need a later version of stager.
 var ErrUnsupported = errors.New("it needs a later version of stager")
 
-// features are what a record may require of its reader.
+// features are the features that a record may require of its reader.
 var features = []string{}
 
-// Header begins every record.
+// Header is the start of every record.
 type Header struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -46,27 +46,27 @@ type Member struct {
 	Index  int      `json:"index"`
 	Count  int      `json:"count"`
 	Boot   string   `json:"boot"`
-	Beat   int64    `json:"beat"`             // grows while the member lives
+	Beat   int64    `json:"beat"`             // increases while the member is alive
 	State  string   `json:"state,omitempty"`  // [Left], or empty
 	Former []string `json:"former,omitempty"` // boot ids of this job that were replaced, oldest first
 }
 
-// Left is the State of a member that ended in order.
+// Left is the State of a member that exited in order.
 const Left = "left"
 
 // View is nodes/view.json: the members that save together.
 type View struct {
 	Header
-	Seq    int64    `json:"seq"` // grows by one with each view of a destination
+	Seq    int64    `json:"seq"` // increases by one with each view of a destination
 	Job    string   `json:"job"`
 	Count  int      `json:"count"`
 	Digest string   `json:"view"`
 	Boots  []string `json:"boots"` // by index
-	// Former are the views of this job before, newest first.
+	// Former are the earlier views of this job, newest first.
 	Former []string `json:"former,omitempty"`
 }
 
-// Scope says for whom an announcement knows that the checkpoint is complete.
+// Scope is the set of nodes whose files an announcement declares complete.
 type Scope string
 
 // The scopes of an announcement.
@@ -81,13 +81,13 @@ type Announcement struct {
 	View    string `json:"view"`
 	Save    int    `json:"save"` // its number, from 1
 	Step    int64  `json:"step"`
-	Round   int    `json:"round"`   // which restore of the view came before
-	Writing int    `json:"writing"` // how often the step was written in the round, as node By counts, from 1
+	Round   int    `json:"round"`   // number of the preceding restore of the view
+	Writing int    `json:"writing"` // how often the step was written in the round, as counted by node By, from 1
 	Edition int    `json:"edition"` // which files of the writing, from 1
 	Scope   Scope  `json:"scope"`
 	By      int    `json:"by"`
-	// Provisional says that the announcing node has no sign, so that the save is
-	// provisional whatever the others have.
+	// Provisional reports that the announcing node has no sign. The save is then provisional
+	// whatever the other nodes have.
 	Provisional bool `json:"provisional,omitempty"`
 }
 
@@ -106,7 +106,7 @@ type Part struct {
 	Payload     json.RawMessage `json:"payload,omitempty"`     // what the node saved; absent when it has no files
 }
 
-// Joined is the "group" object of a COMMIT.json: which save it holds.
+// Joined is the "group" object of a COMMIT.json. It identifies the save.
 type Joined struct {
 	Job         string   `json:"job"`
 	View        string   `json:"view"`
@@ -211,13 +211,13 @@ func (p *Part) check() error {
 	return checkIdentity("any", p.Boot, p.Index, p.Count)
 }
 
-// checker is a record that can tell a fault of its own.
+// checker is a record that can validate itself.
 type checker[T any] interface {
 	*T
 	check() error
 }
 
-// decode reads a record, ignores unknown fields and refuses what cannot be.
+// decode decodes and validates a record. It ignores unknown fields.
 func decode[T any, P checker[T]](body []byte) (T, error) {
 	var rec T
 	if len(body) > RecordLimit {
@@ -229,21 +229,21 @@ func decode[T any, P checker[T]](body []byte) (T, error) {
 	return rec, P(&rec).check()
 }
 
-// DecodeMember reads a member record.
+// DecodeMember decodes a member record.
 func DecodeMember(body []byte) (Member, error) { return decode[Member](body) }
 
-// DecodeView reads nodes/view.json.
+// DecodeView decodes nodes/view.json.
 func DecodeView(body []byte) (View, error) { return decode[View](body) }
 
-// DecodeAnnouncement reads an announcement.
+// DecodeAnnouncement decodes an announcement.
 func DecodeAnnouncement(body []byte) (Announcement, error) { return decode[Announcement](body) }
 
-// DecodePart reads a part.
+// DecodePart decodes a part.
 func DecodePart(body []byte) (Part, error) { return decode[Part](body) }
 
-// DecodeJoined reads which save a COMMIT.json holds; nil when no group wrote it. It refuses
-// one that requires what this version does not know: such a COMMIT is never replaced. The
-// caller checks the rest of the file.
+// DecodeJoined returns the save of a COMMIT.json, or nil when no group wrote it. It returns an
+// error when the COMMIT requires an unknown feature; such a COMMIT is never replaced. The caller
+// checks the rest of the file.
 func DecodeJoined(body []byte) (*Joined, error) {
 	var c struct {
 		Header
@@ -258,12 +258,12 @@ func DecodeJoined(body []byte) (*Joined, error) {
 func encode(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // only a payload that is no JSON, which newPart refuses
+		panic(err) // possible only with an invalid payload, which newPart refuses
 	}
 	return append(text, '\n')
 }
 
-// digestOf names a view.
+// digestOf returns the name of a view.
 func digestOf(job string, boots []string) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %d\n", job, len(boots))
@@ -280,11 +280,11 @@ func digestBytes(body []byte) string {
 
 // Keys at the destination.
 const (
-	// MembersPrefix is where member records are.
+	// MembersPrefix is the prefix of member records.
 	MembersPrefix = "nodes/members/"
 	// ViewKey is the key of the current view.
 	ViewKey = "nodes/view.json"
-	// ViewsPrefix is where announcements are.
+	// ViewsPrefix is the prefix of announcements.
 	ViewsPrefix = "nodes/views/"
 	commitName  = "COMMIT.json"
 	partsName   = "parts"
@@ -299,7 +299,7 @@ func announceKey(view string, save int) string {
 	return fmt.Sprintf("%s%08d%s", logPrefix(view), save, ending)
 }
 
-// StepDir is the directory of a step; suffix 0 is the plain one.
+// StepDir returns the directory of a step. Suffix 0 is the plain name.
 func StepDir(step int64, suffix int) string {
 	if suffix > 0 {
 		return fmt.Sprintf("step-%08d-attempt-%d", step, suffix)
@@ -307,17 +307,17 @@ func StepDir(step int64, suffix int) string {
 	return fmt.Sprintf("step-%08d", step)
 }
 
-// PartsPrefix is where the parts of a save are.
+// PartsPrefix returns the prefix of the parts of a save.
 func PartsPrefix(step int64, id SaveID) string {
 	return fmt.Sprintf("%s/%s/%s/%08d/", StepDir(step, 0), partsName, id.View, id.Number)
 }
 
-// PartKey is the key of one part of a save.
+// PartKey returns the key of one part of a save.
 func PartKey(step int64, id SaveID, index int) string {
 	return fmt.Sprintf("%s%06d%s", PartsPrefix(step, id), index, ending)
 }
 
-// ParsePartKey reads which save a key below a step's directory is a part of.
+// ParsePartKey returns the save and index of a part. rest is its key below a step's directory.
 func ParsePartKey(rest string) (id SaveID, index int, ok bool) {
 	f := strings.Split(strings.TrimSuffix(rest, ending), "/")
 	if len(f) != 4 || f[0] != partsName || !viewDigest.MatchString(f[1]) || !strings.HasSuffix(rest, ending) {

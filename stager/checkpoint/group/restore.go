@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// RestoreConfig says what a Restorer is for.
+// RestoreConfig configures a Restorer.
 type RestoreConfig struct {
 	Job   string // identity from the scheduler
 	Index int    // of this node
-	Count int    // of nodes
+	Count int    // number of nodes
 	Pod   string // this run of the pod; empty: unknown
-	Step  int64  // to restore by hand; [Nothing]: what is agreed on
-	// Empty says that the job may begin without a checkpoint.
+	Step  int64  // the step that the user chose; [Nothing]: the agreed one
+	// Empty reports that the job may start without a checkpoint.
 	Empty bool
-	Wait  time.Duration // between looks for nodes that hold a damaged checkpoint
+	Wait  time.Duration // poll interval for nodes that hold a damaged checkpoint
 }
 
-// Restorer agrees with the other nodes of a job on one checkpoint, which each of them
-// restores at its own time and with a Restorer of its own. Nobody else needs to live. Like
-// [Machine] it decides, and its caller acts.
+// Restorer agrees with the other nodes of a job on one checkpoint. Each node restores it at its
+// own time and with its own Restorer; no other process needs to be alive. Like [Machine], it
+// decides, and the caller executes the actions.
 //
-// The last agreement of the job counts. A node follows it until it is known that the job
-// ran since, or until this node has restored it: then the node makes the next agreement.
-// A node that restores again while nothing proves that the job ran may be the only one, so
-// the next agreement is on the same checkpoint, also when a newer one was committed. It
-// divides what was saved before from what is saved afterwards, as a checkpoint carries the
-// number of the last agreement when its files appeared; see [Agreement.ProvedBy].
+// The last agreement of the job is valid. A node follows it until the job is known to have run
+// since, or until this node has restored it. Then the node makes the next agreement. A node that
+// restores again while nothing proves that the job ran may be the only one. The next agreement is
+// therefore on the same checkpoint, even if a newer one was committed. It separates earlier saves
+// from later ones, because a checkpoint records the number of the last agreement at the time when
+// its files appeared; see [Agreement.ProvedBy].
 type Restorer struct {
 	cfg RestoreConfig
-	off restoreRules // switched off by tests
+	off restoreRules // disabled by tests
 
 	phase   restorePhase
-	began   int       // the number of the last agreement when this process began; -1: not read
-	last    Agreement // that counts; Number 0: none
+	began   int       // the number of the last agreement when this process started; -1: not read
+	last    Agreement // the valid one; Number 0: none
 	own     Follower
 	version string // of the own record
 	since   []Candidate
@@ -56,11 +56,11 @@ const (
 	restoreNewest              // finds what was committed since
 	restorePart                // reads which pod took part in what was committed since
 	restoreCreate              // creates an agreement
-	restoreFollow              // notes that this node follows the last one
+	restoreFollow              // records that this node follows the last agreement
 	restoreOthers              // reads what the other nodes hold
 	restoreWait                // waits for them
 	restoreFetch               // restores
-	restoreDone                // notes that this node has restored
+	restoreDone                // records that this node has restored
 	restoreCheck               // reads whether the agreement is still the last one
 	restoreEnd
 )
@@ -77,7 +77,7 @@ var ofRestore = Task{Of: OfRestore}
 
 func (r *Restorer) on(rule restoreRules) bool { return r.off&rule == 0 }
 
-// Step takes an event and returns the actions that follow.
+// Step processes an event and returns the resulting actions.
 func (r *Restorer) Step(e Event) []Action {
 	r.out = nil
 	switch {
@@ -98,7 +98,7 @@ func (r *Restorer) do(p restorePhase, a Action) {
 
 func (r *Restorer) end(report Report) { r.do(restoreEnd, Action{Do: Tell, Report: report}) }
 
-// readLast begins anew: nothing that was seen before counts.
+// readLast starts over and discards all earlier results.
 func (r *Restorer) readLast() {
 	r.last, r.found, r.ran, r.since, r.bad = Agreement{}, nil, nil, nil, false
 	r.do(restoreLast, Action{Do: Last, Key: AgreementsPrefix(r.cfg.Job)})
@@ -131,8 +131,8 @@ func (r *Restorer) answered(e Event) {
 	}
 }
 
-// readAgreement decodes the last agreement. It reports false after it ended with one that
-// cannot be read: whoever passes it over may restore another checkpoint than the others.
+// readAgreement decodes the last agreement. If the agreement cannot be read, it ends the restore
+// and returns false: a node that ignores it may restore another checkpoint than the others.
 func (r *Restorer) readAgreement(e Event) (a Agreement, ok bool) {
 	if e.Outcome == NotExist {
 		return a, true
@@ -182,8 +182,8 @@ func (r *Restorer) ownWasRead(e Event) {
 
 func (r *Restorer) byHand() bool { return r.cfg.Step > Nothing }
 
-// findNewest finds what was committed since the last agreement, newest first, and the
-// newest that can be restored.
+// findNewest finds what was committed since the last agreement, newest first, and the newest that
+// can be restored.
 func (r *Restorer) findNewest() {
 	a := Action{Do: Newest, Past: r.last, Step: r.cfg.Step}
 	if a.Bad = r.last.Bad; r.bad {
@@ -228,7 +228,7 @@ func (r *Restorer) newestFound(e Event) {
 	}
 }
 
-// newest is the newest checkpoint that can be restored, or to begin without one.
+// newest returns the newest checkpoint that can be restored, or Nothing to start without one.
 func (r *Restorer) newest() Found {
 	if r.found == nil {
 		return Found{Step: Nothing}
@@ -236,10 +236,10 @@ func (r *Restorer) newest() Found {
 	return r.found.Found
 }
 
-// partWasRead decides for a node that has not restored the last agreement, while the job
-// saved a checkpoint since. When another pod took part in it for this node, then this pod
-// came later, and begins again. Otherwise this pod was there and had not restored: the
-// others may be about to begin, and wait for it.
+// partWasRead decides for a node that has not restored the last agreement, while the job saved a
+// checkpoint since. If another pod took part in it for this node, this pod started later and
+// begins again. Otherwise this pod was there and had not restored: the others may be about to
+// start, and wait for it.
 func (r *Restorer) partWasRead(e Event) {
 	p, err := DecodePart(e.Body)
 	if e.Outcome == OK && err == nil && p.Pod != "" && p.Pod != r.cfg.Pod {
@@ -249,8 +249,8 @@ func (r *Restorer) partWasRead(e Event) {
 	r.keep()
 }
 
-// keep stays with the checkpoint of the last agreement. An agreement that came since this
-// process began divides as well as one that it makes itself.
+// keep keeps the checkpoint of the last agreement. An agreement made since this process started
+// separates saves as well as one that this process makes itself.
 func (r *Restorer) keep() {
 	again := (r.own.Done >= r.last.Base || r.cfg.Count != r.last.Count) && r.last.Number == r.began
 	if again && r.ran == nil && r.on(ruleAgain) && !r.mute {
@@ -278,20 +278,20 @@ func (r *Restorer) created(e Event) {
 	case Denied:
 		r.mute = true
 		if r.bad {
-			r.propose(Found{}, CauseBad) // says so
+			r.propose(Found{}, CauseBad) // reports the error
 			return
 		}
 		r.readLast()
-	default: // another was first, or nobody knows
+	default: // another node was first, or the result is unknown
 		r.readLast()
 	}
 }
 
-// follow notes that this node restores the last agreement.
+// follow records that this node restores the last agreement.
 func (r *Restorer) follow() {
 	switch {
 	case r.mute && (r.last.Number == 0 || r.ran != nil):
-		r.propose(Found{}, CauseFirst) // says so
+		r.propose(Found{}, CauseFirst) // reports the error
 		return
 	case r.mute, r.own.Follows == r.last.Number:
 		r.readOthers()
@@ -322,13 +322,13 @@ func (r *Restorer) noted(e Event) {
 	case e.Outcome == Denied:
 		r.mute = true
 		r.readLast()
-	default: // another process of this node wrote, or nobody knows whether this one did
+	default: // another process of this node wrote, or the result of this write is unknown
 		r.readLast()
 	}
 }
 
-// readOthers looks for nodes that hold a checkpoint in whose place the last agreement was
-// made. They did not see it, as this node reads after it was made.
+// readOthers looks for nodes that hold a checkpoint which the last agreement replaced. They had
+// not seen that agreement, because this node reads after it was made.
 func (r *Restorer) readOthers() {
 	if r.last.Over == 0 || !r.on(ruleWait) {
 		r.fetch()
@@ -384,9 +384,10 @@ func (r *Restorer) fetched(e Event) {
 	}
 }
 
-// checked ends when the agreement that this node has restored is still the last one, or the
-// last one is on the same checkpoint. Whoever finds it damaged makes the next agreement
-// first and reads who has restored it afterwards, or this node reads that agreement now.
+// checked ends the restore if the agreement that this node has restored is still the last one, or
+// if the last one is on the same checkpoint. A node that finds the checkpoint damaged first makes
+// the next agreement and then reads who has restored the old one, or this node reads that
+// agreement now.
 func (r *Restorer) checked(e Event) {
 	a, ok := r.readAgreement(e)
 	if !ok {

@@ -6,28 +6,28 @@ import (
 	"fmt"
 )
 
-// Agreement is nodes/restores/<job>/<number>.json: which checkpoint all nodes of a job
-// restore. It is created once. The one with the highest number counts.
+// Agreement is nodes/restores/<job>/<number>.json: the checkpoint that all nodes of a job
+// restore. It is created once. The agreement with the highest number is valid.
 type Agreement struct {
 	Header
 	Job    string `json:"job"`
 	Number int    `json:"number"` // from 1
-	// Base is the first agreement of a row on the same checkpoint, of which each was made
-	// because a node restored again before the job is known to have run.
+	// Base is the first agreement of a sequence on the same checkpoint. Each later one was made
+	// because a node restored again before the job was known to have run.
 	Base   int      `json:"base"`
-	Count  int      `json:"count"`            // of nodes, as its writer counts
-	Step   int64    `json:"step"`             // [Nothing]: begin without a checkpoint
+	Count  int      `json:"count"`            // number of nodes, as counted by the writer
+	Step   int64    `json:"step"`             // [Nothing]: start without a checkpoint
 	Dir    string   `json:"dir,omitempty"`    // of the step, below the destination
 	Digest string   `json:"digest,omitempty"` // of the contents of its COMMIT.json
 	Cause  Cause    `json:"cause"`
 	By     int      `json:"by"`            // the node that made it
 	Bad    []string `json:"bad,omitempty"` // digests of checkpoints that a node could not restore
-	// Over is the first of the agreements in whose place this one was made although nodes
-	// may have restored them and still wait with them; 0: none.
+	// Over is the first of the agreements that this one replaces although nodes may have restored
+	// them and still wait with them; 0: none.
 	Over int `json:"over,omitempty"`
 }
 
-// Nothing is the Step of an Agreement to begin without a checkpoint.
+// Nothing is the Step of an Agreement to start without a checkpoint.
 const Nothing = -1
 
 // Cause is why an agreement was made.
@@ -36,21 +36,21 @@ type Cause string
 // The causes.
 const (
 	CauseFirst Cause = "first" // the job has restored nothing so far
-	CauseRan   Cause = "ran"   // the job saved a checkpoint since the agreement before
+	CauseRan   Cause = "ran"   // the job saved a checkpoint since the previous agreement
 	CauseAgain Cause = "again" // a node restores again, and the job is not known to have run
-	CauseBad   Cause = "bad"   // the checkpoint agreed on before is damaged, or gone
-	CauseHand  Cause = "hand"  // the step was given by hand
+	CauseBad   Cause = "bad"   // the checkpoint of the previous agreement is damaged or missing
+	CauseHand  Cause = "hand"  // the user chose the step
 )
 
-// Follower is nodes/followers/<job>/<index>.json: what a node of a job restores. It is
-// replaced by compare-and-swap.
+// Follower is nodes/followers/<job>/<index>.json: what a node of a job restores. It is replaced
+// by compare-and-swap.
 type Follower struct {
 	Header
 	Job     string `json:"job"`
 	Index   int    `json:"index"`
 	Follows int    `json:"follows"`       // the number of the last agreement that it began to restore
-	Done    int    `json:"done"`          // of the last one that it has restored; 0: none
-	Pod     string `json:"pod,omitempty"` // that wrote this
+	Done    int    `json:"done"`          // the number of the last agreement that it has restored; 0: none
+	Pod     string `json:"pod,omitempty"` // the pod that wrote this
 }
 
 const (
@@ -85,27 +85,27 @@ func (f *Follower) check() error {
 	return checkIdentity(f.Job, "any", f.Index, maxCount)
 }
 
-// DecodeAgreement reads what nodes agreed to restore.
+// DecodeAgreement decodes an agreement.
 func DecodeAgreement(body []byte) (Agreement, error) { return decode[Agreement](body) }
 
-// DecodeFollower reads what a node restores.
+// DecodeFollower decodes what a node restores.
 func DecodeFollower(body []byte) (Follower, error) { return decode[Follower](body) }
 
 // Keys at the destination.
 const (
-	// RestoresPrefix is where agreements are.
+	// RestoresPrefix is the prefix of agreements.
 	RestoresPrefix = "nodes/restores/"
-	// FollowersPrefix is where it is noted who follows them.
+	// FollowersPrefix is the prefix of the records of nodes that follow them.
 	FollowersPrefix = "nodes/followers/"
 )
 
-// jobDigest names a job in keys.
+// jobDigest returns the name of a job in keys.
 func jobDigest(job string) string {
 	sum := sha256.Sum256([]byte(job))
 	return hex.EncodeToString(sum[:16])
 }
 
-// AgreementsPrefix is where the agreements of a job are.
+// AgreementsPrefix returns the prefix of the agreements of a job.
 func AgreementsPrefix(job string) string { return RestoresPrefix + jobDigest(job) + "/" }
 
 func agreementKey(job string, number int) string {
@@ -118,7 +118,7 @@ func followerKey(job string, index int) string {
 	return fmt.Sprintf("%s%06d%s", followersPrefix(job), index, ending)
 }
 
-// AgreementNumber returns the number of an agreement of a job by its key; 0: it is none.
+// AgreementNumber returns the number of an agreement of a job by its key, or 0 if it is none.
 func AgreementNumber(job, key string) int {
 	k, ok := ParseRecordKey(key)
 	if !ok || key != agreementKey(job, k.Number) {

@@ -3,36 +3,36 @@ package group
 // Candidate is a committed checkpoint that can be restored.
 type Candidate struct {
 	Found
-	// Joined says which save it is; nil: a single node saved it.
+	// Joined identifies its save; nil: a single node saved it.
 	Joined *Joined
 	// Restored is the number of the job's last agreement when its files appeared; 0: none.
 	Restored int
 }
 
-// restoreRules is a set of rules of restoring that tests switch off.
+// restoreRules is a set of rules of restoring that tests disable.
 type restoreRules uint8
 
 const (
 	ruleAgree  restoreRules = 1 << iota // nodes restore what is agreed on
 	ruleProof                           // a COMMIT proves that the job ran only if its files appeared after the agreement
 	ruleAgain                           // a node that restores again makes a new agreement
-	ruleJoined                          // a node that restored in the same row knows that the job ran
-	ruleWait                            // nobody restores another checkpoint while others hold a damaged one
-	ruleBad                             // nodes agree on what to restore in place of a damaged one
+	ruleJoined                          // a node that restored in the same sequence knows that the job ran
+	ruleWait                            // no node restores another checkpoint while others hold a damaged one
+	ruleBad                             // nodes agree on what to restore instead of a damaged one
 )
 
-// ProvedBy reports whether a checkpoint that was committed after the one agreed on proves
-// that the job ran since the agreement: its files appeared when this agreement was the last
-// one. No trainer goes on before all nodes have restored, as they wait for each other, so
-// every node had restored by then. What a single node or another job saved says nothing of
-// agreements, and counts as a proof, since otherwise a job that does not save here would never
-// restore anything newer.
+// ProvedBy reports whether a checkpoint that was committed after the agreed one proves that the
+// job ran since the agreement: its files appeared when this agreement was the last one. No
+// trainer continues before all nodes have restored, because they wait for each other. So every
+// node had restored by then. What a single node or another job saved is unrelated to agreements,
+// and counts as proof. Otherwise a job that does not save here would never restore anything
+// newer.
 func (a *Agreement) ProvedBy(c Candidate) bool {
 	return c.Joined == nil || c.Joined.Job != a.Job || c.Restored >= a.Number
 }
 
-// proof returns the newest of the checkpoints since the last agreement that proves that the
-// job ran, or nil.
+// proof returns the newest checkpoint since the last agreement that proves that the job ran, or
+// nil.
 func (r *Restorer) proof() *Candidate {
 	for i := range r.since {
 		if c := &r.since[i]; !r.on(ruleProof) || r.last.ProvedBy(*c) {
@@ -42,9 +42,9 @@ func (r *Restorer) proof() *Candidate {
 	return nil
 }
 
-// took reports whether this node has restored an agreement of the row that a ends, or
-// could not as the job had fewer nodes. Then what proves that the job ran proves that this
-// node begins again.
+// took reports whether this node has restored an agreement of the sequence that a ends, or could
+// not because the job had fewer nodes. A proof that the job ran then also proves that this node
+// starts again.
 func (r *Restorer) took(a Agreement) bool {
 	if r.cfg.Index >= a.Count {
 		return true
@@ -55,8 +55,8 @@ func (r *Restorer) took(a Agreement) bool {
 	return r.own.Done >= a.Base
 }
 
-// blocks reports whether a node that wrote f may wait with a checkpoint that it restored
-// before a was made in its place.
+// blocks reports whether the node that wrote f may wait with a checkpoint that it restored before
+// a replaced it.
 func (a *Agreement) blocks(f Follower) bool { return f.Done >= a.Over && f.Follows < a.Base }
 
 // next returns the agreement on a checkpoint after the last one.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// save is one open save as a member sees it.
+// save is the state of one open save in a member.
 type save struct {
 	what  Announcement
 	id    SaveID
@@ -19,23 +19,23 @@ type save struct {
 	provisional bool
 	settled     bool // a node without a sign has waited
 
-	old     bool          // its view is over
+	old     bool          // its view has ended
 	waited  time.Duration // for the others
 	delay   time.Duration
-	overdue bool     // others look for the parts, too
+	overdue bool     // other members look for the parts, too
 	parts   []Part   // of all nodes
 	digests []string // of the parts
-	version string   // of COMMIT.json, where another save's is there
+	version string   // of another save's existing COMMIT.json
 	suffix  int      // of the directory of COMMIT.json
 	missing string   // reported
-	removed bool     // the own part is no longer there
+	removed bool     // the own part was removed
 	guess   bool     // the COMMIT.json that ends it is provisional
 }
 
 type savePhase uint8
 
 const (
-	saveOwn       savePhase = iota + 1 // after a restart: is the own part there?
+	saveOwn       savePhase = iota + 1 // after a restart: reads the own part
 	saveScan                           // scans files again after the announcement
 	saveWaitLocal                      // waits for a sign on this node
 	saveUpload                         // uploads
@@ -43,9 +43,9 @@ const (
 	saveRetry                          // waits for the store
 	saveWatch                          // waits for the others
 	saveRead                           // reads COMMIT.json
-	saveLookOwn                        // looks up the own data after COMMIT
+	saveLookOwn                        // checks the own data after COMMIT
 	saveGather                         // reads all parts
-	saveLook                           // looks up all data
+	saveLook                           // checks all data
 	saveBefore                         // reads COMMIT.json before it is written
 	saveWrite                          // writes it
 	saveGatherAgain
@@ -58,7 +58,7 @@ func newSave(a Announcement, v View) save {
 	return save{what: a, id: SaveID{a.View, a.Save}, view: v}
 }
 
-// open returns the open save of an id, or nil.
+// open returns the open save with an id, or nil.
 func (m *Machine) open(id SaveID) *save {
 	for i := range m.saves {
 		if m.saves[i].id == id {
@@ -70,7 +70,7 @@ func (m *Machine) open(id SaveID) *save {
 
 func (s *save) task() Task { return Task{Of: OfSave, Save: s.id} }
 
-// enter begins a phase with its action.
+// enter enters a phase and adds its action.
 func (m *Machine) enter(s *save, p savePhase) {
 	s.phase = p
 	a := Action{For: s.task(), Save: s.what}
@@ -108,10 +108,10 @@ func (m *Machine) enter(s *save, p savePhase) {
 	m.do(a)
 }
 
-// anyVersion replaces whatever is there. The protocol never does that.
+// anyVersion replaces any version. The protocol never uses it.
 const anyVersion = "*"
 
-// begin brings this node's part of a save on its way.
+// begin starts this node's part of a save.
 func (m *Machine) begin(s *save) {
 	sign := m.knownSign(s.what)
 	if h := m.match(s.what); h != nil {
@@ -127,7 +127,7 @@ func (m *Machine) begin(s *save) {
 	case sign >= SignOwn || sign > 0 && !m.on(3):
 		m.enter(s, saveUpload)
 	case sign > 0 && s.what.Scope == ScopeNode && (s.what.By == m.cfg.Index || s.what.Provisional):
-		s.provisional = true // no sign on any node so far: waiting for one here changes nothing
+		s.provisional = true // no node has a sign so far: waiting for one here changes nothing
 		m.enter(s, saveUpload)
 	case s.what.Scope == ScopeJob:
 		m.enter(s, saveScan)
@@ -141,7 +141,7 @@ func (m *Machine) saveAnswered(s *save, e Event) {
 		return
 	}
 	if e.Outcome == Unavailable || e.Outcome == Unknown && s.phase != saveWrite {
-		s.then = s.phase // all but the write of COMMIT can be done twice
+		s.then = s.phase // everything except the write of COMMIT can be repeated
 		m.enter(s, saveRetry)
 		return
 	}
@@ -183,7 +183,7 @@ func (m *Machine) saveFired(s *save) {
 	}
 }
 
-// ownWasRead goes on with a save that was announced before this process started.
+// ownWasRead continues a save that was announced before this process started.
 func (m *Machine) ownWasRead(s *save, e Event) {
 	if e.Outcome == NotExist {
 		m.begin(s)
@@ -207,7 +207,7 @@ func (m *Machine) scanned(s *save, e Event) {
 			m.proved(s)
 		}
 		m.enter(s, saveUpload)
-	case NotExist: // some may come yet, unless a sign is for all nodes
+	case NotExist: // files may still appear, unless a sign is for all nodes
 		s.provisional = s.what.Scope == ScopeNode
 		if !m.on(0) {
 			m.enter(s, saveWaitLocal)
@@ -219,8 +219,8 @@ func (m *Machine) scanned(s *save, e Event) {
 	}
 }
 
-// proved notes that a scan found files that a sign of this node completes. They need no
-// save of their own any more.
+// proved records that a scan found files that a sign of this node completes. They no longer need
+// their own save.
 func (m *Machine) proved(s *save) {
 	m.noteSign(s.what, SignOwn)
 	m.ready = slices.DeleteFunc(slices.Clone(m.ready), func(h held) bool {
@@ -247,11 +247,11 @@ func (m *Machine) fail(s *save, why string) {
 	m.enter(s, savePart)
 }
 
-// brought goes on when the own part is there. One that existed is of this member, as
-// its name has the view and the index.
+// brought continues when the own part exists. An existing part belongs to this member, because
+// its name contains the view and the index.
 func (m *Machine) brought(s *save, e Event) {
 	switch {
-	case e.Outcome == Exists: // of this process, whose reply was lost, or of one before
+	case e.Outcome == Exists: // by this process, whose response was lost, or by an earlier one
 		m.enter(s, saveOwn)
 	case e.Outcome != OK:
 		s.then = savePart
@@ -265,8 +265,8 @@ func (m *Machine) brought(s *save, e Event) {
 	}
 }
 
-// endView gives up the saves of the current view that have not begun to upload. The
-// others go on for a while, since all parts may be there.
+// endView abandons the saves of the current view that have not begun to upload. The others
+// continue for a while, because all parts may exist.
 func (m *Machine) endView(why string) {
 	if !m.on(7) {
 		return
@@ -289,7 +289,7 @@ func (m *Machine) finish(s *save, topic Topic, why string) {
 	m.report(Report{Topic: topic, Save: s.id, Step: s.what.Step, Why: why, Provisional: s.guess})
 }
 
-// forgetDone drops what is done. Then the next save can be announced.
+// forgetDone removes finished saves, so that the next save can be announced.
 func (m *Machine) forgetDone() {
 	before := len(m.saves)
 	m.saves = slices.DeleteFunc(m.saves, func(s save) bool { return s.phase == saveDone })
@@ -302,8 +302,8 @@ func (m *Machine) forgetDone() {
 	}
 }
 
-// replaceParts puts a step that was written again in the place of its part, as no
-// member may: tests switch rule 4 off to see what comes of it.
+// replaceParts replaces the part of a step that was written again. No member may do so: tests
+// disable rule 4 to observe the result.
 func (m *Machine) replaceParts(l Local) bool {
 	for i := range m.saves {
 		s := &m.saves[i]

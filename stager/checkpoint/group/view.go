@@ -11,7 +11,7 @@ import (
 // viewing is the state of forming and following the view.
 type viewing struct {
 	phase   viewPhase
-	now     View // that this member is in; no Digest: none
+	now     View // the view of this member; no Digest: none
 	missing string
 	want    View // being written by index 0
 	delay   time.Duration
@@ -49,7 +49,8 @@ func (m *Machine) readView() {
 	m.do(Action{Do: Read, For: ofView, Key: ViewKey})
 }
 
-// waitView waits longer each time while there is no view, and a heartbeat with one.
+// waitView waits for the next poll. Without a view the delay grows each time; with a view it is
+// one heartbeat.
 func (m *Machine) waitView() {
 	m.view.phase = viewWait
 	m.view.delay = min(max(2*m.view.delay, m.cfg.PollMin), m.cfg.Beat)
@@ -86,7 +87,7 @@ func (m *Machine) viewAnswered(e Event) {
 // formView compares the members with the view that index 0 knows.
 func (m *Machine) formView(records []Record) {
 	boots := make([]string, m.cfg.Count)
-	var others []string // that count differently
+	var others []string // members with another count
 	for _, r := range records {
 		rec, err := DecodeMember(r.Body)
 		switch {
@@ -120,8 +121,8 @@ func (m *Machine) formView(records []Record) {
 	}
 }
 
-// waitsFor reports for which members there is no view, and which ones count other nodes,
-// once for each set of them.
+// waitsFor reports the members that a view lacks, and those with another count, once for each
+// set.
 func (m *Machine) waitsFor(missing []int, others []string) {
 	words := make([]string, len(missing))
 	for i, index := range missing {

@@ -3,17 +3,17 @@ package group
 import "slices"
 
 // Writings counts, on one node, how often the trainer wrote each step. Nodes compare their
-// counts, so that files of two writings of a step never make one COMMIT: a trainer may
-// write a step again before the first writing was announced, and then one node holds the
-// second writing while another one still holds the first.
+// counts, so that files of two writings of a step never form one COMMIT. A trainer may write a
+// step again before the first writing was announced. One node may then hold the second writing
+// while another still holds the first.
 //
-// A node counts a writing when a checkpoint that a sign completed is complete by a sign
-// again, and a file of it has changed or is gone. Files that were only added are of the
-// same writing. A writing that was replaced before a node saw it complete is not counted.
-// Writings belong on the volume, beside the files that they count.
+// A node counts a new writing when a checkpoint that a sign completed is complete by a sign
+// again, and one of its files has changed or disappeared. Files that were only added belong to
+// the same writing. A writing that was replaced before a node saw it complete is not counted.
+// Store Writings on the volume, beside the files that they count.
 type Writings []Written
 
-// Written is a step as a node saw it complete last.
+// Written is the last complete state of a step that a node saw.
 type Written struct {
 	View    string `json:"view"`
 	Round   int    `json:"round"`
@@ -22,14 +22,14 @@ type Written struct {
 	Print   string `json:"print"` // names the state of its files
 }
 
-// maxWritings bounds Writings.
+// maxWritings is the maximum length of Writings.
 const maxWritings = 64
 
 func (w Writings) find(view string, round int, step int64) int {
 	return slices.IndexFunc(w, func(e Written) bool { return e.View == view && e.Round == round && e.Step == step })
 }
 
-// At returns which writing of a step is there; 0: this node has seen none complete.
+// At returns the current writing of a step, or 0 if this node has seen none complete.
 func (w Writings) At(view string, round int, step int64) int {
 	if i := w.find(view, round, step); i >= 0 {
 		return w[i].Writing
@@ -37,7 +37,7 @@ func (w Writings) At(view string, round int, step int64) int {
 	return 0
 }
 
-// Print returns the state of the files that At counted last, or "".
+// Print returns the state of the files that were counted last, or "".
 func (w Writings) Print(view string, round int, step int64) string {
 	if i := w.find(view, round, step); i >= 0 {
 		return w[i].Print
@@ -45,9 +45,9 @@ func (w Writings) Print(view string, round int, step int64) string {
 	return ""
 }
 
-// Number returns which writing the files of a step are in the state print. extends says
-// that the files of the state that was counted last are all in it, unchanged. first is the
-// number of the first writing that this node sees, at least 1.
+// Number returns the writing of a step whose files are in the state print. extends reports that
+// these include all files of the state counted last, unchanged. first is the number of the first
+// writing that this node sees, at least 1.
 func (w Writings) Number(l Local, print string, extends bool, first int) int {
 	i := w.find(l.View, l.Round, l.Step)
 	switch {
@@ -59,8 +59,8 @@ func (w Writings) Number(l Local, print string, extends bool, first int) int {
 	return w[i].Writing + 1
 }
 
-// Note records that the files in the state print are of l.Writing. It returns w and whether
-// that is new.
+// Note records that the files in the state print belong to l.Writing. It returns the new Writings
+// and whether they changed.
 func (w Writings) Note(l Local, print string) (Writings, bool) {
 	e := Written{l.View, l.Round, l.Step, l.Writing, print}
 	i := w.find(l.View, l.Round, l.Step)
