@@ -12,8 +12,8 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// In an output's directory, where the trainer may write, something that is no file had the
-// name of one of stager's own: stager hung at a FIFO, for good, and wrote through a link.
+// The trainer may write to the output's directory. When a FIFO there had the name of one of
+// stager's own files, stager hung forever. When a link had such a name, stager wrote through it.
 func TestUploaderOpensOnlyFilesOfItsOwn(t *testing.T) {
 	const secret = "of somebody else"
 	for _, name := range []string{paceName, ledgerName, resumesName, uploadsName, shippedName, shippedName + ".new", private + "/uploader.lock"} {
@@ -55,9 +55,8 @@ func TestUploaderOpensOnlyFilesOfItsOwn(t *testing.T) {
 	}
 }
 
-// A neighbour of the same user put a file, a link and a FIFO among the snapshots. Each start
-// of stager ended with an error about a checkpoint that cannot be read, so nothing was saved
-// any more.
+// Another process of the same user put a file, a link and a FIFO among the snapshots. Each start
+// of stager failed with an error about an unreadable checkpoint, so nothing was saved any more.
 func TestUploaderStartsBesideForeignSnapshots(t *testing.T) {
 	for kind, put := range map[string]func(path string) error{
 		"file": func(path string) error { return os.WriteFile(path, []byte("mine"), 0o644) },

@@ -10,8 +10,8 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// The pod of node 1 is deleted in the middle of step 2. Step 2 is abandoned, and named in
-// the status; the end of node 0 was an error, also when step 3 was safe on all nodes.
+// The pod of node 1 is deleted in the middle of step 2. Step 2 is abandoned and appears in the
+// status. Drain of node 0 returned an error even when step 3 was safe on all nodes.
 func TestAbandonedStepIsErrorOnlyWhileNothingNewerIsSaved(t *testing.T) {
 	for _, said := range []bool{false, true} {
 		for _, newer := range []bool{false, true} {

@@ -16,7 +16,7 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// logs collects what Uploaders log.
+// logs collects the logs of Uploaders.
 type logs struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -28,7 +28,7 @@ func (l *logs) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// count returns how many lines have a text.
+// count returns the number of lines that contain a text.
 func (l *logs) count(text string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +42,7 @@ func (l *logs) count(text string) (n int) {
 
 func (l *logs) into(c *Config) { c.Log = slog.New(slog.NewTextHandler(l, nil)) }
 
-// drained ends an Uploader, and returns its error.
+// drained drains an Uploader and returns the error.
 func drained(t *testing.T, u *Uploader) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
@@ -50,8 +50,8 @@ func drained(t *testing.T, u *Uploader) error {
 	return u.Drain(ctx, Exit{Success: true, Gone: true})
 }
 
-// Two daemons have the index of one node. The later one is the node; the one before
-// finishes nothing, names what it has, and what both nodes saved stays.
+// Two daemons have the index of one node. The later one is the node. The earlier one commits
+// nothing more and reports what it holds. What both nodes saved stays.
 func TestTwoDaemonsWithOneIndex(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -72,7 +72,7 @@ func TestTwoDaemonsWithOneIndex(t *testing.T) {
 	})
 }
 
-// Nodes that count differently save nothing together, and each says what the other counts.
+// Nodes with different counts save nothing together, and each reports the other's count.
 func TestNodesThatCountDifferently(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -99,8 +99,8 @@ func TestNodesThatCountDifferently(t *testing.T) {
 	})
 }
 
-// The identity of a job changes: the members of before are gone, and after their lease
-// the nodes go on. What was committed stays, what was not is not joined.
+// The identity of a job changes. The nodes continue when the leases of the former members expire.
+// Committed steps stay, and uncommitted ones are not completed.
 func TestJobIdentityThatChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -123,7 +123,7 @@ func TestJobIdentityThatChanges(t *testing.T) {
 	})
 }
 
-// A store that cannot compare and write in one step is named at the start.
+// A store without compare-and-swap is reported at the start.
 func TestStoreWithoutConditionalCreateIsNamed(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, said := mem.New(), new(logs)
@@ -137,7 +137,7 @@ func TestStoreWithoutConditionalCreateIsNamed(t *testing.T) {
 	})
 }
 
-// weak is a store that keeps no conditions.
+// weak is a store that ignores conditions.
 type weak struct{ *mem.Backend }
 
 func (w weak) Capabilities() backends.Capabilities {
@@ -148,8 +148,8 @@ func (w weak) Capabilities() backends.Capabilities {
 
 const memberKey0 = group.MembersPrefix + "000000.json"
 
-// A record of a node that cannot be read stays as it is, and is named once. The node waits,
-// saves nothing, and goes on when somebody has removed it.
+// An unreadable node record is left unchanged and reported once. The node waits, saves nothing,
+// and continues when somebody has removed the record.
 func TestMemberRecordThatCannotBeRead(t *testing.T) {
 	for name, text := range map[string]string{
 		"cut short":       `{"apiVersion":"stager.dev/v1alpha1","kind":"Member","job":"job-a","ind`,
@@ -186,7 +186,7 @@ func TestMemberRecordThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A forged record in the place of a node fences it. What is committed stays.
+// A forged record at a node's index fences the node. Committed steps stay.
 func TestMemberRecordThatIsForged(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -210,8 +210,8 @@ func TestMemberRecordThatIsForged(t *testing.T) {
 	})
 }
 
-// One node may not write to the destination. It says so, the other one names it, and no step
-// is committed without it.
+// One node has no write permission at the destination. It reports so, the other node names it,
+// and no step is committed without it.
 func TestDestinationIsReadOnlyForOneNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, faults := mem.New(), new(conformance.Faults)
@@ -224,7 +224,7 @@ func TestDestinationIsReadOnlyForOneNode(t *testing.T) {
 		g.save("1")
 		time.Sleep(time.Minute)
 		lastError := ""
-		for range 20 { // each pass that works clears it
+		for range 20 { // each successful pass clears it
 			if time.Sleep(time.Second / 4); lastError == "" {
 				lastError = g.us[1].Status().LastError
 			}

@@ -8,8 +8,8 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// A job of two nodes comes back with one. What node 0 held of step 2 became the whole step,
-// and step 3, which it had written and not held, too.
+// A job of two nodes returns with one. Node 0's part of step 2 was committed as the whole step,
+// and so was step 3, which it had written without a snapshot.
 func TestOneNodeDoesNotSavePartOfStepOfSeveral(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -51,8 +51,8 @@ func (g *gang) end(n int) {
 	}
 }
 
-// A job of one node comes back with two, or its pod is replaced before there was a view:
-// what an earlier run holds is not joined with what this one writes.
+// A job of one node returns with two, or its pod is replaced before a view existed. The snapshots
+// of an earlier run are not combined with the files of this one.
 func TestNodesDoNotSaveWhatAnEarlierRunHeld(t *testing.T) {
 	for _, before := range []int{1, 2} {
 		t.Run(fmt.Sprint(before, " before"), func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestNodesDoNotSaveWhatAnEarlierRunHeld(t *testing.T) {
 				pod := "a"
 				g.more = []func(*Config){func(c *Config) {
 					if c.Pod = pod; c.Nodes == 1 {
-						c.When = When{Exit: true} // it holds, and does not send
+						c.When = When{Exit: true} // it takes snapshots and does not send them
 					}
 				}}
 				g.startAs(0, 0, before)

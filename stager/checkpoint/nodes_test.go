@@ -14,12 +14,12 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// shardOf is what one node writes of a step.
+// shardOf returns the files that one node writes of a step.
 func shardOf(node int, step string) map[string]string {
 	return map[string]string{fmt.Sprintf("rank%d.pt", node): fmt.Sprintf("rank %d of %s", node, step), "shared.json": "of all"}
 }
 
-// together is what a node restores: everything.
+// together returns the files that a node restores: those of all nodes.
 func together(nodes int, step string) map[string]string {
 	all := make(map[string]string)
 	for n := range nodes {
@@ -28,7 +28,7 @@ func together(nodes int, step string) map[string]string {
 	return all
 }
 
-// gang are the running Uploaders of the nodes of one job.
+// gang holds the running Uploaders of the nodes of one job.
 type gang struct {
 	t    *testing.T
 	b    backends.Backend
@@ -52,7 +52,7 @@ func startGang(t *testing.T, b backends.Backend, job string, nodes int, more ...
 	return g
 }
 
-// joinedGang starts nodes of the job "job-a", and returns when they know each other.
+// joinedGang starts nodes of the job "job-a" and returns when they share a view.
 func joinedGang(t *testing.T, b backends.Backend, nodes int, more ...func(*Config)) *gang {
 	t.Helper()
 	g := startGang(t, b, "job-a", nodes, more...)
@@ -60,8 +60,7 @@ func joinedGang(t *testing.T, b backends.Backend, nodes int, more ...func(*Confi
 	return g
 }
 
-// savedGang starts nodes of the job "job-a", and returns when step 1 of all of them is
-// committed.
+// savedGang starts nodes of the job "job-a" and returns when step 1 is committed.
 func savedGang(t *testing.T, b backends.Backend, nodes int, more ...func(*Config)) *gang {
 	t.Helper()
 	g := joinedGang(t, b, nodes, more...)
@@ -89,7 +88,7 @@ func (g *gang) startAs(n, index, count int) {
 	go func() {
 		defer close(ended)
 		u.poll()
-		u.run(ctx, nil) // no watch of the kernel in virtual time
+		u.run(ctx, nil) // no kernel events in virtual time
 	}()
 	g.us[n], g.stop[n] = u, func() {
 		cancel()
@@ -98,7 +97,7 @@ func (g *gang) startAs(n, index, count int) {
 	g.t.Cleanup(g.stop[n])
 }
 
-// kill ends the process of a node without a word.
+// kill ends the process of a node without cleanup.
 func (g *gang) kill(n int) {
 	u := g.us[n]
 	g.stop[n]()
@@ -110,14 +109,14 @@ func (g *gang) kill(n int) {
 	}
 }
 
-// newPod gives a node a process with an empty volume.
+// newPod starts a process with an empty volume for a node.
 func (g *gang) newPod(n int) {
 	g.kill(n)
 	g.dirs[n] = g.t.TempDir()
 	g.start(n)
 }
 
-// save has all nodes write a step, with the marker that makes it complete.
+// save writes a step on all nodes, with the marker that completes it.
 func (g *gang) save(step string) {
 	for n, dir := range g.dirs {
 		g.saveOn(n, dir, step)
@@ -134,7 +133,7 @@ func (g *gang) saveOn(n int, dir, step string) {
 // waitFor waits for a step on all nodes.
 func (g *gang) waitFor(step int64) {
 	g.t.Helper()
-	time.Sleep(10 * time.Second) // all have looked
+	time.Sleep(10 * time.Second) // every node has scanned
 	ctx, cancel := context.WithTimeout(g.t.Context(), 10*time.Minute)
 	defer cancel()
 	for n, u := range g.us {
@@ -165,7 +164,7 @@ func TestStepOfSeveralNodesIsCommittedOnce(t *testing.T) {
 	})
 }
 
-// restoreOf restores a step as a node, and returns its files.
+// restoreOf restores a step as a node and returns its files.
 func restoreOf(t *testing.T, b backends.Backend, step int64, node int) (map[string]string, error) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "restored")
@@ -176,9 +175,8 @@ func restoreOf(t *testing.T, b backends.Backend, step int64, node int) (map[stri
 	return read(t, dir), nil
 }
 
-// A job of three nodes ends in the middle of step 2 and comes back with two. Parts of the
-// three were once joined with those of the two: step 2 was restored without the files of
-// the third.
+// A job of three nodes ends in the middle of step 2 and returns with two. Parts of the three were
+// combined with those of the two, so step 2 was restored without the files of the third.
 func TestFewerNodesDoNotFinishStepOfMore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -213,8 +211,8 @@ func TestFewerNodesDoNotFinishStepOfMore(t *testing.T) {
 	})
 }
 
-// A pod is replaced in the middle of step 2: its files were joined with those that the
-// other node wrote before.
+// A pod is replaced in the middle of step 2. Its files were combined with those that the other
+// node wrote before.
 func TestReplacedPodDoesNotFinishStepOfOneBefore(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -237,8 +235,7 @@ func TestReplacedPodDoesNotFinishStepOfOneBefore(t *testing.T) {
 	})
 }
 
-// Rank 0 alone writes checkpoints: the others bring empty parts. Nothing was ever
-// committed.
+// Only rank 0 writes checkpoints, and the others create empty parts. Nothing was ever committed.
 func TestStepThatOneNodeWritesIsCommitted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -253,7 +250,7 @@ func TestStepThatOneNodeWritesIsCommitted(t *testing.T) {
 		}
 		_, files := restoreNewest(t, b)
 		equal(t, "restored", files, shardOf(0, "1"))
-		// The last one of all: node 1 has nothing to save, and stays for it.
+		// The last step of all: node 1 has nothing to save, but stays for it.
 		g.saveOn(0, g.dirs[0], "2")
 		ended := make(chan error, 2)
 		for _, u := range g.us {
@@ -270,8 +267,8 @@ func TestStepThatOneNodeWritesIsCommitted(t *testing.T) {
 	})
 }
 
-// Node 1 pauses between its files longer than the quiet period. Its first burst became
-// its part, and the sign of node 0 committed it.
+// Node 1 pauses between its files for longer than the quiet period. Its first burst became its
+// part, and the sign of node 0 committed it.
 func TestBurstsOfNodeAreOnePart(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -289,8 +286,8 @@ func TestBurstsOfNodeAreOnePart(t *testing.T) {
 	})
 }
 
-// A second job at the destination of one that is alive is refused; when the first one is
-// gone it takes over.
+// A second job at the destination of a live job is refused. It takes over when the first one is
+// gone.
 func TestSecondJobAtDestinationIsRefused(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()

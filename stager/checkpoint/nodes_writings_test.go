@@ -12,8 +12,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// keepOpen has node 1 write a file of a step, so that its save stays open until the file is
-// closed.
+// keepOpen writes a file of a step on node 1, whose save stays open until the file is closed.
 func (g *gang) keepOpen(step string) *os.File {
 	g.t.Helper()
 	dir := filepath.Join(g.dirs[1], "step-"+step)
@@ -27,11 +26,11 @@ func (g *gang) keepOpen(step string) *os.File {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.t.Cleanup(func() { _ = file.Close() }) // it may be closed
+	g.t.Cleanup(func() { _ = file.Close() }) // it may be closed already
 	return file
 }
 
-// finish closes such a file, and marks the step as complete.
+// finish closes such a file and marks the step as complete.
 func (g *gang) finish(file *os.File) {
 	g.t.Helper()
 	if err := file.Close(); err != nil {
@@ -40,7 +39,7 @@ func (g *gang) finish(file *os.File) {
 	write(g.t, filepath.Dir(file.Name()), map[string]string{markerName: ""})
 }
 
-// rewrite has a node write a step again, as a writing of that name.
+// rewrite writes a step again on a node, with writing as its content.
 func (g *gang) rewrite(n int, step, writing string) {
 	g.t.Helper()
 	dir := filepath.Join(g.dirs[n], "step-"+step)
@@ -51,24 +50,24 @@ func (g *gang) rewrite(n int, step, writing string) {
 	write(g.t, dir, map[string]string{markerName: ""})
 }
 
-// savedBehindOpen returns two nodes that have written step 2 while node 1 still has a file
-// of step 1 open.
+// savedBehindOpen returns two nodes that have written step 2 while node 1 still has a file of
+// step 1 open.
 func savedBehindOpen(t *testing.T, b *mem.Backend) (*gang, *os.File) {
 	t.Helper()
 	g := startGang(t, b, "job-a", 2)
 	time.Sleep(time.Minute)
 	open := g.keepOpen("1")
 	g.saveOn(0, g.dirs[0], "1")
-	time.Sleep(time.Minute) // node 1 looks for its files
+	time.Sleep(time.Minute) // node 1 scans for its files
 	g.save("2")
 	time.Sleep(30 * time.Second)
 	return g, open
 }
 
-// Two nodes write step 2 while step 1 is being saved, and node 0 writes it once more. Then
-// node 0 announced it: its second writing and the first one of node 1 made one COMMIT.
+// Two nodes write step 2 while step 1 is being saved, and node 0 writes it again. When node 0
+// announced it, its second writing and the first one of node 1 formed one COMMIT.
 func TestTwoWritingsOfStepMakeNoCommit(t *testing.T) {
-	for _, late := range []time.Duration{0, 5 * time.Second, 5 * time.Minute} { // node 1 behind node 0
+	for _, late := range []time.Duration{0, 5 * time.Second, 5 * time.Minute} { // delay of node 1 after node 0
 		t.Run(fmt.Sprint(late), func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				b := mem.New()
@@ -132,8 +131,8 @@ func TestWritingsAreCountedOverRestart(t *testing.T) {
 	})
 }
 
-// A file that was added to a complete checkpoint makes no other writing of it: the other
-// node, to which nothing was added, brings the same files once more.
+// A file added to a complete checkpoint does not start another writing. The other node, to which
+// nothing was added, saves the same files again.
 func TestFilesAddedToStepAreSaved(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -152,8 +151,8 @@ func TestFilesAddedToStepAreSaved(t *testing.T) {
 	})
 }
 
-// Node 1 still writes when node 0 announces step 1 for all nodes: its files are of a later
-// writing, or the sign is wrong. The save stayed open for good, and with it every later one.
+// Node 1 still writes when node 0 announces step 1 for all nodes: its files belong to a later
+// writing, or the sign is wrong. The save stayed open forever and blocked every later one.
 func TestFilesWrittenAfterAnnouncementEndSave(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -162,14 +161,14 @@ func TestFilesWrittenAfterAnnouncementEndSave(t *testing.T) {
 		file := g.keepOpen("1")
 		write(t, filepath.Join(g.dirs[0], "step-1"), map[string]string{"__0_0.distcp": "0"})
 		write(t, filepath.Join(g.dirs[0], "step-1"), map[string]string{".metadata": "pickle."})
-		time.Sleep(time.Minute + time.Second/7) // node 1 has read the announcement, and does not look at this instant
+		time.Sleep(time.Minute + time.Second/7) // node 1 has read the announcement, and is not scanning at this instant
 		write(t, filepath.Join(g.dirs[1], "step-1"), map[string]string{"late.distcp": "1"})
 		late := filepath.Join(g.dirs[1], "step-1", "late.distcp")
 		info, err := os.Stat(late)
 		if err != nil {
 			t.Fatal(err)
 		}
-		after := info.ModTime().Add(time.Second) // file systems count in steps of some milliseconds
+		after := info.ModTime().Add(time.Second) // file systems have a time resolution of some milliseconds
 		if err := errors.Join(os.Chtimes(late, after, after), file.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -182,9 +181,8 @@ func TestFilesWrittenAfterAnnouncementEndSave(t *testing.T) {
 	})
 }
 
-// Node 1 is slow to see that its files are complete, and finds it when it looks for those of
-// the announcement. Its part was provisional, and the step not safe, though a marker proves
-// the files of each node.
+// Node 1 detects late that its files are complete, during the scan for the announcement. Its part
+// was provisional and the step not safe, although a marker proves the files of each node.
 func TestMarkerThatScanFindsIsFinal(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -192,7 +190,7 @@ func TestMarkerThatScanFindsIsFinal(t *testing.T) {
 		time.Sleep(time.Minute)
 		file := g.keepOpen("1")
 		g.saveOn(0, g.dirs[0], "1")
-		time.Sleep(time.Minute) // node 1 looks for its files
+		time.Sleep(time.Minute) // node 1 scans for its files
 		g.finish(file)
 		g.waitFor(1)
 		if c := commitOf(t, b, 1); c.Provisional || c.Group == nil || c.Group.Provisional {

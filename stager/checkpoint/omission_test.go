@@ -15,7 +15,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// oddTree writes one of everything that a directory can have.
+// oddTree writes one entry of every kind.
 func oddTree(t *testing.T, dir string) {
 	t.Helper()
 	write(t, dir, map[string]string{
@@ -59,7 +59,7 @@ func contents(b *mem.Backend) map[string]string {
 	return all
 }
 
-// push left out nearly all of this with exit code 0 and without a word.
+// Push omitted almost all of these entries with exit code 0 and without a message.
 func TestPushSavesEveryFileAndNamesTheRest(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	oddTree(t, dir)
@@ -116,7 +116,7 @@ func TestMirrorSavesEveryFileAndNamesTheRest(t *testing.T) {
 	})
 }
 
-// choosy refuses some keys, as stores do whose rules only the server knows.
+// choosy refuses some keys, like stores whose rules only the server knows.
 type choosy struct{ backends.Backend }
 
 func (p choosy) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
@@ -126,7 +126,7 @@ func (p choosy) Create(ctx context.Context, key string, opts backends.CreateOpti
 	return p.Backend.Create(ctx, key, opts)
 }
 
-// One such name kept all later files of an output from being sent.
+// One such name stopped all later files of an output from being sent.
 func TestNameThatAStoreRefusesStopsNoOtherFile(t *testing.T) {
 	files := map[string]string{"a?": "1", "b": "2", "c/d?": "3", "e": "4"}
 	want := []string{"a?", "c/d?"}
@@ -163,7 +163,7 @@ func TestNameThatAStoreRefusesStopsNoOtherFile(t *testing.T) {
 		if got := b.Keys(); !slices.Equal(got, []string{"b", "e"}) {
 			t.Errorf("sent %q, want b and e", got)
 		}
-		// A place that takes nothing at all is another matter.
+		// A destination that accepts nothing is a different case.
 		_, err := Push(t.Context(), PushConfig{Store: newStore(choosy{b}).Sub("no?"), Path: dir})
 		if backends.KindOf(err) != backends.Invalid || errors.As(err, &omitted) {
 			t.Errorf("to a bad place: got %v, want invalid", err)
@@ -171,7 +171,7 @@ func TestNameThatAStoreRefusesStopsNoOtherFile(t *testing.T) {
 	})
 }
 
-// caseless keeps keys that differ in case as one, under the first, as Windows does.
+// caseless stores keys that differ only in case as one, under the first name, like Windows.
 type caseless struct {
 	backends.Backend
 	mem *mem.Backend
@@ -194,8 +194,8 @@ func (c caseless) Stat(ctx context.Context, key string) (backends.Object, error)
 	return c.Backend.Stat(ctx, c.name(key))
 }
 
-// A push of A.txt and a.txt to a share that ignores case said "everything is there", and
-// one had the bytes of the other.
+// A push of A.txt and a.txt to a share that ignores case reported that everything was saved, but
+// one file had the content of the other.
 func TestFilesThatAStoreKeepsAsOneAreNamed(t *testing.T) {
 	files := map[string]string{"A.txt": "first", "a.txt": "other", "b": "b"}
 	for name, tt := range map[string]struct {

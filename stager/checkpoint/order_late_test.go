@@ -17,12 +17,12 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// Steps that are committed in another order than they were complete in: a backlog is sent newest
-// first, an upload is slow, the nodes of a former job end late.
-// Only COMMITs of a single node's daemon said when the checkpoint was complete, and they counted
-// only if the late COMMIT was more than five minutes late.
+// Steps are committed in another order than they were complete: a backlog is sent newest first,
+// an upload is slow, or the nodes of a former job finish late. Only COMMITs of a single node's
+// daemon recorded when the checkpoint was complete, and they had an effect only if the COMMIT
+// was more than five minutes late.
 
-// writerKind is who commits a step.
+// writerKind is the kind of process that commits a step.
 type writerKind int
 
 const (
@@ -36,7 +36,7 @@ func (k writerKind) String() string {
 	return [...]string{"daemon", "nodes", "nodes of another job"}[k]
 }
 
-// lateSteps are steps in the order in which they are complete, and who commits each.
+// lateSteps are steps in order of completion, with the writer that commits each.
 type lateSteps struct {
 	numbers []int64
 	by      []writerKind
@@ -79,7 +79,7 @@ func eachLate(n int, gaps []time.Duration, do func(lateSteps)) {
 	}
 }
 
-// tuples are all of n numbers below limit.
+// tuples returns all tuples of n numbers below limit.
 func tuples(n, limit int) [][]int {
 	all := [][]int{nil}
 	for range n {
@@ -106,8 +106,8 @@ func permutations(of []int64) (all [][]int64) {
 	return all
 }
 
-// completingAndCommitting are all orders in which n steps are complete one after the other, and
-// each is committed at some time afterwards.
+// completingAndCommitting returns all orders in which n steps are completed one after the other,
+// and each is committed at some later time.
 func completingAndCommitting(n int, begun []int, complete int) (all [][]int) {
 	if len(begun) == 2*n {
 		return [][]int{begun}
@@ -123,7 +123,7 @@ func completingAndCommitting(n int, begun []int, complete int) (all [][]int) {
 	return all
 }
 
-// play lets the steps be complete and committed.
+// play completes and commits the steps.
 func (l *lateSteps) play(now func() time.Time, pass func(time.Duration), commit func(i int, at time.Time)) {
 	at := make([]time.Time, len(l.numbers))
 	for _, e := range l.order {
@@ -135,7 +135,7 @@ func (l *lateSteps) play(now func() time.Time, pass func(time.Duration), commit 
 	}
 }
 
-// tried are the numbers of steps in the order in which restore tries them.
+// tried returns the numbers of steps in the order in which restore tries them.
 func tried(t *testing.T, store *backends.Store, steps []*listed) (got []int64) {
 	t.Helper()
 	for s, err := range newestFirst(t.Context(), store, steps) {
@@ -147,7 +147,7 @@ func tried(t *testing.T, store *backends.Store, steps []*listed) (got []int64) {
 	return got
 }
 
-// wants are the steps as they were complete, newest first.
+// wants returns the steps in order of completion, newest first.
 func (l *lateSteps) wants() []int64 {
 	want := slices.Clone(l.numbers)
 	slices.Reverse(want)
@@ -169,8 +169,8 @@ func (c *lateCount) add(t *testing.T, l *lateSteps, got []int64) {
 	}
 }
 
-// Every order of completing and committing two steps, with a rollback or without, by all ways
-// that there are of saving.
+// This test runs every order of completing and committing two steps, with and without a rollback,
+// for all ways of saving.
 func TestOrderOfTwoStepsCommittedLate(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"model.pt": "weights"})
@@ -189,7 +189,7 @@ func TestOrderOfTwoStepsCommittedLate(t *testing.T) {
 	t.Logf("%d runs, %d wrong", count.runs, count.wrong)
 }
 
-// The same for three steps, of which the COMMITs alone are made.
+// This test does the same for three steps, of which it writes only the COMMITs.
 func TestOrderOfThreeStepsCommittedLate(t *testing.T) {
 	store := newStore(mem.New())
 	var count lateCount
@@ -207,7 +207,7 @@ func TestOrderOfThreeStepsCommittedLate(t *testing.T) {
 	t.Logf("%d runs, %d wrong", count.runs, count.wrong)
 }
 
-// save commits the i-th step, which was complete at a time.
+// save commits the i-th step, which was complete at the given time.
 func (l *lateSteps) save(t *testing.T, store *backends.Store, dir string, i int, at time.Time) {
 	t.Helper()
 	var err error
@@ -262,8 +262,8 @@ func (l *lateSteps) commit(t *testing.T, i int, at time.Time) Commit {
 	return c
 }
 
-// Steps in the order of their numbers stay in it while the clocks of two writers are no more
-// than skew apart, however late they are committed.
+// Steps stay in the order of their numbers while the clocks of two writers differ by at most
+// skew, however late they are committed.
 func TestOrderWithClocksApart(t *testing.T) {
 	base := time.Unix(1e9, 0)
 	for _, off := range []time.Duration{-skew, -time.Second, 0, time.Second, skew} {

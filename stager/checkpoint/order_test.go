@@ -14,8 +14,8 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// Restore took the highest number: after a rollback to step 100 that saved step 150 it went
-// back to step 200 of the run that was given up.
+// Restore took the highest number. After a rollback to step 100 that saved step 150, it restored
+// step 200 of the abandoned run.
 func TestRestoreTakesStepCommittedLast(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -38,8 +38,8 @@ func TestRestoreTakesStepCommittedLast(t *testing.T) {
 	})
 }
 
-// A restore of steps that were committed in their order costs what it did before steps were
-// ordered by their COMMITs: one listing, one COMMIT.json, the data.
+// Restoring steps that were committed in order costs the same as before steps were ordered by
+// their COMMITs: one listing, one COMMIT.json, and the data.
 func TestRestoreInOrderReadsOneCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, faults := mem.New(), new(conformance.Faults)
@@ -72,7 +72,7 @@ func TestOrderOfCommits(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		lower, high commitOrder
-		want        bool // the lower step is the newer one
+		want        bool // the lower step is newer
 	}{
 		{"in order", commitOrder{created: at(0), modified: at(0)}, commitOrder{created: at(1), modified: at(1)}, false},
 		{"a rollback", commitOrder{created: at(2), modified: at(2)}, commitOrder{created: at(1), modified: at(1)}, true},

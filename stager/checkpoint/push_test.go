@@ -72,8 +72,8 @@ func TestPushCheckpointSaysWhatIsThere(t *testing.T) {
 	}
 }
 
-// "push --commit" of a directory committed 5 of 9 files with exit code 0, since another
-// process removed a subdirectory while it was listed.
+// "push --commit" of a directory committed 5 of 9 files with exit code 0, because another process
+// removed a subdirectory during the listing.
 func TestListingOfATreeThatChangesIsAnError(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"a": "a", "sub/b": "b", "sub/deep/c": "c"})
@@ -100,7 +100,7 @@ func TestListingOfATreeThatChangesIsAnError(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// Long before, so that the clock of the file system cannot hide a change.
+				// Use a time long ago, so that the clock resolution cannot hide a change.
 				past := info.ModTime().Add(-time.Hour)
 				if err := root.Chtimes(p, past, past); err != nil {
 					t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 const completionPage = "../../docs/when-a-checkpoint-is-complete.md"
 
-// The page for users has a table of what was recorded: it is what replays give.
+// The user documentation has a table of the recordings. It must match the results of the replays.
 func TestDocumentedEvidenceIsThatOfReplays(t *testing.T) {
 	type row struct {
 		way, versions, first, later string

@@ -16,18 +16,18 @@ import (
 
 var rankOf = regexp.MustCompile(`(?:^|/)\.?_*([01])(?:_[0-9]+\.distcp|\.metadata)`)
 
-// nodeOf is the node on whose volume a file of two ranks lies.
+// nodeOf returns the node whose volume holds a file of two ranks.
 func nodeOf(p string) int {
 	if m := rankOf.FindStringSubmatch(p); m != nil {
-		n, _ := strconv.Atoi(m[1]) // the pattern allows no other
+		n, _ := strconv.Atoi(m[1]) // the pattern allows only digits
 		return n
 	}
 	return 0
 }
 
-// ranksOf splits a recording of two ranks in one directory into what each did on a volume
-// of its own. cuts are the indices of operations of rank 0 that need all that rank 1 did
-// before them, by how much that is.
+// ranksOf splits a recording of two ranks in one directory into the operations of each on its own
+// volume. cuts maps indices of operations of rank 0 to the number of operations of rank 1 that
+// must precede them.
 func ranksOf(r *recording) (ranks [2][]op, cuts map[int]int) {
 	cuts = make(map[int]int)
 	for _, o := range r.ops {
@@ -46,10 +46,9 @@ func ranksOf(r *recording) (ranks [2][]op, cuts map[int]int) {
 	return ranks, cuts
 }
 
-// Two ranks of torch.distributed.checkpoint save on two nodes with volumes of their own, in
-// orders drawn at random, with a pause longer than all timeouts at every boundary, or a
-// stager killed there. No COMMIT that is final lacks a file, and each step that the library
-// called complete is committed.
+// Two ranks of torch.distributed.checkpoint save on two nodes with their own volumes, in random
+// orders. At every boundary there is a pause longer than all timeouts, or stager is killed. No
+// final COMMIT lacks a file, and each step that the library reported complete is committed.
 func TestReplayOfRanksOnTwoNodes(t *testing.T) {
 	for _, r := range recordings(t, "torch_dcp", "torch_fsdp2") {
 		for _, way := range []string{"pause", "kill stager", "no pause"} {
@@ -82,7 +81,7 @@ func replayRanks(t *testing.T, r *recording, way string, seed uint64) {
 		if need, cut := cuts[done[0]]; n == 0 && cut && done[1] < need {
 			n = 1
 		}
-		// Rank 1 begins no step before rank 0 has ended the one before.
+		// Rank 1 begins no step before rank 0 has finished the previous one.
 		if n == 1 && done[1] < len(ranks[1]) && ranks[1][done[1]].Op == "mkdir" && done[0] < len(ranks[0]) && marksBefore(ranks[0][:done[0]]) < marksNeeded(ranks[1][:done[1]]) {
 			n = 0
 		}
@@ -94,7 +93,7 @@ func replayRanks(t *testing.T, r *recording, way string, seed uint64) {
 		writers[n].do(o)
 		boundaries++
 		switch {
-		case o.Op == "mark": // the trainer does other things until the next one
+		case o.Op == "mark": // the trainer does other work until the next one
 			time.Sleep(time.Minute)
 		case way == "kill stager":
 			victim := dice.IntN(2)
@@ -135,7 +134,7 @@ func marksBefore(ops []op) (n int) {
 	return n
 }
 
-// marksNeeded is how many steps ended before a rank makes its next directory.
+// marksNeeded returns how many steps must end before a rank makes its next directory.
 func marksNeeded(ops []op) (n int) {
 	for _, o := range ops {
 		if o.Op == "mkdir" {

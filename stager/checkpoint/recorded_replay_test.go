@@ -14,15 +14,15 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// tally is what replays of a recording count.
+// tally holds the counts of the replays of a recording.
 type tally struct {
 	boundaries, torn, provisional, missed int
-	seconds                               float64 // the longest from completion to COMMIT
+	seconds                               float64 // the longest time from completion to COMMIT
 	evidence                              map[string]bool
 	words                                 []string // the evidence of each mark
 }
 
-// replay is a recording that is replayed before an Uploader.
+// replay replays a recording for an Uploader.
 type replay struct {
 	t *testing.T
 	*recording
@@ -30,8 +30,8 @@ type replay struct {
 	dir    string
 	u      *Uploader
 	w      *writer
-	states map[string]bool // complete ones, canonical
-	known  map[string]bool // texts of COMMITs that were looked at
+	states map[string]bool // complete states, in canonical form
+	known  map[string]bool // texts of COMMITs that were checked
 	tally  *tally
 }
 
@@ -48,7 +48,7 @@ func newReplay(t *testing.T, r *recording, count *tally) *replay {
 
 func quietly(c *Config) { c.Log = nil }
 
-// judge counts what is committed of an incomplete state.
+// judge counts committed incomplete states.
 func (p *replay) judge(i int) {
 	p.t.Helper()
 	for _, c := range committedIn(p.t, p.b, p.known) {
@@ -76,7 +76,7 @@ func (p *replay) has(files map[string]string) (c savedStep, ok bool) {
 	return c, false
 }
 
-// outlast lets more time pass than any timeout has.
+// outlast waits longer than any timeout.
 func (p *replay) outlast() {
 	p.t.Helper()
 	settled(p.t, p.u)
@@ -84,7 +84,7 @@ func (p *replay) outlast() {
 	settled(p.t, p.u)
 }
 
-// mode is what happens at each boundary of a replay.
+// mode is the event at each boundary of a replay.
 type mode struct {
 	name string
 	at   func(*replay)
@@ -102,10 +102,10 @@ var modes = []mode{
 	}},
 }
 
-// At every boundary of every recording stands a pause longer than all timeouts, with the
-// files open or their writer killed, or a stager that starts anew: no incomplete state is
-// ever final, and every complete one is committed. Then the library writes on without a
-// pause, and the seconds from its word that a step is complete to COMMIT are counted.
+// At every boundary of every recording there is a pause longer than all timeouts, with the files
+// open or their writer killed, or stager restarts. No incomplete state is ever final, and every
+// complete one is committed. Then the library writes without a pause, and the test measures the
+// seconds from the completion of a step to its COMMIT.
 func TestReplayOfRecordingsAtEveryBoundary(t *testing.T) {
 	t.Logf("%-34s %10s %5s %11s %6s %8s  %s", "recording", "boundaries", "torn", "provisional", "missed", "seconds", "evidence")
 	for _, r := range append(recordings(t), described(t)...) {
@@ -148,7 +148,7 @@ func replayWith(p *replay, m mode) {
 	}
 }
 
-// measure counts the seconds from each completion to its COMMIT.
+// measure measures the seconds from each completion to its COMMIT.
 func measure(p *replay) {
 	for i, o := range p.ops {
 		p.w.do(o)
@@ -183,9 +183,9 @@ func measure(p *replay) {
 	}
 }
 
-// removeAtOnce removes each checkpoint file by file as soon as the library says that it is
-// complete, stager has looked once and a later one has begun, and looks after each removal.
-// All are saved from what was held.
+// removeAtOnce removes each checkpoint file by file as soon as the library reports it complete,
+// stager has scanned once, and a later one has begun. It scans after each removal. All
+// checkpoints are saved from their snapshots.
 func removeAtOnce(p *replay) {
 	p.w.lax = true
 	for i, o := range p.ops {
@@ -223,7 +223,7 @@ func unnumberedName(name string) bool {
 	return !dir && !file
 }
 
-// remove removes a checkpoint file by file, in an order drawn from its name.
+// remove removes a checkpoint file by file, in an order derived from its name.
 func (p *replay) remove(name string, each func()) {
 	p.t.Helper()
 	var paths []string

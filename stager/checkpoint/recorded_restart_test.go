@@ -10,15 +10,15 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// pruned replays a recording before a trainer that keeps one: each checkpoint is removed file
-// by file as soon as it is complete and a later one has begun. at is called at each boundary
+// pruned replays a recording for a trainer that keeps one checkpoint. Each checkpoint is removed
+// file by file as soon as it is complete and a later one has begun. at is called at each boundary
 // between two operations of the library or of the removal, with its number.
 type pruned struct {
 	*replay
 	at       func(boundary int)
 	away     bool // no stager runs
 	boundary int
-	owed     map[int]bool // marks at which a stager looked before anything was removed
+	owed     map[int]bool // marks at which a stager scanned before anything was removed
 }
 
 func (p *pruned) step(i int) {
@@ -44,7 +44,7 @@ func (p *pruned) start() {
 	p.u, p.away = newUploader(p.t, p.dir, p.b, quietly), false
 }
 
-// runPart replays what leads to one checkpoint. Nothing was saved before.
+// runPart replays the operations of one checkpoint. Nothing was saved before.
 func (p *pruned) runPart(part [2]int) {
 	p.t.Helper()
 	p.w.lax = true
@@ -73,7 +73,7 @@ func (p *pruned) run(from, to int) {
 		}
 		p.step(i)
 		if o.Op != "mark" || unnumberedName(o.Path) {
-			continue // what has no number is overwritten, and not removed
+			continue // a name without a number is overwritten, and not removed
 		}
 		write(p.t, filepath.Join(p.dir, "later-999999999999999"), map[string]string{"weights": "x"})
 		p.remove(o.Path, func() { p.step(i) })
@@ -94,11 +94,10 @@ func (p *pruned) run(from, to int) {
 	}
 }
 
-// What is held of a checkpoint that is not yet complete outlives stager. It was swept at the
-// next start, so a checkpoint that the trainer had removed meanwhile was lost. Here stager is
-// started anew at every boundary, and in other runs it is away from one boundary until a
-// checkpoint is removed: no incomplete state is ever final, and each checkpoint is
-// committed that a stager saw complete.
+// Snapshots of incomplete checkpoints survive a restart of stager. They were removed at the next
+// start, so a checkpoint that the trainer had removed meanwhile was lost. Here stager restarts at
+// every boundary. In other runs it is down from one boundary until a checkpoint is removed. No
+// incomplete state is ever final, and each checkpoint that a stager saw complete is committed.
 func TestReplayOfPruningWithRestartsLosesNothing(t *testing.T) {
 	for _, r := range append(recordings(t), described(t)...) {
 		t.Run(r.name+"/a restart at each", func(t *testing.T) {
@@ -143,7 +142,7 @@ func (r *recording) parts() (parts [][2]int) {
 	return parts
 }
 
-// awayFrom returns the boundaries of a part from which stager is away: those of its last
+// awayFrom returns the boundaries of a part at which stager goes down: those of its last
 // operations and of the removal, and some of those before, or all of them in long trials.
 func awayFrom(part [2]int) (boundaries []int) {
 	const always, some, removals = 1, 2, 2
@@ -156,8 +155,8 @@ func awayFrom(part [2]int) (boundaries []int) {
 	return boundaries
 }
 
-// What cannot be used of what an earlier process held early goes, and says nothing to a
-// person; what can is held on, within the budget of this run.
+// Unusable early snapshots of an earlier process are removed without a message to the user.
+// Usable ones are kept within the budget of this run.
 func TestEarlyHoldsOfAnEarlierProcessAreReadWithCare(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, dir string)

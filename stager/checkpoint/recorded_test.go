@@ -17,7 +17,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// recordingsDir has what libraries did as they wrote checkpoints: see record.py there.
+// recordingsDir contains the operations of libraries that wrote checkpoints: see record.py there.
 const recordingsDir = "../../e2e/frameworks/testdata"
 
 // op is one operation of a recording on the output's directory.
@@ -31,15 +31,15 @@ type op struct {
 	Truncate bool   `json:"truncate"`
 }
 
-// recording is what a library did. truth are the files of each complete checkpoint, by the
-// index of the mark at which the library said so.
+// recording is the sequence of operations of a library. truth contains the files of each complete
+// checkpoint, by the index of the mark at which the library reported it.
 type recording struct {
 	name  string // way of saving and version: torch_dcp-2.15.0
 	ops   []op
 	truth map[int]map[string]string
 }
 
-// recordings reads those whose names begin with one of the prefixes; without any, all.
+// recordings reads the recordings whose names begin with one of the prefixes, or all without any.
 func recordings(t *testing.T, prefixes ...string) (all []*recording) {
 	t.Helper()
 	paths, err := filepath.Glob(recordingsDir + "/*.jsonl.gz")
@@ -98,8 +98,8 @@ func (r *recording) findTruth(t *testing.T) {
 	}
 }
 
-// checkpointAt returns the files of a checkpoint in a directory: of a directory, a file, or
-// a group of files that begin with its name.
+// checkpointAt returns the files of a checkpoint in a directory. The checkpoint is a directory, a
+// file, or a group of files that begin with its name.
 func checkpointAt(t *testing.T, dir, name string) map[string]string {
 	t.Helper()
 	info, err := os.Lstat(filepath.Join(dir, name))
@@ -107,7 +107,7 @@ func checkpointAt(t *testing.T, dir, name string) map[string]string {
 		return read(t, filepath.Join(dir, name))
 	}
 	files := make(map[string]string)
-	found, _ := filepath.Glob(filepath.Join(dir, name) + "*") // the pattern is a good one
+	found, _ := filepath.Glob(filepath.Join(dir, name) + "*") // the pattern is valid
 	for _, p := range found {
 		base := filepath.Base(p)
 		if of, grouped := groupOf(base); base != filepath.Base(name) && (!grouped || of != filepath.Base(name)) {
@@ -122,7 +122,7 @@ func checkpointAt(t *testing.T, dir, name string) map[string]string {
 	return files
 }
 
-// canonical is one text for a set of files.
+// canonical returns one text for a set of files.
 func canonical(files map[string]string) string {
 	var b strings.Builder
 	for _, p := range slices.Sorted(maps.Keys(files)) {
@@ -131,19 +131,19 @@ func canonical(files map[string]string) string {
 	return b.String()
 }
 
-// writer does what a library did, with the files open as long as it had them.
+// writer executes the operations of a library and keeps files open as long as the library did.
 type writer struct {
 	t    *testing.T
 	dir  string
 	open map[string][]*os.File
-	lax  bool // what was removed by another is no fault
+	lax  bool // files removed by another process are no error
 }
 
 func newWriter(t *testing.T, dir string) *writer {
 	return &writer{t: t, dir: dir, open: make(map[string][]*os.File)}
 }
 
-// kill closes all files, as the end of the process does.
+// kill closes all files, as the exit of the process does.
 func (w *writer) kill() {
 	for _, files := range w.open {
 		for _, f := range files {
@@ -164,7 +164,7 @@ func (w *writer) try(o op) error {
 	p := filepath.Join(w.dir, o.Path)
 	switch o.Op {
 	case "mkdir":
-		if err := os.Mkdir(p, 0o755); !errors.Is(err, fs.ErrExist) { // of two ranks one makes it
+		if err := os.Mkdir(p, 0o755); !errors.Is(err, fs.ErrExist) { // only one of two ranks creates it
 			return err
 		}
 	case "create":
@@ -215,7 +215,7 @@ func (w *writer) moveOpen(from, to string) {
 	}
 }
 
-// notify tells an Uploader what the kernel says of an operation.
+// notify reports an operation to an Uploader like the kernel does.
 func notify(u *Uploader, o op) {
 	to := o.To
 	if o.Op == "arrive" {
@@ -234,7 +234,7 @@ type savedStep struct {
 	files map[string]string
 }
 
-// committedIn reads all COMMITs of a store, but those of texts in known.
+// committedIn reads all COMMITs of a store, except those whose text is in known.
 func committedIn(t *testing.T, b *mem.Backend, known map[string]bool) (all []savedStep) {
 	t.Helper()
 	for _, dir := range commits(b) {

@@ -15,9 +15,9 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// Where fs.protected_hardlinks is set, the kernel refuses links to files of another user that
-// cannot be written. A checkpoint whose trainer removed it before it was saved was lost then.
-// It is held by copies as long as they leave room, and else read in place.
+// With fs.protected_hardlinks, the kernel refuses links to another user's files that are not
+// writable. A checkpoint that the trainer removed before it was saved was lost. Such files are
+// copied while there is room, and otherwise read in place.
 func TestSnapshotsWhereLinksAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -91,7 +91,7 @@ func TestSnapshotHoldsSymbolicLinksWhereLinksAreRefused(t *testing.T) {
 	})
 }
 
-// asStranger drops the rights of root for the calling goroutine.
+// asStranger drops root privileges for the calling goroutine.
 func asStranger(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -103,7 +103,7 @@ func asStranger(t *testing.T) {
 	}
 }
 
-// What stager may not read is named, with its owner and mode, and with what to do.
+// Unreadable files are reported with owner, mode and advice.
 func TestUnreadableFilesAreNamed(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"step-1/model": "weights", "step-2/secret/model": "weights"})
@@ -119,7 +119,7 @@ func TestUnreadableFilesAreNamed(t *testing.T) {
 		}
 	}
 	done := make(chan struct{})
-	go func() { // whose thread has no rights, and ends with it
+	go func() { // its thread has no privileges, and ends with it
 		defer close(done)
 		asStranger(t)
 		unreadableIsNamed(t, dir)

@@ -18,7 +18,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// push saves a checkpoint of these files.
+// push saves a checkpoint with these files.
 func push(t *testing.T, b backends.Backend, step int64, files map[string]string) Commit {
 	t.Helper()
 	dir := t.TempDir()
@@ -57,7 +57,7 @@ func TestADamagedCheckpointIsPassedOver(t *testing.T) {
 			b := mem.New()
 			push(t, b, 1, model("1"))
 			second := model("2")
-			second["optim/rank1.pt"] = strings.ToUpper(second["optim/rank0.pt"]) // as long
+			second["optim/rank1.pt"] = strings.ToUpper(second["optim/rank0.pt"]) // of the same length
 			c := push(t, b, 2, second)
 			dir := stepDir(2, 0) + "/"
 			damage(b, dir, dir+c.Data+"/")
@@ -69,7 +69,7 @@ func TestADamagedCheckpointIsPassedOver(t *testing.T) {
 			where := t.TempDir()
 			_, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: where, Step: 2})
 			want := backends.Corrupt
-			if name == "COMMIT is of a later" { // it is good, and not for this version
+			if name == "COMMIT is of a later" { // it is valid, but for a later version
 				want = backends.Unsupported
 			}
 			if got := backends.KindOf(err); got != want || !strings.Contains(err.Error(), "step 2: ") {
@@ -142,7 +142,7 @@ func TestRestoreIntoADirectoryWithFiles(t *testing.T) {
 			t.Errorf("%s says %+v (%v), want step %d and its source", restored, told, err, r.Step)
 		}
 	}
-	// A directory in a file's place is found out before anything moves.
+	// A directory in a file's place is detected before anything moves.
 	before := read(t, dir)
 	push(t, b, 3, map[string]string{"model.pt": "3", "optim": "a file where a directory is"})
 	if _, err := Restore(t.Context(), RestoreConfig{Store: newStore(b), Dir: dir, Step: Newest}); err == nil {
@@ -214,8 +214,8 @@ func TestStepsTellsCommittedAndPartialOnes(t *testing.T) {
 	}
 }
 
-// A file of several ranges and an odd end comes back the same whether it goes through the
-// page cache or past it.
+// A file of several ranges and an odd size is restored identically with and without direct
+// writes.
 func TestRestoreIsEqualHoweverItIsWritten(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, nil)

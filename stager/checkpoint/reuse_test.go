@@ -16,7 +16,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// frozen is a model of which a part never changes.
+// frozen returns a model of which a part never changes.
 func frozen(step string) map[string]string {
 	m := model(step)
 	m["base/weights.safetensors.txt"] = strings.Repeat("frozen ", 5000)
@@ -59,8 +59,8 @@ func TestWhatTheStepBeforeHasIsNotSentAgain(t *testing.T) {
 		if err != nil || len(steps) != 3 || steps[0].Shared != 35000 || steps[0].Problem != "" || steps[2].Committed {
 			t.Errorf("got %+v, %v; want two good steps that share 35000 bytes, and what they share", steps, err)
 		}
-		// Its content changes, and later nobody needs the old one.
-		// That files are missing is believed from the second checkpoint on.
+		// Its content changes, and later no step needs the old one. Missing files are accepted
+		// from the second checkpoint on.
 		for _, step := range []string{"6", "7", "8"} {
 			write(t, filepath.Join(dir, "checkpoint-"+step), map[string]string{"base/weights.safetensors.txt": strings.Repeat("FROZEN ", 5000)})
 			settled(t, u)
@@ -71,7 +71,7 @@ func TestWhatTheStepBeforeHasIsNotSentAgain(t *testing.T) {
 	})
 }
 
-// A shared file that is gone from the store is sent again, not referred to.
+// A shared file that is missing from the store is sent again instead of being referred to.
 func TestAFileThatIsGoneFromTheStoreIsSentAgain(t *testing.T) {
 	b := mem.New()
 	c := push(t, b, 1, frozen("1"))
@@ -84,7 +84,7 @@ func TestAFileThatIsGoneFromTheStoreIsSentAgain(t *testing.T) {
 	}
 }
 
-// The step before is removed by somebody else between the upload and the COMMIT.
+// Another process removes the previous step between the upload and the COMMIT.
 func TestAStepThatGoesMeanwhileTakesNothingWithIt(t *testing.T) {
 	b := mem.New()
 	push(t, b, 1, frozen("1"))
@@ -228,7 +228,7 @@ func TestVerifyReadsEveryByte(t *testing.T) {
 	if err := Verify(t.Context(), newStore(b), stepDir(2, 0), func(n int64) { read.Add(n) }); err != nil || read.Load() != c.Bytes {
 		t.Errorf("read %d bytes, %v; want %d", read.Load(), err, c.Bytes)
 	}
-	// A bit of what the step shares with the one before.
+	// Flip a bit of a file that the step shares with the previous one.
 	key := c.Files[slices.IndexFunc(c.Files, func(f File) bool { return f.At != "" })].At
 	text, _ := b.Get(key)
 	text[9] ^= 1
@@ -240,7 +240,7 @@ func TestVerifyReadsEveryByte(t *testing.T) {
 	}
 }
 
-// As the first releases wrote it.
+// The COMMIT has the format of the first releases.
 func TestAnOldCommitIsReadable(t *testing.T) {
 	text := `{"apiVersion": "stager.dev/v1alpha1", "kind": "Checkpoint", "step": 5, "created": "2026-11-01T10:00:00Z", "nodes": 1, "attempt": 0,
 		"data": "data/0123456789abcdef", "bytes": 0, "files": [{"path": "a", "size": 0, "mode": 420, "modified": "2026-11-01T09:00:00Z", "digest": "crc64nvme:0000000000000000"}]}`

@@ -13,9 +13,9 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// A second run of the same plan in the same directory went back to an earlier step and
-// saved lower numbers than the first. They counted as older than what the first run had
-// sent, and were dropped at level INFO with exit code 0.
+// A second run of the same plan in the same directory went back to an earlier step and saved
+// lower numbers than the first. They counted as older than those that the first run had sent.
+// They were dropped at level INFO with exit code 0.
 func TestCheckpointsAfterARollbackAreSent(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -51,7 +51,7 @@ func TestCheckpointsAfterARollbackAreSent(t *testing.T) {
 	})
 }
 
-// Of several that wait, the one that was complete last goes first, whatever its number.
+// Of several waiting checkpoints, the last one to be complete is sent first, whatever its number.
 func TestTheNewestInTimeIsSentFirst(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		u := newUploader(t, t.TempDir(), mem.New(), nil)
@@ -69,8 +69,8 @@ func TestTheNewestInTimeIsSentFirst(t *testing.T) {
 	})
 }
 
-// "stager commit" had answered 0, so the trainer deleted its copy. The destination held
-// other content under that step, and the snapshot, the only copy, was dropped.
+// "stager commit" returned 0, so the trainer deleted its copy. The destination had other content
+// under that step, and the snapshot, the only copy, was dropped.
 func TestCommittedSnapshotIsHeldWhenTheDestinationRefusesIt(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -101,7 +101,7 @@ func TestCommittedSnapshotIsHeldWhenTheDestinationRefusesIt(t *testing.T) {
 		if err := u.Close(); err != nil {
 			t.Fatal(err)
 		}
-		// Somebody decides: the other content goes, and stager is started again.
+		// The user removes the other content and restarts stager.
 		if err := b.Delete(t.Context(), stepDir(5, 0)+"/"+commitKey); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestCommittedSnapshotIsHeldWhenTheDestinationRefusesIt(t *testing.T) {
 	})
 }
 
-// An error of the disk while the description of a snapshot was read deleted the snapshot.
+// A disk error while reading the description of a snapshot deleted the snapshot.
 func TestSnapshotThatCannotBeReadStays(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -124,7 +124,7 @@ func TestSnapshotThatCannotBeReadStays(t *testing.T) {
 		if err := u.Close(); err != nil {
 			t.Fatal(err)
 		}
-		// A directory in place of the file fails to be read, as a bad sector does.
+		// Reading a directory in place of the file fails, like a bad sector.
 		description := filepath.Join(held, "snapshot.json")
 		if err := os.Rename(description, description+".saved"); err != nil {
 			t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// twoSteps is a store with two checkpoints that share some names.
+// twoSteps returns a store with two checkpoints that share some names.
 func twoSteps(t *testing.T) (b *mem.Backend, one, two map[string]string) {
 	t.Helper()
 	b, one, two = mem.New(), model("1"), model("2")
@@ -32,7 +32,7 @@ func twoSteps(t *testing.T) (b *mem.Backend, one, two map[string]string) {
 	return b, one, two
 }
 
-// begun is a directory in the states in which a restore may find it.
+// begun creates a directory in each state in which a restore may find it.
 var begun = map[string]func(t *testing.T, b *mem.Backend, dir string){
 	"missing": func(*testing.T, *mem.Backend, string) {},
 	"empty": func(t *testing.T, _ *mem.Backend, dir string) {
@@ -51,13 +51,12 @@ var begun = map[string]func(t *testing.T, b *mem.Backend, dir string){
 	},
 }
 
-// atEachStep calls f for each step of a restore of step 1, with a hook that calls stop
-// there.
+// atEachStep calls f for each step of a restore of step 1, with a hook that calls stop there.
 func atEachStep(t *testing.T, f func(t *testing.T, b *mem.Backend, dir string, cfg RestoreConfig, stopAt int)) {
 	for name, begin := range begun {
 		t.Run(name, func(t *testing.T) {
 			steps := 0
-			for k := -1; k < steps; k++ { // the first time they are counted
+			for k := -1; k < steps; k++ { // the first run counts them
 				b, _, _ := twoSteps(t)
 				dir := filepath.Join(t.TempDir(), "there")
 				begin(t, b, dir)
@@ -78,7 +77,8 @@ func atEachStep(t *testing.T, f func(t *testing.T, b *mem.Backend, dir string, c
 	}
 }
 
-// whole fails the test unless dir holds one step, or with none nothing of any.
+// whole fails the test unless dir holds exactly one step. With none, dir may also hold no files
+// of either step.
 func whole(t *testing.T, what, dir string, one, two map[string]string, none bool) {
 	t.Helper()
 	s, err := openSite(RestoreConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})
@@ -102,9 +102,9 @@ func whole(t *testing.T, what, dir string, one, two map[string]string, none bool
 	}
 }
 
-// Two restores to one directory had a workshop of one name, which each removed at its
-// start: the first moved the files of the second, which were not all there, and ended
-// with success. Now the second is refused, or comes when the first has ended.
+// Two restores to one directory used a work directory of the same name, which each removed at its
+// start. The first moved the incomplete files of the second and reported success. Now the second
+// is refused, or runs when the first has ended.
 func TestRestoreIsAloneInItsDirectory(t *testing.T) {
 	_, one, two := twoSteps(t)
 	atEachStep(t, func(t *testing.T, b *mem.Backend, dir string, cfg RestoreConfig, stopAt int) {
@@ -129,8 +129,8 @@ func TestRestoreIsAloneInItsDirectory(t *testing.T) {
 	})
 }
 
-// A restore that is killed at any step leaves what the next one finishes or replaces,
-// whole, whichever step that asks for.
+// A restore that is killed at any step leaves a state that the next one finishes or replaces
+// completely, whichever step that one restores.
 func TestRestoreGoesOnAfterAKillAtAnyStep(t *testing.T) {
 	_, one, two := twoSteps(t)
 	for _, next := range []int64{1, 2} {
@@ -155,10 +155,8 @@ func TestRestoreGoesOnAfterAKillAtAnyStep(t *testing.T) {
 	}
 }
 
-// What another actor does to a directory while files move into it is not lost, and no
-// success is reported: the restore that fails leaves everything as it was.
-// After a boot, or on another node, the device of a volume has another number than the plan
-// of a killed restore says. The restore was refused from then on: "files of it changed".
+// After a boot, or on another node, the device number of a volume differs from the one in the
+// plan of a killed restore. The restore was refused from then on: "files of it changed".
 func TestRestoreGoesOnUnderAnotherDeviceNumber(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ckpt")
 	b, one, _ := twoSteps(t)
@@ -213,7 +211,7 @@ func TestRestoreLeavesWhatAppearsWhileItMoves(t *testing.T) {
 			var want map[string]string
 			cfg := RestoreConfig{Store: newStore(b), Dir: dir, Step: 1}
 			cfg.hook = func(at string) error {
-				if at == "name "+planFile { // everything was found to be right
+				if at == "name "+planFile { // all checks have passed
 					disturb(t, dir)
 					want = maps.Clone(two)
 					maps.Copy(want, read(t, dir))
@@ -233,12 +231,12 @@ func TestRestoreLeavesWhatAppearsWhileItMoves(t *testing.T) {
 	}
 }
 
-// restore --step removed a user's file that had taken the name of a restored one, and
-// replaced a file that it had never restored.
+// restore --step removed a user's file that had taken the name of a restored one, and replaced a
+// file that it had never restored.
 func TestRestoreRefusesFilesThatItDidNotWrite(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(t *testing.T, dir string)
-		names  []string // that the error has; none: nothing is lost
+		names  []string // names in the error; none: nothing is lost
 	}{
 		"one it never restored":                        {func(t *testing.T, dir string) { write(t, dir, map[string]string{"only/in-1": "mine"}) }, []string{"only/in-1"}},
 		"one in the place of a restored one that goes": {func(t *testing.T, dir string) { replaceFile(t, dir, "only/in-2", "mine") }, []string{"only/in-2"}},
@@ -315,7 +313,7 @@ func TestRestoreRefusesFilesThatItDidNotWrite(t *testing.T) {
 			}
 			got := read(t, dir)
 			delete(got, "aside")
-			if tt.names[0] == restored { // it said which files were those of a restore
+			if tt.names[0] == restored { // it recorded which files a restore wrote
 				delete(got, "only/in-2")
 			}
 			equal(t, "overwritten", got, one)
@@ -323,7 +321,7 @@ func TestRestoreRefusesFilesThatItDidNotWrite(t *testing.T) {
 	}
 }
 
-// What no overwriting may do: remove directories, or write through links.
+// Overwriting never removes directories and never writes through links.
 func TestRestoreNeverFollowsALinkNorRemovesADirectory(t *testing.T) {
 	for name, plant := range map[string]func(dir, outside string) error{
 		"a link to a directory within": func(dir, _ string) error {
@@ -362,7 +360,7 @@ func TestRestoreNeverFollowsALinkNorRemovesADirectory(t *testing.T) {
 	}
 }
 
-// A restore does not run where a prefetch or a window works.
+// A restore does not run while a prefetch or a window uses the directory.
 func TestRestoreWaitsForAPrefetch(t *testing.T) {
 	b, one, two := twoSteps(t)
 	dir := t.TempDir()
@@ -394,8 +392,8 @@ func TestRestoreWaitsForAPrefetch(t *testing.T) {
 	whole(t, "afterwards", dir, one, two, false)
 }
 
-// Somebody who removes the lock file lets a second restore in: the first one ends
-// without touching what that brought.
+// Removing the lock file admits a second restore. The first one stops without changing what the
+// second one wrote.
 func TestRestoreEndsWhenItsLockIsRemoved(t *testing.T) {
 	b, one, two := twoSteps(t)
 	dir := t.TempDir()
@@ -415,8 +413,8 @@ func TestRestoreEndsWhenItsLockIsRemoved(t *testing.T) {
 	whole(t, "afterwards", dir, one, two, false)
 }
 
-// A kill while files move, and a change by a user before the next restore: what the
-// killed one began cannot be finished, and the user's file stays.
+// A restore is killed while files move, and a user changes a file before the next restore. The
+// killed restore cannot be finished, and the user's file stays.
 func TestRestoreDoesNotFinishOverAUsersFile(t *testing.T) {
 	b, one, _ := twoSteps(t)
 	dir := t.TempDir()
@@ -450,7 +448,7 @@ func TestRestoreDoesNotFinishOverAUsersFile(t *testing.T) {
 	equal(t, "overwritten", read(t, dir), one)
 }
 
-// replaceFile gives a name to another file.
+// replaceFile replaces the file of a name by another file.
 func replaceFile(t *testing.T, dir, name, text string) {
 	t.Helper()
 	write(t, dir, map[string]string{"another": text})
@@ -473,7 +471,7 @@ func remove(t *testing.T, dir, name string) {
 	}
 }
 
-// listing is every name below dir with its inode.
+// listing returns every name below dir with its inode.
 func listing(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

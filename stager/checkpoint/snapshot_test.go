@@ -12,7 +12,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// overwrite changes a file in place, as a trainer does that saves to one name.
+// overwrite changes a file in place, like a trainer that saves to one name.
 func overwrite(t *testing.T, name, text string) {
 	t.Helper()
 	file, err := os.OpenFile(name, os.O_WRONLY, 0)
@@ -28,8 +28,8 @@ func overwrite(t *testing.T, name, text string) {
 }
 
 // A trainer that saves each step to last/ overwrites it in place as soon as the commit is
-// taken on. The link that held it changed with it, and the step was lost. A copy that
-// shares its blocks stays, also over a restart.
+// accepted. The hard link in the snapshot changed with it, and the step was lost. A copy with
+// shared blocks stays, also after a restart.
 func TestANameWithoutANumberIsHeldByACopy(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		b, dir := mem.New(), t.TempDir()
@@ -65,9 +65,9 @@ func TestANameWithoutANumberIsHeldByACopy(t *testing.T) {
 	}
 }
 
-// Where the file system cannot share blocks, the file is copied byte by byte: of six
-// commits of one name five were lost, as the link that held it changed with it. A name
-// with a number is not copied. Without room for the copy the commit is refused at once.
+// Where the file system cannot share blocks, the file is copied byte by byte. Of six commits of
+// one name five were lost, because the link in the snapshot changed with it. A name with a number
+// is not copied. Without room for the copy the commit is refused at once.
 func TestWithoutSharedBlocksAFileIsCopied(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, nil)

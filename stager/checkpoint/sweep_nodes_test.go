@@ -12,12 +12,12 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint/group"
 )
 
-// nodeRecords are the keys below nodes/.
+// nodeRecords returns the keys below nodes/.
 func nodeRecords(b *mem.Backend) []string {
 	return slices.DeleteFunc(b.Keys(), func(key string) bool { return !strings.HasPrefix(key, group.RecordsPrefix) })
 }
 
-// announce writes an announcement of a view as a member of it would.
+// announce writes an announcement of a view, like a member of it.
 func announce(t *testing.T, b *mem.Backend, view string, save int) (key string) {
 	t.Helper()
 	a := group.Announcement{
@@ -32,8 +32,8 @@ func announce(t *testing.T, b *mem.Backend, view string, save int) (key string) 
 	return key
 }
 
-// Records of views and members of before stayed for ever: each start of a job with other
-// pods left some, and each node that registers reads all member records.
+// Records of former views and members stayed forever. Each start of a job with other pods left
+// some, and each node that registers reads all member records.
 func TestRecordsOfFormerNodesAreSwept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -42,7 +42,7 @@ func TestRecordsOfFormerNodesAreSwept(t *testing.T) {
 		for n := range g.us {
 			g.kill(n)
 		}
-		// Two nodes go on. The view of three is the one before theirs.
+		// Two nodes continue. The view of three is the one before theirs.
 		g.dirs, g.us, g.stop = g.dirs[:2], g.us[:2], g.stop[:2]
 		for n := range g.us {
 			g.startAs(n, n, 2)
@@ -52,7 +52,7 @@ func TestRecordsOfFormerNodesAreSwept(t *testing.T) {
 		gone, named := strings.Repeat("a", 32), strings.Repeat("b", 32)
 		old := []string{announce(t, b, gone, 1), announce(t, b, gone, 2)}
 		kept := []string{announce(t, b, committed, 9), announce(t, b, named, 1), "nodes/members/000000.json", "nodes/members/000001.json", group.ViewKey}
-		b.Put("step-00000901/parts/"+named+"/00000001/000000.json", []byte("{}")) // what came of it is not known
+		b.Put("step-00000901/parts/"+named+"/00000001/000000.json", []byte("{}")) // its state is unknown
 		for key, text := range map[string]string{
 			"nodes/views/" + gone + "/00000003.json":      "cut sh",
 			"nodes/views/" + gone + "/4.json":             `{"a name":"that no stager writes"}`,
@@ -77,7 +77,7 @@ func TestRecordsOfFormerNodesAreSwept(t *testing.T) {
 		for n := range g.us {
 			g.startAs(n, n, 2)
 		}
-		time.Sleep(sweepNodesEvery + time.Minute) // both found step 2 safe, and looked then
+		time.Sleep(sweepNodesEvery + time.Minute) // both found step 2 safe, and swept then
 		young := announce(t, b, strings.Repeat("c", 32), 1)
 		g.save("3")
 		g.waitFor(3)

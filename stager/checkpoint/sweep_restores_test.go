@@ -23,7 +23,7 @@ func saveAlone(t *testing.T, b *mem.Backend, step int64) {
 	}
 }
 
-// ofJob has a node restore as one of another job.
+// ofJob makes a node restore as a node of another job.
 func ofJob(job string) func(*RestoreConfig) {
 	return func(c *RestoreConfig) { c.Among.Job = job }
 }
@@ -35,8 +35,8 @@ func pruneOld(t *testing.T, b backends.Backend) {
 	}
 }
 
-// What nodes agree to restore stayed for ever where a single node saves, since nothing was
-// swept without a view.
+// Where a single node saves, agreements on restores stayed forever, because nothing was swept
+// without a view.
 func TestAgreementsOfSingleNodeOutputsAreSwept(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -54,7 +54,7 @@ func TestAgreementsOfSingleNodeOutputsAreSwept(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		dir := t.TempDir()
-		u := newUploader(t, dir, b, nil) // a daemon looks an hour after its start, and later
+		u := newUploader(t, dir, b, nil) // a daemon sweeps an hour after its start, and later
 		time.Sleep(sweepNodesEvery)
 		write(t, dir+"/step-2", model("2"))
 		settled(t, u)
@@ -76,7 +76,7 @@ func TestAgreementsOfSingleNodeOutputsAreSwept(t *testing.T) {
 	})
 }
 
-// A job that runs on restores again and again. Its last agreements stay.
+// A running job restores repeatedly. Its last agreements stay.
 func TestAgreementsOfRunningJobAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()
@@ -124,8 +124,8 @@ func (w *whileRead) List(ctx context.Context, prefix string) iter.Seq2[backends.
 	}
 }
 
-// A node follows an old agreement while its records are removed. The node that restores
-// after it must find the agreement.
+// A node follows an old agreement while its records are removed. The node that restores next must
+// find the agreement.
 func TestAgreementStaysWhenNodeRestoresDuringSweep(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b := mem.New()

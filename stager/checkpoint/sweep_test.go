@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// stored is a destination in a directory, where writes that never ended can be seen.
+// stored returns a destination in a directory, where incomplete uploads are visible.
 func stored(t *testing.T, dir string) *backends.Store {
 	t.Helper()
 	s := backends.NewStore(file.New(dir), "file://"+dir, backends.Options{})
@@ -21,7 +21,7 @@ func stored(t *testing.T, dir string) *backends.Store {
 	return s
 }
 
-// killed leaves what a killed writer does, untouched for some time.
+// killed creates the orphans of a killed writer, with the given age.
 func killed(t *testing.T, dir string, age time.Duration, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -38,8 +38,8 @@ func exists(dir, name string) bool {
 	return err == nil
 }
 
-// Of what killed uploads left an Uploader removes its own at once, and what is nobody's
-// when it is old. What another may be writing stays.
+// An Uploader removes its own orphans of killed uploads at once, and orphans of unknown owners
+// when they are old. Uploads that another process may be writing stay.
 func TestARestartSweepsWhatKilledUploadsLeft(t *testing.T) {
 	dir, dest := t.TempDir(), t.TempDir()
 	const own, foreign = "0123456789abcdef", "fedcba9876543210"
@@ -93,8 +93,7 @@ func TestARestartSweepsWhatKilledUploadsLeft(t *testing.T) {
 	}
 }
 
-// The hint of which uploads are its own is there before anything is sent, and outlives
-// the process.
+// The hint of its own uploads is written before anything is sent, and outlives the process.
 func TestIDsAreNotedBeforeAnythingIsSent(t *testing.T) {
 	dir := t.TempDir()
 	u := newUploader(t, dir, file.New(t.TempDir()), nil)
@@ -126,7 +125,7 @@ func TestPruneTellsOfWritesThatNeverEnded(t *testing.T) {
 	}
 }
 
-// noLooking is a store whose user may not list what is unfinished.
+// noLooking is a store whose user may not list incomplete uploads.
 type noLooking struct {
 	*mem.Backend
 	asked int
@@ -137,7 +136,7 @@ func (n *noLooking) Sweep(context.Context, string, func(backends.Orphan) bool) e
 	return backends.Errorf(backends.Permission, "sweep", "", "only administrators may look")
 }
 
-// It is told once, and neither retention nor a prune fails for it.
+// The missing permission is reported once, and neither retention nor a prune fails.
 func TestWhoMayNotLookForRemainsSavesAllTheSame(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := &noLooking{Backend: mem.New()}, t.TempDir()

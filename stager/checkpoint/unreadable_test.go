@@ -9,14 +9,13 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// One file without the right to read it ended a push with 77 and left out what came after
-// it, and had an output try again for ever with growing pauses. It is named, and the rest
-// is saved.
+// One unreadable file ended a push with exit code 77 and omitted all later files. An output
+// retried it forever with growing pauses. Now it is reported, and the rest is saved.
 func TestUnreadable(t *testing.T) {
 	denied := &os.PathError{Op: "openat", Path: "secret", Err: fs.ErrPermission}
 	for _, tt := range []struct {
 		err  error
-		want string // "" when it is not for the file's permissions
+		want string // "" when the file's permissions are not the cause
 	}{
 		{nil, ""},
 		{denied, "it cannot be read: permission denied"},

@@ -96,7 +96,7 @@ func TestCommitHoldsFastWhatTheTrainerPrunes(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		u := newUploader(t, dir, b, func(c *Config) { c.When = When{Exit: true} })
 		write(t, filepath.Join(dir, "deep/epoch-3"), model("3"))
-		for range 2 { // the second says the same again
+		for range 2 { // the second commit returns the same
 			step, err := u.Commit(t.Context(), CommitRequest{Path: filepath.Join(dir, "deep/epoch-3"), Step: -1, SamplesSeen: 77})
 			if want := (Step{3, "deep/epoch-3", 3, step.Bytes}); err != nil || step != want {
 				t.Fatalf("got %+v, %v; want %+v", step, err, want)
@@ -154,8 +154,8 @@ func TestCommitRefuses(t *testing.T) {
 	}
 }
 
-// One EIO of a link made stager read the checkpoint in place and answer that it had taken
-// it over, so that the trainer removed the only copy.
+// One EIO for a link made stager read the checkpoint in place and report that the commit was
+// accepted. The trainer then removed the only copy.
 func TestCommitFailsWhenTheDiskFails(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
@@ -212,7 +212,7 @@ func TestSignsOfCompleteness(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Renamed from a temporary name that was seen.
+		// Renamed from a temporary name that a scan saw.
 		write(t, dir, map[string]string{
 			"1.tmp/x": "x", "tmp-checkpoint-2/x": "x", "3.orbax-checkpoint-tmp-17/x": "x", "step=4.ckpt.partial": "x", "5/x": "x", "5-unfinished": "",
 		})
@@ -228,7 +228,7 @@ func TestSignsOfCompleteness(t *testing.T) {
 		if got, want := commits(b), []string{stepDir(1, 0), stepDir(2, 0), stepDir(3, 0), stepDir(4, 0)}; !slices.Equal(got, want) {
 			t.Errorf("after renames committed %v, want %v", got, want)
 		}
-		// A marker, with its own step.
+		// A marker that contains another step.
 		write(t, dir, map[string]string{"ckpt-6/x": "x"})
 		write(t, dir, map[string]string{"ckpt-6/.ready": `{"step": 600, "samplesSeen": 42}`})
 		pass(t, u)
@@ -323,8 +323,8 @@ func (h *hooked) Create(ctx context.Context, key string, opts backends.CreateOpt
 	return h.Backend.Create(ctx, key, opts)
 }
 
-// A crash after any call of an upload, at any place: what a restart finds is the
-// step before or the new one, whole; and after the next pass nothing is left over.
+// After a crash at any call of an upload, a restart finds the previous step or the new one,
+// complete. After the next pass there are no orphans.
 func TestACrashAtAnyCallLeavesTheNewestOrTheOneBefore(t *testing.T) {
 	old, young := model("100"), model("200")
 	for _, lost := range []bool{false, true} {
@@ -340,7 +340,7 @@ func TestACrashAtAnyCallLeavesTheNewestOrTheOneBefore(t *testing.T) {
 	}
 }
 
-// crash uploads step 100, then 200 until call k, and goes on in a new process.
+// crash uploads step 100, then 200 until call k, and continues in a new process.
 func crash(t *testing.T, k int, lost bool, old, young map[string]string) (finished bool) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 1 })
@@ -372,7 +372,7 @@ func crash(t *testing.T, k int, lost bool, old, young map[string]string) (finish
 
 	u = newUploader(t, dir, b, func(c *Config) { c.Keep.Last = 1 })
 	settled(t, u)
-	time.Sleep(Abandoned) // of a step whose COMMIT is gone it is not known whose data it is
+	time.Sleep(Abandoned) // the owner of a step's data is unknown once its COMMIT is gone
 	write(t, filepath.Join(dir, "checkpoint-300"), model("300"))
 	settled(t, u)
 	if got, want := commits(b), []string{stepDir(300, 0)}; !slices.Equal(got, want) {
@@ -530,8 +530,8 @@ func TestTheLoserOfARaceLeavesNothing(t *testing.T) {
 	})
 }
 
-// A pod that is being deleted may be sending, to replace what it saved itself, when its
-// replacement saves the same step: what it saw in the store before it began is over.
+// A pod that is being deleted may be replacing its own COMMIT while its replacement saves the
+// same step. The state that it read before is then outdated.
 func TestAnOlderAttemptThatBeganToReplaceComesTooLate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dirs := mem.New(), []string{t.TempDir(), t.TempDir(), t.TempDir()}
@@ -590,7 +590,7 @@ func TestRetentionKeepsTheLastAndNeverTheNewestGoes(t *testing.T) {
 	})
 }
 
-// A run from scratch into a directory that holds the higher steps of an earlier one.
+// A run from scratch uses a directory that holds the higher steps of an earlier run.
 func TestRetentionSparesWhatThisRunJustCommitted(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dirs := mem.New(), []string{t.TempDir(), t.TempDir()}
@@ -660,7 +660,7 @@ func TestRunShipsAtOnceWhatWasSaid(t *testing.T) {
 	})
 }
 
-// With the kernel's hints a rename is seen long before the next look.
+// With kernel events a rename is detected long before the next scan.
 func TestRunSeesARename(t *testing.T) {
 	b, dir := mem.New(), t.TempDir()
 	u := newUploader(t, dir, b, func(c *Config) { c.QuietPeriod = time.Hour })
@@ -813,7 +813,7 @@ func TestTheEndWaitsForWhatHasYetToSettle(t *testing.T) {
 	}{
 		{Exit{Success: true, Gone: true}, 0},
 		{Exit{Success: true}, DefaultQuietPeriod},
-		{Exit{Gone: true}, DefaultQuietPeriod}, // it may have died between two files
+		{Exit{Gone: true}, DefaultQuietPeriod}, // the trainer may have died between two files
 	} {
 		inBubble(t, func(t *testing.T) {
 			b, dir := mem.New(), t.TempDir()
@@ -930,9 +930,9 @@ func TestNewSaysWhatCannotWork(t *testing.T) {
 	}
 }
 
-// A trainer removes a checkpoint slowly, or dies of it, while it waits to be sent; its
-// marker may be the last to go. (A trial with kills found this: five of ten files were
-// held in the place of all.)
+// A trainer removes a checkpoint slowly, or is killed meanwhile, while the checkpoint waits to be
+// sent. Its marker may be removed last. (A trial with kills found this: a snapshot of five of ten
+// files replaced the complete one.)
 func TestWhatIsHalfRemovedIsNoNewState(t *testing.T) {
 	for _, marked := range []bool{true, false} {
 		inBubble(t, func(t *testing.T) {
@@ -957,7 +957,7 @@ func TestWhatIsHalfRemovedIsNoNewState(t *testing.T) {
 			equal(t, fmt.Sprint("marked ", marked), files, model("5"))
 		})
 	}
-	// Nobody had seen it whole.
+	// No scan had seen it complete.
 	inBubble(t, func(t *testing.T) {
 		b, dir := mem.New(), t.TempDir()
 		write(t, filepath.Join(dir, "step-5"), model("5"))

@@ -13,8 +13,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// CreateParts begins an upload in parts, which is listed until it is committed. As long as
-// the store is broken none is.
+// CreateParts starts a multipart upload, which is listed until it is committed. While the store
+// is broken, no upload is committed.
 func (p *partsStore) CreateParts(ctx context.Context, key string, opts backends.CreateOptions) (backends.PartWriter, error) {
 	w, err := p.Backend.CreateParts(ctx, key, opts)
 	if err != nil || opts.Begun == nil || opts.Size < largeFile {
@@ -62,8 +62,8 @@ func uploadRecords(p *partsStore) (keys []string) {
 	return keys
 }
 
-// killedMirror returns a store at which a process was killed while it mirrored a large
-// file, and the directory of the output.
+// killedMirror returns a store at which a process was killed while it mirrored a large file, and
+// the directory of the output.
 func killedMirror(t *testing.T, size int) (p *partsStore, dir string) {
 	t.Helper()
 	p, dir = newPartsStore(), t.TempDir()
@@ -85,8 +85,8 @@ func killedMirror(t *testing.T, size int) (p *partsStore, dir string) {
 	return p, dir
 }
 
-// What a killed process had uploaded of large mirrored files stayed for ever: nothing
-// showed that it was stager's.
+// The incomplete uploads of a killed process for large mirrored files stayed forever, because
+// nothing showed that stager owned them.
 func TestSweepFindsUploadsOfMirroredFilesByTheirRecords(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -138,8 +138,8 @@ func TestPruneRemovesRecordsOfUploadsThatEnded(t *testing.T) {
 	})
 }
 
-// A record that names what others upload must come from somebody who may write to the
-// destination; one that stager cannot read names nothing, and stays.
+// A record that names uploads of other programs must come from somebody who may write to the
+// destination. A record that stager cannot read names nothing, and stays.
 func TestPruneKeepsRecordsThatItCannotRead(t *testing.T) {
 	p := newPartsStore()
 	for i := range p.left {
@@ -176,8 +176,8 @@ func TestMirrorResumesAnUpload(t *testing.T) {
 		if got := p.keys(); !slices.Equal(got, foreignUploads) {
 			t.Errorf("there are %q, want %q", got, foreignUploads)
 		}
-		// Without other large files nothing tells that the record of the killed process has
-		// had its day, but its age.
+		// Without other large files, only the age of the killed process's record shows that it is
+		// no longer needed.
 		time.Sleep(Abandoned)
 		if _, err := Prune(t.Context(), PruneConfig{Store: newStore(p), Keep: Keep{Last: 1}, Abandoned: Abandoned}); err != nil {
 			t.Fatal(err)
@@ -188,8 +188,8 @@ func TestMirrorResumesAnUpload(t *testing.T) {
 	})
 }
 
-// The file of an upload that the killed process began is gone: the next process in the
-// directory removes it at once.
+// The file of an upload that the killed process started is gone. The next process in the
+// directory removes the upload at once.
 func TestSweepRemovesOwnUploadsOfRemovedFiles(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		p, dir := killedMirror(t, largeFile)

@@ -17,7 +17,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// memoryDir is a directory of a file system in memory.
+// memoryDir returns a directory on a file system in memory.
 func memoryDir(t *testing.T) string {
 	t.Helper()
 	var st unix.Statfs_t
@@ -28,11 +28,11 @@ func memoryDir(t *testing.T) string {
 	if err != nil {
 		live.Require(t, "tmpfs", err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the test has told what matters
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // best effort
 	return dir
 }
 
-// inPlace writes to a file and sets its time back.
+// inPlace writes to a file and resets its time.
 func inPlace(p string) error {
 	info, err := os.Stat(p)
 	if err != nil {
@@ -46,7 +46,7 @@ func inPlace(p string) error {
 	return errors.Join(err, file.Close(), os.Chtimes(p, info.ModTime(), info.ModTime()))
 }
 
-// mapped writes to a file through a mapping, and sets its time back.
+// mapped writes to a file through a mapping and resets its time.
 func mapped(p string) error {
 	info, err := os.Stat(p)
 	if err != nil {
@@ -65,9 +65,9 @@ func mapped(p string) error {
 	return errors.Join(unix.Munmap(page), os.Chtimes(p, info.ModTime(), info.ModTime()))
 }
 
-// A file that was overwritten in place while it was sent, with its time set back or
-// through a mapping of a file in memory, was committed: half of its bytes were of
-// another moment.
+// A file was overwritten in place while it was sent, and its time was reset, or the write went
+// through a mapping of a file in memory. It was committed with half of its bytes from another
+// moment.
 func TestPushCheckpointSeesEveryWriteInPlace(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dir     func(t *testing.T) string
@@ -112,7 +112,7 @@ func TestPushCheckpointSeesEveryWriteInPlace(t *testing.T) {
 	}
 }
 
-// Where the kernel cannot watch, and the change time moved, the file is read again.
+// If the kernel cannot watch and the change time moved, the file is read again.
 func TestSteadyComparesWhereTheKernelCannotTell(t *testing.T) {
 	for name, tt := range map[string]struct {
 		dir     func(t *testing.T) string
@@ -166,8 +166,8 @@ func TestSteadyComparesWhereTheKernelCannotTell(t *testing.T) {
 	}
 }
 
-// Two names of one file are watched by one watch of the kernel. It ends with the last of
-// both, and each file learns of its own writes only.
+// One kernel watch serves two names of one file. It ends with the last of both, and each file
+// reports only its own writes.
 func TestWriteWatchesTellFilesApart(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"a": "bytes of a", "b": "bytes of b"})

@@ -11,9 +11,9 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// inOrder are operations that write files one after the other, each in two halves, as the
-// source of a library does that is not at hand. "-NAME" removes a file, and "=NAME" is the
-// end of a checkpoint.
+// inOrder returns operations that write files one after the other, each in two halves, as the
+// source of a library does that cannot run here. "-NAME" removes a file, and "=NAME" is the end
+// of a checkpoint.
 func inOrder(files ...string) (ops []op) {
 	made := map[string]bool{}
 	for _, f := range files {
@@ -41,12 +41,12 @@ func inOrder(files ...string) (ops []op) {
 	return ops
 }
 
-// described are the ways of libraries that cannot be recorded here, as their sources have
-// them.
+// described returns the operations of libraries that cannot be recorded here, according to their
+// sources.
 func described(t *testing.T) (all []*recording) {
 	t.Helper()
 	for name, ops := range map[string][]op{
-		// Each rank its states, a barrier, then rank 0 latest.
+		// Each rank writes its states; after a barrier, rank 0 writes latest.
 		"deepspeed-described": inOrder(
 			"global_step500/zero_pp_rank_0_mp_rank_00_optim_states.pt", "global_step500/mp_rank_00_model_states.pt", "latest: global_step500", "=global_step500",
 			"global_step1000/zero_pp_rank_0_mp_rank_00_optim_states.pt", "global_step1000/mp_rank_00_model_states.pt", "latest: global_step1000", "=global_step1000",
@@ -73,7 +73,7 @@ func described(t *testing.T) (all []*recording) {
 	return all
 }
 
-// A sign of an earlier run, in a directory that is written to again.
+// A sign of an earlier run is in a directory that is written to again.
 func TestSignThatIsOlderThanItsDataIsRefused(t *testing.T) {
 	signs := map[string]string{
 		"torch_dcp-": ".metadata", "trainer-": "trainer_state.json", "accelerate-": "random_states_0.pkl",

@@ -14,7 +14,7 @@ import (
 
 var wholeZip = format.Result{Verdict: format.Whole, Kind: "zip"}
 
-// viewOf is a view of a directory with these files, all whole.
+// viewOf returns the view of a directory with these files, all whole.
 func viewOf(name string, paths ...string) View {
 	v := View{Name: name, Notes: make(map[string]Note), Beside: make(map[string]Note)}
 	for i, p := range slices.Sorted(slices.Values(paths)) {
@@ -23,7 +23,7 @@ func viewOf(name string, paths ...string) View {
 	return v
 }
 
-// sameTime gives all files one time.
+// sameTime returns the view with equal times for all files.
 func (v View) sameTime() View {
 	v.Files = slices.Clone(v.Files)
 	for i := range v.Files {
@@ -132,8 +132,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A shape is learned from one checkpoint, completes those after it, and holds back one
-// that lacks a file. A change for good is learned from its second checkpoint, with a line.
+// A shape is learned from one checkpoint. It completes later checkpoints and holds back one that
+// lacks a file. A permanent change is learned from its second checkpoint, and reported.
 func TestShapes(t *testing.T) {
 	const quiet = 10 * time.Second
 	shapes := new(Shapes)
@@ -171,8 +171,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// What is left of an earlier save is no part of a known shape; neither is a name that is
-// written again and again.
+// Files of an earlier save do not match a known shape; neither does a name that is written
+// repeatedly.
 func TestShapesOfTwoSaves(t *testing.T) {
 	shapes := new(Shapes)
 	shapes.Learn(viewOf("step-1", "a.pt", "b.pt").sameTime(), true)
@@ -197,7 +197,7 @@ func TestShapesOfTwoSaves(t *testing.T) {
 	}
 }
 
-// Names that are the same when numbers are replaced are counted.
+// Names that are equal after replacing numbers are counted.
 func TestShapesCountNamesThatCollide(t *testing.T) {
 	shapes := new(Shapes)
 	shapes.Learn(viewOf("step-1", "layer1.pt", "layer2.pt", "layer10.pt", "1/2.pt", "2/1.pt").sameTime(), true)
@@ -208,7 +208,7 @@ func TestShapesCountNamesThatCollide(t *testing.T) {
 	}
 }
 
-// A directory of 10^5 files is judged in time and memory that grow with their number.
+// For a directory of 10^5 files, time and memory grow with their number.
 func TestJudgeManyFiles(t *testing.T) {
 	paths := make([]string, 100_000)
 	for i := range paths {
@@ -250,7 +250,7 @@ func TestJudgeManyFiles(t *testing.T) {
 	}
 }
 
-// randomView draws from names that mean something.
+// randomView selects names that are evidence.
 func randomView(r *rand.Rand) View {
 	names := []string{
 		"model.pt", "optim.pt", ".metadata", "__0_0.distcp", "__1_0.distcp", "__0.metadata", "__1.metadata", "m/.metadata", "m/__0_0.distcp",
@@ -270,8 +270,7 @@ func randomView(r *rand.Rand) View {
 	return v
 }
 
-// Nothing that is denied is complete, and no denial goes away by waiting, or by adding
-// what denies as well.
+// A denied checkpoint is not complete. Waiting, or adding another denial, does not lift a denial.
 func TestJudgeIsMonotone(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	kinds := make(map[Kind]int)
@@ -329,7 +328,7 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// Nodes may have other files in each checkpoint.
+// Nodes may have different files in each checkpoint.
 func TestShapesOfPartsCountForNothing(t *testing.T) {
 	const quiet = 10 * time.Second
 	shapes := new(Shapes)

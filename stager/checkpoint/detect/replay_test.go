@@ -63,8 +63,8 @@ func recorded(t *testing.T) map[string][]op {
 	return all
 }
 
-// disk is an output directory in memory. Each operation takes a minute, so that each
-// boundary is a pause longer than all timeouts.
+// disk is an output directory in memory. Each operation takes a minute, so that each boundary is
+// a pause longer than all timeouts.
 type disk struct {
 	now   int64
 	files map[string]*inode
@@ -145,7 +145,7 @@ func (d *disk) do(o op) {
 	}
 }
 
-// under reports whether a file belongs to a checkpoint, and its path there.
+// under reports whether a file belongs to a checkpoint, and returns its path there.
 func under(name, p string) (string, bool) {
 	if p == name {
 		return path.Base(p), true
@@ -198,7 +198,7 @@ func (d *disk) view(t *testing.T, name string, killed bool) View {
 	return v
 }
 
-// content is what a checkpoint holds.
+// content returns the files of a checkpoint.
 func (d *disk) content(name string) string {
 	var all []string
 	for p, f := range d.files {
@@ -210,15 +210,15 @@ func (d *disk) content(name string) string {
 	return strings.Join(all, "\n")
 }
 
-// outcome is what a replay counts.
+// outcome holds the counts of a replay.
 type outcome struct {
 	boundaries, torn, provisional, missed int
-	evidence                              map[string]bool // of complete states, at once and without shapes
-	learned                               map[string]bool // the same, of later steps with shapes
+	evidence                              map[string]bool // of complete states, judged at once and without shapes
+	learned                               map[string]bool // likewise, of later steps with shapes
 }
 
-// replay judges every checkpoint at every boundary, the writer paused or killed there, by
-// a stager that saw everything and by one that starts there.
+// replay judges every checkpoint at every boundary, where the writer is paused or killed. It
+// compares a stager that saw everything with one that starts there.
 func replay(t *testing.T, name string, ops []op) (out outcome) {
 	truth := make(map[string][]string)
 	d := newDisk()
@@ -278,8 +278,8 @@ func replay(t *testing.T, name string, ops []op) (out outcome) {
 	return out
 }
 
-// An incomplete state of any recorded library is never final, whatever the pause and
-// whoever dies, and no complete one is missed.
+// An incomplete state of any recorded library is never final, whatever the pause and whichever
+// process is killed. No complete state is missed.
 func TestReplayOfRecordedFrameworks(t *testing.T) {
 	all := recorded(t)
 	t.Logf("%-34s %9s %5s %11s %6s  %s", "recording", "judgements", "torn", "provisional", "missed", "evidence at once · of later steps")

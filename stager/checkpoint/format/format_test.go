@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// samples reads testdata/samples.json.gz: small files as libraries wrote them, by name.
+// samples reads testdata/samples.json.gz: small files written by libraries, by name.
 func samples(t testing.TB) map[string][]byte {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata", "samples.json.gz"))
@@ -40,8 +40,8 @@ func samples(t testing.TB) map[string][]byte {
 	return all
 }
 
-// cuts are the places at which a file may break off: every byte of a small file, and of a
-// larger one every byte of its ends.
+// cuts returns the lengths to which a file is truncated: every length of a small file; for a
+// larger one, every length near both ends.
 func cuts(p []byte) (at []int) {
 	for n := range p {
 		if len(p) < 2100 || n < 64 || len(p)-n < 300 || n%61 == 0 {
@@ -60,7 +60,7 @@ func judge(t testing.TB, name string, p []byte) Result {
 	return got
 }
 
-// verdicts are those on the whole samples.
+// verdicts are the expected verdicts on the whole samples.
 var verdicts = map[string]Result{
 	"torch.pt":           {Verdict: Whole, Kind: "zip"},
 	"legacy.pt":          {Verdict: Unknown, Kind: "torch legacy"},
@@ -85,8 +85,7 @@ var verdicts = map[string]Result{
 	"trainer_state.json": {Verdict: Whole, Kind: "json"},
 }
 
-// A file that its library wrote whole is never Incomplete, and one that breaks off at
-// any byte is never Whole.
+// A complete file is never Incomplete, and a file truncated at any byte is never Whole.
 func TestJudgeTruncatedAtEveryByte(t *testing.T) {
 	all := samples(t)
 	for name, want := range verdicts {
@@ -112,7 +111,7 @@ func TestJudgeTruncatedAtEveryByte(t *testing.T) {
 	}
 }
 
-// What breaks off in the formats that allow a judgement is reported, not only unknown.
+// Truncated files are Incomplete, not only Unknown, if the format permits this.
 func TestJudgeNamesTruncatedFiles(t *testing.T) {
 	all := samples(t)
 	for _, name := range []string{"torch.pt", "a.npz", "m.keras", "zip64.zip", "comment.zip", "m.safetensors", "f8.npy", "w.weights.h5", "t.parquet", "dcp/.metadata", "p5.pkl"} {
@@ -130,7 +129,7 @@ func safetensorsOf(header string, length uint64, data int) []byte {
 	return append(append(binary.LittleEndian.AppendUint64(nil, length), header...), make([]byte, data)...)
 }
 
-// Hostile files are judged without a large allocation, and never Whole.
+// Hostile files cause no large allocation and are never Whole.
 func TestJudgeHostileFiles(t *testing.T) {
 	const header = `{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}`
 	entry := "PK\x03\x04" + strings.Repeat("x", 60)
@@ -173,7 +172,7 @@ func TestJudgeHostileFiles(t *testing.T) {
 	}
 }
 
-// counted counts the bytes that are read of a file of zeros with a head.
+// counted counts the bytes read from a file of zeros with a given head.
 type counted struct {
 	head []byte
 	size int64
@@ -193,7 +192,7 @@ func (c *counted) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// Of a large file only a few KiB are read.
+// Judge reads only a few KiB of a large file.
 func TestJudgeReadsLittle(t *testing.T) {
 	const header = `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1000000000000]}}`
 	for name, head := range map[string]string{
@@ -259,7 +258,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// A file that is shorter than its size says so, and the error of a read is returned.
+// Judge returns an error for a file shorter than its size, and returns read errors.
 func TestJudgeReturnsErrorsOfReading(t *testing.T) {
 	if _, err := Judge("a.pt", strings.NewReader("PK\x03\x04"), 100); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v, want %v", err, io.ErrUnexpectedEOF)

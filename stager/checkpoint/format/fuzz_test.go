@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// fuzz feeds one reader: it never panics, and a file that is Whole is not Whole when its
-// last byte is missing.
+// fuzz tests one reader. It must not panic, and a Whole file must not be Whole without its last
+// byte.
 func fuzz(f *testing.F, ext, magic string) {
 	for name, p := range samples(f) {
 		if path.Ext(name) == ext {

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// result is what an exploration found.
+// result is the result of an exploration.
 type result struct {
 	states, transitions int
-	bad                 string   // the property that does not hold
-	schedule            []string // how it came to that
+	bad                 string   // the property that was violated
+	schedule            []string // the moves that led to the violation
 	cut                 bool     // the limit was reached
 }
 
@@ -23,9 +23,8 @@ func (r result) String() string {
 	return fmt.Sprintf("%s\n  %s", r.bad, strings.Join(r.schedule, "\n  "))
 }
 
-// explore visits every state that a scenario can reach, up to a limit. It demands that
-// no state violates a property, and that from every state without a fault the goal can
-// still be reached.
+// explore visits every state that a scenario can reach, up to a limit. It checks that no state
+// violates a property, and that the goal is reachable from every state without a fault.
 func explore(sc *scenario, limit int) result {
 	type visit struct {
 		parent int32
@@ -34,7 +33,7 @@ func explore(sc *scenario, limit int) result {
 	first := sc.start()
 	index := map[[16]byte]int32{first.id(): 0}
 	visits := []visit{{-1, 0}}
-	before := [][]int32{nil} // by state: those that lead to it without a fault
+	before := [][]int32{nil} // by state: its predecessors without a fault
 	goal := []bool{sc.reached(first)}
 	var r result
 	schedule := func(at int32) []string {
@@ -98,7 +97,7 @@ func explore(sc *scenario, limit int) result {
 	return r
 }
 
-// unreachable returns the first state from which no goal can be reached, or -1.
+// unreachable returns the first state from which no goal is reachable, or -1.
 func unreachable(before [][]int32, goal []bool) int32 {
 	good := slices.Clone(goal)
 	var todo []int32
@@ -120,9 +119,8 @@ func unreachable(before [][]int32, goal []bool) int32 {
 	return int32(slices.Index(good, false))
 }
 
-// reached reports whether all is as it should be in the end: the trainers of each
-// job are done, nothing is open, and the last checkpoint is committed as it was
-// written last.
+// reached reports whether the final state is correct: the trainers of each job are done, nothing
+// is open, and the last checkpoint is committed as last written.
 func (sc *scenario) reached(w *world) bool {
 	if len(w.vacant) > 0 {
 		return false
@@ -160,8 +158,8 @@ func (sc *scenario) faults() bool {
 	return sc.crash+sc.replace+sc.resize+sc.second+sc.kill+sc.lost > 0
 }
 
-// saved reports whether the last checkpoint of a job is committed. Another job may
-// have replaced it.
+// saved reports whether the last checkpoint of a job is committed. Another job may have replaced
+// it.
 func (sc *scenario) saved(w *world, job string) bool {
 	last := sc.saves[len(sc.saves)-1]
 	writing := 0
@@ -187,7 +185,7 @@ func (sc *scenario) saved(w *world, job string) bool {
 	return true
 }
 
-// allAnnounced reports whether every save that was announced was committed.
+// allAnnounced reports whether every announced save was committed.
 func (w *world) allAnnounced() bool {
 	for _, o := range w.store {
 		if a, err := DecodeAnnouncement([]byte(o.body)); err == nil && strings.HasPrefix(o.key, ViewsPrefix) && !slices.Contains(w.done, SaveID{a.View, a.Save}) &&
@@ -200,8 +198,8 @@ func (w *world) allAnnounced() bool {
 
 func full() bool { return os.Getenv("STAGER_TRIAL") == "full" }
 
-// scenarios are explored in every state in the long form, but for those with a bound of their
-// own, of which it visits the nearest ones; the short form visits 800.
+// scenarios are explored in every state in the long form, except that a scenario with its own
+// bound is explored to that number of nearest states. The short form visits 800 states.
 var scenarios = []scenario{
 	{name: "start", n: 2, saves: []int64{1}, mode: "job", cold: true},
 	{name: "two-steps", n: 2, saves: []int64{1, 2}, mode: "each"},

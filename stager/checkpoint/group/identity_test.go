@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// Two worlds are the same when all that decides what can happen next is the same. Their
-// identity is a digest, since an exploration keeps millions of them.
+// Two worlds are equal when all data that determine the next moves are equal. The identity is a
+// digest, because an exploration stores millions of them.
 
-// id names a world.
+// id returns the identity of a world.
 func (w *world) id() [16]byte {
 	b := make([]byte, 0, 16<<10)
 	for _, a := range w.actors {
@@ -31,8 +31,7 @@ func (w *world) id() [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// canon names an actor. How long something waits decides nothing, as timers fire at any
-// time.
+// canon returns the identity of an actor. It ignores delays, because timers fire at any time.
 func (a *actor) canon() []byte {
 	m := a.m.clone()
 	m.out, m.log.delay, m.view.delay, m.cfg = nil, 0, 0, Config{}
@@ -54,7 +53,7 @@ func (a *actor) canon() []byte {
 	return sum[:16]
 }
 
-// appendAll appends values so that different ones never look the same.
+// appendAll appends values so that different values never have the same encoding.
 func appendAll(b []byte, values ...any) []byte {
 	for _, v := range values {
 		b = appendValue(b, reflect.ValueOf(v))
@@ -86,7 +85,7 @@ func appendValue(b []byte, v reflect.Value) []byte {
 		b = append(b, 0)
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uint:
 		b = binary.AppendUvarint(b, v.Uint())
-	default: // it panics unless it is an integer
+	default: // panics unless it is an integer
 		b = binary.AppendVarint(b, v.Int())
 	}
 	return b

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// The model is a world of members, a store, trainers and a sweeper, in which each
-// transition is one thing that can happen next. Worlds and actors are not changed once
-// they were made.
+// The model is a world of members, a store, trainers and a sweeper. Each transition is one event
+// that can happen next. Worlds and actors are immutable.
 
 // content is what a trainer wrote on one node.
 type content struct {
@@ -31,7 +30,7 @@ type holding struct {
 	content content
 }
 
-// print names the state of the files.
+// print returns a name for the state of the files.
 func (h *holding) print() string {
 	return fmt.Sprint(h.content.Run, "/", h.content.Writing, "/", h.content.Whole)
 }
@@ -43,37 +42,37 @@ const (
 	trains
 )
 
-// actor is a process of stager with its trainer.
+// actor is a stager process with its trainer.
 type actor struct {
 	name    string
 	cfg     Config
 	m       *Machine
-	pend    []Action // requests on their way
+	pend    []Action // pending requests
 	timers  []Task
 	dead    bool
-	drains  bool // replaced, and still there
+	drains  bool // replaced, but still running
 	trainer trainerState
 	run     int
 	pos     int  // in the scenario's saves
-	half    bool // of the current save is written
+	half    bool // half of the current save is written
 	whole   bool // the leader waits for the others
 	guessed bool
-	disk    []holding // what the trainer wrote last, one a step
-	held    []holding // what stager holds of it
+	disk    []holding // the last files that the trainer wrote, one entry per step
+	held    []holding // the snapshots that stager has of them
 	counts  Writings
 	key     []byte
 }
 
-// scenario says what a world begins with and what may happen.
+// scenario is the initial state of a world, and the events that may happen.
 type scenario struct {
 	name   string
 	n      int
 	saves  []int64
-	mode   string // job, each, rank0, quiet
+	mode   string // job, each, rank0 or quiet
 	halves bool   // checkpoints are written in two bursts
-	cold   bool   // begins before registration
-	misses bool   // a node may not see that a writing is complete before the next one replaces it
-	lazy   bool   // reads are on their way, too, instead of at once
+	cold   bool   // starts before registration
+	misses bool   // a node may miss that a writing is complete before the next one replaces it
+	lazy   bool   // reads are pending, too, instead of immediate
 	brief  bool   // uploads, registration, and the beginning of a new view are done at once: other scenarios have them interleave
 	// how often may happen:
 	crash, replace, resize, second, kill, lost, sweep int
@@ -317,7 +316,7 @@ func (w *world) belongs(h *holding, save Announcement) bool {
 	return h.Round == save.Round && (h.View == save.View || w.sc.off&rule(2) != 0)
 }
 
-// keep holds a state of a step in place of an earlier one.
+// keep stores a state of a step and replaces an earlier one.
 func (a *actor) keep(h holding) {
 	a.held = append(slices.DeleteFunc(a.held, func(o holding) bool { return o.Step == h.Step }), h)
 }
@@ -388,8 +387,8 @@ func (w *world) violated(format string, args ...any) {
 	}
 }
 
-// failed reports whether a node has ended a save by a failed part, as it does when the
-// trainer wrote the step again meanwhile.
+// failed reports whether a node has ended a save by a failed part. It does so when the trainer
+// wrote the step again meanwhile.
 func (w *world) failed(id SaveID) bool {
 	return slices.ContainsFunc(w.store, func(o object) bool {
 		p, err := DecodePart([]byte(o.body))
@@ -407,8 +406,8 @@ func (sc *scenario) rewrites() bool {
 	return false
 }
 
-// checkOrder demands that without faults the save before is committed, unless a node ended
-// it because the trainer wrote the step again.
+// checkOrder checks that, without faults, the previous save is committed, unless a node ended it
+// because the trainer wrote the step again.
 func (w *world) checkOrder(act Action) {
 	a, err := DecodeAnnouncement(act.Body)
 	if err == nil && a.Save > 1 && !slices.Contains(w.done, SaveID{a.View, a.Save - 1}) && !(w.sc.rewrites() && w.failed(SaveID{a.View, a.Save - 1})) {
@@ -416,7 +415,7 @@ func (w *world) checkOrder(act Action) {
 	}
 }
 
-// checkCommit demands n final parts of one save, of what the trainer wrote at once.
+// checkCommit checks that there are n final parts of one save, all of one writing of the trainer.
 func (w *world) checkCommit(act Action) {
 	if len(act.Parts) != act.Joined.Count || len(act.Joined.Parts) != act.Joined.Count {
 		w.violated("COMMIT of %d parts for %d nodes", len(act.Parts), act.Joined.Count)

@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// move is one thing that can happen next.
+// move is one event that can happen next.
 type move struct {
 	label string
 	to    *world
 	fault bool
 }
 
-// next returns all that can happen next; what follows from the first one each time is
-// a run without faults.
+// next returns all moves. Taking the first move each time is a run without faults.
 func (w *world) next() []move {
 	var moves []move
 	for i, a := range w.actors {
@@ -89,7 +88,7 @@ func (w *world) timers(moves []move, i int, a *actor) []move {
 		label := fmt.Sprintf("node %s: a timer fires", a.name)
 		if t.Of == OfMember {
 			switch a.m.member.phase {
-			case memberBeating: // only where it changes anything but a number
+			case memberBeating: // only where it changes more than a number
 				if there, _ := w.get(memberKey(a.cfg.Index)); there == a.m.member.version {
 					continue
 				}
@@ -108,8 +107,8 @@ func (w *world) timers(moves []move, i int, a *actor) []move {
 	return moves
 }
 
-// beats lets the member of a boot id, if it lives, write its heartbeat. It reports
-// false when it could not just now.
+// beats lets the member with a boot id write its heartbeat, if it is alive. It returns false when
+// the member cannot write now.
 func (w *world) beats(boot string) bool {
 	for i, a := range w.actors {
 		if a.cfg.Boot != boot || a.dead {
@@ -131,8 +130,8 @@ func (w *world) beats(boot string) bool {
 	return true
 }
 
-// peers reports whether all holds for each trainer of a job. None goes on without the
-// others, as they wait for each other in every step.
+// peers reports whether all is true for each trainer of a job. Trainers wait for each other in
+// every step, so none continues without the others.
 func (w *world) peers(a *actor, all func(*actor) bool) bool {
 	for _, b := range w.actors {
 		if b.cfg.Job == a.cfg.Job && !b.drains && (b.run != a.run || !all(b)) {
@@ -142,7 +141,7 @@ func (w *world) peers(a *actor, all func(*actor) bool) bool {
 	return true
 }
 
-// together reports whether all members of an actor's job are in one view: its trainers
+// together reports whether all members of an actor's job are in one view, so that its trainers
 // have met.
 func (w *world) together(a *actor) bool {
 	if a.m.view.now.Digest == "" || !a.m.active() {
@@ -224,7 +223,7 @@ func (w *world) trainers(moves []move, i int, a *actor) []move {
 	return append(moves, move{fmt.Sprintf("node %s: the trainer writes step %d", a.name, step), c, false})
 }
 
-// lastRun is the newest run of a job's trainer.
+// lastRun returns the newest run of a job's trainer.
 func (w *world) lastRun(job string) int {
 	run := 0
 	for _, a := range w.actors {
@@ -235,7 +234,7 @@ func (w *world) lastRun(job string) int {
 	return run
 }
 
-// now is the save that the trainer of an actor writes.
+// now returns the save that the trainer of an actor writes.
 func (w *world) now(a *actor) (step int64, writing int) {
 	step = w.sc.saves[a.pos]
 	for _, s := range w.sc.saves[:a.pos+1] {
@@ -246,8 +245,8 @@ func (w *world) now(a *actor) (step int64, writing int) {
 	return step, writing
 }
 
-// hold puts the files of the current save on the disk of an actor, in place of an earlier
-// state of the step.
+// hold puts the files of the current save on the disk of an actor. It replaces an earlier state
+// of the step.
 func (w *world) hold(a *actor, whole bool) {
 	step, writing := w.now(a)
 	view, round, _ := a.m.Position()
@@ -255,7 +254,7 @@ func (w *world) hold(a *actor, whole bool) {
 	a.disk = append(slices.DeleteFunc(a.disk, func(o holding) bool { return o.Step == step }), h)
 }
 
-// complete holds what is on the disk of the current save, and reports it to the machine.
+// complete takes a snapshot of the current save's files and reports it to the machine.
 func (w *world) complete(a *actor, sign Sign) {
 	step, _ := w.now(a)
 	for _, h := range a.disk {
@@ -263,7 +262,7 @@ func (w *world) complete(a *actor, sign Sign) {
 			continue
 		}
 		run, writing, whole := 0, 0, false
-		_, _ = fmt.Sscanf(a.counts.Print(h.View, h.Round, h.Step), "%d/%d/%t", &run, &writing, &whole) // none is no state
+		_, _ = fmt.Sscanf(a.counts.Print(h.View, h.Round, h.Step), "%d/%d/%t", &run, &writing, &whole) // no match means no state
 		h.Sign, h.Edition = sign, 1
 		h.Writing = a.counts.Number(h.Local, h.print(), run == h.content.Run && writing == h.content.Writing, 1)
 		if w.sc.off&rule(ruleOfWritings) != 0 {
@@ -307,7 +306,7 @@ func (w *world) sweeper(moves []move) []move {
 	return moves
 }
 
-// stands is how long nothing came of a view: for ever when nobody works for it.
+// stands returns how long a view had no progress: forever when no member works for it.
 func (w *world) stands(view string) (still time.Duration) {
 	for _, a := range w.actors {
 		if !a.dead && slices.ContainsFunc(a.m.saves, func(s save) bool { return s.id.View == view }) {
@@ -373,7 +372,7 @@ func (w *world) faults(moves []move) []move {
 	return moves
 }
 
-// restart gives a process an empty memory; what is on its volume stays.
+// restart clears the memory of a process. The content of its volume stays.
 func (w *world) restart(a *actor) {
 	if view, round, ok := a.m.Position(); ok {
 		a.cfg.View, a.cfg.Round = view, round
@@ -391,7 +390,7 @@ func (w *world) restart(a *actor) {
 	}
 }
 
-// retire ends the trainer of an actor whose pod was replaced.
+// retire stops the trainer of an actor whose pod was replaced.
 func (w *world) retire(i int) {
 	a := w.own(i)
 	a.trainer, a.drains = down, true
@@ -400,8 +399,8 @@ func (w *world) retire(i int) {
 	}
 }
 
-// replacePod starts a new pod at the index of an actor. The trainers of the others
-// stop, and start again.
+// replacePod starts a new pod at the index of an actor. The trainers of the others stop and
+// restart.
 func (w *world) replacePod(i int) {
 	cfg := w.actors[i].cfg
 	w.retire(i)
@@ -419,8 +418,8 @@ func (w *world) replacePod(i int) {
 	w.add(cfg.Job, cfg.Index, cfg.Count)
 }
 
-// succeed starts the pods that take the place of those that are gone, forms the view of all
-// nodes and starts their trainers. What is on its way for saves stays on its way.
+// succeed starts the pods that replace the removed ones, forms the view of all nodes, and starts
+// their trainers. Pending requests of saves stay pending.
 func (w *world) succeed() {
 	job := w.vacant[0].Job
 	for _, cfg := range w.vacant {
@@ -444,7 +443,7 @@ func (w *world) succeed() {
 	}
 }
 
-// poll has an actor do all that it does for the view.
+// poll lets an actor execute all its actions for the view.
 func (w *world) poll(a *actor) {
 	for range 2 {
 		for k := 0; k < len(a.pend); k++ {

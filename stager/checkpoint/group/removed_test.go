@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// topics returns what a machine reports.
+// topics returns the topics of a machine's reports.
 func topics(actions []Action) (all []Topic) {
 	for _, a := range actions {
 		if a.Do == Tell {
@@ -15,7 +15,7 @@ func topics(actions []Action) (all []Topic) {
 	return all
 }
 
-// waiting is a member that has created its part of a save and waits for COMMIT.json.
+// waiting returns a member that has created its part of a save and waits for COMMIT.json.
 func waiting(t *testing.T) (*Machine, *save) {
 	t.Helper()
 	m, err := New(Config{Job: "job-a", Index: 1, Count: 2, Boot: "b1"})
@@ -31,8 +31,8 @@ func waiting(t *testing.T) (*Machine, *save) {
 	return m, &m.saves[0]
 }
 
-// A member whose save was committed and removed by retention before it looked reported
-// that the save was abandoned. It is when nothing later is committed.
+// A save was committed and then removed by retention before a member read the COMMIT. The member
+// reported it as abandoned. That is correct only when nothing later is committed.
 func TestSaveThatRetentionRemoved(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -66,8 +66,8 @@ func TestSaveThatRetentionRemoved(t *testing.T) {
 	}
 }
 
-// The next announcement says that the saves before it are finished. A member that looked
-// at its own pace only found them removed where saves came fast.
+// The next announcement implies that earlier saves are finished. A member that polled only at its
+// own pace found them removed when saves followed quickly.
 func TestAnnouncementEndsWaitForCommit(t *testing.T) {
 	m, s := waiting(t)
 	next := s.what

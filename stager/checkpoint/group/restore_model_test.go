@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The model is a store, the nodes of a job that restore at their own times, and their
-// trainers, which wait for each other: none saves before all have restored.
+// The model is a store, the nodes of a job that restore at their own times, and their trainers.
+// Trainers wait for each other: none saves before all have restored.
 
 type restorerState uint8
 
@@ -20,7 +20,7 @@ const (
 	runs                          // trains
 )
 
-// restorer is what runs at an index.
+// restorer is the process at an index.
 type restorer struct {
 	state restorerState
 	pod   int
@@ -34,24 +34,24 @@ type restorer struct {
 type saved struct {
 	id   int
 	seen int // number of the last agreement when its files appeared
-	run  int // of the trainers that wrote it
+	run  int // run of the trainers that wrote it
 	bad  bool
 }
 
-// restoreScenario says what may happen, and how often.
+// restoreScenario lists the events that may happen, and how often.
 type restoreScenario struct {
 	name    string
 	n       int
-	commits int // committed in the beginning
-	// how often may happen:
-	saves  int // of files of a checkpoint that are written
-	end    int // all trainers end while the job runs
-	again  int // one that waits for the others ends
+	commits int // committed initially
+	// How often each event may happen:
+	saves  int // files of a checkpoint are written
+	end    int // all trainers exit while the job runs
+	again  int // one that waits for the others exits
 	killed int // one is killed while it restores
-	pod    int // a pod is replaced when its trainer ends
+	pod    int // a pod is replaced when its trainer exits
 	bad    int // a checkpoint is damaged
-	lost   int // the reply to a write is lost
-	resize int // the job comes back with one node more, or less
+	lost   int // the response to a write is lost
+	resize int // the job returns with one node more or less
 	off    restoreRules
 }
 
@@ -97,7 +97,7 @@ func (w *restoreWorld) clone() *restoreWorld {
 	return &c
 }
 
-// own makes a node that may be changed.
+// own returns a copy of a node that may be changed.
 func (w *restoreWorld) own(i int) *restorer {
 	a := *w.nodes[i]
 	if a.m != nil {
@@ -137,7 +137,7 @@ func (w *restoreWorld) write(act Action) (o Outcome) {
 	return OK
 }
 
-// lastAgreement is the number of the last one.
+// lastAgreement returns the number and body of the last agreement.
 func (w *restoreWorld) lastAgreement() (number int, body string) {
 	for _, o := range w.store {
 		if n := AgreementNumber(modelJob, o.key); n > number {
@@ -155,7 +155,7 @@ func (s *saved) candidate() Candidate {
 	return c
 }
 
-// exec does a request.
+// exec executes a request.
 func (w *restoreWorld) exec(act Action) Event {
 	e := Event{What: Answer, For: act.For, Outcome: OK}
 	switch act.Do {
@@ -202,7 +202,7 @@ func (w *restoreWorld) exec(act Action) Event {
 	return e
 }
 
-// feed gives a node an event.
+// feed passes an event to a node.
 func (w *restoreWorld) feed(i int, e Event) {
 	a := w.nodes[i]
 	for _, act := range a.m.Step(e) {
@@ -239,7 +239,7 @@ func (w *restoreWorld) meet() {
 	}
 }
 
-// id hashes all that decides what can happen next.
+// id returns a hash of all data that determine the next moves.
 func (w *restoreWorld) id() [16]byte {
 	h := sha256.New()
 	for _, a := range w.nodes {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// restoreMove is one thing that can happen next.
+// restoreMove is one event that can happen next.
 type restoreMove struct {
 	label string
 	to    *restoreWorld
 }
 
-// moves returns all that can happen next.
+// moves returns all moves.
 func (w *restoreWorld) moves() (moves []restoreMove) {
 	add := func(c *restoreWorld, format string, args ...any) {
 		moves = append(moves, restoreMove{fmt.Sprintf(format, args...), c})
@@ -61,7 +61,7 @@ func (w *restoreWorld) begin(i int) {
 	w.feed(i, Event{What: Start})
 }
 
-// down ends what runs at an index.
+// down ends the process at an index.
 func (w *restoreWorld) down(i int) {
 	a := w.own(i)
 	a.state, a.m, a.pend, a.timer, a.got = idle, nil, nil, false, -1
@@ -105,7 +105,7 @@ func (w *restoreWorld) answers(moves []restoreMove, i int) []restoreMove {
 	return moves
 }
 
-// jobMoves are what trainers, uploads and the job do.
+// jobMoves returns the moves of trainers, uploads and the job.
 func (w *restoreWorld) jobMoves(moves []restoreMove) []restoreMove {
 	running := w.nodes[0].state == runs
 	if running && w.left.saves > 0 {
@@ -166,8 +166,8 @@ func (w *restoreWorld) jobMoves(moves []restoreMove) []restoreMove {
 	return moves
 }
 
-// endAll ends the trainers of a job that runs. What they wrote and is committed by then must
-// not be lost, nor what they began with.
+// endAll ends the trainers of a running job. What they wrote and committed by then must not be
+// lost, nor the checkpoint with which they started.
 func (w *restoreWorld) endAll() {
 	for i := range w.nodes {
 		w.down(i)

@@ -52,7 +52,7 @@ func exploreRestores(sc *restoreScenario, limit int) (r result) {
 	return r
 }
 
-// restoreScenarios are explored in every state; the long ones in the long form alone.
+// restoreScenarios are explored in every state. The long ones run only in the long form.
 var restoreScenarios = []struct {
 	restoreScenario
 	long bool
@@ -74,9 +74,9 @@ var restoreScenarios = []struct {
 	{restoreScenario{name: "damaged-late", n: 2, commits: 2, saves: 1, end: 1, bad: 1, again: 1}, true},
 }
 
-// Nodes that restore at any moments, while steps are committed, pods replaced, steps
-// damaged and replies lost in between, begin with one step, and with the newest that was
-// committed before they began.
+// Nodes restore at arbitrary times. Meanwhile steps are committed, pods replaced, steps damaged,
+// and responses lost. All nodes must start with one step, the newest that was committed before
+// they began.
 func TestNodesRestoreOneStep(t *testing.T) {
 	for i := range restoreScenarios {
 		sc := &restoreScenarios[i]
@@ -99,8 +99,8 @@ func TestNodesRestoreOneStep(t *testing.T) {
 	}
 }
 
-// Without rule 8, or without a part of it, an exploration finds nodes that begin with
-// different steps, or with an old one.
+// Without rule 8, or without a part of it, an exploration finds nodes that start with different
+// steps or with an old one.
 func TestEachRuleOfRestoringIsNeeded(t *testing.T) {
 	for _, tt := range []struct {
 		name string

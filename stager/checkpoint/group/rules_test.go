@@ -8,13 +8,13 @@ import (
 	"github.com/stager-dev/stager/backends/conformance/live"
 )
 
-// Each rule of the protocol is needed: without it an exploration finds a run in which
-// a promise does not hold. Rule 8, on restoring, has a world of its own; see restore_test.go.
+// Each rule of the protocol is needed: without it, an exploration finds a run that violates a
+// property. Rule 8, on restoring, has its own world; see restore_test.go.
 func TestEachRuleIsNeeded(t *testing.T) {
 	for _, tt := range []struct {
 		rule int
 		sc   scenario
-		want string // part of what does not hold
+		want string // part of the violated property
 		long bool   // takes seconds
 	}{
 		{0, scenario{n: 2, saves: []int64{1}, mode: "rank0"}, "never committed", false},

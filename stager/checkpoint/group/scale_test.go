@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A thousand members in virtual time, over a store that takes 20 ms for a request and
-// serves 32 of a member's reads at a time.
+// A thousand members run in virtual time. The store takes 20 ms per request and serves 32 reads
+// of a member at a time.
 
 const storeLatency = 20 * time.Millisecond
 
@@ -86,7 +86,7 @@ func (f *fleet) step(i int, e Event) {
 	}
 }
 
-// run goes on until done.
+// run executes events until done.
 func (f *fleet) run(done func() bool, until time.Duration) {
 	for !done() && f.queue.Len() > 0 && f.queue[0].at <= until {
 		t := heap.Pop(&f.queue).(timed)
@@ -105,7 +105,8 @@ func (f *fleet) run(done func() bool, until time.Duration) {
 	}
 }
 
-// exec does a request, and returns how long its answer takes beyond the first one.
+// exec executes a request and returns the additional latency of its response beyond the first
+// request.
 func (f *fleet) exec(i int, a Action) (Event, time.Duration) {
 	e := Event{What: Answer, For: a.For, Outcome: OK}
 	f.requests++
@@ -123,7 +124,7 @@ func (f *fleet) exec(i int, a Action) (Event, time.Duration) {
 			e.Outcome = NotExist
 			return e, 0
 		}
-		f.requests++ // one finds the record, and one reads it
+		f.requests++ // one request to find the record, and one to read it
 		return e, storeLatency
 	case Gather:
 		news := 0

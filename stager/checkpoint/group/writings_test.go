@@ -45,8 +45,8 @@ func TestWritingsCountRewritesOnly(t *testing.T) {
 	}
 }
 
-// Where nodes cannot tell two writings apart they may become one COMMIT, as the
-// documentation says: an exploration finds it.
+// If nodes cannot distinguish two writings, these may form one COMMIT, as documented. An
+// exploration finds this.
 func TestWritingsThatNodesCannotTellApart(t *testing.T) {
 	for name, sc := range map[string]scenario{
 		"a node missed a writing":                  {n: 2, saves: []int64{1, 1}, mode: "each", misses: true},
