@@ -22,7 +22,7 @@ type Keep struct {
 	Highest bool   // the highest value is best; else the lowest
 }
 
-// good is a step whose COMMIT can be read.
+// good is a step with a valid COMMIT.
 type good struct {
 	dir     string
 	commit  Commit

@@ -192,6 +192,8 @@ func TestRestoreGoesOnUnderAnotherDeviceNumber(t *testing.T) {
 	}
 }
 
+// Changes that another process makes while files move are not lost, and the restore fails. The
+// failed restore leaves everything as it was.
 func TestRestoreLeavesWhatAppearsWhileItMoves(t *testing.T) {
 	for name, disturb := range map[string]func(t *testing.T, dir string){
 		"a file appears": func(t *testing.T, dir string) { write(t, dir, map[string]string{"only/in-1": "mine"}) },

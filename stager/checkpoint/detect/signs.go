@@ -43,7 +43,7 @@ func (v View) SignedForAll() bool {
 	return signed
 }
 
-// sign looks for a file that a framework writes after all files that match data.
+// sign checks the file that a framework writes after all files that match data.
 func (v View) sign(p, whose string, data func(p string) bool) Judgement {
 	f, ok := v.find(p)
 	if !ok {

@@ -127,7 +127,7 @@ func (sc *scenario) reached(w *world) bool {
 	}
 	jobs := make(map[string]bool)
 	if slices.ContainsFunc(w.actors, func(a *actor) bool { return a.dead && !a.drains }) {
-		return true // a job that lost a pod for good waits
+		return true // a job that lost a pod permanently waits
 	}
 	for _, a := range w.actors {
 		if a.dead {

@@ -90,9 +90,9 @@ type world struct {
 	store  []object // by key
 	limbo  []Action // writes whose reply was lost before they happen
 	left   struct{ crash, replace, resize, second, kill, lost, sweep int }
-	runs   int // of trainers
+	runs   int // number of trainer runs
 	done   []SaveID
-	vacant []Config // of pods that are gone and not replaced yet
+	vacant []Config // of removed pods that are not replaced yet
 	boots  int
 	bad    string
 }
@@ -106,7 +106,7 @@ func (sc *scenario) start() *world {
 		return w
 	}
 	seen := map[[16]byte]bool{}
-	for !w.running() { // without faults, in order, and nothing in vain
+	for !w.running() { // without faults, in order, and without repeating a state
 		moves := w.next()
 		i := slices.IndexFunc(moves, func(m move) bool { return !m.fault && !seen[m.to.id()] })
 		if i < 0 {
@@ -184,7 +184,7 @@ func (m *Machine) clone() *Machine {
 	return &c
 }
 
-// feed gives an actor's machine an event and does what follows at once.
+// feed passes an event to an actor's machine and executes the actions that complete at once.
 func (w *world) feed(a *actor, e Event) {
 	for queue := []Event{e}; len(queue) > 0; queue = queue[1:] {
 		for _, act := range a.m.Step(queue[0]) {
@@ -207,8 +207,8 @@ func (w *world) feed(a *actor, e Event) {
 	}
 }
 
-// atOnce reports whether a request is done as soon as it is made, so that nothing happens
-// in between.
+// atOnce reports whether a request completes immediately, so that no other event can happen
+// before.
 func (sc *scenario) atOnce(act Action) bool {
 	switch act.Do {
 	case Read, Gather, Look, Newest:
@@ -238,7 +238,7 @@ func (w *world) remove(key string) {
 	w.store = slices.DeleteFunc(w.store, func(o object) bool { return o.key == key })
 }
 
-// exec does a request. The version of an object is its content, as ETags are.
+// exec executes a request. The version of an object is its content, like an ETag.
 func (w *world) exec(a *actor, act Action) Event {
 	e := Event{What: Answer, For: act.For, Outcome: OK}
 	switch act.Do {
@@ -274,7 +274,7 @@ func (w *world) exec(a *actor, act Action) Event {
 	return e
 }
 
-// local looks for this node's files of a save, or uploads them.
+// local scans for this node's files of a save, or uploads them.
 func (w *world) local(a *actor, act Action, e *Event) {
 	if act.Do == Scan {
 		w.scan(a, act.Save, e)
@@ -290,7 +290,8 @@ func (w *world) local(a *actor, act Action, e *Event) {
 	e.Body, _ = json.Marshal(payloadOf{a.held[i].content, key})
 }
 
-// scan holds what is on the disk now, unless it is of another view, round or writing.
+// scan takes a snapshot of the files on disk, unless they belong to another view, round or
+// writing.
 func (w *world) scan(a *actor, save Announcement, e *Event) {
 	i := slices.IndexFunc(a.disk, func(h holding) bool { return h.Step == save.Step })
 	if i < 0 {
@@ -311,7 +312,7 @@ func (w *world) scan(a *actor, save Announcement, e *Event) {
 	a.keep(h)
 }
 
-// belongs reports whether files are of a save's view and round.
+// belongs reports whether files belong to a save's view and round.
 func (w *world) belongs(h *holding, save Announcement) bool {
 	return h.Round == save.Round && (h.View == save.View || w.sc.off&rule(2) != 0)
 }

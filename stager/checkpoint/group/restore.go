@@ -327,8 +327,8 @@ func (r *Restorer) noted(e Event) {
 	}
 }
 
-// readOthers looks for nodes that hold a checkpoint which the last agreement replaced. They had
-// not seen that agreement, because this node reads after it was made.
+// readOthers reads which nodes hold a checkpoint that the last agreement replaced. They had not
+// seen that agreement, because this node reads after it was made.
 func (r *Restorer) readOthers() {
 	if r.last.Over == 0 || !r.on(ruleWait) {
 		r.fetch()

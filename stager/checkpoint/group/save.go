@@ -22,7 +22,7 @@ type save struct {
 	old     bool          // its view has ended
 	waited  time.Duration // for the others
 	delay   time.Duration
-	overdue bool     // other members look for the parts, too
+	overdue bool     // other members list the parts, too
 	parts   []Part   // of all nodes
 	digests []string // of the parts
 	version string   // of another save's existing COMMIT.json
@@ -50,7 +50,7 @@ const (
 	saveWrite                          // writes it
 	saveGatherAgain
 	saveLookAgain
-	saveNewest // its parts are gone: looks for a later checkpoint
+	saveNewest // its parts are gone: searches for a later checkpoint
 	saveDone
 )
 
