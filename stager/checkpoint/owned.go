@@ -164,7 +164,7 @@ func (s *site) list(ctx context.Context, files []File, early bool) (aside []plac
 }
 
 // scan returns the state of the entry at p. With comes, a new file will be placed at p, so a
-// directory there is an error. Otherwise p is to be removed, and a directory counts as not found.
+// directory there is an error. Otherwise p will be removed, and a directory counts as not found.
 func (s *site) scan(p string, comes bool) (st unix.Stat_t, found bool, err error) {
 	st, err = s.place.stat(p)
 	obstacle := (*obstacleError)(nil)

@@ -48,7 +48,7 @@ func newReplay(t *testing.T, r *recording, count *tally) *replay {
 
 func quietly(c *Config) { c.Log = nil }
 
-// judge counts committed incomplete states.
+// judge counts the incomplete states that are committed. It fails the test if one is final.
 func (p *replay) judge(i int) {
 	p.t.Helper()
 	for _, c := range committedIn(p.t, p.b, p.known) {

@@ -77,8 +77,8 @@ func atEachStep(t *testing.T, f func(t *testing.T, b *mem.Backend, dir string, c
 	}
 }
 
-// whole fails the test unless dir holds exactly one step. With none, dir may also hold no files
-// of either step.
+// whole fails the test unless dir holds exactly the files of one step. With none, dir may also
+// have no RESTORED.json.
 func whole(t *testing.T, what, dir string, one, two map[string]string, none bool) {
 	t.Helper()
 	s, err := openSite(RestoreConfig{Dir: dir, Log: slog.New(slog.DiscardHandler)})

@@ -62,7 +62,7 @@ type snapshot struct {
 type snapshotDir struct {
 	root     *os.Root
 	hardLink func(oldname, newname string) error // of root; some file systems refuse links
-	clone    func(to, from *os.File) error       // makes to share all blocks of from
+	clone    func(to, from *os.File) error       // makes the file to share all blocks of from
 	free     func(*os.Root) (int64, error)       // free bytes on its file system
 	log      *slog.Logger
 }

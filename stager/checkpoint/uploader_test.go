@@ -505,7 +505,7 @@ func TestTwoUploadersOfOneStep(t *testing.T) {
 	}
 }
 
-// Both have sent their data when one commits.
+// Both writers have sent their data when one commits.
 func TestTheLoserOfARaceLeavesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		b, dirs := mem.New(), []string{t.TempDir(), t.TempDir()}

@@ -221,7 +221,7 @@ func (m *Machine) announced(a Announcement) {
 	m.log.delay = 0
 	m.know(a)
 	if !m.on(5) && slices.ContainsFunc(m.ready, func(h held) bool { return h.Step > a.Step }) {
-		return // each node sends what it likes
+		return // each node announces independently
 	}
 	m.report(Report{Topic: Announced, Save: SaveID{a.View, a.Save}, Step: a.Step})
 	m.scanSooner()

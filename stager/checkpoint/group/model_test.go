@@ -73,12 +73,12 @@ type scenario struct {
 	cold   bool   // starts before registration
 	misses bool   // a node may miss that a writing is complete before the next one replaces it
 	lazy   bool   // reads are pending, too, instead of immediate
-	brief  bool   // uploads, registration, and the beginning of a new view are done at once: other scenarios have them interleave
-	// how often may happen:
+	brief  bool   // uploads, registration, and the start of a new view are immediate: other scenarios interleave them
+	// How often each event may happen:
 	crash, replace, resize, second, kill, lost, sweep int
-	drain                                             bool // a replaced member is still there
+	drain                                             bool // a replaced member keeps running
 	victim                                            int  // the member whose pod is replaced, from 1; 0: any
-	most                                              int  // states that the long form visits; 0: all
+	most                                              int  // maximum number of states in the long form; 0: all
 	off                                               rules
 }
 
@@ -87,8 +87,8 @@ type object struct{ key, body string }
 type world struct {
 	sc     *scenario
 	actors []*actor
-	store  []object // by key
-	limbo  []Action // writes whose reply was lost before they happen
+	store  []object // sorted by key
+	limbo  []Action // writes that may still happen after their response was lost
 	left   struct{ crash, replace, resize, second, kill, lost, sweep int }
 	runs   int // number of trainer runs
 	done   []SaveID
@@ -449,7 +449,7 @@ func (w *world) checkCommit(act Action) {
 	}
 }
 
-// told checks reports.
+// told checks a report against the properties.
 func (w *world) told(a *actor, r Report) {
 	switch r.Topic {
 	case Committed:
