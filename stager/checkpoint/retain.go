@@ -97,10 +97,14 @@ type Pruned struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// Prune removes the steps that Keep does not select. It also removes uncommitted uploads of steps
-// older than the newest committed one, if nothing was added to them for Abandoned, and records of
-// nodes that no step and no live node needs. It keeps everything that a kept step refers to, the
-// newest valid step, and objects that stager did not write.
+// Prune removes the steps that Keep does not select. It also removes
+//
+//   - uncommitted uploads of steps older than the newest committed one, if nothing was added
+//     to them for Abandoned;
+//   - records of nodes that no step and no live node needs.
+//
+// It keeps everything that a kept step refers to, the newest valid step, and objects that stager
+// did not write.
 func Prune(ctx context.Context, cfg PruneConfig) ([]Pruned, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -103,8 +103,8 @@ func (s *storeListing) inUse() map[string]bool {
 	return used
 }
 
-// oldRecords lists the records that nobody needs: those of views and jobs that the current view
-// does not need and that are not used, those of members at no index of the view, and superseded
+// oldRecords lists the records that nobody needs: those of views and jobs that are unused and
+// that the current view does not need, those of members at no index of the view, and superseded
 // agreements.
 func (r *retention) oldRecords(ctx context.Context, view group.View, used map[string]bool) (old []backends.Object, err error) {
 	last := make(map[string]time.Time)               // last write to a view or for a job

@@ -113,10 +113,14 @@ func difference(before, now shape) string {
 }
 
 // compare compares a checkpoint with the known shape of its name. missing is a pattern of which
-// earlier checkpoints had more files. same reports that it has as many files of each pattern,
-// that each is whole by its own structure or has a size known for its pattern, and that all were
-// written within about the same time. The last condition excludes files of an earlier save: a
-// name without a number is written repeatedly and may hold files of two saves.
+// earlier checkpoints had more files. same reports that all of these are true:
+//
+//   - The checkpoint has as many files of each pattern.
+//   - Each file is whole by its own structure, or files of its pattern have the known sizes.
+//   - All files were written within about the same time.
+//
+// The last condition excludes files of an earlier save: a name without a number is written
+// repeatedly and may hold files of two saves.
 func (s *Shapes) compare(v View) (missing string, same bool) {
 	if !s.Known(v.Name) {
 		return "", false

@@ -385,9 +385,9 @@ func (r *Restorer) fetched(e Event) {
 }
 
 // checked ends the restore if the agreement that this node has restored is still the last one, or
-// if the last one is on the same checkpoint. A node that finds the checkpoint damaged first makes
-// the next agreement and then reads who has restored the old one, or this node reads that
-// agreement now.
+// if the last one is on the same checkpoint. A node that finds the checkpoint damaged makes the
+// next agreement first, and reads afterwards who has restored the old one. So either that node
+// sees this one, or this node reads the new agreement now.
 func (r *Restorer) checked(e Event) {
 	a, ok := r.readAgreement(e)
 	if !ok {

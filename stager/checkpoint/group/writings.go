@@ -7,10 +7,10 @@ import "slices"
 // step again before the first writing was announced. One node may then hold the second writing
 // while another still holds the first.
 //
-// A node counts a new writing when a checkpoint that a sign completed is complete by a sign
-// again, and one of its files has changed or disappeared. Files that were only added belong to
-// the same writing. A writing that was replaced before a node saw it complete is not counted.
-// Store Writings on the volume, beside the files that they count.
+// A node counts a new writing of a step that a sign completed before when a sign completes it
+// again and one of its files has changed or disappeared. Files that were only added belong to the
+// same writing. A writing that was replaced before a node saw it complete is not counted. Store
+// Writings on the volume, beside the files that they count.
 type Writings []Written
 
 // Written is the last complete state of a step that a node saw.
