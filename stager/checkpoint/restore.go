@@ -59,7 +59,7 @@ type RestoreConfig struct {
 }
 
 // Restored reports what Restore did. Dir contains it as RESTORED.json, which is written last:
-// while that file exists, all files beside it belong to that step.
+// while that file exists, the restored files beside it all belong to that step.
 type Restored struct {
 	Step        int64  `json:"step"`
 	Source      string `json:"source"`
