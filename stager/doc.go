@@ -1,24 +1,24 @@
-// Package stager is the daemon: it feeds a trainer through windows and prefetched
-// directories and saves its outputs, as one StagePlan says.
+// Package stager is the daemon that runs a StagePlan: it feeds a trainer from windows and
+// prefetched directories, and saves the trainer's outputs.
 //
-// A [Config] becomes a [Daemon] by [New], which contacts nothing; [Daemon.Run] is
-// its whole life:
+// Fill in a [Config], pass it to [New], and call [Daemon.Run]. New contacts nothing. Run returns
+// when the plan is finished:
 //
-//  1. It listens on its socket, so that whoever asks is told what it waits for.
-//  2. Inputs are listed and begin to arrive: a prefetch is ready when all of it is
-//     there, a window when its first shards are. Outputs are watched from here on.
-//  3. When every input is ready the [Child] starts, if there is one: the workstation's
-//     way. Without one stager is a sidecar, and /readyz says when the trainer may
-//     start.
-//  4. The end comes when the child ends, when the context ends (SIGTERM) or when
-//     somebody calls drain: fetching stops, then outputs are saved, the newest
-//     complete checkpoint first.
-//  5. The windows' directories are given free and the socket goes.
+//   1. Run listens on its socket first, so that clients can ask what it waits for.
+//   2. It lists the inputs and starts to fetch. A prefetch is ready when all of it is on
+//      disk, a window when its first shards are. Outputs are watched from here on.
+//   3. When every input is ready, it starts the [Child], if there is one (the workstation
+//      mode). Without a child stager is a sidecar, and /readyz reports when the trainer
+//      may start.
+//   4. The drain begins when the child exits, when the context ends (SIGTERM), or on a
+//      drain request. Fetching stops, then outputs are saved, the newest complete
+//      checkpoint first.
+//   5. It releases the windows' directories and removes the socket.
 //
-// It may be killed at any of these points; started again it goes on where it was,
-// since what counts is on the disk and in the store.
+// The process may be killed at any of these points. When it starts again it continues where it was,
+// because all state that counts is on disk and in the store.
 //
-// The parts have packages of their own: stager/plan says what is to be done,
-// stager/download brings objects in, window decides which and for how long,
-// stager/checkpoint takes results away, stager/api tells of it all.
+// The parts have packages of their own: stager/plan parses the plan, stager/download fetches
+// objects, window chooses which objects to retain and for how long, stager/checkpoint saves
+// results, and stager/api reports on all of them.
 package stager

@@ -1,14 +1,14 @@
-// Package check tries the contract of stores on a store in service, for the operator
-// who wants to know what his own keeps.
+// Package check tests whether a store in service keeps the contract that stager relies on. It is
+// for operators who want to know what their own store supports.
 //
-// [Run] works in a scratch directory with a random name below the store it is given,
-// touches nothing else, and removes the directory at the end, also when it is cancelled.
-// It runs package backends/conformance as a test would, looks for facts that no
-// protocol tells (the longest name, the clock, the checksums that really come) and
-// measures. Where writing is refused, or not wanted, it reads what is there.
+// [Run] works in a scratch directory with a random name below the given store and touches nothing
+// else. It removes the directory at the end, also when it is cancelled. It runs package
+// backends/conformance as a test would, probes for properties that no protocol reports (the longest
+// name, the clock, the checksums that the store really returns), and measures speed. Where writing
+// is refused or not wanted, it reads existing objects.
 //
 // With Config.SpeedOnly it only measures.
 //
-// The answer is a [Report]: what holds, in the contract's own sentences, what does not,
-// what that means for prefetch, window and checkpoints, and what to do.
+// The result is a [Report]: which sentences of the contract hold, which do not, what that means for
+// prefetch, window and checkpoints, and what to do.
 package check

@@ -1,21 +1,20 @@
-// Package plan reads a StagePlan, the file that says which data a job needs and
-// which results it leaves, and works out what it means.
+// Package plan parses a StagePlan, the file that lists the data a job needs and the results it
+// leaves, and computes what it means.
 //
-// Start with [Parse]: it refuses what it does not know and tells all faults at
-// once. Then, in this order:
+// Start with [Parse]: it refuses unknown fields and reports all errors at once. Then, in this
+// order:
 //
-//   - [ShardSpec.Resolve] finds out which node of how many this is;
-//   - [StagePlan.Expand] puts values for placeholders such as {job};
-//   - the listing of a source gives its objects and their safe names, and [Groups] make
-//     items of many small ones;
-//   - [Order] says in which order they come, [Shard.Owns] which are this node's,
-//     and [Digest] names the whole, so that a restart knows whether it goes on with
-//     the same plan.
+//   - [ShardSpec.Resolve] finds out which of how many nodes this is.
+//   - [StagePlan.Expand] replaces placeholders such as {job}.
+//   - The listing of a source gives its objects and their safe names, and [Groups] combine many
+//     small objects into items.
+//   - [Order] returns the order of the items, [Shard.Owns] selects those of this node, and
+//     [Digest] identifies the whole, so that a restart can tell whether the plan is the same.
 //
-// The package is pure: it touches neither the file system, the network nor the
-// process. The environment comes as a function, stores as an argument.
+// The package is pure: it touches neither the file system, the network nor the process. The
+// environment is passed as a function, stores as an argument.
 //
-// The same file serves a pod and a workstation. What says how a pod is built
-// (volumes, nodeSelector, secret) changes nothing where there is no pod, but for a
-// volume's size, which windows must fit everywhere.
+// The same file serves a pod and a workstation. Fields that describe a pod (volumes, nodeSelector,
+// secret) have no effect without a pod, except for the size of a volume: windows must fit into it
+// everywhere.
 package plan

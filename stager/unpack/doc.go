@@ -1,21 +1,19 @@
-// Package unpack opens archives while they arrive: tar, plain or compressed by gzip or
-// zstd, and zip.
+// Package unpack extracts archives while they arrive: tar, plain or compressed by gzip or zstd, and
+// zip.
 //
-// [Archive] reads one from its first byte to its last and gives what is in it to an
-// [Into], entry by entry, in the order in which the bytes come. It knows neither stores
-// nor disks. Nothing of an archive is kept, but the directory of a zip: that has a limit,
-// and tar needs no memory for its entries.
+// [Archive] reads an archive from its first byte to its last and passes the entries to an [Into],
+// in the order of the bytes. It knows neither stores nor disks. It retains nothing of an archive
+// but the directory of a zip, which has a limit; tar needs no memory for its entries.
 //
-// Archives come from whoever can write to a store, so nothing in them is believed:
+// Archives are untrusted: anyone who can write to the store can supply one. The rules:
 //
-//   - A name that its Into will not have refuses the archive. So do
-//     links, devices, sparse and encrypted files, two entries with one name, and an entry
-//     that is both a file and a directory. Which it was stands in a [Refused].
-//   - An Into is told the size of a file before its bytes, and never gets more.
-//   - What the archive itself can tell of damage is looked for to the end: the checksums
-//     of zip, gzip and zstd and the headers of tar; a tar without its end was cut off.
-//     That is a [Damaged].
+//   - An archive is refused if its Into rejects a name. It is also refused for links, devices,
+//     sparse or encrypted files, two entries with one name, or an entry that is both a file and
+//     a directory. The error is a [Refused].
+//   - An Into gets the size of a file before its bytes, and never more bytes than that.
+//   - Damage is detected up to the end of the archive, by the checksums of zip, gzip and zstd and
+//     the headers of tar. A tar without its end was truncated. The error is a [Damaged].
 //
-// Of an entry its name, its bytes and whether it can be executed count; owners, times
-// and further attributes do not.
+// Of an entry only its name, its bytes and its executable bit are used. Owners, times and further
+// attributes are ignored.
 package unpack
