@@ -18,32 +18,32 @@ type Child struct {
 	signals chan os.Signal
 }
 
-// Signal hands a signal on to the daemon's child, if there is one.
+// Signal forwards a signal to the daemon's child, if there is one.
 func (d *Daemon) Signal(s os.Signal) {
 	if d.cfg.Child == nil {
 		return
 	}
 	select {
 	case d.cfg.Child.signals <- s:
-	default: // nobody takes them: the child has not begun, or has ended
+	default: // the child has not started, or has exited
 	}
 }
 
-// ChildError says that the command ended with another code than 0.
+// ChildError reports that the command exited with a code other than 0.
 type ChildError struct{ Code int }
 
 func (e *ChildError) Error() string { return fmt.Sprintf("the command ended with code %d", e.Code) }
 
-// StartError says that the command could not be started.
+// StartError reports that the command could not be started.
 type StartError struct{ Err error }
 
 func (e *StartError) Error() string { return fmt.Sprintf("the command cannot be started: %v", e.Err) }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Err }
 
-// ExitCode is EX_USAGE for a command that is not there or no program, which will be no
-// better next time, and EX_TEMPFAIL for what the machine refuses now.
+// ExitCode returns EX_USAGE for a command that is missing or not executable, since a retry cannot
+// help. It returns EX_TEMPFAIL for temporary failures of the machine.
 func (e *StartError) ExitCode() int {
 	for _, wrong := range []error{exec.ErrNotFound, fs.ErrNotExist, fs.ErrPermission, syscall.ENOEXEC} {
 		if errors.Is(e.Err, wrong) {
@@ -53,20 +53,19 @@ func (e *StartError) ExitCode() int {
 	return 75
 }
 
-// NotStartedError says that the end came before the inputs were ready, so that the
-// command never ran.
+// NotStartedError reports that the drain began before the inputs were ready, so the command never
+// ran.
 type NotStartedError struct{}
 
 func (*NotStartedError) Error() string {
 	return "the end came before the inputs were ready, so the command did not run; run it again and it goes on where it was"
 }
 
-// ExitCode is EX_TEMPFAIL.
+// ExitCode returns EX_TEMPFAIL.
 func (*NotStartedError) ExitCode() int { return 75 }
 
-// run runs the command, hands signals on and returns when it has ended: nil, a
-// *ChildError, or a *StartError. Should stager be killed, the command goes on: its
-// data are plain files.
+// run runs the command, forwards signals, and returns when it has exited: nil, a *ChildError, or a
+// *StartError. If stager is killed, the command continues, because its data are plain files.
 func (c *Child) run(env []string) error {
 	code, err := process.Run(c.Command, append((&exec.Cmd{}).Environ(), env...), c.signals)
 	switch {

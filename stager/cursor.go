@@ -14,8 +14,8 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// rewind has an input go on where cursors stand, those of all nodes that had a part of
-// what is this node's now. It returns where the input stands then.
+// rewind makes an input continue from cursors: those of all nodes that had a part of what is now
+// this node's part. It returns the input's new cursor.
 func (d *Daemon) rewind(ctx context.Context, name string, cursors []window.Cursor) (window.Cursor, error) {
 	w, err := d.window(name)
 	if err != nil {
@@ -49,13 +49,13 @@ func (d *Daemon) rewind(ctx context.Context, name string, cursors []window.Curso
 	}
 }
 
-// cursors are where the inputs stand whose shards are acknowledged, for a checkpoint.
+// cursors returns the cursors of all inputs whose shards are acknowledged, for a checkpoint.
 func (d *Daemon) cursors() checkpoint.Cursors {
 	all := make(checkpoint.Cursors)
 	for _, in := range d.inputs {
 		w, err := d.window(in.spec.Name)
 		if err != nil || in.spec.Window.Release == plan.ReleaseRolling || in.spec.Window.Release == plan.ReleaseNever {
-			continue // not open yet, or none that has a place
+			continue // not open yet, or without a cursor
 		}
 		if text, err := json.Marshal(w.Cursor()); err == nil {
 			all[in.spec.Name] = text
@@ -64,7 +64,7 @@ func (d *Daemon) cursors() checkpoint.Cursors {
 	return all
 }
 
-// reached are cursors of a moment at which the trainer had used so many samples.
+// reached returns the cursors for the moment at which the trainer had used that many samples.
 func (d *Daemon) reached(cursors checkpoint.Cursors, seen int64) checkpoint.Cursors {
 	all := make(checkpoint.Cursors)
 	for name, text := range cursors {
@@ -90,8 +90,8 @@ func (d *Daemon) reached(cursors checkpoint.Cursors, seen int64) checkpoint.Curs
 	return all
 }
 
-// stripesOf tells for each stripe of the order which of the cursors speaks of it: for
-// this node's there must be one, and for none there may be two.
+// stripesOf returns, for each stripe of the order, which of the cursors covers it. Each stripe of
+// this node needs exactly one cursor; two cursors for one stripe are an error.
 func stripesOf(own plan.Shard, cursors []window.Cursor) (whose [plan.Stripes]int, err error) {
 	var parts []string
 	var of []plan.Shard

@@ -21,31 +21,31 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// Config is what a Daemon is made of.
+// Config configures a Daemon.
 type Config struct {
 	Plan     *plan.StagePlan // parsed, with its placeholders expanded
-	Shard    plan.Shard      // which part of the inputs is this node's
-	Node     plan.Shard      // which node this is; zero when nothing tells
+	Shard    plan.Shard      // this node's partition of the inputs
+	Node     plan.Shard      // index of this node; zero if unknown
 	Registry *backends.Registry
-	// Options are those of every store. Secrets is the directory in which each Secret
-	// that the plan names has a directory of its own.
+	// Options apply to every store. Secrets is a directory with one subdirectory for each Secret
+	// that the plan names.
 	Options    backends.Options
-	Attempt    int    // how often this job has been started before
-	Job        string // its identity; empty: derived from the plan
+	Attempt    int    // how often this job was started before
+	Job        string // identity of the job; empty: derived from the plan
 	Pod        string // this run of the pod
 	Version    string // of stager, for the records
 	Socket     string // path of the API's socket
-	AnyUser    bool   // the socket is for every user who can reach it, not for its owner and group
-	Listen     string // address of a port for the API; empty: none
-	Token      string // that calls on the port need which change something
+	AnyUser    bool   // open the socket to every user who can reach it, not only to its owner and group
+	Listen     string // address of a TCP port for the API; empty: none
+	Token      string // required for requests on the port that change something
 	Child      *Child // nil: a sidecar
-	Preemption string // file or address that tells that the machine is to be taken away; empty: none
-	Stage      bool   // without a child: end when every input is ready; windows stay shut, and their sources are looked for
+	Preemption string // file or URL of the preemption notice; empty: none
+	Stage      bool   // without a child: return when every input is ready; windows stay closed, only their sources are checked
 	Metrics    *prometheus.Registry
 	Log        *slog.Logger
 }
 
-// Daemon is one plan being carried out.
+// Daemon runs one plan.
 type Daemon struct {
 	cfg     Config
 	log     *slog.Logger
@@ -59,23 +59,23 @@ type Daemon struct {
 
 	mu      sync.Mutex // guards all below
 	phase   api.Phase
-	until   time.Time     // how long there is for saving, as a drain said; zero: as the plan says
-	success bool          // a trainer in another container ended with code 0, as Save was told
-	drain   chan struct{} // closed when the end begins
-	changed chan struct{} // closed and made anew when an input's state changes
+	until   time.Time     // deadline for saving, set by a drain request; zero: use the plan's
+	success bool          // a trainer in another container exited with code 0, as reported to Save
+	drain   chan struct{} // closed when the drain begins
+	changed chan struct{} // closed and replaced when an input's state changes
 }
 
-// UnsavedError says that required outputs are not safe.
+// UnsavedError reports that required outputs are not safe.
 type UnsavedError struct{ Err error }
 
 func (e *UnsavedError) Error() string {
 	return fmt.Sprintf("outputs are not saved: %v", e.Err)
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *UnsavedError) Unwrap() error { return e.Err }
 
-// New makes a daemon and contacts nothing.
+// New returns a daemon. It contacts nothing.
 func New(cfg Config) *Daemon {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -104,11 +104,10 @@ func New(cfg Config) *Daemon {
 	return d
 }
 
-// Run carries the plan out. The end of ctx is no failure: it begins the end of the
-// plan, in which outputs are saved. Run returns a *ChildError when the child ended
-// with another code than 0, a *StartError or *NotStartedError when it never began,
-// else an *UnsavedError when required outputs are not safe, else what an input failed
-// with.
+// Run runs the plan. Cancelling ctx is not a failure: it starts the drain, in which outputs are
+// saved. Run returns a *ChildError if the child exited with a code other than 0, or a *StartError
+// or *NotStartedError if it never started. Otherwise it returns an *UnsavedError if required
+// outputs are not safe, or the error of a failed input.
 func (d *Daemon) Run(ctx context.Context) error {
 	socket, err := listen(d.cfg.Socket)
 	if err != nil {
@@ -123,19 +122,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, socket.Close())
 	}
-	// What works to the very end is not ended by ctx.
+	// Cancelling ctx must not stop what has to work until the very end.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	stopDrain := context.AfterFunc(ctx, func() { d.Drain(0) })
 	defer stopDrain()
-	removePreempt(filepath.Dir(d.cfg.Socket)) // of an earlier process, if at all
+	removePreempt(filepath.Dir(d.cfg.Socket)) // left by an earlier process, if any
 	if d.cfg.Preemption != "" {
 		go d.onPreemption(work)
 	}
 
 	err = d.live(ctx, work)
 	d.setPhase(api.Ended)
-	removePreempt(filepath.Dir(d.cfg.Socket)) // nobody is left to read it
+	removePreempt(filepath.Dir(d.cfg.Socket)) // no trainer is left to read it
 	stop()
 	if cerr := apiServer.close(); err == nil {
 		err = cerr
@@ -149,7 +148,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return err
 }
 
-// live is steps 2 to 4 of the package's walk.
+// live runs steps 2 to 4 of the package comment.
 func (d *Daemon) live(ctx, work context.Context) error {
 	if err := d.openOutputs(work); err != nil {
 		return err
@@ -169,7 +168,7 @@ func (d *Daemon) live(ctx, work context.Context) error {
 	if err := d.awaitReady(); err != nil {
 		stopFeeding()
 		stopSaving()
-		_ = inputs.Wait() // err is what the first of them failed with
+		_ = inputs.Wait() // err is already the first failure
 		return errors.Join(err, saving.Wait())
 	}
 	t := d.trainer(ctx)
@@ -198,14 +197,14 @@ func (d *Daemon) live(ctx, work context.Context) error {
 	return inputErr
 }
 
-// trainer is whom the data are for: the child, or somebody in another container, of
-// whose end nothing is known but that ours comes later.
+// trainer is the process that uses the data: the child, or a process in another container. Of the
+// latter we only know that it exits before this process.
 type trainer struct {
 	gone <-chan struct{}
-	err  error // of the child; to be read when it is gone
+	err  error // of the child; valid once gone is closed
 }
 
-// trainer starts the child, if there is one and it is not too late.
+// trainer starts the child, if there is one and the drain has not begun.
 func (d *Daemon) trainer(ctx context.Context) *trainer {
 	gone := make(chan struct{})
 	if d.cfg.Child == nil && d.cfg.Stage && !d.draining() {
@@ -234,8 +233,8 @@ func (d *Daemon) trainer(ctx context.Context) *trainer {
 	return t
 }
 
-// save saves the outputs, and returns what required ones failed with. Asked before
-// the trainer's end it saves what there is, and then once more what came after.
+// save saves the outputs and returns the errors of required ones. If the drain begins before the
+// trainer exits, it saves what exists, and saves once more after the exit.
 func (d *Daemon) save(work context.Context, t *trainer) error {
 	early, stop := context.WithCancel(work)
 	defer stop()
@@ -243,7 +242,7 @@ func (d *Daemon) save(work context.Context, t *trainer) error {
 	go func() {
 		defer close(done)
 		select {
-		case <-t.gone: // then once is enough
+		case <-t.gone: // a single pass is enough
 			return
 		default:
 		}
@@ -255,8 +254,8 @@ func (d *Daemon) save(work context.Context, t *trainer) error {
 		}
 	}()
 	<-t.gone
-	// How a trainer in another container ended is known by Save at most, and its processes
-	// may not be all: a checkpoint there is complete only when it shows signs of it.
+	// Only Save may know how a trainer in another container exited, and other processes of it may
+	// still run. So a checkpoint there is complete only if completion detectors say so.
 	exit := checkpoint.Exit{Success: t.err == nil, Gone: true}
 	if d.cfg.Child == nil {
 		exit = checkpoint.Exit{Success: d.succeeded()}
@@ -268,8 +267,8 @@ func (d *Daemon) save(work context.Context, t *trainer) error {
 	return err
 }
 
-// Drain begins the end, once. A deadline says how much time is left for what is yet
-// to be saved; 0 is what the plan says for each output.
+// Drain starts the drain, once. The deadline limits the time for saving; 0 means the plan's
+// deadline for each output.
 func (d *Daemon) Drain(deadline time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -294,8 +293,8 @@ func (d *Daemon) draining() bool {
 	}
 }
 
-// awaitReady returns when every input is ready, when one that is not optional has
-// failed, or when the end begins.
+// awaitReady returns when every input is ready, when a required input has failed, or when the drain
+// begins.
 func (d *Daemon) awaitReady() error {
 	for {
 		d.mu.Lock()
@@ -320,7 +319,7 @@ func (d *Daemon) awaitReady() error {
 	}
 }
 
-// noteChange wakes those who wait for a state of the inputs.
+// noteChange wakes goroutines that wait for a change of input state.
 func (d *Daemon) noteChange() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -334,7 +333,7 @@ func (d *Daemon) setPhase(p api.Phase) {
 	d.phase = p
 }
 
-// Snapshot is the whole state at this moment.
+// Snapshot returns the whole current state.
 func (d *Daemon) Snapshot() api.Snapshot {
 	d.mu.Lock()
 	s := api.Snapshot{Version: d.cfg.Version, Plan: d.cfg.Plan.Metadata.Name, Phase: d.phase, Started: d.started}
@@ -374,7 +373,7 @@ func (d *Daemon) Snapshot() api.Snapshot {
 	return s
 }
 
-// ended takes the end of a context, which Run-like functions report, for no error.
+// ended returns nil for errors that only report a cancelled context, else err.
 func ended(err error) error {
 	if errors.Is(err, context.Canceled) || backends.KindOf(err) == backends.Canceled {
 		return nil
@@ -382,7 +381,7 @@ func ended(err error) error {
 	return err
 }
 
-// codeOf is the exit code behind an error of a child.
+// codeOf returns the exit code behind a child's error.
 func codeOf(err error) int {
 	var child *ChildError
 	switch {

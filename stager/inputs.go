@@ -19,23 +19,23 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// input is one input of the plan while it is carried out.
+// input is the runtime state of one input of the plan.
 type input struct {
 	spec plan.Input
 
 	mu       sync.Mutex         // guards all below
-	stores   []*backends.Store  // one for each source
-	manifest plan.Manifest      // of a window
+	stores   []*backends.Store  // one per source
+	manifest plan.Manifest      // windows only
 	window   *window.Window     // nil until the source is listed
-	progress *download.Progress // of a prefetch
-	fetched  bool               // the prefetch is done
-	absent   error              // why an optional input is not there; it counts as ready
+	progress *download.Progress // prefetch only
+	fetched  bool               // the prefetch is complete
+	absent   error              // why an optional input is absent; it counts as ready
 	err      error              // the input has failed
 }
 
 func newInput(spec plan.Input) *input { return &input{spec: spec} }
 
-// state tells whether a trainer may start on the input, and what it failed with.
+// state reports whether a trainer may start to use the input, or returns the input's failure.
 func (in *input) state() (ready bool, err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -71,7 +71,7 @@ func (in *input) snapshot() api.Input {
 	return s
 }
 
-// close gives the directory and the connections free.
+// close releases the directory and the connections.
 func (in *input) close() (err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -84,7 +84,7 @@ func (in *input) close() (err error) {
 	return err
 }
 
-// feed fills an input until it is through, or ctx ends; then the error is nil.
+// feed fills an input until it is complete or ctx ends; both return nil.
 func (d *Daemon) feed(ctx context.Context, in *input) error {
 	defer d.noteChange()
 	err := ended(d.fill(ctx, in))
@@ -125,8 +125,8 @@ func (d *Daemon) fill(ctx context.Context, in *input) error {
 	return d.runWindow(ctx, in, stores)
 }
 
-// open opens a URL of the plan with the credentials it names. A Secret that is not
-// mounted leaves it to the environment, as on a workstation.
+// open opens a URL of the plan with its credentials. If the Secret is not mounted, the credentials
+// come from the environment, as on a workstation.
 func (d *Daemon) open(ctx context.Context, url string, c plan.Credentials) (*backends.Store, error) {
 	opts := d.cfg.Options
 	opts.Log, opts.Secrets = d.log, ""
@@ -148,7 +148,7 @@ func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store)
 	told, stop := context.WithCancel(ctx)
 	defer stop()
 	go in.logProgress(told, d.log)
-	var single *backends.Object // the source may name one object
+	var single *backends.Object // set if the source names a single object
 	directory, obj, err := store.Self(ctx)
 	switch {
 	case err == nil:
@@ -175,15 +175,15 @@ func (d *Daemon) prefetch(ctx context.Context, in *input, store *backends.Store)
 	return nil
 }
 
-// look tells whether a window's sources are there, so that an init container can end the
-// job by its exit code; a sidecar that fails is only begun again.
+// look checks whether a window's sources exist, so that an init container can end the job by its
+// exit code. A sidecar that fails would only be restarted.
 func look(ctx context.Context, in *input, stores []*backends.Store) error {
 	for _, store := range stores {
 		for _, err := range listing(in.spec).Objects(ctx, store) {
 			if err != nil {
 				return err
 			}
-			break // one will do
+			break // one object is enough
 		}
 	}
 	in.mu.Lock()
@@ -192,8 +192,8 @@ func look(ctx context.Context, in *input, stores []*backends.Store) error {
 	return nil
 }
 
-// listing is what of its source an input takes. A window's part is cut from its
-// order, so its listing is that of all nodes.
+// listing returns which objects of its source an input uses. A window lists the objects of all
+// nodes, since its partition is cut from the order.
 func listing(spec plan.Input) plan.Listing {
 	return plan.Listing{
 		Filter:   plan.Filter{Include: spec.Include, Exclude: spec.Exclude},
@@ -238,7 +238,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 		d.log.Info("window is open", "input", spec.Name, "shards", len(cfg.Items), "limit", spec.Window.Size, "order", spec.Order.By, "part", shard)
 		err = d.runAndReport(ctx, w)
 		if err = ended(err); err == nil && spec.Window.OnBad == plan.BadSkip {
-			return w.Skipped() // training went on without them
+			return w.Skipped() // training continued without them
 		}
 		if !errors.Is(err, window.ErrRewound) {
 			return err
@@ -250,7 +250,7 @@ func (d *Daemon) runWindow(ctx context.Context, in *input, stores []*backends.St
 	}
 }
 
-// onBad is what a window does about a bad position, as the plan has it.
+// onBad returns the window's policy for bad positions, from the plan.
 func onBad(is string) string {
 	if is == plan.BadSkip || is == plan.BadAllow {
 		return window.BadSkip
@@ -264,7 +264,7 @@ func (in *input) setWindow(w *window.Window) {
 	in.window = w
 }
 
-// runAndReport runs a window, and wakes the waiting when it becomes ready.
+// runAndReport runs a window and wakes waiting goroutines when it becomes ready.
 func (d *Daemon) runAndReport(ctx context.Context, w *window.Window) error {
 	var teller sync.WaitGroup
 	defer teller.Wait()
@@ -280,7 +280,7 @@ func (d *Daemon) runAndReport(ctx context.Context, w *window.Window) error {
 	if err := w.Run(ctx); err != nil {
 		return err
 	}
-	// All is delivered; somebody may want some of it again.
+	// All shards are delivered, but a client may still rewind.
 	select {
 	case <-w.Rewound():
 		return window.ErrRewound
@@ -289,7 +289,7 @@ func (d *Daemon) runAndReport(ctx context.Context, w *window.Window) error {
 	}
 }
 
-// window finds an input's window for the API.
+// window returns an input's window for the API.
 func (d *Daemon) window(name string) (*window.Window, error) {
 	for _, in := range d.inputs {
 		if in.spec.Name != name {
@@ -312,7 +312,7 @@ func (d *Daemon) window(name string) (*window.Window, error) {
 	return nil, unknown("inputs", d.cfg.Plan.Spec.Inputs, func(in plan.Input) string { return in.Name })
 }
 
-// windows lists the windows there are, and tells whether more are still to come.
+// windows returns the open windows and reports whether more will follow.
 func (d *Daemon) windows() (open []*window.Window, more bool) {
 	for _, in := range d.inputs {
 		in.mu.Lock()
@@ -327,7 +327,7 @@ func (d *Daemon) windows() (open []*window.Window, more bool) {
 	return open, more
 }
 
-// environment tells the child where things are.
+// environment returns the variables that give the child its paths.
 func (d *Daemon) environment() []string {
 	env := []string{"STAGER_SOCKET=" + d.cfg.Socket, "STAGER_PREEMPT=" + d.preempt()}
 	for _, in := range d.inputs {

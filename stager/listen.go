@@ -16,33 +16,33 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// socketMode lets the socket's owner and group in: in a pod the trainer's.
+// socketMode grants access to the socket's owner and group: in a pod, the trainer's.
 const socketMode = 0o660
 
-// longestSocketPath is what the kernel takes (sun_path, with its final zero).
+// longestSocketPath is the kernel's limit (sun_path, with its final zero).
 const longestSocketPath = 107
 
-// SocketInUseError says that another daemon listens.
+// SocketInUseError reports that another daemon listens on the socket.
 type SocketInUseError struct{ Path string }
 
 func (e *SocketInUseError) Error() string {
 	return fmt.Sprintf("another stager listens on %s; end it, or give this one a --socket of its own", e.Path)
 }
 
-// ExitCode is EX_TEMPFAIL: when the other ends, trying again helps.
+// ExitCode returns EX_TEMPFAIL: a retry helps once the other daemon has exited.
 func (e *SocketInUseError) ExitCode() int { return 75 }
 
-// PortError says that the port cannot be listened on.
+// PortError reports that stager cannot listen on the port.
 type PortError struct{ Err error }
 
 func (e *PortError) Error() string {
 	return fmt.Sprintf("the port cannot be opened: %v; --listen says which, as in :9090", e.Err)
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *PortError) Unwrap() error { return e.Err }
 
-// ExitCode is EX_TEMPFAIL when somebody else has the port, else EX_CONFIG.
+// ExitCode returns EX_TEMPFAIL if another process uses the port, else EX_CONFIG.
 func (e *PortError) ExitCode() int {
 	if errors.Is(e.Err, unix.EADDRINUSE) {
 		return 75
@@ -50,15 +50,15 @@ func (e *PortError) ExitCode() int {
 	return 78
 }
 
-// SocketError says that the socket cannot be made.
+// SocketError reports that the socket cannot be created.
 type SocketError struct{ Err error }
 
 func (e *SocketError) Error() string { return "no place for the API's socket: " + e.Err.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *SocketError) Unwrap() error { return e.Err }
 
-// ExitCode is EX_NOPERM when it may not be made, else EX_CONFIG.
+// ExitCode returns EX_NOPERM if permission is missing, else EX_CONFIG.
 func (e *SocketError) ExitCode() int {
 	if errors.Is(e.Err, fs.ErrPermission) {
 		return 77
@@ -66,9 +66,9 @@ func (e *SocketError) ExitCode() int {
 	return 78
 }
 
-// socket is a listener with the lock that makes its path this process's. The lock is
-// a file of its own: of two that start at once, none may remove the socket that the
-// other has just made.
+// socket is a listener and the lock that reserves its path for this process. The lock is a separate
+// file: if two processes start at once, neither may remove the socket that the other has just
+// created.
 type socket struct {
 	net.Listener
 	root *os.Root // its directory
@@ -77,8 +77,8 @@ type socket struct {
 	info fs.FileInfo // of the socket
 }
 
-// Close removes the socket, unless another program's has its name now, and gives its path
-// free.
+// Close removes the socket, unless the path now belongs to another program's socket, and releases
+// the lock.
 func (s *socket) Close() error {
 	err := s.Listener.Close()
 	if info, lerr := s.root.Lstat(s.name); lerr == nil && os.SameFile(info, s.info) {
@@ -87,8 +87,8 @@ func (s *socket) Close() error {
 	return errors.Join(err, note{Stager: os.Getpid()}.write(s.lock), s.lock.Close(), s.root.Close())
 }
 
-// note is what the lock file tells of the socket, so that one whose process was killed is
-// known from another program's.
+// note is the content of the lock file. It identifies the socket, so that a socket left by a killed
+// process can be distinguished from another program's.
 type note struct {
 	Stager int    `json:"stager"` // process
 	Inode  uint64 `json:"inode,omitempty"`
@@ -102,15 +102,15 @@ func (n note) write(lock *disk.Lock) error {
 	return lock.SetNote(append(text, '\n'))
 }
 
-// left tells whether a socket is one that an earlier stager left: the note names it, or
-// says that a stager listened there and nothing more, and this user owns it.
+// left reports whether a socket is an orphan of an earlier stager: the note identifies it, or the
+// note only says that a stager listened there and this user owns the socket.
 func (n note) left(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && n.Stager != 0 && int(st.Uid) == os.Geteuid() && (n.Inode == 0 || n.Inode == st.Ino)
 }
 
-// listen makes the API's socket. One that a killed daemon left behind is replaced;
-// anything else at its path is left alone.
+// listen creates the API's socket. It replaces one that a killed daemon left behind; anything else
+// at the path stays.
 func listen(path string) (net.Listener, error) {
 	refuse := func(format string, args ...any) error {
 		return &SocketError{fmt.Errorf(format+"; --socket names another place", args...)}
@@ -134,7 +134,7 @@ func listen(path string) (net.Listener, error) {
 	text, err := lock.Note()
 	if err == nil {
 		var before note
-		_ = json.Unmarshal(text, &before) // of what is no note nothing is known
+		_ = json.Unmarshal(text, &before) // an unreadable note counts as none
 		err = s.listen(path, before, refuse)
 	}
 	if err != nil {
@@ -149,8 +149,8 @@ func letIn(path string) error {
 	if err != nil {
 		return &SocketError{err}
 	}
-	defer root.Close() // opened for its name
-	// Through a link in the socket's place another file would become everybody's.
+	defer root.Close() // opened only to resolve the name
+	// A symbolic link in place of the socket would open another file to everybody.
 	info, err := root.Lstat(filepath.Base(path))
 	if err == nil && info.Mode().Type() != fs.ModeSocket {
 		err = fmt.Errorf("%s was replaced by another program", path)
@@ -173,7 +173,7 @@ func (s *socket) listen(path string, before note, refuse func(string, ...any) er
 		return refuse("%s is there and is no socket", path)
 	default:
 		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-			_ = conn.Close() // it has told what was asked
+			_ = conn.Close() // the credentials have been read
 			return refuse("another program listens on %s", path)
 		}
 		if !before.left(info) {
@@ -183,7 +183,8 @@ func (s *socket) listen(path string, before note, refuse func(string, ...any) er
 			return refuse("%w", err)
 		}
 	}
-	// Before the socket: a kill between the two leaves one that is known.
+	// Write the note before creating the socket: a socket left by a kill in between is then
+	// recognised.
 	if err := (note{Stager: os.Getpid()}).write(s.lock); err != nil {
 		return refuse("%w", err)
 	}
@@ -191,7 +192,7 @@ func (s *socket) listen(path string, before note, refuse func(string, ...any) er
 	if err != nil {
 		return refuse("%w", err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // Close looks whose it is
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // Close checks the owner first
 	s.Listener = l
 	if s.info, err = s.root.Lstat(s.name); err == nil && s.info.Mode().Type() != fs.ModeSocket {
 		err = fmt.Errorf("%s was replaced by another program", path)

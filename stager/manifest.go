@@ -20,14 +20,14 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Bounds of what is read into memory besides the data.
+// Limits for what is read into memory besides the data.
 const (
-	maxList   = 256 << 20 // a list of names, an index
-	maxBeside = 1 << 20   // what lies beside one shard
+	maxList   = 256 << 20 // a list of names or an index
+	maxBeside = 1 << 20   // the metadata file of one shard
 )
 
-// manifest lists the sources of a window, and reads what their order needs to know: a
-// list of names, an index. These are no data, also where they lie among it.
+// manifest lists the sources of a window and reads the files that its order needs: a list of names,
+// an index. These files are not data, even if they lie among the data.
 func (d *Daemon) manifest(ctx context.Context, spec plan.Input, stores []*backends.Store) (m plan.Manifest, from []download.From, err error) {
 	var parts []plan.Manifest
 	var shares []plan.Share
@@ -50,7 +50,7 @@ func (d *Daemon) manifest(ctx context.Context, spec plan.Input, stores []*backen
 	return m, from, err
 }
 
-// list is the manifest of one source.
+// list returns the manifest of one source.
 func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, store *backends.Store) (m plan.Manifest, err error) {
 	besides := make(map[string]backends.Object)
 	classes := spec.Order.By == plan.Balanced
@@ -111,7 +111,7 @@ func (d *Daemon) list(ctx context.Context, spec plan.Input, source plan.Source, 
 	return m, m.Count(&index, classes)
 }
 
-// aside leaves out of a listing what pick takes.
+// aside removes the objects that pick accepts from a listing.
 func aside(from iter.Seq2[backends.Object, error], pick func(backends.Object) bool) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		for obj, err := range from {
@@ -125,8 +125,8 @@ func aside(from iter.Seq2[backends.Object, error], pick func(backends.Object) bo
 	}
 }
 
-// readAside reads what a plan names beside its data: an object of the source, or a URL,
-// which the input's credentials open too.
+// readAside reads a file that the plan names besides its data: an object of the source, or a URL,
+// for which the input's credentials are used.
 func (d *Daemon) readAside(ctx context.Context, source plan.Source, store *backends.Store, what, name string, read func([]byte) error) error {
 	key := name
 	if plan.Aside(name) {
@@ -155,14 +155,14 @@ func (d *Daemon) readAside(ctx context.Context, source plan.Source, store *backe
 	return nil
 }
 
-// readBeside reads the file beside each shard, of those that were listed.
+// readBeside reads the metadata file of each listed shard.
 func readBeside(ctx context.Context, store *backends.Store, shards []backends.Object, besides map[string]backends.Object, index *plan.Index) error {
 	var mu sync.Mutex // guards index
 	crew, ctx := backends.NewWorkerPool(ctx, store.Connections)
 	for _, shard := range shards {
 		obj, there := besides[plan.Beside(shard.Key)]
 		if !there {
-			continue // Count tells
+			continue // Count reports it
 		}
 		crew.Go(func() error {
 			text, _, err := store.ReadAll(ctx, obj.Key, maxBeside)
@@ -180,7 +180,7 @@ func readBeside(ctx context.Context, store *backends.Store, shards []backends.Ob
 	return crew.Wait()
 }
 
-// items are a manifest's objects for a window.
+// items converts a manifest's objects to items of a window.
 func items(spec plan.Input, m plan.Manifest) []window.Item {
 	items := make([]window.Item, len(m.Objects))
 	for i, obj := range m.Objects {
@@ -205,11 +205,11 @@ func items(spec plan.Input, m plan.Manifest) []window.Item {
 	return items
 }
 
-// treeRoom is what a tree takes besides what is in it: its directory, the one of its second
-// links and the one around that, and a note while it is fetched.
+// treeRoom is the disk space of a tree besides its contents: its directory, the directory of its
+// second links, their parent, and a note during the fetch.
 const treeRoom = disk.DirRoom + 2*disk.Block
 
-// besides is what a group takes besides the blocks of its files: directories and names,
+// besides returns the disk space of a group besides the blocks of its files: directories and names,
 // each with its second link.
 func besides(group plan.Members) (sum int64) {
 	made := make(map[string]bool)
@@ -223,7 +223,7 @@ func besides(group plan.Members) (sum int64) {
 	return sum
 }
 
-// itemName is what an item is called on the disk.
+// itemName returns the name of an item on disk.
 func itemName(spec plan.Input, obj backends.Object) string {
 	if directory, format := unpack.Dir(obj.Key); format != "" && spec.Unpack == plan.UnpackAuto {
 		return plan.FlatName(directory)
@@ -231,7 +231,7 @@ func itemName(spec plan.Input, obj backends.Object) string {
 	return plan.FlatName(obj.Key)
 }
 
-// parts are a node's, epoch by epoch.
+// parts provides a node's part of each epoch.
 type parts struct {
 	log   *slog.Logger
 	spec  plan.OrderSpec
@@ -247,7 +247,7 @@ func newParts(log *slog.Logger, spec plan.OrderSpec, m plan.Manifest, node plan.
 	return &parts{log: log, spec: spec, m: m, whole: plan.Order(spec, m), node: node, ending: make(map[int]plan.Part)}
 }
 
-// order is that of a window, which knows itself what the node owns of it.
+// order returns the order of all nodes for the window, which selects the node's positions itself.
 func (p *parts) order(epoch int) []int {
 	order := p.whole(epoch)
 	if !p.spec.Equal() {
@@ -263,7 +263,7 @@ func (p *parts) order(epoch int) []int {
 	return part.Order
 }
 
-// trim tells what of the epoch's last shard is the node's.
+// trim returns which samples of the epoch's last shard belong to the node.
 func (p *parts) trim(epoch int) (pos, samples int, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -271,7 +271,7 @@ func (p *parts) trim(epoch int) (pos, samples int, some bool) {
 	return end.Last, end.LastSamples, some
 }
 
-// quality tells how well mixed was what a report says was delivered.
+// quality measures how well mixed the reported deliveries were.
 func (d *Daemon) quality(name string, report []window.Delivery) (plan.Quality, error) {
 	if _, err := d.window(name); err != nil {
 		return plan.Quality{}, err

@@ -14,14 +14,14 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// output is one output of the plan while it is carried out.
+// output is the runtime state of one output of the plan.
 type output struct {
 	spec plan.Output
 
 	mu       sync.Mutex // guards all below
 	store    *backends.Store
 	uploader *checkpoint.Uploader
-	open     bool // the uploader is there and, of several nodes, registered
+	open     bool // the uploader exists and, with several nodes, is registered
 }
 
 func (o *output) close() (err error) {
@@ -45,8 +45,7 @@ func (o *output) isOpen() bool {
 	return o.open
 }
 
-// openOutputs opens every destination: a trainer must not start whose results have
-// no place to go.
+// openOutputs opens every destination. A trainer must not start if its results cannot be stored.
 func (d *Daemon) openOutputs(ctx context.Context) error {
 	for _, out := range d.outputs {
 		spec := out.spec
@@ -95,8 +94,8 @@ func (d *Daemon) openOutputs(ctx context.Context) error {
 	return nil
 }
 
-// drainOutputs saves what there is, each output within its deadline, and returns
-// what required outputs failed with.
+// drainOutputs saves all outputs, each within its deadline, and returns the errors of required
+// ones.
 func (d *Daemon) drainOutputs(ctx context.Context, exit checkpoint.Exit) error {
 	errs := make([]error, len(d.outputs))
 	var wg sync.WaitGroup
@@ -106,7 +105,7 @@ func (d *Daemon) drainOutputs(ctx context.Context, exit checkpoint.Exit) error {
 			defer cancel()
 			err := out.uploader.Drain(ctx, exit)
 			switch {
-			case err == nil, errors.Is(context.Cause(ctx), context.Canceled): // saved, or not asked for any more
+			case err == nil, errors.Is(context.Cause(ctx), context.Canceled): // saved, or cancelled by the caller
 			case out.spec.Required:
 				errs[i] = fmt.Errorf("output %s: %w", out.spec.Name, err)
 			default:
@@ -118,10 +117,10 @@ func (d *Daemon) drainOutputs(ctx context.Context, exit checkpoint.Exit) error {
 	return errors.Join(errs...)
 }
 
-// Save saves what there is of all outputs, each within its deadline, after a trainer in
-// another container ended with a code. It returns api.ErrNotYet before the
-// destinations are open, and what required outputs failed with. Inputs are fed on, and it
-// may be called again: a trainer that failed may be started again in place.
+// Save saves all outputs, each within its deadline, after a trainer in another container exited
+// with the given code. It returns api.ErrNotYet before the destinations are open, and otherwise the
+// errors of required outputs. Inputs are still fed, and Save may be called again: a trainer that
+// failed may be restarted in place.
 func (d *Daemon) Save(ctx context.Context, code int) error {
 	for _, out := range d.outputs {
 		if out.get() == nil {
@@ -133,7 +132,7 @@ func (d *Daemon) Save(ctx context.Context, code int) error {
 	d.mu.Unlock()
 	d.log.Info("the command ended, saving outputs", "code", code)
 	err := d.drainOutputs(ctx, checkpoint.Exit{Success: code == 0})
-	if err == nil && ctx.Err() != nil { // it was not waited for
+	if err == nil && ctx.Err() != nil { // the caller no longer waits
 		return context.Cause(ctx)
 	}
 	return err
@@ -145,8 +144,8 @@ func (d *Daemon) succeeded() bool {
 	return d.success
 }
 
-// within is the time that an output has: as long as a drain said, if that is not
-// over, else what the plan says.
+// within limits ctx to the time for saving an output: the drain's deadline if one is set and not
+// over, else the planned one.
 func (d *Daemon) within(ctx context.Context, planned time.Duration) (context.Context, context.CancelFunc) {
 	d.mu.Lock()
 	limit := time.Until(d.until)
@@ -157,7 +156,7 @@ func (d *Daemon) within(ctx context.Context, planned time.Duration) (context.Con
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("the deadline of %s is over", limit.Round(time.Second)))
 }
 
-// uploader finds an output for the API.
+// uploader returns an output's uploader for the API.
 func (d *Daemon) uploader(name string) (*checkpoint.Uploader, error) {
 	for _, out := range d.outputs {
 		if out.spec.Name != name {
@@ -171,7 +170,7 @@ func (d *Daemon) uploader(name string) (*checkpoint.Uploader, error) {
 	return nil, unknown("outputs", d.cfg.Plan.Spec.Outputs, func(out plan.Output) string { return out.Name })
 }
 
-// when is the plan's list of times as a set.
+// when converts the plan's list of upload times to a set.
 func when(spec plan.Output) (w checkpoint.When) {
 	for _, at := range spec.When {
 		switch at {
@@ -190,7 +189,7 @@ func when(spec plan.Output) (w checkpoint.When) {
 	return w
 }
 
-// unknown is api.ErrUnknown with the names there are.
+// unknown returns api.ErrUnknown with the known names.
 func unknown[T any](what string, specs []T, name func(T) string) error {
 	names := make([]string, len(specs))
 	for i, spec := range specs {
@@ -202,7 +201,7 @@ func unknown[T any](what string, specs []T, name func(T) string) error {
 	return fmt.Errorf("%w; its %s are %s", api.ErrUnknown, what, strings.Join(names, ", "))
 }
 
-// hold is what is held of checkpoints that are not complete.
+// hold returns the limits for retaining incomplete checkpoints.
 func hold(spec plan.Output) *checkpoint.Hold {
 	h := plan.DefaultHold
 	if spec.Hold != nil {

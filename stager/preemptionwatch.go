@@ -16,25 +16,25 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// onPreemption begins the end when the machine is to be taken away.
+// onPreemption starts the drain when a preemption notice arrives.
 func (d *Daemon) onPreemption(ctx context.Context) {
 	left, err := preemption.Wait(ctx, d.cfg.Preemption, d.log)
 	if err != nil {
-		return // Run is over
+		return // Run has returned
 	}
 	d.log.Warn("this machine is about to be taken away", "notice", d.cfg.Preemption, "left", left.Round(time.Second))
 	d.Drain(left)
 }
 
-// preempt is the file that tells a trainer that the end has begun: it lies beside the
-// socket, which the trainer has in any case.
+// preempt returns the path of the file that signals the drain to a trainer. It lies beside the
+// socket, which the trainer can reach in any case.
 func (d *Daemon) preempt() string { return filepath.Join(filepath.Dir(d.cfg.Socket), preemptName) }
 
 const preemptName = "PREEMPT"
 
-// preemptionStatus is what the file holds.
+// preemptionStatus is the content of the file.
 type preemptionStatus struct {
-	Until time.Time `json:"until,omitzero"` // when there is no more time
+	Until time.Time `json:"until,omitzero"` // the deadline
 }
 
 // signalTrainer writes the file. The caller holds mu.
@@ -57,7 +57,7 @@ func writePreempt(dir string, said preemptionStatus) (err error) {
 	if err != nil {
 		return err
 	}
-	defer root.Close() // what was written has its name, or is removed
+	defer root.Close() // the file is already renamed or removed
 	file, err := disk.Replacement(root, preemptName, 0o644)
 	if err != nil {
 		return err
@@ -74,21 +74,21 @@ func writePreempt(dir string, said preemptionStatus) (err error) {
 	return errors.Join(err, file.Close())
 }
 
-// removePreempt removes the file, of this process or an earlier one, unless somebody else
+// removePreempt removes the file, written by this process or an earlier one, unless another program
 // wrote it.
 func removePreempt(dir string) {
 	root, err := disk.OpenRoot(dir)
 	if err != nil {
-		return // there is no directory, and so no file
+		return // no directory, so no file
 	}
-	defer root.Close() // opened to look
+	defer root.Close() // opened only to read
 	if isPreempt(root) {
-		_ = root.Remove(preemptName) // a trainer that finds it saves once more
+		_ = root.Remove(preemptName) // a trainer that still finds it saves once more
 	}
 }
 
-// isPreempt tells whether a stager of this user wrote the file: nothing but a preemption is
-// in it.
+// isPreempt reports whether a stager of this user wrote the file: it contains a preemptionStatus
+// and nothing else.
 func isPreempt(root *os.Root) bool {
 	info, err := root.Lstat(preemptName)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// progressEvery is the time between two lines about one prefetch.
+// progressEvery is the interval between log lines about one prefetch.
 const progressEvery = 10 * time.Second
 
-// logProgress logs how far the prefetch of an input is, every progressEvery until ctx ends:
-// a pod whose init container fetches for an hour shows nothing else of it.
+// logProgress logs the progress of an input's prefetch every progressEvery until ctx ends. Without
+// it, a pod whose init container fetches for an hour would show nothing.
 func (in *input) logProgress(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()

@@ -22,17 +22,17 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// SamplerConfig is what a Sampler is made of.
+// SamplerConfig configures a Sampler.
 type SamplerConfig struct {
-	Sample  sample.Config // its Source, Plan, Epoch, Epochs, Log and Metrics are filled in
-	Source  string        // the socket of the stager whose input it samples
-	Socket  string        // path of the sampler's own
+	Sample  sample.Config // New fills in Source, Plan, Epoch, Epochs, Log and Metrics
+	Source  string        // socket of the stager whose input is sampled
+	Socket  string        // path of the sampler's own socket
 	Version string
 	Metrics *prometheus.Registry
 	Log     *slog.Logger
 }
 
-// Sampler is a daemon that samples an input of another, and hands its files out by the
+// Sampler is a daemon that samples an input of another daemon and serves the new files through the
 // same API.
 type Sampler struct {
 	cfg     SamplerConfig
@@ -41,11 +41,11 @@ type Sampler struct {
 
 	mu      sync.Mutex // guards all below
 	phase   api.Phase
-	sampler *sample.Sampler // nil until the source has answered
-	err     error           // it has failed
+	sampler *sample.Sampler // nil until the source has responded
+	err     error           // set when sampling has failed
 }
 
-// NewSampler makes a sampler and contacts nothing.
+// NewSampler returns a sampler. It contacts nothing.
 func NewSampler(cfg SamplerConfig) *Sampler {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
@@ -54,8 +54,8 @@ func NewSampler(cfg SamplerConfig) *Sampler {
 	return &Sampler{cfg: cfg, started: time.Now(), phase: api.Starting}
 }
 
-// Run serves until ctx ends, which is no failure, or sampling fails. The leases stay for
-// whoever goes on in the directory, until they run out.
+// Run serves until ctx ends, which is not a failure, or until sampling fails. The leases stay valid
+// until they expire, for a successor in the same directory.
 func (s *Sampler) Run(ctx context.Context) error {
 	ctx, s.drain = context.WithCancel(ctx)
 	defer s.drain()
@@ -67,7 +67,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 		Window: s.window, Windows: s.windows, Snapshot: s.Snapshot,
 		Uploader: func(string) (*checkpoint.Uploader, error) { return nil, api.ErrUnknown },
 		Drain:    func(time.Duration) { s.drain() },
-		Save:     func(context.Context, int) error { return nil }, // it has no outputs
+		Save:     func(context.Context, int) error { return nil }, // a sampler has no outputs
 		Rewind: func(context.Context, string, []window.Cursor) (window.Cursor, error) {
 			return window.Cursor{}, &window.CursorError{Reason: "a sampler follows its input: set the cursor there, and begin the sampler anew"}
 		},
@@ -108,7 +108,7 @@ func (s *Sampler) live(ctx context.Context) error {
 		return err
 	}
 	s.cfg.Log.Info("all is sampled and acknowledged", "input", of.Input)
-	<-ctx.Done() // readers are told the end until then
+	<-ctx.Done() // until then readers get the end
 	return nil
 }
 
@@ -148,7 +148,7 @@ func (s *Sampler) windows() (open []*window.Window, more bool) {
 	return []*window.Window{s.sampler.Window()}, false
 }
 
-// Snapshot is the whole state at this moment.
+// Snapshot returns the whole current state.
 func (s *Sampler) Snapshot() api.Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,8 +170,8 @@ func (s *Sampler) Snapshot() api.Snapshot {
 	return snap
 }
 
-// inputOf is an input of another stager, as a [sample.Source]. It waits for a daemon that
-// starts, or starts again.
+// inputOf is an input of another stager, as a [sample.Source]. It waits while that daemon starts or
+// restarts.
 type inputOf struct {
 	ctx    context.Context
 	client api.Client
@@ -181,7 +181,7 @@ type inputOf struct {
 
 var _ sample.Source = (*inputOf)(nil)
 
-// insist calls until the daemon answers for good.
+// insist retries until the daemon gives a final response.
 func (i *inputOf) insist(ctx context.Context, method, path string, query url.Values, out any) (code int, header http.Header, err error) {
 	pause, told := 50*time.Millisecond, false
 	for {
@@ -234,7 +234,7 @@ func (i *inputOf) Lease(ctx context.Context, r window.LeaseRequest) (window.Leas
 	}, nil
 }
 
-// lease calls a verb of a lease.
+// lease sends a request (ack, nack, return or renew) for a lease.
 func (i *inputOf) lease(id, verb string, query url.Values) error {
 	_, _, err := i.insist(i.ctx, http.MethodPost, "/v1/leases/"+url.PathEscape(id)+"/"+verb, query, nil)
 	if refused, is := errors.AsType[*api.RefusedError](err); is && refused.Status == http.StatusGone {

@@ -12,13 +12,13 @@ import (
 	"github.com/stager-dev/stager/stager/api"
 )
 
-// servers are the API's, on the socket and perhaps on a port.
+// servers are the API servers: one on the socket and optionally one on a port.
 type servers struct {
 	group errgroup.Group
 	all   []*api.Server
 }
 
-// start serves on a listener, and says when that fails.
+// start serves on a listener and calls failed if serving fails.
 func (s *servers) start(l net.Listener, server *api.Server, failed func(error)) {
 	s.all = append(s.all, server)
 	s.group.Go(func() error {
@@ -38,7 +38,7 @@ func (s *servers) close() error {
 	return errors.Join(append(errs, s.group.Wait())...)
 }
 
-// serve serves the API on the socket, and on a port where one was asked for.
+// serve serves the API on the socket, and on a port if one is configured.
 func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 	apiServer := &api.API{
 		Window: d.window, Windows: d.windows, Uploader: d.uploader,
@@ -61,18 +61,18 @@ func (d *Daemon) serve(socket net.Listener) (*servers, error) {
 			return nil, &PortError{err}
 		}
 		d.log.Info("the API is on a port", "address", port.Addr().String())
-		host, _, _ := net.SplitHostPort(d.cfg.Listen) // listening has parsed it
+		host, _, _ := net.SplitHostPort(d.cfg.Listen) // already parsed when listening
 		start(port, onPort, apiServer.Guarded(d.cfg.Token, host))
 	}
 	start(socket, onSocket, apiServer.Handler())
 	return s, nil
 }
 
-// descriptors is how many files this process may have open.
+// descriptors returns the limit of open files of this process.
 func descriptors() uint64 {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 1024 // what most systems give
+		return 1024 // the default of most systems
 	}
 	return limit.Cur
 }

@@ -12,63 +12,63 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// uploadThrottle divides the network between feeding and saving, feeding first: when readers
-// wait for bytes uploads share a trickle for a while, and have all that there is
-// otherwise. The while doubles as long as readers wait again soon after it, so that they
-// wait for next to nothing. Uploads never stand still: a source that is slow for other
-// reasons keeps no checkpoint from being saved.
+// uploadThrottle divides the network between feeding and saving. Feeding has priority: while
+// readers are starved, uploads share a minimum rate for a while; otherwise they have no limit. The
+// while doubles each time that readers starve again soon after it, so readers wait very little.
+// Uploads never stop completely: a source that is slow for other reasons does not prevent
+// checkpoints from being saved.
 //
-// A trainer can be slowed without waiting for us: by a network so fast that summing and
-// sending takes the processors that it prepares its data with. So uploads trickle too
-// while this process has more than its share of them.
+// Uploads can also slow a trainer that does not wait for data: on a fast network, checksums and
+// sending use the processors that prepare the trainer's data. So uploads also run at the minimum
+// rate while this process uses more than its share of the processors.
 //
-// A trainer that always waits for its data would have its checkpoints saved at a trickle
-// for ever. Its plan may say how much more than that they get: as many bytes as come
-// meanwhile, and twice the share of the processors (plan.BalancedShare), or what it
-// takes to be in the store in time (plan.DeadlineShare).
+// A trainer that always waits for its data would have its checkpoints saved at the minimum rate for
+// ever. The plan may give uploads more: as many bytes as the inputs fetch meanwhile, and twice the
+// share of the processors (plan.BalancedShare), or the rate that is needed to meet a deadline
+// (plan.DeadlineShare).
 type uploadThrottle struct {
-	ending  func() bool // the trainer has ended or is about to: nothing is more urgent then
+	ending  func() bool // the trainer has exited or is about to: saving has priority
 	starved func() bool
-	used    func() time.Duration // of all processors, by this process
-	share   float64              // of one processor's time
+	used    func() time.Duration // processor time of this process
+	share   float64              // share of one processor's time
 	limiter *rate.Limiter
-	least   rate.Limit // of little
+	least   rate.Limit // bounds of the minimum rate
 
-	brought func() int64 // bytes so far, by all inputs; nil: uploads get none for them
-	dues    func() []due // what is to be saved in time; nil: nothing is
+	brought func() int64 // bytes fetched so far by all inputs; nil: they give uploads no credit
+	dues    func() []due // uploads with a deadline; nil: none
 
 	mu      sync.Mutex // guards all below
-	last    time.Time  // when somebody waited
+	last    time.Time  // when a reader last starved
 	hold    time.Duration
-	asked   time.Time     // when used was
-	before  time.Duration // what it said
-	balance time.Duration // of processor time that is left of the share
-	came    int64         // what brought said
-	credit  int64         // bytes that may be sent for those that came
-	dueAt   time.Time     // when dues was asked
+	asked   time.Time     // when used was called
+	before  time.Duration // its result then
+	balance time.Duration // processor time that is left of the share
+	came    int64         // last result of brought
+	credit  int64         // bytes that may be sent in return for fetched bytes
+	dueAt   time.Time     // when dues was called
 }
 
-// due is what is to be sent, and until when.
+// due is the number of bytes left to send, and the deadline.
 type due struct {
 	left int64
 	by   time.Time
 }
 
 const (
-	minRate  = 16 << 20 // bytes per second, and no more than an eighth of a limit
+	minRate  = 16 << 20 // bytes per second, and at most an eighth of a limit
 	shortest = time.Second
 	longest  = time.Minute
 
-	ownShare    = 4                      // of so many parts of the machine's processors one
-	pollEvery   = 2 * time.Millisecond   // how long a burst may go unseen
-	retryEvery  = 5 * time.Millisecond   // how long who has to wait is late for an end of it
-	longestDebt = 100 * time.Millisecond // for how long uploads trickle after one
+	ownShare    = 4                      // this process may use 1/ownShare of the processors
+	pollEvery   = 2 * time.Millisecond   // a burst of starvation may go unnoticed for this long
+	retryEvery  = 5 * time.Millisecond   // how often a waiting upload checks again
+	longestDebt = 100 * time.Millisecond // how long uploads are throttled at most for processor time used
 
-	mostCredit = 64 << 20 // bytes that came while nothing was sent
+	mostCredit = 64 << 20 // limit of unused credit, in bytes
 	dueAgain   = 100 * time.Millisecond
 )
 
-// newUploadThrottle takes what all transfers share, if that is limited.
+// newUploadThrottle returns a throttle. limit is shared by all transfers; nil means no limit.
 func newUploadThrottle(ending, hungry func() bool, limit *rate.Limiter) *uploadThrottle {
 	most := rate.Limit(minRate)
 	if limit != nil {
@@ -80,7 +80,7 @@ func newUploadThrottle(ending, hungry func() bool, limit *rate.Limiter) *uploadT
 	}
 }
 
-// uploadThrottle is the plan's.
+// uploadThrottle returns the throttle that the plan asks for.
 func (d *Daemon) uploadThrottle() *uploadThrottle {
 	a := newUploadThrottle(d.draining, d.starved, d.cfg.Options.Bandwidth)
 	switch d.cfg.Plan.Spec.Limits.Uploads {
@@ -92,7 +92,7 @@ func (d *Daemon) uploadThrottle() *uploadThrottle {
 	return a
 }
 
-// dues are what the outputs still have to send.
+// dues returns what the outputs still have to send.
 func (d *Daemon) dues() (all []due) {
 	for _, out := range d.outputs {
 		if u := out.get(); u != nil {
@@ -104,7 +104,7 @@ func (d *Daemon) dues() (all []due) {
 	return all
 }
 
-// needed is how fast all of it must be sent to be there in time; what is late already has no limit.
+// needed returns the total rate that meets all deadlines. A missed deadline has no limit.
 func needed(now time.Time, dues []due) (all rate.Limit) {
 	for _, d := range dues {
 		if !now.Before(d.by) {
@@ -115,17 +115,17 @@ func needed(now time.Time, dues []due) (all rate.Limit) {
 	return all
 }
 
-// processorTime is what this process has used so far.
+// processorTime returns the processor time that this process has used so far.
 func processorTime() time.Duration {
 	var r unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
-		return 0 // it knows no other error than a wrong argument
+		return 0 // the only possible error is a wrong argument
 	}
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// wait waits until an upload may send n bytes more: as its part of the trickle, or as
-// there is no reason to wait any more.
+// wait blocks until an upload may send n more bytes, either within the minimum rate or because
+// uploads are no longer throttled.
 func (a *uploadThrottle) wait(ctx context.Context, n int) error {
 	for n > 0 {
 		now := time.Now()
@@ -149,7 +149,7 @@ func (a *uploadThrottle) wait(ctx context.Context, n int) error {
 	return nil
 }
 
-// raise makes the trickle as wide as what is due needs it.
+// raise raises the minimum rate to what the deadlines need.
 func (a *uploadThrottle) raise(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -163,7 +163,7 @@ func (a *uploadThrottle) raise(now time.Time) {
 	}
 }
 
-// spend tells whether so many bytes may be sent for as many that came.
+// spend uses credit for n bytes and reports whether there was enough.
 func (a *uploadThrottle) spend(n int) bool {
 	if a.brought == nil {
 		return false
@@ -179,7 +179,7 @@ func (a *uploadThrottle) spend(n int) bool {
 	return true
 }
 
-// throttled tells whether uploads trickle.
+// throttled reports whether uploads are limited to the minimum rate.
 func (a *uploadThrottle) throttled(now time.Time, hungry bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -195,15 +195,14 @@ func (a *uploadThrottle) throttled(now time.Time, hungry bool) bool {
 	return now.Sub(a.last) < a.hold
 }
 
-// overShare tells whether this process has had more than its share of the processors in
-// the last moments.
+// overShare reports whether this process has recently used more than its share of the processors.
 func (a *uploadThrottle) overShare(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if passed := now.Sub(a.asked); passed >= pollEvery {
 		used := a.used()
 		earned := time.Duration(float64(min(passed, time.Second)) * a.share)
-		if !a.asked.IsZero() { // what was before the first upload is nobody's business
+		if !a.asked.IsZero() { // time before the first upload does not count
 			spare, debt := float64(pollEvery)*a.share, float64(longestDebt)*a.share
 			a.balance = max(min(a.balance+earned-(used-a.before), time.Duration(spare)), -time.Duration(debt))
 		}
@@ -212,7 +211,7 @@ func (a *uploadThrottle) overShare(now time.Time) bool {
 	return a.balance < 0
 }
 
-// starved tells whether readers wait for bytes that are to come.
+// starved reports whether readers wait for bytes that are still to be fetched.
 func (d *Daemon) starved() bool {
 	open, _ := d.windows()
 	for _, w := range open {

@@ -14,17 +14,17 @@
 //
 // The steps of a prefetch:
 //
-//   1. It lists the source into a spool on disk, checks each key, and compares each local file
-//      with the record of what earlier runs wrote.
-//   2. Meanwhile workers fetch objects from the spool: small ones whole, large ones in ranges,
-//      so that all workers stay busy until the last byte. Each file is verified. The first few
-//      thousand files stay under .stager without their final names; then the workers stop.
-//   3. When the listing ends, prefetch checks for conflicting files, for the limit on size, and
-//      for room on the disk. If a check fails it removes the waiting files, and nothing else
-//      has been touched. Otherwise it renames the waiting files into place and notes them in the
-//      record. The workers continue and publish each further file at once.
-//   4. If requested, one sync of the file system makes all files durable, and the record says
-//      so. Until then the record is valid only in this boot of the machine.
+//  1. It lists the source into a spool on disk, checks each key, and compares each local file
+//     with the record of what earlier runs wrote.
+//  2. Meanwhile workers fetch objects from the spool: small ones whole, large ones in ranges,
+//     so that all workers stay busy until the last byte. Each file is verified. The first few
+//     thousand files stay under .stager without their final names; then the workers stop.
+//  3. When the listing ends, prefetch checks for conflicting files, for the limit on size, and
+//     for room on the disk. If a check fails it removes the waiting files, and nothing else
+//     has been touched. Otherwise it renames the waiting files into place and notes them in the
+//     record. The workers continue and publish each further file at once.
+//  4. If requested, one sync of the file system makes all files durable, and the record says
+//     so. Until then the record is valid only in this boot of the machine.
 //
 // With Config.Unpack an archive becomes a directory while it arrives: [stream] provides its bytes
 // in order, package unpack reads the entries, and unpack.go connects them.

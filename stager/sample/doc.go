@@ -8,17 +8,17 @@
 //
 // The path of a sample:
 //
-//   1. The sampler leases a shard and indexes it: where each sample lies. It verifies every
-//      checksum in the shard, so that no sample of a damaged archive is handed out.
-//   2. Config.Open shards are open at a time. To plan a file, the sampler picks one of them at
-//      random, and the next remaining sample in that shard's own shuffled order, until there are
-//      Config.Samples. The next shard replaces one that is exhausted.
-//   3. The window reserves the room for the file, known to the byte, before it is written.
-//   4. The samples are copied unchanged. A sample of a tar archive is all files with one name
-//      except for the extension. Two samples of one name are never adjacent, as readers would
-//      take them for one.
-//   5. When a file and all files before it are acknowledged, the sampler acknowledges the shards
-//      whose samples all lie in these files.
+//  1. The sampler leases a shard and indexes it: where each sample lies. It verifies every
+//     checksum in the shard, so that no sample of a damaged archive is handed out.
+//  2. Config.Open shards are open at a time. To plan a file, the sampler picks one of them at
+//     random, and the next remaining sample in that shard's own shuffled order, until there are
+//     Config.Samples. The next shard replaces one that is exhausted.
+//  3. The window reserves the room for the file, known to the byte, before it is written.
+//  4. The samples are copied unchanged. A sample of a tar archive is all files with one name
+//     except for the extension. Two samples of one name are never adjacent, as readers would
+//     take them for one.
+//  5. When a file and all files before it are acknowledged, the sampler acknowledges the shards
+//     whose samples all lie in these files.
 //
 // The files depend only on the seed, the numbers in Config, and the shards in their order: planned
 // again, they are the same byte for byte. So the saved state, sample.json, holds only where the

@@ -6,14 +6,14 @@
 //
 // The steps of a copy:
 //
-//   1. It walks both listings side by side and classifies each object of the source: absent,
-//      present, different, or unsure. Nothing has been written yet, and nothing will be if a
-//      different object is in the way.
-//   2. It walks them again, and workers copy the absent objects. A worker reads an object in
-//      blocks, several at once, and computes the checksum of each as it arrives. It passes on
-//      the last block only if all blocks match the checksum that the source reports. The
-//      destination publishes the object in one step, and its checksum is compared as well.
-//   3. It notes what was copied in a record at the destination.
+//  1. It walks both listings side by side and classifies each object of the source: absent,
+//     present, different, or unsure. Nothing has been written yet, and nothing will be if a
+//     different object is in the way.
+//  2. It walks them again, and workers copy the absent objects. A worker reads an object in
+//     blocks, several at once, and computes the checksum of each as it arrives. It passes on
+//     the last block only if all blocks match the checksum that the source reports. The
+//     destination publishes the object in one step, and its checksum is compared as well.
+//  3. It notes what was copied in a record at the destination.
 //
 // An object is already present if the record holds the current versions of both sides, or if both
 // sides report the same checksum. Otherwise, if the sizes agree, both are read and compared. So the
