@@ -32,7 +32,7 @@ type uploadThrottle struct {
 	used    func() time.Duration // processor time of this process
 	share   float64              // share of one processor's time
 	limiter *rate.Limiter
-	least   rate.Limit // bounds of the minimum rate
+	least   rate.Limit // the minimum rate
 
 	brought func() int64 // bytes fetched so far by all inputs; nil: they give uploads no credit
 	dues    func() []due // uploads with a deadline; nil: none

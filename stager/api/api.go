@@ -20,57 +20,57 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// API serves the state of a daemon and takes orders for it. All exported fields are
-// needed.
+// API serves the state of a daemon and accepts requests that change it. All exported fields are
+// required.
 type API struct {
-	// Window finds an input's window; ErrUnknown when there is no such input,
-	// ErrNotYet while it is being listed, ErrAbsent when it is optional and not there,
-	// another error when it failed.
+	// Window returns an input's window. It returns ErrUnknown if there is no such input, ErrNotYet
+	// while the input is being listed, ErrAbsent if it is optional and absent, and another error if
+	// it failed.
 	Window func(input string) (*window.Window, error)
-	// Windows lists the windows there are, and tells whether more are still to come.
+	// Windows returns the open windows and reports whether more will follow.
 	Windows func() (open []*window.Window, more bool)
-	// Uploader finds an output; ErrUnknown when there is no such output, ErrNotYet
-	// while its destination is being opened.
+	// Uploader returns an output's uploader. It returns ErrUnknown if there is no such output, and
+	// ErrNotYet while its destination is being opened.
 	Uploader func(output string) (*checkpoint.Uploader, error)
 	Snapshot func() Snapshot
-	// Quality tells how well mixed was what a report says was delivered.
+	// Quality measures how well mixed the reported deliveries were.
 	Quality func(input string, report []window.Delivery) (plan.Quality, error)
-	// Rewind has an input go on where cursors stand, and returns where it then stands.
+	// Rewind makes an input continue from cursors, and returns its new cursor.
 	Rewind func(ctx context.Context, input string, cursors []window.Cursor) (window.Cursor, error)
-	// Drain begins the end: within the deadline outputs are saved.
+	// Drain starts the drain: outputs are saved within the deadline.
 	Drain func(deadline time.Duration)
-	// Save saves all outputs after the trainer ended with a code. It returns ErrNotYet
-	// before the destinations are open, and an error when a required output is not safe.
+	// Save saves all outputs after the trainer exited with a code. It returns ErrNotYet before the
+	// destinations are open, and an error if a required output is not safe.
 	Save    func(ctx context.Context, code int) error
 	Metrics http.Handler
 	Log     *slog.Logger
 
 	streams streams
 	bound   bindings
-	bodies  sync.Mutex // held while the body of a rewind is read: it may be large
+	bodies  sync.Mutex // held while the body of a rewind is read, which may be large
 }
 
-// What API.Window and API.Uploader may answer.
+// Errors of API.Window and API.Uploader.
 var (
 	ErrUnknown = errors.New("no such name in the plan")
 	ErrAbsent  = errors.New("it is optional, and its source has no objects")
 	ErrNotYet  = errors.New("it is still being opened; try again in a moment")
 )
 
-// longestBody is more than any call has to say, and longestOrder than a commit has.
+// longestBody is more than any request needs, and longestOrder more than any commit needs.
 const (
 	longestBody  = 1 << 20
 	longestOrder = 32 << 10
 )
 
-// Handler serves the API to those who may do everything: who can open the socket.
+// Handler serves the API to clients with full access: those that can open the socket.
 func (a *API) Handler() http.Handler {
 	return a.routes(func(h http.HandlerFunc) http.HandlerFunc { return h })
 }
 
-// Guarded serves the API on a port, where anybody on the host can come: what
-// changes something, and the shards themselves, need the bearer token. Without a
-// token they are refused, and so is a call by a name that is none of the port's.
+// Guarded serves the API on a port, which any process on the host can reach. Requests that change
+// something, and requests for shards, need the bearer token; without a token they are refused. A
+// request for a host name that is not in names and not the machine's own is refused, too.
 func (a *API) Guarded(token string, names ...string) http.Handler {
 	return ownHost(names, a.routes(func(h http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -88,8 +88,7 @@ func (a *API) Guarded(token string, names ...string) http.Handler {
 	}))
 }
 
-// routes are all calls; guard stands before those that change something or hand out
-// contents.
+// routes returns all handlers. guard wraps those that change something or return contents.
 func (a *API) routes(guard func(http.HandlerFunc) http.HandlerFunc) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/inputs/{input}/lease", guard(limited(a.lease)))
@@ -148,16 +147,17 @@ func (a *API) uploader(w http.ResponseWriter, r *http.Request) *checkpoint.Uploa
 	return u
 }
 
-// CommitOrder is the body of a commit.
+// CommitOrder is the body of a commit request.
 type CommitOrder struct {
 	Path        string `json:"path"`                  // absolute, or relative to the output's directory
 	Step        *int64 `json:"step,omitempty"`        // absent: the number at the end of the path
-	SamplesSeen int64  `json:"samplesSeen,omitempty"` // used since the job began, of what this stager brought
+	SamplesSeen int64  `json:"samplesSeen,omitempty"` // samples used since the job began, of those that this stager delivered
 }
 
-// commit answers when the checkpoint is held fast by links, so that the trainer may
-// prune; with ?wait=30s when it is saved, or the time is over (202). Of files that changed
-// since it says so (409), and of files for which there is no room (507).
+// commit responds when the checkpoint is retained by hard links, so that the trainer may prune its
+// own files. With ?wait=30s it responds when the checkpoint is saved, or with 202 when the time is
+// over. It responds with 409 if files have changed since, and with 507 if there is no room for
+// files.
 func (a *API) commit(w http.ResponseWriter, r *http.Request) {
 	u := a.uploader(w, r)
 	if u == nil {
@@ -213,7 +213,7 @@ func readOrder(w http.ResponseWriter, r *http.Request) (order CommitOrder, err e
 	return order, nil
 }
 
-// codeForCommit says whose turn it is after a commit was refused.
+// codeForCommit returns the status for a refused commit; it shows who must act.
 func codeForCommit(err error) int {
 	switch backends.KindOf(err) {
 	case backends.Invalid, backends.NotExist, backends.Exist, backends.Permission, backends.Unsupported:
@@ -224,8 +224,8 @@ func codeForCommit(err error) int {
 	return codeForSaving(err)
 }
 
-// codeForSaving is for a commit that was taken on and did not end well. Files that changed
-// are whole some time later: the same request may succeed then.
+// codeForSaving returns the status for an accepted commit that failed. Changed files are complete
+// some time later: the same request may succeed then.
 func codeForSaving(err error) int {
 	if backends.KindOf(err) == backends.Changed {
 		return http.StatusConflict
@@ -233,7 +233,7 @@ func codeForSaving(err error) int {
 	return http.StatusInternalServerError
 }
 
-// failLookup answers why an input or output cannot be had.
+// failLookup responds with the reason why an input or output is not available.
 func failLookup(w http.ResponseWriter, what, name string, err error) {
 	err = fmt.Errorf("%s %q: %w", what, name, err)
 	switch {
@@ -247,7 +247,7 @@ func failLookup(w http.ResponseWriter, what, name string, err error) {
 	}
 }
 
-// duration reads a parameter such as 30s.
+// duration parses a parameter such as 30s.
 func duration(r *http.Request, name string, absent time.Duration) (time.Duration, error) {
 	text := r.FormValue(name)
 	if text == "" {
@@ -260,12 +260,12 @@ func duration(r *http.Request, name string, absent time.Duration) (time.Duration
 	return d, nil
 }
 
-// answer is for answers that may get lost: a peer that is gone asks again.
+// answer sends a response that may get lost: a client that is gone retries.
 func answer(w http.ResponseWriter, code int, v any) {
-	_ = deliver(w, code, v) // as said
+	_ = deliver(w, code, v) // see above
 }
 
-// deliver answers, and tells when the peer is not there to take it.
+// deliver sends a response and returns an error if the client did not receive it.
 func deliver(w http.ResponseWriter, code int, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -278,7 +278,7 @@ func deliver(w http.ResponseWriter, code int, v any) error {
 	return errors.Join(err, http.NewResponseController(w).Flush())
 }
 
-// Failure is the body of an answer that is an error.
+// Failure is the body of an error response.
 type Failure struct {
 	Error string `json:"error"`
 }

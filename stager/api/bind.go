@@ -2,13 +2,13 @@ package api
 
 import "sync"
 
-// bindings are the leases that live as long as a connection. A reader that is
-// killed cannot say so, but the kernel closes its sockets: the server sees the end
-// of the connection and gives back what was bound to it.
+// bindings are the leases that live as long as a connection. A reader that is killed cannot return
+// its leases, but the kernel closes its sockets. The server detects the end of the connection and
+// returns the leases that are bound to it.
 //
-// A lease is bound to one connection at a time. A reader that lost its connection
-// binds the lease to its new one, and the end of the old one, whenever the kernel
-// tells of it, is no business of the lease any more.
+// A lease is bound to one connection at a time. A reader that lost its connection binds the lease
+// to its new one. The end of the old connection, whenever the kernel reports it, then has no effect
+// on the lease.
 type bindings struct {
 	mu sync.Mutex
 	of map[string]binding // by lease
@@ -19,8 +19,8 @@ type binding struct {
 	giveBack func()
 }
 
-// bind has giveBack called when the connection ends, unless the lease is unbound or
-// bound anew before: at once, if it has ended.
+// bind calls giveBack when the connection ends, unless the lease is unbound or rebound before. It
+// calls giveBack at once if the connection has ended.
 func (b *bindings) bind(conn *tracked, lease string, giveBack func()) {
 	b.mu.Lock()
 	if b.of == nil {
@@ -33,14 +33,14 @@ func (b *bindings) bind(conn *tracked, lease string, giveBack func()) {
 	conn.onEnd(func() { b.end(conn) })
 }
 
-// unbind is for leases that have ended, also those that were never bound.
+// unbind removes the binding of a lease that has ended, if there is one.
 func (b *bindings) unbind(lease string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.dropLocked(lease)
 }
 
-// dropLocked forgets a binding, if there is one.
+// dropLocked removes a binding, if there is one.
 func (b *bindings) dropLocked(lease string) {
 	if at, bound := b.of[lease]; bound {
 		at.conn.table.hold(at.conn, -1)
@@ -48,7 +48,7 @@ func (b *bindings) dropLocked(lease string) {
 	}
 }
 
-// end gives back what is bound to a connection.
+// end returns the leases that are bound to a connection.
 func (b *bindings) end(conn *tracked) {
 	var lost []func()
 	b.mu.Lock()

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Client calls the API on a socket, with a connection for each call.
+// Client calls the API on a socket. It uses a new connection for each call.
 type Client struct{ Socket string }
 
-// UnreachableError says that no daemon answers.
+// UnreachableError reports that no daemon responds.
 type UnreachableError struct {
 	Socket string
 	Err    error
@@ -26,21 +26,21 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("no stager answers on %s (%v); is \"stager run\" running, and is this its --socket?", e.Socket, e.Err)
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// ExitCode is EX_UNAVAILABLE, as for a store.
+// ExitCode returns EX_UNAVAILABLE, as for a store.
 func (e *UnreachableError) ExitCode() int { return 69 }
 
-// RefusedError is the daemon's answer when it refuses.
+// RefusedError is an error response of the daemon.
 type RefusedError struct {
-	Status int // of HTTP
+	Status int // HTTP status
 	Words  string
 }
 
 func (e *RefusedError) Error() string { return e.Words }
 
-// ExitCode follows whose turn the answer says it is.
+// ExitCode returns the code for the status, which shows who must act.
 func (e *RefusedError) ExitCode() int {
 	switch {
 	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusConflict, e.Status == http.StatusInsufficientStorage:
@@ -51,15 +51,15 @@ func (e *RefusedError) ExitCode() int {
 	return 70
 }
 
-// Unready tells whether an error says that the daemon is not there yet, or not ready.
+// Unready reports whether an error means that the daemon is not running yet, or not ready.
 func Unready(err error) bool {
 	_, gone := errors.AsType[*UnreachableError](err)
 	refused, is := errors.AsType[*RefusedError](err)
 	return gone || is && refused.Status == http.StatusServiceUnavailable
 }
 
-// Call sends a request and decodes the answer into out, if any; the code is the
-// answer's. It returns an *UnreachableError or a *RefusedError for what these say.
+// Call sends a request and decodes the response into out, unless out is nil. It returns the status
+// code and header of the response. Errors include *UnreachableError and *RefusedError.
 func (c Client) Call(ctx context.Context, method, path string, query url.Values, in, out any) (int, http.Header, error) {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -90,7 +90,7 @@ func (c Client) Call(ctx context.Context, method, path string, query url.Values,
 		}
 		return 0, nil, &UnreachableError{c.Socket, err}
 	}
-	defer resp.Body.Close() // read whole below
+	defer resp.Body.Close() // read completely below
 	if resp.StatusCode >= http.StatusBadRequest {
 		var f Failure
 		if err := json.NewDecoder(resp.Body).Decode(&f); err != nil || f.Error == "" {

@@ -15,24 +15,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tracked is a server's connection. It tells when it ends, and whether its peer
-// took what was sent.
+// tracked is a server's connection. It reports when it ends, and whether its peer has received what
+// was sent.
 type tracked struct {
 	net.Conn
 	raw   syscall.RawConn
 	table *connections
 	use   use // guarded by table
 
-	patient  atomic.Bool  // the peer may take its time to read: it gets a shard
-	progress atomic.Int64 // when the peer last took bytes, in nanoseconds since the server's start
+	patient  atomic.Bool  // the peer may read slowly, as it gets a shard
+	progress atomic.Int64 // when the peer last received bytes, in nanoseconds since the server's start
 
 	mu    sync.Mutex // guards all below, and the socket's pending error
-	reset bool       // the peer went away with bytes unread
+	reset bool       // the peer closed with bytes unread
 	ended bool
 	atEnd func()
 }
 
-// trackingListener makes every connection a tracked one, and admits it to the table.
+// trackingListener wraps every connection in a tracked and admits it to the table.
 type trackingListener struct {
 	net.Listener
 	table *connections
@@ -51,26 +51,25 @@ func (l trackingListener) Accept() (net.Conn, error) {
 			}
 			t.turnAway()
 		}
-		_ = c.Close() // it cannot be used
+		_ = c.Close() // the connection is unusable
 	}
 }
 
-// turnAway answers a connection that is not served.
+// turnAway sends 503 to a connection that is not served.
 func (t *tracked) turnAway() {
 	body := `{"error":"` + errTooMany.Error() + "\"}\n"
-	// What is sent fits into the empty buffer of a new connection.
+	// The response fits into the empty buffer of a new connection.
 	_ = t.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = fmt.Fprintf(t.Conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s", len(body), body)
 }
 
-// Close takes the connection out of its table.
+// Close removes the connection from its table.
 func (t *tracked) Close() error {
 	t.table.remove(t)
 	return t.Conn.Close()
 }
 
-// Write writes within the table's time for a peer that takes nothing, except to a patient
-// one.
+// Write fails if the peer reads nothing within the table's limit, unless the peer is patient.
 func (t *tracked) Write(p []byte) (int, error) {
 	if !t.patient.Load() {
 		if err := t.SetWriteDeadline(time.Now().Add(t.table.limits.Stall)); err != nil {
@@ -84,21 +83,21 @@ func (t *tracked) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// awaitReader has writes wait as long as the peer lives, until the returned function is
-// called.
+// awaitReader removes the write deadline until the returned function is called: writes wait as long
+// as the peer lives.
 func (t *tracked) awaitReader() (done func()) {
 	if t == nil {
 		return func() {}
 	}
 	t.progress.Store(t.table.now())
 	t.patient.Store(true)
-	_ = t.SetWriteDeadline(time.Time{}) // of a closed connection the next write reports it
+	_ = t.SetWriteDeadline(time.Time{}) // on a closed connection the next write fails
 	return func() { t.patient.Store(false) }
 }
 
-// Read reads, and remembers a reset: a socket is reset when its peer is closed, or
-// killed, with bytes unread. The kernel tells so once, to whoever asks first; the lock
-// makes sure that nobody looks between its telling and our remembering.
+// Read reads, and remembers a reset: the kernel resets a socket when its peer is closed, or killed,
+// with bytes unread. The kernel reports the reset only once, to the first caller. The lock ensures
+// that nobody queries the socket between that report and the note of it.
 func (t *tracked) Read(p []byte) (n int, err error) {
 	waited := t.raw.Read(func(fd uintptr) bool {
 		t.mu.Lock()
@@ -112,7 +111,7 @@ func (t *tracked) Read(p []byte) (n int, err error) {
 	})
 	switch {
 	case waited != nil:
-		return 0, waited // a deadline, or closed by us
+		return 0, waited // deadline exceeded, or closed by this process
 	case err != nil:
 		return 0, &net.OpError{Op: "read", Net: t.LocalAddr().Network(), Source: t.LocalAddr(), Addr: t.RemoteAddr(), Err: os.NewSyscallError("read", err)}
 	case n == 0 && len(p) > 0:
@@ -121,28 +120,28 @@ func (t *tracked) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// look tells how many bytes the peer has yet to take, and whether it can still: not
-// when it is gone, or this end is closed.
+// look returns how many bytes the peer has yet to read. sound is false if the peer is gone or this
+// end is closed.
 func (t *tracked) look() (queued int, sound bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	failed := 0
 	err := t.raw.Control(func(fd uintptr) {
 		// In this order: the kernel notes a reset before it empties the queue.
-		queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)                    // every stream socket knows
-		failed, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) // the same
+		queued, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)                    // works for every stream socket
+		failed, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) // likewise
 	})
 	t.reset = t.reset || failed != 0
 	return queued, err == nil && !t.reset
 }
 
-// maxWait is how far apart the looks at a slow reader's queue are.
+// maxWait is the maximum interval between checks of a slow reader's queue.
 const maxWait = 20 * time.Millisecond
 
-// taken waits until the peer has taken all bytes that were written, and tells
-// whether it did. For a Unix socket the kernel knows to the byte: its queue is empty
-// when the peer has read the last one, and the socket is reset when it went away
-// before. Over TCP it knows of the peer's kernel; wasReset tells the rest later.
+// taken waits until the peer has received all bytes that were written, and reports whether it did.
+// For a Unix socket the kernel knows this to the byte: its queue is empty when the peer has read
+// the last one, and the socket is reset when the peer went away before. Over TCP it only covers the
+// peer's kernel; wasReset covers the rest later.
 func (t *tracked) taken(ctx context.Context) bool {
 	gone := ctx.Done()
 	for pause := 100 * time.Microsecond; ; pause = min(2*pause, maxWait) {
@@ -154,13 +153,13 @@ func (t *tracked) taken(ctx context.Context) bool {
 		}
 		select {
 		case <-gone:
-			gone = nil // the peer ended: look at once. One that only stopped sending reads on
+			gone = nil // the peer closed its side: check at once. A peer that only stopped sending still reads
 		case <-time.After(pause):
 		}
 	}
 }
 
-// wasReset tells whether the peer went away with bytes unread.
+// wasReset reports whether the peer went away with bytes unread.
 func (t *tracked) wasReset() bool {
 	t.look()
 	t.mu.Lock()
@@ -168,7 +167,7 @@ func (t *tracked) wasReset() bool {
 	return t.reset
 }
 
-// onEnd has f called when the connection ends: at once if it has. The last f counts.
+// onEnd calls f when the connection ends, or at once if it has ended. Only the last f is called.
 func (t *tracked) onEnd(f func()) {
 	t.mu.Lock()
 	ended := t.ended

@@ -18,7 +18,7 @@ func (a *API) cursor(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// rewind has the input go on at a cursor, or at those of several nodes in a list.
+// rewind makes the input continue from a cursor, or from a list of cursors of several nodes.
 func (a *API) rewind(w http.ResponseWriter, r *http.Request) {
 	a.bodies.Lock()
 	cursors, err := readCursors(r.Body)
@@ -61,14 +61,14 @@ func readCursors(body io.Reader) (cursors []window.Cursor, err error) {
 	return cursors, nil
 }
 
-// positions is an epoch's order for all nodes, a line of JSON each.
+// positions sends an epoch's order for all nodes, one JSON line for each position.
 func (a *API) positions(w http.ResponseWriter, r *http.Request) {
 	if win, epoch, ok := a.windowAndEpoch(w, r); ok {
 		lines(w, win.Positions(epoch))
 	}
 }
 
-// report is how an epoch's positions were settled, a line of JSON each.
+// report sends how an epoch's positions were completed, one JSON line for each.
 func (a *API) report(w http.ResponseWriter, r *http.Request) {
 	win, epoch, ok := a.windowAndEpoch(w, r)
 	if !ok {
@@ -85,14 +85,14 @@ func (a *API) report(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// quality is how well mixed an epoch was, in the order in which readers got it.
+// quality sends how well mixed an epoch was, in the order in which readers received it.
 func (a *API) quality(w http.ResponseWriter, r *http.Request) {
 	win, epoch, ok := a.windowAndEpoch(w, r)
 	if !ok {
 		return
 	}
 	report, err := win.Report(epoch)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // of nothing there is nothing to say
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // no report yet
 		fail(w, http.StatusInternalServerError, err)
 		return
 	}
@@ -105,7 +105,7 @@ func (a *API) quality(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, q)
 }
 
-// windowAndEpoch finds what a request is about: without an epoch the current one.
+// windowAndEpoch returns the window and epoch of a request. The default is the current epoch.
 func (a *API) windowAndEpoch(w http.ResponseWriter, r *http.Request) (win *window.Window, epoch int, ok bool) {
 	if win = a.window(w, r); win == nil {
 		return nil, 0, false
@@ -126,7 +126,7 @@ func lines[T any](w http.ResponseWriter, values []T) {
 	out := json.NewEncoder(w)
 	for _, v := range values {
 		if out.Encode(v) != nil {
-			return // the peer is gone
+			return // the client is gone
 		}
 	}
 }

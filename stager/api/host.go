@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// ownHost lets a request pass that is meant for this machine. A page of a browser on this
-// machine can reach the port by a name of its own that leads here (DNS rebinding), and
-// then reads all answers; its Host header gives that name. An address can be no such name.
-// names are further ones that the port has.
+// ownHost accepts only requests that are meant for this machine. A web page in a browser on this
+// machine can reach the port under a host name of its own that resolves to this machine (DNS
+// rebinding), and could then read all responses. Its Host header contains that name. IP addresses
+// are safe, as they cannot be such a name. names are additional names of this machine.
 func ownHost(names []string, h http.Handler) http.Handler {
 	own := map[string]bool{"localhost": true}
 	if name, err := os.Hostname(); err == nil {
@@ -31,7 +31,7 @@ func ownHost(names []string, h http.Handler) http.Handler {
 	})
 }
 
-// hostName is a Host header's name or address in lower case, without its port.
+// hostName returns a Host header's name or address in lower case, without its port.
 func hostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -39,8 +39,8 @@ func hostName(host string) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// isAddress is true of an IP address, and of the empty name that clients of HTTP/1.0 send
-// and browsers do not.
+// isAddress reports whether name is an IP address, or empty as in requests of HTTP/1.0 clients;
+// browsers do not send an empty name.
 func isAddress(name string) bool {
 	_, err := netip.ParseAddr(name)
 	return err == nil || name == ""

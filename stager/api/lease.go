@@ -14,37 +14,36 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// defaultWait is how long a lease is waited for when the reader does not say.
+// defaultWait is how long a request waits for a lease by default.
 const defaultWait = 30 * time.Second
 
-// LeaseResponse is the body of a lease: a shard, or the end of an epoch.
+// LeaseResponse is the response to a lease request: a shard, or the end of an epoch.
 type LeaseResponse struct {
 	End     bool   `json:"end,omitempty"`
-	Early   bool   `json:"early,omitempty"` // the end, for this reader: others hold the rest
+	Early   bool   `json:"early,omitempty"` // the end for this reader only: others hold the rest
 	Epoch   int    `json:"epoch"`
 	Lease   string `json:"lease,omitempty"`
 	Pos     int    `json:"pos"`
 	Path    string `json:"path,omitempty"`
-	Dir     bool   `json:"directory,omitempty"` // the path is that of a directory of files
+	Dir     bool   `json:"directory,omitempty"` // the path is a directory of files
 	Size    int64  `json:"size,omitempty"`
 	Samples int    `json:"samples,omitempty"`
 	Digest  string `json:"digest,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
-	Skip    int    `json:"skip,omitempty"` // of its samples, the first: the checkpoint that is gone on from has used them
+	Skip    int    `json:"skip,omitempty"` // skip that many samples at the beginning: they were used before the checkpoint that was restored
 }
 
-// waitCauseHeader says in a 204 what the reader would be waiting for: one of the
-// window's causes, or causeEnd.
+// waitCauseHeader gives the reason of a 204: one of the window's causes, or causeEnd.
 const waitCauseHeader = "Stager-Wait-Cause"
 
-// WaitCause is what a reader waits for, as the answer of a lease that was not given says.
+// WaitCause returns why no lease was available, from the header of a 204 response.
 func WaitCause(h http.Header) window.Cause { return window.Cause(h.Get(waitCauseHeader)) }
 
-// causeEnd is what a reader waits for after a drain. It is no error: that would crash
-// the trainer which is about to save its last checkpoint.
+// causeEnd is the cause after a drain. It is not an error: an error would crash the trainer, which
+// is about to save its last checkpoint.
 const causeEnd = "end"
 
-// window finds the window of a request, or answers why there is none.
+// window returns the window of a request. It returns nil after responding with an error.
 func (a *API) window(w http.ResponseWriter, r *http.Request) *window.Window {
 	name := r.PathValue("input")
 	win, err := a.Window(name)
@@ -60,9 +59,8 @@ func (a *API) input(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// opened is window for a request that waits: while the input is being listed it looks
-// again, until the time is over or the peer is gone. For a lease the answer is then that
-// of a lease which was not given.
+// opened is window for a request that waits: while the input is being listed it retries until the
+// time is over or the client is gone. For a lease request the response is then 204.
 func (a *API) opened(w http.ResponseWriter, r *http.Request, wait time.Duration) *window.Window {
 	until := time.Now().Add(wait)
 	for wait > 0 {
@@ -83,7 +81,7 @@ func (a *API) opened(w http.ResponseWriter, r *http.Request, wait time.Duration)
 	return a.window(w, r)
 }
 
-// listedPause is how often a waiting request looks whether its input has been listed.
+// listedPause is how often a waiting request checks whether its input has been listed.
 const listedPause = 10 * time.Millisecond
 
 func (a *API) lease(w http.ResponseWriter, r *http.Request) {
@@ -93,8 +91,8 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	// The server watches a connection from the end of the request's body on.
-	if _, err := io.Copy(io.Discard, r.Body); err != nil { // what it says is of no interest
+	// The server watches a connection only once the request's body is read.
+	if _, err := io.Copy(io.Discard, r.Body); err != nil { // the body is ignored
 		badBody(w, err)
 		return
 	}
@@ -132,7 +130,8 @@ func (a *API) lease(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take is Lease, on the window that takes the place of one that is rewound meanwhile.
+// take leases from the window. If the window is rewound meanwhile, it uses the one that replaces
+// it.
 func (a *API) take(r *http.Request, win *window.Window, request window.LeaseRequest) (*window.Window, window.Lease, error) {
 	for {
 		l, err := win.Lease(r.Context(), request)
@@ -151,10 +150,10 @@ func (a *API) take(r *http.Request, win *window.Window, request window.LeaseRequ
 	}
 }
 
-// rewindPause is how often a reader looks whether its window is there again.
+// rewindPause is how often a reader checks whether its window is available again.
 const rewindPause = 10 * time.Millisecond
 
-// give answers with a lease, or takes it back when nobody is there any more.
+// give responds with a lease, or withdraws it if the client is gone.
 func (a *API) give(w http.ResponseWriter, r *http.Request, win *window.Window, l window.Lease, bound bool) {
 	if bound {
 		a.bound.bind(connOf(r), l.ID, func() { a.giveBack(win, l.ID, "its reader's connection ended") })
@@ -172,7 +171,7 @@ func (a *API) give(w http.ResponseWriter, r *http.Request, win *window.Window, l
 	}
 }
 
-// wantsBinding tells whether the lease is to live as long as the connection.
+// wantsBinding reports whether the lease is to live as long as the connection.
 func wantsBinding(r *http.Request) (bool, error) {
 	switch kind := r.Header.Get("Stager-Bind"); kind {
 	case "":
@@ -192,12 +191,12 @@ func wantsBinding(r *http.Request) (bool, error) {
 	return true, nil
 }
 
-// leaseFailed answers for errors other than the end and a wait.
+// leaseFailed responds to errors other than the end and a wait.
 func leaseFailed(w http.ResponseWriter, r *http.Request, err error) {
 	var none *window.ReleaseError
 	var group *window.GroupError
 	switch {
-	case r.Context().Err() != nil: // nobody waits for an answer
+	case r.Context().Err() != nil: // the client is gone
 	case errors.As(err, &group):
 		fail(w, http.StatusBadRequest, err)
 	case errors.As(err, &none):
@@ -207,7 +206,7 @@ func leaseFailed(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// waitOut waits, as long as the peer does.
+// waitOut sleeps for d or until ctx ends.
 func waitOut(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -217,13 +216,13 @@ func waitOut(ctx context.Context, d time.Duration) {
 	}
 }
 
-// giveBack returns a lease whose reader is gone, or did not take all of it.
+// giveBack returns a lease whose reader is gone, or did not receive the whole shard.
 func (a *API) giveBack(win *window.Window, lease, why string) {
 	err := win.Return(lease)
 	a.noteEnd(lease, why, err)
 }
 
-// withdraw takes back a lease that its reader was never told of.
+// withdraw takes back a lease that its reader never received.
 func (a *API) withdraw(win *window.Window, l window.Lease) {
 	a.noteEnd(l.ID, "its reader went away while it was given", win.Withdraw(l.ID))
 }
@@ -236,11 +235,11 @@ func (a *API) noteEnd(lease, why string, err error) {
 	a.Log.Debug("lease given back", "lease", lease, "why", why)
 }
 
-// longestReader is how long a reader's name may be.
+// longestReader is the maximum length of a reader's name.
 const longestReader = 128
 
-// reader is who asks. Without a name all are one. Names stand in logs, journals and
-// tables, and may be those of directories.
+// reader returns the reader's name. Requests without a name share one reader. Names appear in logs,
+// journals and tables, and may be used as directory names.
 func reader(r *http.Request) (string, error) {
 	name := r.FormValue("reader")
 	odd := func(c rune) bool {
@@ -255,7 +254,7 @@ func reader(r *http.Request) (string, error) {
 	return name, nil
 }
 
-// leaseRequest reads who asks, and for what.
+// leaseRequest parses a lease request.
 func leaseRequest(r *http.Request, win *window.Window) (request window.LeaseRequest, err error) {
 	if request.Reader, err = reader(r); err != nil {
 		return request, err
@@ -283,7 +282,7 @@ func leaseRequest(r *http.Request, win *window.Window) (request window.LeaseRequ
 	return request, nil
 }
 
-// groupOf is the group of readers that a request names; nil when it names none.
+// groupOf returns the reader group in a request, or nil.
 func groupOf(r *http.Request) (*int, error) {
 	text := r.FormValue("group")
 	if text == "" {
@@ -296,7 +295,7 @@ func groupOf(r *http.Request) (*int, error) {
 	return &group, nil
 }
 
-// epochOf is the epoch that a request names; nil when it names none.
+// epochOf returns the epoch in a request, or nil.
 func epochOf(r *http.Request, win *window.Window) (*int, error) {
 	text := r.FormValue("epoch")
 	if text == "" {
@@ -312,7 +311,7 @@ func epochOf(r *http.Request, win *window.Window) (*int, error) {
 	return &epoch, nil
 }
 
-// endLease acknowledges, refuses, puts back or prolongs a lease by its id.
+// endLease acknowledges, refuses, returns or renews a lease by its id.
 func (a *API) endLease(w http.ResponseWriter, r *http.Request) {
 	id, verb := r.PathValue("id"), r.PathValue("verb")
 	bound, err := wantsBinding(r)
@@ -347,13 +346,13 @@ func (a *API) endLease(w http.ResponseWriter, r *http.Request) {
 	leaseEnded(w, id, more, err)
 }
 
-// renew prolongs a lease, or ties it to this connection, as a reader does that comes
-// back after a restart of stager or after it lost its connection.
+// renew renews a lease, or binds it to this connection, for a reader that reconnects after a
+// restart of stager or after it lost its connection.
 func (a *API) renew(win *window.Window, id string, r *http.Request, bound bool) error {
 	if !bound {
 		return win.Renew(id)
 	}
-	// Bound first: from here on the end of an earlier connection does no harm.
+	// Bind first: from here on the end of an earlier connection has no effect.
 	a.bound.bind(connOf(r), id, func() { a.giveBack(win, id, "its reader's connection ended") })
 	_, err := win.Attach(id, true)
 	if err != nil {
@@ -362,7 +361,7 @@ func (a *API) renew(win *window.Window, id string, r *http.Request, bound bool) 
 	return err
 }
 
-// endLeaseByPath is for readers that keep the path and not the lease.
+// endLeaseByPath is for readers that know the path and not the lease.
 func (a *API) endLeaseByPath(w http.ResponseWriter, r *http.Request) {
 	path, ack := r.FormValue("path"), r.URL.Path == "/v1/ack"
 	group, err := groupOf(r)
@@ -380,7 +379,7 @@ func (a *API) endLeaseByPath(w http.ResponseWriter, r *http.Request) {
 		case leased:
 			err = win.Nack(id, r.FormValue("reason"))
 		case ack && win.Finished(path, group):
-			err = nil // it was sent again, as the answer got lost
+			err = nil // a retry, as the response was lost
 		default:
 			continue
 		}
@@ -390,8 +389,8 @@ func (a *API) endLeaseByPath(w http.ResponseWriter, r *http.Request) {
 	leaseEnded(w, path, more, err)
 }
 
-// leaseEnded answers how the end of a lease went. While inputs are being listed
-// after a restart a lease that nobody knows may be one of theirs.
+// leaseEnded responds to the end of a lease. While inputs are being listed after a restart, an
+// unknown lease may belong to one of them.
 func leaseEnded(w http.ResponseWriter, name string, more bool, err error) {
 	switch {
 	case err == nil:
@@ -408,7 +407,7 @@ func leaseEnded(w http.ResponseWriter, name string, more bool, err error) {
 
 var errNotYetSaved = errors.New("not saved yet")
 
-// waitFor waits until a step is saved; errNotYetSaved when the time is over.
+// waitFor waits until a step is saved; it returns errNotYetSaved when the time is over.
 func waitFor(ctx context.Context, wait time.Duration, u *checkpoint.Uploader, step int64) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNotYetSaved)
 	defer cancel()

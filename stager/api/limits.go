@@ -11,25 +11,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Limits bound what the peers of a Server can take. Zero fields but Name and Metrics have
-// the defaults of [DefaultLimits].
+// Limits bound what the clients of a Server can use. Zero fields, except Name and Metrics, get the
+// defaults of [DefaultLimits].
 type Limits struct {
-	Name    string        // of the listener, in the log and in metrics
-	Readers int           // connections that hold leases, or wait for one, or read a shard
-	Spare   int           // further connections, which are free for short calls such as a drain
-	Idle    time.Duration // after which a connection that holds no lease is closed
-	Stall   time.Duration // in which a peer must take some of an answer, except a shard's
-	Body    time.Duration // in which a request's body must arrive
+	Name    string        // name of the listener, in the log and in metrics
+	Readers int           // connections that hold leases, wait for one, or read a shard
+	Spare   int           // additional connections, reserved for short requests such as a drain
+	Idle    time.Duration // a connection without leases is closed after this idle time
+	Stall   time.Duration // time in which a client must read some of a response, except a shard
+	Body    time.Duration // time in which a request's body must arrive
 	Metrics *Metrics
 }
 
-// Metrics are those of the API's servers.
+// Metrics are the metrics of the API's servers.
 type Metrics struct {
 	connections *prometheus.GaugeVec
 	refused     *prometheus.CounterVec
 }
 
-// NewMetrics registers the metrics; with nil they are counted but not shown.
+// NewMetrics registers the metrics. With nil they are counted but not exported.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		connections: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -45,9 +45,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// DefaultLimits are those of the API's socket and of its port, where a process may have so
-// many descriptors. A reader takes two: a connection, and the shard that it reads. Both
-// together leave more than half for fetching and saving.
+// DefaultLimits returns the limits for the API's socket and port, in a process that may have the
+// given number of file descriptors. A reader uses two: a connection, and the shard that it reads.
+// Both limits together leave more than half for fetching and saving.
 func DefaultLimits(descriptors uint64) (socket, port Limits) {
 	part := func(share uint64, most int) Limits {
 		readers := most
@@ -63,10 +63,9 @@ func DefaultLimits(descriptors uint64) (socket, port Limits) {
 
 // connections is the table of a server's connections.
 //
-// When it is full, a new connection takes the place of the one that has been of no use for
-// the longest time: it is between two requests and holds no lease, has not sent its request
-// whole, or takes nothing of a shard. Where every one is in use, the new one is answered
-// with 503.
+// When it is full, a new connection replaces the one that has been least useful for the longest
+// time: it is idle between two requests and holds no lease, has not sent its whole request, or does
+// not read its shard. If every connection is in use, the new one gets 503.
 type connections struct {
 	limits Limits
 	log    *slog.Logger
@@ -74,19 +73,19 @@ type connections struct {
 
 	mu     sync.Mutex // guards all below
 	open   map[*tracked]struct{}
-	logged time.Time // when the log last said that connections were refused
-	quiet  int       // how many were since
+	logged time.Time // when refused connections were last logged
+	quiet  int       // how many were refused since
 }
 
-// use is what a connection is in use for.
+// use records what a connection is in use for.
 type use struct {
 	serving bool  // a request is being handled
-	reading bool  // it is one for a shard
-	leases  int   // that are bound to it
-	since   int64 // when the first two last changed, or its request began; as connections.now
+	reading bool  // the request is for a shard
+	leases  int   // leases bound to the connection
+	since   int64 // when serving or reading last changed, or the request began; see connections.now
 }
 
-// held reports whether a connection is one of a reader.
+// held reports whether a reader uses the connection.
 func (u *use) held() bool { return u.leases > 0 || u.serving && u.reading }
 
 var errTooMany = errors.New("too many connections to this stager are in use; try again in a moment")
@@ -111,10 +110,10 @@ func newConnections(limits Limits, log *slog.Logger) *connections {
 	return &connections{limits: limits, log: log, start: time.Now(), open: make(map[*tracked]struct{})}
 }
 
-// now is the time on a clock that never jumps.
+// now returns the time on a monotonic clock.
 func (c *connections) now() int64 { return int64(time.Since(c.start)) }
 
-// admit adds a connection, and reports whether there was room for it.
+// admit adds a connection and reports whether there was room for it.
 func (c *connections) admit(t *tracked) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,8 +132,8 @@ func (c *connections) admit(t *tracked) bool {
 	return true
 }
 
-// leastUsedLocked is the connection that has been of no use for the longest time; nil when
-// all are in use.
+// leastUsedLocked returns the connection that has been unused for the longest time, or nil if all
+// are in use.
 func (c *connections) leastUsedLocked() (least *tracked) {
 	stalled := c.now() - int64(c.limits.Stall)
 	var oldest int64
@@ -157,10 +156,10 @@ func (c *connections) leastUsedLocked() (least *tracked) {
 	return least
 }
 
-// closeLocked closes a connection. It leaves the table at once, so that its place is free.
+// closeLocked closes a connection and removes it from the table at once, so that its place is free.
 func (c *connections) closeLocked(t *tracked) {
 	delete(c.open, t)
-	_ = t.Conn.Close() // it is of no use
+	_ = t.Conn.Close() // no longer needed
 }
 
 func (c *connections) remove(t *tracked) {
@@ -170,7 +169,7 @@ func (c *connections) remove(t *tracked) {
 	c.countLocked()
 }
 
-// note keeps when a request begins and when its connection is idle again.
+// note records when a request begins and when its connection becomes idle.
 func (c *connections) note(t *tracked, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +179,7 @@ func (c *connections) note(t *tracked, state http.ConnState) {
 	t.use.since = c.now()
 }
 
-// serve marks a connection as one whose request is handled.
+// serve marks a connection as serving a request.
 func (c *connections) serve(t *tracked) {
 	if t == nil {
 		return
@@ -190,7 +189,7 @@ func (c *connections) serve(t *tracked) {
 	t.use.serving, t.use.reading = true, false
 }
 
-// read marks a connection as one of a reader, and reports whether there may be one more.
+// read marks a connection as reading a shard, and reports whether the limit allows it.
 func (c *connections) read(t *tracked) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,14 +209,14 @@ func (c *connections) read(t *tracked) bool {
 	return true
 }
 
-// hold counts the leases that are bound to a connection.
+// hold changes the number of leases that are bound to a connection.
 func (c *connections) hold(t *tracked, change int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.use.leases += change
 }
 
-// logPause is how far apart the log's lines about refused connections are.
+// logPause is the minimum interval between log lines about refused connections.
 const logPause = time.Minute
 
 func (c *connections) refusedLocked(what string) {
@@ -234,7 +233,7 @@ func (c *connections) countLocked() {
 	c.limits.Metrics.connections.WithLabelValues(c.limits.Name).Set(float64(len(c.open)))
 }
 
-// sweep closes the connections that were idle for too long at a time.
+// sweep closes connections that have been idle for too long.
 func (c *connections) sweep(now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -246,7 +245,7 @@ func (c *connections) sweep(now int64) {
 	c.countLocked()
 }
 
-// sweepRegularly sweeps until stop is called.
+// sweepRegularly calls sweep periodically until stop is called.
 func (c *connections) sweepRegularly() (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -265,7 +264,7 @@ func (c *connections) sweepRegularly() (stop func()) {
 	return func() { close(end); <-ended }
 }
 
-// limited lets a request for a shard pass while there may be one more reader.
+// limited rejects a request for a shard if there are too many readers.
 func limited(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s, t := serverOf(r), connOf(r); s != nil && t != nil && !s.table.read(t) {

@@ -15,16 +15,16 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// A stream of shards for loaders that can run a command per URL and know nothing of
-// stager, such as WebDataset's "pipe:curl …/next?reader=1". The protocol is in the
-// order of requests: a reader's next request acknowledges the shard before, if that
-// was taken whole; a body that was not taken to its last byte is refused, so the
-// shard is delivered again. After the end of an epoch the body is an empty tar.
+// A stream of shards serves loaders that can run a command per URL and know nothing of stager, such
+// as WebDataset's "pipe:curl …/next?reader=1". The protocol is the order of requests: a reader's
+// next request acknowledges the previous shard if that was received completely. If a body was not
+// received to its last byte, its shard is returned and delivered again. After the end of an epoch
+// the body is an empty tar.
 
 // emptyTar is the end of an archive: two blocks of zeros.
 var emptyTar = make([]byte, 1024)
 
-// streams are the readers of streams, each with the shard it took last.
+// streams holds the readers of streams, each with the shard it received last.
 type streams struct {
 	patience time.Duration // defaultPatience when 0
 
@@ -32,28 +32,28 @@ type streams struct {
 	of map[string]*stream // by input and reader
 }
 
-// stream is one reader's. Its requests are served one after another: the next may
-// come while the server has yet to see that the last byte of the one before is taken.
+// stream is the state of one reader. Its requests are served one after another: the next one may
+// arrive before the server knows that the last byte of the previous one was received.
 type stream struct {
 	turn chan struct{} // holds a token while a request is served
 
-	lease string   // taken whole and not acknowledged; "" is none
-	conn  *tracked // on which it was taken
+	lease string   // received and not acknowledged; "" if none
+	conn  *tracked // connection on which it was sent
 
-	asking int       // requests that are served or wait; guarded by streams.mu
-	used   time.Time // the same
+	asking int       // requests that are served or waiting; guarded by streams.mu
+	used   time.Time // likewise
 }
 
-// mostStreams is how many readers are remembered. Beyond it the one that was silent
-// longest is forgotten: its shard is delivered again when the lease runs out.
+// mostStreams limits how many readers are remembered. Beyond it the least recently active reader is
+// removed: its shard is delivered again when the lease expires.
 const mostStreams = 4096
 
-// defaultPatience is how long a request waits for its reader's request before.
+// defaultPatience is how long a request waits for its reader's previous request.
 const defaultPatience = 5 * time.Second
 
 var errTwoAtOnce = errors.New("this reader is still taking another shard; give each stream a reader's name of its own")
 
-// enter waits for the reader's turn. leave must follow when there is no error.
+// enter waits for the reader's turn. The caller must call leave unless there is an error.
 func (s *streams) enter(ctx context.Context, key string) (*stream, error) {
 	s.mu.Lock()
 	st := s.of[key]
@@ -136,7 +136,7 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &end):
 		w.Header().Set("Stager-End", strconv.Itoa(end.Epoch))
 		w.Header().Set("Content-Type", "application/x-tar")
-		_, _ = w.Write(emptyTar) // a peer that is gone asks again
+		_, _ = w.Write(emptyTar) // a client that is gone retries
 		return
 	case err != nil:
 		leaseFailed(w, r, err)
@@ -145,11 +145,11 @@ func (a *API) next(w http.ResponseWriter, r *http.Request) {
 	a.hand(w, r, win, l, b, st)
 }
 
-// forever is as long as the reader waits.
+// forever means as long as the reader waits.
 const forever = math.MaxInt64
 
-// acknowledge acknowledges the shard that the reader took last, or gives it back when
-// the reader turned out to be gone before it had read all of it.
+// acknowledge acknowledges the shard that the reader received last. It returns the lease if the
+// reader went away before it had read the whole shard.
 func (a *API) acknowledge(win *window.Window, st *stream) error {
 	lease := st.lease
 	st.lease = ""
@@ -167,8 +167,8 @@ func (a *API) acknowledge(win *window.Window, st *stream) error {
 	return nil
 }
 
-// nextShard waits for a shard as long as the reader does: to a pipe an empty answer
-// would look like an empty archive. The lease has no time-out while it is sent.
+// nextShard waits for a shard as long as the reader does: in a pipe an empty response would look
+// like an empty archive. The lease has no time-out while the shard is sent.
 func (a *API) nextShard(r *http.Request, win *window.Window, request window.LeaseRequest) (*window.Window, window.Lease, error) {
 	request.Wait, request.Bound = time.Hour, true
 	for {
@@ -177,7 +177,7 @@ func (a *API) nextShard(r *http.Request, win *window.Window, request window.Leas
 		win, l, err = a.take(r, win, request)
 		var waited *window.WaitError
 		switch {
-		case errors.Is(err, window.ErrClosed): // as causeEnd says
+		case errors.Is(err, window.ErrClosed): // see causeEnd
 			<-r.Context().Done()
 			return win, l, r.Context().Err()
 		case !errors.As(err, &waited):
@@ -186,11 +186,11 @@ func (a *API) nextShard(r *http.Request, win *window.Window, request window.Leas
 	}
 }
 
-// errNotTaken says that the reader did not take the body to its last byte.
+// errNotTaken reports that the reader did not read the body to its last byte.
 var errNotTaken = errors.New("the reader did not take the whole shard")
 
-// nextBody is nextShard, opened. A shard whose file another program took away is fetched
-// again, and the reader gets another one meanwhile.
+// nextBody calls nextShard and opens the shard. If another program removed the file, it is fetched
+// again and the reader gets another shard meanwhile.
 func (a *API) nextBody(r *http.Request, win *window.Window, request window.LeaseRequest) (*window.Window, window.Lease, body, error) {
 	for {
 		var l window.Lease
@@ -210,7 +210,7 @@ func (a *API) nextBody(r *http.Request, win *window.Window, request window.Lease
 	}
 }
 
-// hand sends a shard, and sees to its lease.
+// hand sends a shard and updates its lease.
 func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l window.Lease, b body, st *stream) {
 	defer b.Close() // opened for reading
 	if r.Context().Err() != nil {
@@ -221,18 +221,18 @@ func (a *API) hand(w http.ResponseWriter, r *http.Request, win *window.Window, l
 	switch err := send(w, r, l, b); {
 	case err == nil:
 		st.lease, st.conn = l.ID, connOf(r)
-		// From here on nothing tells of the reader but its next request.
+		// From here on only the next request shows that the reader is alive.
 		if _, err := win.Attach(l.ID, false); err != nil {
 			a.Log.Warn("lease without a time-out", "lease", l.ID, "error", err)
 		}
 	case serverEnds(r):
-		// The reader is well, and the lease waits for it in the next process.
+		// The reader is alive: its lease stays valid for the next process.
 	default:
 		a.giveBack(win, l.ID, err.Error())
 	}
 }
 
-// body is a shard as a stream has it.
+// body is the contents of a shard in a stream.
 type body struct {
 	io.Closer
 	kind string
@@ -259,7 +259,7 @@ func openBody(win *window.Window, l window.Lease) (body, error) {
 	}}, nil
 }
 
-// send sends a shard and returns nil when the reader has taken its last byte.
+// send sends a shard. It returns nil when the reader has received the last byte.
 func send(w http.ResponseWriter, r *http.Request, l window.Lease, b body) error {
 	h := w.Header()
 	h.Set("Content-Type", b.kind)

@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// save returns 200 when all outputs are in the store, and 500 when a required one is not
-// within its deadline. ?code=N is the exit code of the trainer that has ended. The
-// daemon goes on serving: the trainer may be started again.
+// save returns 200 when all outputs are in the store, and 500 if a required one is not saved within
+// its deadline. ?code=N is the exit code of the trainer. The daemon continues to serve, as the
+// trainer may be restarted.
 func (a *API) save(w http.ResponseWriter, r *http.Request) {
 	code := 0
 	if text := r.FormValue("code"); text != "" {

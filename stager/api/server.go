@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// longestHeader is more than any request needs: a path of 4 KiB may be written in 12.
+// longestHeader is more than any request needs: a path of 4 KiB takes up to 12 KiB when escaped.
 const longestHeader = 32 << 10
 
 // headerTime limits how long a request's header may take to arrive.
@@ -21,15 +21,14 @@ const headerTime = 10 * time.Second
 
 type connKey struct{}
 
-// connOf is the connection that a request came on; nil under a foreign server.
+// connOf returns the connection of a request, or nil under a server of another type.
 func connOf(r *http.Request) *tracked {
 	c, _ := r.Context().Value(connKey{}).(*tracked)
 	return c
 }
 
-// Server is an http.Server whose connections are watched, as leases bound to them
-// need, and limited in number: whoever can connect must not take the descriptors that
-// fetching and saving need.
+// Server is an http.Server that watches its connections, as bound leases need, and limits their
+// number: clients must not use up the file descriptors that fetching and saving need.
 type Server struct {
 	http      http.Server
 	table     *connections
@@ -38,7 +37,7 @@ type Server struct {
 	hostCheck sync.RWMutex // held for reading by every handler
 }
 
-// NewServer serves h within limits. A nil log is silent.
+// NewServer returns a server for h within limits. With a nil log it logs nothing.
 func NewServer(h http.Handler, limits Limits, log *slog.Logger) *Server {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -62,18 +61,17 @@ func NewServer(h http.Handler, limits Limits, log *slog.Logger) *Server {
 		case state == http.StateActive, state == http.StateIdle:
 			s.table.note(t, state)
 		case state == http.StateClosed && !s.ending.Load():
-			// That the server ends says nothing of the reader: it keeps its lease, and
-			// comes back with it to the next server.
+			// The server ends, not the reader: the reader keeps its lease and uses it with the next
+			// server.
 			t.end()
 		}
 	}
 	return s
 }
 
-// handle serves one request. A handler that returns without an answer leaves that to
-// handle: its peer is gone, or this process ends while the peer still waits. net/http would
-// send 200 with an empty body, which a reader of [API.next] takes for an empty archive, so
-// the connection is closed instead.
+// handle serves one request. If a handler returns without a response, its client is gone, or this
+// process ends while the client still waits. net/http would then send 200 with an empty body, which
+// a reader of [API.next] takes for an empty archive. So handle closes the connection instead.
 func (s *Server) handle(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	s.hostCheck.RLock()
 	defer s.hostCheck.RUnlock()
@@ -96,7 +94,7 @@ type reply struct {
 	begun bool
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (r *reply) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *reply) WriteHeader(code int) {
@@ -109,14 +107,14 @@ func (r *reply) Write(p []byte) (int, error) {
 	return r.ResponseWriter.Write(p)
 }
 
-// ReadFrom copies a file without a buffer of its own.
+// ReadFrom copies a file without an additional buffer.
 func (r *reply) ReadFrom(from io.Reader) (int64, error) {
 	r.begun = true
 	return io.Copy(r.ResponseWriter, from)
 }
 
-// timedBody is a request's body, which must arrive within a time. At its end there is no
-// deadline any more: from there on the server reads only to see the end of the connection.
+// timedBody is a request's body with a deadline. At its end the deadline is removed: from then on
+// the server reads only to detect the end of the connection.
 type timedBody struct {
 	io.ReadCloser
 	deadline func(time.Time) error
@@ -124,19 +122,19 @@ type timedBody struct {
 
 func newTimedBody(w http.ResponseWriter, body io.ReadCloser, limit time.Duration) *timedBody {
 	b := &timedBody{body, http.NewResponseController(w).SetReadDeadline}
-	_ = b.deadline(time.Now().Add(limit)) // a foreign server may have none
+	_ = b.deadline(time.Now().Add(limit)) // servers of other types may not support deadlines
 	return b
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		_ = b.deadline(time.Time{}) // as above
+		_ = b.deadline(time.Time{}) // likewise
 	}
 	return n, err
 }
 
-// badBody answers a request whose body did not come as it should.
+// badBody responds to a request whose body is invalid, too long or late.
 func badBody(w http.ResponseWriter, err error) {
 	var tooLong *http.MaxBytesError
 	var timeout net.Error
@@ -153,13 +151,13 @@ func badBody(w http.ResponseWriter, err error) {
 
 type serverKey struct{}
 
-// serverOf is the server of a request; nil under a foreign one.
+// serverOf returns the server of a request, or nil under a server of another type.
 func serverOf(r *http.Request) *Server {
 	s, _ := r.Context().Value(serverKey{}).(*Server)
 	return s
 }
 
-// serverEnds reports whether a request breaks off because its server does.
+// serverEnds reports whether a request was cut off because its server is closing.
 func serverEnds(r *http.Request) bool {
 	s := serverOf(r)
 	return s != nil && s.ending.Load()
@@ -176,13 +174,13 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Close ends all connections and returns when their handlers have. Leases bound to
-// the connections stay.
+// Close ends all connections and returns when their handlers have returned. Leases bound to the
+// connections stay valid.
 func (s *Server) Close() error {
 	s.ending.Store(true)
 	s.stop()
 	err := s.http.Close()
-	s.hostCheck.Lock() // a handler that comes later sees that the server ends
+	s.hostCheck.Lock() // later handlers see that the server is closing
 	defer s.hostCheck.Unlock()
 	return err
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// Phase is where the daemon stands in its life.
+// Phase is the phase of a daemon's life.
 type Phase string
 
 // The phases, in order.
 const (
-	Starting Phase = "starting" // listing, fetching what the trainer needs first
+	Starting Phase = "starting" // listing, and fetching what the trainer needs first
 	Running  Phase = "running"  // every input is ready
-	Draining Phase = "draining" // nothing more is fetched; outputs are being saved
-	Drained  Phase = "drained"  // they are saved, and what still comes is too
+	Draining Phase = "draining" // fetching has stopped; outputs are being saved
+	Drained  Phase = "drained"  // outputs are saved; later ones will be, too
 	Ended    Phase = "ended"
 )
 
@@ -26,7 +26,7 @@ type Snapshot struct {
 	Plan    string              `json:"plan"`
 	Phase   Phase               `json:"phase"`
 	Ready   bool                `json:"ready"`
-	Waiting string              `json:"waiting,omitempty"` // for what, while not ready
+	Waiting string              `json:"waiting,omitempty"` // what it waits for, while not ready
 	Started time.Time           `json:"started"`
 	Inputs  []Input             `json:"inputs,omitempty"`
 	Outputs []checkpoint.Status `json:"outputs,omitempty"`

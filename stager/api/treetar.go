@@ -11,10 +11,10 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// A shard that is a directory goes through a stream as a tar archive: its files by name,
-// and nothing that differs from one time to the next.
+// A stream sends a shard that is a directory as a tar archive: its files by name, and nothing that
+// differs from one time to the next.
 
-// treeTar writes the archive of what is below root.
+// treeTar writes the archive of the files below root.
 func treeTar(to io.Writer, root *os.Root) error {
 	archive := tar.NewWriter(to)
 	err := eachFile(root, func(name string, size int64) error {
@@ -32,12 +32,12 @@ func treeTar(to io.Writer, root *os.Root) error {
 		return nil
 	})
 	if err != nil {
-		return err // without the end of an archive
+		return err // omit the end of the archive
 	}
 	return archive.Close()
 }
 
-// treeTarSize is how many bytes that writes.
+// treeTarSize returns the number of bytes that treeTar writes.
 func treeTarSize(root *os.Root) (int64, error) {
 	var n counter
 	archive := tar.NewWriter(&n)
@@ -58,7 +58,7 @@ func treeHeader(name string, size int64) *tar.Header {
 	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o444, ModTime: time.Unix(0, 0)}
 }
 
-// eachFile goes through the files below root, ascending.
+// eachFile calls do for the files below root, in ascending order.
 func eachFile(root *os.Root, do func(name string, size int64) error) error {
 	return fs.WalkDir(disk.FS(root), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
@@ -72,7 +72,7 @@ func eachFile(root *os.Root, do func(name string, size int64) error) error {
 	})
 }
 
-// counter counts what is written to it.
+// counter counts the bytes written to it.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -80,7 +80,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// zeros stand in for bytes of which only the number counts.
+// zeros replaces contents of which only the length counts.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
