@@ -9,10 +9,10 @@ import (
 	"github.com/stager-dev/stager/stager/internal/shuffle"
 )
 
-// What Balanced does unless the plan says otherwise.
+// Defaults of Balanced.
 const (
 	DefaultCandidates = 256
-	DefaultOver       = 64 // times the mean shard
+	DefaultOver       = 64 // multiplied by the mean number of samples in a shard
 )
 
 func (o OrderSpec) candidates() int {
@@ -22,7 +22,7 @@ func (o OrderSpec) candidates() int {
 	return o.Candidates
 }
 
-// over is how many samples are to have the mix of all.
+// over returns the number of samples whose mix should match the mix of all.
 func (m Manifest) over(over int) int64 {
 	if _, total := m.global(); over == 0 && len(m.Objects) > 0 {
 		return DefaultOver * total / int64(len(m.Objects))
@@ -30,7 +30,7 @@ func (m Manifest) over(over int) int64 {
 	return int64(over)
 }
 
-// global is the class histogram of all shards, and its sum.
+// global returns the class histogram of all shards, and its sum.
 func (m Manifest) global() (classes []int64, total int64) {
 	classes = make([]int64, len(m.Classes))
 	for _, c := range m.Counts {
@@ -42,19 +42,19 @@ func (m Manifest) global() (classes []int64, total int64) {
 	return classes, total
 }
 
-// balancer chooses shards so that the classes come mixed as they are in the whole: it
-// always takes, of the next so many shards, the one that brings the class histogram of
-// the last so many samples nearest to the global one, and of equals the first.
+// balancer orders shards so that the classes are mixed evenly throughout. Among the next candidates
+// it always picks the shard that brings the class histogram of the most recent samples nearest to
+// the global one; of equals, the first.
 //
-// Two things keep it so to the end. Next are shards in a shuffled order that has each
-// class spread evenly; in a plain shuffle classes drift away from their shares, and
-// the candidates would become all of one class. And global is the histogram of what is
-// still to come: a class of which the last samples can hold 0 or 1 shard, but not the
-// 0.6 that are its share, would otherwise pile up for the last shards.
+// Two rules keep the mix even to the end. First, candidates come from a shuffled order that spreads
+// each class evenly; in a plain shuffle classes drift away from their shares, and all candidates
+// would end up in one class. Second, global is the histogram of the shards that remain. Otherwise a
+// class would pile up for the last shards, if the most recent samples can hold 0 or 1 shard of it,
+// but not the 0.6 that are its share.
 //
-// Every node reckons for itself and must come to the same end, whatever its processor.
-// Floating-point numbers do that as long as no product is fused with a sum, which Go
-// does on some processors and float64(x*y) forbids.
+// Every node computes the order by itself and must get the same result on every processor.
+// Floating-point arithmetic is deterministic as long as no product is fused with a sum. Go fuses
+// them on some processors; float64(x*y) prevents it.
 type balancer struct {
 	m      Manifest
 	choice int
@@ -64,10 +64,10 @@ type balancer struct {
 	shards []shardSums
 }
 
-// shardSums are what a choice needs of each shard.
+// shardSums are the values that a choice needs of each shard.
 type shardSums struct {
-	n, square float64 // samples, and the sum of the squares of its classes' samples
-	mostly    int32   // the class that it has most above its share
+	n, square float64 // number of samples, and the sum of the squared class counts
+	mostly    int32   // the class that exceeds its share most
 }
 
 func newBalancer(spec OrderSpec, m Manifest) *balancer {
@@ -91,7 +91,7 @@ func newBalancer(spec OrderSpec, m Manifest) *balancer {
 	return b
 }
 
-// order is that of one epoch.
+// order returns the order of one epoch.
 func (b *balancer) order(random rand.Source) []int {
 	from := indices(len(b.shards))
 	shuffle.Shuffle(from, random)
@@ -112,16 +112,15 @@ func (b *balancer) order(random rand.Source) []int {
 	return out
 }
 
-// spread moves the shards of each class to even distances, give or take as much as keeps
-// two classes from marching in step: the j-th of m comes between j/m and (j+1)/m of the
-// whole.
+// spread moves the shards of each class to even distances, with enough jitter to keep two classes
+// from being in phase: the j-th of m lies between j/m and (j+1)/m of the whole.
 func (b *balancer) spread(order []int, random rand.Source) {
-	total := make([]uint64, len(b.global)+1) // one more for when there are no classes
+	total := make([]uint64, len(b.global)+1) // one more, for when there are no classes
 	for i := range b.shards {
 		total[b.shards[i].mostly]++
 	}
 	seen := make([]uint64, len(total))
-	at := make([]uint64, len(b.shards)) // of 2^64
+	at := make([]uint64, len(b.shards)) // in units of 1/2^64
 	for _, shard := range order {
 		k := b.shards[shard].mostly
 		at[shard], _ = bits.Div64(seen[k], random.Uint64(), total[k])
@@ -130,21 +129,21 @@ func (b *balancer) spread(order []int, random rand.Source) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(at[a], at[b]) })
 }
 
-// mix is where a balancer stands: how often each class was among the last samples (H, N
-// together), and how often it is still to come (in shares g of their sum).
+// mix is the state of a balancer: how often each class was among the most recent samples (H, N
+// together), and how often it is still to come (as shares g of their sum).
 type mix struct {
 	b       *balancer
 	last    []int64
 	n       float64
-	from    int // position of the oldest shard of the last
+	from    int // position of the oldest of the most recent shards
 	left    []int64
 	leftSum int64
 	share   []float64
 }
 
-// nearest is which of the pool brings the last nearest to what is left: with h of a
-// shard's n, the distance |H+h - (N+n)g| / (N+n), whose square is multiplied out here,
-// so that each shard takes only as long as it has classes.
+// nearest returns which shard of the pool brings the most recent samples nearest to the rest. With
+// h of a shard's n samples, the distance is |H+h - (N+n)g| / (N+n). Its square is expanded here, so
+// that each shard costs only as much time as it has classes.
 func (x *mix) nearest(pool []int) (best int) {
 	var hh, hg, gg float64 // H·H, H·g, g·g
 	for k, last := range x.last {
@@ -159,7 +158,7 @@ func (x *mix) nearest(pool []int) (best int) {
 		s := &x.b.shards[shard]
 		n := x.n + s.n
 		if n == 0 {
-			continue // it has no sample of any class
+			continue // no sample of any class
 		}
 		var h, g float64 // H·h, g·h
 		for _, k := range x.b.m.Counts[shard].Classes {
@@ -174,8 +173,8 @@ func (x *mix) nearest(pool []int) (best int) {
 	return best
 }
 
-// push takes the last shard of an order among the last samples, and the oldest out of
-// them while they are more than is asked for.
+// push adds the last shard of an order to the most recent samples, and drops the oldest shards
+// while there are more samples than requested.
 func (x *mix) push(order []int) {
 	for _, k := range x.b.m.Counts[order[len(order)-1]].Classes {
 		x.left[k.Class] -= int64(k.Samples)

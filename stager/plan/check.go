@@ -13,8 +13,8 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// checker tells what in a plan contradicts itself or cannot be done. What a value's
-// own notation forbids has been told before.
+// checker reports values of a plan that contradict each other or cannot work. The decoder has
+// already reported values with an invalid notation.
 type checker struct {
 	*report
 	checkURL func(string) error // may be nil
@@ -140,7 +140,7 @@ func (c *checker) inputs(inputs []Input) {
 	}
 }
 
-// unpack looks at what says how archives are opened in a window.
+// unpack checks how archives are opened in a window.
 func (c *checker) unpack(at string, in Input) {
 	if in.Window == nil {
 		return
@@ -247,7 +247,7 @@ func (c *checker) outputs(outputs []Output) {
 	}
 }
 
-// minBandwidths checks those that have a deadline to give. It is called before setDeadlines.
+// minBandwidths checks the outputs whose deadline follows from it. Call it before setDeadlines.
 func (c *checker) minBandwidths(s *Spec) {
 	for i, out := range s.Outputs {
 		at := fmt.Sprintf("spec.outputs[%d].minBandwidth", i)
@@ -261,7 +261,7 @@ func (c *checker) minBandwidths(s *Spec) {
 	}
 }
 
-// completion checks how checkpoints are numbered, and held before they are complete.
+// completion checks how checkpoints are numbered, and retained before they are complete.
 func (c *checker) completion(at string, out Output) {
 	if out.Step != "" {
 		c.oneOf(at+".step", out.Step, StepAuto, StepName, StepTime)
@@ -323,8 +323,8 @@ func (c *checker) when(at string, out Output) {
 	}
 }
 
-// paths checks that each directory is one's own: two that nest would take each
-// other's files for theirs.
+// paths checks that no directory is used twice or contains another: each would treat the other's
+// files as its own.
 func (c *checker) paths(s *Spec) {
 	type directory struct{ at, path string }
 	var directories []directory
@@ -361,7 +361,7 @@ func within(inner, outer string) bool {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// The smaller checks.
+// The remaining methods check single values.
 
 func (c *checker) url(at, url string) {
 	if url == "" {
@@ -425,7 +425,7 @@ func (c *checker) secret(at string, cred Credentials) {
 	}
 }
 
-// subdomain tells whether Kubernetes takes text as the name of an object.
+// subdomain reports whether Kubernetes accepts text as the name of an object.
 func subdomain(text string) bool {
 	return len(text) <= 253 && !slices.ContainsFunc(strings.Split(text, "."), func(label string) bool {
 		return !nameForm.MatchString(label)

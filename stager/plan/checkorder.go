@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// order checks in which order an input comes, and what is told for it.
+// order checks an input's order and the fields that belong to it.
 func (c *checker) order(at string, in Input) {
 	o := in.Order
 	c.aside(at+".index", in.Index)
@@ -67,7 +67,7 @@ func (c *checker) order(at string, in Input) {
 	}
 }
 
-// sources checks where an input comes from.
+// sources checks the sources of an input.
 func (c *checker) sources(at string, in Input) {
 	if in.Order.By == Weighted && in.Source != "" && len(in.Sources) == 0 {
 		c.add(at+".order.by", "weighted mixes several sources; give the input sources: [{source: URL, weight: 7}, …] in place of source")
@@ -99,8 +99,8 @@ func (c *checker) sources(at string, in Input) {
 	}
 }
 
-// Aside tells whether what a plan names beside its data has a URL of its own. Otherwise
-// it is the key of an object at the source.
+// Aside reports whether a file that a plan names besides its data has a URL of its own. Otherwise
+// name is the key of an object at the source.
 func Aside(name string) bool { return strings.Contains(name, "://") }
 
 func (c *checker) aside(at, name string) {

@@ -12,11 +12,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Parse reads a plan from YAML or JSON, fills in what it leaves out and checks it.
-// Its error is of type [Faults] and tells everything that is wrong at once.
+// Parse parses a plan from YAML or JSON, sets defaults and checks it. Its error has type [Faults]
+// and lists everything that is wrong.
 //
-// checkURL tells what is wrong with a URL, as backends.Registry.Check does; nil
-// takes all. It sees "0" in place of placeholders.
+// checkURL returns what is wrong with a URL, as backends.Registry.Check does; nil accepts all. It
+// sees "0" in place of placeholders.
 func Parse(data []byte, checkURL func(string) error) (*StagePlan, error) {
 	r := newReport()
 	root := document(data, r)
@@ -38,8 +38,8 @@ func Parse(data []byte, checkURL func(string) error) (*StagePlan, error) {
 	return p, nil
 }
 
-// document is the one document of a file, as a tree that knows its lines: they are
-// why sigs.k8s.io/yaml, which goes through JSON, is not used here.
+// document returns the only document of a file, as a tree with line numbers. sigs.k8s.io/yaml is
+// not used because it converts to JSON and loses them.
 func document(data []byte, r *report) *yaml.Node {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, next yaml.Node
@@ -50,7 +50,7 @@ func document(data []byte, r *report) *yaml.Node {
 	case err != nil:
 		text := strings.TrimPrefix(err.Error(), "yaml: ")
 		var line int
-		if n, _ := fmt.Sscanf(text, "line %d:", &line); n == 1 { // n tells
+		if n, _ := fmt.Sscanf(text, "line %d:", &line); n == 1 { // n is checked
 			_, text, _ = strings.Cut(text, ": ")
 			r.lines[""] = line
 		}
@@ -64,15 +64,14 @@ func document(data []byte, r *report) *yaml.Node {
 	return doc.Content[0]
 }
 
-// scalar is a type with a notation of its own.
+// scalar is a type with its own notation.
 type scalar interface{ set(text string) error }
 
-// decoder copies a tree into a value of a fixed type and tells each thing that does
-// not fit. Depth is bounded by the type, size by the file: aliases, by which a
-// small file can mean an endless one, are refused.
+// decoder copies a tree into a value of a fixed type and reports each mismatch. The type bounds the
+// depth, the file the size. Aliases are refused, because they let a small file mean an endless one.
 type decoder struct{ *report }
 
-// value copies n into v. null leaves v as it is, so that its default stays.
+// value copies n into v. null leaves v unchanged, so that its default stays.
 func (d *decoder) value(path string, n *yaml.Node, v reflect.Value) {
 	d.lines[path] = n.Line
 	if n.Kind == yaml.AliasNode {
@@ -99,7 +98,7 @@ func (d *decoder) value(path string, n *yaml.Node, v reflect.Value) {
 	case reflect.Slice:
 		d.list(path, n, v)
 	case reflect.String:
-		// Whatever it looks like: a name may be 8 or true.
+		// Accept any scalar: a name may be 8 or true.
 		d.scalar(path, n, func(text string) error { v.SetString(text); return nil })
 	case reflect.Bool:
 		d.scalar(path, n, func(text string) error {
@@ -171,7 +170,7 @@ func (d *decoder) fields(path string, n *yaml.Node, v reflect.Value) {
 		d.lines[at] = value.Line
 		if meant := nearest(key, known); meant != "" {
 			d.add(at, "unknown key; did you mean %s?", meant)
-			d.reported[join(path, meant)] = true // that it is missing is no news
+			d.reported[join(path, meant)] = true // do not also report it as missing
 			return
 		}
 		d.add(at, "unknown key; known here are %s", strings.Join(known, ", "))

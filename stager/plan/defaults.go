@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Defaults are what a part of the plan is before the file is read over it. So a
-// zero that is written in the file is a zero.
+// Defaults are set before the file is decoded over them. So a zero that is written in the file
+// stays zero.
 
-// defaulter is a part that stands in a list or behind a pointer. Parts that always
-// exist get theirs from the part around them.
+// defaulter is a part that is an element of a list or behind a pointer. The defaults of other parts
+// are set by their parent.
 type defaulter interface{ setDefaults() }
 
 func (p *StagePlan) setDefaults() {
@@ -45,19 +45,18 @@ func (out *Output) setDefaults() {
 	out.Deadline = unstated
 }
 
-// unstated is a deadline that the file leaves out, until setDeadlines has found it.
+// unstated is the value of a deadline that the file leaves out, until setDeadlines sets it.
 const unstated = Duration(-1)
 
-// UsualDeadline is the deadline of an output of which nothing else is known.
+// UsualDeadline is the deadline of an output if it cannot be computed.
 const UsualDeadline = 10 * time.Minute
 
-// shortestDeadline is the least deadline that follows from sizes: requests take time as
-// well as bytes do.
+// shortestDeadline is the least computed deadline: requests take time besides their bytes.
 const shortestDeadline = time.Minute
 
-// setDeadlines gives each output without a deadline the time that its last upload needs:
-// all that its volume holds, at the bandwidth that is relied on, once it has settled.
-// Where one of these is not known it is UsualDeadline.
+// setDeadlines gives each output without a deadline the time that its last upload needs: its whole
+// volume at the minimum bandwidth, plus the quiet period. If one of them is unknown, it is
+// UsualDeadline.
 func (s *Spec) setDeadlines() {
 	for i := range s.Outputs {
 		out := &s.Outputs[i]
@@ -78,7 +77,7 @@ func (s *Spec) setDeadlines() {
 	}
 }
 
-// sizeOf is the size of a volume of the plan, or 0.
+// sizeOf returns the size of a volume of the plan, or 0.
 func (s *Spec) sizeOf(volume string) Bytes {
 	for _, v := range s.Volumes {
 		if v.Name == volume {
@@ -90,8 +89,8 @@ func (s *Spec) sizeOf(volume string) Bytes {
 
 func (h *Hold) setDefaults() { *h = DefaultHold }
 
-// boundPrefetches refuses what does not fit into a volume before it is fetched: a pod
-// that fills one over its limit is evicted in the middle.
+// boundPrefetches limits prefetches to the size of their volume, so that a larger source is refused
+// before it is fetched: Kubernetes evicts a pod that exceeds a volume's limit.
 func (s *Spec) boundPrefetches() {
 	for i := range s.Inputs {
 		in := &s.Inputs[i]

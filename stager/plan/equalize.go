@@ -5,32 +5,31 @@ import (
 	"slices"
 )
 
-// How parts are made equal, so that no node waits at the end of an epoch for others that
+// How the nodes' parts are made equal, so that no node waits at the end of an epoch for others that
 // still have data.
 const (
-	EqualizeNone = "none" // they are not
-	EqualizeDrop = "drop" // all end with the smallest part
-	EqualizeWrap = "wrap" // the smaller ones go on with what they began with
+	EqualizeNone = "none" // parts are not equal
+	EqualizeDrop = "drop" // all parts end with the smallest one
+	EqualizeWrap = "wrap" // smaller parts repeat their beginning
 )
 
-// Equal tells whether the parts of nodes are to be made equal.
+// Equal reports whether the parts of nodes are made equal.
 func (o OrderSpec) Equal() bool { return o.Equalize != "" && o.Equalize != EqualizeNone }
 
-// Nobody stands in an order at a position that is not delivered.
+// Nobody marks a position of an order that is not delivered.
 const Nobody = -2
 
-// Part is an epoch whose parts are equal, and its end for one node.
+// Part is an epoch with equal parts, and its end for one node.
 type Part struct {
-	Order   []int // that of all nodes, with Nobody at positions that are left out
-	Samples int   // how many each node is to take
-	// Last is the position of the node's last shard, which may hold more than is to be
-	// taken: LastSamples.
+	Order   []int // the order of all nodes, with Nobody at omitted positions
+	Samples int   // how many samples each node delivers
+	// Last is the position of the node's last shard, of which only LastSamples samples are used.
 	Last, LastSamples int
 }
 
-// Equalize makes the parts of nodes equal by sample counts, which the manifest must
-// have: at the end of an epoch shards are left out, or come again at positions behind
-// it, and of the last one not all samples are taken. The order is overwritten.
+// Equalize makes the parts of nodes equal by sample counts, which the manifest must have. At the
+// end of an epoch it omits shards, or repeats them at additional positions, and uses only some
+// samples of the last shard. It overwrites order.
 func (m Manifest) Equalize(order []int, node Shard, how string) Part {
 	p := Part{Last: -1}
 	least, most := m.bounds(order, node)
@@ -40,9 +39,9 @@ func (m Manifest) Equalize(order []int, node Shard, how string) Part {
 	}
 	count := max(node.Count, 1)
 	taken := make([]int, count)
-	again := make([][]int, count) // what each begins with
-	next := make([]int, count)    // of again
-	short := count                // so many have not enough
+	again := make([][]int, count) // the beginning of each part
+	next := make([]int, count)    // next index of again
+	short := count                // number of parts with too few samples
 	if p.Samples == 0 {
 		short = 0
 	}
@@ -57,7 +56,7 @@ func (m Manifest) Equalize(order []int, node Shard, how string) Part {
 			again[i] = append(again[i], object)
 		default:
 			if taken[i] == 0 {
-				again[i] = whole // it has nothing itself
+				again[i] = whole // its own part is empty
 			}
 			object = again[i][next[i]%len(again[i])]
 			next[i]++
@@ -78,7 +77,7 @@ func (m Manifest) Equalize(order []int, node Shard, how string) Part {
 	return p
 }
 
-// bounds are the samples of the smallest and of the largest part.
+// bounds returns the number of samples in the smallest and in the largest part.
 func (m Manifest) bounds(order []int, node Shard) (least, most int) {
 	sums := make([]int, max(node.Count, 1))
 	for position, o := range order {
@@ -91,7 +90,7 @@ func (m Manifest) bounds(order []int, node Shard) (least, most int) {
 	return least, most
 }
 
-// CheckParts refuses to make parts equal by dropping everything.
+// CheckParts returns an error if making parts equal would drop everything.
 func (m Manifest) CheckParts(node Shard, equalize string) error {
 	if equalize == EqualizeDrop && len(m.Objects) < node.Count {
 		return &EnvError{fmt.Errorf("%d shards are fewer than %d nodes, so that equalize: drop would leave nothing to any; use equalize: wrap, or fewer nodes", len(m.Objects), node.Count)}

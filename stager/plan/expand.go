@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// Vars are the values of placeholders, by name without braces. A name without a
-// value is unset.
+// Vars maps placeholders, without braces, to their values. A missing name is unset.
 type Vars map[string]string
 
-// variables say where values come from: the first of env that is set. The first is
-// named to whoever must set one.
+// variables lists the environment variables behind each placeholder. The first one that is set is
+// used; error messages name the first of the list.
 var variables = []struct {
 	name string
 	env  []string
@@ -32,10 +31,9 @@ var variables = []struct {
 	{"date", []string{"STAGER_DATE"}},
 }
 
-// Vars asks the environment for the values of placeholders. Where it is silent, job
-// is the plan's name, attempt 0 and date the day of now in UTC (a job that may
-// run over midnight or start again should set STAGER_DATE). node is where index and
-// count come from; see [ShardSpec.Resolve].
+// Vars reads the values of placeholders from the environment. By default job is the plan's name,
+// attempt is 0, and date is the day of now in UTC. A job that may run past midnight or restart
+// should set STAGER_DATE. node provides index and count; see [ShardSpec.Resolve].
 func (p *StagePlan) Vars(node Shard, now time.Time, getenv func(string) string) Vars {
 	vars := Vars{
 		"job":     p.Metadata.Name,
@@ -56,10 +54,10 @@ func (p *StagePlan) Vars(node Shard, now time.Time, getenv func(string) string) 
 	return vars
 }
 
-// Expand returns the plan with values in place of the placeholders of its URLs and
-// paths. Each value becomes one part of a path: what does not fit there is replaced,
-// and a piece of its SHA-256 is put behind it, so that two values stay two. An
-// unset placeholder is an [EnvError] that names the variable to set.
+// Expand returns the plan with the placeholders of its URLs and paths replaced. Each value becomes
+// one element of a path. Unsuitable characters are replaced and a part of the value's SHA-256 is
+// appended, so that different values stay different. An unset placeholder is an [EnvError] that
+// names the variable to set.
 func (p *StagePlan) Expand(vars Vars) (*StagePlan, error) {
 	out := *p
 	out.Spec.Inputs = slices.Clone(p.Spec.Inputs)
@@ -83,7 +81,7 @@ func (p *StagePlan) Expand(vars Vars) (*StagePlan, error) {
 		r.expand(place("outputs", i)+".path", &o.Path, vars)
 		r.expand(place("outputs", i)+".destination", &o.Destination, vars)
 	}
-	(&checker{report: r}).paths(&out.Spec) // values can make two directories one
+	(&checker{report: r}).paths(&out.Spec) // values can make two directories equal
 	if err := r.err(); err != nil {
 		return nil, &EnvError{err}
 	}
@@ -107,7 +105,7 @@ func (r *report) expand(at string, text *string, vars Vars) {
 	})
 }
 
-// placeholders checks that those of text are known.
+// placeholders checks that text contains only known placeholders.
 func (c *checker) placeholders(at, text string) {
 	known := make([]string, len(variables))
 	for i, v := range variables {
@@ -128,12 +126,12 @@ func (c *checker) placeholders(at, text string) {
 	}
 }
 
-// segmentMax is how long a value may be in a path; longer ones are cut.
+// segmentMax is the maximum length of a value in a path; longer values are cut.
 const segmentMax = 100
 
 var unsafeInSegment = regexp.MustCompile(`^\.+|[^A-Za-z0-9._-]+`)
 
-// segment makes a value safe as a part of a path, of a URL and of a key.
+// segment makes a value safe as an element of a path, URL or key.
 func segment(value string) string {
 	safe := unsafeInSegment.ReplaceAllString(value, "-")
 	safe = safe[:min(len(safe), segmentMax)]

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Fault is one thing that is wrong with a plan.
+// Fault is one error in a plan.
 type Fault struct {
-	Path string // where: "spec.inputs[0].window.size"; empty for the file as a whole
-	Line int    // of the file, from 1; 0 when there is none
+	Path string // for example "spec.inputs[0].window.size"; empty for the whole file
+	Line int    // in the file, from 1; 0 if unknown
 	Text string // what is wrong and what to do
 }
 
-// String is "line 12: spec.inputs[0].window.size: what and what to do".
+// String returns "line 12: spec.inputs[0].window.size: what and what to do".
 func (f Fault) String() string {
 	s := f.Text
 	if f.Path != "" {
@@ -26,11 +26,10 @@ func (f Fault) String() string {
 	return s
 }
 
-// Faults is everything that is wrong with a plan, in the order of the file. It is
-// the error of [Parse].
+// Faults lists all errors of a plan, in the order of the file. It is the error type of [Parse].
 type Faults []Fault
 
-// Error has one line for each fault.
+// Error returns one line for each fault.
 func (fs Faults) Error() string {
 	lines := make([]string, len(fs))
 	for i, f := range fs {
@@ -39,7 +38,7 @@ func (fs Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// report collects faults and knows where in the file things stand.
+// report collects faults and knows the line of each path.
 type report struct {
 	faults   Faults
 	lines    map[string]int // by path
@@ -50,8 +49,8 @@ func newReport() *report {
 	return &report{lines: make(map[string]int), reported: make(map[string]bool)}
 }
 
-// add tells a fault of a path, unless one was told before of it or of what it
-// stands in: the second is mostly a consequence of the first.
+// add reports a fault of a path, unless one was reported for the path or a parent of it: the second
+// is mostly a consequence of the first.
 func (r *report) add(path, format string, args ...any) {
 	for p := path; ; p = parent(p) {
 		if r.reported[p] {
@@ -65,7 +64,7 @@ func (r *report) add(path, format string, args ...any) {
 	r.faults = append(r.faults, Fault{path, r.line(path), fmt.Sprintf(format, args...)})
 }
 
-// line is where path stands, or else what it would stand in.
+// line returns the line of path, or of its nearest known parent.
 func (r *report) line(path string) int {
 	for path != "" {
 		if n := r.lines[path]; n > 0 {
@@ -76,10 +75,10 @@ func (r *report) line(path string) int {
 	return r.lines[""]
 }
 
-// parent is what path stands in.
+// parent returns the path of the parent.
 func parent(path string) string { return path[:max(strings.LastIndexAny(path, ".["), 0)] }
 
-// err is the faults in the order of the file, or nil.
+// err returns the faults in the order of the file, or nil.
 func (r *report) err() error {
 	if len(r.faults) == 0 {
 		return nil
@@ -88,7 +87,7 @@ func (r *report) err() error {
 	return r.faults
 }
 
-// nearest is the word of known that text most likely was meant to be, or "".
+// nearest returns the known word that text was most likely meant to be, or "".
 func nearest(text string, known []string) string {
 	best, least := "", len(text)/3+1
 	for _, k := range known {
@@ -99,7 +98,7 @@ func nearest(text string, known []string) string {
 	return best
 }
 
-// distance is how many letters must be put in, taken out or replaced to make b of a.
+// distance returns the Levenshtein distance of a and b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

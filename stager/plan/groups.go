@@ -15,27 +15,27 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// What an item of a window is, which is what one lease hands out.
+// What an item of a window is. A lease is for one item.
 const (
-	ItemsFiles   = "files"       // each object, the default
-	ItemsDirs    = "directories" // the objects that lie in one directory, not those in directories below it
-	ItemsBundles = "bundles"     // neighbours in the listing, as many as a size allows
+	ItemsFiles   = "files"       // each object (default)
+	ItemsDirs    = "directories" // the objects of one directory, without its subdirectories
+	ItemsBundles = "bundles"     // consecutive objects of the listing, up to a size
 )
 
-// Grouped tells whether an item is a directory of objects.
+// Grouped reports whether an item is a directory of objects.
 func (w Window) Grouped() bool { return w.Items != "" && w.Items != ItemsFiles }
 
-// Groups makes items of the objects of a listing, in its order. Which objects make an
-// item depends on the listing alone, so that a manifest of groups is as good a name of
-// the dataset as one of objects.
+// Groups combines the objects of a listing, in its order, to items. Which objects form an item
+// depends only on the listing, so a manifest of groups identifies the dataset as well as a manifest
+// of objects.
 //
-// A group is told as an object: its key is that of the directory ("/" for the source
-// itself), or bundle-000000 and so on; its size is the room that its files take, its
-// version tells of every one of them.
+// A group is represented as an object. Its key is the directory's ("/" for the source itself), or
+// bundle-000000 and so on. Its size is the room that its files need, and its version depends on
+// every file.
 type Groups struct {
 	window Window
-	room   func(size int64) int64 // what a file takes on disk
-	dir    int64                  // what a directory takes, for the size of a bundle
+	room   func(size int64) int64 // room of a file on disk
+	dir    int64                  // room of a directory, for the size of a bundle
 
 	list  []*group
 	byDir map[string]*group
@@ -44,19 +44,19 @@ type Groups struct {
 type group struct {
 	key     string
 	room    int64
-	dirs    int64  // what the directories take
+	dirs    int64  // room of the directories
 	last    string // the directory of the last member
 	sum     hash.Hash
 	members Members
 }
 
-// NewGroups begins a grouping as a window wants it. room is what a file of a size takes,
-// and dir what a directory does: of these a bundle holds as many as its size allows.
+// NewGroups returns a grouping for a window. room returns the disk space of a file of a size, and
+// dir is that of a directory; a bundle holds as many as its size allows.
 func NewGroups(w Window, room func(size int64) int64, dir int64) *Groups {
 	return &Groups{window: w, room: room, dir: dir, byDir: make(map[string]*group)}
 }
 
-// Add takes the next object of the listing.
+// Add adds the next object of the listing.
 func (g *Groups) Add(obj backends.Object) error {
 	in, room := g.group(obj), g.room(obj.Size)
 	if room < obj.Size || in.room > math.MaxInt64-room {
@@ -65,11 +65,11 @@ func (g *Groups) Add(obj backends.Object) error {
 	in.dirs += in.newDirs(obj.Key) * g.dir
 	in.last = path.Dir(obj.Key)
 	in.room += room
-	in.sum.Write(in.members.Add(obj)) // a hash takes all
+	in.sum.Write(in.members.Add(obj)) // a hash never fails
 	return nil
 }
 
-// group is the one an object belongs to.
+// group returns the group of an object.
 func (g *Groups) group(obj backends.Object) *group {
 	key, directory := "", ""
 	if g.window.Items == ItemsDirs {
@@ -101,7 +101,8 @@ func (g *Groups) group(obj backends.Object) *group {
 	return in
 }
 
-// newDirs is how many directories a file of a bundle needs that the one before it did not.
+// newDirs returns how many directories a file of a bundle needs in addition to those of the
+// previous file.
 func (in *group) newDirs(key string) (n int64) {
 	for dir := path.Dir(key); dir != "." && dir != in.last && !strings.HasPrefix(in.last, dir+"/"); dir = path.Dir(dir) {
 		n++
@@ -109,7 +110,7 @@ func (in *group) newDirs(key string) (n int64) {
 	return n
 }
 
-// Manifest is that of the groups, directories by name.
+// Manifest returns the manifest of the groups, directories sorted by name.
 func (g *Groups) Manifest() (m Manifest) {
 	slices.SortStableFunc(g.list, func(a, b *group) int { return strings.Compare(a.key, b.key) })
 	for _, in := range g.list {
@@ -122,18 +123,17 @@ func (g *Groups) Manifest() (m Manifest) {
 	return m
 }
 
-// Members are the objects of one group. There may be a million, so they are kept as
-// bytes.
+// Members are the objects of one group. They are stored as bytes, as there may be a million.
 type Members struct {
-	dir  string // which all of their keys begin with
+	dir  string // common directory of all keys
 	list []byte
 }
 
 func (m *Members) clip() { m.list = slices.Clip(slices.Clone(m.list)) }
 
-// Add appends an object whose key begins with the directory of the group, none for the zero
-// value. It returns what it noted of which object this is, a slice that the next Add may
-// overwrite; the checksum is not of that.
+// Add appends an object, whose key must begin with the directory of the group (the zero value has
+// none). It returns the bytes that identify the object, without the checksum; the next Add may
+// overwrite them.
 func (m *Members) Add(obj backends.Object) (which []byte) {
 	from := len(m.list)
 	m.list = appendText(m.list, obj.Key[len(m.dir):])
@@ -145,8 +145,7 @@ func (m *Members) Add(obj backends.Object) (which []byte) {
 	return m.list[from:to]
 }
 
-// appendText notes a text, in half the bytes where it is hexadecimal, as versions and
-// checksums are.
+// appendText appends a text, in half the bytes if it is hexadecimal, as versions and checksums are.
 func appendText(list []byte, text string) []byte {
 	if raw, err := hex.DecodeString(text); err == nil && hex.EncodeToString(raw) == text {
 		return append(binary.AppendUvarint(list, uint64(len(raw))<<1|1), raw...)
@@ -154,8 +153,8 @@ func appendText(list []byte, text string) []byte {
 	return append(binary.AppendUvarint(list, uint64(len(text))<<1), text...)
 }
 
-// All yields the objects in the order of the listing, each with its name within the
-// group: what comes behind the directory, or the whole key in a bundle.
+// All yields the objects in the order of the listing, each with its name within the group: the key
+// relative to the directory, or the whole key in a bundle.
 func (m Members) All() iter.Seq2[string, backends.Object] {
 	return func(yield func(string, backends.Object) bool) {
 		for at := m.list; len(at) > 0; {

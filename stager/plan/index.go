@@ -15,31 +15,30 @@ import (
 	"strings"
 )
 
-// Counts is what is in one shard.
+// Counts describes the contents of one shard.
 type Counts struct {
 	Samples int
-	Classes []ClassCount // ascending; nil: not known
+	Classes []ClassCount // ascending; nil: unknown
 }
 
-// ClassCount is how many samples of a class there are; Class is an index of
-// Manifest.Classes.
+// ClassCount is the number of samples of a class; Class is an index of Manifest.Classes.
 type ClassCount struct{ Class, Samples int32 }
 
-// Index collects what is told about shards: by a file of JSON lines,
+// Index collects metadata of shards from a file of JSON lines,
 //
 //	{"key": "train-0001.tar", "size": 104857600, "samples": 1000, "classes": {"cat": 700, "dog": 300}}
 //
-// or by a file beside each shard, with one such object that needs no key. The size, in
-// bytes, and classes may be left out. The zero value is ready.
+// or from a file beside each shard, with one such object that needs no key. The size, in bytes, and
+// the classes are optional. The zero value is ready to use.
 type Index struct {
-	of      map[string]Counts // by key, with classes by their number in ids
+	of      map[string]Counts // by key; class numbers are those of ids
 	ids     map[string]int32
-	sizes   map[string]int64 // in bytes, where they are told
-	classed bool             // some have classes
+	sizes   map[string]int64 // in bytes, where known
+	classed bool             // some shards have classes
 }
 
-// Beside is the key of the file that tells about one shard: train-0001.json of
-// train-0001.tar. It is "" for what is itself such a file.
+// Beside returns the key of a shard's metadata file: train-0001.json for train-0001.tar. It returns
+// "" for a key that is itself such a file.
 func Beside(key string) string {
 	ext := path.Ext(path.Base(key))
 	if ext == ".json" {
@@ -48,7 +47,7 @@ func Beside(key string) string {
 	return strings.TrimSuffix(key, ext) + ".json"
 }
 
-// indexLine is a line of an index. What must be there is a pointer.
+// indexLine is a line of an index. Required fields are pointers.
 type indexLine struct {
 	Key     string         `json:"key"`
 	Size    *int64         `json:"size"`
@@ -56,7 +55,7 @@ type indexLine struct {
 	Classes map[string]int `json:"classes"`
 }
 
-// maxSamples keeps sums of counts within what can be reckoned with exactly.
+// maxSamples keeps sums of counts exact.
 const maxSamples = math.MaxInt32
 
 func parseIndexLine(text []byte) (line indexLine, err error) {
@@ -82,7 +81,7 @@ func parseIndexLine(text []byte) (line indexLine, err error) {
 	return line, nil
 }
 
-// ReadLines takes a file of JSON lines. What is wrong with it comes as [Faults].
+// ReadLines reads a file of JSON lines. Errors in it are returned as [Faults].
 func (x *Index) ReadLines(file io.Reader) error {
 	var wrong faultList
 	stands := make(map[string]int)
@@ -115,7 +114,7 @@ func (x *Index) ReadLines(file io.Reader) error {
 	return wrong.err()
 }
 
-// ReadBeside takes the file beside one shard.
+// ReadBeside reads the metadata file of one shard.
 func (x *Index) ReadBeside(key string, text []byte) error {
 	line, err := parseIndexLine(text)
 	if err == nil {
@@ -141,18 +140,17 @@ func (x *Index) add(key string, line indexLine) {
 				id = int32(len(x.ids))
 				x.ids[name] = id
 			}
-			c.Classes = append(c.Classes, ClassCount{id, int32(n)}) // bounded by maxSamples
+			c.Classes = append(c.Classes, ClassCount{id, int32(n)}) // at most maxSamples
 		}
 	}
 	x.of[key] = c
 }
 
-// Count puts what an index tells into the manifest. Each shard must be in it, with its
-// classes when an order by classes is asked for; otherwise it is an [EnvError] that
-// says which are not.
+// Count copies an index into the manifest. Each shard must be in the index, with its classes if the
+// order needs them; otherwise Count returns an [EnvError] that names the missing shards.
 func (m *Manifest) Count(x *Index, classes bool) error {
 	m.Classes = slices.Sorted(maps.Keys(x.ids))
-	number := make([]int32, len(m.Classes)) // by the index's
+	number := make([]int32, len(m.Classes)) // indexed by the index's number
 	for i, name := range m.Classes {
 		number[x.ids[name]] = int32(i)
 	}
@@ -176,7 +174,7 @@ func (m *Manifest) Count(x *Index, classes bool) error {
 		slices.SortFunc(c.Classes, func(a, b ClassCount) int { return cmp.Compare(a.Class, b.Class) })
 		m.Counts[i] = c
 	}
-	clear(x.of) // the classes are numbered anew
+	clear(x.of) // its class numbers are no longer valid
 	if n == 0 {
 		return nil
 	}

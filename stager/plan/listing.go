@@ -14,20 +14,19 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Filter chooses keys by patterns. An empty Include takes all; what matches Exclude
-// is left out even so.
+// Filter selects keys by patterns. An empty Include selects all keys; Exclude has precedence.
 //
-// A pattern without a slash is matched against the last part of the key, at any
-// depth: "*.tar". Any other is matched against the whole key: "train/**/*.tar"; a
-// slash in front does no more than that: "/README". One that ends in a slash means
-// all that lies below: "logs/". In patterns, "*" and "?" stop at slashes, "**" does
-// not, "{a,b}" and "[0-9]" choose, and a backslash takes away a meaning.
+// A pattern without a slash is matched against the last element of the key, at any depth: "*.tar".
+// Any other pattern is matched against the whole key: "train/**/*.tar"; a leading slash only has
+// this effect: "/README". A trailing slash matches everything below: "logs/". In patterns, "*" and
+// "?" do not match slashes, "**" does, "{a,b}" and "[0-9]" are alternatives, and a backslash
+// escapes.
 type Filter struct {
 	Include []string `json:"include,omitempty"`
 	Exclude []string `json:"exclude,omitempty"`
 }
 
-// Check tells which pattern cannot be understood.
+// Check returns an error for an invalid pattern.
 func (f Filter) Check() error {
 	for _, patterns := range [][]string{f.Include, f.Exclude} {
 		for _, p := range patterns {
@@ -39,7 +38,7 @@ func (f Filter) Check() error {
 	return nil
 }
 
-// Match tells whether a key is chosen. The patterns have passed Check.
+// Match reports whether the filter selects a key. The patterns must have passed Check.
 func (f Filter) Match(key string) bool {
 	return (len(f.Include) == 0 || matchAny(f.Include, key)) && !matchAny(f.Exclude, key)
 }
@@ -59,24 +58,24 @@ func matchAny(patterns []string, key string) bool {
 	return false
 }
 
-// Listing says which objects of a store are meant.
+// Listing selects objects of a store.
 type Listing struct {
 	Filter   Filter
 	Shard    Shard
-	MaxBytes int64 // more than this in the shard is an error; 0: no limit
-	Unpack   bool  // archives become directories, which must share no path with anything else
-	// Marker is told each key that ends in a slash and holds nothing: some tools
-	// write these to show directories, and they are left out. May be nil.
+	MaxBytes int64 // a larger partition is an error; 0: no limit
+	Unpack   bool  // archives become directories, which must share no path with any other object
+	// Marker is called for each empty object whose key ends in a slash. Some tools write these to
+	// represent directories; they are omitted. May be nil.
 	Marker func(key string)
-	// Chosen is called with each object that the filter chooses, those of other shards
-	// included. May be nil.
+	// Chosen is called for each object that the filter selects, also for those of other nodes. May
+	// be nil.
 	Chosen func(backends.Object)
-	// Skipped is called for each entry of the source's directories that is no object: FIFOs,
+	// Skipped is called for each directory entry of the source that is not an object: FIFOs,
 	// sockets, devices, directories without files. May be nil.
 	Skipped func(key, what string)
 }
 
-// Check tells what in the listing cannot be.
+// Check returns an error for an invalid listing.
 func (l Listing) Check() error {
 	if err := l.Filter.Check(); err != nil {
 		return err
@@ -87,18 +86,17 @@ func (l Listing) Check() error {
 	return l.Shard.check()
 }
 
-// Objects streams the chosen objects in ascending order of their keys, each of
-// which has passed [Names]. Errors are of type *backends.Error and end the listing:
-// what the store says; kind Invalid for a filter, a shard or a key that cannot be,
-// and at the very end, with the whole number, for too many bytes; kind NotExist when
-// the filter chose nothing at all; and kind Changed, at the end, when a chosen object was
-// removed while its directory was listed, or a directory with what was in it.
+// Objects streams the selected objects in ascending order of their keys, which have passed [Names].
+// Errors have type *backends.Error and end the listing. They are the store's errors and these
+// kinds: Invalid for an invalid filter, partition or key, and at the very end, with the total, for
+// too many bytes; NotExist if the filter selected nothing; and Changed, at the end, if a selected
+// object, or a directory with its contents, was removed during the listing.
 func (l Listing) Objects(ctx context.Context, store *backends.Store) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
-		var gone string // the first chosen one
+		var gone string // the first selected object that was removed
 		ctx = backends.WithSkipped(ctx, func(s backends.Skipped) {
 			wanted := l.Filter.Match(s.Key)
-			if dir, ok := strings.CutSuffix(s.Key, "/"); ok { // of which nobody knows what was in it
+			if dir, ok := strings.CutSuffix(s.Key, "/"); ok { // its contents are unknown
 				wanted = !matchAny(l.Filter.Exclude, dir+"/any")
 			}
 			switch {
@@ -122,7 +120,7 @@ func (l Listing) Objects(ctx context.Context, store *backends.Store) iter.Seq2[b
 	}
 }
 
-// Choose is Objects for a listing from elsewhere; source is named in errors.
+// Choose is Objects for a listing from elsewhere. Errors name source.
 func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		fail := func(kind backends.Kind, key string, err error) {
@@ -180,7 +178,7 @@ func (l Listing) Choose(source string, from iter.Seq2[backends.Object, error]) i
 	}
 }
 
-// nothing says why a listing is empty.
+// nothing returns why a listing is empty.
 func (l Listing) nothing() error {
 	if len(l.Filter.Include)+len(l.Filter.Exclude) == 0 {
 		return backends.InWords("there is no object here", backends.ErrNothing)

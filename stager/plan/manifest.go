@@ -12,25 +12,24 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Manifest pins what an input has.
+// Manifest records the contents of an input.
 type Manifest struct {
-	Objects  []backends.Object // in the order of the listing, or of the list
-	Counts   []Counts          // of the object at the same place; nil: not known
-	Classes  []string          // the names of the classes that Counts tell of, ascending
-	Shares   []Share           // of several sources; nil: there is one
+	Objects  []backends.Object // in the order of the listing or of the list
+	Counts   []Counts          // of the object at the same index; nil: unknown
+	Classes  []string          // class names for Counts, ascending
+	Shares   []Share           // of several sources; nil: a single source
 	Unpacked bool              // archives become directories
-	Members  []Members         // of the group that the object at the same place is; nil: none is one
+	Members  []Members         // of the group at the same index; nil: no groups
 }
 
-// Share is one of the sources whose objects a manifest has, one source after the other.
+// Share is one source of a manifest. The objects of the sources follow each other.
 type Share struct {
-	Source  string // its name, for people
-	Objects int    // how many of the manifest's are its
+	Source  string // name for messages
+	Objects int    // number of the manifest's objects that come from it
 	Weight  int
 }
 
-// Join makes one manifest of those of several sources. Of counts it keeps the samples, if
-// they are known of all.
+// Join combines the manifests of several sources. It retains sample counts if all parts have them.
 func Join(parts []Manifest, shares []Share) Manifest {
 	m := Manifest{Shares: shares}
 	for _, p := range parts {
@@ -46,12 +45,12 @@ func Join(parts []Manifest, shares []Share) Manifest {
 	return m
 }
 
-// Digest names what a node is to deliver: the objects of a manifest, how they are
-// ordered and which part is the node's. Work that was begun under another digest
-// belongs to another plan. It is a SHA-256 in hexadecimal.
+// Digest identifies what a node delivers: the objects of a manifest, their order, and the node's
+// partition. Work that was started with another digest belongs to another plan. It is a SHA-256 in
+// hexadecimal.
 //
-// The number of epochs is not part of it: a run may be prolonged. Counts are where
-// they decide.
+// It does not depend on the number of epochs, so that a run may be extended. It depends on counts
+// only where they affect the order.
 func Digest(m Manifest, order OrderSpec, part Shard) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "stager plan 1\n%s %d\n%v\n", order.By, order.Seed, part)
@@ -85,10 +84,9 @@ func Digest(m Manifest, order OrderSpec, part Shard) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Arrange leaves of the manifest's objects those that a list names, in its order: a
-// name a line, exactly as the source has it; empty lines are none. What is wrong with
-// the list comes as [Faults]: names that the listing does not have, names that stand
-// there twice.
+// Arrange reduces the manifest to the objects of a list, in its order. The list has one name per
+// line, exactly as in the source; empty lines are ignored. Errors in the list, which are names that
+// the listing lacks and duplicates, are returned as [Faults].
 func (m Manifest) Arrange(list io.Reader) (Manifest, error) {
 	at := make(map[string]int, len(m.Objects))
 	for i, o := range m.Objects {
@@ -131,8 +129,8 @@ func (m Manifest) Arrange(list io.Reader) (Manifest, error) {
 	return out, wrong.err()
 }
 
-// faultList collects what is wrong with a file that may have as many lines as there
-// are shards, and keeps the first few.
+// faultList collects the errors of a file with as many lines as there are shards, and retains the
+// first few.
 type faultList struct {
 	first Faults
 	more  int

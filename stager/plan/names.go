@@ -12,50 +12,46 @@ import (
 	"github.com/stager-dev/stager/stager/unpack"
 )
 
-// Longest names that Linux takes, in bytes.
+// Limits of Linux for names and paths, in bytes.
 const (
 	maxPart = 255
-	maxPath = 4095 // the 4096th ends the string
+	maxPath = 4095 // the 4096th byte ends the string
 )
 
-// reserved is the corner of a destination that belongs to stager itself.
+// reserved is the directory of a destination that belongs to stager.
 const reserved = ".stager"
 
-// CopyRecords is where a copy keeps what it remembers, at its destination. No listing
-// takes it for data.
+// CopyRecords is the directory at the destination in which copies record what they did. Listings
+// never return it as data.
 const CopyRecords = ".stager-copy/"
 
-// Names decides whether the keys of one listing can be paths below a directory. Keys
-// come from a store, and whoever can write there chooses them: a key is taken
-// exactly as it is, or refused; it is never bent into shape, since two keys bent
-// alike would become one file.
+// Names decides whether the keys of one listing can be paths below a directory. Keys are untrusted,
+// as anyone who can write to the store chooses them. A key is accepted unchanged or refused; it is
+// never modified, since two keys could then become one file.
 //
-// It wants the keys in the ascending byte order in which a store lists them and
-// remembers no more than one of them, however long the listing. The zero value is
-// ready.
+// It needs the keys in the ascending byte order in which stores list them, and remembers at most
+// one key, however long the listing. The zero value is ready to use.
 type Names struct {
-	// Unpack says that archives become directories, see [unpack.Dir], which must then share no
-	// path with anything else.
+	// Unpack means that archives become directories, see [unpack.Dir], which must not share a path
+	// with any other object.
 	Unpack bool
 
 	last string
-	// above are the lengths of those prefixes of last that are files themselves:
-	// "a" stands in the way of "a/b". Between the two may come "a-x" and any number
-	// of its like; but all that can come before the last "a/…" begins with "a" and
-	// goes on with a byte up to "/", so each file that still matters is a prefix of
-	// the key that came last.
+	// above are the lengths of the prefixes of last that are files themselves: "a" conflicts with
+	// "a/b". Between the two any number of keys such as "a-x" may appear. But every key that can
+	// precede the last "a/…" begins with "a" followed by a byte up to "/". So each file that still
+	// matters is a prefix of the previous key.
 	above []int
-	// unpacked are the directories of archives of which the same is true: all that can come
-	// before the last "a/…" begins with "a" and goes on with such a byte, "a.tar" too.
+	// unpacked are the directories of archives for which the same is true: every key that can
+	// precede the last "a/…" begins with "a" followed by such a byte, also "a.tar".
 	unpacked []unpacked
 }
 
-// unpacked is a directory that an archive becomes.
+// unpacked is the directory of an archive.
 type unpacked struct{ dir, key string }
 
-// Check takes the next key. It returns nil when the key is a relative path that
-// leads nowhere but down, fits the file system, and shares no path with a key
-// before it.
+// Check checks the next key. It returns nil if the key is a relative path without "..", fits the
+// file system, and conflicts with no earlier key.
 func (n *Names) Check(key string) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -66,7 +62,7 @@ func (n *Names) Check(key string) error {
 	keep := n.above[:0]
 	for _, l := range n.above {
 		if !strings.HasPrefix(key, n.last[:l]) || key[l] > '/' {
-			break // longer prefixes have ended too
+			break // longer prefixes cannot match either
 		}
 		if key[l] == '/' {
 			return fmt.Errorf("there is a file %q as well, which cannot be a directory too; exclude one of them", key[:l])
@@ -87,8 +83,8 @@ func (n *Names) Check(key string) error {
 	return nil
 }
 
-// unpack finds what a key has in common with the directory of an archive, and tells whether
-// it stays a file. files are the lengths of its prefixes that are files themselves.
+// unpack checks a key against the directories of archives, and reports whether it stays a file.
+// files are the lengths of its prefixes that are files themselves.
 func (n *Names) unpack(key string, files []int) (stays bool, err error) {
 	n.unpacked = slices.DeleteFunc(n.unpacked, func(u unpacked) bool {
 		return !strings.HasPrefix(key, u.dir) || key[len(u.dir)] > '/'
@@ -115,7 +111,7 @@ func (n *Names) unpack(key string, files []int) (stays bool, err error) {
 	return false, nil
 }
 
-// checkKey is CheckPath for a key, and says what to do.
+// checkKey is CheckPath for a key; its error says what to do.
 func checkKey(key string) error {
 	if key == "" {
 		return errors.New("it is empty")
@@ -126,7 +122,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// CheckPath tells what keeps a name, for itself, from being a path below a directory.
+// CheckPath returns why a name, by itself, cannot be a path below a directory.
 func CheckPath(name string) error {
 	switch {
 	case name == "":
@@ -159,24 +155,23 @@ func CheckPath(name string) error {
 	return nil
 }
 
-// Bounds of FlatName.
+// Limits of FlatName.
 const (
 	maxFlat  = 200 // leaves room for a position in front
 	flatHead = 60
-	flatTail = 100 // with the extensions
+	flatTail = 100 // includes the extensions
 )
 
-// FlatName is a file name for a key in a directory without directories: different for
-// different keys, at most 200 bytes, the key itself where that has no slash. It
-// ends as the key does, so that "*.tar" matches. A slash becomes "%2F" and a
-// percent sign "%25", as in a URL; a name that is too long loses its middle to 32
-// hexadecimal digits.
+// FlatName returns a file name for a key, without directories. Different keys have different names.
+// A name has at most 200 bytes, and equals the key if that has no slash. It ends as the key does,
+// so that "*.tar" matches. A slash becomes "%2F" and a percent sign "%25", as in a URL. The middle
+// of a longer name is replaced by 32 hexadecimal digits.
 func FlatName(key string) string {
 	name := strings.NewReplacer("%", "%25", "/", "%2F").Replace(key)
 	if len(name) <= maxFlat {
 		return name
 	}
-	// "%~" is in no shorter name, since there each "%" has a "2" behind it.
+	// No shorter name contains "%~", since there "2" follows each "%".
 	sum := sha256.Sum256([]byte(key))
 	head, tail := flatHead, len(name)-flatTail
 	for !utf8.RuneStart(name[head]) {

@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// EnvError says that the surroundings do not give what the plan needs, or
-// contradict themselves: a wrong configuration rather than a wrong plan.
+// EnvError reports that the environment lacks what the plan needs, or contradicts itself: the
+// configuration is wrong, not the plan.
 type EnvError struct{ Err error }
 
 func (e *EnvError) Error() string { return e.Err.Error() }
 
-// ExitCode is EX_CONFIG of sysexits.h, also when the cause is Faults.
+// ExitCode returns EX_CONFIG of sysexits.h, also if the cause is Faults.
 func (e *EnvError) ExitCode() int { return 78 }
 
-// Unwrap is the cause; [Faults] when it belongs to places of the plan.
+// Unwrap returns the cause: [Faults] if it concerns fields of the plan.
 func (e *EnvError) Unwrap() error { return e.Err }
 
-// indexSource is a pair of variables by which a launcher tells a process its place.
+// indexSource is a pair of variables by which a launcher gives a process its index and count.
 type indexSource struct {
 	index, count string
-	perNode      string // how many processes share a node; the pair counts processes
+	perNode      string // variable with the processes per node, if the pair counts processes
 }
 
-// Launchers by how much their word counts. Those of one rank speak of the same
-// thing and must agree. Those of different ranks may well differ: a pod of a
-// PyTorchJob has NODE_RANK of its nodes and RANK of its processes.
+// launchers are ordered by priority. Those of one rank mean the same and must agree. Those of
+// different ranks may differ: a pod of a PyTorchJob has NODE_RANK of its nodes and RANK of its
+// processes.
 var launchers = [][]indexSource{
 	{
 		{index: "STAGER_INDEX", count: "STAGER_COUNT"},
@@ -44,25 +44,24 @@ var launchers = [][]indexSource{
 	},
 }
 
-// Resolve finds out which node of how many this is, and which part of the inputs it
-// takes. They are the same, but for by: none, where every node takes the whole and
-// node is the zero Shard when the environment does not tell it.
+// Resolve returns which node of how many this is, and which partition of the inputs it gets. They
+// are equal except for by: none, where every node gets the whole, and node is the zero Shard if the
+// environment does not set it.
 //
-// With by: auto the first launcher that speaks is heard, and one that says nothing
-// about nodes means a single one. STAGER_COUNT stands in for a count that a launcher
-// does not tell, such as the completions of an Indexed Job. An index without a
-// count, a count without an index, and two that contradict each other, are an
-// [EnvError]: a wrong guess would leave out data without a word.
+// With by: auto the first launcher that sets variables decides; without any there is a single node.
+// STAGER_COUNT replaces a count that the launcher does not set, such as the completions of an
+// Indexed Job. An index without a count, a count without an index, and contradictions are an
+// [EnvError]: a wrong guess would silently omit data.
 //
-// STAGER_INDEX may be a sum of products, such as 2*8+3, since Kubernetes can put the
-// labels of a pod beside each other and not reckon with them.
+// STAGER_INDEX may be a sum of products, such as 2*8+3, since Kubernetes can concatenate the labels
+// of a pod but cannot calculate.
 func (s ShardSpec) Resolve(getenv func(string) string) (node, part Shard, err error) {
 	switch s.By {
 	case ShardExplicit:
 		node, err = s.explicit(getenv)
 		part = node
 	case ShardNone:
-		// What cannot be told is not needed either, unless a placeholder asks for it.
+		// An unknown node matters only if a placeholder needs it.
 		if node, err = fromLaunchers(getenv); err != nil {
 			node, err = Shard{}, nil
 		}
@@ -152,7 +151,7 @@ func fromLaunchers(getenv func(string) string) (Shard, error) {
 	return Shard{Index: 0, Count: 1}, nil
 }
 
-// read is what a launcher says; the count's name is empty when it says none.
+// read returns the launcher's values. The name of count is empty if it is not set.
 func (s indexSource) read(getenv func(string) string) (index, count said, err error) {
 	if index, err = number(s.index, getenv(s.index)); err != nil {
 		return said{}, said{}, err
@@ -190,7 +189,7 @@ func number(name, text string) (said, error) {
 	return said{name, n}, nil
 }
 
-// reckon is the value of a sum of products, such as 3 or 2*8+3.
+// reckon evaluates a sum of products, such as 3 or 2*8+3.
 func reckon(text string) (sum int, err error) {
 	for term := range strings.SplitSeq(text, "+") {
 		product := 1
@@ -206,7 +205,7 @@ func reckon(text string) (sum int, err error) {
 	return sum, nil
 }
 
-// join takes over what another says, if it says anything.
+// join adopts the other value, if it is set. Two different values are an error.
 func (s *said) join(other said) error {
 	if s.name == "" || other.name == "" {
 		if s.name == "" {

@@ -8,15 +8,15 @@ import (
 	"github.com/stager-dev/stager/stager/internal/shuffle"
 )
 
-// Order is the order in which the objects of a manifest come: for each epoch, from 0,
-// the index of the object at each position. It depends on nothing else: not on the
-// number of nodes, which take their positions by [Shard.Owns], nor on time, release or
-// machine. What it returns is the caller's.
+// Order returns the order of a manifest's objects: a function that returns, for an epoch from 0,
+// the index of the object at each position. It depends on nothing else: not on the number of nodes,
+// which select their positions by [Shard.Owns], nor on time, release or machine. The caller may
+// modify the returned slices.
 //
-// ByName is the order of the listing, ByList that of the list by which the manifest
-// was [Arrange]d. Shuffle is another permutation for each seed and epoch. ByBlock
-// shuffles blocks of neighbours, and the objects within each. Balanced and
-// Weighted are told in files of their names.
+// ByName is the order of the listing, ByList the order of the list that the manifest was [Arrange]d
+// by. Shuffle is another permutation for each seed and epoch. ByBlock shuffles blocks of
+// consecutive objects, and the objects within each block. For Balanced and Weighted see balanced.go
+// and weighted.go.
 func Order(spec OrderSpec, m Manifest) func(epoch int) []int {
 	n := len(m.Objects)
 	switch spec.By {
@@ -49,8 +49,8 @@ func indices(n int) []int {
 	return order
 }
 
-// blocks shuffles blocks of so many neighbours, the last of which may be shorter, and
-// then what is in each.
+// blocks shuffles blocks of length consecutive objects, the last of which may be shorter, and then
+// the objects of each block.
 func blocks(n, length int, random rand.Source) []int {
 	at := indices((n + length - 1) / length)
 	shuffle.Shuffle(at, random)
