@@ -5,24 +5,23 @@ import (
 	"slices"
 )
 
-// Quality is how well mixed an order is.
+// Quality measures how well mixed an order is.
 type Quality struct {
 	Objects int `json:"shards"`
-	// Distances of the class mix of the last samples from that of all: half the sum of
-	// the differences of shares, so 0 is the same mix and 1 has no class in common.
-	// Measured is at how many positions; 0 where classes are not known, or before there
-	// are as many samples. Then the greatest, and the one that 95 of 100 do not pass.
+	// Distances of the class mix of the most recent samples from the mix of all: half the sum of
+	// the differences of shares. So 0 is the same mix, and 1 means no class in common. Measured is
+	// the number of positions; it is 0 if classes are unknown, or with too few samples. WorstMix is
+	// the maximum; the next field is the 95th percentile.
 	Measured int     `json:"mixMeasured"`
 	WorstMix float64 `json:"mixWorst"`
 	P95Mix   float64 `json:"mixP95"`
-	// Entropy tells how unforeseeable the next object is when the one before is known,
-	// in the order of the names: 0 for those in their order, 1 for a uniform
-	// permutation.
+	// Entropy measures how unpredictable the next object is, given the previous one, in the order
+	// of the names: 0 for name order, 1 for a uniform permutation.
 	Entropy float64 `json:"entropy"`
 }
 
-// Quality reckons that of the order in which objects of the manifest were delivered.
-// over is in samples, as in OrderSpec.
+// Quality measures the order in which objects of the manifest were delivered. over is a number of
+// samples, as in OrderSpec.
 func (m Manifest) Quality(delivered []int, over int) Quality {
 	q := Quality{Objects: len(delivered), Entropy: entropy(delivered, len(m.Objects))}
 	if len(m.Classes) == 0 || len(m.Counts) == 0 {
@@ -57,7 +56,7 @@ func (m Manifest) distances(delivered []int, over int) (distances []float64) {
 			from++
 		}
 		if !full || n == 0 {
-			continue // the first samples have no mix yet
+			continue // too few samples so far
 		}
 		var d float64
 		for k, have := range classes {
@@ -68,8 +67,8 @@ func (m Manifest) distances(delivered []int, over int) (distances []float64) {
 	return distances
 }
 
-// entropy is that of the steps from each object to the next, which a uniform
-// permutation spreads evenly over all distances.
+// entropy returns the entropy of the steps from each object to the next. A uniform permutation
+// spreads the steps evenly over all distances.
 func entropy(delivered []int, n int) float64 {
 	buckets := min(64, int(math.Sqrt(float64(len(delivered)))))
 	if buckets < 2 {
@@ -89,6 +88,6 @@ func entropy(delivered []int, n int) float64 {
 			used++
 		}
 	}
-	h += float64(used) / (2 * steps) // what a few draws of many fall short of
+	h += float64(used) / (2 * steps) // correction for the bias of small samples
 	return min(1, h/math.Log(float64(buckets)))
 }

@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Bytes is a number of bytes. In files it is an integer or a Kubernetes quantity
-// such as 60Gi; the empty text is 0.
+// Bytes is a number of bytes. In files it is an integer or a Kubernetes quantity such as 60Gi; the
+// empty text is 0.
 type Bytes int64
 
-// String is the quantity: "60Gi".
+// String returns the quantity: "60Gi".
 func (b Bytes) String() string {
 	return resource.NewQuantity(int64(b), resource.BinarySI).String()
 }
@@ -23,11 +23,10 @@ func (b Bytes) String() string {
 // MarshalJSON writes String.
 func (b Bytes) MarshalJSON() ([]byte, error) { return json.Marshal(b.String()) }
 
-// bytesForm bounds what a quantity may look like: 1e9999999 is one too, and takes
-// seconds to read.
+// bytesForm restricts quantities: 1e9999999 is valid, too, and takes seconds to parse.
 var bytesForm = regexp.MustCompile(`^[+-]?[0-9.]{1,32}([eE][+-]?[0-9]{1,2}|[a-zA-Z]{0,2})$`)
 
-// ParseBytes reads a number of bytes as it stands in files.
+// ParseBytes parses a number of bytes as written in files.
 func ParseBytes(text string) (b Bytes, err error) {
 	err = b.set(text)
 	return b, err
@@ -63,7 +62,7 @@ func (b *Bytes) set(text string) error {
 // Duration is a time span. In files it is written as in Go: 90s, 10m, 1h30m.
 type Duration time.Duration
 
-// String is as time.Duration writes it.
+// String formats as time.Duration does.
 func (d Duration) String() string { return time.Duration(d).String() }
 
 // MarshalJSON writes String.

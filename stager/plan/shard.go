@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// Stripes is how finely a dataset can be divided among nodes, and so the largest
-// Count. 840 is the smallest number that every count up to 8 divides evenly.
+// Stripes is the maximum Count: how finely a dataset can be divided among nodes. 840 is the
+// smallest number that every count up to 8 divides evenly.
 const Stripes = 840
 
-// Shard is the part of a dataset that one node takes: the Index-th of Count, from
-// 0. The zero value is the whole.
+// Shard is one node's partition of a dataset: number Index of Count, from 0. The zero value is the
+// whole.
 type Shard struct{ Index, Count int }
 
-// Owns tells whether the item at a position of the order belongs to the shard.
-// Positions are dealt to stripes and stripes to nodes, both in turn, so each
-// position belongs to exactly one node of Count and small datasets spread too.
+// Owns reports whether the item at a position of the order belongs to the partition. Positions are
+// dealt round-robin to stripes, and stripes to nodes. So each position belongs to exactly one node
+// of Count, and small datasets spread, too.
 func (s Shard) Owns(position int) bool {
 	return s.Count <= 1 || position%Stripes%s.Count == s.Index
 }
 
-// String is "index/count", as ParseShard reads it.
+// String returns "index/count", as ParseShard parses it.
 func (s Shard) String() string { return fmt.Sprintf("%d/%d", s.Index, max(s.Count, 1)) }
 
-// ParseShard reads "2/8": the third of eight.
+// ParseShard parses a partition: "2/8" is the third of eight.
 func ParseShard(text string) (Shard, error) {
 	index, count, ok := strings.Cut(text, "/")
 	i, errIndex := strconv.Atoi(index)
@@ -36,7 +36,7 @@ func ParseShard(text string) (Shard, error) {
 	return s, s.check()
 }
 
-// check tells why a shard cannot be one.
+// check returns an error for an invalid partition.
 func (s Shard) check() error {
 	switch {
 	case s.Count < 1 || s.Count > Stripes:

@@ -12,7 +12,7 @@ import (
 	"github.com/stager-dev/stager/stager/internal/shuffle"
 )
 
-// maxWeight and maxPasses keep an epoch of Weighted within what can be meant.
+// maxWeight and maxPasses limit an epoch of Weighted to reasonable values.
 const (
 	maxWeight = 1_000_000
 	maxPasses = 1000
@@ -20,22 +20,21 @@ const (
 
 func (o OrderSpec) within() string { return cmp.Or(o.Within, Shuffle) }
 
-// blend mixes several sources by their weights. An epoch has one pass over the source
-// that is largest beside its weight, so that nothing is left out, and of the others as
-// much as their weights ask for: some may come several times, pass by pass, each pass
-// in an order of its own.
+// blend mixes several sources by their weights. An epoch has one pass over the source that is
+// largest relative to its weight, so that nothing is omitted. Other sources contribute according to
+// their weights: some may need several passes, each with its own order.
 //
-// What is weighed are samples where they are known of all, else bytes.
+// Weights apply to samples if the counts of all are known, else to bytes.
 //
-// Each source is spread evenly over the epoch, give or take as much as keeps two of
-// them from marching in step, which would give one node all of one source. At any
-// position, what came of a source is within one of its shards of its share.
+// Each source is spread evenly over the epoch, with enough jitter to keep two sources from being in
+// phase, which would give one node all of one source. At any position, a source's contribution is
+// within one of its shards of its share.
 type blend struct {
 	spec OrderSpec
 	m    Manifest
 }
 
-// unit is what a shard weighs. Even an empty one moves on.
+// unit returns the weight of a shard. An empty one counts as well, so that the order advances.
 func (b blend) unit(object int) uint64 {
 	if b.m.Counts != nil {
 		return uint64(max(b.m.Counts[object].Samples, 1))
@@ -43,7 +42,7 @@ func (b blend) unit(object int) uint64 {
 	return uint64(max(b.m.Objects[object].Size, 1))
 }
 
-// sums are the weights of one pass over each source.
+// sums returns the weight of one pass over each source.
 func (b blend) sums() []uint64 {
 	sums := make([]uint64, len(b.m.Shares))
 	object := 0
@@ -56,8 +55,8 @@ func (b blend) sums() []uint64 {
 	return sums
 }
 
-// goals are what each source brings to an epoch. tooOften is the first that would come
-// more than maxPasses times, or -1.
+// goals returns what each source contributes to an epoch. tooOften is the first source that would
+// need more than maxPasses passes, or -1.
 func (b blend) goals() (goals []uint64, tooOften int) {
 	sums := b.sums()
 	most := 0
@@ -74,7 +73,7 @@ func (b blend) goals() (goals []uint64, tooOften int) {
 		hi, lo := bits.Mul64(sums[most], uint64(s.Weight))
 		weight := uint64(b.m.Shares[most].Weight)
 		if hi >= weight {
-			return goals, i // more than can be counted
+			return goals, i // overflow
 		}
 		var rest uint64
 		if goals[i], rest = bits.Div64(hi, lo, weight); rest > 0 {
@@ -87,7 +86,7 @@ func (b blend) goals() (goals []uint64, tooOften int) {
 	return goals, tooOften
 }
 
-// CheckShares refuses weights that would have a small source come without end.
+// CheckShares refuses weights that would repeat a small source too often.
 func (m Manifest) CheckShares(order OrderSpec) error {
 	if _, i := (blend{order, m}).goals(); i >= 0 {
 		return &EnvError{fmt.Errorf("%s is so small beside its weight of %d that it would come more than %d times in each epoch; lower its weight, or raise the others'",
@@ -98,7 +97,7 @@ func (m Manifest) CheckShares(order OrderSpec) error {
 
 func (b blend) order(epoch int) []int {
 	type placed struct {
-		at     uint64 // of 2^64
+		at     uint64 // in units of 1/2^64
 		object int
 	}
 	var all []placed
@@ -120,7 +119,7 @@ func (b blend) order(epoch int) []int {
 				total += b.unit(first + o)
 			}
 		}
-		jitter := rand.NewChaCha8(b.key(epoch, uint64(i), 1<<63)) // no pass
+		jitter := rand.NewChaCha8(b.key(epoch, uint64(i), 1<<63)) // not used as a pass number
 		var before uint64
 		for _, o := range stream {
 			unit := b.unit(o)
@@ -139,7 +138,7 @@ func (b blend) order(epoch int) []int {
 	return order
 }
 
-// key is that of one pass over one source.
+// key returns the random key for one pass over one source.
 func (b blend) key(epoch int, source, pass uint64) [sha256.Size]byte {
 	text := []byte("stager weighted 1\n")
 	for _, n := range []uint64{uint64(b.spec.Seed), uint64(epoch), source, pass} {

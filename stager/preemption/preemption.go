@@ -1,7 +1,7 @@
-// Package preemption waits for word that the machine is about to be taken away, as clouds
-// give it to spot instances: by a file, or by an address that is asked every few seconds.
+// Package preemption waits for the notice that a machine is about to be taken away, as clouds send
+// it to spot instances. The source is a file, or a URL that is polled every few seconds.
 //
-// [Check] refuses what is neither, [Wait] returns when the word has come.
+// [Check] validates a source, [Wait] returns when the notice has arrived.
 package preemption
 
 import (
@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	every   = 2 * time.Second // two minutes are what most clouds give
-	patient = 2 * time.Second // with one request
-	limit   = 64 << 10        // bytes of an answer
+	every   = 2 * time.Second // most clouds give two minutes' notice
+	patient = 2 * time.Second // time-out of one request
+	limit   = 64 << 10        // maximum size of a response
 )
 
-// Check refuses what is neither an absolute path nor an address.
+// Check returns an error unless source is an absolute path or a URL.
 func Check(source string) error {
 	if filepath.IsAbs(source) {
 		return nil
@@ -39,12 +39,12 @@ func Check(source string) error {
 	return nil
 }
 
-// Wait returns when the notice has come, and what it says is left until then; 0 when it
-// does not say. It returns ctx's error when that ends before. An address that does not
-// answer is asked again, and told of once.
+// Wait returns when the notice has arrived, with the time left; 0 if the notice contains no time.
+// It returns ctx's error if ctx ends first. If a URL does not respond, Wait logs this once and
+// retries.
 //
-// Of a file its being there is the notice, of an address an answer of 200 that says
-// when, or TRUE. Both may be {"action": …, "time": …}, or a time alone, by RFC 3339.
+// A file is a notice if it exists. A URL returns a notice with status 200 and a body that is a time
+// or TRUE. Both may contain {"action": …, "time": …}, or only a time in RFC 3339 format.
 func Wait(ctx context.Context, source string, log *slog.Logger) (time.Duration, error) {
 	w := &watcher{source: source, client: &http.Client{Transport: &http.Transport{}, Timeout: patient}}
 	defer w.client.CloseIdleConnections()
@@ -75,11 +75,11 @@ func Wait(ctx context.Context, source string, log *slog.Logger) (time.Duration, 
 type watcher struct {
 	source string
 	client *http.Client
-	token  string    // of the address, where it gives one
-	until  time.Time // the token is good, or none is asked for again
+	token  string    // for the URL, if its cloud requires one
+	until  time.Time // the token is valid, or no new one is requested
 }
 
-// check asks once.
+// check polls once.
 func (w *watcher) check(ctx context.Context) (came bool, at time.Time, err error) {
 	if !filepath.IsAbs(w.source) {
 		return w.poll(ctx)
@@ -95,9 +95,9 @@ func (w *watcher) check(ctx context.Context) (came bool, at time.Time, err error
 	return true, at, nil
 }
 
-// readFile reads the beginning of a file. Whoever may write its directory may put something
-// else there, so it does not wait for a FIFO, nor read more than a notice has. It follows
-// links: Kubernetes gives files of volumes their names by links.
+// readFile reads the beginning of a file. Others who can write to the directory may replace the
+// file, so it does not block on a FIFO, and does not read more than a notice can have. It follows
+// symbolic links: Kubernetes uses them for files of volumes.
 func readFile(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -114,7 +114,7 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, limit))
 }
 
-// poll asks the address. 404 is how most say that there is nothing.
+// poll requests the URL. Most clouds return 404 if there is no notice.
 func (w *watcher) poll(ctx context.Context) (came bool, at time.Time, err error) {
 	w.renew(ctx)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.source, http.NoBody)
@@ -129,7 +129,7 @@ func (w *watcher) poll(ctx context.Context) (came bool, at time.Time, err error)
 	if err != nil {
 		return false, at, err
 	}
-	defer resp.Body.Close() // it was read
+	defer resp.Body.Close() // already read
 	text, err := io.ReadAll(io.LimitReader(resp.Body, limit))
 	switch {
 	case err != nil:
@@ -144,12 +144,12 @@ func (w *watcher) poll(ctx context.Context) (came bool, at time.Time, err error)
 	return came, at, nil
 }
 
-// clouds are those whose metadata want a token, as their headers begin.
+// clouds are the header prefixes of clouds whose metadata services require a token.
 var clouds = []string{"X-aws-ec2", "X-aliyun-ecs"}
 
 const tokenLife = 6 * time.Hour
 
-// renew gets a token where one is given.
+// renew requests a new token, if the service supports tokens.
 func (w *watcher) renew(ctx context.Context) {
 	if time.Now().Before(w.until) {
 		return
@@ -170,14 +170,14 @@ func (w *watcher) renew(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	defer resp.Body.Close() // it was read
+	defer resp.Body.Close() // already read
 	text, err := io.ReadAll(io.LimitReader(resp.Body, limit))
 	if err == nil && resp.StatusCode == http.StatusOK {
 		w.token, w.until = strings.TrimSpace(string(text)), time.Now().Add(tokenLife/2)
 	}
 }
 
-// read tells whether a text is a notice, and for when.
+// read reports whether a text is a notice, and returns its time.
 func read(text []byte) (came bool, at time.Time) {
 	var said struct {
 		Action string    `json:"action"`

@@ -1,9 +1,8 @@
-// Package process runs a container's command as an init process does: signals are passed
-// on, and orphans are reaped.
+// Package process runs a container's command as an init process does: [Run] forwards signals and
+// reaps orphaned processes.
 //
-// stager is often the first process of a container. Whatever the command and its children
-// leave behind then becomes a child of stager, and stays a zombie, with its number in use,
-// until stager waits for it.
+// stager is often the first process of a container. Orphaned processes of the command then become
+// children of stager. Each stays a zombie and occupies a process id until stager waits for it.
 package process
 
 import (
@@ -16,26 +15,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signalBase is added to a signal's number when a command died of it, as shells do.
+// signalBase is added to a signal's number if a signal killed the command, as shells do.
 const signalBase = 128
 
-// Run runs a command, passes signals on to it, and returns its exit code when it has
-// ended; an error says that it cannot be started. Orphans become children of this process
-// and are reaped. What the command leaves running ends with it where this process is the
-// first of its PID namespace, as it would without a parent. No other code of the process
-// may start children while a command runs. A nil env is this process's; of two values of
-// a variable the later one counts.
+// Run runs a command, forwards signals to it, and returns its exit code. An error means that it
+// cannot be started. Orphaned processes become children of this process and are reaped. If this
+// process is the first of its PID namespace, the remaining processes are killed when the command
+// exits, as they would be without a parent. No other code of the process may start children while a
+// command runs. A nil env means this process's environment; the last of several values of a
+// variable counts.
 func Run(command, env []string, signals <-chan os.Signal) (code int, err error) {
 	return RunStarted(command, env, signals, func(int) {})
 }
 
-// RunStarted is [Run], and calls started with the process's number when it runs.
+// RunStarted is [Run], and calls started with the process id when the command runs.
 func RunStarted(command, env []string, signals <-chan os.Signal, started func(pid int)) (code int, err error) {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
 		return 0, err
 	}
-	// Without it orphans go to another process, which is as good.
+	// If this fails, orphans go to another process, which is fine.
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	child, ended, err := all.start(path, command, env)
 	if err != nil {
@@ -45,11 +44,11 @@ func RunStarted(command, env []string, signals <-chan os.Signal, started func(pi
 	for {
 		select {
 		case s := <-signals:
-			_ = child.Signal(s) // it may just have ended
+			_ = child.Signal(s) // it may have exited
 		case status := <-ended:
-			_ = child.Release() // reaped already
+			_ = child.Release() // already reaped
 			if os.Getpid() == 1 {
-				_ = syscall.Kill(-1, syscall.SIGKILL) // ESRCH: nothing is left
+				_ = syscall.Kill(-1, syscall.SIGKILL) // ESRCH: no process is left
 			}
 			if status.Signaled() {
 				return signalBase + int(status.Signal()), nil
@@ -59,8 +58,8 @@ func RunStarted(command, env []string, signals <-chan os.Signal, started func(pi
 	}
 }
 
-// reaper waits for every child of this process, in one goroutine: of two that wait for any
-// child each could take the end of the other's.
+// reaper waits for every child of this process, in one goroutine. If two goroutines waited for any
+// child, each could get the exit of the other's child.
 type reaper struct {
 	mu       sync.Mutex // guards all below; held while a child is started
 	commands map[int]chan<- syscall.WaitStatus
@@ -85,7 +84,7 @@ func (r *reaper) start(path string, command, env []string) (*os.Process, <-chan 
 	return child, ended, nil
 }
 
-// reap waits for all children until there are none.
+// reap waits for children until there are none.
 func (r *reaper) reap() {
 	for {
 		var status syscall.WaitStatus
@@ -102,7 +101,7 @@ func (r *reaper) reap() {
 	}
 }
 
-// report sends the end of a command to who waits for it.
+// report sends the exit status of a command to its waiter.
 func (r *reaper) report(pid int, status syscall.WaitStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +111,7 @@ func (r *reaper) report(pid int, status syscall.WaitStatus) {
 	}
 }
 
-// rest ends the reaper unless a command was started meanwhile.
+// rest stops the reaper unless a command was started meanwhile.
 func (r *reaper) rest() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

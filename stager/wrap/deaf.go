@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// deaf passes the signals of a command on, and kills a command that ignores SIGTERM once
-// all its outputs are saved.
+// deaf forwards signals to a command, and kills a command that ignores SIGTERM once all its outputs
+// are saved.
 type deaf struct {
 	cfg     Config
 	ignores func(pid int) bool
-	signals chan os.Signal // of the command
-	pid     chan int       // of the command, once
+	signals chan os.Signal // for the command
+	pid     chan int       // of the command, sent once
 }
 
 // watch runs until ctx ends.

@@ -1,11 +1,11 @@
-// Package wrap is the parent of a container's command. It passes signals on, reaps
-// orphans, and holds the container's end until stager's sidecar has saved the outputs.
+// Package wrap is the parent process of a container's command. [Run] forwards signals, reaps
+// orphaned processes, and delays the container's exit until stager's sidecar has saved the outputs.
 //
-// Kubernetes ignores what becomes of a sidecar: a pod whose main container ends with 0
-// while the sidecar is down has succeeded, and its volumes are removed. The sidecar is
-// started again as long as the main container runs, if only after a back-off of up to
-// five minutes, so [Run] keeps it running. The command's container has no credentials of
-// the store, so it does not save by itself.
+// Kubernetes ignores the state of a sidecar: a pod whose main container exits with 0 while the
+// sidecar is down has succeeded, and its volumes are removed. As long as the main container runs,
+// Kubernetes restarts the sidecar, with a back-off of up to five minutes. So Run keeps the main
+// container running. The command's container has no credentials for the store, so Run does not save
+// by itself.
 package wrap
 
 import (
@@ -19,36 +19,36 @@ import (
 	"github.com/stager-dev/stager/stager/process"
 )
 
-// Config is what Run needs. All fields but SuccessOnly, Ended and Log must be set.
+// Config configures Run. All fields except SuccessOnly, Ended and Log are required.
 type Config struct {
 	Command []string         // the program and its arguments
 	Env     []string         // of the command
-	Signals <-chan os.Signal // for the command
-	// Save returns nil when the sidecar has saved all outputs after the command ended with
-	// a code, and an error when it has not.
+	Signals <-chan os.Signal // to forward to the command
+	// Save returns nil when the sidecar has saved all outputs after the command exited with the
+	// code, and an error if it has not.
 	Save func(ctx context.Context, code int) error
-	// Away reports whether an error of Save means that the sidecar does not answer yet.
+	// Away reports whether an error of Save means that the sidecar does not respond yet.
 	Away func(error) bool
-	// Wait limits the time between the end of the command and its outputs being saved.
+	// Wait limits the time from the exit of the command until its outputs are saved.
 	Wait time.Duration
-	// SuccessOnly waits only for a command that ended with 0. In a pod that restarts its
-	// container after a failure the volumes and the sidecar stay.
+	// SuccessOnly waits only after exit code 0. If a pod restarts its container after a failure,
+	// the volumes and the sidecar stay.
 	SuccessOnly bool
-	// Ended reports whether the sidecar was told of the pod's end and has saved everything
-	// that there is. A command that ignores SIGTERM is killed then, since nothing but the
-	// grace period would end its pod. Nil: it is never killed.
+	// Ended reports whether the sidecar has received the signal that the pod ends, and has saved
+	// everything. A command that ignores SIGTERM is then killed, since otherwise its pod would last
+	// for the whole grace period. Nil: it is never killed.
 	Ended func(ctx context.Context) bool
 	Log   *slog.Logger // nil: silent
 }
 
-// pause is the time between two calls to a sidecar that does not answer.
+// pause is the interval between requests to a sidecar that does not respond.
 const pause = time.Second
 
 var silent = slog.New(slog.DiscardHandler)
 
-// Run runs the command and returns nil, or a *stager.ChildError with its exit code. It
-// returns a *stager.UnsavedError when the command ended with 0 and its outputs are not
-// saved, and a *stager.StartError when the command cannot be started.
+// Run runs the command and returns nil, or a *stager.ChildError with its exit code. It returns a
+// *stager.UnsavedError if the command exited with 0 and its outputs are not saved, and a
+// *stager.StartError if the command cannot be started.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = silent
@@ -78,7 +78,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// hold returns when the outputs are saved, or why they are not.
+// hold returns nil when the outputs are saved, or the reason why they are not.
 func (cfg Config) hold(ctx context.Context, code int) error {
 	if code != 0 && cfg.SuccessOnly {
 		cfg.Log.Info("the command failed, its outputs stay on their volumes", "code", code)

@@ -1,6 +1,5 @@
-// Package golden is for tests: it compares what comes with a file that somebody has read
-// and found right. With "go test -update" it writes what comes instead; read the
-// difference before you commit it.
+// Package golden compares the output of a test with a file that was reviewed. "go test -update"
+// rewrites the files; review the difference before you commit it.
 package golden
 
 import (
@@ -11,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Update tells that what comes is to be written. [File] does that by itself.
+// Update means that golden files are rewritten. [File] evaluates it.
 var Update = flag.Bool("update", false, "write what comes into the files of what is wanted")
 
-// File compares what comes with a file.
+// File compares got with a golden file.
 func File(t testing.TB, file string, got []byte) {
 	t.Helper()
 	if *Update {

@@ -1,7 +1,6 @@
-// Package shuffle draws orders and numbers from a source of random bits. It does so itself,
-// because rand.Rand does not promise that it always will in the same way, and an order
-// that is to be repeated must be the same in every release of stager, built with
-// whatever release of Go.
+// Package shuffle generates permutations and numbers from a source of random bits. It does not use
+// rand.Rand, whose algorithms may change: a reproducible order must be the same in every release of
+// stager, built with any release of Go.
 package shuffle
 
 import (
@@ -9,7 +8,7 @@ import (
 	"math/rand/v2"
 )
 
-// Shuffle puts things into a random order, by the way of Fisher and Yates.
+// Shuffle shuffles all in place, by the Fisher–Yates algorithm.
 func Shuffle[T any](all []T, random rand.Source) {
 	for i := len(all) - 1; i > 0; i-- {
 		j := Uint64N(uint64(i)+1, random)
@@ -17,8 +16,8 @@ func Shuffle[T any](all []T, random rand.Source) {
 	}
 }
 
-// Uint64N draws evenly from [0, n): the high half of a 128-bit product, where the few
-// low halves that would favour some results are drawn anew.
+// Uint64N returns a uniform number from [0, n): the high half of a 128-bit product. It retries for
+// the few low halves that would introduce a bias.
 func Uint64N(n uint64, random rand.Source) uint64 {
 	uneven := -n % n // 2^64 mod n
 	for {
