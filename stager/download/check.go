@@ -12,13 +12,12 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// A file that has its object's size and time may be the object: somebody brought the
-// dataset by another way, the record was lost, or an owner was changed. It may be another
-// file as well, which somebody put there, or which was changed and got its time back. Only
-// its bytes tell.
+// A file with its object's size and time may be the object: the dataset was copied by other means,
+// the record was lost, or the file's owner was changed. It may also be another file that was put
+// there, or that was changed and had its time restored. Only its bytes can tell.
 
-// check reads a file that looks like its object. When it is that, it is noted, and need not
-// be read again; else it is refused, or replaced where that is allowed.
+// check reads a file that looks like its object. If it is the object, check records it, so that it
+// need not be read again; otherwise check refuses it, or replaces it if that is allowed.
 func (p *run) check(ctx context.Context, obj backends.Object) error {
 	same, now, err := p.holds(ctx, obj)
 	if err != nil {
@@ -34,11 +33,11 @@ func (p *run) check(ctx context.Context, obj backends.Object) error {
 	case !p.cfg.Overwrite:
 		return p.inTheWay(obj.Key, "it has the size and the time of the object, but other bytes, and stager did not write them")
 	}
-	return p.small(ctx, obj, 0) // the gate is open: it has no place there
+	return p.small(ctx, obj, 0) // the barrier is open, so no place in the spool is needed
 }
 
-// holds reports whether the file of an object's name has its bytes, and the state in which
-// it has them.
+// holds reports whether an object's file has the object's bytes, and returns the state of the file
+// that was compared.
 func (p *run) holds(ctx context.Context, obj backends.Object) (bool, disk.State, error) {
 	file, err := disk.OpenFile(p.dir.Root(), obj.Key, os.O_RDONLY, 0)
 	var odd *disk.NotRegularError
@@ -61,7 +60,7 @@ func (p *run) holds(ctx context.Context, obj backends.Object) (bool, disk.State,
 	return after == before, after, maybeLocal(obj.Key, err)
 }
 
-// maybeLocal is local for what may be no error.
+// maybeLocal is local, but returns nil for nil.
 func maybeLocal(name string, err error) error {
 	if err == nil {
 		return nil
@@ -69,8 +68,8 @@ func maybeLocal(name string, err error) error {
 	return local(name, err)
 }
 
-// sameBytes compares an open file with the checksum that the store has of an object, or
-// with the object where it has none.
+// sameBytes compares an open file with the checksum that the store has of an object, or with the
+// object's bytes if there is none.
 func (p *run) sameBytes(ctx context.Context, obj backends.Object, file *os.File) (bool, error) {
 	if obj.Size == 0 {
 		return true, nil
@@ -92,7 +91,7 @@ func (p *run) sameBytes(ctx context.Context, obj backends.Object, file *os.File)
 	return equal(in, s, func(err error) error { return unread(ctx, t, err) })
 }
 
-// unread is the error of a file that could not be read.
+// unread returns the error for a file that could not be read.
 func unread(ctx context.Context, t *transfer, err error) error {
 	if ctx.Err() != nil {
 		return t.fail(backends.Canceled, context.Cause(ctx))
@@ -100,7 +99,7 @@ func unread(ctx context.Context, t *transfer, err error) error {
 	return local(t.obj.Key, err)
 }
 
-// equal compares what two readers have; fail makes an error of one of the first.
+// equal compares two readers. fail wraps read errors of the file.
 func equal(file, object io.Reader, fail func(error) error) (bool, error) {
 	const piece = 256 << 10
 	mine, theirs := make([]byte, piece), bufio.NewReaderSize(object, piece)
@@ -120,15 +119,15 @@ func equal(file, object io.Reader, fail func(error) error) (bool, error) {
 			if !bytes.Equal(got[:len(want)], want) {
 				return false, nil
 			}
-			_, _ = theirs.Discard(len(want)) // it is there
+			_, _ = theirs.Discard(len(want)) // the bytes are buffered
 			got = got[len(want):]
 		}
 	}
 }
 
-// cancelable is a reader that ends with a context.
+// cancelable is a reader that stops when a context ends.
 type cancelable struct {
-	ctx  context.Context // of the object: io.Reader brings none
+	ctx  context.Context // of the object: io.Reader has no context parameter
 	from io.Reader
 }
 

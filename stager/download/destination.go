@@ -9,11 +9,11 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// destination is where the files of an archive come down.
+// destination is the directory for the files of an archive.
 type destination struct {
-	dir   string // what they lie in, for the length of paths
+	dir   string // its path, for the length limit
 	to    *disk.Filling
-	admit func(name string, size int64) error // asked before each file
+	admit func(name string, size int64) error // called before each file
 }
 
 var _ unpack.Into = (*destination)(nil)
@@ -36,7 +36,7 @@ func (l *destination) File(name string, size int64, executable bool) (io.WriteCl
 	return &destinationFile{file, l}, nil
 }
 
-// local leaves alone what an Into says by its errors.
+// local wraps errors of the disk, except those that have a meaning for an Into.
 func (l *destination) local(err error) error {
 	if err == nil || err == fs.ErrExist || err == fs.ErrInvalid { //nolint:errorlint // these very ones
 		return err

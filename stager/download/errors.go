@@ -10,8 +10,8 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// local is a failure of the disk: a *backends.LocalError, which tells it from those of
-// the store, and of kind NoSpace when there is none left.
+// local wraps a failure of the disk in a *backends.LocalError, which distinguishes it from failures
+// of the store. A full disk has kind NoSpace instead.
 func local(name string, err error) error {
 	var already *backends.LocalError
 	if errors.As(err, &already) {
@@ -27,7 +27,7 @@ func local(name string, err error) error {
 	return &backends.LocalError{Err: fmt.Errorf("%s: %w", name, err)}
 }
 
-// isKind tells whether the store, not the disk, gave an error of one of the kinds.
+// isKind reports whether err is an error of the store, not of the disk, and of one of the kinds.
 func isKind(err error, kinds ...backends.Kind) bool {
 	var e *backends.Error
 	if !errors.As(err, &e) {

@@ -17,17 +17,17 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// findings are what a survey learned besides the list of objects to fetch.
+// findings are the results of a listing besides the spool of objects to fetch.
 type findings struct {
-	files   int   // to be fetched
-	need    int64 // bytes of disk for these, beyond what they hold already
-	unknown int   // that look like their objects, and must be read
-	// Files that differ and that no run wrote, and what is no file at all.
+	files   int   // number of files to fetch
+	need    int64 // bytes of disk that they need, besides what they occupy already
+	unknown int   // files that look like their objects and must be read
+	// Files that differ and that no run wrote, and entries that are not files.
 	foreign, blocked examples
-	taken            examples // archives whose directory has a name that something else has
+	taken            examples // archives whose directory name is already in use
 }
 
-// examples count names and keep the first few.
+// examples counts names and retains the first few.
 type examples struct {
 	n     int
 	first []string
@@ -47,8 +47,8 @@ func (e *examples) String() string {
 	return s
 }
 
-// list lists the source, finds what must be fetched, and refuses what cannot end
-// well. It changes nothing that anybody but stager knows.
+// list lists the source, finds what must be fetched, and refuses what cannot succeed. It changes
+// nothing outside stager's own files.
 func (p *run) list(ctx context.Context, left *disk.Orphans) (f findings, err error) {
 	defer p.todo.end()
 	within := p.within()
@@ -91,7 +91,7 @@ func (p *run) list(ctx context.Context, left *disk.Orphans) (f findings, err err
 	return f, p.room(&f)
 }
 
-// chosen streams what is to be here in the end.
+// chosen streams the objects that the destination must have in the end.
 func (p *run) chosen(ctx context.Context) iter.Seq2[backends.Object, error] {
 	if obj := p.cfg.Object; obj != nil {
 		one := func(yield func(backends.Object, error) bool) { yield(*obj, nil) }
@@ -105,7 +105,7 @@ func (p *run) chosen(ctx context.Context) iter.Seq2[backends.Object, error] {
 	return l.Objects(ctx, p.cfg.Store)
 }
 
-// warm counts an object that was here before.
+// warm counts an object that was present before this run.
 func (p *run) warm(obj backends.Object) {
 	p.mu.Lock()
 	p.summary.Files, p.summary.WarmFiles = p.summary.Files+1, p.summary.WarmFiles+1
@@ -116,16 +116,16 @@ func (p *run) warm(obj backends.Object) {
 	p.meter.bytes.Add(obj.Size)
 }
 
-// presence is whether an object is in the directory.
+// presence states whether an object is in the directory.
 type presence int
 
 const (
-	absent  presence = iota // or it must be fetched again
-	here                    // and need not be looked at
+	absent  presence = iota // or must be fetched again
+	here                    // and need not be checked
 	unknown                 // a file has its size and time, and must be read
 )
 
-// present finds out whether an object, or what was in it, is here already.
+// present determines whether an object, or an archive's contents, is already in the directory.
 func (p *run) present(obj backends.Object, f *findings) (presence, error) {
 	if directory, _ := p.archive(obj); directory != "" {
 		made, err := p.compareDir(obj, directory, f)
@@ -138,7 +138,8 @@ func (p *run) present(obj backends.Object, f *findings) (presence, error) {
 	return p.compare(obj, f)
 }
 
-// compare finds out whether the object is here already, or notes what is in its place.
+// compare determines whether the object is already in the directory, or records what is in its
+// place.
 func (p *run) compare(obj backends.Object, f *findings) (presence, error) {
 	if p.empty {
 		return absent, nil
@@ -173,7 +174,7 @@ func (p *run) compare(obj backends.Object, f *findings) (presence, error) {
 	return absent, nil
 }
 
-// refuse says what stands in the way.
+// refuse returns an error that names what is in the way.
 func (p *run) refuse(f *findings) error {
 	var text string
 	switch {
@@ -192,14 +193,14 @@ func (p *run) refuse(f *findings) error {
 	return &backends.Error{Op: "write", Store: p.cfg.Dir, Kind: backends.Exist, Err: errors.New(text)}
 }
 
-// vain tells whether what was found so far will be refused.
+// vain reports whether the findings so far already lead to a refusal.
 func (p *run) vain(f *findings) bool {
 	most := p.cfg.Listing.MaxBytes
 	return f.blocked.n > 0 || f.foreign.n > 0 && !p.cfg.Overwrite || most > 0 && p.meter.bytesTotal.Load() > most
 }
 
-// room compares what is needed with what the disk has, and what the head start has
-// taken of it.
+// room compares the space that is needed with the free space of the disk, including what the
+// overlapping transfers have already used.
 func (p *run) room(f *findings) error {
 	p.head.taking.Lock()
 	free, err := p.cfg.free(p.dir)

@@ -14,36 +14,36 @@ import (
 )
 
 const (
-	// oneStream is up to which size an object is read as a single stream: cutting it
-	// would cost more requests than it saves time.
+	// Objects up to oneStream bytes are read as a single stream: cutting them would cost more
+	// requests than it saves time.
 	oneStream = 64 << 20
-	// Larger ones are cut to the store's liking within these bounds.
+	// Larger objects are cut as suits the store, within these bounds.
 	minPiece, maxPiece = 16 << 20, 32 << 20
-	// manyStreams read one object unless it is said otherwise; more make a single file
-	// contended, and the rest of the connections serve other objects.
+	// By default manyStreams requests read one object. More would contend for a single file, and
+	// the other connections serve other objects.
 	manyStreams = 8
 )
 
-// Options say how an object is fetched. The zero value works.
+// Options configure how an object is fetched. The zero value works.
 type Options struct {
 	Verify  Verify
-	Streams int // requests at once for one object; 0: what suits, at most 8
-	// Piece is how long the ranges are that an object is cut into, in bytes; 0: what
-	// suits. A store whose checksums cannot be combined has its own way.
+	Streams int // concurrent requests for one object; 0: automatic, at most 8
+	// Piece is the length of the ranges of an object, in bytes; 0: automatic. It is ignored if the
+	// store's checksums cannot be combined.
 	Piece int64
-	// Arrived is told the number of bytes whenever some were written, from several
-	// goroutines at once. May be nil.
+	// Arrived is called with the number of bytes after each write, from several goroutines
+	// concurrently. May be nil.
 	Arrived func(n int64)
 }
 
-// Object brings what is missing of obj into in, checks it, and returns the checksum
-// that the store and the bytes agree on; the zero value when the store has none, so
-// that only the size is known to be right. The caller publishes.
+// Object fetches the missing part of obj into in, verifies it, and returns the checksum that the
+// store and the bytes agree on. The zero value means that the store has no checksum, so that only
+// the size is verified. The caller publishes the file.
 //
-// An error of kind Changed or NotExist says that this version is no longer there.
-// After one of kind Corrupt the caller discards in, since nobody knows which bytes
-// are wrong; after any other, in may be resumed. Failures of the disk are of type
-// *backends.LocalError, or of kind NoSpace.
+// An error of kind Changed or NotExist means that this version no longer exists. After an error of
+// kind Corrupt the caller must discard in, since it is unknown which bytes are wrong; after any
+// other error, in may be resumed. Failures of the disk have type *backends.LocalError, or kind
+// NoSpace.
 func Object(ctx context.Context, store *backends.Store, obj backends.Object, in *disk.Incoming, opts Options) (backends.Checksum, error) {
 	if err := opts.Verify.check(); err != nil {
 		return backends.Checksum{}, err
@@ -64,16 +64,16 @@ func Object(ctx context.Context, store *backends.Store, obj backends.Object, in 
 	return t.verify(ctx)
 }
 
-// transfer is one object on its way, cut into pieces that any goroutines fetch in
-// any order, each once. After all of them comes verify.
+// transfer is one object under way, cut into pieces. Goroutines fetch the pieces in any order, each
+// once, and then call verify.
 type transfer struct {
 	store     *backends.Store
 	obj       backends.Object
 	in        *disk.Incoming
 	opts      Options
-	pieces    []disk.Range       // what was missing at the beginning, ascending
-	algorithm backends.Algorithm // the pieces are summed by it; "" when they are not
-	head      *listingOverlap    // counts the space that is taken; nil: nobody asks, or it was taken before
+	pieces    []disk.Range       // ranges that were missing at the beginning, ascending
+	algorithm backends.Algorithm // checksum algorithm of the pieces; "" if there is none
+	head      *listingOverlap    // accounts for disk space; nil: not needed, or already accounted for
 
 	mu       sync.Mutex // guards all below
 	reported backends.Checksum
@@ -90,7 +90,7 @@ func newTransfer(store *backends.Store, obj backends.Object, in *disk.Incoming, 
 		t.pieces = cut(missing, obj.Size, facts.PartSize)
 	}
 	if opts.Verify == VerifySize || len(missing) != 1 || missing[0].Len != obj.Size {
-		return t // bytes of an earlier process are summed from the disk
+		return t // for bytes of an earlier process the checksum is read from disk
 	}
 	t.algorithm = facts.Checksum
 	if !t.reported.IsZero() {
@@ -105,7 +105,7 @@ func newTransfer(store *backends.Store, obj backends.Object, in *disk.Incoming, 
 	return t
 }
 
-// cut divides the stretches of a large object at multiples of a piece.
+// cut divides the missing ranges of a large object at multiples of piece.
 func cut(missing []disk.Range, size, piece int64) (pieces []disk.Range) {
 	if size <= oneStream {
 		return missing
@@ -124,7 +124,7 @@ func slice(missing []disk.Range, piece int64) (pieces []disk.Range) {
 	return pieces
 }
 
-// fetch brings the i-th piece.
+// fetch fetches the i-th piece.
 func (t *transfer) fetch(ctx context.Context, i int) error {
 	var h hash.Hash
 	if t.algorithm != "" {
@@ -160,7 +160,7 @@ func (t *transfer) fail(kind backends.Kind, err error) error {
 	return &backends.Error{Op: "read", Store: t.store.Name(), Key: t.obj.Key, Kind: kind, Err: err}
 }
 
-// counted tells of what is written.
+// counted reports the number of bytes written.
 type counted struct {
 	io.WriterAt
 	arrived func(int64)
@@ -172,8 +172,8 @@ func (c *counted) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Reads returns by how many requests an object of so many bytes is read from a store whose parts
-// have partSize bytes, when nothing fails and none is repeated.
+// Reads returns the number of requests that read an object of size bytes from a store with parts of
+// partSize bytes, if none fails or is repeated.
 func Reads(size, partSize int64) int64 {
 	if size <= oneStream {
 		return 1

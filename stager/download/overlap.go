@@ -8,51 +8,51 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// How much is fetched at most before it is known that nothing is refused: so much is
-// fetched for nothing when something is.
+// Limits of what is fetched before the listing has ended. If the prefetch is refused, this was
+// fetched in vain.
 const (
 	aheadObjects = 16 << 10
 	aheadBytes   = 4 << 30
 )
 
-// listingOverlap is what a prefetch fetches while it still lists its source. Only the end of
-// the list tells whether it is refused, and then it leaves everything as it was. So what
-// is whole and verified before that waits at a gate, under .stager/incoming, for its name:
+// listingOverlap fetches objects while the source is still being listed. Only the end of the
+// listing decides whether the prefetch is refused, and a refusal must leave everything unchanged.
+// So a file that is complete and verified before that waits at a barrier, under .stager/incoming,
+// for its final name:
 //
-//	survey ─ spool ─ feed ─┬─ fetch, verify ─┬─ gate ─ rename, record
-//	                       └─ …              └─ …
+//	list ─ spool ─ feed ─┬─ fetch, verify ─┬─ barrier ─ rename, record
+//	                     └─ …              └─ …
 //
-// It takes the first objects of the spool, as far as the constants above and half the
-// disk's room go; the rest comes when the gate is open. Where an earlier run left files
-// to be resumed there is none, so that a refusal costs nothing of what that brought; and
-// it ends at an archive that becomes a directory, since nobody knows what comes out of it, and
-// at a file that is there and must be read.
+// It covers the first objects of the spool, up to the constants above and half of the free disk
+// space; the others follow when the barrier is open. There is no overlap if an earlier run left
+// files to resume, so that a refusal does not discard their bytes. It ends at an archive to be
+// unpacked, since the size of its contents is unknown, and at an existing file that must be read.
 type listingOverlap struct {
-	objects int   // it may take
-	bytes   int64 // the same
+	objects int   // limit
+	bytes   int64 // limit
 	barrier chan struct{}
 
-	// taking is held, by many, while space on the disk is taken and counted; and by one
-	// while that is compared with what is free.
+	// taking is read-locked while disk space is used and counted, and write-locked while the count
+	// is compared with the free space.
 	taking sync.RWMutex
 
 	mu        sync.Mutex // guards all below
-	open      bool       // the gate
-	cancelled bool       // it will stay shut
-	begun     int        // objects of the spool
-	space     int64      // that they were to take
-	taken     int64      // that they have taken
-	waiting   []sealed   // by place in the spool
+	open      bool       // state of the barrier
+	cancelled bool       // it will never open
+	begun     int        // objects of the spool that were started
+	space     int64      // bytes that they need
+	taken     int64      // bytes that they have used
+	waiting   []sealed   // by index in the spool
 }
 
-// sealed is a file at the gate: what it was verified by, and its inode. Of an object that does
-// not wait how is "".
+// sealed is a file at the barrier: how it was verified, and its inode. how is "" for an object that
+// does not wait.
 type sealed struct {
 	how string
 	ino uint64
 }
 
-// newListingOverlap makes one for a disk with so many bytes free, or none.
+// newListingOverlap returns the overlap for a disk with free bytes. With none it is disabled.
 func newListingOverlap(free int64, none bool) *listingOverlap {
 	h := &listingOverlap{objects: aheadObjects, bytes: min(aheadBytes, free/2), barrier: make(chan struct{})}
 	if none {
@@ -61,7 +61,7 @@ func newListingOverlap(free int64, none bool) *listingOverlap {
 	return h
 }
 
-// enter waits until an object may be fetched, the next of the spool.
+// enter waits until the next object of the spool may be fetched.
 func (h *listingOverlap) enter(ctx context.Context, obj backends.Object) {
 	h.mu.Lock()
 	space := spaceOf(obj.Size)
@@ -76,7 +76,7 @@ func (h *listingOverlap) enter(ctx context.Context, obj backends.Object) {
 	}
 }
 
-// await waits until the gate is open.
+// await waits until the barrier is open.
 func (h *listingOverlap) await(ctx context.Context) {
 	select {
 	case <-h.barrier:
@@ -84,7 +84,7 @@ func (h *listingOverlap) await(ctx context.Context) {
 	}
 }
 
-// acquire runs a function that takes so many bytes of space.
+// acquire calls f, which uses space bytes of disk.
 func (h *listingOverlap) acquire(space int64, f func() error) error {
 	h.taking.RLock()
 	defer h.taking.RUnlock()
@@ -95,7 +95,7 @@ func (h *listingOverlap) acquire(space int64, f func() error) error {
 	return nil
 }
 
-// reservingWriter is a small file, which takes its space as it is written.
+// reservingWriter is a small file, which uses disk space as it is written.
 type reservingWriter struct {
 	io.WriterAt
 	head *listingOverlap
@@ -109,7 +109,7 @@ func (t reservingWriter) WriteAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// release runs a function that gives the space of a file back.
+// release calls f, which frees the disk space of a file.
 func (h *listingOverlap) release(size int64, f func() error) error {
 	h.taking.RLock()
 	defer h.taking.RUnlock()
@@ -123,14 +123,14 @@ func (h *listingOverlap) count(space int64) {
 	h.taken += space
 }
 
-// isOpen tells whether the gate is open.
+// isOpen reports whether the barrier is open.
 func (h *listingOverlap) isOpen() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.open
 }
 
-// wait has a sealed file wait at the gate; false when that is open.
+// wait adds a sealed file to the barrier. It returns false if the barrier is open.
 func (h *listingOverlap) wait(place int, w sealed) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -144,14 +144,14 @@ func (h *listingOverlap) wait(place int, w sealed) bool {
 	return true
 }
 
-// cancel hears that the prefetch will be refused.
+// cancel records that the prefetch will be refused.
 func (h *listingOverlap) cancel() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cancelled = true
 }
 
-// pass opens the gate, and names those that waited.
+// pass opens the barrier and renames the waiting files into place.
 func (p *run) pass() error {
 	h := p.head
 	h.mu.Lock()
@@ -182,7 +182,7 @@ func (p *run) pass() error {
 	return nil
 }
 
-// undo removes all that was fetched, after those who fetched have ended.
+// undo removes everything that was fetched. The workers must have stopped.
 func (p *run) undo() {
 	place := 0
 	for obj, err := range p.todo.all() {
@@ -200,8 +200,8 @@ func (p *run) undo() {
 	}
 }
 
-// spaceOf is how much of a disk a file takes.
+// spaceOf returns the disk space of a file.
 func spaceOf(size int64) int64 {
-	const block = 4 << 10 // what a file system gives space in
+	const block = 4 << 10 // allocation unit of a file system
 	return (size + block - 1) / block * block
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// within is what keys begin with that lie in the destination itself, as it is a directory
-// of the source: its own records would be listed, and at the next run all that this one
-// brings. It is empty where the destination lies elsewhere, and "./" where it is the source.
+// within returns the key prefix of the destination if it is a directory of the source. Otherwise
+// stager's records, and in the next run all fetched files, would be listed as objects. It returns
+// "" if the destination lies elsewhere, and "./" if it is the source.
 func (p *run) within() string {
 	source, is := p.cfg.Store.LocalPath()
 	if !is || p.cfg.Object != nil {
@@ -50,7 +50,7 @@ func (p *run) refuseOwn(key, within string) error {
 	return nil
 }
 
-// notThere are the directories down to path that do not exist, the deepest first.
+// notThere returns the directories on the way to path that do not exist, the deepest first.
 func notThere(path string) (dirs []string) {
 	for {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -61,9 +61,8 @@ func notThere(path string) (dirs []string) {
 	}
 }
 
-// clear removes the records of a run that was the first in its directory and failed before
-// it brought anything, and the directories of made. Where there is something to go on from,
-// all stays.
+// clear removes the records of a run that was the first in its directory and failed before it
+// fetched anything, and the directories in made. If there is something to resume, everything stays.
 func (p *run) clear(made []string) {
 	p.mu.Lock()
 	fetched := p.summary.FetchedFiles
@@ -75,10 +74,10 @@ func (p *run) clear(made []string) {
 	err = p.dir.Root().RemoveAll(disk.Private)
 	for _, dir := range made {
 		if err == nil {
-			err = unix.Rmdir(dir) // an empty directory or nothing, never a file or a link
+			err = unix.Rmdir(dir) // removes an empty directory, never a file or a link
 		}
 	}
-	if err != nil && !errors.Is(err, unix.ENOTEMPTY) { // somebody else put something there
+	if err != nil && !errors.Is(err, unix.ENOTEMPTY) { // another program put something there
 		p.log.Warn("the records of a run that brought nothing stay", "error", err)
 	}
 }

@@ -13,28 +13,28 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// corruptTries is how often an object is fetched whose checksum does not hold: wires
-// and caches err now and then, stores hardly ever.
+// corruptTries is how often an object with a wrong checksum is fetched: networks and caches corrupt
+// bytes now and then, stores hardly ever.
 const corruptTries = 3
 
-// file is an object on its way.
+// file is an object under way.
 type file struct {
 	*transfer
-	place  int          // in the spool
+	place  int          // index in the spool
 	left   atomic.Int64 // pieces that have not ended
-	failed atomic.Bool  // one of them
+	failed atomic.Bool  // a piece failed
 }
 
-// fetchAll brings what is in the spool, in its order:
+// fetchAll fetches the objects of the spool, in its order:
 //
-//	spool ─ feed ─┬─ small, or a piece ─ gate ─ rename, record
+//	spool ─ feed ─┬─ small, or a piece ─ barrier ─ rename, record
 //	              ├─ …
-//	              └─ as many at once as the store serves well
+//	              └─ as many concurrently as suits the store
 //
-// The gate is that of the head start, and open when the spool is at its end.
+// The barrier is that of listingOverlap. It is open once the listing has ended.
 //
-// Nobody waits for the end of a large file: whoever fetches its last piece verifies
-// and publishes it, while the others are at the next.
+// No worker waits for the end of a large file: the worker that fetches its last piece verifies and
+// publishes it, while the others continue with the next object.
 func (p *run) fetchAll(ctx context.Context) error {
 	crew, ctx := backends.NewWorkerPool(ctx, p.streams)
 	if err := p.feed(ctx, crew); err != nil {
@@ -43,7 +43,7 @@ func (p *run) fetchAll(ctx context.Context) error {
 	return crew.Wait()
 }
 
-// feed hands out what is to do.
+// feed hands out the work.
 func (p *run) feed(ctx context.Context, crew *backends.WorkerPool) error {
 	canceled := func() error {
 		return &backends.Error{Op: "read", Store: p.summary.Source, Kind: backends.Canceled, Err: context.Cause(ctx)}
@@ -101,8 +101,8 @@ func (p *run) feed(ctx context.Context, crew *backends.WorkerPool) error {
 	return nil
 }
 
-// piece fetches one piece of a large file, if there is any: all of it may be here and
-// must only be verified.
+// piece fetches one piece of a large file. There may be none, if the whole file is on disk and only
+// has to be verified.
 func (p *run) piece(ctx context.Context, f *file, i int) (err error) {
 	if i < len(f.pieces) {
 		err = f.fetch(ctx, i)
@@ -120,7 +120,7 @@ func (p *run) piece(ctx context.Context, f *file, i int) (err error) {
 	return p.finish(ctx, f.transfer, f.place)
 }
 
-// small fetches an object in one go.
+// small fetches an object in one request.
 func (p *run) small(ctx context.Context, obj backends.Object, place int) error {
 	t, err := p.open(obj)
 	if err != nil {
@@ -135,9 +135,9 @@ func (p *run) small(ctx context.Context, obj backends.Object, place int) error {
 	return p.finish(ctx, t, place)
 }
 
-// open makes the incoming file, or goes on with what an earlier run left of it.
+// open creates the incoming file, or resumes that of an earlier run.
 func (p *run) open(obj backends.Object) (*transfer, error) {
-	// The same key may hold other bytes in another store.
+	// The same key may have other bytes in another store.
 	version := p.summary.Source + " " + string(obj.Version) + " " + strconv.FormatInt(obj.ModTime.UnixNano(), 10)
 	space, head := spaceOf(obj.Size), (*listingOverlap)(nil)
 	if !p.dir.Reserves(obj.Size) && !p.head.isOpen() {
@@ -170,7 +170,7 @@ func missing(in *disk.Incoming) (n int64) {
 	return n
 }
 
-// leave lets go of a file so that the next run can resume it.
+// leave closes a file so that the next run can resume it.
 func (p *run) leave(t *transfer) {
 	if err := t.in.Close(); err != nil {
 		p.log.Warn("a file cannot be left to be resumed", "path", t.obj.Key, "error", err)
@@ -199,7 +199,7 @@ func (p *run) finish(ctx context.Context, t *transfer, place int) error {
 	return p.publish(t, place, verifiedBy(sum))
 }
 
-// verifiedBy tells by what an object was verified.
+// verifiedBy returns how an object was verified.
 func verifiedBy(sum backends.Checksum) string {
 	if sum.IsZero() {
 		return "size"
@@ -207,8 +207,8 @@ func verifiedBy(sum backends.Checksum) string {
 	return string(sum.Algorithm)
 }
 
-// publish gives the file its name and notes it; while it is not known whether that is
-// refused, it has the file wait.
+// publish renames the file into place and records it. Until the listing has ended, the file waits
+// at the barrier instead.
 func (p *run) publish(t *transfer, place int, how string) (err error) {
 	const mode = 0o644
 	var now disk.State
@@ -230,15 +230,15 @@ func (p *run) publish(t *transfer, place int, how string) (err error) {
 	return p.note(t.obj, how, now)
 }
 
-// replaceable says what an object may replace that has its name by now: what an earlier
-// run wrote, and anything that it was allowed to.
+// replaceable returns whether an object may replace an existing file: one that an earlier run
+// wrote, or any file if allowed.
 func (p *run) replaceable(obj backends.Object) disk.Replacer {
 	return func(now disk.State) bool {
 		return p.cfg.Overwrite || now.Mode.IsRegular() && p.record.judge(obj, now) == ours
 	}
 }
 
-// unpublished is the error of a file that could not get its name.
+// unpublished returns the error for a file that could not be renamed into place.
 func (p *run) unpublished(key string, err error) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return local(key, err)
@@ -246,13 +246,13 @@ func (p *run) unpublished(key string, err error) error {
 	return p.inTheWay(key, "it came while the object was fetched, and stager did not write it")
 }
 
-// inTheWay is the error of a file that is not replaced.
+// inTheWay returns the error for a file that is not replaced.
 func (p *run) inTheWay(key, why string) error {
 	return &backends.Error{Op: "write", Store: p.cfg.Dir, Key: key, Kind: backends.Exist, Err: fmt.Errorf(
 		"the file %q is in the way: %s; move it away, or replace it with --overwrite", key, why)}
 }
 
-// mtime is the time that the file of an object gets.
+// mtime returns the modification time for an object's file.
 func (p *run) mtime(obj backends.Object) time.Time {
 	if obj.ModTime.IsZero() {
 		return p.start
@@ -260,7 +260,7 @@ func (p *run) mtime(obj backends.Object) time.Time {
 	return obj.ModTime
 }
 
-// note notes a file that has its name.
+// note records a published file.
 func (p *run) note(obj backends.Object, how string, now disk.State) error {
 	if err := p.record.add(obj, p.mtime(obj), now); err != nil {
 		return local("the record of this run", err)
@@ -271,7 +271,7 @@ func (p *run) note(obj backends.Object, how string, now disk.State) error {
 	return nil
 }
 
-// fetchedLocked counts an object that is here.
+// fetchedLocked counts a fetched object.
 func (p *run) fetchedLocked(obj backends.Object, how string) {
 	p.meter.files.Add(1)
 	s := &p.summary
@@ -280,7 +280,7 @@ func (p *run) fetchedLocked(obj backends.Object, how string) {
 	s.Verified[how]++
 }
 
-// drop forgets a file whose bytes are wrong.
+// drop discards a file whose bytes are wrong.
 func (p *run) drop(t *transfer) {
 	p.meter.bytes.Add(missing(t.in) - t.obj.Size)
 	if err := p.head.release(t.obj.Size, t.in.Discard); err != nil {
@@ -288,8 +288,8 @@ func (p *run) drop(t *transfer) {
 	}
 }
 
-// explain says what to do about an object that is no longer the listed one. One that
-// is gone has changed as well: trying again helps.
+// explain adds what to do about an object that is no longer the listed one. An object that was
+// removed counts as changed, too: a retry helps.
 func explain(err error) error {
 	var e *backends.Error
 	if !errors.As(err, &e) {

@@ -19,66 +19,68 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Config says what a prefetch brings where.
+// Config configures a prefetch.
 type Config struct {
 	Store *backends.Store
-	// Object, when not nil, is fetched alone: what Store.Self found, with its Store.
-	// Of Listing then only MaxBytes counts.
+	// Object, if not nil, is the only object to fetch, as returned by Store.Self with its Store. Of
+	// Listing only MaxBytes then applies.
 	Object    *backends.Object
 	Listing   plan.Listing
-	Dir       string // made if need be; files get the names of their keys in it
+	Dir       string // created if missing; the files in it have the names of their keys
 	Verify    Verify
-	Parallel  int        // requests at once; 0: the store's connections
-	Write     disk.Write // how large files get to the disk; "": disk.WriteAuto
+	Parallel  int        // concurrent requests; 0: the store's connections
+	Write     disk.Write // how large files are written; "": disk.WriteAuto
 	Overwrite bool       // replace local files that stager did not write
-	// Unpack has archives, which are told by the ends of their keys, become directories. Of
-	// Listing MaxBytes then counts what comes out of them, too.
+	// Unpack makes archives, recognised by the suffixes of their keys, directories.
+	// Listing.MaxBytes then also limits the size of their contents.
 	Unpack bool
-	// Sync waits until what was fetched would outlive a loss of power. Without it a
-	// job may start as soon as the files are there; should the machine go down before
-	// the kernel has written them, the next run fetches them again.
+	// Sync waits until the fetched files would survive a power failure. Without it a job can start
+	// as soon as the files exist. If the machine then fails before the kernel has written them, the
+	// next run fetches them again.
 	Sync bool
 	Log  *slog.Logger
-	// Progress is called from one goroutine, five times a second and once at the
-	// end, before Prefetch returns. May be nil.
+	// Progress is called from one goroutine, five times a second and once at the end, before
+	// Prefetch returns. May be nil.
 	Progress func(Progress)
 
-	free func(*disk.Dir) (int64, error) // tests have small disks
+	free func(*disk.Dir) (int64, error) // replaced by tests that need a small disk
 }
 
-// Summary is what a prefetch did.
+// Summary is the result of a prefetch.
 type Summary struct {
 	Source       string         `json:"source"`
 	Destination  string         `json:"destination"`
-	Files        int            `json:"files"` // that are here now
+	Files        int            `json:"files"` // present now
 	Bytes        int64          `json:"bytes"`
-	WarmFiles    int            `json:"warmFiles"` // that were here before
+	WarmFiles    int            `json:"warmFiles"` // present before
 	WarmBytes    int64          `json:"warmBytes"`
 	FetchedFiles int            `json:"fetchedFiles"`
 	FetchedBytes int64          `json:"fetchedBytes"`
-	ResumedBytes int64          `json:"resumedBytes"` // of the fetched ones, that an earlier run had brought
-	Verified     map[string]int `json:"verified"`     // fetched files by the checksum that held, or "size"
-	// Archives are those of the files that are here as directories, and Unpacked what was in
-	// them.
+	ResumedBytes int64          `json:"resumedBytes"` // bytes of fetched files that an earlier run had fetched
+	Verified     map[string]int `json:"verified"`     // number of fetched files by the checksum that matched, or "size"
+	// Archives is the number of files that are present as directories, and Unpacked describes their
+	// contents.
 	Archives int             `json:"archives,omitempty"`
 	Unpacked unpack.Contents `json:"unpacked,omitzero"`
 	Seconds  float64         `json:"seconds"`
 }
 
-// Prefetch brings every object that cfg chooses into a directory, and returns when all
-// of them are there and verified. Files that are there already are left
-// alone; nothing is deleted, also when the source has lost it.
+// Prefetch fetches every object that cfg selects into a directory, and returns when all of them are
+// present and verified. Files that are already present are left alone. It deletes nothing, even if
+// the source has lost it.
 //
-// Before the first file gets its name it refuses what cannot end well, and leaves
-// everything as it was: kind Exist when a local file differs that no prefetch wrote, or
-// that was changed since, unless Overwrite; kind Invalid when it is more than MaxBytes or
-// a key is no path; kind NoSpace; a *disk.BusyError when another process
-// fills the directory. A file of the object's size and time that is not known to be the one
-// that a prefetch wrote is read, and compared with the store's checksum or with the
-// object: when its bytes differ, and when a file has come since, the error is of kind
-// Exist, too, but of what is fetched some may have its name by then. An object that changes after it was listed is an error of kind
-// Changed: the next run lists anew. The first error ends it; what is complete by then
-// stays and is warm for the next run, and large files are resumed.
+// Before it publishes the first file it refuses what cannot succeed, and leaves everything
+// unchanged. The error has kind Exist if a local file differs that no prefetch wrote, or that was
+// changed since, unless Overwrite is set; kind Invalid if the source exceeds MaxBytes or a key is
+// not a valid path; and kind NoSpace if the disk is too small. It is a *disk.BusyError if another
+// process fills the directory.
+//
+// A file with the object's size and time that no prefetch is known to have written is read and
+// compared with the store's checksum or with the object. If its bytes differ, or if a file appeared
+// meanwhile, the error also has kind Exist, but some fetched files may be published by then. An
+// object that changes after it was listed is an error of kind Changed: the next run lists again.
+// The first error ends the prefetch. Complete files stay and need not be fetched by the next run,
+// and large files are resumed.
 func Prefetch(ctx context.Context, cfg Config) (Summary, error) {
 	start := time.Now()
 	p := &run{
@@ -106,15 +108,15 @@ type run struct {
 	cfg     Config
 	log     *slog.Logger
 	start   time.Time
-	streams func() int // how many to fetch at once, now
+	streams func() int // current number of concurrent requests
 	meter   meter
 	dir     *disk.Dir
-	empty   bool // the directory, but for what is stager's: nothing need be looked for
+	empty   bool // the directory has only stager's own files, so no file need be compared
 	record  *record
-	todo    *spool // what must be fetched
+	todo    *spool // objects to fetch
 	head    *listingOverlap
-	unpacks *semaphore.Weighted // memory of the archives that are being unpacked
-	out     atomic.Int64        // bytes that are here in the end, as far as is known
+	unpacks *semaphore.Weighted // memory for the archives that are being unpacked
+	out     atomic.Int64        // bytes of the final contents, as far as known
 
 	mu      sync.Mutex // guards all below while workers run
 	summary Summary
@@ -124,7 +126,7 @@ func (p *run) run(ctx context.Context) (err error) {
 	if err := p.cfg.Verify.check(); err != nil {
 		return err
 	}
-	host, _ := os.Hostname() // words for a person
+	host, _ := os.Hostname() // only for messages
 	made := notThere(filepath.Clean(p.cfg.Dir))
 	fresh := len(notThere(filepath.Join(p.cfg.Dir, disk.Private))) > 0
 	p.dir, err = disk.Open(p.cfg.Dir, fmt.Sprintf("stager prefetch of %s, process %d on %s", p.summary.Source, os.Getpid(), host))
@@ -135,7 +137,7 @@ func (p *run) run(ctx context.Context) (err error) {
 	if err != nil {
 		return local("the destination", err)
 	}
-	defer p.dir.Close() // what it holds is synced, or said not to be
+	defer p.dir.Close() // its contents are synced, or reported as not synced
 	defer func() {
 		if err != nil && fresh {
 			p.clear(made)
@@ -152,11 +154,11 @@ func (p *run) run(ctx context.Context) (err error) {
 	if p.record, err = openRecord(p.dir, p.summary.Source); err != nil {
 		return local("the record of earlier runs", err)
 	}
-	defer p.record.close() // the same
+	defer p.record.close() // likewise
 	if p.todo, err = newSpool(p.dir); err != nil {
 		return local("the list of objects", err)
 	}
-	defer p.todo.close() // it has no name
+	defer p.todo.close() // the spool has no name
 
 	left, err := p.dir.Orphans()
 	if err != nil {
@@ -180,18 +182,18 @@ func (p *run) run(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		stop()
-		<-fetched //nolint:errcheck // it tells of nothing else
+		<-fetched //nolint:errcheck // its only result is already known
 		p.undo()
 		return err
 	}
 	p.meter.phase.Store(Fetching)
 	if err = p.pass(); err != nil {
 		stop()
-		<-fetched //nolint:errcheck // the same
+		<-fetched //nolint:errcheck // likewise
 	} else {
 		err = <-fetched
 	}
-	// A run that fetches nothing has time to make durable what an earlier one brought.
+	// A run that fetches nothing has time to sync what an earlier run fetched.
 	if ctx.Err() == nil && (p.cfg.Sync || found.files == 0) {
 		err = errors.Join(err, p.settle())
 	}
@@ -204,7 +206,7 @@ func (p *run) run(ctx context.Context) (err error) {
 	return err
 }
 
-// settle makes the files durable and notes it.
+// settle syncs the files and records it.
 func (p *run) settle() error {
 	if !p.record.pending {
 		return nil

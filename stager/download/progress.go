@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-// Phase is what a prefetch is doing.
+// Phase is the phase of a prefetch.
 type Phase string
 
 // The phases, in order.
 const (
-	Listing  Phase = "listing" // the source, and comparing it with what is here
+	Listing  Phase = "listing" // lists the source and compares it with the directory
 	Fetching Phase = "fetching"
-	Syncing  Phase = "syncing" // waiting for the disk
+	Syncing  Phase = "syncing" // waits for the disk
 	Done     Phase = "done"
 )
 
-// Progress is how far a prefetch has come.
+// Progress is the progress of a prefetch.
 type Progress struct {
 	Phase          Phase `json:"phase"`
-	Files          int   `json:"files"`      // complete, with the warm ones
+	Files          int   `json:"files"`      // complete, including warm ones
 	FilesTotal     int   `json:"filesTotal"` // grows while listing
-	WarmFiles      int   `json:"warmFiles"`  // were there before
-	Bytes          int64 `json:"bytes"`      // here, with those of warm and resumed files
+	WarmFiles      int   `json:"warmFiles"`  // present before
+	Bytes          int64 `json:"bytes"`      // present, including those of warm and resumed files
 	BytesTotal     int64 `json:"bytesTotal"`
 	BytesPerSecond int64 `json:"bytesPerSecond"`     // over the last seconds
-	Unpacked       int   `json:"unpacked,omitempty"` // files that came out of archives, in this run
+	Unpacked       int   `json:"unpacked,omitempty"` // files from archives, in this run
 }
 
-// meter counts, and tells of it.
+// meter counts and reports progress.
 type meter struct {
 	phase                    atomic.Value // Phase
 	files, filesTotal, warm  atomic.Int64
-	bytes, bytesTotal, moved atomic.Int64 // moved: came over the network
+	bytes, bytesTotal, moved atomic.Int64 // moved: received from the network
 	unpacked                 atomic.Int64
 }
 
@@ -43,7 +43,7 @@ const (
 	rateOver    = 5 * time.Second
 )
 
-// arrived takes bytes that came from the store.
+// arrived counts bytes received from the store.
 func (m *meter) arrived(n int64) {
 	m.bytes.Add(n)
 	m.moved.Add(n)
@@ -57,7 +57,7 @@ func (m *meter) now(rate float64) Progress {
 	}
 }
 
-// start reports from one goroutine until stop is called, which reports once more.
+// start reports from one goroutine until stop is called; stop reports once more.
 func (m *meter) start(report func(Progress)) (stop func()) {
 	if report == nil {
 		return func() {}
@@ -67,7 +67,7 @@ func (m *meter) start(report func(Progress)) (stop func()) {
 	wg.Go(func() {
 		tick := time.NewTicker(reportEvery)
 		defer tick.Stop()
-		// A mean in which a moment counts the less the longer it is past.
+		// An exponentially weighted mean: recent intervals count most.
 		var mean, weight float64
 		last, before := m.moved.Load(), time.Now()
 		for {

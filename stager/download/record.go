@@ -19,32 +19,31 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// recordFile is below disk.Private.
+// recordFile is the name of the record below disk.Private.
 const recordFile = "prefetch.jsonl"
 
-// record remembers which files prefetches wrote into a directory, so that a later one
-// knows what need not be fetched again and what it may replace. It is a log of
-// lines: each run begins with one that names the source and the boot of the machine,
-// then comes one for each file when it has got its name, and at the end one that says
-// that all is on the disk.
+// record remembers which files prefetches wrote into a directory, so that a later run knows which
+// files it need not fetch again and which it may replace. It is a log of lines. Each run begins
+// with a line that names the source and the boot of the machine. A line follows for each published
+// file, and at the end one that says that all files are on disk.
 //
-// Files are not synced one by one, so what a run noted counts from then on; before
-// that only while the machine has not been booted, because a file's name and size
-// can survive a power failure that its bytes do not. After such a loss files that
-// only look right are not trusted either.
+// Files are not synced one by one. So the lines of a run are valid for good only after the final
+// sync. Before that they are valid until the next boot, because after a power failure a file may
+// have its name and size but not its bytes. After such a failure, files that only look right are
+// not trusted either.
 //
-// Losing the record costs time, or the permission to replace what changed, never
-// correctness. Lines that cannot be read are passed over.
+// Losing the record costs time, or the permission to replace changed files, never correctness.
+// Unreadable lines are skipped.
 type record struct {
 	dir     *disk.Dir
 	source  string
 	seed    maphash.Seed
-	marks   []mark // by path, each once: the latest
-	lines   int    // about files, of all runs
-	torn    bool   // the last line has no end
-	suspect bool   // a run was lost to a power failure
-	pending bool   // some files count only until the machine is booted
-	// dirs are what archives of this source held, by the hash of the directory's path.
+	marks   []mark // sorted by path; only the latest for each path
+	lines   int    // number of lines about files, of all runs
+	torn    bool   // the last line is incomplete
+	suspect bool   // a power failure interrupted a run
+	pending bool   // some files are valid only until the next boot
+	// dirs are the contents of archives of this source, by the hash of the directory's path.
 	dirs map[uint64]unpack.Contents
 
 	mu   sync.Mutex // guards all below
@@ -52,39 +51,39 @@ type record struct {
 	buf  []byte
 }
 
-// line is one line of the record; Source, Path or Synced says of which sort.
+// line is one line of the record; Source, Path or Synced determines its type.
 type line struct {
 	Source  string `json:"source,omitempty"`
 	Boot    string `json:"boot,omitempty"`
 	Path    string `json:"path,omitempty"`
 	Size    int64  `json:"size,omitempty"`
-	MTime   int64  `json:"mtime,omitempty"` // seconds: some file systems keep no more
+	MTime   int64  `json:"mtime,omitempty"` // seconds, as some file systems keep no fraction
 	Version string `json:"version,omitempty"`
 	Synced  bool   `json:"synced,omitempty"`
-	// Inode and Changed name the very file, where the file system keeps them: Changed is the
-	// nanoseconds of its change time.
+	// Inode and Changed identify the file, if the file system supports them: Changed is the change
+	// time in nanoseconds.
 	Inode   uint64 `json:"ino,omitempty"`
 	Changed int64  `json:"ctime,omitempty"`
-	// Unpacked is about a directory that an archive became: MTime is that of the directory and of
-	// every file in it, in nanoseconds, as far as the file system keeps them. Size and
-	// Version are the archive's.
+	// Unpacked is set for the directory of an archive. MTime is then the time of the directory and
+	// of every file in it, in nanoseconds, as precise as the file system keeps it. Size and Version
+	// are those of the archive.
 	Unpacked *unpack.Contents `json:"unpacked,omitempty"`
 }
 
-// mark is a line about a file, in little memory: hashes with a secret seed.
+// mark is a line about a file in compact form: hashes with a secret seed.
 type mark struct {
 	path    uint64 // source and path
-	file    uint64 // size and time, and the inode where it is known
+	file    uint64 // size and time, and the inode if known
 	version uint64 // 0: lost, matches none
-	changed uint32 // the change time; 0: not known, and so is the inode
+	changed uint32 // change time; 0: unknown, as is the inode
 	line    uint32
 }
 
-// mostLine is how long a line may be that is read: that of a path longer than any.
+// mostLine is the maximum length of a line: more than any path needs.
 const mostLine = 1 << 20
 
-// openRecord reads the record of the directory, if there is one. What has its name and is no
-// file that only stager has written is none.
+// openRecord reads the record of the directory, if there is one. Anything at its path that is not a
+// file written only by stager is ignored.
 func openRecord(directory *disk.Dir, source string) (*record, error) {
 	r := &record{dir: directory, source: source, seed: maphash.MakeSeed(), dirs: make(map[uint64]unpack.Contents)}
 	if err := r.load(); err != nil {
@@ -107,10 +106,10 @@ func (r *record) load() error {
 	}
 	defer file.Close() // opened for reading
 	if info, err := file.Stat(); err == nil {
-		r.marks = make([]mark, 0, min(info.Size()/100, 1<<20)) // the file may have a hole
+		r.marks = make([]mark, 0, min(info.Size()/100, 1<<20)) // limited, as the file may be sparse
 	}
 	var source, boot string
-	unsynced, open := 0, false // the first mark, and whether there is a run, that no sync followed
+	unsynced, open := 0, false // the first mark that is not synced, and whether a run is not synced
 	lose := func() {
 		if open && boot != disk.Boot() {
 			for i := range r.marks[unsynced:] {
@@ -154,8 +153,8 @@ func (r *record) load() error {
 	return err
 }
 
-// eachLine calls f with each line, but for those longer than mostLine; whole reports whether
-// it had its end.
+// eachLine calls f with each line, except those longer than mostLine; whole reports whether the
+// line was terminated.
 func eachLine(from io.Reader, f func(raw []byte, whole bool) error) error {
 	in := bufio.NewReaderSize(from, 64<<10)
 	var long []byte
@@ -193,18 +192,18 @@ func eachLine(from io.Reader, f func(raw []byte, whole bool) error) error {
 func (r *record) hash(space, s string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(r.seed)
-	_, _ = h.WriteString(space) // it cannot fail
-	_ = h.WriteByte(0)          // the same
-	_, _ = h.WriteString(s)     // the same
+	_, _ = h.WriteString(space) // never fails
+	_ = h.WriteByte(0)          // never fails
+	_, _ = h.WriteString(s)     // never fails
 	return max(h.Sum64(), 1)
 }
 
-// fileHash is that of a file; ino is 0 where it is not known.
+// fileHash returns the hash of a file; ino is 0 if unknown.
 func (r *record) fileHash(size, mtime int64, ino uint64) uint64 {
 	return maphash.Comparable(r.seed, [3]int64{size, mtime, int64(ino)})
 }
 
-// changedHash is that of a change time: 0 of none, and only of that.
+// changedHash returns the hash of a change time. It is 0 only for an unknown time.
 func (r *record) changedHash(at int64) uint32 {
 	if at == 0 {
 		return 0
@@ -212,34 +211,34 @@ func (r *record) changedHash(at int64) uint32 {
 	return max(uint32(maphash.Comparable(r.seed, at)), 1)
 }
 
-// standing is what a local file is to a run that has an object for its path.
+// standing is the relation of a local file to the object for its path.
 type standing int
 
 const (
-	warm    standing = iota // it is the object, and need not be fetched
-	alike                   // it has the object's size and time, and no run is known to have written it
-	touched                 // as alike, but a run wrote it, or another file in its place, and it was changed since
+	warm    standing = iota // it is the object and need not be fetched
+	alike                   // it has the object's size and time, but no run is known to have written it
+	touched                 // like alike, but a run wrote it, or another file in its place, and it was changed since
 	ours                    // an earlier run wrote it, and the source has changed since
-	foreign                 // nobody knows who wrote it
+	foreign                 // its origin is unknown
 )
 
-// judge compares a local file with the object that is to lie there.
+// judge compares a local file with the object for its path.
 func (r *record) judge(obj backends.Object, now disk.State) standing {
 	same := now.Size == obj.Size && !obj.ModTime.IsZero() && now.ModTime.Unix() == obj.ModTime.Unix()
 	m, known := r.find(obj.Key)
 	if known && r.wrote(m, now) {
-		// A store without versions and times leaves the size to go by.
+		// If the store has neither versions nor times, only the size can be compared.
 		current := (obj.Version != "" || obj.ModTime.IsZero() || same) &&
 			now.Size == obj.Size && m.version == r.hash("version", string(obj.Version))
 		switch {
 		case !current:
 			return ours
 		case m.changed != 0 && m.changed != r.changedHash(now.Changed):
-			return touched // its mode was changed, or its contents and then its time
+			return touched // its mode was changed, or its contents with the time restored
 		}
 		return warm
 	}
-	// A loss of power takes the last bytes of a file, and leaves its name and time.
+	// A power failure may remove the last bytes of a file, but keep its name and time.
 	cut := r.suspect && now.Mode.IsRegular() && now.Size < obj.Size && !obj.ModTime.IsZero() && now.ModTime.Unix() == obj.ModTime.Unix()
 	switch {
 	case cut:
@@ -254,8 +253,8 @@ func (r *record) judge(obj backends.Object, now disk.State) standing {
 	return alike
 }
 
-// wrote reports whether a file is the one that a line is about, as far as its size, its
-// time and its inode tell. Lines of earlier releases name no inode.
+// wrote reports whether a line describes this file, judging by size, time and inode. Lines of
+// earlier releases have no inode.
 func (r *record) wrote(m mark, now disk.State) bool {
 	ino := now.Inode
 	if m.changed == 0 {
@@ -264,7 +263,7 @@ func (r *record) wrote(m mark, now disk.State) bool {
 	return now.Mode.IsRegular() && m.file == r.fileHash(now.Size, now.ModTime.Unix(), ino)
 }
 
-// find is the latest line about a path of this source.
+// find returns the latest line about a path of this source.
 func (r *record) find(path string) (mark, bool) {
 	i, known := slices.BinarySearchFunc(r.marks, r.hash(r.source, path), func(m mark, path uint64) int { return cmp.Compare(m.path, path) })
 	if !known {
@@ -273,8 +272,8 @@ func (r *record) find(path string) (mark, bool) {
 	return r.marks[i], true
 }
 
-// begin starts the lines of this run and makes sure that they will be found: from
-// here on files may appear that are not durable yet.
+// begin writes the first line of this run and makes it durable: from here on files may appear that
+// are not durable yet.
 func (r *record) begin() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -299,7 +298,7 @@ func (r *record) begin() error {
 	return errors.Join(file.Sync(), dir.Sync(), dir.Close())
 }
 
-// add notes a file that has got its name, in the state that it has there.
+// add records a published file with its current state.
 func (r *record) add(obj backends.Object, mtime time.Time, now disk.State) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -308,7 +307,7 @@ func (r *record) add(obj backends.Object, mtime time.Time, now disk.State) error
 	})
 }
 
-// synced notes that all files so far are on the disk.
+// synced records that all files so far are durable.
 func (r *record) synced() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -319,7 +318,7 @@ func (r *record) synced() error {
 	return r.file.Sync()
 }
 
-// writeLocked appends a line in a single write, so that a kill tears at most one.
+// writeLocked appends a line in a single write, so that a kill leaves at most one incomplete line.
 func (r *record) writeLocked(l line) error {
 	buf := bytes.NewBuffer(r.buf[:0])
 	enc := json.NewEncoder(buf)
@@ -339,7 +338,7 @@ func (r *record) close() error {
 	return r.file.Close()
 }
 
-// compact drops the lines of files that were written again since.
+// compact removes the lines of files that have newer lines.
 func (r *record) compact() error {
 	from, err := disk.OpenFile(r.dir.Private(), recordFile, os.O_RDONLY, 0)
 	if err != nil {

@@ -15,22 +15,22 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// spool is a list of objects on disk, written once and read while that goes on, and
-// again: a million of them would be too much for memory. It has no name, so it leaves
-// nothing behind whatever ends the process.
+// spool is a list of objects on disk: a million of them would need too much memory. It is written
+// once, and can be read several times, also while it is written. The file has no name, so it
+// disappears when the process ends.
 type spool struct {
 	file *os.File
 	out  *bufio.Writer
 	buf  []byte
 
 	mu      sync.Mutex // guards out and all below
-	more    sync.Cond  // something was added, or the end
+	more    sync.Cond  // signals an added entry, or the end
 	written int64      // bytes in the file
 	ended   bool
 }
 
 func newSpool(directory *disk.Dir) (*spool, error) {
-	// Nobody has such a name, so nothing can lie in its place.
+	// The name is unique, so it cannot exist.
 	name := "prefetch.spool-" + disk.Unique()
 	file, err := disk.OpenFile(directory.Private(), name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -55,8 +55,8 @@ func (w spoolWriter) Write(p []byte) (int, error) {
 
 func (s *spool) close() error { return s.file.Close() }
 
-// entry is an object of the list. With check there is a file of its name, of which only
-// its bytes can tell whether it is the object.
+// entry is an object of the list. With check a file with its name exists, and only its bytes can
+// show whether it is the object.
 type entry struct {
 	backends.Object
 	check bool
@@ -67,7 +67,7 @@ func (s *spool) add(obj entry) error {
 	b = appendString(b, string(obj.Version))
 	b = appendString(b, obj.Sum.String())
 	b = binary.AppendVarint(b, obj.Size)
-	b = binary.AppendVarint(b, obj.ModTime.Unix()) // also of the zero time
+	b = binary.AppendVarint(b, obj.ModTime.Unix()) // also for the zero time
 	b = binary.AppendVarint(b, int64(obj.ModTime.Nanosecond()))
 	if b = append(b, 0); obj.check {
 		b[len(b)-1] = 1
@@ -80,7 +80,7 @@ func (s *spool) add(obj entry) error {
 	return err
 }
 
-// end says that nothing will be added. It may be said again.
+// end marks the end of the list. It may be called more than once.
 func (s *spool) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *spool) end() {
 	s.more.Broadcast()
 }
 
-// spoolReader reads what is written, from the beginning. It waits for more until the end.
+// spoolReader reads the list from the beginning. It waits for more entries until the end.
 type spoolReader struct {
 	*spool
 	at int64
@@ -120,8 +120,8 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// all yields what was added and will be, in that order, and ends at the end. After an
-// error nothing follows. Several may read at once.
+// all yields all entries in order, including those added later, up to the end. It stops after an
+// error. Several goroutines may read concurrently.
 func (s *spool) all() iter.Seq2[entry, error] {
 	return func(yield func(entry, error) bool) {
 		in := spooled{Reader: bufio.NewReaderSize(&spoolReader{spool: s}, 64<<10)}
@@ -141,7 +141,7 @@ func (s *spool) all() iter.Seq2[entry, error] {
 	}
 }
 
-// spooled are objects as they lie in the file.
+// spooled decodes objects from the file.
 type spooled struct {
 	*bufio.Reader
 	buf []byte

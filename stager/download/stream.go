@@ -10,20 +10,21 @@ import (
 )
 
 const (
-	// streamPiece is how long the ranges are that a stream is made of, and streamAhead how
-	// many of them are fetched at once, or wait for their turn.
+	// streamPiece is the length of the ranges of a stream, and streamAhead how many of them are
+	// being fetched or wait for the reader.
 	streamPiece = 2 << 20
 	streamAhead = 4
 )
 
-// stream is an object from its first byte to its last, in order, for somebody who reads
-// it once. Its ranges are fetched at once and wait in memory for their turn:
+// stream reads an object from its first byte to its last, in order, once. It fetches ranges
+// concurrently and buffers them in memory:
 //
-//	free buffers ─ produce ─ fetch, fetch, … ─ pieces, in order ─ Read ─ sum ─ free buffers
+//	free buffers ─ produce ─ fetch, fetch, … ─ pieces, in order ─ Read ─ checksum ─ free buffers
 //
-// A range that has come holds no connection, so a slow reader never keeps one from others.
+// A range that has arrived uses no connection, so a slow reader never blocks the connections of
+// others.
 type stream struct {
-	ctx     context.Context // of the object: io.Reader brings none
+	ctx     context.Context // of the object: io.Reader has no context parameter
 	stop    context.CancelFunc
 	work    sync.WaitGroup
 	store   *backends.Store
@@ -32,25 +33,24 @@ type stream struct {
 	pieces  chan *streamed
 	free    chan []byte
 
-	// What follows is the reader's.
+	// The fields below belong to the reader.
 	begun     bool
 	now       *streamed
 	rest      []byte
 	err       error
 	told      backends.Checksum
 	algorithm backends.Algorithm // that of sum
-	sum       hash.Hash          // of what was read; nil: there is nothing to compare it with
+	sum       hash.Hash          // of the bytes read so far; nil: there is nothing to compare with
 }
 
 type streamed struct {
-	done  chan struct{} // closed when those below are there
+	done  chan struct{} // closed when the fields below are set
 	bytes []byte
 	told  backends.Checksum
 	err   error
 }
 
-// newStream begins to fetch. told is the object's checksum, as far as it is known;
-// arrived may be nil.
+// newStream starts to fetch. told is the object's checksum, if known; arrived may be nil.
 func newStream(ctx context.Context, store *backends.Store, obj backends.Object, told backends.Checksum, arrived func(int64)) *stream {
 	ctx, stop := context.WithCancel(ctx)
 	if arrived == nil {
@@ -61,7 +61,7 @@ func newStream(ctx context.Context, store *backends.Store, obj backends.Object, 
 		pieces: make(chan *streamed, streamAhead), free: make(chan []byte, streamAhead),
 	}
 	for range streamAhead {
-		s.free <- nil // made when they are needed
+		s.free <- nil // allocated when needed
 	}
 	s.work.Go(s.produce)
 	return s
@@ -89,7 +89,7 @@ func (s *stream) produce() {
 			defer close(p.done)
 			p.told, p.err = s.store.ReadRange(s.ctx, s.obj, off, n, &counted{backends.Stretch{Bytes: p.bytes, Off: off}, s.arrived}, nil)
 		})
-		s.pieces <- p // it has room for all buffers
+		s.pieces <- p // never blocks: the channel has room for all buffers
 	}
 }
 
@@ -142,7 +142,7 @@ func (s *stream) next() {
 	}
 }
 
-// close ends what is under way, and the use of the bytes that were read.
+// close stops fetching and releases the buffers.
 func (s *stream) close() {
 	s.stop()
 	s.work.Wait()
@@ -157,7 +157,7 @@ func (s *stream) close() {
 	}
 }
 
-// streamBuffers are those of streams that have ended.
+// streamBuffers holds the buffers of streams that have ended.
 var streamBuffers = sync.Pool{New: func() any {
 	buf := make([]byte, streamPiece)
 	return &buf
@@ -169,9 +169,9 @@ func giveBack(buf []byte) {
 	}
 }
 
-// anywhere reads an object at any place.
+// anywhere reads an object at any offset.
 type anywhere struct {
-	ctx   context.Context // of the object: io.ReaderAt brings none
+	ctx   context.Context // of the object: io.ReaderAt has no context parameter
 	store *backends.Store
 	obj   backends.Object
 }

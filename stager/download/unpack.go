@@ -16,20 +16,19 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// An archive that is unpacked is never on the disk: it is read in order while its ranges
-// come, and its files are written below .stager. When its last byte has come, its
-// checksum holds and nothing in it was refused, the directory gets its name. A kill loses
-// what has come of it, but nobody sees a part.
+// An archive that is unpacked is never stored on disk. It is read in order while its ranges arrive,
+// and its files are written below .stager. When all of it has been read, its checksum matches and
+// nothing in it was refused, the directory is renamed into place. A kill loses what was unpacked so
+// far, but never exposes a part.
 
 const (
-	// unpackMemory bounds what archives that are on their way take at once. One that is
-	// large takes its stream, and zstd as much as its usual levels look back.
+	// unpackMemory limits the memory of all archives that are being unpacked. A large archive needs
+	// its stream, and zstd as much as its usual levels look back.
 	unpackMemory = 16 << 20
 	zstdMemory   = 8 << 20
 )
 
-// archive tells which directory an object becomes, and from which format; "" when it stays
-// a file.
+// archive returns the directory that an object becomes, and its format; "" if it stays a file.
 func (p *run) archive(obj backends.Object) (directory string, f unpack.Format) {
 	if !p.cfg.Unpack {
 		return "", ""
@@ -37,7 +36,7 @@ func (p *run) archive(obj backends.Object) (directory string, f unpack.Format) {
 	return unpack.Dir(obj.Key)
 }
 
-// unpackNeeds is the memory that unpacking an object takes; 0 when it stays a file.
+// unpackNeeds returns the memory for unpacking an object; 0 if it stays a file.
 func (p *run) unpackNeeds(obj backends.Object) int64 {
 	if directory, _ := p.archive(obj); directory == "" {
 		return 0
@@ -45,7 +44,7 @@ func (p *run) unpackNeeds(obj backends.Object) int64 {
 	return unpackNeeds(obj)
 }
 
-// unpackNeeds is the memory that unpacking an archive takes.
+// unpackNeeds returns the memory for unpacking an archive.
 func unpackNeeds(obj backends.Object) int64 {
 	_, f := unpack.Dir(obj.Key)
 	need := min(max(obj.Size, 128<<10), streamAhead*streamPiece)
@@ -55,7 +54,7 @@ func unpackNeeds(obj backends.Object) int64 {
 	return need
 }
 
-// unpack brings an archive as a directory.
+// unpack fetches an archive and unpacks it to a directory.
 func (p *run) unpack(ctx context.Context, obj backends.Object) (err error) {
 	for try := 1; ; try++ {
 		if err = p.unpackOnce(ctx, obj); !errors.Is(err, errSums) || try == corruptTries {
@@ -74,8 +73,8 @@ func (p *run) unpackOnce(ctx context.Context, obj backends.Object) (err error) {
 	}
 	into := &destination{dir: directory}
 	var files, taken int64
-	// What counts is the room on the disk: an archive of a few kilobytes can hold
-	// thousands of directories and empty files.
+	// Count disk space, not bytes: an archive of a few kilobytes can contain thousands of
+	// directories and empty files.
 	take := func(name string, size int64) error {
 		room := disk.Room(size)
 		taken += room
@@ -132,7 +131,7 @@ func (p *run) unpackOnce(ctx context.Context, obj backends.Object) (err error) {
 	return nil
 }
 
-// unpackedLocked counts an archive whose directory is here.
+// unpackedLocked counts an unpacked archive.
 func (p *run) unpackedLocked(c unpack.Contents) {
 	s := &p.summary
 	s.Archives++
@@ -140,15 +139,14 @@ func (p *run) unpackedLocked(c unpack.Contents) {
 	s.Unpacked.Bytes += c.Bytes
 }
 
-// unpackObject brings what is in an archive, and returns the checksum that the store and
-// its bytes agree on. Errors about the archive are of kind Invalid for what is refused,
-// and Corrupt for what is damaged.
+// unpackObject unpacks an archive, and returns the checksum that the store and its bytes agree on.
+// Errors of the archive have kind Invalid if something is refused, and Corrupt if it is damaged.
 func unpackObject(ctx context.Context, store *backends.Store, obj backends.Object, into unpack.Into, opts Options) (c unpack.Contents, sum backends.Checksum, err error) {
 	t := &transfer{store: store, obj: obj, opts: opts, reported: obj.Sum}
 	if obj.Size <= streamPiece {
 		t.pieces = []disk.Range{{Len: obj.Size}}
 	}
-	// Its bytes pass once, so what they are to be compared with is asked for before.
+	// The bytes are read only once, so the checksum to compare with is requested before.
 	if opts.Verify != VerifySize {
 		if t.reported, err = t.reportedSum(ctx); err != nil {
 			return c, sum, err
@@ -166,7 +164,8 @@ func unpackObject(ctx context.Context, store *backends.Store, obj backends.Objec
 	case err != nil && !errors.As(err, &damaged):
 		return c, sum, err
 	}
-	// What is damaged may have been so before it was stored: the rest of it tells.
+	// The archive may have been damaged before it was stored. Read the rest to compare the
+	// checksum.
 	if _, rerr := io.Copy(io.Discard, s); rerr != nil {
 		return c, sum, rerr
 	}
@@ -184,8 +183,8 @@ func unpackObject(ctx context.Context, store *backends.Store, obj backends.Objec
 	return c, sum, nil
 }
 
-// admit refuses a file of an archive for which there is no room, or with which more than
-// is allowed, total, would be here.
+// admit refuses a file of an archive if there is no room for it, or if total exceeds the limit with
+// it.
 func (p *run) admit(obj backends.Object, name string, size, total int64) error {
 	fail := func(kind backends.Kind, format string, args ...any) error {
 		return &backends.Error{Op: "unpack", Store: p.cfg.Store.Name(), Key: obj.Key, Kind: kind, Err: fmt.Errorf(format, args...)}
@@ -204,9 +203,9 @@ func (p *run) admit(obj backends.Object, name string, size, total int64) error {
 	return nil
 }
 
-// compareDir tells whether what was in the archive is here already, or notes what is
-// in its place. What is looked at is the directory's own time, which changes when a name in
-// it comes or goes; what lies deeper, and the bytes of files, are not.
+// compareDir reports whether an archive's contents are already present, or records what is in the
+// way. It only checks the directory's own time, which changes when a name in it is added or
+// removed. It does not check subdirectories or the bytes of files.
 func (p *run) compareDir(obj backends.Object, directory string, f *findings) (present bool, err error) {
 	now, err := p.dir.State(directory)
 	switch {
@@ -226,7 +225,7 @@ func (p *run) compareDir(obj backends.Object, directory string, f *findings) (pr
 		p.mu.Unlock()
 		return true, nil
 	}
-	// It goes when the new one comes, so nothing may be in it that was not in an archive.
+	// The new directory replaces it, so every file in it must come from an archive.
 	ours, err := p.allOurs(obj, directory, directory)
 	switch {
 	case err != nil || ours:
@@ -239,15 +238,15 @@ func (p *run) compareDir(obj backends.Object, directory string, f *findings) (pr
 	return false, nil
 }
 
-// dirInTheWay is the error of an archive whose directory came while it was unpacked, or got
-// files that stager did not make.
+// dirInTheWay returns the error for an archive whose directory appeared while it was unpacked, or
+// got files that stager did not write.
 func (p *run) dirInTheWay(directory string) error {
 	return &backends.Error{Op: "write", Store: p.cfg.Dir, Key: directory, Kind: backends.Exist, Err: fmt.Errorf(
 		"the directory %q is in the way: it came or changed while the archive was unpacked, and stager did not make what is in it; move it away", directory)}
 }
 
-// allOurs reports whether a directory, which lies at a path, holds nothing but files that were
-// unpacked: these have one time, which is in the record, or that of the archive.
+// allOurs reports whether the directory at a path contains only unpacked files. These have one
+// time, which is in the record, or that of the archive.
 func (p *run) allOurs(obj backends.Object, directory, at string) (ours bool, err error) {
 	ours = true
 	err = fs.WalkDir(disk.FS(p.dir.Root()), at, func(_ string, e fs.DirEntry, err error) error {

@@ -10,22 +10,21 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Verify says how the bytes of an object are checked, besides their number, which
-// always is.
+// Verify selects how the bytes of an object are verified. Their number always is.
 type Verify string
 
 const (
-	// VerifyAuto compares the checksum that the store tells, if it tells one. Large
-	// objects are asked for it once more where the store tells it only on request.
+	// VerifyAuto compares the checksum if the store reports one. If the store reports it only on
+	// request, an additional request is sent for large objects.
 	VerifyAuto Verify = "auto"
-	// VerifySize checks nothing but the size.
+	// VerifySize checks only the size.
 	VerifySize Verify = "size"
-	// VerifyFull wants a checksum: an object of which the store has none is an error
-	// of kind Unsupported.
+	// VerifyFull requires a checksum. If the store has none for an object, the error has kind
+	// Unsupported.
 	VerifyFull Verify = "full"
 )
 
-// check tells whether v is one of them; "" is VerifyAuto.
+// check returns an error for an unknown value; "" means VerifyAuto.
 func (v Verify) check() error {
 	switch v {
 	case "", VerifyAuto, VerifySize, VerifyFull:
@@ -34,12 +33,11 @@ func (v Verify) check() error {
 	return backends.Errorf(backends.Invalid, "verify", "", "%q is not one of auto, size, full", string(v))
 }
 
-// errSums is in errors of checksums that differ: the bytes may come right when they
-// are fetched again.
+// errSums is wrapped by errors about checksums that differ: fetching again may help.
 var errSums = errors.New("the checksum differs")
 
-// verify compares the whole file with the checksum that the store has of the object
-// and returns that, or the zero value when there is none and none is insisted on.
+// verify compares the whole file with the store's checksum and returns it. It returns the zero
+// value if the store has no checksum and none is required.
 func (t *transfer) verify(ctx context.Context) (backends.Checksum, error) {
 	none := backends.Checksum{}
 	if t.opts.Verify == VerifySize {
@@ -72,12 +70,14 @@ func (t *transfer) verify(ctx context.Context) (backends.Checksum, error) {
 	return told, nil
 }
 
-// reportedSum is what the store says: in the listing, with the bytes, or when asked.
+// reportedSum returns the store's checksum: from the listing, from reading, or from an additional
+// request.
 func (t *transfer) reportedSum(ctx context.Context) (backends.Checksum, error) {
 	t.mu.Lock()
 	told := t.reported
 	t.mu.Unlock()
-	// A small object that came in one piece would have brought its checksum along.
+	// For a small object that was read in one piece, the response would have contained the
+	// checksum.
 	askable := t.opts.Verify == VerifyFull || t.store.Capabilities().Checksum != "" && !t.isWhole()
 	if !told.IsZero() || !askable {
 		return told, nil
@@ -92,13 +92,12 @@ func (t *transfer) reportedSum(ctx context.Context) (backends.Checksum, error) {
 	return now.Sum, nil
 }
 
-// isWhole tells whether the object came in one stream from its beginning to its end.
+// isWhole reports whether the object was read in one stream from its beginning to its end.
 func (t *transfer) isWhole() bool {
 	return t.obj.Size == 0 || len(t.pieces) == 1 && t.pieces[0].Len == t.obj.Size
 }
 
-// sum joins the sums of the pieces, if these were taken by the algorithm and are all
-// there is of the object.
+// sum combines the checksums of the pieces, if they use algorithm a and cover the whole object.
 func (t *transfer) sum(a backends.Algorithm) (backends.Checksum, bool) {
 	if a != t.algorithm {
 		return backends.Checksum{}, false
@@ -112,7 +111,7 @@ func (t *transfer) sum(a backends.Algorithm) (backends.Checksum, bool) {
 	return backends.Checksum{Algorithm: a, Value: hex.EncodeToString(whole)}, true
 }
 
-// readBack sums the file as it lies on the disk.
+// readBack computes the checksum of the file on disk.
 func (t *transfer) readBack(ctx context.Context, a backends.Algorithm) (backends.Checksum, error) {
 	h := a.New()
 	from := io.NewSectionReader(t.in, 0, t.obj.Size)

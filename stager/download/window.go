@@ -14,22 +14,22 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Window brings the items of a rolling window in: item i is the i-th object of a
-// manifest, or the group of objects that it is.
+// Window fetches the items of a rolling window: item i is the i-th object of a manifest, or a group
+// of objects.
 type Window struct {
 	from     []From
 	manifest plan.Manifest
 	verify   Verify
 	begun    atomic.Bool
-	room     func(backends.Object) int64 // for what is in an archive; nil: none is opened
-	unpacks  *semaphore.Weighted         // memory of those that are being opened
+	room     func(backends.Object) int64 // for the contents of an archive; nil: archives stay files
+	unpacks  *semaphore.Weighted         // memory for archives that are being unpacked
 }
 
-// firstPiece is how long the ranges of the first shard are. It comes alone, as the window
-// has it, so that there is nobody else to use the connections.
+// firstPiece is the length of the ranges of the first shard. The window fetches it alone, so it can
+// use all connections.
 const firstPiece = 8 << 20
 
-// From is a store and how many objects are its.
+// From is a store and the number of its objects.
 type From struct {
 	Store   *backends.Store
 	Objects int
@@ -37,13 +37,13 @@ type From struct {
 
 var _ window.TreeFetcher = (*Window)(nil)
 
-// NewWindow makes a Fetcher of a manifest's objects, which are those of one store after
-// the other. The slices are kept.
+// NewWindow returns a Fetcher for a manifest's objects, which are those of one store after the
+// other. It retains the slices.
 func NewWindow(from []From, m plan.Manifest, verify Verify) *Window {
 	return &Window{from: from, manifest: m, verify: verify, unpacks: semaphore.NewWeighted(unpackMemory)}
 }
 
-// store is where an item comes from.
+// store returns the store of an item.
 func (w *Window) store(item int) *backends.Store {
 	i := 0
 	for ; item >= w.from[i].Objects; i++ {
@@ -52,9 +52,9 @@ func (w *Window) store(item int) *backends.Store {
 	return w.from[i].Store
 }
 
-// Fetch implements [window.Fetcher]; the digest is the checksum that the store and
-// the bytes agree on, "" when the store has none. Bytes that cannot be verified,
-// though it was insisted on, count as wrong ones.
+// Fetch implements [window.Fetcher]. The digest is the checksum that the store and the bytes agree
+// on, or "" if the store has none. If a required verification is not possible, the bytes count as
+// wrong.
 func (w *Window) Fetch(ctx context.Context, item int, in *disk.Incoming) (digest string, err error) {
 	opts := Options{Verify: w.verify}
 	if w.begun.CompareAndSwap(false, true) {
@@ -85,7 +85,7 @@ func (w *Window) FetchTree(ctx context.Context, item int, in *disk.IncomingTree)
 	return crew.Wait()
 }
 
-// member brings one file of a tree.
+// member fetches one file of a tree.
 func (w *Window) member(ctx context.Context, store *backends.Store, obj backends.Object, in *disk.IncomingTree, name string) error {
 	file, err := in.File(name, obj.Size, string(obj.Version))
 	if err != nil {
@@ -96,12 +96,12 @@ func (w *Window) member(ctx context.Context, store *backends.Store, obj backends
 		if errors.Is(err, window.ErrCorrupt) {
 			return errors.Join(err, file.Discard())
 		}
-		return errors.Join(err, file.Close()) // what has arrived counts the next time
+		return errors.Join(err, file.Close()) // the bytes so far are resumed next time
 	}
 	return in.Keep(name, file)
 }
 
-// forWindow has an error tell a window what to do.
+// forWindow converts an error to the type by which the window decides how to proceed.
 func forWindow(err error) error {
 	switch {
 	case isKind(err, backends.Corrupt, backends.Unsupported):

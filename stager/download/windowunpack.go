@@ -14,14 +14,14 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// SpareNames is what the window keeps for names in an archive besides room.
+// SpareNames is the space that the window reserves for names in an archive, in addition to room.
 const SpareNames = disk.Block
 
-// Unpack has w open those items that are archives, and trees in the window. room tells
-// what the window keeps for the files of one; what needs more is refused.
+// Unpack makes w unpack archives to trees in the window. room returns the space that the window
+// reserves for the files of an archive; a larger one is refused.
 func (w *Window) Unpack(room func(backends.Object) int64) { w.room = room }
 
-// unpack brings an archive as a tree.
+// unpack fetches an archive as a tree.
 func (w *Window) unpack(ctx context.Context, item int, in *disk.IncomingTree) (err error) {
 	obj, store := w.manifest.Objects[item], w.store(item)
 	need := unpackNeeds(obj)
@@ -48,14 +48,14 @@ func (w *Window) unpack(ctx context.Context, item int, in *disk.IncomingTree) (e
 	into.to.Made = func(name string) error { return take(name, 0, disk.DirRoom) }
 	c, _, err := unpackObject(ctx, store, obj, into, Options{Verify: w.verify})
 	if err == nil && c.Files == 0 {
-		// A directory without files has no second links, by which a window knows it.
+		// A directory without files has no second links, by which a window recognises it.
 		err = &backends.Error{Op: "unpack", Store: store.Name(), Key: obj.Key, Kind: backends.Invalid, Err: errors.New(
 			"there is no file in it, and so nothing that a window could hand out; exclude it")}
 	}
 	return errors.Join(err, into.to.Close())
 }
 
-// unusable is an archive that is not as it must be, however often it is fetched.
+// unusable is an archive that stays invalid, however often it is fetched.
 type unusable struct {
 	err  error
 	code int
@@ -64,10 +64,10 @@ type unusable struct {
 func (e *unusable) Error() string   { return e.err.Error() }
 func (e *unusable) Unwrap() []error { return []error{window.ErrCorrupt, e.err} }
 
-// ExitCode is that of a prefetch of the same.
+// ExitCode returns the code that a prefetch of the archive returns.
 func (e *unusable) ExitCode() int { return e.code }
 
-// archiveForWindow is forWindow for what is unpacked.
+// archiveForWindow is forWindow for archives.
 func archiveForWindow(err error) error {
 	var damaged *unpack.Damaged
 	switch {
