@@ -14,19 +14,19 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Layout describes one piece of work that several workers share.
+// Layout describes a job that several workers share.
 type Layout struct {
-	Kind    string            `json:"kind"`              // what is done: copy or pack
-	Name    string            `json:"name"`              // what one destination may have several of: a source, a prefix
-	Source  string            `json:"source"`            // the source's name, for people
+	Kind    string            `json:"kind"`              // copy or pack
+	Name    string            `json:"name"`              // distinguishes layouts at one destination: a source, a prefix
+	Source  string            `json:"source"`            // name of the source, for messages
 	Listing string            `json:"listing"`           // digest of all objects of the source, see [Digest]
-	Objects int               `json:"objects"`           // how many they are
-	Options map[string]string `json:"options,omitempty"` // what else decides which worker does what, by the flag's name
+	Objects int               `json:"objects"`           // number of objects
+	Options map[string]string `json:"options,omitempty"` // other settings that affect the division of work, by name of the flag
 	Workers int               `json:"workers"`
 	Index   string            `json:"index,omitempty"` // SHA-256 of the index that the last worker publishes
 }
 
-// work is the digest of everything but the count of workers.
+// work returns a digest of everything but the number of workers.
 func (l Layout) work() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "stager layout 1\n%q %q %q %d\n", l.Kind, l.Name, l.Listing, l.Objects)
@@ -38,8 +38,8 @@ func (l Layout) work() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// differs returns a sentence that names the first difference between this worker's layout
-// and a recorded one, or "" if there is none. The count of workers is not compared.
+// differs returns a sentence that names the first difference between this worker's layout and a
+// recorded one, or "" if there is none. It does not compare the number of workers.
 func (l Layout) differs(recorded Layout) string {
 	names := maps.Clone(recorded.Options)
 	if names == nil {
@@ -69,7 +69,7 @@ func shown(option string) string {
 	return option
 }
 
-// Quote returns a list of values as one option's value; none is "".
+// Quote returns a list of values as the value of one option; an empty list is "".
 func Quote(values []string) string {
 	quoted := make([]string, len(values))
 	for i, v := range values {
@@ -78,21 +78,21 @@ func Quote(values []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// Digest sums up the objects of a listing: their keys, sizes and versions, in order. The
+// Digest is a digest of the objects of a listing: their keys, sizes and versions, in order. The
 // zero value is ready to use.
 type Digest struct {
 	hash    hash.Hash
 	objects int
 }
 
-// Add takes the next object.
+// Add adds the next object.
 func (d *Digest) Add(obj backends.Object) {
 	if d.hash == nil {
 		d.hash = sha256.New()
 	}
 	d.objects++
 	for _, part := range [...]string{obj.Key, strconv.FormatInt(obj.Size, 10), string(obj.Version)} {
-		_, _ = io.WriteString(d.hash, strconv.Itoa(len(part))+":"+part) // a hash takes all
+		_, _ = io.WriteString(d.hash, strconv.Itoa(len(part))+":"+part) // a hash never fails
 	}
 }
 

@@ -23,19 +23,19 @@ const (
 	suffix    = ".json"
 )
 
-// record is what a destination holds of a layout.
+// record is the record of a layout at the destination.
 type record struct {
 	Format int    `json:"format"`
-	ID     string `json:"id"`  // random, another one for another layout
-	Run    int    `json:"run"` // how often all workers began it
+	ID     string `json:"id"`  // random, different for each layout
+	Run    int    `json:"run"` // how often all workers started it
 	Layout
-	Before []string `json:"before,omitempty"` // Layout.Index of layouts that it replaced, newest first
+	Before []string `json:"before,omitempty"` // Layout.Index of the layouts that it replaced, newest first
 }
 
 // maxBefore is how many indexes a record remembers.
 const maxBefore = 16
 
-// indexes returns those of the record's layout and of layouts before it.
+// indexes returns the indexes of the record's layout and of the layouts before it.
 func (r *record) indexes() []string {
 	all := r.Before
 	if r.Index != "" && !slices.Contains(all, r.Index) {
@@ -44,13 +44,13 @@ func (r *record) indexes() []string {
 	return all[:min(len(all), maxBefore)]
 }
 
-// IndexSum returns what Layout.Index is for an index of these contents.
+// IndexSum returns the value of Layout.Index for an index.
 func IndexSum(index []byte) string {
 	sum := sha256.Sum256(index)
 	return hex.EncodeToString(sum[:])
 }
 
-// base is what the keys of a layout's record and of its marks begin with.
+// base returns the prefix of the keys of a layout's record and marks.
 func base(l Layout) string {
 	sum := sha256.Sum256([]byte(l.Name))
 	return plan.CopyRecords + "layout/" + l.Kind + "-" + hex.EncodeToString(sum[:8])
@@ -85,14 +85,14 @@ func read(ctx context.Context, dst *backends.Store, key string) (r record, v bac
 	return r, v, nil
 }
 
-// Tally finds in a listing of the destination what concerns one layout.
+// Tally collects the record and marks of one layout from a listing of the destination.
 type Tally struct {
 	base    string
 	version backends.Version
 	marks   []string
 }
 
-// Add takes an object of the listing; most do not concern the layout.
+// Add adds an object of the listing. It ignores objects that do not belong to the layout.
 func (t *Tally) Add(obj backends.Object) {
 	rest, ok := strings.CutPrefix(obj.Key, t.base)
 	if !ok {
@@ -105,12 +105,12 @@ func (t *Tally) Add(obj backends.Object) {
 	}
 }
 
-// list fills a tally from a listing of its own.
+// list returns a tally from a separate listing.
 func list(ctx context.Context, dst *backends.Store, l Layout) (*Tally, error) {
 	t := &Tally{base: base(l)}
 	for obj, err := range dst.List(ctx, t.base) {
 		if backends.KindOf(err) == backends.NotExist {
-			break // a directory that is to be made
+			break // the directory does not exist yet
 		}
 		if err != nil {
 			return nil, err
@@ -120,7 +120,7 @@ func list(ctx context.Context, dst *backends.Store, l Layout) (*Tally, error) {
 	return t, nil
 }
 
-// missing returns the workers that left no mark of a record; run 0 means in any run.
+// missing returns the workers without a mark for a record; run 0 means any run.
 func (t *Tally) missing(r record, run int) (missing []int) {
 	there := make(map[int]bool)
 	for _, mark := range t.marks {
@@ -142,7 +142,7 @@ func (t *Tally) missing(r record, run int) (missing []int) {
 	return missing
 }
 
-// remove deletes marks, those of one record excepted.
+// remove deletes the marks of all records except keep.
 func (t *Tally) remove(ctx context.Context, dst *backends.Store, keep string) error {
 	var errs []error
 	for _, mark := range t.marks {
@@ -153,7 +153,7 @@ func (t *Tally) remove(ctx context.Context, dst *backends.Store, keep string) er
 	return errors.Join(errs...)
 }
 
-// unfinished names workers for people.
+// unfinished lists workers for a message.
 func unfinished(missing []int, count int) string {
 	words := make([]string, 0, 6)
 	for i, n := range missing {

@@ -12,25 +12,25 @@ import (
 	"github.com/stager-dev/stager/stager/internal/records"
 )
 
-// joinTries is how often a record may change under a worker that joins: each time
-// another worker did something.
+// joinTries is how often the record may change while a worker joins. Each change is an action of
+// another worker.
 const joinTries = 20
 
-// Worker is one of those that share a layout.
+// Worker is one of the workers that share a layout.
 type Worker struct {
 	dst     *backends.Store
 	index   int
-	alone   bool // it does everything by itself
+	alone   bool // the only worker
 	record  record
 	version backends.Version
 }
 
-// Join records the layout at the destination, or compares it with the record that is
-// there. A layout that differs from that of workers which have not all finished is an
-// error of kind Exist, which names the difference; so is another count of workers. One
-// worker that does everything may join what several began.
+// Join records the layout at the destination, or compares it with the existing record. If the
+// layout or the number of workers differs from that of workers which have not all finished, the
+// error has kind Exist and names the difference. A single worker that does everything may join what
+// several workers began.
 //
-// It costs one request for who comes first, and some more for all others.
+// It costs one request for the first worker, and a few more for each of the others.
 func Join(ctx context.Context, dst *backends.Store, l Layout, index int) (*Worker, error) {
 	w := &Worker{dst: dst, index: index, alone: l.Workers <= 1}
 	if w.alone {
@@ -48,7 +48,7 @@ func Join(ctx context.Context, dst *backends.Store, l Layout, index int) (*Worke
 	}
 }
 
-// join tries once; again says that the record changed meanwhile.
+// join tries once; again reports that the record changed meanwhile.
 func (w *Worker) join(ctx context.Context, l Layout) (again bool, err error) {
 	err = w.put(newRecord(l, 1), func(key string, text []byte) (backends.Version, error) {
 		return records.Create(ctx, w.dst, key, text)
@@ -91,7 +91,7 @@ func (w *Worker) join(ctx context.Context, l Layout) (again bool, err error) {
 	return false, t.remove(ctx, w.dst, w.record.ID)
 }
 
-// rejoin begins a new run if the recorded one is complete.
+// rejoin starts a new run if the recorded one is complete.
 func (w *Worker) rejoin(ctx context.Context) (again bool, err error) {
 	t, err := list(ctx, w.dst, w.record.Layout)
 	if err != nil || len(t.missing(w.record, w.record.Run)) > 0 {
@@ -112,7 +112,7 @@ func (w *Worker) replace(ctx context.Context, next record, over backends.Version
 	return false, err
 }
 
-// settled looks again where the store does not decide between two that create at once.
+// settled checks the record again if the store does not decide between two concurrent creates.
 func (w *Worker) settled(ctx context.Context) (again bool, err error) {
 	t, err := list(ctx, w.dst, w.record.Layout)
 	if err != nil {
@@ -120,13 +120,13 @@ func (w *Worker) settled(ctx context.Context) (again bool, err error) {
 	}
 	for _, mark := range t.marks {
 		if !strings.HasPrefix(mark, w.record.ID+"-") {
-			return false, w.replaced(nil) // who lost the race has finished already
+			return false, w.replaced(nil) // the worker that lost the race has finished
 		}
 	}
 	return t.version != w.version, nil
 }
 
-// put writes a record, and remembers it as this worker's.
+// put writes a record and stores it in the worker.
 func (w *Worker) put(r record, write func(key string, text []byte) (backends.Version, error)) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -139,7 +139,7 @@ func (w *Worker) put(r record, write func(key string, text []byte) (backends.Ver
 	return err
 }
 
-// refused says what differs, and what to do.
+// refused returns an error that says what differs and what to do.
 func refused(dst *backends.Store, l Layout, old record, difference string, missing []int) error {
 	if difference == "" {
 		difference = fmt.Sprintf("this worker is one of %d, and they are %d", l.Workers, old.Workers)
@@ -149,11 +149,10 @@ func refused(dst *backends.Store, l Layout, old record, difference string, missi
 		unfinished(missing, old.Workers), difference)}
 }
 
-// Lists returns whether a layout has the objects of this worker's.
+// Lists reports whether a layout has the same listing as this worker's.
 func (w *Worker) Lists(l Layout) bool { return l.Listing == w.record.Listing }
 
-// Published returns whether this layout, or one that it replaced, has an index of these
-// contents.
+// Published reports whether the index belongs to this layout, or to one that it replaced.
 func (w *Worker) Published(index []byte) bool {
 	return slices.Contains(w.record.indexes(), IndexSum(index))
 }
@@ -161,8 +160,8 @@ func (w *Worker) Published(index []byte) bool {
 // Tally returns an empty tally for a listing of the destination, see [Worker.All].
 func (w *Worker) Tally() *Tally { return &Tally{base: base(w.record.Layout)} }
 
-// Finish leaves the worker's mark: its part is at the destination. It returns whether
-// every worker has left one.
+// Finish writes the worker's mark: its part is at the destination. It reports whether every worker
+// has written one.
 func (w *Worker) Finish(ctx context.Context) (all bool, err error) {
 	if w.alone {
 		return true, nil
@@ -177,8 +176,8 @@ func (w *Worker) Finish(ctx context.Context) (all bool, err error) {
 	return w.All(ctx, t)
 }
 
-// All returns whether every part of the layout is at the destination. A record that is no
-// longer that of this worker's layout is an error of kind Changed.
+// All reports whether every part of the layout is at the destination. If the record is no longer
+// that of this worker's layout, the error has kind Changed.
 func (w *Worker) All(ctx context.Context, t *Tally) (bool, error) {
 	if t.version == "" || t.version != w.version {
 		now, _, err := read(ctx, w.dst, base(w.record.Layout)+suffix)

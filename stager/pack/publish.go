@@ -11,7 +11,7 @@ import (
 	"github.com/stager-dev/stager/stager/layout"
 )
 
-// Layout describes the packing, all but the count of workers.
+// Layout describes the packing, except for the number of workers.
 func (p *Packed) Layout() (layout.Layout, error) {
 	index, err := p.Index()
 	return layout.Layout{
@@ -20,26 +20,25 @@ func (p *Packed) Layout() (layout.Layout, error) {
 	}, err
 }
 
-// Publisher keeps a destination's index true: there is one when all shards of this packing
-// are there, and no other shards.
+// Publisher keeps the index at a destination correct: there is an index only if all shards of this
+// packing, and no other shards, are present.
 type Publisher struct {
 	Packed    *Packed
 	Dst       *backends.Store
-	Overwrite bool // replace an index that no packing of stager published, and remove shards of an older packing
+	Overwrite bool // replace an index that stager did not publish, and remove shards of an older packing
 	Log       *slog.Logger
 
 	indexed bool // Check found an index
 }
 
-// Check refuses a destination with shards of another packing, unless they may be removed:
-// trainers would read their samples twice.
+// Check refuses a destination with shards of another packing, unless they may be removed: trainers
+// would read their samples twice.
 func (p *Publisher) Check(ctx context.Context) error {
 	_, _, err := p.look(ctx, nil)
 	return err
 }
 
-// Begin removes an index that will not describe the shards any more, before the first of
-// them is sent.
+// Begin removes an index that will no longer match the shards, before the first shard is sent.
 func (p *Publisher) Begin(ctx context.Context, w *layout.Worker) error {
 	if !p.indexed {
 		return nil
@@ -58,8 +57,8 @@ func (p *Publisher) Begin(ctx context.Context, w *layout.Worker) error {
 	return p.Dst.Delete(ctx, IndexKey)
 }
 
-// End publishes the index, if all workers have finished, and before it removes shards of
-// an older packing.
+// End publishes the index if all workers have finished. Before that it removes the shards of an
+// older packing.
 func (p *Publisher) End(ctx context.Context, w *layout.Worker, all bool) error {
 	if !all {
 		return nil
@@ -87,11 +86,11 @@ func (p *Publisher) End(ctx context.Context, w *layout.Worker, all bool) error {
 	return p.publish(ctx)
 }
 
-// look counts the shards that a destination has, and finds those of another packing.
+// look counts the shards at the destination, and finds those of another packing.
 func (p *Publisher) look(ctx context.Context, tally *layout.Tally) (has int, stale []string, err error) {
 	for obj, err := range p.Dst.List(ctx, "") {
 		if backends.KindOf(err) == backends.NotExist && has == 0 {
-			break // a directory that is to be made
+			break // the directory does not exist yet
 		}
 		if err != nil {
 			return 0, nil, err
@@ -136,10 +135,10 @@ func (p *Publisher) publish(ctx context.Context) error {
 	return err
 }
 
-// indexMax is more than the index of as many shards as there can be.
+// indexMax is more than the size of an index for the maximum number of shards.
 const indexMax = 1 << 30
 
-// index returns what is at the destination, nil if nothing is.
+// index returns the index at the destination, or nil if there is none.
 func (p *Publisher) index(ctx context.Context) ([]byte, error) {
 	got, _, err := p.Dst.ReadAll(ctx, IndexKey, indexMax)
 	if backends.KindOf(err) == backends.NotExist {
@@ -153,8 +152,8 @@ func (p *Publisher) foreign() error {
 		"it describes other shards, and stager did not write it here: move it away, or replace it with --overwrite")}
 }
 
-// Verify compares the index with that of this packing, and looks whether every worker has
-// finished, with this size of shards and this order. The shards have been compared.
+// Verify compares the index with that of this packing, and checks whether every worker has
+// finished, with this size of shards and this order. The shards were compared before.
 func (p *Publisher) Verify(ctx context.Context) error {
 	l, err := p.Packed.Layout()
 	if err != nil {

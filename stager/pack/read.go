@@ -12,36 +12,35 @@ import (
 )
 
 const (
-	// Of one range so many bytes of files are in memory, and so many files are asked for,
-	// at once.
+	// Limits of what is read ahead for one range: bytes in memory, and concurrent requests.
 	ahead      = 8 << 20
 	aheadFiles = 64
-	// A file up to this size is read whole, also when a part of it is wanted, so that its
-	// checksum is compared; a larger one in pieces of this size.
+	// A file up to this size is read completely, even if only a part of it is needed, so that its
+	// checksum can be compared. A larger one is read in pieces of this size.
 	whole = 4 << 20
 )
 
-// reader reads a range of a shard in order, and its files ahead.
+// reader reads a range of a shard in order, and reads files ahead.
 type reader struct {
-	ctx    context.Context // of the range: io.Reader brings none
+	ctx    context.Context // of the range: io.Reader has no context parameter
 	stop   context.CancelFunc
 	work   sync.WaitGroup
 	chunks chan *chunk
-	room   *semaphore.Weighted // of ahead
+	room   *semaphore.Weighted // limits ahead
 	now    *chunk
-	rest   []byte // of now
+	rest   []byte // remaining bytes of now
 	err    error
 }
 
-// chunk is a stretch of a shard.
+// chunk is a section of a shard.
 type chunk struct {
-	done  chan struct{} // closed when the two below are there
+	done  chan struct{} // closed when the fields below are set
 	bytes []byte
 	err   error
 	room  int64
 }
 
-// read is the bytes of a shard between two offsets.
+// read returns a reader for the bytes of a shard between two offsets.
 func read(ctx context.Context, src *backends.Store, sh *shard, from, to int64) *reader {
 	ctx, stop := context.WithCancel(ctx)
 	r := &reader{ctx: ctx, stop: stop, chunks: make(chan *chunk, aheadFiles), room: semaphore.NewWeighted(ahead)}
@@ -52,10 +51,10 @@ func read(ctx context.Context, src *backends.Store, sh *shard, from, to int64) *
 	return r
 }
 
-// plan goes through the files of a range and begins to read them.
+// plan walks the files of a range and starts to read them.
 func (r *reader) plan(src *backends.Store, sh *shard, from, to int64) {
-	// put appends the stretch of n bytes at an offset, as far as it lies in the range, and
-	// tells whether more is wanted.
+	// put appends the section of n bytes at an offset, as far as it lies in the range, and reports
+	// whether more is needed.
 	put := func(at, n int64, get func(skip, n int64) ([]byte, error)) bool {
 		skip := max(from-at, 0)
 		n = min(n, to-at) - skip
@@ -102,7 +101,7 @@ func (r *reader) plan(src *backends.Store, sh *shard, from, to int64) {
 	put(sh.end(), trailer, zeros)
 }
 
-// small is a file with what stands around it in an archive, n bytes in all.
+// small returns a file with its header and padding, n bytes in all.
 func (r *reader) small(src *backends.Store, obj backends.Object, n int64) ([]byte, error) {
 	head, err := header(obj)
 	if err != nil {
@@ -123,8 +122,8 @@ func (r *reader) small(src *backends.Store, obj backends.Object, n int64) ([]byt
 	return all, nil
 }
 
-// large puts a file in pieces. Nobody sees all of them, so the file is read once more, to
-// compare its checksum, when its last piece is.
+// large puts a file in pieces. No piece covers the whole file, so after the last piece the file is
+// read once more to compare its checksum.
 func (r *reader) large(src *backends.Store, obj backends.Object, start, next int64, put func(at, n int64, get func(skip, n int64) ([]byte, error)) bool) bool {
 	contents := next - padded(obj.Size)
 	more := put(start, contents-start, func(skip, n int64) ([]byte, error) {
@@ -157,7 +156,7 @@ func compare(ctx context.Context, src *backends.Store, obj backends.Object) erro
 		if err != nil {
 			return err
 		}
-		if now.Version == obj.Version { // otherwise reading it says what is wrong
+		if now.Version == obj.Version { // otherwise reading it reports the error
 			told = now.Sum
 		}
 	}
@@ -183,7 +182,7 @@ type nowhere struct{}
 
 func (nowhere) WriteAt(b []byte, _ int64) (int, error) { return len(b), nil }
 
-// NextBuffer implements backends.Lender.
+// NextBuffer implements backends.BufferedReader.
 func (r *reader) NextBuffer() ([]byte, error) {
 	if len(r.rest) == 0 && !r.next() {
 		return nil, r.err
@@ -224,7 +223,7 @@ func (r *reader) next() bool {
 	return r.err == nil
 }
 
-// giveBack makes room for what comes after the chunk that was read.
+// giveBack releases the memory of the chunk that was read.
 func (r *reader) giveBack() {
 	if r.now != nil {
 		r.room.Release(r.now.room)
@@ -232,7 +231,7 @@ func (r *reader) giveBack() {
 	}
 }
 
-// Close ends what is under way.
+// Close stops reading ahead.
 func (r *reader) Close() error {
 	r.stop()
 	r.work.Wait()

@@ -12,13 +12,13 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// sample are the files that a trainer gets as one.
+// sample is the files that form one sample.
 type sample struct {
-	name  string // a/1 of a/1.jpg; "" of a file that WebDataset does not take for one
+	name  string // a/1 for a/1.jpg; "" for a file that WebDataset does not treat as part of a sample
 	files plan.Members
 }
 
-// nameOf is the sample that a file belongs to.
+// nameOf returns the name of the sample that a file belongs to.
 func nameOf(key string) string {
 	from := strings.LastIndexByte(key, '/') + 1
 	dot := strings.IndexByte(key[from:], '.')
@@ -28,7 +28,7 @@ func nameOf(key string) string {
 	return key[:from+dot]
 }
 
-// class is the directory in which a sample lies, the topmost one: cat of cat/7/a.jpg.
+// class returns the topmost directory of a sample: cat for cat/7/a.jpg.
 func (s sample) class() string {
 	class, _, below := strings.Cut(s.name, "/")
 	if !below {
@@ -37,14 +37,14 @@ func (s sample) class() string {
 	return class
 }
 
-// check refuses a sample with two files of one extension. WebDataset compares extensions
-// in lower case, and fails on such a sample when it reads the shard.
+// check refuses a sample with two files of one extension. WebDataset compares extensions in lower
+// case, and fails when it reads such a sample.
 func (s sample) check() error {
 	if s.name == "" {
 		return nil
 	}
 	var first string
-	var seen map[string]string // nil with one file
+	var seen map[string]string // nil if there is only one file
 	for _, obj := range s.files.All() {
 		if first == "" {
 			first = obj.Key
@@ -63,11 +63,11 @@ func (s sample) check() error {
 	return nil
 }
 
-// samples puts together what belongs together, in the order of an ascending listing.
+// samples groups the files of an ascending listing into samples.
 func samples(listing iter.Seq2[backends.Object, error]) iter.Seq2[sample, error] {
 	return func(yield func(sample, error) bool) {
-		// Between two files of a sample, a.cls and a.jpg, can stand those of others, a.d/x,
-		// and all of them begin with its name.
+		// Between two files of a sample, a.cls and a.jpg, there may be files of other samples, such
+		// as a.d/x. All of them begin with its name.
 		var open []sample
 		end := func(key string) bool {
 			for len(open) > 0 && !strings.HasPrefix(key, open[len(open)-1].name+".") {
@@ -108,7 +108,7 @@ func samples(listing iter.Seq2[backends.Object, error]) iter.Seq2[sample, error]
 	}
 }
 
-// shuffled draws the order of all samples from a seed.
+// shuffled shuffles all samples by a seed.
 func shuffled(from iter.Seq2[sample, error], seed uint64) iter.Seq2[sample, error] {
 	return func(yield func(sample, error) bool) {
 		var all []sample

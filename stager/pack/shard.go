@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	block   = 512       // contents are padded to it
+	block   = 512       // contents are padded to a multiple
 	trailer = 2 * block // zeros at the end of an archive
 )
 
@@ -24,31 +24,30 @@ const (
 type shard struct {
 	key     string
 	files   plan.Members
-	starts  []int64 // of the files' headers, and of the trailer
+	starts  []int64 // offsets of the files' headers, and of the trailer
 	samples int
 	classes map[string]int
-	unnamed bool // a sample lies in no directory, so the classes are not known
+	unnamed bool // a sample lies in no directory, so the classes are unknown
 	sum     hash.Hash
 }
 
 func newShard(key string) *shard {
 	sh := &shard{key: key, starts: []int64{0}, classes: make(map[string]int), sum: sha256.New()}
-	sh.sum.Write([]byte("tar 1\n")) // another layout has another version
+	sh.sum.Write([]byte("tar 1\n")) // change this when the layout changes, so that versions differ
 	return sh
 }
 
-// end is where the next file would begin.
+// end returns the offset of the next file.
 func (sh *shard) end() int64 { return sh.starts[len(sh.starts)-1] }
 
-// object is the shard as a store lists it.
+// object returns the shard as a store lists it.
 func (sh *shard) object() backends.Object {
 	return backends.Object{
 		Key: sh.key, Size: sh.end() + trailer, Version: backends.Version("sha256:" + hex.EncodeToString(sh.sum.Sum(nil))),
 	}
 }
 
-// add puts a sample behind those that are there, if the shard is not larger than that
-// with it, or is empty.
+// add appends a sample if the shard then has at most size bytes, or is empty.
 func (sh *shard) add(s sample, size int64) (fits bool, err error) {
 	starts := sh.starts
 	for _, obj := range s.files.All() {
@@ -67,7 +66,7 @@ func (sh *shard) add(s sample, size int64) (fits bool, err error) {
 	}
 	sh.starts = starts
 	for _, obj := range s.files.All() {
-		sh.sum.Write(sh.files.Add(obj)) // a hash takes all
+		sh.sum.Write(sh.files.Add(obj)) // a hash never fails
 	}
 	if s.name != "" {
 		sh.samples++
@@ -80,7 +79,7 @@ func (sh *shard) add(s sample, size int64) (fits bool, err error) {
 	return true, nil
 }
 
-// header is what stands in front of a file's contents.
+// header returns the header of a file.
 func header(obj backends.Object) ([]byte, error) {
 	var head bytes.Buffer
 	err := tar.NewWriter(&head).WriteHeader(&tar.Header{Name: obj.Key, Size: obj.Size, Mode: 0o644, ModTime: time.Unix(0, 0)})
@@ -90,10 +89,10 @@ func header(obj backends.Object) ([]byte, error) {
 	return head.Bytes(), nil
 }
 
-// padded is a size up to the next block.
+// padded returns a size rounded up to the next block.
 func padded(size int64) int64 { return (size + block - 1) / block * block }
 
-// shards cuts samples into archives.
+// shards divides samples into archives.
 func shards(from iter.Seq2[sample, error], prefix string, size int64) ([]*shard, error) {
 	var all []*shard
 	for s, err := range from {
@@ -121,7 +120,7 @@ func shards(from iter.Seq2[sample, error], prefix string, size int64) ([]*shard,
 	return all, nil
 }
 
-// lastShard is the number of the last one whose key is as long as that of the first.
+// lastShard is the highest number whose key is as long as that of the first shard.
 const lastShard = 999_999
 
 func keyOf(prefix string, i int) string { return fmt.Sprintf("%s%06d.tar", prefix, i) }

@@ -18,21 +18,21 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// Config says what is packed how.
+// Config configures a packing.
 type Config struct {
 	Src     *backends.Store
 	Listing plan.Listing // of the files
-	Size    int64        // bytes of a shard, at most
+	Size    int64        // maximum size of a shard in bytes
 	Prefix  string       // of the names of shards, such as "train-"; "": "shard-"
-	Shuffle *uint64      // the seed of the samples' order; nil: that of the listing
+	Shuffle *uint64      // seed for the order of samples; nil: order of the listing
 }
 
-// IndexKey is the file that tells of all shards; a plan takes it as an input's index.
+// IndexKey is the key of the index of all shards; a plan can use it as an input's index.
 const IndexKey = "index.jsonl"
 
-// Packed is a directory of files that is seen as shards.
+// Packed is a directory of files presented as shards.
 type Packed struct {
-	*backends.Store // of the shards; what it stands on is the View
+	*backends.Store // of the shards; its backend is the view
 	src             *backends.Store
 	prefix          string
 	shards          []*shard // in the order of their keys
@@ -40,8 +40,8 @@ type Packed struct {
 	options         map[string]string
 }
 
-// Open lists the files and makes shards of them. It keeps some hundred bytes a file. The
-// store of the files stays its caller's to close.
+// Open lists the files and assigns them to shards. It uses some hundred bytes of memory per file.
+// The caller closes the store of the files.
 func Open(ctx context.Context, cfg Config) (*Packed, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = "shard-"
@@ -81,20 +81,20 @@ func Open(ctx context.Context, cfg Config) (*Packed, error) {
 		}
 		return nil, fail(backends.Invalid, err)
 	}
-	// The store of the files tries again what is worth it, and says when one is stuck.
+	// The store of the files already retries and detects stalls.
 	p.Store = backends.NewStore(view{p}, cfg.Src.Name(), backends.Options{
 		Connections: cfg.Src.Workers(), RetryFor: time.Nanosecond, StallAfter: 24 * time.Hour,
 	})
 	return p, nil
 }
 
-// Files is how many there are.
+// Files returns the number of files.
 func (p *Packed) Files() int { return p.listed.Objects() }
 
-// Shards is how many there are.
+// Shards returns the number of shards.
 func (p *Packed) Shards() int { return len(p.shards) }
 
-// Samples is how many there are in all shards.
+// Samples returns the number of samples in all shards.
 func (p *Packed) Samples() int {
 	n := 0
 	for _, sh := range p.shards {
@@ -103,8 +103,7 @@ func (p *Packed) Samples() int {
 	return n
 }
 
-// Stale tells whether a key is that of a shard, and of another packing: this one has
-// fewer.
+// Stale reports whether a key is that of a shard of another packing, which had more shards.
 func (p *Packed) Stale(key string) bool {
 	var i int
 	if n, err := fmt.Sscanf(strings.TrimPrefix(key, p.prefix), "%06d.tar", &i); n != 1 || err != nil {
@@ -121,8 +120,8 @@ type indexLine struct {
 	Classes map[string]int `json:"classes,omitempty"`
 }
 
-// Index is the file that tells of all shards, in JSON lines. Classes are the topmost
-// directories; a shard with a sample that lies in none does not tell them.
+// Index returns the index of all shards, in JSON lines. Classes are the topmost directories; a
+// shard with a sample outside any directory has no classes.
 func (p *Packed) Index() ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -138,7 +137,7 @@ func (p *Packed) Index() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// find is the shard of a key.
+// find returns the shard with a key.
 func (p *Packed) find(key string) (*shard, error) {
 	i, found := slices.BinarySearchFunc(p.shards, key, func(sh *shard, key string) int { return strings.Compare(sh.key, key) })
 	if !found {
@@ -147,12 +146,12 @@ func (p *Packed) find(key string) (*shard, error) {
 	return p.shards[i], nil
 }
 
-// view is the backend of shards.
+// view is the backend of the shards.
 type view struct{ *Packed }
 
 var errReadOnly = &backends.Error{Kind: backends.Permission, Err: errors.New("files that are seen as shards cannot be written to")}
 
-// Capabilities are what a store of shards promises.
+// Capabilities returns the capabilities of a store of shards.
 func (v view) Capabilities() backends.Capabilities {
 	of := v.src.Capabilities()
 	return backends.Capabilities{PinnedReads: of.PinnedReads, Parallelism: of.Parallelism, PartSize: of.PartSize}
@@ -173,7 +172,7 @@ func (v view) List(ctx context.Context, prefix string) iter.Seq2[backends.Object
 	}
 }
 
-// Stat describes a shard.
+// Stat returns a shard as an object.
 func (v view) Stat(_ context.Context, key string) (backends.Object, error) {
 	sh, err := v.find(key)
 	if err != nil {
@@ -182,7 +181,7 @@ func (v view) Stat(_ context.Context, key string) (backends.Object, error) {
 	return sh.object(), nil
 }
 
-// OpenRange reads files while it is read.
+// OpenRange reads the files while the range is read.
 func (v view) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
 	sh, err := v.find(obj.Key)
 	if err != nil {

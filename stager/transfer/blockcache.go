@@ -16,32 +16,32 @@ import (
 )
 
 const (
-	// maxBlock is how much of an object is held at once for one request: a part of most
-	// stores. Where parts are longer, blocks are shortBlock, and a store that reads a part
-	// twice makes the source send it twice.
+	// maxBlock is the maximum length of a block, which one request reads: a part of most stores. If
+	// parts are longer, blocks have shortBlock bytes; a store that reads a part twice then makes
+	// the source send it twice.
 	maxBlock, shortBlock = 16 << 20, 4 << 20
-	// A block is read in ranges of so many bytes, at once.
+	// A block is read in ranges of this size, concurrently.
 	piece = 8 << 20
-	// minBuffer is the smallest buffer.
+	// minBuffer is the minimum size of a buffer.
 	minBuffer = 64 << 10
 )
 
-// errSums is in the errors of objects whose checksum does not hold.
+// errSums is wrapped by errors about checksums that do not match.
 var errSums = errors.New("the checksum differs")
 
-// blockCache is one object on its way: what Store.Put reads, at any offset, from several
-// goroutines. It holds some blocks of it, sums each as it arrives, and refuses to hand
-// on the last one when the whole is not what the source says.
+// blockCache is one object under way. Store.Put reads it at any offset, from several goroutines. It
+// caches some blocks, computes the checksum of each as it arrives, and withholds the last block
+// unless the whole matches the checksum of the source.
 type blockCache struct {
-	ctx    context.Context // of the copy: io.ReaderAt brings none
+	ctx    context.Context // of the copy: io.ReaderAt has no context parameter
 	src    *backends.Store
 	obj    backends.Object
-	length int64 // of blocks, but for the last
-	count  int64 // of blocks
+	length int64 // of a block, except the last
+	count  int64 // number of blocks
 	moved  func(int64)
 
-	algorithms []backends.Algorithm // blocks are summed by them
-	ordered    hash.Hash            // where the source's cannot be combined: blocks come in order, one at a time
+	algorithms []backends.Algorithm // checksum algorithms for blocks
+	ordered    hash.Hash            // set if the source's checksum cannot be combined: blocks are read in order, one at a time
 
 	mu             sync.Mutex // guards all below
 	changed        *sync.Cond
@@ -49,7 +49,7 @@ type blockCache struct {
 	err            error
 	blocks         map[int64]*block
 	spare          [][]byte
-	missing        int64 // blocks that have never been here
+	missing        int64 // blocks that have never been read
 	sums           map[backends.Algorithm][][]byte
 	clock          int64
 }
@@ -58,11 +58,11 @@ type block struct {
 	bytes   []byte
 	loading bool
 	users   int
-	ended   bool  // somebody read its last byte, and nobody its first since
-	used    int64 // when, by cargo.clock
+	ended   bool  // its last byte was read, and its first byte has not been since
+	used    int64 // value of the cache's clock at the last use
 }
 
-// newBlockCache is ready to be read; it uses the buffers and no others.
+// newBlockCache returns a cache that uses only the given buffers.
 func newBlockCache(ctx context.Context, src *backends.Store, obj backends.Object, length int64, buffers [][]byte, algorithms []backends.Algorithm) *blockCache {
 	c := &blockCache{
 		ctx: ctx, src: src, obj: obj, sourceChecksum: obj.Sum, length: length, count: blocksOf(obj.Size, length), spare: buffers,
@@ -114,7 +114,7 @@ func (c *blockCache) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// acquire returns a block that stays until its users are none.
+// acquire returns a block that stays in memory while it has users.
 func (c *blockCache) acquire(i int64) (*block, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,8 +146,8 @@ func (c *blockCache) acquire(i int64) (*block, error) {
 	return nil, c.err
 }
 
-// roomLocked makes sure of a spare buffer: of the blocks that nobody reads it gives up
-// one that was read to its end, or the one that was not read for longest.
+// roomLocked ensures that there is a spare buffer. Of the blocks without users it evicts one that
+// was read to its end, or else the least recently used one.
 func (c *blockCache) roomLocked() bool {
 	if len(c.spare) > 0 {
 		return true
@@ -170,7 +170,7 @@ func (c *blockCache) roomLocked() bool {
 	return true
 }
 
-// load reads the i-th block and sums it.
+// load reads the i-th block and computes its checksums.
 func (c *blockCache) load(i int64, into []byte) (told backends.Checksum, sums map[backends.Algorithm][]byte, err error) {
 	g, ctx := errgroup.WithContext(c.ctx)
 	var mu sync.Mutex // guards told
@@ -198,7 +198,7 @@ func (c *blockCache) load(i int64, into []byte) (told backends.Checksum, sums ma
 	return told, sums, nil
 }
 
-// arrivedLocked notes the sums of a block, and with the last one judges the whole.
+// arrivedLocked records the checksums of a block, and verifies the whole after the last block.
 func (c *blockCache) arrivedLocked(i int64, p []byte, told backends.Checksum, sums map[backends.Algorithm][]byte) error {
 	again := false
 	for a, sum := range sums {
@@ -237,14 +237,14 @@ func (c *blockCache) corrupt(format string, args ...any) error {
 	}
 }
 
-// sourceSum is what the source told, in the listing or with the bytes.
+// sourceSum returns the checksum that the source reported, in the listing or while reading.
 func (c *blockCache) sourceSum() backends.Checksum {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sourceChecksum
 }
 
-// sum is the checksum of all bytes that were read, where it is known.
+// sum returns the checksum of all bytes that were read, if it is known.
 func (c *blockCache) sum(a backends.Algorithm) (backends.Checksum, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,7 +255,7 @@ func (c *blockCache) sum(a backends.Algorithm) (backends.Checksum, bool) {
 	return c.sumLocked(a, only)
 }
 
-// sumLocked takes the bytes of the only block, if there is one and it is at hand.
+// sumLocked computes it from the bytes of the only block, if there is just one and it is in memory.
 func (c *blockCache) sumLocked(a backends.Algorithm, only []byte) (backends.Checksum, bool) {
 	h := a.New()
 	switch {
@@ -278,8 +278,8 @@ func (c *blockCache) sumLocked(a backends.Algorithm, only []byte) (backends.Chec
 	return backends.Checksum{}, false
 }
 
-// close gives the buffers back. A request may read on for a moment after its answer
-// came; it gets an error.
+// close releases the buffers. A request may still read for a moment after its response has arrived;
+// it gets an error.
 func (c *blockCache) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -295,13 +295,13 @@ func (c *blockCache) close() {
 	c.spare = nil
 }
 
-// buffers are kept by their sizes, powers of two.
+// buffers are pooled by size, in powers of two.
 var buffers [64]sync.Pool
 
-// bufferSize is what a buffer for n bytes takes.
+// bufferSize returns the size of a buffer for n bytes.
 func bufferSize(n int64) int64 { return 1 << bits.Len64(uint64(max(n, minBuffer)-1)) }
 
-// borrow takes count buffers for n bytes each.
+// borrow returns count buffers for n bytes each.
 func borrow(count, n int64) [][]byte {
 	size := bufferSize(n)
 	out := make([][]byte, count)
@@ -315,7 +315,7 @@ func borrow(count, n int64) [][]byte {
 	return out
 }
 
-// giveBack returns buffers that nobody uses any more.
+// giveBack returns buffers that are no longer used to the pool.
 func giveBack(all [][]byte) {
 	for _, b := range all {
 		b = b[:cap(b)]

@@ -11,19 +11,19 @@ import (
 	"github.com/stager-dev/stager/stager/layout"
 )
 
-// state is what a destination has of an object.
+// state is the state of an object at the destination.
 type state string
 
 const (
 	absent  state = "absent"
-	there   state = "there"   // for certain
-	differs state = "differs" // for certain
-	unsure  state = "unsure"  // the sizes agree, and nothing else is known
+	there   state = "there"   // certain
+	differs state = "differs" // certain
+	unsure  state = "unsure"  // the sizes agree, but nothing else is known
 )
 
-// pair is an object of the source and what has its key at the destination.
+// pair is an object of the source and the object with its key at the destination.
 type pair struct {
-	src, dst backends.Object // dst is zero when absent
+	src, dst backends.Object // dst is zero if absent
 	state    state
 }
 
@@ -65,7 +65,7 @@ func (r *run) pairs(ctx context.Context) iter.Seq2[pair, error] {
 	}
 }
 
-// listing is that of a destination, which need not exist yet.
+// listing lists a destination, which may not exist yet.
 func listing(ctx context.Context, dst *backends.Store, prefix string) iter.Seq2[backends.Object, error] {
 	return func(yield func(backends.Object, error) bool) {
 		for obj, err := range dst.List(ctx, prefix) {
@@ -92,7 +92,7 @@ func (r *run) single(ctx context.Context) iter.Seq2[pair, error] {
 	}
 }
 
-// judge tells what can be told without asking.
+// judge returns the state as far as it is known without further requests.
 func (r *run) judge(src, dst backends.Object) state {
 	switch {
 	case r.Force, src.Size != dst.Size:
@@ -107,8 +107,8 @@ func (r *run) judge(src, dst backends.Object) state {
 	return there
 }
 
-// sums asks both sides for checksums and tells whether they can be compared, and
-// agree.
+// sums requests the checksums of both sides, and reports whether they can be compared and are
+// equal.
 func (r *run) sums(ctx context.Context, src, dst backends.Object) (comparable, equal bool, err error) {
 	if r.Src.Capabilities().Checksum == "" || r.Dst.Capabilities().Checksum == "" {
 		return false, false, nil
@@ -125,7 +125,7 @@ func (r *run) sums(ctx context.Context, src, dst backends.Object) (comparable, e
 	return comparable, comparable && a.Sum == b.Sum, nil
 }
 
-// same compares two objects of one size, by reading them if it must.
+// same compares two objects of one size, by reading them if necessary.
 func (r *run) same(ctx context.Context, src, dst backends.Object) (bool, error) {
 	if comparable, equal, err := r.sums(ctx, src, dst); comparable || err != nil {
 		return equal, err

@@ -16,59 +16,59 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// DefaultBuffers is Config.Buffers where it says nothing: two parts of an object store.
+// DefaultBuffers is the default of Config.Buffers: two parts of an object store.
 const DefaultBuffers = 32 << 20
 
-// corruptTries is how often an object is copied whose checksum does not hold.
+// corruptTries is how often an object with a wrong checksum is copied.
 const corruptTries = 3
 
-// Config says what is copied where.
+// Config configures a copy.
 type Config struct {
 	Src, Dst *backends.Store
-	// Object, when not nil, is copied alone: what Src.Self found, with its Store. Of
-	// Listing then nothing counts.
+	// Object, if not nil, is the only object to copy, as returned by Src.Self with its Store.
+	// Listing is then ignored.
 	Object    *backends.Object
 	Listing   plan.Listing
-	Shared    *Shared // nil: a part of Listing is shared as its objects are
-	Overwrite bool    // replace what differs at the destination
-	Force     bool    // copy all, also what is there; it replaces, too
-	DryRun    bool    // judge, and copy nothing
-	Buffers   int64   // bytes of objects in memory, at least 16 MiB; 0: DefaultBuffers
+	Shared    *Shared // nil: the default agreement for a partition of Listing
+	Overwrite bool    // replace different objects at the destination
+	Force     bool    // copy all, also what is present; implies Overwrite
+	DryRun    bool    // compare, and copy nothing
+	Buffers   int64   // memory for objects in bytes, at least 16 MiB; 0: DefaultBuffers
 	Log       *slog.Logger
-	// Progress is called from several goroutines, one at a time. May be nil.
+	// Progress is called from several goroutines, one call at a time. May be nil.
 	Progress func(Progress)
 }
 
-// Progress is how far a copy has come.
+// Progress is the progress of a copy.
 type Progress struct {
 	Listing           bool // the totals still grow
 	Files, FilesTotal int
 	Bytes, BytesTotal int64
 }
 
-// Summary is what a copy did.
+// Summary is the result of a copy.
 type Summary struct {
 	Source      string         `json:"source"`
 	Destination string         `json:"destination"`
-	Files       int            `json:"files"` // at both sides now
+	Files       int            `json:"files"` // present on both sides now
 	Bytes       int64          `json:"bytes"`
-	ThereFiles  int            `json:"thereFiles"` // that were there before
+	ThereFiles  int            `json:"thereFiles"` // present before
 	ThereBytes  int64          `json:"thereBytes"`
-	CopiedFiles int            `json:"copiedFiles"` // with DryRun: that would be
+	CopiedFiles int            `json:"copiedFiles"` // with DryRun: that would be copied
 	CopiedBytes int64          `json:"copiedBytes"`
-	Empty       int            `json:"empty,omitempty"` // entries of the source without content: FIFOs, directories without files and their like
-	Verified    map[string]int `json:"verified"`        // copied files by the checksums that held, of either side, or "size"
+	Empty       int            `json:"empty,omitempty"` // entries of the source without contents, such as FIFOs and directories without files
+	Verified    map[string]int `json:"verified"`        // number of copied files by the checksums that matched, on either side, or "size"
 	Seconds     float64        `json:"seconds"`
 }
 
-// Copy brings every object that cfg chooses to the destination, under its key there,
-// and returns when all are there and verified. It deletes nothing. The first error ends
-// it; what is complete by then stays, and the next run leaves it alone. A worker that
-// copies one of several parts first agrees with the others on the work, see [Shared].
+// Copy copies every object that cfg selects to the destination, under the same key, and returns
+// when all are present and verified. It deletes nothing. The first error ends the copy; complete
+// objects stay and are skipped by the next run. A worker that copies one of several partitions
+// first agrees with the other workers on the work, see [Shared].
 //
-// What is there and differs is an error of kind Exist unless cfg says otherwise; where
-// the sizes differ, that is told before the first byte. An object that changes after it
-// was listed is an error of kind Changed: the next run lists anew.
+// A different object at the destination is an error of kind Exist, unless cfg allows to replace it.
+// If the sizes differ, the error is returned before the first byte is copied. An object that
+// changes after it was listed is an error of kind Changed: the next run lists again.
 func Copy(ctx context.Context, cfg Config) (Summary, error) {
 	start := time.Now()
 	r, err := newRun(ctx, cfg)
@@ -83,10 +83,10 @@ func Copy(ctx context.Context, cfg Config) (Summary, error) {
 type run struct {
 	Config
 	record *record
-	listed layout.Digest // of the walk under way, where work is shared
+	listed layout.Digest // digest of the current walk, if work is shared
 
 	verifying bool
-	room      *semaphore.Weighted // of Buffers
+	room      *semaphore.Weighted // limits Buffers
 
 	mu       sync.Mutex // guards all below
 	progress Progress
@@ -130,7 +130,7 @@ func (r *run) copyAll(ctx context.Context) (err error) {
 	return r.finish(ctx, worker)
 }
 
-// each judges every object anew and hands it to several workers.
+// each compares every object again and passes it to several workers.
 func (r *run) each(ctx context.Context, work func(context.Context, pair) error) error {
 	crew, gctx := backends.NewWorkerPool(ctx, func() int { return max(r.Src.Connections(), r.Dst.Connections()) })
 	for p, err := range r.pairs(gctx) {
@@ -153,7 +153,7 @@ func (r *run) each(ctx context.Context, work func(context.Context, pair) error) 
 	return nil
 }
 
-// list adds up what there is to do, and refuses what differs.
+// list counts what there is to do, and refuses differences.
 func (r *run) list(ctx context.Context) error {
 	var differ []string
 	differing := 0
@@ -161,7 +161,7 @@ func (r *run) list(ctx context.Context) error {
 		r.summary.Empty++
 		r.Log.Info("an entry of the source has no content and is not copied", "key", key, "what", what)
 	}
-	defer func() { r.Listing.Skipped = nil }() // once
+	defer func() { r.Listing.Skipped = nil }() // report them once only
 	for p, err := range r.pairs(ctx) {
 		if err != nil {
 			return err
@@ -188,7 +188,7 @@ func (r *run) list(ctx context.Context) error {
 	return nil
 }
 
-// report changes the progress and reports it.
+// report changes the progress and calls Progress.
 func (r *run) report(change func(*Progress)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -202,7 +202,7 @@ func (r *run) moved(n int64) {
 	r.report(func(now *Progress) { now.Bytes += n; now.Listing = false })
 }
 
-// count takes an object that is at both sides.
+// count counts an object that is present on both sides.
 func (r *run) count(obj backends.Object, was bool, how string) {
 	r.report(func(now *Progress) { now.Files++ })
 	r.mu.Lock()
@@ -219,7 +219,7 @@ func (r *run) count(obj backends.Object, was bool, how string) {
 	}
 }
 
-// upload makes sure that one object is there.
+// upload copies one object unless it is present.
 func (r *run) upload(ctx context.Context, p pair) error {
 	equal := p.state == there
 	if p.state == unsure {
@@ -247,19 +247,19 @@ func (r *run) inTheWay(key string) error {
 		"it is there and differs from the source: move it away, or replace it with --overwrite")}
 }
 
-// note writes into the record; without it the next run reads more.
+// note adds to the record. If that fails, the next run has to read more.
 func (r *run) note(ctx context.Context, from, to backends.Object) {
 	if err := r.record.add(ctx, from, to); err != nil {
 		r.Log.Warn("what was copied cannot be noted, for now", "error", err)
 	}
 }
 
-// explain says what to do about an object that is no longer the listed one.
+// explain adds what to do about an object that is no longer the listed one.
 func (r *run) explain(err error) error {
 	var local *backends.LocalError
 	var e *backends.Error
 	if errors.As(err, &local) && errors.As(local.Err, &e) {
-		err = e // what Put could not read is the source's failure
+		err = e // a read error in Put is a failure of the source
 	}
 	if !errors.As(err, &e) || e.Store != r.summary.Source {
 		return err

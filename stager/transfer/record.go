@@ -16,8 +16,8 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// A note is what the record has of one copied object: a digest of its key, size and
-// both versions. Nothing else has to be remembered to tell that nothing changed.
+// A note is the record's entry for one copied object: a digest of its key, size and both versions.
+// This suffices to detect that nothing changed.
 type note [16]byte
 
 func noteOf(from, to backends.Object) note {
@@ -29,13 +29,13 @@ func noteOf(from, to backends.Object) note {
 }
 
 const (
-	noteEvery  = 30 * time.Second // how much of the work a kill makes unsure
-	noteWithin = 30 * time.Second // for the last time
+	noteEvery  = 30 * time.Second // limits how much work a kill makes unsure
+	noteWithin = 30 * time.Second // time-out of the last write
 	recordMax  = 256 << 20
 )
 
-// record remembers at the destination what was copied from this source. Each shard
-// writes one of its own.
+// record remembers at the destination what was copied from this source. Each partition writes its
+// own record.
 type record struct {
 	dst *backends.Store
 	key string
@@ -46,11 +46,11 @@ type record struct {
 	unsaved int
 	saved   time.Time
 
-	saving sync.Mutex // held by who writes it
+	saving sync.Mutex // held while writing
 }
 
-// openRecord reads what earlier runs noted: this shard's, or where it has none, or all
-// is meant, that of every shard.
+// openRecord reads what earlier runs recorded: the record of this partition, or the records of all
+// partitions if it has none or covers everything.
 func openRecord(ctx context.Context, cfg *Config) (*record, error) {
 	source := sha256.Sum256([]byte(cfg.Src.Name()))
 	base := plan.CopyRecords + hex.EncodeToString(source[:8]) + "-"
@@ -88,7 +88,7 @@ func (r *record) read(ctx context.Context, key string) error {
 
 func compareNotes(a, b note) int { return bytes.Compare(a[:], b[:]) }
 
-// has tells whether to is what was made of from.
+// has reports whether to is a recorded copy of from.
 func (r *record) has(from, to backends.Object) bool {
 	if from.Version == "" || to.Version == "" {
 		return false
@@ -97,7 +97,7 @@ func (r *record) has(from, to backends.Object) bool {
 	return found
 }
 
-// add notes a copy, and writes the record when it is time.
+// add records a copy, and writes the record periodically.
 func (r *record) add(ctx context.Context, from, to backends.Object) error {
 	r.mu.Lock()
 	r.added = append(r.added, noteOf(from, to))
@@ -111,7 +111,7 @@ func (r *record) add(ctx context.Context, from, to backends.Object) error {
 	return r.write(ctx)
 }
 
-// close writes what is not yet written, also after the context ended.
+// close writes the remaining notes, also after the context ended.
 func (r *record) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteWithin)
 	defer cancel()
@@ -120,7 +120,7 @@ func (r *record) close(ctx context.Context) error {
 	return r.write(ctx)
 }
 
-// write is for who holds saving.
+// write writes the record. The caller holds saving.
 func (r *record) write(ctx context.Context) error {
 	r.mu.Lock()
 	n := r.unsaved

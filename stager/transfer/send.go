@@ -9,7 +9,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// send copies one object. With absent it must not be there yet.
+// send copies one object. With absent it must not exist at the destination.
 func (r *run) send(ctx context.Context, obj backends.Object, absent bool) error {
 	for try := 1; ; try++ {
 		err := r.try(ctx, obj, absent)
@@ -23,7 +23,7 @@ func (r *run) send(ctx context.Context, obj backends.Object, absent bool) error 
 	}
 }
 
-// try copies it once.
+// try copies the object once.
 func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err error) {
 	facts := r.Dst.Capabilities()
 	length := max(obj.Size, 1)
@@ -35,8 +35,8 @@ func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err er
 	if obj, err = r.known(ctx, obj, length); err != nil {
 		return err
 	}
-	// As many parts at once as there is room for; one after the other where the
-	// source's checksum wants the bytes in order.
+	// Send as many parts concurrently as memory allows, but one after the other if the source's
+	// checksum needs the bytes in order.
 	blocks := blocksOf(obj.Size, length)
 	streams := max(min(blocks, int64(r.Dst.Workers()), r.Buffers/bufferSize(length)), 1)
 	if told := obj.Sum.Algorithm; blocks > 1 && told.New() != nil && !told.Combinable() {
@@ -67,8 +67,8 @@ func (r *run) try(ctx context.Context, obj backends.Object, absent bool) (err er
 	return err
 }
 
-// known is the object with what the source knows of its checksum: a small one brings
-// it along when it is read.
+// known returns the object with the checksum that the source reports. For a small object the
+// checksum arrives with its bytes.
 func (r *run) known(ctx context.Context, obj backends.Object, length int64) (backends.Object, error) {
 	if obj.Size <= length || !obj.Sum.IsZero() || r.Src.Capabilities().Checksum == "" {
 		return obj, nil
@@ -87,8 +87,8 @@ func (r *run) known(ctx context.Context, obj backends.Object, length int64) (bac
 	return obj, nil
 }
 
-// accept compares what the destination tells of an object with what was sent, and says
-// which checksums held. What is wrong there is removed again.
+// accept compares the checksum at the destination with what was sent, and returns which checksums
+// matched. It removes a wrong object.
 func (r *run) accept(ctx context.Context, c *blockCache, written *backends.Object) (how string, err error) {
 	key := c.obj.Key
 	if written.Sum.IsZero() && r.Dst.Capabilities().Checksum != "" || written.Version == "" {
@@ -123,8 +123,8 @@ func (r *run) accept(ctx context.Context, c *blockCache, written *backends.Objec
 	return "size", nil
 }
 
-// met finds that somebody else put the object there meanwhile: another stager, or
-// the destination's own answer was lost.
+// met handles an object that appeared at the destination meanwhile: another stager wrote it, or the
+// response to our own request was lost.
 func (r *run) met(ctx context.Context, obj backends.Object) error {
 	now, err := r.Dst.Stat(ctx, obj.Key)
 	if err != nil {

@@ -8,28 +8,28 @@ import (
 	"github.com/stager-dev/stager/stager/layout"
 )
 
-// Shared describes work that several workers do, each its part of the Listing. They agree
-// on it by a record at the destination, see package layout: a worker that lists another
-// source, or has other options, sends nothing.
+// Shared describes work that several workers share, each with its partition of the Listing. They
+// agree on it through a record at the destination, see package layout: a worker with another
+// listing or other options sends nothing.
 type Shared struct {
-	// Layout describes the work, all but the count of workers. An empty Listing stands for
-	// the objects of the source, which then must not change until the copy ends.
+	// Layout describes the work, except for the number of workers. An empty Listing means the
+	// objects of the source, which then must not change until the copy ends.
 	Layout layout.Layout
 	// Begin is called before the first object is sent. May be nil.
 	Begin func(context.Context, *layout.Worker) error
-	// End is called when this worker's part is at the destination, with whether the parts
-	// of all workers are. May be nil.
+	// End is called when this worker's partition is at the destination. all reports whether the
+	// partitions of all workers are. May be nil.
 	End func(ctx context.Context, w *layout.Worker, all bool) error
 }
 
-// CopyLayout returns the layout of a copy, but for what its listing finds.
+// CopyLayout returns the layout of a copy, without the result of its listing.
 func CopyLayout(cfg Config) layout.Layout {
 	return layout.Layout{Kind: "copy", Name: cfg.Src.Name(), Source: cfg.Src.Name(), Options: map[string]string{
 		"--include": layout.Quote(cfg.Listing.Filter.Include), "--exclude": layout.Quote(cfg.Listing.Filter.Exclude),
 	}}
 }
 
-// shared returns nil where one worker does everything and need not agree with others.
+// shared returns nil if one worker does everything, so that no agreement is needed.
 func (r *run) shared() *Shared {
 	if r.Shared == nil && r.Object == nil && (r.Listing.Shard.Count > 1 || r.verifying) {
 		r.Shared = &Shared{Layout: CopyLayout(r.Config)}
@@ -37,7 +37,7 @@ func (r *run) shared() *Shared {
 	return r.Shared
 }
 
-// layout is that of the work, with what the last walk found.
+// layout returns the layout of the work, with the result of the last walk.
 func (r *run) layout() layout.Layout {
 	l := r.shared().Layout
 	l.Workers = r.Listing.Shard.Count
@@ -47,7 +47,7 @@ func (r *run) layout() layout.Layout {
 	return l
 }
 
-// join agrees with the other workers, where there are any.
+// join agrees with the other workers, if there are any.
 func (r *run) join(ctx context.Context) (*layout.Worker, error) {
 	s := r.shared()
 	if s == nil {
@@ -60,8 +60,8 @@ func (r *run) join(ctx context.Context) (*layout.Worker, error) {
 	return w, err
 }
 
-// finish says that this worker's part is at the destination. The objects are listed again
-// while they are sent, and each belongs to the part that its position says.
+// finish records that this worker's partition is at the destination. Objects are listed again while
+// they are sent, and their positions determine the partition.
 func (r *run) finish(ctx context.Context, w *layout.Worker) error {
 	if w == nil {
 		return nil
@@ -77,7 +77,7 @@ func (r *run) finish(ctx context.Context, w *layout.Worker) error {
 	return err
 }
 
-// verifyShared looks whether all workers have finished.
+// verifyShared checks whether all workers have finished.
 func (r *run) verifyShared(ctx context.Context) error {
 	if s := r.shared(); s == nil || r.Listing.Shard.Count > 1 {
 		return nil

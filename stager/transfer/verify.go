@@ -9,15 +9,15 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Verify lists both sides and returns an error when the destination is not whole: of
-// kind Corrupt when something there differs, else of kind Changed when something is
-// missing, which copying again repairs. found is called with each such key, one call at
-// a time, and with what is wrong. Nothing is written. Both sides are read where their
-// sizes agree and neither the record of a copy nor checksums decide. Where several workers
-// share the work, one that has not finished is an error of kind Changed, too.
+// Verify lists both sides and returns an error if the destination is not complete. The error has
+// kind Corrupt if an object differs, else kind Changed if one is missing, which another copy
+// repairs. found is called with each such key and the reason, one call at a time. Verify writes
+// nothing. If the sizes agree and neither the record of a copy nor checksums decide, it reads both
+// sides. If several workers share the work and one has not finished, the error has kind Changed,
+// too.
 //
-// In the Summary, Verified counts by what was compared: "record", that a copy verified
-// it and neither side has changed since, a checksum, or "bytes".
+// In the Summary, Verified counts by what was compared: "record" (a copy verified the object and
+// neither side has changed since), a checksum, or "bytes".
 func Verify(ctx context.Context, cfg Config, found func(key, what string)) (Summary, error) {
 	start := time.Now()
 	cfg.Force = false
@@ -26,7 +26,7 @@ func Verify(ctx context.Context, cfg Config, found func(key, what string)) (Summ
 	if err != nil {
 		return r.summary, err
 	}
-	var mu sync.Mutex // guards wrong and missing, and is held while telling
+	var mu sync.Mutex // guards wrong and missing; held while found is called
 	wrong, missing := 0, 0
 	err = r.each(ctx, func(ctx context.Context, p pair) error {
 		how, what := "record", ""
