@@ -198,9 +198,9 @@ func (w *Worker) replaced(err error) error {
 	}
 }
 
-// Verify returns an error when the destination's record says that the work is not
-// complete: a worker has not finished, or, of what compare names (options by their flags'
-// names), something differs from this layout. Without a record there is none.
+// Verify returns an error if the record at the destination shows that the work is not complete: a
+// worker has not finished, or one of the options in compare (names of flags) differs from this
+// layout. It returns nil if there is no record.
 func Verify(ctx context.Context, dst *backends.Store, l Layout, compare ...string) error {
 	t, err := list(ctx, dst, l)
 	if err != nil || t.version == "" && len(t.marks) == 0 {
@@ -223,8 +223,8 @@ func Verify(ctx context.Context, dst *backends.Store, l Layout, compare ...strin
 	return nil
 }
 
-// Reset removes the record of a layout and its marks, also a record that cannot be read.
-// No worker may be running. It returns whether there was anything.
+// Reset removes the record of a layout and its marks, also a record that cannot be read. No worker
+// may be running. It reports whether there was anything to remove.
 func Reset(ctx context.Context, dst *backends.Store, l Layout) (bool, error) {
 	t, err := list(ctx, dst, l)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/stager-dev/stager/stager/unpack"
 )
 
-// ArchiveError says why a shard cannot be sampled.
+// ArchiveError reports why a shard cannot be sampled.
 type ArchiveError struct {
 	Input, Name string
 	Err         error
@@ -25,17 +25,17 @@ func (e *ArchiveError) Error() string {
 	return fmt.Sprintf("%s of input %s cannot be sampled: %v; mend it at its source, or exclude it in the plan", e.Name, e.Input, e.Err)
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *ArchiveError) Unwrap() error { return e.Err }
 
-// ExitCode is that of a checksum that does not hold.
+// ExitCode returns the code for a checksum that does not match.
 func (e *ArchiveError) ExitCode() int { return 76 }
 
-// format is a kind of archive. Samples of one format can be put one after the other.
+// format is an archive format. Samples of one format can be concatenated.
 type format struct {
-	name  string // as people call it
+	name  string // for messages
 	ext   string
-	end   int64 // so many zeros end a file of it
+	end   int64 // number of zeros at the end of a file
 	index func(*io.SectionReader) ([]span, error)
 }
 
@@ -44,14 +44,14 @@ var (
 	recordFormat = &format{"TFRecord", ".tfrecord", 0, indexRecords}
 )
 
-// span is where a sample lies in its archive.
+// span is the location of a sample in its archive.
 type span struct {
 	off, end int64
-	key      uint64 // of its name: two with one key must not stand side by side; 0: it has none
+	key      uint64 // hash of its name: two samples with one key must not be adjacent; 0: no name
 }
 
-// index finds the samples of an archive. All checksums that it has are verified. The
-// format is nil when it is empty.
+// index returns the format and the samples of an archive. It verifies all checksums. The format is
+// nil if the archive is empty.
 func index(name string, r io.ReaderAt, size int64) (*format, []span, error) {
 	var head [300]byte
 	n, err := r.ReadAt(head[:min(size, int64(len(head)))], 0)
@@ -69,12 +69,12 @@ func index(name string, r io.ReaderAt, size int64) (*format, []span, error) {
 	return f, spans, err
 }
 
-// packed are how compressed files begin.
+// packed are the first bytes of compressed files.
 var packed = []struct{ begin, name string }{
 	{"\x1f\x8b", "gzip"}, {"\x28\xb5\x2f\xfd", "zstd"}, {"BZh", "bzip2"}, {"\xfd7zXZ\x00", "xz"}, {"PK\x03\x04", "zip"},
 }
 
-// formatOf tells it by how the file begins; a damaged one by its name.
+// formatOf determines the format by the first bytes, or by the name if the file is damaged.
 func formatOf(name string, head []byte) (*format, error) {
 	for _, p := range packed {
 		if bytes.HasPrefix(head, []byte(p.begin)) {
@@ -90,8 +90,8 @@ func formatOf(name string, head []byte) (*format, error) {
 	return nil, errors.New("it is neither a tar archive nor a file of TFRecord")
 }
 
-// A record of TFRecord is its length (8 bytes), the length's checksum (4), its data, and
-// their checksum (4).
+// A record of TFRecord has a length (8 bytes), the checksum of the length (4), the data, and their
+// checksum (4).
 const (
 	recordHead = 12
 	recordRest = 4
@@ -99,7 +99,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// masked is how TFRecord stores a CRC-32C.
+// masked returns a CRC-32C as TFRecord stores it.
 func masked(crc uint32) uint32 { return (crc>>15 | crc<<17) + 0xa282ead8 }
 
 func isRecord(head []byte) bool {
@@ -144,9 +144,9 @@ func indexRecords(r *io.SectionReader) (spans []span, err error) {
 
 const tarBlock = 512
 
-// indexTar finds samples as WebDataset knows them: regular files that follow each other
-// and whose paths are the same up to the first dot of the last element. What else lies
-// between two files of a sample goes with it; between samples it is left out.
+// indexTar finds samples as WebDataset defines them: consecutive regular files whose paths are
+// equal up to the first dot of the last element. Other entries between two files of a sample belong
+// to it; entries between samples are omitted.
 func indexTar(r *io.SectionReader) (spans []span, err error) {
 	in := tar.NewReader(r)
 	last := ""
@@ -185,8 +185,8 @@ func indexTar(r *io.SectionReader) (spans []span, err error) {
 	}
 }
 
-// sampleKey is what the files of a sample have in common: the path up to the first dot of its
-// last element, unless that begins with it.
+// sampleKey returns the common part of the paths of a sample's files: up to the first dot of the
+// last element, unless that begins with a dot.
 func sampleKey(path string) string {
 	base := strings.LastIndexByte(path, '/') + 1
 	if dot := strings.IndexByte(path[base:], '.'); dot > 0 {

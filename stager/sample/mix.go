@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/stager/internal/shuffle"
 )
 
-// shard is a leased shard. What is marked for JSON is kept in the state.
+// shard is a leased shard. The fields with JSON names are part of the state.
 type shard struct {
 	Epoch int    `json:"epoch"`
 	Pos   int    `json:"pos"`
@@ -18,12 +18,12 @@ type shard struct {
 	Name  string `json:"name"`
 	Path  string `json:"path"`
 	Size  int64  `json:"size"`
-	Done  bool   `json:"done,omitempty"` // every file with samples of it is acknowledged
+	Done  bool   `json:"done,omitempty"` // every file with its samples is acknowledged
 
-	file    *os.File // nil when no file that is wanted needs it
+	file    *os.File // nil if no file needs it any more
 	samples []span   // shuffled
-	picked  int      // so many of these are planned
-	last    int      // the position of the last file that has any of them
+	picked  int      // number of samples already planned
+	last    int      // position of the last file that contains any of them
 }
 
 // part is a sample in a file.
@@ -39,13 +39,13 @@ type file struct {
 	before []mark // the open shards before it was planned
 }
 
-// mark is an open shard and how far it is drawn.
+// mark is an open shard and the number of its samples that were picked.
 type mark struct {
 	Pos    int `json:"pos"`
 	Picked int `json:"drawn"`
 }
 
-// key is that of a stream of random numbers.
+// key returns the key of a random number generator.
 func (c Config) key(of string, epoch, pos int) [sha256.Size]byte {
 	text := []byte("stager sample 1 " + of + "\n")
 	for _, n := range []int64{c.Seed, int64(epoch), int64(pos)} {
@@ -54,17 +54,17 @@ func (c Config) key(of string, epoch, pos int) [sha256.Size]byte {
 	return sha256.Sum256(text)
 }
 
-// shuffle gives a shard its order.
+// shuffle shuffles the samples of a shard.
 func (c Config) shuffle(s *shard) {
 	shuffle.Shuffle(s.samples, rand.NewChaCha8(c.key("shard", s.Epoch, s.Pos)))
 }
 
-// triesOfDraw is how often another shard is drawn in place of one whose next sample has the
-// name of the sample before it.
+// triesOfDraw is how often another shard is picked, if the next sample of the first has the same
+// name as the previous sample.
 const triesOfDraw = 16
 
-// pickOne takes a sample out of the open shards. It is false when all that was drawn has the
-// name of the sample before.
+// pickOne picks a sample from the open shards. It returns false if all picked samples have the name
+// of the previous one.
 func pickOne(r *rand.ChaCha8, open []*shard, before uint64) (part, bool) {
 	for range triesOfDraw {
 		s := open[shuffle.Uint64N(uint64(len(open)), r)]
@@ -77,7 +77,7 @@ func pickOne(r *rand.ChaCha8, open []*shard, before uint64) (part, bool) {
 	return part{}, false
 }
 
-// marks are the open shards as they stand.
+// marks returns the marks of the open shards.
 func marks(open []*shard) []mark {
 	all := make([]mark, len(open))
 	for i, s := range open {
@@ -86,7 +86,7 @@ func marks(open []*shard) []mark {
 	return all
 }
 
-// name is a digest of what a file is made of.
+// name returns a digest of the file's parts.
 func (f *file) name() string {
 	sum := sha256.New()
 	for _, p := range f.parts {

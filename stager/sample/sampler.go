@@ -18,82 +18,82 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Source hands out shards as a window does. An error that is none of the window's ends
-// the sampler: a source that may come back waits for it itself.
+// Source hands out shards, as a window does. An error other than a window's ends the sampler. So a
+// source that may come back must retry by itself.
 type Source interface {
 	Lease(ctx context.Context, r window.LeaseRequest) (window.Lease, error)
 	Ack(id string) error
 	Nack(id, reason string) error
 	PutBack(id string) error
 	Renew(id string) error
-	Held(reader string) (ids []string, err error) // the leases of a reader
+	Held(reader string) (ids []string, err error) // IDs of a reader's leases
 }
 
 var _ Source = (*window.Window)(nil)
 
-// Config is what New needs to know.
+// Config configures a Sampler.
 type Config struct {
-	Input  string // the source's name, and that under which files are handed out
+	Input  string // name of the source's input; also that of the new input
 	Source Source
-	Plan   string // names the source's plan: with another nothing that was kept is of use
-	Reader string // whose the leases are
-	Epoch  int    // the source's current one; its epochs are the sampler's
-	Epochs int    // 0: without end
+	Plan   string // identifies the source's plan: a different plan makes the saved state useless
+	Reader string // owner of the leases
+	Epoch  int    // current epoch of the source; the sampler has the same epochs
+	Epochs int    // 0: unlimited
 
 	Dir     string
-	Size    int64 // the bound, in bytes
-	Samples int   // in each file; the last of an epoch has fewer
-	Open    int   // shards that are mixed at a time
+	Size    int64 // limit for all files, in bytes
+	Samples int   // samples per file; the last file of an epoch has fewer
+	Open    int   // number of shards mixed at a time
 	Seed    int64
 
 	Log     *slog.Logger
-	Metrics *window.Metrics // nil: not shown
+	Metrics *window.Metrics // nil: not exported
 
-	jamAfter time.Duration // jamAfter when 0
+	jamAfter time.Duration // 0: the constant jamAfter
 }
 
 const (
-	renewEvery = 2 * time.Second // of a plan's leaseTimeout, which is to be some times as long
+	renewEvery = 2 * time.Second // must be well below a plan's leaseTimeout
 	leaseWait  = 2 * time.Second
-	jamAfter   = 2 * time.Second // without room, though all is acknowledged
+	jamAfter   = 2 * time.Second // time without room, although everything is acknowledged
 )
 
-// Sampler mixes shards into files.
+// Sampler mixes the samples of shards into files.
 type Sampler struct {
 	cfg    Config
 	log    *slog.Logger
 	win    *window.Window
-	cause  atomic.Pointer[window.Cause] // what is waited for
+	cause  atomic.Pointer[window.Cause] // reason for waiting
 	news   chan struct{}
 	told   settlements
 	format *format
 
-	// Of the one call of more that is under way.
+	// State of the only running call of more.
 	open   []*shard
-	rest   []*shard // held since before the restart, and not opened yet
+	rest   []*shard // leased before the restart, and not opened yet
 	random *mathrand.ChaCha8
 	begun  *file
-	over   bool // the source has no more in this epoch
-	early  bool // but what others hold, or we
-	asked  bool // and all that was told is to be settled first
-	late   bool // nothing is held: wait for the source's own end
-	jam    bool // the rest of the file is made of what is open
+	over   bool // the source has no more shards in this epoch
+	early  bool // except those that other readers or this one hold
+	asked  bool // likewise, and everything reported must be completed first
+	late   bool // no leases are left: wait for the source's own end
+	jam    bool // finish the file with the open shards only
 	warned bool
 
-	settling sync.Mutex // held while acknowledgements are handed on
+	settling sync.Mutex // held while acknowledgements are passed on
 
 	mu       sync.Mutex // guards all below, and the shards' fields
 	nonce    string
 	epoch    int
-	from     int // all positions of the epoch before are settled
+	from     int // all earlier positions of the epoch are completed
 	files    []*file
 	advanced map[int]bool
 	byItem   map[int]*file
 	items    int
-	held     []*shard // in the order of their coming
+	held     []*shard // in the order of arrival
 }
 
-// New goes on with what an earlier sampler left in the directory, or begins anew.
+// New resumes from the state that an earlier sampler left in the directory, or starts over.
 func New(cfg Config) (*Sampler, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -140,8 +140,8 @@ func New(cfg Config) (*Sampler, error) {
 	return s, nil
 }
 
-// putBackUnheard gives back what the sampler before was given as it was killed, so that it
-// could not note it.
+// putBackUnheard returns leases that the previous sampler got just before it was killed, so that
+// they are not in the state.
 func (s *Sampler) putBackUnheard() error {
 	ids, err := s.cfg.Source.Held(s.cfg.Reader)
 	known := s.leases()
@@ -155,7 +155,7 @@ func (s *Sampler) putBackUnheard() error {
 	return err
 }
 
-// order is that of the files that were planned before the restart.
+// order returns the order of the files that were planned before the restart.
 func (s *Sampler) order(n int) func(int) []int {
 	epoch, from := s.epoch, s.from
 	return func(e int) (order []int) {
@@ -170,10 +170,10 @@ func (s *Sampler) order(n int) func(int) []int {
 	}
 }
 
-// Window hands the files out.
+// Window returns the window that hands out the files.
 func (s *Sampler) Window() *window.Window { return s.win }
 
-// Run fills the window, until every epoch of the source is delivered and acknowledged.
+// Run fills the window until every epoch of the source is delivered and acknowledged.
 func (s *Sampler) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -187,7 +187,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 	return err
 }
 
-// Close gives the directory free. Leases stay, for who goes on here.
+// Close releases the directory. Leases stay valid for a successor.
 func (s *Sampler) Close() error { return errors.Join(s.win.Close(), s.close()) }
 
 func (s *Sampler) close() (err error) {
@@ -210,7 +210,7 @@ func (s *shard) close() error {
 
 func (s *Sampler) waitFor(c window.Cause) { s.cause.Store(&c) }
 
-// more plans the next file: it is window.Config.More.
+// more plans the next file. It is window.Config.More.
 func (s *Sampler) more(ctx context.Context, epoch int) (window.Item, error) {
 	switch {
 	case epoch != s.epoch:
@@ -220,7 +220,8 @@ func (s *Sampler) more(ctx context.Context, epoch int) (window.Item, error) {
 		s.mu.Unlock()
 		s.over, s.early, s.asked, s.late = false, false, false, false
 	case s.asked:
-		// All that was planned is settled: when the source knows, it tells how it ends.
+		// Everything planned is completed. Once the source knows this, it reports how the epoch
+		// ends.
 		s.acknowledge()
 		s.over, s.early, s.asked, s.late = false, false, false, true
 	}
@@ -236,7 +237,7 @@ func (s *Sampler) more(ctx context.Context, epoch int) (window.Item, error) {
 	return item, s.saveLocked()
 }
 
-// compose draws samples until begun holds n of them, or there are no more.
+// compose picks samples until begun holds n of them, or there are no more.
 func (s *Sampler) compose(ctx context.Context, n int, fill func(context.Context) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,11 +256,11 @@ func (s *Sampler) compose(ctx context.Context, n int, fill func(context.Context)
 			return err
 		}
 		if s.jam = err != nil; s.jam && len(s.open)+len(f.parts) == 0 {
-			s.jam = false // others have the room
+			s.jam = false // others use the room
 			continue
 		}
 		if len(s.open) == 0 {
-			break // when the file is acknowledged there is room again
+			break // there is room again when the file is acknowledged
 		}
 		var before uint64
 		if len(f.parts) > 0 {
@@ -287,7 +288,7 @@ func (s *Sampler) compose(ctx context.Context, n int, fill func(context.Context)
 	return io.EOF
 }
 
-// addLocked has what was composed be a file.
+// addLocked turns the composed samples into a file.
 func (s *Sampler) addLocked() window.Item {
 	f := s.begun
 	s.begun = nil
@@ -298,7 +299,7 @@ func (s *Sampler) addLocked() window.Item {
 	return window.Item{Name: s.cfg.Input + s.format.ext, Size: f.size, Samples: len(f.parts), Version: f.name()}
 }
 
-// RoomError says that a file does not fit into the bound.
+// RoomError reports that a file exceeds the limit.
 type RoomError struct {
 	Samples    int
 	Have, Need int64
@@ -308,10 +309,10 @@ func (e *RoomError) Error() string {
 	return fmt.Sprintf("a file of %d samples has %d bytes, and the bound is %d: make --size twice as much as a file at least, or --samples smaller", e.Samples, e.Need, e.Have)
 }
 
-// ExitCode is EX_CONFIG.
+// ExitCode returns EX_CONFIG.
 func (e *RoomError) ExitCode() int { return 78 }
 
-// Fetch writes a file: the sampler is a [window.Fetcher].
+// Fetch writes a file: Sampler is a [window.Fetcher].
 func (s *Sampler) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, error) {
 	s.mu.Lock()
 	f := s.byItem[item]
@@ -339,7 +340,7 @@ func (s *Sampler) Fetch(ctx context.Context, item int, in *disk.Incoming) (strin
 
 var _ window.Fetcher = (*Sampler)(nil)
 
-// anew is how a sampler begins that has nothing to go on with.
+// anew resets the state for a sampler that cannot resume.
 func (s *Sampler) anew() {
 	s.nonce, s.epoch, s.from, s.open, s.rest, s.held, s.files, s.items = rand.Text(), -1, 0, nil, nil, nil, nil, 0
 	s.byItem, s.begun = map[int]*file{}, nil

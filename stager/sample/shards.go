@@ -11,11 +11,11 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// errJam says that the source has no room for another shard, and that nobody but the
-// sampler can make any.
+// errJam reports that the source has no room for another shard, and that only the sampler can free
+// any.
 var errJam = errors.New("the source has no room for another shard")
 
-// fill opens shards, as many as are to be mixed.
+// fill opens shards up to Config.Open.
 func (s *Sampler) fill(ctx context.Context) error {
 	if s.jam {
 		return errJam
@@ -34,7 +34,7 @@ func (s *Sampler) fill(ctx context.Context) error {
 	return nil
 }
 
-// add has a shard be mixed with the others.
+// add adds a shard to those that are mixed.
 func (s *Sampler) add(next *shard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *Sampler) add(next *shard) {
 	}
 }
 
-// acquire leases the next shard and looks into it.
+// acquire leases the next shard and indexes it.
 func (s *Sampler) acquire(ctx context.Context) (*shard, error) {
 	if len(s.rest) > 0 {
 		next := s.rest[0]
@@ -57,7 +57,7 @@ func (s *Sampler) acquire(ctx context.Context) (*shard, error) {
 	return next, s.look(next)
 }
 
-// lease waits for a shard that is not held already.
+// lease waits for a shard that is not already leased.
 func (s *Sampler) lease(ctx context.Context) (*shard, error) {
 	defer s.waitFor(window.CauseBackend)
 	wait := time.Duration(0)
@@ -90,7 +90,7 @@ func (s *Sampler) lease(ctx context.Context) (*shard, error) {
 	}
 }
 
-// idle tells whether nothing that readers have can make room at the source.
+// idle reports that no acknowledgement by readers can free room at the source.
 func (s *Sampler) idle() bool {
 	s.acknowledge()
 	s.mu.Lock()
@@ -98,7 +98,7 @@ func (s *Sampler) idle() bool {
 	return len(s.files) == 0
 }
 
-// hold notes a lease. It is nil when it is a new one for a shard that is held.
+// hold records a lease. It returns nil for a new lease of a shard that is already held.
 func (s *Sampler) hold(l window.Lease) *shard {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ func (s *Sampler) hold(l window.Lease) *shard {
 	return next
 }
 
-// look opens and indexes a shard. One that is bad is refused, so that the source knows.
+// look opens and indexes a shard. It refuses a bad shard at the source.
 func (s *Sampler) look(next *shard) error {
 	err := s.read(next)
 	bad, is := errors.AsType[*ArchiveError](err)
@@ -173,7 +173,7 @@ func (s *Sampler) read(next *shard) error {
 	return nil
 }
 
-// renew keeps the leases.
+// renew renews the leases regularly.
 func (s *Sampler) renew(ctx context.Context) {
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()

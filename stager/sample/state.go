@@ -13,37 +13,37 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// stateName is below the directory of the sampler, and mostState bounds what is read of it.
+// stateName is the state file in the sampler's directory, and mostState its maximum size.
 const (
 	stateName = "sample.json"
 	mostState = 64 << 20
 )
 
-// state is what the next process needs to plan the same files again. Without it samples
-// come again, and none is lost.
+// state is what the next process needs to plan the same files again. Without it samples are
+// repeated, but none is lost.
 type state struct {
 	Plan   string   `json:"plan"`
-	Nonce  string   `json:"nonce"` // makes the files of this beginning their own
+	Nonce  string   `json:"nonce"` // makes the names of files unique to this start
 	Epoch  int      `json:"epoch"`
-	From   int      `json:"from"`   // the first file that is wanted
-	Open   []mark   `json:"open"`   // how it began
-	Files  []again  `json:"files"`  // from there on
-	Shards []*shard `json:"shards"` // in the order of their coming
+	From   int      `json:"from"`   // the first file that is still needed
+	Open   []mark   `json:"open"`   // open shards at its beginning
+	Files  []again  `json:"files"`  // the files from there on
+	Shards []*shard `json:"shards"` // in the order of arrival
 }
 
-// again is a file that is to come out the same.
+// again is a file to be reproduced.
 type again struct {
 	Samples int    `json:"samples"`
 	Name    string `json:"name"`
 }
 
-// plan names what files depend on.
+// plan identifies everything that the files depend on.
 func (s *Sampler) plan() string {
 	return fmt.Sprintf("samples of %s %s, seed %d, %d of %d", s.cfg.Input, s.cfg.Plan, s.cfg.Seed, s.cfg.Samples, s.cfg.Open)
 }
 
-// saveLocked writes the state. The machine's end takes the RAM disk along, so nothing is
-// synced.
+// saveLocked writes the state without a sync: the directory is on a RAM disk, which is lost with
+// the machine anyway.
 func (s *Sampler) saveLocked() error {
 	st := state{Plan: s.plan(), Nonce: s.nonce, Epoch: s.epoch, From: s.from, Shards: s.held, Open: marks(s.open)}
 	if s.begun != nil {
@@ -63,18 +63,18 @@ func (s *Sampler) saveLocked() error {
 	if err != nil {
 		return err
 	}
-	defer root.Close() // opened for what is in it
+	defer root.Close() // opened for reading its entries
 	return disk.ReplaceSmall(root, stateName, text, 0o644, false)
 }
 
-// restore takes over what an earlier sampler left, and returns the items of the files that it
-// had planned.
+// restore reads the state of an earlier sampler, and returns the items of the files that it had
+// planned.
 func (s *Sampler) restore() ([]window.Item, error) {
 	root, err := disk.MakeRoot(s.cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close() // opened for what is in it
+	defer root.Close() // opened for reading its entries
 	s.anew()
 	text, err := disk.ReadSmall(root, stateName, mostState)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,7 +108,7 @@ func (s *Sampler) restore() ([]window.Item, error) {
 	return nil, err
 }
 
-// replay plans the same files again. An error says why it cannot be done.
+// replay plans the same files again. The error says why that is impossible.
 func (s *Sampler) replay(st state) (items []window.Item, err error) {
 	if st.Plan != s.plan() {
 		return nil, fmt.Errorf("it was for %s, and this is for %s", st.Plan, s.plan())
@@ -156,7 +156,7 @@ func (s *Sampler) replay(st state) (items []window.Item, err error) {
 	return items, nil
 }
 
-// refill is fill while files are planned again: what was not held then was not there.
+// refill is fill for replay: shards that were not leased then were not available.
 func (s *Sampler) refill(context.Context) error {
 	for len(s.open) < s.cfg.Open && len(s.rest) > 0 {
 		next := s.rest[0]
@@ -169,7 +169,7 @@ func (s *Sampler) refill(context.Context) error {
 	return nil
 }
 
-// settlements are the news that the window tells.
+// settlements are completed positions that the window has reported.
 type settlements struct {
 	mu   sync.Mutex
 	news [][2]int
@@ -186,7 +186,7 @@ func (s *Sampler) advance(epoch, pos int) {
 	}
 }
 
-// handOn acknowledges shards as their files are.
+// handOn acknowledges shards when their files are acknowledged.
 func (s *Sampler) handOn(ctx context.Context) {
 	for {
 		s.acknowledge()
@@ -198,9 +198,9 @@ func (s *Sampler) handOn(ctx context.Context) {
 	}
 }
 
-// acknowledge takes the news, and acknowledges the shards of which nothing is wanted any
-// more. The state knows before the source does, so that none of them is missed after a
-// kill in between.
+// acknowledge processes the completed positions, and acknowledges the shards that are no longer
+// needed. It saves the state first, so that none of these shards is missing after a kill in
+// between.
 func (s *Sampler) acknowledge() {
 	s.settling.Lock()
 	defer s.settling.Unlock()
@@ -248,7 +248,7 @@ func (s *Sampler) acknowledge() {
 	s.mu.Unlock()
 }
 
-// forgetLocked drops a file that is settled.
+// forgetLocked removes a completed file.
 func (s *Sampler) forgetLocked(f *file) {
 	for item, other := range s.byItem {
 		if other == f {

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// tarBlock is what a tar is made of.
+	// tarBlock is the block size of a tar.
 	tarBlock = 512
 	// maxTail is how many zeros may follow the end of a tar: tapes have long blocks.
 	maxTail = 64 << 20
-	// maxWindow is how far back zstd may look, in memory: that of levels up to 20.
+	// maxWindow limits how far back zstd may look, in memory: the window of levels up to 20.
 	maxWindow = 32 << 20
 )
 
-// tar unpacks one of any compression. Behind its end may come zeros and nothing else, so
-// that nothing is lost in silence.
+// tar unpacks a tar with any compression. Only zeros may follow its end, so that nothing is lost
+// silently.
 func (u *unpacker) tar(f Format, src *source) error {
 	plain, done, err := decompress(f, src)
 	if err != nil {
@@ -30,7 +30,7 @@ func (u *unpacker) tar(f Format, src *source) error {
 	defer done()
 	in := &counting{Reader: plain}
 	r := tar.NewReader(in)
-	end := int64(0) // of the entries so far
+	end := int64(0) // offset of the end of the entries so far
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -58,7 +58,7 @@ func (u *unpacker) tar(f Format, src *source) error {
 	return zeros(in)
 }
 
-// decompress is the tar in src. done gives its memory back.
+// decompress returns the tar in src. done releases its memory.
 func decompress(f Format, src io.Reader) (plain io.Reader, done func(), err error) {
 	switch f {
 	case TarGzip:
@@ -77,7 +77,7 @@ func decompress(f Format, src io.Reader) (plain io.Reader, done func(), err erro
 	return bufio.NewReaderSize(src, 64<<10), func() {}, nil
 }
 
-// unzstd says what to do about too long a window.
+// unzstd explains what to do about a window that is too long.
 type unzstd struct{ *zstd.Decoder }
 
 func (z *unzstd) Read(p []byte) (int, error) {
@@ -88,7 +88,7 @@ func (z *unzstd) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stream is what went wrong with the archive as a whole.
+// stream returns the error for a failure of the archive as a whole.
 func stream(what string, err error) error {
 	var refused *Refused
 	switch {
@@ -100,7 +100,7 @@ func stream(what string, err error) error {
 	return damaged("%s: %w", what, err)
 }
 
-// counting knows how far it was read.
+// counting counts the bytes that were read.
 type counting struct {
 	io.Reader
 	at int64
@@ -112,8 +112,8 @@ func (c *counting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkTar refuses what is neither a file nor a directory, as far as its mode does not
-// tell.
+// checkTar refuses an entry that is neither a file nor a directory, unless its mode already shows
+// it.
 func checkTar(h *tar.Header) error {
 	switch {
 	case IsSparse(h):
@@ -126,7 +126,7 @@ func checkTar(h *tar.Header) error {
 	return refuse(h.Name, "it is of the type %q, and only files and directories are unpacked", h.Typeflag)
 }
 
-// IsSparse tells whether an entry has holes that the archive left out.
+// IsSparse reports whether an entry has holes that the archive omits.
 func IsSparse(h *tar.Header) bool {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -136,7 +136,7 @@ func IsSparse(h *tar.Header) bool {
 	return h.Typeflag == tar.TypeGNUSparse
 }
 
-// zeros reads to the end what may be nothing else.
+// zeros reads to the end, and refuses anything but zeros.
 func zeros(r io.Reader) error {
 	buf := make([]byte, 32<<10)
 	for read := 0; ; {

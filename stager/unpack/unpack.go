@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Format is a kind of archive.
+// Format is an archive format.
 type Format string
 
-// The formats that are unpacked.
+// The supported formats.
 const (
 	Tar     Format = "tar"
 	TarGzip Format = "tar.gz"
@@ -20,15 +20,15 @@ const (
 	Zip     Format = "zip"
 )
 
-// endings are how keys of archives end, the longer of two that fit first.
+// endings are the suffixes of archive keys. Of two that match, the longer comes first.
 var endings = []struct {
 	end    string
 	format Format
 }{{".tar.gz", TarGzip}, {".tgz", TarGzip}, {".tar.zst", TarZstd}, {".tar", Tar}, {".zip", Zip}}
 
-// Dir tells by the end of a key which format of archive it is, and the directory that it
-// becomes: its key without that. The format is "" when it is none, or has no name but the
-// ending.
+// Dir returns the archive format of a key, by its suffix, and the directory that the archive
+// becomes: the key without the suffix. The format is "" if there is no such suffix, or no name
+// before it.
 func Dir(key string) (directory string, f Format) {
 	for _, e := range endings {
 		if directory, ok := strings.CutSuffix(key, e.end); ok && directory != "" && !strings.HasSuffix(directory, "/") {
@@ -38,30 +38,30 @@ func Dir(key string) (directory string, f Format) {
 	return "", ""
 }
 
-// Into takes what is in an archive, one entry after the other. Its errors end the work
-// and are returned as they are, but for two of File and Dir: fs.ErrExist says that the
-// name is taken by an entry of another kind, or by a file, and fs.ErrInvalid that a part
-// of the way to it is no directory.
+// Into receives the contents of an archive, one entry after the other. Its errors end the work and
+// are returned unchanged, except two of File and Dir: fs.ErrExist means that the name is used by an
+// entry of another kind, or by a file, and fs.ErrInvalid that an element of its path is not a
+// directory.
 type Into interface {
-	// Check tells why a name cannot be that of an entry. No other name comes to Dir and
-	// File.
+	// Check returns an error if an entry cannot have this name. Dir and File are called only with
+	// names that passed Check.
 	Check(name string) error
-	// Dir makes a directory, and those on the way to it. One that is there is no error.
+	// Dir creates a directory and its parents. It is no error if the directory exists.
 	Dir(name string) error
-	// File begins a file of that size, and makes the directories on the way to it. The next
-	// call comes after Close.
+	// File creates a file of the given size, and its parent directories. The next call follows
+	// after Close.
 	File(name string, size int64, executable bool) (io.WriteCloser, error)
 }
 
-// Contents are what an archive held.
+// Contents describes what an archive contained.
 type Contents struct {
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
 }
 
-// Refused says that an archive holds what is never put on a disk.
+// Refused reports that an archive has contents that are never written to disk.
 type Refused struct {
-	Entry string // "": it is the archive itself
+	Entry string // "": the archive itself
 	Err   error
 }
 
@@ -72,14 +72,14 @@ func (e *Refused) Error() string {
 	return fmt.Sprintf("the archive is not unpacked: its entry %q is refused: %v", shorten(e.Entry), e.Err)
 }
 
-// Unwrap is the reason.
+// Unwrap returns the reason.
 func (e *Refused) Unwrap() error { return e.Err }
 
 func refuse(entry, format string, args ...any) error {
 	return &Refused{entry, fmt.Errorf(format, args...)}
 }
 
-// shorten keeps a sentence readable.
+// shorten keeps messages readable.
 func shorten(name string) string {
 	if len(name) > 300 {
 		return name[:200] + "…" + name[len(name)-50:]
@@ -87,21 +87,21 @@ func shorten(name string) string {
 	return name
 }
 
-// Damaged says that an archive cannot be read.
+// Damaged reports that an archive cannot be read.
 type Damaged struct{ Err error }
 
 func (e *Damaged) Error() string {
 	return fmt.Sprintf("the archive is damaged, or not what its name says: %v", e.Err)
 }
 
-// Unwrap is what was found.
+// Unwrap returns the cause.
 func (e *Damaged) Unwrap() error { return e.Err }
 
 func damaged(format string, args ...any) error { return &Damaged{fmt.Errorf(format, args...)} }
 
-// Archive reads an archive of size bytes to its last byte, in order, and puts what is in
-// it into into. at is the same bytes at any place; of a zip its directory, which stands
-// at the end, is read by it first. Errors of both are returned as they are.
+// Archive reads an archive of size bytes to its last byte, in order, and passes its contents to
+// into. at provides random access to the same bytes; it is used to read the directory of a zip,
+// which is at the end, first. Errors of in and at are returned unchanged.
 func Archive(f Format, in io.Reader, at io.ReaderAt, size int64, into Into) (Contents, error) {
 	src := &source{Reader: in}
 	u := &unpacker{into: into}
@@ -112,12 +112,12 @@ func Archive(f Format, in io.Reader, at io.ReaderAt, size int64, into Into) (Con
 		err = u.tar(f, src)
 	}
 	if src.err != nil {
-		err = src.err // whatever a format makes of that
+		err = src.err // it takes precedence over the format's error
 	}
 	return u.Contents, err
 }
 
-// source remembers an error of its reader, and how far it was read.
+// source remembers an error of its reader, and the number of bytes read.
 type source struct {
 	io.Reader
 	at  int64
@@ -133,14 +133,14 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpacker puts entries where they belong, after a look at them.
+// unpacker checks entries and passes them to the Into.
 type unpacker struct {
 	Contents
 	into Into
 	buf  []byte
 }
 
-// entry is one of any format.
+// entry is an entry of any format.
 type entry struct {
 	name string
 	size int64
@@ -156,7 +156,7 @@ func (u *unpacker) put(e entry) error {
 		return refuse(e.name, "it begins with a slash, so it is no path below a directory")
 	}
 	name, directory := strings.CutSuffix(e.name, "/")
-	// "tar -C directory ." writes ./ in front of all names, and the directory itself.
+	// "tar -C directory ." prefixes all names with ./ and includes the directory itself.
 	for strings.HasPrefix(name, "./") {
 		name = name[2:]
 	}
@@ -189,7 +189,7 @@ func (u *unpacker) file(name string, e entry) error {
 		err = unreadable(e.name, err)
 	} else {
 		err = u.copy(to, from, e)
-		_ = from.Close() // it was read to its end, or its error counts
+		_ = from.Close() // it was read to its end, or its error is returned
 	}
 	if cerr := to.Close(); err == nil {
 		err = cerr
@@ -202,7 +202,7 @@ func (u *unpacker) file(name string, e entry) error {
 	return nil
 }
 
-// copy moves the bytes of an entry, which are as many as it said.
+// copy copies the bytes of an entry. Their number must match the entry's size.
 func (u *unpacker) copy(to io.Writer, from io.Reader, e entry) error {
 	if u.buf == nil {
 		u.buf = make([]byte, 128<<10)
@@ -229,7 +229,7 @@ func (u *unpacker) copy(to io.Writer, from io.Reader, e entry) error {
 	}
 }
 
-// unreadable is what a format says of an entry.
+// unreadable returns the error for an entry that its format cannot read.
 func unreadable(name string, err error) error {
 	switch {
 	case errors.Is(err, errOrder):
@@ -242,7 +242,7 @@ func unreadable(name string, err error) error {
 	return damaged("its entry %q: %w", shorten(name), err)
 }
 
-// judge says in words what an Into has against a name.
+// judge explains why an Into rejects a name.
 func (u *unpacker) judge(name string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrExist):
@@ -253,7 +253,7 @@ func (u *unpacker) judge(name string, err error) error {
 	return err
 }
 
-// kind is what an entry is if neither a file nor a directory.
+// kind names an entry that is neither a file nor a directory.
 func kind(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeSymlink != 0:

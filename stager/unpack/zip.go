@@ -8,23 +8,22 @@ import (
 )
 
 const (
-	// maxDirectory is how long the directory of a zip may be: all of it is in memory, in
-	// three times as much, or so. It is enough for some 150,000 files.
+	// maxDirectory limits the size of the directory of a zip. All of it is in memory, where it
+	// needs about three times as much. It suffices for about 150,000 files.
 	maxDirectory = 16 << 20
-	// dirBlock is how much of it is asked for at once.
+	// dirBlock is how much of the directory is read at a time.
 	dirBlock = 256 << 10
 )
 
-// errOrder says that bytes were asked for that have passed.
+// errOrder reports a request for bytes that were already read.
 var errOrder = errors.New("its bytes stand before those of the entry in front of it, or are the same")
 
-// zip unpacks what is listed in the directory, and reads src to its end.
+// zip unpacks the entries in the directory, and reads src to its end.
 //
-// The directory is at the end of an archive, and entries are to be opened while they
-// arrive, so it is read ahead of all else. Then everything is read once, forward, the
-// directory too, which must be the same. Entries stand in its order in every zip that is
-// written by the common tools; one of another order is refused, and so is one in which
-// two entries have the same bytes, as in bombs.
+// The directory is at the end of an archive, but entries must be unpacked while they arrive, so the
+// directory is read first. Then the whole archive is read once, forward, including the directory,
+// which must be the same. All common tools write entries in the order of the directory. An archive
+// with another order is refused, as is one in which two entries share bytes, as in zip bombs.
 func (u *unpacker) zip(at io.ReaderAt, src *source, size int64) error {
 	z := &zipped{ahead: at, size: size, seed: maphash.MakeSeed(), seen: make(map[int64]uint64)}
 	r, err := zip.NewReader(z, size)
@@ -49,24 +48,24 @@ func (u *unpacker) zip(at io.ReaderAt, src *source, size int64) error {
 	return z.explain(err)
 }
 
-// zipped is the bytes of a zip: at any place until its directory was read, and from then
-// on forward.
+// zipped is the bytes of a zip: with random access until its directory was read, and forward only
+// after that.
 type zipped struct {
 	ahead   io.ReaderAt
 	size    int64
-	asked   int64  // so many bytes of ahead
+	asked   int64  // number of bytes requested from ahead
 	block   []byte // the last of them
 	blockAt int64
 	err     error
 
 	forward io.Reader // nil until the directory was read
-	at      int64     // where that stands
+	at      int64     // offset of forward
 	seed    maphash.Seed
-	seen    map[int64]uint64 // by their offset: hashes of the blocks that were read ahead
-	now     maphash.Hash     // of the block that is passing
+	seen    map[int64]uint64 // hashes of the blocks that were read ahead, by offset
+	now     maphash.Hash     // of the current block
 }
 
-// explain prefers what zipped knows to what the format made of it.
+// explain returns the error of zipped, if there is one, instead of the format's.
 func (z *zipped) explain(err error) error {
 	if z.err != nil {
 		return z.err
@@ -115,7 +114,7 @@ func (z *zipped) load(start int64) {
 	z.seen[start] = maphash.Bytes(z.seed, z.block)
 }
 
-// Read goes forward, and compares what was read ahead.
+// Read reads forward, and compares the bytes with those that were read ahead.
 func (z *zipped) Read(p []byte) (int, error) {
 	start := z.at - z.at%dirBlock
 	n, err := z.forward.Read(p[:min(int64(len(p)), start+dirBlock-z.at)])
@@ -124,7 +123,7 @@ func (z *zipped) Read(p []byte) (int, error) {
 		if z.at-int64(n) == start {
 			z.now.SetSeed(z.seed)
 		}
-		_, _ = z.now.Write(p[:n]) // it cannot fail
+		_, _ = z.now.Write(p[:n]) // never fails
 		if (z.at == start+dirBlock || z.at == z.size) && z.now.Sum64() != want {
 			z.err = damaged("its directory came twice, and differs")
 			return n, z.err
