@@ -25,7 +25,7 @@ type benchCmd struct {
 	Write    string `help:"How to write large files: direct (O_DIRECT), buffered (page cache), or auto." enum:"auto,direct,buffered" default:"auto" env:"STAGER_BENCH_WRITE"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (benchCmd) Help() string {
 	return `Measures a single stream, many streams, small objects, writes and the local disk in about 15 seconds, and reports which of them limits a prefetch. Works in randomly named scratch directories below URL and DIR and removes them. "stager check" also tests the store's guarantees.
 
@@ -33,13 +33,13 @@ func (benchCmd) Help() string {
     stager bench --read-only s3://datasets/imagenet/ --dir /data -o json`
 }
 
-// benched is what was measured. Its JSON is stable.
+// benched contains the measurements. Its JSON format is stable.
 type benched struct {
 	Store string      `json:"store"`
 	Speed check.Speed `json:"speed"`
 	Disk  diskSpeed   `json:"disk"`
 	Limit string      `json:"limit"`  // store, disk, processors or streams
-	Says  []string    `json:"advice"` // in sentences
+	Says  []string    `json:"advice"` // full sentences
 }
 
 type diskSpeed struct {
@@ -56,7 +56,7 @@ func (c benchCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 	if err != nil {
 		return err
 	}
-	defer store.Close() // what was written is removed
+	defer store.Close() // all writes are removed already
 	b := benched{Store: store.Name(), Disk: diskSpeed{Dir: c.Dir}}
 	show := newSpinner(to, log)
 	step := func(now string) { show.update(moving{Phase: "measuring: " + now}) }
@@ -83,7 +83,7 @@ func (c benchCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 	return errors.Join(err, report.Err())
 }
 
-// judge finds which of them limits, on a machine with so many processors.
+// judge determines the bottleneck, on a machine with the given number of processors.
 func (b *benched) judge(cpus int) {
 	one, many, tiny := b.Speed.One.Read, b.Speed.Many.Read, b.Speed.Tiny
 	rate := func(bytes float64) string { return size(int64(bytes)) + "/s" }

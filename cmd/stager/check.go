@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/stager/check"
 )
 
-// shape is how a command prints what it found.
+// shape selects the output format of a command.
 type shape struct {
 	Output string `short:"o" help:"Output format: text or json." enum:"text,json" default:"text"`
 	JSON   bool   `help:"Same as --output json."`
@@ -27,7 +27,7 @@ type checkCmd struct {
 	Size     quantity `help:"Size of the file that measures single-stream speed, such as 1Gi; 0 takes a few seconds." default:"0"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (checkCmd) Help() string {
 	return `Tests the guarantees that stager relies on, one by one, and measures speed. Works in a randomly named scratch directory below URL and removes it; nothing else is touched. Without write permission it checks what reading can prove.
 
@@ -54,7 +54,7 @@ func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 	if err != nil {
 		return err
 	}
-	defer store.Close() // what was written is removed
+	defer store.Close() // all writes are removed already
 	show := newSpinner(to, log)
 	report, err := runCheck(ctx, check.Config{
 		Store: store, ReadOnly: c.ReadOnly, Size: int64(c.Size),
@@ -74,7 +74,7 @@ func (c checkCmd) Run(ctx context.Context, log *slog.Logger, to *console) error 
 	return errors.Join(err, report.Err())
 }
 
-// runCheck is check.Run, whose end by a signal has an exit code.
+// runCheck is check.Run with an exit code for interruption by a signal.
 func runCheck(ctx context.Context, cfg check.Config) (*check.Report, error) {
 	report, err := check.Run(ctx, cfg)
 	var interrupted *check.InterruptedError
@@ -84,8 +84,8 @@ func runCheck(ctx context.Context, cfg check.Config) (*check.Report, error) {
 	return report, err
 }
 
-// stoppedError is the end of a check by a signal.
+// stoppedError reports that a signal ended a check.
 type stoppedError struct{ *check.InterruptedError }
 
-// ExitCode is that of all that was interrupted.
+// ExitCode returns the code for all interrupted commands.
 func (e *stoppedError) ExitCode() int { return exitTryAgain }

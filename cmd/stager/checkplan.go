@@ -25,7 +25,7 @@ func (c checkCmd) plan(ctx context.Context, log *slog.Logger) error {
 	var broken []error
 	node, _, err := p.Spec.Shard.Resolve(os.Getenv)
 	if err != nil {
-		node = plan.Shard{Index: 0, Count: 1} // here is not where the plan will run
+		node = plan.Shard{Index: 0, Count: 1} // the plan will run elsewhere
 	}
 	if p, err = p.Expand(p.Vars(node, time.Now(), os.Getenv)); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (c checkCmd) readPlan() (*plan.StagePlan, error) {
 	return p, nil
 }
 
-// destination tries that of one output.
+// destination tests the destination of one output.
 func (c checkCmd) destination(ctx context.Context, out plan.Output, log *slog.Logger) (*check.Together, error) {
 	at := c.storing
 	if secret := out.Credentials.Secret; secret != "" && at.Secrets != "" {
@@ -76,7 +76,7 @@ func (c checkCmd) destination(ctx context.Context, out plan.Output, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	defer store.Close() // what was written is removed
+	defer store.Close() // all writes are removed already
 	return check.Several(ctx, store)
 }
 

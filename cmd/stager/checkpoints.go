@@ -25,7 +25,7 @@ type checkpointsCmd struct {
 	Verify bool   `help:"Read every byte and compare checksums." env:"STAGER_CHECKPOINTS_VERIFY"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (checkpointsCmd) Help() string {
 	return `Lists checkpoints, newest first. States:
 
@@ -83,8 +83,7 @@ func (c checkpointsCmd) Run(ctx context.Context, log *slog.Logger, to *console) 
 	return nil
 }
 
-// verify reads what the steps say of themselves. It leaves out those that are removed
-// meanwhile.
+// verify reads the records of the steps. It omits those that are removed meanwhile.
 func (c checkpointsCmd) verify(ctx context.Context, store *backends.Store, steps []checkpoint.StepInfo, show *display) (there []checkpoint.StepInfo, err error) {
 	defer show.close()
 	var total int64
@@ -166,7 +165,7 @@ type pruneCmd struct {
 	Foreign   string        `help:"Incomplete multipart uploads that may belong to other programs: keep, list or remove. Removes only those older than --abandoned." default:"keep" enum:"keep,list,remove" env:"STAGER_PRUNE_FOREIGN"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (pruneCmd) Help() string {
 	return `Removes old steps, abandoned uploads older than the newest committed step, temporary files, and incomplete multipart uploads of stager's own. Other multipart uploads may belong to other programs and are kept; --foreign lists or removes them. Files that a kept step shares with removed ones are kept. Files that stager did not write are never touched.
 
@@ -185,7 +184,7 @@ func (c pruneCmd) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	defer store.Close() // each removal was answered
+	defer store.Close() // each removal was confirmed
 	gone, err := checkpoint.Prune(ctx, checkpoint.PruneConfig{
 		Store: store, DryRun: c.DryRun, Log: log, Abandoned: c.Abandoned, Foreign: checkpoint.Foreign(c.Foreign),
 		Keep: checkpoint.Keep{Last: c.Last, Every: c.Every, Best: c.Best, Metric: c.Metric, Highest: c.Highest},

@@ -12,14 +12,14 @@ import (
 	"github.com/stager-dev/stager/stager/check"
 )
 
-// The report of a check: the verdict first, then the facts, the speed, and every
-// promise. What does not hold says what was found, what it means and what to do. Lines
+// The report of a check: the verdict first, then the capabilities, the speed, and every promise.
+// For a promise that does not hold it states what was found, the consequence and what to do. Lines
 // are wrapped at reportWidth.
 const reportWidth = 100
 
 var marks = map[check.State]string{check.Holds: "✓", check.Fails: "✗", check.Unknown: "–"}
 
-// printReport is a report for people.
+// printReport prints a report as text.
 func printReport(to io.Writer, r *check.Report) error {
 	out := tabwriter.NewWriter(to, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(out, "%s, checked %s in %.0f s\n\n", r.Store, r.Began.UTC().Format("2 January 2006 15:04 UTC"), r.Seconds)
@@ -48,7 +48,7 @@ func printReport(to io.Writer, r *check.Report) error {
 	return out.Flush()
 }
 
-// verdict is the report in a few sentences.
+// verdict summarises the report in a few sentences.
 func verdict(r *check.Report) (says []string) {
 	if r.Refused != "" {
 		says = append(says, strings.ToUpper(r.Refused[:1])+r.Refused[1:]+". Prefetch and windows need no more than reading; outputs do.")
@@ -70,7 +70,7 @@ func verdict(r *check.Report) (says []string) {
 	return says
 }
 
-// do is the verb of so many.
+// do returns "do" or "does" to match n.
 func do(n int) string {
 	if n == 1 {
 		return "does"
@@ -108,7 +108,7 @@ func printCapabilities(out io.Writer, r *check.Report) {
 	if f.LongestKey > 0 {
 		fact("longest key", upTo(f.LongestKey, check.MostKey)+" bytes below this URL")
 	}
-	if f.LongestName > 0 && f.LongestName < f.LongestKey/2 { // else it is the key that limits it
+	if f.LongestName > 0 && f.LongestName < f.LongestKey/2 { // otherwise the key limits it
 		fact("longest name", upTo(f.LongestName, check.MostName)+" bytes between two slashes")
 	}
 	if len(f.RefusedNames) > 0 {
@@ -123,7 +123,7 @@ func printCapabilities(out io.Writer, r *check.Report) {
 	}
 }
 
-// upTo is a length that worked; at the limit of what was tried longer ones may.
+// upTo formats the longest length that worked; at the limit, longer ones may work.
 func upTo(n, limit int) string {
 	if n >= limit {
 		return humanize.Comma(int64(n)) + " or more"
@@ -131,7 +131,7 @@ func upTo(n, limit int) string {
 	return humanize.Comma(int64(n))
 }
 
-// short is a name that fits into a line.
+// short shortens a name to fit into a line.
 func short(name string) string {
 	if len(name) > 24 {
 		return name[:20] + "…"
@@ -139,7 +139,7 @@ func short(name string) string {
 	return name
 }
 
-// clock is how the store's clock stands to this machine's.
+// clock compares the store's clock with this machine's.
 func clock(ahead float64) string {
 	d := time.Duration(ahead * float64(time.Second)).Round(100 * time.Millisecond)
 	switch {
@@ -179,7 +179,7 @@ func printSpeed(out io.Writer, s check.Speed) {
 	row("one answer", "", brief(s.Stat.Median), fmt.Sprintf("stat: median of %d, the slowest took %s", s.Stat.Requests, brief(s.Stat.Slowest)))
 }
 
-// brief is a short time with two digits that count.
+// brief formats a short time with two significant digits.
 func brief(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	for unit := time.Duration(1); ; unit *= 10 {
@@ -189,7 +189,7 @@ func brief(seconds float64) string {
 	}
 }
 
-// spaced is a duration with a space before its unit, if it has but one.
+// spaced puts a space before the unit of a duration, if it has only one unit.
 func spaced(d time.Duration) string {
 	text := d.String()
 	if d >= time.Minute {
@@ -199,7 +199,7 @@ func spaced(d time.Duration) string {
 	return text[:digits] + " " + text[digits:]
 }
 
-// mostFound is how many complaints of one promise are shown.
+// mostFound is how many failures of one promise are shown.
 const mostFound = 3
 
 func printPromise(out io.Writer, p check.Promise) {
@@ -222,8 +222,7 @@ func printPromise(out io.Writer, p check.Promise) {
 	paragraph(out, "      do      ", p.Do)
 }
 
-// paragraph wraps a text; its first line begins with the label, the others are indented
-// as far.
+// paragraph wraps a text. Its first line begins with the label, the others are indented to match.
 func paragraph(out io.Writer, label, text string) {
 	indent := strings.Repeat(" ", len(label))
 	lead := len(text) - len(strings.TrimLeft(text, " "))

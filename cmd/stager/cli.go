@@ -11,8 +11,8 @@ var groups = []kong.Group{
 	{Key: "diag", Title: "Diagnose"},
 }
 
-// cli is everything that can be typed. Each flag has its environment twin, STAGER_
-// and its name.
+// cli defines all commands and flags. Each flag can also be set by an environment variable: STAGER_
+// and the flag's name.
 type cli struct {
 	logging
 	Prefetch prefetchCmd `cmd:"" group:"data" help:"Copy a dataset or object to a local directory."`

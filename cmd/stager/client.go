@@ -16,14 +16,14 @@ import (
 	"github.com/stager-dev/stager/stager/api"
 )
 
-// socket is where the daemon listens.
+// socket is the flag for the daemon's socket.
 type socket struct {
 	Socket string `help:"Socket of the running stager. Default: /run/stager/stager.sock, or stager.sock in $XDG_RUNTIME_DIR for users without access there." placeholder:"PATH"`
 }
 
 const systemSocket = "/run/stager/stager.sock"
 
-// path is the socket's path: what was said, else what this user can use.
+// path returns the flag's value, or else the default for this user.
 func (s socket) path() string {
 	if s.Socket != "" {
 		return s.Socket
@@ -35,13 +35,13 @@ func (s socket) path() string {
 	return filepath.Join(mine, "stager.sock")
 }
 
-// patient are the flags of commands that a trainer's loop runs: they outlast a
-// restart of the daemon.
+// patient has the flags of commands that a trainer's loop runs: they retry while the daemon
+// restarts.
 type patient struct {
 	Patience time.Duration `help:"How long to wait for a stager that is starting." default:"30s"`
 }
 
-// insist calls until the daemon answers for good, or patience is over.
+// insist retries until the daemon gives a final response, or Patience is over.
 func (p patient) insist(ctx context.Context, call func() error) error {
 	started, told := time.Now(), false
 	for {
@@ -66,7 +66,7 @@ func (s socket) call(ctx context.Context, method, path string, query url.Values,
 	return api.Client{Socket: s.path()}.Call(ctx, method, path, query, in, out)
 }
 
-// inGroup is for readers of an input that is broadcast.
+// inGroup has the flag for readers of an input with groups.
 type inGroup struct {
 	Group *int `help:"Reader group, counted from 0, of an input with groups." placeholder:"N"`
 }
@@ -90,7 +90,7 @@ type nextCmd struct {
 	JSON   bool          `help:"Print the lease as JSON."`
 }
 
-// Help shows the loop that next is made for.
+// Help shows the loop for which next is made.
 func (nextCmd) Help() string {
 	return `Exits with 1 at the end of each epoch, which ends a shell loop, and with 75 when --wait has passed.
 
@@ -98,7 +98,7 @@ func (nextCmd) Help() string {
     for e in 0 1 2; do while p=$(stager next train --epoch $e); do ./step "$p" && stager ack "$p"; done; done`
 }
 
-// query says who asks, and for what.
+// query returns the parameters of the lease request.
 func (c nextCmd) query() (url.Values, error) {
 	who := c.Reader
 	if who == "" {
@@ -146,7 +146,7 @@ func (c nextCmd) Run(ctx context.Context) error {
 		case code == http.StatusNoContent:
 			fmt.Fprintf(os.Stderr, "stager: nothing within %s; what is waited for: %s\n", c.Wait, header.Get("Stager-Wait-Cause"))
 			return exitError(exitTryAgain)
-		case lease.End && c.Epoch != nil && lease.Epoch < *c.Epoch: // of one before
+		case lease.End && c.Epoch != nil && lease.Epoch < *c.Epoch: // the end of an earlier epoch
 			continue
 		case lease.End:
 			return exitError(exitEnd)
@@ -165,7 +165,7 @@ type ackCmd struct {
 	Path string `arg:"" help:"Path that next printed."`
 }
 
-// Help shows the loop that ack is made for.
+// Help shows the loop for which ack is made.
 func (ackCmd) Help() string {
 	return `A shard that is not acknowledged is delivered again when its lease expires, or after "stager nack".
 
@@ -187,7 +187,7 @@ type nackCmd struct {
 	Reason string `help:"Reason, for the log and the report."`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (nackCmd) Help() string {
 	return `After three nacks, or three readers that died with it, a shard is quarantined and the input fails.
 
@@ -211,7 +211,7 @@ type commitCmd struct {
 	Wait        time.Duration `help:"Wait this long for the checkpoint to be saved; exit 75 if it is not." env:"STAGER_COMMIT_WAIT"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (commitCmd) Help() string {
 	return `When it returns, the files are held by hard links, and the trainer may delete its own. Names without a number, such as last.pt, may also be overwritten in place: they are held by copies, which share blocks on xfs and btrfs. Exits with 75 if there is no space for a copy. With --wait, returns when the checkpoint is saved.
 
@@ -244,7 +244,7 @@ type drainCmd struct {
 	Wait     bool          `help:"Wait until everything is saved." default:"true" negatable:"" env:"STAGER_DRAIN_WAIT"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (drainCmd) Help() string {
 	return `For a preStop hook, or for programs that learn of the end before SIGTERM arrives.
 
@@ -266,7 +266,7 @@ func (c drainCmd) Run(ctx context.Context) error {
 		if _, _, err := c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &snap); err != nil {
 			var gone *api.UnreachableError
 			if errors.As(err, &gone) {
-				return nil // it drained and ended
+				return nil // the daemon has drained and exited
 			}
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/stager-dev/stager/stager/transfer"
 )
 
-// copying are the flags that copy and the pods of fanout have in common.
+// copying has the flags that copy shares with the pods of fanout.
 type copying struct {
 	Src       string `arg:"" help:"Source: a directory or object in a store, such as s3://bucket/train/, or a local path."`
 	Dst       string `arg:"" help:"Destination in a store, such as nfs://server/export/train/."`
@@ -35,7 +35,7 @@ type copyCmd struct {
 	JSON        bool     `help:"Print a summary as JSON."`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (copyCmd) Help() string {
 	return `Writes each object to DST under its key relative to SRC. Resumes when run again: identical objects are skipped, and different ones are not replaced without --overwrite. Nothing is deleted. Workers with --shard agree on the source and flags by a record in DST/.stager-copy; if the source changes between two workers, the second refuses to start.
 
@@ -60,12 +60,12 @@ func (c copyCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	return c.report(summary, log)
 }
 
-// config is what the flags say; done ends with its stores.
+// config converts the flags. done closes the stores.
 func (c copyCmd) config(ctx context.Context, log *slog.Logger) (cfg transfer.Config, done func(), err error) {
 	var open []*backends.Store
 	done = func() {
 		for _, store := range open {
-			_ = store.Close() // one is only read from, and what was written to the other is committed
+			_ = store.Close() // the source is only read, and writes to the destination are committed
 		}
 	}
 	defer func() {
@@ -112,7 +112,7 @@ func (copyCmd) reset(ctx context.Context, dst *backends.Store, described layout.
 	return err
 }
 
-// move copies, or compares, and shows how far it is.
+// move copies or compares, and shows the progress.
 func (c copyCmd) move(ctx context.Context, cfg transfer.Config, to *console, log *slog.Logger) (summary transfer.Summary, err error) {
 	show := newDisplay(to, log)
 	cfg.Progress = func(p transfer.Progress) {
@@ -135,7 +135,7 @@ func (c copyCmd) move(ctx context.Context, cfg transfer.Config, to *console, log
 	return summary, err
 }
 
-// report says at the end what was done.
+// report prints the result.
 func (c copyCmd) report(summary transfer.Summary, log *slog.Logger) error {
 	if c.JSON {
 		return json.NewEncoder(os.Stdout).Encode(summary)
@@ -150,8 +150,8 @@ func (c copyCmd) report(summary transfer.Summary, log *slog.Logger) error {
 	return nil
 }
 
-// overlap tells whether one directory lies in the other. URLs with other parameters may
-// name other servers.
+// overlap reports whether one directory contains the other. URLs with different parameters may mean
+// different servers.
 func overlap(a, b string) bool {
 	var of [2]string
 	for i, location := range []string{a, b} {

@@ -21,21 +21,21 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// Exit codes, those of sysexits.h. A Job's podFailurePolicy tells by them whether
-// trying again can help: it cannot for 64, 66, 76, 77 and 78.
+// Exit codes, as in sysexits.h. A Job's podFailurePolicy uses them to decide whether a retry can
+// help: it cannot for 64, 66, 76, 77 and 78.
 const (
 	exitOK          = 0
-	exitEnd         = 1  // stager next: the epoch is over
-	exitStale       = 1  // stager inject --check: something is out of date
-	exitUsage       = 64 // bad plan, bad command line
+	exitEnd         = 1  // stager next: the epoch has ended
+	exitStale       = 1  // stager inject --check: a file is out of date
+	exitUsage       = 64 // invalid plan or command line
 	exitData        = 65 // stager inject, explain: annotations or labels have no effect
 	exitNoInput     = 66 // the source is missing
 	exitUnavailable = 69 // the store, or the daemon, cannot be reached
-	exitSoftware    = 70 // a failure that nobody foresaw
+	exitSoftware    = 70 // unexpected failure
 	exitNoSpace     = 73
-	exitIO          = 74 // the local disk fails
+	exitIO          = 74 // the local disk failed
 	exitTryAgain    = 75
-	exitCorrupt     = 76 // a checksum does not hold
+	exitCorrupt     = 76 // a checksum does not match
 	exitPermission  = 77
 	exitConfig      = 78
 )
@@ -44,10 +44,10 @@ const about = `Stages data into GPU jobs that run in short-lived containers, and
 
 Exit codes: 0 done, 1 end of the epoch (next), 64 invalid plan or command line, 65 annotations without effect (inject, explain), 66 source missing, 69 store or daemon unreachable, 73 no space, 74 local I/O error, 75 temporary failure, 76 wrong bytes, 77 permission denied, 78 configuration.`
 
-// usageError is a command line that cannot be understood.
+// usageError reports an invalid command line.
 type usageError struct{ err error }
 
-// Error says where to read on when it was the parser that did not understand.
+// Error refers to the help if the parser rejected the command line.
 func (e *usageError) Error() string {
 	var parse *kong.ParseError
 	if !errors.As(e.err, &parse) {
@@ -62,10 +62,10 @@ func (e *usageError) Error() string {
 
 func (e *usageError) Unwrap() error { return e.err }
 
-// ExitCode stands before that of the parser.
+// ExitCode takes precedence over the parser's code.
 func (e *usageError) ExitCode() int { return exitUsage }
 
-// interruptedError is the end by a signal.
+// interruptedError reports that a signal ended the command.
 type interruptedError struct{ err error }
 
 func (e *interruptedError) Error() string {
@@ -73,12 +73,12 @@ func (e *interruptedError) Error() string {
 }
 func (e *interruptedError) Unwrap() error { return e.err }
 
-// exitError is an exit code that needs no words.
+// exitError is an exit code without a message.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// report tells a person what went wrong and returns the exit code.
+// report prints an error for people and returns the exit code.
 func report(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
@@ -89,7 +89,7 @@ func report(w io.Writer, err error) int {
 	}
 	var child *stager.ChildError
 	if errors.As(err, &child) {
-		return child.Code // it has told its story itself
+		return child.Code // the child has printed its own error
 	}
 	fmt.Fprintln(w, "stager: "+strings.ReplaceAll(err.Error(), "\n", "\n  "))
 	if hint := hintFor(err); hint != "" {
@@ -111,7 +111,7 @@ func codeFor(err error) int {
 		code        interface{ ExitCode() int }
 	)
 	switch {
-	case errors.As(err, &unsaved): // for whatever reason
+	case errors.As(err, &unsaved): // for any reason
 		return exitTryAgain
 	case errors.As(err, &code):
 		return code.ExitCode()
@@ -126,14 +126,14 @@ func codeFor(err error) int {
 	case errors.Is(err, window.ErrGone):
 		return exitTryAgain
 	case errors.As(err, &bad) && bad.Err == nil:
-		return exitCorrupt // its readers say so
+		return exitCorrupt // as readers report it
 	case errors.As(err, &skipped):
 		return exitCorrupt
 	}
 	var local *backends.LocalError
 	var e *backends.Error
 	var path *fs.PathError
-	var link *os.LinkError // also of a rename
+	var link *os.LinkError // also from a rename
 	switch {
 	case errors.As(err, &local):
 		return codeForDisk(err)
@@ -147,7 +147,7 @@ func codeFor(err error) int {
 	return exitSoftware
 }
 
-// codeForDisk is for failures of this machine's files.
+// codeForDisk maps failures of local files.
 func codeForDisk(err error) int {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -179,13 +179,13 @@ func codeForKind(kind backends.Kind) int {
 	return exitSoftware
 }
 
-// verdicts are the exit codes of what stager explain finds.
+// verdicts maps findings of stager explain to exit codes.
 var verdicts = map[explain.Kind]int{
 	explain.MissingSource: exitNoInput, explain.Forbidden: exitPermission, explain.Unreachable: exitUnavailable,
 	explain.NoSpace: exitNoSpace, explain.BadLimit: exitConfig, explain.NoEffect: exitData, explain.NotKnown: exitTryAgain,
 }
 
-// codeForVerdict is that of the most important finding; "" is none.
+// codeForVerdict returns the code of the most important finding; kind is "" if there is none.
 func codeForVerdict(kind explain.Kind) int {
 	if code, known := verdicts[kind]; known || kind == "" {
 		return code
@@ -193,7 +193,7 @@ func codeForVerdict(kind explain.Kind) int {
 	return exitSoftware
 }
 
-// hintFor is what to do about an error, in a sentence, or "".
+// hintFor returns what to do about an error, as a sentence, or "".
 func hintFor(err error) string {
 	var e *backends.Error
 	if !errors.As(err, &e) {

@@ -46,7 +46,7 @@ type explainCmd struct {
 	Prices         string   `help:"Price file; see examples/s3.prices.yaml." placeholder:"FILE"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (explainCmd) Help() string {
 	return `Reports before a job runs: what inject adds to its pods and why, where the data will be stored and how much there is, how long staging takes, which volume, request, limit, deadline or grace period is too small, and what the stores charge.
 
@@ -100,7 +100,7 @@ func (c explainCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	return err
 }
 
-// config reads the files that flags name, and the flags.
+// config reads the flags and the files that they name.
 func (c explainCmd) config(log *slog.Logger) (cfg explain.Config, err error) {
 	name, file, err := readNamed(c.File)
 	if err != nil {
@@ -148,7 +148,7 @@ func (c explainCmd) config(log *slog.Logger) (cfg explain.Config, err error) {
 	return cfg, c.sizes(&cfg)
 }
 
-// sizes reads the flags with sizes of inputs and checkpoints, and the prices.
+// sizes parses the flags for prices and for sizes of inputs and checkpoints.
 func (c explainCmd) sizes(cfg *explain.Config) error {
 	cfg.Assume, cfg.Checkpoint = make(map[string]explain.Size), make(map[string]int64)
 	for name, text := range c.Assume {
@@ -185,7 +185,7 @@ func (c explainCmd) sizes(cfg *explain.Config) error {
 	return nil
 }
 
-// readNamed reads a file that a flag names, or standard input.
+// readNamed reads the file of a flag, or standard input.
 func readNamed(path string) (name string, text []byte, err error) {
 	if path == "-" {
 		text, err = io.ReadAll(os.Stdin)
@@ -201,17 +201,17 @@ func readNamed(path string) (name string, text []byte, err error) {
 // rateFlag is a number of bytes per second.
 type rateFlag float64
 
-// UnmarshalText reads one.
+// UnmarshalText parses a rate.
 func (r *rateFlag) UnmarshalText(text []byte) error {
 	rate, err := explain.ParseRate(string(text))
 	*r = rateFlag(rate)
 	return err
 }
 
-// sizeFlag is a number of bytes, also as disks are sold: 1.8TB.
+// sizeFlag is a number of bytes, also in decimal units as for disks: 1.8TB.
 type sizeFlag int64
 
-// UnmarshalText reads one.
+// UnmarshalText parses a size.
 func (s *sizeFlag) UnmarshalText(text []byte) error {
 	n, err := explain.ParseBytes(string(text))
 	*s = sizeFlag(n)

@@ -26,7 +26,7 @@ type fanoutCmd struct {
 	User      int64             `help:"User and group ID of the pods." default:"65532"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (fanoutCmd) Help() string {
 	return `Its first lines show how to apply it and how to check the result. The pods run "stager copy --shard"; a second Job runs "stager copy --verify".
 

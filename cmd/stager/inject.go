@@ -20,14 +20,14 @@ import (
 	"github.com/stager-dev/stager/stager/jobspec/yamledit"
 )
 
-// imaging are the flags of everything that writes containers of stager.
+// imaging has the flags of all commands that generate containers of stager.
 type imaging struct {
 	Image           string            `help:"Image of stager's containers." default:"stager"`
 	ImagePullPolicy string            `help:"Pull policy: Always, IfNotPresent or Never." enum:",Always,IfNotPresent,Never" default:""`
 	ContainerEnv    map[string]string `help:"Environment variable for stager's containers, such as HTTPS_PROXY=http://proxy:3128. Repeatable." placeholder:"NAME=VALUE" mapsep:"none"`
 }
 
-// pods are the flags of everything that puts stager into pods.
+// pods has the flags of all commands that add stager to pods.
 type pods struct {
 	imaging
 	PodListen    string `help:"Address for probes and metrics in the pod, such as :9090." placeholder:"ADDR"`
@@ -46,7 +46,7 @@ func (p pods) options() jobspec.Options {
 	}
 }
 
-// injecting are the flags of everything that puts stager into manifests.
+// injecting has the flags of all commands that add stager to manifests.
 type injecting struct {
 	pods
 	Path        string `help:"Path of the pod templates, such as spec.tasks[].template. Default: found by their structure." placeholder:"PATH"`
@@ -59,7 +59,7 @@ func (i injecting) options() jobspec.Options {
 	return opts
 }
 
-// manifests are the files that a command reads and what it does with what comes out.
+// manifests selects the files that a command reads, and where the results go.
 type manifests struct {
 	Files  []string `short:"f" name:"filename" help:"Manifest file, directory of .yaml, .yml and .json files, or - for standard input. Repeatable." placeholder:"FILE" default:"-" sep:"none"`
 	Format string   `short:"o" name:"output-format" help:"Output format: yaml keeps the formatting of the files, json prints a List, diff prints only the changes." enum:"yaml,json,diff" default:"yaml"`
@@ -69,7 +69,7 @@ type manifests struct {
 // manifest is one of these files.
 type manifest struct {
 	name string // "standard input", or the path
-	path string // "": standard input
+	path string // "" for standard input
 	text []byte
 }
 
@@ -109,9 +109,8 @@ func (m manifests) read() (all []manifest, err error) {
 	return all, nil
 }
 
-// change runs every file through a function and hands out what comes. Nothing is
-// written when one of them is refused, or has what is written for stager without effect and
-// refuseUnmatched is true.
+// change runs work on every file and writes the results. It writes nothing if a file is refused.
+// With refuseUnmatched it also writes nothing if annotations or labels for stager have no effect.
 func (m manifests) change(files []manifest, log *slog.Logger, refuseUnmatched bool, work func([]byte) (*jobspec.Result, error)) error {
 	results := make([]*jobspec.Result, len(files))
 	var refused []error
@@ -159,7 +158,7 @@ func (m manifests) change(files []manifest, log *slog.Logger, refuseUnmatched bo
 	return nil
 }
 
-// manifestError is what is wrong with one file.
+// manifestError is the error for one file.
 type manifestError struct {
 	name string
 	err  error
@@ -170,10 +169,10 @@ func (e *manifestError) Error() string {
 }
 func (e *manifestError) Unwrap() error { return e.err }
 
-// manyObjects are too many to name those that are left alone.
+// manyObjects limits how many unchanged objects are named.
 const manyObjects = 20
 
-// tell logs what was done, and what a user should know.
+// tell logs what was done, and warnings.
 func tell(log *slog.Logger, name string, r *jobspec.Result) {
 	left := 0
 	for _, o := range r.Objects {
@@ -201,7 +200,7 @@ func tell(log *slog.Logger, name string, r *jobspec.Result) {
 	}
 }
 
-// rewrite puts results in place of their files, each whole or not at all.
+// rewrite replaces the files with the results, each file atomically.
 func rewrite(files []manifest, results []*jobspec.Result) error {
 	for i, f := range files {
 		if f.path == "" {
@@ -225,7 +224,7 @@ func rewrite(files []manifest, results []*jobspec.Result) error {
 	return nil
 }
 
-// printJSON prints the only object as JSON, or several as a List.
+// printJSON prints a single object as JSON, or several as a List.
 func printJSON(results []*jobspec.Result) error {
 	var objects []string
 	for _, r := range results {
@@ -256,7 +255,7 @@ type injectCmd struct {
 	AllowUnmatched bool `help:"Inject although some annotations or labels have no effect. Default: warn and exit with 65."`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (injectCmd) Help() string {
 	return `Pod templates request data with annotations, or --plan defines it for those without:
 
@@ -297,7 +296,7 @@ func (c injectCmd) Run(log *slog.Logger) error {
 	return c.change(files, log, !c.AllowUnmatched, func(text []byte) (*jobspec.Result, error) { return jobspec.Inject(text, opts) })
 }
 
-// check tells what is out of date.
+// check reports what is out of date.
 func (c injectCmd) check(files []manifest, opts jobspec.Options) error {
 	stale := false
 	for _, f := range files {
@@ -320,7 +319,7 @@ type uninjectCmd struct {
 	manifests
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (uninjectCmd) Help() string {
 	return `Restores every byte from before inject and keeps later changes by others. Files rewritten by another program, such as kubectl get -o yaml, are restored as objects. Refuses if the result is not certain.
 

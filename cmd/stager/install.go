@@ -9,7 +9,7 @@ type installCmd struct {
 	Dir string `arg:"" help:"Existing directory." type:"existingdir"`
 }
 
-// Help says what it is for.
+// Help returns the detailed help.
 func (installCmd) Help() string {
 	return `An init container installs stager into a shared volume, so that a container whose image lacks it can run "stager run -- COMMAND".
 
@@ -25,6 +25,6 @@ func (c installCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	defer from.Close() // read only
+	defer from.Close() // only read from
 	return replaceFile(filepath.Join(c.Dir, "stager"), 0o755, from)
 }

@@ -11,7 +11,7 @@ type krmCmd struct {
 	injecting
 }
 
-// Help shows how it is used.
+// Help returns the detailed help.
 func (krmCmd) Help() string {
 	return `Reads a ResourceList from standard input and prints it with its items injected and warnings as results. The function's configuration is a StagePlan, used by items that name none, or a ConfigMap whose data are options such as image, gate, finalize, podSecurity and plan.yaml.
 

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/term"
 )
 
-// logging is how stager speaks while it works. Results go to standard output, all
-// else to standard error.
+// logging has the flags for messages. Results go to standard output, everything else to standard
+// error.
 type logging struct {
 	LogLevel  slog.Level `help:"Log level: debug, info, warn or error." default:"info"`
 	LogFormat string     `help:"Log format: auto (colors on a terminal, else text), text or json." enum:"auto,text,json" default:"auto"`
 	Quiet     bool       `short:"q" help:"Log only warnings and errors; show no progress."`
 }
 
-// console is where people are spoken to: standard error, or above the bars while
+// console is the output for messages: standard error, or the area above the progress bars while
 // there are any.
 type console struct {
 	quiet    bool
@@ -29,7 +29,7 @@ type console struct {
 	out io.Writer
 }
 
-// open makes the console and the log that is written to it.
+// open returns the console, and a log that writes to it.
 func (l logging) open(w *os.File) (*slog.Logger, *console) {
 	c := &console{quiet: l.Quiet, terminal: isTerminal(w), out: w}
 	level := l.LogLevel
@@ -47,8 +47,8 @@ func (l logging) open(w *os.File) (*slog.Logger, *console) {
 	return slog.New(slog.NewTextHandler(c, opts)), c
 }
 
-// plainSeconds makes durations numbers of seconds, as metrics and status have them; the
-// JSON handler would write nanoseconds.
+// plainSeconds formats durations as seconds, as metrics and status do; the JSON handler would write
+// nanoseconds.
 func plainSeconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
@@ -63,7 +63,7 @@ func (c *console) Write(p []byte) (int, error) {
 	return c.out.Write(p)
 }
 
-// redirect has lines written elsewhere from now on.
+// redirect sends further lines to w.
 func (c *console) redirect(w io.Writer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

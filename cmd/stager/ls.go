@@ -28,7 +28,7 @@ type lsCmd struct {
 	Total bool   `help:"Print only the number of objects and their total size."`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (lsCmd) Help() string {
 	return `Prints size, modification time (UTC) and key of every object below URL, recursively. Output is streamed. As JSON, each line is one object, with its version and, if the store has one, its checksum.
 
@@ -102,7 +102,7 @@ type totalled struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// changed is when an object was, for people; a store may not tell.
+// changed formats the modification time of an object; a store may not report one.
 func changed(obj backends.Object) string {
 	if obj.ModTime.IsZero() {
 		return "–"
@@ -110,8 +110,7 @@ func changed(obj backends.Object) string {
 	return obj.ModTime.UTC().Format(time.DateTime)
 }
 
-// printable is a key that does nothing to a terminal: one with what does not show is
-// quoted.
+// printable returns a key that is safe for a terminal: a key with unprintable characters is quoted.
 func printable(key string) string {
 	if strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
 		return strconv.Quote(key)

@@ -1,6 +1,6 @@
-// Command stager brings data to a training job and takes its results away: as an
-// init container, as a sidecar, and on a workstation. "stager --help" tells the
-// rest; package github.com/stager-dev/stager/stager has the daemon behind it.
+// Command stager stages data for a training job and saves its results: as an init container, as a
+// sidecar, or on a workstation. Start with "stager --help". Package
+// github.com/stager-dev/stager/stager is the daemon.
 package main
 
 import (
@@ -20,12 +20,11 @@ func main() {
 	os.Exit(run(argsOf(os.Args)))
 }
 
-// krmName is a name for the binary under which it is "stager krm": kustomize before 5.6
-// passes no arguments to a function.
+// krmName is a binary name that means "stager krm": kustomize before 5.6 passes no arguments to a
+// function.
 const krmName = "stager-krm"
 
-// argsOf returns the arguments of the command line words, which begins with the name of
-// the binary.
+// argsOf returns the arguments of a command line. words[0] is the name of the binary.
 func argsOf(words []string) []string {
 	if filepath.Base(words[0]) == krmName {
 		return append([]string{"krm"}, words[1:]...)
@@ -33,7 +32,7 @@ func argsOf(words []string) []string {
 	return words[1:]
 }
 
-// run is main with an exit code.
+// run is main, but returns an exit code.
 func run(args []string) int {
 	var c cli
 	parser := kong.Must(&c, kong.Name("stager"), kong.Description(about), kong.DefaultEnvars("STAGER"),

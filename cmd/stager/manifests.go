@@ -20,7 +20,7 @@ type manifestsCmd struct {
 	RBAC    rbacManifests    `cmd:"" name:"rbac" help:"Only the webhook's service account and RBAC."`
 }
 
-// installation are the flags that say what the webhook's objects are.
+// installation has the flags for the webhook's objects.
 type installation struct {
 	Name        string `help:"Name of the webhook's objects." default:"stager-webhook"`
 	Revision    string `help:"Install next to other revisions; serves only namespaces labelled stager.dev/revision: NAME." placeholder:"NAME"`
@@ -44,7 +44,7 @@ type webhookManifests struct {
 	FailurePolicy   string `help:"If no replica responds: Fail rejects labelled pods (their Job retries); Ignore starts them without data, with a warning." enum:"Fail,Ignore" default:"Fail"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (webhookManifests) Help() string {
 	return `The flags of inject apply to the containers that the webhook adds to pods.
 
@@ -70,10 +70,10 @@ func (c webhookManifests) Run() error {
 	return printed(w.YAML())
 }
 
-// revisionName is a part of the names of Kubernetes' objects, and a label's value.
+// revisionName is valid as a part of a Kubernetes object name and as a label value.
 var revisionName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 
-// args are the flags as they are typed, without those that say nothing.
+// args returns the flags as on a command line, without those that have no effect.
 func (p pods) args() []string {
 	args := []string{"--image=" + p.Image}
 	for _, f := range []struct{ name, value, usual string }{
@@ -109,7 +109,7 @@ type policyManifests struct {
 	Name string `help:"Value of the pods' label stager.dev/plan." required:""`
 }
 
-// Help tells what it can do.
+// Help returns the detailed help.
 func (policyManifests) Help() string {
 	return `The API server injects stager into the pods of Jobs labelled stager.dev/plan: NAME, for their first container. The policy contains the plan, so each plan needs a policy. Annotations and wrap need the webhook.
 
@@ -133,7 +133,7 @@ func (c policyManifests) Run(log *slog.Logger) error {
 	return printed(out, nil)
 }
 
-// printed prints what was made.
+// printed prints out, unless err is set.
 func printed(out []byte, err error) error {
 	if err != nil {
 		return err

@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// garbage is how much may lie beside what is in use, in percent. Nearly all of that is
-// buffers, which cost a collection nothing, and memory is the trainer's.
+// garbage is the GOGC value: how much garbage may accumulate, in percent of the memory in use.
+// Nearly all memory is buffers, which are cheap to collect, and the trainer needs the memory.
 const garbage = 40
 
-// manifestGarbage is that of commands that work on manifests: they end soon, or keep next
-// to nothing of what they read, so that collecting seldom costs little memory and much
-// time less.
+// manifestGarbage is the GOGC value of commands that process manifests. They end soon, or retain
+// almost nothing of what they read, so that infrequent collection costs little memory and saves
+// much time.
 const manifestGarbage = 400
 
-// spareMemory keeps garbage little, unless GOGC says otherwise.
+// spareMemory collects garbage early, unless GOGC is set.
 func spareMemory() { collectAt(garbage) }
 
 func collectAt(percent int) {
@@ -27,13 +27,13 @@ func collectAt(percent int) {
 	}
 }
 
-// batchHeap is how large the heap of a command that ends may become, whatever is in use of
-// it: where that is little, as with small files from near by, garbage would be collected
-// all the time.
+// batchHeap is how large the heap of a command that ends may become, regardless of how much is in
+// use. If little is in use, as with small files from a nearby store, the collector would otherwise
+// run constantly.
 const batchHeap = 12 << 20
 
-// spareTime is spareMemory for such a command: garbage is collected where the heap has
-// batchHeap, and later where more is in use.
+// spareTime is spareMemory for such a command: the collector runs when the heap reaches batchHeap,
+// or later if more is in use.
 func spareTime() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -55,15 +55,15 @@ func spareTime() {
 	collected(nil)
 }
 
-// A process that allocates less than idleBytes in an idleTime does nothing worth speaking
-// of: it waits for readers, or for a checkpoint.
+// A process that allocates less than idleBytes in idleTime is idle: it waits for readers, or for a
+// checkpoint.
 const (
 	idleTime  = 30 * time.Second
 	idleBytes = 1 << 20
 )
 
-// spareIdleMemory gives the system back what work has left behind, once each time that
-// it ends: the collector would keep it, since nothing calls for a collection.
+// spareIdleMemory returns unused memory to the system each time that the process becomes idle. The
+// collector would retain it, since nothing triggers a collection.
 func spareIdleMemory(ctx context.Context) {
 	tick := time.NewTicker(idleTime)
 	defer tick.Stop()
@@ -80,14 +80,14 @@ func spareIdleMemory(ctx context.Context) {
 		now := allocated[0].Value.Uint64()
 		idle := now-before < idleBytes
 		if idle && worked {
-			runtime.GC() // the first leaves what is pooled, for the second
+			runtime.GC() // the first collection moves pooled buffers, the second frees them
 			debug.FreeOSMemory()
 		}
 		before, worked = now, !idle
 	}
 }
 
-// AfterApply is kong's, for each command with the flags of pods.
+// AfterApply is called by kong for each command with the flags of pods.
 func (pods) AfterApply() error {
 	collectAt(manifestGarbage)
 	return nil

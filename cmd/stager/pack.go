@@ -17,10 +17,10 @@ type packCmd struct {
 	Shuffle   *uint64  `help:"Shuffle samples with this seed. Default: listing order." placeholder:"SEED"`
 }
 
-// minShard is below what anybody means.
+// minShard is the smallest size that can be intended.
 const minShard = 64 << 10
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (packCmd) Help() string {
 	return `Files that share a name up to the first dot, such as 1.jpg and 1.cls, form one sample and are adjacent in a tar archive. Archives are built while they are uploaded, without local disk. DST receives shard-000000.tar and so on, and index.jsonl with the size, samples and classes of each shard; classes are the top-level directories of SRC. The same files give the same bytes, so a killed pack resumes. With --overwrite, packing a changed source uploads what changed and removes shards that are no longer needed. Workers with --shard agree on the files and flags by a record in DST/.stager-copy; the last one writes the index.
 

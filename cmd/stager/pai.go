@@ -22,10 +22,10 @@ type paiCmd struct {
 	Convert paiConvertCmd `cmd:"" help:"Convert an OpenPAI job to Kubernetes manifests, or run one task locally."`
 }
 
-// Help tells what there is.
+// Help refers to the help of the subcommand.
 func (paiCmd) Help() string { return "stager pai convert --help tells the rest." }
 
-// converting are the flags of everything that reads jobs of OpenPAI.
+// converting has the flags of all commands that read OpenPAI jobs.
 type converting struct {
 	DefaultFS   string            `name:"default-fs" help:"URL that replaces $PAI_DEFAULT_FS_URI, such as hdfs://namenode:8020." placeholder:"URL"`
 	User        string            `help:"User who submits the job. Default: $USER." placeholder:"NAME" env:"STAGER_PAI_USER"`
@@ -39,7 +39,7 @@ type converting struct {
 	WriteSecret string            `help:"Secret with credentials for outputDir." placeholder:"NAME"`
 }
 
-// options are those of a conversion.
+// options returns the options of a conversion.
 func (c converting) options() (pai.Options, error) {
 	opts := pai.Options{
 		User: c.User, DefaultFS: c.DefaultFS, Data: c.Data, DataSize: plan.Bytes(c.DataSize), Queue: c.Queue, GPUTypes: c.GPUType, Storages: c.Storage,
@@ -69,7 +69,7 @@ type paiConvertCmd struct {
 	Dir      string `help:"Working directory of the --run-local task. Default: ./pai-ROLE-INDEX." placeholder:"DIR"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (paiConvertCmd) Help() string {
 	return `Reads an OpenPAI v1 or v2 job and prints an Indexed Job with its Service, or a JobSet if there are several task roles or retries, with stager injected. Commands find the same variables, ports and directories as in OpenPAI. Differences are reported as warnings.
 
@@ -117,7 +117,7 @@ func (c paiConvertCmd) read() (name string, job []byte, err error) {
 	return c.File, job, err
 }
 
-// run runs one task by stager run.
+// run runs one task with stager run.
 func (c paiConvertCmd) run(ctx context.Context, log *slog.Logger, name string, job []byte, opts pai.Options) error {
 	role, number, indexed := strings.Cut(c.RunLocal, "/")
 	index := 0
@@ -148,17 +148,17 @@ func (c paiConvertCmd) run(ctx context.Context, log *slog.Logger, name string, j
 			return err
 		}
 	}
-	if task.Plan == "" { // nothing is staged, and so nothing is left to do but the command
+	if task.Plan == "" { // nothing is staged, so only the command has to run
 		return execute(task.Command)
 	}
 	run := runCmd{storing: c.storing, socket: c.socket, PlanYAML: task.Plan, Prefetch: plan.PartAll, Command: task.Command}
 	if run.Socket == "" {
-		run.Socket = filepath.Join(dir, "stager.sock") // several tasks may run at once
+		run.Socket = filepath.Join(dir, "stager.sock") // several tasks may run concurrently
 	}
 	return run.Run(ctx, log)
 }
 
-// execute becomes a command.
+// execute replaces this process with a command.
 func execute(command []string) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil {

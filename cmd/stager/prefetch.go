@@ -30,7 +30,7 @@ type prefetchCmd struct {
 	JSON      bool     `help:"Print a summary as JSON."`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (prefetchCmd) Help() string {
 	return `Writes each object to DST under its key relative to SRC, verified. Resumes when run again; if nothing changed, a second run only lists the source. Fetches nothing if it would not fit.
 
@@ -87,7 +87,7 @@ func (c prefetchCmd) Run(ctx context.Context, log *slog.Logger, to *console) err
 	return nil
 }
 
-// verified is the number of files by what was compared, for people.
+// verified formats the number of files by what was compared.
 func verified(by map[string]int) string {
 	var parts []string
 	for _, what := range slices.Sorted(maps.Keys(by)) {

@@ -14,19 +14,19 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Progress of long work: a bar on a terminal, a line every 10 seconds elsewhere.
+// Progress of long operations: a bar on a terminal, otherwise a line every 10 seconds.
 
-// moving is how far a transfer is.
+// moving is the progress of a transfer.
 type moving struct {
 	Phase      string
 	Files      int
-	FilesTotal int // 0 while it is not known
+	FilesTotal int // 0 while unknown
 	Bytes      int64
-	BytesTotal int64 // 0 while it is not known
-	Unpacked   int   // files that came out of archives
+	BytesTotal int64 // 0 while unknown
+	Unpacked   int   // files from archives
 }
 
-// display shows it. Make one with newDisplay, and end it with close.
+// display shows progress. Create it with newDisplay, and call close at the end.
 type display struct {
 	log  *slog.Logger
 	to   *console
@@ -39,12 +39,12 @@ type display struct {
 
 	mu     sync.Mutex // guards all below
 	now    moving
-	seen   bool      // something came
-	began  time.Time // when it did
-	before int64     // bytes that were there then
+	seen   bool      // progress was reported
+	began  time.Time // time of the first report
+	before int64     // bytes that were present then
 }
 
-// newSpinner is a display of work that is told in words, not in bytes.
+// newSpinner returns a display for work whose progress is described in words, not in bytes.
 func newSpinner(to *console, log *slog.Logger) *display {
 	return startDisplay(to, log, func(d *display) *mpb.Bar {
 		return d.bars.AddSpinner(0, mpb.BarWidth(2), mpb.BarRemoveOnComplete(),
@@ -52,14 +52,14 @@ func newSpinner(to *console, log *slog.Logger) *display {
 	})
 }
 
-// lineEvery is how often a line is written where there is no terminal.
+// lineEvery is the interval between lines if there is no terminal.
 const lineEvery = 10 * time.Second
 
 func newDisplay(to *console, log *slog.Logger) *display {
 	return startDisplay(to, log, (*display).addBar)
 }
 
-// addBar adds the bar of a transfer, with its counts and its pace.
+// addBar adds the bar of a transfer, with its counts and its rate.
 func (d *display) addBar() *mpb.Bar {
 	return d.bars.AddBar(0,
 		mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return d.counts() })),
@@ -76,14 +76,14 @@ func startDisplay(to *console, log *slog.Logger, bar func(*display) *mpb.Bar) *d
 	case to.terminal:
 		d.bars = mpb.New(mpb.WithOutput(os.Stderr), mpb.WithWidth(40), mpb.WithRefreshRate(150*time.Millisecond))
 		d.bar = bar(d)
-		to.redirect(d.bars) // lines come above the bar
+		to.redirect(d.bars) // log lines appear above the bar
 	default:
 		d.wg.Go(d.lines)
 	}
 	return d
 }
 
-// update takes what is true now. It may be called from any goroutine, often.
+// update sets the current progress. It may be called often, from any goroutine.
 func (d *display) update(m moving) {
 	d.mu.Lock()
 	if d.now = m; !d.seen || m.Bytes < d.before {
@@ -113,8 +113,8 @@ func (d *display) counts() string {
 	return text + " "
 }
 
-// pace is the mean rate, and how long the rest takes at it. What was there when the
-// work began, from an earlier run, took no time and does not count.
+// pace returns the mean rate, and the remaining time at that rate. Bytes from an earlier run do not
+// count.
 func (d *display) pace() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,7 +130,7 @@ func (d *display) pace() string {
 	return text
 }
 
-// lines writes one every lineEvery, until close.
+// lines writes a line every lineEvery, until close.
 func (d *display) lines() {
 	tick := time.NewTicker(lineEvery)
 	defer tick.Stop()
@@ -160,13 +160,13 @@ func (d *display) lines() {
 			said = append(said, "unpacked_files", m.Unpacked)
 		}
 		if m.FilesTotal == 0 && m.BytesTotal == 0 {
-			said = nil // nothing is known yet but that it goes on
+			said = nil // only that the work continues is known
 		}
 		d.log.Info(m.Phase, said...)
 	}
 }
 
-// close ends the display; what was shown last stays on the terminal.
+// close ends the display; its last state stays on the terminal.
 func (d *display) close() {
 	close(d.done)
 	d.wg.Wait()
@@ -177,7 +177,7 @@ func (d *display) close() {
 		if whole {
 			d.bar.SetTotal(-1, true)
 		} else {
-			d.bar.Abort(false) // the work was cut short: the bar stays where it is
+			d.bar.Abort(false) // the work was interrupted: the bar stays where it is
 		}
 		d.bars.Wait()
 		d.to.redirect(os.Stderr)

@@ -23,7 +23,7 @@ type pushCmd struct {
 	JSON        bool   `help:"Print a summary as JSON."`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (pushCmd) Help() string {
 	return `Skips files that the store already has. With --commit, the directory becomes visible atomically as a checkpoint.
 
@@ -39,7 +39,7 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	if err != nil {
 		return err
 	}
-	defer store.Close() // what was written is committed
+	defer store.Close() // all writes are committed
 	show := newDisplay(to, log)
 	progress := func(done, total int64) { show.update(moving{Phase: "sending", Bytes: done, BytesTotal: total}) }
 	var summary any
@@ -71,7 +71,8 @@ func (c pushCmd) Run(ctx context.Context, log *slog.Logger, to *console) error {
 	return nil
 }
 
-// pushMemory is where push remembers what it sent: in the user's cache, if there is one.
+// pushMemory returns where push records what it sent: in the user's cache directory, if there is
+// one.
 func pushMemory() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

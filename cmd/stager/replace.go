@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// replaceFile puts what it reads under a name, whole or not at all.
+// replaceFile atomically replaces a file with the contents of from.
 func replaceFile(path string, mode fs.FileMode, from io.Reader) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), ".stager-")
 	if err != nil {

@@ -37,7 +37,7 @@ type restoreCmd struct {
 	JSON        bool   `help:"Print what was restored as JSON."`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (restoreCmd) Help() string {
 	return `Restores the newest committed checkpoint whose bytes are all valid; skips invalid ones with a warning. DST receives all of it or nothing; RESTORED.json names the step. Files in DST that were changed or not written by a restore are never replaced without --overwrite (exit code 78). A concurrent restore into DST exits with 75.
 
@@ -58,7 +58,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 	if err != nil {
 		return err
 	}
-	defer store.Close() // what was written to it is complete
+	defer store.Close() // all writes are complete
 	show := newDisplay(to, log)
 	restored, err := checkpoint.Restore(ctx, checkpoint.RestoreConfig{
 		Store: store, Dir: c.Dst, Step: c.Step, Node: c.Node, Among: c.among(log), Overwrite: c.Overwrite, AllowProvisional: c.Provisional, Write: disk.Write(c.Write), Log: log,
@@ -90,7 +90,7 @@ func (c restoreCmd) Run(ctx context.Context, log *slog.Logger, to *console) erro
 // agreePatience is how long a restore waits for nodes that must restore again.
 const agreePatience = 30 * time.Second
 
-// among finds out which node of a job this is. Without it the node restores alone.
+// among determines which node of a job this is. If that is unknown, the node restores alone.
 func (c restoreCmd) among(log *slog.Logger) checkpoint.Among {
 	if c.Alone {
 		return checkpoint.Among{}
@@ -112,8 +112,8 @@ func (c restoreCmd) among(log *slog.Logger) checkpoint.Among {
 	return checkpoint.Among{Job: job, Index: node.Index, Count: node.Count, Pod: podID(os.Getenv, attempt), Empty: c.Optional, Patience: agreePatience}
 }
 
-// rewind hands the cursors of a checkpoint to the daemon, so that a trainer that begins
-// with it need not know of them.
+// rewind passes the cursors of a checkpoint to the daemon, so that a trainer that starts from it
+// need not know of them.
 func (c restoreCmd) rewind(ctx context.Context, to checkpoint.Restored, log *slog.Logger) error {
 	if len(to.Cursors) == 0 {
 		log.Warn("the checkpoint does not say where inputs stood, so none is rewound", "step", to.Step)

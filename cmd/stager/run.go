@@ -36,7 +36,7 @@ type runCmd struct {
 	Command   []string `arg:"" optional:"" passthrough:"" help:"Command to run when the inputs are ready, after --."`
 }
 
-// Help tells the two ways.
+// Help returns the detailed help for both modes.
 func (runCmd) Help() string {
 	return `Without a command, stager is a sidecar: it serves until SIGTERM, then saves the outputs.
 
@@ -85,7 +85,7 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 			return &usageError{err}
 		}
 	}
-	attempt, _ := strconv.Atoi(vars["attempt"]) // a job system's attempt that is no number is the first
+	attempt, _ := strconv.Atoi(vars["attempt"]) // an attempt that is not a number counts as the first
 	job, _ := plan.JobIdentity(os.Getenv)
 	opts := c.options(log)
 	if opts.Secrets == "" {
@@ -111,13 +111,13 @@ func (c runCmd) Run(ctx context.Context, log *slog.Logger) error {
 	return d.Run(ctx)
 }
 
-// podID names this run of a pod: with another one the same volume is another member of
+// podID identifies this run of a pod. With another ID the same volume belongs to another member of
 // the job.
 func podID(getenv func(string) string, attempt string) string {
 	return strings.TrimSpace(getenv("STAGER_POD_UID") + " " + attempt)
 }
 
-// planName is the plan's file for people.
+// planName returns the name of the plan's file, for messages.
 func (c runCmd) planName() string {
 	switch c.File {
 	case "":
@@ -160,8 +160,8 @@ func (c runCmd) token() (string, error) {
 	return token, nil
 }
 
-// child is the command, if there is one. A name without a slash is looked for now,
-// not when hours have been spent on its inputs; a path may be among these.
+// child returns the command, if there is one. A name without a slash is looked up now, not after
+// hours of staging; a path may be among the inputs.
 func (c runCmd) child() (*stager.Child, error) {
 	command := c.Command
 	if len(command) > 0 && command[0] == "--" {
@@ -180,8 +180,8 @@ func (c runCmd) child() (*stager.Child, error) {
 	return &stager.Child{Command: command}, nil
 }
 
-// handedOn are the signals that a command gets as stager does. On a terminal
-// Ctrl-C and Ctrl-\ reach both already.
+// handedOn returns the signals that are forwarded to the command. On a terminal both processes
+// already receive Ctrl-C and Ctrl-\.
 func handedOn() []os.Signal {
 	signals := []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT}
 	if !isTerminal(os.Stdin) {
@@ -190,7 +190,7 @@ func handedOn() []os.Signal {
 	return signals
 }
 
-// handOn gives signals to the daemon's command, and begins the end at SIGUSR1.
+// handOn forwards signals to the daemon's command, and starts the drain at SIGUSR1.
 func (c runCmd) handOn(d *stager.Daemon) (stop func()) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, handedOn()...)

@@ -20,7 +20,7 @@ type sampleCmd struct {
 	Seed    int64    `help:"Shuffle seed; the same seed gives the same files, byte for byte." default:"0"`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (sampleCmd) Help() string {
 	return `Reads the shards of an input (tar archives or TFRecord files), shuffles their samples, and writes files of shuffled samples into a bounded directory. Readers lease these files like shards, on the sampler's own socket. A shard is acknowledged when all files with its samples are.
 

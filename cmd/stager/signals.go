@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// untilSignal is a context that ends with SIGINT or SIGTERM, so that what was begun is
-// tidied up. A second signal ends the process at once, if it comes later than the echo of
-// the first: timeout(1) and others signal the process and then its group.
+// untilSignal returns a context that ends with SIGINT or SIGTERM, so that the command can clean up.
+// A second signal ends the process at once, unless it is an echo of the first: timeout(1) and
+// others signal the process and then its group.
 func untilSignal() (context.Context, context.CancelFunc) {
 	const echo = time.Second
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

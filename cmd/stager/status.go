@@ -15,7 +15,7 @@ type statusCmd struct {
 	Ready bool `help:"Print nothing; exit with 0 if ready, else 75. For exec probes."`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (statusCmd) Help() string {
 	return `Prints the phase, inputs with waiting readers, and outputs with their saved checkpoints.
 

@@ -15,7 +15,7 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// printStatus is a snapshot for people.
+// printStatus prints a snapshot as a table.
 func printStatus(w io.Writer, s api.Snapshot) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	state := string(s.Phase)
@@ -114,10 +114,10 @@ func printOutput(out io.Writer, o checkpoint.Status) {
 	}
 }
 
-// size is a number of bytes for people.
+// size formats a number of bytes.
 func size(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
-// evidenceOf is what says that a step is complete, after a comma, or "".
+// evidenceOf returns what shows that a step is complete, after a comma, or "".
 func evidenceOf(s *checkpoint.StepTime) string {
 	switch {
 	case s.Evidence == "":

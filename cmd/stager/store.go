@@ -16,7 +16,7 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// reaching are the flags of every command that asks a store.
+// reaching has the flags of every command that sends requests to a store.
 type reaching struct {
 	Connections int           `help:"Maximum concurrent requests; 0 adapts to the store." default:"0"`
 	RetryFor    time.Duration `help:"How long to retry a failing store without progress." default:"2m"`
@@ -25,13 +25,13 @@ type reaching struct {
 	Secrets     string        `help:"Directory with credential files. Default: credentials of the environment." placeholder:"DIR"`
 }
 
-// storing are the flags of every command that moves bytes to or from a store.
+// storing has the flags of every command that transfers data to or from a store.
 type storing struct {
 	reaching
 	Bandwidth quantity `help:"Bandwidth limit in bytes per second, such as 200Mi; 0 is unlimited." default:"0"`
 }
 
-// options are the surroundings of a store.
+// options returns the options of a store.
 func (s storing) options(log *slog.Logger) backends.Options {
 	opts := backends.Options{
 		Connections: s.Connections, RetryFor: s.RetryFor, StallAfter: s.StallAfter, NoHedge: s.NoHedge,
@@ -43,7 +43,7 @@ func (s storing) options(log *slog.Logger) backends.Options {
 	return opts
 }
 
-// bandwidthBurst is a quarter of a mebibyte: as much as passes at once.
+// bandwidthBurst is the burst size of the bandwidth limit in bytes: a quarter of a mebibyte.
 const bandwidthBurst = 256 << 10
 
 // open opens a URL, or a local path.
@@ -55,7 +55,7 @@ func (s storing) open(ctx context.Context, location string, log *slog.Logger) (*
 	return all.Registry().Open(ctx, at, s.options(log))
 }
 
-// asURL makes a file URL of a local path; a URL stays as it is.
+// asURL returns the file URL of a local path; it returns a URL unchanged.
 func asURL(location string) (string, error) {
 	if strings.Contains(location, "://") {
 		return location, nil
@@ -70,14 +70,14 @@ func asURL(location string) (string, error) {
 	return (&url.URL{Scheme: "file", Path: abs}).String(), nil
 }
 
-// choosing are the flags of what takes a part of a source.
+// choosing has the flags of commands that select a part of a source.
 type choosing struct {
 	Include []string `help:"Only objects that match, such as *.tar or train/**/*.jpg. Repeatable." placeholder:"GLOB" sep:"none"`
 	Exclude []string `help:"Skip objects that match. Repeatable." placeholder:"GLOB" sep:"none"`
 	Shard   string   `help:"Process only partition I of N, counted from 0, such as one per node." placeholder:"I/N"`
 }
 
-// listing is what they say.
+// listing converts the flags.
 func (c choosing) listing() (l plan.Listing, err error) {
 	l.Filter = plan.Filter{Include: c.Include, Exclude: c.Exclude}
 	if c.Shard != "" {
@@ -91,10 +91,10 @@ func (c choosing) listing() (l plan.Listing, err error) {
 	return l, nil
 }
 
-// quantity is a number of bytes, as plans have it: 60Gi, 500M or a whole number.
+// quantity is a number of bytes, as in plans: 60Gi, 500M or an integer.
 type quantity int64
 
-// UnmarshalText reads one.
+// UnmarshalText parses a quantity.
 func (q *quantity) UnmarshalText(text []byte) error {
 	b, err := plan.ParseBytes(string(text))
 	*q = quantity(b)

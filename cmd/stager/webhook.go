@@ -28,7 +28,7 @@ type webhookCmd struct {
 	Namespaces bool   `help:"Read the Pod Security level of namespaces, for pods with stager.dev/privileges. Otherwise --pod-security applies to all." default:"true" negatable:""`
 }
 
-// Help tells how it comes into a cluster.
+// Help returns the detailed help.
 func (webhookCmd) Help() string {
 	return `Runs in the cluster and handles pods labelled stager.dev/inject: "true". Install it with:
 

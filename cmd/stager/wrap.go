@@ -25,7 +25,7 @@ type wrapCmd struct {
 	Command    []string      `arg:"" passthrough:"" help:"Command to run, after --."`
 }
 
-// Help shows what is typed.
+// Help returns the detailed help.
 func (wrapCmd) Help() string {
 	return `Runs a command next to stager's sidecar, forwards signals and reaps orphaned processes. After the command has exited, waits until the sidecar has saved the outputs, even if the sidecar is being restarted. Exits with the command's exit code, or with 75 if the command succeeded and required outputs are not saved, so that the Job does not complete. Needs the sidecar's socket and no credentials. "stager inject" adds it.
 
@@ -46,8 +46,8 @@ func (c wrapCmd) Run(log *slog.Logger) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, handedOn()...)
 	defer signal.Stop(signals)
-	// A signal is the command's, and does not end the saving: what ends a pod has a grace
-	// period of its own.
+	// Signals go to the command and do not interrupt saving: the end of a pod has its own grace
+	// period.
 	return wrap.Run(context.Background(), wrap.Config{
 		Command: command, Env: os.Environ(), Signals: signals, Save: c.save, Away: api.Unready, Ended: c.ended,
 		Wait: c.SaveWait, SuccessOnly: c.SaveAfter == "success", Log: log,
@@ -60,7 +60,8 @@ func (c wrapCmd) save(ctx context.Context, code int) error {
 	return err
 }
 
-// ended reports whether the sidecar was told of the pod's end, and has everything saved.
+// ended reports whether the sidecar has received the signal that the pod ends, and has saved
+// everything.
 func (c wrapCmd) ended(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -76,7 +77,7 @@ func (c wrapCmd) ended(ctx context.Context) bool {
 	return true
 }
 
-// shareFiles takes the group's bits out of the umask, which the command inherits.
+// shareFiles clears the group's bits in the umask, which the command inherits.
 func shareFiles() {
 	const group = 0o070
 	unix.Umask(unix.Umask(0o077) &^ group)

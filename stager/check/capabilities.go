@@ -6,13 +6,13 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Limits up to which lengths of names and keys are tried, in bytes.
+// Maximum lengths of names and keys that are tried, in bytes.
 const (
 	MostName = 1024
 	MostKey  = 4096
 )
 
-// capabilities learns what no protocol tells of itself.
+// capabilities finds the capabilities that no protocol reports.
 func (r *run) capabilities(there []backends.Object) {
 	r.step("looking for the longest name")
 	told := r.Store.Capabilities()
@@ -40,7 +40,7 @@ func (r *run) capabilities(there []backends.Object) {
 	}
 }
 
-// deepKey is a key of n bytes, in directories of short names.
+// deepKey returns a key of n bytes, in directories with short names.
 func deepKey(n int) string {
 	key := []byte(strings.Repeat("k", n))
 	for i := 49; i < n-1; i += 50 {
@@ -49,8 +49,8 @@ func deepKey(n int) string {
 	return string(key)
 }
 
-// checksumOf is the algorithm of the checksum that the store tells of an object when it
-// is listed, looked up or read.
+// checksumOf returns the algorithm of the checksum that the store reports when an object is listed,
+// looked up or read.
 func (r *run) checksumOf(store *backends.Store, obj backends.Object) string {
 	if obj, err := store.Stat(r.ctx, obj.Key); err == nil && !obj.Sum.IsZero() {
 		return string(obj.Sum.Algorithm)
@@ -62,12 +62,12 @@ func (r *run) checksumOf(store *backends.Store, obj backends.Object) string {
 	return string(sum.Algorithm)
 }
 
-// nowhere takes bytes and drops them.
+// nowhere discards all bytes.
 type nowhere struct{}
 
 func (nowhere) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }
 
-// longest is the greatest length, up to a limit, of a key that the store takes.
+// longest returns the length of the longest key that the store accepts, up to a limit.
 func (r *run) longest(limit int, key func(n int) string) int {
 	works, fails := 0, limit+1
 	for try := limit; fails-works > 1 && r.ctx.Err() == nil; try = (works + fails) / 2 {
@@ -81,7 +81,7 @@ func (r *run) longest(limit int, key func(n int) string) int {
 			continue
 		}
 		works = try
-		_ = r.scratch.Delete(r.ctx, k) // the scratch directory goes as a whole
+		_ = r.scratch.Delete(r.ctx, k) // the whole scratch directory is removed later
 	}
 	return works
 }

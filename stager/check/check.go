@@ -15,37 +15,38 @@ import (
 	"github.com/stager-dev/stager/backends/conformance"
 )
 
-// Config says what to check.
+// Config configures a check.
 type Config struct {
-	Store    *backends.Store // the directory that the URL names
-	ReadOnly bool            // write nothing; read what is there
-	// SpeedOnly measures, and tries no promise but that bytes are right at full speed.
+	Store    *backends.Store // the directory of the URL
+	ReadOnly bool            // write nothing; read existing objects
+	// SpeedOnly only measures speed. The only promise tested is that bytes are correct at full
+	// speed.
 	SpeedOnly bool
-	// Size of the file, in bytes, by which the speed of one stream is measured; 0: what
-	// keeps all measuring within 15 s or so.
+	// Size is the size of the file, in bytes, for measuring the speed of a single stream. 0: a size
+	// that keeps all measurements within about 15 s.
 	Size int64
-	// Progress, when not nil, is told what is looked at now. It is called from one
-	// goroutine at a time.
+	// Progress, if not nil, is called with the current step, from one goroutine at a time.
 	Progress func(now string)
 }
 
-// Scratch is what the names of scratch directories begin with.
+// Scratch is the prefix of the names of scratch directories.
 const Scratch = ".stager-check-"
 
-// sweepFor is how long removing the scratch directory may take.
+// sweepFor limits the time for removing the scratch directory.
 const sweepFor = time.Minute
 
-// retryFor is how long a request of a promise may fail. A server that answers one of them
-// 500 for ever breaks that promise; to find out must not take minutes for each.
+// retryFor is how long a request may fail while a promise is tested. A server that always responds
+// with 500 to such a request breaks the promise; finding out must not take minutes for each
+// promise.
 const retryFor = 15 * time.Second
 
-// inFlight is how long after an interrupt a store may still do what it was asked before:
-// a request that was broken off is not taken back.
+// inFlight is how long the store may still process earlier requests after an interrupt: a cancelled
+// request is not undone.
 const inFlight = time.Second
 
-// Run checks a store. An error says that there is no report: the store cannot be
-// reached, is missing, or the context ended. What was written is removed, or the error
-// says where it lies.
+// Run checks a store. An error means that there is no report: the store cannot be reached or does
+// not exist, or the context ended. Run removes what it wrote; if it cannot, the error names what is
+// left.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	switch _, _, err := cfg.Store.Self(ctx); {
 	case err == nil:
@@ -85,7 +86,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return r.report, nil
 }
 
-// InterruptedError says that the check was cancelled, and what that left in the store.
+// InterruptedError reports that the check was cancelled, and what it left in the store.
 type InterruptedError struct{ Left string }
 
 func (e *InterruptedError) Error() string {
@@ -98,25 +99,25 @@ func (e *InterruptedError) Error() string {
 // run is one check under way.
 type run struct {
 	Config
-	ctx     context.Context // of the whole
+	ctx     context.Context // of the whole check
 	scratch *backends.Store
-	rel     string // the scratch directory, relative to Store, with its "/"
+	rel     string // path of the scratch directory relative to Store, with its "/"
 	report  *Report
-	wrote   bool  // something may lie in scratch
-	gone    error // the store could not be reached any more
-	// connections are how many requests at once the store began with: while it is checked
-	// it may try more.
+	wrote   bool  // scratch may contain objects
+	gone    error // set when the store can no longer be reached
+	// connections is the store's initial number of concurrent requests. The store may increase it
+	// during the check.
 	connections int
 }
 
-// step tells what is done now.
+// step reports the current step.
 func (r *run) step(now string) {
 	if r.Progress != nil {
 		r.Progress(now)
 	}
 }
 
-// all does it, but for removing what it wrote.
+// all runs every step except removing what was written.
 func (r *run) all() error {
 	r.step("looking at what is there")
 	there, err := r.list()
@@ -164,13 +165,13 @@ func (r *run) nothing() error {
 	return errors.New("there is no object here; --read-only needs some to read")
 }
 
-// Limits of the survey.
+// Limits of the listing.
 const (
 	listed  = 2000
 	listFor = 5 * time.Second
 )
 
-// list lists what is there, up to its limits.
+// list lists the existing objects, up to the limits.
 func (r *run) list() (there []backends.Object, err error) {
 	began := time.Now()
 	for obj, err := range r.Store.List(r.ctx, "") {
@@ -178,7 +179,7 @@ func (r *run) list() (there []backends.Object, err error) {
 			return nil, err
 		}
 		if strings.HasPrefix(obj.Key, Scratch) {
-			continue // of another check
+			continue // left by another check
 		}
 		there = append(there, obj)
 		if len(there) == listed || time.Since(began) > listFor {
@@ -188,7 +189,7 @@ func (r *run) list() (there []backends.Object, err error) {
 	return there, nil
 }
 
-// sample is a few of the objects: the smallest, the largest and some between.
+// sample returns a few of the objects: the smallest, the largest and some between.
 func sample(there []backends.Object) []backends.Object {
 	const most = 8
 	by := slices.SortedFunc(slices.Values(there), func(a, b backends.Object) int { return int(min(max(a.Size-b.Size, -1), 1)) })
@@ -202,7 +203,7 @@ func sample(there []backends.Object) []backends.Object {
 	return some
 }
 
-// firstWrite finds out whether this store can be written to, and its clock.
+// firstWrite determines whether the store can be written to, and reads its clock.
 func (r *run) firstWrite() error {
 	r.wrote = true
 	before := time.Now()
@@ -227,7 +228,7 @@ func (r *run) firstWrite() error {
 	return nil
 }
 
-// refused goes on without writing.
+// refused continues without writing.
 func (r *run) refused(what string, err error) {
 	var e *backends.Error
 	if errors.As(err, &e) {
@@ -236,13 +237,14 @@ func (r *run) refused(what string, err error) {
 	r.report.ReadOnly, r.report.Refused = true, fmt.Sprintf("%s is refused: %v", what, err)
 }
 
-// skew is by how many seconds the clock of the store is ahead, if it tells.
+// skew returns by how many seconds the clock of the store is ahead, or nil if the store reports no
+// time.
 func skew(told, before, after time.Time) *float64 {
 	if told.IsZero() {
 		return nil
 	}
 	ahead := 0.0
-	if early := before.Sub(told.Add(time.Second)); early > 0 { // many tell whole seconds
+	if early := before.Sub(told.Add(time.Second)); early > 0 { // many stores report whole seconds
 		ahead = -early.Seconds()
 	} else if late := told.Sub(after); late > 0 {
 		ahead = late.Seconds()
@@ -250,7 +252,7 @@ func skew(told, before, after time.Time) *float64 {
 	return &ahead
 }
 
-// sweep removes the scratch directory, whatever became of the context.
+// sweep removes the scratch directory, even if the context has ended.
 func (r *run) sweep() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), sweepFor)
 	defer cancel()

@@ -1,6 +1,6 @@
 package check
 
-// Areas of promises, as the report groups them.
+// Areas of promises, as grouped in the report.
 const (
 	listing  = "Names and listings"
 	reading  = "Reading"
@@ -10,16 +10,16 @@ const (
 	trouble  = "Calls that end early, and trouble on the way"
 )
 
-// Areas are in the order of the report.
+// Areas lists the areas in the order of the report.
 var Areas = []string{listing, reading, versions, writing, winning, trouble}
 
-// The promises that measuring keeps an eye on.
+// Promises that are tested while measuring.
 const (
 	fullSpeed     = "at full speed bytes come back as they were written"
 	fullSpeedRead = "at full speed reads succeed"
 )
 
-// What can be done about several of them.
+// Advice that applies to several promises.
 const (
 	useNothing = "Use nothing of this store until the cause is found: look for a proxy, cache or gateway on the way that changes bytes, then for the storage itself."
 	straight   = "Talk to the store itself, not to a cache, replica or gateway before it; if that is what this is, its makers want to know."
@@ -29,14 +29,14 @@ const (
 	report     = "This is a fault of the server or of stager: report it with this page."
 )
 
-// What is said instead when the store went away meanwhile.
+// Texts used instead if the store became unreachable during the check.
 const (
 	goneMeans = "The store went away during the check, so this may say nothing about the promise."
 	goneDo    = "See to the store, and check again."
 )
 
-// promises say of each sentence of the contract what it is about, what it means that it
-// does not hold, and what to do.
+// promises gives, for each sentence of the contract, its area, the consequence if it does not hold,
+// and what to do.
 var promises = map[string]struct{ area, means, do string }{
 	"the facts about the store make sense": {listing, "stager cannot plan its requests to this store.", report},
 	"a missing key is not there": {

@@ -8,27 +8,27 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Report is what a check found. Its JSON is stable.
+// Report is the result of a check. Its JSON format is stable.
 type Report struct {
 	Store        string       `json:"store"`
 	Began        time.Time    `json:"began"`
 	Seconds      float64      `json:"seconds"`
 	ReadOnly     bool         `json:"readOnly"`          // nothing was written
-	Refused      string       `json:"refused,omitempty"` // why not, where it was wanted
+	Refused      string       `json:"refused,omitempty"` // why nothing was written, although it was requested
 	Capabilities Capabilities `json:"facts"`
 	Speed        Speed        `json:"speed"`
 	Promises     []Promise    `json:"promises"`
 	Left         string       `json:"left,omitempty"` // what could not be removed, and why
 }
 
-// State is what became of a promise.
+// State is the result for a promise.
 type State string
 
 // The states of promises.
 const (
 	Holds   State = "holds"
 	Fails   State = "fails"
-	Unknown State = "unknown" // not made by this store, or not to be told here
+	Unknown State = "unknown" // the store does not make this promise, or it cannot be tested here
 )
 
 // Promise is one sentence of the contract.
@@ -36,54 +36,53 @@ type Promise struct {
 	Area     string        `json:"area"`
 	Sentence string        `json:"sentence"`
 	State    State         `json:"state"`
-	Found    []string      `json:"found,omitempty"` // complaints, or why it is unknown
-	Means    string        `json:"means,omitempty"` // for prefetch, window and checkpoints
+	Found    []string      `json:"found,omitempty"` // failures, or why the state is unknown
+	Means    string        `json:"means,omitempty"` // consequence for prefetch, window and checkpoints
 	Do       string        `json:"do,omitempty"`
-	Kind     backends.Kind `json:"-"` // of the worst complaint
+	Kind     backends.Kind `json:"-"` // of the worst failure
 }
 
-// Capabilities are what was learned about the store.
+// Capabilities are the properties found in the store.
 type Capabilities struct {
 	AtomicReplace     bool     `json:"atomicReplace"`
 	ConditionalCreate bool     `json:"conditionalCreate"`
 	PinnedReads       bool     `json:"pinnedReads"`
-	Checksum          string   `json:"checksum"`  // the algorithm that came with objects; "" when none did
-	PartBytes         int64    `json:"partBytes"` // how large objects are cut
-	MaxParts          int64    `json:"maxParts"`  // 0: any number
+	Checksum          string   `json:"checksum"`  // algorithm reported with objects; "" if none was
+	PartBytes         int64    `json:"partBytes"` // size of the parts of large objects
+	MaxParts          int64    `json:"maxParts"`  // 0: no limit
 	Connections       int      `json:"connections"`
-	LongestName       int      `json:"longestName,omitempty"`       // bytes of a part between "/", that worked
-	LongestKey        int      `json:"longestKey,omitempty"`        // bytes of a key below the URL, that worked
-	RefusedNames      []string `json:"refusedNames,omitempty"`      // odd ones that the store cannot hold
-	ClockAheadSeconds *float64 `json:"clockAheadSeconds,omitempty"` // of this machine's; negative: behind
+	LongestName       int      `json:"longestName,omitempty"`       // in bytes, of an element between "/"
+	LongestKey        int      `json:"longestKey,omitempty"`        // in bytes, below the URL
+	RefusedNames      []string `json:"refusedNames,omitempty"`      // unusual names that the store cannot hold
+	ClockAheadSeconds *float64 `json:"clockAheadSeconds,omitempty"` // relative to this machine's clock; negative: behind
 }
 
-// Speed is what was measured; what was not is zero.
+// Speed contains the measurements; values not measured are zero.
 type Speed struct {
 	One  Rate    `json:"one"`  // one request at a time
-	Many Rate    `json:"many"` // as many as the store likes
-	Tiny Rate    `json:"tiny"` // files of TinyBytes, or those that were there
+	Many Rate    `json:"many"` // as many requests as suit the store
+	Tiny Rate    `json:"tiny"` // files of TinyBytes, or existing small files
 	Stat Latency `json:"stat"`
 }
 
-// Rate is how fast bytes move.
+// Rate is a measured transfer rate.
 type Rate struct {
-	Requests  int     `json:"requests"`        // at once, at most
-	FileBytes int64   `json:"fileBytes"`       // of each file, on average
+	Requests  int     `json:"requests"`        // maximum number of concurrent requests
+	FileBytes int64   `json:"fileBytes"`       // average size of a file
 	Write     float64 `json:"write,omitempty"` // bytes per second
 	Read      float64 `json:"read,omitempty"`  // bytes per second
-	// ReadCPU is how many of this machine's processors the process used meanwhile; 0:
-	// not told.
+	// ReadCPU is how many of this machine's processors the process used meanwhile; 0: unknown.
 	ReadCPU float64 `json:"readCPU,omitempty"`
 }
 
-// Latency is how long one small request takes.
+// Latency is the duration of one small request.
 type Latency struct {
 	Requests int     `json:"requests"`
 	Median   float64 `json:"medianSeconds"`
 	Slowest  float64 `json:"slowestSeconds"`
 }
 
-// Count is how many promises are in a state.
+// Count returns the number of promises in a state.
 func (r *Report) Count(s State) (n int) {
 	for _, p := range r.Promises {
 		if p.State == s {
@@ -93,9 +92,9 @@ func (r *Report) Count(s State) (n int) {
 	return n
 }
 
-// Err is nil when all holds that could be told and was asked for. Its kind is that of
-// the worst that was found: Corrupt when bytes were wrong, Invalid when the store
-// answers otherwise than it must.
+// Err returns nil if every tested promise holds and everything requested was done. The kind of the
+// error is the worst that was found: Corrupt for wrong bytes, Invalid for other violations of the
+// contract.
 func (r *Report) Err() error {
 	kind := backends.Unknown
 	var err error

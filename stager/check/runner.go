@@ -10,8 +10,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// checker runs the contract's checks as testing.T would, and notes in the report what
-// they say.
+// checker runs the contract's tests as testing.T would, and records their failures in the report.
 type checker struct {
 	run *run
 
@@ -56,7 +55,7 @@ func (c *checker) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Run runs one check, unless nobody wants to know any more or the store is gone.
+// Run runs one test, unless the check was cancelled or the store is unreachable.
 func (c *checker) Run(sentence string, f func(*checker)) bool {
 	r := c.run
 	if r.ctx.Err() != nil {
@@ -84,7 +83,7 @@ func (c *checker) Run(sentence string, f func(*checker)) bool {
 	return p.State != Fails
 }
 
-// do calls f in a goroutine of its own, which Fatalf and Skipf can end.
+// do calls f in a separate goroutine, which Fatalf and Skipf can end.
 func (c *checker) do(f func(*checker)) {
 	done := make(chan struct{})
 	go func() {
@@ -99,8 +98,8 @@ func (c *checker) do(f func(*checker)) {
 	<-done
 }
 
-// worse is the kind that tells more of what is wrong. Others than these become
-// Invalid: the store answers, and not as it must.
+// worse returns the more serious of two kinds. All other kinds become Invalid: the store responds,
+// but violates the contract.
 func worse(a, b backends.Kind) backends.Kind {
 	for _, k := range []backends.Kind{backends.Corrupt, backends.Permission, backends.Unavailable, backends.Throttled, backends.NoSpace} {
 		if a == k || b == k {

@@ -19,24 +19,24 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// How long each measurement takes, about; all of them stay within 15 s.
+// Approximate duration of each measurement; all together stay within 15 s.
 const (
 	forBytes = 2 * time.Second
 	forTiny  = 1500 * time.Millisecond
 	forStats = time.Second
 )
 
-// Sizes of what is written to be measured, in bytes.
+// Sizes of the files that are written for measuring, in bytes.
 const (
 	TinyBytes  = 50 << 10
 	leastFile  = 4 << 20
-	largest    = 1 << 30 // in one file, and in all files of one measurement
+	largest    = 1 << 30 // of one file, and of all files of one measurement
 	mostTiny   = 2000
 	mostStats  = 50
-	leastTinys = 8 // fewer tell nothing
+	leastTinys = 8 // with fewer files the result is meaningless
 )
 
-// measure fills in report.Speed.
+// measure sets report.Speed.
 func (r *run) measure(ctx context.Context, there []backends.Object) error {
 	if r.report.ReadOnly {
 		return r.measureThere(ctx, there)
@@ -56,7 +56,7 @@ func (r *run) measureOwn(ctx context.Context) error {
 	if s.One.Read, _, _, err = read(ctx, alone, pieces([]backends.Object{one}, one.Size), forBytes, true); err != nil {
 		return err
 	}
-	if err := alone.Delete(ctx, one.Key); err != nil { // it is large
+	if err := alone.Delete(ctx, one.Key); err != nil { // because it is large
 		return err
 	}
 
@@ -82,7 +82,7 @@ func (r *run) measureOwn(ctx context.Context) error {
 	return r.latency(ctx, alone, tiny)
 }
 
-// measureThere reads what is there.
+// measureThere reads existing objects.
 func (r *run) measureThere(ctx context.Context, there []backends.Object) (err error) {
 	s := &r.report.Speed
 	alone := r.Store.Narrow(1)
@@ -117,7 +117,7 @@ func (r *run) measureThere(ctx context.Context, there []backends.Object) (err er
 	return r.latency(ctx, alone, there)
 }
 
-// readOf measures reading, and what it costs this machine.
+// readOf measures reading, and the processor time that it uses.
 func (m *Rate) readOf(ctx context.Context, store *backends.Store, of []piece, compare bool) (err error) {
 	began, before := time.Now(), processors()
 	var atOnce int
@@ -127,7 +127,7 @@ func (m *Rate) readOf(ctx context.Context, store *backends.Store, of []piece, co
 	return err
 }
 
-// processors is how much time of processors this process has had.
+// processors returns the processor time that this process has used.
 func processors() time.Duration {
 	var used unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
@@ -136,7 +136,7 @@ func processors() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// latency measures stats of objects, one after the other.
+// latency measures the duration of Stat, one object after the other.
 func (r *run) latency(ctx context.Context, alone *backends.Store, objs []backends.Object) error {
 	var took []time.Duration
 	for began := time.Now(); len(took) < mostStats && time.Since(began) < forStats; {
@@ -151,8 +151,8 @@ func (r *run) latency(ctx context.Context, alone *backends.Store, objs []backend
 	return nil
 }
 
-// writeOne writes a file by one request after the other: of the size that was asked
-// for, or of one so large that it takes a while.
+// writeOne writes a file with sequential requests. It uses the configured size, or one large enough
+// to be measured.
 func (r *run) writeOne(ctx context.Context, alone *backends.Store) (obj backends.Object, perSecond float64, err error) {
 	size := r.Size
 	if size <= 0 {
@@ -171,8 +171,8 @@ func (r *run) writeOne(ctx context.Context, alone *backends.Store) (obj backends
 	}
 }
 
-// keep calls f with 0, 1, 2 … until time is over or it was called so often, as many at
-// once as the store serves well, and tells how many these were at most.
+// keep calls f with 0, 1, 2 … until the time is over or the number of calls is reached, with the
+// concurrency that suits the store. It returns the maximum concurrency.
 func keep(ctx context.Context, store *backends.Store, often int, during time.Duration, f func(ctx context.Context, i int) error) (atOnce int, err error) {
 	crew, ctx := backends.NewWorkerPool(ctx, func() int {
 		now := store.Connections()
@@ -187,8 +187,8 @@ func keep(ctx context.Context, store *backends.Store, often int, during time.Dur
 	return atOnce, cmp.Or(crew.Wait(), ended)
 }
 
-// write writes files of one size until time is over, and tells how many a second, and
-// how many at once.
+// write writes files of one size until the time is over. It returns the files per second and the
+// concurrency.
 func write(ctx context.Context, store *backends.Store, dir string, size int64, most int, during time.Duration) (objs []backends.Object, perSecond float64, atOnce int, err error) {
 	var mu sync.Mutex // guards objs
 	began := time.Now()
@@ -205,13 +205,13 @@ func write(ctx context.Context, store *backends.Store, dir string, size int64, m
 	return objs, float64(len(objs)) / time.Since(began).Seconds(), atOnce, err
 }
 
-// piece is a range to be read.
+// piece is a range to read.
 type piece struct {
 	obj    backends.Object
 	off, n int64
 }
 
-// pieces cuts objects into ranges of at most so many bytes.
+// pieces divides objects into ranges of at most most bytes.
 func pieces(objs []backends.Object, most int64) (out []piece) {
 	for _, obj := range objs {
 		for off := int64(0); off < obj.Size; off += most {
@@ -221,11 +221,11 @@ func pieces(objs []backends.Object, most int64) (out []piece) {
 	return out
 }
 
-// errEnough ends a read when time is over.
+// errEnough ends a read when the time is over.
 var errEnough = errors.New("time is over")
 
-// read reads pieces again and again until time is over, and tells how many bytes and
-// how many whole pieces came a second, and how many at once.
+// read reads pieces repeatedly until the time is over. It returns bytes per second, pieces per
+// second, and the concurrency.
 func read(ctx context.Context, store *backends.Store, of []piece, during time.Duration, compare bool) (perSecond, piecesPerSecond float64, atOnce int, err error) {
 	to := &meter{until: time.Now().Add(during), compare: compare}
 	var whole atomic.Int64
@@ -249,7 +249,7 @@ func read(ctx context.Context, store *backends.Store, of []piece, during time.Du
 	return float64(to.bytes.Load()) / took, float64(whole.Load()) / took, atOnce, err
 }
 
-// meter counts bytes and keeps none.
+// meter counts bytes and discards them.
 type meter struct {
 	until        time.Time
 	compare      bool // with the pattern
@@ -273,14 +273,14 @@ func (m *meter) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// pattern is a file without end: noise, which no store can compress, again and again.
+// pattern is an endless file: it repeats random bytes, which no store can compress.
 type pattern struct{}
 
 const noiseBytes = 1 << 20
 
 var noise = sync.OnceValue(func() []byte {
 	p := make([]byte, noiseBytes)
-	_, _ = rand.NewChaCha8([32]byte{'s', 't', 'a', 'g', 'e', 'r'}).Read(p) // it has no errors
+	_, _ = rand.NewChaCha8([32]byte{'s', 't', 'a', 'g', 'e', 'r'}).Read(p) // never fails
 	return p
 })
 
@@ -294,9 +294,8 @@ func (pattern) ReadAt(p []byte, off int64) (n int, err error) {
 
 var _ io.ReaderAt = pattern{}
 
-// ReadSpeed reads objects of a store again and again for a while, as many requests at once as
-// serve it well, and returns how many bytes and how many objects, or parts of large ones, came
-// in a second.
+// ReadSpeed reads objects of a store repeatedly for a while, with the concurrency that suits it. It
+// returns the bytes per second, and the objects, or parts of large objects, per second.
 func ReadSpeed(ctx context.Context, store *backends.Store, objs []backends.Object, during time.Duration) (bytesPerSecond, objectsPerSecond float64, err error) {
 	of := pieces(objs, store.Capabilities().PartLength(1))
 	if len(of) == 0 {

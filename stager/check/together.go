@@ -9,18 +9,18 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// Together says how a destination keeps the nodes of a job apart that save one checkpoint.
+// Together describes how a destination coordinates the nodes of a job that save one checkpoint.
 type Together struct {
 	Output string         `json:"output"`
 	Store  string         `json:"store"`
 	Nodes  int            `json:"nodes"`
-	Create bool           `json:"conditionalCreate"` // the store decides who creates a record
-	Guard  backends.Guard `json:"guard"`             // how it decides who replaces one; "" is not at all
-	Weaker []string       `json:"weaker,omitempty"`  // what does not hold as it does where the server decides
-	Broken []string       `json:"broken,omitempty"`  // what the store promises and does not keep
+	Create bool           `json:"conditionalCreate"` // the store decides which node creates a record
+	Guard  backends.Guard `json:"guard"`             // how it decides which node replaces a record; "" if it does not
+	Weaker []string       `json:"weaker,omitempty"`  // guarantees that are weaker than with a store that decides
+	Broken []string       `json:"broken,omitempty"`  // promises that the store breaks
 }
 
-// Err returns an error of kind Invalid when the store does not keep what it promises.
+// Err returns an error of kind Invalid if the store breaks a promise.
 func (t *Together) Err() error {
 	if len(t.Broken) == 0 {
 		return nil
@@ -29,7 +29,7 @@ func (t *Together) Err() error {
 		"it cannot hold checkpoints of several nodes: " + strings.Join(t.Broken, "; "))}
 }
 
-// CreateWords says how a record is created by one node only.
+// CreateWords describes how only one node creates a record.
 func (t *Together) CreateWords() string {
 	if t.Create {
 		return "yes, decided by the store in one step"
@@ -37,7 +37,7 @@ func (t *Together) CreateWords() string {
 	return "no, looked for just before"
 }
 
-// GuardWords says how a record is replaced by one node only.
+// GuardWords describes how only one node replaces a record.
 func (t *Together) GuardWords() string {
 	switch t.Guard {
 	case backends.GuardServer:
@@ -50,8 +50,8 @@ func (t *Together) GuardWords() string {
 	return "no, compared just before"
 }
 
-// Several tries at a destination what checkpoints of several nodes need: six small
-// requests, and nothing is left.
+// Several tests at a destination what checkpoints of several nodes need. It sends six small
+// requests and leaves nothing behind.
 func Several(ctx context.Context, store *backends.Store) (*Together, error) {
 	facts := store.Capabilities()
 	t := &Together{Store: store.Name(), Create: facts.ConditionalCreate, Guard: facts.Guard}
@@ -75,7 +75,7 @@ func Several(ctx context.Context, store *backends.Store) (*Together, error) {
 	return t, err
 }
 
-// try creates and replaces a key twice.
+// try creates a key twice and replaces it twice.
 func (t *Together) try(ctx context.Context, store *backends.Store, key string) error {
 	put := func(text string, opts backends.CreateOptions) (backends.Object, error) {
 		return store.PutBytes(ctx, key, []byte(text), opts)

@@ -90,7 +90,7 @@ func (s *Sampler) lease(ctx context.Context) (*shard, error) {
 	}
 }
 
-// idle reports that no acknowledgement by readers can free room at the source.
+// idle reports whether readers hold no files whose acknowledgement could free room at the source.
 func (s *Sampler) idle() bool {
 	s.acknowledge()
 	s.mu.Lock()
