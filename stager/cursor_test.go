@@ -11,9 +11,8 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// A trainer goes back to a checkpoint, after the last epoch or in the middle, while its
-// readers wait: they get what came after it from the window that takes the place of
-// the one before.
+// A trainer rewinds to a checkpoint, after the last epoch or in the middle, while its readers wait.
+// They get the shards after the checkpoint from the window that replaces the previous one.
 func TestAnInputGoesOnAtACursor(t *testing.T) {
 	j := newJob(t, "  inputs:\n"+windowInput)
 	j.start()
@@ -106,7 +105,7 @@ func TestCursorsOfAllNodesAreNeeded(t *testing.T) {
 	}{
 		{plan.Shard{Index: 1, Count: 3}, of("0/2", "1/2"), true},
 		{plan.Shard{Index: 1, Count: 3}, of("0/2"), false},
-		{plan.Shard{Index: 1, Count: 4}, of("1/2"), true}, // which has all of it
+		{plan.Shard{Index: 1, Count: 4}, of("1/2"), true}, // which covers all of it
 		{plan.Shard{Index: 1, Count: 4}, of("1/4"), true},
 		{plan.Shard{Index: 1, Count: 4}, of("1/8"), false},
 		{plan.Shard{}, of("0/1"), true},

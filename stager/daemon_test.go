@@ -51,7 +51,7 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
-// A restart goes on where the process before was.
+// A restarted process continues where the previous one was.
 func TestRestart(t *testing.T) {
 	j := newJob(t, " inputs:\n"+windowInput)
 	for i := range 4 {
@@ -108,11 +108,11 @@ func TestSignalsReachTheCommand(t *testing.T) {
 	if err := j.end(); codeOf(err) != 7 {
 		t.Errorf("got %v, want the code of the command's handler", err)
 	}
-	j.Signal(syscall.SIGTERM) // it has ended: nothing happens
+	j.Signal(syscall.SIGTERM) // it has exited: nothing happens
 }
 
-// What the command wrote is saved after it; when that cannot be, the job fails, and
-// does not when the output is not required.
+// The command's output is saved after it exits. If that fails, the job fails, unless the output is
+// optional.
 func TestOutputsOfACommand(t *testing.T) {
 	for _, tt := range []struct {
 		name, output, script string
@@ -146,8 +146,8 @@ func isUnsaved(err error) bool {
 	return errors.As(err, &unsaved) && strings.Contains(err.Error(), "step 3")
 }
 
-// The end may be told while the command goes on: what is there is saved then, and
-// what comes later at its end.
+// A drain may begin while the command runs: existing files are saved then, and later ones after it
+// exits.
 func TestDrainWhileTheCommandRuns(t *testing.T) {
 	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+strings.ReplaceAll(ckptOutput, "quietPeriod:", "when: [exit], quietPeriod:"))
 	stop := filepath.Join(j.dir, "stop")
@@ -169,8 +169,8 @@ func TestDrainWhileTheCommandRuns(t *testing.T) {
 	}
 }
 
-// A trainer in another container ends, and its container is held until save answers. The
-// inputs are fed on, as the trainer may be started again in place, and then ends again.
+// A trainer in another container exits, and its container is held until save responds. The inputs
+// are still fed, because the trainer may be restarted in place, and then exits again.
 func TestSaveForATrainerInAnotherContainer(t *testing.T) {
 	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+strings.ReplaceAll(ckptOutput, "quietPeriod:", "when: [success], quietPeriod:"))
 	j.start()
@@ -185,14 +185,14 @@ func TestSaveForATrainerInAnotherContainer(t *testing.T) {
 	if got := j.Snapshot().Phase; got != api.Running {
 		t.Errorf("got the phase %s, want %s", got, api.Running)
 	}
-	// The end of the sidecar knows how the trainer ended.
+	// At its end the sidecar knows how the trainer exited.
 	j.write("out/step-3/m", "w")
 	if err := j.finish(); err != nil || !j.saved(3) {
 		t.Errorf("got %v, step 3 saved: %v, want nil and true", err, j.saved(3))
 	}
 }
 
-// When required outputs cannot be saved save says so, and which.
+// If required outputs cannot be saved, save reports this and names them.
 func TestSaveThatFails(t *testing.T) {
 	j := newJob(t, " outputs:\n"+strings.ReplaceAll(ckptOutput, "mem://b/out", "full://b/out"))
 	j.start()
@@ -206,7 +206,7 @@ func TestSaveThatFails(t *testing.T) {
 	}
 }
 
-// The socket is for its owner and group, or for every user where that is asked for.
+// The socket is for its owner and group, or for every user if configured.
 func TestSocketForAnyUser(t *testing.T) {
 	for any, want := range map[bool]os.FileMode{false: 0o660, true: 0o666} {
 		j := newJob(t, " inputs:\n"+prefetchInput)
@@ -245,7 +245,7 @@ func TestDrainThenSIGTERM(t *testing.T) {
 	}
 }
 
-// A deadline is kept, and what it cost is told.
+// A deadline is kept, and what could not be saved is reported.
 func TestDrainDeadline(t *testing.T) {
 	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+strings.ReplaceAll(ckptOutput, "mem://b/out", "slow://b/out"))
 	j.start()
@@ -309,8 +309,7 @@ func TestBudgetThatCannotWork(t *testing.T) {
 	}
 }
 
-// The end comes promptly whatever is waited for, and a command that never ran is no
-// success.
+// Run returns promptly whatever it waits for, and a command that never ran is no success.
 func TestEndBeforeReady(t *testing.T) {
 	spec := " inputs:\n" + strings.ReplaceAll(windowInput, "mem:", "dead:") + " outputs:\n" + ckptOutput
 	for name, child := range map[string]*Child{"sidecar": nil, "command": sh("exit 0")} {
@@ -342,8 +341,7 @@ func TestEndBeforeReady(t *testing.T) {
 	}
 }
 
-// A daemon was ready before its outputs were open, and a commit right after that was
-// answered with 503.
+// A daemon was ready before its outputs were open, and a commit right after that got 503.
 func TestDaemonIsNotReadyBeforeOutputsAreOpen(t *testing.T) {
 	j := newJob(t, " outputs:\n"+strings.ReplaceAll(ckptOutput, "mem:", "gated:"))
 	j.write("out/step-1/m", "of step 1")
@@ -364,13 +362,14 @@ func TestDaemonIsNotReadyBeforeOutputsAreOpen(t *testing.T) {
 	}
 }
 
-// The window has room for one shard. One that fails in the middle says so to its readers; the rest goes on.
+// The window has room for one shard. If a shard fails in the middle, its readers get the error; the
+// others continue.
 func TestWindowThatFails(t *testing.T) {
 	j := newJob(t, " inputs:\n"+strings.ReplaceAll(windowInput, "1Mi", "135Ki")+" outputs:\n"+ckptOutput)
 	j.start()
 	j.ready()
 	one := j.lease()
-	j.mem.Put("train/s1.tar", []byte("x")) // of the same size, and another
+	j.mem.Put("train/s1.tar", []byte("x")) // different contents of the same size
 	j.ack(one)
 	j.await("the failure", func() bool { return j.Snapshot().Inputs[0].Error != "" })
 	if code, body := j.call("POST", "/v1/inputs/train/lease", ""); code != 500 || !strings.Contains(body, "s1.tar") {
@@ -408,7 +407,7 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// What a killed daemon left is replaced.
+	// The socket of a killed daemon is replaced.
 	stale, err := net.Listen("unix", j.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -421,7 +420,7 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// What it did not leave is not touched.
+	// Any other file is not touched.
 	other, err := net.Listen("unix", j.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -463,7 +462,7 @@ func TestPortThatIsTaken(t *testing.T) {
 	noGoroutines(t)
 }
 
-// A daemon that fetches nothing more is not ready, or a service would still send it readers.
+// A daemon that has stopped fetching is not ready; otherwise a service would still send it readers.
 func TestNotReadyAfterADrain(t *testing.T) {
 	j := newJob(t, " inputs:\n"+windowInput+" outputs:\n"+ckptOutput)
 	j.start()

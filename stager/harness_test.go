@@ -22,8 +22,8 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// job is a daemon over stores in memory: mem:// works, dead:// never answers, gated://
-// answers once the gate is open, and full:// takes no writes.
+// job is a daemon over stores in memory: mem:// works, dead:// never responds, gated:// responds
+// once the gate is open, and full:// accepts no writes.
 type job struct {
 	t      *testing.T
 	mem    *mem.Backend
@@ -31,16 +31,16 @@ type job struct {
 	socket string
 	plan   string
 	child  *Child
-	gate   chan struct{} // closed when gated:// may answer
+	gate   chan struct{} // closed when gated:// may respond
 
 	anyUser bool
 	*Daemon
-	term   context.CancelFunc // what SIGTERM does
+	term   context.CancelFunc // has the effect of SIGTERM
 	ended  chan error
 	client *http.Client
 }
 
-// dead is a store that cannot be reached, and whose packets are swallowed.
+// dead is a store that cannot be reached, and whose packets are lost.
 type dead struct{ *mem.Backend }
 
 func (dead) List(ctx context.Context, _ string) iter.Seq2[backends.Object, error] {
@@ -50,7 +50,7 @@ func (dead) List(ctx context.Context, _ string) iter.Seq2[backends.Object, error
 	}
 }
 
-// gated is a store that lists nothing before its gate is open.
+// gated is a store whose listing blocks until its gate is open.
 type gated struct {
 	*mem.Backend
 	gate chan struct{}
@@ -67,7 +67,7 @@ func (g gated) List(ctx context.Context, prefix string) iter.Seq2[backends.Objec
 	}
 }
 
-// full is a store that takes nothing; slow when its writes hang instead.
+// full is a store that rejects writes; if slow is set they hang instead.
 type full struct {
 	*mem.Backend
 	slow bool
@@ -96,7 +96,8 @@ func (j *job) registry() *backends.Registry {
 		scheme("full", full{j.mem, false}), scheme("slow", full{j.mem, true}))
 }
 
-// newJob makes a job of the inputs and outputs of a plan; DIR in it is its directory.
+// newJob returns a job with the inputs and outputs of a plan; DIR in it is replaced by its
+// directory.
 func newJob(t *testing.T, spec string) *job {
 	t.Helper()
 	short, err := os.MkdirTemp("", "s")
@@ -125,7 +126,7 @@ const (
 	ckptOutput    = "  - {name: ckpt, path: DIR/out, destination: mem://b/out/, quietPeriod: 50ms, deadline: 20s}\n"
 )
 
-// sh is a command.
+// sh returns a shell command.
 func sh(script string) *Child { return &Child{Command: []string{"/bin/sh", "-c", script}} }
 
 func mustParse(j *job) *plan.StagePlan {
@@ -147,7 +148,7 @@ func (j *job) start() {
 	j.t.Cleanup(cancel)
 }
 
-// end is what Run returned, within a time that no failure should take.
+// end returns Run's result, and fails after a time that no error should take.
 func (j *job) end() error {
 	j.t.Helper()
 	select {
@@ -160,14 +161,14 @@ func (j *job) end() error {
 	}
 }
 
-// finish is term and end.
+// finish calls term and end.
 func (j *job) finish() error {
 	j.t.Helper()
 	j.term()
 	return j.end()
 }
 
-// noGoroutines fails when one of the product is left.
+// noGoroutines fails if a goroutine of the product is left.
 func noGoroutines(t *testing.T) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
@@ -188,7 +189,7 @@ func noGoroutines(t *testing.T) {
 	}
 }
 
-// await waits until something is so.
+// await waits until a condition is true.
 func (j *job) await(what string, so func() bool) {
 	j.t.Helper()
 	for deadline := time.Now().Add(15 * time.Second); !so(); time.Sleep(time.Millisecond) {
@@ -208,7 +209,7 @@ func (j *job) phase(p api.Phase) {
 	j.await(string(p), func() bool { return j.Snapshot().Phase == p })
 }
 
-// call is a request to the API.
+// call sends a request to the API.
 func (j *job) call(method, path, body string) (int, string) {
 	j.t.Helper()
 	r, err := http.NewRequest(method, "http://s"+path, strings.NewReader(body))
@@ -227,7 +228,7 @@ func (j *job) call(method, path, body string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// lease takes the next shard of train.
+// lease leases the next shard of train.
 func (j *job) lease() (l api.LeaseResponse) {
 	j.t.Helper()
 	code, body := j.call("POST", "/v1/inputs/train/lease?wait=10s", "")
@@ -244,7 +245,7 @@ func (j *job) ack(l api.LeaseResponse) {
 	}
 }
 
-// write makes a file below the job's directory.
+// write creates a file below the job's directory.
 func (j *job) write(name, text string) {
 	j.t.Helper()
 	name = filepath.Join(j.dir, name)
@@ -253,7 +254,7 @@ func (j *job) write(name, text string) {
 	}
 }
 
-// saved tells whether a step is in the store.
+// saved reports whether a step is in the store.
 func (j *job) saved(step int) bool {
 	_, ok := j.mem.Get(fmt.Sprintf("out/step-%08d/COMMIT.json", step))
 	return ok

@@ -9,8 +9,8 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// Classes come mixed, leases tell samples, and the quality of what was delivered is
-// told, of a dataset that was written class by class.
+// For a dataset that was written class by class, the classes are mixed, leases report samples, and
+// the quality of the delivered order is reported.
 func TestQualityOfWhatWasDelivered(t *testing.T) {
 	j := newJob(t, `  inputs:
   - name: train
@@ -45,7 +45,7 @@ func TestQualityOfWhatWasDelivered(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &q); err != nil || code != 200 {
 		t.Fatalf("got %d %s, %v", code, text, err)
 	}
-	// Four shards have one dog, or two: never further than a sixth from a third.
+	// Any four shards have one dog, or two: never further than a sixth from a third.
 	if q.Objects != 30 || q.Measured != 26 || q.WorstMix > 0.17 || q.P95Mix > q.WorstMix {
 		t.Errorf("got %+v, want 30 shards in an even mix", q)
 	}

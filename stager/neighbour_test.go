@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runDir is a directory for a socket, with a short path.
+// runDir returns a directory for a socket, with a short path.
 func runDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
@@ -23,7 +23,7 @@ func runDir(t *testing.T) string {
 	return dir
 }
 
-// abandon makes a socket that nobody listens on any more.
+// abandon creates a socket on which no process listens.
 func abandon(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -34,8 +34,8 @@ func abandon(t *testing.T, path string) {
 	l.Close()
 }
 
-// A socket that another program had left was taken for one of stager's own and removed,
-// however often stager was started.
+// The socket of another program was mistaken for an orphan of stager and removed, however often
+// stager was started.
 func TestListenLeavesAnotherProgramsSocket(t *testing.T) {
 	path := filepath.Join(runDir(t), "s.sock")
 	abandon(t, path)
@@ -57,7 +57,7 @@ func TestListenReplacesTheSocketOfAKilledStager(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := l.(*socket)
-	// What SIGKILL leaves: the kernel closes all, and removes nothing.
+	// Like SIGKILL: the kernel closes everything, and removes nothing.
 	if err := errors.Join(s.Listener.Close(), s.lock.Close(), s.root.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestListenReplacesTheSocketOfAKilledStager(t *testing.T) {
 	}
 }
 
-// At its end stager removed what had the name of its socket, whoever had put it there.
+// On exit stager removed any file with the name of its socket, whoever had created it.
 func TestCloseLeavesWhatIsNotItsSocket(t *testing.T) {
 	path := filepath.Join(runDir(t), "s.sock")
 	l, err := listen(path)
@@ -92,7 +92,7 @@ func TestCloseLeavesWhatIsNotItsSocket(t *testing.T) {
 	}
 }
 
-// In a directory where others may write, the lock's name was a FIFO: stager hung at its
+// In a directory where others may write, a FIFO had the name of the lock: stager blocked at its
 // start and could only be killed.
 func TestListenLocksAFileOfItsOwn(t *testing.T) {
 	dir := runDir(t)
@@ -125,8 +125,8 @@ func TestListenLocksAFileOfItsOwn(t *testing.T) {
 	}
 }
 
-// A user's file PREEMPT beside the socket was removed at the start and at the end, and
-// replaced by a drain; the file was written through a link that lay at PREEMPT.new.
+// A user's file PREEMPT beside the socket was removed at start and exit, and replaced by a drain;
+// the file was written through a link at PREEMPT.new.
 func TestPreemptLeavesFilesOfOthers(t *testing.T) {
 	j := newJob(t, " inputs:\n"+prefetchInput)
 	dir := filepath.Dir(j.socket)
@@ -150,7 +150,7 @@ func TestPreemptLeavesFilesOfOthers(t *testing.T) {
 func TestPreemptIsWrittenAndRemoved(t *testing.T) {
 	dir := runDir(t)
 	preempt := filepath.Join(dir, "PREEMPT")
-	for _, there := range []string{"", "{}\n"} { // nothing, and what a killed stager left
+	for _, there := range []string{"", "{}\n"} { // nothing, and the file of a killed stager
 		if there != "" {
 			if err := os.WriteFile(preempt, []byte(there), 0o644); err != nil {
 				t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// "kubectl logs POD -c stager-prefetch" showed nothing for as long as it fetched.
+// "kubectl logs POD -c stager-prefetch" showed nothing during the whole fetch.
 func TestPrefetchLogsItsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer

@@ -8,9 +8,9 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// Plans could not have a window go on without a bad shard, although the window could. Each
-// way of onBad names the shard; fail ends the epoch, skip fails at the end alone. A failure
-// that readers had seen was lost, and the exit code 0, when SIGTERM came at that moment.
+// A plan could not let a window continue without a bad shard, although the window could. Each
+// policy of onBad names the shard; fail ends the epoch, skip fails only at the end. If SIGTERM
+// arrived just after readers had seen a failure, the failure was lost and the exit code was 0.
 func TestWindowOnBad(t *testing.T) {
 	for _, tt := range []struct {
 		onBad               string
@@ -33,7 +33,7 @@ func TestWindowOnBad(t *testing.T) {
 					t.Fatalf("nack: got %d %s, want 204", code, body)
 				}
 			}
-			code, body := j.call("POST", "/v1/inputs/train/lease?wait=10s", "") // the outcome of the third refusal
+			code, body := j.call("POST", "/v1/inputs/train/lease?wait=10s", "") // the result of the third refusal
 			if goesOn := code == 200 && !strings.Contains(body, "torn"); goesOn != tt.goesOn {
 				t.Errorf("after a bad shard a lease is answered with %d %s, want that it goes on: %v", code, body, tt.goesOn)
 			}

@@ -10,8 +10,8 @@ import (
 
 func never() bool { return false }
 
-// Uploads trickle while a reader waits, and for a while after it: longer when readers
-// wait again soon.
+// Uploads are throttled while a reader starves, and for a while after it: longer when readers
+// starve again soon.
 func TestUploadsMakeWayForLongerEachTime(t *testing.T) {
 	now := time.Now()
 	a := newUploadThrottle(never, never, nil)
@@ -66,14 +66,14 @@ func TestATrickleIsAnEighthOfTheLimit(t *testing.T) {
 	}
 }
 
-// A save over a fast network kept both processors of a small machine busy, and a trainer
-// whose window was full read every shard in twice the time.
+// A save over a fast network kept both processors of a small machine busy, and a trainer whose
+// window was full read every shard in twice the time.
 func TestUploadsLeaveTheProcessorsToTheTrainer(t *testing.T) {
 	const chunk, cost = 32 << 10, 100 * time.Microsecond
 	for _, tt := range []struct {
 		name  string
 		share float64 // of one processor
-		more  float64 // that something else of this process uses
+		more  float64 // used by the rest of this process
 		ends  bool
 		want  time.Duration // for 10,000 chunks, one after the other
 	}{
@@ -119,8 +119,8 @@ func TestHowFastWhatIsDueMustBeSent(t *testing.T) {
 	}
 }
 
-// A trainer waits for its data all the time, as a slow source brings 40 MiB/s. A checkpoint of 1,600 MiB
-// has 16 MiB/s, or as much as comes besides, or is in the store in time.
+// A trainer always waits for its data, because its source is slow (40 MiB/s). A checkpoint of 1,600
+// MiB gets 16 MiB/s, or as much as is fetched besides, or the rate that meets the deadline.
 func TestWhatATrainerThatAlwaysWaitsLeavesToItsCheckpoint(t *testing.T) {
 	const size = 1600 << 20
 	for _, tt := range []struct {

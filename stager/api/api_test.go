@@ -22,7 +22,7 @@ import (
 	"github.com/stager-dev/stager/stager/checkpoint"
 )
 
-// guarded are the calls that need a token on a port.
+// guarded lists the requests that need a token on a port.
 var guarded = []string{
 	"POST /v1/inputs/train/lease", "GET /v1/inputs/train/next", "POST /v1/leases/x/ack", "POST /v1/leases/x/nack",
 	"POST /v1/leases/x/renew", "POST /v1/ack?path=x", "POST /v1/nack?path=x", "POST /v1/outputs/o/commit", "POST /v1/drain", "POST /v1/save",
@@ -70,8 +70,8 @@ func TestPortNeedsAToken(t *testing.T) {
 	}
 }
 
-// Over TCP the kernel takes bytes for a reader that may never read them: when its
-// connection was reset, its next request acknowledges nothing.
+// Over TCP the kernel accepts bytes for a reader that may never read them. After a reset connection
+// the reader's next request must not acknowledge the shard.
 func TestNextOverAPort(t *testing.T) {
 	h := newHouse(t, 2, 100)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -79,7 +79,7 @@ func TestNextOverAPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := NewServer(h.api.Guarded("t", "s"), Limits{}, nil)
-	go server.Serve(l) //nolint:errcheck // it ends below
+	go server.Serve(l) //nolint:errcheck // stopped below
 	defer server.Close()
 	dial := func() *client {
 		conn, err := net.Dial("tcp", l.Addr().String())
@@ -215,8 +215,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// A trainer overwrote a file in place after its commit was taken on. The answer was 500,
-// and stager commit --wait ended with 70, as for an error in stager.
+// A trainer overwrote a file in place after its commit was accepted. The response was 500, and
+// stager commit --wait exited with 70, as for an error in stager.
 func TestCommitAnswersThatFilesChanged(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	dir := t.TempDir()
@@ -254,8 +254,8 @@ func TestCommitAnswersThatFilesChanged(t *testing.T) {
 	}
 }
 
-// What ends a container waits for the answer of save, so each has one meaning: 200 safe,
-// 503 ask again, 500 not safe.
+// The container's wrapper waits for the response to save, so each status has one meaning: 200 safe,
+// 503 retry, 500 not safe.
 func TestSave(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	var saves error
@@ -290,7 +290,7 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// Without room a commit is refused in a way that trying again may mend.
+// Without room a commit is refused with a status that allows a retry.
 func TestCommitWithoutRoomIsTriedAgain(t *testing.T) {
 	code := codeForCommit(backends.Errorf(backends.NoSpace, "hold", "last.pt", "no space"))
 	if code != http.StatusInsufficientStorage {

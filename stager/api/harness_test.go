@@ -26,8 +26,8 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// fake is a window.Fetcher whose bytes come from the item's number.
-type fake struct{ hold chan struct{} } // fetches wait until it is closed, if there is one
+// fake is a window.Fetcher whose bytes depend on the item's number.
+type fake struct{ hold chan struct{} } // fetches wait until it is closed, unless it is nil
 
 func (f fake) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, error) {
 	if f.hold != nil {
@@ -56,12 +56,12 @@ type house struct {
 	limits  Limits // of the server
 	alive   atomic.Int64
 	listing atomic.Bool  // the input's source is being listed
-	looks   atomic.Int64 // how often the window was looked for
-	more    atomic.Bool  // inputs are still to come
-	end     func()       // ends the window's Run, and returns when it has
+	looks   atomic.Int64 // how often the window was looked up
+	more    atomic.Bool  // more inputs will follow
+	end     func()       // stops the window's Run, and waits until it has returned
 }
 
-// newHouse has n shards of size bytes in one epoch.
+// newHouse returns a house with n shards of size bytes in one epoch.
 func newHouse(t testing.TB, n int, size int64, change ...func(*window.Config)) *house {
 	t.Helper()
 	cfg := window.Config{Input: "train", Dir: t.TempDir(), Size: 1 << 30, Epochs: 1, Manifest: "p", Fetcher: fake{}, Parallel: 1}
@@ -157,7 +157,7 @@ func (h *house) close() {
 	}
 }
 
-// noGoroutines waits until none of the package is left.
+// noGoroutines waits until no goroutine of the package is left.
 func noGoroutines(t testing.TB) {
 	t.Helper()
 	buf := make([]byte, 1<<20)
@@ -179,7 +179,7 @@ func noGoroutines(t testing.TB) {
 	}
 }
 
-// client is one connection, kept alive.
+// client is one connection with keep-alive.
 type client struct {
 	t    testing.TB
 	conn net.Conn
@@ -198,8 +198,8 @@ func (h *house) dial() *client {
 	return c
 }
 
-// send writes a request and reads no answer. Headers are "Name: value".
-// peek waits for the first byte of an answer, and takes none.
+// send writes a request and reads no response. Headers have the form "Name: value". peek waits for
+// the first byte of a response, and does not consume it.
 func (c *client) peek() {
 	c.t.Helper()
 	raw, err := c.conn.(*net.UnixConn).SyscallConn()
@@ -227,7 +227,7 @@ func (c *client) send(method, path string, headers ...string) {
 	}
 }
 
-// head reads an answer's head; the body is to be read from it.
+// head reads the header of a response; its body can be read afterwards.
 func (c *client) head() *http.Response {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.in, &http.Request{Method: c.last})
@@ -237,7 +237,7 @@ func (c *client) head() *http.Response {
 	return resp
 }
 
-// call is a request and its whole answer.
+// call sends a request and reads the whole response.
 func (c *client) call(method, path string, headers ...string) (*http.Response, string) {
 	c.t.Helper()
 	c.send(method, path, headers...)
@@ -249,7 +249,7 @@ func (c *client) call(method, path string, headers ...string) (*http.Response, s
 	return resp, string(body)
 }
 
-// want is call for an answer of a certain code.
+// want is call, and checks the status code.
 func (c *client) want(code int, method, path string, headers ...string) (*http.Response, string) {
 	c.t.Helper()
 	resp, body := c.call(method, path, headers...)
@@ -261,14 +261,14 @@ func (c *client) want(code int, method, path string, headers ...string) (*http.R
 
 const bound = "Stager-Bind: connection"
 
-// lease takes a shard.
+// lease leases a shard.
 func (c *client) lease(query string, headers ...string) LeaseResponse {
 	c.t.Helper()
 	_, body := c.want(200, "POST", "/v1/inputs/train/lease?"+query, headers...)
 	return decoded(c.t, body)
 }
 
-// answer is that to a lease which was sent.
+// answer reads the response to a lease request that was sent.
 func (c *client) answer() LeaseResponse {
 	c.t.Helper()
 	body, err := io.ReadAll(c.head().Body)
@@ -286,13 +286,13 @@ func decoded(t testing.TB, body string) (l LeaseResponse) {
 	return l
 }
 
-// state is how many shards are in a state.
+// state returns the number of shards in a state.
 func (h *house) state(s window.State) int { return h.win.Status().Items[s] }
 
-// conns is how many connections the server has.
+// conns returns the number of the server's connections.
 func (h *house) conns() int { return int(h.alive.Load()) }
 
-// settle waits until something is so.
+// settle waits until a condition is true.
 func (h *house) settle(so func() bool) {
 	h.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !so(); time.Sleep(time.Millisecond) {

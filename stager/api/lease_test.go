@@ -34,8 +34,8 @@ func TestLeaseById(t *testing.T) {
 	c.want(404, "POST", "/v1/leases/never/eat")
 }
 
-// A reader that ends in the middle of a shard is no fault of the shard's, however often
-// that happens.
+// A reader that dies in the middle of a shard does not count against the shard, however often that
+// happens.
 func TestLeaseIsPutBack(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	c := h.dial()
@@ -49,8 +49,8 @@ func TestLeaseIsPutBack(t *testing.T) {
 	}
 }
 
-// A worker of the first epoch that asks when others have read it all is told so, and
-// gets nothing of the second.
+// A worker of the first epoch that asks for a shard after others have read all gets the end, and
+// nothing of the second epoch.
 func TestLateReaderIsToldOfItsEpoch(t *testing.T) {
 	h := newHouse(t, 1, 10, func(c *window.Config) { c.Epochs = 3 })
 	c := h.dial()
@@ -65,7 +65,7 @@ func TestLateReaderIsToldOfItsEpoch(t *testing.T) {
 		}
 	}
 	want("reader=a&epoch=0", LeaseResponse{Epoch: 0})
-	for range 2 { // its answer might have got lost
+	for range 2 { // the response might have been lost
 		want("reader=late&epoch=0", LeaseResponse{End: true, Epoch: 0})
 	}
 	want("reader=early&epoch=2", LeaseResponse{Epoch: 1})
@@ -74,15 +74,15 @@ func TestLateReaderIsToldOfItsEpoch(t *testing.T) {
 	want("reader=a&epoch=1", LeaseResponse{End: true, Epoch: 1})
 }
 
-// A loader takes batches from its workers in turn. A worker that waited at the end of
-// the epoch for a shard that another holds would be waited for by the loader, and the
-// other by it: so it is told that its part is over, at once or as soon as it is.
+// A loader reads batches from its workers in turn. If a worker waited at the end of the epoch for a
+// shard that another holds, the loader would wait for it, and the other for the loader. So it gets
+// the end of its part, at once or as soon as possible.
 func TestEndBeforeOthersAreDone(t *testing.T) {
 	h := newHouse(t, 2, 10, func(c *window.Config) { c.Epochs = 2 })
 	one, two, three := h.dial(), h.dial(), h.dial()
 	held := one.lease("reader=one&epoch=0&end=early")
 	last := two.lease("reader=two&epoch=0&end=early")
-	for range 2 { // as often as it asks
+	for range 2 { // any number of times
 		if got := three.lease("reader=three&epoch=0&end=early"); !got.End || !got.Early || got.Epoch != 0 {
 			t.Errorf("while others hold the rest got %+v, want an early end of epoch 0", got)
 		}
@@ -91,7 +91,7 @@ func TestEndBeforeOthersAreDone(t *testing.T) {
 	if got := resp.Header.Get("Stager-Wait-Cause"); got != string(window.CauseReaders) {
 		t.Errorf("a reader of the next epoch waits for %q, want readers", got)
 	}
-	// What comes back is for whoever asks next.
+	// A returned shard goes to the next reader that asks.
 	two.want(204, "POST", "/v1/leases/"+last.Lease+"/return")
 	if again := three.lease("reader=three&epoch=1&end=early"); again.End || again.Epoch != 0 || again.Attempt != 2 {
 		t.Errorf("got %+v, want what was given back", again)
@@ -104,7 +104,7 @@ func TestEndBeforeOthersAreDone(t *testing.T) {
 	}
 }
 
-// Who waits for a shard that comes, and goes to another, is told of the end then.
+// A reader that waits for a shard that goes to another reader then gets the end.
 func TestEndIsToldToWhoWaits(t *testing.T) {
 	hold := make(chan struct{})
 	h := newHouse(t, 1, 10, func(c *window.Config) { c.Fetcher = fake{hold} })
@@ -140,7 +140,7 @@ func TestLeaseByPathAndTheEnd(t *testing.T) {
 		t.Errorf("waiting for %q, want readers", got)
 	}
 	c.want(204, "POST", "/v1/ack?"+path(one))
-	c.want(204, "POST", "/v1/ack?"+path(one)) // its answer might have got lost
+	c.want(204, "POST", "/v1/ack?"+path(one)) // the response might have been lost
 	c.want(410, "POST", "/v1/ack?path=/etc/passwd")
 	c.want(410, "POST", "/v1/ack")
 	c.want(204, "POST", "/v1/ack?"+path(two))
@@ -168,8 +168,8 @@ func TestWaitCauseIsTheStore(t *testing.T) {
 	}
 }
 
-// A bound lease is free as soon as its connection is closed: another reader that
-// waits gets the shard, with nothing but events in between.
+// A bound lease is free as soon as its connection is closed: another waiting reader gets the shard,
+// without any polling.
 func TestBoundLeaseEndsWithItsConnection(t *testing.T) {
 	h := newHouse(t, 2, 10)
 	a, b := h.dial(), h.dial()
@@ -192,7 +192,7 @@ func TestBoundLeaseEndsWithItsConnection(t *testing.T) {
 	a.want(204, "POST", "/v1/leases/"+other.Lease+"/ack")
 }
 
-// gone is the writer of an answer whose peer is not there any more.
+// gone is a response writer whose client is gone.
 type gone struct{ *httptest.ResponseRecorder }
 
 func (gone) Write([]byte) (int, error) { return 0, syscall.EPIPE }
@@ -216,7 +216,7 @@ func TestUnboundLeaseOutlivesItsConnection(t *testing.T) {
 	h.dial().want(204, "POST", "/v1/leases/"+one.Lease+"/ack")
 }
 
-// The end of the server is not the end of the reader: it comes back with its lease.
+// A restart of the server is not the end of the reader: it continues with its lease.
 func TestBoundLeaseOutlivesTheServer(t *testing.T) {
 	h := newHouse(t, 2, 10)
 	a := h.dial()
@@ -242,7 +242,7 @@ func TestBoundLeaseOutlivesTheServer(t *testing.T) {
 	a.want(204, "POST", "/v1/leases/"+one.Lease+"/ack")
 }
 
-// Bound to another connection a lease has nothing to do with the first any more.
+// A lease that is bound to another connection does not depend on the first any more.
 func TestLeaseMovesToAnotherConnection(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	a, b, c := h.dial(), h.dial(), h.dial()
@@ -279,8 +279,8 @@ func TestNothingIsRememberedOfLeasesThatEnded(t *testing.T) {
 	}
 }
 
-// A reader that goes away while it waits takes nothing with it, also when its
-// request has a body that nobody reads, or another request behind it.
+// A reader that goes away while it waits gets no shard, even if its request has an unread body, or
+// another request follows.
 func TestReaderThatLeftGetsNothing(t *testing.T) {
 	for name, request := range map[string]string{
 		"waiting":   "POST /v1/inputs/train/lease?reader=a&wait=1h HTTP/1.1\r\nHost: s\r\n\r\n",
@@ -298,7 +298,7 @@ func TestReaderThatLeftGetsNothing(t *testing.T) {
 			}
 			h.settle(func() bool { return len(h.win.Status().Readers) == 1 })
 			a.conn.Close()
-			if name != "pipelined" { // there only the answer shows that nobody is there
+			if name != "pipelined" { // there only the response shows that the client is gone
 				h.settle(func() bool { return h.conns() == 0 })
 			}
 			close(hold)
@@ -320,7 +320,7 @@ func TestDrainedWindowMakesReadersWait(t *testing.T) {
 		t.Errorf("waited %v for %q, want 20ms for the end", time.Since(began), got)
 	}
 	c.want(204, "POST", "/v1/leases/"+one.Lease+"/ack")
-	c.send("GET", "/v1/inputs/train/next") // waits until the server ends
+	c.send("GET", "/v1/inputs/train/next") // waits until the server stops
 }
 
 func TestFailedInputs(t *testing.T) {
@@ -332,7 +332,7 @@ func TestFailedInputs(t *testing.T) {
 		method, path, _ := strings.Cut(call, " ")
 		for input, code := range map[string]int{"nope": 404, "soon": 503, "broken": 500, "%00": 404} {
 			if input == "soon" && path == "%s/next" {
-				continue // it waits
+				continue // still waiting
 			}
 			_, body := c.want(code, method, fmt.Sprintf(path, "/v1/inputs/"+input))
 			if !strings.HasPrefix(body, `{"error":"input `) {
@@ -368,7 +368,7 @@ func TestHostileRequests(t *testing.T) {
 	if h.state(window.Leased) != 0 {
 		t.Error("something was handed out")
 	}
-	// A body without end is cut, whatever is in it, and the lease is none the worse.
+	// An endless body is cut off, whatever it contains, and the lease is not affected.
 	c := h.dial()
 	c.send("POST", "/v1/inputs/train/lease", "Content-Type: multipart/form-data; boundary=b", "Content-Length: 1000000000000")
 	go func() {
@@ -381,7 +381,7 @@ func TestHostileRequests(t *testing.T) {
 	c.head()
 }
 
-// Each shard is delivered to one reader once, however many ask at once.
+// Each shard is delivered to one reader once, however many ask concurrently.
 func TestManyReadersAtOnce(t *testing.T) {
 	const shards, readers = 200, 8
 	h := newHouse(t, shards, 100, func(c *window.Config) { c.Size = 2000 })
@@ -415,8 +415,8 @@ func TestManyReadersAtOnce(t *testing.T) {
 	}
 }
 
-// Until the source was listed, requests that wait were answered 503 at once: curl -f of
-// the README ended with 22, and a loader raised.
+// Until the source was listed, waiting requests got 503 at once: curl -f of the README exited with
+// 22, and a loader raised an exception.
 func TestRequestsWaitUntilTheInputIsListed(t *testing.T) {
 	h := newHouse(t, 2, 10)
 	h.listing.Store(true)

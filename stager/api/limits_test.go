@@ -32,7 +32,7 @@ func crowded(t *testing.T, shards int, limits Limits, change ...func(*window.Con
 	return h
 }
 
-// over reports whether the server has closed a connection on which nothing was asked.
+// over reports whether the server has closed a connection without a request.
 func over(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -43,8 +43,8 @@ func over(t *testing.T, conn net.Conn) {
 	}
 }
 
-// 1,011 connections that asked nothing took all descriptors of a stager that may have
-// 1,024: checkpoints were no longer saved, and "stager drain" was not answered.
+// 1,011 idle connections used all descriptors of a stager that may have 1,024: checkpoints were no
+// longer saved, and "stager drain" got no response.
 func TestServerClosesIdleConnectionsAndKeepsReaders(t *testing.T) {
 	hold := make(chan struct{})
 	reg := prometheus.NewRegistry()
@@ -73,7 +73,7 @@ func TestServerClosesIdleConnectionsAndKeepsReaders(t *testing.T) {
 	}
 }
 
-// lastHeld fetches the item after the first when it may.
+// lastHeld fetches the item after the first only when allowed.
 type lastHeld struct{ hold chan struct{} }
 
 func (f lastHeld) Fetch(ctx context.Context, item int, in *disk.Incoming) (string, error) {
@@ -83,7 +83,7 @@ func (f lastHeld) Fetch(ctx context.Context, item int, in *disk.Incoming) (strin
 	return fake(f).Fetch(ctx, item, in)
 }
 
-// Where every connection is a reader's, one more reader is refused and short calls pass.
+// If readers use every connection, one more reader is refused, but short requests are served.
 func TestServerRefusesReadersBeyondItsLimit(t *testing.T) {
 	h := crowded(t, 8, Limits{Readers: 3, Spare: 2})
 	var readers []*client
@@ -100,14 +100,13 @@ func TestServerRefusesReadersBeyondItsLimit(t *testing.T) {
 		}
 	}
 	h.dial().want(202, "POST", "/v1/drain")
-	readers[0].lease("reader=r0", bound) // who has one may have another
+	readers[0].lease("reader=r0", bound) // a reader with one lease may get another
 	readers[1].conn.Close()
 	h.settle(func() bool { return h.state(window.Leased) == 3 })
 	h.dial().lease("reader=e", bound)
 }
 
-// A connection that no request of a client needs is refused with a sentence when all
-// others are in use.
+// If all other connections are in use, a new connection is refused with an error message.
 func TestServerTurnsAwayWhenAllConnectionsAreInUse(t *testing.T) {
 	h := crowded(t, 8, Limits{Readers: 2, Spare: 1})
 	release := make(chan struct{})
@@ -118,7 +117,7 @@ func TestServerTurnsAwayWhenAllConnectionsAreInUse(t *testing.T) {
 	}
 	h.dial().send("POST", "/v1/drain")
 	h.settle(func() bool { return h.server.inUse() == 3 })
-	c := h.dial() // it is answered before it asks
+	c := h.dial() // it gets a response before its request
 	resp := c.head()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != 503 || !resp.Close || !strings.Contains(string(body), "too many connections") {
@@ -126,7 +125,7 @@ func TestServerTurnsAwayWhenAllConnectionsAreInUse(t *testing.T) {
 	}
 }
 
-// inUse counts the connections that cannot be closed for another.
+// inUse counts the connections that cannot be closed in favour of another.
 func (s *Server) inUse() (n int) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -138,7 +137,7 @@ func (s *Server) inUse() (n int) {
 	return n
 }
 
-// A client of next that takes nothing of its shard has its place only while nobody else
+// A client of next that does not read its shard keeps its connection only while no other client
 // needs it.
 func TestServerClosesAStalledStreamAtItsLimit(t *testing.T) {
 	h := crowded(t, 2, Limits{Readers: 1, Spare: 1, Stall: time.Nanosecond}, func(c *window.Config) {
@@ -158,7 +157,7 @@ func TestServerClosesAStalledStreamAtItsLimit(t *testing.T) {
 	}
 }
 
-// A connection between two requests is closed after a while, unless it holds a lease.
+// An idle connection is closed after a while, unless it holds a lease.
 func TestServerClosesConnectionsThatAreIdleForLong(t *testing.T) {
 	h := crowded(t, 2, Limits{Idle: time.Hour})
 	idle, holder := h.dial(), h.dial()
@@ -173,7 +172,7 @@ func TestServerClosesConnectionsThatAreIdleForLong(t *testing.T) {
 	holder.want(204, "POST", "/v1/leases/"+l.Lease+"/ack")
 }
 
-// idleOnes counts the connections that are between two requests.
+// idleOnes counts the connections between two requests.
 func (s *Server) idleOnes() (n int) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -185,7 +184,7 @@ func (s *Server) idleOnes() (n int) {
 	return n
 }
 
-// endless is a body without end, or with one that does not come.
+// endless is a body without end, or one that never arrives.
 func endless(conn net.Conn, chunk string) {
 	for {
 		if _, err := io.WriteString(conn, chunk); err != nil {
@@ -194,14 +193,14 @@ func endless(conn net.Conn, chunk string) {
 	}
 }
 
-// Each of these held a connection, and a handler, for as long as the peer liked.
+// Each of these occupied a connection and a handler for as long as the client liked.
 func TestServerEndsRequestsThatDoNot(t *testing.T) {
 	h := crowded(t, 1, Limits{Body: time.Second / 5})
 	const chunked = "Transfer-Encoding: chunked\r\n\r\n"
 	piece := "1000\r\n" + strings.Repeat("x", 4096) + "\r\n"
 	for name, tt := range map[string]struct {
 		head string
-		more string // repeated without end; "" is silence
+		more string // repeated endlessly; "" is silence
 		want int
 	}{
 		"header of a megabyte":    {"GET /healthz HTTP/1.1\r\nHost: s\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n", "", 431},
@@ -235,7 +234,7 @@ func TestServerEndsRequestsThatDoNot(t *testing.T) {
 			if err != nil || resp.StatusCode != tt.want {
 				t.Fatalf("got %v (%v), want %d", resp, err, tt.want)
 			}
-			// And nothing more of the connection is read.
+			// Nothing more of the connection is read.
 			if _, err := io.Copy(io.Discard, c.in); os.IsTimeout(err) {
 				t.Errorf("got no end of the connection: %v", err)
 			}
@@ -246,8 +245,8 @@ func TestServerEndsRequestsThatDoNot(t *testing.T) {
 	}
 }
 
-// A page in a browser can give the port a name of its own by DNS, and would then read all
-// that it answers: the Host header has that name.
+// A web page in a browser can give the port a host name of its own by DNS, and would then read all
+// responses. The Host header has that name.
 func TestPortRefusesForeignNames(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -255,7 +254,7 @@ func TestPortRefusesForeignNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := NewServer(h.api.Guarded("t", "stager.example"), Limits{}, nil)
-	go server.Serve(l) //nolint:errcheck // it ends below
+	go server.Serve(l) //nolint:errcheck // stopped below
 	defer server.Close()
 	get := func(request string) (*http.Response, string) {
 		conn, err := net.Dial("tcp", l.Addr().String())
@@ -295,7 +294,7 @@ func TestPortRefusesForeignNames(t *testing.T) {
 	}
 }
 
-// What any bytes come to is an answer of HTTP or the end of the connection.
+// Any bytes lead to an HTTP response or the end of the connection.
 func FuzzServer(f *testing.F) {
 	for _, text := range []string{
 		"GET /v1/status HTTP/1.1\r\nHost: s\r\n\r\n", "POST /v1/inputs/train/lease?wait=1ms HTTP/1.1\r\nHost: s\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
@@ -314,8 +313,8 @@ func FuzzServer(f *testing.F) {
 		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = conn.Write(request)            // the server may have refused already
-		_ = conn.(*net.UnixConn).CloseWrite() // the same
+		_, _ = conn.Write(request)            // the server may already have refused
+		_ = conn.(*net.UnixConn).CloseWrite() // likewise
 		answer, err := io.ReadAll(conn)
 		if os.IsTimeout(err) || len(answer) > 0 && !strings.HasPrefix(string(answer), "HTTP/1.1 ") {
 			t.Errorf("got %.200q (%v), want an answer or the end", answer, err)

@@ -16,8 +16,8 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// TestMain is also a reader that is to be killed: it takes the beginning of a shard,
-// says so, and waits for its end.
+// TestMain also runs as a reader that will be killed: it reads the beginning of a shard, reports
+// this, and waits to be killed.
 func TestMain(m *testing.M) {
 	if socket := os.Getenv("STATUS_TEST_READER"); socket != "" {
 		conn, err := net.Dial("unix", socket)
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 const next = "/v1/inputs/train/next?reader=a"
 
-// body takes a whole shard of the stream.
+// body reads a whole shard of the stream.
 func (c *client) body(path string) (*http.Response, string) {
 	c.t.Helper()
 	return c.want(200, "GET", path)
@@ -44,7 +44,7 @@ func TestNextAcknowledgesTheOneBefore(t *testing.T) {
 	const size = 1 << 20
 	h := newHouse(t, 3, size)
 	for i := range 3 {
-		c := h.dial() // as curl does: a connection each
+		c := h.dial() // like curl: a new connection for each shard
 		resp, body := c.body(next)
 		if want := strings.Repeat(string(rune('a'+i)), size); body != want {
 			t.Errorf("shard %d has %d bytes, want %d of %c", i, len(body), size, want[0])
@@ -66,11 +66,11 @@ func TestNextAcknowledgesTheOneBefore(t *testing.T) {
 	}
 }
 
-// What a reader did not take to the last byte is delivered again, and never
-// acknowledged by its next request.
+// A shard that a reader did not read to the last byte is delivered again, and its next request does
+// not acknowledge it.
 func TestNextNotTakenIsDeliveredAgain(t *testing.T) {
 	for name, take := range map[string]int{"nothing": 0, "a little": 1000, "all but a little": -100} {
-		for _, size := range []int{3000, 4 << 20} { // fits the socket's queue, and does not
+		for _, size := range []int{3000, 4 << 20} { // fits the socket's queue, and does not fit
 			t.Run(name, func(t *testing.T) {
 				h := newHouse(t, 1, int64(size))
 				c := h.dial()
@@ -125,7 +125,7 @@ func TestNextOfAKilledReaderIsDeliveredAgain(t *testing.T) {
 	t.Logf("delivered again %v after the kill", time.Since(began))
 }
 
-// A reader is slow, takes the last byte and is gone: it took all of it.
+// A slow reader that reads the last byte and exits has received the shard.
 func TestNextToSlowReaders(t *testing.T) {
 	const shards = 30
 	h := newHouse(t, shards, 300_000)
@@ -133,7 +133,7 @@ func TestNextToSlowReaders(t *testing.T) {
 		c := h.dial()
 		c.send("GET", next)
 		resp := c.head()
-		time.Sleep(time.Duration(i%3) * time.Millisecond) // the server waits by now, and looks ever more rarely
+		time.Sleep(time.Duration(i%3) * time.Millisecond) // by now the server waits, with growing intervals
 		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != 300_000 {
 			t.Fatalf("took %d bytes: %v", n, err)
 		}
@@ -147,7 +147,7 @@ func TestNextToSlowReaders(t *testing.T) {
 	}
 }
 
-// A reader may end its side of the connection behind its request and read on.
+// A reader may close its sending side after its request and continue to read.
 func TestNextToHalfClosedReader(t *testing.T) {
 	const size = 4 << 20
 	h := newHouse(t, 1, size)
@@ -204,7 +204,7 @@ func TestOneReadersStreamsTakeTurns(t *testing.T) {
 	}
 }
 
-// While a shard is sent its lease has no time-out; then it has.
+// While a shard is sent, its lease has no time-out; afterwards it has.
 func TestNextToAReaderThatTakesLong(t *testing.T) {
 	h := newHouse(t, 1, 4<<20, func(c *window.Config) { c.LeaseTimeout = 50 * time.Millisecond })
 	c := h.dial()
@@ -223,8 +223,8 @@ func TestNextToAReaderThatTakesLong(t *testing.T) {
 	}
 }
 
-// A server that ends in the middle of a body takes nothing from its reader: after the
-// restart the shard comes again, and the break counts for nothing.
+// A server that stops in the middle of a body loses nothing of its reader: after the restart the
+// shard is delivered again, and the interruption does not count as a refusal.
 func TestNextWhenTheServerEnds(t *testing.T) {
 	h := newHouse(t, 1, 4<<20, func(c *window.Config) { c.Reattach = time.Millisecond })
 	for range 5 { // more often than readers may refuse a shard
@@ -239,8 +239,8 @@ func TestNextWhenTheServerEnds(t *testing.T) {
 	}
 }
 
-// A reader that waited when the server ended was sent 200 with an empty body, which a pipe
-// reads as an empty archive: a whole epoch without a sample, and no error.
+// When the server stopped, a waiting reader got 200 with an empty body, which a pipe reads as an
+// empty archive: a whole epoch without a sample, and no error.
 func TestNextThatWaitsWhenTheServerEndsIsCutOff(t *testing.T) {
 	for name, path := range map[string]string{"a shard": next, "the listing": "/v1/inputs/soon/next?reader=a"} {
 		t.Run(name, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestStreamsForgetTheSilent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i > 0 {
-			s.leave(st) // the first stays
+			s.leave(st) // the first one stays
 		}
 	}
 	if len(s.of) != mostStreams || s.of["\x00"] == nil {

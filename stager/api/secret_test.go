@@ -14,8 +14,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// swap gives a shard's name in ready/ to something else, as every container can that
-// mounts the volume.
+// swap replaces a shard's name in ready/, as any container that mounts the volume can do.
 func swap(t *testing.T, path string, put func(path string) error) {
 	t.Helper()
 	if err := errors.Join(os.Rename(path, path+".aside"), put(path)); err != nil {
@@ -23,10 +22,9 @@ func swap(t *testing.T, path string, put func(path string) error) {
 	}
 }
 
-// An unprivileged container gave the name of a shard to a link to a file that only
-// stager's container sees, just after the shard was leased and before it was opened: next
-// sent it a Secret. With a FIFO of that name the request hung, and stager with it past
-// SIGTERM.
+// An unprivileged container replaced a shard by a link to a file that only stager's container can
+// read, after the shard was leased and before it was opened: next sent it a Secret. With a FIFO of
+// that name the request blocked, and stager with it even after SIGTERM.
 func TestNextSendsTheShardWhateverHasItsName(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("topsecret!"), 0o600); err != nil {
@@ -53,7 +51,7 @@ func TestNextSendsTheShardWhateverHasItsName(t *testing.T) {
 	}
 }
 
-// The same in a shard that is a directory, which goes as an archive.
+// The same in a shard that is a directory, which is sent as an archive.
 func TestNextSendsTheFilesOfATreeWhateverHaveTheirNames(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("topsecret!"), 0o600); err != nil {
@@ -81,8 +79,8 @@ func TestNextSendsTheFilesOfATreeWhateverHaveTheirNames(t *testing.T) {
 	}
 }
 
-// What the same user did to stager's own link makes the shard lost: the reader gets it
-// when it was fetched again.
+// If the same user replaces stager's own link, the shard is lost: the reader gets it after it was
+// fetched again.
 func TestNextSendsALostShardWhenItIsFetchedAgain(t *testing.T) {
 	h := newHouse(t, 1, 10)
 	l := mustLease(t, h.win)

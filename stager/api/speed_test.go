@@ -17,9 +17,9 @@ import (
 	"github.com/stager-dev/stager/window"
 )
 
-// BenchmarkLeaseAndAckOverTheSocket is the control plane: eight readers, each on its
-// own connection, take and acknowledge shards that are all there. What it does to the
-// files is in it, so run it with TMPDIR in memory.
+// BenchmarkLeaseAndAckOverTheSocket measures the control plane: eight readers, each with its own
+// connection, lease and acknowledge shards that are on disk. The file operations are included, so
+// run it with TMPDIR in memory.
 func BenchmarkLeaseAndAckOverTheSocket(b *testing.B) {
 	const readers = 8
 	h := newHouse(b, b.N, 1)
@@ -79,14 +79,14 @@ func BenchmarkLeaseAndAckOverTheSocket(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
 }
 
-// BenchmarkLeaseIsFreeAfterAKill is how long after a reader's SIGKILL its shard is with
-// another who waits for it. The median of them is what counts.
+// BenchmarkLeaseIsFreeAfterAKill measures how long after a reader's SIGKILL another waiting reader
+// gets its shard. The median is the result.
 func BenchmarkLeaseIsFreeAfterAKill(b *testing.B) {
 	h := newHouse(b, 4096, 1, func(c *window.Config) { c.Size, c.Epochs = 1, 0 }) // one at a time
 	var took []time.Duration
 	for b.Loop() {
-		// A process of its own holds the lease, sends something that has no end on the
-		// same connection, and is killed.
+		// A separate process holds the lease, sends an endless request on the same connection, and
+		// is killed.
 		cmd := exec.Command("curl", "-s", "--unix-socket", h.socket, "-H", bound, "-X", "POST", "http://s/v1/inputs/train/lease?reader=victim",
 			"--next", "-s", "--unix-socket", h.socket, "-T", "-", "http://s/v1/inputs/train/cursor")
 		endless, err := cmd.StdinPipe()
