@@ -198,8 +198,7 @@ func (h *house) dial() *client {
 	return c
 }
 
-// send writes a request and reads no response. Headers have the form "Name: value". peek waits for
-// the first byte of a response, and does not consume it.
+// peek waits for the first byte of a response, and does not consume it.
 func (c *client) peek() {
 	c.t.Helper()
 	raw, err := c.conn.(*net.UnixConn).SyscallConn()
@@ -215,6 +214,7 @@ func (c *client) peek() {
 	}
 }
 
+// send writes a request and reads no response. Headers have the form "Name: value".
 func (c *client) send(method, path string, headers ...string) {
 	c.t.Helper()
 	c.last = method

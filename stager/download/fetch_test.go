@@ -22,14 +22,14 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// source is a store in memory that goes wrong by script.
+// source is a store in memory with scripted faults.
 type source struct {
 	*mem.Backend
 	faults conformance.Faults
 	store  *backends.Store
 
 	mu      sync.Mutex
-	corrupt map[string]int // how many streams of a key get a byte wrong
+	corrupt map[string]int // number of reads of a key with a wrong byte
 }
 
 func newSource(t testing.TB, sum backends.Algorithm) *source {
@@ -44,7 +44,7 @@ func newSource(t testing.TB, sum backends.Algorithm) *source {
 	return s
 }
 
-// reads are the ranges that were asked for of a key, ascending.
+// reads returns the requested ranges of a key, ascending.
 func (s *source) reads(key string) (ranges []disk.Range) {
 	for _, c := range s.faults.Calls(conformance.Read) {
 		if c.Key == key {
@@ -57,7 +57,7 @@ func (s *source) reads(key string) (ranges []disk.Range) {
 
 func (s *source) calls(op conformance.Op) int { return len(s.faults.Calls(op)) }
 
-// corrupting is a backend that turns a bit.
+// corrupting is a backend that flips a bit.
 type corrupting struct {
 	backends.Backend
 	s *source
@@ -91,7 +91,7 @@ func (b *corruptBody) Read(p []byte) (int, error) {
 
 func (b *corruptBody) ObjectChecksum() backends.Checksum { return b.sum }
 
-// recordName is the record within a directory.
+// recordName is the path of the record within a directory.
 const recordName = disk.Private + "/" + recordFile
 
 func directory(t *testing.T, dir string) *disk.Dir {
@@ -114,7 +114,7 @@ func incoming(t *testing.T, f *disk.Dir, obj backends.Object) *disk.Incoming {
 	return in
 }
 
-// holds tells whether a file has the contents that were generated for key.
+// holds checks that a file has the contents that were generated for key.
 func holds(t *testing.T, dir, key string, size int64) {
 	t.Helper()
 	file, err := os.Open(filepath.Join(dir, key))
@@ -137,7 +137,7 @@ func holds(t *testing.T, dir, key string, size int64) {
 	}
 }
 
-// extra are the files below dir that are neither wanted nor stager's own.
+// extra returns the files below dir that are neither wanted nor stager's own.
 func extra(t *testing.T, dir string, wanted ...string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
@@ -153,7 +153,7 @@ func extra(t *testing.T, dir string, wanted ...string) (names []string) {
 	return names
 }
 
-// waiting are the files below dir that are on their way, by the names that they have then.
+// waiting returns the incomplete files below dir, by their temporary names.
 func waiting(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(dir, disk.Private, "incoming"))
@@ -166,7 +166,7 @@ func waiting(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// diskOf is a disk of so many bytes that has nothing but the files that are on their way.
+// diskOf simulates a disk of size bytes that contains only the incomplete files.
 func diskOf(t *testing.T, size int64) func(*disk.Dir) (int64, error) {
 	return func(f *disk.Dir) (int64, error) {
 		free := size

@@ -18,7 +18,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// must fails the test at once.
+// must fails the test at once if there is an error.
 func must(t *testing.T, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
@@ -26,7 +26,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// keeps checks that a file has the contents that somebody gave it.
+// keeps checks that a file still has its contents.
 func keeps(t *testing.T, path, want string) {
 	t.Helper()
 	if got, err := os.ReadFile(path); err != nil || string(got) != want {
@@ -34,8 +34,7 @@ func keeps(t *testing.T, path, want string) {
 	}
 }
 
-// A user saved a file while a prefetch ran that had an object of its name: it was replaced
-// without a word.
+// A user saved a file with the name of an object while a prefetch ran: it was silently replaced.
 func TestPrefetchLeavesAFileThatCameMeanwhile(t *testing.T) {
 	for name, put := range map[string]func(path string) error{
 		"file":      func(path string) error { return os.WriteFile(path, []byte("mine"), 0o600) },
@@ -51,7 +50,7 @@ func TestPrefetchLeavesAFileThatCameMeanwhile(t *testing.T) {
 					dir := t.TempDir()
 					path := filepath.Join(dir, "sub", "b")
 					s.faults.Add(op, conformance.Meanwhile(1, func() {
-						synctest.Wait() // all that can be done without it is done
+						synctest.Wait() // everything else is done
 						must(t, os.MkdirAll(filepath.Dir(path), 0o755), put(path))
 					}))
 					_, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir})
@@ -75,8 +74,8 @@ func TestPrefetchLeavesAFileThatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// What an earlier run wrote and the source has replaced was changed by a user after the
-// list had come to its end.
+// A user changed a file that an earlier run wrote and the source has replaced, after the listing
+// had ended.
 func TestPrefetchLeavesAFileThatChangesMeanwhile(t *testing.T) {
 	for when, op := range map[string]conformance.Op{"at the gate": conformance.List, "after it": conformance.Read} {
 		t.Run(when, func(t *testing.T) {
@@ -101,7 +100,7 @@ func TestPrefetchLeavesAFileThatChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// shards are two of one size, which their source stored in one second.
+// shards returns a source with two shards of one size and modification time.
 func shards(t *testing.T, sum backends.Algorithm) (s *source, dir string) {
 	s = newSource(t, sum)
 	s.Generate("a", 5000)
@@ -112,15 +111,15 @@ func shards(t *testing.T, sum backends.Algorithm) (s *source, dir string) {
 	return s, dir
 }
 
-// timeOf gives a file the time of another.
+// timeOf sets the time of a file to that of an object.
 func timeOf(t *testing.T, s *source, key, path string) {
 	t.Helper()
 	obj, err := s.Stat(t.Context(), key)
 	must(t, err, os.Chtimes(path, time.Time{}, obj.ModTime))
 }
 
-// A neighbour gave the name of a shard to another of the same size and time, and changed
-// bytes and set the time back: the record took both for what it had written.
+// Another user replaced a shard by one with the same size and time, or changed bytes and restored
+// the time: the record took both for files that it had written.
 func TestPrefetchTakesNoOtherFileForItsOwn(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, s *source, dir string){
 		"exchanged": func(t *testing.T, s *source, dir string) {
@@ -162,7 +161,7 @@ func TestPrefetchTakesNoOtherFileForItsOwn(t *testing.T) {
 	}
 }
 
-// A file that only its owner changed, or that was copied with its time, is read once.
+// A file whose owner was changed, or that was copied with its time, is read once.
 func TestPrefetchReadsOnceWhatItDoesNotKnow(t *testing.T) {
 	for _, sum := range []backends.Algorithm{backends.CRC64NVME, ""} {
 		s, dir := shards(t, sum)
@@ -172,7 +171,7 @@ func TestPrefetchReadsOnceWhatItDoesNotKnow(t *testing.T) {
 		timeOf(t, s, "a", path)
 		for i, reads := range []int{2, 0} {
 			if sum != "" {
-				reads = 0 // the store's checksum is enough
+				reads = 0 // the store's checksum suffices
 			}
 			before, asked := s.calls(conformance.Read), s.calls(conformance.Stat)
 			summary, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir})
@@ -187,7 +186,7 @@ func TestPrefetchReadsOnceWhatItDoesNotKnow(t *testing.T) {
 			}
 		}
 	}
-	// Where only sizes are to be compared, nothing is read that no run has written.
+	// If only sizes are compared, files that no run has written are not read.
 	s, dir := shards(t, "")
 	must(t, os.RemoveAll(filepath.Join(dir, disk.Private)))
 	before := s.calls(conformance.Read)
@@ -196,8 +195,8 @@ func TestPrefetchReadsOnceWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// Something that is no file had the name of one of stager's own: a prefetch hung at a FIFO,
-// and wrote its list of objects to where a link led.
+// If another kind of file had the name of one of stager's own files, a prefetch blocked on a FIFO,
+// or wrote its list of objects to the target of a link.
 func TestPrefetchOpensOnlyRecordsOfItsOwn(t *testing.T) {
 	const secret = "of somebody else"
 	for _, name := range []string{"prefetch.jsonl", "prefetch.jsonl.next", "prefetch.spool", "LOCK", "incoming"} {
@@ -238,8 +237,8 @@ func TestPrefetchOpensOnlyRecordsOfItsOwn(t *testing.T) {
 	}
 }
 
-// A user's file in the directory that an archive became went with the directory when the archive
-// had changed at its source.
+// A user's file in the directory of an archive was removed with the directory when the archive had
+// changed at its source.
 func TestUnpackingLeavesFilesThatCameMeanwhile(t *testing.T) {
 	for when, op := range map[string]conformance.Op{"in the directory": conformance.Read, "its name": conformance.List} {
 		t.Run(when, func(t *testing.T) {

@@ -29,7 +29,7 @@ func TestObjectIsCutAndSummedOnTheWay(t *testing.T) {
 	} {
 		s := newSource(t, tt.sum)
 		obj := s.Generate("k", tt.size)
-		obj.Sum = backends.Checksum{} // as a listing tells it
+		obj.Sum = backends.Checksum{} // as in a listing
 		dir := t.TempDir()
 		in := incoming(t, directory(t, dir), obj)
 		var arrived int64

@@ -17,8 +17,8 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// twoPages is a source with ten objects of 100,000 bytes, whose list stops after half of
-// them until all that can be done meanwhile was done, and then calls f.
+// twoPages is a source with ten objects of 100,000 bytes. Its listing stops after half of them
+// until everything that can be done meanwhile is done, and then calls f.
 func twoPages(t *testing.T, f func(*source)) *source {
 	s := newSource(t, backends.CRC64NVME)
 	for i := range 10 {
@@ -31,7 +31,7 @@ func twoPages(t *testing.T, f func(*source)) *source {
 	return s
 }
 
-// tree is all that lies below dir: mode, size, time of what is no directory, and contents.
+// tree returns everything below dir: mode, size, time (except of directories) and contents.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -90,8 +90,7 @@ func TestNamesAreGivenWhenTheListIsAtItsEnd(t *testing.T) {
 	})
 }
 
-// A prefetch is refused when its list has come to the end, and by then it had a head
-// start.
+// A prefetch is refused at the end of its listing, when transfers have already begun.
 func TestARefusalLeavesEverythingAsItWas(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prepare func(dir string, s *source) error
@@ -171,7 +170,7 @@ func TestAKillInTheHeadStart(t *testing.T) {
 			killed := t.TempDir()
 			dir := t.TempDir()
 			s := twoPages(t, func(*source) {
-				// What lies there now is what a kill would leave.
+				// This is the state after a kill.
 				if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
 					t.Error(err)
 				}
@@ -216,8 +215,7 @@ func TestARefusalLosesNothingOfAnEarlierRun(t *testing.T) {
 	}
 }
 
-// What a head start has taken of the disk is no longer free, and is part of what is
-// needed.
+// Disk space used during the listing is no longer free, and is part of the space that is needed.
 func TestTheRoomOfTheHeadStartCountsOnce(t *testing.T) {
 	const need = 10 * 102_400
 	for size, fits := range map[int64]bool{need: true, need - 1: false} {

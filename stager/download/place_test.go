@@ -13,8 +13,8 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// A prefetch into a directory of its own source copied .stager/LOCK and its own records,
-// and the next one all that the first had brought, one level deeper each time.
+// A prefetch into a directory of its own source copied .stager/LOCK and its own records. The next
+// one copied everything that the first had fetched, one level deeper each time.
 func TestPrefetchIntoItsOwnSource(t *testing.T) {
 	src := t.TempDir()
 	if err := os.WriteFile(filepath.Join(src, "a.tar"), []byte("a"), 0o644); err != nil {
@@ -60,7 +60,7 @@ func TestPrefetchIntoItsOwnSource(t *testing.T) {
 	}
 }
 
-// below are the files below a directory, without stager's own.
+// below returns the files below a directory, without stager's own.
 func below(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
@@ -82,13 +82,13 @@ func below(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// A prefetch that brought nothing left .stager with its records, and the directories that
-// it had made.
+// A prefetch that fetched nothing left .stager with its records, and the directories that it had
+// created.
 func TestFailedPrefetchLeavesNothingWhereItBroughtNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		setup func(t *testing.T, dir string, s *source)
-		made  bool // the directory is the run's own
+		made  bool // the run created the directory
 	}{
 		{"the listing fails", func(_ *testing.T, _ string, s *source) {
 			s.faults.Always(conformance.List, conformance.Fail(backends.Permission))

@@ -19,7 +19,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// few fills a source with small objects.
+// few adds small objects to a source.
 func few(s *source) map[string]int64 {
 	sizes := map[string]int64{"a.tar": 1000, "a-b.tar": 0, "deep/er/c.tar": 70_000, "z.txt": 5}
 	for key, size := range sizes {
@@ -28,7 +28,7 @@ func few(s *source) map[string]int64 {
 	return sizes
 }
 
-// dataset has a large one as well.
+// dataset adds a large object as well.
 func dataset(s *source) map[string]int64 {
 	sizes := few(s)
 	sizes["large.bin"] = 80 * mib
@@ -78,7 +78,7 @@ func TestPrefetchBringsAllOnce(t *testing.T) {
 		t.Errorf("%d stats were made, want none", stats)
 	}
 
-	// A second run costs a listing, with a record and without.
+	// A second run costs one listing, with a record and without.
 	for _, prepare := range []func(){func() {}, func() { os.Remove(filepath.Join(dir, recordName)) }} {
 		prepare()
 		sum, err = Prefetch(t.Context(), cfg)
@@ -99,7 +99,8 @@ func TestPrefetchGoesOnAfterAKill(t *testing.T) {
 	sizes := dataset(s)
 	dir := t.TempDir()
 	ctx, kill := context.WithCancel(t.Context())
-	// By then 16 MiB and the small ones are here, and one more MiB: its file keeps notes every 8.
+	// By then 16 MiB and the small files are on disk, and one more MiB: its file records its
+	// progress every 8 MiB.
 	s.faults.AddFor(conformance.Read, "large.bin", conformance.Pass(), conformance.Meanwhile(9*mib, kill))
 	_, err := Prefetch(ctx, Config{Store: s.store, Dir: dir, Parallel: 1})
 	if backends.KindOf(err) != backends.Canceled {
@@ -298,7 +299,7 @@ func TestPrefetchRefusesAndLeavesNothing(t *testing.T) {
 			t.Errorf("%q: left %q", tt.want, extra)
 		}
 	}
-	// What lies half fetched needs no room again, and one byte less would not do.
+	// A partial file needs no more room for the bytes it has; one byte less would not suffice.
 	dir := t.TempDir()
 	_, err := Prefetch(t.Context(), Config{Store: s.store, Dir: dir, free: diskOf(t, need)})
 	if err != nil {
@@ -351,7 +352,7 @@ func TestObjectsThatChangeUnderWay(t *testing.T) {
 		s := newSource(t, backends.CRC64NVME)
 		s.Generate("a", 10)
 		s.Generate("b", 10)
-		listed := make(chan struct{}) // or the list, which goes on meanwhile, might tell of the change
+		listed := make(chan struct{}) // otherwise the concurrent listing might reveal the change
 		s.faults.Add(conformance.List, conformance.Meanwhile(1, func() { close(listed) }))
 		s.faults.AddFor(conformance.Read, "a", conformance.Meanwhile(0, func() { <-listed; change(s) }))
 		dir := t.TempDir()
@@ -473,7 +474,7 @@ func TestWhatIsFetchedIsSyncedWhenAskedOrByARunThatFetchesNothing(t *testing.T) 
 	few(s)
 	for _, tt := range []struct {
 		name string
-		sync []bool // of the runs, one after the other
+		sync []bool // of consecutive runs
 		want bool
 	}{
 		{"one that fetches", []bool{false}, false},

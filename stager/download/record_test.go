@@ -12,7 +12,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// written is a local file of so many bytes, written at a second.
+// written returns the state of a local file with a size and modification time.
 func written(size, mtime int64) disk.State {
 	return disk.State{Size: size, ModTime: time.Unix(mtime, 999), Inode: 7, Changed: 1700}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// packTar is a tar of files; text that cannot be compressed makes it as long as it looks.
+// packTar returns a tar of files. Incompressible text makes it as long as it looks.
 func packTar(t testing.TB, files map[string]string) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -105,7 +105,7 @@ func (s *source) put(t testing.TB, key string, p []byte) backends.Object {
 	return obj
 }
 
-// hasDir tells whether a directory has these files and nothing else.
+// hasDir checks that a directory has exactly these files.
 func hasDir(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	found := map[string]string{}
@@ -139,7 +139,7 @@ func hasDir(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// clean tells whether nothing of an archive is left or seen.
+// clean checks that nothing of an archive is left or visible.
 func clean(t *testing.T, dir string, wanted ...string) {
 	t.Helper()
 	if extra := extra(t, dir, wanted...); len(extra) > 0 {
@@ -185,7 +185,7 @@ func TestUnpackMakesDirs(t *testing.T) {
 		t.Errorf("again: %+v, %v and %d reads; want all to be warm", again, err, s.calls(conformance.Read)-reads)
 	}
 
-	// What has gone, lost a file, or is of another archive is made again.
+	// A directory that was removed, lost a file, or is of another archive is unpacked again.
 	second = map[string]string{"other": "three"}
 	s.put(t, "train/2.tar.gz", squeeze(t, packTar(t, second)))
 	if err := os.RemoveAll(filepath.Join(dir, "z")); err != nil {
@@ -199,7 +199,7 @@ func TestUnpackMakesDirs(t *testing.T) {
 	}
 	look()
 
-	// So it is without a record, since the times tell that nothing else is there.
+	// This also works without a record, since the times show that there are no other files.
 	if err := os.Remove(filepath.Join(dir, recordName)); err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestUnpackLeavesAloneWhatOthersPutThere(t *testing.T) {
 func TestUnpackRefusals(t *testing.T) {
 	good := packTar(t, map[string]string{"x": "1", "y": noise(3, 3*mib)})
 	wide := map[string]string{"a": noise(4, mib), "b": noise(5, mib)}
-	// 195 kB became 165 MB in 41,006 entries: directories and empty files counted nothing.
+	// 195 kB became 165 MB in 41,006 entries: directories and empty files were not counted.
 	directories, empty := map[string]string{}, map[string]string{}
 	for i := range 300 {
 		directories[fmt.Sprintf("%d/d/d/x", i)] = ""
@@ -338,7 +338,7 @@ func TestUnpackedDirsShareNoPath(t *testing.T) {
 	}
 }
 
-// The bytes of an archive that pass are compared as those of a file are.
+// The bytes of an archive are verified like those of a file.
 func TestUnpackVerifies(t *testing.T) {
 	files := map[string]string{"a": noise(6, 9*mib), "b": "1"}
 	archive := packTar(t, files)
@@ -377,7 +377,7 @@ func TestUnpackVerifies(t *testing.T) {
 	}
 }
 
-// A kill loses what came of an archive, and the next run begins it anew.
+// A kill loses what was unpacked so far, and the next run starts over.
 func TestUnpackBeginsAnewAfterAKill(t *testing.T) {
 	s := newSource(t, backends.CRC64NVME)
 	files := map[string]string{"a": noise(7, 3*mib), "b": noise(8, 20*mib)}
@@ -405,9 +405,9 @@ func TestUnpackBeginsAnewAfterAKill(t *testing.T) {
 	hasDir(t, filepath.Join(dir, "a"), files)
 }
 
-// An archive that is replaced while it is read is not mixed with what it was. It is so
-// large that some of its ranges are not asked for yet when that happens; on a busy machine
-// all may be, and then it is the archive of before, whole.
+// An archive that is replaced while it is read is not mixed with its previous version. It is so
+// large that some ranges have not been requested by then. On a busy machine all may have been; then
+// the result is the whole previous archive.
 func TestUnpackOfAChangedArchiveFails(t *testing.T) {
 	for _, key := range []string{"a.tar", "a.zip"} {
 		s := newSource(t, backends.CRC64NVME)
@@ -429,7 +429,7 @@ func TestUnpackOfAChangedArchiveFails(t *testing.T) {
 	}
 }
 
-// Many small files out of one tar.
+// BenchmarkUnpackSmallFiles unpacks many small files from one tar.
 func BenchmarkUnpackSmallFiles(b *testing.B) {
 	files := map[string]string{}
 	for i := range 2000 {

@@ -15,7 +15,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// cached is how many bytes of a file lie in the page cache.
+// cached returns how many bytes of a file are in the page cache.
 func cached(t *testing.T, path string) (n int64) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -42,7 +42,7 @@ func cached(t *testing.T, path string) (n int64) {
 	return n
 }
 
-// onDisk is a directory on a file system that takes direct writes.
+// onDisk returns a directory on a file system that supports direct writes.
 func onDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,7 +55,7 @@ func onDisk(t *testing.T) string {
 	return dir
 }
 
-// A trainer's own pages stay where they are while its next shards come.
+// A trainer's own pages stay in the cache while its next shards are fetched.
 func TestDirectWritesLeaveThePageCacheAlone(t *testing.T) {
 	const size = 96 * mib
 	for _, tt := range []struct {
@@ -81,7 +81,7 @@ func TestDirectWritesLeaveThePageCacheAlone(t *testing.T) {
 	}
 }
 
-// What is read in odd pieces, broken off and read again is the object all the same.
+// An object that is read in odd pieces, interrupted and retried is still correct.
 func TestDirectWritesOfEverySize(t *testing.T) {
 	for _, how := range []disk.Write{disk.WriteDirect, disk.WriteAuto} {
 		t.Run(string(how), func(t *testing.T) { everySize(t, how) })

@@ -9,8 +9,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// imbalanced is a dataset sorted by class: the shards of one, then those of the next,
-// the most frequent twenty times as often as the rarest.
+// imbalanced returns a dataset sorted by class. The most frequent class has twenty times as many
+// samples as the rarest.
 func imbalanced(shards, classes, samples int) Manifest {
 	var m Manifest
 	weight := func(k int) float64 { return math.Pow(20, float64(k)/float64(classes-1)) }
@@ -31,8 +31,8 @@ func imbalanced(shards, classes, samples int) Manifest {
 	return m
 }
 
-// The promise: on a dataset sorted by class with an imbalance of 1:20, the mix is three
-// times nearer to the global one than that of a shuffle.
+// The guarantee: on a dataset sorted by class with an imbalance of 1:20, the mix is three times
+// nearer to the global one than that of a shuffle.
 func TestBalancedIsThreeTimesNearer(t *testing.T) {
 	for _, shards := range []int{500, 2000, 20_000} {
 		m := imbalanced(shards, 10, 1000)
@@ -65,7 +65,7 @@ func TestQuality(t *testing.T) {
 	}
 }
 
-// BenchmarkPlan is what a plan of 100,000 shards takes behind the listing.
+// BenchmarkPlan measures the time for a plan of 100,000 shards after the listing.
 func BenchmarkPlan(b *testing.B) {
 	for _, order := range []OrderSpec{{By: Shuffle, Seed: 1}, {By: ByBlock, Seed: 1, Block: 64}, {By: Balanced, Seed: 1}} {
 		b.Run(order.By, func(b *testing.B) {

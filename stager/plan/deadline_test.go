@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A deadline that is left out follows from what the output's volume holds and the rate that
-// its destination takes at least.
+// The default of a deadline follows from the size of the output's volume and the minimum bandwidth
+// to its destination.
 func TestDeadlineFollowsFromSizeAndBandwidth(t *testing.T) {
 	for _, tt := range []struct {
 		fields, volume, limits string
@@ -20,10 +20,10 @@ func TestDeadlineFollowsFromSizeAndBandwidth(t *testing.T) {
 		{"minBandwidth: 200Mi, quietPeriod: 0s", "size: 20Gi", "", 103 * time.Second, ""},
 		{"minBandwidth: 200Mi", "size: 20Gi", "bandwidth: 100Mi", 215 * time.Second, ""},
 		{"minBandwidth: 200Mi", "size: 20Gi", "bandwidth: 400Mi", 113 * time.Second, ""},
-		{"", "size: 20Gi", "bandwidth: 400Mi", 10 * time.Minute, ""}, // a limit is no promise
+		{"", "size: 20Gi", "bandwidth: 400Mi", 10 * time.Minute, ""}, // a limit is not a guarantee
 		{"minBandwidth: 1Gi", "size: 50Gi", "", time.Minute, ""},
 		{"minBandwidth: 1Gi", "size: 51Gi", "", 61 * time.Second, ""},
-		{"minBandwidth: 1", "size: 1Ei", "", 1_000_000_010 * time.Second, ""}, // and no overflow
+		{"minBandwidth: 1", "size: 1Ei", "", 1_000_000_010 * time.Second, ""}, // no overflow
 		{"minBandwidth: 1Gi, deadline: 3m", "size: 50Gi", "", 0, "spec.outputs[0].minBandwidth: it gives the output a deadline, and deadline: 3m0s is written as well; keep one"},
 		{"minBandwidth: 1Gi", "medium: 'existing:v'", "", 0, "spec.outputs[0].minBandwidth: it gives the output a deadline by the size of its volume, which is not written; write that size, or deadline in place of it"},
 	} {

@@ -9,7 +9,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// counted has a shard for each number of samples.
+// counted returns a manifest with one shard for each number of samples.
 func counted(samples ...int) Manifest {
 	var m Manifest
 	for _, n := range samples {
@@ -41,8 +41,8 @@ func TestEqualize(t *testing.T) {
 	}
 }
 
-// Whatever the shards hold: every node has the very same number of samples, none is
-// longer than that by a shard, and wrap leaves nothing out.
+// For any shards, every node has the same number of samples, no node has an additional shard, and
+// wrap omits nothing.
 func TestPartsAreEqual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := counted(rapid.SliceOfN(rapid.IntRange(0, 100), 1, 60).Draw(t, "samples")...)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// expanded is a destination after Expand in an environment, on node 2 of 8, on the
-// evening of a leap day in New York.
+// expanded returns a destination after Expand in an environment, on node 2 of 8, on the evening of
+// a leap day in New York.
 func expanded(t *testing.T, destination, env string, node Shard) (string, error) {
 	t.Helper()
 	p := &StagePlan{Metadata: Metadata{"imagenet"}, Spec: Spec{Outputs: []Output{{Path: "/out", Destination: destination}}}}
@@ -29,7 +29,7 @@ func TestExpand(t *testing.T) {
 		{"s3://b/{job}/{attempt}/{index}of{count}/{date}", "", "s3://b/imagenet/0/2of8/2028-03-01"},
 		{"s3://b/{job}/{attempt}/{date}", "STAGER_JOB=j1 STAGER_ATTEMPT=3 STAGER_DATE=today SLURM_RESTART_COUNT=9", "s3://b/j1/3/today"},
 		{"{namespace}/{pod}/{role}/{user}", "STAGER_NAMESPACE=ml HOSTNAME=p-0 PAI_CURRENT_TASK_ROLE_NAME=worker USER=ann", "ml/p-0/worker/ann"},
-		{"{index}", "STAGER_INDEX=5", "2"}, // Resolve has heard STAGER_INDEX already
+		{"{index}", "STAGER_INDEX=5", "2"}, // Resolve has already read STAGER_INDEX
 	} {
 		got, err := expanded(t, tt.text, tt.env, Shard{2, 8})
 		if err != nil || got != tt.want {

@@ -29,7 +29,7 @@ func keyed(keys ...string) (objects []backends.Object) {
 	return objects
 }
 
-// told are the groups of a manifest in words.
+// told describes the groups of a manifest as text.
 func told(m Manifest) (words []string) {
 	for i, obj := range m.Objects {
 		line := fmt.Sprint(obj.Key, " ", obj.Size)
@@ -64,8 +64,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// A file that is larger than a bundle is one for itself, and the window tells whether it
-// fits.
+// A file that is larger than a bundle is a bundle by itself; the window reports whether it fits.
 func TestABundleHoldsNoMoreThanItsSize(t *testing.T) {
 	objects := []backends.Object{{Key: "a", Size: 5}, {Key: "b", Size: 95}, {Key: "c", Size: 5}}
 	m := grouped(t, Window{Items: ItemsBundles, Bundle: 50}, objects)
@@ -74,8 +73,8 @@ func TestABundleHoldsNoMoreThanItsSize(t *testing.T) {
 	}
 }
 
-// Every object is in exactly one group as it was listed, and another version of any is
-// another manifest.
+// Every object is in exactly one group, unchanged, and another version of any object makes another
+// manifest.
 func TestGroupsHaveEveryObjectOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		directories := rapid.SliceOfNDistinct(rapid.StringMatching(`([a-c]/){0,3}[d-z]{1,4}`), 1, 40, rapid.ID[string]).Draw(rt, "keys")
@@ -114,8 +113,8 @@ func TestGroupsHaveEveryObjectOnce(t *testing.T) {
 	})
 }
 
-// BenchmarkGroups makes bundles of 16 MiB of a million files of 1 KiB, with versions and
-// checksums such as S3 tells, and keeps what a window keeps of them.
+// BenchmarkGroups makes bundles of 16 MiB from a million files of 1 KiB, with versions and
+// checksums as S3 reports them, and retains what a window retains.
 func BenchmarkGroups(b *testing.B) {
 	const files = 1_000_000
 	for b.Loop() {

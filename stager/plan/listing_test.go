@@ -56,7 +56,7 @@ func TestFilterMatches(t *testing.T) {
 	}
 }
 
-// split takes patterns apart at commas outside braces.
+// split splits patterns at commas outside braces.
 func split(s string) []string {
 	if s == "" || strings.Contains(s, "{") {
 		return slices.DeleteFunc([]string{s}, func(s string) bool { return s == "" })
@@ -142,13 +142,13 @@ func TestShardsAreDisjointAndComplete(t *testing.T) {
 			t.Errorf("%q is in %d of 3 shards, want 1", key, seen[key])
 		}
 	}
-	// More nodes than objects is no error for those that get nothing.
+	// With more nodes than objects, the nodes that get nothing have no error.
 	if got, err := keys(t, plan.Listing{Shard: plan.Shard{Index: 7, Count: 9}}, s); err != nil || len(got) != 0 {
 		t.Errorf("shard 7 of 9 of 5 objects = %q, %v; want none", got, err)
 	}
 }
 
-// vanishing lists a file of a directory, and finds another of it removed.
+// vanishing lists a file of a directory, and finds another file of it removed.
 type vanishing struct{ backends.Backend }
 
 func (v vanishing) List(ctx context.Context, prefix string) iter.Seq2[backends.Object, error] {
@@ -163,8 +163,8 @@ func (v vanishing) List(ctx context.Context, prefix string) iter.Seq2[backends.O
 	}
 }
 
-// A prefetch of 13 files, of which one was removed while it was listed, brought 12 and
-// ended with 0.
+// A prefetch of 13 files, of which one was removed during the listing, fetched 12 and exited with
+// 0.
 func TestListingOfWhatVanishesIsAnError(t *testing.T) {
 	b := mem.New()
 	b.Put("a.tar", []byte("a"))

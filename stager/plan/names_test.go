@@ -99,7 +99,7 @@ func FuzzNamesAccept(f *testing.F) {
 				t.Errorf("%q: accepted %q below a file", keys, key)
 			}
 			if err != nil {
-				// Nothing but what one key or another has wrong is refused.
+				// Only keys with a known problem are refused.
 				if !clash && !accepted[key] && checkKey(key) == nil {
 					t.Errorf("%q: refused %q: %v", keys, key, err)
 				}
@@ -113,8 +113,7 @@ func FuzzNamesAccept(f *testing.F) {
 	})
 }
 
-// Whatever archives become, no two of the accepted keys share a path, and nothing else is
-// refused.
+// Whatever archives become, no two accepted keys share a path, and nothing else is refused.
 func FuzzUnpackedNamesShareNoPath(f *testing.F) {
 	f.Add("a.tar\na.zip\na/b")
 	f.Add("a\na.tar\na.tar.gz\na.tar.tar\na.tar/x\na/b.tar")
@@ -168,7 +167,7 @@ func FuzzFlatNamesDiffer(f *testing.F) {
 	f.Add(strings.Repeat("a/", 150), strings.Repeat("a/", 151))
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if checkKey(a) != nil || checkKey(b) != nil {
-			return // no keys, so they have no names
+			return // without keys there are no names
 		}
 		x, y := FlatName(a), FlatName(b)
 		if (x == y) != (a == b) {

@@ -58,7 +58,7 @@ func TestResolve(t *testing.T) {
 		spec       ShardSpec
 		env        string
 		node, part Shard
-		err        string // a word of it
+		err        string // a word of the error
 	}{
 		{name: "alone", spec: auto, node: Shard{0, 1}, part: Shard{0, 1}},
 		{name: "said", spec: auto, env: "STAGER_INDEX=2 STAGER_COUNT=8 RANK=x NODE_RANK=1", node: Shard{2, 8}, part: Shard{2, 8}},
@@ -114,7 +114,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// environment is "NAME=value NAME=value" as a function.
+// environment converts "NAME=value NAME=value" to a function.
 func environment(text string) func(string) string {
 	env := make(map[string]string)
 	for _, pair := range strings.Fields(text) {

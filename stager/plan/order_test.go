@@ -12,8 +12,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// These orders are promised: a run that goes on under a newer release must find the
-// files in the order in which it left them.
+// These orders are guaranteed: a run that continues with a newer release must find the files in the
+// same order.
 func TestOrderIsTheSameInEveryRelease(t *testing.T) {
 	block := OrderSpec{By: ByBlock, Seed: 17, Block: 4}
 	balanced := OrderSpec{By: Balanced, Seed: 17, Candidates: 4, Over: 30}
@@ -43,8 +43,8 @@ func TestOrderIsTheSameInEveryRelease(t *testing.T) {
 	}
 }
 
-// classed is a dataset that was written class by class, ten samples a shard, in which
-// each class is twice the one before it. The shards between two classes have both.
+// classed returns a dataset that was written class by class, ten samples per shard, in which each
+// class is twice as large as the one before it. The shards between two classes have both.
 func classed(n, classes int) Manifest {
 	var m Manifest
 	m.Objects, m.Counts = make([]backends.Object, n), make([]Counts, n)
@@ -52,7 +52,7 @@ func classed(n, classes int) Manifest {
 		m.Classes = append(m.Classes, fmt.Sprintf("c%02d", k))
 	}
 	samples := 10 * n
-	at := func(k int) int { return samples * (1<<k - 1) / (1<<classes - 1) } // where a class begins
+	at := func(k int) int { return samples * (1<<k - 1) / (1<<classes - 1) } // first sample of a class
 	for i := range n {
 		m.Objects[i].Key = fmt.Sprintf("shard-%06d.tar", i)
 		m.Counts[i].Samples = 10
@@ -65,7 +65,7 @@ func classed(n, classes int) Manifest {
 	return m
 }
 
-// Orders of large datasets, by their sums: what ten shards show may hide a drift.
+// Digests of orders of large datasets: ten shards may not reveal a drift.
 func TestLargeOrdersAreTheSameInEveryRelease(t *testing.T) {
 	m := classed(20_000, 5)
 	for _, tt := range []struct {
@@ -85,7 +85,7 @@ func TestLargeOrdersAreTheSameInEveryRelease(t *testing.T) {
 	}
 }
 
-// TestEachObjectComesOnce, in every order, and epochs and seeds differ.
+// TestEachObjectComesOnce checks every order; epochs and seeds must differ.
 func TestEachObjectComesOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 200).Draw(t, "objects")
@@ -114,8 +114,7 @@ func TestEachObjectComesOnce(t *testing.T) {
 	})
 }
 
-// Nodes take their part of one order: merged, they are that order again, however many
-// they are.
+// The nodes' parts of one order, merged, are that order again, for any number of nodes.
 func TestNodesMergeToTheOrder(t *testing.T) {
 	m := classed(3000, 4)
 	for _, by := range []string{ByName, Shuffle, ByBlock, Balanced} {
@@ -137,7 +136,7 @@ func TestNodesMergeToTheOrder(t *testing.T) {
 	}
 }
 
-// take is a node's part of an order.
+// take returns a node's part of an order.
 func take(node Shard, order []int) (part []int) {
 	for position, object := range order {
 		if node.Owns(position) {
@@ -165,8 +164,8 @@ func TestBlocksStayTogether(t *testing.T) {
 	}
 }
 
-// TestShuffleIsEven counts which of the 24 orders of four objects come. With 24,000
-// epochs each is expected 1,000 times; the seed is fixed, so the test is too.
+// TestShuffleIsEven counts the 24 orders of four objects. With 24,000 epochs each is expected 1,000
+// times. The seed is fixed, so the test is deterministic.
 func TestShuffleIsEven(t *testing.T) {
 	order := Order(OrderSpec{By: Shuffle, Seed: 5}, classed(4, 1))
 	seen := make(map[[4]int]int)

@@ -14,7 +14,7 @@ import (
 	"github.com/stager-dev/stager/stager/internal/golden"
 )
 
-// onlyS3 stands for a registry that knows one protocol.
+// onlyS3 simulates a registry with a single protocol.
 func onlyS3(url string) error {
 	if !strings.HasPrefix(url, "s3://") || strings.ContainsAny(url, "{}") {
 		return errors.New("not a URL of a known store")
@@ -22,8 +22,7 @@ func onlyS3(url string) error {
 	return nil
 }
 
-// TestParse holds each plan of testdata against what it means, or against all that
-// is wrong with it.
+// TestParse compares each plan of testdata with its meaning, or with the list of its errors.
 func TestParse(t *testing.T) {
 	files, err := filepath.Glob("testdata/plans/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -76,10 +75,10 @@ func marshal(t *testing.T, p *StagePlan) []byte {
 	return text
 }
 
-// FuzzParse: nothing makes it panic, and a plan that is accepted says the same when
-// it is written and read again.
+// FuzzParse checks that no input causes a panic, and that an accepted plan stays the same when it
+// is written and parsed again.
 func FuzzParse(f *testing.F) {
-	files, _ := filepath.Glob("testdata/plans/*.txtar") // the pattern is good
+	files, _ := filepath.Glob("testdata/plans/*.txtar") // the pattern is valid
 	for _, file := range files {
 		archive, err := txtar.ParseFile(file)
 		if err != nil {

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// An init container and a sidecar divide a plan between them: nothing is done twice,
-// and nothing is left out.
+// An init container and a sidecar divide a plan: nothing is done twice, and nothing is omitted.
 func TestPart(t *testing.T) {
 	p, err := Parse([]byte(`apiVersion: stager.dev/v1alpha1
 kind: StagePlan
@@ -24,7 +23,7 @@ spec:
 	}
 	for part, want := range map[string][]string{
 		PartAll:      {"whole", "bounded", "moving", "out"},
-		PartPrefetch: {"whole", "bounded", "moving"}, // whose source is looked for
+		PartPrefetch: {"whole", "bounded", "moving"}, // only its source is checked
 		PartRest:     {"moving", "out"},
 	} {
 		var got []string
@@ -39,7 +38,7 @@ spec:
 			t.Errorf("part %s has %v, want %v", part, got, want)
 		}
 	}
-	// A pod that fills a volume over its limit is evicted, so the limit bounds.
+	// A pod that exceeds a volume's limit is evicted, so the limit applies.
 	for i, want := range []Bytes{1 << 30, 1 << 20, 0} {
 		if in := p.Spec.Inputs[i]; in.MaxBytes != want {
 			t.Errorf("input %s takes at most %s, want %s", in.Name, in.MaxBytes, want)

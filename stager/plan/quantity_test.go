@@ -24,7 +24,7 @@ func TestBytes(t *testing.T) {
 		"60GB": "write 500M", "ten": "write 500M", "1 Gi": "write 500M", "-1": "negative", "-1Gi": "negative",
 		"100m": "whole number", "0.5": "whole number", "1e-3": "whole number",
 		"8Ei": "below 8Ei", "1e99": "below 8Ei", "9223372036854775807": "below 8Ei", "99999999999999999999999": "below 8Ei",
-		"1e9999999": "write 500M", "1" + strings.Repeat("0", 1000): "write 500M", // small texts that are hard work
+		"1e9999999": "write 500M", "1" + strings.Repeat("0", 1000): "write 500M", // short texts that are expensive to parse
 	} {
 		var got Bytes
 		if err := got.set(text); err == nil || !strings.Contains(err.Error(), word) || got != 0 {

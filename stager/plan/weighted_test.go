@@ -10,7 +10,7 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// sources are datasets of so many objects of 100 bytes, with weights.
+// sources returns datasets of objects of 100 bytes, with weights.
 func sources(shares ...Share) Manifest {
 	m := Manifest{Shares: shares}
 	for _, s := range shares {
@@ -38,8 +38,8 @@ func TestWeightedOrderIsTheSameInEveryRelease(t *testing.T) {
 	}
 }
 
-// Whatever the sources and weights: all of each source comes, no part of one twice more
-// often than another, and at each position a source is within a shard of its share.
+// For any sources and weights, all of each source is delivered, its objects equally often within
+// one, and at each position a source is within a shard of its share.
 func TestWeightsHold(t *testing.T) {
 	type input struct {
 		m    Manifest
@@ -85,7 +85,7 @@ func TestWeightsHold(t *testing.T) {
 	})
 }
 
-// At every position, what came is mixed as the weights say.
+// At every position, the mix so far matches the weights.
 func TestWeightsHoldAllAlong(t *testing.T) {
 	m := sources(Share{"web", 7000, 7}, Share{"books", 100, 2}, Share{"code", 1000, 1})
 	order := Order(OrderSpec{By: Weighted, Seed: 1}, m)(0)
@@ -105,7 +105,7 @@ func TestWeightsHoldAllAlong(t *testing.T) {
 			}
 		}
 	}
-	// No node gets more of a source than its part.
+	// No node gets more of a source than its share.
 	for i := range 2 {
 		books := 0
 		for _, o := range take(Shard{i, 2}, order) {
