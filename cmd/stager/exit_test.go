@@ -56,7 +56,7 @@ func TestExitCodes(t *testing.T) {
 		{local(errors.New("the file became shorter while it was sent")), 74},
 		{&backends.Error{Op: "write", Kind: backends.NoSpace, Err: local(syscall.ENOSPC)}, 73},
 		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.EIO}, 74},
-		{&os.LinkError{Op: "rename", Old: "/x", New: "/y", Err: syscall.EIO}, 74}, // a restore's last rename, which was 70
+		{&os.LinkError{Op: "rename", Old: "/x", New: "/y", Err: syscall.EIO}, 74}, // the last rename of a restore, which was 70
 		{fmt.Errorf("rename: %w", syscall.EIO), 74},
 		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.ENOSPC}, 73},
 		{&fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}, 77},
@@ -103,7 +103,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// wrapped is err as callers hand it up.
+// wrapped wraps err as callers do.
 func wrapped(err error) error {
 	if err == nil {
 		return nil
@@ -136,7 +136,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// The codes by which Kubernetes gives up are told wherever they are given.
+// The exit codes that Kubernetes does not retry are listed wherever they are documented.
 func TestCodesAreTold(t *testing.T) {
 	for _, code := range []int{exitEnd, exitUsage, exitNoInput, exitUnavailable, exitNoSpace, exitIO, exitTryAgain, exitCorrupt, exitPermission, exitConfig} {
 		if !strings.Contains(about, fmt.Sprintf(" %d ", code)) {

@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// parser is that of run.
+// parser returns the parser of run.
 func parser(t *testing.T, c *cli) *kong.Kong {
 	t.Helper()
 	k, err := kong.New(c, kong.Name("stager"), kong.Description(about), kong.DefaultEnvars("STAGER"), kong.Exit(func(int) {}),
@@ -21,10 +21,9 @@ func parser(t *testing.T, c *cli) *kong.Kong {
 	return k
 }
 
-// A variable of the environment holds for every command that is run in it, so it
-// must mean the same to all of them.
+// An environment variable applies to every command, so it must mean the same to all of them.
 func TestEachFlagHasATwinAndEachTwinOneMeaning(t *testing.T) {
-	// What differs in words alone.
+	// Flags that differ only in their help.
 	same := map[string]bool{"STAGER_JSON": true, "STAGER_STEP": true, "STAGER_SAMPLES_SEEN": true}
 	type flag struct {
 		command, help string

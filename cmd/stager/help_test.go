@@ -7,12 +7,11 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// screen is the number of lines that a terminal shows at once, with some room for a window
-// that somebody has made larger.
+// screen is the number of lines on a terminal, with some allowance for an enlarged window.
 const screen = 30
 
-// TestHelpFitsAScreen walks all commands: each has a group in "stager --help", and what a
-// reader needs, text, examples and arguments, comes before its flags and fits a screen.
+// TestHelpFitsAScreen checks all commands: each has a group in "stager --help", and its text,
+// examples and arguments come before its flags and fit a screen.
 func TestHelpFitsAScreen(t *testing.T) {
 	var c cli
 	var out strings.Builder
@@ -29,7 +28,7 @@ func TestHelpFitsAScreen(t *testing.T) {
 			t.Errorf("%s: no group, want one of cli.go", node.Path())
 		}
 		out.Reset()
-		_, _ = parser.Parse(append(words, "--help")) // arguments are missing
+		_, _ = parser.Parse(append(words, "--help")) // required arguments are missing
 		before, _, found := strings.Cut(out.String(), "\nFlags:\n")
 		if !found {
 			t.Errorf("%s --help: no flags in %q", node.Path(), out.String())

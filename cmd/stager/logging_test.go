@@ -11,8 +11,8 @@ import (
 	"github.com/stager-dev/stager/backends"
 )
 
-// A JSON log had "49 MiB" for bytes and nanoseconds for durations, which no program can
-// compare with the metrics. A text log is for people, and keeps its units.
+// A JSON log had "49 MiB" for bytes and nanoseconds for durations, which no program can compare
+// with the metrics. A text log is for people, and keeps its units.
 func TestLogsHaveNumbersForProgramsAndUnitsForPeople(t *testing.T) {
 	say := func(format string) string {
 		file, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -40,8 +40,8 @@ func TestLogsHaveNumbersForProgramsAndUnitsForPeople(t *testing.T) {
 	}
 }
 
-// What an earlier run had brought counted as this one's speed, and a run that was cut
-// short had its bar filled to 100 %.
+// Bytes fetched by an earlier run were counted in this run's rate, and the bar of an interrupted
+// run was filled to 100 %.
 func TestPaceLeavesOutWhatWasThereBefore(t *testing.T) {
 	now := time.Unix(0, 0)
 	d := &display{clock: func() time.Time { return now }}

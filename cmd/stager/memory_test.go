@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// groupsOf makes the control groups of a test: a file of /proc/self/cgroup, and limits by
-// their paths.
+// groupsOf creates the control groups of a test: a file in place of /proc/self/cgroup, and limits
+// by path.
 func groupsOf(t *testing.T, own string, limits map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -30,10 +30,10 @@ func groupsOf(t *testing.T, own string, limits map[string]string) {
 	}
 }
 
-const none = "9223372036854771712\n" // in version 1
+const none = "9223372036854771712\n" // "no limit" in version 1
 
-// The sidecar was killed for its memory: the runtime did not know the limit of its group,
-// and let garbage grow beyond it.
+// The sidecar was killed for its memory use: the runtime did not know the limit of its control
+// group, and garbage exceeded it.
 func TestMemoryLimitIsThatOfTheControlGroup(t *testing.T) {
 	for _, tt := range []struct {
 		name, own string
@@ -73,11 +73,11 @@ func TestMemoryLimitIsThatOfTheControlGroup(t *testing.T) {
 	}
 }
 
-// A limit that the user set stands, and counts where it is the lower one.
+// A limit set by the user is kept, and used if it is the lower one.
 func TestMemoryLimitOfTheUserStands(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	for set, want := range map[int64]int64{16 << 20: 16 << 20, 128 << 20: 64 << 20, math.MaxInt64: 64 << 20} {
-		t.Setenv(goMemLimit, "set") // as the runtime read it at the start
+		t.Setenv(goMemLimit, "set") // read by the runtime at start
 		debug.SetMemoryLimit(set)
 		groupsOf(t, "0::/\n", map[string]string{"memory.max": "67108864\n"})
 		limitMemory()

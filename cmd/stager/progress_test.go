@@ -9,7 +9,7 @@ import (
 	"github.com/vbauerster/mpb/v8"
 )
 
-// Ctrl-C filled the bar to 100 %, as if all had been brought.
+// Ctrl-C filled the bar to 100 %, as if everything had been fetched.
 func TestBarStaysWhereTheWorkWasCutShort(t *testing.T) {
 	for _, tt := range []struct {
 		bytes int64
@@ -20,7 +20,7 @@ func TestBarStaysWhereTheWorkWasCutShort(t *testing.T) {
 		d.bars = mpb.New(mpb.WithOutput(&shown), mpb.WithWidth(40), mpb.WithAutoRefresh())
 		d.bar = d.addBar()
 		d.update(moving{Phase: "fetching", Bytes: tt.bytes, BytesTotal: 1000})
-		d.close() // as commands do at their end and at an interrupt
+		d.close() // as commands do on exit and on interrupt
 		all := regexp.MustCompile(`\d+ ?%`).FindAllString(shown.String(), -1)
 		if len(all) == 0 || all[len(all)-1] != tt.want {
 			t.Errorf("after %d of 1000 bytes: the bar ends with %q, want %q", tt.bytes, all, tt.want)

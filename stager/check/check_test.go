@@ -17,7 +17,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// slow lets calls take their time, which is virtual here: measuring waits for it.
+// slow delays calls. Time is virtual here, and measurements wait for it.
 func slow() *conformance.Faults {
 	var f conformance.Faults
 	for _, op := range []conformance.Op{conformance.Read, conformance.Create, conformance.Stat} {
@@ -26,10 +26,10 @@ func slow() *conformance.Faults {
 	return &f
 }
 
-// others are what lies beside the scratch directory.
+// others are the objects beside the scratch directory.
 var others = map[string]int64{"data/a": 1, "data/b": 100_000, "data/c": 3 << 20, "data/d": 5000, "x": 0}
 
-// try checks a store that has others, and tells what else is there afterwards.
+// try checks a store that has others, and returns what else exists afterwards.
 func try(ctx context.Context, t *testing.T, cfg Config, wrap func(backends.Backend) backends.Backend) (r *Report, left []string, err error) {
 	t.Helper()
 	m := mem.NewWith(backends.Capabilities{Parallelism: 4, MaxParallelism: 64, PartSize: 64 << 10, Checksum: backends.CRC32C})
@@ -78,7 +78,7 @@ func TestAWholeStore(t *testing.T) {
 		if s.Many.Requests <= 4 || s.Tiny.Requests <= 4 {
 			t.Errorf("at once were %d requests, and %d for small files; want more than the 4 that this distant store began with", s.Many.Requests, s.Tiny.Requests)
 		}
-		// Each takes 20 ms.
+		// Each read takes 20 ms.
 		if got, most := s.Tiny.Read/TinyBytes, 50*1.05*float64(s.Tiny.Requests); got <= 4/0.02*1.05 || got > most {
 			t.Errorf("%.0f small files a second are read, want more than 4 at once bring, and at most %.0f", got, most)
 		}
@@ -106,7 +106,7 @@ func TestReadOnlyWritesNothing(t *testing.T) {
 	})
 }
 
-// Every sentence has its words, and there are no words without a sentence.
+// Every sentence has an explanation, and every explanation a sentence.
 func TestEachPromiseIsExplained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := map[string]bool{}
@@ -136,7 +136,7 @@ func TestBrokenStoresAreNamed(t *testing.T) {
 		what     string
 		wrap     func(backends.Backend) backends.Backend
 		readOnly bool
-		sentence string // that must fail
+		sentence string // expected to fail
 		kind     backends.Kind
 	}{
 		{"replaces what must be absent", func(b backends.Backend) backends.Backend { return careless{b} }, false, "of eight writers of a free key one wins", backends.Invalid},
@@ -180,7 +180,7 @@ func TestWhenWritingIsRefused(t *testing.T) {
 	})
 }
 
-// A key that may write and not delete leaves one object, and says where.
+// With a key that may write but not delete, one object is left, and the report names it.
 func TestWhenDeletingIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, there, err := try(t.Context(), t, Config{}, slow().Always(conformance.Delete, conformance.Fail(backends.Permission)).Wrap)
@@ -222,7 +222,7 @@ func TestAStoreThatGoesAway(t *testing.T) {
 	})
 }
 
-// It may be interrupted at any step.
+// A check may be interrupted at any step.
 func TestInterruptedItLeavesNothing(t *testing.T) {
 	for _, at := range []string{"writing a first object", "a long listing is whole", "a change under way mixes no versions", "parts may come in any order, and twice", fullSpeed} {
 		synctest.Test(t, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestWhatCannotBeChecked(t *testing.T) {
 	})
 }
 
-// A clock is told as far as the store's answer allows.
+// The skew is computed as precisely as the store's response allows.
 func TestSkew(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
@@ -286,7 +286,7 @@ func (b unpinned) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	return b.Backend.OpenRange(ctx, obj, off, n)
 }
 
-// flipping changes the 1,000th byte of everything.
+// flipping changes the 1,000th byte of every object.
 type flipping struct{ backends.Backend }
 
 func (b flipping) OpenRange(ctx context.Context, obj backends.Object, off, n int64) (io.ReadCloser, error) {
@@ -297,7 +297,7 @@ func (b flipping) OpenRange(ctx context.Context, obj backends.Object, off, n int
 	return &flipped{body, 1000 - off}, nil
 }
 
-// ObjectChecksum is that of the whole bytes.
+// ObjectChecksum returns the checksum of the unchanged bytes.
 func (f *flipped) ObjectChecksum() backends.Checksum {
 	return f.ReadCloser.(backends.ChecksumReader).ObjectChecksum()
 }
@@ -316,8 +316,8 @@ func (f *flipped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// belated is a store that does what it was asked though the asker has broken off, a
-// moment later: after the scratch directory was removed.
+// belated is a store that still performs a cancelled request, a moment later: after the scratch
+// directory was removed.
 type belated struct{ backends.Backend }
 
 func (b belated) Create(_ context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
@@ -353,7 +353,7 @@ func TestWhatTheStoreDoesAfterTheInterruptIsRemovedToo(t *testing.T) {
 	})
 }
 
-// refusing fails each delete of a key that is not there, as rclone serve s3 does.
+// refusing fails each delete of a missing key, as rclone serve s3 does.
 type refusing struct{ backends.Backend }
 
 func (s refusing) Delete(ctx context.Context, key string) error {
@@ -363,8 +363,8 @@ func (s refusing) Delete(ctx context.Context, key string) error {
 	return s.Backend.Delete(ctx, key)
 }
 
-// A check of a store that fails one request for ever took two minutes for each, in
-// silence.
+// With a store that always fails one request, a check took two minutes for each such request,
+// without any message.
 func TestAStoreThatFailsOneRequestForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -45,7 +45,7 @@ func TestSeveralNodesNeedOneWinner(t *testing.T) {
 	}
 }
 
-// promising is a store with other facts.
+// promising is a store with other capabilities.
 type promising struct {
 	*mem.Backend
 	create bool

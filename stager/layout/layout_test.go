@@ -11,7 +11,7 @@ import (
 	"github.com/stager-dev/stager/backends/mem"
 )
 
-// destination is a store whose requests are counted.
+// destination is a store that counts requests.
 type destination struct {
 	*mem.Backend
 	faults conformance.Faults
@@ -75,7 +75,7 @@ func TestLayoutIsSharedByAllWorkers(t *testing.T) {
 	}
 }
 
-// Each of these workers ended with success, and some objects were at no worker.
+// Each of these workers exited with success, although no worker handled some of the objects.
 func TestLayoutRefusesAWorkerThatDiffers(t *testing.T) {
 	other := of(3, "a", "b")
 	other.Options = map[string]string{"--include": Quote([]string{"*.tar", "*.json"})}
@@ -120,9 +120,9 @@ func TestLayoutMayChangeAfterACompleteRun(t *testing.T) {
 	}
 }
 
-// The first worker of a second run ends before the source changes. With the marks of the
-// first run the record looks complete, so the second worker would replace it, and both
-// would end with success.
+// The first worker of a second run ends before the source changes. With the marks of the first run
+// the record looks complete, so the second worker would replace it, and both would exit with
+// success.
 func TestLayoutOfASecondRunIsOpenUntilAllFinish(t *testing.T) {
 	d := newDestination()
 	for i := range 2 {
@@ -130,7 +130,7 @@ func TestLayoutOfASecondRunIsOpenUntilAllFinish(t *testing.T) {
 	}
 	d.finish(t, d.join(t, of(2, "a"), 0))
 	d.refused(t, of(2, "a", "b"), 1, "1 of its 2 workers has not finished (1)")
-	d.finish(t, d.join(t, of(2, "a"), 0)) // a pod that was started again
+	d.finish(t, d.join(t, of(2, "a"), 0)) // a restarted pod
 	d.finish(t, d.join(t, of(2, "a"), 1))
 	d.join(t, of(2, "a", "b"), 0)
 }
@@ -146,9 +146,9 @@ func TestLayoutIsLeftToOneWorkerAlone(t *testing.T) {
 	}
 	first := d.join(t, of(1, "a", "b"), 0) // it was killed, and the source has changed
 	for i := range 2 {
-		d.join(t, of(2, "a", "b"), i) // several go on
+		d.join(t, of(2, "a", "b"), i) // several workers continue
 	}
-	last := d.join(t, of(1, "a", "b"), 0) // and one does the rest
+	last := d.join(t, of(1, "a", "b"), 0) // and one worker does the rest
 	if !d.finish(t, last) {
 		t.Error("one worker alone does not finish, want that it does")
 	}
@@ -165,7 +165,7 @@ func TestLayoutIsLeftToOneWorkerAlone(t *testing.T) {
 	d.refused(t, of(1, "x"), 0, "the source has changed: it has 1 objects now, and had 2")
 }
 
-// The reply to the first create is lost, so the record is this worker's own.
+// The response to the first create is lost, so the record is this worker's own.
 func TestLayoutIsJoinedAfterALostReply(t *testing.T) {
 	d := newDestination()
 	d.faults.Add(conformance.Commit, conformance.Lost(backends.Unavailable))
@@ -212,7 +212,7 @@ func TestLayoutKeepsARecordThatItCannotRead(t *testing.T) {
 	}
 }
 
-// Fields of a later version stay out of the comparison.
+// Fields of a later version are not compared.
 func TestLayoutIgnoresUnknownFields(t *testing.T) {
 	d := newDestination()
 	d.join(t, of(2, "a"), 0)

@@ -39,7 +39,7 @@ func openPacked(t testing.TB, m *mem.Backend, cfg Config) *Packed {
 	return p
 }
 
-// images are samples of two files in directories, and something beside them.
+// images returns samples of two files in directories, and some other files.
 func images(n int) *mem.Backend {
 	m := mem.New()
 	for i := range n {
@@ -49,7 +49,7 @@ func images(n int) *mem.Backend {
 	return m
 }
 
-// whole reads all bytes of a shard.
+// bytesOf reads all bytes of a shard.
 func bytesOf(t testing.TB, p *Packed, obj backends.Object) []byte {
 	t.Helper()
 	into := make(at, obj.Size)
@@ -75,7 +75,7 @@ func list(t testing.TB, p *Packed) []backends.Object {
 	return all
 }
 
-// members are the files of an archive in their order.
+// members returns the files of an archive in order.
 func members(t testing.TB, archive []byte) (names []string, contents map[string][]byte) {
 	t.Helper()
 	contents = make(map[string][]byte)
@@ -94,12 +94,12 @@ func members(t testing.TB, archive []byte) (names []string, contents map[string]
 	}
 }
 
-// Every file comes once, whole, beside those of its sample, in shards that are no larger
-// than was asked for, in the listing's order or in one that the seed alone decides.
+// Every file is packed once, completely, next to those of its sample. Shards do not exceed the
+// requested size. The order is that of the listing, or one that depends only on the seed.
 func TestEveryFileIsInOneShard(t *testing.T) {
 	m := images(200)
 	m.Generate("README", 77)
-	m.Generate("large.bin", whole+12345) // larger than a shard, and than what is read whole
+	m.Generate("large.bin", whole+12345) // larger than a shard, and than a file that is read whole
 	seed := uint64(7)
 	for _, shuffle := range []*uint64{nil, &seed} {
 		p := openPacked(t, m, Config{Shuffle: shuffle, Prefix: "train-"})
@@ -177,7 +177,7 @@ func listed(keys ...string) iter.Seq2[backends.Object, error] {
 	}
 }
 
-// However a shard is cut into ranges, they are stretches of the same bytes.
+// However a shard is divided into ranges, they are parts of the same bytes.
 func TestRangesAreStretchesOfOneArchive(t *testing.T) {
 	m := images(40)
 	m.Generate("zebra/1.bin", whole+1)
@@ -209,8 +209,8 @@ func (s *shifted) WriteAt(p []byte, off int64) (int, error) {
 	return copy(s.bytes[off-s.start:], p), nil
 }
 
-// The same files make the same shards; another version of one makes another version of
-// its shard, and of no other.
+// The same files make the same shards. Another version of a file makes another version of its
+// shard, and of no other shard.
 func TestAVersionTellsOfEveryFile(t *testing.T) {
 	m := images(100)
 	before, again := list(t, openPacked(t, m, Config{})), list(t, openPacked(t, m, Config{}))
@@ -229,15 +229,15 @@ func TestAVersionTellsOfEveryFile(t *testing.T) {
 	}
 }
 
-// A file that is replaced after it was listed is no file of the shard, and bytes that are
-// not what the store's checksum says are none either, in a file of any size.
+// A file that is replaced after the listing is not packed, nor are bytes that do not match the
+// store's checksum, for files of any size.
 func TestWhatIsNotAsListedIsNotPacked(t *testing.T) {
 	for _, size := range []int64{1000, whole + 1000} {
 		m := mem.New()
 		m.Generate("a.jpg", size)
 		p := openPacked(t, m, Config{Size: 32 << 20})
 		obj := list(t, p)[0]
-		m.Generate("a.jpg", size) // the same bytes, and another version
+		m.Generate("a.jpg", size) // the same bytes, but another version
 		if _, err := p.ReadRange(t.Context(), obj, 0, obj.Size, make(at, obj.Size), nil); backends.KindOf(err) != backends.Changed {
 			t.Errorf("a file of %d bytes that was replaced: got %v, want kind Changed", size, err)
 		}
@@ -257,7 +257,7 @@ func TestWhatIsNotAsListedIsNotPacked(t *testing.T) {
 	}
 }
 
-// liar tells a checksum that no object has.
+// liar reports a checksum that no object has.
 type liar struct{ *mem.Backend }
 
 var lie = backends.Checksum{Algorithm: backends.CRC32C, Value: "00000001"}
@@ -273,7 +273,7 @@ func (l liar) List(ctx context.Context, prefix string) iter.Seq2[backends.Object
 	}
 }
 
-// It is a store like others, to be read.
+// Packed files are a store that can be read like any other.
 func TestPackedFilesAreAStore(t *testing.T) {
 	p := openPacked(t, images(300), Config{})
 	conformance.Inspect(t, func(*testing.T) *backends.Store { return p.Store }, list(t, p)[:3])
@@ -299,7 +299,7 @@ func TestAReaderThatIsLeftEndsItsRequests(t *testing.T) {
 	}
 }
 
-// What is said of shards is understood by who reads an index.
+// Package plan can read the index.
 func TestIndexIsThatOfAPlan(t *testing.T) {
 	p := openPacked(t, images(100), Config{})
 	text, err := p.Index()

@@ -13,7 +13,7 @@ import (
 	"github.com/stager-dev/stager/stager/transfer"
 )
 
-// packing is what one worker does.
+// packing runs one worker at a time.
 type packing struct {
 	src, dst  *mem.Backend
 	overwrite bool
@@ -52,7 +52,7 @@ func (p *packing) does(t *testing.T, index, count int) {
 	}
 }
 
-// indexed checks whether there is an index, and that it is that of the packing.
+// indexed checks whether there is an index, and that it is the packing's.
 func (p *packing) indexed(t *testing.T, want bool) {
 	t.Helper()
 	got, ok := p.dst.Get(IndexKey)
@@ -81,12 +81,12 @@ func TestPackByWorkersPublishesTheIndexOnce(t *testing.T) {
 	if err := p.publisher(t).Verify(t.Context()); err != nil {
 		t.Errorf("Verify: got %v, want no error", err)
 	}
-	p.does(t, 1, 3) // again
+	p.does(t, 1, 3) // run again
 	p.indexed(t, true)
 }
 
-// Each of these ended with success in both workers, and an index of shards that hold
-// samples twice or not at all.
+// In each of these cases both workers exited with success, and the index listed shards with
+// duplicate or missing samples.
 func TestPackRefusesAWorkerThatPacksOtherwise(t *testing.T) {
 	seeds := [2]uint64{1, 2}
 	for _, tt := range []struct {
@@ -104,7 +104,7 @@ func TestPackRefusesAWorkerThatPacksOtherwise(t *testing.T) {
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			p := newPacking(200)
-			p.overwrite = true // replaces shards, not what other workers agreed on
+			p.overwrite = true // replaces shards, but not the agreement with other workers
 			p.cfg.Shuffle = &seeds[0]
 			p.does(t, 0, 3)
 			tt.change(p)
@@ -117,7 +117,7 @@ func TestPackRefusesAWorkerThatPacksOtherwise(t *testing.T) {
 	p.refuses(t, 1, 2, "this worker is one of 2, and they are 3")
 }
 
-// An index.jsonl of another program was replaced without a word.
+// An index.jsonl of another program was silently replaced.
 func TestPackKeepsAForeignIndex(t *testing.T) {
 	p := newPacking(100)
 	p.dst.Put(IndexKey, []byte("precious"))
@@ -130,8 +130,8 @@ func TestPackKeepsAForeignIndex(t *testing.T) {
 	p.indexed(t, true)
 }
 
-// A directory that became smaller could not be packed again, not with --overwrite either:
-// shards of the older packing stood in the way.
+// A directory that had become smaller could not be packed again, not even with --overwrite: shards
+// of the older packing were in the way.
 func TestPackAgainOfFewerFiles(t *testing.T) {
 	p := newPacking(200)
 	p.does(t, 0, 1)
@@ -155,7 +155,7 @@ func TestPackAgainOfFewerFiles(t *testing.T) {
 	}
 }
 
-// While a packing of changed files is under way, no index describes shards that are gone.
+// While changed files are being packed, no index describes shards that were removed.
 func TestPackRemovesItsIndexBeforeItReplacesShards(t *testing.T) {
 	p := newPacking(200)
 	for i := range 2 {
@@ -182,7 +182,7 @@ func TestPackVerifyComparesTheIndex(t *testing.T) {
 	}
 }
 
-// WebDataset takes 1.jpg and 1.JPG for one field of one sample, and stops at the shard.
+// WebDataset treats 1.jpg and 1.JPG as the same field of a sample, and stops at the shard.
 func TestPackRefusesExtensionsThatDifferInCase(t *testing.T) {
 	for _, tt := range []struct {
 		keys    string

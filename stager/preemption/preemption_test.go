@@ -71,8 +71,8 @@ func TestAFileIsTheNotice(t *testing.T) {
 	})
 }
 
-// The service of a cloud asks for a token, refuses it when it is old, and answers 404
-// until there is something to tell.
+// A cloud's service requires a token, refuses an old one, and responds with 404 until there is a
+// notice.
 func TestAnAddressIsAskedAsTheCloudWants(t *testing.T) {
 	var asked atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -104,8 +104,8 @@ func TestAnAddressIsAskedAsTheCloudWants(t *testing.T) {
 	}
 }
 
-// The file of a notice lay in a directory where others may write. As a FIFO it stopped the
-// watch for ever, and as a file without end it filled the memory.
+// The notice file was in a directory where others may write. A FIFO in its place blocked the watch
+// for ever, and an endless file filled the memory.
 func TestWaitReadsABoundedRegularFile(t *testing.T) {
 	dir := t.TempDir()
 	fifo, hole := filepath.Join(dir, "fifo"), filepath.Join(dir, "hole")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asInit names in the environment the script that this binary runs instead of tests.
+// asInit is the environment variable with the script that this binary runs instead of tests.
 const asInit = "STAGER_PROCESS_TEST_SCRIPT"
 
 func TestMain(m *testing.M) {
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	if script == "" {
 		os.Exit(m.Run())
 	}
-	if os.Getpid() == 1 { // in namespaces of its own, whose /proc is not there yet
+	if os.Getpid() == 1 { // in new namespaces, where /proc is not mounted yet
 		if unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") != nil || unix.Mount("proc", "/proc", "proc", 0, "") != nil {
 			os.Exit(98)
 		}
@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// orphaned ends with 0 when an orphan that it leaves is reaped, and with 9 when it is a
-// zombie after a minute.
+// orphaned exits with 0 if an orphan that it leaves is reaped, and with 9 if it is still a zombie
+// after a minute.
 const orphaned = `
 orphan=$(sh -c '(exec sh -c "echo \$\$" ) & wait; (exec sh -c "echo \$\$; exec >&-; exit 3" &) ' | tail -n 1)
 for i in $(seq 600); do
@@ -46,8 +46,8 @@ for i in $(seq 600); do
 done
 exit 9`
 
-// "run --" as the first process of a container reaped no orphans: each stayed a zombie
-// until the container's limit of processes was reached.
+// "run --" as the first process of a container reaped no orphans: each stayed a zombie until the
+// container's limit of processes was reached.
 func TestRunReapsOrphans(t *testing.T) {
 	for name, attr := range map[string]*syscall.SysProcAttr{
 		"as subreaper": {},
@@ -69,7 +69,7 @@ func TestRunReapsOrphans(t *testing.T) {
 	}
 }
 
-// Commands of one process do not take each other's end.
+// Commands of one process do not receive each other's exit code.
 func TestRunReturnsTheCodeOfItsOwnCommand(t *testing.T) {
 	var runs sync.WaitGroup
 	for i := range 20 {
@@ -93,7 +93,7 @@ func TestRunReturnsTheCodeOfItsOwnCommand(t *testing.T) {
 func TestRunPassesSignalsOn(t *testing.T) {
 	signals := make(chan os.Signal, 1)
 	signals <- syscall.SIGUSR1
-	// The signal may come before the trap is set: then it ends the shell.
+	// The signal may arrive before the trap is set: then it kills the shell.
 	code, err := Run([]string{"sh", "-c", "trap 'exit 5' USR1; while :; do sleep 0.01; done"}, nil, signals)
 	if err != nil || code != 5 && code != 128+int(syscall.SIGUSR1) {
 		t.Errorf("got %d (%v), want 5 by the trap, or the signal's own 138", code, err)

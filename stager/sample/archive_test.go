@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// spanned are the spans of an archive, as text.
+// spanned returns the spans of an archive as text.
 func spanned(t *testing.T, name string, body []byte) (*format, string, error) {
 	t.Helper()
 	f, spans, err := index(name, bytes.NewReader(body), int64(len(body)))
@@ -53,7 +53,7 @@ func TestSamplesOfTar(t *testing.T) {
 	}
 }
 
-// The checksum of the format's own documentation: CRC-32C of "123456789", masked.
+// The checksum from the format's documentation: CRC-32C of "123456789", masked.
 func TestMasked(t *testing.T) {
 	if got, want := crc32.Checksum([]byte("123456789"), castagnoli), uint32(0xe3069283); got != want {
 		t.Errorf("got %#x, want %#x", got, want)
@@ -99,7 +99,7 @@ func TestBadArchives(t *testing.T) {
 	}
 }
 
-// FuzzIndex: whatever the bytes are, samples lie within the file, one behind the other.
+// FuzzIndex checks that, for any bytes, samples lie within the file, one after the other.
 func FuzzIndex(f *testing.F) {
 	f.Add("a.tar", archive(f, "a.jpg", "a.cls", "x/", "b"))
 	f.Add("a.tfrecord", append(record("one"), record("")...))

@@ -19,7 +19,7 @@ import (
 	"github.com/stager-dev/stager/window/disk"
 )
 
-// record is data as TFRecord has it.
+// record encodes data as a TFRecord.
 func record(data string) []byte {
 	out := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
 	out = binary.LittleEndian.AppendUint32(out, masked(crc32.Checksum(out, castagnoli)))
@@ -27,8 +27,8 @@ func record(data string) []byte {
 	return binary.LittleEndian.AppendUint32(out, masked(crc32.Checksum([]byte(data), castagnoli)))
 }
 
-// archive is a tar archive of files that hold their own names; a name that ends in a
-// slash is a directory.
+// archive returns a tar of files that contain their own names; a name that ends in a slash is a
+// directory.
 func archive(t testing.TB, names ...string) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -52,11 +52,11 @@ func archive(t testing.TB, names ...string) []byte {
 	return buf.Bytes()
 }
 
-// dataset is shards that a window hands out: it is their window.Fetcher.
+// dataset is the shards of a window. It implements window.Fetcher.
 type dataset struct {
 	names  []string
 	bodies [][]byte
-	want   []string // the samples of all, by their names
+	want   []string // names of all samples
 }
 
 func (d *dataset) Fetch(_ context.Context, item int, in *disk.Incoming) (string, error) {
@@ -64,7 +64,7 @@ func (d *dataset) Fetch(_ context.Context, item int, in *disk.Incoming) (string,
 	return "", err
 }
 
-// tars makes shards of n samples, each of two files.
+// tars returns shards of n samples, each with two files.
 func tars(t testing.TB, shards, n int) *dataset {
 	d := new(dataset)
 	for i := range shards {
@@ -79,7 +79,7 @@ func tars(t testing.TB, shards, n int) *dataset {
 	return d
 }
 
-// records makes shards of n records.
+// records returns shards of n records.
 func records(shards, n int) *dataset {
 	d := new(dataset)
 	for i := range shards {
@@ -98,16 +98,16 @@ func (d *dataset) add(name string, body []byte) {
 	d.names, d.bodies = append(d.names, name), append(d.bodies, body)
 }
 
-// house is a window over a dataset, with a sampler behind it.
+// house is a window over a dataset, with a sampler that reads from it.
 type house struct {
 	t       *testing.T
 	source  *window.Window
 	cfg     Config
 	sampler *Sampler
-	end     func() error // ends the sampler as a kill would: nothing is put back
+	end     func() error // stops the sampler as a kill would: no lease is returned
 }
 
-// newHouse has a source window of size bytes; 0: as large as is needed.
+// newHouse returns a house whose source window has size bytes; 0: as large as needed.
 func newHouse(t *testing.T, d *dataset, size int64, change func(*Config)) *house {
 	t.Helper()
 	cfg := window.Config{Input: "train", Dir: t.TempDir(), Size: size, Epochs: 2, Manifest: "p", Fetcher: d}
@@ -135,7 +135,7 @@ func newHouse(t *testing.T, d *dataset, size int64, change func(*Config)) *house
 	return h
 }
 
-// run runs something until the test ends, or stop is called.
+// run runs f until the test ends, or stop is called.
 func run(t *testing.T, f func(context.Context) error) (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var err error
@@ -161,13 +161,13 @@ func (h *house) open() {
 	h.end = sync.OnceValue(func() error { return errors.Join(stop(), s.Close()) })
 }
 
-// got is a file that a reader was given.
+// got is a file that a reader received.
 type got struct {
 	window.Lease
 	body []byte
 }
 
-// next leases a file, and reads it; false at the end of an epoch.
+// next leases a file and reads it; it returns false at the end of an epoch.
 func (h *house) next() (got, bool) {
 	h.t.Helper()
 	l, err := h.sampler.Window().Lease(context.Background(), window.LeaseRequest{Reader: "r", Wait: 20 * time.Second})
@@ -192,7 +192,7 @@ func (h *house) ack(g got) {
 	}
 }
 
-// epoch takes the rest of an epoch.
+// epoch reads the rest of an epoch.
 func (h *house) epoch() (all []got) {
 	h.t.Helper()
 	for {
@@ -205,7 +205,7 @@ func (h *house) epoch() (all []got) {
 	}
 }
 
-// samples are the names of those in a file, in its order; each must be whole.
+// samples returns the names of a file's samples, in order; each must be complete.
 func samples(t *testing.T, g got) (names []string) {
 	t.Helper()
 	f, spans, err := index(filepath.Base(g.Path), bytes.NewReader(g.body), int64(len(g.body)))

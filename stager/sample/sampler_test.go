@@ -21,7 +21,7 @@ func names(t *testing.T, files []got) (all []string) {
 	return all
 }
 
-// once fails unless these are the dataset's samples, each once.
+// once fails unless all contains each sample of the dataset once.
 func (d *dataset) once(t *testing.T, all []string) {
 	t.Helper()
 	all = slices.Sorted(slices.Values(all))
@@ -62,7 +62,7 @@ func TestEverySampleComesOnceInEachEpochMixed(t *testing.T) {
 	}
 }
 
-// bodies are the files' bytes, one after the other.
+// bodies concatenates the files.
 func bodies(files []got) []byte {
 	var all []byte
 	for _, g := range files {
@@ -86,8 +86,8 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 	}
 }
 
-// A sampler is ended wherever it is, without a word to its source, and another goes on in
-// its directory.
+// A sampler is killed at any point, without notice to its source, and another one continues in its
+// directory.
 func TestAKilledSamplerGoesOn(t *testing.T) {
 	d := tars(t, 9, 13)
 	whole := newHouse(t, d, 0, nil)
@@ -121,8 +121,8 @@ func TestAKilledSamplerGoesOn(t *testing.T) {
 	}
 }
 
-// A sampler was killed as its source gave it a shard, so that it never noted the lease: the
-// next one gives it back, and gets it in its turn.
+// A sampler was killed while its source sent it a shard, so that the lease is not in its state. The
+// next sampler returns the lease and gets the shard in turn.
 func TestAShardThatASamplerNeverHeardOfIsGivenBack(t *testing.T) {
 	d := tars(t, 9, 13)
 	whole := newHouse(t, d, 0, nil)
@@ -142,8 +142,7 @@ func TestAShardThatASamplerNeverHeardOfIsGivenBack(t *testing.T) {
 	}
 }
 
-// freeAll has what was leased before a restart be free at once: its reader says that it
-// knows nothing of it.
+// freeAll returns all leases from before a restart: the reader reports that it does not know them.
 func (h *house) freeAll() {
 	h.t.Helper()
 	l, err := h.sampler.Window().Lease(h.t.Context(), window.LeaseRequest{Reader: "r", Bound: true})
@@ -184,7 +183,7 @@ func TestWithoutItsStateASamplerLosesNothing(t *testing.T) {
 			tt.spoil(h)
 			if strings.HasSuffix(tt.name, "state") {
 				for _, id := range h.sampler.leases() {
-					_ = h.source.PutBack(id) // as their time-out would
+					_ = h.source.PutBack(id) // as after their time-out
 				}
 			}
 			h.open()
@@ -197,7 +196,7 @@ func TestWithoutItsStateASamplerLosesNothing(t *testing.T) {
 	}
 }
 
-// A source with room for fewer shards than are to be mixed must not bring all to a halt.
+// A source with room for fewer shards than Config.Open must not block the sampler.
 func TestASmallSourceMixesFewer(t *testing.T) {
 	d := records(6, 20)
 	h := newHouse(t, d, int64(2*len(d.bodies[0])), func(c *Config) { c.Open, c.jamAfter = 4, 50*time.Millisecond })

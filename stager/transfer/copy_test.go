@@ -3,7 +3,7 @@ package transfer
 import (
 	"bytes"
 	"context"
-	"crypto/md5" // an ETag's
+	"crypto/md5" // of an ETag
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -19,7 +19,7 @@ import (
 	"github.com/stager-dev/stager/stager/plan"
 )
 
-// side is a store in memory that goes wrong by script.
+// side is a store in memory with scripted faults.
 type side struct {
 	*mem.Backend
 	faults conformance.Faults
@@ -36,12 +36,12 @@ func wrapped(name string, b *mem.Backend, wrap func(backends.Backend) backends.B
 	return s
 }
 
-// data are the keys that are no records.
+// data returns the keys that are not records.
 func (s *side) data() []string {
 	return slices.DeleteFunc(s.Keys(), func(key string) bool { return strings.HasPrefix(key, plan.CopyRecords) })
 }
 
-// sizes are around what is cut.
+// sizes are sizes around the limits at which objects are cut.
 var sizes = []int64{0, 1, minBuffer, piece + 1, maxBlock, maxBlock + 1, 20 << 20}
 
 func fill(s *side) {
@@ -50,7 +50,7 @@ func fill(s *side) {
 	}
 }
 
-// equal checks that everything of the source is at the destination, byte for byte.
+// equal checks that the destination has everything of the source, byte for byte.
 func equal(t *testing.T, src, dst *side) {
 	t.Helper()
 	if got, want := dst.data(), src.data(); !slices.Equal(got, want) {
@@ -90,7 +90,7 @@ func TestCopyBetweenStores(t *testing.T) {
 			if s.CopiedFiles != len(sizes) || s.ThereFiles != 0 {
 				t.Errorf("copied %d, there %d, want %d and 0", s.CopiedFiles, s.ThereFiles, len(sizes))
 			}
-			// Again: listings, and not a byte.
+			// A second run lists, and transfers no byte.
 			reads, writes := len(src.faults.Calls(conformance.Read)), len(dst.faults.Calls(conformance.Create))
 			s = run1(t, cfg)
 			if s.ThereFiles != len(sizes) || s.CopiedFiles != 0 {
@@ -109,7 +109,7 @@ func TestCopyBetweenStores(t *testing.T) {
 	}
 }
 
-// Where the record is lost, what is there is read, and not written again.
+// Without the record, existing objects are read, and not written again.
 func TestRecordIsAHint(t *testing.T) {
 	src, dst := newSide("src", ""), newSide("dst", "")
 	fill(src)
@@ -127,7 +127,7 @@ func TestRecordIsAHint(t *testing.T) {
 	if s.ThereFiles != len(sizes) || s.CopiedFiles != 0 {
 		t.Errorf("copied %d, there %d, want 0 and %d", s.CopiedFiles, s.ThereFiles, len(sizes))
 	}
-	// The same size and other bytes: only reading tells, and nothing is replaced.
+	// With the same size and other bytes only reading shows the difference. Nothing is replaced.
 	changed[len(changed)-1] ^= 1
 	dst.Put("train/3.tar", changed)
 	_, err := Copy(t.Context(), cfg)
@@ -233,7 +233,7 @@ func TestChangedSourceIsNeverMixed(t *testing.T) {
 	}
 }
 
-// A copy of a copy brings the data and not the memory.
+// A copy of a copy transfers the data, but not the records.
 func TestRecordsAreNotCopied(t *testing.T) {
 	src, mid, dst := newSide("src", ""), newSide("mid", ""), newSide("dst", "")
 	src.Generate("a", 1000)
@@ -246,7 +246,7 @@ func TestRecordsAreNotCopied(t *testing.T) {
 	}
 }
 
-// turning is a backend that turns a bit of what is read.
+// turning is a backend that flips a bit of what is read.
 type turning struct {
 	*mem.Backend
 	mu    sync.Mutex
@@ -309,7 +309,7 @@ func TestTurnedBitsNeverBecomeVisible(t *testing.T) {
 	}
 }
 
-// lying tells the checksum of other bytes for what was written.
+// lying reports the checksum of other bytes for what was written.
 type lying struct{ backends.Backend }
 
 func (l lying) Create(ctx context.Context, key string, opts backends.CreateOptions) (backends.Writer, error) {
@@ -366,8 +366,8 @@ func TestVerifyTellsWhatDiffers(t *testing.T) {
 	}
 }
 
-// A destination with other bytes of the same size, whose store has no checksums, was
-// "verified" by its size, with exit code 0.
+// A destination with other bytes of the same size, whose store has no checksums, was "verified" by
+// its size, with exit code 0.
 func TestVerifyReadsWhereNothingElseDecides(t *testing.T) {
 	src, dst := newSide("src", ""), newSide("dst", "")
 	src.Generate("a", 1000)
@@ -386,7 +386,7 @@ func TestVerifyReadsWhereNothingElseDecides(t *testing.T) {
 	}
 }
 
-// Buffers hold, whatever their number: more readers than there are buffers.
+// A fixed number of buffers suffices for more readers than there are buffers.
 func TestCargoIsReadInAnyOrder(t *testing.T) {
 	src := newSide("src", backends.CRC64NVME)
 	obj := src.Generate("a", 10<<20+7)

@@ -15,8 +15,8 @@ func part(src, dst *side, index, count int) Config {
 	return Config{Src: src.store, Dst: dst.store, Listing: plan.Listing{Shard: plan.Shard{Index: index, Count: count}}}
 }
 
-// An object that came between the listings of two workers moved all behind it to other
-// workers: both ended with success, and half of the objects were missing.
+// An object that was added between the listings of two workers moved all later ones to other
+// workers: both exited with success, and half of the objects were missing.
 func TestCopyRefusesASourceThatChangedBetweenWorkers(t *testing.T) {
 	src, dst := newSide("src", backends.CRC64NVME), newSide("dst", backends.CRC64NVME)
 	for i := range 10 {
@@ -56,8 +56,8 @@ func TestCopyRefusesASourceThatChangesUnderIt(t *testing.T) {
 	}
 }
 
-// Verify found all objects equal although a worker had not finished, and one that works is
-// about to replace objects.
+// Verify found all objects equal although a worker had not finished, and a running worker was about
+// to replace objects.
 func TestVerifyNamesAWorkerThatHasNotFinished(t *testing.T) {
 	src, dst := newSide("src", backends.CRC64NVME), newSide("dst", backends.CRC64NVME)
 	for i := range 10 {
@@ -76,7 +76,7 @@ func TestVerifyNamesAWorkerThatHasNotFinished(t *testing.T) {
 	}
 }
 
-// What a worker alone asks of both stores stays as it was.
+// The requests of a single worker to both stores do not change.
 func TestCopyAloneKeepsNoLayout(t *testing.T) {
 	src, dst := newSide("src", backends.CRC64NVME), newSide("dst", backends.CRC64NVME)
 	src.Generate("a", 100)

@@ -16,8 +16,8 @@ import (
 	"github.com/stager-dev/stager/stager/unpack"
 )
 
-// FuzzUnpack has hostile bytes unpacked: they are refused, or what comes out is exactly
-// what the format's library reports, under names that lead nowhere but down.
+// FuzzUnpack unpacks hostile bytes: they are refused, or the result is exactly what the format's
+// library reports, under names that stay below the directory.
 func FuzzUnpack(f *testing.F) {
 	members := []member{file("a", "one"), {name: "deep/"}, file("deep/b", strings.Repeat("x", 3000)), file("./c", "")}
 	formats := []unpack.Format{unpack.Tar, unpack.TarGzip, unpack.TarZstd, unpack.Zip}
@@ -64,7 +64,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// reported are the files of an archive that nothing is wrong with.
+// reported returns the files of a valid archive.
 func reported(t *testing.T, format unpack.Format, archive []byte) map[string]string {
 	t.Helper()
 	files := map[string]string{}

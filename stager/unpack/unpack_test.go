@@ -21,10 +21,10 @@ import (
 	"github.com/stager-dev/stager/stager/unpack"
 )
 
-// shelf is an Into in memory. Directories are names that end in a slash.
+// shelf is an Into in memory. Names of directories end in a slash.
 type shelf struct {
 	files map[string]string
-	most  int64 // of bytes; 0: any
+	most  int64 // in bytes; 0: no limit
 }
 
 var errFull = errors.New("the shelf is full")
@@ -90,10 +90,10 @@ func open(f unpack.Format, archive []byte) (map[string]string, unpack.Contents, 
 	return s.files, c, err
 }
 
-// member is an entry of an archive that a test makes.
+// member is an entry of a test archive.
 type member struct {
 	name, text string
-	typeflag   byte // of tar; 0: a file, or a directory by its name
+	typeflag   byte // of tar; 0: a file, or a directory if its name says so
 	mode       fs.FileMode
 }
 
@@ -177,7 +177,7 @@ func zstandard(t testing.TB, p []byte, opts ...zstd.EOption) []byte {
 	return buf.Bytes()
 }
 
-// archives are the same members in every format.
+// archives returns the same members in every format.
 func archives(t testing.TB, members ...member) map[unpack.Format][]byte {
 	plain := makeTar(t, members...)
 	return map[unpack.Format][]byte{
@@ -215,7 +215,7 @@ func TestWhatIsInAnArchiveComesOut(t *testing.T) {
 	}
 }
 
-// What writers of tar add that is no entry.
+// Headers that tar writers add and that are not entries.
 func TestTarsAsTheyAreWritten(t *testing.T) {
 	plain := makeTar(t, member{typeflag: tar.TypeXGlobalHeader}, member{name: "./"}, file("./a", "1"))
 	for _, tt := range []struct {
@@ -300,7 +300,7 @@ func TestBytesThatAreNoArchiveAreRefused(t *testing.T) {
 	end := bytes.Index(swapped, []byte("PK\x05\x06"))
 	swapped = slices.Concat(swapped[:dir], swapped[second:end], swapped[dir:second], swapped[end:])
 	bomb := makeZip(t, file("a", "1"), file("b", "2"))
-	copy(bomb[second+42:], bomb[dir+42:dir+46]) // where the entry is
+	copy(bomb[second+42:], bomb[dir+42:dir+46]) // offset of the entry
 	flipped := slices.Clone(all[unpack.Tar])
 	flipped[3] ^= 1
 	wrongSum := makeZip(t, file("a", text))
@@ -357,14 +357,14 @@ func TestBytesThatAreNoArchiveAreRefused(t *testing.T) {
 	}
 }
 
-// turned has one bit wrong, counted from the end.
+// turned flips one bit, counted from the end.
 func turned(p []byte, at int) []byte {
 	p = slices.Clone(p)
 	p[len(p)+at] ^= 1
 	return p
 }
 
-// mend makes the checksum of a tar's first header right.
+// mend corrects the checksum of a tar's first header.
 func mend(header []byte) {
 	copy(header[148:156], "        ")
 	sum := 0
@@ -374,8 +374,8 @@ func mend(header []byte) {
 	copy(header[148:156], fmt.Sprintf("%06o\x00 ", sum))
 }
 
-// paxSparse is a tar as GNU tar writes it with --sparse --format=pax. The writer of
-// archive/tar refuses these records, so they are put where others stood.
+// paxSparse returns a tar as GNU tar writes it with --sparse --format=pax. The writer of
+// archive/tar refuses these records, so they replace others.
 func paxSparse(t testing.TB) []byte {
 	t.Helper()
 	var buf bytes.Buffer
@@ -395,7 +395,7 @@ func paxSparse(t testing.TB) []byte {
 	return bytes.ReplaceAll(buf.Bytes(), []byte("ABC.sparse"), []byte("GNU.sparse"))
 }
 
-// A disk's error is neither refused nor damaged, whatever a format makes of it.
+// An error of the disk is neither refused nor damaged, whatever a format makes of it.
 func TestErrorsOfOthersStayWhatTheyAre(t *testing.T) {
 	broken := errors.New("the wire broke")
 	for f, archive := range archives(t, file("a", strings.Repeat("some text ", 100_000))) {
@@ -426,7 +426,7 @@ type failingAt struct{ err error }
 
 func (f failingAt) ReadAt([]byte, int64) (int, error) { return 0, f.err }
 
-// What is read ahead of a zip is not in its checksum unless it is what comes.
+// Bytes read ahead from a zip must equal those that arrive, or the archive is refused.
 func TestADirectoryThatDiffersIsFound(t *testing.T) {
 	archive := makeZip(t, file("a", "1"), file("b", "2"))
 	other := bytes.Clone(archive)

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// A trainer whose shell ignores SIGTERM held its pod, and so the drain of its node, for ten
-// minutes of grace, long after its checkpoint was safe.
+// A trainer whose shell ignores SIGTERM blocked its pod, and so the drain of its node, for a grace
+// period of ten minutes, long after its checkpoint was safe.
 func TestDeafCommandsAreKilledWhenAllIsSaved(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		ignores bool
 		signals []os.Signal
-		saved   time.Duration // after which the sidecar has saved everything; 0: never
+		saved   time.Duration // the time until the sidecar has saved everything; 0: never
 		want    []os.Signal
 	}{
 		{"it ignores SIGTERM", true, []os.Signal{syscall.SIGTERM}, time.Minute, []os.Signal{syscall.SIGTERM, os.Kill}},
@@ -62,7 +62,7 @@ func TestDeafCommandsAreKilledWhenAllIsSaved(t *testing.T) {
 	}
 }
 
-// The kernel says which signals a process ignores; a child inherits that.
+// The kernel reports which signals a process ignores; a child inherits them.
 func TestIgnoresTerm(t *testing.T) {
 	for script, want := range map[string]bool{"read x": false, "trap '' TERM; echo; read x": true, "trap : TERM; echo; read x": false} {
 		r, w, err := os.Pipe()
@@ -81,7 +81,7 @@ func TestIgnoresTerm(t *testing.T) {
 		if script != "read x" {
 			lines = 2
 		}
-		for range lines { // written behind the trap
+		for range lines { // written after the trap is set
 			if _, err := said.Read(make([]byte, 1)); err != nil {
 				t.Fatal(err)
 			}

@@ -11,16 +11,16 @@ import (
 	"github.com/stager-dev/stager/stager/api"
 )
 
-// hold waits as long as the sidecar is away, and takes its word when it answers. A refusal
-// is final: the sidecar has tried for as long as the plan allows.
+// hold waits while the sidecar does not respond, and accepts its response. A refusal is final: the
+// sidecar has tried for as long as the plan allows.
 func TestHoldWaitsForTheSidecar(t *testing.T) {
 	away := &api.UnreachableError{Err: errors.New("connection refused")}
 	opening := &api.RefusedError{Status: 503, Words: "it is still being opened"}
 	refused := &api.RefusedError{Status: 500, Words: "output ckpt: step 3 is not safe"}
-	const limit = 10*time.Minute + pause/2 // between two calls
+	const limit = 10*time.Minute + pause/2 // between two requests
 	for _, tt := range []struct {
 		name    string
-		answers []error // of Save; the last is repeated
+		answers []error // of Save; the last one is repeated
 		code    int
 		success bool
 		want    string // of the error; "": none
@@ -62,7 +62,7 @@ func TestHoldWaitsForTheSidecar(t *testing.T) {
 	}
 }
 
-// A sidecar that takes the call and never answers does not hold a container for ever.
+// A sidecar that accepts the request and never responds does not block a container for ever.
 func TestHoldEndsACallThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{Wait: time.Minute, Away: api.Unready, Log: silent}

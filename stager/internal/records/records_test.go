@@ -44,8 +44,8 @@ func TestRecordIsReplacedInTheVersionRead(t *testing.T) {
 	}
 }
 
-// Without a version a replacement once was an unconditional write: of two workers of a
-// layout in such a store each took the record for its own.
+// Without a version, Replace used to write unconditionally: two workers of a layout in such a store
+// each took the record for its own.
 func TestRecordWithoutVersionIsNotReplaced(t *testing.T) {
 	b, _, store := newStore()
 	b.Put("r", []byte("another's"))
@@ -58,8 +58,8 @@ func TestRecordWithoutVersionIsNotReplaced(t *testing.T) {
 	}
 }
 
-// A member that read its record while another replaced it took the error for a store that
-// fails.
+// A member that read its record while another replaced it took the error for a failure of the
+// store.
 func TestRecordReplacedDuringReadIsReadAgain(t *testing.T) {
 	b, faults, store := newStore()
 	b.Put("r", []byte("1"))

@@ -2,7 +2,7 @@ package shuffle
 
 import "testing"
 
-// TestBelowDrawsAnew: with n just above 2^63 nearly half of all draws are uneven.
+// TestBelowDrawsAnew: with n just above 2^63 nearly half of all numbers are rejected.
 func TestBelowDrawsAnew(t *testing.T) {
 	draws := numbers{0, 2, 1 << 63}
 	const n = 1<<63 + 1
