@@ -30,7 +30,7 @@ type LeaseResponse struct {
 	Samples int    `json:"samples,omitempty"`
 	Digest  string `json:"digest,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
-	Skip    int    `json:"skip,omitempty"` // skip that many samples at the beginning: they were used before the checkpoint that was restored
+	Skip    int    `json:"skip,omitempty"` // leading samples to skip: used before the restored checkpoint
 }
 
 // waitCauseHeader gives the reason of a 204: one of the window's causes, or causeEnd.

@@ -13,10 +13,9 @@ import (
 // which select their positions by [Shard.Owns], nor on time, release or machine. The caller may
 // modify the returned slices.
 //
-// ByName is the order of the listing, ByList the order of the list that the manifest was [Arrange]d
-// by. Shuffle is another permutation for each seed and epoch. ByBlock shuffles blocks of
-// consecutive objects, and the objects within each block. For Balanced and Weighted see balanced.go
-// and weighted.go.
+// ByName is the order of the listing, ByList the order of a list, see [Manifest.Arrange]. Shuffle is
+// another permutation for each seed and epoch. ByBlock shuffles blocks of consecutive objects, and
+// the objects within each block. For Balanced and Weighted see balanced.go and weighted.go.
 func Order(spec OrderSpec, m Manifest) func(epoch int) []int {
 	n := len(m.Objects)
 	switch spec.By {

@@ -185,9 +185,9 @@ type Window struct {
 	MinReady     MinReady `json:"minReady,omitzero"`
 	MinFree      Bytes    `json:"minFree,omitzero"`      // free space to leave on a shared disk
 	LeaseTimeout Duration `json:"leaseTimeout,omitzero"` // of leases that are not bound to a connection; 0: the window's default
-	AnyOrder     bool     `json:"anyOrder,omitzero"`     // lease: hand out any ready file; false: wait for the next in order
+	AnyOrder     bool     `json:"anyOrder,omitzero"`     // lease: any ready file; false: strictly in order
 	Reuse        string   `json:"reuse,omitempty"`       // lease, unlink: which files stay for the next epoch; "": ReuseNone
-	Groups       int      `json:"groups,omitzero"`       // lease: number of reader groups that each get every shard; 0: all readers share them
+	Groups       int      `json:"groups,omitzero"`       // lease: reader groups, each of which gets every shard; 0: all readers share them
 	OnBad        string   `json:"onBad,omitempty"`       // policy for a position that cannot be delivered; "": BadFail
 	Layout       string   `json:"layout"`
 	Parallel     int      `json:"parallel,omitzero"` // files fetched concurrently; 0: the window's default
@@ -226,7 +226,7 @@ type OrderSpec struct {
 	List       string `json:"list,omitempty"`      // ByList: names, one per line; see Aside
 	Block      int    `json:"block,omitzero"`      // ByBlock: shards in a block
 	Candidates int    `json:"candidates,omitzero"` // Balanced: number of candidates for each choice
-	Over       int    `json:"over,omitzero"`       // Balanced: number of samples whose mix should match the mix of all; 0: those of DefaultOver shards
+	Over       int    `json:"over,omitzero"`       // Balanced: samples whose mix matches that of all; 0: DefaultOver shards
 	Within     string `json:"within,omitempty"`    // Weighted: order within each source, ByName or Shuffle; "": Shuffle
 	Equalize   string `json:"equalize,omitempty"`  // how the nodes' parts are made equal; "": EqualizeNone
 }
@@ -304,9 +304,9 @@ type Output struct {
 	Interval    Duration `json:"interval,omitzero"` // between two uploads of WhenInterval
 	QuietPeriod Duration `json:"quietPeriod"`       // a file that is unchanged for so long is complete
 	Step        string   `json:"step,omitempty"`    // how checkpoints are numbered; empty: StepAuto
-	Hold        *Hold    `json:"hold,omitempty"`    // limits for retaining incomplete checkpoints; nil: DefaultHold
+	Hold        *Hold    `json:"hold,omitempty"`    // limits for incomplete checkpoints; nil: DefaultHold
 	Keep        Keep     `json:"keep,omitzero"`
-	Nodes       string   `json:"nodes,omitempty"` // all: a step is complete when every node has saved its part; empty: each node's step is complete by itself
+	Nodes       string   `json:"nodes,omitempty"` // all: a step needs the parts of all nodes; empty: each node has its own steps
 	Conflict    string   `json:"conflict"`
 	Required    bool     `json:"required"` // the job fails if this output is not saved
 	Deadline    Duration `json:"deadline"` // for the last upload

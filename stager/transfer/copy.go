@@ -56,8 +56,8 @@ type Summary struct {
 	ThereBytes  int64          `json:"thereBytes"`
 	CopiedFiles int            `json:"copiedFiles"` // with DryRun: that would be copied
 	CopiedBytes int64          `json:"copiedBytes"`
-	Empty       int            `json:"empty,omitempty"` // entries of the source without contents, such as FIFOs and directories without files
-	Verified    map[string]int `json:"verified"`        // number of copied files by the checksums that matched, on either side, or "size"
+	Empty       int            `json:"empty,omitempty"` // source entries without contents: FIFOs, empty directories and the like
+	Verified    map[string]int `json:"verified"`        // copied files by the checksums that matched, on either side, or "size"
 	Seconds     float64        `json:"seconds"`
 }
 
