@@ -36,8 +36,14 @@ var nodeParts = []part{
 	{"bridge", "cni", "github.com/containernetworking/plugins/plugins/main/bridge", "-s -w"},
 	{"loopback", "cni", "github.com/containernetworking/plugins/plugins/main/loopback", "-s -w"},
 	{"host-local", "cni", "github.com/containernetworking/plugins/plugins/ipam/host-local", "-s -w"},
-	{jobSetController, "jobset", jobSetModule, "-s -w"},
 }
+
+// jobSetPart is the controller of JobSets, for the test that restarts one.
+var jobSetPart = part{jobSetController, "jobset", jobSetModule, "-s -w"}
+
+// withJobSets reports whether a JobSet is restarted by its project's own controller, which
+// takes minutes to build and to run.
+func withJobSets() bool { return os.Getenv("STAGER_TRIAL") == "full" }
 
 // build returns the program; modules is the directory of that name.
 func (p part) build(ctx context.Context, modules string, progress io.Writer) (string, error) {
@@ -64,6 +70,9 @@ func build(ctx context.Context, dir string, node bool, progress io.Writer) error
 	if node {
 		parts = slices.Concat(parts, nodeParts)
 		packages["runc"] = "usr/sbin/runc"
+	}
+	if node && withJobSets() {
+		parts = append(parts, jobSetPart)
 		if err := jobSetDefinition(ctx, dir); err != nil {
 			return err
 		}
