@@ -218,7 +218,10 @@ func TestChecksumIsKeptWhereAStoreFailsForAWhile(t *testing.T) {
 		s.accept(w, putOperation, true)
 	}
 	store, log := sumStore(t, s, "")
-	for _, fails = range []int{0, 4} {
+	for _, n := range []int{0, 4} {
+		s.mu.Lock()
+		fails = n
+		s.mu.Unlock()
 		if _, err := store.Put(t.Context(), "k", zeros{}, 100, backends.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
