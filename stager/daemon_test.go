@@ -346,7 +346,13 @@ func TestDaemonIsNotReadyBeforeOutputsAreOpen(t *testing.T) {
 	j := newJob(t, " outputs:\n"+strings.ReplaceAll(ckptOutput, "mem:", "gated:"))
 	j.write("out/step-1/m", "of step 1")
 	j.start()
-	j.await("the socket", func() bool { _, err := os.Stat(j.socket); return err == nil })
+	j.await("the socket accepts connections", func() bool { // which is later than that its file exists
+		conn, err := net.Dial("unix", j.socket)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
 	for range 2 {
 		if code, body := j.call("GET", "/readyz", ""); code != 503 || !strings.Contains(body, "outputs are being opened: ckpt") {
 			t.Errorf("readyz before the output is open: got %d %s, want 503 and that ckpt is being opened", code, body)
