@@ -296,7 +296,10 @@ func (u *Uploader) rescueLocked(e *early, of *scan) bool {
 	if u.member != nil {
 		u.member.adoptLocked(snap, &entry{view: snap.View, round: snap.Round}, signOf(v, j))
 	}
-	if err := u.snapshots.adopt(snap, e.dir()); err != nil {
+	began := time.Now()
+	err = u.snapshots.adopt(snap, e.dir())
+	u.holding.Add(int64(time.Since(began)))
+	if err != nil {
 		u.log.Warn("a checkpoint that was removed cannot be held", "checkpoint", name, "error", err)
 		return false
 	}

@@ -17,7 +17,7 @@ const (
 	longestPause = 5 * time.Second // between two scans of a small directory
 	firstRetry   = 5 * time.Second
 	longestRetry = time.Minute
-	scanInterval = 20 // scanning may use 1/scanInterval of the time
+	scanShare = 20 // scanning may use 1/scanShare of the time
 )
 
 // Run saves the output until ctx is cancelled, which is not an error. It scans the directory
@@ -73,7 +73,7 @@ func (u *Uploader) run(ctx context.Context, hints <-chan struct{}) {
 			_ = u.note(err)
 		}
 		u.wakeSender()
-		rest := scanInterval * time.Since(start)
+		rest := scanShare * (time.Since(start) - time.Duration(u.holding.Load()))
 		timer := time.NewTimer(max(min(u.cfg.QuietPeriod/4, longestPause, u.soonest()), rest))
 		select {
 		case <-ctx.Done():

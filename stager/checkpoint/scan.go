@@ -44,6 +44,7 @@ func (u *Uploader) scan(ended bool) error {
 	u.directory.Lock()
 	defer u.directory.Unlock()
 	began := time.Now()
+	u.holding.Store(0)
 	entries, err := fs.ReadDir(disk.FS(u.root), ".")
 	if err != nil {
 		return fmt.Errorf("the output directory: %w", err)
@@ -288,7 +289,9 @@ func (u *Uploader) evaluate(name string, step int64, at scanContext) {
 	switch {
 	case !ok:
 		if !auto { // a file that is overwritten in place would change under a link
+			began := time.Now()
 			u.holdEarlyLocked(t, name, step, files, e)
+			u.holding.Add(int64(time.Since(began)))
 		}
 		u.warnOverdueLocked(name, e)
 		return
@@ -438,7 +441,9 @@ func readMark(root *os.Root, step int64) (mark, error) {
 // snapshot is taken meanwhile.
 func (u *Uploader) acquireLocked(snap *snapshot) (*snapshot, error) {
 	u.mu.Unlock()
+	began := time.Now()
 	err := u.snapshots.take(snap)
+	u.holding.Add(int64(time.Since(began)))
 	u.mu.Lock()
 	if err != nil {
 		return nil, err

@@ -102,6 +102,7 @@ type Uploader struct {
 	wake      chan struct{}     // signals Run that there is something to send
 	classes   bool              // the disk honors I/O classes
 	ending    atomic.Bool       // Drain was called: uploads have the highest priority
+	holding   atomic.Int64      // nanoseconds that the current or last scan spent on links and snapshots
 
 	mu          sync.Mutex                 // guards the fields below
 	seen        map[string]*entry          // incomplete checkpoints, by name
