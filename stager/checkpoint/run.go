@@ -17,7 +17,7 @@ const (
 	longestPause = 5 * time.Second // between two scans of a small directory
 	firstRetry   = 5 * time.Second
 	longestRetry = time.Minute
-	scanShare = 20 // scanning may use 1/scanShare of the time
+	scanShare    = 20 // scanning may use 1/scanShare of the time
 )
 
 // Run saves the output until ctx is cancelled, which is not an error. It scans the directory
