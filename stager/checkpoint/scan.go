@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/stager-dev/stager/stager/checkpoint/detect"
@@ -181,13 +180,6 @@ func halfWrittenOnes(entries []fs.DirEntry) map[string]bool {
 		}
 	}
 	return half
-}
-
-func inode(info fs.FileInfo) uint64 {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Ino
-	}
-	return 0
 }
 
 // scanContext is what evaluate needs besides the checkpoint itself.

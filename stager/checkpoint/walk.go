@@ -262,3 +262,11 @@ func (t tree) writers(files []local) (name string, blind bool, err error) {
 	}
 	return "", blind, nil
 }
+
+// inode returns the inode number of a file, or 0 where the system has none.
+func inode(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
+	}
+	return 0
+}
